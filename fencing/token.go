@@ -1,0 +1,18 @@
+package fencing
+
+import "fmt"
+
+// Token is the number of a grant. Tokens grow strictly in the order of grants,
+// over all names, through restarts and failovers. Zero is no token.
+type Token int64
+
+// Fence names one grant of one lock: what a writer is checked against. It may be
+// handed to another process that works on the same database.
+type Fence struct {
+	Schema string // of the lock tables; empty means "pglock"
+	Name   string // of the lock
+	Token  Token  // of the grant
+}
+
+// String returns the fence as name@token.
+func (f Fence) String() string { return fmt.Sprintf("%s@%d", f.Name, f.Token) }

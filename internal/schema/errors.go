@@ -1,0 +1,58 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The sentinels are exported by the public packages, under the names in their text.
+var (
+	ErrSchema      = errors.New("pglock: the database schema does not fit this program")
+	ErrMissing     = errors.New("pglock: schema missing")
+	ErrOutdated    = errors.New("pglock: schema older than this program")
+	ErrNewer       = errors.New("pglock: schema newer than this program")
+	ErrInvalidName = errors.New("pglock: invalid schema name")
+)
+
+// Error says how the schema in the database differs from the one that this
+// program needs. errors.Is finds ErrSchema and the sentinel of its kind in it.
+type Error struct {
+	Kind  error  // ErrMissing, ErrOutdated or ErrNewer
+	Name  string // of the schema
+	Found int    // version in the database, 0 if missing
+	Want  int    // version this program needs
+	Cause error  // what the server said, may be nil
+}
+
+func (e *Error) Error() string {
+	var advice string
+	switch e.Kind {
+	case ErrMissing:
+		return fmt.Sprintf("%v: no pglock tables in schema %q: run `pglock migrate up`, call migrations.Up, or name the right schema", e.Kind, e.Name)
+	case ErrOutdated:
+		advice = "run `pglock migrate up` or call migrations.Up"
+	default:
+		advice = "deploy a newer pglock with this program"
+	}
+	return fmt.Sprintf("%v: %q is at version %d and this program needs %d: %s", e.Kind, e.Name, e.Found, e.Want, advice)
+}
+
+// Unwrap makes errors.Is find ErrSchema, the kind and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{ErrSchema, e.Kind}
+	}
+	return []error{ErrSchema, e.Kind, e.Cause}
+}
+
+// Check compares the version found in the schema of that name with the one
+// this module needs. It returns nil or an *Error.
+func Check(name string, found int) error {
+	switch {
+	case found < Version:
+		return &Error{Kind: ErrOutdated, Name: name, Found: found, Want: Version}
+	case found > Version:
+		return &Error{Kind: ErrNewer, Name: name, Found: found, Want: Version}
+	}
+	return nil
+}

@@ -1,0 +1,248 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// Acquire waits until name is granted to this caller. While it waits it holds
+// no connection and no transaction, and writes nothing.
+//
+// On success the lease is held, and renewed until it is released, lost, or the
+// client is closed; ctx has no more part in it (its values are in the lease's
+// Context).
+//
+// When ctx ends first it returns a *WaitError, in which errors.Is finds
+// ErrNotAcquired and ctx's error and cause; the lock is not held, nor will it be:
+// a grant on its way is given back. The same error wraps ErrUnavailable after
+// the server could not be reached for 30 s, and ErrClosed when the client is
+// closed. ErrInvalidName and ErrInvalidOption are returned at once.
+func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
+	return c.acquire(ctx, name, opts, (*acquisition).wait)
+}
+
+// TryAcquire asks once. If the lock is held it returns a *BusyError (errors.Is
+// ErrNotAcquired) that tells the holder and what remains of its lease; nothing
+// was written. A lock whose lease has expired is granted.
+//
+// ctx bounds the asking, not the lease. If the server does not answer, the error
+// wraps ErrUnavailable; a grant that was made all the same is given back.
+func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
+	return c.acquire(ctx, name, opts, (*acquisition).once)
+}
+
+// acquisition is one call of Acquire or TryAcquire.
+type acquisition struct {
+	client  *Client
+	name    string
+	cfg     leaseConfig
+	begun   time.Time
+	request string // the same for all attempts that may have been applied
+
+	// uncertain: an attempt's answer was lost, so that the grant may be ours
+	// without our knowing.
+	uncertain bool
+}
+
+// What the acquire statement answers; see sql/acquire.sql.
+const (
+	granted = "granted"
+	busy    = "busy"
+	raced   = "raced"
+	spent   = "spent"
+)
+
+// grant is the acquire statement's answer.
+type grant struct {
+	outcome   string
+	token     fencing.Token
+	version   int64
+	holder    string
+	remaining time.Duration
+	sent      time.Time // before the statement was
+}
+
+func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (grant, error)) (*Lease, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	cfg, err := c.cfg.lease.with(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	a := &acquisition{client: c, name: name, cfg: cfg, begun: time.Now(), request: newRequest()}
+	g, err := how(a, ctx)
+	if err != nil {
+		if a.uncertain {
+			a.withdraw(a.request)
+		}
+		return nil, err
+	}
+	return c.newLease(ctx, a, g)
+}
+
+// once asks until there is an answer, at most a few times.
+func (a *acquisition) once(ctx context.Context) (grant, error) {
+	const (
+		tries    = 5 // when others are at it
+		failures = 2 // the first may have met a connection that died long ago
+	)
+	var g grant
+	var err error
+	for failed := 0; failed < failures; {
+		for range tries {
+			if g, err = a.ask(ctx); err != nil || g.outcome == granted || g.outcome == busy {
+				break
+			}
+		}
+		switch {
+		case err == nil && g.outcome == granted:
+			return g, nil
+		case err == nil:
+			return g, a.busy(g)
+		case ctx.Err() != nil || errors.Is(err, ErrClosed):
+			return g, a.gaveUp(ctx, err)
+		case !errors.Is(err, ErrUnavailable):
+			return g, err
+		}
+		failed++
+	}
+	return g, err
+}
+
+func (a *acquisition) busy(g grant) *BusyError {
+	return &BusyError{Name: a.name, Holder: g.holder, Token: g.token, Remaining: g.remaining}
+}
+
+// gaveUp says why the waiting ended, and what had stood in the way.
+func (a *acquisition) gaveUp(ctx context.Context, last error) error {
+	cause := ErrClosed
+	if err := ctx.Err(); err != nil {
+		cause = err
+		if why := context.Cause(ctx); !errors.Is(why, err) {
+			cause = fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	if errors.Is(last, cause) || errors.Is(last, ErrClosed) {
+		last = nil
+	}
+	return &WaitError{Name: a.name, Waited: time.Since(a.begun), Cause: cause, Last: last}
+}
+
+// ask sends the acquire statement once and sees to the request.
+//
+// The statement runs apart from the caller, whose context must not cut it off:
+// a cancelled query closes its connection, and leaves unknown whether the lock was
+// taken. A caller that leaves early hands the answer over for being given back.
+func (a *acquisition) ask(ctx context.Context) (grant, error) {
+	if ctx.Err() != nil {
+		return grant{}, ctx.Err()
+	}
+	type answer struct {
+		grant grant
+		err   error
+	}
+	answers := make(chan answer) // unbuffered: an answer is taken by one side only
+	left := make(chan struct{})
+	request := a.request
+	a.client.background(statementBound, func(bound context.Context) {
+		g, err := a.send(bound, request)
+		select {
+		case answers <- answer{g, err}:
+		case <-left:
+			if err == nil && g.outcome == granted || applied(err) {
+				a.withdraw(request)
+			}
+		}
+	})
+	// Two may be ready: an answer that came with the end of ctx is taken or given
+	// back, and either is right.
+	select {
+	case got := <-answers:
+		a.uncertain = a.uncertain || applied(got.err)
+		switch {
+		case got.err != nil:
+		case got.grant.outcome == spent:
+			a.request, a.uncertain = newRequest(), false
+		case got.grant.outcome == granted && !time.Now().Before(a.cfg.deadline(got.grant.sent, got.grant.remaining, a.cfg.ttl)):
+			a.withdraw(request)
+			a.request, a.uncertain = newRequest(), false
+			got.err = errLate
+		}
+		return got.grant, explain(a.client.cfg.schema, fmt.Sprintf("acquire %q", a.name), got.err)
+	case <-ctx.Done():
+		close(left)
+		return grant{}, ctx.Err()
+	case <-a.client.closing:
+		close(left)
+		return grant{}, ErrClosed
+	}
+}
+
+func (a *acquisition) send(ctx context.Context, request string) (g grant, err error) {
+	err = a.client.conns.do(ctx, func(ctx context.Context, q querier, sent time.Time) error {
+		var us int64
+		var holder *string
+		var durable bool
+		g.sent = sent
+		err := q.QueryRow(ctx, a.client.sql.acquire,
+			a.name, a.cfg.holder, request, a.cfg.labels, a.cfg.ttl.Microseconds(),
+		).Scan(&g.outcome, &g.token, &g.version, &holder, &us, &durable)
+		if holder != nil {
+			g.holder = *holder
+		}
+		g.remaining = time.Duration(us) * time.Microsecond
+		return err
+	})
+	return g, err
+}
+
+// withdraw frees the lock in the background if the request has won it. The
+// caller must be counted in. Where the server can't be reached for as long as
+// the lease would last, the lease has ended by itself.
+func (a *acquisition) withdraw(request string) {
+	c := a.client
+	c.background(min(a.cfg.ttl, outagePatience), func(ctx context.Context) {
+		err := c.retry(ctx, func(ctx context.Context) error {
+			return c.conns.do(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+				rows, err := q.Query(ctx, c.sql.withdraw, a.name, request)
+				if err != nil {
+					return err
+				}
+				rows.Close()
+				return rows.Err()
+			})
+		})
+		if err != nil {
+			c.cfg.logger.Warn("pglock: could not give back a lock whose caller left; it ends by its TTL",
+				"name", a.name, "ttl", a.cfg.ttl, "error", err)
+		}
+	})
+}
+
+// retry repeats op, which must be safe to repeat, until it succeeds, fails for
+// good, or ctx ends. Each attempt has a bound of its own.
+func (c *Client) retry(ctx context.Context, op func(ctx context.Context) error) error {
+	var pause backoff
+	for {
+		attempt, cancel := context.WithTimeout(ctx, statementBound/2)
+		err := op(attempt)
+		cancel()
+		if err == nil || !transient(err) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause.next(0)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+const (
+	// statementBound is the longest a statement of the protocol may take. None
+	// of them waits for a lock, so only a server in trouble takes long.
+	statementBound = 5 * time.Second
+
+	// outagePatience is how long Acquire keeps trying while the server can't be
+	// reached, for instance during a failover.
+	outagePatience = 30 * time.Second
+)
+
+// Client grants leases and renews them. It is safe for concurrent use. Make one
+// for a process and keep it: it owns a few connections and one goroutine.
+type Client struct {
+	cfg   clientConfig
+	sql   statements
+	conns *connections
+	renew *renewer
+
+	// life ends when Close is through with waiting: it bounds every statement.
+	life    context.Context
+	endLife context.CancelCauseFunc
+
+	// closing is closed when Close begins: whoever waits gives up.
+	closing chan struct{}
+	closed  chan struct{} // when it is done
+
+	mu       sync.Mutex          // guards the three below
+	isClosed bool                // no new calls
+	draining bool                // no releases either
+	leases   map[*Lease]struct{} // those that Close must release
+
+	// calls counts what runs on behalf of callers. Adding to it needs mu and
+	// one of the flags unset, or a count that is already held.
+	calls sync.WaitGroup
+}
+
+// Open returns a client for the database that pool leads to. It takes its own
+// connections (WithMaxConns), with the pool's configuration, so that neither
+// side can starve the other; the pool itself is not used and not closed.
+//
+// Open makes one connection and fails with ErrSchema (missing, outdated or newer
+// tables), ErrPrivilege, ErrUnavailable, ErrInvalidOption or ErrInvalidSchema.
+// Nothing is left behind then. ctx bounds Open alone. Close the client.
+func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, error) {
+	cfg, err := newClientConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if pool == nil {
+		return nil, invalidOption("the pool is nil")
+	}
+	life, endLife := context.WithCancelCause(context.Background())
+	conns, err := openConnections(life, pool, cfg)
+	if err != nil {
+		endLife(err)
+		return nil, err
+	}
+	if err := conns.check(ctx); err != nil {
+		endLife(err)
+		conns.close()
+		return nil, err
+	}
+	c := &Client{
+		cfg: cfg, sql: newStatements(cfg.schema), conns: conns,
+		life: life, endLife: endLife,
+		closing: make(chan struct{}), closed: make(chan struct{}),
+		leases: map[*Lease]struct{}{},
+	}
+	c.renew = newRenewer(c)
+	go c.renew.run()
+	return c, nil
+}
+
+// check makes the first connection and compares the schema's version. Later
+// connections accept a newer one: in a rolling deployment the holders that run
+// must keep their leases when the first new process migrates.
+func (c *connections) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*statementBound)
+	defer cancel()
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return explain(c.schema, "open", err)
+	}
+	conn.Release()
+	return schema.Check(c.schema, int(c.version.Load()))
+}
+
+// Close ends the client: callers that wait get ErrClosed, the Context of every
+// lease is done, then the leases are released, and connections and goroutines
+// end. Stop the work that leases protect before: others may be granted its locks
+// while Close returns.
+//
+// ctx bounds it. If it ends first, leases that could not be released end by
+// their TTL, and Close returns ctx's error; everything local is still stopped.
+// Close may be called again, and waits for the first call.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	first := !c.isClosed
+	c.isClosed = true
+	held := make([]*Lease, 0, len(c.leases))
+	for l := range c.leases {
+		held = append(held, l)
+	}
+	c.mu.Unlock()
+	if !first {
+		<-c.closed
+		return nil
+	}
+	close(c.closing)
+	defer close(c.closed)
+
+	err := c.releaseAll(ctx, held)
+	c.renew.stop()
+	c.mu.Lock()
+	c.draining = true
+	c.mu.Unlock()
+	idle := make(chan struct{})
+	go func() { c.calls.Wait(); close(idle) }()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	c.endLife(ErrClosed) // whatever still runs ends now
+	<-idle
+	c.conns.close()
+	return err
+}
+
+// releaseAll releases the leases, as many at a time as there are connections.
+func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
+	errs := make([]error, len(held))
+	slots := make(chan struct{}, cap(c.conns.slots))
+	var all sync.WaitGroup
+	for _, l := range held {
+		l.end(releasedByClose) // all of them before the first is free for others
+	}
+	for i, l := range held {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = l.Release(ctx)
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// enter counts a call in, unless the client is closed. The caller must leave.
+func (c *Client) enter() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed {
+		return ErrClosed
+	}
+	c.calls.Add(1)
+	return nil
+}
+
+// enterToRelease is enter for what Close itself waits for: leases that end.
+func (c *Client) enterToRelease() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		return ErrClosed
+	}
+	c.calls.Add(1)
+	return nil
+}
+
+func (c *Client) leave() { c.calls.Done() }
+
+// background runs fn on its own, bounded by the client's life and by bound. The
+// caller must be counted in. Close waits for it.
+func (c *Client) background(bound time.Duration, fn func(ctx context.Context)) {
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life, bound)
+		defer cancel()
+		fn(ctx)
+	})
+}

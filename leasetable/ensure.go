@@ -1,0 +1,62 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Ensure makes sure that the lease can be trusted for d from now, and renews it at
+// once if it can't. A d beyond the TTL extends it once by as much, after which
+// renewals go on as before; they never shorten it. Call it before a step that must
+// not be interrupted.
+//
+// It returns nil if the lease is trusted for d. If the lease has ended, or is
+// found to have, the error wraps ErrLost or ErrReleased. If the server does not
+// answer it wraps ErrUnavailable, and ctx's error if that ended first; the lease
+// is then held as long as before.
+func (l *Lease) Ensure(ctx context.Context, d time.Duration) error {
+	if d > maxTTL {
+		return invalidOption("ensure %v, the longest is %v", d, maxTTL)
+	}
+	c := l.client
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	// Room for the round trip, so that what is left when the answer comes suffices.
+	asked := max(l.cfg.ttl, d+l.cfg.margin+statementBound/5)
+	var pause backoff
+	for {
+		if err := l.Err(); err != nil {
+			return err
+		}
+		if time.Until(l.Deadline()) >= d {
+			return nil
+		}
+		if err := l.renewNow(ctx, asked); err != nil && !errors.Is(err, errRowLocked) {
+			return err
+		}
+		if time.Until(l.Deadline()) >= d {
+			return l.Err()
+		}
+		select {
+		case <-time.After(pause.next(0)):
+		case <-l.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("%w: ensure %q: %w", ErrUnavailable, l.fence.Name, context.Cause(ctx))
+		}
+	}
+}
+
+// renewNow asks for the lease to last as long as asked from now.
+func (l *Lease) renewNow(ctx context.Context, asked time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, statementBound)
+	defer cancel()
+	answers, err := l.client.sendRenewal(ctx, []*Lease{l}, []time.Duration{asked})
+	if err != nil {
+		return err
+	}
+	return l.client.settle(l, answers, asked)
+}

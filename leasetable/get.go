@@ -1,0 +1,59 @@
+package leasetable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// Lock is a row of the table: a lock that is held, or was.
+type Lock struct {
+	Name       string
+	Token      fencing.Token // of the last grant
+	Version    int64         // grows by one on every change of the row
+	Holder     string        // empty if it was released
+	Labels     map[string]string
+	AcquiredAt time.Time     // by the server's clock
+	Remaining  time.Duration // of the grant unless renewed; 0 if nobody holds the lock
+}
+
+// Held reports whether somebody held the lock when it was read.
+func (k Lock) Held() bool { return k.Remaining > 0 }
+
+// Get reads the lock of that name. It returns ErrNotFound if the name was never
+// granted or has been pruned, and then too anybody may acquire it. The answer may
+// be out of date when it arrives.
+func (c *Client) Get(ctx context.Context, name string) (Lock, error) {
+	k := Lock{Name: name}
+	if err := checkName(name); err != nil {
+		return k, err
+	}
+	if err := c.enter(); err != nil {
+		return k, err
+	}
+	defer c.leave()
+	ctx, cancel := context.WithTimeout(ctx, statementBound)
+	defer cancel()
+	var labels string
+	var us int64
+	err := c.conns.do(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+		return q.QueryRow(ctx, c.sql.get, name).Scan(&k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &us)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return k, fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	if err != nil {
+		return k, explain(c.cfg.schema, fmt.Sprintf("get %q", name), err)
+	}
+	k.Remaining = time.Duration(us) * time.Microsecond
+	if err := json.Unmarshal([]byte(labels), &k.Labels); err != nil {
+		return k, fmt.Errorf("leasetable: get %q: labels: %w", name, err)
+	}
+	return k, nil
+}

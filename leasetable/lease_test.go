@@ -1,0 +1,180 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// expiry is when the server lets the lease of that name end. Server and test run on
+// one machine, so that both read the same clock.
+func (f fixture) expiry(name string) time.Time {
+	f.t.Helper()
+	return value[time.Time](f, "SELECT expires_at FROM pglock.distributed_locks WHERE name = $1", name)
+}
+
+// TestP08TheHolderStopsBeforeAPausedServerWouldExpireIt halts all processes of the
+// server. I3: the Context ends before the expiry that the server has stored.
+func TestP08TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{})
+	f := on(t, server.URL())
+	c := f.openUnclosed()
+	l := try(t, c, "n", leasetable.WithTTL(2*time.Second))
+	pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
+		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > 1
+	})
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	resumed := false
+	defer func() {
+		if !resumed {
+			_ = server.Resume()
+		}
+	}()
+	// P09: accessors answer while a renewal hangs. This hangs if they don't.
+	for time.Until(l.Deadline()) > 0 {
+		_, _, _, _ = l.Err(), l.Token(), l.Context().Err(), l.Fence()
+		rest(t, 10*time.Millisecond)
+	}
+	within(t, time.Second, "the context ends while the server is halted", l.Done())
+	stopped := time.Now()
+	if !errors.Is(context.Cause(l.Context()), leasetable.ErrLost) {
+		t.Errorf("cause: %v", context.Cause(l.Context()))
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	resumed = true
+	if ahead := f.expiry("n").Sub(stopped); ahead <= 0 {
+		t.Errorf("the holder stopped %v after the server's expiry", -ahead)
+	} else {
+		t.Logf("I3: the holder stopped %v before the server's expiry (TTL 2s, margin 200ms, server halted)", ahead.Round(time.Millisecond))
+	}
+	if err := c.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestI3TheHolderStopsBeforeOthersAreGranted cuts the holder's network, without any
+// notice to either side, while somebody else waits for the lock.
+func TestI3TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	cut := f.through(proxy.URL(pgtest.URL(t))).openUnclosed()
+	other := f.open()
+	l := try(t, cut, "n", leasetable.WithTTL(2*time.Second))
+	pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
+		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > 1
+	})
+	stopped := make(chan time.Time, 1)
+	context.AfterFunc(l.Context(), func() { stopped <- time.Now() })
+	proxy.Cut()
+	expiry := f.expiry("n")
+	next := acquire(t, other, "n")
+	granted := time.Now()
+	select {
+	case at := <-stopped:
+		if !at.Before(expiry) || !at.Before(granted) {
+			t.Errorf("stopped at %v, the server's expiry was %v, the next grant %v", at, expiry, granted)
+		}
+		t.Logf("I3: the holder stopped %v before the server's expiry and %v before the next grant (TTL 2s, margin 200ms, network cut)",
+			expiry.Sub(at).Round(time.Millisecond), granted.Sub(at).Round(time.Millisecond))
+	default:
+		t.Error("somebody else was granted the lock, and the holder's context is not done")
+	}
+	if next.Token() <= l.Token() {
+		t.Errorf("token %d after %d", next.Token(), l.Token())
+	}
+	proxy.Heal()
+	if err := cut.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	release(t, next)
+}
+
+// TestI3ControlTrustingTheAnswersTime is what a holder does that counts the TTL from
+// when the answer came, with no margin: the server's expiry is before that.
+func TestI3ControlTrustingTheAnswersTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	release(t, try(t, c, "n"))
+	const delay, ttl = 300 * time.Millisecond, 4 * time.Second
+	proxy.Delay(delay)
+	l := try(t, c, "n", leasetable.WithTTL(ttl), leasetable.WithSafetyMargin(0), leasetable.WithoutRenewal())
+	naive := time.Now().Add(ttl)
+	proxy.Delay(0)
+	expiry := f.expiry("n")
+	if !l.Deadline().Before(expiry) {
+		t.Errorf("the deadline is %v after the server's expiry", l.Deadline().Sub(expiry))
+	}
+	if naive.Before(expiry) {
+		t.Errorf("control: counting from the answer, the deadline would be before the expiry too")
+	}
+	release(t, l)
+}
+
+// TestErrLooksAtTheClock: a process that slept past the deadline is told by Err, and
+// by the context's Err, though no timer has run.
+func TestErrLooksAtTheClock(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	l := try(t, c, "n", leasetable.WithTTL(300*time.Millisecond), leasetable.WithoutRenewal())
+	leasetable.StopTimer(l)
+	rest(t, time.Until(l.Deadline()))
+	if l.Context().Err() == nil || !errors.Is(l.Err(), leasetable.ErrLost) {
+		t.Errorf("past the deadline: context %v, lease %v", l.Context().Err(), l.Err())
+	}
+	select {
+	case <-l.Done():
+	default:
+		t.Error("Done is not closed")
+	}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	f.sql("CREATE TABLE pglock.ledger (n int)")
+	write := func(l *leasetable.Lease) error {
+		return pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
+			if err := l.Guard(t.Context(), tx); err != nil {
+				return err
+			}
+			_, err := tx.Exec(t.Context(), f.named("INSERT INTO pglock.ledger VALUES (1)"))
+			return err
+		})
+	}
+	l := try(t, c, "n", leasetable.WithoutRenewal())
+	if err := write(l); err != nil {
+		t.Errorf("the holder's write: %v", err)
+	}
+	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
+	var stale *fencing.StaleError
+	if err := write(l); !errors.As(err, &stale) || stale.Token != l.Token() || stale.Current <= l.Token() {
+		t.Errorf("a stale holder's write: %v", err)
+	}
+	if n := value[int](f, "SELECT count(*) FROM pglock.ledger"); n != 1 {
+		t.Errorf("%d rows were written", n)
+	}
+	if err := l.Release(t.Context()); !errors.Is(err, leasetable.ErrLost) {
+		t.Errorf("Release: %v", err)
+	}
+	if err := write(l); !errors.Is(err, leasetable.ErrLost) {
+		t.Errorf("a write after the loss was noticed: %v", err)
+	}
+}

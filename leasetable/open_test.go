@@ -1,0 +1,203 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+func TestP41OpenRefusesBadOptionsAndLeavesThePoolAlone(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for name, tc := range map[string]struct {
+		opts []leasetable.Option
+		want error
+		rule string
+	}{
+		"schema empty":       {[]leasetable.Option{leasetable.WithSchema("")}, leasetable.ErrInvalidSchema, "empty"},
+		"schema too long":    {[]leasetable.Option{leasetable.WithSchema(strings.Repeat("x", 64))}, leasetable.ErrInvalidSchema, "64 bytes"},
+		"schema of server's": {[]leasetable.Option{leasetable.WithSchema("pg_x")}, leasetable.ErrInvalidSchema, "pg_"},
+		"schema with NUL":    {[]leasetable.Option{leasetable.WithSchema("a\x00")}, leasetable.ErrInvalidSchema, "NUL"},
+		"TTL zero":           {[]leasetable.Option{leasetable.WithTTL(0)}, leasetable.ErrInvalidOption, "TTL"},
+		"TTL negative":       {[]leasetable.Option{leasetable.WithTTL(-time.Second)}, leasetable.ErrInvalidOption, "TTL"},
+		"margin negative":    {[]leasetable.Option{leasetable.WithSafetyMargin(-1)}, leasetable.ErrInvalidOption, "margin"},
+		"margin ≥ TTL":       {[]leasetable.Option{leasetable.WithTTL(time.Second), leasetable.WithSafetyMargin(time.Second)}, leasetable.ErrInvalidOption, "shorter"},
+		"renewal too slow":   {[]leasetable.Option{leasetable.WithTTL(time.Second), leasetable.WithRenewEvery(950 * time.Millisecond)}, leasetable.ErrInvalidOption, "trusted"},
+		"renewal zero":       {[]leasetable.Option{leasetable.WithRenewEvery(0)}, leasetable.ErrInvalidOption, "positive"},
+		"holder empty":       {[]leasetable.Option{leasetable.WithHolder("")}, leasetable.ErrInvalidOption, "holder"},
+		"holder not UTF-8":   {[]leasetable.Option{leasetable.WithHolder("\xff")}, leasetable.ErrInvalidOption, "holder"},
+		"label with NUL":     {[]leasetable.Option{leasetable.WithLabels(map[string]string{"k": "\x00"})}, leasetable.ErrInvalidOption, "label"},
+		"labels too long":    {[]leasetable.Option{leasetable.WithLabels(map[string]string{"k": strings.Repeat("x", 20000)})}, leasetable.ErrInvalidOption, "labels"},
+		"one connection":     {[]leasetable.Option{leasetable.WithMaxConns(1)}, leasetable.ErrInvalidOption, "renewals"},
+		"no logger":          {[]leasetable.Option{leasetable.WithLogger(nil)}, leasetable.ErrInvalidOption, "nil"},
+	} {
+		c, err := leasetable.Open(t.Context(), pool, tc.opts...)
+		if c != nil || !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.rule) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := leasetable.Open(t.Context(), nil); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("no pool: %v", err)
+	}
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Errorf("the caller's pool: %v", err)
+	}
+}
+
+func TestOpenTellsWhatIsWrongWithTheSchema(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	missing := pgtest.SchemaName(t)
+	openSchema := func(name string) error {
+		c, err := leasetable.Open(t.Context(), f.pool, leasetable.WithSchema(name))
+		if err == nil {
+			_ = c.Close(context.Background())
+		}
+		return err
+	}
+	check := func(name string, want error, advice string) {
+		t.Helper()
+		err := openSchema(name)
+		var schema *leasetable.SchemaError
+		if !errors.Is(err, want) || !errors.Is(err, leasetable.ErrSchema) || !errors.As(err, &schema) || !strings.Contains(err.Error(), advice) {
+			t.Errorf("want %v with %q, got %v", want, advice, err)
+		}
+	}
+	check(missing, leasetable.ErrSchemaMissing, "pglock migrate up")
+	f.sql("CREATE OR REPLACE FUNCTION pglock.pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 0'")
+	check(f.schema, leasetable.ErrSchemaOutdated, "pglock migrate up")
+	f.sql("CREATE OR REPLACE FUNCTION pglock.pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 99'")
+	check(f.schema, leasetable.ErrSchemaNewer, "newer pglock")
+
+	f.sql("CREATE ROLE \"nobody of " + strings.ReplaceAll(f.schema, `"`, `""`) + "\" LOGIN PASSWORD 'secret'")
+	t.Cleanup(func() {
+		_, _ = f.pool.Exec(context.Background(), "DROP ROLE \"nobody of "+strings.ReplaceAll(f.schema, `"`, `""`)+"\"")
+	})
+	f.pool = pgtest.Pool(t, func(c *pgxpool.Config) {
+		c.ConnConfig.User, c.ConnConfig.Password = "nobody of "+f.schema, "secret"
+	})
+	if err := openSchema(f.schema); !errors.Is(err, leasetable.ErrPrivilege) {
+		t.Errorf("a role without rights: %v", err)
+	}
+}
+
+func TestOpenUnreachable(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing: the handshake gets no answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := closed.Addr().String()
+	closed.Close()
+	good, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, u := range map[string]*url.URL{
+		"refused":        {Scheme: "postgres", Host: refused, User: url.UserPassword("u", "s3cret"), Path: "/db"},
+		"silent":         {Scheme: "postgres", Host: silent.Addr().String(), User: url.UserPassword("u", "s3cret"), Path: "/db"},
+		"wrong password": {Scheme: "postgres", Host: good.Host, User: url.UserPassword(good.User.Username(), "s3cret"), Path: good.Path},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := leasetable.Open(ctx, pgtest.PoolOn(t, u.String()))
+		cancel()
+		if !errors.Is(err, leasetable.ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: the error shows the password: %v", name, err)
+		}
+	}
+}
+
+func TestInvalidNames(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", 513)} {
+		if _, err := c.TryAcquire(t.Context(), name); !errors.Is(err, leasetable.ErrInvalidName) {
+			t.Errorf("TryAcquire(%.10q): %v", name, err)
+		}
+		if _, err := c.Acquire(t.Context(), name); !errors.Is(err, leasetable.ErrInvalidName) {
+			t.Errorf("Acquire(%.10q): %v", name, err)
+		}
+		if _, err := c.Get(t.Context(), name); !errors.Is(err, leasetable.ErrInvalidName) {
+			t.Errorf("Get(%.10q): %v", name, err)
+		}
+	}
+	longest := strings.Repeat("ü", 256)
+	if l := try(t, c, longest); l.Name() != longest {
+		t.Error("the longest name was changed")
+	}
+	if _, err := c.TryAcquire(t.Context(), "n", leasetable.WithTTL(-1)); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("a lease's bad option: %v", err)
+	}
+	if _, err := c.TryAcquire(t.Context(), "n", leasetable.WithTTL(time.Second), leasetable.WithSafetyMargin(time.Minute)); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("a lease's conflicting options: %v", err)
+	}
+}
+
+func TestCloseReleasesAndWakes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.openUnclosed()
+	var held []*leasetable.Lease
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		held = append(held, try(t, c, name))
+	}
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := c.Acquire(t.Context(), "a")
+		waiting <- err
+	}()
+	rest(t, 50*time.Millisecond)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if err := c.Close(t.Context()); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := <-waiting; !errors.Is(err, leasetable.ErrClosed) || !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("a waiter got %v", err)
+	}
+	for _, l := range held {
+		if err := context.Cause(l.Context()); !errors.Is(err, leasetable.ErrReleased) || !errors.Is(err, leasetable.ErrClosed) {
+			t.Errorf("%s ended by %v", l.Name(), err)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Errorf("Release after Close: %v", err)
+		}
+	}
+	if n := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL"); n != 0 {
+		t.Errorf("%d locks are still held", n)
+	}
+	for name, err := range map[string]error{
+		"Acquire":    second(c.Acquire(t.Context(), "n")),
+		"TryAcquire": second(c.TryAcquire(t.Context(), "n")),
+		"Get":        second(c.Get(t.Context(), "n")),
+		"Prune":      second(c.Prune(t.Context(), 0)),
+	} {
+		if !errors.Is(err, leasetable.ErrClosed) {
+			t.Errorf("%s after Close: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

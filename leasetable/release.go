@@ -1,0 +1,120 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// releaseCall is one run of the release statement, shared by all who wait for it.
+type releaseCall struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// Release ends the lease: its Context is done first, then the lock is free for
+// others. It may be called again, and returns nil once it has succeeded.
+//
+// If the lease was lost before, it returns a *LostError (errors.Is ErrLost) and
+// changes nothing. If the server can't be reached within 5 s it returns an error
+// that wraps ErrUnavailable; the lock then frees itself when its TTL is over, and
+// Release may be tried again.
+//
+// ctx bounds how long Release waits, not the release, which goes on without it. A
+// ctx that is done already, as it often is in a defer, does not count.
+func (l *Lease) Release(ctx context.Context) error {
+	_ = l.Err() // due to be lost?
+	call, err := l.startRelease()
+	if err != nil {
+		return err
+	}
+	givenUp := ctx.Done()
+	if ctx.Err() != nil {
+		givenUp = nil
+	}
+	select {
+	case <-call.done:
+		return call.err
+	case <-givenUp:
+		return fmt.Errorf("leasetable: release %q: still under way: %w", l.fence.Name, context.Cause(ctx))
+	}
+}
+
+// startRelease returns the call under way, or the last one if it has settled the
+// matter, or a new one.
+func (l *Lease) startRelease() (*releaseCall, error) {
+	l.end(ErrReleased)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if errors.Is(l.ended, ErrLost) {
+		return nil, l.ended
+	}
+	if l.release != nil {
+		select {
+		case <-l.release.done:
+			if l.release.err == nil {
+				return l.release, nil
+			}
+		default:
+			return l.release, nil
+		}
+	}
+	c := l.client
+	if err := c.enterToRelease(); err != nil {
+		return nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
+	}
+	call := &releaseCall{done: make(chan struct{})}
+	l.release = call
+	go func() {
+		defer c.leave()
+		call.err = l.runRelease()
+		if errors.Is(call.err, ErrLost) {
+			l.mu.Lock()
+			l.ended = call.err
+			l.mu.Unlock()
+		}
+		if !errors.Is(call.err, ErrUnavailable) {
+			c.forget(l)
+		}
+		close(call.done)
+	}()
+	return call, nil
+}
+
+// giveBack frees on the server, without waiting, what has been lost here: a renewal
+// that was answered too late would keep others out for another TTL.
+func (l *Lease) giveBack() {
+	if l.client.enterToRelease() != nil {
+		return // closing: it ends by its TTL
+	}
+	go func() {
+		defer l.client.leave()
+		_ = l.runRelease() // best effort: it ends by its TTL
+	}()
+}
+
+// runRelease repeats the statement until there is an answer.
+func (l *Lease) runRelease() error {
+	c := l.client
+	ctx, cancel := context.WithTimeout(c.life, statementBound)
+	defer cancel()
+	var outcome string
+	uncertain := false // an earlier attempt may have been applied
+	err := c.retry(ctx, func(ctx context.Context) error {
+		err := c.conns.do(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+			return q.QueryRow(ctx, c.sql.release, l.fence.Name, l.fence.Token).Scan(&outcome, nil)
+		})
+		uncertain = uncertain || applied(err)
+		return err
+	})
+	switch {
+	case err != nil:
+		return explain(c.cfg.schema, fmt.Sprintf("release %q", l.fence.Name), err)
+	case outcome == "ended":
+		return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "it had expired on the server before it was released"}
+	case outcome == "gone" && !uncertain:
+		return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "it was gone from the server before it was released"}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+func TestP19ReleaseFreesAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	l := try(t, c, "n")
+	release(t, l)
+	select {
+	case <-l.Done():
+	default:
+		t.Error("the context is not done after Release")
+	}
+	if err := context.Cause(l.Context()); !errors.Is(err, leasetable.ErrReleased) || !errors.Is(l.Err(), leasetable.ErrReleased) {
+		t.Errorf("cause %v, Err %v", err, l.Err())
+	}
+	release(t, try(t, c, "n"))
+}
+
+func TestReleaseIsIdempotent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	l := try(t, c, "n")
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() { release(t, l) })
+	}
+	wg.Wait()
+	next := try(t, c, "n")
+	release(t, l) // again, after somebody else was granted the lock
+	if next.Err() != nil || value[int64](f, "SELECT token FROM pglock.distributed_locks WHERE holder IS NOT NULL") != int64(next.Token()) {
+		t.Error("a repeated release touched another grant")
+	}
+	release(t, next)
+}
+
+// TestReleaseOnACancelledContext: the usual defer after a cancellation.
+func TestReleaseOnACancelledContext(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	l := try(t, c, "n")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	release(t, try(t, c, "n"))
+}
+
+// TestP14ReleaseAnswerLost: the first attempt was applied, the second finds it so, also
+// when somebody else has the lock by then.
+func TestP14ReleaseAnswerLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	other := f.open()
+	for _, taken := range []bool{false, true} {
+		release(t, try(t, c, "n")) // the statements are prepared
+		l := try(t, c, "n", leasetable.WithoutRenewal())
+		proxy.DropReplies()
+		released := make(chan error, 1)
+		go func() { released <- l.Release(t.Context()) }()
+		pgtest.Eventually(t, 5*time.Second, "the release is applied", func() bool {
+			return value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks")
+		})
+		var next *leasetable.Lease
+		if taken {
+			next = try(t, other, "n")
+		}
+		proxy.Heal()
+		proxy.Sever()
+		if err := <-released; err != nil {
+			t.Errorf("taken over meanwhile: %v: Release: %v", taken, err)
+		}
+		if next != nil {
+			release(t, next)
+		}
+	}
+}
+
+func TestReleaseWithoutAServer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	l := try(t, c, "n")
+	proxy.Refuse(true)
+	proxy.Sever()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := l.Release(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while the server is away: %v", err)
+	}
+	within(t, time.Second, "the context is done all the same", l.Done())
+	proxy.Refuse(false)
+	release(t, l) // joins the attempt under way, or tries anew
+	release(t, try(t, c, "n"))
+}

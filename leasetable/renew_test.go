@@ -1,0 +1,227 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+func TestP10AHolderIsToldThatItsGrantIsGone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	// P13: what was done to the row stays: a renewal makes nothing of it good again.
+	for name, tc := range map[string]struct{ spoil, stays string }{
+		"taken over": {
+			"UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = $1",
+			"SELECT holder = 'thief' FROM pglock.distributed_locks WHERE name = $1",
+		},
+		"released by somebody": {
+			"UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = $1",
+			"SELECT holder IS NULL AND expires_at = '-infinity' FROM pglock.distributed_locks WHERE name = $1",
+		},
+		"expired on the server": {
+			"UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() - interval '1 second' WHERE name = $1",
+			"SELECT expires_at < clock_timestamp() FROM pglock.distributed_locks WHERE name = $1",
+		},
+		"deleted": {
+			"DELETE FROM pglock.distributed_locks WHERE name = $1",
+			"SELECT NOT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = $1)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := try(t, c, name, leasetable.WithTTL(time.Minute), leasetable.WithRenewEvery(100*time.Millisecond))
+			f.sql(tc.spoil, name)
+			within(t, 5*time.Second, "the holder is told", l.Done())
+			var lost *leasetable.LostError
+			if err := context.Cause(l.Context()); !errors.Is(err, leasetable.ErrLost) || !errors.As(err, &lost) || lost.Token != l.Token() {
+				t.Errorf("the cause is %v", err)
+			}
+			if err := l.Release(t.Context()); !errors.Is(err, leasetable.ErrLost) {
+				t.Errorf("Release: %v", err)
+			}
+			if !value[bool](f, tc.stays, name) {
+				t.Error("renewal or release changed what it did not own")
+			}
+		})
+	}
+}
+
+// TestP11OneFailedRenewalIsNoLoss cuts the connections and refuses new ones for a part
+// of the lease's time, several times over.
+func TestP11OneFailedRenewalIsNoLoss(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	l := try(t, c, "n", leasetable.WithTTL(3*time.Second), leasetable.WithRenewEvery(300*time.Millisecond))
+	for range 3 {
+		proxy.Refuse(true)
+		proxy.Sever()
+		rest(t, time.Second)
+		proxy.Refuse(false)
+		before := value[int64](f, "SELECT version FROM pglock.distributed_locks")
+		pgtest.Eventually(t, 3*time.Second, "renewals go on", func() bool {
+			return value[int64](f, "SELECT version FROM pglock.distributed_locks") > before
+		})
+	}
+	if err := l.Err(); err != nil {
+		t.Error(err)
+	}
+	release(t, l)
+}
+
+func TestP12AcquiresContextDoesNotEndTheLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	type key struct{}
+	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "kept"), time.Second)
+	l, err := c.Acquire(ctx, "n", leasetable.WithTTL(500*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	rest(t, 1200*time.Millisecond)
+	if err := l.Err(); err != nil {
+		t.Errorf("after more than a TTL and the end of Acquire's context: %v", err)
+	}
+	if l.Context().Err() != nil || l.Context().Value(key{}) != "kept" {
+		t.Errorf("the lease's context: %v, value %v", l.Context().Err(), l.Context().Value(key{}))
+	}
+	release(t, l)
+}
+
+// TestP14RenewalAnswerLost swallows the answers to renewals that were applied.
+func TestP14RenewalAnswerLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	l := try(t, c, "n", leasetable.WithTTL(3*time.Second), leasetable.WithRenewEvery(200*time.Millisecond))
+	version := func() int64 { return value[int64](f, "SELECT version FROM pglock.distributed_locks") }
+	pgtest.Eventually(t, 3*time.Second, "a renewal", func() bool { return version() > 1 })
+	proxy.DropReplies()
+	applied := version()
+	pgtest.Eventually(t, 3*time.Second, "a renewal without an answer", func() bool { return version() > applied })
+	proxy.Heal()
+	proxy.Sever()
+	answered := version()
+	pgtest.Eventually(t, 3*time.Second, "a renewal after it", func() bool { return version() > answered+1 })
+	if err := l.Err(); err != nil {
+		t.Error(err)
+	}
+	release(t, l)
+}
+
+// TestP15AStarvedPoolLosesNoLease takes every connection of the application's pool.
+func TestP15AStarvedPoolLosesNoLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	small := fixture{t, pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 }), f.schema}
+	c := small.open()
+	conn, err := small.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	const leases = 300
+	var all []*leasetable.Lease
+	for i := range leases {
+		all = append(all, try(t, c, fmt.Sprint("n", i), leasetable.WithTTL(2*time.Second)))
+	}
+	rest(t, 5*time.Second)
+	for _, l := range all {
+		if err := l.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	if held := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE expires_at > clock_timestamp()"); held != leases {
+		t.Errorf("%d of %d leases are alive", held, leases)
+	}
+}
+
+// TestI11ALockedRowDelaysNoOtherRenewal locks one row by hand.
+func TestI11ALockedRowDelaysNoOtherRenewal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open(leasetable.WithTTL(time.Second))
+	locked, other := try(t, c, "locked"), try(t, c, "other")
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), f.named("SELECT FROM pglock.distributed_locks WHERE name = 'locked' FOR UPDATE")); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 5*time.Second, "the locked one is lost in the end", locked.Done())
+	if err := other.Err(); err != nil {
+		t.Errorf("another lease, in the same renewals: %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	release(t, other)
+}
+
+func TestEnsure(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	l := try(t, c, "n", leasetable.WithTTL(2*time.Second), leasetable.WithoutRenewal())
+	deadline := l.Deadline()
+	if err := l.Ensure(t.Context(), 100*time.Millisecond); err != nil || !l.Deadline().Equal(deadline) {
+		t.Errorf("a lease with enough time left was renewed, or failed: %v", err)
+	}
+	if err := l.Ensure(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(l.Deadline()); left < 59*time.Second {
+		t.Errorf("after Ensure(1m) the lease is trusted for %v", left)
+	}
+	if k, err := c.Get(t.Context(), "n"); err != nil || k.Remaining < 59*time.Second || k.Token != l.Token() {
+		t.Errorf("the table has %+v, %v", k, err)
+	}
+	if err := l.Ensure(t.Context(), 100*365*24*time.Hour); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("a century: %v", err)
+	}
+	release(t, l)
+	if err := l.Ensure(t.Context(), time.Second); !errors.Is(err, leasetable.ErrReleased) {
+		t.Errorf("after Release: %v", err)
+	}
+	lost := try(t, c, "n", leasetable.WithoutRenewal())
+	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
+	if err := lost.Ensure(t.Context(), time.Minute); !errors.Is(err, leasetable.ErrLost) || lost.Err() == nil {
+		t.Errorf("after a takeover: %v, then %v", err, lost.Err())
+	}
+}
+
+// TestRenewalNeverShortens: after Ensure has extended a lease, renewals go on.
+func TestRenewalNeverShortens(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	l := try(t, c, "n", leasetable.WithTTL(time.Second), leasetable.WithRenewEvery(50*time.Millisecond))
+	if err := l.Ensure(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
+	pgtest.Eventually(t, 5*time.Second, "renewals", func() bool {
+		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > version+2
+	})
+	if left := value[float64](f, "SELECT extract(epoch FROM expires_at - clock_timestamp()) FROM pglock.distributed_locks"); left < 50 {
+		t.Errorf("%v s are left of the minute that was ensured", left)
+	}
+	if left := time.Until(l.Deadline()); left < 50*time.Second {
+		t.Errorf("locally, %v is left of the minute", left)
+	}
+	release(t, l)
+}

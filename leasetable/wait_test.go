@@ -1,0 +1,100 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// TestI6WaitersHoldNoConnection looks at the server while many wait in one process.
+func TestI6WaitersHoldNoConnection(t *testing.T) {
+	t.Parallel()
+	const waiters = 300
+	url := pgtest.Database(t)
+	f := on(t, url)
+	c := f.open(leasetable.WithMaxConns(3))
+	l := try(t, c, "n")
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			if _, err := c.Acquire(ctx, "n"); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	// P15, P18: with all of them waiting, others get a connection.
+	for range 20 {
+		release(t, try(t, c, "other"))
+	}
+	if n := value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%'"); n > 3 {
+		t.Errorf("%d connections for %d waiters", n, waiters)
+	}
+	pgtest.Eventually(t, 5*time.Second, "a moment in which nobody is in a transaction", func() bool {
+		return value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%' AND state <> 'idle'") == 0
+	})
+	cancel()
+	wg.Wait()
+	release(t, l)
+}
+
+// TestP22RetriesDoNotComeTogether has pauses of several waiters compared.
+func TestP22RetriesDoNotComeTogether(t *testing.T) {
+	t.Parallel()
+	const waiters, asked = 50, 12
+	last := map[time.Duration]int{}
+	for range waiters {
+		var sum time.Duration
+		next := leasetable.NewBackoff()
+		for range asked {
+			d := next(0)
+			if d <= 0 || d > 400*time.Millisecond {
+				t.Fatalf("a pause of %v", d)
+			}
+			sum += d
+		}
+		last[sum.Round(time.Millisecond)]++
+	}
+	for at, n := range last {
+		if n > waiters/5 {
+			t.Errorf("%d of %d waiters ask again in the same millisecond, %v after they began together", n, waiters, at)
+		}
+	}
+}
+
+// TestP22OptionsAreNotSpent gives one set of options to many callers.
+func TestP22OptionsAreNotSpent(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	opts := []leasetable.LeaseOption{leasetable.WithTTL(time.Minute), leasetable.WithHolder("h")}
+	for range 3 {
+		l := acquire(t, c, "n", opts...)
+		if l.Holder() != "h" || time.Until(l.Deadline()) < 50*time.Second {
+			t.Errorf("holder %q, deadline in %v", l.Holder(), time.Until(l.Deadline()))
+		}
+		release(t, l)
+	}
+}
+
+// TestAWaiterIsGrantedSoonAfterTheHoldersExpiry: a dead holder delays by its TTL and
+// hardly more.
+func TestAWaiterIsGrantedSoonAfterTheHoldersExpiry(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	dead := try(t, f.open(), "n", leasetable.WithTTL(1500*time.Millisecond), leasetable.WithoutRenewal())
+	expiry := f.expiry("n")
+	l := acquire(t, f.open(), "n")
+	late := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks WHERE name = 'n'").Sub(expiry)
+	if late < 0 || late > time.Second {
+		t.Errorf("granted %v after the expiry", late)
+	}
+	if l.Token() <= dead.Token() {
+		t.Errorf("token %d after %d", l.Token(), dead.Token())
+	}
+	release(t, l)
+}
