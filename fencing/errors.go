@@ -24,10 +24,10 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	switch {
-	case e.Current == 0:
+	switch e.Current {
+	case 0:
 		return fmt.Sprintf("%v: %q has no grant %d", ErrStale, e.Resource, e.Token)
-	case e.Current == e.Token:
+	case e.Token:
 		return fmt.Sprintf("%v: grant %d of %q has ended", ErrStale, e.Token, e.Resource)
 	}
 	return fmt.Sprintf("%v: grant %d of %q was followed by %d", ErrStale, e.Token, e.Resource, e.Current)

@@ -3,6 +3,7 @@ package leasetable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ type Client struct {
 	renew *renewer
 
 	// life ends when Close is through with waiting: it bounds every statement.
-	life    context.Context
+	life    context.Context //nolint:containedctx // it is the client's, not a call's
 	endLife context.CancelCauseFunc
 
 	// closing is closed when Close begins: whoever waits gives up.
@@ -70,7 +71,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 	}
 	if err := conns.check(ctx); err != nil {
 		endLife(err)
-		conns.close()
+		conns.close(ctx)
 		return nil, err
 	}
 	c := &Client{
@@ -136,27 +137,54 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	c.endLife(ErrClosed) // whatever still runs ends now
 	<-idle
-	c.conns.close()
+	c.conns.close(ctx)
 	return err
 }
 
-// releaseAll releases the leases, as many at a time as there are connections.
+// releaseAll ends all leases and then releases them, as many at a time as there are
+// connections. When the server can't be reached for one it leaves the others to their TTL.
 func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
+	for _, l := range held {
+		l.end(errReleasedByClose) // all of them before the first is free for others
+	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	errs := make([]error, len(held))
 	slots := make(chan struct{}, cap(c.conns.slots))
 	var all sync.WaitGroup
-	for _, l := range held {
-		l.end(releasedByClose) // all of them before the first is free for others
-	}
 	for i, l := range held {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = l.Release(ctx)
+			if errs[i] = context.Cause(ctx); errs[i] == nil {
+				errs[i] = l.awaitRelease(ctx, ctx.Done())
+			}
+			if errors.Is(errs[i], ErrUnavailable) {
+				giveUp(errs[i])
+			}
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return firstOf(errs)
+}
+
+// firstOf returns the first error and how many there were: of a thousand leases that
+// a dead server keeps, one message will do.
+func firstOf(errs []error) error {
+	var first error
+	n := 0
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		if n++; first == nil {
+			first = err
+		}
+	}
+	if n > 1 {
+		return fmt.Errorf("%w (and %d more leases)", first, n-1)
+	}
+	return first
 }
 
 // enter counts a call in, unless the client is closed. The caller must leave.

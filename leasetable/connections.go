@@ -18,14 +18,20 @@ type connections struct {
 	pool   *pgxpool.Pool
 	schema string
 
-	// slots has room for all uses but renewals; one connection more than it has
-	// slots is left for those.
-	slots chan struct{}
+	// Uses at a time: slots bounds all but the renewals, which have their own,
+	// so that nothing can starve them; two, so that one that hangs on a dead
+	// connection does not block the next. The pool itself is larger: closing a
+	// connection whose network is dead takes it up to 15 s, and must not
+	// take the place of a new one.
+	slots, renewals chan struct{}
 
 	// What the last connection found out about the server.
 	version    atomic.Int64 // of the schema
 	explicitRC atomic.Bool  // the default isolation is stricter than READ COMMITTED
 }
+
+// dyingConns is how many connections may be closing while others take their place.
+const dyingConns = 32
 
 // querier is a connection, or a transaction on one.
 type querier interface {
@@ -36,10 +42,15 @@ type querier interface {
 // openConnections derives a pool from the application's: same server, user and
 // hooks for connecting, own size. It connects to nothing yet.
 func openConnections(ctx context.Context, app *pgxpool.Pool, cfg clientConfig) (*connections, error) {
-	c := &connections{schema: cfg.schema, slots: make(chan struct{}, cfg.maxConns-1)}
+	c := &connections{
+		schema:   cfg.schema,
+		slots:    make(chan struct{}, cfg.maxConns-1),
+		renewals: make(chan struct{}, 2),
+	}
 	p := app.Config()
-	p.MaxConns, p.MinConns, p.MinIdleConns = int32(cfg.maxConns), 0, 0
-	p.BeforeAcquire, p.PrepareConn, p.AfterRelease, p.BeforeClose = nil, nil, nil, nil
+	p.MaxConns, p.MinConns, p.MinIdleConns = int32(cfg.maxConns)+dyingConns, 0, 0
+	p.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil } // overrides BeforeAcquire too
+	p.AfterRelease, p.BeforeClose = nil, nil
 	// A ping costs a round trip. Every statement here can be repeated instead.
 	p.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	p.ConnConfig.RuntimeParams["application_name"] = applicationName(p.ConnConfig.RuntimeParams["application_name"])
@@ -96,27 +107,32 @@ func (c *connections) greet(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// do runs one statement of the protocol other than a renewal. use gets the time
-// just before the statement is sent: what the server promises counts from there.
-func (c *connections) do(ctx context.Context, use func(ctx context.Context, q querier, sent time.Time) error) error {
+// use is one statement of the protocol. It gets the time just before the statement
+// is sent: what the server promises counts from there.
+type use func(ctx context.Context, q querier, sent time.Time) error
+
+// do runs what is no renewal.
+func (c *connections) do(ctx context.Context, u use) error { return c.within(ctx, c.slots, u) }
+
+// doRenewal runs a renewal.
+func (c *connections) doRenewal(ctx context.Context, u use) error {
+	return c.within(ctx, c.renewals, u)
+}
+
+func (c *connections) within(ctx context.Context, slots chan struct{}, u use) error {
 	select {
-	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return c.doFirst(ctx, use)
-}
-
-// doFirst is do with the right to the connection that is kept for renewals.
-func (c *connections) doFirst(ctx context.Context, use func(ctx context.Context, q querier, sent time.Time) error) error {
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release() // which destroys it unless it is idle and healthy
 	if !c.explicitRC.Load() {
-		return use(ctx, conn, time.Now())
+		return u(ctx, conn, time.Now())
 	}
 	// Under a stricter default, takeovers would fail to serialize instead of
 	// waiting their turn. One READ COMMITTED statement needs none of that.
@@ -125,11 +141,19 @@ func (c *connections) doFirst(ctx context.Context, use func(ctx context.Context,
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
-	if err := use(ctx, tx, time.Now()); err != nil {
+	if err := u(ctx, tx, time.Now()); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
 }
 
-// close waits until all connections are back; the client's calls have ended by then.
-func (c *connections) close() { c.pool.Close() }
+// close ends all connections, which are idle by then. It returns when they are closed
+// or when ctx is done; those that can't be closed properly end a few seconds later.
+func (c *connections) close(ctx context.Context) {
+	closed := make(chan struct{})
+	go func() { c.pool.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-ctx.Done():
+	}
+}

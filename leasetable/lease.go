@@ -12,8 +12,8 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// releasedByClose is the end of a lease whose client was closed.
-var releasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
+// errReleasedByClose is the end of a lease whose client was closed.
+var errReleasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
 
 // Lease is one grant of one lock. It is safe for concurrent use, and none of its
 // accessors waits for the network.
@@ -69,7 +69,7 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g grant) (*Lease,
 	}
 	c.mu.Unlock()
 	if closed { // since this call entered: Close has not seen this lease
-		l.end(releasedByClose)
+		l.end(errReleasedByClose)
 		a.withdraw(a.request)
 		return nil, a.gaveUp(ctx, ErrClosed)
 	}

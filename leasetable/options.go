@@ -71,7 +71,8 @@ func WithSchema(name string) Option {
 }
 
 // WithMaxConns bounds the client's own connections, 2 at least: one of them is
-// kept for renewals. They are opened as needed. Default 4.
+// kept for renewals, which take one more while another hangs. They are opened as
+// needed. Default 4.
 func WithMaxConns(n int) Option {
 	return clientOption(func(c *clientConfig) error {
 		if n < minMaxConns {

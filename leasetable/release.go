@@ -24,14 +24,19 @@ type releaseCall struct {
 // ctx bounds how long Release waits, not the release, which goes on without it. A
 // ctx that is done already, as it often is in a defer, does not count.
 func (l *Lease) Release(ctx context.Context) error {
+	givenUp := ctx.Done()
+	if ctx.Err() != nil {
+		givenUp = nil
+	}
+	return l.awaitRelease(ctx, givenUp)
+}
+
+// awaitRelease is Release, waiting until givenUp, for which ctx has the cause.
+func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error {
 	_ = l.Err() // due to be lost?
 	call, err := l.startRelease()
 	if err != nil {
 		return err
-	}
-	givenUp := ctx.Done()
-	if ctx.Err() != nil {
-		givenUp = nil
 	}
 	select {
 	case <-call.done:
@@ -74,9 +79,7 @@ func (l *Lease) startRelease() (*releaseCall, error) {
 			l.ended = call.err
 			l.mu.Unlock()
 		}
-		if !errors.Is(call.err, ErrUnavailable) {
-			c.forget(l)
-		}
+		c.forget(l)
 		close(call.done)
 	}()
 	return call, nil

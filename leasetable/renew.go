@@ -144,10 +144,10 @@ func (r *renewer) renewBatch(batch []*Lease) {
 			r.again(l)
 			continue
 		}
-		switch r.client.settle(l, answers, asked[i]) {
-		case nil:
+		switch err := r.client.settle(l, answers, asked[i]); {
+		case err == nil:
 			r.plans(l, jittered(l.cfg.renewEvery))
-		case errRowLocked:
+		case errors.Is(err, errRowLocked):
 			r.again(l)
 		}
 	}
@@ -199,7 +199,7 @@ func (c *Client) sendRenewal(ctx context.Context, leases []*Lease, asked []time.
 		names[i], tokens[i], us[i] = l.fence.Name, int64(l.fence.Token), asked[i].Microseconds()
 	}
 	answers := make(map[fencing.Fence]renewed, len(leases))
-	err := c.conns.doFirst(ctx, func(ctx context.Context, q querier, sent time.Time) error {
+	err := c.conns.doRenewal(ctx, func(ctx context.Context, q querier, sent time.Time) error {
 		rows, err := q.Query(ctx, c.sql.renew, names, tokens, us)
 		if err != nil {
 			return err

@@ -38,6 +38,8 @@ func TestP10AHolderIsToldThatItsGrantIsGone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := fixture{t, f.pool, f.schema}
 			l := try(t, c, name, leasetable.WithTTL(time.Minute), leasetable.WithRenewEvery(100*time.Millisecond))
 			f.sql(tc.spoil, name)
 			within(t, 5*time.Second, "the holder is told", l.Done())

@@ -10,23 +10,20 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// stallKey is the advisory lock on which stalled holders wait inside their statement.
-const stallKey = 7_777_001
-
 // stall makes the grants to the holder "stalled" wait inside the statement, right
 // before the row is written and after its values were computed, until the
 // returned function is called.
 func (f fixture) stall() (resume func()) {
 	f.t.Helper()
 	f.sql(`CREATE FUNCTION pglock.stall() RETURNS trigger LANGUAGE plpgsql AS $$
-	       BEGIN IF NEW.holder = 'stalled' THEN PERFORM pg_advisory_xact_lock(7777001, 'pglock.distributed_locks'::regclass::oid::int); END IF; RETURN NEW; END $$`)
+	       BEGIN IF NEW.holder = 'stalled' THEN PERFORM pg_advisory_xact_lock(hashtextextended(TG_TABLE_SCHEMA, 42)); END IF; RETURN NEW; END $$`)
 	f.sql(`CREATE TRIGGER stall BEFORE INSERT OR UPDATE ON pglock.distributed_locks FOR EACH ROW EXECUTE FUNCTION pglock.stall()`)
 	tx, err := f.pool.Begin(f.t.Context())
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(f.t.Context(), f.named(`SELECT pg_advisory_xact_lock(7777001, 'pglock.distributed_locks'::regclass::oid::int)`)); err != nil {
+	if _, err := tx.Exec(f.t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended($1, 42))`, f.schema); err != nil {
 		f.t.Fatal(err)
 	}
 	return func() {
@@ -41,7 +38,7 @@ func (f fixture) awaitStalled() {
 	f.t.Helper()
 	pgtest.Eventually(f.t, 5*time.Second, "a backend is stalled", func() bool {
 		return value[bool](f, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-			AND classid = 7777001 AND objid = 'pglock.distributed_locks'::regclass::oid)`)
+			AND (classid::bigint << 32) + objid::bigint = hashtextextended($1, 42))`, f.schema)
 	})
 }
 
@@ -53,6 +50,7 @@ func TestP01AStalledAcquirerCannotWinWithAnOldToken(t *testing.T) {
 	// run returns the token that the overtaker got, and the one that the stalled
 	// acquirer got after it.
 	run := func(t *testing.T, prune func(f fixture, c *leasetable.Client)) (overtaker, stalled int64) {
+		t.Helper()
 		f := newFixture(t)
 		c := f.open()
 		resume := f.stall()
@@ -74,7 +72,7 @@ func TestP01AStalledAcquirerCannotWinWithAnOldToken(t *testing.T) {
 	}
 	t.Run("protected", func(t *testing.T) {
 		t.Parallel()
-		first, second := run(t, func(f fixture, c *leasetable.Client) {
+		first, second := run(t, func(_ fixture, c *leasetable.Client) {
 			n, err := c.Prune(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
@@ -89,7 +87,7 @@ func TestP01AStalledAcquirerCannotWinWithAnOldToken(t *testing.T) {
 	})
 	t.Run("control", func(t *testing.T) {
 		t.Parallel()
-		first, second := run(t, func(f fixture, c *leasetable.Client) {
+		first, second := run(t, func(f fixture, _ *leasetable.Client) {
 			f.sql("DELETE FROM pglock.distributed_locks WHERE holder IS NULL")
 		})
 		if second > first {

@@ -46,9 +46,9 @@ func during(parent context.Context, l *Lease) (context.Context, func()) {
 // duringContext asks the lease as well, which looks at the clock: AfterFunc takes
 // a moment, and a process that slept past the deadline must not use that moment.
 type duringContext struct {
-	context.Context
-	lease  context.Context
-	cancel context.CancelCauseFunc
+	context.Context                 //nolint:containedctx // it is a context itself
+	lease           context.Context //nolint:containedctx // likewise
+	cancel          context.CancelCauseFunc
 }
 
 func (c *duringContext) Err() error {

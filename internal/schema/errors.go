@@ -25,14 +25,12 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	var advice string
-	switch e.Kind {
-	case ErrMissing:
+	if errors.Is(e.Kind, ErrMissing) {
 		return fmt.Sprintf("%v: no pglock tables in schema %q: run `pglock migrate up`, call migrations.Up, or name the right schema", e.Kind, e.Name)
-	case ErrOutdated:
+	}
+	advice := "deploy a newer pglock with this program"
+	if errors.Is(e.Kind, ErrOutdated) {
 		advice = "run `pglock migrate up` or call migrations.Up"
-	default:
-		advice = "deploy a newer pglock with this program"
 	}
 	return fmt.Sprintf("%v: %q is at version %d and this program needs %d: %s", e.Kind, e.Name, e.Found, e.Want, advice)
 }

@@ -1,0 +1,297 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/migrations"
+)
+
+// objects lists what a schema holds, golang-migrate's own table apart.
+func objects(t *testing.T, pool *pgxpool.Pool, name string) []string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), `
+		SELECT c.relkind::text || ' ' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname !~ '^pglock_migrations'
+		UNION ALL
+		SELECT 'function ' || p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1
+		ORDER BY 1`, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestUpAndDown(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for _, name := range []string{pgtest.SchemaName(t), pgtest.SchemaName(t), `it's "quoted" %s pglock. ` + strconv.Itoa(os.Getpid())} {
+		in := migrations.WithSchema(name)
+		t.Cleanup(func() {
+			_, _ = pool.Exec(context.Background(), "DROP SCHEMA IF EXISTS "+schema.Quote(name)+" CASCADE")
+		})
+		version := func(want int) {
+			t.Helper()
+			if v, err := migrations.Version(t.Context(), pool, in); v != want || err != nil {
+				t.Errorf("%q: version %d, %v, want %d", name, v, err, want)
+			}
+		}
+		version(0)
+		if err := migrations.Down(t.Context(), pool, in); err != nil {
+			t.Errorf("%q: Down without tables: %v", name, err)
+		}
+		for range 2 { // there and back, twice
+			for range 2 { // the second does nothing
+				if err := migrations.Up(t.Context(), pool, in); err != nil {
+					t.Fatalf("%q: %v", name, err)
+				}
+			}
+			version(schema.Version)
+			if got := objects(t, pool, name); !slices.Contains(got, "r distributed_locks") || !slices.Contains(got, "function next_fencing_token") {
+				t.Errorf("%q: %v", name, got)
+			}
+			var token, found int64
+			if err := pool.QueryRow(t.Context(), "SELECT "+schema.Quote(name)+".next_fencing_token(), "+schema.Quote(name)+".pglock_schema_version()").Scan(&token, &found); err != nil || token != 1 || found != schema.Version {
+				t.Errorf("%q: token %d, version %d, %v", name, token, found, err)
+			}
+			if err := migrations.Down(t.Context(), pool, in); err != nil {
+				t.Fatalf("%q: %v", name, err)
+			}
+			version(0)
+			if got := objects(t, pool, name); len(got) != 0 {
+				t.Errorf("%q: Down left %v", name, got)
+			}
+		}
+	}
+	var path string
+	if err := pool.QueryRow(t.Context(), "SHOW search_path").Scan(&path); err != nil || path != `"$user", public` {
+		t.Errorf("the pool's search_path became %q, %v", path, err)
+	}
+}
+
+// TestTheSchemaOfThisModuleIsTheLastMigration keeps the constant that Open compares in
+// step with the files.
+func TestTheSchemaOfThisModuleIsTheLastMigration(t *testing.T) {
+	t.Parallel()
+	names, err := fs.Glob(migrations.FS, "*.up.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := strconv.Atoi(names[len(names)-1][:4])
+	if err != nil || last != schema.Version || last != len(names) {
+		t.Errorf("files %v, version %d, %v", names, schema.Version, err)
+	}
+}
+
+// upVariable makes the test binary a program that calls Up in that schema.
+const upVariable = "PGLOCK_TEST_UP"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(upVariable); name != "" {
+		os.Exit(up(name))
+	}
+	pgtest.Main(m)
+}
+
+func up(name string) int {
+	pool, err := pgxpool.New(context.Background(), os.Getenv("PGLOCK_TEST_UP_URL"))
+	if err == nil {
+		defer pool.Close()
+		err = migrations.Up(context.Background(), pool, migrations.WithSchema(name))
+	}
+	if err != nil {
+		os.Stderr.WriteString(err.Error())
+		return 1
+	}
+	return 0
+}
+
+// TestTwentyProcessesCallUpAtOnce on an empty database.
+func TestTwentyProcessesCallUpAtOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := pgtest.PoolOn(t, url)
+	name := `Twenty "at once"`
+	// Counts how often a migration was carried out.
+	if _, err := pool.Exec(t.Context(), `
+		CREATE TABLE applied (tag text);
+		CREATE FUNCTION note() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO public.applied SELECT command_tag FROM pg_event_trigger_ddl_commands() WHERE object_identity LIKE '%.distributed_locks' AND command_tag = 'CREATE TABLE'; END $$;
+		CREATE EVENT TRIGGER note ON ddl_command_end EXECUTE FUNCTION note()`); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), upVariable+"="+name, "PGLOCK_TEST_UP_URL="+url)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	wg.Wait()
+	var n int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM applied").Scan(&n); err != nil || n != 1 {
+		t.Errorf("the migration was applied %d times, %v", n, err)
+	}
+	if v, err := migrations.Version(t.Context(), pool, migrations.WithSchema(name)); err != nil || v != schema.Version {
+		t.Errorf("version %d, %v", v, err)
+	}
+}
+
+// poorRole creates a role that may log in and nothing else, and returns its pool.
+func poorRole(t *testing.T, url, role string) *pgxpool.Pool {
+	t.Helper()
+	admin := pgtest.PoolOn(t, url)
+	if _, err := admin.Exec(t.Context(), "CREATE ROLE "+schema.Quote(role)+" LOGIN PASSWORD 'poor'"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "DROP OWNED BY "+schema.Quote(role)+"; DROP ROLE "+schema.Quote(role))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return pgtest.PoolOn(t, url, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "poor" })
+}
+
+func TestARoleWithoutRightsIsToldWhichOneIsMissing(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	role := "poor " + strconv.Itoa(os.Getpid())
+	admin, poor := pgtest.PoolOn(t, url), poorRole(t, url, role)
+
+	err := migrations.Up(t.Context(), poor)
+	var missing *migrations.PrivilegeError
+	if !errors.As(err, &missing) || !errors.Is(err, migrations.ErrPrivilege) || missing.Right != "CREATE" || !strings.HasPrefix(missing.On, "DATABASE") || missing.Role != role {
+		t.Errorf("without the schema: %v", err)
+	}
+	if _, err := admin.Exec(t.Context(), "CREATE SCHEMA pglock"); err != nil {
+		t.Fatal(err)
+	}
+	err = migrations.Up(t.Context(), poor)
+	if !errors.As(err, &missing) || missing.Right != "CREATE" || missing.On != `SCHEMA "pglock"` {
+		t.Errorf("in the schema: %v", err)
+	}
+	if got := objects(t, admin, "pglock"); len(got) != 0 {
+		t.Errorf("the failed attempts left %v", got)
+	}
+	// The advice works.
+	if _, err := admin.Exec(t.Context(), "GRANT "+missing.Right+" ON "+missing.On+" TO "+schema.Quote(role)+"; GRANT USAGE ON SCHEMA pglock TO "+schema.Quote(role)); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(t.Context(), poor); err != nil {
+		t.Errorf("with the right granted: %v", err)
+	}
+}
+
+// TestUpToDateNeedsNoRights: a service calls Up at start with the role it works with.
+func TestUpToDateNeedsNoRights(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	admin, poor := pgtest.PoolOn(t, url), poorRole(t, url, "reader "+strconv.Itoa(os.Getpid()))
+	if err := migrations.Up(t.Context(), admin); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(t.Context(), poor); !errors.Is(err, migrations.ErrPrivilege) {
+		t.Errorf("a role that may not even read the version: %v", err)
+	}
+	if _, err := admin.Exec(t.Context(), "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.pglock_migrations TO PUBLIC"); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(t.Context(), poor); err != nil {
+		t.Errorf("up to date: %v", err)
+	}
+}
+
+func TestDirtyTellsTheWayOut(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.SchemaName(t)
+	in := migrations.WithSchema(name)
+	// A table of that name is in the way, so the migration fails.
+	if _, err := pool.Exec(t.Context(), "CREATE SCHEMA "+schema.Quote(name)+"; CREATE TABLE "+schema.Quote(name)+".distributed_locks ()"); err != nil {
+		t.Fatal(err)
+	}
+	for i, call := range []func() error{
+		func() error { return migrations.Up(t.Context(), pool, in) },
+		func() error { return migrations.Up(t.Context(), pool, in) },
+		func() error { _, err := migrations.Version(t.Context(), pool, in); return err },
+	} {
+		var dirty *migrations.DirtyError
+		if err := call(); !errors.Is(err, migrations.ErrDirty) || !errors.As(err, &dirty) || dirty.Version != 1 || !strings.Contains(err.Error(), "pglock migrate force 0") {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if got := objects(t, pool, name); !slices.Equal(got, []string{"r distributed_locks"}) {
+		t.Errorf("the failed migration left %v", got)
+	}
+	// The way out, as told.
+	if _, err := pool.Exec(t.Context(), "DROP TABLE "+schema.Quote(name)+".distributed_locks"); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Force(t.Context(), pool, 0, in); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(t.Context(), pool, in); err != nil {
+		t.Errorf("after the way out: %v", err)
+	}
+	if err := migrations.Force(t.Context(), pool, schema.Version+1, in); err == nil {
+		t.Error("forced to a version that doesn't exist")
+	}
+}
+
+func TestANewerSchemaIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	if _, err := pool.Exec(t.Context(), "UPDATE "+schema.Quote(name)+".pglock_migrations SET version = 99"); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []func(context.Context, *pgxpool.Pool, ...migrations.Option) error{migrations.Up, migrations.Down} {
+		if err := call(t.Context(), pool, migrations.WithSchema(name)); !errors.Is(err, migrations.ErrNewer) {
+			t.Errorf("a later version's schema: %v", err)
+		}
+	}
+}
+
+func TestUpWaitsNoLongerThanItsContext(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.SchemaName(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('pglock migrations of ' || $1::text, 0))", name); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := migrations.Up(ctx, pool, migrations.WithSchema(name)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while somebody else migrates: %v", err)
+	}
+	if err := migrations.Up(t.Context(), pool, migrations.WithSchema("")); !errors.Is(err, migrations.ErrInvalidSchema) {
+		t.Errorf("no name: %v", err)
+	}
+}
