@@ -86,9 +86,9 @@ func TestCheckPassesTheCurrentGrantOnly(t *testing.T) {
 	}
 }
 
-// TestCheckHoldsOffATakeover (P04): nobody can come between the check and the commit,
+// TestP04_CheckHoldsOffATakeover: nobody can come between the check and the commit,
 // and the holder's renewals pass.
-func TestCheckHoldsOffATakeover(t *testing.T) {
+func TestP04_CheckHoldsOffATakeover(t *testing.T) {
 	t.Parallel()
 	g := newTable(t)
 	fence := g.grant("n", time.Minute)
@@ -127,9 +127,9 @@ func TestCheckHoldsOffATakeover(t *testing.T) {
 	}
 }
 
-// TestCheckHoldsOffATakeoverControl takes the unique index on token away: then the
+// TestP04_CheckHoldsOffATakeoverControl takes the unique index on token away: then the
 // takeover goes through during the guarded transaction.
-func TestCheckHoldsOffATakeoverControl(t *testing.T) {
+func TestP04_CheckHoldsOffATakeoverControl(t *testing.T) {
 	t.Parallel()
 	g := newTable(t)
 	if _, err := g.pool.Exec(t.Context(), schema.Render("ALTER TABLE pglock.distributed_locks DROP CONSTRAINT distributed_locks_token_key", g.schema)); err != nil {

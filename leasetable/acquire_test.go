@@ -34,7 +34,7 @@ func TestAcquireTellsTheTableWhoHolds(t *testing.T) {
 	}
 }
 
-func TestP16AndP39TTLIsExactByTheServersClock(t *testing.T) {
+func TestP16_P39_TTLIsExactByTheServersClock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
@@ -56,7 +56,7 @@ func TestP16AndP39TTLIsExactByTheServersClock(t *testing.T) {
 	}
 }
 
-func TestP20TryTakesOverAnExpiredLease(t *testing.T) {
+func TestP20_TryTakesOverAnExpiredLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	dead := f.open()
@@ -78,8 +78,8 @@ func TestP20TryTakesOverAnExpiredLease(t *testing.T) {
 	})
 }
 
-// TestP21LosingWritesNothing counts WAL on a server where nobody else writes.
-func TestP21LosingWritesNothing(t *testing.T) {
+// TestP21_LosingWritesNothing counts WAL on a server where nobody else writes.
+func TestP21_LosingWritesNothing(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{
 		"autovacuum": "off", "wal_level": "minimal", "max_wal_senders": "0", "checkpoint_timeout": "1h",
@@ -116,7 +116,7 @@ func TestP21LosingWritesNothing(t *testing.T) {
 	release(t, held)
 }
 
-func TestI11AGuardedRowIsBusyAtOnce(t *testing.T) {
+func TestI11_AGuardedRowIsBusyAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
@@ -144,7 +144,7 @@ func TestI11AGuardedRowIsBusyAtOnce(t *testing.T) {
 	release(t, try(t, c, "guarded"))
 }
 
-func TestP23CausesAreToldApart(t *testing.T) {
+func TestP23_CausesAreToldApart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
@@ -214,9 +214,9 @@ func TestP23CausesAreToldApart(t *testing.T) {
 	release(t, l)
 }
 
-// TestP38StricterIsolationDoesNotHurt runs where every transaction is SERIALIZABLE
+// TestP38_StricterIsolationDoesNotHurt runs where every transaction is SERIALIZABLE
 // unless it says otherwise.
-func TestP38StricterIsolationDoesNotHurt(t *testing.T) {
+func TestP38_StricterIsolationDoesNotHurt(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	admin := on(t, url)
@@ -254,9 +254,9 @@ func TestP38StricterIsolationDoesNotHurt(t *testing.T) {
 	}
 }
 
-// TestP40AWaitDoesNotEatTheLease keeps the statement of a first grant waiting, for
+// TestP40_AWaitDoesNotEatTheLease keeps the statement of a first grant waiting, for
 // longer than the TTL, and looks at what is left of the lease when it is granted.
-func TestP40AWaitDoesNotEatTheLease(t *testing.T) {
+func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
 	t.Parallel()
 	const ttl = 400 * time.Millisecond
 	f := newFixture(t)
@@ -294,9 +294,9 @@ func TestP40AWaitDoesNotEatTheLease(t *testing.T) {
 	}
 }
 
-// TestP14AcquireAnswerLost cuts off the answer to the acquire
+// TestP14_AcquireAnswerLost cuts off the answer to the acquire
 // statement, then lets the client reconnect.
-func TestP14AcquireAnswerLost(t *testing.T) {
+func TestP14_AcquireAnswerLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
@@ -331,9 +331,9 @@ func TestP14AcquireAnswerLost(t *testing.T) {
 	release(t, l)
 }
 
-// TestI9ACallerThatLeavesLeavesNothing cancels Acquire at many moments, and then
+// TestI9_ACallerThatLeavesLeavesNothing cancels Acquire at many moments, and then
 // looks for locks that nobody knows of.
-func TestI9ACallerThatLeavesLeavesNothing(t *testing.T) {
+func TestI9_ACallerThatLeavesLeavesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open(leasetable.WithTTL(time.Hour))
@@ -351,9 +351,9 @@ func TestI9ACallerThatLeavesLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestI9AnswerLostAndCallerGone: the grant is on the server, its answer was lost, and
+// TestI9_AnswerLostAndCallerGone: the grant is on the server, its answer was lost, and
 // the caller has left.
-func TestI9AnswerLostAndCallerGone(t *testing.T) {
+func TestI9_AnswerLostAndCallerGone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))

@@ -11,9 +11,9 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestI1ExclusionAcrossClients has workers of several clients read a counter and
+// TestI1_P42_ExclusionAcrossClients has workers of several clients read a counter and
 // write it back one higher, in two statements. Without the lock updates are lost.
-func TestI1ExclusionAcrossClients(t *testing.T) {
+func TestI1_P42_ExclusionAcrossClients(t *testing.T) {
 	t.Parallel()
 	const clients, workers, rounds = 4, 5, 8
 	f := newFixture(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// TestI2TokensOutliveAFailoverThatLosesGrants (P07) promotes an asynchronous standby
+// TestI2_P07_TokensOutliveAFailoverThatLosesGrants promotes an asynchronous standby
 // that was cut off before the last thousand grants.
-func TestI2TokensOutliveAFailoverThatLosesGrants(t *testing.T) {
+func TestI2_P07_TokensOutliveAFailoverThatLosesGrants(t *testing.T) {
 	t.Parallel()
 	const grants = 1000
 	primary := pgtest.Server(t, testserver.Options{})

@@ -204,8 +204,8 @@ func (c *Client) forget(l *Lease) {
 // leaseContext is done when its lease ends. Its Err looks at the clock, so that
 // a process that slept past the deadline is told before the timer has run.
 type leaseContext struct {
-	context.Context
-	lease *Lease
+	context.Context //nolint:containedctx // it is a context itself
+	lease           *Lease
 }
 
 func (c *leaseContext) Err() error {

@@ -22,9 +22,9 @@ func (f fixture) expiry(name string) time.Time {
 	return value[time.Time](f, "SELECT expires_at FROM pglock.distributed_locks WHERE name = $1", name)
 }
 
-// TestP08TheHolderStopsBeforeAPausedServerWouldExpireIt halts all processes of the
+// TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt halts all processes of the
 // server. I3: the Context ends before the expiry that the server has stored.
-func TestP08TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
+func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{})
 	f := on(t, server.URL())
@@ -66,9 +66,9 @@ func TestP08TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 	}
 }
 
-// TestI3TheHolderStopsBeforeOthersAreGranted cuts the holder's network, without any
+// TestI3_TheHolderStopsBeforeOthersAreGranted cuts the holder's network, without any
 // notice to either side, while somebody else waits for the lock.
-func TestI3TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
+func TestI3_TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
@@ -104,9 +104,9 @@ func TestI3TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
 	release(t, next)
 }
 
-// TestI3ControlTrustingTheAnswersTime is what a holder does that counts the TTL from
+// TestI3_ControlTrustingTheAnswersTime is what a holder does that counts the TTL from
 // when the answer came, with no margin: the server's expiry is before that.
-func TestI3ControlTrustingTheAnswersTime(t *testing.T) {
+func TestI3_ControlTrustingTheAnswersTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))

@@ -16,7 +16,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-func TestP41OpenRefusesBadOptionsAndLeavesThePoolAlone(t *testing.T) {
+func TestP41_OpenRefusesBadOptionsAndLeavesThePoolAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	for name, tc := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-func TestP03PruneDeletesWhatNobodyUses(t *testing.T) {
+func TestP03_PruneDeletesWhatNobodyUses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()

@@ -12,7 +12,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-func TestP19ReleaseFreesAtOnce(t *testing.T) {
+func TestP19_ReleaseFreesAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t).open()
 	l := try(t, c, "n")
@@ -59,9 +59,9 @@ func TestReleaseOnACancelledContext(t *testing.T) {
 	release(t, try(t, c, "n"))
 }
 
-// TestP14ReleaseAnswerLost: the first attempt was applied, the second finds it so, also
+// TestP14_ReleaseAnswerLost: the first attempt was applied, the second finds it so, also
 // when somebody else has the lock by then.
-func TestP14ReleaseAnswerLost(t *testing.T) {
+func TestP14_ReleaseAnswerLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))

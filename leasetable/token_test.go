@@ -42,10 +42,10 @@ func (f fixture) awaitStalled() {
 	})
 }
 
-// TestP01AStalledAcquirerCannotWinWithAnOldToken stalls a first grant after its token
+// TestP01_AStalledAcquirerCannotWinWithAnOldToken stalls a first grant after its token
 // was drawn (I2a). Somebody else is granted the name, releases it, and its row is
 // pruned, if pruning lets itself be talked into that.
-func TestP01AStalledAcquirerCannotWinWithAnOldToken(t *testing.T) {
+func TestP01_AStalledAcquirerCannotWinWithAnOldToken(t *testing.T) {
 	t.Parallel()
 	// run returns the token that the overtaker got, and the one that the stalled
 	// acquirer got after it.
@@ -96,9 +96,9 @@ func TestP01AStalledAcquirerCannotWinWithAnOldToken(t *testing.T) {
 	})
 }
 
-// TestP01ATakeoverStalledWithTheRowLocked stalls a takeover of an existing row after
+// TestP01_ATakeoverStalledWithTheRowLocked stalls a takeover of an existing row after
 // its token was drawn: nobody can overtake it, and nobody waits for it.
-func TestP01ATakeoverStalledWithTheRowLocked(t *testing.T) {
+func TestP01_ATakeoverStalledWithTheRowLocked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
@@ -124,9 +124,9 @@ func TestP01ATakeoverStalledWithTheRowLocked(t *testing.T) {
 	}
 }
 
-// TestP01ControlATokenDrawnBeforeTheUpsert is the protocol that failed elsewhere: the
+// TestP01_ControlATokenDrawnBeforeTheUpsert is the protocol that failed elsewhere: the
 // token is drawn in a statement of its own. The slow acquirer wins with a smaller one.
-func TestP01ControlATokenDrawnBeforeTheUpsert(t *testing.T) {
+func TestP01_ControlATokenDrawnBeforeTheUpsert(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	draw := func() int64 { return value[int64](f, "SELECT pglock.next_fencing_token()") }
@@ -142,7 +142,7 @@ func TestP01ControlATokenDrawnBeforeTheUpsert(t *testing.T) {
 	}
 }
 
-func TestP02OneGrantOneToken(t *testing.T) {
+func TestP02_OneGrantOneToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
@@ -156,9 +156,9 @@ func TestP02OneGrantOneToken(t *testing.T) {
 	release(t, l)
 }
 
-// TestI2TokensOutliveAnUpgrade puts tokens of a later timeline into the table, as
+// TestI2_TokensOutliveAnUpgrade puts tokens of a later timeline into the table, as
 // pg_upgrade and a restored dump leave them behind, with a sequence far below.
-func TestI2TokensOutliveAnUpgrade(t *testing.T) {
+func TestI2_TokensOutliveAnUpgrade(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const old = int64(5)<<40 + 17

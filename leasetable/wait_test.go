@@ -11,8 +11,8 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestI6WaitersHoldNoConnection looks at the server while many wait in one process.
-func TestI6WaitersHoldNoConnection(t *testing.T) {
+// TestI6_WaitersHoldNoConnection looks at the server while many wait in one process.
+func TestI6_WaitersHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	const waiters = 300
 	url := pgtest.Database(t)
@@ -43,8 +43,8 @@ func TestI6WaitersHoldNoConnection(t *testing.T) {
 	release(t, l)
 }
 
-// TestP22RetriesDoNotComeTogether has pauses of several waiters compared.
-func TestP22RetriesDoNotComeTogether(t *testing.T) {
+// TestP22_RetriesDoNotComeTogether has pauses of several waiters compared.
+func TestP22_RetriesDoNotComeTogether(t *testing.T) {
 	t.Parallel()
 	const waiters, asked = 50, 12
 	last := map[time.Duration]int{}
@@ -67,8 +67,8 @@ func TestP22RetriesDoNotComeTogether(t *testing.T) {
 	}
 }
 
-// TestP22OptionsAreNotSpent gives one set of options to many callers.
-func TestP22OptionsAreNotSpent(t *testing.T) {
+// TestP22_OptionsAreNotSpent gives one set of options to many callers.
+func TestP22_OptionsAreNotSpent(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t).open()
 	opts := []leasetable.LeaseOption{leasetable.WithTTL(time.Minute), leasetable.WithHolder("h")}

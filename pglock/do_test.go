@@ -183,8 +183,8 @@ func TestDoFunctionsContextLooksAtTheClock(t *testing.T) {
 	}
 }
 
-// TestP41DoReturnsTheReleasesError: the server goes away during the work.
-func TestP41DoReturnsTheReleasesError(t *testing.T) {
+// TestP41_DoReturnsTheReleasesError: the server goes away during the work.
+func TestP41_DoReturnsTheReleasesError(t *testing.T) {
 	t.Parallel()
 	f := open(t)
 	u, err := url.Parse(pgtest.URL(t))
