@@ -1,0 +1,147 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/internal/testserver/process"
+)
+
+// short is long enough for the leases of a busy machine.
+var short = demo{workers: minWorkers, rounds: minRounds, ttl: 700 * time.Millisecond}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	url := pgtest.Database(t)
+	err := short.play(t.Context(), url, newStory(&out))
+	t.Log(out.String())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, part := range []string{"KILLED", "takes over", "PAUSED", "WOKEN", "STALE WRITE",
+		"REFUSED by its own clock", "REFUSED by the server, asked", "REFUSED by the server, which had ended", "As expected"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("the story does not tell: %s", part)
+		}
+	}
+	nothingRemains(t, url, out.String())
+}
+
+// TestDemoWithoutGuardFails is the control: what keeps deposits is the guard.
+func TestDemoWithoutGuardFails(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	d, url := short, pgtest.Database(t)
+	d.noGuard = true
+	err := d.play(t.Context(), url, newStory(&out))
+	t.Log(out.String())
+	if !errors.Is(err, errNotAsExpected) {
+		t.Errorf("got %v", err)
+	}
+	for _, part := range []string{
+		"ok      with the lock alone deposits are lost",
+		"FAILED  with the guard the woken holders' late writes are refused",
+		"FAILED  with the guard no deposit is lost",
+	} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("the verdict does not say: %s", part)
+		}
+	}
+	nothingRemains(t, url, out.String())
+}
+
+// TestInterrupted ends the demo as Ctrl-C does, in the middle of each act.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"begin", "KILLED", "PAUSED"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Database(t)
+			cmd := demoCommand(testserver.ServerVariable+"=url", testserver.URLVariable+"="+url)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var told strings.Builder
+			for chunk := make([]byte, 4096); !strings.Contains(told.String(), at) && err == nil; {
+				var n int
+				n, err = out.Read(chunk)
+				told.Write(chunk[:n])
+			}
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Error(err)
+			}
+			_, _ = io.Copy(&told, out)
+			_ = cmd.Wait() // judged by its status
+			if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+				t.Errorf("exit status %d\n%s\n%s", code, told.String(), cmd.Stderr)
+			}
+			if !strings.Contains(told.String(), at) {
+				t.Errorf("the story does not tell: %s\n%s", at, told.String())
+			}
+			nothingRemains(t, url, told.String())
+		})
+	}
+}
+
+func TestWithoutServer(t *testing.T) {
+	t.Parallel()
+	cmd := demoCommand(testserver.ServerVariable+"=url", testserver.URLVariable+"=")
+	_ = cmd.Run() // judged by its status
+	said := cmd.Stderr.(*bytes.Buffer).String()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(said, testserver.URLVariable) {
+		t.Errorf("exit status %d\n%s", code, said)
+	}
+}
+
+// demoCommand is the demo as a process of its own.
+func demoCommand(environ ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "--workers", strconv.Itoa(short.workers), "--ttl", short.ttl.String())
+	cmd.Env = append(append(os.Environ(), demoVariable+"=1"), environ...)
+	cmd.Stderr = new(bytes.Buffer)
+	return cmd
+}
+
+var toldPids = regexp.MustCompile(`as processes ([0-9 ]+)`)
+
+// nothingRemains checks that the workers that the story tells of have ended, and
+// that the demo's schema is gone from the database.
+func nothingRemains(t *testing.T, url, told string) {
+	t.Helper()
+	var schemas int
+	const count = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pglock%'"
+	if err := pgtest.PoolOn(t, url).QueryRow(t.Context(), count).Scan(&schemas); err != nil || schemas > 0 {
+		t.Errorf("%d schemas are there, %v", schemas, err)
+	}
+	begun := toldPids.FindAllStringSubmatch(told, -1)
+	if len(begun) == 0 {
+		t.Error("no worker has begun")
+	}
+	for _, match := range begun {
+		for _, text := range strings.Fields(match[1]) {
+			pid, err := strconv.Atoi(text)
+			if err != nil {
+				t.Error(err)
+			}
+			if info, err := process.Find(pid); !errors.Is(err, process.ErrGone) {
+				t.Errorf("worker %d is there: %+v, %v", pid, info, err)
+			}
+		}
+	}
+}

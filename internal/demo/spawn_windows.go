@@ -1,0 +1,5 @@
+package main
+
+import "syscall"
+
+func workerAttr() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,119 @@
+package faultproxy
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Proxy forwards connections to a server. All methods may be called concurrently.
+type Proxy struct {
+	tb       testing.TB
+	target   string
+	listener net.Listener
+	ctx      context.Context // done when the proxy closes
+	running  sync.WaitGroup  // every goroutine of the proxy
+
+	accepted, toServer, toClient atomic.Int64
+
+	mu      sync.Mutex
+	faults  faults
+	changed chan struct{} // closed and replaced whenever faults change
+	links   map[*link]struct{}
+}
+
+// faults are what is wrong at this moment.
+type faults struct {
+	cut         bool
+	dropReplies bool
+	refuse      bool
+	delay       time.Duration
+}
+
+// New starts a proxy in front of target, which is a host and a port. It is closed on cleanup, with all connections.
+func New(tb testing.TB, target string) *Proxy {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("faultproxy: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{
+		tb:       tb,
+		target:   target,
+		listener: listener,
+		ctx:      ctx,
+		changed:  make(chan struct{}),
+		links:    make(map[*link]struct{}),
+	}
+	p.running.Add(1)
+	go p.runAccept()
+	tb.Cleanup(func() {
+		cancel()
+		listener.Close()
+		p.Sever()
+		p.running.Wait()
+	})
+	return p
+}
+
+// Addr returns the host and port that clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// URL returns a database's URL with the way through the proxy.
+func (p *Proxy) URL(databaseURL string) string {
+	p.tb.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil || u.Host == "" {
+		p.tb.Fatal("faultproxy: the database's address must be a URL with a host")
+	}
+	u.Host = p.Addr()
+	return u.String()
+}
+
+func (p *Proxy) runAccept() {
+	defer p.running.Done()
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		p.accepted.Add(1)
+		l := &link{proxy: p, client: conn.(*net.TCPConn)}
+		l.ctx, l.cancel = context.WithCancel(p.ctx)
+		p.mu.Lock()
+		refuse := p.faults.refuse
+		p.links[l] = struct{}{}
+		p.mu.Unlock()
+		if refuse || p.ctx.Err() != nil {
+			l.reset()
+			continue
+		}
+		p.running.Add(1)
+		go l.run()
+	}
+}
+
+// Stats counts since the proxy was made.
+type Stats struct {
+	Accepted int   // connections, also those that were refused
+	Open     int   // connections at this moment
+	ToServer int64 // bytes that reached the server
+	ToClient int64 // bytes that reached the client
+}
+
+// Stats returns the counters.
+func (p *Proxy) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{
+		Accepted: int(p.accepted.Load()),
+		Open:     len(p.links),
+		ToServer: p.toServer.Load(),
+		ToClient: p.toClient.Load(),
+	}
+}

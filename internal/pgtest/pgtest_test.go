@@ -1,0 +1,124 @@
+package pgtest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+)
+
+func TestPool(t *testing.T) {
+	t.Parallel()
+	var one int
+	if err := pgtest.Pool(t).QueryRow(t.Context(), "SELECT 1").Scan(&one); err != nil || one != 1 {
+		t.Fatalf("got %d, %v", one, err)
+	}
+}
+
+func TestSchemaNamesAreOddAndUnique(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	var names []string
+	t.Run("create", func(t *testing.T) {
+		for range 12 {
+			name := pgtest.SchemaName(t)
+			if len(name) > 63 {
+				t.Errorf("%q has %d bytes, PostgreSQL would cut it", name, len(name))
+			}
+			if _, err := pool.Exec(t.Context(), "CREATE SCHEMA "+pgx.Identifier{name}.Sanitize()); err != nil {
+				t.Errorf("%q: %v", name, err)
+			}
+			names = append(names, name)
+		}
+	})
+	all := strings.Join(names, "")
+	for _, odd := range []string{" ", `"`, "-", "'", "U", "ü", "select", `\`} {
+		if !strings.Contains(all, odd) {
+			t.Errorf("no name has %q", odd)
+		}
+	}
+	var left int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_namespace WHERE nspname = ANY($1)", names).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if left != 0 {
+		t.Errorf("%d schemas were left behind", left)
+	}
+}
+
+func TestDatabaseIsEmptyAndDropped(t *testing.T) {
+	t.Parallel()
+	var name string
+	t.Run("use", func(t *testing.T) {
+		conn, err := pgx.Connect(t.Context(), pgtest.Database(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close(context.Background()) })
+		if err := conn.QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var left int
+	if err := pgtest.Pool(t).QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname = $1", name).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if name == "" || left != 0 {
+		t.Errorf("database %q: %d left", name, left)
+	}
+}
+
+func TestServer(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{"work_mem": "5MB"}})
+	var setting string
+	if err := pgtest.PoolOn(t, server.URL()).QueryRow(t.Context(), "SHOW work_mem").Scan(&setting); err != nil || setting != "5MB" {
+		t.Fatalf("got %q, %v", setting, err)
+	}
+}
+
+func TestEventually(t *testing.T) {
+	t.Parallel()
+	begin, looks := time.Now(), 0
+	pgtest.Eventually(t, time.Minute, "three looks", func() bool { looks++; return looks == 3 })
+	if time.Since(begin) > 30*time.Second {
+		t.Error("it waited for the deadline")
+	}
+	probe := &failProbe{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pgtest.Eventually(probe, 20*time.Millisecond, "the impossible", func() bool { return false })
+	}()
+	<-done
+	if !strings.Contains(probe.message, "the impossible") {
+		t.Errorf("it failed with %q", probe.message)
+	}
+}
+
+func TestSchemaIsMigratedAndDropped(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	var name string
+	count := func() (n int) {
+		const sql = "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'distributed_locks'"
+		if err := pool.QueryRow(t.Context(), sql, name).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Run("use", func(t *testing.T) {
+		name = pgtest.Schema(t, pool)
+		if count() != 1 {
+			t.Error("the schema has no table")
+		}
+	})
+	if count() != 0 {
+		t.Error("the schema was left behind")
+	}
+}

@@ -1,0 +1,19 @@
+package testserver_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+)
+
+// TestMain lets the tests start this program again, in a role: as one of several processes of a run.
+func TestMain(m *testing.M) {
+	testserver.Hook()
+	if role := os.Getenv(roleVariable); role != "" {
+		play(role)
+		return
+	}
+	pgtest.Main(m)
+}

@@ -1,0 +1,271 @@
+package testserver_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/internal/testserver/process"
+)
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows can't pause a process")
+	}
+	server := pgtest.Server(t, testserver.Options{})
+	conn := connect(t, server.URL())
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Pause(); err != nil {
+		t.Errorf("pausing twice: %v", err)
+	}
+	answer := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(t.Context(), "SELECT 1")
+		answer <- err
+	}()
+	mustHang(t, server.URL())
+	select {
+	case err := <-answer:
+		t.Fatalf("a paused server answered: %v", err)
+	default:
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answer; err != nil {
+		t.Errorf("the request from before: %v", err)
+	}
+	connect(t, server.URL())
+}
+
+// mustHang expects that the server takes a connection and then says nothing.
+func mustHang(t *testing.T, url string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := pgx.Connect(ctx, url); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("connecting: %v, want silence", err)
+	}
+}
+
+func TestKillAndStart(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{})
+	url := server.URL()
+	conn := connect(t, url)
+	mustExec(t, conn, "CREATE TABLE t AS SELECT 42 AS n")
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if reachable(url) {
+		t.Fatal("the server lives")
+	}
+	if _, err := conn.Exec(t.Context(), "SELECT 1"); err == nil {
+		t.Error("a connection outlived the server")
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if server.URL() != url {
+		t.Error("the server moved")
+	}
+	if n := value[int](t, connect(t, url), "SELECT n FROM t"); n != 42 {
+		t.Errorf("the data is lost: %d", n)
+	}
+}
+
+func TestStopAndStart(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{})
+	conn := connect(t, server.URL())
+	mustExec(t, conn, "CREATE TABLE t ()")
+	for _, mode := range []testserver.Mode{testserver.Fast, testserver.Immediate} {
+		if err := server.Stop(mode); err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		if err := server.Stop(mode); err != nil {
+			t.Errorf("%s twice: %v", mode, err)
+		}
+		left, err := process.Under(filepath.Dir(server.LogFile()))
+		if err != nil || len(left) != 0 {
+			t.Errorf("%s: processes are left: %v, %v", mode, left, err)
+		}
+		if err := server.Start(); err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		if n := value[int](t, connect(t, server.URL()), "SELECT count(*) FROM t"); n != 0 {
+			t.Errorf("%s: the table has %d rows", mode, n)
+		}
+	}
+}
+
+func TestStopWhilePaused(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows can't pause a process")
+	}
+	server := pgtest.Server(t, testserver.Options{})
+	for _, end := range []func() error{
+		func() error { return server.Stop(testserver.Fast) },
+		server.Kill,
+	} {
+		if err := server.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, server)
+}
+
+func TestStandbyAndPromote(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Server(t, testserver.Options{})
+	standby, err := primary.Standby(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustClose(t, standby) })
+	conn := connect(t, primary.URL())
+	mustExec(t, conn, "CREATE TABLE t AS SELECT 1 AS n")
+	replica := connect(t, standby.URL())
+	if !value[bool](t, replica, "SELECT pg_is_in_recovery()") {
+		t.Fatal("the standby is no standby")
+	}
+	pgtest.Eventually(t, 10*time.Second, "the table arrives", func() bool {
+		return value[bool](t, replica, "SELECT to_regclass('t') IS NOT NULL")
+	})
+	if mode := value[string](t, conn, "SELECT sync_state FROM pg_stat_replication"); mode != "async" {
+		t.Errorf("replication is %s", mode)
+	}
+
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, replica, "INSERT INTO t VALUES (2)")
+	if line := value[string](t, replica, "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"); line != "00000002" {
+		t.Errorf("the promoted server is on timeline %s", line)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{
+		Durable:  true,
+		Settings: map[string]string{"work_mem": "5MB", "cluster_name": "it's"},
+	})
+	conn := connect(t, server.URL())
+	for name, want := range map[string]string{"work_mem": "5MB", "cluster_name": "it's", "fsync": "on", "full_page_writes": "on"} {
+		if got := value[string](t, conn, "SELECT current_setting($1)", name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{})
+	if err := server.Kill(); err != nil { // the state that leaves most
+		t.Fatal(err)
+	}
+	segment := sharedMemoryOf(t, server)
+	mustClose(t, server)
+	if sharedMemoryExists(t, segment) {
+		t.Error("shared memory is left")
+	}
+	if err := server.Close(); err != nil {
+		t.Errorf("closing twice: %v", err)
+	}
+	if err := server.Start(); !errors.Is(err, testserver.ErrClosed) {
+		t.Errorf("starting a closed server: %v", err)
+	}
+}
+
+func mustClose(t *testing.T, server *testserver.Server) {
+	t.Helper()
+	dir := filepath.Dir(server.LogFile())
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", dir, err)
+	}
+	left, err := process.Under(dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("processes are left: %v, %v", left, err)
+	}
+}
+
+func TestPrivateServerEndsWithItsProcess(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	a := s.start(rolePrivate)
+	if a.word.Error != "" {
+		t.Fatal(a.word.Error)
+	}
+	a.kill()
+	s.mustEmpty(a.word.URL)
+}
+
+func TestPausedServerEndsWithItsProcess(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows can't pause a process")
+	}
+	s := newStage(t)
+	a := s.start(rolePaused)
+	if a.word.Error != "" {
+		t.Fatal(a.word.Error)
+	}
+	a.kill()
+	s.mustEmpty(a.word.URL)
+}
+
+// TestPausedServerIsSwept kills the keeper along with the process, which is the worst that can happen: a paused server
+// can't even see the kernel's signal.
+func TestPausedServerIsSwept(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux finds the processes of a server whose postmaster is gone")
+	}
+	s := newStage(t)
+	a := s.start(rolePaused)
+	if a.word.Error != "" {
+		t.Fatal(a.word.Error)
+	}
+	children, err := process.Children(a.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, child := range children {
+		if child.Name != "postgres" {
+			killNow(t, child.ID)
+		}
+	}
+	a.kill()
+	next := s.start(roleOwner)
+	s.user(next)
+	next.leave()
+	s.mustEmpty(a.word.URL)
+}
