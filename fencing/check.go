@@ -32,6 +32,10 @@ var rendered sync.Map // schema name → statement
 // (errors.Is ErrStale). tx stays usable and holds no lock, but a write in it is
 // not protected: roll back.
 //
+// At REPEATABLE READ and SERIALIZABLE it should be the transaction's first statement:
+// where the snapshot is older than the lease's last renewal or than a takeover, it may
+// be impossible to tell, and the error is then ErrSnapshot: roll back and begin anew.
+//
 // It takes one round trip. ctx bounds it; as with any pgx call, a ctx that ends
 // during it closes the connection. Any other error is the server's.
 func Check(ctx context.Context, tx pgx.Tx, f Fence) error {
@@ -40,13 +44,18 @@ func Check(ctx context.Context, tx pgx.Tx, f Fence) error {
 	}
 	var current bool
 	var newest Token
-	err := tx.QueryRow(ctx, statement(f.Schema), f.Name, int64(f.Token)).Scan(&current, &newest)
+	var isolation string
+	err := tx.QueryRow(ctx, statement(f.Schema), f.Name, int64(f.Token)).Scan(&current, &newest, &isolation)
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000"): // undefined_table, invalid_schema_name
 		return &schema.Error{Kind: ErrSchemaMissing, Name: f.Schema, Want: schema.Version, Cause: pg}
+	case errors.As(err, &pg) && pg.Code == "40001": // serialization_failure: the row has changed since
+		return fmt.Errorf("%w: check of %v: %w", ErrSnapshot, f, err)
 	case err != nil:
-		return fmt.Errorf("fencing: check %q: %w", f.Name, err)
+		return fmt.Errorf("fencing: check of %v: %w", f, err)
+	case !current && isolation != "read committed" && newest == f.Token:
+		return fmt.Errorf("%w: check of %v at %s", ErrSnapshot, f, isolation)
 	case !current:
 		return &StaleError{Resource: f.Name, Token: f.Token, Current: newest}
 	}

@@ -184,3 +184,40 @@ func TestCheckBoundsAPausedHolder(t *testing.T) {
 		t.Error("the paused holder's transaction was committed")
 	}
 }
+
+// TestCheckOnAnOldSnapshot: a REPEATABLE READ transaction whose snapshot is older than
+// the last renewal, or than a takeover, is told that it can't tell; one that checks
+// first passes.
+func TestCheckOnAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	g := newTable(t)
+	begin := func() pgx.Tx {
+		tx, err := g.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		return tx
+	}
+	const short = 300 * time.Millisecond
+	for name, change := range map[string]string{
+		"renewed": "expires_at = clock_timestamp() + interval '1 hour', version = version + 1",
+		"taken":   "token = pglock.next_fencing_token()",
+	} {
+		fence := g.grant(name, short)
+		tx := begin()
+		if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil { // takes the snapshot
+			t.Fatal(err)
+		}
+		if _, err := g.pool.Exec(t.Context(), schema.Render("UPDATE pglock.distributed_locks SET "+change+" WHERE name = $1", g.schema), name); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(short) // by the snapshot, the lease has ended
+		if err := fencing.Check(t.Context(), tx, fence); !errors.Is(err, fencing.ErrSnapshot) || errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s since the snapshot: %v", name, err)
+		}
+	}
+	if err := fencing.Check(t.Context(), begin(), g.grant("first", time.Minute)); err != nil {
+		t.Errorf("checked first: %v", err)
+	}
+}

@@ -12,6 +12,11 @@ var (
 	// *StaleError around it carries both tokens.
 	ErrStale = errors.New("fencing: stale grant")
 
+	// ErrSnapshot: the transaction's snapshot is older than the last change of the
+	// grant, so that nothing can be said of it. Check first in the transaction, or
+	// use READ COMMITTED.
+	ErrSnapshot = errors.New("fencing: the transaction's snapshot is too old: check before anything else in it, or use READ COMMITTED")
+
 	// ErrSchemaMissing: the fence's schema holds no lock tables.
 	ErrSchemaMissing = schema.ErrMissing
 )

@@ -2,8 +2,9 @@ package fencing
 
 import "fmt"
 
-// Token is the number of a grant. Tokens grow strictly in the order of grants,
-// over all names, through restarts and failovers. Zero is no token.
+// Token is the number of a grant. Tokens of a name grow strictly in the order of its
+// grants, through restarts, pruning and failovers. No two grants of any names share
+// one, and numbers are left out: do not count grants by them. Zero is no token.
 type Token int64
 
 // Fence names one grant of one lock: what a writer is checked against. It may be

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/fencing"
 )
 
@@ -17,8 +19,9 @@ import (
 // Context).
 //
 // When ctx ends first it returns a *WaitError, in which errors.Is finds
-// ErrNotAcquired and ctx's error and cause; the lock is not held, nor will it be:
-// a grant on its way is given back. The same error wraps ErrUnavailable after
+// ErrNotAcquired and ctx's error and cause; the lock is not held, and a grant on
+// its way is given back (one that a broken network delivers to the server much
+// later ends by its TTL). The same error wraps ErrUnavailable after
 // the server could not be reached for 30 s, and ErrClosed when the client is
 // closed. ErrInvalidName and ErrInvalidOption are returned at once.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
@@ -110,7 +113,7 @@ func (a *acquisition) once(ctx context.Context) (grant, error) {
 			return g, a.busy(g)
 		case ctx.Err() != nil || errors.Is(err, ErrClosed):
 			return g, a.gaveUp(ctx, err)
-		case !errors.Is(err, ErrUnavailable):
+		case !errors.Is(err, ErrUnavailable), errors.Is(err, errLate):
 			return g, err
 		}
 		failed++
@@ -188,20 +191,20 @@ func (a *acquisition) ask(ctx context.Context) (grant, error) {
 }
 
 func (a *acquisition) send(ctx context.Context, request string) (g grant, err error) {
-	err = a.client.conns.do(ctx, func(ctx context.Context, q querier, sent time.Time) error {
-		var us int64
-		var holder *string
-		var durable bool
-		g.sent = sent
-		err := q.QueryRow(ctx, a.client.sql.acquire,
-			a.name, a.cfg.holder, request, a.cfg.labels, a.cfg.ttl.Microseconds(),
-		).Scan(&g.outcome, &g.token, &g.version, &holder, &us, &durable)
-		if holder != nil {
-			g.holder = *holder
-		}
-		g.remaining = time.Duration(us) * time.Microsecond
-		return err
+	var us int64
+	var holder *string
+	var durable bool
+	g.sent, err = a.client.conns.send(ctx, statement{
+		sql:  a.client.sql.acquire,
+		args: []any{a.name, a.cfg.holder, request, a.cfg.labels, a.cfg.ttl.Microseconds()},
+		row: func(r pgx.Rows) error {
+			return r.Scan(&g.outcome, &g.token, &g.version, &holder, &us, &durable)
+		},
 	})
+	if holder != nil {
+		g.holder = *holder
+	}
+	g.remaining = time.Duration(us) * time.Microsecond
 	return g, err
 }
 
@@ -212,37 +215,12 @@ func (a *acquisition) withdraw(request string) {
 	c := a.client
 	c.background(min(a.cfg.ttl, outagePatience), func(ctx context.Context) {
 		err := c.retry(ctx, func(ctx context.Context) error {
-			return c.conns.do(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-				rows, err := q.Query(ctx, c.sql.withdraw, a.name, request)
-				if err != nil {
-					return err
-				}
-				rows.Close()
-				return rows.Err()
-			})
+			_, err := c.conns.send(ctx, statement{sql: c.sql.withdraw, args: []any{a.name, request}})
+			return err
 		})
 		if err != nil {
 			c.cfg.logger.Warn("pglock: could not give back a lock whose caller left; it ends by its TTL",
 				"name", a.name, "ttl", a.cfg.ttl, "error", err)
 		}
 	})
-}
-
-// retry repeats op, which must be safe to repeat, until it succeeds, fails for
-// good, or ctx ends. Each attempt has a bound of its own.
-func (c *Client) retry(ctx context.Context, op func(ctx context.Context) error) error {
-	var pause backoff
-	for {
-		attempt, cancel := context.WithTimeout(ctx, statementBound/2)
-		err := op(attempt)
-		cancel()
-		if err == nil || !transient(err) || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-time.After(pause.next(0)):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }

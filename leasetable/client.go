@@ -30,13 +30,16 @@ type Client struct {
 	conns *connections
 	renew *renewer
 
+	waiting queue
+
 	// life ends when Close is through with waiting: it bounds every statement.
 	life    context.Context //nolint:containedctx // it is the client's, not a call's
 	endLife context.CancelCauseFunc
 
 	// closing is closed when Close begins: whoever waits gives up.
-	closing chan struct{}
-	closed  chan struct{} // when it is done
+	closing  chan struct{}
+	closed   chan struct{} // when it is done
+	closeErr error         // set before closed is closed
 
 	mu       sync.Mutex          // guards the three below
 	isClosed bool                // no new calls
@@ -78,7 +81,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 		cfg: cfg, sql: newStatements(cfg.schema), conns: conns,
 		life: life, endLife: endLife,
 		closing: make(chan struct{}), closed: make(chan struct{}),
-		leases: map[*Lease]struct{}{},
+		leases:  map[*Lease]struct{}{},
+		waiting: queue{lines: map[string][]*turn{}},
 	}
 	c.renew = newRenewer(c)
 	go c.renew.run()
@@ -106,7 +110,7 @@ func (c *connections) check(ctx context.Context) error {
 //
 // ctx bounds it. If it ends first, leases that could not be released end by
 // their TTL, and Close returns ctx's error; everything local is still stopped.
-// Close may be called again, and waits for the first call.
+// Close may be called again: it waits for the first call and returns what that returned.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	first := !c.isClosed
@@ -116,27 +120,30 @@ func (c *Client) Close(ctx context.Context) error {
 		held = append(held, l)
 	}
 	c.mu.Unlock()
-	if !first {
-		<-c.closed
-		return nil
+	if first {
+		c.closeErr = c.shutDown(ctx, held)
+		close(c.closed)
 	}
-	close(c.closing)
-	defer close(c.closed)
+	select {
+	case <-c.closed:
+		return c.closeErr
+	case <-ctx.Done():
+		return fmt.Errorf("leasetable: close: still under way: %w", context.Cause(ctx))
+	}
+}
 
+// shutDown is Close, once. When ctx ends, so does the client's life, and with it
+// every statement under way: nothing here waits longer.
+func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
+	close(c.closing)
+	defer context.AfterFunc(ctx, func() { c.endLife(ErrClosed) })()
 	err := c.releaseAll(ctx, held)
 	c.renew.stop()
 	c.mu.Lock()
 	c.draining = true
 	c.mu.Unlock()
-	idle := make(chan struct{})
-	go func() { c.calls.Wait(); close(idle) }()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-		err = errors.Join(err, context.Cause(ctx))
-	}
-	c.endLife(ErrClosed) // whatever still runs ends now
-	<-idle
+	c.calls.Wait()
+	c.endLife(ErrClosed)
 	c.conns.close(ctx)
 	return err
 }

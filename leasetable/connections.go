@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,6 +16,7 @@ import (
 type connections struct {
 	pool   *pgxpool.Pool
 	schema string
+	life   context.Context //nolint:containedctx // it is the client's: its end ends every statement
 
 	// Uses at a time: slots bounds all but the renewals, which have their own,
 	// so that nothing can starve them; two, so that one that hangs on a dead
@@ -33,17 +33,12 @@ type connections struct {
 // dyingConns is how many connections may be closing while others take their place.
 const dyingConns = 32
 
-// querier is a connection, or a transaction on one.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // openConnections derives a pool from the application's: same server, user and
 // hooks for connecting, own size. It connects to nothing yet.
-func openConnections(ctx context.Context, app *pgxpool.Pool, cfg clientConfig) (*connections, error) {
+func openConnections(life context.Context, app *pgxpool.Pool, cfg clientConfig) (*connections, error) {
 	c := &connections{
 		schema:   cfg.schema,
+		life:     life,
 		slots:    make(chan struct{}, cfg.maxConns-1),
 		renewals: make(chan struct{}, 2),
 	}
@@ -65,7 +60,7 @@ func openConnections(ctx context.Context, app *pgxpool.Pool, cfg clientConfig) (
 		return c.greet(ctx, conn)
 	}
 	var err error
-	if c.pool, err = pgxpool.NewWithConfig(ctx, p); err != nil {
+	if c.pool, err = pgxpool.NewWithConfig(life, p); err != nil {
 		return nil, explain(cfg.schema, "open", err)
 	}
 	return c, nil
@@ -105,46 +100,6 @@ func (c *connections) greet(ctx context.Context, conn *pgx.Conn) error {
 		return explain(c.schema, "open", err)
 	}
 	return nil
-}
-
-// use is one statement of the protocol. It gets the time just before the statement
-// is sent: what the server promises counts from there.
-type use func(ctx context.Context, q querier, sent time.Time) error
-
-// do runs what is no renewal.
-func (c *connections) do(ctx context.Context, u use) error { return c.within(ctx, c.slots, u) }
-
-// doRenewal runs a renewal.
-func (c *connections) doRenewal(ctx context.Context, u use) error {
-	return c.within(ctx, c.renewals, u)
-}
-
-func (c *connections) within(ctx context.Context, slots chan struct{}, u use) error {
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	conn, err := c.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release() // which destroys it unless it is idle and healthy
-	if !c.explicitRC.Load() {
-		return u(ctx, conn, time.Now())
-	}
-	// Under a stricter default, takeovers would fail to serialize instead of
-	// waiting their turn. One READ COMMITTED statement needs none of that.
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
-	if err := u(ctx, tx, time.Now()); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
 }
 
 // close ends all connections, which are idle by then. It returns when they are closed

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pglock/pglock-go/fencing"
 )
 
 // Ensure makes sure that the lease can be trusted for d from now, and renews it at
@@ -50,13 +52,22 @@ func (l *Lease) Ensure(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// renewNow asks for the lease to last as long as asked from now.
+// renewNow asks for the lease to last as long as asked from now. It uses none of the
+// connections that are kept for renewals.
 func (l *Lease) renewNow(ctx context.Context, asked time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, statementBound)
 	defer cancel()
-	answers, err := l.client.sendRenewal(ctx, []*Lease{l}, []time.Duration{asked})
+	c := l.client
+	var err error
+	var answers map[fencing.Fence]renewed
+	for range 2 { // the first may meet a connection that died long ago
+		answers, err = c.sendRenewal(ctx, c.conns.send, []*Lease{l}, []time.Duration{asked})
+		if err == nil || !transient(err) || ctx.Err() != nil {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
-	return l.client.settle(l, answers, asked)
+	return c.settle(l, answers, asked)
 }

@@ -11,3 +11,10 @@ func StopTimer(l *Lease) { l.timer.Stop() }
 
 // NewBackoff returns the pauses of one waiter.
 func NewBackoff() func(remaining time.Duration) time.Duration { return new(backoff).next }
+
+// Waiting returns how many goroutines of the client are in line for the name.
+func Waiting(c *Client, name string) int {
+	c.waiting.mu.Lock()
+	defer c.waiting.mu.Unlock()
+	return len(c.waiting.lines[name])
+}

@@ -48,7 +48,10 @@ func explain(schemaName, doing string, err error) error {
 // transient reports whether the same statement may succeed later, on another
 // connection: the network, a restart, a failover, a limit that was reached.
 func transient(err error) bool {
-	if errors.Is(err, ErrUnavailable) {
+	switch {
+	case errors.Is(err, ErrClosed):
+		return false
+	case errors.Is(err, ErrUnavailable):
 		return true
 	}
 	var pg *pgconn.PgError
@@ -57,6 +60,7 @@ func transient(err error) bool {
 		case "25006", // read_only_sql_transaction: the primary became a standby
 			"40001", "40P01", // serialization_failure, deadlock_detected
 			"55P03",                            // lock_not_available: the role's lock_timeout
+			"40003",                            // statement_completion_unknown
 			"57014",                            // query_canceled: the role's statement_timeout
 			"57P01", "57P02", "57P03", "57P05": // shutdown, crash, starting up, idle session ended
 			return true
@@ -77,5 +81,27 @@ func transient(err error) bool {
 func applied(err error) bool {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
-	return err != nil && !errors.As(err, &pg) && !errors.As(err, &connect) && !pgconn.SafeToRetry(err)
+	switch {
+	case err == nil, errors.As(err, &connect), pgconn.SafeToRetry(err):
+		return false
+	case errors.As(err, &pg):
+		// A pooler that lost its server says 08; 40003 is statement_completion_unknown.
+		return endsConnection(pg) || pg.Code == "40003" || strings.HasPrefix(pg.Code, "XX")
+	}
+	return true
+}
+
+// connectionFailed reports whether the fault was the connection's, not the statement's.
+func connectionFailed(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return endsConnection(pg)
+	}
+	return err != nil && !errors.Is(err, context.Canceled) && transient(err)
+}
+
+// endsConnection reports whether the server, or a pooler before it, ends the
+// connection with this error.
+func endsConnection(pg *pgconn.PgError) bool {
+	return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P") || pg.Code == "25006"
 }

@@ -3,7 +3,6 @@ package leasetable
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -38,18 +37,18 @@ func (c *Client) Get(ctx context.Context, name string) (Lock, error) {
 		return k, err
 	}
 	defer c.leave()
-	ctx, cancel := context.WithTimeout(ctx, statementBound)
-	defer cancel()
 	var labels string
 	var us int64
-	err := c.conns.do(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-		return q.QueryRow(ctx, c.sql.get, name).Scan(&k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &us)
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return k, fmt.Errorf("%w: %q", ErrNotFound, name)
-	}
+	found := false
+	err := c.ask(ctx, statement{sql: c.sql.get, args: []any{name}, row: func(r pgx.Rows) error {
+		found = true
+		return r.Scan(&k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &us)
+	}})
 	if err != nil {
 		return k, explain(c.cfg.schema, fmt.Sprintf("get %q", name), err)
+	}
+	if !found {
+		return k, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
 	k.Remaining = time.Duration(us) * time.Microsecond
 	if err := json.Unmarshal([]byte(labels), &k.Labels); err != nil {

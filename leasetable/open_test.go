@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
@@ -201,3 +202,79 @@ func TestCloseReleasesAndWakes(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// TestCloseIsBoundedByItsContext closes a client whose server has halted, with calls
+// under way.
+func TestCloseIsBoundedByItsContext(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{})
+	f := on(t, server.URL())
+	c := f.openUnclosed()
+	l := try(t, c, "n", leasetable.WithRenewEvery(50*time.Millisecond))
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = c.Get(t.Context(), "n") })
+	wg.Go(func() { _ = l.Ensure(t.Context(), time.Hour) })
+	wg.Go(func() { _, _ = c.Prune(t.Context(), 0) })
+	wg.Go(func() { _, _ = c.Acquire(t.Context(), "n") })
+	rest(t, 200*time.Millisecond) // a renewal is under way too
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if err := c.Close(ctx); err == nil {
+			t.Error("Close says that all was released")
+		}
+	}()
+	// Statements are bounded by seconds each; Close must not wait for those.
+	within(t, 2*time.Second, "Close", closed)
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+}
+
+// TestStaleConnectionsCostNoCall ends the idle connections on the server, as a restart
+// does: every call works all the same.
+func TestStaleConnectionsCostNoCall(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	f := on(t, url)
+	c := f.open()
+	l := try(t, c, "held")
+	restart := func() {
+		t.Helper()
+		var wg sync.WaitGroup
+		for range 8 { // fills the pool
+			wg.Go(func() { _, _ = c.Get(t.Context(), "held") })
+		}
+		wg.Wait()
+		f.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		       WHERE datname = current_database() AND application_name LIKE '%pglock%'`)
+		pgtest.Eventually(t, 5*time.Second, "the connections end", func() bool {
+			return value[int](f, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%'`) == 0
+		})
+	}
+	for name, call := range map[string]func() error{
+		"TryAcquire": func() error {
+			l, err := c.TryAcquire(t.Context(), "n")
+			if err != nil {
+				return err
+			}
+			return l.Release(t.Context())
+		},
+		"Get":    func() error { _, err := c.Get(t.Context(), "held"); return err },
+		"Ensure": func() error { return l.Ensure(t.Context(), time.Hour) },
+		"Prune":  func() error { _, err := c.Prune(t.Context(), time.Hour); return err },
+	} {
+		restart()
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	restart()
+	release(t, l)
+}

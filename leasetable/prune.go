@@ -4,19 +4,28 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// pruneBatch is how many rows one statement deletes: it holds back first grants
-// of new names for as long as it takes.
-const pruneBatch = 1000
+const (
+	// pruneBatch is how many rows one statement deletes: it holds back first grants
+	// of new names for as long as it takes.
+	pruneBatch = 1000
+
+	// pruneTries is how often a batch tries to get between two first grants.
+	pruneTries = 20
+)
 
 // Prune deletes the rows of names that nobody has held for that long, counted from
 // the last grant if it was released and from its end if it expired. Tokens stay
 // in order: the next grant of such a name gets a larger one. It returns how many
-// rows it deleted, also with an error.
+// rows it deleted, also with an error. The row with the highest token stays.
 //
-// It does not wait: rows in use are skipped, and when a first grant of a new name
-// is under way it stops early, without an error. ctx bounds it.
+// Rows in use are skipped. Pruning and first grants of new names exclude each other
+// for the time of a statement. Where first grants follow each other so closely that
+// Prune can't get between them, it gives up with ErrNotAcquired: try later. ctx
+// bounds it, and so does Close.
 func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	if idle < 0 {
 		return 0, invalidOption("prune after %v, it can't be negative", idle)
@@ -27,22 +36,50 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	defer c.leave()
 	var total int64
 	for {
-		open, n, err := c.pruneOnce(ctx, idle)
+		select {
+		case <-c.closing:
+			return total, ErrClosed
+		default:
+		}
+		found, n, err := c.pruneOnce(ctx, idle)
 		total += n
-		if err != nil || !open || n < pruneBatch {
-			return total, err
+		if err != nil {
+			return total, explain(c.cfg.schema, fmt.Sprintf("prune rows idle for %v", idle), err)
+		}
+		if found < pruneBatch || n == 0 {
+			return total, nil
 		}
 	}
 }
 
-func (c *Client) pruneOnce(ctx context.Context, idle time.Duration) (open bool, n int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementBound)
-	defer cancel()
-	err = c.conns.do(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-		return q.QueryRow(ctx, c.sql.prune, idle.Microseconds(), pruneBatch).Scan(&open, &n)
-	})
-	if err != nil {
-		return false, 0, explain(c.cfg.schema, fmt.Sprintf("prune rows idle for %v", idle), err)
+// pruneOnce finds a batch of idle names and deletes those that still are.
+func (c *Client) pruneOnce(ctx context.Context, idle time.Duration) (found int, deleted int64, err error) {
+	var names []string
+	err = c.ask(ctx, statement{c.sql.idle, []any{idle.Microseconds(), pruneBatch}, func(r pgx.Rows) error {
+		var name string
+		err := r.Scan(&name)
+		names = append(names, name)
+		return err
+	}})
+	if err != nil || len(names) == 0 {
+		return 0, 0, err
 	}
-	return open, n, nil
+	var pause backoff
+	for range pruneTries {
+		var open bool
+		err = c.ask(ctx, statement{c.sql.prune, []any{idle.Microseconds(), names}, func(r pgx.Rows) error {
+			return r.Scan(&open, &deleted)
+		}})
+		if err != nil || open {
+			return len(names), deleted, err
+		}
+		select {
+		case <-time.After(pause.next(0)):
+		case <-ctx.Done():
+			return 0, 0, context.Cause(ctx)
+		case <-c.closing:
+			return 0, 0, ErrClosed
+		}
+	}
+	return 0, 0, fmt.Errorf("%w: first grants of new names leave no gap for pruning", ErrNotAcquired)
 }

@@ -15,7 +15,7 @@ func TestP03_PruneDeletesWhatNobodyUses(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	held := try(t, c, "held")
-	expired := try(t, c, "expired", leasetable.WithTTL(10*time.Millisecond), leasetable.WithoutRenewal())
+	expired := try(t, c, "expired", leasetable.WithTTL(500*time.Millisecond), leasetable.WithoutRenewal())
 	within(t, 5*time.Second, "expiry", expired.Done())
 	for i := range 2500 {
 		f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at)

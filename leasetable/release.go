@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // releaseCall is one run of the release statement, shared by all who wait for it.
@@ -58,7 +60,7 @@ func (l *Lease) startRelease() (*releaseCall, error) {
 	if l.release != nil {
 		select {
 		case <-l.release.done:
-			if l.release.err == nil {
+			if l.release.err == nil || errors.Is(l.release.err, ErrLost) {
 				return l.release, nil
 			}
 		default:
@@ -74,13 +76,9 @@ func (l *Lease) startRelease() (*releaseCall, error) {
 	go func() {
 		defer c.leave()
 		call.err = l.runRelease()
-		if errors.Is(call.err, ErrLost) {
-			l.mu.Lock()
-			l.ended = call.err
-			l.mu.Unlock()
-		}
 		c.forget(l)
 		close(call.done)
+		c.waiting.free(l.fence.Name)
 	}()
 	return call, nil
 }
@@ -105,8 +103,10 @@ func (l *Lease) runRelease() error {
 	var outcome string
 	uncertain := false // an earlier attempt may have been applied
 	err := c.retry(ctx, func(ctx context.Context) error {
-		err := c.conns.do(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-			return q.QueryRow(ctx, c.sql.release, l.fence.Name, l.fence.Token).Scan(&outcome, nil)
+		_, err := c.conns.send(ctx, statement{
+			sql:  c.sql.release,
+			args: []any{l.fence.Name, int64(l.fence.Token)},
+			row:  func(r pgx.Rows) error { return r.Scan(&outcome, nil) },
 		})
 		uncertain = uncertain || applied(err)
 		return err
@@ -114,10 +114,10 @@ func (l *Lease) runRelease() error {
 	switch {
 	case err != nil:
 		return explain(c.cfg.schema, fmt.Sprintf("release %q", l.fence.Name), err)
-	case outcome == "ended":
-		return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "it had expired on the server before it was released"}
-	case outcome == "gone" && !uncertain:
-		return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "it was gone from the server before it was released"}
+	case outcome == "gone" && !uncertain && time.Now().Before(l.Deadline()):
+		return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "the server had ended it, or granted the lock to another holder"}
 	}
+	// The holder had stopped while it could trust the lease: that it has expired, and
+	// perhaps passed on, on the way here is no loss.
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/fencing"
 )
 
@@ -31,12 +33,12 @@ type renewer struct {
 	batches sync.WaitGroup // statements under way
 
 	mu   sync.Mutex
-	plan map[*Lease]*renewal // guarded by mu
+	plan map[*Lease]*due // guarded by mu
 }
 
-// renewal is when a lease is due next.
-type renewal struct {
-	due      time.Time
+// due is when a lease is to be renewed next.
+type due struct {
+	at       time.Time
 	underWay bool
 }
 
@@ -46,14 +48,14 @@ func newRenewer(c *Client) *renewer {
 		wake:    make(chan struct{}, 1),
 		quit:    make(chan struct{}),
 		stopped: make(chan struct{}),
-		plan:    map[*Lease]*renewal{},
+		plan:    map[*Lease]*due{},
 	}
 }
 
 // add has l renewed from now on.
 func (r *renewer) add(l *Lease) {
 	r.mu.Lock()
-	r.plan[l] = &renewal{due: time.Now().Add(jittered(l.cfg.renewEvery))}
+	r.plan[l] = &due{at: time.Now().Add(jittered(l.cfg.renewEvery))}
 	r.mu.Unlock()
 	if l.Err() != nil { // ended before it was in the plan, so that remove missed it
 		r.remove(l)
@@ -90,46 +92,44 @@ func (r *renewer) run() {
 		case <-r.wake: // a new lease may be due before the timer
 		case <-timer.C:
 		}
-		batch, pause := r.collect(time.Now())
+		batch, bound, pause := r.collect(time.Now())
 		for part := range slices.Chunk(batch, maxBatch) {
-			r.batches.Go(func() { r.renewBatch(part) })
+			r.batches.Go(func() { r.renewBatch(part, bound) })
 		}
 		timer.Reset(pause)
 	}
 }
 
-// collect returns the leases to renew now, sorted by name, and how long until the
-// next is due. When one is due, those that are due soon go along.
-func (r *renewer) collect(now time.Time) ([]*Lease, time.Duration) {
+// collect returns the leases to renew now, sorted by name, how long an attempt may
+// take, and how long until the next lease is due. When one is due, those that are due
+// soon go along. An attempt that hangs keeps others from a connection: even the
+// client's shortest lease must outlast a few of them.
+func (r *renewer) collect(now time.Time) (batch []*Lease, bound, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var batch []*Lease
-	pause := time.Hour
+	bound, pause = statementBound, time.Hour
 	anyDue := false
-	for _, p := range r.plan {
-		anyDue = anyDue || !p.underWay && !p.due.After(now)
+	for l, p := range r.plan {
+		anyDue = anyDue || !p.underWay && !p.at.After(now)
+		bound = min(bound, (l.cfg.ttl-l.cfg.margin)/6)
 	}
 	for l, p := range r.plan {
 		switch soon := now.Add(l.cfg.renewEvery / 8); {
 		case p.underWay:
-		case anyDue && !p.due.After(soon):
+		case anyDue && !p.at.After(soon):
 			p.underWay = true
 			batch = append(batch, l)
 		default:
-			pause = min(pause, p.due.Sub(now))
+			pause = min(pause, p.at.Sub(now))
 		}
 	}
 	slices.SortFunc(batch, func(a, b *Lease) int { return cmp.Compare(a.fence.Name, b.fence.Name) })
-	return batch, pause
+	return batch, max(bound, minAttempt), pause
 }
 
 // renewBatch renews the leases in one statement, and puts them back in the plan.
 // A failure is not a loss: they are tried again while they can be trusted.
-func (r *renewer) renewBatch(batch []*Lease) {
-	trusted := time.Until(slices.MinFunc(batch, func(a, b *Lease) int {
-		return a.Deadline().Compare(b.Deadline())
-	}).Deadline())
-	bound := min(max(trusted/2, minAttempt), statementBound)
+func (r *renewer) renewBatch(batch []*Lease, bound time.Duration) {
 	ctx, cancel := context.WithTimeout(r.client.life, bound)
 	defer cancel()
 
@@ -137,10 +137,13 @@ func (r *renewer) renewBatch(batch []*Lease) {
 	for i, l := range batch {
 		asked[i] = l.cfg.ttl
 	}
-	answers, err := r.client.sendRenewal(ctx, batch, asked)
+	answers, err := r.client.sendRenewal(ctx, r.client.conns.sendRenewal, batch, asked)
 	for i, l := range batch {
 		if err != nil {
 			l.failed(err)
+			if errors.Is(l.Err(), ErrLost) {
+				l.giveBack() // the attempt may have prolonged it
+			}
 			r.again(l)
 			continue
 		}
@@ -166,7 +169,7 @@ func (r *renewer) again(l *Lease) {
 func (r *renewer) plans(l *Lease, in time.Duration) {
 	r.mu.Lock()
 	if p := r.plan[l]; p != nil {
-		p.due, p.underWay = time.Now().Add(in), false
+		p.at, p.underWay = time.Now().Add(in), false
 	}
 	r.mu.Unlock()
 	select {
@@ -180,18 +183,30 @@ func jittered(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)
 }
 
-// renewed is what the statement answers for one grant.
+// renewed is what the server answers for one grant.
 type renewed struct {
-	outcome   string
+	outcome   renewal
 	remaining time.Duration
 	sent      time.Time
 }
 
+// renewal is what became of one lease in a renewal.
+type renewal int
+
+const (
+	gone    renewal = iota // it is not the current grant any more, or has ended
+	blocked                // its row is locked by somebody else at the moment: ask again
+	done
+)
+
 // errRowLocked: somebody outside the protocol has locked the row.
 var errRowLocked = errors.New("leasetable: the lock's row is locked by another transaction")
 
+// sender is how a statement goes out: connections.send or connections.sendRenewal.
+type sender func(ctx context.Context, s statement) (time.Time, error)
+
 // sendRenewal asks for each lease to last as long as asked from now.
-func (c *Client) sendRenewal(ctx context.Context, leases []*Lease, asked []time.Duration) (map[fencing.Fence]renewed, error) {
+func (c *Client) sendRenewal(ctx context.Context, send sender, leases []*Lease, asked []time.Duration) (map[fencing.Fence]renewed, error) {
 	names := make([]string, len(leases))
 	tokens := make([]int64, len(leases))
 	us := make([]int64, len(leases))
@@ -199,40 +214,50 @@ func (c *Client) sendRenewal(ctx context.Context, leases []*Lease, asked []time.
 		names[i], tokens[i], us[i] = l.fence.Name, int64(l.fence.Token), asked[i].Microseconds()
 	}
 	answers := make(map[fencing.Fence]renewed, len(leases))
-	err := c.conns.doRenewal(ctx, func(ctx context.Context, q querier, sent time.Time) error {
-		rows, err := q.Query(ctx, c.sql.renew, names, tokens, us)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var version, left int64
-			var durable bool
+	take := func(outcome renewal) func(pgx.Rows) error {
+		return func(r pgx.Rows) error {
+			var left int64
 			fence := fencing.Fence{Schema: c.cfg.schema}
-			answer := renewed{sent: sent}
-			if err := rows.Scan(&fence.Name, &fence.Token, &answer.outcome, &version, &left, &durable); err != nil {
+			if err := r.Scan(&fence.Name, &fence.Token, &left); err != nil {
 				return err
 			}
-			answer.remaining = time.Duration(left) * time.Microsecond
-			answers[fence] = answer
+			answers[fence] = renewed{outcome: outcome, remaining: time.Duration(left) * time.Microsecond}
+			return nil
 		}
-		return rows.Err()
-	})
+	}
+	sent, err := send(ctx, statement{c.sql.renew, []any{names, tokens, us}, take(done)})
+	if err == nil && len(answers) < len(leases) { // the rest is gone, or blocked
+		_, err = send(ctx, statement{c.sql.alive, []any{names, tokens}, func(r pgx.Rows) error {
+			var name string
+			var token fencing.Token
+			if err := r.Scan(&name, &token); err != nil {
+				return err
+			}
+			fence := fencing.Fence{Schema: c.cfg.schema, Name: name, Token: token}
+			if _, ok := answers[fence]; !ok {
+				answers[fence] = renewed{outcome: blocked}
+			}
+			return nil
+		}})
+	}
+	for fence, answer := range answers {
+		answer.sent = sent
+		answers[fence] = answer
+	}
 	return answers, explain(c.cfg.schema, fmt.Sprintf("renew %d leases", len(leases)), err)
 }
 
 // settle takes over the answer for l: nil if it is renewed, errRowLocked if it
 // must be asked again, otherwise why the lease has ended.
 func (c *Client) settle(l *Lease, answers map[fencing.Fence]renewed, asked time.Duration) error {
-	answer := answers[l.fence]
-	switch answer.outcome {
-	case "renewed":
+	switch answer := answers[l.fence]; answer.outcome {
+	case done:
 		if l.extended(answer.sent, answer.remaining, asked) {
 			return nil
 		}
 		l.giveBack()
 		return l.Err()
-	case "locked":
+	case blocked:
 		l.failed(errRowLocked)
 		return errRowLocked
 	}

@@ -31,6 +31,20 @@ func (b *backoff) next(remaining time.Duration) time.Duration {
 // wait asks until the lock is granted or ctx ends. Between two questions it holds
 // nothing but a timer. Asking for a lock that is held reads one row and writes none.
 func (a *acquisition) wait(ctx context.Context) (grant, error) {
+	turn := a.client.waiting.join(a.name)
+	defer a.client.waiting.leave(turn)
+	select {
+	case <-turn.first:
+		return a.poll(ctx, turn)
+	case <-ctx.Done():
+		return grant{}, a.gaveUp(ctx, nil)
+	case <-a.client.closing:
+		return grant{}, a.gaveUp(ctx, nil)
+	}
+}
+
+// poll asks again and again, first in its line.
+func (a *acquisition) poll(ctx context.Context, turn *turn) (grant, error) {
 	var pause backoff
 	var last error
 	var failingSince time.Time
@@ -59,8 +73,12 @@ func (a *acquisition) wait(ctx context.Context) (grant, error) {
 			last = a.busy(g)
 		}
 		timer := time.NewTimer(pause.next(g.remaining))
+		// A release that falls between the question and here is kept in freed.
 		select {
 		case <-timer.C:
+		case <-turn.freed:
+			timer.Stop()
+			pause = backoff{}
 		case <-ctx.Done():
 			timer.Stop()
 			return g, a.gaveUp(ctx, last)

@@ -89,12 +89,12 @@ DECLARE
     highest bigint;
 BEGIN
     SELECT max(token) - %2$s INTO highest FROM %1$s.distributed_locks;
-    IF highest IS NULL OR highest <= (SELECT last_value FROM %1$s.fencing_tokens) THEN
+    IF highest IS NULL OR highest <= (SELECT last_value - (NOT is_called)::int FROM %1$s.fencing_tokens) THEN
         RETURN false;
     END IF;
     PERFORM pg_advisory_xact_lock(%1$s.prune_gate() + 1);
     SELECT max(token) - %2$s INTO highest FROM %1$s.distributed_locks;
-    IF highest <= (SELECT last_value FROM %1$s.fencing_tokens) THEN
+    IF highest <= (SELECT last_value - (NOT is_called)::int FROM %1$s.fencing_tokens) THEN
         RETURN false;
     END IF;
     PERFORM setval(%3$L, highest);

@@ -12,9 +12,10 @@ import (
 // fn's context is done when ctx is, and when the lease is lost; its cause then wraps
 // ErrLost. What fn must not write late it guards with the lease (l.Guard).
 //
-// Do returns nil only if fn returned nil and the lease was held throughout. Its
-// error joins fn's, the loss (ErrLost) and a failed release. When fn panics, the
-// lock is released and the panic goes on; so too for runtime.Goexit.
+// Do returns nil only if fn returned nil and the lease was held until then, or until
+// fn released it. Its error is fn's, joined with the loss (ErrLost), with the end of
+// the client (ErrClosed), or with a failed release. When fn panics, the lock is
+// released and the panic goes on; so too for runtime.Goexit.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) (err error) {
 	if fn == nil {
 		return fmt.Errorf("%w: the function is nil", ErrInvalidOption)
@@ -24,8 +25,14 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 		return err
 	}
 	defer func() { // not by recover: a panic keeps its stack
-		if released := l.Release(context.WithoutCancel(ctx)); !errors.Is(err, released) {
-			err = errors.Join(err, released)
+		early := l.Err()
+		if !errors.Is(early, ErrClosed) {
+			early = nil // held until now; or lost, which Release tells; or released by fn
+		}
+		for _, e := range []error{early, l.Release(context.WithoutCancel(ctx))} {
+			if e != nil && !errors.Is(err, e) {
+				err = errors.Join(err, e)
+			}
 		}
 	}()
 	ctx, stop := during(ctx, l)

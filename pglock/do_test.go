@@ -224,3 +224,32 @@ func TestDoDoesNotRunWithoutTheLock(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDoTellsOfTheClientsEnd: the lock may be somebody else's while the function runs on.
+func TestDoTellsOfTheClientsEnd(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	c := f.openOn(f.pool)
+	err := c.Do(t.Context(), "n", func(ctx context.Context, _ *pglock.Lease) error {
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if ctx.Err() == nil {
+			t.Error("the function's context is not done")
+		}
+		return nil
+	})
+	if !errors.Is(err, pglock.ErrClosed) {
+		t.Errorf("Do: %v", err)
+	}
+}
+
+// TestDoKeepsTheFunctionsErrorAsItIs, for those who compare.
+func TestDoKeepsTheFunctionsErrorAsItIs(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	mine := errors.New("mine")
+	if err := f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return mine }); err != mine { //nolint:errorlint // identity is the point
+		t.Errorf("Do: %#v", err)
+	}
+}

@@ -35,6 +35,8 @@ var (
 	ErrInvalidSchema = leasetable.ErrInvalidSchema
 	// ErrPrivilege: the database role lacks a right on the tables.
 	ErrPrivilege = leasetable.ErrPrivilege
+	// ErrSnapshot: the transaction's snapshot is too old to tell; see fencing.Check.
+	ErrSnapshot = fencing.ErrSnapshot
 	// ErrStale: a guarded write came with a grant that is not current.
 	ErrStale = fencing.ErrStale
 )

@@ -1,6 +1,7 @@
 -- Holds the grant of $1 with token $2 for this transaction, if it is current.
 --
--- Returns one row: whether it is, and the newest token of that name.
+-- Returns one row: whether it is, the newest token of that name, and the transaction's
+-- isolation level.
 --
 -- FOR KEY SHARE: token is in a unique index, so a takeover, which changes it,
 -- waits for the end of this transaction, while a renewal, which does not, passes.
@@ -27,4 +28,5 @@ WITH grant_row AS MATERIALIZED (
     FROM live
 )
 SELECT EXISTS (SELECT FROM bound),
-       coalesce((SELECT token FROM pglock.distributed_locks WHERE name = $1::text), 0)
+       coalesce((SELECT token FROM pglock.distributed_locks WHERE name = $1::text), 0),
+       current_setting('transaction_isolation')

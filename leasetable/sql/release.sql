@@ -3,7 +3,7 @@
 -- Returns one row: the outcome.
 --   released  it was the current grant; or this had been done already (a repeated
 --             request whose first answer was lost)
---   ended     its time was over, though nobody had taken it
+--   ended     its time was over, though nobody had taken it; it is free now
 --   gone      it is not the current grant any more
 --
 -- The commit is not awaited: a crash that loses it costs the rest of the lease,
