@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -119,7 +120,7 @@ func TestVerdict(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	err := newStory(&out).verdict([]finding{{"this holds", ""}, {"that holds", "it broke"}})
-	if err != errNotAsExpected {
+	if !errors.Is(err, errNotAsExpected) {
 		t.Errorf("got %v", err)
 	}
 	for _, part := range []string{"ok      this holds\n", "FAILED  that holds\n          but it broke\n", "1 of 2 checks failed"} {

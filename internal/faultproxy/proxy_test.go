@@ -1,6 +1,7 @@
 package faultproxy_test
 
 import (
+	"errors"
 	"io"
 	"net/url"
 	"strings"
@@ -37,7 +38,7 @@ func TestForwardsHalfClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.mustRead("last\n")
-	if _, err := c.read(10 * time.Second); err != io.EOF {
+	if _, err := c.read(10 * time.Second); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want the end of the stream", err)
 	}
 }

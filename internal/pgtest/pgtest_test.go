@@ -20,7 +20,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-func TestSchemaNamesAreOddAndUnique(t *testing.T) {
+func TestSchemaNamesAreOddAndUnique(t *testing.T) { //nolint:tparallel // the subtest ends first, so that its cleanup can be looked at
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	var names []string
@@ -51,7 +51,7 @@ func TestSchemaNamesAreOddAndUnique(t *testing.T) {
 	}
 }
 
-func TestDatabaseIsEmptyAndDropped(t *testing.T) {
+func TestDatabaseIsEmptyAndDropped(t *testing.T) { //nolint:tparallel // the subtest ends first, so that its cleanup can be looked at
 	t.Parallel()
 	var name string
 	t.Run("use", func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestEventually(t *testing.T) {
 	}
 }
 
-func TestSchemaIsMigratedAndDropped(t *testing.T) {
+func TestSchemaIsMigratedAndDropped(t *testing.T) { //nolint:tparallel // the subtest ends first, so that its cleanup can be looked at
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	var name string

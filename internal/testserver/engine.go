@@ -75,7 +75,7 @@ func hasReaper(ctx context.Context) bool {
 		return false
 	}
 	defer plain.Close()
-	_, err = plain.ImageInspect(ctx, testcontainers.ReaperDefaultImage)
+	_, err = plain.ImageInspect(ctx, testcontainers.ReaperDefaultImage) //nolint:staticcheck // nothing else tells the image's name
 	return err == nil
 }
 

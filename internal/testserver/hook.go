@@ -105,7 +105,7 @@ func (j job) detach(logName string) (process.ID, error) {
 		return process.ID{}, fmt.Errorf("testserver: %w", err)
 	}
 	// Nobody waits for it. Until it is collected its entry stays in the process table, so this finds the right one.
-	defer cmd.Process.Release()
+	defer func() { _ = cmd.Process.Release() }()
 	info, err := process.Find(cmd.Process.Pid)
 	if errors.Is(err, process.ErrGone) {
 		return process.ID{PID: cmd.Process.Pid}, nil // ended already; what it said is in the log

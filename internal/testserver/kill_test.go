@@ -14,7 +14,7 @@ func killNow(t *testing.T, id process.ID) {
 	if err != nil || !id.Alive() {
 		t.Fatalf("process %v is gone: %v", id, err)
 	}
-	defer found.Release()
+	defer func() { _ = found.Release() }()
 	if err := found.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func (b base) tryLock() (*baseLock, error) {
 	theirs, err2 := os.Stat(b.lockPath())
 	if err != nil || err2 != nil || !os.SameFile(ours, theirs) {
 		file.Close()
-		return nil, nil
+		return nil, nil //nolint:nilerr // a file that is gone is no failure: try again
 	}
 	return &baseLock{base: b, file: file}, nil
 }

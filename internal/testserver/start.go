@@ -149,7 +149,7 @@ func (s *Server) waitReady(ctx context.Context, run *postmaster) error {
 		case <-retry.C:
 		case <-run.exited:
 			retry.Stop()
-			return fmt.Errorf("testserver: the server ended while starting (%v): %s", run.err, s.logTail())
+			return fmt.Errorf("testserver: the server ended while starting (%v): %s", run.err, s.logTail()) //nolint:errorlint // an exit status, or nil
 		case <-ctx.Done():
 			retry.Stop()
 			return fmt.Errorf("testserver: the server didn't start in time: %w: %s", errors.Join(ctx.Err(), err), s.logTail())

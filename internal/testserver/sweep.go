@@ -112,7 +112,7 @@ func dataDirs(dir string) []string {
 	var found []string
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
-			return nil // it goes on with what can be read
+			return nil //nolint:nilerr // it goes on with what can be read
 		}
 		if entry.Name() == dataName {
 			found = append(found, path)

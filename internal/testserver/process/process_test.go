@@ -120,7 +120,7 @@ func TestNameWithParentheses(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.Wait()
+	defer func() { _ = cmd.Wait() }()
 	defer stdin.Close()
 	if info, err := process.Find(cmd.Process.Pid); err != nil || info.Parent != os.Getpid() {
 		t.Errorf("got %+v, %v", info, err)
