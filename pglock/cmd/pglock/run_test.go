@@ -1,0 +1,189 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+func TestExitStatus(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	plain := c.file("plain").Name()
+	script := c.file("script").Name()
+	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(script, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		command []string
+		status  int
+		says    string
+	}{
+		{[]string{"true"}, 0, ""},
+		{[]string{"false"}, 1, ""},
+		{[]string{"sh", "-c", "exit 75"}, 75, ""},
+		{[]string{"sh", "-c", "exit 255"}, 255, ""},
+		{[]string{"sh", "-c", "kill -KILL $$"}, 128 + 9, ""},
+		{[]string{"sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
+		{[]string{"no-such-command"}, statusNotFound, "command not found: no-such-command"},
+		{[]string{"./no-such-file"}, statusNotFound, "command not found: ./no-such-file"},
+		{[]string{plain}, statusNotExecutable, "permission denied"},
+		{[]string{c.dir}, statusNotExecutable, "is a directory"},
+		{[]string{script}, statusNotExecutable, "can't execute " + script},
+	} {
+		r := c.expect(test.status, append([]string{"run", "n", "--"}, test.command...)...)
+		if !strings.Contains(r.stderr, test.says) || test.says == "" && r.stderr != "" {
+			t.Errorf("%q: says %q, want %q", test.command, r.stderr, test.says)
+		}
+		if holder, _ := c.row("n"); holder != "" {
+			t.Errorf("%q: the lock is still held by %s", test.command, holder)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.set("PGLOCK_TOKEN", "of an outer run")
+	const script = `echo "$PGLOCK_NAME|$PGLOCK_HOLDER|$PGLOCK_SCHEMA|$PGLOCK_TOKEN"; env | grep -c ^PGLOCK_TOKEN=`
+	first := c.expect(0, "run", "--holder", "me and you", "a name", "--", "sh", "-c", script)
+	if want := "a name|me and you|" + c.schema + "|1\n1\n"; first.stdout != want {
+		t.Errorf("got %q, want %q", first.stdout, want)
+	}
+	second := c.expect(0, "run", "--schema", c.schema, "a name", "--", "sh", "-c", script)
+	if !strings.HasSuffix(second.stdout, "|2\n1\n") || strings.Contains(second.stdout, "||") {
+		t.Errorf("got %q", second.stdout)
+	}
+}
+
+func TestHolderAndLabelsAreStored(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.start("run", "--holder", "me", "--label", "commit=a,b=c", "--label", "empty=", "n", "--", "sh", "-c", "echo up; sleep 60").prints("up")
+	var labels string
+	if err := c.pool.QueryRow(t.Context(), "SELECT labels::text FROM "+c.table()+" WHERE holder = 'me'").Scan(&labels); err != nil {
+		t.Fatal(err)
+	}
+	if labels != `{"empty": "", "commit": "a,b=c"}` {
+		t.Errorf("got %s", labels)
+	}
+}
+
+// TestStandardStreams: what goes in comes out, byte for byte.
+func TestStandardStreams(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	data := make([]byte, 300_000)
+	_, _ = rand.Read(data)
+	in := filepath.Join(c.dir, "in")
+	if err := os.WriteFile(in, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, stdin := range map[string]func(*exec.Cmd){
+		"pipe": func(cmd *exec.Cmd) { cmd.Stdin = bytes.NewReader(data) },
+		"file": func(cmd *exec.Cmd) {
+			f, err := os.Open(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			cmd.Stdin = f
+		},
+	} {
+		r := c.startWith(stdin, "run", name, "--", "sh", "-c", "tee /dev/stderr").wait()
+		if r.status != 0 || r.stdout != string(data) || r.stderr != string(data) {
+			t.Errorf("%s: status %d, %d bytes and %d bytes came out", name, r.status, len(r.stdout), len(r.stderr))
+		}
+	}
+}
+
+// TestFileDescriptorsAreInherited: more than the first three.
+func TestFileDescriptorsAreInherited(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	r := c.startWith(func(cmd *exec.Cmd) {
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec 3<<'END'; pglock run n -- sh -c 'cat <&3'
+through
+END`}
+	}).wait()
+	if r.status != 0 || r.stdout != "through\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestNestedRuns(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	r := c.expect(7, "run", "outer", "--", "pglock", "run", "inner", "--", "sh", "-c", "echo $PGLOCK_NAME $PGLOCK_SCHEMA; exit 7")
+	if r.stdout != "inner "+c.schema+"\n" {
+		t.Errorf("got %q", r.stdout)
+	}
+}
+
+func TestTablesMissing(t *testing.T) {
+	t.Parallel()
+	c := bareCLI(t)
+	r := c.expect(statusUnavailable, "--schema", pgtest.SchemaName(t), "run", "n", "--", "sh", "-c", "echo ran")
+	if !strings.Contains(r.stderr, "pglock migrate up") || r.stdout != "" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestMissingPrivilege(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	role := strings.ToLower("pglock_test_" + rand.Text())
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := c.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quoted := pgx.Identifier{c.schema}.Sanitize()
+	exec("CREATE ROLE " + role + " LOGIN PASSWORD 'x'; GRANT USAGE ON SCHEMA " + quoted + " TO " + role)
+	t.Cleanup(func() {
+		pool := pgtest.Pool(t)
+		if _, err := pool.Exec(t.Context(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	u := mustParse(t, pgtest.URL(t))
+	u.User = nil
+	c.set("PGLOCK_DATABASE_URL", u.String())
+	c.set("PGUSER", role)
+	c.set("PGPASSWORD", "x")
+	for _, args := range [][]string{{"run", "n", "--", "sh", "-c", "echo ran"}, {"migrate", "down", "--yes"}} {
+		if r := c.expect(statusUnavailable, args...); !strings.Contains(r.stderr, "missing privilege") || r.stdout != "" {
+			t.Errorf("got %+v", r)
+		}
+	}
+}
+
+// TestBackgroundProcessIsLeft: what the command puts into the background keeps
+// neither pglock nor the lock, and pglock says so.
+func TestBackgroundProcessIsLeft(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	r := c.expect(3, "run", "n", "--", "sh", "-c", "sleep 60 & echo $!; exit 3")
+	pid := pidIn(t, r.stdout)
+	if !alive(pid) {
+		t.Error("the background process has ended")
+	}
+	killOnCleanup(t, pid)
+	if holder, _ := c.row("n"); holder != "" || !strings.Contains(r.stderr, "still run, now without the lock") {
+		t.Errorf("held by %q; says %q", holder, r.stderr)
+	}
+}

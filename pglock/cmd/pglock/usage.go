@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// usageError is a command line that makes no sense. Its text never repeats an
+// argument: what stands in the wrong place may be a connection string.
+type usageError struct {
+	reason string
+	help   string // where to read on
+}
+
+func (e *usageError) Error() string { return fmt.Sprintf("%s: see %s --help", e.reason, e.help) }
+
+// usage returns a *usageError.
+func usage(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{reason: fmt.Sprintf(format, args...), help: cmd.CommandPath()}
+}
+
+// flagError puts what pflag found wrong into words without the value.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var missing *pflag.ValueRequiredError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return usage(cmd, "unknown flag -%s%s", unknown.GetSpecifiedName(), afterDashes(cmd))
+	case errors.As(err, &unknown) && plainWord(unknown.GetSpecifiedName()):
+		return usage(cmd, "unknown flag --%s%s", unknown.GetSpecifiedName(), afterDashes(cmd))
+	case errors.As(err, &missing):
+		return usage(cmd, "--%s needs a value", missing.GetFlag().Name)
+	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
+		return usage(cmd, "--%s is not a duration, like 500ms, 30s or 1h30m", invalid.GetFlag().Name)
+	case errors.As(err, &invalid):
+		return usage(cmd, "--%s has an invalid value", invalid.GetFlag().Name)
+	}
+	return usage(cmd, "unknown flag")
+}
+
+// afterDashes explains why a flag of the command to run was taken for one of ours.
+func afterDashes(cmd *cobra.Command) string {
+	if cmd.Name() == runName {
+		return " (the command and its own flags come after --)"
+	}
+	return ""
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, "%s takes no arguments", cmd.CommandPath())
+	}
+	return nil
+}
+
+// plainWord reports whether s is safe to repeat: a command or a flag, perhaps
+// misspelt, but no connection string.
+func plainWord(s string) bool {
+	return len(s) <= 30 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestWrongUsage needs no server: all of this is found out before.
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	c := bareCLI(t)
+	c.set("PGLOCK_DATABASE_URL", "postgres://127.0.0.1:1/none")
+	for _, test := range []struct {
+		args string
+		says string
+	}{
+		{"", "no command is given"},
+		{"rum", `unknown command "rum", did you mean run?`},
+		{"postgres://me:secret@host/db", "unknown command:"},
+		{"--nonesuch", "unknown flag --nonesuch"},
+		{"--database-ulr=postgres://me:secret@host/db version", "unknown flag --database-ulr"},
+		{"-dpostgres://me:secret@host/db version", "unknown flag -d"},
+		{"run --postgres://me:secret@host/db", "unknown flag"},
+		{"version postgres://me:secret@host/db", "takes no arguments"},
+		{"--database-url", "--database-url needs a value"},
+		{"run", "no lock name is given"},
+		{"run -- pglock", "no lock name is given"},
+		{"run n", "comes after --"},
+		{"run n true", "comes after --"},
+		{"run n true -x", "the command and its own flags come after --"},
+		{"run n --", "no command is given after --"},
+		{"run n postgres://me:secret@host/db -- pglock", "more than the lock's name"},
+		{"run --ttl 0 n -- pglock", "--ttl must be positive"},
+		{"run --ttl 1ms n -- pglock", "a TTL of 1ms"},
+		{"run --ttl soon n -- pglock", "--ttl is not a duration"},
+		{"run --wait -1s n -- pglock", "--wait can't be negative"},
+		{"run --wait --database-url=postgres://me:secret@host/db n -- pglock", "--wait is not a duration"},
+		{"run --grace -1s n -- pglock", "--grace can't be negative"},
+		{"run --label secret n -- pglock", "--label is not key=value"},
+		{"run --label a=1 --label a=2 n -- pglock", "given twice"},
+		{"run --holder= n -- pglock", `holder ""`},
+		{"run --quiet=perhaps n -- pglock", "--quiet has an invalid value"},
+		{"run --schema pg_mine n -- pglock", "invalid schema name"},
+		{"migrate", "up, down, version or force N"},
+		{"migrate upp", "up, down, version or force N"},
+		{"migrate up postgres://me:secret@host/db", "takes no arguments"},
+		{"migrate down", "--yes"},
+		{"migrate force", "name the version"},
+		{"migrate force one", "a number from 0"},
+		{"migrate force 999", "a number from 0"},
+	} {
+		r := c.expect(statusUsage, strings.Fields(test.args)...)
+		switch {
+		case !strings.HasPrefix(r.stderr, "pglock: ") || !strings.Contains(r.stderr, test.says) || !strings.Contains(r.stderr, "--help"):
+			t.Errorf("pglock %s: says %q, want %q and where to read on", test.args, r.stderr, test.says)
+		case strings.Count(r.stderr, "\n") != 1 || r.stdout != "":
+			t.Errorf("pglock %s: more than one line:\n%s%s", test.args, r.stdout, r.stderr)
+		case strings.Contains(r.stderr, "secret"):
+			t.Errorf("pglock %s: repeats what may be a password: %s", test.args, r.stderr)
+		}
+	}
+}
+
+func TestInvalidLockName(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for _, name := range []string{"", strings.Repeat("x", 513), "\xff"} {
+		if r := c.expect(statusUsage, "run", name, "--", "pglock", "version"); !strings.Contains(r.stderr, "invalid lock name") || r.stdout != "" {
+			t.Errorf("%.10q: %+v", name, r)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	c := bareCLI(t)
+	if r := c.expect(0, "run", "--help"); !strings.Contains(r.stdout, "pglock run [flags] NAME -- COMMAND") || r.stderr != "" {
+		t.Errorf("got %+v", r)
+	}
+	if r := c.expect(0, "completion", "bash"); !strings.Contains(r.stdout, "complete -o") {
+		t.Error("no completion for bash")
+	}
+}
+
+func TestPlainWord(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]bool{"run": true, "--wait": true, "pass/word": false, "a:b": false, "": true, strings.Repeat("a", 31): false} {
+		if plainWord(word) != want {
+			t.Errorf("plainWord(%q) = %v", word, !want)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+// held starts a run that holds the lock until the test ends.
+func (c *cli) held(name string, flags ...string) *call {
+	c.t.Helper()
+	p := c.start(append(append([]string{"run", "--holder", "somebody", "--ttl", "5s"}, flags...), name, "--", "sh", "-c", "echo up; exec sleep 60")...)
+	p.prints("up")
+	return p
+}
+
+func TestWaitZeroTriesOnce(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.held("n")
+	r := c.expect(statusNotAcquired, "run", "--wait", "0", "n", "--", "sh", "-c", "echo ran")
+	if !strings.HasPrefix(r.stderr, `pglock: lock "n" is held by somebody (token 1) for another `) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+		t.Errorf("got %+v", r)
+	}
+	if r := c.expect(statusNotAcquired, "run", "-q", "--wait", "0", "n", "--", "sh", "-c", "echo ran"); r.stderr+r.stdout != "" {
+		t.Errorf("it is not quiet: %+v", r)
+	}
+	c.expect(0, "run", "--wait", "0", "another", "--", "true")
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.held("n")
+	begin := time.Now()
+	r := c.expect(statusNotAcquired, "run", "--wait", "400ms", "n", "--", "sh", "-c", "echo ran")
+	if took := time.Since(begin); took < 400*time.Millisecond || took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+	lines := strings.Split(r.stderr, "\n")
+	if len(lines) != 3 || r.stdout != "" ||
+		!strings.HasPrefix(lines[0], `pglock: waiting: lock "n" is held by somebody (token 1)`) ||
+		!strings.HasPrefix(lines[1], "pglock: gave up after ") || !strings.Contains(lines[1], "held by somebody") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestWaitGetsTheLockWhenItIsFree(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	holder := c.held("n")
+	waiter := c.start("run", "n", "--", "sh", "-c", "echo token $PGLOCK_TOKEN")
+	waiter.says(`waiting: lock "n" is held by somebody`)
+	holder.signal(syscall.SIGTERM)
+	if r := holder.wait(); r.status != 128+15 {
+		t.Errorf("the holder ended with %+v", r)
+	}
+	if r := waiter.wait(); r.status != 0 || r.stdout != "token 2\n" {
+		t.Errorf("the waiter ended with %+v", r)
+	}
+}
+
+// TestInterruptedWaitLeavesNothing: no lock, no command, no connection.
+func TestInterruptedWaitLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		c := newCLI(t)
+		holder := c.held("n")
+		u := mustParse(t, pgtest.URL(t))
+		app := fmt.Sprintf("interrupted-%d", sig)
+		q := u.Query()
+		q.Set("application_name", app)
+		u.RawQuery = q.Encode()
+		connections := func() (n int) {
+			err := c.pool.QueryRow(context.Background(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", app+" (pglock)").Scan(&n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		waiter := c.start("run", "--database-url", u.String(), "n", "--", "sh", "-c", "echo ran")
+		waiter.says("waiting")
+		if connections() == 0 {
+			t.Error("the waiter's connection can't be told by its name")
+		}
+		waiter.signal(sig)
+		r := waiter.wait()
+		if r.status != 128+int(sig) || r.stdout != "" || !strings.Contains(r.stderr, "ended by a signal") {
+			t.Errorf("%v: got %+v", sig, r)
+		}
+		if now, live := c.row("n"); now != "somebody" || !live {
+			t.Errorf("%v: now %q holds the lock", sig, now)
+		}
+		pgtest.Eventually(t, patience, "its connections are gone", func() bool { return connections() == 0 })
+		holder.signal(syscall.SIGTERM)
+		holder.wait()
+		c.expect(0, "run", "--wait", "0", "n", "--", "true") // and nobody has it now
+	}
+}
+
+func TestOtherSignalsDoNotEndTheWaiting(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	holder := c.held("n")
+	waiter := c.start("run", "n", "--", "true")
+	waiter.says("waiting")
+	waiter.signal(syscall.SIGUSR1)
+	waiter.signal(syscall.SIGUSR2)
+	holder.signal(syscall.SIGTERM)
+	if r := waiter.wait(); r.status != 0 {
+		t.Errorf("got %+v", r)
+	}
+}
