@@ -20,6 +20,9 @@ var (
 	// it tells the way out.
 	ErrDirty = errors.New("migrations: dirty version")
 
+	// ErrNoVersion: this module has no migration of that number.
+	ErrNoVersion = errors.New("migrations: no such version")
+
 	// ErrNewer: the tables were made by a later version of this module.
 	ErrNewer = schema.ErrNewer
 

@@ -51,10 +51,11 @@ func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 }
 
 // Force records that the schema is at version, 0 for "no tables", and clean. It
-// runs no migration. It is the way out of ErrDirty, after a person has looked.
+// runs no migration. It is the way out of ErrDirty, after a person has looked. A
+// version that this module doesn't have is ErrNoVersion.
 func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option) error {
 	if version < 0 || version > schema.Version {
-		return fmt.Errorf("migrations: no version %d: they go from 0 to %d", version, schema.Version)
+		return fmt.Errorf("%w: %d, they go from 0 to %d", ErrNoVersion, version, schema.Version)
 	}
 	recorded := version
 	if version == 0 {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pglock/pglock-go/internal/bench/trial"
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// TestShortRunsEveryRow is the whole command, on real servers.
+func TestShortRunsEveryRow(t *testing.T) {
+	t.Parallel()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.Stat(filepath.Join(root, resultsFile))
+	var out strings.Builder
+	status, err := run(t.Context(), []string{"-short"}, &out)
+	if status != 0 || err != nil {
+		t.Fatalf("status %d, %v\n%s", status, err, &out)
+	}
+	for _, row := range rows() {
+		if !strings.Contains(out.String(), "\n"+row.Number+" ") {
+			t.Errorf("no line about %s", row.Number)
+		}
+	}
+	for _, verdict := range []trial.Status{trial.Pass, trial.Miss} {
+		if strings.Contains(out.String(), string(verdict)) {
+			t.Errorf("a short run was judged:\n%s", &out)
+		}
+	}
+	after, _ := os.Stat(filepath.Join(root, resultsFile))
+	if (before == nil) != (after == nil) || before != nil && !before.ModTime().Equal(after.ModTime()) {
+		t.Errorf("a short run has written %s", resultsFile)
+	}
+}
+
+func TestRowsAreChosenByNumber(t *testing.T) {
+	t.Parallel()
+	all := []trial.Row{{Number: "P1"}, {Number: "P4"}, {Number: "P6"}}
+	for numbers, want := range map[string]string{"": "P1P4P6", "P4": "P4", "p6,P1": "P6P1"} {
+		chosen, err := choose(all, numbers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		for _, r := range chosen {
+			got += r.Number
+		}
+		if got != want {
+			t.Errorf("-row %q: %s, want %s", numbers, got, want)
+		}
+	}
+	if _, err := choose(all, "P1,P5"); err == nil || !strings.Contains(err.Error(), `"P5"`) {
+		t.Errorf("a row that isn't there: %v", err)
+	}
+}
+
+func TestAMissMakesTheStatus(t *testing.T) {
+	t.Parallel()
+	results := func(statuses ...trial.Status) trial.Results {
+		o := &trial.Outcome{Number: "P1"}
+		for _, s := range statuses {
+			o.Verdicts = append(o.Verdicts, trial.Verdict{What: "speed", Status: s})
+		}
+		return trial.Results{Rows: []*trial.Outcome{o}}
+	}
+	var out strings.Builder
+	if got := sum(results(trial.Pass, trial.Missing, trial.NotJudged), &out); got != 0 || out.Len() > 0 {
+		t.Errorf("nothing missed: status %d, %q", got, &out)
+	}
+	if got := sum(results(trial.Pass, trial.Miss), &out); got != exitMissed || !strings.Contains(out.String(), "P1 misses its target: speed") {
+		t.Errorf("missed: status %d, %q", got, &out)
+	}
+}
+
+func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-rounds", "0"}, {"-turns", "0"}, {"-turn", "0s"}, {"P1"}, {"-no-such-flag"}, {"-row", "P99"}} {
+		var out strings.Builder
+		if status, err := run(t.Context(), args, &out); status != exitBroken || err == nil {
+			t.Errorf("%v: status %d, %v", args, status, err)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package trial
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Figure is one number that a round yields.
+type Figure struct {
+	Name  string
+	Unit  Unit
+	Value float64
+}
+
+// Unit is what a figure counts.
+type Unit string
+
+// The units.
+const (
+	Micros    Unit = "us"
+	PerSecond Unit = "1/s"
+	Bytes     Unit = "bytes"
+)
+
+// format writes a value of this unit for people.
+func (u Unit) format(v float64) string {
+	switch {
+	case u == Micros && v < 10:
+		return fmt.Sprintf("%.1f us", v)
+	case u == PerSecond:
+		return fmt.Sprintf("%.0f/s", v)
+	case u == Bytes && v == math.Trunc(v):
+		return fmt.Sprintf("%.0f B", v)
+	case u == Bytes:
+		return fmt.Sprintf("%.1f B", v)
+	}
+	return fmt.Sprintf("%.0f %s", v, u)
+}
+
+// Series is one figure of one subject, over all rounds.
+type Series struct {
+	Subject string    `json:"subject"`
+	Role    Role      `json:"role"`
+	Figure  string    `json:"figure"`
+	Unit    Unit      `json:"unit"`
+	Median  float64   `json:"median"`
+	Rounds  []float64 `json:"rounds"`
+}
+
+// median returns the middle of the values, or the mean of the two in the middle.
+// Without values it is NaN.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}

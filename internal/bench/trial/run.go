@@ -1,0 +1,152 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+)
+
+// Outcome is what came of a row. It is whole when Run returns it.
+type Outcome struct {
+	Number   string    `json:"row"`
+	What     string    `json:"what"`
+	Series   []*Series `json:"figures"`
+	Missing  []Absence `json:"missing"`
+	Verdicts []Verdict `json:"targets"`
+	Short    bool      `json:"-"`
+}
+
+// Absence is a subject that could not be measured, and why.
+type Absence struct {
+	Subject string `json:"subject"`
+	Why     string `json:"why"`
+}
+
+// contestant is a subject that is open.
+type contestant struct {
+	Subject
+	meter  Meter
+	series []*Series
+}
+
+// Run measures a row and judges it. On an error there is no outcome. Whatever was
+// opened is closed when it returns. ctx ends it between operations.
+func Run(ctx context.Context, row Row, scale Scale) (outcome *Outcome, err error) {
+	if err := row.check(); err != nil {
+		return nil, err
+	}
+	scope := &Scope{Scale: scale}
+	defer func() {
+		if closing := scope.close(); closing != nil {
+			outcome, err = nil, errors.Join(err, fmt.Errorf("%s: closing: %w", row.Number, closing))
+		}
+	}()
+	if row.Prepare != nil {
+		if err := row.Prepare(ctx, scope); err != nil {
+			return nil, fmt.Errorf("%s: %w", row.Number, err)
+		}
+	}
+	outcome = &Outcome{Number: row.Number, What: row.What, Missing: []Absence{}, Short: scale.Short}
+	contestants, err := outcome.open(ctx, row, scope)
+	if err != nil {
+		return nil, err
+	}
+	for round := -1; round < scale.Rounds; round++ { // the first one warms up
+		if err := takeTurns(ctx, contestants, scale); err != nil {
+			return nil, fmt.Errorf("%s: %w", row.Number, err)
+		}
+		for _, c := range contestants {
+			if err := c.record(c.meter.Figures(), round >= 0); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", row.Number, c.Name, err)
+			}
+		}
+	}
+	return outcome, outcome.settle(row, contestants)
+}
+
+// open opens the subjects, and notes those that are missing.
+func (o *Outcome) open(ctx context.Context, row Row, scope *Scope) ([]*contestant, error) {
+	var contestants []*contestant
+	for _, s := range row.Subjects {
+		meter, err := s.Open(ctx, scope)
+		switch {
+		case errors.Is(err, ErrMissing):
+			o.Missing = append(o.Missing, Absence{Subject: s.Name, Why: err.Error()})
+		case err != nil:
+			return nil, fmt.Errorf("%s: open %s: %w", row.Number, s.Name, err)
+		default:
+			contestants = append(contestants, &contestant{Subject: s, meter: meter})
+		}
+	}
+	return contestants, nil
+}
+
+// takeTurns is one round. Who is first changes from turn to turn, so that nobody
+// always follows the same one and pays for what that left behind.
+func takeTurns(ctx context.Context, contestants []*contestant, scale Scale) error {
+	runtime.GC()
+	for turn := range scale.Turns {
+		for i := range contestants {
+			c := contestants[(i+turn)%len(contestants)]
+			if err := c.meter.Turn(ctx, scale.Turn); err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// record keeps the figures of a round, if it counts.
+func (c *contestant) record(figures []Figure, counts bool) error {
+	if !counts {
+		return nil
+	}
+	if c.series == nil {
+		for _, f := range figures {
+			c.series = append(c.series, &Series{Subject: c.Name, Role: c.Role, Figure: f.Name, Unit: f.Unit})
+		}
+	}
+	if len(figures) != len(c.series) {
+		return fmt.Errorf("trial: %d figures after %d", len(figures), len(c.series))
+	}
+	for i, f := range figures {
+		switch s := c.series[i]; {
+		case f.Name != s.Figure || f.Unit != s.Unit:
+			return fmt.Errorf("trial: figure %q where %q was", f.Name, s.Figure)
+		case math.IsNaN(f.Value) || math.IsInf(f.Value, 0):
+			return fmt.Errorf("trial: %s is no number: nothing was measured in a round", f.Name)
+		default:
+			s.Rounds = append(s.Rounds, f.Value)
+		}
+	}
+	return nil
+}
+
+// settle takes the medians and judges the targets.
+func (o *Outcome) settle(row Row, contestants []*contestant) error {
+	for _, c := range contestants {
+		for _, s := range c.series {
+			s.Median = median(s.Rounds)
+			o.Series = append(o.Series, s)
+		}
+	}
+	for _, t := range row.Targets {
+		v, err := o.judge(t)
+		if err != nil {
+			return err
+		}
+		o.Verdicts = append(o.Verdicts, v)
+	}
+	return nil
+}
+
+func (o *Outcome) find(r Ref) (*Series, error) {
+	for _, s := range o.Series {
+		if s.Subject == r.Subject && s.Figure == r.Figure {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("trial: %s has no figure %q of %q", o.Number, r.Figure, r.Subject)
+}

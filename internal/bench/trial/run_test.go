@@ -1,0 +1,233 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// script is a meter that yields one value a round, and notes its turns.
+type script struct {
+	name   string
+	unit   Unit
+	values []float64
+	turns  *[]string
+	err    error
+}
+
+func (m *script) Turn(context.Context, time.Duration) error {
+	if m.turns != nil {
+		*m.turns = append(*m.turns, m.name)
+	}
+	return m.err
+}
+
+func (m *script) Figures() []Figure {
+	f := Figure{Name: "f", Unit: m.unit, Value: m.values[0]}
+	m.values = m.values[1:]
+	return []Figure{f}
+}
+
+// plays is a subject that yields the values, after one for the warm-up that must not count.
+func plays(name string, role Role, values ...float64) Subject {
+	return Subject{Name: name, Role: role, Open: func(context.Context, *Scope) (Meter, error) {
+		return &script{name: name, unit: Micros, values: append([]float64{1e6}, values...)}, nil
+	}}
+}
+
+func absent(name string) Subject {
+	return Subject{Name: name, Role: Peer, Open: func(context.Context, *Scope) (Meter, error) {
+		return nil, fmt.Errorf("%w: install %s", ErrMissing, name)
+	}}
+}
+
+func ratio(rule Rule, against string, ours ...string) Target {
+	t := Target{What: "ratio", Rule: rule}
+	for _, name := range ours {
+		t.Ours = append(t.Ours, Ref{name, "f"})
+	}
+	if against != "" {
+		t.Against = Ref{against, "f"}
+	}
+	return t
+}
+
+var threeRounds = Scale{Rounds: 3, Turns: 1}
+
+func run(t *testing.T, row Row, scale Scale) *Outcome {
+	t.Helper()
+	o, err := Run(t.Context(), row, scale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestTargetsAreJudgedOnTheMedianRatioOfRounds(t *testing.T) {
+	t.Parallel()
+	// Medians of the sides would give 30/20 = 1.5; round by round it is 3, 1.5, 1.
+	subjects := []Subject{plays("ours", Ours, 30, 30, 60), plays("floor", Floor, 10, 20, 60)}
+	for _, c := range []struct {
+		rule Rule
+		want Status
+	}{
+		{AtMost(1.5), Pass},
+		{AtMost(1.49), Miss},
+		{AtLeast(1.5), Pass},
+		{AtLeast(1.51), Miss},
+		{AtMost(3).InEveryRound(), Pass},
+		{AtMost(2.9).InEveryRound(), Miss},
+		{AtLeast(1).InEveryRound(), Pass},
+		{AtLeast(1.1).InEveryRound(), Miss},
+	} {
+		o := run(t, Row{Number: "P0", Subjects: subjects, Targets: []Target{ratio(c.rule, "floor", "ours")}}, threeRounds)
+		v := o.Verdicts[0]
+		if v.Status != c.want {
+			t.Errorf("%v: %s, want %s", c.rule, v.Status, c.want)
+		}
+		if *v.Ratio != (Spread{Median: 1.5, Min: 1, Max: 3}) || !v.Unsteady() {
+			t.Errorf("%v: ratio %+v, unsteady %v", c.rule, *v.Ratio, v.Unsteady())
+		}
+	}
+}
+
+func TestTheBetterConfigurationCountsAndIsNamed(t *testing.T) {
+	t.Parallel()
+	subjects := []Subject{
+		plays("few", Ours, 20, 20, 20), plays("many", Ours, 30, 30, 30), plays("peer", Peer, 10, 10, 10),
+	}
+	for _, c := range []struct {
+		rule Rule
+		best string
+	}{{AtMost(2), "few"}, {AtLeast(3), "many"}} {
+		v := run(t, Row{Number: "P0", Subjects: subjects, Targets: []Target{ratio(c.rule, "peer", "few", "many")}}, threeRounds).Verdicts[0]
+		if v.Ours.Subject != c.best || v.Status != Pass {
+			t.Errorf("%v: %s with %q, want %q", c.rule, v.Status, v.Ours.Subject, c.best)
+		}
+	}
+}
+
+func TestAFigureAloneIsJudged(t *testing.T) {
+	t.Parallel()
+	row := Row{Number: "P0", Subjects: []Subject{plays("ours", Ours, 0, 8, 0)}, Targets: []Target{
+		ratio(AtMost(0), "", "ours"), ratio(AtMost(0).InEveryRound(), "", "ours"),
+	}}
+	v := run(t, row, threeRounds).Verdicts
+	if v[0].Status != Pass || v[1].Status != Miss || v[0].Ratio != nil {
+		t.Errorf("median 0: %s, a round above 0: %s, ratio %v", v[0].Status, v[1].Status, v[0].Ratio)
+	}
+}
+
+func TestAMissingPeerIsNamedAndNotJudged(t *testing.T) {
+	t.Parallel()
+	row := Row{Number: "P0", Subjects: []Subject{plays("ours", Ours, 1, 1, 1), absent("redis"), plays("floor", Floor, 1, 1, 1)}, Targets: []Target{
+		ratio(AtMost(1), "redis", "ours"), ratio(AtMost(1), "floor", "ours"),
+	}}
+	o := run(t, row, threeRounds)
+	if len(o.Missing) != 1 || o.Missing[0].Subject != "redis" || !strings.Contains(o.Missing[0].Why, "install redis") {
+		t.Errorf("missing: %+v", o.Missing)
+	}
+	if v := o.Verdicts[0]; v.Status != Missing || v.Ours != nil || v.Ratio != nil || !slices.Equal(v.Missing, []string{"redis"}) {
+		t.Errorf("the target that needs it: %+v", v)
+	}
+	if v := o.Verdicts[1]; v.Status != Pass {
+		t.Errorf("the target that doesn't: %+v", v)
+	}
+}
+
+func TestAShortRunIsNotJudged(t *testing.T) {
+	t.Parallel()
+	row := Row{Number: "P0", Subjects: []Subject{plays("ours", Ours, 9), plays("floor", Floor, 1)}, Targets: []Target{ratio(AtMost(1), "floor", "ours")}}
+	if v := run(t, row, Scale{Rounds: 1, Turns: 1, Short: true}).Verdicts[0]; v.Status != NotJudged {
+		t.Errorf("%s", v.Status)
+	}
+}
+
+func TestSubjectsTakeTurnsAndAnotherIsFirstEachTime(t *testing.T) {
+	t.Parallel()
+	var turns []string
+	noting := func(name string) Subject {
+		return Subject{Name: name, Open: func(context.Context, *Scope) (Meter, error) {
+			return &script{name: name, unit: Micros, values: []float64{1, 1}, turns: &turns}, nil
+		}}
+	}
+	run(t, Row{Number: "P0", Subjects: []Subject{noting("a"), noting("b"), noting("c")}}, Scale{Rounds: 1, Turns: 2})
+	if got := strings.Join(turns, ""); got != "abcbca"+"abcbca" {
+		t.Errorf("turns of the warm-up and of one round: %s", got)
+	}
+}
+
+func TestWhateverWasOpenedIsClosedInReverse(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for _, where := range []string{"", "prepare", "open", "turn", "close"} {
+		var closed []string
+		closing := func(name string) func() error {
+			return func() error {
+				closed = append(closed, name)
+				if where == "close" && name == "table" {
+					return broken
+				}
+				return nil
+			}
+		}
+		failing := func(here string) error {
+			if where == here {
+				return broken
+			}
+			return nil
+		}
+		_, err := Run(t.Context(), Row{
+			Number: "P0",
+			Prepare: func(_ context.Context, s *Scope) error {
+				s.Defer(closing("server"))
+				s.Defer(closing("table"))
+				return failing("prepare")
+			},
+			Subjects: []Subject{{Name: "ours", Open: func(_ context.Context, s *Scope) (Meter, error) {
+				s.Defer(closing("client"))
+				return &script{unit: Micros, values: []float64{1, 1}, err: failing("turn")}, failing("open")
+			}}},
+		}, Scale{Rounds: 1, Turns: 1})
+		if (where != "") != errors.Is(err, broken) {
+			t.Errorf("failing in %q: %v", where, err)
+		}
+		want := "client table server"
+		if where == "prepare" {
+			want = "table server"
+		}
+		if got := strings.Join(closed, " "); got != want {
+			t.Errorf("failing in %q: closed %q, want %q", where, got, want)
+		}
+	}
+}
+
+func TestWhatCanNotBeComparedIsAnError(t *testing.T) {
+	t.Parallel()
+	bytes := Subject{Name: "bytes", Open: func(context.Context, *Scope) (Meter, error) {
+		return &script{unit: Bytes, values: []float64{1, 1}}, nil
+	}}
+	ours, zero := plays("ours", Ours, 1), plays("zero", Floor, 0)
+	for want, row := range map[string]Row{
+		"two subjects":      {Subjects: []Subject{ours, ours}},
+		"names the subject": {Subjects: []Subject{ours}, Targets: []Target{ratio(AtMost(1), "floor", "ours")}},
+		"has no figure":     {Subjects: []Subject{ours}, Targets: []Target{{Ours: []Ref{{"ours", "g"}}, Rule: AtMost(1)}}},
+		"us against bytes":  {Subjects: []Subject{ours, bytes}, Targets: []Target{ratio(AtMost(1), "bytes", "ours")}},
+		"no ratio to it":    {Subjects: []Subject{ours, zero}, Targets: []Target{ratio(AtMost(1), "zero", "ours")}},
+		"is no number":      {Subjects: []Subject{{Name: "idle", Open: func(context.Context, *Scope) (Meter, error) { return idle{}, nil }}}},
+	} {
+		if _, err := Run(t.Context(), row, Scale{Rounds: 1, Turns: 1}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error that says %q, got %v", want, err)
+		}
+	}
+}
+
+// idle is a meter that never gets anything done.
+type idle struct{}
+
+func (idle) Turn(context.Context, time.Duration) error { return nil }
+func (idle) Figures() []Figure                         { return NewLatencies().Figures("f") }

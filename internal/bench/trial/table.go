@@ -1,0 +1,66 @@
+package trial
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteFigures writes all figures of a row: the median of the rounds, the least and
+// the greatest.
+func (o *Outcome) WriteFigures(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "%s  %s\n", o.Number, o.What)
+	for _, s := range o.Series {
+		side := s.side()
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s to %s\n", s.Subject, s.Role, s.Figure,
+			s.Unit.format(s.Median), s.Unit.format(side.Min), s.Unit.format(side.Max))
+	}
+	for _, m := range o.Missing {
+		fmt.Fprintf(t, "  %s\tmissing: %s\n", m.Subject, m.Why)
+	}
+	return t.Flush()
+}
+
+// WriteTable writes one line for each target of all rows.
+func WriteTable(w io.Writer, outcomes []*Outcome) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "row\twhat\tours\tfloor or peer\tratio (range)\ttarget\tverdict")
+	for _, o := range outcomes {
+		for _, v := range o.Verdicts {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				o.Number, v.What, v.ours(), v.Against, v.Ratio, v.Target, v.status())
+		}
+	}
+	return t.Flush()
+}
+
+// ours is the side that is judged. A bound for every round is about the worst of them.
+func (v Verdict) ours() string {
+	if v.Ours == nil || v.Against != nil || v.Ours.Max == v.Ours.Median {
+		return v.Ours.String()
+	}
+	return fmt.Sprintf("%s, at most %s", v.Ours, v.Ours.Unit.format(v.Ours.Max))
+}
+
+func (v Verdict) status() string {
+	if v.Status == Missing {
+		return fmt.Sprintf("%s %s", v.Status, strings.Join(v.Missing, ", "))
+	}
+	return string(v.Status)
+}
+
+func (s *Side) String() string {
+	if s == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s %s", s.Subject, s.Unit.format(s.Median))
+}
+
+func (s *Spread) String() string {
+	if s == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f (%.2f-%.2f)", s.Median, s.Min, s.Max)
+}

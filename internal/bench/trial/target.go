@@ -1,0 +1,117 @@
+package trial
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// Ref names a figure of a subject.
+type Ref struct{ Subject, Figure string }
+
+// Target is what a row must reach: a figure, or its ratio to another one.
+type Target struct {
+	What string // is compared, in a few words
+
+	// Ours are the figures that the target is about. Of several, configurations of the
+	// same thing, the best counts, and is named.
+	Ours []Ref
+
+	// Against is what ours is divided by, within each round. Without it the figure
+	// itself is judged.
+	Against Ref
+
+	Rule Rule
+}
+
+// Rule is the bound of a target.
+type Rule struct {
+	least bool
+	bound float64
+	every bool
+}
+
+// AtMost demands a median of bound or less.
+func AtMost(bound float64) Rule { return Rule{bound: bound} }
+
+// AtLeast demands a median of bound or more.
+func AtLeast(bound float64) Rule { return Rule{least: true, bound: bound} }
+
+// InEveryRound demands it of each round instead of the median, for what must
+// never happen rather than be fast.
+func (r Rule) InEveryRound() Rule {
+	r.every = true
+	return r
+}
+
+func (r Rule) String() string {
+	text := "≤ "
+	if r.least {
+		text = "≥ "
+	}
+	text += strconv.FormatFloat(r.bound, 'f', -1, 64)
+	if r.every {
+		text += " in every round"
+	}
+	return text
+}
+
+// deciding returns the value that the rule judges.
+func (r Rule) deciding(rounds []float64) float64 {
+	switch {
+	case !r.every:
+		return median(rounds)
+	case r.least:
+		return slices.Min(rounds)
+	}
+	return slices.Max(rounds)
+}
+
+// holds reports whether the value is within the bound.
+func (r Rule) holds(v float64) bool {
+	if r.least {
+		return v >= r.bound
+	}
+	return v <= r.bound
+}
+
+// better reports whether a is the better value of two.
+func (r Rule) better(a, b float64) bool {
+	if r.least {
+		return a > b
+	}
+	return a < b
+}
+
+// refs are the figures that the target needs.
+func (t Target) refs() []Ref {
+	if t.Against == (Ref{}) {
+		return t.Ours
+	}
+	return append(slices.Clone(t.Ours), t.Against)
+}
+
+// compare returns the values that are judged for one of ours, round by round, and
+// the series behind them; against is nil without one.
+func (t Target) compare(o *Outcome, candidate Ref) (values []float64, ours, against *Series, err error) {
+	if ours, err = o.find(candidate); err != nil {
+		return nil, nil, nil, err
+	}
+	if t.Against == (Ref{}) {
+		return ours.Rounds, ours, nil, nil
+	}
+	if against, err = o.find(t.Against); err != nil {
+		return nil, nil, nil, err
+	}
+	if ours.Unit != against.Unit {
+		return nil, nil, nil, fmt.Errorf("trial: %s: %s against %s", o.Number, ours.Unit, against.Unit)
+	}
+	values = make([]float64, len(ours.Rounds))
+	for i := range values {
+		if against.Rounds[i] == 0 {
+			return nil, nil, nil, fmt.Errorf("trial: %s: %s of %q is 0 in round %d: no ratio to it", o.Number, t.Against.Figure, t.Against.Subject, i+1)
+		}
+		values[i] = ours.Rounds[i] / against.Rounds[i]
+	}
+	return values, ours, against, nil
+}

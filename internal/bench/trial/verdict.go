@@ -1,0 +1,105 @@
+package trial
+
+import "slices"
+
+// Status is how a target was met.
+type Status string
+
+// The statuses.
+const (
+	Pass      Status = "PASS"
+	Miss      Status = "MISS"
+	Missing   Status = "MISSING" // a subject is not installed here, so there is no figure
+	NotJudged Status = "-"       // the run was too short to tell
+)
+
+// Verdict is what came of a target.
+type Verdict struct {
+	What    string   `json:"what"`
+	Ours    *Side    `json:"ours,omitempty"`
+	Against *Side    `json:"against,omitempty"`
+	Ratio   *Spread  `json:"ratio,omitempty"` // of ours to against, if there is one
+	Target  string   `json:"target"`
+	Status  Status   `json:"status"`
+	Missing []string `json:"missing,omitempty"` // the subjects
+}
+
+// Side is one side of a comparison, with its median.
+type Side struct {
+	Subject string  `json:"subject"`
+	Figure  string  `json:"figure"`
+	Unit    Unit    `json:"unit"`
+	Median  float64 `json:"median"`
+	Min     float64 `json:"min"`
+	Max     float64 `json:"max"`
+}
+
+// Spread is the median of the rounds, and how far they lie apart.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// unsteady is the quotient of the greatest and the least ratio of a target from which
+// on its median says little: something else kept the machine busy.
+const unsteady = 2
+
+// Unsteady reports whether the rounds lie so far apart that it should be measured again.
+func (v Verdict) Unsteady() bool {
+	return v.Ratio != nil && v.Ratio.Max >= unsteady*v.Ratio.Min
+}
+
+// judge compares the outcome with one target.
+func (o *Outcome) judge(t Target) (Verdict, error) {
+	v := Verdict{What: t.What, Target: t.Rule.String(), Missing: o.missingIn(t)}
+	if len(v.Missing) > 0 {
+		v.Status = Missing
+		return v, nil
+	}
+	var best []float64
+	for _, candidate := range t.Ours {
+		values, ours, against, err := t.compare(o, candidate)
+		if err != nil {
+			return v, err
+		}
+		if best != nil && !t.Rule.better(t.Rule.deciding(values), t.Rule.deciding(best)) {
+			continue
+		}
+		best = values
+		v.Ours, v.Against = ours.side(), against.side()
+	}
+	if v.Against != nil {
+		v.Ratio = &Spread{Median: median(best), Min: slices.Min(best), Max: slices.Max(best)}
+	}
+	switch {
+	case o.Short:
+		v.Status = NotJudged
+	case t.Rule.holds(t.Rule.deciding(best)):
+		v.Status = Pass
+	default:
+		v.Status = Miss
+	}
+	return v, nil
+}
+
+// missingIn returns the subjects that the target needs and that are not there.
+func (o *Outcome) missingIn(t Target) []string {
+	var missing []string
+	for _, m := range o.Missing {
+		if slices.ContainsFunc(t.refs(), func(r Ref) bool { return r.Subject == m.Subject }) {
+			missing = append(missing, m.Subject)
+		}
+	}
+	return missing
+}
+
+func (s *Series) side() *Side {
+	if s == nil {
+		return nil
+	}
+	return &Side{
+		Subject: s.Subject, Figure: s.Figure, Unit: s.Unit,
+		Median: s.Median, Min: slices.Min(s.Rounds), Max: slices.Max(s.Rounds),
+	}
+}
