@@ -69,27 +69,27 @@ func run(t *testing.T, row Row, scale Scale) *Outcome {
 
 func TestTargetsAreJudgedOnTheMedianRatioOfRounds(t *testing.T) {
 	t.Parallel()
-	// Medians of the sides would give 30/20 = 1.5; round by round it is 3, 1.5, 1.
-	subjects := []Subject{plays("ours", Ours, 30, 30, 60), plays("floor", Floor, 10, 20, 60)}
+	// Medians of the sides would give 40/10 = 4; round by round it is 2, 4, 3.
+	subjects := []Subject{plays("ours", Ours, 20, 40, 90), plays("floor", Floor, 10, 10, 30)}
 	for _, c := range []struct {
 		rule Rule
 		want Status
 	}{
-		{AtMost(1.5), Pass},
-		{AtMost(1.49), Miss},
-		{AtLeast(1.5), Pass},
-		{AtLeast(1.51), Miss},
-		{AtMost(3).InEveryRound(), Pass},
-		{AtMost(2.9).InEveryRound(), Miss},
-		{AtLeast(1).InEveryRound(), Pass},
-		{AtLeast(1.1).InEveryRound(), Miss},
+		{AtMost(3), Pass},
+		{AtMost(2.9), Miss},
+		{AtLeast(3), Pass},
+		{AtLeast(3.1), Miss},
+		{AtMost(4).InEveryRound(), Pass},
+		{AtMost(3.9).InEveryRound(), Miss},
+		{AtLeast(2).InEveryRound(), Pass},
+		{AtLeast(2.1).InEveryRound(), Miss},
 	} {
 		o := run(t, Row{Number: "P0", Subjects: subjects, Targets: []Target{ratio(c.rule, "floor", "ours")}}, threeRounds)
 		v := o.Verdicts[0]
 		if v.Status != c.want {
 			t.Errorf("%v: %s, want %s", c.rule, v.Status, c.want)
 		}
-		if *v.Ratio != (Spread{Median: 1.5, Min: 1, Max: 3}) || !v.Unsteady() {
+		if *v.Ratio != (Spread{Median: 3, Min: 2, Max: 4}) || !v.Unsteady() {
 			t.Errorf("%v: ratio %+v, unsteady %v", c.rule, *v.Ratio, v.Unsteady())
 		}
 	}
