@@ -100,24 +100,24 @@ func (l *Lease) runRelease() error {
 	c := l.client
 	ctx, cancel := context.WithTimeout(c.life, statementBound)
 	defer cancel()
-	var outcome string
+	released := false
 	uncertain := false // an earlier attempt may have been applied
 	err := c.retry(ctx, func(ctx context.Context) error {
 		_, err := c.conns.send(ctx, statement{
 			sql:  c.sql.release,
 			args: []any{l.fence.Name, int64(l.fence.Token)},
-			row:  func(r pgx.Rows) error { return r.Scan(&outcome, nil) },
+			row:  func(pgx.Rows) error { released = true; return nil },
 		})
 		uncertain = uncertain || applied(err)
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return explain(c.cfg.schema, fmt.Sprintf("release %q", l.fence.Name), err)
-	case outcome == "gone" && !uncertain && time.Now().Before(l.Deadline()):
-		return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "the server had ended it, or granted the lock to another holder"}
 	}
 	// The holder had stopped while it could trust the lease: that it has expired, and
 	// perhaps passed on, on the way here is no loss.
-	return nil
+	if released || uncertain || !time.Now().Before(l.Deadline()) {
+		return nil
+	}
+	return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "the server had ended it, or granted the lock to another holder"}
 }

@@ -34,6 +34,7 @@ type renewer struct {
 
 	mu   sync.Mutex
 	plan map[*Lease]*due // guarded by mu
+	next time.Time       // guarded by mu; when the loop will look at the plan by itself
 }
 
 // due is when a lease is to be renewed next.
@@ -54,15 +55,24 @@ func newRenewer(c *Client) *renewer {
 
 // add has l renewed from now on.
 func (r *renewer) add(l *Lease) {
+	at := time.Now().Add(jittered(l.cfg.renewEvery))
 	r.mu.Lock()
-	r.plan[l] = &due{at: time.Now().Add(jittered(l.cfg.renewEvery))}
+	r.plan[l] = &due{at: at}
+	early := at.Before(r.next)
 	r.mu.Unlock()
 	if l.Err() != nil { // ended before it was in the plan, so that remove missed it
 		r.remove(l)
 	}
+	if early {
+		r.look()
+	}
+}
+
+// look wakes the loop.
+func (r *renewer) look() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // the loop will look at the plan anyway
+	default: // it will look at the plan anyway
 	}
 }
 
@@ -124,6 +134,7 @@ func (r *renewer) collect(now time.Time) (batch []*Lease, bound, pause time.Dura
 		}
 	}
 	slices.SortFunc(batch, func(a, b *Lease) int { return cmp.Compare(a.fence.Name, b.fence.Name) })
+	r.next = now.Add(pause)
 	return batch, max(bound, minAttempt), pause
 }
 
@@ -167,14 +178,15 @@ func (r *renewer) again(l *Lease) {
 
 // plans sets when l, whose renewal was under way, is due next.
 func (r *renewer) plans(l *Lease, in time.Duration) {
+	at := time.Now().Add(in)
 	r.mu.Lock()
 	if p := r.plan[l]; p != nil {
-		p.at, p.underWay = time.Now().Add(in), false
+		p.at, p.underWay = at, false
 	}
+	early := at.Before(r.next)
 	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default:
+	if early {
+		r.look()
 	}
 }
 
