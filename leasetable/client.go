@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// statementBound is the longest a statement of the protocol may take. None
-	// of them waits for a lock, so only a server in trouble takes long.
+	// statementBound is the longest a statement of the protocol may take. They
+	// don't wait for locks (a first grant and pruning do for each other, for the
+	// time of a statement), so only a server in trouble takes long.
 	statementBound = 5 * time.Second
 
 	// outagePatience is how long Acquire keeps trying while the server can't be

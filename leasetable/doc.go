@@ -9,7 +9,8 @@
 //     grant the lock to anyone else, also when the server hangs, the network is
 //     cut, or the process was paused and looks at Err.
 //   - Renewing and releasing touch their own grant only.
-//   - A failed try writes nothing. A waiter holds nothing but a timer.
+//   - A failed try writes nothing. A waiter holds nothing but a timer, and of all that
+//     wait for a name in one process only the first asks; they are served in order.
 //   - A call whose context ends leaves no lock and no connection behind.
 //
 // # What it does not
