@@ -109,3 +109,25 @@ func TestReleaseWithoutAServer(t *testing.T) {
 	release(t, l) // joins the attempt under way, or tries anew
 	release(t, try(t, c, "n"))
 }
+
+// TestReleaseDuringARenewal: a renewal under way when its lease is released is no reason to
+// report a loss, and does not bring the lease back.
+func TestReleaseDuringARenewal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open(leasetable.WithTTL(5*time.Second), leasetable.WithRenewEvery(5*time.Millisecond))
+	proxy.Delay(10 * time.Millisecond) // so that nearly always one is under way
+	for range 25 {
+		l := acquire(t, c, "n")
+		version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
+		pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
+			return value[int64](f, "SELECT version FROM pglock.distributed_locks") > version
+		})
+		release(t, l)
+	}
+	rest(t, 50*time.Millisecond)
+	if value[bool](f, "SELECT holder IS NOT NULL FROM pglock.distributed_locks") {
+		t.Error("the lock is held again")
+	}
+}

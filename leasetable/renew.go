@@ -267,7 +267,9 @@ func (c *Client) settle(l *Lease, answers map[fencing.Fence]renewed, asked time.
 		if l.extended(answer.sent, answer.remaining, asked) {
 			return nil
 		}
-		l.giveBack()
+		if errors.Is(l.Err(), ErrLost) { // if it was released, the release is on its way
+			l.giveBack()
+		}
 		return l.Err()
 	case blocked:
 		l.failed(errRowLocked)

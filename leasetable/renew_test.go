@@ -111,8 +111,8 @@ func TestP14_RenewalAnswerLost(t *testing.T) {
 	l := try(t, c, "n", leasetable.WithTTL(3*time.Second), leasetable.WithRenewEvery(200*time.Millisecond))
 	version := func() int64 { return value[int64](f, "SELECT version FROM pglock.distributed_locks") }
 	pgtest.Eventually(t, 3*time.Second, "a renewal", func() bool { return version() > 1 })
-	proxy.DropReplies()
 	applied := version()
+	proxy.DropReplies() // the next renewal is the last: its connection stays silent, and no new one gets through
 	pgtest.Eventually(t, 3*time.Second, "a renewal without an answer", func() bool { return version() > applied })
 	proxy.Heal()
 	proxy.Sever()
