@@ -71,11 +71,12 @@ func (l *Lease) startRelease() (*releaseCall, error) {
 	if err := c.enterToRelease(); err != nil {
 		return nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
 	}
+	again := l.release != nil // the call before may have been applied
 	call := &releaseCall{done: make(chan struct{})}
 	l.release = call
 	go func() {
 		defer c.leave()
-		call.err = l.runRelease()
+		call.err = l.runRelease(again)
 		c.forget(l)
 		close(call.done)
 		c.waiting.free(l.fence.Name)
@@ -91,17 +92,17 @@ func (l *Lease) giveBack() {
 	}
 	go func() {
 		defer l.client.leave()
-		_ = l.runRelease() // best effort: it ends by its TTL
+		_ = l.runRelease(false) // best effort: it ends by its TTL
 	}()
 }
 
-// runRelease repeats the statement until there is an answer.
-func (l *Lease) runRelease() error {
+// runRelease repeats the statement until there is an answer. uncertain: an earlier
+// attempt may have been applied, so that finding the lock free is no loss.
+func (l *Lease) runRelease(uncertain bool) error {
 	c := l.client
 	ctx, cancel := context.WithTimeout(c.life, statementBound)
 	defer cancel()
 	released := false
-	uncertain := false // an earlier attempt may have been applied
 	err := c.retry(ctx, func(ctx context.Context) error {
 		_, err := c.conns.send(ctx, statement{
 			sql:  c.sql.release,

@@ -131,3 +131,24 @@ func TestReleaseDuringARenewal(t *testing.T) {
 		t.Error("the lock is held again")
 	}
 }
+
+// TestP14_ReleaseAnswerLostForGood: the first call was applied and failed for want of an
+// answer; a second one, much later, succeeds.
+func TestP14_ReleaseAnswerLostForGood(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	release(t, try(t, c, "n")) // the statements are prepared
+	l := try(t, c, "n", leasetable.WithoutRenewal())
+	proxy.DropReplies()
+	if err := l.Release(t.Context()); !errors.Is(err, leasetable.ErrUnavailable) {
+		t.Errorf("without an answer: %v", err)
+	}
+	if value[bool](f, "SELECT holder IS NOT NULL FROM pglock.distributed_locks") {
+		t.Fatal("the release was not applied")
+	}
+	proxy.Heal()
+	proxy.Sever()
+	release(t, l)
+}

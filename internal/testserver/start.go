@@ -63,7 +63,7 @@ func (s *Server) startSomewhere(ctx context.Context) error {
 		if s.port, err = freePort(); err != nil {
 			return err
 		}
-		if err = s.start(ctx); err == nil || !strings.Contains(err.Error(), "could not bind") {
+		if err = s.start(ctx); err == nil || !strings.Contains(s.logTail(), "could not bind") {
 			return err
 		}
 	}
