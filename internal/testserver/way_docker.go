@@ -92,25 +92,15 @@ func containerCommand() []string {
 	return command
 }
 
-// awaitContainer returns the address at which the server answers. That is a port of the machine with the engine; or,
-// when the tests themselves run in a container beside this one, the container's own address. The images' log lines
-// are no help: an official image says "ready" also before it restarts its server for good.
+// awaitContainer returns the address at which the server in the container answers. The images' log lines are no help:
+// an official image says "ready" also before it restarts its server for good.
 func awaitContainer(ctx context.Context, box testcontainers.Container, password string) (string, error) {
-	addresses, err := containerAddresses(ctx, box)
-	if err != nil {
-		return "", err
-	}
 	for {
-		var failed error
-		for _, address := range addresses {
-			attempt, cancel := context.WithTimeout(ctx, time.Second)
-			err := ping(attempt, serverURL(address, password))
-			cancel()
-			if err == nil {
-				return address, nil
-			}
-			failed = errors.Join(failed, err)
+		address, failed := reachContainer(ctx, box, password)
+		if failed == nil {
+			return address, nil
 		}
+		// A container that ended has no ports any more: what matters is how it ended.
 		if state, err := box.State(ctx); err == nil && !state.Running {
 			return "", fmt.Errorf("the container ended with status %d", state.ExitCode)
 		}
@@ -119,10 +109,31 @@ func awaitContainer(ctx context.Context, box testcontainers.Container, password 
 		case <-retry.C:
 		case <-ctx.Done():
 			retry.Stop()
-			return "", fmt.Errorf("no answer at %s: %w; if the engine's ports are elsewhere, set %s",
-				strings.Join(addresses, " or "), errors.Join(ctx.Err(), failed), hostOverride)
+			return "", fmt.Errorf("no answer: %w; if the engine's ports are elsewhere, set %s",
+				errors.Join(ctx.Err(), failed), hostOverride)
 		}
 	}
+}
+
+// reachContainer tries each address of the container once, and returns the one at which its server answers. That is a
+// port of the machine with the engine; or, when the tests themselves run in a container beside this one, the
+// container's own address.
+func reachContainer(ctx context.Context, box testcontainers.Container, password string) (string, error) {
+	addresses, err := containerAddresses(ctx, box)
+	if err != nil {
+		return "", err
+	}
+	var failed error
+	for _, address := range addresses {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		err := ping(attempt, serverURL(address, password))
+		cancel()
+		if err == nil {
+			return address, nil
+		}
+		failed = errors.Join(failed, fmt.Errorf("%s: %w", address, err))
+	}
+	return "", failed
 }
 
 func containerAddresses(ctx context.Context, box testcontainers.Container) ([]string, error) {
