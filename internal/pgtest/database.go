@@ -18,11 +18,11 @@ func Database(tb testing.TB) string {
 	}
 	name := oddName()
 	quoted := pgx.Identifier{name}.Sanitize()
-	if err := exec(server, "CREATE DATABASE "+quoted+" TEMPLATE template0"); err != nil {
+	if err := execute(server, "CREATE DATABASE "+quoted+" TEMPLATE template0"); err != nil {
 		tb.Fatalf("pgtest: create database %q: %v", name, err)
 	}
 	tb.Cleanup(func() {
-		if err := exec(server, "DROP DATABASE "+quoted+" WITH (FORCE)"); err != nil {
+		if err := execute(server, "DROP DATABASE "+quoted+" WITH (FORCE)"); err != nil {
 			tb.Errorf("pgtest: drop database %q: %v", name, err)
 		}
 	})

@@ -41,7 +41,7 @@ func PoolOn(tb testing.TB, url string, opts ...func(*pgxpool.Config)) *pgxpool.P
 }
 
 // exec runs one statement on a connection of its own.
-func exec(url, sql string) error {
+func execute(url, sql string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)

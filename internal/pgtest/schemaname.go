@@ -13,7 +13,7 @@ func SchemaName(tb testing.TB) string {
 	url := URL(tb)
 	name := oddName()
 	tb.Cleanup(func() {
-		if err := exec(url, "DROP SCHEMA IF EXISTS "+pgx.Identifier{name}.Sanitize()+" CASCADE"); err != nil {
+		if err := execute(url, "DROP SCHEMA IF EXISTS "+pgx.Identifier{name}.Sanitize()+" CASCADE"); err != nil {
 			tb.Errorf("pgtest: drop schema %q: %v", name, err)
 		}
 	})

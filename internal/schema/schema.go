@@ -16,7 +16,7 @@ const (
 	Default = "pglock"
 
 	// Version is the number of the last migration, which this module needs.
-	Version = 1
+	Version = 3
 
 	// maxName is NAMEDATALEN-1: PostgreSQL would cut longer names silently.
 	maxName = 63

@@ -1,0 +1,117 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+// testExclusion has a hundred workers of four processes read a number and write it back one higher, in two
+// statements. The control does the same without the lock, and must lose updates: otherwise the test shows nothing. The
+// first who read there wait for each other, so that it does not depend on luck.
+func testExclusion(t *testing.T, open func() Locker) {
+	const processes, workers, rounds = 4, 25, 4
+	const want = processes * workers * rounds
+	c := newCounter(t)
+	var lockers []Locker
+	for range processes {
+		lockers = append(lockers, open())
+	}
+	var inside, overlaps atomic.Int32
+	c.crowd(processes*workers, rounds, func(i int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		unlock, err := lockers[i%processes].Lock(ctx, "counter")
+		if err != nil {
+			return err
+		}
+		if inside.Add(1) > 1 {
+			overlaps.Add(1)
+		}
+		err = c.increment(t.Context(), func() {})
+		inside.Add(-1)
+		if e := unlock(t.Context()); err == nil {
+			err = e
+		}
+		return err
+	})
+	if n := c.value(); n != want || overlaps.Load() > 0 {
+		t.Errorf("%d of %d updates are there, holders overlapped %d times", n, want, overlaps.Load())
+	}
+	control := newCounter(t)
+	var readers atomic.Int32
+	var two sync.WaitGroup
+	two.Add(2)
+	control.crowd(processes*workers, rounds, func(int) error {
+		return control.increment(t.Context(), func() {
+			if readers.Add(1) <= 2 {
+				two.Done()
+				two.Wait()
+			}
+		})
+	})
+	if n := control.value(); n == want {
+		t.Errorf("control: without the lock no update was lost")
+	}
+}
+
+// counter is a number in a table of its own.
+type counter struct {
+	t     *testing.T
+	pool  *pgxpool.Pool
+	table string
+}
+
+func newCounter(t *testing.T) counter {
+	t.Helper()
+	pool := pgtest.Pool(t)
+	c := counter{t, pool, pgx.Identifier{pgtest.Schema(t, pool), "counter"}.Sanitize()}
+	for _, sql := range []string{"CREATE TABLE " + c.table + " (n int)", "INSERT INTO " + c.table + " VALUES (0)"} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// crowd has that many workers do something that many times each.
+func (c counter) crowd(workers, rounds int, do func(worker int) error) {
+	c.t.Helper()
+	var all sync.WaitGroup
+	for i := range workers {
+		all.Go(func() {
+			for range rounds {
+				if err := do(i); err != nil {
+					c.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// increment writes one more than it has read before it called meanwhile.
+func (c counter) increment(ctx context.Context, meanwhile func()) error {
+	var n int
+	if err := c.pool.QueryRow(ctx, "SELECT n FROM "+c.table).Scan(&n); err != nil {
+		return err
+	}
+	meanwhile()
+	_, err := c.pool.Exec(ctx, "UPDATE "+c.table+" SET n = $1", n+1)
+	return err
+}
+
+func (c counter) value() (n int) {
+	c.t.Helper()
+	if err := c.pool.QueryRow(c.t.Context(), "SELECT n FROM "+c.table).Scan(&n); err != nil {
+		c.t.Fatal(err)
+	}
+	return n
+}

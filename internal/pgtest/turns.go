@@ -1,0 +1,57 @@
+package pgtest
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// turns is a connection that counts how often its client writes after it has read: its round trips.
+type turns struct {
+	net.Conn
+	n        atomic.Int64
+	answered atomic.Bool // since the last write
+}
+
+func (c *turns) Write(b []byte) (int, error) {
+	if c.answered.Swap(false) {
+		c.n.Add(1)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *turns) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.answered.Store(true)
+	}
+	return n, err
+}
+
+// CountTurns makes a pool of one connection that counts its round trips. The pool makes none of its own.
+func CountTurns(c *pgxpool.Config) {
+	c.MaxConns = 1
+	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	dial := c.ConnConfig.DialFunc
+	c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &turns{Conn: conn}, nil
+	}
+}
+
+// Turns returns how many round trips the connection has made, of a pool with CountTurns.
+func Turns(tb testing.TB, conn *pgx.Conn) int64 {
+	tb.Helper()
+	c, ok := conn.PgConn().Conn().(*turns)
+	if !ok {
+		tb.Fatalf("pgtest: %T counts no turns", conn.PgConn().Conn())
+	}
+	return c.n.Load()
+}
