@@ -1,0 +1,136 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+// TestI9_P26_CancelAnywhere ends the context of every function after each of many times, on a network that is slow enough
+// for each step to be met, with the lock free and with it held. Afterwards nothing is locked, the pool is
+// whole, and the caller's transaction is usable.
+func TestI9_P26_CancelAnywhere(t *testing.T) {
+	t.Parallel()
+	const delay, steps = 4 * time.Millisecond, 14
+	direct := pgtest.Pool(t)
+	proxy := faultproxy.New(t, address(direct))
+	proxy.Delay(delay)
+	key, other := advisory.NewKey("cancel", t.Name()), advisory.NewKey("cancel too", t.Name())
+	pool := pgtest.PoolOn(t, proxy.URL(pgtest.URL(t)), func(c *pgxpool.Config) { c.MaxConns = 3 })
+
+	inTx := func(call func(ctx context.Context, tx pgx.Tx) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			tx := begin(t, pool)
+			err := call(ctx, tx)
+			if tx.Conn().IsClosed() {
+				t.Errorf("the connection was closed: %v", err)
+			}
+			usable(t, tx)
+			if n := held(t, tx); (n > 0) != (err == nil) {
+				t.Errorf("%d locks are held, the error is %v", n, err)
+			}
+			return errors.Join(err, tx.Rollback(t.Context()))
+		}
+	}
+	release := func(s *advisory.Session, err error) error {
+		if err != nil {
+			return err
+		}
+		return s.Release(t.Context())
+	}
+	for name, call := range map[string]func(ctx context.Context) error{
+		"Lock":       inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.Lock(ctx, tx, key) }),
+		"LockShared": inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.LockShared(ctx, tx, key) }),
+		"Lock, polling": inTx(func(ctx context.Context, tx pgx.Tx) error {
+			return advisory.Lock(ctx, tx, key, advisory.WithPolling())
+		}),
+		"LockAll": inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.LockAll(ctx, tx, other, key) }),
+		"LockAll, polling": inTx(func(ctx context.Context, tx pgx.Tx) error {
+			return advisory.LockAllWith(ctx, tx, []advisory.Key{key, other}, advisory.WithPolling())
+		}),
+		"TryLock":     inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.TryLock(ctx, tx, key) }),
+		"Do":          func(ctx context.Context) error { return advisory.Do(ctx, pool, key, noWork) },
+		"Do, polling": func(ctx context.Context) error { return advisory.Do(ctx, pool, key, noWork, advisory.WithPolling()) },
+		"Do, serializable": func(ctx context.Context) error {
+			return advisory.Do(ctx, pool, key, noWork, advisory.WithIsolation(pgx.Serializable), advisory.WithKeys(other))
+		},
+		"Do, serializable, polling": func(ctx context.Context) error {
+			return advisory.Do(ctx, pool, key, noWork, advisory.WithIsolation(pgx.Serializable), advisory.WithPolling())
+		},
+		"Acquire":    func(ctx context.Context) error { return release(advisory.Acquire(ctx, pool, key)) },
+		"TryAcquire": func(ctx context.Context) error { return release(advisory.TryAcquire(ctx, pool, key)) },
+	} {
+		for _, busy := range []bool{false, true} {
+			var before pgx.Tx
+			if busy {
+				before = holder(t, direct, key)
+			}
+			for step := range steps {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(step)*delay/2, errors.New("enough"))
+				if step%2 == 1 { // by a call instead of a deadline
+					cancel()
+					ctx, cancel = context.WithCancel(t.Context())
+					time.AfterFunc(time.Duration(step)*delay/2, cancel)
+				}
+				switch err := call(ctx); {
+				case err == nil && busy:
+					t.Errorf("%s: granted beside the holder", name)
+				case err != nil && ctx.Err() == nil && (!errors.Is(err, advisory.ErrNotAcquired) || !busy) && !errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("%s, before the context ended: %v", name, err)
+				case err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, advisory.ErrNotAcquired):
+					t.Errorf("%s: %v", name, err)
+				}
+				cancel()
+			}
+			if busy {
+				if err := before.Rollback(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, k := range []advisory.Key{key, other} {
+				pgtest.Eventually(t, 10*time.Second, name+": nothing is locked", func() bool { return locksOn(t, direct, k) == 0 })
+			}
+			whole(t, pool)
+		}
+	}
+	if n := advisory.Lines(); n > 2 { // of tests that run beside this one
+		t.Errorf("%d lines are left", n)
+	}
+}
+
+// TestI9_CancelWithoutAnswer: where the server does not react at all, the caller gets away all the same, and the
+// connection is not used again.
+func TestI9_CancelWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	proxy := faultproxy.New(t, address(direct))
+	pool := pgtest.PoolOn(t, proxy.URL(pgtest.URL(t)))
+	key := advisory.NewKey("cancel", t.Name())
+	before := holder(t, direct, key)
+	tx := begin(t, pool)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- advisory.Lock(ctx, tx, key) }()
+	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, direct, key) == 1 })
+	proxy.Cut()
+	cancel()
+	begun := time.Now()
+	if err := <-result; !isAll(err, advisory.ErrNotAcquired, context.Canceled) || time.Since(begun) > 15*time.Second {
+		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+	proxy.Heal()
+	proxy.Sever()
+	// A server looks after its client when it has something to say: that the lock is granted.
+	if err := before.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	pgtest.Eventually(t, 30*time.Second, "the server has noticed", func() bool { return locksOn(t, direct, key) == 0 })
+}

@@ -1,0 +1,458 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+// ledger is a table of a test's own with one number in it.
+type ledger struct {
+	t     *testing.T
+	pool  *pgxpool.Pool
+	table string
+}
+
+func newLedger(t *testing.T, opts ...func(*pgxpool.Config)) ledger {
+	t.Helper()
+	pool := pgtest.Pool(t, opts...)
+	l := ledger{t, pool, pgx.Identifier{pgtest.Schema(t, pool), "ledger"}.Sanitize()}
+	l.exec("CREATE TABLE " + l.table + " (id int PRIMARY KEY, n int NOT NULL)")
+	l.exec("INSERT INTO " + l.table + " VALUES (1, 0)")
+	return l
+}
+
+func (l ledger) exec(sql string) {
+	l.t.Helper()
+	if _, err := l.pool.Exec(l.t.Context(), sql); err != nil {
+		l.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (l ledger) n() int {
+	l.t.Helper()
+	return count(l.t, l.pool, "SELECT n FROM "+l.table)
+}
+
+// increment reads the number and writes it back one higher, in two statements.
+func (l ledger) increment(ctx context.Context, tx pgx.Tx) error {
+	var n int
+	if err := tx.QueryRow(ctx, "SELECT n FROM "+l.table).Scan(&n); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "UPDATE "+l.table+" SET n = $1", n+1)
+	return err
+}
+
+func TestDoCommitsAndRollsBack(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	key := advisory.NewKey("do", t.Name())
+	if err := advisory.Do(t.Context(), l.pool, key, l.increment); err != nil || l.n() != 1 {
+		t.Errorf("%v, n is %d", err, l.n())
+	}
+	own := errors.New("the function's")
+	err := advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
+		return errors.Join(l.increment(ctx, tx), own)
+	})
+	if !errors.Is(err, own) || l.n() != 1 {
+		t.Errorf("%v, n is %d", err, l.n())
+	}
+	func() {
+		defer func() {
+			if p := recover(); p != "boom" {
+				t.Errorf("panic %v", p)
+			}
+		}()
+		_ = advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
+			if err := l.increment(ctx, tx); err != nil {
+				t.Error(err)
+			}
+			panic("boom")
+		})
+	}()
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
+			if err := l.increment(ctx, tx); err != nil {
+				t.Error(err)
+			}
+			runtime.Goexit()
+			return nil
+		})
+	}()
+	<-exited
+	if l.n() != 1 || locksOn(t, l.pool, key) != 0 {
+		t.Errorf("after a panic and a Goexit n is %d, %d locks", l.n(), locksOn(t, l.pool, key))
+	}
+	for what, spoil := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"commits itself":   func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
+		"swallows a fault": func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "SELECT 1/0"); return nil },
+	} {
+		if err := advisory.Do(t.Context(), l.pool, key, spoil); err == nil {
+			t.Errorf("a function that %s: no error", what)
+		}
+	}
+	whole(t, l.pool)
+}
+
+// TestDoSeesWhatTheLastHolderWrote: also where a transaction reads one snapshot, that of Do is no older than
+// the lock. Lock in a transaction of one's own can't give that, as the control shows.
+func TestDoSeesWhatTheLastHolderWrote(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		for _, polling := range []bool{false, true} {
+			for _, deflt := range []string{"read committed", "repeatable read"} {
+				t.Run(fmt.Sprintf("%s polling %v default %s", level, polling, deflt), func(t *testing.T) {
+					t.Parallel()
+					l := newLedger(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = deflt })
+					key := advisory.NewKey("snapshot", t.Name())
+					opts := []advisory.DoOption{advisory.WithKeys(advisory.NewKey("snapshot too", t.Name()))}
+					if level != "" {
+						opts = append(opts, advisory.WithIsolation(level))
+					}
+					if polling {
+						opts = append(opts, advisory.WithPolling())
+					}
+					before := holder(t, l.pool, key)
+					seen := make(chan error, 1)
+					go func() {
+						seen <- advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
+							if got := setting(t, tx, "transaction_isolation"); level != "" && got != string(level) || level == "" && got != deflt {
+								return fmt.Errorf("isolation level %s", got)
+							}
+							if n := held(t, tx); n != 2 {
+								return fmt.Errorf("%d locks", n)
+							}
+							return l.increment(ctx, tx)
+						}, opts...)
+					}()
+					if !polling {
+						pgtest.Eventually(t, 10*time.Second, "Do waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
+					}
+					if _, err := before.Exec(t.Context(), "UPDATE "+l.table+" SET n = 41"); err != nil {
+						t.Fatal(err)
+					}
+					if err := before.Commit(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if err := <-seen; err != nil || l.n() != 42 {
+						t.Errorf("%v, n is %d", err, l.n())
+					}
+					if n := locksOn(t, l.pool, key); n != 0 {
+						t.Errorf("%d locks are left", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestLockOnAnOldSnapshot is what Lock's comment says of REPEATABLE READ, and the control of the test above.
+func TestLockOnAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	key := advisory.NewKey("snapshot", t.Name())
+	for level, want := range map[pgx.TxIsoLevel]int{pgx.ReadCommitted: 1, pgx.RepeatableRead: 0} {
+		l.exec("UPDATE " + l.table + " SET n = 0")
+		before, tx := holder(t, l.pool, key), begin(t, l.pool, pgx.TxOptions{IsoLevel: level})
+		locked := make(chan error, 1)
+		go func() { locked <- advisory.Lock(t.Context(), tx, key) }()
+		pgtest.Eventually(t, 10*time.Second, "Lock waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
+		if err := l.increment(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		if err := before.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-locked; err != nil {
+			t.Fatal(err)
+		}
+		if n := count(t, tx, "SELECT n FROM "+l.table); n != want {
+			t.Errorf("at %s it reads %d, want %d", level, n, want)
+		}
+		_ = tx.Rollback(t.Context())
+	}
+}
+
+// TestDoRetries: refused transactions run again as often as was asked for, and not otherwise.
+func TestDoRetries(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	key := advisory.NewKey("retry", t.Name())
+	for _, state := range []string{"40001", "40P01", "23505"} {
+		for _, retries := range []int{0, 1, 3} {
+			l.exec("UPDATE " + l.table + " SET n = 0")
+			runs := 0
+			err := advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
+				if err := l.increment(ctx, tx); err != nil {
+					return err
+				}
+				if runs++; runs <= 2 {
+					return fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: state})
+				}
+				return nil
+			}, advisory.WithRetry(retries))
+			wantRuns := min(retries+1, 3)
+			if state == "23505" {
+				wantRuns = 1
+			}
+			if runs != wantRuns || (err == nil) != (runs == 3) {
+				t.Errorf("%s with %d retries: %d runs, %v", state, retries, runs, err)
+			}
+			if n := l.n(); (n == 1) != (err == nil) {
+				t.Errorf("%s with %d retries: n is %d, %v", state, retries, n, err)
+			}
+		}
+	}
+}
+
+// TestDoAccessMode: a read-only transaction can hold a lock and write nothing.
+func TestDoAccessMode(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	key := advisory.NewKey("mode", t.Name())
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		err := advisory.Do(t.Context(), l.pool, key, l.increment, advisory.WithAccessMode(pgx.ReadOnly), advisory.WithIsolation(level))
+		if sqlState(err) != "25006" { // read_only_sql_transaction
+			t.Errorf("at %s: %v", level, err)
+		}
+	}
+}
+
+// TestP18_WaitersLeaveThePoolAlone: many goroutines that want one key use two connections, so that the holder
+// and everybody else find one. The control takes a connection for each waiter.
+func TestP18_WaitersLeaveThePoolAlone(t *testing.T) {
+	t.Parallel()
+	const size, waiters = 4, 40
+	for _, ours := range []bool{true, false} {
+		l := newLedger(t, func(c *pgxpool.Config) { c.MaxConns = size })
+		key := advisory.NewKey("pool", t.Name())
+		wait := func(ctx context.Context) error {
+			if ours {
+				return advisory.Do(ctx, l.pool, key, l.increment)
+			}
+			return pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
+				return errors.Join(advisory.Lock(ctx, tx, key), l.increment(ctx, tx))
+			})
+		}
+		var all sync.WaitGroup
+		waiting := make(chan struct{})
+		err := advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
+			for range waiters {
+				all.Go(func() {
+					if err := wait(soon(t, time.Minute)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			go func() {
+				defer close(waiting)
+				most := int32(2)
+				if !ours {
+					most = size
+				}
+				for l.pool.Stat().AcquiredConns() < most {
+					runtime.Gosched()
+				}
+			}()
+			<-waiting
+			_, err := l.pool.Exec(soon(t, 2*time.Second), "SELECT 1") // the holder needs another connection
+			if ours && err != nil || !ours && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("ours %v: a statement beside the waiters: %v", ours, err)
+			}
+			return l.increment(ctx, tx)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+		if n := l.n(); n != waiters+1 {
+			t.Errorf("n is %d", n)
+		}
+		whole(t, l.pool)
+	}
+}
+
+// TestDoDeadlock: functions that lock each other's keys in their transactions are told, although others wait
+// in line for the same keys, and with WithRetry both get through.
+func TestDoDeadlock(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, func(c *pgxpool.Config) { c.MaxConns = 16 })
+	keys := []advisory.Key{advisory.NewKey("opposite", t.Name()+"a"), advisory.NewKey("opposite", t.Name()+"b")}
+	for _, retries := range []int{0, 3} {
+		l.exec("UPDATE " + l.table + " SET n = 0")
+		var all, both sync.WaitGroup
+		both.Add(2)
+		errs := make([]error, 2)
+		for i := range 2 {
+			met := sync.OnceFunc(func() { both.Done(); both.Wait() })
+			all.Go(func() {
+				errs[i] = advisory.Do(soon(t, time.Minute), l.pool, keys[i], func(ctx context.Context, tx pgx.Tx) error {
+					met()
+					for range 3 { // fill the line
+						all.Go(func() { _ = advisory.Do(soon(t, time.Minute), l.pool, keys[i], noWork) })
+					}
+					return errors.Join(advisory.Lock(ctx, tx, keys[1-i]), l.increment(ctx, tx))
+				}, advisory.WithRetry(retries))
+			})
+		}
+		all.Wait()
+		err := errors.Join(errs...)
+		if n := l.n(); retries == 0 && (!errors.Is(err, advisory.ErrDeadlock) || n != 1) || retries > 0 && (err != nil || n != 2) {
+			t.Errorf("with %d retries: %v, n is %d", retries, err, n)
+		}
+	}
+}
+
+func TestDoPoolExhausted(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	key := advisory.NewKey("exhausted", t.Name())
+	tx := begin(t, pool)
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Do": func(ctx context.Context) error {
+			return advisory.Do(ctx, pool, key, noWork, advisory.WithPoolWait(50*time.Millisecond))
+		},
+		"Acquire": func(ctx context.Context) error {
+			return second(advisory.Acquire(ctx, pool, key, advisory.WithPoolWait(50*time.Millisecond)))
+		},
+	} {
+		err := call(t.Context())
+		if !isAll(err, advisory.ErrPoolExhausted, advisory.ErrNotAcquired) || errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "1 connections of the pool") || !strings.Contains(err.Error(), pool.Config().ConnConfig.Database) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := call(soon(t, 10*time.Millisecond)); !isAll(err, context.DeadlineExceeded, advisory.ErrNotAcquired) || errors.Is(err, advisory.ErrPoolExhausted) {
+			t.Errorf("%s, whose context ends first: %v", what, err)
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := advisory.Do(t.Context(), pool, key, noWork, advisory.WithPoolWait(time.Minute)); err != nil {
+		t.Errorf("with the connection back: %v", err)
+	}
+}
+
+// TestDoOnAConnection: a caller's own connection works as well, unless it is in a transaction.
+func TestDoOnAConnection(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	key := advisory.NewKey("conn", t.Name())
+	conn, err := l.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, db := range []advisory.DB{conn, conn.Conn()} {
+		if err := advisory.Do(t.Context(), db, key, l.increment, advisory.WithIsolation(pgx.Serializable)); err != nil {
+			t.Error(err)
+		}
+		tx, err := db.BeginTx(t.Context(), pgx.TxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := advisory.Do(t.Context(), db, key, l.increment); !errors.Is(err, advisory.ErrTx) {
+			t.Errorf("in a transaction: %v", err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if l.n() != 2 {
+		t.Errorf("n is %d", l.n())
+	}
+}
+
+// TestDoTimeout: the wait for the lock ends by the option or by ctx, in line, in the server, and polling.
+func TestDoTimeout(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("timeout", t.Name())
+	holder(t, pool, key)
+	for range 3 { // two wait in the server, the others in line
+		for _, opts := range [][]advisory.DoOption{
+			{}, {advisory.WithPolling()}, {advisory.WithIsolation(pgx.RepeatableRead)}, {advisory.WithIsolation(pgx.Serializable), advisory.WithPolling()},
+		} {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				err := advisory.Do(t.Context(), pool, key, noWork, append(opts, advisory.WithTimeout(200*time.Millisecond))...)
+				if !isAll(err, advisory.ErrNotAcquired, advisory.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v", err)
+				}
+				err = advisory.Do(soon(t, 200*time.Millisecond), pool, key, noWork, opts...)
+				if !isAll(err, advisory.ErrNotAcquired, context.DeadlineExceeded) || errors.Is(err, advisory.ErrTimeout) {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestDoCommitUnknown: when the answer to the commit is lost, that is said, and not that it failed.
+func TestDoCommitUnknown(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	proxy := faultproxy.New(t, address(l.pool))
+	through := pgtest.PoolOn(t, proxy.URL(pgtest.URL(t)))
+	key := advisory.NewKey("unknown", t.Name())
+	ctx, cancel := context.WithCancel(t.Context())
+	err := advisory.Do(ctx, through, key, func(ctx context.Context, tx pgx.Tx) error {
+		err := l.increment(ctx, tx)
+		proxy.DropReplies()
+		time.AfterFunc(300*time.Millisecond, cancel)
+		return err
+	})
+	if !errors.Is(err, advisory.ErrCommitUnknown) {
+		t.Errorf("%v", err)
+	}
+	pgtest.Eventually(t, 10*time.Second, "the commit was carried out", func() bool { return l.n() == 1 })
+	proxy.Heal()
+	ctx, cancel = context.WithCancel(t.Context())
+	err = advisory.Do(ctx, through, key, func(ctx context.Context, tx pgx.Tx) error {
+		defer cancel()
+		return l.increment(ctx, tx)
+	})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, advisory.ErrCommitUnknown) || l.n() != 1 {
+		t.Errorf("cancelled before the commit: %v, n is %d", err, l.n())
+	}
+}
+
+func TestDoInvalidOptions(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("options", t.Name())
+	for what, option := range map[string]advisory.DoOption{
+		"time-out": advisory.WithTimeout(-1), "pool": advisory.WithPoolWait(0), "retry": advisory.WithRetry(-1),
+		"level": advisory.WithIsolation("snapshot; DROP TABLE x"), "mode": advisory.WithAccessMode("write only"),
+	} {
+		if err := advisory.Do(t.Context(), pool, key, noWork, option); !errors.Is(err, advisory.ErrInvalidOption) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var none *pgxpool.Pool
+	for what, err := range map[string]error{
+		"no function": advisory.Do(t.Context(), pool, key, nil),
+		"no database": advisory.Do(t.Context(), nil, key, noWork),
+		"nil pool":    advisory.Do(t.Context(), none, key, noWork),
+	} {
+		if !errors.Is(err, advisory.ErrInvalidOption) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/testserver"
+)
+
+// connect opens a pool for an example.
+func connect(ctx context.Context) *pgxpool.Pool {
+	server, err := testserver.Get(ctx)
+	if err != nil {
+		log.Panic(err)
+	}
+	pool, err := pgxpool.New(ctx, server.URL)
+	if err != nil {
+		log.Panic(err)
+	}
+	return pool
+}
+
+// The lock and what is written end together, with the commit.
+func ExampleDo() {
+	ctx := context.Background()
+	pool := connect(ctx)
+	defer pool.Close()
+
+	err := advisory.Do(ctx, pool, advisory.NewKey("example accounts", "42"), func(ctx context.Context, tx pgx.Tx) error {
+		var balance int
+		err := tx.QueryRow(ctx, "SELECT 7").Scan(&balance) // what the last holder has committed is seen
+		fmt.Println("alone with", balance)
+		return err
+	}, advisory.WithTimeout(5*time.Second))
+	fmt.Println(err)
+	// Output:
+	// alone with 7
+	// <nil>
+}
+
+// In a transaction of one's own. A wait that ends without the lock leaves the transaction usable.
+func ExampleLock() {
+	ctx := context.Background()
+	pool := connect(ctx)
+	defer pool.Close()
+	key := advisory.NewKey("example invoices", "2024-17")
+
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if err := advisory.Lock(ctx, tx, key); err != nil {
+			return err
+		}
+		return pgx.BeginFunc(ctx, pool, func(other pgx.Tx) error {
+			err := advisory.Lock(ctx, other, key, advisory.WithTimeout(20*time.Millisecond))
+			fmt.Println("too late:", errors.Is(err, advisory.ErrTimeout))
+			_, err = other.Exec(ctx, "SELECT 1")
+			return err
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// too late: true
+	// <nil>
+}
+
+// One does it, the others go on at once.
+func ExampleTryLock() {
+	ctx := context.Background()
+	pool := connect(ctx)
+	defer pool.Close()
+	key := advisory.NewKey("example reports", "nightly")
+
+	run := func(inside func() error) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if err := advisory.TryLock(ctx, tx, key); errors.Is(err, advisory.ErrNotAcquired) {
+				fmt.Println("somebody does it")
+				return nil
+			} else if err != nil {
+				return err
+			}
+			fmt.Println("I do it")
+			return inside()
+		})
+	}
+	err := run(func() error { return run(nil) })
+	fmt.Println(err)
+	// Output:
+	// I do it
+	// somebody does it
+	// <nil>
+}
+
+// For work that is no transaction: a session of the lock's own, which tells when it is lost.
+func ExampleAcquire() {
+	ctx := context.Background()
+	pool := connect(ctx)
+	defer pool.Close()
+
+	s, err := advisory.Acquire(ctx, pool, advisory.NewKey("example jobs", "reindex"), advisory.WithTimeout(10*time.Second))
+	if err != nil {
+		log.Panic(err) // errors.Is ErrPooled: there is a pooler in transaction mode, use a lease
+	}
+	work := func(ctx context.Context) error { return ctx.Err() }
+	fmt.Println(work(s.Context())) // whose end is the lock's end
+	fmt.Println(s.Release(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+// A wait that may be long asks again and again, so that CREATE INDEX CONCURRENTLY and vacuum do not wait for the waiter.
+func ExampleWithPolling() {
+	ctx := context.Background()
+	pool := connect(ctx)
+	defer pool.Close()
+	key := advisory.NewKey("example migrations", "main")
+
+	held, free := make(chan struct{}), make(chan struct{})
+	done := make(chan error)
+	go func() {
+		done <- advisory.Do(ctx, pool, key, func(context.Context, pgx.Tx) error { close(held); <-free; return nil })
+	}()
+	<-held
+	time.AfterFunc(20*time.Millisecond, func() { close(free) })
+	err := advisory.Do(ctx, pool, key, func(context.Context, pgx.Tx) error { fmt.Println("my turn"); return nil }, advisory.WithPolling())
+	fmt.Println(err, <-done)
+	// Output:
+	// my turn
+	// <nil> <nil>
+}
+
+// Who holds a lock, for how long, and who waits for it.
+func ExampleInspect() {
+	ctx := context.Background()
+	pool := connect(ctx)
+	defer pool.Close()
+
+	var names advisory.Names // remembers what the keys stand for
+	key := names.Key("example orders", "4711")
+	err := advisory.Do(ctx, pool, key, func(ctx context.Context, _ pgx.Tx) error {
+		all, err := advisory.Inspect(ctx, pool, &names)
+		for _, u := range all {
+			if u.Key == key {
+				fmt.Printf("%s: held: %v, for longer than 0: %v, waits for: %v\n", u.Name, u.Granted, u.TransactionAge > 0, u.WaitsFor)
+			}
+		}
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// example orders/4711: held: true, for longer than 0: true, waits for: []
+	// <nil>
+}

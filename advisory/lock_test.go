@@ -1,0 +1,369 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+func TestLockLastsUntilTheTransactionEnds(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("lock", t.Name())
+	for name, end := range map[string]func(pgx.Tx) error{
+		"commit":   func(tx pgx.Tx) error { return tx.Commit(t.Context()) },
+		"rollback": func(tx pgx.Tx) error { return tx.Rollback(t.Context()) },
+	} {
+		tx := holder(t, pool, key)
+		other := begin(t, pool)
+		if err := advisory.TryLock(t.Context(), other, key); !errors.Is(err, advisory.ErrNotAcquired) {
+			t.Errorf("%s: a second one: %v", name, err)
+		}
+		if err := advisory.Lock(t.Context(), tx, key); err != nil {
+			t.Errorf("%s: again in the same transaction: %v", name, err)
+		}
+		if err := end(tx); err != nil {
+			t.Fatal(err)
+		}
+		if err := advisory.TryLock(t.Context(), other, key); err != nil {
+			t.Errorf("after the %s: %v", name, err)
+		}
+		if err := other.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSharedLocks(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for _, key := range []advisory.Key{advisory.NewKey("shared", t.Name()), advisory.KeyFromInt32s(1001, 1)} {
+		one, two, three := begin(t, pool), begin(t, pool), begin(t, pool)
+		if err := advisory.LockShared(t.Context(), one, key); err != nil {
+			t.Fatal(err)
+		}
+		if err := advisory.LockShared(t.Context(), two, key, advisory.WithTimeout(time.Second)); err != nil {
+			t.Errorf("shared beside shared: %v", err)
+		}
+		if err := advisory.TryLockShared(t.Context(), three, key); err != nil {
+			t.Errorf("a shared try beside shared: %v", err)
+		}
+		writer := begin(t, pool)
+		if err := advisory.TryLock(t.Context(), writer, key); !errors.Is(err, advisory.ErrNotAcquired) {
+			t.Errorf("exclusive beside shared: %v", err)
+		}
+		for _, tx := range []pgx.Tx{one, two, three} {
+			_ = tx.Rollback(t.Context())
+		}
+		if err := advisory.TryLock(t.Context(), writer, key); err != nil {
+			t.Errorf("exclusive after all shared: %v", err)
+		}
+		if err := advisory.TryLockShared(t.Context(), begin(t, pool), key); !errors.Is(err, advisory.ErrNotAcquired) {
+			t.Errorf("shared beside exclusive: %v", err)
+		}
+		_ = writer.Rollback(t.Context())
+	}
+}
+
+// TestP34_TimeoutLeavesTheTransaction: a wait that ends without the lock, for whatever reason, leaves
+// the caller's transaction usable, with its settings, and without the lock; the error tells the reasons apart
+// (P23).
+func TestP34_TimeoutLeavesTheTransaction(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode; c.MaxConns = 16 })
+			testTimeout(t, pool, advisory.NewKey(t.Name(), "number"))
+			testTimeout(t, pool, advisory.KeyFromInt32s(34, int32(mode)))
+		})
+	}
+}
+
+func testTimeout(t *testing.T, pool *pgxpool.Pool, key advisory.Key) {
+	t.Helper()
+	holder(t, pool, key)
+	why := errors.New("the caller's reason")
+	cancelled, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
+	const short = 100 * time.Millisecond
+	for name, tc := range map[string]struct {
+		ctx  context.Context
+		own  string // the transaction's lock_timeout
+		opts []advisory.LockOption
+		is   []error
+		not  []error
+	}{
+		"WithTimeout": {t.Context(), "7s", []advisory.LockOption{advisory.WithTimeout(short)},
+			[]error{advisory.ErrTimeout}, []error{context.DeadlineExceeded, context.Canceled, advisory.ErrDeadlock}},
+		"deadline":          {soon(t, short), "0", nil, []error{context.DeadlineExceeded}, []error{advisory.ErrTimeout, context.Canceled}},
+		"cancelled":         {cancelled, "1min", nil, []error{context.Canceled, why}, []error{advisory.ErrTimeout, context.DeadlineExceeded}},
+		"own lock_timeout":  {t.Context(), "90ms", []advisory.LockOption{advisory.WithTimeout(time.Hour)}, []error{advisory.ErrTimeout}, []error{context.DeadlineExceeded}},
+		"own, nothing else": {t.Context(), "90ms", nil, []error{advisory.ErrTimeout}, []error{context.DeadlineExceeded}},
+		"polling, WithTimeout": {t.Context(), "7s", []advisory.LockOption{advisory.WithPolling(), advisory.WithTimeout(short)},
+			[]error{advisory.ErrTimeout}, []error{context.DeadlineExceeded, context.Canceled}},
+		"polling, deadline": {soon(t, short), "7s", []advisory.LockOption{advisory.WithPolling()}, []error{context.DeadlineExceeded}, []error{advisory.ErrTimeout}},
+	} {
+		tx := begin(t, pool)
+		if _, err := tx.Exec(t.Context(), "SET statement_timeout = '5min'; SET LOCAL lock_timeout = '"+tc.own+"'"); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		err := advisory.Lock(tc.ctx, tx, key, tc.opts...)
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+		if !isAll(err, append(tc.is, advisory.ErrNotAcquired)...) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, not := range tc.not {
+			if errors.Is(err, not) {
+				t.Errorf("%s: is %v too: %v", name, not, err)
+			}
+		}
+		var failed *advisory.NotAcquiredError
+		if !errors.As(err, &failed) || len(failed.Keys) != 1 || failed.Keys[0] != key {
+			t.Errorf("%s: %v", name, err)
+		}
+		usable(t, tx)
+		if got := setting(t, tx, "lock_timeout"); got != tc.own {
+			t.Errorf("%s: lock_timeout is %s, it was %s", name, got, tc.own)
+		}
+		if got := setting(t, tx, "statement_timeout"); got != "5min" {
+			t.Errorf("%s: statement_timeout is %s", name, got)
+		}
+		if n := held(t, tx); n != 0 {
+			t.Errorf("%s: %d locks were left", name, n)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Errorf("%s: commit: %v", name, err)
+		}
+	}
+}
+
+// TestP34_SuccessLeavesTheSettings: nothing of the time-out stays when the lock is granted either.
+func TestP34_SuccessLeavesTheSettings(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for _, own := range []string{"0", "250ms", "7s", "1h"} {
+		tx := begin(t, pool)
+		if _, err := tx.Exec(t.Context(), "SELECT set_config('lock_timeout', $1, true)", own); err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range []error{
+			advisory.Lock(t.Context(), tx, advisory.NewKey(t.Name(), "a"), advisory.WithTimeout(time.Minute)),
+			advisory.LockAll(soon(t, time.Hour), tx, advisory.NewKey(t.Name(), "b"), advisory.KeyFromInt32s(34, 35)),
+			advisory.Lock(t.Context(), tx, advisory.NewKey(t.Name(), "c"), advisory.WithTimeout(100*365*24*time.Hour)),
+		} {
+			if err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		if got := setting(t, tx, "lock_timeout"); got != own {
+			t.Errorf("lock_timeout is %s, it was %s", got, own)
+		}
+		if n := held(t, tx); n != 4 {
+			t.Errorf("%d locks", n)
+		}
+		_ = tx.Rollback(t.Context())
+	}
+}
+
+// TestP33_GrantedAtTheTimeout: many waits end at about the moment in which the lock becomes free. Whichever
+// comes first, an error means that nothing is held, and nil that it is.
+func TestP33_GrantedAtTheTimeout(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("granted", t.Name())
+	const d = 20 * time.Millisecond
+	outcomes := map[bool]int{}
+	for i := range 60 {
+		before := holder(t, pool, key)
+		released := make(chan error, 1)
+		time.AfterFunc(d-2*time.Millisecond+time.Duration(i%9)*time.Millisecond/2, func() { released <- before.Rollback(context.Background()) })
+		tx := begin(t, pool)
+		var err error
+		if i%2 == 0 {
+			err = advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(d))
+		} else {
+			err = advisory.Lock(soon(t, d), tx, key)
+		}
+		if e := <-released; e != nil {
+			t.Fatal(e)
+		}
+		if err != nil && !errors.Is(err, advisory.ErrNotAcquired) {
+			t.Errorf("%v", err)
+		}
+		if n := held(t, tx); (n == 1) != (err == nil) {
+			t.Errorf("%d locks are held, and the error is %v", n, err)
+		}
+		outcomes[err == nil]++
+		_ = tx.Rollback(t.Context())
+	}
+	t.Logf("granted %d times, not granted %d times", outcomes[true], outcomes[false])
+}
+
+// TestP37_Deadlock: two transactions that lock in opposite order are told, and one of them can go on.
+// LockAll in any order does not get there.
+func TestP37_Deadlock(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	a, b := advisory.NewKey(t.Name(), "a"), advisory.NewKey(t.Name(), "b")
+	one, two := holder(t, pool, a), holder(t, pool, b)
+	errs := make(chan error, 1)
+	go func() {
+		err := advisory.Lock(t.Context(), one, b)
+		if err != nil { // the victim lets the other one go on
+			err = errors.Join(err, one.Rollback(context.Background()))
+		}
+		errs <- err
+	}()
+	err := advisory.Lock(t.Context(), two, a)
+	if err != nil {
+		usable(t, two)
+		_ = two.Rollback(t.Context())
+	}
+	err = errors.Join(err, <-errs)
+	_, _ = one.Rollback(t.Context()), two.Rollback(t.Context())
+	var pg *pgconn.PgError
+	if !isAll(err, advisory.ErrDeadlock, advisory.ErrNotAcquired) || !errors.As(err, &pg) || pg.Code != "40P01" || !strings.Contains(err.Error(), "run the transaction again") {
+		t.Errorf("neither was told of the deadlock: %v", err)
+	}
+
+	keys := []advisory.Key{a, b, advisory.KeyFromInt32s(37, 1), advisory.KeyFromInt64(37), advisory.KeyFromInt64(-37), a}
+	group := make(chan error)
+	for i := range 8 {
+		go func() {
+			group <- func() error {
+				for j := range 20 {
+					tx, err := pool.Begin(t.Context())
+					if err != nil {
+						return err
+					}
+					n := (i + j) % len(keys)
+					err = advisory.LockAll(t.Context(), tx, append(append([]advisory.Key{}, keys[n:]...), keys[:n]...)...)
+					if err = errors.Join(err, tx.Rollback(t.Context())); err != nil {
+						return err
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for range 8 {
+		if err := <-group; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestLockAllIsAllOrNothing: one key that is held leaves none of the others locked, and the bound is that of all
+// together.
+func TestLockAllIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	var keys []advisory.Key
+	for i := range 5 {
+		keys = append(keys, advisory.NewKey(t.Name(), fmt.Sprint(i)))
+	}
+	for _, polling := range []bool{false, true} {
+		opts := []advisory.LockOption{advisory.WithTimeout(200 * time.Millisecond)}
+		if polling {
+			opts = append(opts, advisory.WithPolling())
+		}
+		for _, key := range keys {
+			other := holder(t, pool, key)
+			tx := begin(t, pool)
+			if err := advisory.LockAllWith(t.Context(), tx, keys, opts...); !isAll(err, advisory.ErrNotAcquired, advisory.ErrTimeout) {
+				t.Errorf("one is held: %v", err)
+			}
+			if n := held(t, tx); n != 0 {
+				t.Errorf("%d locks are left", n)
+			}
+			usable(t, tx)
+			_ = other.Rollback(t.Context())
+			if err := advisory.LockAllWith(t.Context(), tx, keys, opts...); err != nil {
+				t.Errorf("none is held: %v", err)
+			}
+			if n := held(t, tx); n != len(keys) {
+				t.Errorf("%d locks", n)
+			}
+			_ = tx.Rollback(t.Context())
+		}
+	}
+	// Three waits of less than the bound, one after the other, are more than the bound.
+	tx := begin(t, pool)
+	var rolledBack sync.WaitGroup
+	for i, key := range keys[:3] {
+		one := holder(t, pool, key)
+		rolledBack.Add(1)
+		time.AfterFunc(time.Duration(i+1)*150*time.Millisecond, func() { defer rolledBack.Done(); _ = one.Rollback(context.Background()) })
+	}
+	defer rolledBack.Wait()
+	begun := time.Now()
+	if err := advisory.LockAllWith(t.Context(), tx, keys, advisory.WithTimeout(250*time.Millisecond)); !errors.Is(err, advisory.ErrTimeout) {
+		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+	if err := advisory.LockAll(t.Context(), tx); err != nil {
+		t.Errorf("no keys: %v", err)
+	}
+}
+
+// TestLockBadTransaction: a transaction in which nothing can be locked is told as such.
+func TestLockBadTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("bad", t.Name())
+	committed, aborted := begin(t, pool), begin(t, pool)
+	if err := committed.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = aborted.Exec(t.Context(), "SELECT 1/0")
+	for name, tx := range map[string]advisory.Tx{"committed": committed, "aborted": aborted, "nil": nil} {
+		for what, err := range map[string]error{
+			"Lock":             advisory.Lock(t.Context(), tx, key),
+			"Lock, time-out":   advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(time.Second)),
+			"Lock, polling":    advisory.Lock(t.Context(), tx, key, advisory.WithPolling()),
+			"TryLock":          advisory.TryLock(t.Context(), tx, key),
+			"LockAll":          advisory.LockAll(t.Context(), tx, key, advisory.KeyFromInt64(1)),
+			"LockAll, polling": advisory.LockAllWith(t.Context(), tx, []advisory.Key{key, advisory.KeyFromInt64(1)}, advisory.WithPolling()),
+		} {
+			if !errors.Is(err, advisory.ErrTx) || errors.Is(err, advisory.ErrNotAcquired) {
+				t.Errorf("%s in a transaction that is %s: %v", what, name, err)
+			}
+		}
+	}
+}
+
+func TestLockInvalidOptions(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	tx := begin(t, pool)
+	key := advisory.NewKey("options", t.Name())
+	for _, d := range []time.Duration{0, -1, -time.Hour} {
+		if err := advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(d)); !errors.Is(err, advisory.ErrInvalidOption) || !strings.Contains(err.Error(), d.String()) {
+			t.Errorf("a time-out of %v: %v", d, err)
+		}
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, err := range map[string]error{"Lock": advisory.Lock(done, tx, key), "TryLock": advisory.TryLock(done, tx, key)} {
+		if !isAll(err, advisory.ErrNotAcquired, context.Canceled) {
+			t.Errorf("%s with a context that is done: %v", what, err)
+		}
+	}
+	if held(t, tx) != 0 {
+		t.Error("something was locked")
+	}
+}

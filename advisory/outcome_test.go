@@ -1,0 +1,97 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+// TestDoFailsInTheOpen: what did not commit says so, and not that nobody knows; it leaves the caller's connection outside a transaction,
+// and the pool's in the pool.
+func TestDoFailsInTheOpen(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.exec("ALTER TABLE " + l.table + " ADD CONSTRAINT few CHECK (n < 9), ADD CONSTRAINT one UNIQUE (n) DEFERRABLE INITIALLY DEFERRED")
+	key := advisory.NewKey("outcome", t.Name())
+	own := errors.New("the function's")
+	conn, err := pgx.Connect(t.Context(), pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if err := advisory.Do(t.Context(), l.pool, key, noWork); err != nil {
+		t.Fatal(err)
+	}
+	made := l.pool.Stat().NewConnsCount()
+	for what, fn := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"an error": func(ctx context.Context, tx pgx.Tx) error { return errors.Join(l.increment(ctx, tx), own) },
+		"a fault": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE "+l.table+" SET n = 9")
+			return err
+		},
+		"a fault that is swallowed": func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = tx.Exec(ctx, "UPDATE "+l.table+" SET n = 9")
+			return nil
+		},
+		"a fault in the commit": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO "+l.table+" VALUES (2, 0)")
+			return err
+		},
+	} {
+		for where, db := range map[string]advisory.DB{"pool": l.pool, "connection": conn} {
+			err := advisory.Do(t.Context(), db, key, fn)
+			if err == nil || errors.Is(err, advisory.ErrCommitUnknown) || errors.Is(err, advisory.ErrNotAcquired) {
+				t.Errorf("%s, on a %s: %v", what, where, err)
+			}
+		}
+		if s := conn.PgConn().TxStatus(); s != 'I' || conn.IsClosed() {
+			t.Errorf("%s: the connection is left in state %c", what, s)
+		}
+	}
+	if again := l.pool.Stat().NewConnsCount(); again > made+2 { // the ledger's own statements may have taken two at a time
+		t.Errorf("%d connections were made anew", again-made)
+	}
+	if n := count(t, l.pool, "SELECT count(*) FROM "+l.table+" WHERE n = 0"); n != 1 || l.n() != 0 {
+		t.Errorf("%d rows, n is %d", n, l.n())
+	}
+}
+
+// TestRetryHasATimeoutOfItsOwn: the time that the function took before is not the wait's.
+func TestRetryHasATimeoutOfItsOwn(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("outcome", t.Name())
+	const timeout = 2 * time.Second
+	rival, runs := begin(t, pool), 0
+	inside, leave, locked, result := make(chan struct{}), make(chan struct{}), make(chan error, 1), make(chan error, 1)
+	go func() {
+		result <- advisory.Do(t.Context(), pool, key, func(context.Context, pgx.Tx) error {
+			if runs++; runs > 1 {
+				return nil
+			}
+			close(inside)
+			<-leave
+			return &pgconn.PgError{Code: "40001"}
+		}, advisory.WithRetry(1), advisory.WithTimeout(timeout))
+	}()
+	<-inside
+	go func() { locked <- advisory.Lock(t.Context(), rival, key) }()
+	pgtest.Eventually(t, 10*time.Second, "the rival waits", func() bool { return waitsFor(t, pool, key) == 1 })
+	<-time.After(timeout)
+	close(leave)
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Eventually(t, 10*time.Second, "Do waits again", func() bool { return waitsFor(t, pool, key) == 1 })
+	<-time.After(timeout / 8) // and goes on waiting
+	if err := errors.Join(rival.Rollback(t.Context()), <-result); err != nil || runs != 2 {
+		t.Errorf("%d runs, %v", runs, err)
+	}
+}

@@ -1,0 +1,24 @@
+-- Lists the advisory locks of this database: who holds them, and who waits behind whom.
+--
+-- Returns a row for each session and lock: the columns of pg_locks that make the key, mode, whether it is
+-- granted, the process and who it is, how long its session, its transaction (null: none) and its wait
+-- (null: it does not wait, or the server is older than version 14) have lasted, in microseconds, and the
+-- processes that it waits for. A prepared transaction has 0 for a process, and its name after that. Those that
+-- wait for a lock follow those that hold it, in the order of the queue.
+--
+-- Roles without pg_read_all_stats see the process and no more of other roles' sessions.
+SELECT l.classid::bigint, l.objid::bigint, l.objsubid, l.mode = 'ShareLock', l.granted, coalesce(l.pid, 0),
+       coalesce(p.gid, ''), coalesce(a.application_name, ''), coalesce(a.usename::text, p.owner::text, ''), coalesce(host(a.client_addr), ''),
+       (extract(epoch FROM clock_timestamp() - a.backend_start) * 1000000)::bigint,
+       (extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)) * 1000000)::bigint,
+       CASE WHEN NOT l.granted THEN (extract(epoch FROM clock_timestamp()
+            - (to_jsonb(l) ->> 'waitstart')::timestamptz) * 1000000)::bigint END,
+       CASE WHEN l.granted THEN '{}'::int[] ELSE pg_blocking_pids(l.pid) END
+FROM pg_locks AS l
+LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+LEFT JOIN pg_locks AS x ON l.pid IS NULL AND x.pid IS NULL AND x.virtualtransaction = l.virtualtransaction AND x.locktype = 'transactionid'
+LEFT JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid
+WHERE l.locktype = 'advisory'
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+ORDER BY l.objsubid, l.classid::bigint, l.objid::bigint, l.granted DESC,
+         (to_jsonb(l) ->> 'waitstart')::timestamptz NULLS FIRST, l.pid

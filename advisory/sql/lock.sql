@@ -1,0 +1,36 @@
+-- Locks the keys in the order given, and waits for $1 milliseconds at most in all.
+--
+--   $2  for each key, whether it is a pair
+--   $3  its number, or 0 for a pair
+--   $4  the first of the pair, or 0
+--   $5  the second of the pair, or 0
+--   $6  whether the locks are shared
+--
+-- Returns one row, with the isolation level in the second column. A wait that takes longer fails with lock_not_available.
+--
+-- lock_timeout is read when a wait begins, so it can be set in the same statement: for
+-- each key to what is left, and never above what the transaction had (0 means none there).
+-- Afterwards it is what it was; after a failure the savepoint restores it. Each step reads
+-- the one before, and CASE evaluates its conditions first: that is what orders them.
+WITH own AS MATERIALIZED (
+    SELECT current_setting('lock_timeout') AS setting,
+           nullif((extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint, 0) AS ms
+), key AS MATERIALIZED (
+    SELECT k.*, own.setting, own.ms
+    FROM own, unnest($2::boolean[], $3::bigint[], $4::integer[], $5::integer[])
+        WITH ORDINALITY AS k (paired, id, a, b, n)
+    ORDER BY k.n
+), locked AS MATERIALIZED (
+    SELECT setting, CASE
+        WHEN set_config('lock_timeout', least(ms, greatest(1, $1::bigint
+            - (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::bigint))::text, true) = '' THEN NULL
+        WHEN paired AND $6::boolean THEN pg_advisory_xact_lock_shared(a, b)
+        WHEN paired THEN pg_advisory_xact_lock(a, b)
+        WHEN $6::boolean THEN pg_advisory_xact_lock_shared(id)
+        ELSE pg_advisory_xact_lock(id)
+    END
+    FROM key
+), settled AS MATERIALIZED (
+    SELECT max(setting) AS setting FROM locked
+)
+SELECT set_config('lock_timeout', setting, true), current_setting('transaction_isolation') FROM settled
