@@ -1,0 +1,192 @@
+package rowlock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/pglock/rowlock"
+	"github.com/pglock/pglock-go/pglock/sqltx"
+)
+
+// shop is a database for the examples, with two tables in it.
+func shop(ctx context.Context) (pool *pgxpool.Pool, end func()) {
+	server, err := testserver.Get(ctx)
+	if err != nil {
+		log.Panic(err)
+	}
+	config, err := pgxpool.ParseConfig(server.URL)
+	if err != nil {
+		log.Panic(err)
+	}
+	schema := "shop_" + strings.ToLower(rand.Text())
+	config.ConnConfig.RuntimeParams["search_path"] = schema
+	if pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		log.Panic(err)
+	}
+	_, err = pool.Exec(ctx, "CREATE SCHEMA "+schema+`;
+		CREATE TABLE stock (sku text PRIMARY KEY, qty integer NOT NULL);
+		INSERT INTO stock VALUES ('apple', 5), ('pear', 2), ('plum', 0);
+		CREATE TABLE jobs (id bigint PRIMARY KEY, state text NOT NULL, due timestamptz NOT NULL);
+		INSERT INTO jobs VALUES (1, 'ready', now()), (2, 'done', now()), (3, 'ready', now()), (4, 'ready', now() + interval '1 day')`)
+	if err != nil {
+		log.Panic(err)
+	}
+	return pool, func() {
+		if _, err := pool.Exec(ctx, "DROP SCHEMA "+schema+" CASCADE"); err != nil {
+			log.Panic(err)
+		}
+		pool.Close()
+	}
+}
+
+var stock = rowlock.Stock{Table: rowlock.Table{Name: pgx.Identifier{"stock"}, Key: "sku"}, Quantity: "qty"}
+
+// An order takes all of its lines from the stock, or none. What is short is told line by line.
+func ExampleReserve() {
+	ctx := context.Background()
+	pool, end := shop(ctx)
+	defer end()
+
+	order := func(lines ...rowlock.Line[string, int]) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			left, err := rowlock.Reserve(ctx, tx, stock, lines, rowlock.WithTimeout(2*time.Second))
+			if err != nil {
+				return err
+			}
+			fmt.Println("reserved, left:", left)
+			return nil // here the order itself would be written, in tx
+		})
+	}
+	_ = order(rowlock.Line[string, int]{Key: "pear", Quantity: 2}, rowlock.Line[string, int]{Key: "apple", Quantity: 1})
+	err := order(rowlock.Line[string, int]{Key: "apple", Quantity: 3}, rowlock.Line[string, int]{Key: "pear", Quantity: 1}, rowlock.Line[string, int]{Key: "fig", Quantity: 1})
+
+	var short *rowlock.ShortError
+	if errors.As(err, &short) {
+		for _, l := range short.Lines {
+			fmt.Printf("%v: wanted %s, there are %s, unknown: %v\n", l.Key, l.Wanted, l.Available, l.Missing)
+		}
+	}
+	// Output:
+	// reserved, left: [0 4]
+	// pear: wanted 1, there are 0, unknown: false
+	// fig: wanted 1, there are 0, unknown: true
+}
+
+// Rows are read and locked in one step, decided about in Go, and changed.
+func ExampleForNoKeyUpdate() {
+	ctx := context.Background()
+	pool, end := shop(ctx)
+	defer end()
+
+	type item struct {
+		SKU string
+		Qty int
+	}
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		items, err := rowlock.ForNoKeyUpdate[item](ctx, tx, stock.Table, []string{"plum", "apple"})
+		if err != nil {
+			return err
+		}
+		for _, i := range items {
+			fmt.Println(i.SKU, i.Qty)
+			if _, err := tx.Exec(ctx, "UPDATE stock SET qty = $2 WHERE sku = $1", i.SKU, i.Qty+10); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		log.Print(err)
+	}
+	// Output:
+	// apple 5
+	// plum 0
+}
+
+// A worker takes jobs that are ready and that no other worker has. If it dies they are free again.
+func ExampleClaim() {
+	ctx := context.Background()
+	pool, end := shop(ctx)
+	defer end()
+
+	type job struct{ ID int64 }
+	jobs := rowlock.Table{Name: pgx.Identifier{"jobs"}, Key: "id"}
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		mine, err := rowlock.Claim[job](ctx, tx, jobs, 10, rowlock.Where("state", rowlock.Equal, "ready"), rowlock.Due("due"))
+		if err != nil {
+			return err
+		}
+		for _, j := range mine {
+			fmt.Println("job", j.ID)
+			if _, err := tx.Exec(ctx, "UPDATE jobs SET state = 'done' WHERE id = $1", j.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		log.Print(err)
+	}
+	// Output:
+	// job 1
+	// job 3
+}
+
+// Somebody else has the row: do something else instead of waiting. The transaction goes on.
+func ExampleNoWait() {
+	ctx := context.Background()
+	pool, end := shop(ctx)
+	defer end()
+
+	type item struct{ SKU string }
+	err := pgx.BeginFunc(ctx, pool, func(holder pgx.Tx) error {
+		if _, err := rowlock.ForUpdate[item](ctx, holder, stock.Table, []string{"pear"}); err != nil {
+			return err
+		}
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, err := rowlock.ForUpdate[item](ctx, tx, stock.Table, []string{"pear"}, rowlock.NoWait())
+			fmt.Println("taken:", errors.Is(err, rowlock.ErrNotAcquired))
+			others, err := rowlock.ForUpdate[item](ctx, tx, stock.Table, []string{"apple", "pear", "plum"}, rowlock.SkipLocked())
+			fmt.Println(others)
+			return err
+		})
+	})
+	if err != nil {
+		log.Print(err)
+	}
+	// Output:
+	// taken: true
+	// [{apple} {plum}]
+}
+
+// A transaction of database/sql is wrapped; the queries of sqlc or GORM go on as before.
+func ExampleReserve_databaseSQL() {
+	ctx := context.Background()
+	pool, end := shop(ctx)
+	defer end()
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{})
+	if err != nil {
+		log.Panic(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	left, err := rowlock.Reserve(ctx, sqltx.Wrap(tx), stock, []rowlock.Line[string, int]{{Key: "apple", Quantity: 5}})
+	fmt.Println(left, err)
+	if err := tx.Commit(); err != nil {
+		log.Print(err)
+	}
+	// Output: [0] <nil>
+}

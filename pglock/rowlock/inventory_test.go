@@ -1,0 +1,272 @@
+package rowlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock/rowlock"
+)
+
+// scale is the size of the experiment.
+type scale struct {
+	workers, skus, orders, pieces int
+	every                         time.Duration // between two kills from outside
+}
+
+func scaled() scale {
+	if os.Getenv("PGLOCK_CHAOS") != "" {
+		return scale{workers: 64, skus: 50, orders: 20_000, pieces: 1_300, every: 5 * time.Millisecond}
+	}
+	return scale{workers: 12, skus: 8, orders: 200, pieces: 70, every: 15 * time.Millisecond}
+}
+
+// Of each so many orders one ends its own backend, at this place or that.
+const suicides, places = 20, 5
+
+// inventory is a stock, without a constraint that would keep it from going below 0, and what was
+// reserved of it, written in the same transactions.
+type inventory struct {
+	*testing.T
+	scale
+
+	watch        *pgxpool.Pool // which nobody kills
+	pool         *pgxpool.Pool // the workers'
+	stock        rowlock.Stock
+	lines        string // the table of what was reserved
+	lowest       atomic.Int64
+	reserved     atomic.Int64
+	short        atomic.Int64
+	ended, fates atomic.Int64 // transactions that were cut off; those of them that had been committed
+	killed       atomic.Int64
+}
+
+func newInventory(t *testing.T, s scale) *inventory {
+	t.Helper()
+	in := pgtest.SchemaName(t)
+	v := &inventory{
+		T: t, scale: s, watch: pgtest.Pool(t),
+		pool: pgtest.Pool(t, func(c *pgxpool.Config) {
+			c.MaxConns = int32(s.workers)
+			c.ConnConfig.RuntimeParams["application_name"] = in[:min(len(in), 40)] + " worker"
+		}),
+		stock: rowlock.Stock{Table: rowlock.Table{Name: pgx.Identifier{in, "stock"}, Key: "sku"}, Quantity: "qty"},
+		lines: pgx.Identifier{in, "lines"}.Sanitize(),
+	}
+	for _, sql := range []string{
+		"CREATE SCHEMA " + pgx.Identifier{in}.Sanitize(),
+		"CREATE TABLE " + v.stock.String() + " (sku int PRIMARY KEY, qty int NOT NULL) WITH (fillfactor = 50)",
+		"CREATE TABLE " + v.lines + " (id int, sku int, qty int NOT NULL, PRIMARY KEY (id, sku))",
+		fmt.Sprintf("INSERT INTO %s SELECT n, %d FROM generate_series(1, %d) n", v.stock.String(), s.pieces, s.skus),
+	} {
+		v.exec(sql)
+	}
+	return v
+}
+
+func (v *inventory) exec(sql string, args ...any) {
+	v.Helper()
+	if _, err := v.watch.Exec(v.Context(), sql, args...); err != nil {
+		v.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (v *inventory) number(sql string, args ...any) (n int64) {
+	v.Helper()
+	if err := v.watch.QueryRow(v.Context(), sql, args...).Scan(&n); err != nil {
+		v.Errorf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// TestChaosInventory: many workers reserve some pieces each, while backends are ended, their own doing and from outside, at
+// any moment. Stock is never negative, and what has left it is what was reserved, piece by piece.
+func TestChaosInventory(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t, scaled())
+	begun := time.Now()
+	stop := make(chan struct{})
+	var around, workers sync.WaitGroup
+	around.Go(func() { v.kill(stop) })
+	around.Go(func() { v.observe(stop) })
+	var next atomic.Int64
+	for range v.workers {
+		workers.Go(func() {
+			for id := next.Add(1); id <= int64(v.orders) && !t.Failed(); id = next.Add(1) {
+				v.order(int(id))
+			}
+		})
+	}
+	workers.Wait()
+	close(stop)
+	around.Wait()
+	took := time.Since(begun)
+
+	left, sold := v.number("SELECT sum(qty) FROM "+v.stock.String()), v.number("SELECT sum(qty) FROM "+v.lines)
+	t.Logf("%d workers, %d SKUs, %d orders in %v: %d reserved, %d short; %d pieces at the start, %d sold, %d left; "+
+		"%d backends killed from outside, %d transactions cut off, of which %d were committed", v.workers, v.skus, v.orders,
+		took.Round(time.Millisecond), v.reserved.Load(), v.short.Load(), v.skus*v.pieces, sold, left, v.killed.Load(), v.ended.Load(), v.fates.Load())
+	if wrong := v.number(fmt.Sprintf(`SELECT count(*) FROM %s s LEFT JOIN (SELECT sku, sum(qty) AS sold FROM %s GROUP BY sku) l USING (sku)
+		WHERE s.qty < 0 OR s.qty + coalesce(l.sold, 0) <> %d`, v.stock.String(), v.lines, v.pieces)); wrong != 0 {
+		t.Errorf("%d SKUs do not add up", wrong)
+	}
+	if low := v.lowest.Load(); low < 0 {
+		t.Errorf("somebody saw a stock of %d", low)
+	}
+	if written := v.number("SELECT count(DISTINCT id) FROM " + v.lines); written != v.reserved.Load() || written+v.short.Load() != int64(v.orders) {
+		t.Errorf("%d orders are written, %d were told so, %d were short, of %d", written, v.reserved.Load(), v.short.Load(), v.orders)
+	}
+	if v.short.Load() == 0 || v.ended.Load() == 0 {
+		t.Error("nothing was short, or nothing was cut off: this shows nothing")
+	}
+	pgtest.Eventually(t, 10*time.Second, "no row is locked", func() bool {
+		return v.number("SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND pid <> pg_backend_pid()", v.stock.String()) == 0
+	})
+}
+
+// order reserves what one order wants, and tries again when its transaction was cut off and not committed.
+func (v *inventory) order(id int) {
+	dice := rand.New(rand.NewPCG(uint64(id), 3)) // the same order in each run
+	var lines []rowlock.Line[int, int]
+	for _, sku := range dice.Perm(v.skus)[:1+dice.IntN(3)] {
+		lines = append(lines, rowlock.Line[int, int]{Key: sku + 1, Quantity: 1 + dice.IntN(3)})
+	}
+	fate := -1
+	if id%suicides == 0 {
+		fate = id / suicides % places
+	}
+	for ; !v.Failed(); fate = -1 {
+		err := pgx.BeginFunc(v.Context(), v.pool, func(tx pgx.Tx) error { return v.reserve(tx, id, lines, fate) })
+		switch {
+		case err == nil:
+			v.reserved.Add(1)
+			return
+		case errors.Is(err, rowlock.ErrShort):
+			v.short.Add(1)
+			return
+		case errors.Is(err, rowlock.ErrDeadlock), errors.Is(err, rowlock.ErrMissing), errors.Is(err, rowlock.ErrInvalidOption), errors.Is(err, context.Canceled):
+			v.Errorf("order %d: %v", id, err)
+			return
+		}
+		v.ended.Add(1)
+		if v.number("SELECT count(*) FROM "+v.lines+" WHERE id = $1", id) > 0 { // the commit's answer was lost
+			v.fates.Add(1)
+			v.reserved.Add(1)
+			return
+		}
+	}
+}
+
+// reserve is one transaction. If fate is one of its places it ends its own backend there.
+func (v *inventory) reserve(tx pgx.Tx, id int, lines []rowlock.Line[int, int], fate int) error {
+	left, err := rowlock.Reserve(v.Context(), tx, v.stock, lines)
+	if err != nil {
+		return err
+	}
+	for _, l := range left {
+		if n, err := l.Int64(); err != nil || n < 0 {
+			v.Errorf("order %d was told that %s are left: %v", id, l, err)
+		}
+	}
+	for place, l := range lines {
+		if place == fate {
+			_, err := tx.Exec(v.Context(), "SELECT pg_terminate_backend(pg_backend_pid())")
+			return err
+		}
+		if _, err := tx.Exec(v.Context(), "INSERT INTO "+v.lines+" VALUES ($1, $2, $3)", id, l.Key, l.Quantity); err != nil {
+			return err
+		}
+	}
+	if fate == len(lines) {
+		go func() { // while the commit is under way, or just before or after it
+			_, _ = v.watch.Exec(v.Context(), "SELECT pg_terminate_backend($1)", tx.Conn().PgConn().PID())
+		}()
+	}
+	return nil
+}
+
+// kill ends the backend of one worker after the other, whatever it does, one for two orders at most.
+func (v *inventory) kill(stop <-chan struct{}) {
+	beat := time.NewTicker(v.every)
+	defer beat.Stop()
+	name := v.pool.Config().ConnConfig.RuntimeParams["application_name"]
+	for last := int64(0); ; {
+		// No order matters: when both are ready one kill more does no harm.
+		select {
+		case <-stop:
+			return
+		case <-beat.C:
+		}
+		now := v.reserved.Load() + v.short.Load()
+		if now < last+2 { // or a slow machine would get nothing done
+			continue
+		}
+		last = now
+		v.killed.Add(v.number(`SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
+			WHERE application_name = $1 AND xact_start IS NOT NULL ORDER BY random() LIMIT 1) one`, name))
+	}
+}
+
+// observe reads what is committed, again and again.
+func (v *inventory) observe(stop <-chan struct{}) {
+	beat := time.NewTicker(2 * time.Millisecond)
+	defer beat.Stop()
+	for {
+		// One look more or less is all that this select decides.
+		select {
+		case <-stop:
+			return
+		case <-beat.C:
+		}
+		v.lowest.Store(min(v.lowest.Load(), v.number("SELECT min(qty) FROM "+v.stock.String())))
+	}
+}
+
+// TestInventoryControl is the same without FOR UPDATE: all read the last piece, and then all sell it. Where the
+// new stock is written the pieces do not add up, where it is counted down it is negative.
+func TestInventoryControl(t *testing.T) {
+	t.Parallel()
+	for name, write := range map[string]string{"written": "SET qty = $2", "counted down": "SET qty = qty - 1 + 0 * $2::int"} {
+		const buyers = 5
+		v := newInventory(t, scale{workers: buyers, skus: 1, pieces: 1})
+		var read, all sync.WaitGroup
+		read.Add(buyers)
+		for id := range buyers {
+			all.Go(func() {
+				met := sync.OnceFunc(func() { read.Done(); read.Wait() })
+				defer met()
+				err := pgx.BeginFunc(t.Context(), v.pool, func(tx pgx.Tx) error {
+					var qty int
+					if err := tx.QueryRow(t.Context(), "SELECT qty FROM "+v.stock.String()+" WHERE sku = 1").Scan(&qty); err != nil || qty < 1 {
+						return err
+					}
+					met() // all have read
+					if _, err := tx.Exec(t.Context(), "UPDATE "+v.stock.String()+" "+write+" WHERE sku = $1", 1, qty-1); err != nil {
+						return err
+					}
+					_, err := tx.Exec(t.Context(), "INSERT INTO "+v.lines+" VALUES ($1, 1, 1)", id)
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		left, sold := v.number("SELECT qty FROM "+v.stock.String()), v.number("SELECT sum(qty) FROM "+v.lines)
+		want := map[string]int64{"written": 0, "counted down": 1 - buyers}[name]
+		if left != want || sold != buyers {
+			t.Errorf("%s: %d sold of 1, %d left: it did not oversell, so the experiment shows nothing", name, sold, left)
+		}
+	}
+}

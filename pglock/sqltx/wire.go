@@ -1,0 +1,86 @@
+package sqltx
+
+import (
+	"database/sql"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// field describes a column. The driver tells the name of its type, or the number if the
+// type is not registered with pgx.
+func field(m *pgtype.Map, c *sql.ColumnType) pgconn.FieldDescription {
+	f := pgconn.FieldDescription{Name: c.Name(), Format: pgtype.TextFormatCode}
+	name := c.DatabaseTypeName()
+	if t, ok := m.TypeForName(strings.ToLower(name)); ok {
+		f.DataTypeOID = t.OID
+	} else if t, ok := m.TypeForName(name); ok {
+		f.DataTypeOID = t.OID
+	} else if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+		f.DataTypeOID = uint32(n)
+	}
+	if decodedByDriver[f.DataTypeOID] {
+		f.Format = pgtype.BinaryFormatCode
+	}
+	return f
+}
+
+// decodedByDriver are the types that come as Go values. The others come as their text.
+var decodedByDriver = map[uint32]bool{
+	pgtype.BoolOID: true, pgtype.ByteaOID: true,
+	pgtype.Int2OID: true, pgtype.Int4OID: true, pgtype.Int8OID: true,
+	pgtype.Float4OID: true, pgtype.Float8OID: true,
+	pgtype.OIDOID: true, pgtype.XIDOID: true, pgtype.CIDOID: true,
+	pgtype.DateOID: true, pgtype.TimestampOID: true, pgtype.TimestamptzOID: true,
+}
+
+// wire returns what the driver gave in the field's format. NULL is nil.
+func wire(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
+	if f.Format == pgtype.BinaryFormatCode {
+		return binary(m, f, v)
+	}
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []byte(v), nil
+	case []byte: // json, xml; database/sql has copied it
+		return v, nil
+	}
+	return m.Encode(f.DataTypeOID, f.Format, v, nil) // of a column whose type was not told
+}
+
+func binary(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
+	if text, ok := v.(string); ok {
+		v = infinite(f.DataTypeOID, text)
+	}
+	return m.Encode(f.DataTypeOID, f.Format, v, nil)
+}
+
+// infinite returns the date or time that the driver has no Go value for.
+func infinite(oid uint32, text string) any {
+	end := pgtype.Infinity
+	if strings.HasPrefix(text, "-") {
+		end = pgtype.NegativeInfinity
+	}
+	switch oid {
+	case pgtype.DateOID:
+		return pgtype.Date{InfinityModifier: end, Valid: true}
+	case pgtype.TimestampOID:
+		return pgtype.Timestamp{InfinityModifier: end, Valid: true}
+	}
+	return pgtype.Timestamptz{InfinityModifier: end, Valid: true}
+}
+
+// decoded returns the value as pgx would.
+func decoded(m *pgtype.Map, f pgconn.FieldDescription, raw []byte) (any, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	if t, ok := m.TypeForOID(f.DataTypeOID); ok {
+		return t.Codec.DecodeValue(m, f.DataTypeOID, f.Format, raw)
+	}
+	return string(raw), nil
+}
