@@ -3,6 +3,7 @@ package fencing_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,49 +13,12 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock/sqltx"
 )
-
-// table is a schema of a test's own, with rows that the test writes itself.
-type table struct {
-	t      *testing.T
-	pool   *pgxpool.Pool
-	schema string
-}
-
-func newTable(t *testing.T) table {
-	t.Helper()
-	pool := pgtest.Pool(t)
-	return table{t, pool, pgtest.Schema(t, pool)}
-}
-
-// grant gives the name to somebody for that long, and returns the fence.
-func (g table) grant(name string, d time.Duration) fencing.Fence {
-	g.t.Helper()
-	f := fencing.Fence{Schema: g.schema, Name: name}
-	err := g.pool.QueryRow(g.t.Context(), schema.Render(
-		`INSERT INTO pglock.distributed_locks AS l (name, token, version, holder, acquired_at, expires_at)
-		 VALUES ($1, pglock.next_fencing_token(), 1, 'h', clock_timestamp(), clock_timestamp() + $2 * interval '1 microsecond')
-		 ON CONFLICT (name) DO UPDATE SET token = excluded.token, version = l.version + 1, holder = 'h', expires_at = excluded.expires_at
-		 RETURNING token`, g.schema), name, d.Microseconds()).Scan(&f.Token)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return f
-}
-
-func (g table) begin() pgx.Tx {
-	g.t.Helper()
-	tx, err := g.pool.Begin(g.t.Context())
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return tx
-}
 
 func TestCheckPassesTheCurrentGrantOnly(t *testing.T) {
 	t.Parallel()
-	g := newTable(t)
+	g := newFixture(t)
 	old := g.grant("n", time.Minute)
 	current := g.grant("n", time.Minute)
 	ended := g.grant("ended", -time.Second)
@@ -65,7 +29,6 @@ func TestCheckPassesTheCurrentGrantOnly(t *testing.T) {
 		"current":      {current, -1},
 		"older":        {old, current.Token},
 		"forged":       {fencing.Fence{Schema: g.schema, Name: "n", Token: current.Token + 1}, current.Token},
-		"zero":         {fencing.Fence{Schema: g.schema, Name: "n"}, current.Token},
 		"ended":        {ended, ended.Token},
 		"unknown name": {fencing.Fence{Schema: g.schema, Name: "never", Token: 1}, 0},
 	} {
@@ -90,7 +53,7 @@ func TestCheckPassesTheCurrentGrantOnly(t *testing.T) {
 // and the holder's renewals pass.
 func TestP04_CheckHoldsOffATakeover(t *testing.T) {
 	t.Parallel()
-	g := newTable(t)
+	g := newFixture(t)
 	fence := g.grant("n", time.Minute)
 	tx := g.begin()
 	if err := fencing.Check(t.Context(), tx, fence); err != nil {
@@ -104,10 +67,10 @@ func TestP04_CheckHoldsOffATakeover(t *testing.T) {
 		defer close(takenOver)
 		g.grant("n", time.Minute)
 	}()
-	pgtest.Eventually(t, 5*time.Second, "the takeover waits", func() bool {
+	pgtest.Eventually(t, 30*time.Second, "the takeover waits", func() bool {
 		var waits bool
-		err := g.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%distributed_locks%')`,
-			schema.Quote(g.schema)).Scan(&waits)
+		err := g.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position($1 IN query) > 0)`,
+			schema.Quote(g.schema)+".distributed_locks").Scan(&waits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,20 +90,17 @@ func TestP04_CheckHoldsOffATakeover(t *testing.T) {
 	}
 }
 
-// TestP04_CheckHoldsOffATakeoverControl takes the unique index on token away: then the
-// takeover goes through during the guarded transaction.
+// TestP04_CheckHoldsOffATakeoverControl takes over without locking the row FOR UPDATE:
+// then the takeover goes through during the guarded transaction.
 func TestP04_CheckHoldsOffATakeoverControl(t *testing.T) {
 	t.Parallel()
-	g := newTable(t)
-	if _, err := g.pool.Exec(t.Context(), schema.Render("ALTER TABLE pglock.distributed_locks DROP CONSTRAINT distributed_locks_token_key", g.schema)); err != nil {
-		t.Fatal(err)
-	}
+	g := newFixture(t)
 	fence := g.grant("n", time.Minute)
 	tx := g.begin()
 	if err := fencing.Check(t.Context(), tx, fence); err != nil {
 		t.Fatal(err)
 	}
-	g.grant("n", time.Minute) // hangs if it waits
+	g.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token() WHERE name = 'n'") // hangs if it waits
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -150,13 +110,14 @@ func TestP04_CheckHoldsOffATakeoverControl(t *testing.T) {
 // longer than the lease had left, and keeps a shorter limit of the caller's own.
 func TestCheckBoundsAPausedHolder(t *testing.T) {
 	t.Parallel()
-	g := newTable(t)
-	limit := func(own string, fence fencing.Fence) string {
+	g := newFixture(t)
+	limit := func(own string, hold func(tx pgx.Tx) error) string {
 		tx := g.begin()
+		defer func() { _ = tx.Rollback(context.Background()) }()
 		if _, err := tx.Exec(t.Context(), "SELECT set_config('idle_in_transaction_session_timeout', $1, true)", own); err != nil {
 			t.Fatal(err)
 		}
-		if err := fencing.Check(t.Context(), tx, fence); err != nil {
+		if err := hold(tx); err != nil {
 			t.Fatal(err)
 		}
 		var ms string
@@ -165,16 +126,24 @@ func TestCheckBoundsAPausedHolder(t *testing.T) {
 		}
 		return ms
 	}
-	long := g.grant("long", time.Hour)
+	long, longest := g.grant("long", time.Hour), g.grant("longest", 1000*time.Hour)
 	for own, want := range map[string]string{"5s": "5000", "1min": "60000", "250": "250", "1h": "3600000", "1d": "3600000", "0": "3600000"} {
-		// Of an hour, milliseconds have passed by then.
-		if got := limit(own, long); got != want && (want != "3600000" || got < "3590000" || len(got) != 7) {
-			t.Errorf("with a limit of %s of the caller's own it is %s ms, want %s", own, got, want)
+		for how, hold := range map[string]func(tx pgx.Tx) error{
+			"Check": func(tx pgx.Tx) error { return fencing.Check(t.Context(), tx, long) },
+			"Bind":  func(tx pgx.Tx) error { return fencing.Bind(t.Context(), tx, long) },
+		} {
+			// Of an hour, some time has passed by then.
+			if got := limit(own, hold); got != want && (want != "3600000" || got < "3400000" || len(got) != 7) {
+				t.Errorf("%s: with a limit of %s of the caller's own it is %s ms, want %s", how, own, got, want)
+			}
 		}
+	}
+	if got := limit("0", func(tx pgx.Tx) error { return fencing.Bind(t.Context(), tx, longest) }); got != "2147483647" {
+		t.Errorf("of a lease that lasts longer than a limit can: %s", got)
 	}
 
 	tx := g.begin()
-	short := g.grant("short", 300*time.Millisecond)
+	short := g.grant("short", 2*time.Second)
 	if err := fencing.Check(t.Context(), tx, short); err != nil {
 		t.Fatal(err)
 	}
@@ -190,15 +159,8 @@ func TestCheckBoundsAPausedHolder(t *testing.T) {
 // first passes.
 func TestCheckOnAnOldSnapshot(t *testing.T) {
 	t.Parallel()
-	g := newTable(t)
-	begin := func() pgx.Tx {
-		tx, err := g.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		return tx
-	}
+	g := newFixture(t)
+	begin := func() pgx.Tx { return g.beginOn(g.writer, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}) }
 	const short = 300 * time.Millisecond
 	for name, change := range map[string]string{
 		"renewed": "expires_at = clock_timestamp() + interval '1 hour', version = version + 1",
@@ -220,4 +182,92 @@ func TestCheckOnAnOldSnapshot(t *testing.T) {
 	if err := fencing.Check(t.Context(), begin(), g.grant("first", time.Minute)); err != nil {
 		t.Errorf("checked first: %v", err)
 	}
+}
+
+// TestP04_OnlyATransactionCanBeChecked: a pool or a connection does not fit, so that no
+// program compiles where the check is over when it returns.
+func TestP04_OnlyATransactionCanBeChecked(t *testing.T) {
+	t.Parallel()
+	for db, fits := range map[any]bool{
+		(*pgxpool.Pool)(nil): false, (*pgxpool.Conn)(nil): false, (*pgx.Conn)(nil): false,
+		(*pgxpool.Tx)(nil): true, (*sqltx.Tx)(nil): true, pgx.Tx(stub{}): true,
+	} {
+		if _, is := db.(fencing.Tx); is != fits {
+			t.Errorf("a %T fits as a transaction: %v", db, is)
+		}
+		if _, is := db.(fencing.DB); !is {
+			t.Errorf("control: a %T does not fit as a database", db)
+		}
+	}
+}
+
+// stub is nothing more than a pgx.Tx.
+type stub struct{ pgx.Tx }
+
+func TestATransactionThatHasEndedIsNone(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	f := g.grant("n", time.Minute)
+	ended := g.begin()
+	if err := ended.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, tx := range map[string]fencing.Tx{"nil": nil, "one that was committed": ended} {
+		want(t, "Check in "+name, fencing.Check(t.Context(), tx, f), fencing.ErrNoTransaction)
+		want(t, "Bind in "+name, fencing.Bind(t.Context(), tx, f), fencing.ErrNoTransaction)
+		want(t, "Advance in "+name, fencing.Advance(t.Context(), tx, "r", 1, fencing.WithSchema(g.schema)), fencing.ErrNoTransaction)
+	}
+}
+
+func TestWhatNoGrantCanBeIsNotSent(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	f := g.grant("n", time.Minute)
+	for name, change := range map[string]func(*fencing.Fence){
+		"token 0":          func(f *fencing.Fence) { f.Token = 0 },
+		"negative token":   func(f *fencing.Fence) { f.Token = -f.Token },
+		"no name":          func(f *fencing.Fence) { f.Name = "" },
+		"long name":        func(f *fencing.Fence) { f.Name = strings.Repeat("n", 513) },
+		"NUL in the name":  func(f *fencing.Fence) { f.Name = "a\x00b" },
+		"name not UTF-8":   func(f *fencing.Fence) { f.Name = "\xff" },
+		"schema not valid": func(f *fencing.Fence) { f.Schema = "pg_catalog" },
+	} {
+		bad := f
+		change(&bad)
+		tx := g.begin()
+		for call, err := range map[string]error{
+			"Check": fencing.Check(t.Context(), tx, bad),
+			"Bind":  fencing.Bind(t.Context(), tx, bad),
+			"Batch": fencing.Batch(t.Context(), g.writer, bad, &pgx.Batch{}),
+		} {
+			if !errors.Is(err, fencing.ErrInvalidFence) || errors.Is(err, fencing.ErrStale) {
+				t.Errorf("%s: %s: %v", name, call, err)
+			}
+		}
+		if err := fencing.Check(t.Context(), tx, f); err != nil {
+			t.Errorf("%s: the transaction was harmed: %v", name, err)
+		}
+	}
+	// The functions judge for themselves, for those who call them in SQL.
+	for _, call := range []string{"pglock.bind('n', 0)", "pglock.bind('n', NULL)", "pglock.bind(NULL, 1)", "pglock.guard('', 1)", "pglock.check_fence(NULL, 1)", "pglock.advance('r', -1)"} {
+		want(t, call, g.unbound("SELECT "+call), fencing.ErrInvalidFence)
+	}
+}
+
+// TestAFenceOfAnotherSchemaIsNone: both have a lock of that name and a grant with that token.
+func TestAFenceOfAnotherSchemaIsNone(t *testing.T) {
+	t.Parallel()
+	here, there := newFixture(t), newFixture(t)
+	mine, theirs := here.grant("n", time.Minute), there.grant("n", time.Minute)
+	if mine.Token != theirs.Token {
+		t.Fatalf("tokens %d and %d", mine.Token, theirs.Token)
+	}
+	table := here.table("t", "(id int PRIMARY KEY)")
+	here.protect(table)
+	tx := here.beginOn(here.pool, pgx.TxOptions{})
+	if err := fencing.Bind(t.Context(), tx, theirs); err != nil {
+		t.Fatal(err)
+	}
+	_, err := tx.Exec(t.Context(), "INSERT INTO "+table+" VALUES (1)")
+	want(t, "a write with the other schema's grant", fencing.Explain(err), fencing.ErrUnfenced)
 }

@@ -1,9 +1,26 @@
 package fencing_test
 
 import (
+	"os"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// holderVariable makes the test binary a holder of locks: see holder_test.go.
+const holderVariable = "PGLOCK_TEST_HOLDER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(holderVariable) != "" {
+		os.Exit(hold(os.Stdin, os.Stdout))
+	}
+	pgtest.Main(m)
+}
+
+// connString leads to the pool's database as its role.
+func connString(pool *pgxpool.Pool) (host, role, password string) {
+	c := pool.Config().ConnConfig
+	return pool.Config().ConnString(), c.User, c.Password
+}

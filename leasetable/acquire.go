@@ -1,14 +1,11 @@
 package leasetable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/pglock/pglock-go/fencing"
 )
 
 // Acquire waits until name is granted to this caller. While it waits it holds
@@ -51,24 +48,6 @@ type acquisition struct {
 	uncertain bool
 }
 
-// What the acquire statement answers; see sql/acquire.sql.
-const (
-	granted = "granted"
-	busy    = "busy"
-	raced   = "raced"
-	spent   = "spent"
-)
-
-// grant is the acquire statement's answer.
-type grant struct {
-	outcome   string
-	token     fencing.Token
-	version   int64
-	holder    string
-	remaining time.Duration
-	sent      time.Time // before the statement was
-}
-
 func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (grant, error)) (*Lease, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -102,7 +81,7 @@ func (a *acquisition) once(ctx context.Context) (grant, error) {
 	var err error
 	for failed := 0; failed < failures; {
 		for range tries {
-			if g, err = a.ask(ctx); err != nil || g.outcome == granted || g.outcome == busy {
+			if g, err = a.ask(ctx, a.ticket(0), false); err != nil || g.outcome == granted || g.outcome == busy {
 				break
 			}
 		}
@@ -119,6 +98,14 @@ func (a *acquisition) once(ctx context.Context) (grant, error) {
 		failed++
 	}
 	return g, err
+}
+
+// ticket returns what is asked with: the process's ticket if it has one that counts.
+func (a *acquisition) ticket(ours int64) int64 {
+	if a.cfg.barging {
+		return bargeIn
+	}
+	return cmp.Or(ours, newcomer)
 }
 
 func (a *acquisition) busy(g grant) *BusyError {
@@ -140,72 +127,51 @@ func (a *acquisition) gaveUp(ctx context.Context, last error) error {
 	return &WaitError{Name: a.name, Waited: time.Since(a.begun), Cause: cause, Last: last}
 }
 
-// ask sends the acquire statement once and sees to the request.
+// ask asks the server once and sees to the request.
 //
-// The statement runs apart from the caller, whose context must not cut it off:
+// The question goes out apart from the caller, whose context must not cut it off:
 // a cancelled query closes its connection, and leaves unknown whether the lock was
-// taken. A caller that leaves early hands the answer over for being given back.
-func (a *acquisition) ask(ctx context.Context) (grant, error) {
+// taken. What a caller is granted who has left is given back.
+func (a *acquisition) ask(ctx context.Context, ticket int64, doubtful bool) (grant, error) {
 	if ctx.Err() != nil {
 		return grant{}, ctx.Err()
 	}
-	type answer struct {
-		grant grant
-		err   error
-	}
-	answers := make(chan answer) // unbuffered: an answer is taken by one side only
-	left := make(chan struct{})
-	request := a.request
-	a.client.background(statementBound, func(bound context.Context) {
-		g, err := a.send(bound, request)
-		select {
-		case answers <- answer{g, err}:
-		case <-left:
-			if err == nil && g.outcome == granted || applied(err) {
-				a.withdraw(request)
-			}
-		}
-	})
+	q := &ask{acquisition: a, request: a.request, ticket: ticket, doubtful: doubtful, answers: make(chan answer, 1)}
+	a.client.calls.Add(1) // until it is delivered
+	a.client.lanes.ask(q)
+	var got answer
+	left := error(nil)
 	// Two may be ready: an answer that came with the end of ctx is taken or given
 	// back, and either is right.
 	select {
-	case got := <-answers:
-		a.uncertain = a.uncertain || applied(got.err)
-		switch {
-		case got.err != nil:
-		case got.grant.outcome == spent:
-			a.request, a.uncertain = newRequest(), false
-		case got.grant.outcome == granted && !time.Now().Before(a.cfg.deadline(got.grant.sent, got.grant.remaining, a.cfg.ttl)):
-			a.withdraw(request)
-			a.request, a.uncertain = newRequest(), false
-			got.err = errLate
-		}
-		return got.grant, explain(a.client.cfg.schema, fmt.Sprintf("acquire %q", a.name), got.err)
+	case got = <-q.answers:
 	case <-ctx.Done():
-		close(left)
-		return grant{}, ctx.Err()
+		left = ctx.Err()
 	case <-a.client.closing:
-		close(left)
-		return grant{}, ErrClosed
+		left = ErrClosed
 	}
+	if left != nil {
+		answered := false
+		if got, answered = q.leave(); !answered {
+			return grant{}, left
+		}
+	}
+	return a.settle(q.request, got)
 }
 
-func (a *acquisition) send(ctx context.Context, request string) (g grant, err error) {
-	var us int64
-	var holder *string
-	var durable bool
-	g.sent, err = a.client.conns.send(ctx, statement{
-		sql:  a.client.sql.acquire,
-		args: []any{a.name, a.cfg.holder, request, a.cfg.labels, a.cfg.ttl.Microseconds()},
-		row: func(r pgx.Rows) error {
-			return r.Scan(&g.outcome, &g.token, &g.version, &holder, &us, &durable)
-		},
-	})
-	if holder != nil {
-		g.holder = *holder
+// settle looks whether what was answered can be used.
+func (a *acquisition) settle(request string, got answer) (grant, error) {
+	a.uncertain = a.uncertain || applied(got.err)
+	switch {
+	case got.err != nil:
+	case got.grant.outcome == spent:
+		a.request, a.uncertain = newRequest(), false
+	case got.grant.outcome == granted && !time.Now().Before(a.cfg.deadline(got.grant.sent, got.grant.remaining, a.cfg.ttl)):
+		a.withdraw(request)
+		a.request, a.uncertain = newRequest(), false
+		got.err = errLate
 	}
-	g.remaining = time.Duration(us) * time.Microsecond
-	return g, err
+	return got.grant, explain(a.client.cfg.schema, fmt.Sprintf("acquire %q", a.name), got.err)
 }
 
 // withdraw frees the lock in the background if the request has won it. The

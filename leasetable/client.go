@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +31,13 @@ type Client struct {
 	sql   statements
 	conns *connections
 	renew *renewer
+	lanes *lanes
 
 	waiting queue
+	keeper  *keeper
+	ears    *ears
+	janitor *janitor
+	channel string // on which it is notified, and its name in the queue
 
 	// life ends when Close is through with waiting: it bounds every statement.
 	life    context.Context //nolint:containedctx // it is the client's, not a call's
@@ -83,12 +89,17 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 		life: life, endLife: endLife,
 		closing: make(chan struct{}), closed: make(chan struct{}),
 		leases:  map[*Lease]struct{}{},
-		waiting: queue{lines: map[string][]*turn{}},
+		waiting: queue{lines: map[string]*line{}, alone: map[string]struct{}{}},
+		channel: newChannel(),
 	}
-	c.renew = newRenewer(c)
+	c.renew, c.lanes, c.keeper, c.ears = newRenewer(c), newLanes(c), newKeeper(c), newEars(c)
 	go c.renew.run()
+	c.janitor = newJanitor(c)
 	return c, nil
 }
+
+// Schema returns the name of the schema that holds the client's tables.
+func (c *Client) Schema() string { return c.cfg.schema }
 
 // check makes the first connection and compares the schema's version. Later
 // connections accept a newer one: in a rolling deployment the holders that run
@@ -139,26 +150,30 @@ func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	close(c.closing)
 	defer context.AfterFunc(ctx, func() { c.endLife(ErrClosed) })()
 	err := c.releaseAll(ctx, held)
+	c.janitor.stop()
 	c.renew.stop()
 	c.mu.Lock()
 	c.draining = true
 	c.mu.Unlock()
 	c.calls.Wait()
+	c.lanes.stop()
+	c.keeper.stop(ctx)
+	c.ears.stop()
 	c.endLife(ErrClosed)
 	c.conns.close(ctx)
 	return err
 }
 
-// releaseAll ends all leases and then releases them, as many at a time as there are
-// connections. When the server can't be reached for one it leaves the others to their TTL.
+// releaseAll ends all leases and then releases them, as many at a time as the lanes can
+// take up. When the server can't be reached for one it leaves the others to their TTL.
 func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
-	for _, l := range held {
-		l.end(errReleasedByClose) // all of them before the first is free for others
-	}
+	held = slices.DeleteFunc(held, func(l *Lease) bool { // all of them before the first is free for others
+		return !l.end(errReleasedByClose) && errors.Is(l.Err(), ErrLost) // whose holder has been told
+	})
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	errs := make([]error, len(held))
-	slots := make(chan struct{}, cap(c.conns.slots))
+	slots := make(chan struct{}, c.lanes.limit*c.lanes.batch)
 	var all sync.WaitGroup
 	for i, l := range held {
 		slots <- struct{}{}

@@ -1,41 +1,41 @@
 package leasetable
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/condition"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
 var (
 	// ErrNotAcquired: the lock was not granted to this caller. TryAcquire puts a
 	// *BusyError around it, Acquire a *WaitError.
-	ErrNotAcquired = errors.New("leasetable: lock not acquired")
+	ErrNotAcquired = condition.ErrNotAcquired
 
 	// ErrLost: the lease ended before it was released. It is the cause of the
 	// lease's Context. The *LostError around it tells why.
-	ErrLost = errors.New("leasetable: lease lost")
+	ErrLost = condition.ErrLost
 
 	// ErrReleased: the lease was released by its holder.
-	ErrReleased = errors.New("leasetable: lease released")
+	ErrReleased = condition.ErrReleased
 
 	// ErrClosed: the client was closed.
-	ErrClosed = errors.New("leasetable: client closed")
+	ErrClosed = condition.ErrClosed
 
 	// ErrUnavailable: the server could not be reached, or not for long enough
 	// to answer, or it takes no writes.
-	ErrUnavailable = errors.New("leasetable: database unavailable")
+	ErrUnavailable = condition.ErrUnavailable
 
 	// ErrNotFound: the table has no row for that name.
-	ErrNotFound = errors.New("leasetable: no such lock")
+	ErrNotFound = condition.ErrNotFound
 
 	// ErrInvalidName: a lock's name is 1 to 512 bytes of UTF-8 without NUL.
-	ErrInvalidName = errors.New("leasetable: invalid lock name")
+	ErrInvalidName = condition.ErrInvalidName
 
 	// ErrInvalidOption: an option makes no sense, alone or with another one.
-	ErrInvalidOption = errors.New("leasetable: invalid option")
+	ErrInvalidOption = condition.ErrInvalidOption
 
 	// ErrSchema: the tables do not fit this program. One of the three below
 	// comes with it, and the *SchemaError around them carries both versions.
@@ -51,7 +51,7 @@ var (
 	ErrInvalidSchema = schema.ErrInvalidName
 
 	// ErrPrivilege: the database role lacks a right on the tables.
-	ErrPrivilege = errors.New("leasetable: missing privilege")
+	ErrPrivilege = condition.ErrPrivilege
 )
 
 // SchemaError tells which version of the tables was found and which is needed.

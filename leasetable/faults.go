@@ -76,6 +76,12 @@ func transient(err error) bool {
 		pgconn.SafeToRetry(err)
 }
 
+// rowLocked reports whether the statement gave up waiting for a row.
+func rowLocked(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03" // lock_not_available
+}
+
 // applied reports whether the statement may have been carried out all the same:
 // the answer was lost, not the request.
 func applied(err error) bool {

@@ -56,7 +56,9 @@ func (f fixture) open(opts ...leasetable.Option) *leasetable.Client {
 // in no state to release anything when it ends.
 func (f fixture) openUnclosed(opts ...leasetable.Option) *leasetable.Client {
 	f.t.Helper()
-	c, err := leasetable.Open(f.t.Context(), f.pool, append([]leasetable.Option{leasetable.WithSchema(f.schema)}, opts...)...)
+	// With the rights that migrations.WithUser grants, and no others.
+	pool := pgtest.UserPool(f.t, f.pool, f.schema)
+	c, err := leasetable.Open(f.t.Context(), pool, append([]leasetable.Option{leasetable.WithSchema(f.schema)}, opts...)...)
 	if err != nil {
 		f.t.Fatalf("Open: %v", err)
 	}

@@ -20,6 +20,8 @@ type Lock struct {
 	Labels     map[string]string
 	AcquiredAt time.Time     // by the server's clock
 	Remaining  time.Duration // of the grant unless renewed; 0 if nobody holds the lock
+
+	age time.Duration // since it was acquired
 }
 
 // Held reports whether somebody held the lock when it was read.
@@ -38,11 +40,11 @@ func (c *Client) Get(ctx context.Context, name string) (Lock, error) {
 	}
 	defer c.leave()
 	var labels string
-	var us int64
+	var us, age int64
 	found := false
-	err := c.ask(ctx, statement{sql: c.sql.get, args: []any{name}, row: func(r pgx.Rows) error {
+	err := c.askTwice(ctx, statement{sql: c.sql.get, args: []any{name}, row: func(r pgx.Rows) error {
 		found = true
-		return r.Scan(&k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &us)
+		return r.Scan(&k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &us, &age)
 	}})
 	if err != nil {
 		return k, explain(c.cfg.schema, fmt.Sprintf("get %q", name), err)
@@ -50,6 +52,7 @@ func (c *Client) Get(ctx context.Context, name string) (Lock, error) {
 	if !found {
 		return k, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
+	k.age = time.Duration(age) * time.Microsecond
 	k.Remaining = time.Duration(us) * time.Microsecond
 	if err := json.Unmarshal([]byte(labels), &k.Labels); err != nil {
 		return k, fmt.Errorf("leasetable: get %q: labels: %w", name, err)

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglock/pglock-go/fencing"
 )
 
@@ -128,11 +126,20 @@ func (l *Lease) Deadline() time.Time {
 // if the lease has not ended already. After success, what tx writes is the
 // current holder's when it commits. If the grant is not current any more the error
 // wraps fencing.ErrStale, if the lease has ended here ErrLost or ErrReleased.
-func (l *Lease) Guard(ctx context.Context, tx pgx.Tx) error {
+func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
 	return fencing.Check(ctx, tx, l.fence)
+}
+
+// Bind is Guard for transactions that write to protected tables: see fencing.Bind,
+// which it calls if the lease has not ended already.
+func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	return fencing.Bind(ctx, tx, l.fence)
 }
 
 // extended records a promise of the server. It returns false if the lease has

@@ -9,8 +9,10 @@ import (
 // maxName is the longest name of a lock, in bytes.
 const maxName = 512
 
-// checkName returns an error that wraps ErrInvalidName unless the table keeps
-// name as it is.
+// CheckName returns an error that wraps ErrInvalidName unless name can be a lock's: 1 to
+// 512 bytes of UTF-8 without NUL.
+func CheckName(name string) error { return checkName(name) }
+
 func checkName(name string) error {
 	switch {
 	case name == "":

@@ -201,6 +201,23 @@ func TestCloseReleasesAndWakes(t *testing.T) {
 	}
 }
 
+// TestCloseRepeatsNoLoss: of a lease whose loss was told, but which Close still finds because it was lost at this
+// moment, it says nothing.
+func TestCloseRepeatsNoLoss(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.openUnclosed()
+	l := try(t, c, "n", leasetable.WithoutRenewal())
+	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
+	if err := l.Ensure(t.Context(), time.Minute); !errors.Is(err, leasetable.ErrLost) {
+		t.Fatalf("after a takeover: %v", err)
+	}
+	leasetable.Remember(c, l)
+	if err := c.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // TestCloseIsBoundedByItsContext closes a client whose server has halted, with calls

@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -25,10 +27,19 @@ type LeaseOption interface {
 }
 
 type clientConfig struct {
-	schema   string
-	maxConns int
-	logger   *slog.Logger
-	lease    leaseConfig
+	schema    string
+	maxConns  int
+	retention time.Duration // 0: nothing is pruned
+	pollOnly  bool
+	listener  *pgx.ConnConfig // nil: as the pool's
+	logger    *slog.Logger
+	lease     leaseConfig
+
+	pruneEvery time.Duration // for tests
+
+	// For tests: calls in a statement at most, and the statement for many also for one.
+	batch      int
+	forceBatch bool
 }
 
 // leaseConfig holds what was asked for; zero durations are resolved by check.
@@ -40,6 +51,7 @@ type leaseConfig struct {
 	noRenewal  bool
 	holder     string
 	labels     string // JSON
+	barging    bool
 }
 
 const (
@@ -50,7 +62,10 @@ const (
 	defaultMaxConns = 4
 	minMaxConns     = 2
 	maxHolder       = 512
-	maxLabels       = 16 << 10
+
+	defaultRetention = 24 * time.Hour
+	minRetention     = time.Minute
+	maxLabels        = 16 << 10
 )
 
 type clientOption func(*clientConfig) error
@@ -72,7 +87,8 @@ func WithSchema(name string) Option {
 
 // WithMaxConns bounds the client's own connections, 2 at least: one of them is
 // kept for renewals, which take one more while another hangs. They are opened as
-// needed. Default 4.
+// needed. The one that listens for notifications, from the first wait on, comes on top.
+// Default 4.
 func WithMaxConns(n int) Option {
 	return clientOption(func(c *clientConfig) error {
 		if n < minMaxConns {
@@ -93,6 +109,49 @@ func WithLogger(l *slog.Logger) Option {
 		c.logger = l
 		return nil
 	})
+}
+
+// WithRetention has the rows of names deleted that nobody has held for that long, a minute
+// at least. One client at a time does it, every quarter of that time, an hour at most.
+// Default 24 h.
+func WithRetention(d time.Duration) Option {
+	return clientOption(func(c *clientConfig) error {
+		if d < minRetention {
+			return invalidOption("a retention of %v, the least is %v", d, minRetention)
+		}
+		c.retention = d
+		return nil
+	})
+}
+
+// WithoutPruning keeps the rows of all names ever granted, unless Prune is called.
+func WithoutPruning() Option {
+	return clientOption(func(c *clientConfig) error { c.retention = 0; return nil })
+}
+
+// WithPollOnly has waiters ask again and again, instead of a connection listen for
+// notifications: for poolers in transaction mode, and servers that have none. A lock is
+// passed on up to 400 ms later then. Default: listen.
+func WithPollOnly() Option {
+	return clientOption(func(c *clientConfig) error { c.pollOnly = true; return nil })
+}
+
+// WithListener gives the listening connection a connection string of its own, a URL or
+// keywords and values: one that leads to the same database past a pooler. Default: the
+// pool's.
+func WithListener(connString string) Option {
+	return clientOption(func(c *clientConfig) (err error) {
+		if c.listener, err = pgx.ParseConfig(connString); err != nil {
+			return invalidOption("the listener's connection string: %v", err)
+		}
+		return nil
+	})
+}
+
+// WithBarging lets a caller overtake those who wait: a lock that is free is granted
+// without regard to the queue. Default: first come, first served.
+func WithBarging() LeaseOption {
+	return leaseOption(func(c *leaseConfig) error { c.barging = true; return nil })
 }
 
 // WithTTL sets how long a grant lasts when it isn't renewed, 10 ms to 10 years.
@@ -180,15 +239,19 @@ func WithLabels(labels map[string]string) LeaseOption {
 
 func newClientConfig(opts []Option) (clientConfig, error) {
 	c := clientConfig{
-		schema:   schema.Default,
-		maxConns: defaultMaxConns,
-		logger:   slog.New(slog.DiscardHandler),
-		lease:    leaseConfig{ttl: defaultTTL, labels: "{}", holder: defaultHolder()},
+		schema:    schema.Default,
+		maxConns:  defaultMaxConns,
+		retention: defaultRetention,
+		logger:    slog.New(slog.DiscardHandler),
+		lease:     leaseConfig{ttl: defaultTTL, labels: "{}", holder: defaultHolder()},
 	}
 	for _, o := range opts {
 		if err := o.applyClient(&c); err != nil {
 			return c, err
 		}
+	}
+	if c.pollOnly && c.listener != nil {
+		return c, invalidOption("a listener's connection string, and polling only")
 	}
 	_, err := c.lease.check()
 	return c, err

@@ -18,7 +18,7 @@ const (
 )
 
 // Prune deletes the rows of names that nobody has held for that long, counted from
-// the last grant if it was released and from its end if it expired. Tokens stay
+// its release, or from the end of a grant that was not released. Tokens stay
 // in order: the next grant of such a name gets a larger one. It returns how many
 // rows it deleted, also with an error. The row with the highest token stays.
 //
@@ -34,14 +34,17 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 		return 0, err
 	}
 	defer c.leave()
-	var total int64
+	var total, highest int64
+	if err := c.askTwice(ctx, statement{c.sql.highest, nil, func(r pgx.Rows) error { return r.Scan(&highest) }}); err != nil {
+		return 0, explain(c.cfg.schema, "prune", err)
+	}
 	for {
 		select {
 		case <-c.closing:
 			return total, ErrClosed
 		default:
 		}
-		found, n, err := c.pruneOnce(ctx, idle)
+		found, n, err := c.pruneOnce(ctx, idle, highest)
 		total += n
 		if err != nil {
 			return total, explain(c.cfg.schema, fmt.Sprintf("prune rows idle for %v", idle), err)
@@ -53,9 +56,9 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 }
 
 // pruneOnce finds a batch of idle names and deletes those that still are.
-func (c *Client) pruneOnce(ctx context.Context, idle time.Duration) (found int, deleted int64, err error) {
+func (c *Client) pruneOnce(ctx context.Context, idle time.Duration, highest int64) (found int, deleted int64, err error) {
 	var names []string
-	err = c.ask(ctx, statement{c.sql.idle, []any{idle.Microseconds(), pruneBatch}, func(r pgx.Rows) error {
+	err = c.askTwice(ctx, statement{c.sql.idle, []any{idle.Microseconds(), pruneBatch, highest}, func(r pgx.Rows) error {
 		var name string
 		err := r.Scan(&name)
 		names = append(names, name)
@@ -67,7 +70,7 @@ func (c *Client) pruneOnce(ctx context.Context, idle time.Duration) (found int, 
 	var pause backoff
 	for range pruneTries {
 		var open bool
-		err = c.ask(ctx, statement{c.sql.prune, []any{idle.Microseconds(), names}, func(r pgx.Rows) error {
+		err = c.askTwice(ctx, statement{c.sql.prune, []any{idle.Microseconds(), names}, func(r pgx.Rows) error {
 			return r.Scan(&open, &deleted)
 		}})
 		if err != nil || open {

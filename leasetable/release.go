@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // releaseCall is one run of the release statement, shared by all who wait for it.
@@ -74,13 +71,7 @@ func (l *Lease) startRelease() (*releaseCall, error) {
 	again := l.release != nil // the call before may have been applied
 	call := &releaseCall{done: make(chan struct{})}
 	l.release = call
-	go func() {
-		defer c.leave()
-		call.err = l.runRelease(again)
-		c.forget(l)
-		close(call.done)
-		c.waiting.free(l.fence.Name)
-	}()
+	c.lanes.free(&freeing{lease: l, call: call, uncertain: again, to: c.waiting.reserve(l.fence.Name)})
 	return call, nil
 }
 
@@ -90,35 +81,5 @@ func (l *Lease) giveBack() {
 	if l.client.enterToRelease() != nil {
 		return // closing: it ends by its TTL
 	}
-	go func() {
-		defer l.client.leave()
-		_ = l.runRelease(false) // best effort: it ends by its TTL
-	}()
-}
-
-// runRelease repeats the statement until there is an answer. uncertain: an earlier
-// attempt may have been applied, so that finding the lock free is no loss.
-func (l *Lease) runRelease(uncertain bool) error {
-	c := l.client
-	ctx, cancel := context.WithTimeout(c.life, statementBound)
-	defer cancel()
-	released := false
-	err := c.retry(ctx, func(ctx context.Context) error {
-		_, err := c.conns.send(ctx, statement{
-			sql:  c.sql.release,
-			args: []any{l.fence.Name, int64(l.fence.Token)},
-			row:  func(pgx.Rows) error { released = true; return nil },
-		})
-		uncertain = uncertain || applied(err)
-		return err
-	})
-	if err != nil {
-		return explain(c.cfg.schema, fmt.Sprintf("release %q", l.fence.Name), err)
-	}
-	// The holder had stopped while it could trust the lease: that it has expired, and
-	// perhaps passed on, on the way here is no loss.
-	if released || uncertain || !time.Now().Before(l.Deadline()) {
-		return nil
-	}
-	return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "the server had ended it, or granted the lock to another holder"}
+	l.client.lanes.free(&freeing{lease: l}) // best effort: it ends by its TTL
 }

@@ -24,9 +24,9 @@ func (c *Client) retry(ctx context.Context, op func(ctx context.Context) error) 
 	}
 }
 
-// ask runs a statement that may be repeated, twice at most: the first may meet a
+// askTwice runs a statement that may be repeated, twice at most: the first may meet a
 // connection that died long ago.
-func (c *Client) ask(ctx context.Context, s statement) error {
+func (c *Client) askTwice(ctx context.Context, s statement) error {
 	ctx, cancel := context.WithTimeout(ctx, statementBound)
 	defer cancel()
 	for failed := 0; ; failed++ {

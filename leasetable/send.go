@@ -13,24 +13,37 @@ import (
 type statement struct {
 	sql  string
 	args []any
-	row  func(pgx.Rows) error // called for each; scans it
+	row  func(pgx.Rows) error // called for each, scans it; may be nil
 }
 
 // send runs what is no renewal. It returns the time just before the statement was
 // sent: what the server promises counts from there.
 func (c *connections) send(ctx context.Context, s statement) (time.Time, error) {
+	ctx, cancel := c.living(ctx)
+	defer cancel()
+	return c.sendWithin(ctx, c.slots, s)
+}
+
+// sendOwn is send where ctx is derived from the client's life.
+func (c *connections) sendOwn(ctx context.Context, s statement) (time.Time, error) {
 	return c.sendWithin(ctx, c.slots, s)
 }
 
 // sendRenewal runs a renewal.
 func (c *connections) sendRenewal(ctx context.Context, s statement) (time.Time, error) {
+	ctx, cancel := c.living(ctx)
+	defer cancel()
 	return c.sendWithin(ctx, c.renewals, s)
 }
 
+// living returns a context that ends with ctx and with the client's life.
+func (c *connections) living(ctx context.Context) (_ context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.life, func() { end(ErrClosed) })
+	return ctx, func() { stop(); end(nil) }
+}
+
 func (c *connections) sendWithin(ctx context.Context, slots chan struct{}, s statement) (sent time.Time, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(c.life, func() { cancel(ErrClosed) })()
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
@@ -82,6 +95,9 @@ func (s statement) sendInTransaction(ctx context.Context, conn *pgxpool.Conn) er
 func (s statement) read(rows pgx.Rows) error {
 	defer rows.Close()
 	for rows.Next() {
+		if s.row == nil {
+			continue
+		}
 		if err := s.row(rows); err != nil {
 			return err
 		}

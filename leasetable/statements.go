@@ -1,44 +1,56 @@
 package leasetable
 
 import (
-	_ "embed"
+	"embed"
 
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-var (
-	//go:embed sql/acquire.sql
-	acquireSQL string
-	//go:embed sql/renew.sql
-	renewSQL string
-	//go:embed sql/alive.sql
-	aliveSQL string
-	//go:embed sql/release.sql
-	releaseSQL string
-	//go:embed sql/withdraw.sql
-	withdrawSQL string
-	//go:embed sql/get.sql
-	getSQL string
-	//go:embed sql/idle.sql
-	idleSQL string
-	//go:embed sql/prune.sql
-	pruneSQL string
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// Statements that need no file.
+const (
+	// highestSQL returns the highest token of a row, for idle.sql.
+	highestSQL = "SELECT coalesce(max(token), 0) FROM pglock.distributed_locks"
+
+	// forgetSQL takes a client's rows for some names out of the queue, all that are used up.
+	forgetSQL = "DELETE FROM pglock.lock_waiters WHERE client = $1::text AND name = ANY ($2::text[]) AND ticket = ANY ($3::bigint[])"
+
+	// quitSQL takes a client out of the queue.
+	quitSQL = "DELETE FROM pglock.lock_waiters WHERE client = $1::text"
+
+	// deadSQL clears the queue of clients that ended without quitting.
+	deadSQL = "DELETE FROM pglock.lock_waiters WHERE expires_at < clock_timestamp() - interval '1 min'"
 )
 
 // statements are the protocol's, rendered once for a client's schema.
 type statements struct {
-	acquire, renew, alive, release, withdraw, get, idle, prune string
+	take, takeAll, acquire, renew, alive string
+	release, releaseAll, withdraw        string
+	join, leave, refresh, forget, quit   string
+	handoff                              string
+	get, highest, idle, prune, deadRows  string
 }
 
 func newStatements(name string) statements {
+	file := func(verb string) string { return schema.Render(sqlFile(verb), name) }
 	return statements{
-		acquire:  schema.Render(acquireSQL, name),
-		renew:    schema.Render(renewSQL, name),
-		alive:    schema.Render(aliveSQL, name),
-		release:  schema.Render(releaseSQL, name),
-		withdraw: schema.Render(withdrawSQL, name),
-		get:      schema.Render(getSQL, name),
-		idle:     schema.Render(idleSQL, name),
-		prune:    schema.Render(pruneSQL, name),
+		take: file("take"), takeAll: file("take_all"), acquire: file("acquire"), renew: file("renew"), alive: file("alive"),
+		release: file("release"), releaseAll: file("release_all"), withdraw: file("withdraw"),
+		join: file("join"), leave: file("leave"), refresh: file("refresh"),
+		forget: schema.Render(forgetSQL, name), quit: schema.Render(quitSQL, name),
+		handoff: file("handoff"),
+		get:     file("get"), highest: schema.Render(highestSQL, name), idle: file("idle"), prune: file("prune"),
+		deadRows: schema.Render(deadSQL, name),
 	}
+}
+
+// sqlFile returns the statement of that name, for the default schema.
+func sqlFile(verb string) string {
+	text, err := sqlFiles.ReadFile("sql/" + verb + ".sql")
+	if err != nil {
+		panic(err) // it is embedded, or no test passes
+	}
+	return string(text)
 }

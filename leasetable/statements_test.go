@@ -1,4 +1,4 @@
-package leasetable
+package leasetable_test
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable"
 )
 
 // TestEveryStatementPrepares has the server parse and plan each statement, in a
@@ -26,7 +27,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	all := reflect.ValueOf(newStatements(name))
+	all := reflect.ValueOf(leasetable.Statements(name))
 	for i := range all.NumField() {
 		field := all.Type().Field(i).Name
 		sql := all.Field(i).String()
@@ -59,16 +60,16 @@ func TestEveryExecMode(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-			c, err := Open(t.Context(), pool, WithSchema(pgtest.Schema(t, pool)))
+			c, err := leasetable.Open(t.Context(), pool, leasetable.WithSchema(pgtest.Schema(t, pool)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 2 { // a new row, then an old one
-				l, err := c.Acquire(t.Context(), "n", WithLabels(map[string]string{"k": `"v"`}))
+				l, err := c.Acquire(t.Context(), "n", leasetable.WithLabels(map[string]string{"k": `"v"`}))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := c.TryAcquire(t.Context(), "n"); !errors.Is(err, ErrNotAcquired) {
+				if _, err := c.TryAcquire(t.Context(), "n"); !errors.Is(err, leasetable.ErrNotAcquired) {
 					t.Errorf("a second try: %v", err)
 				}
 				if err := l.Ensure(t.Context(), time.Minute); err != nil {

@@ -16,7 +16,7 @@ import (
 func (f fixture) stall() (resume func()) {
 	f.t.Helper()
 	f.sql(`CREATE FUNCTION pglock.stall() RETURNS trigger LANGUAGE plpgsql AS $$
-	       BEGIN IF NEW.holder = 'stalled' THEN PERFORM pg_advisory_xact_lock(hashtextextended(TG_TABLE_SCHEMA, 42)); END IF; RETURN NEW; END $$`)
+	       BEGIN IF NEW.holder = 'stalled' THEN PERFORM set_config('lock_timeout', '0', true), pg_advisory_xact_lock(hashtextextended(TG_TABLE_SCHEMA, 42)); END IF; RETURN NEW; END $$`)
 	f.sql(`CREATE TRIGGER stall BEFORE INSERT OR UPDATE ON pglock.distributed_locks FOR EACH ROW EXECUTE FUNCTION pglock.stall()`)
 	tx, err := f.pool.Begin(f.t.Context())
 	if err != nil {
@@ -160,6 +160,7 @@ func TestI2_TokensOutliveAnUpgrade(t *testing.T) {
 	f := newFixture(t)
 	const old = int64(5)<<40 + 17
 	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at) VALUES ('old', $1, 1, now(), '-infinity')`, old)
+	f.sql(`UPDATE pglock.fencing_epoch SET system = 1`) // of another cluster
 	// The control: what would be drawn.
 	if drawn := value[int64](f, "SELECT pglock.next_fencing_token()"); drawn > old {
 		t.Fatalf("control: the sequence gives %d by itself", drawn)
@@ -167,6 +168,7 @@ func TestI2_TokensOutliveAnUpgrade(t *testing.T) {
 	// A sequence that was never drawn from has is_called false: its first value comes yet.
 	g := newFixture(t)
 	g.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at) VALUES ('old', 1, 1, now(), '-infinity')`)
+	g.sql(`UPDATE pglock.fencing_epoch SET system = 1`)
 	if l := try(t, g.open(), "old"); l.Token() <= 1 {
 		t.Errorf("token %d was granted again", l.Token())
 	}

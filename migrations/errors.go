@@ -8,13 +8,14 @@ import (
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/condition"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
 var (
 	// ErrPrivilege: the role may not create what a migration creates. The
 	// *PrivilegeError around it names the right.
-	ErrPrivilege = errors.New("migrations: missing privilege")
+	ErrPrivilege = condition.ErrPrivilege
 
 	// ErrDirty: an earlier migration stopped half-way. The *DirtyError around
 	// it tells the way out.
@@ -25,6 +26,12 @@ var (
 
 	// ErrNewer: the tables were made by a later version of this module.
 	ErrNewer = schema.ErrNewer
+
+	// ErrInvalidOption: an option makes no sense.
+	ErrInvalidOption = condition.ErrInvalidOption
+
+	// ErrNoRole: a role that rights shall be granted to doesn't exist.
+	ErrNoRole = errors.New("migrations: no such role")
 
 	// ErrInvalidSchema: PostgreSQL would not keep that schema name as it is.
 	ErrInvalidSchema = schema.ErrInvalidName

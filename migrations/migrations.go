@@ -34,11 +34,18 @@ const versionTable = "pglock_migrations"
 // ctx bounds the waiting. Once a migration has begun it is carried out: each is
 // one transaction, and small.
 //
+// With WithUser or WithWriter it then grants rights, each time: that takes the lock, and
+// the right to grant.
+//
 // It fails with ErrPrivilege (and names the right that is missing), ErrDirty,
-// ErrNewer or ErrInvalidSchema. After a failure the tables are as they were
-// before the migration that failed.
+// ErrNewer, ErrNoRole, ErrInvalidOption or ErrInvalidSchema. After a failure the tables
+// are as they were before the migration that failed.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
-	return run(ctx, pool, opts, func(s state) bool { return s.version == schema.Version }, (*migrate.Migrate).Up)
+	return run(ctx, pool, opts, task{
+		done:   func(s state) bool { return s.version == schema.Version },
+		apply:  allTheWayUp,
+		finish: grantAll,
+	})
 }
 
 // Down removes pglock's tables with everything in them, also locks that are
@@ -47,7 +54,10 @@ func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 //
 // ctx bounds the waiting for others that migrate. The errors are those of Up.
 func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
-	return run(ctx, pool, opts, func(s state) bool { return s.version == 0 }, (*migrate.Migrate).Down)
+	return run(ctx, pool, opts, task{
+		done:  func(s state) bool { return s.version == 0 },
+		apply: allTheWayDown,
+	})
 }
 
 // Force records that the schema is at version, 0 for "no tables", and clean. It
@@ -61,9 +71,10 @@ func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option)
 	if version == 0 {
 		recorded = -1 // golang-migrate's word for none
 	}
-	return run(ctx, pool, opts,
-		func(state) bool { return false },
-		func(m *migrate.Migrate) error { return m.Force(recorded) })
+	return run(ctx, pool, opts, task{
+		done:  func(state) bool { return false },
+		apply: func(m *migrate.Migrate) error { return m.Force(recorded) },
+	})
 }
 
 // Version returns the version that the schema is at, 0 if there are no tables.
@@ -84,8 +95,15 @@ func Version(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (int, erro
 	return s.version, nil
 }
 
-// run brings the schema to where done holds, by apply, under the lock.
-func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, done func(state) bool, apply func(*migrate.Migrate) error) error {
+// task is what a call does to the schema.
+type task struct {
+	done   func(state) bool // nothing is to be applied
+	apply  func(*migrate.Migrate) error
+	finish func(ctx context.Context, own *pgxpool.Pool, cfg config) error // in any case; may be nil
+}
+
+// run brings the schema to where the task is done, under the lock.
+func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 	cfg, err := newConfig(opts)
 	if err != nil {
 		return err
@@ -101,13 +119,18 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, done func(state
 		return err
 	}
 	cfg.role = s.role
-	if done(s) && !s.dirty {
+	if !t.done(s) || s.dirty {
+		if err := s.checkRights(cfg); err != nil {
+			return err
+		}
+		if err := locked(ctx, own, cfg, func() error { return migrateSchema(ctx, own, cfg, t.apply) }); err != nil {
+			return err
+		}
+	}
+	if t.finish == nil {
 		return nil
 	}
-	if err := s.checkRights(cfg); err != nil {
-		return err
-	}
-	return locked(ctx, own, cfg, func() error { return migrateSchema(ctx, own, cfg, apply) })
+	return t.finish(ctx, own, cfg)
 }
 
 // migrateSchema hands the work to golang-migrate, on a connection of own.

@@ -108,6 +108,13 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(upVariable); name != "" {
 		os.Exit(up(name))
 	}
+	if form := os.Getenv(runVariable); form != "" {
+		if err := runReplica(form); err != nil {
+			os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	pgtest.Main(m)
 }
 

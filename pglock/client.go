@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,6 +14,9 @@ import (
 // Make one for a process and keep it.
 type Client struct {
 	leases *leasetable.Client
+	pool   *pgxpool.Pool // the application's: DoTx uses it
+	schema string
+	closed atomic.Bool
 }
 
 // Open returns a client for the database that pool leads to. It connects once,
@@ -21,7 +25,7 @@ type Client struct {
 // up`), ErrPrivilege, ErrUnavailable, ErrInvalidOption or ErrInvalidSchema, and
 // leaves nothing behind. ctx bounds Open alone.
 //
-// The client uses a few connections of its own, configured like the pool's, so
+// Leases use a few connections of the client's own, configured like the pool's, so
 // that a starved pool does not lose leases. The pool is neither used for
 // leases nor closed.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, error) {
@@ -29,13 +33,16 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 	if err != nil {
 		return nil, err
 	}
-	return &Client{leases: leases}, nil
+	return &Client{leases: leases, pool: pool, schema: leases.Schema()}, nil
 }
 
 // Close ends the client: waiting calls return ErrClosed, every lease's Context is
 // done, the leases are released, connections and goroutines end. ctx bounds it;
 // what could not be released by then ends by its TTL. It may be called again.
-func (c *Client) Close(ctx context.Context) error { return c.leases.Close(ctx) }
+func (c *Client) Close(ctx context.Context) error {
+	c.closed.Store(true)
+	return c.leases.Close(ctx)
+}
 
 // Acquire waits until name is granted or ctx is done. On success the lease is
 // held and renewed until it is released, lost, or the client is closed; ctx has no

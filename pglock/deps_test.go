@@ -12,7 +12,8 @@ import (
 func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
-		"../pglock", "../leasetable", "../fencing").Output()
+		"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/rowlock", "../pglock/sqltx",
+		"../pglock/ticks", "../pglock/gocronlock", "../pglock/cronlock", "../pglock/gooselock").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

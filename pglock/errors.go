@@ -1,6 +1,7 @@
 package pglock
 
 import (
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable"
 )
@@ -35,10 +36,22 @@ var (
 	ErrInvalidSchema = leasetable.ErrInvalidSchema
 	// ErrPrivilege: the database role lacks a right on the tables.
 	ErrPrivilege = leasetable.ErrPrivilege
+	// ErrTimeout: the wait of DoTx is over by WithTimeout, or by the server's lock_timeout.
+	ErrTimeout = advisory.ErrTimeout
+	// ErrDeadlock: the server broke a cycle of transactions that wait for each other: run DoTx again.
+	ErrDeadlock = advisory.ErrDeadlock
+	// ErrPoolExhausted: no connection of the application's pool became free for DoTx.
+	ErrPoolExhausted = advisory.ErrPoolExhausted
+	// ErrCommitUnknown: the answer to the commit of DoTx was lost.
+	ErrCommitUnknown = advisory.ErrCommitUnknown
 	// ErrSnapshot: the transaction's snapshot is too old to tell; see fencing.Check.
 	ErrSnapshot = fencing.ErrSnapshot
 	// ErrStale: a guarded write came with a grant that is not current.
 	ErrStale = fencing.ErrStale
+	// ErrUnfenced: a protected table was written without a grant.
+	ErrUnfenced = fencing.ErrUnfenced
+	// ErrOtherLock: a row of a protected table belongs to another lock.
+	ErrOtherLock = fencing.ErrOtherLock
 )
 
 // The error types carry the facts.
@@ -49,6 +62,8 @@ type (
 	WaitError = leasetable.WaitError
 	// LostError tells which lease was lost, and why.
 	LostError = leasetable.LostError
+	// NotAcquiredError tells why DoTx did not get its lock.
+	NotAcquiredError = advisory.NotAcquiredError
 	// SchemaError tells which version of the tables was found.
 	SchemaError = leasetable.SchemaError
 	// StaleError tells whose guarded write was refused.

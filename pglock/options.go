@@ -4,6 +4,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
@@ -14,10 +17,13 @@ type Option = leasetable.Option
 // LeaseOption configures one lease.
 type LeaseOption = leasetable.LeaseOption
 
+// TxOption configures DoTx. Those of package advisory are meant.
+type TxOption = advisory.DoOption
+
 // WithSchema names the schema that holds the tables. Default "pglock".
 func WithSchema(name string) Option { return leasetable.WithSchema(name) }
 
-// WithMaxConns bounds the client's own connections, 2 at least. Default 4.
+// WithMaxConns bounds the client's own connections, 2 at least, without the one that listens. Default 4.
 func WithMaxConns(n int) Option { return leasetable.WithMaxConns(n) }
 
 // WithLogger has failed renewals, losses and failed clean-ups logged. Default: none is.
@@ -44,3 +50,42 @@ func WithHolder(name string) LeaseOption { return leasetable.WithHolder(name) }
 
 // WithLabels stores labels with the grant, 16 KiB at most as JSON. Default none.
 func WithLabels(labels map[string]string) LeaseOption { return leasetable.WithLabels(labels) }
+
+// WithTimeout bounds the wait of DoTx for its lock. Default: as long as the context lasts.
+func WithTimeout(d time.Duration) TxOption { return advisory.WithTimeout(d) }
+
+// WithPolling has DoTx ask again and again, without a connection between two questions, instead of
+// blocking in the server, for waits that may be long. Default: block.
+func WithPolling() TxOption { return advisory.WithPolling() }
+
+// WithPoolWait bounds the wait of DoTx for a connection of the pool. Default 10 s.
+func WithPoolWait(d time.Duration) TxOption { return advisory.WithPoolWait(d) }
+
+// WithIsolation sets the isolation level of DoTx's transaction. Default: the server's default.
+func WithIsolation(level pgx.TxIsoLevel) TxOption { return advisory.WithIsolation(level) }
+
+// WithAccessMode makes DoTx's transaction read-only or read-write. Default: the server's default.
+func WithAccessMode(mode pgx.TxAccessMode) TxOption { return advisory.WithAccessMode(mode) }
+
+// WithRetry has DoTx run the transaction again, and the function with it, up to n times after a serialization
+// failure or a deadlock. Default 0.
+func WithRetry(n int) TxOption { return advisory.WithRetry(n) }
+
+// WithKeys has DoTx lock these too, in the same order for everybody. See Client.Key.
+func WithKeys(keys ...advisory.Key) TxOption { return advisory.WithKeys(keys...) }
+
+// WithPollOnly has waiters poll instead of a connection listen for notifications: for poolers in transaction
+// mode. Default: listen.
+func WithPollOnly() Option { return leasetable.WithPollOnly() }
+
+// WithListener gives the listening connection a connection string of its own, past a pooler. Default: the pool's.
+func WithListener(connString string) Option { return leasetable.WithListener(connString) }
+
+// WithBarging lets a caller overtake those who wait. Default: first come, first served.
+func WithBarging() LeaseOption { return leasetable.WithBarging() }
+
+// WithRetention has the rows of names deleted that nobody has held for that long. Default 24 h.
+func WithRetention(d time.Duration) Option { return leasetable.WithRetention(d) }
+
+// WithoutPruning keeps the rows of all names ever granted, unless Prune is called.
+func WithoutPruning() Option { return leasetable.WithoutPruning() }

@@ -18,7 +18,7 @@ WITH gate AS MATERIALIZED (
     WHERE gate.open
       AND l.name = ANY ($2::text[])
       AND l.expires_at <= clock_timestamp()
-      AND greatest(l.acquired_at, l.expires_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond'
+      AND greatest(l.acquired_at, l.expires_at, l.released_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond'
     FOR UPDATE OF l SKIP LOCKED
 ), pruned AS (
     DELETE FROM pglock.distributed_locks AS l

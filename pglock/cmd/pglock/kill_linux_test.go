@@ -8,7 +8,7 @@ import (
 func TestKilledPglockTakesItsCommandAlong(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	p := c.start("run", "--holder", "victim", "--ttl", "5s", "n", "--", "sh", "-c", `trap "" TERM HUP; echo $$ > pid; while :; do sleep 0.02; done`)
+	p := c.start("run", "--holder", "victim", "--ttl", "10s", "n", "--", "sh", "-c", `trap "" TERM HUP; echo $$ > pid; while :; do sleep 0.02; done`)
 	pid := c.pid("pid")
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -18,5 +18,5 @@ func TestKilledPglockTakesItsCommandAlong(t *testing.T) {
 		t.Errorf("right after the kill %q holds the lock, live: %v", holder, live)
 	}
 	c.expect(statusNotAcquired, "run", "--wait", "0", "n", "--", "true")
-	c.expect(0, "run", "--wait", "15s", "n", "--", "true")
+	c.expect(0, "run", "--wait", "30s", "n", "--", "true")
 }

@@ -1,0 +1,155 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+// advance is Advance in a transaction of its own.
+func (g fixture) advance(ctx context.Context, resource string, token fencing.Token) error {
+	return pgx.BeginFunc(ctx, g.writer, func(tx pgx.Tx) error {
+		return fencing.Advance(ctx, tx, resource, token, fencing.WithSchema(g.schema))
+	})
+}
+
+func TestAdvance(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	for _, step := range []struct {
+		resource       string
+		token, current fencing.Token // current of the refusal, 0 if it passes
+	}{
+		{"r", 5, 0}, {"r", 5, 0}, {"r", 4, 5}, {"r", 7, 0}, {"r", 5, 7}, {"other", 1, 0}, {"r", 1 << 62, 0}, {"r", 8, 1 << 62},
+	} {
+		err := g.advance(t.Context(), step.resource, step.token)
+		var stale *fencing.StaleError
+		switch {
+		case step.current == 0 && err != nil:
+			t.Errorf("%v: %v", step, err)
+		case step.current != 0 && (!errors.As(err, &stale) || *stale != fencing.StaleError{Resource: step.resource, Token: step.token, Current: step.current}):
+			t.Errorf("%v: %v", step, err)
+		}
+	}
+	for what, err := range map[string]error{
+		"no resource":   g.advance(t.Context(), "", 1),
+		"a long one":    g.advance(t.Context(), strings.Repeat("r", 513), 1),
+		"token 0":       g.advance(t.Context(), "r", 0),
+		"a negative":    g.advance(t.Context(), "r", -1),
+		"NUL in it":     g.advance(t.Context(), "\x00", 1),
+		"one not UTF-8": g.advance(t.Context(), "\xff", 1),
+	} {
+		want(t, what, err, fencing.ErrInvalidFence)
+	}
+	want(t, "a schema that isn't there", fencing.Advance(t.Context(), g.begin(), "r", 1, fencing.WithSchema("no such schema")), fencing.ErrSchemaMissing)
+	want(t, "no schema", fencing.Advance(t.Context(), g.begin(), "r", 1, fencing.WithSchema("")), fencing.ErrInvalidSchema)
+}
+
+// TestAdvanceIsMonotone: what was accepted, in the order of the server's commits, never
+// goes down, while many raise one mark at once. The control compares and writes in two
+// statements.
+func TestAdvanceIsMonotone(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	// history is written in the transaction that was accepted, after it has the mark's lock.
+	history := g.table("history", "(n bigint GENERATED ALWAYS AS IDENTITY, how text, token bigint)")
+	mark := g.table("mark", "(token bigint)")
+	g.sql("INSERT INTO " + mark + " VALUES (0)")
+	const workers, rounds = 8, 40
+	run := func(how string, accept func(tx pgx.Tx, token fencing.Token) error) {
+		t.Helper()
+		var all sync.WaitGroup
+		for range workers {
+			all.Go(func() {
+				for i := range rounds {
+					token := fencing.Token(1 + rand.Int64N(int64(10*(i+1))))
+					err := pgx.BeginFunc(t.Context(), g.writer, func(tx pgx.Tx) error {
+						if err := accept(tx, token); err != nil {
+							return err
+						}
+						_, err := tx.Exec(t.Context(), "INSERT INTO "+history+" (how, token) VALUES ($1, $2)", how, int64(token))
+						return err
+					})
+					if err != nil && !errors.Is(err, fencing.ErrStale) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	backwards := func(how string) int {
+		return value[int](g, "SELECT count(*) FROM (SELECT token, max(token) OVER (ORDER BY n) AS newest FROM "+history+" WHERE how = $1) h WHERE token < newest", how)
+	}
+	run("advance", func(tx pgx.Tx, token fencing.Token) error {
+		return fencing.Advance(t.Context(), tx, "r", token, fencing.WithSchema(g.schema))
+	})
+	if n := backwards("advance"); n > 0 {
+		t.Errorf("%d tokens were accepted after newer ones", n)
+	}
+	if n := value[int](g, "SELECT count(*) FROM "+history); n < 5 {
+		t.Errorf("only %d were accepted at all", n)
+	}
+	// The control compares and writes in two statements, and another one comes in between.
+	plain := func(tx pgx.Tx, token fencing.Token, between func()) {
+		t.Helper()
+		var newest fencing.Token
+		if err := tx.QueryRow(t.Context(), "SELECT token FROM "+mark).Scan(&newest); err != nil || newest > token {
+			t.Fatalf("%d after %d: %v", token, newest, err)
+		}
+		between()
+		for _, sql := range []string{"UPDATE " + mark + " SET token = $1", "INSERT INTO " + history + " (how, token) VALUES ('control', $1)"} {
+			if _, err := tx.Exec(t.Context(), sql, int64(token)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain(g.begin(), 5, func() { plain(g.begin(), 9, func() {}) })
+	if n := backwards("control"); n != 1 {
+		t.Errorf("control: a mark that is compared and written in two statements went back %d times", n)
+	}
+}
+
+// TestAdvanceHoldsItsMark until the transaction ends: a newer token waits, the same one
+// does not.
+func TestAdvanceHoldsItsMark(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	want(t, "first", g.advance(t.Context(), "r", 5), nil)
+	tx := g.begin()
+	want(t, "the same", fencing.Advance(t.Context(), tx, "r", 5, fencing.WithSchema(g.schema)), nil)
+	want(t, "the same, meanwhile", g.advance(t.Context(), "r", 5), nil)
+	done := make(chan error, 1)
+	go func() { done <- g.advance(t.Context(), "r", 6) }()
+	pgtest.Eventually(t, 30*time.Second, "the newer one waits", func() bool {
+		return value[bool](g, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = $1)", pgtest.RoleOf(g.writer))
+	})
+	select {
+	case err := <-done:
+		t.Errorf("a newer token did not wait: %v", err)
+	default:
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "the newer one, then", <-done, nil)
+	// A snapshot from before can't tell.
+	tx = g.beginOn(g.writer, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "raised since", g.advance(t.Context(), "r", 9), nil)
+	want(t, "on an old snapshot", fencing.Advance(t.Context(), tx, "r", 8, fencing.WithSchema(g.schema)), fencing.ErrSnapshot)
+}

@@ -1,0 +1,213 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+func batch(statements ...string) *pgx.Batch {
+	b := &pgx.Batch{}
+	for _, s := range statements {
+		b.Queue(s)
+	}
+	return b
+}
+
+var modes = map[string]pgx.QueryExecMode{
+	"cache statement": pgx.QueryExecModeCacheStatement, "cache describe": pgx.QueryExecModeCacheDescribe,
+	"describe": pgx.QueryExecModeDescribeExec, "exec": pgx.QueryExecModeExec, "simple": pgx.QueryExecModeSimpleProtocol,
+}
+
+// in returns a pool of one connection as the writer, with that mode.
+func (g fixture) in(mode pgx.QueryExecMode, url string) *pgxpool.Pool {
+	g.t.Helper()
+	return pgtest.PoolOn(g.t, url, g.asWriter(mode))
+}
+
+// asWriter makes a pool one of a single connection as the writer, with that mode.
+func (g fixture) asWriter(mode pgx.QueryExecMode) func(*pgxpool.Config) {
+	writer := g.writer.Config().ConnConfig
+	return func(own *pgxpool.Config) {
+		own.ConnConfig.User, own.ConnConfig.Password = writer.User, writer.Password
+		own.ConnConfig.DefaultQueryExecMode = mode
+		own.MaxConns = 1
+	}
+}
+
+// TestBatchIsAllOrNothing in each of pgx's modes, and leaves the connection fit for use.
+func TestBatchIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newFixture(t)
+			table := g.table("t", columns)
+			g.protect(table)
+			plain := g.table("plain", columns)
+			old, current := g.grant("n", time.Minute), g.grant("n", time.Minute)
+			pool := g.in(mode, pgtest.URL(t))
+			backend := func() (pid int) {
+				t.Helper()
+				if err := pool.QueryRow(t.Context(), "SELECT pg_backend_pid() WHERE current_setting('idle_in_transaction_session_timeout') = '0'").Scan(&pid); err != nil {
+					t.Fatal(err)
+				}
+				return pid
+			}
+			first := backend()
+			var read int
+			b := batch("INSERT INTO "+table+" VALUES (1, 0)", "INSERT INTO "+plain+" VALUES (1, 0)")
+			b.Queue("SELECT v + $1::int FROM "+table+" WHERE id = $2", 7, 1).QueryRow(func(row pgx.Row) error { return row.Scan(&read) })
+			want(t, "the current grant", fencing.Batch(t.Context(), pool, current, b), nil)
+			if read != 7 {
+				t.Errorf("read %d", read)
+			}
+			g.holds(table, "(1,0,%d)", current.Token)
+
+			for what, tc := range map[string]struct {
+				fence fencing.Fence
+				batch *pgx.Batch
+				want  error
+				code  string
+			}{
+				"stale":         {old, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
+				"forged":        {fencing.Fence{Schema: g.schema, Name: "n", Token: current.Token + 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
+				"fails":         {current, batch("INSERT INTO "+plain+" VALUES (2)", "INSERT INTO "+plain+" VALUES (1)"), nil, "23505"},
+				"unknown table": {current, batch("INSERT INTO "+plain+" VALUES (2)", "INSERT INTO never VALUES (1)"), nil, "42P01"},
+				"unknown function, which is not one of ours": {current, batch("INSERT INTO "+plain+" VALUES (2)", "SELECT never()"), nil, "42883"},
+				"no schema": {fencing.Fence{Schema: "no such schema", Name: "n", Token: 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrSchemaMissing, ""},
+			} {
+				err := fencing.Batch(t.Context(), pool, tc.fence, tc.batch)
+				var pg *pgconn.PgError
+				if tc.want != nil && !errors.Is(err, tc.want) || tc.code != "" && (!errors.As(err, &pg) || pg.Code != tc.code || errors.Is(err, fencing.ErrSchemaMissing)) {
+					t.Errorf("%s: %v", what, err)
+				}
+				g.holds(plain, "(1,0)")
+			}
+			for _, word := range []string{"begin", " /* a /* b */ */ COMMIT", "-- x\n\tRollback to a", "END", "start transaction", "ABORT", ";(PREPARE TRANSACTION 'x'", "SELECT 1; COMMIT"} {
+				want(t, word, fencing.Batch(t.Context(), pool, current, batch("INSERT INTO "+plain+" VALUES (2)", word)), fencing.ErrInvalidOption)
+			}
+			own := &pgx.Batch{}
+			own.BeginTx(pgx.TxOptions{})
+			want(t, "a batch with a transaction of its own", fencing.Batch(t.Context(), pool, current, own), fencing.ErrInvalidOption)
+			want(t, "no batch", fencing.Batch(t.Context(), pool, current, nil), fencing.ErrInvalidOption)
+			want(t, "nothing in it", fencing.Batch(t.Context(), pool, current, &pgx.Batch{}), nil)
+			g.holds(plain, "(1,0)")
+			if last := backend(); last != first {
+				t.Errorf("the connection was given up: %d, then %d", first, last)
+			}
+		})
+	}
+}
+
+// TestBatchInATransaction of the caller's: it commits when that does.
+func TestBatchInATransaction(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", columns)
+	g.protect(table)
+	f := g.grant("n", time.Minute)
+	conn, err := g.writer.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for name, db := range map[string]fencing.Sender{"a Tx": g.begin(), "a connection": conn.Conn()} {
+		exec, rollback := conn.Exec, "ROLLBACK"
+		if tx, ok := db.(pgx.Tx); ok {
+			exec = tx.Exec
+		} else if _, err := exec(t.Context(), "BEGIN"); err != nil {
+			t.Fatal(err)
+		}
+		want(t, name, fencing.Batch(t.Context(), db, f, batch("INSERT INTO "+table+" VALUES (1, 0)")), nil)
+		want(t, name+" with what would need BEGIN", fencing.Batch(t.Context(), db, f, batch("SET LOCAL lock_timeout = '1s'")), nil)
+		g.holds(table, "") // not committed
+		if _, err := exec(t.Context(), rollback); err != nil {
+			t.Fatal(err)
+		}
+		g.holds(table, "")
+	}
+}
+
+// TestBatchTakesOneRoundTrip: with a network that delays everything by 100 ms each way.
+// The control is the same in a transaction as it is usually written.
+func TestBatchTakesOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", columns)
+	f := g.grant("n", time.Minute)
+	u, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := faultproxy.New(t, u.Host)
+	const way = 100 * time.Millisecond
+	for name, mode := range modes {
+		if mode == pgx.QueryExecModeDescribeExec {
+			continue // asks the server about each statement each time
+		}
+		pool := g.in(mode, proxy.URL(u.String()))
+		update := func() error { return fencing.Batch(t.Context(), pool, f, batch("UPDATE "+table+" SET v = v + 1")) }
+		usual := func() error {
+			return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				if err := fencing.Check(t.Context(), tx, f); err != nil {
+					return err
+				}
+				_, err := tx.Exec(t.Context(), "UPDATE "+table+" SET v = v + 1")
+				return err
+			})
+		}
+		// The least of some tries, since the machine may be slow, too.
+		trips := func(call func() error) float64 {
+			t.Helper()
+			if err := call(); err != nil { // prepares its statements
+				t.Fatal(err)
+			}
+			proxy.Delay(way)
+			defer proxy.Delay(0)
+			least := math.Inf(1)
+			for try := 0; try < 5 && least >= 2; try++ {
+				began := time.Now()
+				if err := call(); err != nil {
+					t.Fatal(err)
+				}
+				least = min(least, time.Since(began).Seconds()/(2*way).Seconds())
+			}
+			return least
+		}
+		if n := trips(update); n >= 2 {
+			t.Errorf("%s: %.1f round trips", name, n)
+		}
+		if n := trips(usual); n < 4 {
+			t.Errorf("%s: control: four statements took %.1f round trips", name, n)
+		}
+	}
+}
+
+// TestBatchEndsWithItsContext, and leaves nothing behind.
+func TestBatchEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", columns)
+	f := g.grant("n", time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	err := fencing.Batch(ctx, g.writer, f, batch("INSERT INTO "+table+" VALUES (1)", "SELECT pg_sleep(60)"))
+	want(t, "the call", err, context.DeadlineExceeded)
+	pgtest.Eventually(t, 30*time.Second, "the grant is free to be taken over", func() bool {
+		return value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' FOR UPDATE SKIP LOCKED)")
+	})
+	g.holds(table, "")
+	pgtest.Eventually(t, 20*time.Second, "the connection is given back", func() bool { return g.writer.Stat().AcquiredConns() == 0 })
+}

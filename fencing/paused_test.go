@@ -1,0 +1,239 @@
+//go:build unix
+
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/internal/testserver/process"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// stop halts the process, as a hypervisor or a debugger would.
+func (h *holder) stop() {
+	h.t.Helper()
+	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		h.t.Fatal(err)
+	}
+	pgtest.Eventually(h.t, 30*time.Second, "the holder stands still", func() bool {
+		info, err := process.Find(h.cmd.Process.Pid)
+		return err == nil && info.Stopped
+	})
+}
+
+func (h *holder) resume() {
+	h.t.Helper()
+	if err := h.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// arena is a schema with a counter, a rival in this process, and what a holder in
+// another one is told.
+type arena struct {
+	fixture
+	user  *pgxpool.Pool
+	rival *leasetable.Client
+	spec  spec
+}
+
+func newArena(t *testing.T, s spec) arena {
+	t.Helper()
+	g := newFixture(t)
+	g.sql(counterSQL)
+	a := arena{fixture: g, user: pgtest.UserPool(t, g.pool, g.schema), spec: s}
+	g.sql("GRANT SELECT, INSERT, UPDATE ON pglock.counter, pglock.entries TO " + schema.Quote(pgtest.RoleOf(a.user)))
+	if s.Form == bound {
+		g.protect(schema.Quote(g.schema) + ".counter")
+	}
+	var err error
+	if a.rival, err = leasetable.Open(t.Context(), a.user, leasetable.WithSchema(g.schema)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := a.rival.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	a.spec.Schema = g.schema
+	a.spec.URL, a.spec.Role, a.spec.Password = connString(a.user)
+	return a
+}
+
+// takeOver waits for the lock, reads, writes, and releases.
+func (a arena) takeOver(ctx context.Context) error {
+	l, err := a.rival.Acquire(ctx, "counter")
+	if err != nil {
+		return err
+	}
+	n, err := readCounter(ctx, a.user, a.schema)
+	if err == nil {
+		err = writeCounter(ctx, a.user, a.spec.Form, l.Fence(), n+1, func(pgx.Tx) error { return nil })
+	}
+	return errors.Join(err, l.Release(ctx))
+}
+
+// tally is what the tables and the reports say after an experiment.
+type tally struct {
+	rounds, writes, lost, stale, refused int
+}
+
+// TestI4_ThePausedHolder: a process reads under its lock and is paused (SIGSTOP) before it
+// writes, for longer than its lease; somebody else reads and writes; it wakes and writes.
+// Without a fence each round loses an update and takes a stale write: that is the control.
+func TestI4_ThePausedHolder(t *testing.T) {
+	t.Parallel()
+	rounds := 6
+	if long() {
+		rounds = 200
+	}
+	for _, how := range []form{unfenced, column, guarded, bound} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t, spec{TTL: 300 * time.Millisecond, Form: how})
+			h := startHolder(t, a.spec)
+			got := tally{rounds: rounds}
+			for range rounds {
+				h.tell("begin")
+				if r := h.hear(); !r.Ready {
+					t.Fatalf("instead of being ready: %+v", r)
+				}
+				h.stop()
+				h.tell("write") // it finds this when it wakes
+				if err := a.takeOver(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				h.resume()
+				if r := h.hear(); r.Refused {
+					got.refused++
+				}
+			}
+			n := value[int](a.fixture, "SELECT n FROM pglock.counter")
+			got.writes = value[int](a.fixture, "SELECT count(*) FROM pglock.entries")
+			got.lost = got.writes - n
+			got.stale = value[int](a.fixture, "SELECT count(*) FROM (SELECT token, max(token) OVER (ORDER BY at) AS newest FROM pglock.entries) e WHERE token < newest")
+			t.Logf("%s: %+v", how, got)
+			want := tally{rounds: rounds, writes: rounds, refused: rounds}
+			if how == unfenced { // the control must lose
+				want = tally{rounds: rounds, writes: 2 * rounds, lost: rounds, stale: rounds}
+			}
+			if got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+// TestI4_AHolderPausedInsideItsTransaction is ended by the server: the next one gets the
+// lock within the TTL and a second, and the holder wakes to an error. In the control the
+// bound on idling is taken away: then the lock stays taken for as long as it sleeps.
+func TestI4_AHolderPausedInsideItsTransaction(t *testing.T) {
+	t.Parallel()
+	rounds := 2
+	if long() {
+		rounds = 20
+	}
+	const ttl = 1500 * time.Millisecond
+	for _, how := range []form{guarded, bound} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t, spec{TTL: ttl, Form: how, Inside: true})
+			var longest time.Duration
+			for range rounds {
+				h := startHolder(t, a.spec)
+				h.tell("begin")
+				h.hear()
+				h.stop()
+				paused := time.Now()
+				h.tell("write")
+				if err := a.takeOver(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				longest = max(longest, time.Since(paused))
+				h.resume()
+				if r := h.hear(); r.Wrote || !r.Paused {
+					t.Errorf("the holder woke to %+v", r)
+				}
+			}
+			t.Logf("%s: %d rounds, the next one wrote %v after the pause at the latest; TTL %v", how, rounds, longest, ttl)
+			bound := 10 * time.Second // a laden machine, with the race detector
+			if long() {
+				bound = ttl + time.Second
+			}
+			if longest > bound {
+				t.Errorf("the lock was taken for %v", longest)
+			}
+			if n := value[int](a.fixture, "SELECT n FROM pglock.counter"); n != rounds {
+				t.Errorf("%d updates of %d are there", n, rounds)
+			}
+		})
+	}
+	t.Run("control", func(t *testing.T) {
+		t.Parallel()
+		a := newArena(t, spec{TTL: ttl, Form: guarded, Inside: true, Unbounded: true})
+		h := startHolder(t, a.spec)
+		h.tell("begin")
+		h.hear()
+		h.stop()
+		h.tell("write")
+		ctx, cancel := context.WithTimeout(t.Context(), ttl+2*time.Second)
+		defer cancel()
+		if err := a.takeOver(ctx); !errors.Is(err, leasetable.ErrNotAcquired) {
+			t.Errorf("control: without the bound the lock was taken over: %v", err)
+		}
+		h.resume()
+		if r := h.hear(); !r.Wrote { // nobody else was granted the lock
+			t.Errorf("the holder woke to %+v", r)
+		}
+	})
+}
+
+// TestAFenceIsGoodInAnotherProcess: the text of a lease's fence, parsed where the lease is
+// not, and the takeover waits for that transaction too.
+func TestAFenceIsGoodElsewhere(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, spec{Form: guarded})
+	l, err := a.rival.Acquire(t.Context(), "counter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := l.Fence().MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fencing.ParseFence(string(text))
+	if err != nil || f != l.Fence() {
+		t.Fatalf("%s: %v, %v", text, f, err)
+	}
+	tx := a.begin() // another pool, another role
+	want(t, "Check", fencing.Check(t.Context(), tx, f), nil)
+	if err := l.Release(t.Context()); err != nil { // which waits for nobody
+		t.Fatal(err)
+	}
+	if _, err := a.rival.TryAcquire(t.Context(), "counter"); !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("while the fence is held the lock was granted: %v", err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next, err := a.rival.TryAcquire(t.Context(), "counter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "afterwards", fencing.Check(t.Context(), a.begin(), f), fencing.ErrStale)
+	if err := next.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,303 @@
+package fencing_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+const columns = "(id int PRIMARY KEY, v int)"
+
+// writes are the ways to change a row with id 1, each for a table that holds it. They
+// work in any order.
+var writes = map[string]string{
+	"INSERT":      "INSERT INTO %s (id, v) VALUES (100, 1)",
+	"UPDATE":      "UPDATE %s SET v = 1 WHERE id = 1",
+	"DELETE":      "DELETE FROM %s WHERE id = 1",
+	"ON CONFLICT": "INSERT INTO %s (id, v) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET v = excluded.v",
+	"UPDATE FROM": "UPDATE %s AS t SET v = 1 FROM (VALUES (1)) AS s (id) WHERE s.id = t.id",
+	"CTE":         "WITH gone AS (DELETE FROM %s WHERE id = 1 RETURNING id) SELECT id FROM gone",
+}
+
+// mergeSince is the first server version that has MERGE.
+const mergeSince = 150000
+
+func (g fixture) allWrites() map[string]string {
+	all := map[string]string{}
+	for name, sql := range writes {
+		all[name] = sql
+	}
+	if g.serverVersion() >= mergeSince {
+		all["MERGE matched"] = "MERGE INTO %s AS t USING (VALUES (1)) AS s (id) ON s.id = t.id WHEN MATCHED THEN UPDATE SET v = 1"
+		all["MERGE not matched"] = "MERGE INTO %s AS t USING (VALUES (101)) AS s (id) ON s.id = t.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (101, 1)"
+		all["MERGE delete"] = "MERGE INTO %s AS t USING (VALUES (1)) AS s (id) ON s.id = t.id WHEN MATCHED THEN DELETE"
+	}
+	return all
+}
+
+// TestEveryWriteIsFenced tries each kind of write without a grant, with the current one,
+// and on a row that a later grant has written, on a plain table and a partitioned one.
+func TestEveryWriteIsFenced(t *testing.T) {
+	t.Parallel()
+	for name, create := range map[string]func(g fixture) (table string){
+		"plain": func(g fixture) string { return g.table("plain", columns) },
+		"odd names": func(g fixture) string {
+			return g.table(`Odd "table" %s {id} 漢字`, `(id int PRIMARY KEY, v int)`)
+		},
+		"partitioned": func(g fixture) string {
+			table := g.table("parted", "(id int PRIMARY KEY, v int) PARTITION BY LIST (id)")
+			g.sql("CREATE TABLE pglock.parted_1 PARTITION OF " + table + " FOR VALUES IN (1)")
+			g.sql("CREATE TABLE pglock.parted_n PARTITION OF " + table + " DEFAULT")
+			return table
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newFixture(t)
+			table := create(g)
+			column := `fence "token" %I`
+			g.protect(table, fencing.WithColumn(column))
+			early := g.grant("early", time.Minute)
+			late := g.grant("late", time.Minute)
+			reset := func(token any) {
+				g.sql("SET session_replication_role = replica; DELETE FROM " + table + "; RESET session_replication_role")
+				g.sql(sprintf("SET session_replication_role = replica; INSERT INTO %s (id, v, %s) VALUES (1, 0, %v); RESET session_replication_role", table, schema.Quote(column), token))
+			}
+			for name, write := range g.allWrites() {
+				sql := sprintf(write, table)
+				reset(uint64(early.Token))
+				want(t, name+" without a grant", g.unbound(sql), fencing.ErrUnfenced)
+				g.holds(table, "(1,0,%d)", early.Token)
+				want(t, name+" with a grant", g.as(late, sql), nil)
+				if got := g.dump(table); got == sprintf("(1,0,%d)", early.Token) {
+					t.Errorf("%s with a grant wrote nothing", name)
+				}
+				if strings.Contains(write, "100") || strings.Contains(write, "101") {
+					g.holds(table, "(1,0,%d) (%s,1,%d)", early.Token, map[bool]string{true: "100", false: "101"}[strings.Contains(write, "100")], late.Token)
+					continue // another row
+				}
+				reset(uint64(late.Token))
+				err := g.as(early, sql)
+				var stale *fencing.StaleError
+				if !errors.As(err, &stale) || *stale != (fencing.StaleError{Resource: "early", Token: early.Token, Current: late.Token}) {
+					t.Errorf("%s after a later grant: %v", name, err)
+				}
+				var pg *pgconn.PgError
+				if !errors.As(err, &pg) || pg.TableName == "" || pg.SchemaName != g.schema {
+					t.Errorf("%s: the error does not tell the table: %#v", name, pg)
+				}
+				g.holds(table, "(1,0,%d)", late.Token)
+			}
+		})
+	}
+}
+
+func TestCopyIsFenced(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", columns)
+	g.protect(table)
+	f := g.grant("n", time.Minute)
+	copyIn := func(tx pgx.Tx, cols ...string) error {
+		_, err := tx.CopyFrom(t.Context(), pgx.Identifier{g.schema, "t"}, cols, pgx.CopyFromSlice(2, func(i int) ([]any, error) {
+			return []any{i, 0, int64(1_000_000)}[:len(cols)], nil
+		}))
+		return fencing.Explain(err)
+	}
+	want(t, "COPY without a grant", copyIn(g.begin(), "id", "v"), fencing.ErrUnfenced)
+	want(t, "COPY with a token of its own", copyIn(g.begin(), "id", "v", "fence_token"), fencing.ErrUnfenced)
+	tx := g.bound(f)
+	if err := copyIn(tx, "id", "v", "fence_token"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.holds(table, "(0,0,%[1]d) (1,0,%[1]d)", f.Token)
+}
+
+// TestTheTokenColumnIsTheTriggers: what a write gives it has no effect, so that nobody
+// can lock the others out, or let itself in, by hand.
+func TestTheTokenColumnIsTheTriggers(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", columns)
+	g.protect(table)
+	f := g.grant("n", time.Minute)
+	for _, sql := range []string{
+		"INSERT INTO %s VALUES (1, 0, 99999)",
+		"UPDATE %s SET fence_token = 99999 WHERE id = 1",
+		"UPDATE %s SET fence_token = NULL WHERE id = 1",
+		"UPDATE %s SET fence_token = 0 WHERE id = 1",
+		"INSERT INTO %s VALUES (1, 0, 99999) ON CONFLICT (id) DO UPDATE SET fence_token = excluded.fence_token + 1",
+	} {
+		if err := g.as(f, sprintf(sql, table)); err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+		g.holds(table, "(1,0,%d)", f.Token)
+	}
+}
+
+// TestPermissive: writes without a grant pass and keep the token, so that they let no old
+// one in.
+func TestPermissive(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", columns)
+	g.protect(table, fencing.Permissive())
+	early := g.grant("n", time.Minute)
+	// The early holder's transaction is guarded by a lock of its own, as by mistake.
+	late := g.grant("m", time.Minute)
+	for _, sql := range []string{"INSERT INTO %s VALUES (1, 0, 5)", "UPDATE %s SET v = 1, fence_token = 5", "DELETE FROM %s", "INSERT INTO %s VALUES (1, 1)"} {
+		want(t, sql, g.unbound(sprintf(sql, table)), nil)
+	}
+	g.holds(table, "(1,1,)")
+	want(t, "a token of its own", g.unbound("INSERT INTO "+table+" VALUES (2, 0, 5)"), nil)
+	g.holds(table, "(1,1,) (2,0,)")
+	want(t, "DELETE", g.unbound("DELETE FROM "+table+" WHERE id = 2"), nil)
+	required := g.table("required", "(id int PRIMARY KEY, fence_token bigint NOT NULL)")
+	g.protect(required, fencing.Permissive())
+	want(t, "a token of its own where there must be one", g.unbound("INSERT INTO "+required+" VALUES (1, 5)"), nil)
+	g.holds(required, "(1,0)")
+	want(t, "with a grant", g.as(late, sprintf("UPDATE %s SET v = 2", table)), nil)
+	want(t, "without", g.unbound(sprintf("UPDATE %s SET v = 3, fence_token = 1", table)), nil)
+	g.holds(table, "(1,3,%d)", late.Token)
+	want(t, "with an older grant", g.as(early, sprintf("UPDATE %s SET v = 4", table)), fencing.ErrStale)
+	want(t, "TRUNCATE without", g.unbound("TRUNCATE "+table), nil)
+
+	named := g.table("named", columns)
+	g.protect(named, fencing.Permissive(), fencing.NamedBy("n{id}"))
+	want(t, "without a grant", g.unbound(sprintf("INSERT INTO %s VALUES (1)", named)), nil)
+	want(t, "with the grant of another lock", g.as(late, sprintf("UPDATE %s SET v = 1", named)), fencing.ErrOtherLock)
+}
+
+// TestPerTable: a row that no later holder has touched is closed to earlier ones too.
+func TestPerTable(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	whole, rows := g.table("whole", columns), g.table("rows", columns)
+	g.protect(whole, fencing.PerTable())
+	g.protect(rows)
+	early, late := g.grant("early", time.Minute), g.grant("late", time.Minute)
+	for _, table := range []string{whole, rows} {
+		want(t, "early", g.as(early, sprintf("INSERT INTO %s VALUES (1, 0), (2, 0)", table)), nil)
+		want(t, "late", g.as(late, sprintf("UPDATE %s SET v = 1 WHERE id = 1", table)), nil)
+	}
+	for _, sql := range []string{"UPDATE %s SET v = 2 WHERE id = 2", "INSERT INTO %s VALUES (3)", "DELETE FROM %s WHERE id = 2", "TRUNCATE %s"} {
+		err := g.as(early, sprintf(sql, whole))
+		var stale *fencing.StaleError
+		if !errors.As(err, &stale) || stale.Current != late.Token || stale.Token != early.Token {
+			t.Errorf("per table: %s: %v", sql, err)
+		}
+	}
+	want(t, "per row", g.as(early, sprintf("UPDATE %s SET v = 2 WHERE id = 2", rows)), nil)
+	want(t, "TRUNCATE, where a row has a later token", g.as(early, "TRUNCATE "+rows), fencing.ErrStale)
+	want(t, "the late one goes on", g.as(late, sprintf("UPDATE %s SET v = 3", whole), "TRUNCATE "+whole), nil)
+}
+
+func TestNamedBy(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", `("Tenant {" text, "no" int, v int)`)
+	want(t, "braces", fencing.Protect(t.Context(), g.pool, table, fencing.NamedBy("{Tenant {}"), fencing.WithSchema(g.schema)), fencing.ErrInvalidOption)
+	g.sql("ALTER TABLE " + table + ` RENAME "Tenant {" TO "Ten ant's"`)
+	g.protect(table, fencing.NamedBy(`it's %s "{Ten ant's}"/{no}`))
+	f := g.grant(`it's %s "ünïcödé"/7`, time.Minute)
+	want(t, "its row", g.as(f, "INSERT INTO "+table+" VALUES ('ünïcödé', 7, 0)", "UPDATE "+table+" SET v = 1"), nil)
+	want(t, "another", g.as(f, "INSERT INTO "+table+" VALUES ('ünïcödé', 8, 0)"), fencing.ErrOtherLock)
+	want(t, "another by case", g.as(f, "INSERT INTO "+table+" VALUES ('ÜNÏCÖDÉ', 7, 0)"), fencing.ErrOtherLock)
+	want(t, "no lock", g.as(f, "INSERT INTO "+table+" VALUES (NULL, 7, 0)"), fencing.ErrOtherLock)
+	want(t, "unnamed", g.as(f, "UPDATE "+table+` SET "no" = NULL`), fencing.ErrOtherLock)
+	want(t, "TRUNCATE", g.as(f, "TRUNCATE "+table), fencing.ErrOtherLock)
+	want(t, "without", g.unbound("TRUNCATE "+table), fencing.ErrUnfenced)
+
+	// Where the database finds two names equal that differ in case, locks still differ.
+	g.sql("CREATE COLLATION pglock.caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+	caseless := g.table("caseless", "(id text COLLATE pglock.caseless)")
+	g.sql("ALTER TABLE " + caseless + " ALTER id TYPE text COLLATE " + schema.Quote(g.schema) + ".caseless")
+	g.protect(caseless, fencing.NamedBy("{id}"))
+	lower := g.grant("lower", time.Minute)
+	want(t, "same", g.as(lower, "INSERT INTO "+caseless+" VALUES ('lower')"), nil)
+	want(t, "equal by collation alone", g.as(lower, "INSERT INTO "+caseless+" VALUES ('LOWER')"), fencing.ErrOtherLock)
+}
+
+// TestTheTriggersSeeTheRowAsItIsWritten: they run after the table's others.
+func TestTheTriggersSeeTheRowAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", columns)
+	g.sql(`CREATE FUNCTION pglock.meddle() RETURNS trigger LANGUAGE plpgsql AS $$
+	       BEGIN NEW.fence_token := 1; NEW.id := NEW.id + 1; RETURN NEW; END $$`)
+	g.sql("CREATE TRIGGER zebra BEFORE INSERT OR UPDATE ON " + table + " FOR EACH ROW EXECUTE FUNCTION pglock.meddle()")
+	g.protect(table, fencing.NamedBy("n{id}"))
+	f := g.grant("n2", time.Minute)
+	want(t, "by what it becomes", g.as(f, "INSERT INTO "+table+" VALUES (1, 0)"), nil)
+	want(t, "by what it was", g.as(f, "INSERT INTO "+table+" VALUES (2, 0)"), fencing.ErrOtherLock)
+	g.holds(table, "(2,0,%d)", f.Token)
+}
+
+// TestCascadesAreFenced: what a foreign key does to a protected table is a write to it.
+func TestCascadesAreFenced(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	parent := g.table("parent", "(id int PRIMARY KEY)")
+	child := g.table("child", "(id int PRIMARY KEY REFERENCES "+parent+" ON DELETE CASCADE ON UPDATE CASCADE)")
+	g.protect(child)
+	f := g.grant("n", time.Minute)
+	want(t, "rows", g.as(f, "INSERT INTO "+parent+" VALUES (1), (2)", "INSERT INTO "+child+" VALUES (1), (2)"), nil)
+	want(t, "DELETE cascades", g.unbound("DELETE FROM "+parent), fencing.ErrUnfenced)
+	want(t, "UPDATE cascades", g.unbound("UPDATE "+parent+" SET id = id + 10"), fencing.ErrUnfenced)
+	want(t, "TRUNCATE cascades", g.unbound("TRUNCATE "+parent+" CASCADE"), fencing.ErrUnfenced)
+	want(t, "with a grant", g.as(f, "DELETE FROM "+parent+" WHERE id = 1"), nil)
+	g.holds(child, "(2,%d)", f.Token)
+}
+
+// TestPreparedTransactions: one that was prepared keeps its grant held until it ends.
+func TestPreparedTransactions(t *testing.T) {
+	t.Parallel()
+	g := newFixtureOn(t, prepared(t))
+	table := g.table("t", columns)
+	g.protect(table)
+	f := g.grant("n", time.Minute)
+	tx := g.bound(f)
+	for _, s := range []string{"INSERT INTO " + table + " VALUES (1, 0)", "PREPARE TRANSACTION 'p'"} {
+		if _, err := tx.Exec(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.end("n")
+	if free := value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' FOR UPDATE SKIP LOCKED)"); free {
+		t.Error("somebody else could be granted the lock before the prepared transaction ends")
+	}
+	if _, err := g.writer.Exec(t.Context(), "COMMIT PREPARED 'p'"); err != nil {
+		t.Fatal(err)
+	}
+	g.holds(table, "(1,0,%d)", f.Token)
+}
+
+// TestProtectAtOnce: replicas that start together all succeed.
+func TestProtectAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", columns)
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			if err := fencing.Protect(t.Context(), g.pool, table, fencing.WithSchema(g.schema)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := value[int](g, "SELECT count(*) FROM pg_trigger WHERE tgrelid = $1::text::regclass", table); n != 5 {
+		t.Errorf("%d triggers", n)
+	}
+}

@@ -1,0 +1,4 @@
+package leasetable
+
+// Statements returns all statements, rendered for a schema.
+func Statements(schema string) any { return newStatements(schema) }

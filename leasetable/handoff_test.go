@@ -1,0 +1,147 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// TestHandOverInAProcess: waiters of one process get the lock in one statement each, with
+// a token of their own. A release and a grant would change the row twice.
+func TestHandOverInAProcess(t *testing.T) {
+	t.Parallel()
+	const waiters = 30
+	f := newFixture(t)
+	c := f.open()
+	held := try(t, c, "n")
+	tokens := []fencing.Token{held.Token()}
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			l := acquire(t, c, "n")
+			tokens = append(tokens, l.Token()) // one at a time holds the lock
+			release(t, l)
+		})
+	}
+	pgtest.Eventually(t, 10*time.Second, "all wait", func() bool { return leasetable.Waiting(c, "n") == waiters })
+	release(t, held)
+	wg.Wait()
+	for i := 1; i < len(tokens); i++ {
+		if tokens[i] <= tokens[i-1] {
+			t.Fatalf("tokens %v", tokens)
+		}
+	}
+	version := value[int](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'n'")
+	if least, most := waiters+2, 2*(waiters+1); version < least || version > (least+most)/2 {
+		t.Errorf("%d grants changed the row %d times, not about %d", waiters+1, version, least)
+	}
+}
+
+// TestHandOverYields: where another process waits, it is next, although somebody here
+// could have the lock handed over.
+func TestHandOverYields(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ours, theirs := f.open(), f.open()
+	for range 5 {
+		held := try(t, ours, "n")
+		got := make(chan string, 2)
+		var wg sync.WaitGroup
+		wait := func(who string, c *leasetable.Client) {
+			wg.Go(func() {
+				l := acquire(t, c, "n")
+				got <- who
+				release(t, l)
+			})
+			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return leasetable.Resting(c, "n") })
+		}
+		wait("theirs", theirs)
+		wait("ours", ours)
+		release(t, held)
+		if first := <-got; first != "theirs" {
+			t.Errorf("%s came first", first)
+		}
+		wg.Wait()
+	}
+}
+
+// TestP04_NoHandOverDuringAGuardedTransaction: what the holder before writes under guard
+// is finished before the next one has the lock.
+func TestP04_NoHandOverDuringAGuardedTransaction(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	held := try(t, c, "n")
+	got := make(chan *leasetable.Lease, 1)
+	go func() { got <- acquire(t, c, "n") }()
+	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return leasetable.Waiting(c, "n") == 1 })
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if err := held.Guard(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	release(t, held)
+	select {
+	case <-got:
+		t.Error("granted while the guarded transaction is open")
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release(t, <-got)
+}
+
+// TestI1_I9_WaitersThatLeaveAtAnyMoment has many goroutines of two clients wait and give
+// up at random, also in the moment in which the lock is handed over to them.
+func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	const clients, waiters, rounds = 2, 12, 25
+	f := newFixture(t)
+	var inside, overlaps, granted atomic.Int32
+	var wg sync.WaitGroup
+	for range clients {
+		c := f.open()
+		for i := range waiters {
+			wg.Go(func() {
+				for range rounds {
+					ctx, cancel := context.WithCancel(t.Context())
+					if i%3 > 0 {
+						time.AfterFunc(rand.N(8*time.Millisecond), cancel)
+					}
+					l, err := c.Acquire(ctx, "n")
+					switch {
+					case err == nil:
+						if inside.Add(1) > 1 {
+							overlaps.Add(1)
+						}
+						granted.Add(1)
+						inside.Add(-1)
+						release(t, l)
+					case !errors.Is(err, context.Canceled):
+						t.Error(err)
+					}
+					cancel()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if overlaps.Load() > 0 || granted.Load() < clients*waiters/3*rounds {
+		t.Errorf("%d grants, %d overlaps", granted.Load(), overlaps.Load())
+	}
+	pgtest.Eventually(t, 10*time.Second, "nothing is left behind", func() bool {
+		return f.tickets("n") == 0 && value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'n'")
+	})
+}

@@ -1,0 +1,109 @@
+package leasetable_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// TestP25_OnlyTheHeadIsNotified: a release notifies the client of the smallest ticket that
+// counts, and where nobody waits it notifies nobody. So does a waiter that leaves while
+// the lock is free, in each way that releases go out.
+func TestP25_OnlyTheHeadIsNotified(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]leasetable.Option{
+		"alone": nil, "together": {leasetable.WithBatches(64, true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c := f.open(opts...)
+			heard := f.listen("first", "second", "expired", "void")
+			for _, n := range []string{"waited for", "not waited for"} {
+				l := try(t, c, n)
+				if n == "waited for" {
+					for _, sql := range []string{
+						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'expired', pglock.next_fencing_token(), clock_timestamp() - interval '1 s')",
+						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'void', 0, clock_timestamp() + interval '1 h')",
+						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'first', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')",
+						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'second', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')",
+					} {
+						f.sql(sql, n, f.schema)
+					}
+				}
+				release(t, l)
+			}
+			if got := heard(); !slices.Equal(got, []string{"first: waited for"}) {
+				t.Errorf("notified: %q", got)
+			}
+		})
+	}
+}
+
+// TestALeaverWakesTheNext: the notification may have come to it.
+func TestALeaverWakesTheNext(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	holder := f.open()
+	held := try(t, holder, "n")
+	c := f.open()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() { _, err := c.Acquire(ctx, "n"); left <- err }()
+	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("n") == 1 })
+	heard := f.listen("next")
+	f.sql("INSERT INTO pglock.lock_waiters VALUES ('n', $1 || 'next', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')", f.schema)
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if err := held.Guard(t.Context(), tx); err != nil { // so that nobody gets the lock
+		t.Fatal(err)
+	}
+	release(t, held)
+	cancel()
+	if err := <-left; err == nil {
+		t.Error("granted during a guarded transaction")
+	}
+	pgtest.Eventually(t, 10*time.Second, "it has left", func() bool { return f.tickets("n") == 1 })
+	if got := heard(); !slices.Contains(got, "next: n") {
+		t.Errorf("notified: %q", got)
+	}
+}
+
+// listen listens on channels, and returns a function that returns what came since,
+// without what the channels of other tests get.
+func (f fixture) listen(channels ...string) (heard func() []string) {
+	f.t.Helper()
+	conn, err := pgx.Connect(f.t.Context(), f.pool.Config().ConnString())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	for _, channel := range append(channels, "end") {
+		if _, err := conn.Exec(f.t.Context(), "LISTEN "+pgx.Identifier{f.schema + channel}.Sanitize()); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return func() (all []string) {
+		f.t.Helper()
+		f.sql("SELECT pg_notify($1 || 'end', '')", f.schema) // comes after all before it
+		for {
+			n, err := conn.WaitForNotification(f.t.Context())
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			if n.Channel == f.schema+"end" {
+				return all
+			}
+			all = append(all, n.Channel[len(f.schema):]+": "+n.Payload)
+		}
+	}
+}

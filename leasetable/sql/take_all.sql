@@ -1,0 +1,37 @@
+-- Grants each of the names $1, which differ from each other, to its holder $2 for $5
+-- microseconds, if its row is there and free: take.sql for many. $3 requests, $4 labels,
+-- $6 tickets.
+--
+-- Returns name, token, and what remains of it in microseconds, for each that was granted. The
+-- others ask acquire.sql. It is safe for the reasons that are given there.
+WITH free AS MATERIALIZED (
+    SELECT l.name, a.holder, a.request::uuid AS request, a.labels::jsonb AS labels, a.us, a.ticket
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[])
+         AS a (name, holder, request, labels, us, ticket)
+    JOIN pglock.distributed_locks AS l ON l.name = a.name
+    WHERE l.expires_at <= clock_timestamp()
+      AND (l.request <> a.request::uuid) IS NOT FALSE
+      AND (NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
+                       WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
+                         AND w.expires_at > clock_timestamp())
+           OR coalesce(l.released_at, l.expires_at) <= clock_timestamp() - interval '1500 ms')
+    ORDER BY l.name COLLATE "C"
+    FOR UPDATE OF l SKIP LOCKED
+), durable AS MATERIALIZED (
+    SELECT CASE WHEN current_setting('synchronous_commit') = 'off'
+                THEN set_config('synchronous_commit', 'on', true) END
+)
+UPDATE pglock.distributed_locks AS l
+SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version + 1,
+    ticket = CASE
+        WHEN f.ticket < 9223372036854775807 THEN greatest(l.ticket, f.ticket)
+        WHEN coalesce(l.released_at, l.expires_at) <= clock_timestamp() - interval '1500 ms' THEN coalesce((
+            SELECT min(w.ticket) FROM pglock.lock_waiters AS w
+            WHERE w.name = l.name AND w.ticket > l.ticket AND w.expires_at > clock_timestamp()), l.ticket)
+        ELSE l.ticket END,
+    acquired_at = clock_timestamp(),
+    expires_at = clock_timestamp() + f.us * interval '1 microsecond', released_at = NULL,
+    request = f.request, holder = f.holder, labels = f.labels
+FROM free AS f, durable
+WHERE l.name = f.name
+RETURNING l.name, l.token, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint

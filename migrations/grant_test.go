@@ -1,0 +1,154 @@
+package migrations_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/migrations"
+)
+
+// rights lists what was granted to a role in a schema.
+func rights(t *testing.T, pool *pgxpool.Pool, role, name string) []string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), `
+		SELECT format('%s on %s', a.privilege_type, object) FROM (
+			SELECT 'schema' AS object, nspacl AS acl FROM pg_namespace WHERE nspname = $2
+			UNION ALL SELECT relname, relacl FROM pg_class WHERE relnamespace = quote_ident($2)::regnamespace
+			UNION ALL SELECT relname || '.' || attname, attacl FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = quote_ident($2)::regnamespace
+			UNION ALL SELECT proname, proacl FROM pg_proc WHERE pronamespace = quote_ident($2)::regnamespace
+		) AS o, aclexplode(acl) AS a JOIN pg_roles r ON r.oid = a.grantee
+		WHERE r.rolname = $1 ORDER BY 1`, role, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// What lock users and writers are granted: no more than this. That it is enough, the tests
+// of leasetable and fencing show, which run as such roles.
+var (
+	writerRights = []string{
+		"EXECUTE on advance", "EXECUTE on bind", "EXECUTE on check_fence", "EXECUTE on guard", "EXECUTE on verify_grants",
+		"USAGE on schema",
+	}
+	userRights = append(slices.Clone(writerRights),
+		"DELETE on distributed_locks", "INSERT on distributed_locks", "SELECT on distributed_locks", "UPDATE on distributed_locks",
+		"DELETE on lock_waiters", "INSERT on lock_waiters", "SELECT on lock_waiters", "UPDATE on lock_waiters",
+		"SELECT on pglock_migrations", "USAGE on fencing_tokens",
+	)
+)
+
+func TestUpGrantsWhatRolesNeedAndNoMore(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	admin := pgtest.PoolOn(t, url)
+	slices.Sort(userRights)
+	user, writer := `user "`+strconv.Itoa(os.Getpid())+`"`, "writer "+strconv.Itoa(os.Getpid())
+	asUser, asWriter := poorRole(t, url, user), poorRole(t, url, writer)
+	name := pgtest.SchemaName(t)
+	in := migrations.WithSchema(name)
+	var all sync.WaitGroup
+	for range 5 { // as replicas do
+		all.Go(func() {
+			if err := migrations.Up(t.Context(), admin, in, migrations.WithUser(user), migrations.WithWriter(writer)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got := rights(t, admin, user, name); !slices.Equal(got, userRights) {
+		t.Errorf("a user has\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(userRights, "\n"))
+	}
+	if got := rights(t, admin, writer, name); !slices.Equal(got, writerRights) {
+		t.Errorf("a writer has\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(writerRights, "\n"))
+	}
+	if err := migrations.Up(t.Context(), asUser, in); err != nil {
+		t.Errorf("a service that migrates when it starts: %v", err)
+	}
+	for what, sql := range map[string]string{
+		"reads locks": "SELECT * FROM distributed_locks", "writes locks": "UPDATE distributed_locks SET holder = 'me'",
+		"draws tokens": "SELECT nextval('fencing_tokens')", "reads marks": "SELECT * FROM fencing_high_water",
+	} {
+		conn, err := asWriter.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), "SET search_path TO "+schema.Quote(name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), sql); err == nil {
+			t.Errorf("a writer %s", what)
+		}
+		conn.Release()
+	}
+}
+
+// TestLookingAtLocksGivesNoHoldOnThem: USAGE and SELECT, as for monitoring.
+func TestLookingAtLocksGivesNoHoldOnThem(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	admin := pgtest.PoolOn(t, url)
+	role := "looker " + strconv.Itoa(os.Getpid())
+	looker := poorRole(t, url, role)
+	if err := migrations.Up(t.Context(), admin); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Exec(t.Context(), "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.distributed_locks TO PUBLIC"); err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := looker.QueryRow(t.Context(), "SELECT count(*) FROM pglock.distributed_locks").Scan(&n); err != nil {
+		t.Errorf("looking: %v", err)
+	}
+	for _, call := range []string{"check_fence('n', 1)", "guard('n', 1)", "bind('n', 1)", "advance('n', 1)", "grant_user('" + role + "')", "grant_writer('" + role + "')"} {
+		if _, err := looker.Exec(t.Context(), "SELECT pglock."+call); err == nil || !strings.Contains(err.Error(), "42501") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+}
+
+func TestGrantsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	admin := pgtest.PoolOn(t, url)
+	role := "nobody " + strconv.Itoa(os.Getpid())
+	poor := poorRole(t, url, role)
+	if err := migrations.Up(t.Context(), admin, migrations.WithUser("no such role")); !errors.Is(err, migrations.ErrNoRole) {
+		t.Errorf("a role that isn't there: %v", err)
+	}
+	if v, err := migrations.Version(t.Context(), admin); v != schema.Version || err != nil {
+		t.Errorf("the tables are at version %d, %v", v, err)
+	}
+	if err := migrations.Up(t.Context(), admin, migrations.WithUser(role)); err != nil {
+		t.Fatal(err)
+	}
+	other := role + " else"
+	poorRole(t, url, other)
+	for _, o := range []migrations.Option{migrations.WithUser(other), migrations.WithWriter(other)} {
+		if err := migrations.Up(t.Context(), poor, o); !errors.Is(err, migrations.ErrPrivilege) {
+			t.Errorf("by a role that may not grant: %v", err)
+		}
+	}
+	for _, o := range []migrations.Option{migrations.WithUser(""), migrations.WithWriter("")} {
+		if err := migrations.Up(t.Context(), admin, o); !errors.Is(err, migrations.ErrInvalidOption) {
+			t.Errorf("no name: %v", err)
+		}
+	}
+	if err := migrations.Down(t.Context(), admin, migrations.WithUser(role)); err != nil {
+		t.Errorf("Down: %v", err)
+	}
+}

@@ -1,0 +1,39 @@
+package pglock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// TestDoTxTakesTwoRoundTrips: one before the function and one after it, once the statements are prepared.
+func TestDoTxTakesTwoRoundTrips(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	c := f.openOn(pgtest.Pool(t, pgtest.CountTurns))
+	for what, opts := range map[string][]pglock.TxOption{
+		"plain": nil, "with a time-out": {pglock.WithTimeout(time.Minute)}, "serializable": {pglock.WithIsolation(pgx.Serializable)},
+	} {
+		var used *pgx.Conn
+		for range 2 { // the first one prepares
+			var began, then int64
+			if used != nil {
+				began = pgtest.Turns(t, used)
+			}
+			if err := c.DoTx(t.Context(), "n", func(_ context.Context, tx pgx.Tx) error {
+				used, then = tx.Conn(), pgtest.Turns(t, tx.Conn())
+				return nil
+			}, opts...); err != nil {
+				t.Fatal(err)
+			}
+			if after := pgtest.Turns(t, used) - then; began > 0 && (then-began != 1 || after != 1) {
+				t.Errorf("%s: %d round trips before the function, %d after it", what, then-began, after)
+			}
+		}
+	}
+}
