@@ -1,0 +1,226 @@
+package adapters_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/gocronlock"
+	"github.com/pglock/pglock-go/pglock/ticks"
+)
+
+var (
+	_ gocron.Locker  = (*gocronlock.Locker[gocron.Lock])(nil)
+	_ gocron.Lock    = (*gocronlock.Lock)(nil)
+	_ gocron.Elector = (*gocronlock.Elector)(nil)
+)
+
+// newScheduler returns a scheduler that ends with the test.
+func newScheduler(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler {
+	t.Helper()
+	s, err := gocron.NewScheduler(append(opts, gocron.WithStopTimeout(patience))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// now runs the job once, at once.
+func now(t *testing.T, s gocron.Scheduler, task any, opts ...gocron.JobOption) {
+	t.Helper()
+	if _, err := s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(task), append(opts, gocron.WithName("report"))...); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+}
+
+// TestAGocronJobLearnsOfLoss by its context, and the tick is another's.
+func TestAGocronJobLearnsOfLoss(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := pgtest.PoolOn(t, url)
+	reports := make(chan error, 2)
+	locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour, ticks.WithTTL(6*time.Second), ticks.WithReport(func(_ time.Time, err error) { reports <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	now(t, newScheduler(t, gocron.WithDistributedLocker(locker)), locker.Task(func(ctx context.Context, l *pglock.Lease) error {
+		mustExec(t, pool, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE token = $1", int64(l.Token()))
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return nil
+	}))
+	select {
+	case err := <-ended:
+		if !errors.Is(err, pglock.ErrLost) {
+			t.Errorf("the cause: %v", err)
+		}
+	case err := <-reports:
+		t.Fatalf("the task has not run: %v", err)
+	case <-time.After(patience):
+		t.Fatal("gocron has not run the task")
+	}
+	if err := <-reports; !errors.Is(err, ticks.ErrLost) {
+		t.Errorf("the report: %v", err)
+	}
+	other, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan struct{})
+	now(t, newScheduler(t, gocron.WithDistributedLocker(other)), other.Task(func(context.Context, *pglock.Lease) error { close(ran); return nil }))
+	<-ran
+}
+
+// TestAGocronJobThatRanIsSkippedElsewhere, and gocron is told why.
+func TestAGocronJobThatRanIsSkippedElsewhere(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	done := make(chan error, 2)
+	for range 2 {
+		locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now(t, newScheduler(t, gocron.WithDistributedLocker(locker)), locker.Task(func(context.Context, *pglock.Lease) error { return nil }), gocron.WithEventListeners(
+			gocron.AfterJobRuns(func(uuid.UUID, string) { done <- nil }),
+			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { done <- err }),
+		))
+	}
+	first, second := <-done, <-done
+	if first != nil {
+		first, second = second, first
+	}
+	if first != nil || !errors.Is(second, ticks.ErrDone) {
+		t.Errorf("two machines: %v, %v", first, second)
+	}
+}
+
+// TestALockerWaitsForLessThanATick: gocron plans the next one when Lock has returned.
+func TestALockerWaitsForLessThanATick(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	lockers := make([]*gocronlock.Locker[gocron.Lock], 2)
+	for i := range lockers {
+		var err error
+		if lockers[i], err = gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, err := lockers[0].Lock(t.Context(), "report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if _, err := lockers[1].Lock(t.Context(), "report"); !errors.Is(err, ticks.ErrNotAcquired) {
+		t.Errorf("while it runs elsewhere: %v", err)
+	}
+	if d := time.Since(begun); d > 15*time.Second { // a second, on a machine that is not busy
+		t.Errorf("that took %v", d)
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// TestATaskWithoutItsLockerDoesNotRun: it would run everywhere.
+func TestATaskWithoutItsLockerDoesNotRun(t *testing.T) {
+	t.Parallel()
+	locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, pgtest.Database(t)), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	now(t, newScheduler(t), locker.Task(func(context.Context, *pglock.Lease) error { t.Error("it ran"); return nil }),
+		gocron.WithEventListeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
+	if err := <-failed; !errors.Is(err, gocronlock.ErrNoLock) {
+		t.Errorf("without its locker: %v", err)
+	}
+}
+
+// TestElector: one leads, and another takes over when it resigns, or when it dies.
+func TestElector(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := pgtest.PoolOn(t, url)
+	electors := make([]*gocronlock.Elector, 2)
+	for i := range electors {
+		var err error
+		if electors[i], err = gocronlock.NewElector(openClient(t, url), "leader", pglock.WithTTL(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, other := electors[0], electors[1]
+	for range 2 {
+		if err := one.IsLeader(t.Context()); err != nil {
+			t.Errorf("the first: %v", err)
+		}
+		var busy *pglock.BusyError
+		if err := other.IsLeader(t.Context()); !errors.As(err, &busy) {
+			t.Errorf("the second: %v", err)
+		}
+	}
+	if err := one.Resign(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := one.Resign(t.Context()); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	// The other one leads now, with gocron.
+	ended := make(chan error, 1)
+	now(t, newScheduler(t, gocron.WithDistributedElector(other)), other.Task(func(ctx context.Context, _ *pglock.Lease) error {
+		mustExec(t, pool, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE holder IS NOT NULL")
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return nil
+	}))
+	if err := <-ended; !errors.Is(err, pglock.ErrLost) {
+		t.Errorf("the cause: %v", err)
+	}
+	if err := one.IsLeader(t.Context()); err != nil {
+		t.Errorf("after the leader's loss: %v", err)
+	}
+	if err := other.Task(func(context.Context, *pglock.Lease) error { t.Error("it ran"); return nil })(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
+		t.Errorf("a task of who does not lead: %v", err)
+	}
+	if _, err := gocronlock.NewElector(nil, "leader"); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("no client: %v", err)
+	}
+}
+
+func TestLockersThatCannotBe(t *testing.T) {
+	t.Parallel()
+	client := openClient(t, pgtest.Database(t))
+	if _, err := gocronlock.NewLocker[gocron.Lock](client, 0); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("no grid: %v", err)
+	}
+	if _, err := gocronlock.NewLocker[gocron.Lock](nil, time.Second); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("no client: %v", err)
+	}
+	type other interface {
+		gocron.Lock
+		More()
+	}
+	if _, err := gocronlock.NewLocker[other](client, time.Second); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("another type: %v", err)
+	}
+	locker, err := gocronlock.NewLocker[gocron.Lock](client, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locker.Lock(t.Context(), ""); !errors.Is(err, pglock.ErrInvalidName) {
+		t.Errorf("a job without a name: %v", err)
+	}
+}

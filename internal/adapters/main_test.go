@@ -1,0 +1,15 @@
+package adapters_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(schedulerVariable); kind != "" {
+		os.Exit(runScheduler(kind))
+	}
+	pgtest.Main(m)
+}
