@@ -16,13 +16,19 @@ const resultsFile = "testdata/bench/results.json"
 // mainModule matches the go.mod of the module that this one is nested in.
 var mainModule = regexp.MustCompile(`(?m)^module github\.com/pglock/pglock-go$`)
 
-// keep writes the results into the tree that the command is run in.
+// keep writes the results, and a plot of each row, into the tree that the command is run in.
 func keep(results trial.Results) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
 	}
-	return results.Write(filepath.Join(root, filepath.FromSlash(resultsFile)))
+	path := filepath.Join(root, filepath.FromSlash(resultsFile))
+	for _, row := range results.Rows {
+		if err := row.WritePlot(filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
+	return results.Write(path)
 }
 
 // moduleRoot returns the directory of the main module, from the working directory

@@ -23,6 +23,7 @@ const (
 
 func main() {
 	testserver.Hook()
+	workerHook()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	status, err := run(ctx, os.Args[1:], os.Stdout)

@@ -21,6 +21,9 @@ const (
 	Micros    Unit = "us"
 	PerSecond Unit = "1/s"
 	Bytes     Unit = "bytes"
+	Times     Unit = "x"  // a ratio
+	Count     Unit = "of" // so many
+	Percent   Unit = "%"
 )
 
 // format writes a value of this unit for people.
@@ -30,6 +33,14 @@ func (u Unit) format(v float64) string {
 		return fmt.Sprintf("%.1f us", v)
 	case u == PerSecond:
 		return fmt.Sprintf("%.0f/s", v)
+	case u == Times:
+		return fmt.Sprintf("%.2f", v)
+	case u == Count:
+		return fmt.Sprintf("%.4g", v)
+	case u == Percent:
+		return fmt.Sprintf("%.1f %%", v)
+	case u == Bytes && v >= 1e6:
+		return fmt.Sprintf("%.1f MB", v/1e6)
 	case u == Bytes && v == math.Trunc(v):
 		return fmt.Sprintf("%.0f B", v)
 	case u == Bytes:

@@ -17,6 +17,9 @@ type Row struct {
 
 	Subjects []Subject
 	Targets  []Target
+
+	// Once: each subject is measured in one long turn, whose length is its own affair.
+	Once bool
 }
 
 // Subject is one thing that is measured.

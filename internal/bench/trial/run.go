@@ -37,6 +37,10 @@ func Run(ctx context.Context, row Row, scale Scale) (outcome *Outcome, err error
 	if err := row.check(); err != nil {
 		return nil, err
 	}
+	first := -1 // which warms up
+	if row.Once {
+		scale.Rounds, scale.Turns, first = 1, 1, 0
+	}
 	scope := &Scope{Scale: scale}
 	defer func() {
 		if closing := scope.close(); closing != nil {
@@ -53,7 +57,7 @@ func Run(ctx context.Context, row Row, scale Scale) (outcome *Outcome, err error
 	if err != nil {
 		return nil, err
 	}
-	for round := -1; round < scale.Rounds; round++ { // the first one warms up
+	for round := first; round < scale.Rounds; round++ {
 		if err := takeTurns(ctx, contestants, scale); err != nil {
 			return nil, fmt.Errorf("%s: %w", row.Number, err)
 		}

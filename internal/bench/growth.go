@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/bench/trial"
+)
+
+// namesRow is how the cost of an acquire grows with the names that are known. It has no
+// target of its own: P6 has.
+func namesRow() trial.Row {
+	r := &millionLab{}
+	sizes := []int{1, 1000, 100_000, manyNames}
+	row := trial.Row{Number: "G1", What: "acquire, by the number of names known"}
+	row.Prepare = func(ctx context.Context, s *trial.Scope) error {
+		if err := r.lab.prepare(ctx, s, nil); err != nil {
+			return err
+		}
+		for _, n := range sizes {
+			schema := fmt.Sprint("n", n)
+			if err := r.migrate(ctx, schema); err != nil {
+				return err
+			}
+			if s.Short {
+				n = min(n, shortNames)
+			}
+			if err := r.fill(ctx, schema, n); err != nil {
+				return err
+			}
+		}
+		return r.exec(ctx, "CHECKPOINT")
+	}
+	for _, n := range sizes {
+		known := func(s *trial.Scope) int {
+			if s.Short {
+				return min(n, shortNames)
+			}
+			return n
+		}
+		row.Subjects = append(row.Subjects, trial.Subject{
+			Name: fmt.Sprint(n, " names"), Role: trial.Ours, Open: r.knownNames(fmt.Sprint("n", n), known),
+		})
+	}
+	return row
+}
+
+// goroutinesRow is how the cost of a pair grows with those who are at it, in one client.
+func goroutinesRow() trial.Row {
+	r := &waitersLab{}
+	row := trial.Row{Number: "G2", What: "acquire+release of distinct names, by the number of goroutines", Prepare: r.prepare}
+	for _, n := range []int{1, 16, 256, 4096} {
+		row.Subjects = append(row.Subjects, trial.Subject{
+			Name: fmt.Sprint(n, " goroutines"), Role: trial.Ours,
+			Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+				client, err := r.client(ctx, s, "pglock")
+				if err != nil {
+					return nil, err
+				}
+				m := &pairsMeter{goroutines: n}
+				m.pair = func(ctx context.Context, name string) error {
+					l, err := client.Acquire(ctx, name)
+					if err != nil {
+						return err
+					}
+					return l.Release(ctx)
+				}
+				return m, nil
+			},
+		})
+	}
+	return row
+}
+
+// pairsMeter has goroutines lock names of their own.
+type pairsMeter struct {
+	goroutines int
+	pair       func(ctx context.Context, name string) error
+
+	pairs int
+	took  time.Duration
+}
+
+func (m *pairsMeter) Turn(ctx context.Context, d time.Duration) error {
+	names := make(chan string, m.goroutines)
+	for i := range m.goroutines {
+		names <- fmt.Sprintf("name-%d", i)
+	}
+	began := time.Now()
+	n, err := trial.Crowd(ctx, m.goroutines, d, func(ctx context.Context) error {
+		name := <-names // one that nobody uses at the moment
+		defer func() { names <- name }()
+		return m.pair(ctx, name)
+	})
+	m.pairs += n
+	m.took += time.Since(began)
+	return err
+}
+
+func (m *pairsMeter) Figures() []trial.Figure {
+	cost := float64(m.took.Microseconds()) / float64(m.pairs)
+	rate := float64(m.pairs) / m.took.Seconds()
+	m.pairs, m.took = 0, 0
+	return []trial.Figure{{Name: "cost of a pair", Unit: trial.Micros, Value: cost}, {Name: "pairs", Unit: trial.PerSecond, Value: rate}}
+}
