@@ -16,6 +16,12 @@ test: ## Run all tests, with the race detector, on a PostgreSQL that they find o
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
 	go test $(RACE) ./...
 	cd internal/bench && go test ./...
+	cd internal/adapters && go test $(RACE) ./...
+
+.PHONY: chaos
+chaos: ## Carry out the experiments with killed and paused holders in full length, which takes minutes
+	PGLOCK_CHAOS=1 go test -count=1 -timeout 40m -v -run 'Chaos|Paused|Checker|Advance' ./fencing ./migrations ./pglock/... ./leasetable
+	cd internal/adapters && PGLOCK_CHAOS=1 go test -count=1 -timeout 20m -v -run Chaos ./...
 
 .PHONY: demo
 demo: ## Processes fight for a lease, one is killed, one paused: what the lock and the guard are worth
@@ -39,6 +45,7 @@ lint: ## Check formatting, vet for every system, lint
 	@for s in $(SYSTEMS); do echo "vet $$s"; GOOS=$${s%/*} GOARCH=$${s#*/} CGO_ENABLED=0 go vet ./... || exit 1; done
 	cd internal/bench && go vet ./...
 	$(TOOLS) golangci-lint run ./...
+	cd internal/adapters && go vet ./... && go tool -modfile=../tools/go.mod golangci-lint run ./...
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities, where their database can be reached
@@ -50,3 +57,4 @@ vuln: ## Look for known vulnerabilities, where their database can be reached
 tidy: ## Bring go.mod and go.sum of every module in order
 	go mod tidy
 	cd internal/bench && go mod tidy
+	cd internal/adapters && go mod tidy
