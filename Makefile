@@ -23,6 +23,10 @@ chaos: ## Carry out the experiments with killed and paused holders in full lengt
 	PGLOCK_CHAOS=1 go test -count=1 -timeout 40m -v -run 'Chaos|Paused|Checker|Advance' ./fencing ./migrations ./pglock/... ./leasetable
 	cd internal/adapters && PGLOCK_CHAOS=1 go test -count=1 -timeout 20m -v -run Chaos ./...
 
+.PHONY: clock
+clock: ## Run the lease tests with a wall clock that jumps by five minutes, ten times a second
+	testdata/clock/jump.sh ./leasetable
+
 .PHONY: demo
 demo: ## Processes fight for a lease, one is killed, one paused: what the lock and the guard are worth
 	go run ./internal/demo

@@ -9,6 +9,9 @@ var (
 	TakeSQL    = sqlFile("take")
 )
 
+// NewRequest returns a request that nobody has made.
+var NewRequest = newRequest
+
 // StopTimer keeps the lease's timer from firing, as in a process that sleeps.
 func StopTimer(l *Lease) { l.timer.Stop() }
 

@@ -191,7 +191,7 @@ func TestCrashTakeover(t *testing.T) {
 	const clients = 5
 	f := newFixture(t)
 	try(t, f.open(), "n", leasetable.WithTTL(2*time.Second), leasetable.WithoutRenewal())
-	expiry := f.expiry("n")
+	expiry := f.stored("n")
 	var mu sync.Mutex
 	var served []int
 	var first time.Time

@@ -15,11 +15,18 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// expiry is when the server lets the lease of that name end. Server and test run on
-// one machine, so that both read the same clock.
-func (f fixture) expiry(name string) time.Time {
+// stored is the expiry of the lease of that name by the server's clock, to be compared with other times of the server.
+func (f fixture) stored(name string) time.Time {
 	f.t.Helper()
 	return value[time.Time](f, "SELECT expires_at FROM pglock.distributed_locks WHERE name = $1", name)
+}
+
+// expiry is when the server lets the lease of that name end, a little early by as much as it took to ask.
+func (f fixture) expiry(name string) time.Time {
+	f.t.Helper()
+	asked := time.Now()
+	remaining := value[float64](f, "SELECT extract(epoch FROM expires_at - clock_timestamp())::float8 FROM pglock.distributed_locks WHERE name = $1", name)
+	return asked.Add(time.Duration(remaining * float64(time.Second)))
 }
 
 // TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt halts all processes of the

@@ -87,7 +87,7 @@ func TestAWaiterIsGrantedSoonAfterTheHoldersExpiry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	dead := try(t, f.open(), "n", leasetable.WithTTL(1500*time.Millisecond), leasetable.WithoutRenewal())
-	expiry := f.expiry("n")
+	expiry := f.stored("n")
 	l := acquire(t, f.open(), "n")
 	late := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks WHERE name = 'n'").Sub(expiry)
 	if late < 0 || late > time.Second {

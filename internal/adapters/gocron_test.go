@@ -45,13 +45,44 @@ func now(t *testing.T, s gocron.Scheduler, task any, opts ...gocron.JobOption) {
 	s.Start()
 }
 
+// lastHour is an hour that has passed: what belongs to it does not depend on the time of day.
+var lastHour = time.Now().Truncate(time.Hour).Add(-time.Hour)
+
+// at sets the clock.
+func at(now time.Time) ticks.Option {
+	shift := time.Until(now)
+	return ticks.WithClock(func() time.Time { return time.Now().Add(shift) })
+}
+
+// TestAnHoursTickIsNotTakenMinutesEarly: a job that runs five minutes before the hour belongs to the hour before. The
+// next one's tick would be refused, since it is too far ahead of the database's clock.
+func TestAnHoursTickIsNotTakenMinutesEarly(t *testing.T) {
+	t.Parallel()
+	reported := make(chan time.Time, 1)
+	locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, pgtest.Database(t)), time.Hour, at(lastHour.Add(55*time.Minute)),
+		ticks.WithReport(func(tick time.Time, _ error) { reported <- tick }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := locker.Lock(t.Context(), "report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if tick := <-reported; !tick.Equal(lastHour) {
+		t.Errorf("the tick was %v", tick)
+	}
+}
+
 // TestAGocronJobLearnsOfLoss by its context, and the tick is another's.
 func TestAGocronJobLearnsOfLoss(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := pgtest.PoolOn(t, url)
-	reports := make(chan error, 2)
-	locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour, ticks.WithTTL(6*time.Second), ticks.WithReport(func(_ time.Time, err error) { reports <- err }))
+	reports, halfPast := make(chan error, 2), at(lastHour.Add(30*time.Minute))
+	locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour, halfPast, ticks.WithTTL(6*time.Second), ticks.WithReport(func(_ time.Time, err error) { reports <- err }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +106,7 @@ func TestAGocronJobLearnsOfLoss(t *testing.T) {
 	if err := <-reports; !errors.Is(err, ticks.ErrLost) {
 		t.Errorf("the report: %v", err)
 	}
-	other, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour)
+	other, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour, halfPast)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +119,9 @@ func TestAGocronJobLearnsOfLoss(t *testing.T) {
 func TestAGocronJobThatRanIsSkippedElsewhere(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	done := make(chan error, 2)
+	done, halfPast := make(chan error, 2), at(lastHour.Add(30*time.Minute))
 	for range 2 {
-		locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour)
+		locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour, halfPast)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,7 @@
 -- and token of each. A grant that a renewal left out and that is alive is locked by
 -- somebody else at the moment.
 SELECT l.name, l.token
-FROM pglock.distributed_locks AS l
-JOIN unnest($1::text[], $2::bigint[]) AS w (name, token)
-  ON w.name = l.name AND w.token = l.token
+FROM (SELECT $1::text[], $2::bigint[] OFFSET 0) AS given (names, tokens),
+     unnest(given.names, given.tokens) AS w (name, token)
+JOIN pglock.distributed_locks AS l ON l.name = w.name AND l.token = w.token
 WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()

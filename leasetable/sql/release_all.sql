@@ -5,7 +5,8 @@
 -- the others do not wait. Rows are locked in the order of names.
 WITH ours AS MATERIALIZED (
     SELECT l.name, l.token
-    FROM unnest($1::text[], $2::bigint[]) AS a (name, token)
+    FROM (SELECT $1::text[], $2::bigint[] OFFSET 0) AS given (names, tokens),
+         unnest(given.names, given.tokens) AS a (name, token)
     JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
     WHERE l.holder IS NOT NULL
     ORDER BY l.name COLLATE "C"

@@ -6,8 +6,10 @@
 -- others ask acquire.sql. It is safe for the reasons that are given there.
 WITH free AS MATERIALIZED (
     SELECT l.name, a.holder, a.request::uuid AS request, a.labels::jsonb AS labels, a.us, a.ticket
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[])
-         AS a (name, holder, request, labels, us, ticket)
+    FROM (SELECT $1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[] OFFSET 0)
+             AS given (names, holders, requests, labels, us, tickets),
+         unnest(given.names, given.holders, given.requests, given.labels, given.us, given.tickets)
+             AS a (name, holder, request, labels, us, ticket)
     JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE l.expires_at <= clock_timestamp()
       AND (l.request <> a.request::uuid) IS NOT FALSE

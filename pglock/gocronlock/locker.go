@@ -62,6 +62,8 @@ func NewLocker[L interface{ Unlock(context.Context) error }](client *pglock.Clie
 const (
 	maxTTL = 30 * time.Second
 	minTTL = 10 * time.Millisecond // the shortest lease
+
+	maxEarly = 10 * time.Second // that a timer may fire before its tick
 )
 
 // Lock takes the job's tick of now. It waits while another scheduler runs it (or an earlier one), since that may die.
@@ -85,9 +87,10 @@ func (l *Locker[L]) Lock(ctx context.Context, key string) (lock L, err error) {
 	return any(held).(L), nil
 }
 
-// tickOf returns the multiple of grid that now belongs to. A timer that fires a little early belongs to the next.
+// tickOf returns the multiple of grid that now belongs to. A timer that fires a little early belongs to the next; of
+// a long grid a tenth would be no little, and so far ahead of the database's clock that the tick is refused.
 func tickOf(now time.Time, grid time.Duration) time.Time {
-	return now.Round(0).Add(grid / 10).Truncate(grid)
+	return now.Round(0).Add(min(grid/10, maxEarly)).Truncate(grid)
 }
 
 func (l *Locker[L]) job(key string) (*ticks.Job, error) {
