@@ -129,14 +129,24 @@ func (a *acquisition) gaveUp(ctx context.Context, last error) error {
 
 // ask asks the server once and sees to the request.
 //
-// The question goes out apart from the caller, whose context must not cut it off:
-// a cancelled query closes its connection, and leaves unknown whether the lock was
-// taken. What a caller is granted who has left is given back.
+// A caller whose context ends does not cut the question off at once: a cancelled query closes its
+// connection, and leaves unknown whether the lock was taken. Where it goes out apart from the
+// caller, what a caller is granted who has left is given back.
 func (a *acquisition) ask(ctx context.Context, ticket int64, doubtful bool) (grant, error) {
 	if ctx.Err() != nil {
 		return grant{}, ctx.Err()
 	}
-	q := &ask{acquisition: a, request: a.request, ticket: ticket, doubtful: doubtful, answers: make(chan answer, 1)}
+	q := &ask{acquisition: a, request: a.request, ticket: ticket, doubtful: doubtful}
+	if a.client.lanes.enter() {
+		got := q.here(ctx)
+		a.client.lanes.exit()
+		if got.err != nil && ctx.Err() != nil {
+			a.uncertain = a.uncertain || applied(got.err)
+			return grant{}, ctx.Err()
+		}
+		return a.settle(q.request, got)
+	}
+	q.answers = make(chan answer, 1)
 	a.client.calls.Add(1) // until it is delivered
 	a.client.lanes.ask(q)
 	var got answer

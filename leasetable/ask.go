@@ -70,6 +70,14 @@ func (q *ask) deliver(g grant, err error) {
 	q.client.leave()
 }
 
+// here asks on the caller's own goroutine.
+func (q *ask) here(ctx context.Context) answer {
+	bound, cancel := q.client.attended(ctx, statementBound)
+	defer cancel()
+	g, err := q.client.askAlone(bound, q)
+	return answer{g, err}
+}
+
 // leave gives the ask up. It returns an answer that came before.
 func (q *ask) leave() (answer, bool) {
 	if q.state.CompareAndSwap(askWaiting, askLeft) {

@@ -45,11 +45,9 @@ func (f *freeing) done(err error) {
 func (c *Client) sendFrees(batch []*freeing, forced bool) {
 	ctx, cancel := context.WithTimeout(c.life, statementBound/2)
 	defer cancel()
-	if len(batch) == 1 && batch[0].to != nil {
-		if f := batch[0]; c.sendHandoff(ctx, f) {
-			f.done(nil)
-			return
-		}
+	if len(batch) == 1 && !forced {
+		batch[0].send(ctx)
+		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *freeing) bool {
 		if f.to == nil {
@@ -59,15 +57,6 @@ func (c *Client) sendFrees(batch []*freeing, forced bool) {
 		return true
 	})
 	if len(batch) == 0 {
-		return
-	}
-	if len(batch) == 1 && !forced {
-		f := batch[0]
-		if released, err := f.freeAlone(ctx); err == nil {
-			f.done(f.settle(released))
-			return
-		}
-		go f.insist()
 		return
 	}
 	slices.SortFunc(batch, func(a, b *freeing) int { return strings.Compare(a.lease.fence.Name, b.lease.fence.Name) })
@@ -92,6 +81,19 @@ func (c *Client) sendFrees(batch []*freeing, forced bool) {
 			go f.insist() // which finds out why not
 		}
 	}
+}
+
+// send frees one, or hands it over. What needs more than a statement goes on by itself.
+func (f *freeing) send(ctx context.Context) {
+	if f.to != nil && f.lease.client.sendHandoff(ctx, f) {
+		f.done(nil)
+		return
+	}
+	if released, err := f.freeAlone(ctx); err == nil {
+		f.done(f.settle(released))
+		return
+	}
+	go f.insist()
 }
 
 // freeAlone sends the statement once.

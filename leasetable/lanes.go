@@ -15,7 +15,9 @@ const batchSize = 128
 // finds a lane idle, waits for nobody, and takes the statement for a single row.
 //
 // A lane is a goroutine that lives as long as the client: one for each connection that
-// is not kept for renewals, started when it is needed.
+// is not kept for renewals, started when it is needed. As long as nothing has gathered, a caller
+// takes a lane's place and sends its own statement: to wake a goroutine and be woken by it
+// takes longer than all else that a client does.
 type lanes struct {
 	client  *Client
 	limit   int // lanes
@@ -30,6 +32,7 @@ type lanes struct {
 	frees      []*freeing // oldest first
 	started    int
 	idle       int  // of those started, not counting any that has been called
+	callers    int  // in a lane's place
 	freesFirst bool // next time, if both are there
 }
 
@@ -57,14 +60,39 @@ func (n *lanes) free(f *freeing) {
 	n.call()
 }
 
-// call gets a lane to work, if one is idle or not started. Beyond a few that are busy
+// enter reports whether the caller may take a lane's place. Then exit must follow.
+func (n *lanes) enter() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.forced || len(n.asks)+len(n.frees) > 0 || n.busy() == n.limit {
+		return false
+	}
+	n.callers++
+	return true
+}
+
+// exit gives the place back, to a lane if calls have gathered.
+func (n *lanes) exit() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.callers--
+	if len(n.asks)+len(n.frees) > 0 {
+		n.call()
+	}
+}
+
+// busy returns how many statements are under way. The caller holds mu.
+func (n *lanes) busy() int { return n.started - n.idle + n.callers }
+
+// call gets a lane to work, if there is room for one. Beyond a few that are busy
 // another one is worth it only for many calls. The caller holds mu.
 func (n *lanes) call() {
 	const few = 4
-	if n.started-n.idle >= few && len(n.asks)+len(n.frees) < n.batch/2 {
+	if n.busy() >= few && len(n.asks)+len(n.frees) < n.batch/2 {
 		return
 	}
 	switch {
+	case n.busy() == n.limit: // whoever is done next sees what has gathered
 	case n.idle > 0:
 		n.idle--
 		n.wake <- struct{}{} // has room: no more are called than were idle

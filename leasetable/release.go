@@ -33,9 +33,15 @@ func (l *Lease) Release(ctx context.Context) error {
 // awaitRelease is Release, waiting until givenUp, for which ctx has the cause.
 func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error {
 	_ = l.Err() // due to be lost?
-	call, err := l.startRelease()
+	call, f, err := l.startRelease()
 	if err != nil {
 		return err
+	}
+	if f != nil {
+		if givenUp == nil {
+			ctx = context.WithoutCancel(ctx)
+		}
+		l.client.free(ctx, f)
 	}
 	select {
 	case <-call.done:
@@ -46,33 +52,44 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 }
 
 // startRelease returns the call under way, or the last one if it has settled the
-// matter, or a new one.
-func (l *Lease) startRelease() (*releaseCall, error) {
+// matter, or a new one with what is to be done.
+func (l *Lease) startRelease() (*releaseCall, *freeing, error) {
 	l.end(ErrReleased)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(l.ended, ErrLost) {
-		return nil, l.ended
+		return nil, nil, l.ended
 	}
 	if l.release != nil {
 		select {
 		case <-l.release.done:
 			if l.release.err == nil || errors.Is(l.release.err, ErrLost) {
-				return l.release, nil
+				return l.release, nil, nil
 			}
 		default:
-			return l.release, nil
+			return l.release, nil, nil
 		}
 	}
 	c := l.client
 	if err := c.enterToRelease(); err != nil {
-		return nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
+		return nil, nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
 	}
 	again := l.release != nil // the call before may have been applied
 	call := &releaseCall{done: make(chan struct{})}
 	l.release = call
-	c.lanes.free(&freeing{lease: l, call: call, uncertain: again, to: c.waiting.reserve(l.fence.Name)})
-	return call, nil
+	return call, &freeing{lease: l, call: call, uncertain: again, to: c.waiting.reserve(l.fence.Name)}, nil
+}
+
+// free sends f here, where ctx bounds how long that is waited for, or by a lane.
+func (c *Client) free(ctx context.Context, f *freeing) {
+	if !c.lanes.enter() {
+		c.lanes.free(f)
+		return
+	}
+	defer c.lanes.exit()
+	bound, cancel := c.attended(ctx, statementBound/2)
+	defer cancel()
+	f.send(bound)
 }
 
 // giveBack frees on the server, without waiting, what has been lost here: a renewal

@@ -12,8 +12,8 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + $6::bigint * interval '1 microsecond', released_at = NULL,
     request = $3::text::uuid, holder = $4::text, labels = $5::text::jsonb
-WHERE l.name = (
-    SELECT f.name
+WHERE l.ctid = (
+    SELECT f.ctid
     FROM pglock.distributed_locks AS f
     WHERE f.name = $1::text AND f.token = $2::bigint AND f.holder IS NOT NULL
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w

@@ -13,10 +13,9 @@ WITH free AS MATERIALIZED (
     JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE l.expires_at <= clock_timestamp()
       AND (l.request <> a.request::uuid) IS NOT FALSE
-      AND (NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                       WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
-                         AND w.expires_at > clock_timestamp())
-           OR coalesce(l.released_at, l.expires_at) <= clock_timestamp() - interval '1500 ms')
+      AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
+                      WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
+                        AND w.expires_at > clock_timestamp())
     ORDER BY l.name COLLATE "C"
     FOR UPDATE OF l SKIP LOCKED
 ), durable AS MATERIALIZED (
@@ -25,12 +24,7 @@ WITH free AS MATERIALIZED (
 )
 UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version + 1,
-    ticket = CASE
-        WHEN f.ticket < 9223372036854775807 THEN greatest(l.ticket, f.ticket)
-        WHEN coalesce(l.released_at, l.expires_at) <= clock_timestamp() - interval '1500 ms' THEN coalesce((
-            SELECT min(w.ticket) FROM pglock.lock_waiters AS w
-            WHERE w.name = l.name AND w.ticket > l.ticket AND w.expires_at > clock_timestamp()), l.ticket)
-        ELSE l.ticket END,
+    ticket = CASE WHEN f.ticket < 9223372036854775807 THEN greatest(l.ticket, f.ticket) ELSE l.ticket END,
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + f.us * interval '1 microsecond', released_at = NULL,
     request = f.request, holder = f.holder, labels = f.labels
