@@ -2,11 +2,11 @@ package leasetable
 
 import "time"
 
-// AcquireSQL and TakeSQL are the statements that grant, for the default schema, for
-// tests that send them themselves.
+// Statements for the default schema, for tests that send them themselves.
 var (
-	AcquireSQL = sqlFile("acquire")
-	TakeSQL    = sqlFile("take")
+	AcquireSQL    = sqlFile("acquire")
+	TakeSQL       = sqlFile("take")
+	ReleaseAllSQL = sqlFile("release_all")
 )
 
 // NewRequest returns a request that nobody has made.

@@ -72,6 +72,7 @@ func (c *Client) sendFrees(batch []*freeing, forced bool) {
 		freed[fence] = notified
 		return err
 	}})
+	c.warnOfBatch(err, "releases")
 	for _, f := range batch {
 		f.uncertain = f.uncertain || applied(err)
 		if notified, ok := freed[f.lease.fence]; err == nil && ok {

@@ -15,7 +15,7 @@ const batchSize = 128
 // finds a lane idle, waits for nobody, and takes the statement for a single row.
 //
 // A lane is a goroutine that lives as long as the client: one for each connection that
-// is not kept for renewals, started when it is needed. As long as nothing has gathered, a caller
+// is not kept for renewals, started when it is needed. As long as nothing is under way, a caller
 // takes a lane's place and sends its own statement: to wake a goroutine and be woken by it
 // takes longer than all else that a client does.
 type lanes struct {
@@ -64,7 +64,7 @@ func (n *lanes) free(f *freeing) {
 func (n *lanes) enter() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.forced || len(n.asks)+len(n.frees) > 0 || n.busy() == n.limit {
+	if n.forced || len(n.asks)+len(n.frees) > 0 || n.busy() > 0 {
 		return false
 	}
 	n.callers++
@@ -176,6 +176,7 @@ func (c *Client) sendAsks(all []*ask, forced bool) {
 	grants, err := c.askTogether(ctx, leads)
 	if err != nil && !connectionFailed(err) {
 		// One of them is at fault, and must not fail the others. Nothing was done.
+		c.warnOfBatch(err, "acquires")
 		for _, q := range batch {
 			c.calls.Go(func() {
 				ctx, cancel := context.WithTimeout(c.life, statementBound)
@@ -191,6 +192,14 @@ func (c *Client) sendAsks(all []*ask, forced bool) {
 	for _, q := range followers {
 		i, _ := slices.BinarySearchFunc(leads, q.name, func(q *ask, name string) int { return cmp.Compare(q.name, name) })
 		q.deliver(grants[i].behind(leads[i]), err)
+	}
+}
+
+// warnOfBatch tells of a statement for many that the server refused. They are sent one by one then, which works,
+// but is slow.
+func (c *Client) warnOfBatch(err error, what string) {
+	if err != nil && !transient(err) {
+		c.cfg.logger.Warn("pglock: the server refused a statement for many; each is sent by itself", "what", what, "error", err)
 	}
 }
 

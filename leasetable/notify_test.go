@@ -1,6 +1,7 @@
 package leasetable_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"testing"
@@ -43,6 +44,44 @@ func TestP25_OnlyTheHeadIsNotified(t *testing.T) {
 				t.Errorf("notified: %q", got)
 			}
 		})
+	}
+}
+
+// TestReleasedTogether is the statement that frees many, by itself: where it fails the client sends each release alone,
+// and nobody would notice.
+func TestReleasedTogether(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.openUnclosed()
+	defer func() { _ = c.Close(context.WithoutCancel(t.Context())) }() // whose leases are freed below
+	var names []string
+	var tokens []int64
+	for _, n := range []string{"not waited for", "waited for", "waited for by a dead one"} {
+		l := try(t, c, n)
+		names, tokens = append(names, n), append(tokens, int64(l.Token()))
+	}
+	heard := f.listen("first", "expired")
+	f.sql("INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'first', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')", names[1], f.schema)
+	f.sql("INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'expired', pglock.next_fencing_token(), clock_timestamp() - interval '1 s')", names[2], f.schema)
+	rows, err := f.pool.Query(t.Context(), f.named(leasetable.ReleaseAllSQL), append(names, "unknown"), append(tokens, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type freed struct {
+		Name     string
+		Token    int64
+		Notified bool
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[freed])
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(got, func(a, b freed) int { return cmp.Compare(a.Name, b.Name) })
+	if want := []freed{{names[0], tokens[0], false}, {names[1], tokens[1], true}, {names[2], tokens[2], false}}; !slices.Equal(got, want) {
+		t.Errorf("freed %v, want %v", got, want)
+	}
+	if got := heard(); !slices.Equal(got, []string{"first: " + names[1]}) {
+		t.Errorf("notified: %q", got)
 	}
 }
 

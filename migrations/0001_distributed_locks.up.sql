@@ -173,7 +173,7 @@ BEGIN
     END IF;
     RETURN ARRAY(
         SELECT l.name
-        FROM pg_catalog.unnest(lock_names, used_up) AS l (name, used_up)
+        FROM ROWS FROM (pg_catalog.unnest(lock_names), pg_catalog.unnest(used_up)) AS l (name, used_up)
         WHERE %1$s.wake_next(l.name, l.used_up));
 END
 $wake$, here));
