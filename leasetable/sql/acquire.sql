@@ -36,15 +36,13 @@
 --   the start of the transaction.
 -- * A grant must survive a crash, whatever synchronous_commit says here.
 -- * What was asked for is never joined with what was done: that would be quadratic.
--- * One plan for any number of names: behind OFFSET 0 the planner does not see how many they
+-- * One plan for any number of names: behind a SELECT the planner does not see how many they
 --   are. Where it does, it plans anew each time that they are few, which takes longer than
 --   all the rest. The other statements for many do the same.
 WITH asked AS MATERIALIZED (
     SELECT a.name, a.holder, a.request::uuid AS request, a.labels::jsonb AS labels, a.us, a.ticket
-    FROM (SELECT $1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[] OFFSET 0)
-             AS given (names, holders, requests, labels, us, tickets),
-         unnest(given.names, given.holders, given.requests, given.labels, given.us, given.tickets)
-             AS a (name, holder, request, labels, us, ticket)
+    FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[]),
+                (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
 ), seen AS MATERIALIZED (
     SELECT l.name, l.token, l.holder, l.expires_at, l.request IS NOT DISTINCT FROM a.request AS ours,
            l.ticket >= a.ticket AS passed,

@@ -2,7 +2,6 @@
 -- and token of each. A grant that a renewal left out and that is alive is locked by
 -- somebody else at the moment.
 SELECT l.name, l.token
-FROM (SELECT $1::text[], $2::bigint[] OFFSET 0) AS given (names, tokens),
-     unnest(given.names, given.tokens) AS w (name, token)
+FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS w (name, token)
 JOIN pglock.distributed_locks AS l ON l.name = w.name AND l.token = w.token
 WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()

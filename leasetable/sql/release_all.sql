@@ -2,11 +2,11 @@
 --
 -- Returns name and token of each that was freed, and whether somebody was notified. Of those that are missing
 -- release.sql finds out why: gone, or locked by somebody else at the moment, for which
--- the others do not wait. Rows are locked in the order of names.
+-- the others do not wait. Rows are locked in the order of names. Waiters are looked for once,
+-- not for each row, which is why woken is a query of its own.
 WITH ours AS MATERIALIZED (
     SELECT l.name, l.token
-    FROM (SELECT $1::text[], $2::bigint[] OFFSET 0) AS given (names, tokens),
-         unnest(given.names, given.tokens) AS a (name, token)
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS a (name, token)
     JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
     WHERE l.holder IS NOT NULL
     ORDER BY l.name COLLATE "C"
@@ -19,6 +19,8 @@ WITH ours AS MATERIALIZED (
     FROM ours AS o, async
     WHERE l.name = o.name AND l.token = o.token
     RETURNING l.name, l.token, l.ticket
+), woken AS MATERIALIZED (
+    SELECT pglock.wake_each(array_agg(f.name::text), array_agg(f.ticket)) AS names FROM freed AS f
 )
 SELECT f.name, f.token, f.name::text = ANY (w.names)
-FROM freed AS f, (SELECT pglock.wake_each(array_agg(f.name::text), array_agg(f.ticket)) FROM freed AS f) AS w (names)
+FROM woken AS w, freed AS f

@@ -18,8 +18,7 @@
 -- * A renewal must survive a crash, whatever synchronous_commit says here.
 WITH ours AS MATERIALIZED (
     SELECT l.name, l.token, w.us
-    FROM (SELECT $1::text[], $2::bigint[], $3::bigint[] OFFSET 0) AS given (names, tokens, us),
-         unnest(given.names, given.tokens, given.us) AS w (name, token, us)
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
     JOIN pglock.distributed_locks AS l ON l.name = w.name AND l.token = w.token
     WHERE l.holder IS NOT NULL
     ORDER BY l.name

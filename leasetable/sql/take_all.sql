@@ -6,10 +6,8 @@
 -- others ask acquire.sql. It is safe for the reasons that are given there.
 WITH free AS MATERIALIZED (
     SELECT l.name, a.holder, a.request::uuid AS request, a.labels::jsonb AS labels, a.us, a.ticket
-    FROM (SELECT $1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[] OFFSET 0)
-             AS given (names, holders, requests, labels, us, tickets),
-         unnest(given.names, given.holders, given.requests, given.labels, given.us, given.tickets)
-             AS a (name, holder, request, labels, us, ticket)
+    FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[]),
+                (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
     JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE l.expires_at <= clock_timestamp()
       AND (l.request <> a.request::uuid) IS NOT FALSE
