@@ -5,7 +5,7 @@
 -- Returns name, token, and what remains of it in microseconds, for each that was granted. The
 -- others ask acquire.sql. It is safe for the reasons that are given there.
 WITH free AS MATERIALIZED (
-    SELECT l.name, a.holder, a.request::uuid AS request, a.labels::jsonb AS labels, a.us, a.ticket
+    SELECT l.ctid, a.holder, a.request::uuid AS request, a.labels::jsonb AS labels, a.us, a.ticket
     FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[]),
                 (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
     JOIN pglock.distributed_locks AS l ON l.name = a.name
@@ -27,5 +27,5 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
     expires_at = clock_timestamp() + f.us * interval '1 microsecond', released_at = NULL,
     request = f.request, holder = f.holder, labels = f.labels
 FROM free AS f, durable
-WHERE l.name = f.name
+WHERE l.ctid = f.ctid
 RETURNING l.name, l.token, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint
