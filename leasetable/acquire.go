@@ -181,6 +181,9 @@ func (a *acquisition) settle(request string, got answer) (grant, error) {
 		a.request, a.uncertain = newRequest(), false
 		got.err = errLate
 	}
+	if got.err == nil {
+		return got.grant, nil
+	}
 	return got.grant, explain(a.client.cfg.schema, fmt.Sprintf("acquire %q", a.name), got.err)
 }
 

@@ -198,7 +198,17 @@ func arguments(batch []*ask) []any {
 		names[i], holders[i], requests[i], labels[i] = q.name, q.cfg.holder, q.request, q.cfg.labels
 		us[i], tickets[i] = q.cfg.ttl.Microseconds(), q.ticket
 	}
-	return []any{names, holders, requests, labels, us, tickets}
+	return []any{names, oneForAll(holders), requests, oneForAll(labels), oneForAll(us), oneForAll(tickets)}
+}
+
+// oneForAll returns the first value if all are the same, as they mostly are.
+func oneForAll[T comparable](values []T) []T {
+	for _, v := range values {
+		if v != values[0] {
+			return values
+		}
+	}
+	return values[:1]
 }
 
 // scan reads a row of the long statement.

@@ -22,11 +22,12 @@ var errLate = fmt.Errorf("%w: the answer took longer than the lease is trusted",
 // explain turns what pgx said into this package's errors. Failures that may pass
 // by themselves get ErrUnavailable in front; what the server said stays in the chain.
 func explain(schemaName, doing string, err error) error {
+	if err == nil {
+		return nil // errors.As would cost memory
+	}
 	var pg *pgconn.PgError
 	var se *SchemaError
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, ErrUnavailable), errors.As(err, &se), errors.Is(err, ErrPrivilege), errors.Is(err, ErrClosed):
 		return err // explained already, in greet
 	case errors.As(err, &pg):
@@ -85,10 +86,13 @@ func rowLocked(err error) bool {
 // applied reports whether the statement may have been carried out all the same:
 // the answer was lost, not the request.
 func applied(err error) bool {
+	if err == nil {
+		return false
+	}
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
-	case err == nil, errors.As(err, &connect), pgconn.SafeToRetry(err):
+	case errors.As(err, &connect), pgconn.SafeToRetry(err):
 		return false
 	case errors.As(err, &pg):
 		// A pooler that lost its server says 08; 40003 is statement_completion_unknown.
@@ -99,11 +103,14 @@ func applied(err error) bool {
 
 // connectionFailed reports whether the fault was the connection's, not the statement's.
 func connectionFailed(err error) bool {
+	if err == nil {
+		return false
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		return endsConnection(pg)
 	}
-	return err != nil && !errors.Is(err, context.Canceled) && transient(err)
+	return !errors.Is(err, context.Canceled) && transient(err)
 }
 
 // endsConnection reports whether the server, or a pooler before it, ends the

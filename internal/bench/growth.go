@@ -73,6 +73,10 @@ func goroutinesRow() trial.Row {
 	return row
 }
 
+// crowdTurn is how long a turn of many goroutines or processes is at least: in shorter ones they would be beginning and
+// ending for most of the time.
+const crowdTurn = 200 * time.Millisecond
+
 // pairsMeter has goroutines lock names of their own.
 type pairsMeter struct {
 	goroutines int
@@ -88,7 +92,7 @@ func (m *pairsMeter) Turn(ctx context.Context, d time.Duration) error {
 		names <- fmt.Sprintf("name-%d", i)
 	}
 	began := time.Now()
-	n, err := trial.Crowd(ctx, m.goroutines, d, func(ctx context.Context) error {
+	n, err := trial.Crowd(ctx, m.goroutines, max(d, crowdTurn), func(ctx context.Context) error {
 		name := <-names // one that nobody uses at the moment
 		defer func() { names <- name }()
 		return m.pair(ctx, name)

@@ -16,10 +16,6 @@ const (
 	manyProcesses = 16
 )
 
-// hotTurn is how long a turn of many processes is at least: shorter ones would measure
-// beginnings and ends.
-const hotTurn = 200 * time.Millisecond
-
 // hotRow is P3: processes that want the same name, each one again as soon as it has freed it.
 func hotRow() trial.Row {
 	r := &hotLab{}
@@ -85,7 +81,7 @@ type hotMeter struct {
 // Turn has all workers begin at the same moment.
 func (m *hotMeter) Turn(_ context.Context, d time.Duration) error {
 	from := time.Now().Add(5 * time.Millisecond)
-	to := from.Add(max(d, hotTurn))
+	to := from.Add(max(d, crowdTurn))
 	for _, w := range m.workers {
 		if err := w.start(from, to); err != nil {
 			return err
@@ -114,9 +110,9 @@ func (m *hotMeter) Turn(_ context.Context, d time.Duration) error {
 		}
 	}
 	if m.passed == 0 {
-		m.gaps.Record(max(d, hotTurn)) // nobody else came in all that time
+		m.gaps.Record(max(d, crowdTurn)) // nobody else came in all that time
 	}
-	m.took += max(d, hotTurn)
+	m.took += max(d, crowdTurn)
 	return nil
 }
 

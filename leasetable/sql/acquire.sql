@@ -5,6 +5,8 @@
 --   $4  labels, jsonb
 --   $6  tickets; the largest bigint for a newcomer, 0 for whoever barges in
 --
+-- Of holders, labels, durations and tickets one stands for all if they are the same.
+--
 -- Returns rows of name, outcome, token, holder, remaining microseconds, how many wait with
 -- a smaller ticket, and whether the ticket is void:
 --   granted  the grant is ours: token, and what remains of it
@@ -40,7 +42,9 @@
 --   are. Where it does, it plans anew each time that they are few, which takes longer than
 --   all the rest. The other statements for many do the same.
 WITH asked AS MATERIALIZED (
-    SELECT a.name, a.holder, a.request::uuid AS request, a.labels::jsonb AS labels, a.us, a.ticket
+    SELECT a.name, coalesce(a.holder, ($2::text[])[1]) AS holder, a.request::uuid AS request,
+           coalesce(a.labels, ($4::text[])[1])::jsonb AS labels,
+           coalesce(a.us, ($5::bigint[])[1]) AS us, coalesce(a.ticket, ($6::bigint[])[1]) AS ticket
     FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[]),
                 (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
 ), seen AS MATERIALIZED (

@@ -1,18 +1,20 @@
 -- Grants each of the names $1, which differ from each other, to its holder $2 for $5
 -- microseconds, if its row is there and free: take.sql for many. $3 requests, $4 labels,
--- $6 tickets.
+-- $6 tickets; of all but names and requests one stands for all if they are the same.
 --
 -- Returns name, token, and what remains of it in microseconds, for each that was granted. The
 -- others ask acquire.sql. It is safe for the reasons that are given there.
 WITH free AS MATERIALIZED (
-    SELECT l.ctid, a.holder, a.request::uuid AS request, a.labels::jsonb AS labels, a.us, a.ticket
+    SELECT l.ctid, coalesce(a.holder, ($2::text[])[1]) AS holder, a.request::uuid AS request,
+           coalesce(a.labels, ($4::text[])[1])::jsonb AS labels,
+           coalesce(a.us, ($5::bigint[])[1]) AS us, coalesce(a.ticket, ($6::bigint[])[1]) AS ticket
     FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[]),
                 (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
     JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE l.expires_at <= clock_timestamp()
       AND (l.request <> a.request::uuid) IS NOT FALSE
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                      WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
+                      WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < coalesce(a.ticket, ($6::bigint[])[1])
                         AND w.expires_at > clock_timestamp())
     ORDER BY l.name COLLATE "C"
     FOR UPDATE OF l SKIP LOCKED
