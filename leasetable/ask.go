@@ -3,6 +3,7 @@ package leasetable
 import (
 	"context"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +17,7 @@ const (
 	bargeIn  = 0             // and of who overtakes everybody
 )
 
-// What the acquire statement answers; see sql/acquire.sql.
+// What is answered; see sql/acquire.sql.
 const (
 	granted = "granted"
 	busy    = "busy"
@@ -40,7 +41,7 @@ type ask struct {
 	*acquisition        // whose request may be another one later
 	request      string // of this question
 	ticket       int64
-	doubtful     bool // it is likely held: the long statement, which knows more, is asked at once
+	doubtful     bool // it is likely held: the short statement would be in vain
 
 	// The answer is put into answers before state says so, so that whoever finds
 	// that state finds the answer.
@@ -86,7 +87,7 @@ func (q *ask) leave() (answer, bool) {
 	return <-q.answers, true
 }
 
-// askAlone asks with the short statement, and if that grants nothing with the long one.
+// askAlone asks with the short statement, and if that grants nothing finds out why.
 func (c *Client) askAlone(ctx context.Context, q *ask) (g grant, err error) {
 	if q.doubtful {
 		return c.askLong(ctx, q)
@@ -107,7 +108,7 @@ func (c *Client) askAlone(ctx context.Context, q *ask) (g grant, err error) {
 	return c.askLong(ctx, q)
 }
 
-// askLong asks with the long statement.
+// askLong asks who holds it, and with the long statement if nobody does.
 func (c *Client) askLong(ctx context.Context, q *ask) (g grant, err error) {
 	g.outcome = raced
 	err = c.askAllLong(ctx, []*ask{q}, func(_ string, answer grant) {
@@ -122,7 +123,7 @@ func (c *Client) askLong(ctx context.Context, q *ask) (g grant, err error) {
 }
 
 // askTogether asks for all: with the short statement those that will likely be granted, and
-// then with the long one the rest. Their names are in order, each there once. There is a
+// then finds out about the rest. Their names are in order, each there once. There is a
 // grant for each, also with an error.
 func (c *Client) askTogether(ctx context.Context, batch []*ask) ([]grant, error) {
 	grants := make([]grant, len(batch))
@@ -168,25 +169,53 @@ func (c *Client) askTogether(ctx context.Context, batch []*ask) ([]grant, error)
 	})
 }
 
-// askAllLong asks with the long statement. It calls take for each answer, of which a name
-// may have two.
+// askAllLong asks for those that will likely not be granted: who holds them, and, where nobody does,
+// with the long statement. It calls take for each answer, of which a name may have two.
 func (c *Client) askAllLong(ctx context.Context, batch []*ask, take func(name string, g grant)) error {
 	type named struct {
 		name  string
 		grant grant
 	}
-	answers := make([]named, 0, len(batch))
-	sent, err := c.conns.sendOwn(ctx, statement{c.sql.acquire, arguments(batch), func(r pgx.Rows) error {
-		var a named
+	var answers []named
+	send := func(s statement) error {
+		answers = make([]named, 0, len(batch))
+		sent, err := c.conns.sendOwn(ctx, s)
+		for _, a := range answers {
+			a.grant.sent = sent
+			take(a.name, a.grant)
+		}
+		return err
+	}
+	err := send(statement{c.sql.look, questions(batch), func(r pgx.Rows) error {
+		a := named{grant: grant{outcome: busy}}
 		err := a.grant.scan(r, &a.name)
 		answers = append(answers, a)
 		return err
 	}})
-	for _, a := range answers {
-		a.grant.sent = sent
-		take(a.name, a.grant)
+	if err != nil || len(answers) == len(batch) {
+		return err
 	}
-	return err
+	held := make(map[string]bool, len(answers))
+	for _, a := range answers {
+		held[a.name] = true
+	}
+	batch = slices.DeleteFunc(slices.Clone(batch), func(q *ask) bool { return held[q.name] })
+	return send(statement{c.sql.acquire, arguments(batch), func(r pgx.Rows) error {
+		var a named
+		err := a.grant.scan(r, &a.name, &a.grant.outcome)
+		answers = append(answers, a)
+		return err
+	}})
+}
+
+// questions are the arguments of the statement that looks.
+func questions(batch []*ask) []any {
+	n := len(batch)
+	names, requests, tickets := make([]string, n), make([]string, n), make([]int64, n)
+	for i, q := range batch {
+		names[i], requests[i], tickets[i] = q.name, q.request, q.ticket
+	}
+	return []any{names, requests, oneForAll(tickets)}
 }
 
 // arguments are those of the statements for many.
@@ -211,11 +240,11 @@ func oneForAll[T comparable](values []T) []T {
 	return values[:1]
 }
 
-// scan reads a row of the long statement.
-func (g *grant) scan(r pgx.Rows, name *string) error {
+// scan reads a row that begins with into.
+func (g *grant) scan(r pgx.Rows, into ...any) error {
 	var holder *string
 	var left int64
-	if err := r.Scan(name, &g.outcome, &g.token, &holder, &left, &g.ahead, &g.void); err != nil {
+	if err := r.Scan(append(into, &g.token, &holder, &left, &g.ahead, &g.void)...); err != nil {
 		return err
 	}
 	if holder != nil {

@@ -48,6 +48,7 @@ func TestPlansAreKept(t *testing.T) {
 	statements := reflect.ValueOf(leasetable.Statements(schema))
 	for field, arguments := range map[string]func(names []string) []any{
 		"acquire":    asks,
+		"look":       func(names []string) []any { return []any{names, asks(names)[2], same(names, int64(1))} },
 		"takeAll":    asks,
 		"releaseAll": func(names []string) []any { return []any{names, same(names, int64(1))} },
 		"alive":      func(names []string) []any { return []any{names, same(names, int64(1))} },

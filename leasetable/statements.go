@@ -26,17 +26,17 @@ const (
 
 // statements are the protocol's, rendered once for a client's schema.
 type statements struct {
-	take, takeAll, acquire, renew, alive string
-	release, releaseAll, withdraw        string
-	join, leave, refresh, forget, quit   string
-	handoff                              string
-	get, highest, idle, prune, deadRows  string
+	take, takeAll, look, acquire, renew, alive string
+	release, releaseAll, withdraw              string
+	join, leave, refresh, forget, quit         string
+	handoff                                    string
+	get, highest, idle, prune, deadRows        string
 }
 
 func newStatements(name string) statements {
 	file := func(verb string) string { return schema.Render(sqlFile(verb), name) }
 	return statements{
-		take: file("take"), takeAll: file("take_all"), acquire: file("acquire"), renew: file("renew"), alive: file("alive"),
+		take: file("take"), takeAll: file("take_all"), look: file("look"), acquire: file("acquire"), renew: file("renew"), alive: file("alive"),
 		release: file("release"), releaseAll: file("release_all"), withdraw: file("withdraw"),
 		join: file("join"), leave: file("leave"), refresh: file("refresh"),
 		forget: schema.Render(forgetSQL, name), quit: schema.Render(quitSQL, name),
