@@ -129,21 +129,17 @@ func (a *acquisition) gaveUp(ctx context.Context, last error) error {
 
 // ask asks the server once and sees to the request.
 //
-// A caller whose context ends does not cut the question off at once: a cancelled query closes its
-// connection, and leaves unknown whether the lock was taken. Where it goes out apart from the
-// caller, what a caller is granted who has left is given back.
+// The question goes out apart from the caller, whose context must not cut it off:
+// a cancelled query closes its connection, and leaves unknown whether the lock was, or will yet be,
+// taken. What a caller is granted who has left is given back. Only who can't leave asks himself.
 func (a *acquisition) ask(ctx context.Context, ticket int64, doubtful bool) (grant, error) {
 	if ctx.Err() != nil {
 		return grant{}, ctx.Err()
 	}
 	q := &ask{acquisition: a, request: a.request, ticket: ticket, doubtful: doubtful}
-	if a.client.lanes.enter() {
-		got := q.here(ctx)
+	if ctx.Done() == nil && a.client.lanes.enter() {
+		got := q.here()
 		a.client.lanes.exit()
-		if got.err != nil && ctx.Err() != nil {
-			a.uncertain = a.uncertain || applied(got.err)
-			return grant{}, ctx.Err()
-		}
 		return a.settle(q.request, got)
 	}
 	q.answers = make(chan answer, 1)

@@ -72,10 +72,10 @@ func (q *ask) deliver(g grant, err error) {
 }
 
 // here asks on the caller's own goroutine.
-func (q *ask) here(ctx context.Context) answer {
-	bound, cancel := q.client.attended(ctx, statementBound)
+func (q *ask) here() answer {
+	ctx, cancel := context.WithTimeout(q.client.life, statementBound)
 	defer cancel()
-	g, err := q.client.askAlone(bound, q)
+	g, err := q.client.askAlone(ctx, q)
 	return answer{g, err}
 }
 

@@ -234,18 +234,6 @@ func (c *Client) enterToRelease() error {
 
 func (c *Client) leave() { c.calls.Done() }
 
-// parting is how long a statement may go on whose caller's context has ended. It is longer than most
-// take: a connection that is cut must be made anew.
-const parting = 20 * time.Millisecond
-
-// attended returns the context of a statement whose caller waits for it: it ends with the
-// client's life, after bound, or a moment after ctx has ended.
-func (c *Client) attended(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
-	statement, cancel := context.WithTimeout(c.life, bound)
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(parting, cancel) })
-	return statement, func() { stop(); cancel() }
-}
-
 // background runs fn on its own, bounded by the client's life and by bound. The
 // caller must be counted in. Close waits for it.
 func (c *Client) background(bound time.Duration, fn func(ctx context.Context)) {

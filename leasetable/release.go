@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // releaseCall is one run of the release statement, shared by all who wait for it.
@@ -80,15 +81,22 @@ func (l *Lease) startRelease() (*releaseCall, *freeing, error) {
 	return call, &freeing{lease: l, call: call, uncertain: again, to: c.waiting.reserve(l.fence.Name)}, nil
 }
 
-// free sends f here, where ctx bounds how long that is waited for, or by a lane.
+// parting is how long a release may go on whose caller's context has ended. It is longer than most
+// take: a connection that is cut must be made anew.
+const parting = 20 * time.Millisecond
+
+// free sends f here, or by a lane. When ctx ends before there is an answer the statement is cut off, and repeated
+// in the background. That does no harm: it can only free a grant that nobody uses any more. What hands the lock over
+// is not cut off.
 func (c *Client) free(ctx context.Context, f *freeing) {
-	if !c.lanes.enter() {
+	if f.to != nil && ctx.Done() != nil || !c.lanes.enter() {
 		c.lanes.free(f)
 		return
 	}
 	defer c.lanes.exit()
-	bound, cancel := c.attended(ctx, statementBound/2)
+	bound, cancel := context.WithTimeout(c.life, statementBound/2)
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(parting, cancel) })()
 	f.send(bound)
 }
 
