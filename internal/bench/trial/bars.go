@@ -24,9 +24,10 @@ func (o *Outcome) bars() *svg {
 	if len(drawn) == 0 {
 		return nil
 	}
+	figure, unit := o.plottedFigure()
 	left := float64(plotMargin)
 	for _, s := range drawn {
-		left = max(left, plotMargin+widthOf(s.Subject)+8)
+		left = max(left, plotMargin+widthOf(o.barLabel(s))+8)
 	}
 	right := float64(plotWidth - plotMargin - columnWidth)
 	marks, targets := o.marks(drawn), false
@@ -46,9 +47,8 @@ func (o *Outcome) bars() *svg {
 		height += 18
 	}
 	s := newScale(all, ends(drawn), left, right)
-	p := o.begin(height, drawn[0].Figure, s, drawn)
+	p := o.begin(height, figure, s, drawn)
 	p.legend(roles(drawn, targets))
-	unit := drawn[0].Unit
 	for _, tick := range s.ticks() {
 		p.line(s.at(tick), plotTop, s.at(tick), bottom, 1, grid)
 		p.text(s.at(tick), bottom+16, around, faint, unit.label(tick))
@@ -60,7 +60,7 @@ func (o *Outcome) bars() *svg {
 	for i, series := range drawn {
 		y := float64(plotTop + 12 + i*barStep)
 		base := y + 13
-		p.text(left-8, base, onLeft, ink, series.Subject)
+		p.text(left-8, base, onLeft, ink, o.barLabel(series))
 		p.bar(left, y, max(s.at(series.Median)-left, 1), barHeight, colours[series.Role])
 		if len(series.Rounds) > 1 {
 			p.line(s.at(slices.Min(series.Rounds)), y+barHeight/2, s.at(slices.Max(series.Rounds)), y+barHeight/2, 1.5, ink)
@@ -81,19 +81,31 @@ func (o *Outcome) bars() *svg {
 
 const targetColour = "#1a7f37"
 
-// compared returns the figure that is compared, of each subject that has it or has another in its stead. It is that of
-// the first target that is about speed or size and not about what must never happen, or else the first of all.
+// plottedFigure is the figure that is compared: that of the first target that is about speed or size and not about what
+// must never happen, or else the first of all. There are figures.
+func (o *Outcome) plottedFigure() (string, Unit) {
+	for _, v := range o.Verdicts {
+		if v.Ours != nil && !v.Target.every {
+			return v.Ours.Figure, v.Ours.Unit
+		}
+	}
+	return o.Series[0].Figure, o.Series[0].Unit
+}
+
+// barLabel names a subject, and its figure if it has another one in the stead of that which is compared.
+func (o *Outcome) barLabel(s *Series) string {
+	if figure, _ := o.plottedFigure(); figure != s.Figure {
+		return s.Subject + ": " + s.Figure
+	}
+	return s.Subject
+}
+
+// compared returns the figure that is compared, of each subject that has it or has another one in its unit.
 func (o *Outcome) compared() []*Series {
 	if len(o.Series) == 0 {
 		return nil
 	}
-	figure, unit := o.Series[0].Figure, o.Series[0].Unit
-	for _, v := range o.Verdicts {
-		if v.Ours != nil && !v.Target.every {
-			figure, unit = v.Ours.Figure, v.Ours.Unit
-			break
-		}
-	}
+	figure, unit := o.plottedFigure()
 	var drawn []*Series
 	place := map[string]int{}
 	for _, s := range o.Series {

@@ -163,7 +163,7 @@ func TestWhatIsComparedInAPlot(t *testing.T) {
 	if want := []string{"ours fast", "theirs another"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if p := plotted(t, o); !p.says("not installed where this was measured: redis") || p.says("others") {
+	if p := plotted(t, o); !p.says("not installed where this was measured: redis") || !p.says("ours") || !p.says("theirs: another") || p.says("others: rate") {
 		t.Errorf("%+v", p.Texts)
 	}
 }
