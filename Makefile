@@ -32,8 +32,8 @@ demo: ## Processes fight for a lease, one is killed, one paused: what the lock a
 	go run ./internal/demo
 
 .PHONY: bench
-bench: ## Measure against floors and peers, as ratios in one run; ROW=P1 for one row
-	cd internal/bench && go run . $(if $(ROW),-row $(ROW))
+bench: ## Measure against floors and peers, as ratios in one run; ROW=P1 for one row, KEEP=1 to keep it
+	cd internal/bench && go run . $(if $(ROW),-row $(ROW)) $(if $(KEEP),-keep)
 
 .PHONY: build
 build: ## Build the command into bin/

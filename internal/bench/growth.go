@@ -13,7 +13,10 @@ import (
 func namesRow() trial.Row {
 	r := &millionLab{}
 	sizes := []int{1, 1000, 100_000, manyNames}
-	row := trial.Row{Number: "G1", What: "acquire, by the number of names known"}
+	row := trial.Row{
+		Number: "G1", What: "acquire, by the number of names known",
+		Growth: &trial.Growth{With: "names known", Figures: []string{"acquire p50", "acquire p99"}},
+	}
 	row.Prepare = func(ctx context.Context, s *trial.Scope) error {
 		if err := r.lab.prepare(ctx, s, nil); err != nil {
 			return err
@@ -40,7 +43,7 @@ func namesRow() trial.Row {
 			return n
 		}
 		row.Subjects = append(row.Subjects, trial.Subject{
-			Name: fmt.Sprint(n, " names"), Role: trial.Ours, Open: r.knownNames(fmt.Sprint("n", n), known),
+			Name: fmt.Sprint(n, " names"), Role: trial.Ours, Size: float64(n), Open: r.knownNames(fmt.Sprint("n", n), known),
 		})
 	}
 	return row
@@ -49,10 +52,13 @@ func namesRow() trial.Row {
 // goroutinesRow is how the cost of a pair grows with those who are at it, in one client.
 func goroutinesRow() trial.Row {
 	r := &waitersLab{}
-	row := trial.Row{Number: "G2", What: "acquire+release of distinct names, by the number of goroutines", Prepare: r.prepare}
+	row := trial.Row{
+		Number: "G2", What: "acquire+release of distinct names, by the number of goroutines", Prepare: r.prepare,
+		Growth: &trial.Growth{With: "goroutines", Figures: []string{"cost of a pair"}},
+	}
 	for _, n := range []int{1, 16, 256, 4096} {
 		row.Subjects = append(row.Subjects, trial.Subject{
-			Name: fmt.Sprint(n, " goroutines"), Role: trial.Ours,
+			Name: fmt.Sprint(n, " goroutines"), Role: trial.Ours, Size: float64(n),
 			Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 				client, err := r.client(ctx, s, "pglock")
 				if err != nil {

@@ -37,6 +37,7 @@ func main() {
 // command is what the flags say.
 type command struct {
 	rows    string
+	keep    bool
 	profile string
 	scale   trial.Scale
 }
@@ -45,7 +46,8 @@ func parse(args []string, out io.Writer) (command, error) {
 	var c command
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.StringVar(&c.rows, "row", "", "measure these rows only, such as P1 or P1,P6; results.json is left as it is")
+	flags.StringVar(&c.rows, "row", "", "measure these rows only, such as P1 or P1,P6; results.json is left as it is without -keep")
+	flags.BoolVar(&c.keep, "keep", false, "put the rows of -row into results.json, in the place of earlier ones, and draw them")
 	flags.IntVar(&c.scale.Rounds, "rounds", 7, "rounds of each row")
 	flags.IntVar(&c.scale.Turns, "turns", 25, "turns of each subject in a round")
 	flags.DurationVar(&c.scale.Turn, "turn", 20*time.Millisecond, "length of a turn")
@@ -59,6 +61,9 @@ func parse(args []string, out io.Writer) (command, error) {
 	}
 	if c.scale.Rounds < 1 || c.scale.Turns < 1 || c.scale.Turn <= 0 || flags.NArg() > 0 {
 		return c, errors.New("bench: -rounds, -turns and -turn must be positive, and there are no arguments but flags")
+	}
+	if c.keep && c.scale.Short {
+		return c, errors.New("bench: nothing of a short run is kept: -keep and -short contradict each other")
 	}
 	return c, nil
 }
@@ -76,6 +81,9 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	if err != nil {
 		return exitBroken, err
 	}
+	if err := keepable(c); err != nil {
+		return exitBroken, err
+	}
 	stopProfile, err := startProfile(c.profile)
 	if err != nil {
 		return exitBroken, err
@@ -87,17 +95,17 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	if err != nil {
 		return exitBroken, err
 	}
-	if !c.scale.Short && c.rows == "" {
-		if err := keep(results); err != nil {
-			return exitBroken, err
-		}
+	if err := keep(c, results); err != nil {
+		return exitBroken, err
 	}
 	return sum(results, out), nil
 }
 
 // measure measures the rows one after the other and prints the table.
 func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out io.Writer) (trial.Results, error) {
-	results := trial.Results{Time: time.Now().UTC().Truncate(time.Second), Rounds: scale.Rounds, Turns: scale.Turns, TurnMS: scale.Turn.Milliseconds()}
+	results := trial.Results{Conditions: &trial.Conditions{
+		Time: time.Now().UTC().Truncate(time.Second), Rounds: scale.Rounds, Turns: scale.Turns, TurnMS: scale.Turn.Milliseconds(),
+	}}
 	var err error
 	if results.Machine, err = describe(ctx); err != nil {
 		return results, err

@@ -86,7 +86,7 @@ func TestAMissMakesTheStatus(t *testing.T) {
 
 func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-rounds", "0"}, {"-turns", "0"}, {"-turn", "0s"}, {"P1"}, {"-no-such-flag"}, {"-row", "P99"}} {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-turns", "0"}, {"-turn", "0s"}, {"P1"}, {"-short", "-keep"}, {"-no-such-flag"}, {"-row", "P99"}} {
 		var out strings.Builder
 		if status, err := run(t.Context(), args, &out); status != exitBroken || err == nil {
 			t.Errorf("%v: status %d, %v", args, status, err)

@@ -55,19 +55,23 @@ func hotRow() trial.Row {
 type hotLab struct{ distinctLab }
 
 func (r *hotLab) processes(ctx context.Context, s *trial.Scope, kind string, n int) (trial.Meter, error) {
+	workers, err := r.hireAll(ctx, s, kind, n)
+	return &hotMeter{workers: workers, gaps: trial.NewLatencies(), counts: make([]int, n)}, err
+}
+
+// hireAll starts n processes with a lock of that kind.
+func (r *hotLab) hireAll(ctx context.Context, s *trial.Scope, kind string, n int) ([]*worker, error) {
 	address, err := r.address(ctx, s, kind)
 	if err != nil {
 		return nil, err
 	}
-	m := &hotMeter{gaps: trial.NewLatencies(), counts: make([]int, n)}
-	for range n {
-		w, err := hire(s, kind, address)
-		if err != nil {
+	workers := make([]*worker, n)
+	for i := range workers {
+		if workers[i], err = hire(s, kind, address); err != nil {
 			return nil, fmt.Errorf("a worker for %s: %w", kind, err)
 		}
-		m.workers = append(m.workers, w)
 	}
-	return m, nil
+	return workers, nil
 }
 
 type hotMeter struct {
@@ -81,30 +85,16 @@ type hotMeter struct {
 // Turn has all workers begin at the same moment.
 func (m *hotMeter) Turn(_ context.Context, d time.Duration) error {
 	from := time.Now().Add(5 * time.Millisecond)
-	to := from.Add(max(d, crowdTurn))
-	for _, w := range m.workers {
-		if err := w.start(from, to); err != nil {
-			return err
-		}
+	byWorker, err := workTogether(m.workers, from, from.Add(max(d, crowdTurn)))
+	if err != nil {
+		return err
 	}
-	type holder struct {
-		holding
-		worker int
-	}
-	var all []holder
-	for i, w := range m.workers {
-		held, err := w.held()
-		if err != nil {
-			return err
-		}
+	for i, held := range byWorker {
 		m.counts[i] += len(held)
-		for _, h := range held {
-			all = append(all, holder{h, i})
-		}
 	}
-	slices.SortFunc(all, func(a, b holder) int { return cmp.Compare(a.Acquired, b.Acquired) })
+	all := inOrder(byWorker)
 	for i := 1; i < len(all); i++ {
-		if all[i].worker != all[i-1].worker { // passed on
+		if all[i].by != all[i-1].by { // passed on
 			m.gaps.Record(time.Duration(all[i].Acquired - all[i-1].Freed))
 			m.passed++
 		}
@@ -114,6 +104,41 @@ func (m *hotMeter) Turn(_ context.Context, d time.Duration) error {
 	}
 	m.took += max(d, crowdTurn)
 	return nil
+}
+
+// workTogether has all workers work from one moment to another, and returns what each held.
+func workTogether(workers []*worker, from, to time.Time) ([][]holding, error) {
+	for _, w := range workers {
+		if err := w.start(from, to); err != nil {
+			return nil, err
+		}
+	}
+	byWorker := make([][]holding, len(workers))
+	for i, w := range workers {
+		var err error
+		if byWorker[i], err = w.held(); err != nil {
+			return nil, err
+		}
+	}
+	return byWorker, nil
+}
+
+// heldBy is what one of a crowd held.
+type heldBy struct {
+	holding
+	by int
+}
+
+// inOrder returns what the members of a crowd held, the earliest first.
+func inOrder(byMember [][]holding) []heldBy {
+	var all []heldBy
+	for i, held := range byMember {
+		for _, h := range held {
+			all = append(all, heldBy{h, i})
+		}
+	}
+	slices.SortFunc(all, func(a, b heldBy) int { return cmp.Compare(a.Acquired, b.Acquired) })
+	return all
 }
 
 func (m *hotMeter) Figures() []trial.Figure {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -15,60 +16,100 @@ const (
 	leaseTTL   = 30 * time.Second
 	leaseTime  = 5 * time.Minute
 
+	// Leases with TTLs of their own, and for how long.
+	leastTTL  = 10 * time.Second
+	mostTTL   = time.Minute
+	mixedTime = time.Minute
+
+	// reportTime is how long a backend takes at most to report what it has committed, while it has nothing to do.
+	reportTime = 10 * time.Second
+
+	// In a short run there are fewer, and time is divided by shortPart.
 	shortLeases    = 200
-	shortLeaseTTL  = 900 * time.Millisecond
+	shortPart      = 30
 	shortLeaseTime = time.Second
 )
 
 // manyLeasesRow is P5: what it costs to keep leases.
 func manyLeasesRow() trial.Row {
 	r := &waitersLab{}
-	ours := func(figure string) []trial.Ref { return []trial.Ref{{Subject: "pglock", Figure: figure}} }
+	same, mixed := "pglock", fmt.Sprintf("pglock, TTLs of %.0f s to %.0f s", leastTTL.Seconds(), mostTTL.Seconds())
+	leases := func(least, most, length time.Duration) func(context.Context, *trial.Scope) (trial.Meter, error) {
+		return func(_ context.Context, s *trial.Scope) (trial.Meter, error) {
+			m := &leasesMeter{lab: &r.lab, ttls: spread(least, most, manyLeases), rest: reportTime, time: length}
+			if s.Short {
+				m.ttls, m.rest, m.time = spread(least/shortPart, most/shortPart, shortLeases), 0, shortLeaseTime
+			}
+			return m, nil
+		}
+	}
+	figure := func(subject, figure string) []trial.Ref { return []trial.Ref{{Subject: subject, Figure: figure}} }
 	return trial.Row{
 		Number:  "P5",
-		What:    fmt.Sprintf("%d live leases in one process, TTL %v, for %v", manyLeases, leaseTTL, leaseTime),
+		What:    fmt.Sprintf("%d live leases in one process, TTL %.0f s, for %.0f min", manyLeases, leaseTTL.Seconds(), leaseTime.Minutes()),
 		Prepare: r.prepare,
-		Subjects: []trial.Subject{{Name: "pglock", Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-			m := &leasesMeter{lab: &r.lab, n: manyLeases, ttl: leaseTTL, time: leaseTime}
-			if s.Short {
-				m.n, m.ttl, m.time = shortLeases, shortLeaseTTL, shortLeaseTime
-			}
-			var err error
-			m.client, err = r.client(ctx, s, "pglock", pglock.WithTTL(m.ttl))
-			return m, err
-		}}},
+		Subjects: []trial.Subject{
+			{Name: same, Role: trial.Ours, Open: leases(leaseTTL, leaseTTL, leaseTime)},
+			{Name: mixed, Role: trial.Ours, Open: leases(leastTTL, mostTTL, mixedTime)},
+		},
 		Targets: []trial.Target{
-			{What: "leases lost", Ours: ours("lost"), Rule: trial.AtMost(0).InEveryRound()},
-			{What: "statements a second", Ours: ours("statements"), Rule: trial.AtMost(2)},
-			{What: "percent of a core", Ours: ours("processor"), Rule: trial.AtMost(5)},
-			{What: "connections", Ours: ours("connections"), Rule: trial.AtMost(3).InEveryRound()},
+			{What: "leases lost", Ours: figure(same, "lost"), Rule: trial.AtMost(0).InEveryRound()},
+			{What: "statements a second", Ours: figure(same, "statements"), Rule: trial.AtMost(2)},
+			{What: "percent of a core", Ours: figure(same, "processor"), Rule: trial.AtMost(5)},
+			{What: "connections", Ours: figure(same, "connections"), Rule: trial.AtMost(3).InEveryRound()},
+			{What: "leases lost, different TTLs", Ours: figure(mixed, "lost"), Rule: trial.AtMost(0).InEveryRound()},
 		},
 		Once: true,
 	}
 }
 
+// spread returns n durations from least to most, at equal steps.
+func spread(least, most time.Duration, n int) []time.Duration {
+	all := make([]time.Duration, n)
+	for i := range all {
+		all[i] = least + (most-least)*time.Duration(i)/time.Duration(max(n-1, 1))
+	}
+	return all
+}
+
 type leasesMeter struct {
-	lab    *lab
-	client *pglock.Client
-	n      int
-	ttl    time.Duration
-	time   time.Duration
+	lab  *lab
+	ttls []time.Duration // of each lease
+	rest time.Duration   // until what acquiring took is reported, and not counted any more
+	time time.Duration
 
 	lost, statements, processor, connections float64
 }
 
+// Turn opens a client, and closes it: one that only waits for its turn would be counted too.
 func (m *leasesMeter) Turn(ctx context.Context, _ time.Duration) error {
-	leases := make([]*pglock.Lease, m.n)
-	errs := make([]error, m.n)
+	client, err := pglock.Open(ctx, m.lab.pool)
+	if err != nil {
+		return err
+	}
+	err = m.hold(ctx, client)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	defer cancel()
+	return errors.Join(err, client.Close(closing))
+}
+
+func (m *leasesMeter) hold(ctx context.Context, client *pglock.Client) error {
+	leases := make([]*pglock.Lease, len(m.ttls))
+	errs := make([]error, len(m.ttls))
 	var all sync.WaitGroup
-	for i := range leases {
-		all.Go(func() { leases[i], errs[i] = m.client.TryAcquire(ctx, fmt.Sprintf("name-%d", i)) })
+	for i, ttl := range m.ttls {
+		all.Go(func() { leases[i], errs[i] = client.TryAcquire(ctx, fmt.Sprintf("name-%d", i), pglock.WithTTL(ttl)) })
 	}
 	all.Wait()
 	for _, err := range errs {
 		if err != nil {
 			return err
 		}
+	}
+	select {
+	case <-time.After(m.rest):
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	began, used, transactions := time.Now(), processorTime(), m.transactions(ctx)
 	looks := 0.0

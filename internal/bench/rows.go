@@ -10,7 +10,7 @@ import (
 
 // rows are all of them, in the order of the design.
 func rows() []trial.Row {
-	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), namesRow(), goroutinesRow()}
+	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), fairRow(), namesRow(), goroutinesRow()}
 }
 
 // choose returns the rows with those numbers, separated by commas; all without one.

@@ -53,6 +53,7 @@ func (u Unit) format(v float64) string {
 type Series struct {
 	Subject string    `json:"subject"`
 	Role    Role      `json:"role"`
+	Size    float64   `json:"size,omitempty"`
 	Figure  string    `json:"figure"`
 	Unit    Unit      `json:"unit"`
 	Median  float64   `json:"median"`

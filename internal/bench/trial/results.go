@@ -1,21 +1,36 @@
 package trial
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// Results are one run of all rows, as they are kept. Names of fields stay as they are:
-// later runs are compared with earlier ones.
+// Results are rows as they are kept. Names of fields stay as they are: later runs are
+// compared with earlier ones.
 type Results struct {
-	Time    time.Time  `json:"time"`
-	Machine Machine    `json:"machine"`
-	Rounds  int        `json:"rounds"`
-	Turns   int        `json:"turns"` // of each subject in a round
-	TurnMS  int64      `json:"turn_ms"`
-	Rows    []*Outcome `json:"rows"`
+	*Conditions // of the rows that tell none of their own; nil if all do
+
+	Rows []*Outcome `json:"rows"`
+}
+
+// Conditions are when, where and how thoroughly something was measured.
+type Conditions struct {
+	Time    time.Time `json:"time"`
+	Machine Machine   `json:"machine"`
+	Rounds  int       `json:"rounds"`
+	Turns   int       `json:"turns"` // of each subject in a round
+	TurnMS  int64     `json:"turn_ms"`
 }
 
 // Machine is what a reader must know about where it ran. It does not say whose
@@ -31,12 +46,55 @@ type Machine struct {
 	Settings map[string]string `json:"settings"` // of the server, those that matter
 }
 
-// Write writes the results to a file, whole or not at all, and makes its directory.
+// ReadResults reads what Write has written. Where there is no file there are no rows.
+func ReadResults(path string) (r Results, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("trial: %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// With returns the results with later rows, which replace those of the same number. Each of
+// them tells its own conditions.
+func (r Results) With(later Results) Results {
+	together := Results{Conditions: r.Conditions}
+	for _, row := range r.Rows {
+		if !slices.ContainsFunc(later.Rows, func(o *Outcome) bool { return o.Number == row.Number }) {
+			together.Rows = append(together.Rows, row)
+		}
+	}
+	for _, row := range later.Rows {
+		own := *row
+		own.Measured = cmp.Or(row.Measured, later.Conditions)
+		together.Rows = append(together.Rows, &own)
+	}
+	if !slices.ContainsFunc(together.Rows, func(o *Outcome) bool { return o.Measured == nil }) {
+		together.Conditions = nil
+	}
+	return together
+}
+
+// numbers matches a list of numbers that has a line for each.
+var numbers = regexp.MustCompile(`\[\n[-+.0-9eE,\s]*\]`)
+
+// Write writes the results to a file, whole or not at all, and makes its directory. The
+// rows are in the order of their numbers, and the same results make the same text.
 func (r Results) Write(path string) error {
+	r.Rows = slices.SortedStableFunc(slices.Values(r.Rows), func(a, b *Outcome) int { return byNumber(a.Number, b.Number) })
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
+	text = numbers.ReplaceAllFunc(text, func(list []byte) []byte {
+		return bytes.Replace(bytes.Replace(bytes.Join(bytes.Fields(list), []byte(" ")), []byte("[ "), []byte("["), 1), []byte(" ]"), []byte("]"), 1)
+	})
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -45,4 +103,14 @@ func (r Results) Write(path string) error {
 		return err
 	}
 	return os.Rename(draft, path)
+}
+
+// byNumber orders the numbers of rows: P2 before P10.
+func byNumber(a, b string) int {
+	letters := func(number string) string { return strings.TrimRight(number, "0123456789") }
+	digits := func(number string) int {
+		n, _ := strconv.Atoi(strings.TrimPrefix(number, letters(number))) // 0 without any
+		return n
+	}
+	return cmp.Or(cmp.Compare(letters(a), letters(b)), cmp.Compare(digits(a), digits(b)))
 }

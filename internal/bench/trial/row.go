@@ -20,12 +20,23 @@ type Row struct {
 
 	// Once: each subject is measured in one long turn, whose length is its own affair.
 	Once bool
+
+	// Growth: the subjects are the same thing at several sizes, and are drawn as lines over
+	// them. It may be nil.
+	Growth *Growth
+}
+
+// Growth tells how a row grows.
+type Growth struct {
+	With    string   `json:"with"`    // more of what, the name of the axis
+	Figures []string `json:"figures"` // that are drawn, a line each, all in the same unit
 }
 
 // Subject is one thing that is measured.
 type Subject struct {
 	Name string // unique in its row
 	Role Role
+	Size float64 // on the axis of the row's Growth, above 0
 
 	// Open makes it ready. Where it is not installed on this machine, the error
 	// wraps ErrMissing and says what to install.

@@ -10,12 +10,14 @@ import (
 
 // Outcome is what came of a row. It is whole when Run returns it.
 type Outcome struct {
-	Number   string    `json:"row"`
-	What     string    `json:"what"`
-	Series   []*Series `json:"figures"`
-	Missing  []Absence `json:"missing"`
-	Verdicts []Verdict `json:"targets"`
-	Short    bool      `json:"-"`
+	Number   string      `json:"row"`
+	What     string      `json:"what"`
+	Measured *Conditions `json:"measured,omitempty"` // nil: as the results that it is part of
+	Growth   *Growth     `json:"growth,omitempty"`
+	Series   []*Series   `json:"figures"`
+	Missing  []Absence   `json:"missing"`
+	Verdicts []Verdict   `json:"targets"`
+	Short    bool        `json:"-"`
 }
 
 // Absence is a subject that could not be measured, and why.
@@ -52,7 +54,7 @@ func Run(ctx context.Context, row Row, scale Scale) (outcome *Outcome, err error
 			return nil, fmt.Errorf("%s: %w", row.Number, err)
 		}
 	}
-	outcome = &Outcome{Number: row.Number, What: row.What, Missing: []Absence{}, Short: scale.Short}
+	outcome = &Outcome{Number: row.Number, What: row.What, Growth: row.Growth, Missing: []Absence{}, Short: scale.Short}
 	contestants, err := outcome.open(ctx, row, scope)
 	if err != nil {
 		return nil, err
@@ -109,7 +111,7 @@ func (c *contestant) record(figures []Figure, counts bool) error {
 	}
 	if c.series == nil {
 		for _, f := range figures {
-			c.series = append(c.series, &Series{Subject: c.Name, Role: c.Role, Figure: f.Name, Unit: f.Unit})
+			c.series = append(c.series, &Series{Subject: c.Name, Role: c.Role, Size: c.Size, Figure: f.Name, Unit: f.Unit})
 		}
 	}
 	if len(figures) != len(c.series) {

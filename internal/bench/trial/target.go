@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Ref names a figure of a subject.
@@ -44,16 +45,37 @@ func (r Rule) InEveryRound() Rule {
 	return r
 }
 
+// How a rule is written.
+const (
+	atMost  = "≤ "
+	atLeast = "≥ "
+	inEvery = " in every round"
+)
+
 func (r Rule) String() string {
-	text := "≤ "
+	text := atMost
 	if r.least {
-		text = "≥ "
+		text = atLeast
 	}
 	text += strconv.FormatFloat(r.bound, 'f', -1, 64)
 	if r.every {
-		text += " in every round"
+		text += inEvery
 	}
 	return text
+}
+
+// MarshalText writes the rule as String does.
+func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (r *Rule) UnmarshalText(text []byte) (err error) {
+	bound, every := strings.CutSuffix(string(text), inEvery)
+	bound, least := strings.CutPrefix(bound, atLeast)
+	r.every, r.least = every, least
+	if r.bound, err = strconv.ParseFloat(strings.TrimPrefix(bound, atMost), 64); err != nil {
+		return fmt.Errorf("trial: no rule: %q", text)
+	}
+	return nil
 }
 
 // deciding returns the value that the rule judges.

@@ -19,7 +19,7 @@ type Verdict struct {
 	Ours    *Side    `json:"ours,omitempty"`
 	Against *Side    `json:"against,omitempty"`
 	Ratio   *Spread  `json:"ratio,omitempty"` // of ours to against, if there is one
-	Target  string   `json:"target"`
+	Target  Rule     `json:"target"`
 	Status  Status   `json:"status"`
 	Missing []string `json:"missing,omitempty"` // the subjects
 }
@@ -52,7 +52,7 @@ func (v Verdict) Unsteady() bool {
 
 // judge compares the outcome with one target.
 func (o *Outcome) judge(t Target) (Verdict, error) {
-	v := Verdict{What: t.What, Target: t.Rule.String(), Missing: o.missingIn(t)}
+	v := Verdict{What: t.What, Target: t.Rule, Missing: o.missingIn(t)}
 	if len(v.Missing) > 0 {
 		v.Status = Missing
 		return v, nil

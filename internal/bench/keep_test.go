@@ -1,0 +1,90 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pglock/pglock-go/internal/bench/trial"
+)
+
+// TestSomeRowsAreKeptBesideTheOthers keeps all rows, then one of them and a new one, then all again.
+func TestSomeRowsAreKeptBesideTheOthers(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bench", "results.json")
+	results := func(what string, numbers ...string) trial.Results {
+		r := trial.Results{Conditions: &trial.Conditions{Rounds: 1}}
+		for _, number := range numbers {
+			r.Rows = append(r.Rows, &trial.Outcome{Number: number, What: what, Series: []*trial.Series{
+				{Subject: "pglock", Role: trial.Ours, Figure: "gap", Unit: trial.Micros, Median: 1, Rounds: []float64{1}},
+			}})
+		}
+		return r
+	}
+	for _, c := range []struct {
+		results trial.Results
+		some    bool
+		want    []string
+	}{
+		{results("first", "P1", "P3"), false, []string{"P1 first", "P3 first"}},
+		{results("second", "P3", "P2"), true, []string{"P1 first", "P2 second", "P3 second"}},
+		{results("third", "P1"), false, []string{"P1 third"}},
+	} {
+		if err := keepIn(path, c.results, c.some); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := trial.ReadResults(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, row := range kept.Rows {
+			got = append(got, row.Number+" "+row.What)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("kept %q, want %q", got, c.want)
+		}
+	}
+	for _, plot := range []string{"p1.svg", "p2.svg", "p3.svg"} {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), plot)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTheKeptResultsCanBeReadAndDrawn is about the file in the tree.
+func TestTheKeptResultsCanBeReadAndDrawn(t *testing.T) {
+	t.Parallel()
+	path, err := resultsPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := trial.ReadResults(path)
+	if err != nil || len(kept.Rows) == 0 {
+		t.Fatalf("%d rows, %v", len(kept.Rows), err)
+	}
+	dir := t.TempDir()
+	for _, row := range kept.Rows {
+		if err := row.WritePlot(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if plots, _ := filepath.Glob(filepath.Join(dir, "*.svg")); len(plots) != len(kept.Rows) {
+		t.Errorf("%d plots of %d rows", len(plots), len(kept.Rows))
+	}
+}
+
+func TestOnlyWhatWasAskedForIsKept(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]bool{
+		"": true, "-keep": true, "-row P1": false, "-row P1 -keep": true, "-short": false, "-short -row P1": false,
+	} {
+		c, err := parse(strings.Fields(args), io.Discard)
+		if err != nil || c.keeps() != want {
+			t.Errorf("%q is kept: %v, %v", args, c.keeps(), err)
+		}
+	}
+}
