@@ -69,15 +69,15 @@ func TestP35_AListenerPastThePooler(t *testing.T) {
 		"through": {nil, false},
 	} {
 		c := f.open(tc.opts...)
-		woken := false
-		for try := 0; try < 5 && !woken; try++ { // a slow machine may be late for one
-			woken = direct.wokenEarly(holder, c, fmt.Sprint(name, try))
-			if !tc.woken {
-				break
+		const rounds, enough = 6, 2 // a slow machine may be late for some
+		woken := 0
+		for round := 0; round < rounds && woken < enough && (tc.woken || round < enough); round++ {
+			if direct.wokenEarly(holder, c, fmt.Sprint(name, round)) {
+				woken++
 			}
 		}
-		if woken != tc.woken {
-			t.Errorf("%s: woken by a notification: %v", name, woken)
+		if (woken == enough) != tc.woken {
+			t.Errorf("%s: woken by a notification %d times", name, woken)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (f fixture) wokenEarly(holder, waiter *leasetable.Client, name string) bool
 	after := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks WHERE name = $1", name).Sub(last)
 	f.t.Logf("%s: granted %v after the last question", name, after)
 	release(f.t, l)
-	return after < 300*time.Millisecond
+	return after < 150*time.Millisecond
 }
 
 // TestP35_ListeningThroughAPooler: nothing that is notified gets through, so that who waits finds out by asking.
