@@ -35,9 +35,7 @@ func TestP35_PoolerConformance(t *testing.T) {
 	for name, opts := range map[string][]leasetable.Option{
 		"polling":                    {leasetable.WithPollOnly()},
 		"a listener past it":         {leasetable.WithListener(pgtest.URL(t))},
-		"many together, and polling": {leasetable.WithPollOnly(), leasetable.WithBatches(64, true)},
 		"many together, and past it": {leasetable.WithListener(pgtest.URL(t)), leasetable.WithBatches(64, true)},
-		"a statement each, past it":  {leasetable.WithListener(pgtest.URL(t)), leasetable.WithBatches(1, false)},
 	} {
 		for _, mode := range modes {
 			t.Run(fmt.Sprint(name, " ", mode), func(t *testing.T) {
