@@ -1,0 +1,182 @@
+package leasetable_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/conformance"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// pooled returns the fixture as seen through a pooler, with statements sent in that mode.
+func (f fixture) pooled(through string, mode pgx.QueryExecMode) fixture {
+	f.t.Helper()
+	return fixture{f.t, pgtest.PoolOn(f.t, through, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), f.schema}
+}
+
+// pooler starts one in transaction mode, with fewer connections than its users would take.
+func pooler(t *testing.T, url string) (through string, modes []pgx.QueryExecMode) {
+	t.Helper()
+	modes, settings := pgtest.PoolerModes()
+	return pgtest.Pooler(t, url, "transaction", append(settings, "default_pool_size = 6", "max_client_conn = 500")...), modes
+}
+
+// TestP35_PoolerConformance runs the suite through a pooler in transaction mode, in both ways to use one.
+func TestP35_PoolerConformance(t *testing.T) {
+	t.Parallel()
+	through, modes := pooler(t, pgtest.URL(t))
+	for name, opts := range map[string][]leasetable.Option{
+		"polling":                    {leasetable.WithPollOnly()},
+		"a listener past it":         {leasetable.WithListener(pgtest.URL(t))},
+		"many together, and past it": {leasetable.WithListener(pgtest.URL(t)), leasetable.WithBatches(64, true)},
+	} {
+		for _, mode := range modes {
+			t.Run(fmt.Sprint(name, " ", mode), func(t *testing.T) {
+				t.Parallel()
+				conformance.Run(t, func(t *testing.T) func() conformance.Locker {
+					t.Helper()
+					f := newFixture(t).pooled(through, mode)
+					return func() conformance.Locker { return leases{f.open(opts...)} }
+				})
+			})
+		}
+	}
+}
+
+// TestP35_AListenerPastThePooler: with one, a waiter behind a pooler is woken before it would have asked by itself;
+// the control, which listens through the pooler, is not.
+func TestP35_AListenerPastThePooler(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	direct := on(t, url)
+	through, modes := pooler(t, url)
+	f := direct.pooled(through, modes[0])
+	holder := direct.open(leasetable.WithPollOnly(), leasetable.WithTTL(time.Hour))
+	for name, tc := range map[string]struct {
+		opts  []leasetable.Option
+		woken bool
+	}{
+		"past":    {[]leasetable.Option{leasetable.WithListener(url)}, true},
+		"through": {nil, false},
+	} {
+		c := f.open(tc.opts...)
+		woken := false
+		for round := 0; round < 5 && !woken && (tc.woken || round == 0); round++ { // a slow machine may be late for one
+			woken = direct.wokenEarly(holder, c, fmt.Sprint(name, round))
+		}
+		if woken != tc.woken {
+			t.Errorf("%s: woken by a notification: %v", name, woken)
+		}
+	}
+}
+
+// wokenEarly reports whether a waiter whose pauses have grown to a third of a second at least is granted the lock
+// before its next question: only a notification can do that. The holder is another client.
+func (f fixture) wokenEarly(holder, waiter *leasetable.Client, name string) bool {
+	f.t.Helper()
+	held := try(f.t, holder, name)
+	got := make(chan *leasetable.Lease, 1)
+	go func() {
+		l, err := waiter.Acquire(f.t.Context(), name)
+		if err != nil {
+			f.t.Error(err)
+		}
+		got <- l
+	}()
+	pgtest.Eventually(f.t, 10*time.Second, "it waits", func() bool { return f.tickets(name) == 1 && leasetable.Listening(waiter) })
+	rest(f.t, 3*time.Second) // for its pauses to grow
+	// The last question of a waiter, by the server's clock. Others in this database ask nothing meanwhile.
+	question := f.named(leasetable.AcquireSQL)[:60]
+	asked := func() time.Time {
+		return value[time.Time](f, `SELECT coalesce(max(query_start), 'epoch') FROM pg_stat_activity
+			WHERE datname = current_database() AND left(query, length($1)) = $1`, question)
+	}
+	before := asked()
+	last := before
+	pgtest.Eventually(f.t, 10*time.Second, "it asks", func() bool { last = asked(); return last.After(before) })
+	pgtest.Eventually(f.t, 10*time.Second, "it has its answer", func() bool { return leasetable.Resting(waiter, name) })
+	release(f.t, held)
+	l := <-got
+	if l == nil {
+		return false
+	}
+	after := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks WHERE name = $1", name).Sub(last)
+	f.t.Logf("%s: granted %v after the last question", name, after)
+	release(f.t, l)
+	return after < 250*time.Millisecond
+}
+
+// TestP35_ListeningThroughAPooler: nothing that is notified gets through, so that who waits finds out by asking.
+// Nothing is left behind.
+func TestP35_ListeningThroughAPooler(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	direct := on(t, url)
+	through, modes := pooler(t, url)
+	const clients, workers, rounds = 2, 2, 2
+	for _, mode := range modes {
+		f := direct.pooled(through, mode)
+		all := []*leasetable.Client{direct.openUnclosed()} // one of them past the pooler
+		for range clients {
+			all = append(all, f.openUnclosed())
+		}
+		var longest time.Duration
+		var wg sync.WaitGroup
+		for _, c := range all {
+			for range workers {
+				wg.Go(func() {
+					for range rounds {
+						held := acquire(t, c, "passed on")
+						rest(t, 5*time.Millisecond)
+						release(t, held)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		// A release alone: the waiter's only hope is its own question.
+		for range 2 {
+			held := try(t, all[0], "n", leasetable.WithTTL(time.Hour))
+			got := make(chan struct{})
+			var l *leasetable.Lease
+			go func() {
+				defer close(got)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var err error
+				if l, err = all[1].Acquire(ctx, "n"); err != nil {
+					t.Error(err)
+				}
+			}()
+			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return leasetable.Resting(all[1], "n") })
+			rest(t, 2*time.Second) // for its pauses to grow
+			release(t, held)
+			freed := time.Now()
+			within(t, 20*time.Second, "the waiter is granted the lock", got) // 1 s as a rule
+			longest = max(longest, time.Since(freed))
+			if l == nil {
+				return
+			}
+			release(t, l)
+		}
+		t.Logf("%v: granted %v after a release, at the longest", mode, longest.Round(time.Millisecond))
+		for _, c := range all {
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := value[int](direct, "SELECT count(*) FROM pglock.lock_waiters"); n != 0 {
+			t.Errorf("%v: %d are left in the queue", mode, n)
+		}
+		if n := value[int](direct, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL"); n != 0 {
+			t.Errorf("%v: %d locks are left", mode, n)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// waitFor waits in the background for a lock that somebody else holds.
+func waitFor(t *testing.T, c *leasetable.Client, name string, opts ...leasetable.LeaseOption) <-chan *leasetable.Lease {
+	t.Helper()
+	got := make(chan *leasetable.Lease, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		l, err := c.Acquire(ctx, name, opts...)
+		if err != nil {
+			t.Errorf("Acquire: %v", err)
+		}
+		got <- l
+	}()
+	pgtest.Eventually(t, 20*time.Second, "it waits", func() bool { return leasetable.Resting(c, name) })
+	return got
+}
+
+// TestP15_ABusyPoolDelaysNoWaiter: the application's only connection is in a transaction from before the client is
+// opened until after it is closed. Leases are granted, waited for, renewed, guarded in that transaction and released.
+func TestP15_ABusyPoolDelaysNoWaiter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	pool := pgtest.UserPool(t, pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 }), f.schema)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	open := func() *leasetable.Client {
+		c, err := leasetable.Open(t.Context(), pool, leasetable.WithSchema(f.schema), leasetable.WithTTL(2*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	ours, theirs := open(), open()
+	held := acquire(t, ours, "n")
+	got := waitFor(t, theirs, "n")
+	rest(t, 3*time.Second) // more than the TTL
+	if err := held.Err(); err != nil {
+		t.Fatalf("with the pool's only connection busy: %v", err)
+	}
+	if err := held.Guard(t.Context(), tx); err != nil {
+		t.Errorf("Guard in the transaction that has the connection: %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil { // with which the guard ends
+		t.Fatal(err)
+	}
+	if tx, err = pool.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release(t, held)
+	select {
+	case l := <-got:
+		if l != nil {
+			release(t, l)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the waiter was not granted the lock")
+	}
+	for _, c := range []*leasetable.Client{ours, theirs} {
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := pool.Stat().AcquiredConns(); n != 1 {
+		t.Errorf("%d connections of the pool are in use", n)
+	}
+}
+
+// exhaust takes all connections that the server gives to ordinary roles, and returns what lets go of them.
+func (f fixture) exhaust() (letGo func()) {
+	f.t.Helper()
+	config := pgtest.UserPool(f.t, f.pool, f.schema).Config().ConnConfig
+	var all []*pgx.Conn
+	letGo = func() {
+		for _, conn := range all {
+			_ = conn.Close(context.Background())
+		}
+		all = nil
+	}
+	f.t.Cleanup(letGo)
+	for range 100 {
+		conn, err := pgx.ConnectConfig(f.t.Context(), config.Copy())
+		var pg *pgconn.PgError
+		switch {
+		case errors.As(err, &pg) && pg.Code == "53300": // too_many_connections
+			return letGo
+		case err != nil:
+			f.t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	f.t.Fatal("the server has connections for everybody")
+	return nil
+}
+
+// TestTheServersLastConnection: others take all that max_connections leaves. The client goes on with the one that
+// it has: leases are granted, renewed, waited for by asking, and released. When there is room again it listens.
+func TestTheServersLastConnection(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{"max_connections": "14"}})
+	f := on(t, server.URL())
+	ours, theirs := f.open(leasetable.WithTTL(3*time.Second)), f.open(leasetable.WithTTL(3*time.Second))
+	release(t, try(t, theirs, "n"))
+	letGo := f.exhaust()
+	var all []*leasetable.Lease
+	for i := range 20 {
+		all = append(all, acquire(t, ours, fmt.Sprint("n", i)))
+	}
+	got := waitFor(t, theirs, "n0")
+	rest(t, 4*time.Second) // more than the TTL
+	if leasetable.Listening(theirs) {
+		t.Error("there was a connection left to listen on")
+	}
+	for _, l := range all {
+		if err := l.Err(); err != nil {
+			t.Fatalf("without another connection: %v", err)
+		}
+		release(t, l)
+	}
+	select {
+	case l := <-got:
+		if l != nil {
+			release(t, l)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the waiter was not granted the lock")
+	}
+	held := acquire(t, ours, "n0")
+	got = waitFor(t, theirs, "n0")
+	letGo()
+	pgtest.Eventually(t, 30*time.Second, "it listens", func() bool { return leasetable.Listening(theirs) })
+	release(t, held)
+	if l := <-got; l != nil {
+		release(t, l)
+	}
+}
