@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Acquire waits until name is granted to this caller. While it waits it holds
@@ -186,16 +188,33 @@ func (a *acquisition) settle(request string, got answer) (grant, error) {
 // withdraw frees the lock in the background if the request has won it. The
 // caller must be counted in. Where the server can't be reached for as long as
 // the lease would last, the lease has ended by itself.
+//
+// A statement that was cut off may still be on its way, or past the point where it can be cancelled: where
+// nothing was found to be freed it is looked for again.
 func (a *acquisition) withdraw(request string) {
 	c := a.client
 	c.background(min(a.cfg.ttl, outagePatience), func(ctx context.Context) {
-		err := c.retry(ctx, func(ctx context.Context) error {
-			_, err := c.conns.send(ctx, statement{sql: c.sql.withdraw, args: []any{a.name, request}})
-			return err
-		})
-		if err != nil {
-			c.cfg.logger.Warn("pglock: could not give back a lock whose caller left; it ends by its TTL",
-				"name", a.name, "ttl", a.cfg.ttl, "error", err)
+		for _, pause := range []time.Duration{time.Second, 4 * time.Second, 10 * time.Second, 0} {
+			freed := false
+			err := c.retry(ctx, func(ctx context.Context) error {
+				_, err := c.conns.send(ctx, statement{sql: c.sql.withdraw, args: []any{a.name, request},
+					row: func(pgx.Rows) error { freed = true; return nil }})
+				return err
+			})
+			if err != nil {
+				c.cfg.logger.Warn("pglock: could not give back a lock whose caller left; it ends by its TTL",
+					"name", a.name, "ttl", a.cfg.ttl, "error", err)
+			}
+			if err != nil || freed || pause == 0 {
+				return
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			case <-c.closing: // Close does not wait for what is unlikely
+				return
+			}
 		}
 	})
 }

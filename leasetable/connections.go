@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/schema"
@@ -48,6 +49,8 @@ func openConnections(life context.Context, app *pgxpool.Pool, cfg clientConfig) 
 	p.AfterRelease, p.BeforeClose = nil, nil
 	// A ping costs a round trip. Every statement here can be repeated instead.
 	p.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	// A pooler in transaction mode may pass on what was meant for a listener. pgx would collect it.
+	p.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	p.ConnConfig.RuntimeParams["application_name"] = applicationName(p.ConnConfig.RuntimeParams["application_name"])
 
 	appConnected := p.AfterConnect

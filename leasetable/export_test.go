@@ -5,6 +5,7 @@ import "time"
 // Statements for the default schema, for tests that send them themselves.
 var (
 	AcquireSQL    = sqlFile("acquire")
+	LookSQL       = sqlFile("look")
 	TakeSQL       = sqlFile("take")
 	ReleaseAllSQL = sqlFile("release_all")
 )

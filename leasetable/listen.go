@@ -21,7 +21,14 @@ const (
 
 	firstReconnect = 50 * time.Millisecond
 	maxReconnect   = 5 * time.Second
+	deafPause      = 30 * time.Second // before a way that passes nothing on is tried again
 )
+
+// notifySQL is what the listening connection is tried with.
+const notifySQL = "SELECT pg_notify($1::text, '')"
+
+// errDeaf: LISTEN was taken, and a notification did not come.
+var errDeaf = errors.New("LISTEN was taken but nothing is notified, as behind a pooler in transaction mode: see WithListener and WithPollOnly")
 
 // newChannel returns a channel name of the client's own: 33 letters and digits, nobody
 // else's, whatever the schema.
@@ -75,6 +82,9 @@ func (e *ears) run() {
 		if time.Since(began) > maxReconnect {
 			pause = firstReconnect
 		}
+		if errors.Is(err, errDeaf) {
+			pause = deafPause
+		}
 		select {
 		case <-time.After(pause/2 + mathrand.N(pause)):
 		case <-e.ctx.Done():
@@ -94,6 +104,9 @@ func (e *ears) listen() error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
+	if err := e.try(conn); err != nil {
+		return err
+	}
 	e.up.Store(true)
 	e.client.waiting.nudgeAll()
 	for {
@@ -126,7 +139,9 @@ func (e *ears) connect() (*pgx.Conn, error) {
 			}
 		}
 	}
-	conn, err := pgx.ConnectConfig(ctx, config.Copy())
+	config = config.Copy()
+	config.OnNotification = nil // which would take what this connection waits for
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +150,27 @@ func (e *ears) connect() (*pgx.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// try has this client notified by another of its connections, and waits for that.
+func (e *ears) try(conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(e.ctx, statementBound)
+	defer cancel()
+	if _, err := e.client.conns.send(ctx, statement{sql: notifySQL, args: []any{e.client.channel}}); err != nil {
+		return err
+	}
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		switch {
+		case err != nil && silent(err):
+			return errDeaf
+		case err != nil:
+			return err
+		case n.Payload == "": // no name is empty
+			return nil
+		}
+		e.heard(n.Payload)
+	}
 }
 
 // silent reports whether nothing came in time, and the connection is as good as before.

@@ -1,0 +1,46 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// TestI9_AGrantThatCanNotBeCancelled: once a transaction commits, it heeds no cancellation any more, however
+// long its disk or its standby takes. A caller that leaves meanwhile leaves nothing behind: also if that takes longer
+// than the client waits for any answer (5 s), so that it looks for the grant before there is one.
+func TestI9_AGrantThatCanNotBeCancelled(t *testing.T) {
+	t.Parallel()
+	for _, seconds := range []float64{1, 5.5} {
+		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c := f.open(leasetable.WithTTL(time.Hour))
+			release(t, try(t, c, "n"))
+			f.sql(fmt.Sprintf(`CREATE FUNCTION pglock.commit_slowly() RETURNS trigger LANGUAGE plpgsql AS $$
+			       BEGIN
+			           IF NEW.holder = 'slow' THEN
+			               BEGIN PERFORM pg_sleep(%v); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(0.5); END;
+			           END IF;
+			           RETURN NULL;
+			       END $$`, seconds))
+			f.sql(`CREATE TRIGGER slow AFTER UPDATE ON pglock.distributed_locks FOR EACH ROW EXECUTE FUNCTION pglock.commit_slowly()`)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := c.TryAcquire(ctx, "n", leasetable.WithHolder("slow")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("told %v", err)
+			}
+			pgtest.Eventually(t, 20*time.Second, "the grant is made", func() bool {
+				return value[int64](f, "SELECT token FROM pglock.distributed_locks") > 1
+			})
+			pgtest.Eventually(t, 20*time.Second, "and given back", func() bool {
+				return value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks")
+			})
+		})
+	}
+}
