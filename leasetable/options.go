@@ -131,7 +131,8 @@ func WithoutPruning() Option {
 
 // WithPollOnly has waiters ask again and again, instead of a connection listen for
 // notifications: for poolers in transaction mode, and servers that have none. A lock is
-// passed on up to 400 ms later then. Default: listen.
+// passed on up to 400 ms later then. Default: listen, and poll where nothing is notified, which is
+// found out by trying.
 func WithPollOnly() Option {
 	return clientOption(func(c *clientConfig) error { c.pollOnly = true; return nil })
 }
