@@ -15,9 +15,9 @@ const batchSize = 128
 // finds a lane idle, waits for nobody, and takes the statement for a single row.
 //
 // A lane is a goroutine that lives as long as the client: one for each connection that
-// is not kept for renewals, started when it is needed. As long as nothing is under way, a caller
-// takes a lane's place and sends its own statement: to wake a goroutine and be woken by it
-// takes longer than all else that a client does.
+// is not kept for renewals, started when it is needed. As long as nothing is under way, who releases, or
+// acquires and can't be cancelled, takes a lane's place and sends the statement himself: to wake a goroutine and be
+// woken by it takes longer than all else that a client does.
 type lanes struct {
 	client  *Client
 	limit   int // lanes

@@ -52,7 +52,7 @@ func (c *connections) sendWithin(ctx context.Context, slots chan struct{}, s sta
 	}
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
-		return sent, err
+		return sent, c.explainEnd(err)
 	}
 	sent = time.Now()
 	if c.explicitRC.Load() {
@@ -66,10 +66,15 @@ func (c *connections) sendWithin(ctx context.Context, slots chan struct{}, s sta
 		// forgetful firewall. Trying them one by one would cost a time-out each.
 		c.pool.Reset()
 	}
+	return sent, c.explainEnd(err)
+}
+
+// explainEnd adds ErrClosed to what failed with the end of the client's life.
+func (c *connections) explainEnd(err error) error {
 	if err != nil && c.life.Err() != nil {
-		err = fmt.Errorf("%w: %w", ErrClosed, err)
+		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
-	return sent, err
+	return err
 }
 
 func (s statement) sendAlone(ctx context.Context, conn *pgxpool.Conn) error {
