@@ -12,10 +12,11 @@ import (
 )
 
 // TestPlansAreKept: the server plans a statement for many names anew each time, which takes longer than to carry it
-// out, if it believes that a plan made for the names at hand is better. It tries five times before it decides.
+// out, if it believes that a plan made for the names at hand is better. It tries five times before it decides, and may
+// do so again when it has looked at the table meanwhile.
 func TestPlansAreKept(t *testing.T) {
 	t.Parallel()
-	const tries, runs = 5, 20
+	const tries, runs = 25, 50
 	pool := pgtest.Pool(t)
 	schema := pgtest.Schema(t, pool)
 	client, err := leasetable.Open(t.Context(), pool, leasetable.WithSchema(schema))
