@@ -36,10 +36,9 @@ func TestI9_AGrantThatCanNotBeCancelled(t *testing.T) {
 			defer cancel()
 			told := make(chan error, 1)
 			go func() { _, err := c.TryAcquire(ctx, "n", leasetable.WithHolder("slow")); told <- err }()
-			pgtest.Eventually(t, 20*time.Second, "the row is being changed", func() bool {
-				return value[bool](f, `SELECT EXISTS (SELECT FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
-					WHERE c.relname = 'distributed_locks' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
-					  AND l.mode = 'RowExclusiveLock')`, f.schema)
+			pgtest.Eventually(t, 20*time.Second, "the grant is on its way", func() bool {
+				return value[bool](f, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND position($1 IN query) > 0)",
+					f.named("pglock.distributed_locks"))
 			})
 			cancel()
 			if err := <-told; !errors.Is(err, context.Canceled) {
