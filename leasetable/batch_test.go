@@ -1,6 +1,7 @@
 package leasetable_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -45,6 +46,41 @@ func TestEachInABatchGetsWhatItAskedFor(t *testing.T) {
 				resume()
 				wg.Wait()
 			})
+		}
+	}
+}
+
+// TestWhatGathersBehindALoneCallerIsSent: a caller that sends its own statement has a lane's place, here the only one.
+// When it is done, what came meanwhile goes out, though nobody calls any more.
+func TestWhatGathersBehindALoneCallerIsSent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open(leasetable.WithMaxConns(2))
+	resume := f.stall()
+	first, second := make(chan *leasetable.Lease, 1), make(chan *leasetable.Lease, 1)
+	go func() {
+		l, err := c.TryAcquire(context.WithoutCancel(t.Context()), "in the way", leasetable.WithHolder("stalled"))
+		if err != nil {
+			t.Error(err)
+		}
+		first <- l
+	}()
+	f.awaitStalled()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		l, err := c.TryAcquire(t.Context(), "n")
+		if err != nil {
+			t.Error(err)
+		}
+		second <- l
+	}()
+	gathered(t, c, 1)
+	resume()
+	within(t, 10*time.Second, "what gathered is answered", answered)
+	for _, l := range []*leasetable.Lease{<-first, <-second} {
+		if l != nil {
+			release(t, l)
 		}
 	}
 }

@@ -75,12 +75,14 @@
 //     asks in that moment.
 //   - A waiter dies: those behind it wait for up to two seconds more, once.
 //   - The listening connection fails: everybody polls until there is a new one. It is tried
-//     every 10 s, since a connection that died half-open says nothing.
+//     every 10 s, since a connection that died half-open says nothing. A new one first has
+//     to hear of itself: behind a pooler that passes nothing on everybody polls.
 //   - The server is gone: Acquire keeps asking for up to 30 s, renewals are tried
 //     again until the deadline, then the lease is lost.
 //   - An answer is lost: the statement is repeated. Acquiring is recognised by its
 //     request, renewing and releasing by name and token.
-//   - A caller leaves while its grant is on the way: the grant is given back.
+//   - A caller leaves while its grant is on the way: the grant is given back, also if it comes
+//     some seconds later.
 //   - The primary is replaced by a standby that lacks the last grants: its tokens
 //     are above all of the old one's (see migrations, next_fencing_token).
 package leasetable

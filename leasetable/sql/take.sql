@@ -6,7 +6,7 @@
 --   $6  the caller's ticket; the largest bigint for a newcomer, 0 for whoever barges in
 --
 -- Returns one row if the grant is ours: token, and what remains of it in microseconds.
--- No row: ask acquire.sql, which knows why, and grants new names.
+-- No row: look.sql tells who holds it, and acquire.sql all else; it grants new names.
 --
 -- Why it is safe:
 -- * One winner. The sub-select locks the row before it is judged free.

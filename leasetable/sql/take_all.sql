@@ -3,7 +3,7 @@
 -- $6 tickets; of all but names and requests one stands for all if they are the same.
 --
 -- Returns name, token, and what remains of it in microseconds, for each that was granted. The
--- others ask acquire.sql. It is safe for the reasons that are given there.
+-- others ask look.sql and acquire.sql. It is safe for the reasons that are given there.
 WITH free AS MATERIALIZED (
     SELECT l.ctid, coalesce(a.holder, ($2::text[])[1]) AS holder, a.request::uuid AS request,
            coalesce(a.labels, ($4::text[])[1])::jsonb AS labels,
