@@ -3,45 +3,68 @@ package advisory
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Acquire locks the key for a session of its own, and waits for it until ctx is done or
-// WithTimeout is over. It is for work that is no transaction and must go on for long.
+// Acquire locks the key in a session of its own, for work that is not one transaction and may
+// take long. It waits until ctx is done or the time set by WithTimeout has passed.
 //
-// On success the lock is held until Release, or until the session's connection ends, which
-// Done tells. ctx has no more part in it. The connection is taken out of the pool, which makes
-// another one in its place when it needs one; Release closes it.
+// On success the lock is held until Release, or until the session's connection ends, and then
+// Done is closed. ctx does not bound the holding. The connection is removed from the pool, which
+// opens another when it needs one; Release closes it.
 //
-// On failure nothing is held. The error is a *NotAcquiredError (errors.Is ErrNotAcquired) when
-// the wait ended, with ErrTimeout, ErrPoolExhausted, or ctx's error and cause; ErrPooled
-// behind a pooler in transaction mode; ErrInvalidKey or ErrInvalidOption; or the server's.
+// On failure nothing is held. The error is a *NotAcquiredError (errors.Is ErrNotAcquired) if the
+// wait ended: with ErrTimeout, ErrPoolExhausted, or ctx's error and cause. It is ErrPooled behind
+// a pooler in transaction mode, ErrInvalidKey, ErrInvalidOption, or the server's.
 //
-// It asks again and again, with pauses of up to 375 ms, and uses a connection only while it
-// asks: of the goroutines that want the same key from the same pool one asks, the others
-// wait in line. A waiter holds no connection and no snapshot. Two sessions of the same process
-// exclude each other like those of different ones.
+// Acquire polls with pauses of up to 375 ms and uses a connection only for an attempt. Of the
+// goroutines that want the same key exclusively from the same pool, one polls and the others wait
+// behind it, first come, first served. No waiter holds a snapshot, and none holds a connection,
+// with one exception: if readers (WithShared) and writers compete, the waiter that is next keeps
+// a connection, which is removed from the pool, and is granted the lock after its present
+// holders. See the package documentation.
+//
+// Two sessions of one process exclude each other like those of two processes. The holder of a
+// shared lock must not acquire it again: with a writer that waits in between, neither continues.
 func Acquire(ctx context.Context, pool *pgxpool.Pool, key Key, opts ...SessionOption) (*Session, error) {
-	return acquire(ctx, pool, key, opts, true)
+	a, err := newAcquisition(ctx, pool, key, opts, true)
+	if err != nil {
+		return nil, err
+	}
+	return a.wait(ctx)
 }
 
-// TryAcquire asks once. If somebody else holds the lock the error is a *NotAcquiredError
-// (errors.Is ErrNotAcquired) without a cause. ctx bounds the asking. For the rest it is like
-// Acquire.
+// TryAcquire makes one attempt. If another session holds the lock or is next for it, the error is a
+// *NotAcquiredError (errors.Is ErrNotAcquired) without a cause. A shared try therefore fails beside
+// readers while a writer waits, like sync.RWMutex's TryRLock. A try delays no waiter, because it
+// never becomes next. ctx bounds the attempt. Otherwise TryAcquire is like Acquire.
 func TryAcquire(ctx context.Context, pool *pgxpool.Pool, key Key, opts ...SessionOption) (*Session, error) {
-	return acquire(ctx, pool, key, opts, false)
+	a, err := newAcquisition(ctx, pool, key, opts, false)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.attempt(ctx, func() {})
+	if errors.Is(err, errBusy) {
+		return nil, a.notAcquired(nil)
+	}
+	return s, err
 }
 
-// sessionLines are those of Acquire. A holder keeps its place until it has released.
-var sessionLines lines
+// acquisition is one call of Acquire or TryAcquire.
+type acquisition struct {
+	*call
+	cfg   sessionConfig
+	pool  *pgxpool.Pool
+	waits bool // it may become next
+}
 
-func acquire(ctx context.Context, pool *pgxpool.Pool, key Key, opts []SessionOption, wait bool) (*Session, error) {
-	cfg := sessionConfig{poolWait: defaultPoolWait, notice: defaultNotice}
+func newAcquisition(ctx context.Context, pool *pgxpool.Pool, key Key, opts []SessionOption, waits bool) (*acquisition, error) {
+	cfg := sessionConfig{poolWait: defaultPoolWait, keepAlive: defaultKeepAlive}
 	for _, o := range opts {
 		if err := o.applySession(&cfg); err != nil {
 			return nil, err
@@ -54,35 +77,25 @@ func acquire(ctx context.Context, pool *pgxpool.Pool, key Key, opts []SessionOpt
 	case pool == nil:
 		return nil, invalidOption("the pool is nil")
 	case ctx.Err() != nil:
-		return nil, c.notAcquired(await.Ended(ctx))
+		return nil, c.notAcquired(errs.ContextErr(ctx))
 	}
-	a := &acquisition{call: c, cfg: cfg, pool: pool}
-	if !wait {
-		s, err := a.ask(ctx, func() {})
-		if errors.Is(err, errBusy) {
-			return nil, c.notAcquired(nil)
+	return &acquisition{call: c, cfg: cfg, pool: pool, waits: waits}, nil
+}
+
+// sessionGates admit one exclusive call of Acquire for each key. A holder stays behind the gate
+// until it has released, so that the others need not poll meanwhile.
+var sessionGates gates
+
+// wait repeats the attempt until the lock is granted.
+func (a *acquisition) wait(ctx context.Context) (s *Session, err error) {
+	leave := func() {}
+	if !a.shared {
+		if leave, err = a.enter(ctx, &sessionGates, a.pool, 1); err != nil {
+			return nil, err
 		}
-		return s, err
 	}
-	return a.wait(ctx)
-}
-
-// acquisition is one call of Acquire or TryAcquire.
-type acquisition struct {
-	*call
-	cfg  sessionConfig
-	pool *pgxpool.Pool
-}
-
-// wait asks until the lock is granted, after those of this process who came before.
-func (a *acquisition) wait(ctx context.Context) (*Session, error) {
-	leave, err := a.lineUp(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var s *Session
-	err = a.poll(ctx, func() (err error) {
-		s, err = a.ask(ctx, leave)
+	err = a.poll(ctx, pollPauses(), func() (err error) {
+		s, err = a.attempt(ctx, leave)
 		return err
 	})
 	if err != nil {
@@ -91,83 +104,99 @@ func (a *acquisition) wait(ctx context.Context) (*Session, error) {
 	return s, err
 }
 
-// lineUp waits for its turn. An exclusive lock's holder keeps its place until it has
-// released, so that the others need not ask meanwhile.
-func (a *acquisition) lineUp(ctx context.Context) (leave func(), err error) {
-	if a.shared {
-		return func() {}, nil
+// attempt tries the lock once. It returns errBusy, and returns the connection to the pool, if
+// another session holds the lock. A connection that may hold the lock unnoticed is closed.
+func (a *acquisition) attempt(ctx context.Context, leave func()) (*Session, error) {
+	conn, err := a.connFrom(ctx, a.pool, a.cfg.poolWait)
+	if err != nil {
+		return nil, err
 	}
-	return a.join(ctx, &sessionLines, place{a.pool, a.keys[0]}, 1)
-}
-
-// ask asks once, on a connection that goes back to the pool if somebody else holds the lock.
-// It returns errBusy then. A connection that may hold the lock without our knowing is closed.
-func (a *acquisition) ask(ctx context.Context, leave func()) (*Session, error) {
-	conn, err := a.fromPool(ctx, a.pool, a.cfg.poolWait)
-	switch {
-	case err == nil:
-	case ctx.Err() != nil, errors.Is(err, ErrPoolExhausted):
-		return nil, a.notAcquired(err)
-	default:
-		return nil, fmt.Errorf("advisory: %w", err)
-	}
-	pid, err := own(ctx, conn.Conn())
+	pid, err := directBackendPID(ctx, conn.Conn())
 	if err != nil {
 		conn.Release() // it holds nothing
-		return nil, a.explain(ctx, err, false)
+		return nil, a.explain(ctx, err)
 	}
-	got, err := a.tryOn(ctx, conn.Conn())
-	switch {
-	case err == nil && !got:
+	outcome, err := a.pass(ctx, conn.Conn())
+	if err == nil && outcome != granted && outcome != next {
 		conn.Release()
 		return nil, errBusy
-	case err == nil && ctx.Err() == nil:
-		session := conn.Hijack()
-		if err = keepAlive(ctx, session); err == nil {
-			return newSession(ctx, a.call, session, pid, a.cfg, leave), nil
-		}
-		return nil, errors.Join(a.explain(ctx, err, false), await.CleanUp(ctx, session.Close))
+	}
+	session := conn.Hijack()
+	if err == nil && outcome == next {
+		err = a.waitNext(ctx, session)
+	}
+	if err == nil && ctx.Err() == nil {
+		return newSession(ctx, a.call, session, pid, a.cfg.keepAlive, leave), nil
+	}
+	return nil, a.giveUp(ctx, session, err)
+}
+
+// giveUp closes the connection and returns why the lock was not granted. It unlocks the
+// connection's keys first: the server notices the end of a connection a moment later, and until
+// then the caller's next attempt would find the turnstile closed.
+func (a *acquisition) giveUp(ctx context.Context, session *pgx.Conn, err error) error {
+	var refused *NotAcquiredError
+	switch {
+	case errors.Is(err, errBusy), errors.As(err, &refused):
 	case err == nil:
-		err = await.Ended(ctx)
+		err = a.notAcquired(errs.ContextErr(ctx))
+	default:
+		err = a.explain(ctx, err)
 	}
-	return nil, errors.Join(a.explain(ctx, err, false), await.CleanUp(ctx, conn.Hijack().Close))
+	if !session.IsClosed() {
+		// If it fails, the end of the connection unlocks.
+		_ = pgtx.CleanUp(ctx, func(ctx context.Context) error {
+			_, err := session.Exec(ctx, unlockAll)
+			return err
+		})
+	}
+	return errors.Join(err, pgtx.CleanUp(ctx, session.Close))
 }
 
-// own returns the process that serves the connection, and refuses one that may be another's
-// for the next statement. That was found out once is kept with the connection.
-func own(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	const found = "pglock.backend"
-	if pid, ok := conn.PgConn().CustomData()[found].(uint32); ok {
-		return pid, nil
-	}
-	if pid, err = servedBy(ctx, conn); err == nil {
-		err = refusePooler(ctx, conn, pid)
-	}
-	if err == nil {
-		conn.PgConn().CustomData()[found] = pid
-	}
-	return pid, err
-}
+const unlockAll = "SELECT pg_advisory_unlock_all()"
 
-// tryOn asks for the session's lock. What an earlier user of the pooled connection has left
-// behind is let go first: a session is granted again what it holds already.
-func (a *acquisition) tryOn(ctx context.Context, conn *pgx.Conn) (got bool, err error) {
-	err = await.Run(ctx, conn, await.UntilAnswered, func(ctx context.Context) error {
+// Outcomes of pass.sql. With any other outcome the session holds nothing.
+const (
+	granted = "granted" // the session holds the lock
+	next    = "next"    // the session holds the turnstile
+)
+
+// pass passes the turnstile, tries the lock and returns the outcome. It first unlocks keys that
+// an earlier user of the pooled connection left locked: the server grants a session again what the
+// session holds already.
+func (a *acquisition) pass(ctx context.Context, conn *pgx.Conn) (outcome string, err error) {
+	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) error {
 		batch := &pgx.Batch{}
-		batch.Queue("SELECT pg_advisory_unlock_all()")
-		q := a.keys[0].calling(a.suffixed("pg_try_advisory_lock"))
-		batch.Queue(q.sql, q.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&got) })
+		batch.Queue(unlockAll)
+		q := a.keys[0].withTurnstile(passSQL, a.shared, a.waits)
+		batch.Queue(q.SQL, q.Args...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcome, nil, nil) })
 		return conn.SendBatch(ctx, batch).Close()
 	})
-	return got, err
+	return outcome, err
 }
 
-// keepAlive has the server notice within about eleven seconds that this process is gone
-// without a word, and free the lock; and keeps it from ending a session that is idle. What a
-// server does not have it is not asked for.
-func keepAlive(ctx context.Context, conn *pgx.Conn) error {
-	return await.Run(ctx, conn, await.UntilAnswered, func(ctx context.Context) error {
-		_, err := conn.Exec(ctx, keepAliveSQL)
+// waitNext tries the lock on the connection that holds the turnstile until the lock is granted.
+// Meanwhile the server lets no other session pass. If the connection is lost, and the turnstile
+// with it, waitNext returns errBusy: then the caller polls like all others.
+func (a *acquisition) waitNext(ctx context.Context, conn *pgx.Conn) error {
+	err := a.poll(ctx, nextPauses(), func() error {
+		got, err := a.enterTurnstile(ctx, conn)
+		if err == nil && !got {
+			return errBusy
+		}
 		return err
 	})
+	if err != nil && conn.IsClosed() && ctx.Err() == nil {
+		return errBusy
+	}
+	return err
+}
+
+// enterTurnstile tries the lock once. If it is granted, the turnstile is open again.
+func (a *acquisition) enterTurnstile(ctx context.Context, conn *pgx.Conn) (got bool, err error) {
+	q := a.keys[0].withTurnstile(enterSQL, a.shared)
+	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) error {
+		return conn.QueryRow(ctx, q.SQL, q.Args...).Scan(&got, nil, nil)
+	})
+	return got, err
 }

@@ -7,22 +7,24 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// call is one attempt to lock: what, how, and since when.
+// call is the part that Lock, Do and Acquire have in common.
 type call struct {
 	keys   []Key // sorted, each once
 	shared bool
 	cfg    lockConfig
 	begun  time.Time
 
-	notCounted time.Duration // of the time since then: the waits for a connection
+	poolWaited time.Duration // since begun; the timeout does not count it
 }
 
-// newCall checks what it is given and puts the keys in order.
+// newCall checks and sorts the keys.
 func newCall(keys []Key, shared bool, cfg lockConfig) (*call, error) {
 	for _, k := range keys {
 		if err := k.check(); err != nil {
@@ -34,44 +36,73 @@ func newCall(keys []Key, shared bool, cfg lockConfig) (*call, error) {
 	return &call{keys: slices.Compact(keys), shared: shared, cfg: cfg, begun: time.Now()}, nil
 }
 
-// bound returns how long the server may wait for the lock, 0 for as long as it takes, and
-// whether ctx sets it rather than the time-out.
-func (c *call) bound(ctx context.Context) (d time.Duration, byContext bool) {
-	if c.cfg.timeout > 0 {
-		d = max(c.left(), time.Millisecond)
+// timeoutAt returns when the timeout ends, and the zero time without one.
+func (c *call) timeoutAt() time.Time {
+	if c.cfg.timeout == 0 {
+		return time.Time{}
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		if left := max(time.Until(deadline), time.Millisecond); d == 0 || left < d {
-			return left, true
-		}
-	}
-	return d, false
+	return c.begun.Add(c.cfg.timeout + c.poolWaited)
 }
 
-// left is what is left of the time-out.
-func (c *call) left() time.Duration { return c.cfg.timeout - time.Since(c.begun) + c.notCounted }
-
-// notAcquired is the error for a lock that was not granted because of cause, nil if it is busy.
+// notAcquired returns the error for a lock that was not granted because of cause.
 func (c *call) notAcquired(cause error) error {
 	return &NotAcquiredError{Keys: c.keys, Waited: time.Since(c.begun), Cause: cause}
 }
 
-// explain turns why the statement failed into this package's errors. byContext tells that
-// the server's time-out was made from the deadline of ctx.
-func (c *call) explain(ctx context.Context, err error, byContext bool) error {
-	switch state := sqlState(err); {
-	case state == failedTransaction, state == noTransaction, errors.Is(err, pgx.ErrTxClosed):
+// explain turns the error of a statement that locks into this package's errors.
+func (c *call) explain(ctx context.Context, err error) error {
+	if pgtx.Unusable(err) {
 		return fmt.Errorf("%w: %w", ErrTx, err)
-	case state == deadlockDetected:
-		return c.notAcquired(fmt.Errorf("%w: %w", ErrDeadlock, err))
-	case ctx.Err() != nil:
-		return c.notAcquired(await.Ended(ctx))
-	case state == lockNotAvailable && byContext: // a moment before ctx itself
-		return c.notAcquired(context.DeadlineExceeded)
-	case state == lockNotAvailable:
-		return c.notAcquired(fmt.Errorf("%w: %w", ErrTimeout, err))
-	case state == queryCanceled: // the transaction's statement_timeout, or somebody with pg_cancel_backend
-		return c.notAcquired(err)
+	}
+	if cause := pgtx.WaitCause(ctx, err, c.timeoutAt()); cause != nil {
+		return c.notAcquired(cause)
 	}
 	return fmt.Errorf("advisory: lock %v: %w", c.keys, err)
+}
+
+// poll repeats try while it returns errBusy, until the timeout has passed or ctx is done.
+func (c *call) poll(ctx context.Context, pauses backoff.Backoff, try func() error) error {
+	for {
+		if err := try(); !errors.Is(err, errBusy) {
+			return err
+		}
+		d, timeout := pauses.Next(), false
+		if end := c.timeoutAt(); !end.IsZero() {
+			if left := max(time.Until(end), 0); left <= d {
+				d, timeout = left, true
+			}
+		}
+		if backoff.Sleep(ctx, d) != nil {
+			return c.notAcquired(errs.ContextErr(ctx))
+		}
+		if timeout {
+			return c.notAcquired(ErrTimeout)
+		}
+	}
+}
+
+// connFrom takes a connection out of the pool, and waits for one until ctx is done and no longer
+// than wait.
+func (c *call) connFrom(ctx context.Context, pool *pgxpool.Pool, wait time.Duration) (*pgxpool.Conn, error) {
+	begun := time.Now()
+	bounded, cancel := context.WithTimeoutCause(ctx, wait, ErrPoolExhausted)
+	defer cancel()
+	conn, err := pool.Acquire(bounded)
+	c.poolWaited += time.Since(begun)
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, c.notAcquired(errs.ContextErr(ctx))
+	case !errors.Is(context.Cause(bounded), ErrPoolExhausted):
+		return nil, fmt.Errorf("advisory: %w", err)
+	}
+	stat, server := pool.Stat(), pool.Config().ConnConfig
+	if stat.TotalConns() < stat.MaxConns() || stat.AcquiredConns() < stat.MaxConns() {
+		return nil, fmt.Errorf("advisory: no connection to %s:%d/%s within %v: %w",
+			server.Host, server.Port, server.Database, wait, err)
+	}
+	return nil, c.notAcquired(fmt.Errorf("%w: all %d connections of the pool to %s:%d/%s were in use for %v: "+
+		"return them before you wait for a lock, or raise MaxConns",
+		ErrPoolExhausted, stat.MaxConns(), server.Host, server.Port, server.Database, wait))
 }

@@ -10,21 +10,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// TestI9_P26_CancelAnywhere ends the context of every function after each of many times, on a network that is slow enough
-// for each step to be met, with the lock free and with it held. Afterwards nothing is locked, the pool is
-// whole, and the caller's transaction is usable.
+// TestI9_P26_CancelAnywhere ends the context of every function after each of many delays, with the
+// lock free and with the lock held. The network is so slow that the delays hit every step.
+// Afterwards nothing is locked, all connections are back in the pool, and the caller's transaction
+// is usable.
 func TestI9_P26_CancelAnywhere(t *testing.T) {
 	t.Parallel()
 	const delay, steps = 4 * time.Millisecond, 14
 	direct := pgtest.Pool(t)
-	proxy := faultproxy.New(t, address(direct))
+	proxy, pool := proxied(t, func(c *pgxpool.Config) { c.MaxConns = 3 })
 	proxy.Delay(delay)
 	key, other := advisory.NewKey("cancel", t.Name()), advisory.NewKey("cancel too", t.Name())
-	pool := pgtest.PoolOn(t, proxy.URL(pgtest.URL(t)), func(c *pgxpool.Config) { c.MaxConns = 3 })
 
 	inTx := func(call func(ctx context.Context, tx pgx.Tx) error) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -75,7 +74,7 @@ func TestI9_P26_CancelAnywhere(t *testing.T) {
 			}
 			for step := range steps {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(step)*delay/2, errors.New("enough"))
-				if step%2 == 1 { // by a call instead of a deadline
+				if step%2 == 1 { // by cancel instead of a deadline
 					cancel()
 					ctx, cancel = context.WithCancel(t.Context())
 					time.AfterFunc(time.Duration(step)*delay/2, cancel)
@@ -101,25 +100,24 @@ func TestI9_P26_CancelAnywhere(t *testing.T) {
 			whole(t, pool)
 		}
 	}
-	if n := advisory.Lines(); n > 2 { // of tests that run beside this one
-		t.Errorf("%d lines are left", n)
+	if n := advisory.Gates(pool); n != 0 {
+		t.Errorf("%d gates are in use", n)
 	}
 }
 
-// TestI9_CancelWithoutAnswer: where the server does not react at all, the caller gets away all the same, and the
-// connection is not used again.
+// TestI9_CancelWithoutAnswer: if the server does not react to the request to cancel, the call
+// returns all the same, and the connection is closed.
 func TestI9_CancelWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Pool(t)
-	proxy := faultproxy.New(t, address(direct))
-	pool := pgtest.PoolOn(t, proxy.URL(pgtest.URL(t)))
+	proxy, pool := proxied(t)
 	key := advisory.NewKey("cancel", t.Name())
 	before := holder(t, direct, key)
 	tx := begin(t, pool)
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- advisory.Lock(ctx, tx, key) }()
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, direct, key) == 1 })
+	pgtest.Eventually(t, 10*time.Second, "the call waits", func() bool { return waitsFor(t, direct, key) == 1 })
 	proxy.Cut()
 	cancel()
 	begun := time.Now()
@@ -128,9 +126,9 @@ func TestI9_CancelWithoutAnswer(t *testing.T) {
 	}
 	proxy.Heal()
 	proxy.Sever()
-	// A server looks after its client when it has something to say: that the lock is granted.
+	// The server notices that its client is gone when it sends the grant.
 	if err := before.Rollback(t.Context()); err != nil {
 		t.Error(err)
 	}
-	pgtest.Eventually(t, 30*time.Second, "the server has noticed", func() bool { return locksOn(t, direct, key) == 0 })
+	pgtest.Eventually(t, 30*time.Second, "the server has released the lock", func() bool { return locksOn(t, direct, key) == 0 })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// transactions locks in a transaction that ends with the lock.
+// transactions are locks in transactions that end with the lock.
 type transactions struct {
 	pool      *pgxpool.Pool
 	namespace string
@@ -39,18 +39,18 @@ func (l transactions) lock(how func(advisory.Tx, advisory.Key) error, name strin
 	return tx.Commit, nil
 }
 
-// sessions locks for a session of its own, which a busy machine may let wait for an answer.
+// sessions are session locks, with a keep-alive timeout that a busy machine does not exceed.
 type sessions struct {
 	pool      *pgxpool.Pool
 	namespace string
 }
 
 func (l sessions) Lock(ctx context.Context, name string) (conformance.Unlock, error) {
-	return unlockOf(advisory.Acquire(ctx, l.pool, advisory.NewKey(l.namespace, name), advisory.WithNotice(time.Minute)))
+	return unlockOf(advisory.Acquire(ctx, l.pool, advisory.NewKey(l.namespace, name), advisory.WithKeepAliveTimeout(time.Minute)))
 }
 
 func (l sessions) TryLock(ctx context.Context, name string) (conformance.Unlock, error) {
-	return unlockOf(advisory.TryAcquire(ctx, l.pool, advisory.NewKey(l.namespace, name), advisory.WithNotice(time.Minute)))
+	return unlockOf(advisory.TryAcquire(ctx, l.pool, advisory.NewKey(l.namespace, name), advisory.WithKeepAliveTimeout(time.Minute)))
 }
 
 func unlockOf(s *advisory.Session, err error) (conformance.Unlock, error) {

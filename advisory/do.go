@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // DB is what Do begins a transaction on: a *pgxpool.Pool, *pgxpool.Conn or *pgx.Conn.
@@ -18,25 +21,32 @@ type DB interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Do runs fn in a transaction that holds the key's lock, and commits it: the lock is free
-// when the transaction is over. It takes two round trips around fn: BEGIN and the lock go
-// together, then COMMIT.
+// doGates admit two calls of Do for each key: the holder, and one that waits in the server, so
+// that the lock passes on without a round trip.
+var doGates gates
+
+const doWidth = 2
+
+// Do runs fn in a transaction that holds the key's lock, and commits it. The lock is released
+// when the transaction ends. Do takes two round trips around fn: BEGIN together with the lock,
+// and COMMIT.
 //
-// On success fn returned nil and the transaction is committed. Otherwise it is rolled
-// back, also when fn panics, and the error is fn's own; or a *NotAcquiredError (errors.Is
-// ErrNotAcquired) when the lock was not granted, in which case fn did not run; or
-// ErrPoolExhausted; or the commit's. When the answer to the commit was lost it wraps ErrCommitUnknown.
-// A ctx that ends before the commit is sent rolls back; its error is in the error then.
+// On success fn has returned nil and the transaction is committed. Otherwise the transaction is
+// rolled back, also if fn panics. The error is fn's; or a *NotAcquiredError (errors.Is
+// ErrNotAcquired) if the lock was not granted, and then fn did not run; or the commit's, which
+// wraps ErrCommitUnknown if the answer to the commit was lost. If ctx is done before the commit
+// is sent, the transaction is rolled back, and the error has ctx's error and cause.
 //
-// ctx bounds all of it, WithTimeout the wait for the lock, WithPoolWait the wait for a
-// connection. Of the goroutines that want the same key from the same pool, two at a time
-// use a connection; the others wait without one, in the order in which they came.
+// ctx bounds the whole call, WithTimeout the wait for the lock, and WithPoolWait the wait for a
+// connection. Of the goroutines that want the same key from the same pool, two at a time use a
+// connection; the others wait without one, first come, first served.
 //
-// A Do inside fn is another transaction on another connection: the server sees no deadlock
-// between the two, and the pool may run out. Use WithKeys, or Lock on fn's transaction.
+// A Do inside fn is another transaction on another connection: the server can't detect a deadlock
+// between the two, and the pool may run out of connections. Use WithKeys, or Lock on fn's
+// transaction.
 //
-// fn must not end the transaction. What it reads is what the lock's last holder committed, or
-// newer, at every isolation level.
+// fn must not end the transaction. At every isolation level, it reads what the lock's last holder
+// has committed, or newer.
 func Do(ctx context.Context, db DB, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...DoOption) error {
 	cfg := doConfig{poolWait: defaultPoolWait}
 	for _, o := range opts {
@@ -44,91 +54,113 @@ func Do(ctx context.Context, db DB, key Key, fn func(ctx context.Context, tx pgx
 			return err
 		}
 	}
-	c, err := newCall(append([]Key{key}, cfg.also...), false, cfg.lock)
+	c, err := newCall(append([]Key{key}, cfg.moreKeys...), false, cfg.lock)
 	switch {
 	case err != nil:
 		return err
 	case fn == nil:
 		return invalidOption("the function is nil")
-	case db == nil, reflect.ValueOf(db).Kind() == reflect.Pointer && reflect.ValueOf(db).IsNil():
+	case pgtx.IsNil(db):
 		return invalidOption("the database is nil")
 	}
-	if reflect.TypeOf(db).Comparable() { // as pointers are
-		leave, err := c.join(ctx, &doLines, place{db, c.keys[0]}, width)
+	if reflect.TypeOf(db).Comparable() { // pointers are
+		leave, err := c.enter(ctx, &doGates, db, doWidth)
 		if err != nil {
 			return err
 		}
 		defer leave()
 	}
-	w := work{call: c, cfg: cfg, db: db, fn: fn}
-	return w.repeat(ctx)
+	d := doCall{call: c, cfg: cfg, db: db, fn: fn}
+	return d.run(ctx)
 }
 
-// doLines are those of Do.
-var doLines lines
-
-// work is one call of Do.
-type work struct {
+// doCall is one call of Do.
+type doCall struct {
 	*call
 	cfg doConfig
 	db  DB
 	fn  func(ctx context.Context, tx pgx.Tx) error
 }
 
-// repeat runs the transaction, again where that is asked for and can help.
-func (w *work) repeat(ctx context.Context) error {
-	var pause pauses
+// run runs transactions until one succeeds or fails for good.
+func (d *doCall) run(ctx context.Context) error {
+	pauses := pollPauses()
 	for failed := 0; ; failed++ {
-		err := w.run(ctx)
-		if state := sqlState(err); failed >= w.cfg.retries || state != serializationFailure && state != deadlockDetected {
+		err := d.runOnce(ctx)
+		state := pgtx.SQLState(err)
+		if failed >= d.cfg.retries || state != pgtx.SerializationFailure && state != pgtx.DeadlockDetected {
 			return err
 		}
-		next := time.NewTimer(pause.next())
-		select {
-		case <-next.C:
-		case <-ctx.Done():
-			next.Stop()
-			return errors.Join(err, await.Ended(ctx))
+		if pauses.Sleep(ctx) != nil {
+			return errors.Join(err, errs.ContextErr(ctx))
 		}
-		w.begun, w.notCounted = time.Now(), 0
+		d.begun, d.poolWaited = time.Now(), 0
 	}
 }
 
-// run is one transaction.
-func (w *work) run(ctx context.Context) error {
-	if !w.call.cfg.polling {
-		return w.once(ctx, w.lockFirst)
+// runOnce runs one transaction that gets the lock. With polling, each attempt has a transaction
+// and a connection of its own, and the pauses have none.
+func (d *doCall) runOnce(ctx context.Context) error {
+	if !d.call.cfg.polling {
+		return d.transaction(ctx, d.lockFirst)
 	}
-	return w.poll(ctx, func() error { return w.once(ctx, w.tryFirst) }) // a connection is used for each try, and none between them
+	return d.poll(ctx, pollPauses(), func() error { return d.transaction(ctx, d.tryFirst) })
 }
 
-// once is one transaction, if it gets the lock.
-func (w *work) once(ctx context.Context, how func(context.Context, *beginning) error) error {
-	b, err := w.connect(ctx)
+// transaction runs one transaction that begins with acquire.
+func (d *doCall) transaction(ctx context.Context, acquire func(context.Context, *txAttempt) error) error {
+	a, err := d.connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.release()
-	if err := how(ctx, b); err != nil {
+	defer a.release()
+	if err := acquire(ctx, a); err != nil {
 		return err
 	}
-	return w.finish(ctx, b.tx)
+	return d.callAndCommit(ctx, a.tx)
 }
 
-// finish runs the function and ends the transaction.
-func (w *work) finish(ctx context.Context, tx pgx.Tx) (err error) {
+// callAndCommit calls the function and ends the transaction.
+func (d *doCall) callAndCommit(ctx context.Context, tx pgx.Tx) (err error) {
 	committed := false
-	defer func() { // not by recover: a panic keeps its stack
+	defer func() { // without recover, so that a panic keeps its stack
 		if !committed {
-			err = errors.Join(err, rollBack(ctx, tx))
+			err = errors.Join(err, rollback(ctx, tx))
 		}
 	}()
-	if err := w.fn(ctx, tx); err != nil {
+	if err := d.fn(ctx, tx); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("advisory: rolled back: %w", await.Ended(ctx))
+		return fmt.Errorf("advisory: rolled back: %w", errs.ContextErr(ctx))
 	}
 	committed = true
 	return commit(ctx, tx)
+}
+
+// rollback ends the transaction, also if ctx is done.
+func rollback(ctx context.Context, tx pgx.Tx) error {
+	if err := pgtx.Rollback(ctx, tx); err != nil {
+		return fmt.Errorf("advisory: %w", err)
+	}
+	return nil
+}
+
+// commit commits the transaction. Its error says whether the transaction was rolled back or may
+// be committed.
+func commit(ctx context.Context, tx pgx.Tx) error {
+	if conn := pgtx.Conn(tx); conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
+		return errors.Join(fmt.Errorf("%w: the function has ended it, and with it the lock", ErrTx), rollback(ctx, tx))
+	}
+	err := tx.Commit(ctx)
+	switch state := pgtx.SQLState(err); {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrTxClosed):
+		return fmt.Errorf("%w: the function has ended it: %w", ErrTx, err)
+	case errors.Is(err, pgx.ErrTxCommitRollback), pgconn.SafeToRetry(err),
+		state != "" && !strings.HasPrefix(state, "08") && !strings.HasPrefix(state, "57P"):
+		return fmt.Errorf("advisory: rolled back: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }

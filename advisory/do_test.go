@@ -15,11 +15,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// ledger is a table of a test's own with one number in it.
+// ledger is a table with one number, in a schema of its own.
 type ledger struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -47,7 +47,7 @@ func (l ledger) n() int {
 	return count(l.t, l.pool, "SELECT n FROM "+l.table)
 }
 
-// increment reads the number and writes it back one higher, in two statements.
+// increment reads the number and writes it back plus one, in two statements.
 func (l ledger) increment(ctx context.Context, tx pgx.Tx) error {
 	var n int
 	if err := tx.QueryRow(ctx, "SELECT n FROM "+l.table).Scan(&n); err != nil {
@@ -110,8 +110,9 @@ func TestDoCommitsAndRollsBack(t *testing.T) {
 	whole(t, l.pool)
 }
 
-// TestDoSeesWhatTheLastHolderWrote: also where a transaction reads one snapshot, that of Do is no older than
-// the lock. Lock in a transaction of one's own can't give that, as the control shows.
+// TestDoSeesWhatTheLastHolderWrote: at the levels where a transaction reads one snapshot, the
+// snapshot of Do is no older than the lock. Lock in the caller's transaction can't guarantee that,
+// as the control shows.
 func TestDoSeesWhatTheLastHolderWrote(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
@@ -162,7 +163,8 @@ func TestDoSeesWhatTheLastHolderWrote(t *testing.T) {
 	}
 }
 
-// TestLockOnAnOldSnapshot is what Lock's comment says of REPEATABLE READ, and the control of the test above.
+// TestLockOnAnOldSnapshot is the control of the test above: what Lock documents for REPEATABLE
+// READ.
 func TestLockOnAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
@@ -189,7 +191,8 @@ func TestLockOnAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// TestDoRetries: refused transactions run again as often as was asked for, and not otherwise.
+// TestDoRetries: a refused transaction is repeated as often as WithRetry allows, and not without
+// it.
 func TestDoRetries(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
@@ -221,21 +224,21 @@ func TestDoRetries(t *testing.T) {
 	}
 }
 
-// TestDoAccessMode: a read-only transaction can hold a lock and write nothing.
+// TestDoAccessMode: a read-only transaction can hold a lock but can't write.
 func TestDoAccessMode(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
 	key := advisory.NewKey("mode", t.Name())
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
 		err := advisory.Do(t.Context(), l.pool, key, l.increment, advisory.WithAccessMode(pgx.ReadOnly), advisory.WithIsolation(level))
-		if sqlState(err) != "25006" { // read_only_sql_transaction
+		if pgtx.SQLState(err) != "25006" { // read_only_sql_transaction
 			t.Errorf("at %s: %v", level, err)
 		}
 	}
 }
 
-// TestP18_WaitersLeaveThePoolAlone: many goroutines that want one key use two connections, so that the holder
-// and everybody else find one. The control takes a connection for each waiter.
+// TestP18_WaitersLeaveThePoolAlone: many goroutines that want one key use two connections, so that
+// the holder and other callers find one. The control uses a connection for each waiter.
 func TestP18_WaitersLeaveThePoolAlone(t *testing.T) {
 	t.Parallel()
 	const size, waiters = 4, 40
@@ -271,7 +274,8 @@ func TestP18_WaitersLeaveThePoolAlone(t *testing.T) {
 				}
 			}()
 			<-waiting
-			_, err := l.pool.Exec(soon(t, 2*time.Second), "SELECT 1") // the holder needs another connection
+			// The holder needs another connection.
+			_, err := l.pool.Exec(soon(t, 2*time.Second), "SELECT 1")
 			if ours && err != nil || !ours && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("ours %v: a statement beside the waiters: %v", ours, err)
 			}
@@ -288,8 +292,8 @@ func TestP18_WaitersLeaveThePoolAlone(t *testing.T) {
 	}
 }
 
-// TestDoDeadlock: functions that lock each other's keys in their transactions are told, although others wait
-// in line for the same keys, and with WithRetry both get through.
+// TestDoDeadlock: functions that lock each other's keys in their transactions get ErrDeadlock,
+// although others wait at the gates of the same keys, and with WithRetry both succeed.
 func TestDoDeadlock(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, func(c *pgxpool.Config) { c.MaxConns = 16 })
@@ -304,7 +308,7 @@ func TestDoDeadlock(t *testing.T) {
 			all.Go(func() {
 				errs[i] = advisory.Do(soon(t, time.Minute), l.pool, keys[i], func(ctx context.Context, tx pgx.Tx) error {
 					met()
-					for range 3 { // fill the line
+					for range 3 { // wait at the gate
 						all.Go(func() { _ = advisory.Do(soon(t, time.Minute), l.pool, keys[i], noWork) })
 					}
 					return errors.Join(advisory.Lock(ctx, tx, keys[1-i]), l.increment(ctx, tx))
@@ -349,7 +353,7 @@ func TestDoPoolExhausted(t *testing.T) {
 	}
 }
 
-// TestDoOnAConnection: a caller's own connection works as well, unless it is in a transaction.
+// TestDoOnAConnection: a connection of the caller works too, unless it is in a transaction.
 func TestDoOnAConnection(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
@@ -379,13 +383,13 @@ func TestDoOnAConnection(t *testing.T) {
 	}
 }
 
-// TestDoTimeout: the wait for the lock ends by the option or by ctx, in line, in the server, and polling.
+// TestDoTimeout: the option or ctx ends the wait at the gate, in the server, and between polls.
 func TestDoTimeout(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	key := advisory.NewKey("timeout", t.Name())
 	holder(t, pool, key)
-	for range 3 { // two wait in the server, the others in line
+	for range 3 { // two wait in the server, the others at the gate
 		for _, opts := range [][]advisory.DoOption{
 			{}, {advisory.WithPolling()}, {advisory.WithIsolation(pgx.RepeatableRead)}, {advisory.WithIsolation(pgx.Serializable), advisory.WithPolling()},
 		} {
@@ -404,41 +408,12 @@ func TestDoTimeout(t *testing.T) {
 	}
 }
 
-// TestDoCommitUnknown: when the answer to the commit is lost, that is said, and not that it failed.
-func TestDoCommitUnknown(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t)
-	proxy := faultproxy.New(t, address(l.pool))
-	through := pgtest.PoolOn(t, proxy.URL(pgtest.URL(t)))
-	key := advisory.NewKey("unknown", t.Name())
-	ctx, cancel := context.WithCancel(t.Context())
-	err := advisory.Do(ctx, through, key, func(ctx context.Context, tx pgx.Tx) error {
-		err := l.increment(ctx, tx)
-		proxy.DropReplies()
-		time.AfterFunc(300*time.Millisecond, cancel)
-		return err
-	})
-	if !errors.Is(err, advisory.ErrCommitUnknown) {
-		t.Errorf("%v", err)
-	}
-	pgtest.Eventually(t, 10*time.Second, "the commit was carried out", func() bool { return l.n() == 1 })
-	proxy.Heal()
-	ctx, cancel = context.WithCancel(t.Context())
-	err = advisory.Do(ctx, through, key, func(ctx context.Context, tx pgx.Tx) error {
-		defer cancel()
-		return l.increment(ctx, tx)
-	})
-	if !errors.Is(err, context.Canceled) || errors.Is(err, advisory.ErrCommitUnknown) || l.n() != 1 {
-		t.Errorf("cancelled before the commit: %v, n is %d", err, l.n())
-	}
-}
-
 func TestDoInvalidOptions(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	key := advisory.NewKey("options", t.Name())
 	for what, option := range map[string]advisory.DoOption{
-		"time-out": advisory.WithTimeout(-1), "pool": advisory.WithPoolWait(0), "retry": advisory.WithRetry(-1),
+		"timeout": advisory.WithTimeout(-1), "pool": advisory.WithPoolWait(0), "retry": advisory.WithRetry(-1),
 		"level": advisory.WithIsolation("snapshot; DROP TABLE x"), "mode": advisory.WithAccessMode("write only"),
 	} {
 		if err := advisory.Do(t.Context(), pool, key, noWork, option); !errors.Is(err, advisory.ErrInvalidOption) {

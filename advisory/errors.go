@@ -5,72 +5,74 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pglock/pglock-go/internal/condition"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 var (
-	// ErrNotAcquired: the lock was not granted to this caller. The
-	// *NotAcquiredError around it tells why.
-	ErrNotAcquired = condition.ErrNotAcquired
+	// ErrNotAcquired: the lock was not granted. The *NotAcquiredError around it has the reason.
+	ErrNotAcquired = errs.ErrNotAcquired
 
-	// ErrTimeout: the time given by WithTimeout has passed, or the transaction's own
-	// lock_timeout. It comes with ErrNotAcquired.
-	ErrTimeout = errors.New("advisory: lock time-out")
+	// ErrTimeout: the time set by WithTimeout has passed, or the transaction's own lock_timeout.
+	// It comes with ErrNotAcquired.
+	ErrTimeout = errs.ErrTimeout
 
-	// ErrDeadlock: the server broke a cycle of transactions that wait for each other
-	// (SQLSTATE 40P01) by refusing this lock. The other locks of the transaction are
-	// still held: roll it back and run it again, and take locks in one order everywhere
-	// (LockAll does). Do with WithRetry does that. It comes with ErrNotAcquired.
-	ErrDeadlock = errors.New("advisory: deadlock: roll back and run the transaction again")
+	// ErrDeadlock: the server broke a cycle of waiting transactions by refusing this lock
+	// (SQLSTATE 40P01). It comes with ErrNotAcquired. The transaction still holds its other
+	// locks: roll it back and run it again, as Do with WithRetry does. To avoid cycles, lock keys
+	// in the same order everywhere, as LockAll does.
+	ErrDeadlock = errs.ErrDeadlock
 
-	// ErrTx: the transaction is committed, rolled back, or aborted by an earlier
-	// error, so that nothing can be locked in it.
-	ErrTx = errors.New("advisory: no usable transaction")
+	// ErrTx: the transaction is nil, committed, rolled back, or aborted by an earlier error.
+	ErrTx = errs.ErrTx
 
-	// ErrCommitUnknown: the commit was sent and its answer was lost. It may have
-	// been carried out or not.
-	ErrCommitUnknown = errors.New("advisory: the commit was sent and not answered: it may have been carried out")
+	// ErrCommitUnknown: the commit was sent and its answer was lost. The transaction is either
+	// committed or rolled back.
+	ErrCommitUnknown = errors.New("advisory: commit sent but not answered: it may or may not have taken effect")
 
 	// ErrPoolExhausted: no connection of the pool became free in time.
 	ErrPoolExhausted = errors.New("advisory: pool exhausted")
 
-	// ErrPooled: a pooler shares the server's sessions between clients, so that a
-	// session's lock would stay behind in a session that serves others.
-	ErrPooled = errors.New("advisory: session locks do not work behind a pooler in transaction mode: connect past it, use a lease, or lock in a transaction")
+	// ErrPooled: a pooler in transaction mode shares the server's sessions among its clients, so
+	// that a session lock would stay behind in a session that serves others.
+	ErrPooled = errors.New("advisory: session locks do not work behind a pooler in transaction mode: " +
+		"connect to the server directly, use a lease, or lock in a transaction")
 
 	// ErrLost: the session that held the lock ended before the lock was released.
-	ErrLost = condition.ErrLost
+	ErrLost = errs.ErrLost
 
 	// ErrReleased: the lock was released by its holder.
-	ErrReleased = condition.ErrReleased
+	ErrReleased = errs.ErrReleased
 
 	// ErrInvalidKey: the key was made from an empty or unusable name.
 	ErrInvalidKey = errors.New("advisory: invalid key")
 
-	// ErrInvalidOption: an option or argument makes no sense, alone or with another one.
-	ErrInvalidOption = condition.ErrInvalidOption
+	// ErrInvalidOption: an option or argument is invalid, by itself or together with another.
+	ErrInvalidOption = errs.ErrInvalidOption
 )
 
-// NotAcquiredError tells which lock was not granted, and why. errors.Is finds
-// ErrNotAcquired and what ended the waiting: ErrTimeout, ErrDeadlock, ErrPoolExhausted,
-// context.Canceled, context.DeadlineExceeded, the context's own cause, or the
-// server's error.
+// errBusy: another session holds the lock. It never leaves this package.
+var errBusy = errors.New("advisory: busy")
+
+// errNotHeld: the server reports that the session does not hold a lock that it should hold.
+var errNotHeld = errors.New("the session did not hold the lock")
+
+// NotAcquiredError says which lock was not granted, and why. errors.Is finds ErrNotAcquired
+// and what ended the wait: ErrTimeout, ErrDeadlock, ErrPoolExhausted, context.Canceled,
+// context.DeadlineExceeded, the context's cause, or the server's error.
 type NotAcquiredError struct {
-	Keys   []Key // all that were asked for together
-	Waited time.Duration
-	Cause  error // nil if the call did not wait: somebody else holds the lock
+	Keys   []Key         // all keys of the call
+	Waited time.Duration // from the start of the call
+	Cause  error         // nil if the call did not wait: another session holds the lock or is next
 }
 
 func (e *NotAcquiredError) Error() string {
 	if e.Cause == nil {
-		return fmt.Sprintf("%v: advisory lock %v is held by somebody else", ErrNotAcquired, e.Keys)
+		return fmt.Sprintf("advisory: lock %v not acquired: another session holds it or is next", e.Keys)
 	}
-	return fmt.Sprintf("%v: advisory lock %v after %v: %v", ErrNotAcquired, e.Keys, e.Waited.Round(time.Millisecond), e.Cause)
+	return fmt.Sprintf("advisory: lock %v not acquired after %v: %v", e.Keys, e.Waited.Round(time.Millisecond), e.Cause)
 }
 
-// Unwrap makes errors.Is find the sentinel and the cause.
+// Unwrap returns ErrNotAcquired and the cause.
 func (e *NotAcquiredError) Unwrap() []error {
 	if e.Cause == nil {
 		return []error{ErrNotAcquired}
@@ -78,25 +80,20 @@ func (e *NotAcquiredError) Unwrap() []error {
 	return []error{ErrNotAcquired, e.Cause}
 }
 
-func invalidOption(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
+// LostError says which session lock ended before it was released, and why.
+type LostError struct {
+	Key   Key
+	PID   uint32 // the server process that held the lock
+	Cause error
 }
 
-// SQLSTATEs that mean something to this package.
-const (
-	lockNotAvailable     = "55P03"
-	deadlockDetected     = "40P01"
-	serializationFailure = "40001"
-	queryCanceled        = "57014"
-	failedTransaction    = "25P02" // in_failed_sql_transaction
-	noTransaction        = "25P01" // no_active_sql_transaction
-)
+func (e *LostError) Error() string {
+	return fmt.Sprintf("advisory: lock %v of server process %d lost: %v", e.Key, e.PID, e.Cause)
+}
 
-// sqlState returns the code of the server's error, "" if it is none.
-func sqlState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code
-	}
-	return ""
+// Unwrap returns ErrLost and the cause.
+func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Cause} }
+
+func invalidOption(format string, args ...any) error {
+	return errs.InvalidOption("advisory", format, args...)
 }

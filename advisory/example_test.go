@@ -27,7 +27,7 @@ func connect(ctx context.Context) *pgxpool.Pool {
 	return pool
 }
 
-// The lock and what is written end together, with the commit.
+// The commit ends the lock together with what was written under it.
 func ExampleDo() {
 	ctx := context.Background()
 	pool := connect(ctx)
@@ -35,7 +35,8 @@ func ExampleDo() {
 
 	err := advisory.Do(ctx, pool, advisory.NewKey("example accounts", "42"), func(ctx context.Context, tx pgx.Tx) error {
 		var balance int
-		err := tx.QueryRow(ctx, "SELECT 7").Scan(&balance) // what the last holder has committed is seen
+		// It sees what the last holder has committed.
+		err := tx.QueryRow(ctx, "SELECT 7").Scan(&balance)
 		fmt.Println("alone with", balance)
 		return err
 	}, advisory.WithTimeout(5*time.Second))
@@ -45,7 +46,8 @@ func ExampleDo() {
 	// <nil>
 }
 
-// In a transaction of one's own. A wait that ends without the lock leaves the transaction usable.
+// A lock in the caller's transaction. A wait that ends without the lock leaves the transaction
+// usable.
 func ExampleLock() {
 	ctx := context.Background()
 	pool := connect(ctx)
@@ -69,7 +71,7 @@ func ExampleLock() {
 	// <nil>
 }
 
-// One does it, the others go on at once.
+// Only one process does the work; the others continue at once.
 func ExampleTryLock() {
 	ctx := context.Background()
 	pool := connect(ctx)
@@ -79,24 +81,24 @@ func ExampleTryLock() {
 	run := func(inside func() error) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if err := advisory.TryLock(ctx, tx, key); errors.Is(err, advisory.ErrNotAcquired) {
-				fmt.Println("somebody does it")
+				fmt.Println("another process does it")
 				return nil
 			} else if err != nil {
 				return err
 			}
-			fmt.Println("I do it")
+			fmt.Println("this process does it")
 			return inside()
 		})
 	}
 	err := run(func() error { return run(nil) })
 	fmt.Println(err)
 	// Output:
-	// I do it
-	// somebody does it
+	// this process does it
+	// another process does it
 	// <nil>
 }
 
-// For work that is no transaction: a session of the lock's own, which tells when it is lost.
+// A lock for work that is not one transaction. Its context is done when the lock is lost.
 func ExampleAcquire() {
 	ctx := context.Background()
 	pool := connect(ctx)
@@ -104,17 +106,18 @@ func ExampleAcquire() {
 
 	s, err := advisory.Acquire(ctx, pool, advisory.NewKey("example jobs", "reindex"), advisory.WithTimeout(10*time.Second))
 	if err != nil {
-		log.Panic(err) // errors.Is ErrPooled: there is a pooler in transaction mode, use a lease
+		log.Panic(err) // errors.Is ErrPooled: behind a pooler in transaction mode, use a lease
 	}
 	work := func(ctx context.Context) error { return ctx.Err() }
-	fmt.Println(work(s.Context())) // whose end is the lock's end
+	fmt.Println(work(s.Context())) // the context is done when the lock ends
 	fmt.Println(s.Release(ctx))
 	// Output:
 	// <nil>
 	// <nil>
 }
 
-// A wait that may be long asks again and again, so that CREATE INDEX CONCURRENTLY and vacuum do not wait for the waiter.
+// A wait that may be long polls, so that CREATE INDEX CONCURRENTLY and vacuum do not wait for the
+// waiter.
 func ExampleWithPolling() {
 	ctx := context.Background()
 	pool := connect(ctx)
@@ -128,20 +131,20 @@ func ExampleWithPolling() {
 	}()
 	<-held
 	time.AfterFunc(20*time.Millisecond, func() { close(free) })
-	err := advisory.Do(ctx, pool, key, func(context.Context, pgx.Tx) error { fmt.Println("my turn"); return nil }, advisory.WithPolling())
+	err := advisory.Do(ctx, pool, key, func(context.Context, pgx.Tx) error { fmt.Println("granted"); return nil }, advisory.WithPolling())
 	fmt.Println(err, <-done)
 	// Output:
-	// my turn
+	// granted
 	// <nil> <nil>
 }
 
-// Who holds a lock, for how long, and who waits for it.
+// Inspect lists the sessions that hold a lock or wait for it.
 func ExampleInspect() {
 	ctx := context.Background()
 	pool := connect(ctx)
 	defer pool.Close()
 
-	var names advisory.Names // remembers what the keys stand for
+	var names advisory.Names // remembers the names of keys
 	key := names.Key("example orders", "4711")
 	err := advisory.Do(ctx, pool, key, func(ctx context.Context, _ pgx.Tx) error {
 		all, err := advisory.Inspect(ctx, pool, &names)

@@ -1,29 +1,35 @@
 package advisory
 
-import (
-	"context"
+import "context"
 
-	"github.com/jackc/pgx/v5"
-)
+// Setting returns a setting of the session's connection, and "" if the server does not know it.
+// It stops the session's watcher.
+func Setting(ctx context.Context, s *Session, name string) (value string, err error) {
+	s.stopWatch()
+	<-s.watchDone
+	err = s.conn.QueryRow(ctx, "SELECT coalesce(current_setting($1, true), '')", name).Scan(&value)
+	return value, err
+}
 
-// KeepAlive is what Acquire sets on a session's connection.
-func KeepAlive(ctx context.Context, conn *pgx.Conn) error { return keepAlive(ctx, conn) }
-
-// Forget makes the server's session give up the lock behind s's back.
+// Forget makes the server's session release the lock without telling s.
 func Forget(ctx context.Context, s *Session) error {
-	s.stop()
-	<-s.stopped
+	s.stopWatch()
+	<-s.watchDone
 	_, err := s.conn.Exec(ctx, "SELECT pg_advisory_unlock_all()")
 	return err
 }
 
-// Lines returns how many lines there are in this process.
-func Lines() int {
+// Gates returns how many gates of that pool or connection are in use.
+func Gates(db any) int {
 	n := 0
-	for _, l := range []*lines{&doLines, &sessionLines} {
-		l.mu.Lock()
-		n += len(l.open)
-		l.mu.Unlock()
+	for _, g := range []*gates{&doGates, &sessionGates} {
+		g.mu.Lock()
+		for key := range g.open {
+			if key.db == db {
+				n++
+			}
+		}
+		g.mu.Unlock()
 	}
 	return n
 }

@@ -3,14 +3,16 @@ package advisory_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -67,7 +69,7 @@ func count(t *testing.T, db interface {
 	return n
 }
 
-// usable fails the test unless a statement can be run in tx.
+// usable fails the test unless tx can run a statement.
 func usable(t *testing.T, tx pgx.Tx) {
 	t.Helper()
 	if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil {
@@ -75,7 +77,7 @@ func usable(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// setting reads a setting of the transaction's.
+// setting returns a setting of the transaction.
 func setting(t *testing.T, tx pgx.Tx, name string) (value string) {
 	t.Helper()
 	if err := tx.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value); err != nil {
@@ -84,18 +86,51 @@ func setting(t *testing.T, tx pgx.Tx, name string) (value string) {
 	return value
 }
 
-// whole fails the test unless all connections of the pool are back.
+// whole fails the test unless all connections return to the pool.
 func whole(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Eventually(t, 10*time.Second, "the pool's connections are back", func() bool { return pool.Stat().AcquiredConns() == 0 })
 }
 
-// soon is a context that ends by itself.
+// soon returns a context that ends after d.
 func soon(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// proxied returns a pool on the shared server through a fault proxy.
+func proxied(t *testing.T, opts ...func(*pgxpool.Config)) (*faultproxy.Proxy, *pgxpool.Pool) {
+	t.Helper()
+	url := pgtest.URL(t)
+	proxy := faultproxy.New(t, address(t, url))
+	return proxy, pgtest.PoolOn(t, proxy.URL(url), opts...)
+}
+
+// address returns the host and port of a server.
+func address(t *testing.T, url string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort(config.Host, fmt.Sprint(config.Port))
+}
+
+// pairPool returns a pool of two connections, and a function that returns how many sessions it has
+// in the server.
+func pairPool(t *testing.T, direct *pgxpool.Pool) (pool *pgxpool.Pool, sessions func() int) {
+	t.Helper()
+	name := "pool of " + t.Name()
+	pool = pgtest.Pool(t, func(c *pgxpool.Config) {
+		c.MaxConns = 2
+		c.ConnConfig.RuntimeParams["application_name"] = name
+	})
+	return pool, func() int {
+		t.Helper()
+		return count(t, direct, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", name)
+	}
 }
 
 func noWork(context.Context, pgx.Tx) error { return nil }
@@ -110,13 +145,4 @@ func isAll(err error, all ...error) bool {
 		}
 	}
 	return true
-}
-
-// sqlState returns the code of the server's error, "" if it is none.
-func sqlState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code
-	}
-	return ""
 }

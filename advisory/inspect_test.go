@@ -8,9 +8,10 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// TestInspect: holders and waiters are listed with who they are, and behind whom they wait.
+// TestInspect: holders and waiters are listed with their identity and what blocks them.
 func TestInspect(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.PoolOn(t, pgtest.Database(t), func(c *pgxpool.Config) {
@@ -50,7 +51,7 @@ func TestInspect(t *testing.T) {
 	}
 	h, w := named[0], named[1]
 	user := pool.Config().ConnConfig.User
-	var address string // of this machine, as the server sees it
+	var address string // the client's, as the server sees it
 	if err := pool.QueryRow(t.Context(), "SELECT host(inet_client_addr())").Scan(&address); err != nil {
 		t.Fatal(err)
 	}
@@ -78,5 +79,97 @@ func TestInspect(t *testing.T) {
 	}
 	if all, err := advisory.Inspect(t.Context(), waiter, nil); err != nil || len(all) != 2 || all[0].Name != "" {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestInspectTurnstile: the session that is next is listed under the key that it waits for, after
+// the holders.
+func TestInspectTurnstile(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.PoolOn(t, pgtest.Database(t))
+	var names advisory.Names
+	other := acquire(t, pool, advisory.KeyFromInt64(1), advisory.WithKeepAliveTimeout(time.Minute))
+	for _, key := range []advisory.Key{names.Key("orders", "42"), advisory.KeyFromInt32s(4, 2), advisory.KeyFromInt64(-42)} {
+		holder := acquire(t, pool, key, advisory.WithShared(), advisory.WithKeepAliveTimeout(time.Minute))
+		w := later(t, pool, key)
+		isNext(t, pool, key)
+		tx := begin(t, pool)
+		queued := make(chan error, 1)
+		go func() { queued <- advisory.Lock(t.Context(), tx, key) }()
+		pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
+
+		all, err := advisory.Inspect(t.Context(), pool, &names)
+		if err != nil || len(all) != 4 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		var of []advisory.Usage
+		for _, u := range all {
+			if u.Key == key {
+				of = append(of, u)
+			} else if u.PID != other.PID() || u.Next {
+				t.Errorf("%+v", u)
+			}
+		}
+		if len(of) != 3 {
+			t.Fatalf("%+v", all)
+		}
+		if u := of[0]; !u.Granted || u.Next || u.PID != holder.PID() || u.Name != of[1].Name || (u.Name == "orders/42") != (key == advisory.NewKey("orders", "42")) {
+			t.Errorf("the holder: %+v", u)
+		}
+		if u := of[1]; u.Granted || !u.Next || u.Shared || len(u.WaitsFor) != 1 || u.WaitsFor[0] != holder.PID() {
+			t.Errorf("the one that is next: %+v", u)
+		}
+		if u := of[2]; u.Granted || u.Next || len(u.WaitsFor) != 1 {
+			t.Errorf("the transaction: %+v", u)
+		}
+		if err := holder.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-queued; err != nil {
+			t.Error(err)
+		}
+		_ = tx.Rollback(t.Context())
+		w.granted(t)
+	}
+	if all, err := advisory.Inspect(t.Context(), pool, &names); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestInspectPreparedTransactions: a prepared transaction holds its locks without a process.
+func TestInspectPreparedTransactions(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{"max_prepared_transactions": "3"}})
+	pool := pgtest.PoolOn(t, server.URL())
+	key := advisory.NewKey("inspect", t.Name())
+	const name = "it's prepared"
+	tx := begin(t, pool)
+	if err := advisory.Lock(t.Context(), tx, key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'it''s prepared'"); err != nil {
+		t.Fatal(err)
+	}
+	_ = tx.Rollback(t.Context()) // PREPARE TRANSACTION has ended it
+	waiter := begin(t, pool)
+	waiting := make(chan error, 1)
+	go func() { waiting <- advisory.Lock(t.Context(), waiter, key) }()
+	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
+
+	all, err := advisory.Inspect(t.Context(), pool, nil)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if u := all[0]; u.Key != key || !u.Granted || u.PID != 0 || u.Prepared != name || u.User != "postgres" || u.TransactionAge <= 0 || u.SessionAge != 0 {
+		t.Errorf("the prepared one: %+v", u)
+	}
+	if u := all[1]; u.Granted || u.PID == 0 || u.Prepared != "" || len(u.WaitsFor) != 1 || u.WaitsFor[0] != 0 {
+		t.Errorf("the waiter: %+v", u)
+	}
+	if _, err := pool.Exec(t.Context(), "ROLLBACK PREPARED 'it''s prepared'"); err != nil {
+		t.Error(err)
+	}
+	if err := <-waiting; err != nil {
+		t.Error(err)
 	}
 }

@@ -5,38 +5,36 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"strings"
-	"unicode/utf8"
+	"strconv"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// domain keeps these keys apart from any other use of SHA-256. It is frozen, as is
-// all of NewKey: programs of different versions must agree on a name's key.
+// domain separates these keys from other uses of SHA-256. It is frozen, like all of NewKey:
+// programs of different versions must agree on the key of a name.
 const domain = "pglock.advisory.v1"
 
-// Key is what PostgreSQL locks: a 64-bit number, or a pair of 32-bit numbers. The two
-// are different spaces: the number 1 and the pair (0, 1) do not exclude each other.
-// Keys are comparable. The zero Key is the number 0.
+// Key identifies an advisory lock: a 64-bit number, or a pair of 32-bit numbers. Numbers and
+// pairs are separate: the number 1 and the pair (0, 1) do not exclude each other. Keys are
+// comparable. The zero Key is the number 0.
 type Key struct {
 	id      int64 // of a pair, the first number is the upper half
 	paired  bool
-	invalid string // why it can't be used
+	invalid string // why it can't be locked; usually empty
 }
 
-// NewKey returns the key of a name: the first 64 bits of the SHA-256 of a fixed tag,
-// the namespace and the name, each with its length in front, so that no two pairs
-// run into each other. It is the same in every version of this package, and in
-// SQL: SELECT pglock.advisory_key(namespace, name). Two names share a key with a
-// probability of 2⁻⁶⁴; they would exclude each other, no more.
+// NewKey returns the key of a name: the first 64 bits of the SHA-256 of a fixed tag, the
+// namespace and the name, each preceded by its length, so that different pairs have different
+// input. The key is the same in every version of this package, and in SQL: SELECT
+// pglock.advisory_key(namespace, name). Two names share a key with a probability of 2⁻⁶⁴; they
+// would exclude each other, and nothing worse.
 //
-// Namespace and name are UTF-8 without NUL and not empty: otherwise every call with
+// Namespace and name must be valid UTF-8 without NUL, and not empty. Otherwise every call with
 // the key fails with ErrInvalidKey.
 func NewKey(namespace, name string) Key {
 	for _, part := range []struct{ what, text string }{{"namespace", namespace}, {"name", name}} {
-		switch {
-		case part.text == "":
-			return Key{invalid: "its " + part.what + " is empty"}
-		case !utf8.ValidString(part.text) || strings.ContainsRune(part.text, 0):
-			return Key{invalid: "its " + part.what + " is not UTF-8 without NUL"}
+		if err := errs.CheckText(part.text, 0); err != nil {
+			return Key{invalid: fmt.Sprintf("the %s %v", part.what, err)}
 		}
 	}
 	h := sha256.New()
@@ -49,22 +47,35 @@ func NewKey(namespace, name string) Key {
 	return Key{id: int64(binary.BigEndian.Uint64(h.Sum(nil)))}
 }
 
-// KeyFromInt64 returns the key that other programs lock as pg_advisory_lock(id).
+// KeyFromInt64 returns the key that pg_advisory_lock(id) locks.
 func KeyFromInt64(id int64) Key { return Key{id: id} }
 
-// KeyFromInt32s returns the key that other programs lock as pg_advisory_lock(a, b).
+// KeyFromInt32s returns the key that pg_advisory_lock(a, b) locks.
 func KeyFromInt32s(a, b int32) Key {
 	return Key{id: int64(a)<<32 | int64(uint32(b)), paired: true}
 }
 
-// Int64 returns the number, and false for a pair.
+// Int64 returns the number. ok is false for a pair.
 func (k Key) Int64() (id int64, ok bool) { return k.id, !k.paired }
 
-// Int32s returns the pair, and false for a number.
+// Int32s returns the pair. ok is false for a number.
 func (k Key) Int32s() (a, b int32, ok bool) { return int32(k.id >> 32), int32(k.id), k.paired }
 
-// PgLocks returns how pg_locks shows the key: the columns classid, objid and objsubid
-// of a row whose locktype is advisory.
+// Turnstile returns the key that Acquire locks while a reader or writer is next for k. Programs
+// never need it; it explains what pg_locks shows. It is NewKey("pglock turnstile", "7") for the
+// number 7, and NewKey("pglock turnstile", "7, 9") for the pair; that namespace is reserved. In
+// SQL it is SELECT pglock.advisory_key('pglock turnstile', '7, 9'). It is frozen like NewKey.
+func (k Key) Turnstile() Key {
+	if a, b, paired := k.Int32s(); paired {
+		return NewKey(turnstileNamespace, fmt.Sprintf("%d, %d", a, b))
+	}
+	return NewKey(turnstileNamespace, strconv.FormatInt(k.id, 10))
+}
+
+const turnstileNamespace = "pglock turnstile"
+
+// PgLocks returns the columns classid, objid and objsubid of the key in pg_locks, whose locktype
+// is advisory.
 func (k Key) PgLocks() (classid, objid uint32, objsubid int16) {
 	objsubid = 1
 	if k.paired {
@@ -73,7 +84,7 @@ func (k Key) PgLocks() (classid, objid uint32, objsubid int16) {
 	return uint32(k.id >> 32), uint32(k.id), objsubid
 }
 
-// fromPgLocks is the reverse of PgLocks.
+// fromPgLocks is the inverse of PgLocks.
 func fromPgLocks(classid, objid uint32, objsubid int16) Key {
 	return Key{id: int64(uint64(classid)<<32 | uint64(objid)), paired: objsubid == 2}
 }
@@ -97,7 +108,7 @@ func (k Key) check() error {
 	return fmt.Errorf("%w: %s", ErrInvalidKey, k.invalid)
 }
 
-// compare orders keys: the order in which several are locked.
+// compare orders keys. Several keys are locked in this order.
 func (k Key) compare(other Key) int {
 	if k.paired != other.paired {
 		if other.paired {

@@ -3,6 +3,7 @@ package advisory_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -13,8 +14,8 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// TestP32_KeyVectors: the keys of fifty names are frozen. The file was written by a program
-// in another language; the function in the schema must agree as well.
+// TestP32_KeyVectors: the keys of fifty names are frozen. A program in another language wrote the
+// file; the function in the schema must agree too.
 func TestP32_KeyVectors(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../testdata/advisory_keys.json")
@@ -55,7 +56,7 @@ func TestP32_KeyVectors(t *testing.T) {
 	}
 }
 
-// TestKeyPgLocks: an operator finds the row of pg_locks that a key belongs to, in both spaces.
+// TestKeyPgLocks: PgLocks finds the row of a key in pg_locks, for numbers and for pairs.
 func TestKeyPgLocks(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -136,6 +137,44 @@ func TestInvalidKey(t *testing.T) {
 		}
 		if held(t, tx) != 0 {
 			t.Error("something was locked")
+		}
+	}
+}
+
+// TestP32_TurnstileVectors: the turnstiles of keys are frozen. A program in another language wrote
+// the file; SQL must agree.
+func TestP32_TurnstileVectors(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../testdata/advisory_turnstiles.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []struct {
+		Arguments string
+		Key       int64 `json:",string"`
+	}
+	if err := json.Unmarshal(text, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	if len(vectors) != 23 {
+		t.Fatalf("%d vectors", len(vectors))
+	}
+	pool := pgtest.Pool(t)
+	function := schema.Render("SELECT pglock.advisory_key('pglock turnstile', $1)", pgtest.Schema(t, pool))
+	for _, v := range vectors {
+		var a, b int64
+		key := advisory.Key{}
+		if n, _ := fmt.Sscanf(v.Arguments, "%d, %d", &a, &b); n == 2 {
+			key = advisory.KeyFromInt32s(int32(a), int32(b))
+		} else {
+			key = advisory.KeyFromInt64(a)
+		}
+		var inSQL int64
+		if err := pool.QueryRow(t.Context(), function, v.Arguments).Scan(&inSQL); err != nil {
+			t.Fatal(err)
+		}
+		if id, ok := key.Turnstile().Int64(); !ok || id != v.Key || inSQL != v.Key {
+			t.Errorf("%v: %d, in SQL %d, want %d", key, id, inSQL, v.Key)
 		}
 	}
 }

@@ -6,54 +6,71 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Lock takes an exclusive lock that lasts until tx ends, and waits for it until ctx is
-// done or WithTimeout is over.
+// Tx is what the functions of this package need of a transaction. A pgx.Tx implements it, and
+// package sqltx makes one of a *sql.Tx. (Commit and Rollback are never called. They keep a pool
+// from being passed as a transaction: there a lock would be released at once.)
 //
-// On success the lock is held. It is released by the end of tx, commit or rollback, and by
-// a rollback to a savepoint that was set before. Locking a key again in the same
-// transaction succeeds at once.
+// If the transaction also has the methods SendBatch and Conn of pgx.Tx, a lock takes one round
+// trip instead of three, and a canceled context leaves the connection usable.
+type Tx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Commit(ctx context.Context) error
+	Rollback(ctx context.Context) error
+}
+
+// Lock acquires an exclusive lock that lasts until tx ends. It waits until ctx is done or the
+// time set by WithTimeout has passed.
 //
-// On failure the lock is not held and tx is as it was, also its lock_timeout, and can be
-// used further (unless the connection broke, or tx can't Conn and ctx was cancelled: see Tx).
-// The error is a *NotAcquiredError (errors.Is ErrNotAcquired) when the wait ended: with
-// ErrTimeout, ErrDeadlock, or ctx's error and cause. ErrTx, ErrInvalidKey and ErrInvalidOption
-// mean that nothing was tried.
+// On success the lock is held. It is released by the end of tx, commit or rollback, and by a
+// rollback to a savepoint that was set before. To lock a key again in the same transaction
+// succeeds at once.
 //
-// It takes one round trip. Read what the lock protects after it, not before. At READ
-// COMMITTED every statement then sees what the last holder has committed. At REPEATABLE
-// READ and SERIALIZABLE the snapshot of tx is taken by its first statement, and that is
-// Lock at the latest, when it begins to wait: reads show what was committed before that.
-// Use Do there, which takes the snapshot when the lock is held.
+// On failure the lock is not held, and tx and its lock_timeout are unchanged, so that tx remains
+// usable (unless the connection broke, or ctx was canceled and tx has no method Conn: see Tx).
+// The error is a *NotAcquiredError (errors.Is ErrNotAcquired) if the wait ended: with ErrTimeout,
+// ErrDeadlock, or ctx's error and cause. ErrTx, ErrInvalidKey and ErrInvalidOption mean that
+// nothing was attempted. Other errors are the server's.
+//
+// Lock takes one round trip; with the simple protocol, two. Read what the lock protects after
+// Lock, not before. At READ COMMITTED every later statement sees what the last holder has
+// committed. At REPEATABLE READ and SERIALIZABLE the first statement of tx takes its snapshot, and
+// that is Lock at the latest, at the start of its wait: later reads show what was committed before
+// that. Use Do at these levels: it takes the snapshot once the lock is held.
 func Lock(ctx context.Context, tx Tx, key Key, opts ...LockOption) error {
 	return lock(ctx, tx, []Key{key}, false, opts)
 }
 
-// LockShared is Lock with a shared lock: it excludes exclusive ones only.
+// LockShared is Lock with a shared lock, which excludes only exclusive ones.
 func LockShared(ctx context.Context, tx Tx, key Key, opts ...LockOption) error {
 	return lock(ctx, tx, []Key{key}, true, opts)
 }
 
-// LockAll takes exclusive locks on all keys, or on none, in one statement. It takes them in
-// one order, whatever the order here, so that calls do not run into deadlocks with
-// each other; a key that comes twice is locked once. Without keys it returns nil.
+// LockAll acquires exclusive locks on all keys, or on none, in one statement. It locks them in
+// the same order everywhere, whatever the order of the arguments, so that calls do not deadlock
+// with each other. A key that is given twice is locked once. Without keys it returns nil.
 // Otherwise it is like Lock.
 func LockAll(ctx context.Context, tx Tx, keys ...Key) error {
 	return LockAllWith(ctx, tx, keys)
 }
 
-// LockAllWith is LockAll with options. WithTimeout bounds the wait for all of them.
+// LockAllWith is LockAll with options. WithTimeout bounds the wait for all keys together.
 func LockAllWith(ctx context.Context, tx Tx, keys []Key, opts ...LockOption) error {
 	return lock(ctx, tx, keys, false, opts)
 }
 
-// TryLock takes an exclusive lock until tx ends if it is free, and does not wait. If
-// somebody else holds it, the error is a *NotAcquiredError (errors.Is ErrNotAcquired) without
-// a cause, and nothing has changed. ctx bounds the asking. It sets no savepoint, as it does not wait: another error of
-// the server's (its statement_timeout, pg_cancel_backend) aborts tx like any statement's. For the rest it is like Lock.
+// TryLock acquires an exclusive lock that lasts until tx ends, if it is free, and does not wait.
+// If another session holds it, the error is a *NotAcquiredError (errors.Is ErrNotAcquired)
+// without a cause, and tx is unchanged. ctx bounds the attempt. TryLock sets no savepoint: any
+// other error of the server (its statement_timeout, pg_cancel_backend) aborts tx, as for any
+// statement. Otherwise it is like Lock.
 func TryLock(ctx context.Context, tx Tx, key Key) error { return try(ctx, tx, key, false) }
 
 // TryLockShared is TryLock with a shared lock: it fails while an exclusive one is held.
@@ -70,16 +87,33 @@ func lock(ctx context.Context, tx Tx, keys []Key, shared bool, opts []LockOption
 	switch {
 	case err != nil:
 		return err
-	case missing(tx):
+	case pgtx.IsNil(tx):
 		return fmt.Errorf("%w: it is nil", ErrTx)
 	case len(c.keys) == 0:
 		return nil
 	case ctx.Err() != nil:
-		return c.notAcquired(await.Ended(ctx))
+		return c.notAcquired(errs.ContextErr(ctx))
 	case cfg.polling:
-		return c.poll(ctx, func() error { return c.tryIn(ctx, tx) })
+		return c.poll(ctx, pollPauses(), func() error { return c.tryIn(ctx, tx) })
 	}
 	return c.block(ctx, tx)
+}
+
+// savepoint keeps a wait that fails from aborting the caller's transaction, and releases a lock
+// that was granted at the same moment.
+const savepoint pgtx.Savepoint = "pglock_lock"
+
+// block waits in the server, inside the savepoint.
+func (c *call) block(ctx context.Context, tx Tx) error {
+	set, err := savepoint.Exec(ctx, tx, c.statement(pgtx.LockTimeout(ctx, c.timeoutAt())))
+	if err == nil {
+		return nil
+	}
+	failure := c.explain(ctx, err)
+	if !set {
+		return failure
+	}
+	return errors.Join(failure, savepoint.Undo(ctx, tx))
 }
 
 func try(ctx context.Context, tx Tx, key Key, shared bool) error {
@@ -87,10 +121,10 @@ func try(ctx context.Context, tx Tx, key Key, shared bool) error {
 	switch {
 	case err != nil:
 		return err
-	case missing(tx):
+	case pgtx.IsNil(tx):
 		return fmt.Errorf("%w: it is nil", ErrTx)
 	case ctx.Err() != nil:
-		return c.notAcquired(await.Ended(ctx))
+		return c.notAcquired(errs.ContextErr(ctx))
 	}
 	if err := c.tryIn(ctx, tx); !errors.Is(err, errBusy) {
 		return err
@@ -98,81 +132,35 @@ func try(ctx context.Context, tx Tx, key Key, shared bool) error {
 	return c.notAcquired(nil)
 }
 
-// The savepoint keeps a wait that fails from aborting the caller's transaction, and lets go
-// of a lock that was granted in the same moment.
-var (
-	setSavepoint    = query{sql: "SAVEPOINT pglock_lock"}
-	forgetSavepoint = query{sql: "RELEASE SAVEPOINT pglock_lock"}
-)
-
-// backToSavepoint goes by the simple protocol, as pgx sends what has no arguments: in an aborted
-// transaction nothing but a rollback can be prepared.
-const backToSavepoint = "ROLLBACK TO SAVEPOINT pglock_lock; RELEASE SAVEPOINT pglock_lock"
-
-// block waits in the server.
-func (c *call) block(ctx context.Context, tx Tx) error {
-	bound, byContext := c.bound(ctx)
-	saved := 0
-	err := await.Run(ctx, connOf(tx), await.WhileBlocked, func(ctx context.Context) (err error) {
-		saved, err = sendTogether(ctx, tx, setSavepoint, c.statement(bound), forgetSavepoint)
-		return err
-	})
-	if err == nil {
-		return nil
-	}
-	failure := c.explain(ctx, err, byContext)
-	if saved == 0 { // not even the savepoint
-		return failure
-	}
-	return errors.Join(failure, undo(ctx, tx))
-}
-
-// undo goes back to the savepoint. A request to cancel that a pooler delivers late may
-// hit it, once.
-func undo(ctx context.Context, tx Tx) error {
-	return await.CleanUp(ctx, func(ctx context.Context) error {
-		_, err := tx.Exec(ctx, backToSavepoint)
-		if sqlState(err) == queryCanceled {
-			_, err = tx.Exec(ctx, backToSavepoint)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: the savepoint could not be restored: %w", ErrTx, err)
-		}
-		return nil
-	})
-}
-
-// tryIn asks once for each key. If one is not free it lets go of those before it, and
-// returns errBusy.
+// tryIn tries each key once. If one is not free, it releases those before it and returns
+// errBusy.
 func (c *call) tryIn(ctx context.Context, tx Tx) error {
-	// Asking does not wait, and cancelling it would abort the transaction: let it end.
-	err := await.Run(ctx, connOf(tx), await.UntilAnswered, func(ctx context.Context) error {
+	err := pgtx.Uncanceled(ctx, tx, func(ctx context.Context) error {
 		if len(c.keys) == 1 {
 			return c.tryKey(ctx, tx, c.keys[0])
 		}
-		if _, err := tx.Exec(ctx, setSavepoint.sql); err != nil {
-			return err
-		}
-		for _, k := range c.keys {
-			if err := c.tryKey(ctx, tx, k); err != nil {
-				return errors.Join(err, undo(ctx, tx))
+		return savepoint.Run(ctx, tx, func(ctx context.Context) error {
+			for _, k := range c.keys {
+				if err := c.tryKey(ctx, tx, k); err != nil {
+					return err
+				}
 			}
-		}
-		_, err := tx.Exec(ctx, forgetSavepoint.sql)
-		return err
+			return nil
+		})
 	})
 	if err == nil || errors.Is(err, errBusy) && !errors.Is(err, ErrTx) {
 		return err
 	}
-	return c.explain(ctx, err, false)
+	return c.explain(ctx, err)
 }
 
+// tryKey uses the simple protocol. With the extended one, the last statement's portal stays open
+// in the transaction, and with it a snapshot, and CREATE INDEX CONCURRENTLY would wait for it
+// between two attempts.
 func (c *call) tryKey(ctx context.Context, tx Tx, k Key) error {
-	// By the simple protocol: in the other one the last statement's portal stays open
-	// in a transaction, and with it a snapshot, for which CREATE INDEX CONCURRENTLY would wait between two tries.
 	q := k.calling(c.suffixed("pg_try_advisory_xact_lock"))
 	var got bool
-	if err := tx.QueryRow(ctx, q.sql, append([]any{pgx.QueryExecModeSimpleProtocol}, q.args...)...).Scan(&got); err != nil {
+	if err := tx.QueryRow(ctx, q.SQL, append([]any{pgx.QueryExecModeSimpleProtocol}, q.Args...)...).Scan(&got); err != nil {
 		return err
 	}
 	if !got {

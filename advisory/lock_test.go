@@ -76,9 +76,8 @@ func TestSharedLocks(t *testing.T) {
 	}
 }
 
-// TestP34_TimeoutLeavesTheTransaction: a wait that ends without the lock, for whatever reason, leaves
-// the caller's transaction usable, with its settings, and without the lock; the error tells the reasons apart
-// (P23).
+// TestP34_TimeoutLeavesTheTransaction: a wait that ends without the lock leaves the caller's
+// transaction usable, with its settings, and without the lock. The error has the reason (P23).
 func TestP34_TimeoutLeavesTheTransaction(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
@@ -95,7 +94,7 @@ func testTimeout(t *testing.T, pool *pgxpool.Pool, key advisory.Key) {
 	t.Helper()
 	holder(t, pool, key)
 	why := errors.New("the caller's reason")
-	cancelled, cancel := context.WithCancelCause(t.Context())
+	canceled, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
 	const short = 100 * time.Millisecond
 	for name, tc := range map[string]struct {
@@ -108,9 +107,10 @@ func testTimeout(t *testing.T, pool *pgxpool.Pool, key advisory.Key) {
 		"WithTimeout": {t.Context(), "7s", []advisory.LockOption{advisory.WithTimeout(short)},
 			[]error{advisory.ErrTimeout}, []error{context.DeadlineExceeded, context.Canceled, advisory.ErrDeadlock}},
 		"deadline":          {soon(t, short), "0", nil, []error{context.DeadlineExceeded}, []error{advisory.ErrTimeout, context.Canceled}},
-		"cancelled":         {cancelled, "1min", nil, []error{context.Canceled, why}, []error{advisory.ErrTimeout, context.DeadlineExceeded}},
+		"canceled":          {canceled, "1min", nil, []error{context.Canceled, why}, []error{advisory.ErrTimeout, context.DeadlineExceeded}},
 		"own lock_timeout":  {t.Context(), "90ms", []advisory.LockOption{advisory.WithTimeout(time.Hour)}, []error{advisory.ErrTimeout}, []error{context.DeadlineExceeded}},
 		"own, nothing else": {t.Context(), "90ms", nil, []error{advisory.ErrTimeout}, []error{context.DeadlineExceeded}},
+		"own, far deadline": {soon(t, time.Hour), "90ms", nil, []error{advisory.ErrTimeout}, []error{context.DeadlineExceeded}},
 		"polling, WithTimeout": {t.Context(), "7s", []advisory.LockOption{advisory.WithPolling(), advisory.WithTimeout(short)},
 			[]error{advisory.ErrTimeout}, []error{context.DeadlineExceeded, context.Canceled}},
 		"polling, deadline": {soon(t, short), "7s", []advisory.LockOption{advisory.WithPolling()}, []error{context.DeadlineExceeded}, []error{advisory.ErrTimeout}},
@@ -152,7 +152,7 @@ func testTimeout(t *testing.T, pool *pgxpool.Pool, key advisory.Key) {
 	}
 }
 
-// TestP34_SuccessLeavesTheSettings: nothing of the time-out stays when the lock is granted either.
+// TestP34_SuccessLeavesTheSettings: a grant restores lock_timeout.
 func TestP34_SuccessLeavesTheSettings(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -180,8 +180,8 @@ func TestP34_SuccessLeavesTheSettings(t *testing.T) {
 	}
 }
 
-// TestP33_GrantedAtTheTimeout: many waits end at about the moment in which the lock becomes free. Whichever
-// comes first, an error means that nothing is held, and nil that it is.
+// TestP33_GrantedAtTheTimeout: many waits end at about the moment of the release. Whichever comes
+// first, an error means that the lock is not held, and nil that it is.
 func TestP33_GrantedAtTheTimeout(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -214,8 +214,8 @@ func TestP33_GrantedAtTheTimeout(t *testing.T) {
 	t.Logf("granted %d times, not granted %d times", outcomes[true], outcomes[false])
 }
 
-// TestP37_Deadlock: two transactions that lock in opposite order are told, and one of them can go on.
-// LockAll in any order does not get there.
+// TestP37_Deadlock: of two transactions that lock in opposite order, one gets ErrDeadlock and the
+// other continues. LockAll avoids the deadlock, whatever the order of its arguments.
 func TestP37_Deadlock(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -224,7 +224,7 @@ func TestP37_Deadlock(t *testing.T) {
 	errs := make(chan error, 1)
 	go func() {
 		err := advisory.Lock(t.Context(), one, b)
-		if err != nil { // the victim lets the other one go on
+		if err != nil { // the rollback of the victim lets the other continue
 			err = errors.Join(err, one.Rollback(context.Background()))
 		}
 		errs <- err
@@ -268,8 +268,8 @@ func TestP37_Deadlock(t *testing.T) {
 	}
 }
 
-// TestLockAllIsAllOrNothing: one key that is held leaves none of the others locked, and the bound is that of all
-// together.
+// TestLockAllIsAllOrNothing: if one key is held, none of the others is locked. The timeout bounds
+// the wait for all keys together.
 func TestLockAllIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -302,7 +302,7 @@ func TestLockAllIsAllOrNothing(t *testing.T) {
 			_ = tx.Rollback(t.Context())
 		}
 	}
-	// Three waits of less than the bound, one after the other, are more than the bound.
+	// Three waits in a row, each shorter than the timeout, are longer than the timeout.
 	tx := begin(t, pool)
 	var rolledBack sync.WaitGroup
 	for i, key := range keys[:3] {
@@ -320,7 +320,7 @@ func TestLockAllIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestLockBadTransaction: a transaction in which nothing can be locked is told as such.
+// TestLockBadTransaction: a transaction that has ended or is aborted is ErrTx.
 func TestLockBadTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -333,7 +333,7 @@ func TestLockBadTransaction(t *testing.T) {
 	for name, tx := range map[string]advisory.Tx{"committed": committed, "aborted": aborted, "nil": nil} {
 		for what, err := range map[string]error{
 			"Lock":             advisory.Lock(t.Context(), tx, key),
-			"Lock, time-out":   advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(time.Second)),
+			"Lock, timeout":    advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(time.Second)),
 			"Lock, polling":    advisory.Lock(t.Context(), tx, key, advisory.WithPolling()),
 			"TryLock":          advisory.TryLock(t.Context(), tx, key),
 			"LockAll":          advisory.LockAll(t.Context(), tx, key, advisory.KeyFromInt64(1)),
@@ -353,8 +353,11 @@ func TestLockInvalidOptions(t *testing.T) {
 	key := advisory.NewKey("options", t.Name())
 	for _, d := range []time.Duration{0, -1, -time.Hour} {
 		if err := advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(d)); !errors.Is(err, advisory.ErrInvalidOption) || !strings.Contains(err.Error(), d.String()) {
-			t.Errorf("a time-out of %v: %v", d, err)
+			t.Errorf("a timeout of %v: %v", d, err)
 		}
+	}
+	if err := advisory.Lock(t.Context(), tx, key, advisory.WithPoolWait(time.Second)); !errors.Is(err, advisory.ErrInvalidOption) {
+		t.Errorf("WithPoolWait: %v", err)
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -365,5 +368,37 @@ func TestLockInvalidOptions(t *testing.T) {
 	}
 	if held(t, tx) != 0 {
 		t.Error("something was locked")
+	}
+}
+
+// TestNilPointerIsErrTx: a nil *pgxpool.Tx in a pgx.Tx is not equal to nil.
+func TestNilPointerIsErrTx(t *testing.T) {
+	t.Parallel()
+	var none *pgxpool.Tx
+	var tx pgx.Tx = none
+	key := advisory.NewKey("nil", t.Name())
+	for what, err := range map[string]error{
+		"Lock": advisory.Lock(t.Context(), tx, key), "TryLock": advisory.TryLock(t.Context(), tx, key), "LockAll": advisory.LockAll(t.Context(), tx, key),
+	} {
+		if !errors.Is(err, advisory.ErrTx) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestNotAcquiredNamesEachKeyOnce, in locking order, and leaves the caller's slice unchanged.
+func TestNotAcquiredNamesEachKeyOnce(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	a, b, pair := advisory.KeyFromInt64(8_001), advisory.KeyFromInt64(8_002), advisory.KeyFromInt32s(0, 1)
+	holder(t, pool, b)
+	given := []advisory.Key{pair, b, a, b}
+	err := advisory.LockAllWith(soon(t, 1), begin(t, pool), given, advisory.WithPolling())
+	var failed *advisory.NotAcquiredError
+	if !errors.As(err, &failed) || len(failed.Keys) != 3 || failed.Keys[0] != a || failed.Keys[1] != b || failed.Keys[2] != pair {
+		t.Errorf("%v", err)
+	}
+	if given[0] != pair || given[2] != a {
+		t.Errorf("the caller's list is %v", given)
 	}
 }

@@ -6,38 +6,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// LockOption configures a lock in a transaction of the caller's.
+// LockOption configures how Lock, Do and Acquire wait for a lock.
 type LockOption interface {
+	DoOption
+	SessionOption
 	applyLock(*lockConfig) error
 }
 
-// DoOption configures Do. Each LockOption is one too.
+// DoOption configures Do. Every LockOption is one.
 type DoOption interface {
 	applyDo(*doConfig) error
 }
 
-// SessionOption configures a session lock.
+// SessionOption configures Acquire and TryAcquire. Every LockOption is one.
 type SessionOption interface {
 	applySession(*sessionConfig) error
-}
-
-// WaitOption is one for Lock, Do and Acquire.
-type WaitOption interface {
-	LockOption
-	DoOption
-	SessionOption
-}
-
-// TxOption is one for Lock and Do.
-type TxOption interface {
-	LockOption
-	DoOption
-}
-
-// PoolOption is one for those that take a connection from a pool: Do and Acquire.
-type PoolOption interface {
-	DoOption
-	SessionOption
 }
 
 type lockConfig struct {
@@ -49,33 +32,22 @@ type doConfig struct {
 	lock     lockConfig
 	poolWait time.Duration
 	tx       pgx.TxOptions
-	also     []Key
+	moreKeys []Key
 	retries  int
 }
 
 type sessionConfig struct {
-	lock     lockConfig
-	poolWait time.Duration
-	shared   bool
-	notice   time.Duration
+	lock      lockConfig
+	poolWait  time.Duration
+	shared    bool
+	keepAlive time.Duration
 }
 
-const (
-	defaultPoolWait = 10 * time.Second
-	defaultNotice   = time.Second
-	minNotice       = 100 * time.Millisecond
-)
+type lockOption func(*lockConfig) error
 
-type waitOption func(*lockConfig) error
-
-func (o waitOption) applyLock(c *lockConfig) error       { return o(c) }
-func (o waitOption) applyDo(c *doConfig) error           { return o(&c.lock) }
-func (o waitOption) applySession(c *sessionConfig) error { return o(&c.lock) }
-
-type txOption func(*lockConfig) error
-
-func (o txOption) applyLock(c *lockConfig) error { return o(c) }
-func (o txOption) applyDo(c *doConfig) error     { return o(&c.lock) }
+func (o lockOption) applyLock(c *lockConfig) error       { return o(c) }
+func (o lockOption) applyDo(c *doConfig) error           { return o(&c.lock) }
+func (o lockOption) applySession(c *sessionConfig) error { return o(&c.lock) }
 
 type doOption func(*doConfig) error
 
@@ -85,58 +57,58 @@ type sessionOption func(*sessionConfig) error
 
 func (o sessionOption) applySession(c *sessionConfig) error { return o(c) }
 
-type poolOption time.Duration
+type poolWaitOption time.Duration
 
-func (o poolOption) applyDo(c *doConfig) error {
-	c.poolWait = time.Duration(o)
-	return o.check()
+func (o poolWaitOption) applyLock(*lockConfig) error {
+	return invalidOption("WithPoolWait does not apply to Lock: it uses the transaction's connection")
 }
 
-func (o poolOption) applySession(c *sessionConfig) error {
-	c.poolWait = time.Duration(o)
-	return o.check()
-}
+func (o poolWaitOption) applyDo(c *doConfig) error           { return o.set(&c.poolWait) }
+func (o poolWaitOption) applySession(c *sessionConfig) error { return o.set(&c.poolWait) }
 
-func (o poolOption) check() error {
+func (o poolWaitOption) set(wait *time.Duration) error {
 	if o <= 0 {
-		return invalidOption("a wait of %v for the pool, it must be positive", time.Duration(o))
+		return invalidOption("pool wait %v: must be positive", time.Duration(o))
 	}
+	*wait = time.Duration(o)
 	return nil
 }
 
-// WithTimeout bounds the wait for the lock, not counting the wait for a connection: when
-// it is over the error is ErrNotAcquired and ErrTimeout. It counts in whole milliseconds, rounded
-// up. Default: as long as the context lasts. A lock_timeout of the transaction's own that is
-// shorter comes first.
-func WithTimeout(d time.Duration) WaitOption {
-	return waitOption(func(c *lockConfig) error {
+// WithTimeout bounds the wait for the lock, not counting the wait for a connection. When the
+// time has passed, the call fails with ErrNotAcquired and ErrTimeout. It counts in whole
+// milliseconds, rounded up. A shorter lock_timeout of the caller's transaction takes precedence.
+// Default: as long as the context lasts.
+func WithTimeout(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) error {
 		if d <= 0 {
-			return invalidOption("a time-out of %v, it must be positive: use TryLock or TryAcquire to ask once", d)
+			return invalidOption("timeout %v: must be positive: use TryLock or TryAcquire for a single attempt", d)
 		}
 		c.timeout = d
 		return nil
 	})
 }
 
-// WithPolling waits by asking again and again, with growing and jittered pauses of up to
-// 250 ms, instead of blocking in the server. Use it where the wait may be long: a blocked
-// statement holds a snapshot, for which CREATE INDEX CONCURRENTLY and vacuum wait. Pollers
-// are not served in order, and learn of a release late. In the pauses a transaction of one's own is idle: keep its
-// idle_in_transaction_session_timeout above them. Default: block.
-func WithPolling() TxOption {
-	return txOption(func(c *lockConfig) error {
+// WithPolling makes Lock and Do poll, with growing and jittered pauses of up to 375 ms, instead
+// of blocking in the server. Use it for waits that may be long: a blocked statement holds a
+// snapshot, and CREATE INDEX CONCURRENTLY and vacuum wait for it. Pollers are not served in
+// order, and they notice a release late. Between two attempts of Lock the transaction is idle, so
+// its idle_in_transaction_session_timeout must be longer than a pause. Acquire always polls.
+// Default: block.
+func WithPolling() LockOption {
+	return lockOption(func(c *lockConfig) error {
 		c.polling = true
 		return nil
 	})
 }
 
-// WithPoolWait bounds the wait for a connection of the pool; then the error is
-// ErrPoolExhausted. Default 10 s.
-func WithPoolWait(d time.Duration) PoolOption { return poolOption(d) }
+// WithPoolWait bounds the wait of Do and Acquire for a connection of the pool. When the time has
+// passed, the call fails with ErrPoolExhausted. Lock takes no connection from a pool and refuses
+// the option with ErrInvalidOption. Default: 10 s.
+func WithPoolWait(d time.Duration) LockOption { return poolWaitOption(d) }
 
-// WithIsolation sets the transaction's isolation level. Also above READ COMMITTED the
-// function sees what the lock's previous holder has committed: the snapshot is taken
-// once the lock is held. Default: the server's default.
+// WithIsolation sets the transaction's isolation level. At every level the function sees what
+// the lock's previous holder has committed, since the snapshot is taken once the lock is held.
+// Default: the server's default.
 func WithIsolation(level pgx.TxIsoLevel) DoOption {
 	return doOption(func(c *doConfig) error {
 		switch level {
@@ -144,7 +116,7 @@ func WithIsolation(level pgx.TxIsoLevel) DoOption {
 			c.tx.IsoLevel = level
 			return nil
 		}
-		return invalidOption("isolation level %q", level)
+		return invalidOption("isolation level %q: must be one of pgx's TxIsoLevel constants", level)
 	})
 }
 
@@ -156,33 +128,35 @@ func WithAccessMode(mode pgx.TxAccessMode) DoOption {
 			c.tx.AccessMode = mode
 			return nil
 		}
-		return invalidOption("access mode %q", mode)
+		return invalidOption("access mode %q: must be one of pgx's TxAccessMode constants", mode)
 	})
 }
 
-// WithKeys locks these too, in one statement and in one order for everybody, so that
-// transactions that lock several do not run into a deadlock.
+// WithKeys locks these keys too, in one statement and in the same order everywhere, so that
+// transactions that lock several keys do not deadlock with each other. Default: none.
 func WithKeys(keys ...Key) DoOption {
 	return doOption(func(c *doConfig) error {
-		c.also = append(c.also, keys...)
+		c.moreKeys = append(c.moreKeys, keys...)
 		return nil
 	})
 }
 
-// WithRetry runs the whole transaction again, up to n times, when the server refuses it
-// for a serialization failure or a deadlock (SQLSTATE 40001 and 40P01): so the function
-// runs again, and must do nothing outside the transaction that can't be repeated. Default 0.
+// WithRetry runs the whole transaction again, up to n times, if the server refuses it with a
+// serialization failure or a deadlock (SQLSTATE 40001 and 40P01). The function runs again too, so
+// it must do nothing outside the transaction that can't be repeated. Default: 0.
 func WithRetry(n int) DoOption {
 	return doOption(func(c *doConfig) error {
 		if n < 0 {
-			return invalidOption("%d retries", n)
+			return invalidOption("%d retries: must be 0 or more", n)
 		}
 		c.retries = n
 		return nil
 	})
 }
 
-// WithShared makes it a shared lock: it excludes exclusive ones only.
+// WithShared acquires a shared lock, which excludes only exclusive ones. A waiter for an
+// exclusive lock keeps new shared ones out until it was served, and a waiter for a shared lock
+// keeps out new exclusive ones, so that neither kind starves the other. Default: exclusive.
 func WithShared() SessionOption {
 	return sessionOption(func(c *sessionConfig) error {
 		c.shared = true
@@ -190,16 +164,15 @@ func WithShared() SessionOption {
 	})
 }
 
-// WithNotice sets how soon, at the latest, the session notices that its server has fallen
-// silent, 100 ms at least. It asks the server four times in this time, and counts an answer
-// that takes longer than half of it as a loss. A connection that is closed is noticed
-// at once. Default 1 s.
-func WithNotice(d time.Duration) SessionOption {
+// WithKeepAliveTimeout sets how long the server may be silent before the lock counts as lost,
+// 100 ms at least. The session probes the server every quarter of d, and waits half of d for the
+// answer. A closed connection is noticed at once. Default: 1 s.
+func WithKeepAliveTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) error {
-		if d < minNotice {
-			return invalidOption("notice within %v, the least is %v", d, minNotice)
+		if d < minKeepAlive {
+			return invalidOption("keep-alive timeout %v: must be at least %v", d, minKeepAlive)
 		}
-		c.notice = d
+		c.keepAlive = d
 		return nil
 	})
 }

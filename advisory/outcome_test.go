@@ -13,9 +13,9 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// TestDoFailsInTheOpen: what did not commit says so, and not that nobody knows; it leaves the caller's connection outside a transaction,
-// and the pool's in the pool.
-func TestDoFailsInTheOpen(t *testing.T) {
+// TestDoSaysWhetherItCommitted: a transaction that did not commit is not ErrCommitUnknown. It
+// leaves the caller's connection outside a transaction, and the pool's connection in the pool.
+func TestDoSaysWhetherItCommitted(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
 	l.exec("ALTER TABLE " + l.table + " ADD CONSTRAINT few CHECK (n < 9), ADD CONSTRAINT one UNIQUE (n) DEFERRABLE INITIALLY DEFERRED")
@@ -55,7 +55,8 @@ func TestDoFailsInTheOpen(t *testing.T) {
 			t.Errorf("%s: the connection is left in state %c", what, s)
 		}
 	}
-	if again := l.pool.Stat().NewConnsCount(); again > made+2 { // the ledger's own statements may have taken two at a time
+	// The ledger's own statements may have used two connections.
+	if again := l.pool.Stat().NewConnsCount(); again > made+2 {
 		t.Errorf("%d connections were made anew", again-made)
 	}
 	if n := count(t, l.pool, "SELECT count(*) FROM "+l.table+" WHERE n = 0"); n != 1 || l.n() != 0 {
@@ -63,7 +64,7 @@ func TestDoFailsInTheOpen(t *testing.T) {
 	}
 }
 
-// TestRetryHasATimeoutOfItsOwn: the time that the function took before is not the wait's.
+// TestRetryHasATimeoutOfItsOwn: the time that the function took before does not count as a wait.
 func TestRetryHasATimeoutOfItsOwn(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -90,8 +91,65 @@ func TestRetryHasATimeoutOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	pgtest.Eventually(t, 10*time.Second, "Do waits again", func() bool { return waitsFor(t, pool, key) == 1 })
-	<-time.After(timeout / 8) // and goes on waiting
+	<-time.After(timeout / 8) // the wait continues
 	if err := errors.Join(rival.Rollback(t.Context()), <-result); err != nil || runs != 2 {
 		t.Errorf("%d runs, %v", runs, err)
+	}
+}
+
+// TestDoReportsAnEndedTransaction: what the function did after it had ended the transaction was
+// done without the lock.
+func TestDoReportsAnEndedTransaction(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("ended", t.Name())
+	for _, sql := range []string{"COMMIT", "ROLLBACK", "END; SELECT 1"} {
+		for _, options := range [][]advisory.DoOption{nil, {advisory.WithPolling()}, {advisory.WithIsolation(pgx.Serializable)}} {
+			err := advisory.Do(t.Context(), pool, key, func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, sql)
+				return err
+			}, options...)
+			if !errors.Is(err, advisory.ErrTx) || errors.Is(err, advisory.ErrCommitUnknown) {
+				t.Errorf("%s: %v", sql, err)
+			}
+		}
+	}
+	var mine error
+	err := advisory.Do(t.Context(), pool, key, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "ROLLBACK")
+		mine = errors.Join(err, errors.New("mine"))
+		return mine
+	})
+	if !errors.Is(err, mine) {
+		t.Errorf("the function's own error: %v", err)
+	}
+	whole(t, pool)
+}
+
+// TestDoCommitUnknown: a lost answer to the commit is reported as such, not as a failure.
+func TestDoCommitUnknown(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	proxy, through := proxied(t)
+	key := advisory.NewKey("unknown", t.Name())
+	ctx, cancel := context.WithCancel(t.Context())
+	err := advisory.Do(ctx, through, key, func(ctx context.Context, tx pgx.Tx) error {
+		err := l.increment(ctx, tx)
+		proxy.DropReplies()
+		time.AfterFunc(300*time.Millisecond, cancel)
+		return err
+	})
+	if !errors.Is(err, advisory.ErrCommitUnknown) {
+		t.Errorf("%v", err)
+	}
+	pgtest.Eventually(t, 10*time.Second, "the commit was carried out", func() bool { return l.n() == 1 })
+	proxy.Heal()
+	ctx, cancel = context.WithCancel(t.Context())
+	err = advisory.Do(ctx, through, key, func(ctx context.Context, tx pgx.Tx) error {
+		defer cancel()
+		return l.increment(ctx, tx)
+	})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, advisory.ErrCommitUnknown) || l.n() != 1 {
+		t.Errorf("canceled before the commit: %v, n is %d", err, l.n())
 	}
 }

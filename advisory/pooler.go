@@ -3,68 +3,92 @@ package advisory
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-const (
-	// askings is how often the two connections are asked for their process. In a pooler of two sessions that are
-	// always wanted by others, each answer is the same as before with a probability of a half.
-	askings = 20
+// poolerProbes is how often the two connections are queried for their process. In a pooler of two
+// busy sessions, each result is the same as the one before with a probability of one half.
+const poolerProbes = 20
 
-	// secondWait bounds what the second connection does: a pooler may let it wait for a session.
-	secondWait = 10 * time.Second
-)
+// EnsureDirect returns an error that wraps ErrPooled if conn reaches the server through a pooler
+// that lends sessions for one transaction at a time. A session lock would stay behind in a
+// session that serves others. Acquire checks this by itself; EnsureDirect is for programs that
+// lock on a connection of their own. It may open a second connection for a moment. ctx bounds the
+// call, and conn survives the end of ctx unless the server is silent.
+func EnsureDirect(ctx context.Context, conn *pgx.Conn) error {
+	pid, err := backendPID(ctx, conn)
+	if err != nil {
+		return err
+	}
+	return refusePooler(ctx, conn, pid)
+}
 
-// refusePooler returns ErrPooled if a pooler lends the server's sessions to the connection for
-// a transaction at a time. pid is the process that serves it at the moment.
+// directBackendPID returns the process that serves the connection, after EnsureDirect. The
+// result is kept with the connection.
+func directBackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	const key = "pglock.backend"
+	if pid, ok := conn.PgConn().CustomData()[key].(uint32); ok {
+		return pid, nil
+	}
+	if pid, err = backendPID(ctx, conn); err == nil {
+		err = refusePooler(ctx, conn, pid)
+	}
+	if err == nil {
+		conn.PgConn().CustomData()[key] = pid
+	}
+	return pid, err
+}
+
+// refusePooler returns ErrPooled if a pooler lends the server's sessions to the connection for a
+// transaction at a time. pid is the process that serves the connection now.
 //
-// The number that the server gave when the connection was made is that of its process. A pooler
-// gives numbers of its own, so where they agree there is none. Where they differ there may be
-// one in session mode, which is no harm: there a connection has one process, which no other
-// has. So this one and a second are asked in turn. One question would not do: with others at work it
-// may be the same session by chance. Each is asked twice running, since a pooler that goes round
-// its sessions gives two that take turns the same ones all the time.
+// When a connection is made, the server reports its process. A pooler reports numbers of its own,
+// so if the two numbers agree there is no pooler. If they differ, the pooler may be in session
+// mode, where each connection has a process that no other has. So this connection and a second one
+// are queried in turn. One query is not enough: with other clients at work, a connection may get
+// the same session by chance. Each is queried twice in a row, since a pooler that rotates its
+// sessions gives two connections that take turns the same sessions every time.
 //
-// ctx ends the second connection; conn outlasts it.
+// ctx ends the second connection; conn survives it.
 func refusePooler(ctx context.Context, conn *pgx.Conn, pid uint32) error {
 	if conn.PgConn().PID() == pid {
 		return nil
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, secondWait, fmt.Errorf("a second connection was not served within %v", secondWait))
+	bounded, cancel := context.WithTimeoutCause(ctx, secondConnWait, fmt.Errorf("a second connection was not served within %v", secondConnWait))
 	defer cancel()
-	pooled, err := lent(bounded, conn, pid)
+	pooled, err := sharesSessions(bounded, conn, pid)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		err = context.Cause(bounded)
+	}
 	switch {
-	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
-		return fmt.Errorf("advisory: looking for a pooler in transaction mode: %w", context.Cause(bounded))
 	case err != nil:
-		return fmt.Errorf("advisory: looking for a pooler in transaction mode: %w", err)
+		return fmt.Errorf("advisory: detecting a pooler in transaction mode: %w", err)
 	case pooled:
 		return ErrPooled
 	}
 	return nil
 }
 
-// lent reports whether conn was served by another process than pid, or shares that with a
-// second connection, or that one changed.
-func lent(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, error) {
+// sharesSessions reports whether the process of conn has changed from pid, is also that of a
+// second connection, or the second connection's process has changed.
+func sharesSessions(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, error) {
 	second, err := pgx.ConnectConfig(ctx, conn.Config())
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = await.CleanUp(ctx, second.Close) }()
-	other, err := backend(ctx, second)
-	for i := 0; err == nil && other != pid && i < askings; i++ {
+	defer func() { _ = pgtx.CleanUp(ctx, second.Close) }()
+	other, err := queryBackendPID(ctx, second)
+	for i := 0; err == nil && other != pid && i < poolerProbes; i++ {
 		var now, before uint32
 		if i%4 < 2 {
 			before = pid
-			now, err = servedBy(ctx, conn)
+			now, err = backendPID(ctx, conn)
 		} else {
 			before = other
-			now, err = backend(ctx, second)
+			now, err = queryBackendPID(ctx, second)
 		}
 		if err == nil && now != before {
 			return true, nil
@@ -73,11 +97,17 @@ func lent(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, error) {
 	return other == pid, err
 }
 
-// servedBy is backend on a connection that the end of ctx does not close.
-func servedBy(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	err = await.Run(ctx, conn, await.UntilAnswered, func(ctx context.Context) (err error) {
-		pid, err = backend(ctx, conn)
+// backendPID returns the process that serves the connection now. The connection survives the end
+// of ctx.
+func backendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) (err error) {
+		pid, err = queryBackendPID(ctx, conn)
 		return err
 	})
+	return pid, err
+}
+
+func queryBackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 	return pid, err
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// TestDoTakesTwoRoundTrips: one before the function, one after it, once the statements are prepared. Where the isolation level is
-// the server's default and higher than READ COMMITTED, Do learns of it with the lock, and needs one more.
+// TestDoTakesTwoRoundTrips: one before the function and one after it, once the statements are
+// prepared. If the server's default isolation level is above READ COMMITTED, Do learns of it with
+// the lock, and needs one more.
 func TestDoTakesTwoRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
@@ -34,8 +35,8 @@ func TestDoTakesTwoRoundTrips(t *testing.T) {
 					"read committed":  {[]advisory.DoOption{advisory.WithIsolation(pgx.ReadCommitted)}, 1},
 					"repeatable read": {[]advisory.DoOption{advisory.WithIsolation(pgx.RepeatableRead)}, 1},
 					"serializable":    {[]advisory.DoOption{advisory.WithIsolation(pgx.Serializable)}, 1},
-					"time-out":        {[]advisory.DoOption{advisory.WithTimeout(time.Minute), advisory.WithIsolation(pgx.ReadCommitted)}, 1},
-					"time-out, serializable": {[]advisory.DoOption{
+					"timeout":         {[]advisory.DoOption{advisory.WithTimeout(time.Minute), advisory.WithIsolation(pgx.ReadCommitted)}, 1},
+					"timeout, serializable": {[]advisory.DoOption{
 						advisory.WithTimeout(time.Minute), advisory.WithIsolation(pgx.Serializable)}, 1},
 					"keys":         {[]advisory.DoOption{advisory.WithKeys(advisory.KeyFromInt32s(77, 1)), advisory.WithIsolation(pgx.Serializable)}, 1},
 					"read only":    {[]advisory.DoOption{advisory.WithAccessMode(pgx.ReadOnly), advisory.WithIsolation(pgx.Serializable)}, 1},
@@ -74,7 +75,7 @@ var errStop = errors.New("stop")
 // turnsAround returns how many round trips are made before the function and after it.
 func turnsAround(t *testing.T, pool *pgxpool.Pool, do func(ctx context.Context, fn func(context.Context, pgx.Tx) error) error) (before, after int64) {
 	t.Helper()
-	conn, err := pool.Acquire(t.Context()) // the one that there is
+	conn, err := pool.Acquire(t.Context()) // the pool's only connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func turnsAround(t *testing.T, pool *pgxpool.Pool, do func(ctx context.Context, 
 	return then - began, pgtest.Turns(t, used) - then
 }
 
-// byHand begins, locks and commits one by one.
+// byHand begins, locks and commits in separate round trips.
 func byHand(ctx context.Context, pool *pgxpool.Pool, key advisory.Key, fn func(context.Context, pgx.Tx) error) error {
 	id, _ := key.Int64()
 	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {

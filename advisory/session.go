@@ -5,86 +5,73 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// errNotHeld: the server says that the session does not hold the lock that it should.
-var errNotHeld = errors.New("advisory: the session did not hold the lock")
-
-// Session is a lock that a server's session holds, on a connection of its own. It is safe
-// for concurrent use, and none of its accessors waits for the network.
+// Session is a lock that a server session holds, on a connection of its own. It is safe for
+// concurrent use, and its accessors never wait for the network.
 //
 //	held ──Release──▶ released
 //	  │
 //	  └──connection or server silent or gone──▶ lost
 //
-// Both ends are final. In both the Context is done and the connection closed.
+// Both ends are final. In both the Context is done and the connection is closed.
 type Session struct {
 	key    Key
 	shared bool
 	pid    uint32
-	conn   *pgx.Conn // the watcher's; Release has it when the watcher has stopped
-	leave  func()    // gives up the place in the line
+	conn   *pgx.Conn // used by the watcher, and by runRelease after the watcher has stopped
+	leave  func()    // leaves the gate
 
 	ctx    context.Context //nolint:containedctx // it is the lock's, not a call's
 	cancel context.CancelCauseFunc
 
-	stop    context.CancelFunc // stops the watcher
-	stopped chan struct{}      // closed when it has
-	once    sync.Once          // of releasing
-	done    chan struct{}      // closed when that is over
-	outcome error              // of releasing, set before done is closed
+	stopWatch context.CancelFunc
+	watchDone chan struct{} // closed when the watcher has stopped
+
+	releaseOnce sync.Once
+	releaseDone chan struct{} // closed when runRelease has returned
+	releaseErr  error         // set before releaseDone is closed
 }
 
-// LostError tells that a session lock ended before it was released, and why.
-type LostError struct {
-	Key   Key
-	PID   uint32 // of the server's process that held it
-	Cause error
-}
-
-func (e *LostError) Error() string {
-	return fmt.Sprintf("%v: advisory lock %v of server process %d: %v", ErrLost, e.Key, e.PID, e.Cause)
-}
-
-// Unwrap makes errors.Is find ErrLost and the cause.
-func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Cause} }
-
-// newSession has the lock on conn watched from now on.
-func newSession(ctx context.Context, c *call, conn *pgx.Conn, pid uint32, cfg sessionConfig, leave func()) *Session {
+// newSession returns the lock on conn and starts its watcher.
+func newSession(ctx context.Context, c *call, conn *pgx.Conn, pid uint32, keepAlive time.Duration, leave func()) *Session {
 	s := &Session{
 		key: c.keys[0], shared: c.shared, pid: pid, conn: conn, leave: sync.OnceFunc(leave),
-		stopped: make(chan struct{}), done: make(chan struct{}),
+		watchDone: make(chan struct{}), releaseDone: make(chan struct{}),
 	}
 	detached := context.WithoutCancel(ctx)
 	s.ctx, s.cancel = context.WithCancelCause(detached)
 	watch, stop := context.WithCancel(detached)
-	s.stop = stop
-	go s.runWatch(watch, cfg.notice)
+	s.stopWatch = stop
+	go s.runWatch(watch, keepAlive)
 	return s
 }
 
 // Key returns the key that is locked.
 func (s *Session) Key() Key { return s.key }
 
-// PID returns the number of the server's process that holds the lock, as in pg_locks.
+// PID returns the server process that holds the lock, as in pg_locks.
 func (s *Session) PID() uint32 { return s.pid }
 
-// Context returns a context that is done when the lock is released or lost; its cause
-// then wraps ErrReleased or ErrLost. It has the values of the context that was given to
-// Acquire. Unlike a lease's it can't end before the server gives the lock to somebody else:
-// a server that ends the session frees the lock at once, and the news must travel.
-// What must never overlap needs a lease and its token.
+// Context returns a context that is done when the lock is released or lost. Its cause then wraps
+// ErrReleased or ErrLost. It has the values of the context that was passed to Acquire.
+//
+// Unlike a lease's context, it may be done later than the next grant: a server that ends the
+// session releases the lock at once, before the holder learns of it. If holders must never
+// overlap, use a lease and its token.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Done returns the channel that is closed when Context is done.
+// Done returns a channel that is closed when Context is done.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Err returns nil while the lock is held, and then a *LostError, or an error that wraps
-// ErrReleased.
+// Err returns nil while the lock is held. Afterwards it returns a *LostError, or an error that
+// wraps ErrReleased.
 func (s *Session) Err() error {
 	if s.ctx.Err() == nil {
 		return nil
@@ -92,45 +79,42 @@ func (s *Session) Err() error {
 	return context.Cause(s.ctx)
 }
 
-// Release gives the lock up and closes the connection. It may be called again, also while
-// the first call runs, and returns what that returned: nil if the lock was held until now;
-// a *LostError (errors.Is ErrLost) if it was lost before; another error if the server
-// did not confirm, in which case the lock ends with its connection.
+// Release releases the lock and closes the connection. It returns nil if the lock was held until
+// now, a *LostError (errors.Is ErrLost) if it was lost before, and another error if the server
+// did not confirm the release; then the lock ends with its connection. Release may be called
+// again, also concurrently, and returns the same result.
 //
-// ctx bounds the waiting of this call. The work goes on without it, bounded by itself.
+// ctx bounds only the wait of this call. The release continues without it, for a bounded time.
 func (s *Session) Release(ctx context.Context) error {
-	s.once.Do(func() { go s.runRelease(context.WithoutCancel(ctx)) })
-	select {
-	case <-s.done:
-		return s.outcome
+	s.releaseOnce.Do(func() { go s.runRelease(context.WithoutCancel(ctx)) })
+	select { // if both are ready, either is right: a call whose ctx is done may be repeated
+	case <-s.releaseDone:
+		return s.releaseErr
 	case <-ctx.Done():
-		return fmt.Errorf("advisory: release of %v: still under way: %w", s.key, await.Ended(ctx))
+		return fmt.Errorf("advisory: release of %v is not finished: %w", s.key, errs.ContextErr(ctx))
 	}
 }
 
-// runRelease is Release, once.
+// runRelease releases the lock, once.
 func (s *Session) runRelease(ctx context.Context) {
-	defer close(s.done)
-	s.cancel(ErrReleased) // first: after it the lock may be somebody else's. No effect if it was lost.
-	s.stop()
-	<-s.stopped
+	defer close(s.releaseDone)
+	// First, since the lock may be granted to others after it. No effect if the lock was lost.
+	s.cancel(ErrReleased)
+	s.stopWatch()
+	<-s.watchDone // from here on the connection is ours
 	if lost := s.Err(); errors.Is(lost, ErrLost) {
-		s.outcome = lost
+		s.releaseErr = lost
 		return
 	}
-	s.outcome = await.CleanUp(ctx, s.unlock)
+	s.releaseErr = pgtx.CleanUp(ctx, s.unlock)
 	s.close(ctx)
 }
 
 func (s *Session) unlock(ctx context.Context) error {
-	function := "pg_advisory_unlock"
-	if s.shared {
-		function += "_shared"
-	}
-	q := s.key.calling(function)
+	q := s.key.calling(suffixed("pg_advisory_unlock", s.shared))
 	var held bool
-	if err := s.conn.QueryRow(ctx, q.sql, q.args...).Scan(&held); err != nil {
-		return fmt.Errorf("advisory: release of %v, which ends with its connection now: %w", s.key, err)
+	if err := s.conn.QueryRow(ctx, q.SQL, q.Args...).Scan(&held); err != nil {
+		return fmt.Errorf("advisory: release of %v: the lock ends with its connection: %w", s.key, err)
 	}
 	if !held {
 		return &LostError{Key: s.key, PID: s.pid, Cause: errNotHeld}
@@ -138,15 +122,14 @@ func (s *Session) unlock(ctx context.Context) error {
 	return nil
 }
 
-// lose ends the lock as lost, unless it has ended.
+// lose ends the lock as lost. It has no effect on the result if the lock has ended.
 func (s *Session) lose(ctx context.Context, cause error) {
 	s.cancel(&LostError{Key: s.key, PID: s.pid, Cause: cause})
 	s.close(ctx)
 }
 
-// close ends the connection, and with it what is left of the lock, and gives up the
-// place in the line.
+// close closes the connection, and with it what is left of the lock, and leaves the gate.
 func (s *Session) close(ctx context.Context) {
-	_ = await.CleanUp(ctx, s.conn.Close) // it is gone either way
+	_ = pgtx.CleanUp(ctx, s.conn.Close) // the connection is gone either way
 	s.leave()
 }

@@ -3,8 +3,6 @@ package advisory_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -12,12 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// acquire returns a session lock that the test's end releases.
+// acquire returns a session lock that is released on cleanup.
 func acquire(t *testing.T, pool *pgxpool.Pool, key advisory.Key, opts ...advisory.SessionOption) *advisory.Session {
 	t.Helper()
 	s, err := advisory.Acquire(soon(t, time.Minute), pool, key, opts...)
@@ -120,7 +116,7 @@ func TestI8_SessionOutlivesTheContext(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	s, err := advisory.Acquire(ctx, pool, advisory.NewKey("session", t.Name()), advisory.WithNotice(2*time.Second))
+	s, err := advisory.Acquire(ctx, pool, advisory.NewKey("session", t.Name()), advisory.WithKeepAliveTimeout(2*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,8 +136,8 @@ func TestI8_SessionOutlivesTheContext(t *testing.T) {
 	}
 }
 
-// TestP37_SamePooledSession: a pooled connection on which somebody has left a session lock behind does not
-// grant it once more, nor does it pass on the lock to the pool's next user.
+// TestP37_SamePooledSession: a pooled connection on which an earlier user has left a session lock
+// does not grant it again, nor does the lock reach the pool's next user.
 func TestP37_SamePooledSession(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
@@ -158,100 +154,7 @@ func TestP37_SamePooledSession(t *testing.T) {
 	}
 }
 
-// TestP36_SessionNoticesTheEnd: within a second the holder knows that its backend was ended, or its connection cut, or its
-// server has stopped.
-func TestP36_SessionNoticesTheEnd(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Server(t, testserver.Options{})
-	direct := pgtest.PoolOn(t, server.URL())
-	proxy := faultproxy.New(t, address(direct))
-	pool := pgtest.PoolOn(t, proxy.URL(server.URL()))
-	for name, fault := range map[string]func(s *advisory.Session) (mend func()){
-		"backend ended": func(s *advisory.Session) func() {
-			if _, err := direct.Exec(t.Context(), "SELECT pg_terminate_backend($1)", s.PID()); err != nil {
-				t.Fatal(err)
-			}
-			return func() {}
-		},
-		"connection reset": func(*advisory.Session) func() { proxy.Sever(); return func() {} },
-		"network cut":      func(*advisory.Session) func() { proxy.Cut(); return proxy.Heal },
-		"server stopped": func(*advisory.Session) func() {
-			if err := server.Pause(); err != nil {
-				t.Fatal(err)
-			}
-			return func() {
-				if err := server.Resume(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		},
-	} {
-		key := advisory.NewKey("session", t.Name()+name)
-		s := acquire(t, pool, key)
-		since := time.Now()
-		mend := fault(s)
-		took := lost(t, s, since)
-		t.Logf("%s: noticed after %v: %v", name, took, s.Err())
-		if took > 3*time.Second { // two of them for a busy machine
-			t.Errorf("%s: noticed after %v", name, took)
-		}
-		mend()
-		if err := s.Release(t.Context()); !errors.Is(err, advisory.ErrLost) {
-			t.Errorf("%s: Release: %v", name, err)
-		}
-		next, err := advisory.Acquire(soon(t, 30*time.Second), direct, key)
-		if err != nil {
-			t.Errorf("%s: the next holder: %v", name, err)
-			continue
-		}
-		if err := next.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestP36_NothingSleepsInTheServer: whenever one looks, the holder's session is idle or just answering.
-func TestP36_NothingSleepsInTheServer(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	s := acquire(t, pool, advisory.NewKey("session", t.Name()), advisory.WithNotice(4*time.Second))
-	deadline := time.After(2 * time.Second)
-	for {
-		if n := count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND state <> 'idle' AND clock_timestamp() - query_start > '800 ms'", s.PID()); n > 0 {
-			t.Fatal("a statement of the session's runs for longer than a moment")
-		}
-		select {
-		case <-deadline:
-			return
-		default:
-		}
-	}
-}
-
-// TestSessionKeepAlive: the server is told to look after a client that is gone.
-func TestSessionKeepAlive(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	if err := advisory.KeepAlive(t.Context(), conn.Conn()); err != nil {
-		t.Fatal(err)
-	}
-	if pool.Config().ConnConfig.Host[0] == '/' {
-		t.Fatal("this needs a TCP connection")
-	}
-	for name, want := range map[string]string{"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3", "tcp_user_timeout": "11000"} {
-		var got string
-		if err := conn.QueryRow(t.Context(), "SELECT setting FROM pg_settings WHERE name = $1", name).Scan(&got); err != nil || got != want {
-			t.Errorf("%s is %s, %v", name, got, err)
-		}
-	}
-}
-
-// TestP28_ReleaseChecksTheAnswer: a session that did not hold the lock any more says so.
+// TestP28_ReleaseChecksTheAnswer: the release of a lock that the session no longer held is ErrLost.
 func TestP28_ReleaseChecksTheAnswer(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -264,7 +167,7 @@ func TestP28_ReleaseChecksTheAnswer(t *testing.T) {
 	}
 }
 
-// TestI6_SessionWaitersHoldNothing: a crowd that waits leaves the pool to others, and each gets its turn.
+// TestI6_SessionWaitersHoldNothing: many waiters leave the pool to others, and each is served.
 func TestI6_SessionWaitersHoldNothing(t *testing.T) {
 	t.Parallel()
 	const waiters = 30
@@ -299,7 +202,7 @@ func TestSessionInvalidOptions(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	for what, option := range map[string]advisory.SessionOption{
-		"time-out": advisory.WithTimeout(-time.Second), "pool": advisory.WithPoolWait(-1), "notice": advisory.WithNotice(99 * time.Millisecond),
+		"timeout": advisory.WithTimeout(-time.Second), "pool": advisory.WithPoolWait(-1), "notice": advisory.WithKeepAliveTimeout(99 * time.Millisecond),
 	} {
 		if _, err := advisory.Acquire(t.Context(), pool, advisory.NewKey("session", t.Name()), option); !errors.Is(err, advisory.ErrInvalidOption) {
 			t.Errorf("%s: %v", what, err)
@@ -310,8 +213,65 @@ func TestSessionInvalidOptions(t *testing.T) {
 	}
 }
 
-// address returns host and port of the pool's server.
-func address(pool *pgxpool.Pool) string {
-	server := pool.Config().ConnConfig
-	return net.JoinHostPort(server.Host, fmt.Sprint(server.Port))
+// TestI9_CanceledRelease: the release continues without its caller, and later calls return its
+// result.
+func TestI9_CanceledRelease(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("release", t.Name())
+	s, err := advisory.Acquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Release(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+	if err := s.Err(); !errors.Is(err, advisory.ErrReleased) && err != nil {
+		t.Errorf("meanwhile: %v", err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := s.Release(soon(t, time.Minute)); err != nil {
+				t.Errorf("again: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if err := s.Err(); !errors.Is(err, advisory.ErrReleased) {
+		t.Errorf("afterwards: %v", err)
+	}
+	if n := locksOn(t, pool, key); n != 0 {
+		t.Errorf("%d locks are left", n)
+	}
+	next, err := advisory.TryAcquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	whole(t, pool)
+}
+
+// TestI9_BusyTriesReuseTheirConnection: a try that fails leaves no session behind in the server.
+func TestI9_BusyTriesReuseTheirConnection(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Pool(t)
+	pool, sessions := pairPool(t, direct)
+	key := advisory.NewKey("leak", t.Name())
+	before := holder(t, direct, key)
+	for range 12 {
+		if _, err := advisory.TryAcquire(t.Context(), pool, key); !errors.Is(err, advisory.ErrNotAcquired) {
+			t.Fatalf("%v", err)
+		}
+	}
+	if n := sessions(); n > 2 {
+		t.Errorf("%d sessions", n)
+	}
+	if err := before.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

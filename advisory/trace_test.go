@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// traced notes the statements that a tracer of pgx is told of, and with which context.
+// traced records the statements that pgx reports to a tracer, and their contexts.
 type traced struct {
 	mu         sync.Mutex
 	statements []string
@@ -35,15 +36,15 @@ func (tr *traced) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (tr *traced) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestTracersAreToldOfTheCallersStatements: of those of Acquire and Release with the caller's context, and not of
-// the questions in between, of which there are many.
-func TestTracersAreToldOfTheCallersStatements(t *testing.T) {
+// TestTracersSeeTheCallersStatements: those of Acquire and Release, with the caller's context, and
+// not the many probes in between.
+func TestTracersSeeTheCallersStatements(t *testing.T) {
 	t.Parallel()
 	tr := &traced{}
 	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tr })
 	ctx := context.WithValue(t.Context(), traceKey{}, true)
 	key := advisory.NewKey("traced", t.Name())
-	s, err := advisory.Acquire(ctx, pool, key, advisory.WithNotice(4*time.Second))
+	s, err := advisory.Acquire(ctx, pool, key, advisory.WithKeepAliveTimeout(4*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,5 +63,49 @@ func TestTracersAreToldOfTheCallersStatements(t *testing.T) {
 	defer tr.mu.Unlock()
 	if later := tr.statements[before:]; len(later) != 1 || !strings.Contains(later[0], "pg_advisory_unlock") || tr.foreign != 0 {
 		t.Errorf("%d without the caller's context, of %q; since the lock was held: %q", tr.foreign, tr.statements, later)
+	}
+}
+
+// batchTracer records the batches that pgx reports to a tracer.
+type batchTracer struct {
+	traced
+	ended, failed int
+}
+
+func (tr *batchTracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (tr *batchTracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
+	tr.TraceQueryStart(ctx, conn, pgx.TraceQueryStartData{SQL: data.SQL, Args: data.Args})
+}
+
+func (tr *batchTracer) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	tr.ended++
+	if data.Err != nil {
+		tr.failed++
+	}
+}
+
+// TestTracersSeeLock: its three statements, with the caller's context, and its result.
+func TestTracersSeeLock(t *testing.T) {
+	t.Parallel()
+	tr := &batchTracer{}
+	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tr })
+	key := advisory.NewKey("traced", t.Name())
+	tx := begin(t, pool)
+	tr.statements, tr.foreign = nil, 0
+	ctx := context.WithValue(t.Context(), traceKey{}, true)
+	if err := advisory.Lock(ctx, tx, key); err != nil {
+		t.Fatal(err)
+	}
+	if len(tr.statements) != 3 || !strings.Contains(tr.statements[1], "pg_advisory_xact_lock(") || tr.foreign != 0 || tr.ended != 1 || tr.failed != 0 {
+		t.Errorf("%q, %d without the caller's context, %d ended, %d failed", tr.statements, tr.foreign, tr.ended, tr.failed)
+	}
+	if err := advisory.Lock(ctx, begin(t, pool), key, advisory.WithTimeout(time.Millisecond)); !errors.Is(err, advisory.ErrTimeout) {
+		t.Error(err)
+	}
+	if tr.ended != 2 || tr.failed != 1 {
+		t.Errorf("%d ended, %d failed", tr.ended, tr.failed)
 	}
 }

@@ -11,16 +11,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// runWatch ends the lock when its connection does. It reads from the connection all the time, so
-// that a connection that is closed is noticed at once, and asks the server for a sign of life
-// four times in notice. Nothing sleeps in the server: there, a statement that nobody
-// waits for any more would keep the lock.
-func (s *Session) runWatch(ctx context.Context, notice time.Duration) {
-	defer close(s.stopped)
+// runWatch ends the lock when its connection ends. It reads from the connection all the time, so
+// that a closed connection is noticed at once, and probes the server four times in keepAlive. No
+// statement waits in the server: a statement whose client is gone would keep the lock.
+func (s *Session) runWatch(ctx context.Context, keepAlive time.Duration) {
+	defer close(s.watchDone)
 	for ctx.Err() == nil {
-		err := listen(ctx, s.conn, notice/4)
+		err := listen(ctx, s.conn, keepAlive/4)
 		if err == nil {
-			err = alive(s.conn, s.pid, notice/2)
+			err = probe(s.conn, s.pid, keepAlive/2)
 		}
 		if err != nil && (ctx.Err() == nil || s.conn.IsClosed()) {
 			s.lose(context.WithoutCancel(ctx), err)
@@ -29,8 +28,9 @@ func (s *Session) runWatch(ctx context.Context, notice time.Duration) {
 	}
 }
 
-// listen waits for d or until ctx ends, and returns nil unless the connection failed meanwhile. The end is a deadline
-// on the socket, as a context's end means to pgx what its user has configured: a request to cancel, and seconds more.
+// listen reads for d or until ctx is done. It returns nil unless the connection has failed. It
+// ends the read by a deadline on the socket. pgx would treat the end of a context as its user has
+// configured, with a request to cancel and seconds of waiting.
 func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	socket, quiet := conn.PgConn().Conn(), make(chan struct{})
 	_ = socket.SetReadDeadline(time.Now().Add(d))
@@ -40,7 +40,7 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	})
 	defer func() {
 		if !stop() {
-			<-quiet // or it would hit the next statement
+			<-quiet // otherwise the deadline could hit the next statement
 		}
 		_ = socket.SetReadDeadline(time.Time{})
 	}()
@@ -57,11 +57,11 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	}
 }
 
-// alive asks which process serves the connection, and returns an error unless it is pid that
-// answers, within bound. It asks below pgx, whose tracers would tell of it four times a second.
-func alive(conn *pgx.Conn, pid uint32, bound time.Duration) error {
+// probe returns an error unless process pid answers on the connection within timeout. It works
+// below pgx, whose tracers would report it four times a second.
+func probe(conn *pgx.Conn, pid uint32, timeout time.Duration) error {
 	socket := conn.PgConn().Conn()
-	_ = socket.SetDeadline(time.Now().Add(bound))
+	_ = socket.SetDeadline(time.Now().Add(timeout))
 	results, err := conn.PgConn().Exec(context.Background(), "SELECT pg_backend_pid()").ReadAll()
 	_ = socket.SetDeadline(time.Time{})
 	var found uint64
@@ -70,17 +70,11 @@ func alive(conn *pgx.Conn, pid uint32, bound time.Duration) error {
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the server did not answer within %v: %w", bound, err)
+		return fmt.Errorf("the server did not answer within %v: %w", timeout, err)
 	case err != nil:
 		return err
 	case uint32(found) != pid:
-		return fmt.Errorf("%w: process %d answers instead of %d", ErrPooled, found, pid)
+		return fmt.Errorf("%w: process %d answered instead of %d", ErrPooled, found, pid)
 	}
 	return nil
-}
-
-// backend returns the number of the process that serves the connection at the moment.
-func backend(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
-	return pid, err
 }

@@ -7,21 +7,25 @@ import (
 
 const advanceSQL = "SELECT pglock.advance($1::text, $2::bigint)"
 
-// Advance raises the mark of a resource to the token, in tx, for what has no token
-// column: a file, a device, an account at another company. The resource is any name
-// of 1 to 512 bytes; it need not be that of a lock.
+// Advance raises the mark of a resource to token in tx. Use it for a resource that has no token
+// column: a file, a device, an account at another company. The resource may have any name of 1 to
+// 512 bytes, not only that of a lock.
 //
-// On success no higher token was there, and none gets there before tx ends. The same
-// token may come again. An older one gets a *StaleError, with the resource's mark as
-// Current. Marks never go down.
+// On success the resource had no higher mark, and gets none before tx ends. The same token may come
+// again. An older token gets a *StaleError with the resource's mark as Current. Marks never go
+// down.
 //
-// The token is compared with earlier ones, not with the lock: use Check or Bind for
-// that. A mark that was raised by mistake keeps all lower tokens out until somebody
-// deletes its row in fencing_high_water.
+// Advance compares the token with earlier ones, not with the lock: use Check or Bind for that. A
+// mark that was raised by mistake excludes all lower tokens until its row in fencing_high_water is
+// deleted.
 //
-// A refusal aborts tx. The errors are those of Bind; at REPEATABLE READ and SERIALIZABLE
-// a mark that was raised since the snapshot is ErrSnapshot: roll back and begin anew.
-// WithSchema names the schema of the marks.
+// A mark is kept forever. When the table has grown to 1 GB, a resource without a mark gets ErrFull.
+// (The owner of the tables sets the limit by replacing the function high_water_limit.) Delete only
+// marks of resources that no holder of an older token can still write.
+//
+// A refusal aborts tx. The errors are those of Bind. At REPEATABLE READ and SERIALIZABLE, a mark
+// that was raised after the snapshot is ErrSnapshot: roll back and begin again. WithSchema sets the
+// schema of the marks.
 func Advance(ctx context.Context, tx Tx, resource string, token Token, opts ...SchemaOption) error {
 	if tx == nil {
 		return ErrNoTransaction
@@ -29,7 +33,7 @@ func Advance(ctx context.Context, tx Tx, resource string, token Token, opts ...S
 	return advance(ctx, tx, resource, token, opts)
 }
 
-// advance also works on a pool, where it is a transaction of its own.
+// advance also works on a pool, in a transaction of its own.
 func advance(ctx context.Context, db DB, resource string, token Token, opts []SchemaOption) error {
 	if err := checkName(resource); err != nil {
 		return err
@@ -42,5 +46,5 @@ func advance(ctx context.Context, db DB, resource string, token Token, opts []Sc
 		return err
 	}
 	_, err = db.Exec(ctx, render(advanceSQL, cfg.schema), resource, int64(token))
-	return explainCall(cfg.schema, fmt.Sprintf("advance of %q to %d", resource, token), err)
+	return explainCall(cfg.schema, fmt.Sprintf("advance %q to %d", resource, token), err)
 }

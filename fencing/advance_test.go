@@ -54,13 +54,46 @@ func TestAdvance(t *testing.T) {
 	want(t, "no schema", fencing.Advance(t.Context(), g.begin(), "r", 1, fencing.WithSchema("")), fencing.ErrInvalidSchema)
 }
 
-// TestAdvanceIsMonotone: what was accepted, in the order of the server's commits, never
-// goes down, while many raise one mark at once. The control compares and writes in two
-// statements.
+// TestAdvanceOfOneTokenTwice: two transactions come with the mark's own token while a third one raises
+// the mark. Both are stale, and do not wait for each other.
+func TestAdvanceOfOneTokenTwice(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	in := fencing.WithSchema(g.schema)
+	raise := func(tx pgx.Tx, token fencing.Token) error {
+		err := fencing.Advance(t.Context(), tx, "r", token, in)
+		if err == nil {
+			err = tx.Commit(t.Context())
+		}
+		_ = tx.Rollback(context.Background())
+		return err
+	}
+	for round := range 5 {
+		mark := fencing.Token(10 * (round + 1))
+		want(t, "the mark", raise(g.begin(), mark), nil)
+		newer := g.begin()
+		want(t, "a newer token", fencing.Advance(t.Context(), newer, "r", mark+1, in), nil)
+		waiting := make(chan error, 2)
+		for range cap(waiting) {
+			tx := g.begin()
+			go func() { waiting <- raise(tx, mark) }()
+		}
+		pgtest.Eventually(t, 10*time.Second, "both wait", func() bool {
+			return value[int](g, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = $1", pgtest.RoleOf(g.writer)) == 2
+		})
+		want(t, "its commit", newer.Commit(t.Context()), nil)
+		for range cap(waiting) {
+			want(t, "the mark's own token", <-waiting, fencing.ErrStale)
+		}
+	}
+}
+
+// TestAdvanceIsMonotone: while many transactions raise one mark at once, the accepted tokens never
+// go down in the order of the server's commits. The control compares and writes in two statements.
 func TestAdvanceIsMonotone(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
-	// history is written in the transaction that was accepted, after it has the mark's lock.
+	// The accepted transaction writes to history while it holds the mark's lock.
 	history := g.table("history", "(n bigint GENERATED ALWAYS AS IDENTITY, how text, token bigint)")
 	mark := g.table("mark", "(token bigint)")
 	g.sql("INSERT INTO " + mark + " VALUES (0)")
@@ -99,7 +132,7 @@ func TestAdvanceIsMonotone(t *testing.T) {
 	if n := value[int](g, "SELECT count(*) FROM "+history); n < 5 {
 		t.Errorf("only %d were accepted at all", n)
 	}
-	// The control compares and writes in two statements, and another one comes in between.
+	// The control compares and writes in two statements, and another transaction writes in between.
 	plain := func(tx pgx.Tx, token fencing.Token, between func()) {
 		t.Helper()
 		var newest fencing.Token
@@ -122,9 +155,8 @@ func TestAdvanceIsMonotone(t *testing.T) {
 	}
 }
 
-// TestAdvanceHoldsItsMark until the transaction ends: a newer token waits, the same one
-// does not.
-func TestAdvanceHoldsItsMark(t *testing.T) {
+// TestAdvanceLocksItsMark until the transaction ends: a newer token waits, the same token does not.
+func TestAdvanceLocksItsMark(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	want(t, "first", g.advance(t.Context(), "r", 5), nil)
@@ -145,11 +177,23 @@ func TestAdvanceHoldsItsMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "the newer one, then", <-done, nil)
-	// A snapshot from before can't tell.
+	// An older snapshot can't decide.
 	tx = g.beginOn(g.writer, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "raised since", g.advance(t.Context(), "r", 9), nil)
 	want(t, "on an old snapshot", fencing.Advance(t.Context(), tx, "r", 8, fencing.WithSchema(g.schema)), fencing.ErrSnapshot)
+}
+
+// TestMarksDoNotAffectTables: a role that may raise marks can't stop a holder's writes, whatever
+// names it chooses.
+func TestMarksDoNotAffectTables(t *testing.T) {
+	t.Parallel()
+	g, table := newProtectedTable(t)
+	f := g.grant("n", time.Minute)
+	for _, resource := range []string{"protected table 1", "protected table 2", "t", table, "n", "zz_pglock_fence"} {
+		want(t, resource, g.advance(t.Context(), resource, 1<<63-1), nil)
+	}
+	want(t, "the holder's writes", g.as(f, "INSERT INTO "+table+" VALUES (1, 0)", "UPDATE "+table+" SET v = 1", "TRUNCATE "+table), nil)
 }

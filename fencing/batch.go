@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // Sender is a pool, a connection or a transaction of pgx.
@@ -18,29 +21,27 @@ type Sender interface {
 // rollbackBound is how long the rollback of a refused batch may take.
 const rollbackBound = 5 * time.Second
 
-// endingWords begin statements that could take what follows them out of the guard.
-var endingWords = []string{"ABORT", "BEGIN", "COMMIT", "END", "PREPARE", "ROLLBACK", "START"}
+const stillBoundSQL = "SELECT pglock.require_bound($1::text, $2::bigint)"
 
-// plainWords begin statements that can't end a transaction by any means. (CALL and DO can
-// from inside, unless an explicit one is around them; VACUUM and others would.)
-var plainWords = []string{"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "VALUES", "TABLE"}
-
-// Batch carries out the statements of b as the holder of the grant f, all or nothing: Bind
-// and the statements are sent at once, as one transaction, and take one round trip. (A
-// connection that meets a statement for the first time needs another one to prepare it.)
-// Where the grant is refused, the server skips the rest.
+// Batch runs the statements of b as the holder of the grant f, all or nothing. It sends Bind and the
+// statements as one transaction, in one round trip. (A connection that has not seen a statement
+// before needs one more round trip to prepare it.) If the grant is refused, the server skips the
+// rest.
 //
-// On success all is committed. On an error nothing is: those of Bind, or what a
-// statement of b or the commit came to, through Explain. But if the connection is lost on
-// the way, what became of the commit is not known, as with any commit. What a callback in b
-// returns comes when the commit is on its way already, and does not stop it.
+// On success everything is committed. On an error nothing is. The errors are those of Bind, or the
+// error of a statement of b or of the commit, through Explain. If the connection is lost, the
+// outcome of the commit may be unknown, as with any commit. An error that a callback in b returns
+// comes after the commit was sent, and does not stop it.
 //
-// If db is a transaction, the statements become part of it, at its isolation level, and
-// it is not committed; after an error, roll back.
+// If db is a transaction, the statements become part of it, at its isolation level, and Batch does
+// not commit it; after an error, roll back. A db that has only the method SendBatch can't say
+// whether it is in a transaction: it is ErrInvalidOption.
 //
-// A batch that begins or ends transactions itself is ErrInvalidOption, and nothing is
-// sent: what came after that would not be guarded. Statements that were prepared under a
-// name must not do so either. ctx bounds the call. Like any pgx.Batch, b can be sent once.
+// The statements must not end the transaction. If they do, Batch returns ErrInvalidOption: its last
+// statement finds that it does not run in the transaction of Bind. Statements before a COMMIT in b
+// are then committed, as the holder. Those after it are undone, unless b has committed them too.
+//
+// ctx bounds the call. Like any pgx.Batch, b can be sent once.
 func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 	if err := f.check(); err != nil {
 		return err
@@ -48,70 +49,77 @@ func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 	if db == nil || b == nil {
 		return fmt.Errorf("%w: the database or the batch is nil", ErrInvalidOption)
 	}
-	begin, err := needsBegin(db, b)
-	if err != nil {
-		return err
+	state := txStateOf(db)
+	if state == txUnknown {
+		return fmt.Errorf("%w: a %T can't say whether it is in a transaction: pass a pool, a connection or a transaction", ErrInvalidOption, db)
 	}
-	guarded, bound := guardedBatch(f, b, begin)
+	checked := slices.ContainsFunc(b.QueuedQueries, func(q *pgx.QueuedQuery) bool { return !isPlain(q.SQL) })
+	begin := checked && state == noTx
+	var outcome batchOutcome
+	guarded := guardedBatch(f, b, begin, checked, &outcome)
 	results := db.SendBatch(ctx, guarded)
 	if tx := results.Tx(); tx != nil {
-		defer func() { // after the commit it only gives the connection back
+		defer func() { // after the commit it only returns the connection to the pool
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackBound)
 			defer cancel()
-			_ = tx.Rollback(ctx) // where it fails, pgx closes the connection
+			_ = tx.Rollback(ctx) // if it fails, pgx closes the connection
 		}()
 	}
-	err = results.Close() // reads up to the server's word on the commit
-	if err == nil || *bound || ofTheCaller(err, guarded, begin) {
+	err := results.Close() // reads until the server has answered the commit
+	switch {
+	case outcome.txEnded:
+		return fmt.Errorf("%w: the batch has ended the transaction that it was sent in: %w", ErrInvalidOption, err)
+	case err == nil || outcome.bound || isCallersError(err, guarded, begin):
 		return Explain(err)
 	}
-	return explainCall(f.schemaName(), fmt.Sprintf("batch of %v", f), err)
+	return explainCall(f.schemaName(), fmt.Sprintf("batch of %q", f), err)
 }
 
-// needsBegin reports whether the statements of b need BEGIN and COMMIT around them. As a
-// rule they do not: what is sent up to one Sync message, or in one string, is a
-// transaction, and an error skips the rest of it and undoes what was done.
-func needsBegin(db Sender, b *pgx.Batch) (bool, error) {
-	where := placeOf(db)
-	needed := false
-	for _, q := range b.QueuedQueries {
-		for _, word := range firstWords(q.SQL) {
-			switch {
-			case slices.Contains(endingWords, word):
-				return false, fmt.Errorf("%w: %s in a guarded batch", ErrInvalidOption, word)
-			case slices.Contains(plainWords, word) || where == inTransaction:
-			case where == unknown:
-				return false, fmt.Errorf("%w: %s in a batch on a %T, which does not tell whether it is in a transaction", ErrInvalidOption, word, db)
-			default:
-				needed = true
-			}
-		}
-	}
-	return needed, nil
+// batchOutcome is the result of the statements that Batch has added.
+type batchOutcome struct {
+	bound   bool // the guard has passed
+	txEnded bool // the statements have ended the transaction
 }
 
-// guardedBatch puts the guard in front of the statements of b, and a transaction around
-// them if they need it. bound becomes true when the guard has passed.
-func guardedBatch(f Fence, b *pgx.Batch, begin bool) (guarded *pgx.Batch, bound *bool) {
-	guarded, bound = &pgx.Batch{}, new(bool)
+// plainWords begin statements that need no explicit transaction and can't end one.
+var plainWords = []string{"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}
+
+// isPlain reports whether a text is certainly one plain statement: it begins with a plain word and
+// contains no semicolon. The server runs statements that are sent together as one transaction, so a
+// batch of plain statements needs no BEGIN, no COMMIT, and no check of the transaction at its end.
+func isPlain(sql string) bool {
+	word, _, found := strings.Cut(strings.TrimSpace(sql), " ")
+	return found && !strings.Contains(sql, ";") && slices.Contains(plainWords, strings.ToUpper(word))
+}
+
+// guardedBatch puts the guard in front of the statements of b. With begin it adds BEGIN and COMMIT.
+// With checked it checks at the end that the transaction is still the same.
+func guardedBatch(f Fence, b *pgx.Batch, begin, checked bool, outcome *batchOutcome) *pgx.Batch {
+	guarded := &pgx.Batch{}
 	if begin {
 		guarded.BeginTx(pgx.TxOptions{})
 	}
 	guarded.Queue(render(bindSQL, f.schemaName()), f.Name, int64(f.Token)).Fn = func(results pgx.BatchResults) error {
 		_, err := results.Exec()
-		*bound = err == nil
+		outcome.bound = err == nil
 		return err
 	}
 	guarded.QueuedQueries = append(guarded.QueuedQueries, b.QueuedQueries...)
+	if checked {
+		guarded.Queue(render(stillBoundSQL, f.schemaName()), f.Name, int64(f.Token)).Fn = func(results pgx.BatchResults) error {
+			_, err := results.Exec()
+			outcome.txEnded = pgtx.SQLState(err) == codeUnfenced
+			return err
+		}
+	}
 	if begin {
 		guarded.Queue("commit")
 	}
-	return guarded, bound
+	return guarded
 }
 
-// ofTheCaller reports whether pgx refused a statement of the caller's before it sent
-// anything.
-func ofTheCaller(err error, guarded *pgx.Batch, begun bool) bool {
+// isCallersError reports whether pgx refused a statement of the caller before it sent anything.
+func isCallersError(err error, guarded *pgx.Batch, begun bool) bool {
 	var refused pgx.ErrPreprocessingBatch
 	guard := 0
 	if begun {
@@ -120,25 +128,25 @@ func ofTheCaller(err error, guarded *pgx.Batch, begun bool) bool {
 	return errors.As(err, &refused) && refused.SQL() != guarded.QueuedQueries[guard].SQL
 }
 
-// place is where a Sender's statements go.
-type place int
+// txState says whether a Sender is in a transaction.
+type txState int
 
 const (
-	unknown       place = iota // it has SendBatch alone
-	inTransaction              // of the caller's
-	byItself                   // a pool, or a connection that is in no transaction
+	txUnknown txState = iota // it has only SendBatch
+	inTx                     // a transaction of the caller
+	noTx                     // a pool, or a connection that is not in a transaction
 )
 
-func placeOf(db Sender) place {
+func txStateOf(db Sender) txState {
 	if _, commits := db.(interface {
 		Commit(ctx context.Context) error
 	}); commits {
-		return inTransaction
+		return inTx
 	}
 	if _, begins := db.(interface {
 		Begin(ctx context.Context) (pgx.Tx, error)
 	}); !begins {
-		return unknown
+		return txUnknown
 	}
 	var conn *pgx.Conn
 	switch c := db.(type) {
@@ -149,7 +157,7 @@ func placeOf(db Sender) place {
 	}
 	const idle = 'I'
 	if conn == nil || conn.IsClosed() || conn.PgConn().TxStatus() == idle {
-		return byItself
+		return noTx
 	}
-	return inTransaction // a statement has begun it
+	return inTx // a statement has begun it
 }

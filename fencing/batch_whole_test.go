@@ -14,7 +14,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// queued is what pgx sends when a batch is traced.
+// queued counts the statements that pgx sends in a batch.
 type queued struct{ statements []string }
 
 func (q *queued) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
@@ -32,15 +32,14 @@ func (q *queued) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 func (q *queued) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // TestABatchIsOneTransaction in each of pgx's modes, with BEGIN and COMMIT or without: it has one
-// number and one grant, what fails at the commit undoes all, and procedures can't end it.
+// transaction number and one grant, a failure at the commit rolls back everything, and procedures
+// can't end it.
 func TestABatchIsOneTransaction(t *testing.T) {
 	t.Parallel()
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newFixture(t)
-			table := g.table("t", columns)
-			g.protect(table)
+			g, table := newProtectedTable(t)
 			parent := g.table("parent", "(id int PRIMARY KEY)")
 			late := g.table("late", "(id int REFERENCES "+parent+" DEFERRABLE INITIALLY DEFERRED)")
 			g.sql("CREATE PROCEDURE pglock.commits(v int) LANGUAGE plpgsql AS $$ BEGIN INSERT INTO " + late + " VALUES (NULL); COMMIT; END $$")
@@ -48,20 +47,18 @@ func TestABatchIsOneTransaction(t *testing.T) {
 			f := g.grant("n", time.Minute)
 			pool := pgtest.PoolOn(t, pgtest.URL(t), g.asWriter(mode), func(c *pgxpool.Config) { c.ConnConfig.Tracer = &sent })
 
-			for what, tc := range map[string]struct {
-				extra string
-				begin int // how many statements the batch has besides
-			}{"plain": {"SELECT 1", 0}, "with another": {"SET LOCAL lock_timeout = '1s'", 2}} {
+			for extra, more := range map[string]int{"SELECT 1": 0, "SET LOCAL lock_timeout = '1s'": 3, "SELECT 1;": 3, "-- x\nSELECT 1": 3, "VALUES (1)": 3} {
+				what := extra
 				var first, last, grants string
 				b := &pgx.Batch{}
 				b.Queue("SELECT txid_current()::text").QueryRow(func(row pgx.Row) error { return row.Scan(&first) })
-				b.Queue(tc.extra)
+				b.Queue(extra)
 				b.Queue("SELECT txid_current()::text, current_setting('" + settings(g)["grants"] + "', true)").QueryRow(func(row pgx.Row) error { return row.Scan(&last, &grants) })
 				want(t, what, fencing.Batch(t.Context(), pool, f, b), nil)
 				if first != last || first == "" || grants == "" {
 					t.Errorf("%s: transactions %s and %s, grants %s", what, first, last, grants)
 				}
-				if len(sent.statements) != 4+tc.begin {
+				if n := len(sent.statements); n != 4+more || more > 0 && (sent.statements[0] != "begin" || sent.statements[n-1] != "commit") {
 					t.Errorf("%s: sent %q", what, sent.statements)
 				}
 			}
@@ -95,9 +92,9 @@ func TestABatchIsOneTransaction(t *testing.T) {
 	}
 }
 
-// TestP04_ABatchHoldsItsGrant up to its commit: no takeover comes between the guard and the
-// last statement. In the control the same statements go one by one.
-func TestP04_ABatchHoldsItsGrant(t *testing.T) {
+// TestP04_BatchKeepsItsGrant up to its commit: no takeover comes between the guard and the last
+// statement. The control sends the same statements one by one.
+func TestP04_BatchKeepsItsGrant(t *testing.T) {
 	t.Parallel()
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -142,20 +139,58 @@ func TestP04_ABatchHoldsItsGrant(t *testing.T) {
 	}
 }
 
-// TestABatchOnWhatDoesNotTell whether it is a transaction takes plain statements only.
-func TestABatchOnWhatDoesNotTell(t *testing.T) {
+// TestBatchThatEndsItsTransaction gets an error, however that is written: what came before was
+// written as the holder, and nothing that came after stays. The control is the same text without
+// the word.
+func TestBatchThatEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newFixtureOn(t, prepared(t))
+			table := g.table("t", columns)
+			f := g.grant("n", time.Minute)
+			pool := pgtest.PoolOn(t, g.pool.Config().ConnString(), g.asWriter(mode))
+			first, last := "INSERT INTO "+table+" VALUES (1, 0)", "INSERT INTO "+table+" VALUES (2, 0)"
+			for _, word := range []string{
+				"COMMIT", "-- x\rCOMMIT", "/* a /* b */ */ end", "ROLLBACK", "ABORT", "COMMIT AND CHAIN", "PREPARE TRANSACTION 'p'",
+			} {
+				g.sql("DELETE FROM " + table)
+				want(t, word, fencing.Batch(t.Context(), pool, f, batch(first, word, last)), fencing.ErrInvalidOption)
+				if word == "PREPARE TRANSACTION 'p'" {
+					g.sql("ROLLBACK PREPARED 'p'")
+				}
+				if n := value[int](g, "SELECT count(*) FROM "+table+" WHERE id = 2"); n != 0 {
+					t.Errorf("%q: what came after it stays", word)
+				}
+				g.sql("DELETE FROM " + table)
+				tx := g.begin()
+				want(t, word+" in a transaction", fencing.Batch(t.Context(), tx, f, batch(first, word)), fencing.ErrInvalidOption)
+				_ = tx.Rollback(t.Context()) // it has ended
+				if word == "PREPARE TRANSACTION 'p'" {
+					g.sql("ROLLBACK PREPARED 'p'")
+				}
+			}
+			g.sql("DELETE FROM " + table)
+			for _, word := range []string{"SELECT 'COMMIT'", "begin", "SAVEPOINT a; -- COMMIT"} {
+				want(t, "control: "+word, fencing.Batch(t.Context(), pool, f, batch(word)), nil)
+			}
+			want(t, "control", fencing.Batch(t.Context(), pool, f, batch(first, last)), nil)
+			g.holds(table, "(1,0) (2,0)")
+		})
+	}
+}
+
+// TestBatchOnUnknownSenderIsRefused, because it does not report whether it is in a transaction.
+func TestBatchOnUnknownSenderIsRefused(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	table := g.table("t", columns)
 	f := g.grant("n", time.Minute)
 	silent := struct{ fencing.Sender }{g.writer}
-	want(t, "plain statements", fencing.Batch(t.Context(), silent, f, batch("INSERT INTO "+table+" VALUES (1, 0)")), nil)
-	want(t, "a block", fencing.Batch(t.Context(), silent, f, batch("DO $$ BEGIN COMMIT; END $$")), fencing.ErrInvalidOption)
-	conn, err := g.writer.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
+	want(t, "plain statements", fencing.Batch(t.Context(), silent, f, batch("INSERT INTO "+table+" VALUES (1, 0)")), fencing.ErrInvalidOption)
+	g.holds(table, "")
+	conn := g.conn()
 	for name, db := range map[string]fencing.Sender{"a pool's connection": conn, "a connection": conn.Conn()} {
 		var pg *pgconn.PgError
 		if err := fencing.Batch(t.Context(), db, f, batch("DO $$ BEGIN COMMIT; END $$")); !errors.As(err, &pg) || pg.Code != "2D000" {
@@ -164,5 +199,4 @@ func TestABatchOnWhatDoesNotTell(t *testing.T) {
 	}
 	tx := g.begin()
 	want(t, "a block in a transaction", fencing.Batch(t.Context(), tx, f, batch("DO $$ BEGIN NULL; END $$")), nil)
-	g.holds(table, "(1,0)")
 }

@@ -33,7 +33,7 @@ func TestBindPassesTheCurrentGrantOnly(t *testing.T) {
 		if !errors.As(err, &stale) || stale.Resource != tc.fence.Name || stale.Current != tc.current || stale.Token != tc.fence.Token {
 			t.Errorf("%s: %v", name, err)
 		}
-		// Whoever drops the error can write nothing all the same.
+		// A caller that ignores the error can't write either.
 		if _, err := tx.Exec(t.Context(), "INSERT INTO "+table+" VALUES (1)"); err == nil {
 			t.Errorf("%s: a write after the refusal passed", name)
 		}
@@ -44,8 +44,8 @@ func TestBindPassesTheCurrentGrantOnly(t *testing.T) {
 	want(t, "a schema that isn't there", fencing.Bind(t.Context(), g.begin(), fencing.Fence{Schema: "no such schema", Name: "n", Token: 1}), fencing.ErrSchemaMissing)
 }
 
-// TestBindHoldsOffATakeover, as Check does: the control is Check's.
-func TestBindHoldsOffATakeover(t *testing.T) {
+// TestBindDelaysATakeover as Check does. The control is that of Check.
+func TestBindDelaysATakeover(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	f := g.grant("n", time.Minute)
@@ -66,7 +66,7 @@ func TestBindSeveralLocks(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	one, two := g.grant("account:1", time.Minute), g.grant("account:2", time.Minute)
-	table := g.table("accounts", "(id int PRIMARY KEY, balance int)")
+	table := g.table("accounts", "(id int, balance int)")
 	g.sql("INSERT INTO " + table + " VALUES (1, 10), (2, 10), (3, 10)")
 	g.protect(table, fencing.NamedBy("account:{id}"))
 	move := "UPDATE " + table + " SET balance = balance + CASE id WHEN 1 THEN -5 ELSE 5 END WHERE id IN (1, 2)"
@@ -91,8 +91,8 @@ func TestBindSeveralLocks(t *testing.T) {
 	g.holds(table, "(1,5,%d) (2,15,%d) (3,10,)", one.Token, two.Token)
 }
 
-// TestTheLastBoundGrantWritesWhereAnyWillDo.
-func TestTheLastBoundGrantWritesWhereAnyWillDo(t *testing.T) {
+// TestLastBoundGrantWrites a table without NamedBy.
+func TestLastBoundGrantWrites(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	one, two := g.grant("1", time.Minute), g.grant("2", time.Minute)
@@ -105,8 +105,7 @@ func TestTheLastBoundGrantWritesWhereAnyWillDo(t *testing.T) {
 	g.holds(table, "(1,%d)", one.Token)
 }
 
-// TestBindAndSavepoints: a rollback to a savepoint takes back what was bound since, and
-// nothing else.
+// TestBindAndSavepoints: a rollback to a savepoint undoes what was bound since, and nothing else.
 func TestBindAndSavepoints(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -153,7 +152,7 @@ func TestBindAndSavepoints(t *testing.T) {
 	}
 	want(t, "the lock that was bound since", insert(tx, 2), fencing.ErrOtherLock)
 	want(t, "the lock that was bound before", insert(tx, 1), nil)
-	// Committed savepoints keep it.
+	// A released savepoint keeps it.
 	inner, err = tx.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -167,25 +166,21 @@ func TestBindAndSavepoints(t *testing.T) {
 	want(t, "after a committed savepoint", insert(tx, 2), nil)
 }
 
-// TestBindEndsWithItsTransaction: the next one on the same connection starts without.
+// TestBindEndsWithItsTransaction: the next one on the same connection has bound nothing.
 func TestBindEndsWithItsTransaction(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	f := g.grant("n", time.Minute)
 	table := g.table("t", "(id int PRIMARY KEY)")
 	g.protect(table)
-	conn, err := g.writer.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
+	conn := g.conn()
 	for i, end := range []string{"COMMIT", "ROLLBACK"} {
 		for _, s := range []string{"BEGIN", sprintf("SELECT pglock.bind('n', %d)", f.Token), sprintf("INSERT INTO %s VALUES (%d)", table, i), end} {
 			if _, err := conn.Exec(t.Context(), g.named(s)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, err = conn.Exec(t.Context(), sprintf("INSERT INTO %s VALUES (10)", table))
+		_, err := conn.Exec(t.Context(), sprintf("INSERT INTO %s VALUES (10)", table))
 		want(t, "after "+end, fencing.Explain(err), fencing.ErrUnfenced)
 	}
 	var idle string
@@ -194,8 +189,8 @@ func TestBindEndsWithItsTransaction(t *testing.T) {
 	}
 }
 
-// TestBindAtStricterIsolation: what was bound on a fresh snapshot stays bound when the lease
-// is renewed, although the snapshot does not see that.
+// TestBindAtStricterIsolation: a grant that was bound on a fresh snapshot stays bound when the
+// lease is renewed, although the snapshot does not see the renewal.
 func TestBindAtStricterIsolation(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -213,7 +208,7 @@ func TestBindAtStricterIsolation(t *testing.T) {
 		if err := g.commit(tx, sprintf("INSERT INTO %s VALUES (%d)", table, 2*i), sprintf("INSERT INTO %s VALUES (%d)", table, 2*i+1)); err != nil {
 			t.Errorf("%s: %v", level, err)
 		}
-		// On an old one nothing can be said.
+		// On an old snapshot Bind can't decide.
 		tx = g.beginOn(g.writer, pgx.TxOptions{IsoLevel: level})
 		if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil {
 			t.Fatal(err)
@@ -235,9 +230,9 @@ func TestBindAtStricterIsolation(t *testing.T) {
 	}
 }
 
-// TestABoundTransactionMayOutliveItsLease: it commits as long as nobody else was granted
-// the lock, and nobody waits for it (I11).
-func TestABoundTransactionMayOutliveItsLease(t *testing.T) {
+// TestI11_BoundTransactionMayOutliveItsLease: it commits as long as no other holder was granted the
+// lock, and no acquire waits for it.
+func TestI11_BoundTransactionMayOutliveItsLease(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	f := g.grant("n", time.Minute)
@@ -250,7 +245,7 @@ func TestABoundTransactionMayOutliveItsLease(t *testing.T) {
 		t.Errorf("a write after the lease's end: %v", err)
 	}
 	if free := value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' FOR UPDATE SKIP LOCKED)"); free {
-		t.Error("somebody else could be granted the lock meanwhile")
+		t.Error("another holder was granted the lock meanwhile")
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Error(err)

@@ -5,35 +5,37 @@ import (
 	"fmt"
 )
 
-const checkSQL = "SELECT is_current, newest, isolation FROM pglock.check_fence($1::text, $2::bigint)"
+const (
+	checkSQL = "SELECT is_current, newest, isolation FROM pglock.check_fence($1::text, $2::bigint)"
+	bindSQL  = "SELECT pglock.bind($1::text, $2::bigint)"
+)
 
-// Check holds the grant f until the end of tx, which must be a transaction on
-// the database of the locks, from any pool and in any process.
+// Check verifies that f is the current grant of its lock, and keeps it current until tx ends. tx
+// must be a transaction on the database of the locks, from any pool and in any process.
 //
-// On success nobody else can be granted the lock before tx ends, also if the
-// lease ends meanwhile: what tx writes is the current holder's. So that a holder
-// paused in tx can't keep the lock for ever, the server ends tx when it has been
-// idle for as long as the lease had left (a shorter
-// idle_in_transaction_session_timeout of the caller's stays); Explain makes
-// ErrPaused of what the next call on tx returns then.
+// On success the lock is not granted to another holder before tx ends, even if the lease expires
+// meanwhile: what tx writes is the current holder's. So that a holder that is paused in tx does not
+// keep the lock forever, the server ends tx when it has been idle for as long as the lease had
+// left. (A shorter idle_in_transaction_session_timeout of the caller's stays in force.) Explain
+// turns the error of the next call on tx into ErrPaused.
 //
-// If the grant is not the current one, or has ended, it returns a *StaleError
-// (errors.Is ErrStale). tx stays usable, but a write in it is not protected: roll
-// back. Protected tables want Bind, which does the same and more.
+// If f is not the current grant, or has expired or been released, the error is a *StaleError
+// (errors.Is ErrStale). tx stays usable, but writes in it are not protected: roll back. Protected
+// tables need Bind, which does the same and more.
 //
-// At REPEATABLE READ and SERIALIZABLE it should be the transaction's first statement:
-// where the snapshot is older than the lease's last renewal or than a takeover, it may
-// be impossible to tell, and the error is then ErrSnapshot: roll back and begin anew.
+// At REPEATABLE READ and SERIALIZABLE, Check should be the first statement of the transaction. If
+// the snapshot is older than the lease's last renewal or than a takeover, Check may be unable to
+// decide, and the error is ErrSnapshot: roll back and begin again.
 //
-// A fence that no grant can have is ErrInvalidFence, and what is no transaction
-// ErrNoTransaction; nothing is sent then. ErrSchemaMissing and ErrPrivilege tell what
-// they say. Any other error is the server's, such as that of a read-only transaction, which
-// can't hold a grant.
+// The error is ErrInvalidFence if no grant can have that fence, and ErrNoTransaction if tx is nil;
+// Check then sends nothing. It is ErrSchemaMissing if the schema has no lock tables, and
+// ErrPrivilege if the role lacks a right. Any other error is the server's, such as that of a
+// read-only transaction, which can't keep a grant.
 //
-// It takes one round trip. ctx bounds it; as with any pgx call, a ctx that ends
-// during it closes the connection.
+// Check takes one round trip. ctx bounds it. If ctx ends during the call, pgx closes the
+// connection.
 func Check(ctx context.Context, tx Tx, f Fence) error {
-	if err := ready(tx, f); err != nil {
+	if err := checkArgs(tx, f); err != nil {
 		return err
 	}
 	var current bool
@@ -42,17 +44,34 @@ func Check(ctx context.Context, tx Tx, f Fence) error {
 	err := tx.QueryRow(ctx, render(checkSQL, f.schemaName()), f.Name, int64(f.Token)).Scan(&current, &newest, &isolation)
 	switch {
 	case err != nil:
-		return explainCall(f.schemaName(), fmt.Sprintf("check of %v", f), err)
+		return explainCall(f.schemaName(), fmt.Sprintf("check %q", f), err)
 	case !current && isolation != "read committed" && newest <= f.Token:
-		return fmt.Errorf("%w: check of %v at %s", ErrSnapshot, f, isolation)
+		return fmt.Errorf("%w: check %q at %s", ErrSnapshot, f, isolation)
 	case !current:
 		return &StaleError{Resource: f.Name, Token: f.Token, Current: newest}
 	}
 	return nil
 }
 
-// ready returns nil if the fence can be checked in tx.
-func ready(tx Tx, f Fence) error {
+// Bind checks the grant f as Check does, and lets tx write to protected tables as that grant until
+// tx ends: the triggers write its token to the rows. Bind changes nothing else in the session.
+//
+// A transaction may bind the grants of several locks, for instance to move money between two
+// accounts. In a table with NamedBy, each row then needs the grant of its own lock. In any other
+// table the grant that was bound last applies. A rollback to a savepoint before Bind undoes it.
+//
+// The errors are those of Check. Unlike Check, a refusal aborts tx: a caller that ignores the error
+// can't write either.
+func Bind(ctx context.Context, tx Tx, f Fence) error {
+	if err := checkArgs(tx, f); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, render(bindSQL, f.schemaName()), f.Name, int64(f.Token))
+	return explainCall(f.schemaName(), fmt.Sprintf("bind %q", f), err)
+}
+
+// checkArgs returns an error if tx is nil or no grant can have the fence.
+func checkArgs(tx Tx, f Fence) error {
 	if tx == nil {
 		return ErrNoTransaction
 	}

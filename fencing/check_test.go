@@ -24,7 +24,7 @@ func TestCheckPassesTheCurrentGrantOnly(t *testing.T) {
 	ended := g.grant("ended", -time.Second)
 	for name, tc := range map[string]struct {
 		fence   fencing.Fence
-		current fencing.Token // that the error tells; -1 for no error
+		current fencing.Token // of the error; -1 for no error
 	}{
 		"current":      {current, -1},
 		"older":        {old, current.Token},
@@ -49,9 +49,9 @@ func TestCheckPassesTheCurrentGrantOnly(t *testing.T) {
 	}
 }
 
-// TestP04_CheckHoldsOffATakeover: nobody can come between the check and the commit,
-// and the holder's renewals pass.
-func TestP04_CheckHoldsOffATakeover(t *testing.T) {
+// TestP04_CheckDelaysATakeover: no takeover comes between the check and the commit, and the
+// holder's renewals do not wait.
+func TestP04_CheckDelaysATakeover(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	fence := g.grant("n", time.Minute)
@@ -90,9 +90,9 @@ func TestP04_CheckHoldsOffATakeover(t *testing.T) {
 	}
 }
 
-// TestP04_CheckHoldsOffATakeoverControl takes over without locking the row FOR UPDATE:
-// then the takeover goes through during the guarded transaction.
-func TestP04_CheckHoldsOffATakeoverControl(t *testing.T) {
+// TestP04_CheckDelaysATakeoverControl takes over without locking the row FOR UPDATE, and succeeds
+// during the guarded transaction.
+func TestP04_CheckDelaysATakeoverControl(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	fence := g.grant("n", time.Minute)
@@ -106,8 +106,8 @@ func TestP04_CheckHoldsOffATakeoverControl(t *testing.T) {
 	}
 }
 
-// TestCheckBoundsAPausedHolder: the server ends a guarded transaction that idles for
-// longer than the lease had left, and keeps a shorter limit of the caller's own.
+// TestCheckBoundsAPausedHolder: the server ends a guarded transaction that is idle for longer than
+// the lease had left. A shorter limit of the caller's stays in force.
 func TestCheckBoundsAPausedHolder(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -132,7 +132,7 @@ func TestCheckBoundsAPausedHolder(t *testing.T) {
 			"Check": func(tx pgx.Tx) error { return fencing.Check(t.Context(), tx, long) },
 			"Bind":  func(tx pgx.Tx) error { return fencing.Bind(t.Context(), tx, long) },
 		} {
-			// Of an hour, some time has passed by then.
+			// Some of the hour has passed by then.
 			if got := limit(own, hold); got != want && (want != "3600000" || got < "3400000" || len(got) != 7) {
 				t.Errorf("%s: with a limit of %s of the caller's own it is %s ms, want %s", how, own, got, want)
 			}
@@ -147,16 +147,15 @@ func TestCheckBoundsAPausedHolder(t *testing.T) {
 	if err := fencing.Check(t.Context(), tx, short); err != nil {
 		t.Fatal(err)
 	}
-	// The holder pauses here; a takeover waits for no more than about the lease.
+	// The holder pauses here; a takeover waits no longer than about the lease.
 	g.grant("short", time.Minute)
 	if err := tx.Commit(t.Context()); err == nil {
 		t.Error("the paused holder's transaction was committed")
 	}
 }
 
-// TestCheckOnAnOldSnapshot: a REPEATABLE READ transaction whose snapshot is older than
-// the last renewal, or than a takeover, is told that it can't tell; one that checks
-// first passes.
+// TestCheckOnAnOldSnapshot: in a REPEATABLE READ transaction whose snapshot is older than the last
+// renewal, or than a takeover, Check returns ErrSnapshot. A transaction that checks first passes.
 func TestCheckOnAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -184,8 +183,8 @@ func TestCheckOnAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// TestP04_OnlyATransactionCanBeChecked: a pool or a connection does not fit, so that no
-// program compiles where the check is over when it returns.
+// TestP04_OnlyATransactionCanBeChecked: a program that passes a pool or a connection, where the
+// check would no longer hold when it returns, does not compile.
 func TestP04_OnlyATransactionCanBeChecked(t *testing.T) {
 	t.Parallel()
 	for db, fits := range map[any]bool{
@@ -201,10 +200,11 @@ func TestP04_OnlyATransactionCanBeChecked(t *testing.T) {
 	}
 }
 
-// stub is nothing more than a pgx.Tx.
+// stub is a pgx.Tx without methods of its own.
 type stub struct{ pgx.Tx }
 
-func TestATransactionThatHasEndedIsNone(t *testing.T) {
+// TestEndedTransactionIsRefused with ErrNoTransaction.
+func TestEndedTransactionIsRefused(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	f := g.grant("n", time.Minute)
@@ -219,7 +219,8 @@ func TestATransactionThatHasEndedIsNone(t *testing.T) {
 	}
 }
 
-func TestWhatNoGrantCanBeIsNotSent(t *testing.T) {
+// TestInvalidFenceIsNotSent to the server.
+func TestInvalidFenceIsNotSent(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	f := g.grant("n", time.Minute)
@@ -248,14 +249,14 @@ func TestWhatNoGrantCanBeIsNotSent(t *testing.T) {
 			t.Errorf("%s: the transaction was harmed: %v", name, err)
 		}
 	}
-	// The functions judge for themselves, for those who call them in SQL.
+	// The functions check their arguments too, for callers in SQL.
 	for _, call := range []string{"pglock.bind('n', 0)", "pglock.bind('n', NULL)", "pglock.bind(NULL, 1)", "pglock.guard('', 1)", "pglock.check_fence(NULL, 1)", "pglock.advance('r', -1)"} {
 		want(t, call, g.unbound("SELECT "+call), fencing.ErrInvalidFence)
 	}
 }
 
-// TestAFenceOfAnotherSchemaIsNone: both have a lock of that name and a grant with that token.
-func TestAFenceOfAnotherSchemaIsNone(t *testing.T) {
+// TestFenceOfAnotherSchemaIsStale, although both schemas have a lock of that name and that token.
+func TestFenceOfAnotherSchemaIsStale(t *testing.T) {
 	t.Parallel()
 	here, there := newFixture(t), newFixture(t)
 	mine, theirs := here.grant("n", time.Minute), there.grant("n", time.Minute)

@@ -1,32 +1,43 @@
 package fencing
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync"
 )
 
-// Checker decides about writes outside the database: to a file store, a queue, another
-// service. It keeps the highest token that each resource has seen.
+// Checker decides about writes outside the database: to a file store, a queue, another service. It
+// keeps the highest token of each resource.
 //
-// It can't see the locks, so it accepts whoever comes with the highest token so far. A
-// holder that was paused gets in as long as nobody with a newer token was there before.
+// A Checker does not know the locks: it accepts any token that is the highest so far. So a holder
+// that was paused passes as long as no holder with a newer token has come before it.
 type Checker interface {
-	// Accept returns nil if the token is not older than any that was accepted for the
-	// resource before, and a *StaleError otherwise. What it accepts is therefore
-	// monotone for each resource. A resource has 1 to 512 bytes of UTF-8 without NUL,
-	// and tokens begin at 1: anything else is ErrInvalidFence. It may be called
-	// concurrently. Any other error means that nothing was decided: refuse.
+	// Accept returns nil if the token is not older than any that it has accepted for the resource,
+	// and a *StaleError otherwise. So the accepted tokens of a resource never go down. A resource
+	// is 1 to 512 bytes of UTF-8 without NUL, and tokens begin at 1: other values are
+	// ErrInvalidFence. ErrFull means that the resource is new and the Checker keeps no more. After
+	// any other error nothing was decided: refuse the write. Accept may be called concurrently.
 	Accept(ctx context.Context, resource string, token Token) error
 }
 
-// MemoryChecker is a Checker for a single process. It forgets when the process ends, and
-// it keeps a few dozen bytes for each resource. Its zero value is ready to use.
+// MemoryChecker is a Checker for a single process. It forgets its tokens when the process ends. Its
+// zero value is ready to use.
+//
+// It can't forget a resource and still refuse older tokens, and clients may invent names. So it
+// keeps a limited number of resources. When it is full, it refuses new resources with ErrFull and
+// continues to serve the others. A server that does not trust its clients should name the resources
+// itself: see fencehttp.WithResource.
 type MemoryChecker struct {
+	// Limit is the number of resources. Zero means 1,000,000, each of which takes about 100 bytes
+	// and its name. Less than zero means none. It must not change after the first Accept.
+	Limit int
+
 	mu      sync.Mutex
-	highest map[string]Token
+	highest map[string]Token // guarded by mu
 }
 
-// Accept implements Checker. It does not wait, and ignores its context.
+// Accept implements Checker. It does not block, and ignores its context.
 func (c *MemoryChecker) Accept(_ context.Context, resource string, token Token) error {
 	if err := checkName(resource); err != nil {
 		return err
@@ -34,10 +45,16 @@ func (c *MemoryChecker) Accept(_ context.Context, resource string, token Token) 
 	if err := checkToken(token); err != nil {
 		return err
 	}
+	const defaultLimit = 1_000_000
+	limit := cmp.Or(c.Limit, defaultLimit)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if highest := c.highest[resource]; token < highest {
+	highest, known := c.highest[resource]
+	switch {
+	case token < highest:
 		return &StaleError{Resource: resource, Token: token, Current: highest}
+	case !known && len(c.highest) >= limit:
+		return fmt.Errorf("%w: accept %q: it is new, and %d are kept: raise Limit", ErrFull, resource, len(c.highest))
 	}
 	if c.highest == nil {
 		c.highest = map[string]Token{}
@@ -46,16 +63,16 @@ func (c *MemoryChecker) Accept(_ context.Context, resource string, token Token) 
 	return nil
 }
 
-// TableChecker is a Checker for any number of processes: it keeps its marks in the
-// database, as Advance does.
+// TableChecker is a Checker for any number of processes. It keeps its marks in the database, as
+// Advance does, and returns ErrFull when Advance does.
 type TableChecker struct {
 	db   DB
 	opts []SchemaOption
 }
 
-// NewTableChecker returns a Checker on the database that db leads to, as a rule a pool;
-// in a transaction its marks become known when that commits. It connects to nothing yet.
-// WithSchema names the schema of the marks.
+// NewTableChecker returns a Checker on the database of db, usually a pool. If db is a transaction,
+// its marks become visible when it commits. WithSchema sets the schema of the marks.
+// NewTableChecker does not contact the database.
 func NewTableChecker(db DB, opts ...SchemaOption) *TableChecker {
 	return &TableChecker{db, opts}
 }

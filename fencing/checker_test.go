@@ -3,14 +3,16 @@ package fencing_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/quick"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// checkers are fresh ones of both kinds.
+// checkers returns new Checkers of both kinds.
 func checkers(g fixture) map[string]fencing.Checker {
 	return map[string]fencing.Checker{
 		"memory": &fencing.MemoryChecker{},
@@ -24,9 +26,9 @@ type call struct {
 	Token    int16
 }
 
-// TestP05_WhatACheckerAcceptsIsMonotone for each resource, and it refuses nothing that
-// would be: compared with a model, over random calls.
-func TestP05_WhatACheckerAcceptsIsMonotone(t *testing.T) {
+// TestP05_CheckersAreMonotone: compared with a model over random calls, a Checker accepts exactly
+// the tokens that do not go down for their resource.
+func TestP05_CheckersAreMonotone(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	names := []string{"a", "b", "ü", "a "}
@@ -67,8 +69,8 @@ func TestP05_WhatACheckerAcceptsIsMonotone(t *testing.T) {
 	}
 }
 
-// TestCheckersAreMonotoneUnderConcurrency: each goroutine sees what it was granted only
-// grow, and the mark at the end is the highest token that anybody came with.
+// TestCheckersAreMonotoneUnderConcurrency: the tokens that each goroutine gets accepted only grow,
+// and the mark at the end is the highest token of all.
 func TestCheckersAreMonotoneUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -96,7 +98,7 @@ func TestCheckersAreMonotoneUnderConcurrency(t *testing.T) {
 	}
 }
 
-// TestTableCheckersShareTheirMarks, as processes do.
+// TestTableCheckersShareTheirMarks, as those of several processes do.
 func TestTableCheckersShareTheirMarks(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -109,6 +111,54 @@ func TestTableCheckersShareTheirMarks(t *testing.T) {
 		t.Errorf("undecided: %v", err)
 	}
 	want(t, "another schema", fencing.NewTableChecker(g.pool, fencing.WithSchema("no such schema")).Accept(t.Context(), "r", 8), fencing.ErrSchemaMissing)
+}
+
+// TestMemoryCheckerIsBounded: after invented names have filled it, only known ones pass.
+func TestMemoryCheckerIsBounded(t *testing.T) {
+	t.Parallel()
+	c := fencing.MemoryChecker{Limit: 3}
+	for i, name := range []string{"a", "b", "c"} {
+		want(t, name, c.Accept(t.Context(), name, fencing.Token(i+1)), nil)
+	}
+	for range 2 {
+		want(t, "a new one", c.Accept(t.Context(), "d", 9), fencing.ErrFull)
+		want(t, "a known one", c.Accept(t.Context(), "b", 9), nil)
+		want(t, "an older token", c.Accept(t.Context(), "c", 2), fencing.ErrStale)
+	}
+	var unlimited fencing.MemoryChecker
+	for i := range 1_000_000 {
+		if err := unlimited.Accept(t.Context(), strconv.Itoa(i), 1); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	want(t, "beyond the default", unlimited.Accept(t.Context(), "d", 1), fencing.ErrFull)
+}
+
+// TestTableCheckerIsBounded by the size of its table, which the owner of the tables may set.
+func TestTableCheckerIsBounded(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	c := fencing.NewTableChecker(g.writer, fencing.WithSchema(g.schema))
+	want(t, "the first", c.Accept(t.Context(), "a", 1), nil)
+	if _, err := g.pool.Exec(t.Context(), "CREATE OR REPLACE FUNCTION "+schema.Quote(g.schema)+".high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 32768'"); err != nil {
+		t.Fatal(err)
+	}
+	accepted := 0
+	for ; accepted < 10_000; accepted++ {
+		if err := c.Accept(t.Context(), "invented "+strconv.Itoa(accepted), 1); err != nil {
+			want(t, "a new one", err, fencing.ErrFull)
+			break
+		}
+	}
+	if accepted < 100 || accepted == 10_000 {
+		t.Errorf("%d names were accepted in 32 kB", accepted)
+	}
+	want(t, "a new one", c.Accept(t.Context(), "b", 2), fencing.ErrFull)
+	want(t, "a known one", c.Accept(t.Context(), "a", 2), nil)
+	want(t, "an older token", c.Accept(t.Context(), "a", 1), fencing.ErrStale)
+	if _, err := g.writer.Exec(t.Context(), "CREATE OR REPLACE FUNCTION "+schema.Quote(g.schema)+".high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1'"); err == nil {
+		t.Error("a writer sets the limit")
+	}
 }
 
 // FuzzMemoryChecker: the bytes are resources and tokens in turn.

@@ -2,12 +2,8 @@ package fencing_test
 
 import (
 	"errors"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +13,12 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/migrations"
 )
 
-// definition tells all that the catalog knows about a table and its partitions: columns,
-// triggers, constraints, indexes, rights and options, and what lies in the lock schema.
+// definition returns what the catalog has about a table and its partitions: columns, triggers,
+// constraints, indexes, rights, options, and the objects of the lock schema.
 func (g fixture) definition(table string) string {
 	g.t.Helper()
 	return value[string](g, `
@@ -36,11 +33,10 @@ func (g fixture) definition(table string) string {
 			UNION ALL SELECT pg_get_indexdef(i.indexrelid) FROM rels JOIN pg_index i ON i.indrelid = rels.oid
 			UNION ALL SELECT format('%s %s %s', c.oid::regclass, c.relacl, c.reloptions) FROM rels JOIN pg_class c USING (oid)
 			UNION ALL SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = $2::text::regnamespace
-			UNION ALL SELECT 'mark ' || resource FROM pglock.fencing_high_water
 		) AS all_of_it (line)`, table, schema.Quote(g.schema))
 }
 
-// TestUnprotectRestoresTheTable, as the catalog and pg_dump have it.
+// TestUnprotectRestoresTheTable according to the catalog and pg_dump.
 func TestUnprotectRestoresTheTable(t *testing.T) {
 	t.Parallel()
 	g := newFixtureOn(t, pgtest.PoolOn(t, pgtest.Database(t)))
@@ -50,10 +46,10 @@ func TestUnprotectRestoresTheTable(t *testing.T) {
 		opts    []fencing.Option
 	}{
 		"plain":       {columns, nil},
-		"options":     {`(id int PRIMARY KEY, v int, "a 'b' ""c""" bigint NOT NULL DEFAULT 7)`, []fencing.Option{fencing.WithColumn(`a 'b' "c"`), fencing.Permissive(), fencing.PerTable()}},
+		"options":     {`(id int PRIMARY KEY, v int, "a 'b' ""c""" bigint NOT NULL DEFAULT 7)`, []fencing.Option{fencing.WithColumn(`a 'b' "c"`), fencing.Permissive()}},
 		"named":       {columns, []fencing.Option{fencing.NamedBy("{id}"), fencing.WithColumn("x")}},
 		"column kept": {"(id int PRIMARY KEY, v int, fence_token bigint)", nil},
-		"partitioned": {"(id int PRIMARY KEY, v int) PARTITION BY RANGE (id)", []fencing.Option{fencing.PerTable()}},
+		"partitioned": {"(id int PRIMARY KEY, v int) PARTITION BY RANGE (id)", nil},
 	} {
 		table := g.table(name, tc.columns)
 		if name == "partitioned" {
@@ -84,23 +80,21 @@ func TestUnprotectRestoresTheTable(t *testing.T) {
 	}
 }
 
-// pgDump returns pg_dump's definition of the tables in the fixture's database, or nothing
-// where there is no pg_dump that knows the server's version; the catalog is compared in
-// any case.
+// pgDump returns pg_dump's definition of the tables in the fixture's database. It returns nothing
+// if no pg_dump supports the server's version; the test compares the catalog in any case.
 func (g fixture) pgDump() string {
 	g.t.Helper()
 	out := g.tool("pg_dump", "--schema-only", "--dbname", g.pool.Config().ConnString())
-	// Newer ones put a key into each dump that is different each time.
+	// Newer versions write another key into each dump.
 	return regexp.MustCompile(`(?m)^\\(un)?restrict .*$`).ReplaceAllString(out, "")
 }
 
-// tool returns what one of PostgreSQL's programs writes, or nothing, and a line in the log, where there is none
-// that knows the server's version.
+// tool returns the output of one of PostgreSQL's programs. If none supports the server's version,
+// it returns nothing, and that part of the test is skipped.
 func (g fixture) tool(name string, args ...string) string {
 	g.t.Helper()
-	program := newestProgram(name)
-	if program == "" {
-		g.t.Logf("no %s here", name)
+	var program string
+	if !pgtest.HaveTool(g.t, name, func() (err error) { program, err = testserver.Program(name); return err }) {
 		return ""
 	}
 	cmd := exec.CommandContext(g.t.Context(), program, args...)
@@ -108,7 +102,7 @@ func (g fixture) tool(name string, args ...string) string {
 	cmd.Stderr = &problems
 	out, err := cmd.Output()
 	if err != nil && strings.Contains(problems.String(), "version mismatch") {
-		g.t.Logf("%s is older than the server", program)
+		pgtest.HaveTool(g.t, "a newer "+name, func() error { return errors.New(program + " is older than the server") })
 		return ""
 	}
 	if err != nil {
@@ -117,32 +111,8 @@ func (g fixture) tool(name string, args ...string) string {
 	return string(out)
 }
 
-// newestProgram finds one of PostgreSQL's programs, the newest if there are several.
-func newestProgram(name string) string {
-	all, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-	slices.SortFunc(all, func(a, b string) int {
-		version := func(path string) int {
-			n, _ := strconv.Atoi(strings.Split(path, "/")[4])
-			return n
-		}
-		return version(a) - version(b)
-	})
-	if len(all) > 0 {
-		return all[len(all)-1]
-	}
-	if dir := os.Getenv("PGLOCK_TEST_BINDIR"); dir != "" {
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return path
-		}
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
-func TestProtectRefusesWhatCannotBe(t *testing.T) {
+// TestProtectRefuses tables, columns and options that it can't use.
+func TestProtectRefuses(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	in := fencing.WithSchema(g.schema)
@@ -190,13 +160,12 @@ func TestProtectRefusesWhatCannotBe(t *testing.T) {
 		"closing brace":       {table, []fencing.Option{fencing.NamedBy("{id}}")}, fencing.ErrInvalidOption},
 		"empty template":      {table, []fencing.Option{fencing.NamedBy("")}, fencing.ErrInvalidOption},
 		"nil":                 {table, []fencing.Option{nil}, fencing.ErrInvalidOption},
-		"table and names":     {table, []fencing.Option{fencing.NamedBy("n{id}"), fencing.PerTable()}, fencing.ErrInvalidOption},
 		"invalid schema":      {table, []fencing.Option{fencing.WithSchema("pg_x")}, fencing.ErrInvalidSchema},
 		"missing schema":      {table, []fencing.Option{fencing.WithSchema("no such schema")}, fencing.ErrSchemaMissing},
 		"other column":        {protected, []fencing.Option{fencing.NamedBy("n{id}"), fencing.WithColumn("x")}, fencing.ErrProtected},
 		"other mode":          {protected, []fencing.Option{fencing.NamedBy("n{id}"), fencing.Permissive()}, fencing.ErrProtected},
 		"other names":         {protected, []fencing.Option{fencing.NamedBy("m{id}")}, fencing.ErrProtected},
-		"per table":           {protected, []fencing.Option{fencing.PerTable()}, fencing.ErrProtected},
+		"any lock":            {protected, nil, fencing.ErrProtected},
 		"as it is":            {protected, []fencing.Option{fencing.NamedBy("n{id}")}, nil},
 	} {
 		err := fencing.Protect(t.Context(), g.pool, tc.table, append([]fencing.Option{in}, tc.opts...)...)
@@ -221,31 +190,28 @@ func TestProtectedTablesAreListed(t *testing.T) {
 	table := g.table(`It's "odd" 漢`, columns)
 	g.protect(table, fencing.WithColumn(`ünï \ "x" 'y'`), fencing.NamedBy(`ä\{id}`), fencing.Permissive())
 	var column, named string
-	var permissive, perTable, added, enabled bool
+	var permissive, added, enabled bool
 	read := func() {
 		t.Helper()
-		if err := g.pool.QueryRow(t.Context(), g.named("SELECT token_column, permissive, per_table, named_by, column_added, enabled FROM pglock.protected_tables WHERE protected = $1::text::regclass"),
-			table).Scan(&column, &permissive, &perTable, &named, &added, &enabled); err != nil {
+		if err := g.pool.QueryRow(t.Context(), g.named("SELECT token_column, permissive, named_by, column_added, enabled FROM pglock.protected_tables WHERE protected = $1::text::regclass"),
+			table).Scan(&column, &permissive, &named, &added, &enabled); err != nil {
 			t.Fatal(err)
 		}
 	}
 	read()
-	if column != `ünï \ "x" 'y'` || !permissive || perTable || named != `ä\{id}` || !added || !enabled {
-		t.Errorf("%s %v %v %s %v %v", column, permissive, perTable, named, added, enabled)
+	if column != `ünï \ "x" 'y'` || !permissive || named != `ä\{id}` || !added || !enabled {
+		t.Errorf("%s %v %s %v %v", column, permissive, named, added, enabled)
 	}
-	g.sql("ALTER TABLE " + table + " DISABLE TRIGGER zz_pglock_fence_update")
+	g.sql("ALTER TABLE " + table + " DISABLE TRIGGER zz_pglock_fence_updated")
 	if read(); enabled {
-		t.Error("a disabled trigger is not told")
+		t.Error("a disabled trigger is not listed")
 	}
 }
 
-// TestWhatProtectionDoesNotCover: those who may switch triggers off are not kept out, and
-// doc.go says so. Should this fail one day, so much the better.
-func TestWhatProtectionDoesNotCover(t *testing.T) {
+// TestLimitsOfProtection: roles that may disable triggers can write, as doc.go says.
+func TestLimitsOfProtection(t *testing.T) {
 	t.Parallel()
-	g := newFixture(t)
-	table := g.table("t", columns)
-	g.protect(table)
+	g, table := newProtectedTable(t)
 	insert := "INSERT INTO " + table + " VALUES (1)"
 	replica := "SET LOCAL session_replication_role = replica"
 	if err := g.unbound(replica, insert); err == nil {
@@ -259,7 +225,7 @@ func TestWhatProtectionDoesNotCover(t *testing.T) {
 	want(t, "with the triggers off", root("ALTER TABLE "+table+" DISABLE TRIGGER USER", "UPDATE "+table+" SET v = 1"), nil)
 }
 
-// TestDownUnprotects, and takes what dropped tables have left.
+// TestDownUnprotects, and removes what dropped tables have left.
 func TestDownUnprotects(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)

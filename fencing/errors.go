@@ -4,69 +4,71 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pglock/pglock-go/internal/condition"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // Refused writes.
 var (
-	// ErrStale: the grant is not, or no longer, the current one, or a newer one has
-	// written. The *StaleError around it carries both tokens.
+	// ErrStale: the grant is not the current one, or a newer grant has written. The *StaleError
+	// around it carries both tokens.
 	ErrStale = errors.New("fencing: stale grant")
 
-	// ErrUnfenced: a strictly protected table was written in a transaction that has
-	// bound no grant.
+	// ErrUnfenced: a transaction that has bound no grant wrote to a strictly protected table.
 	ErrUnfenced = errors.New("fencing: write without a grant")
 
-	// ErrOtherLock: the row belongs to a lock of which the transaction has bound no
-	// grant. The *OtherLockError around it names that lock.
+	// ErrOtherLock: the row belongs to a lock whose grant the transaction has not bound. The
+	// *OtherLockError around it names that lock.
 	ErrOtherLock = errors.New("fencing: the row belongs to another lock")
 
-	// ErrPaused: the transaction idled for longer than its lease had left (or than a limit
-	// of the caller's own), and the server ended it. Nothing of it was written.
-	ErrPaused = errors.New("fencing: the server has ended a transaction that idled for too long")
+	// ErrPaused: the transaction was idle for longer than its lease had left, or longer than a
+	// limit of the caller's own, and the server ended it. It wrote nothing.
+	ErrPaused = errors.New("fencing: the server has ended a transaction that was idle for too long")
 
-	// ErrSnapshot: the transaction's snapshot is older than the last change of the
-	// grant, so that nothing can be said of it. Check first in the transaction, or
-	// use READ COMMITTED.
-	ErrSnapshot = errors.New("fencing: the transaction's snapshot is too old: check before anything else in it, or use READ COMMITTED")
+	// ErrSnapshot: the transaction's snapshot is older than the last change of the grant, so the
+	// server can't decide. Check first in the transaction, or use READ COMMITTED.
+	ErrSnapshot = errors.New("fencing: the transaction's snapshot is too old: check first in it, or use READ COMMITTED")
 )
+
+// ErrFull: the resource is new, and the Checker or the table of Advance keeps no more. Known
+// resources are not affected.
+var ErrFull = errors.New("fencing: too many resources")
 
 // Wrong use.
 var (
-	// ErrNoTransaction: what was given is no transaction, or one that has ended.
+	// ErrNoTransaction: the argument is not a transaction, or the transaction has ended.
 	ErrNoTransaction = errors.New("fencing: not in a transaction")
 
-	// ErrInvalidFence: no grant can have that name or token, or the text is no fence.
+	// ErrInvalidFence: no grant can have that name or token, or the text is not a fence.
 	ErrInvalidFence = errors.New("fencing: not a fence")
 
-	// ErrNoTable: there is no such table, or it is something that can't be protected.
+	// ErrNoTable: the table does not exist, or it can't be protected.
 	ErrNoTable = errors.New("fencing: no table to protect")
 
-	// ErrColumn: a column is missing, of another type, or generated.
+	// ErrColumn: a column is missing, generated, or of a type that can't be used.
 	ErrColumn = errors.New("fencing: unfit column")
 
-	// ErrProtected: the table is protected already, with other options.
+	// ErrProtected: the table is already protected, with other options.
 	ErrProtected = errors.New("fencing: protected with other options")
 
-	// ErrInvalidOption: an option makes no sense.
-	ErrInvalidOption = condition.ErrInvalidOption
+	// ErrInvalidOption: an option is invalid. The error names the rule.
+	ErrInvalidOption = errs.ErrInvalidOption
 
-	// ErrInvalidSchema: PostgreSQL would not keep that schema name as it is.
+	// ErrInvalidSchema: the schema's name is empty, too long, not UTF-8, or reserved.
 	ErrInvalidSchema = schema.ErrInvalidName
 
-	// ErrSchemaMissing: the fence's schema holds no lock tables.
+	// ErrSchemaMissing: the fence's schema has no lock tables.
 	ErrSchemaMissing = schema.ErrMissing
 
 	// ErrPrivilege: the role lacks a right.
-	ErrPrivilege = condition.ErrPrivilege
+	ErrPrivilege = errs.ErrPrivilege
 )
 
-// StaleError tells whose write was refused.
+// StaleError reports whose write was refused.
 type StaleError struct {
-	Resource string // the name of the lock, or what Advance and a Checker were given
-	Token    Token  // what the writer came with
-	Current  Token  // the newest that is known there, 0 if there is none
+	Resource string // the name of the lock, or the resource of Advance or a Checker
+	Token    Token  // the writer's
+	Current  Token  // the newest token of the resource, 0 if it has none
 }
 
 func (e *StaleError) Error() string {
@@ -82,9 +84,9 @@ func (e *StaleError) Error() string {
 // Unwrap makes errors.Is find ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// OtherLockError tells to which lock the row belongs.
+// OtherLockError reports which lock a row belongs to.
 type OtherLockError struct {
-	Name string // of that lock; empty if the row names none, or the whole table was meant
+	Name string // of the lock; empty if the row names none, or the statement was TRUNCATE
 }
 
 func (e *OtherLockError) Error() string {

@@ -13,7 +13,7 @@ import (
 	"github.com/pglock/pglock-go/migrations"
 )
 
-// exampleTB lets an example use what tests use.
+// exampleTB lets an example use the fixtures of tests.
 type exampleTB struct {
 	testing.TB
 	cleanups []func()
@@ -26,8 +26,8 @@ func (*exampleTB) Fatal(args ...any)                 { log.Fatal(args...) }
 func (*exampleTB) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }
 func (e *exampleTB) Cleanup(f func())                { e.cleanups = append(e.cleanups, f) }
 
-// exampleDatabase is a database of an example's own, with the locks' tables and what the
-// statements create.
+// exampleDatabase returns a pool on a new database with the lock tables, after it has run the
+// statements.
 func exampleDatabase(statements ...string) (pool *pgxpool.Pool, client *leasetable.Client, done func()) {
 	tb := &exampleTB{}
 	ctx := context.Background()
@@ -54,7 +54,7 @@ func exampleDatabase(statements ...string) (pool *pgxpool.Pool, client *leasetab
 	}
 }
 
-// overtake gives the lease's lock to another holder.
+// overtake grants the lease's lock to another holder.
 func overtake(ctx context.Context, client *leasetable.Client, l *leasetable.Lease) *leasetable.Lease {
 	if err := l.Release(ctx); err != nil {
 		log.Fatal(err)

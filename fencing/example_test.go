@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/http"
-	"net/http/httptest"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,7 +40,7 @@ func Example() {
 	// the late one: <nil>
 }
 
-// A protected table refuses SQL that knows nothing of locks.
+// A protected table refuses SQL that does not use locks.
 func ExampleProtect() {
 	ctx := context.Background()
 	pool, client, done := exampleDatabase("CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL)", "INSERT INTO accounts VALUES (1, 100)")
@@ -62,7 +60,7 @@ func ExampleProtect() {
 		if err := lease.Bind(ctx, tx); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "UPDATE accounts SET balance = balance + 1") // an ORM's, as it is
+		_, err := tx.Exec(ctx, "UPDATE accounts SET balance = balance + 1") // such as an ORM sends
 		return err
 	})
 	fmt.Println("with one:", err)
@@ -106,7 +104,7 @@ func ExampleBind() {
 	// to account 3: needs account:3
 }
 
-// Guard and writes go to the server at once and take one round trip.
+// The guard and the writes are sent together and take one round trip.
 func ExampleBatch() {
 	ctx := context.Background()
 	pool, client, done := exampleDatabase("CREATE TABLE stock (item text PRIMARY KEY, n int NOT NULL)", "INSERT INTO stock VALUES ('bolt', 10)")
@@ -146,7 +144,7 @@ func ExampleAdvance() {
 			if err := fencing.Advance(ctx, tx, "file:/reports/today.pdf", token); err != nil {
 				return err
 			}
-			return nil // rename the file here: nobody with a newer token does before the commit
+			return nil // rename the file here: no holder of a newer token does before the commit
 		})
 	}
 	fmt.Println(publish(late.Token()))
@@ -156,7 +154,7 @@ func ExampleAdvance() {
 	// true
 }
 
-// Another process, on the same database, writes for the holder: it gets the fence as text.
+// Another process on the same database writes for the holder: it receives the fence as text.
 func ExampleParseFence() {
 	ctx := context.Background()
 	pool, client, done := exampleDatabase()
@@ -185,36 +183,7 @@ func ExampleParseFence() {
 	// true
 }
 
-// A service outside the database refuses requests of holders that were overtaken.
-func ExampleHandler() {
-	store := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	server := httptest.NewServer(fencing.Handler(store, &fencing.MemoryChecker{}))
-	defer server.Close()
-	client := &http.Client{Transport: &fencing.Transport{}}
-	defer client.CloseIdleConnections()
-
-	put := func(f fencing.Fence) error {
-		// With a lease: fencing.NewContext(lease.Context(), lease.Fence()).
-		ctx := fencing.NewContext(context.Background(), f)
-		r, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL, http.NoBody)
-		if err != nil {
-			return err
-		}
-		answer, err := client.Do(r)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		return fencing.CheckResponse(answer)
-	}
-	fmt.Println(put(fencing.Fence{Name: "invoice:7", Token: 34}))
-	fmt.Println(put(fencing.Fence{Name: "invoice:7", Token: 33}))
-	// Output:
-	// <nil>
-	// fencing: stale grant: grant 33 of "invoice:7", where 34 is the newest
-}
-
-// What an ORM returns is explained the same way.
+// Explain also works for an error that an ORM has wrapped.
 func ExampleExplain() {
 	ctx := context.Background()
 	pool, client, done := exampleDatabase("CREATE TABLE orders (id int PRIMARY KEY)")
@@ -237,7 +206,7 @@ func ExampleExplain() {
 	case errors.Is(err, fencing.ErrUnfenced):
 		fmt.Println("begin a transaction and bind the lock")
 	case errors.Is(err, fencing.ErrStale):
-		fmt.Println("somebody else holds the lock")
+		fmt.Println("another holder has the lock")
 	}
 	// Output: begin a transaction and bind the lock
 }

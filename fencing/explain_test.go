@@ -10,7 +10,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// foreign is an error of a driver that this package doesn't know.
+// foreign is an error of another driver.
 type foreign string
 
 func (e foreign) Error() string    { return "foreign " + string(e) }
@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestErrorsTellTheFacts(t *testing.T) {
+func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
 		`fencing: stale grant: "n" has no grant 3`:                           &fencing.StaleError{Resource: "n", Token: 3},

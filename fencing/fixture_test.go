@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/pglock/pglock-go/migrations"
 )
 
-// fixture is a schema of a test's own, with grants that the test writes itself.
+// fixture is a schema with the lock tables, in which the test writes grants itself.
 type fixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool // as superuser
@@ -32,7 +33,16 @@ func newFixture(t *testing.T) fixture {
 	return newFixtureOn(t, pgtest.Pool(t))
 }
 
-// prepared leads to a server that takes prepared transactions.
+// newProtectedTable returns a fixture with a protected table.
+func newProtectedTable(t *testing.T) (g fixture, table string) {
+	t.Helper()
+	g = newFixture(t)
+	table = g.table("t", columns)
+	g.protect(table)
+	return g, table
+}
+
+// prepared returns a pool on a server that allows prepared transactions.
 func prepared(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{"max_prepared_transactions": "5"}})
@@ -46,11 +56,11 @@ func newFixtureOn(t *testing.T, pool *pgxpool.Pool) fixture {
 	return f
 }
 
-// long reports whether experiments shall run in their full length, as `make chaos` has it.
+// long reports whether experiments run in their full length, as in `make chaos`.
 func long() bool { return os.Getenv("PGLOCK_CHAOS") != "" }
 
-// grant gives the name to somebody for that long, and returns the fence. It takes the row for
-// itself first, so that it waits for a guard whatever keys the table has.
+// grant grants the lock for that time, and returns the fence. It locks the row FOR UPDATE first, so
+// that it waits for a guard.
 func (g fixture) grant(name string, d time.Duration) fencing.Fence {
 	g.t.Helper()
 	f := fencing.Fence{Schema: g.schema, Name: name}
@@ -67,13 +77,13 @@ func (g fixture) grant(name string, d time.Duration) fencing.Fence {
 	return f
 }
 
-// renew gives the name's holder another hour.
+// renew extends the grant of the lock by an hour from now.
 func (g fixture) renew(name string) {
 	g.t.Helper()
 	g.sql("UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() + interval '1 hour', version = version + 1 WHERE name = $1", name)
 }
 
-// end lets the name's lease end, as if time had passed.
+// end makes the grant of the lock expire.
 func (g fixture) end(name string) {
 	g.t.Helper()
 	g.sql("UPDATE pglock.distributed_locks SET expires_at = clock_timestamp(), version = version + 1 WHERE name = $1", name)
@@ -90,8 +100,8 @@ func (g fixture) sql(statement string, args ...any) {
 	}
 }
 
-// table creates a table of the user's in the fixture's schema, lets the writer write to
-// it, and returns its name in SQL.
+// table creates a table in the fixture's schema, grants the writer its rights, and returns its name
+// in SQL.
 func (g fixture) table(name, columns string) string {
 	g.t.Helper()
 	table := schema.Quote(g.schema) + "." + schema.Quote(name)
@@ -100,7 +110,7 @@ func (g fixture) table(name, columns string) string {
 	return table
 }
 
-// open lets the writer write to a table.
+// open grants the writer the rights on a table.
 func (g fixture) open(table string) {
 	g.t.Helper()
 	g.sql("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON " + table + " TO " + schema.Quote(pgtest.RoleOf(g.writer)))
@@ -111,6 +121,31 @@ func (g fixture) protect(table string, opts ...fencing.Option) {
 	if err := fencing.Protect(g.t.Context(), g.pool, table, append(opts, fencing.WithSchema(g.schema))...); err != nil {
 		g.t.Fatal(err)
 	}
+}
+
+// protectAtOnce calls Protect six times at once, as replicas that start together do.
+func (g fixture) protectAtOnce(table string) {
+	g.t.Helper()
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			if err := fencing.Protect(g.t.Context(), g.pool, table, fencing.WithSchema(g.schema)); err != nil {
+				g.t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// conn returns a connection of the writer's.
+func (g fixture) conn() *pgxpool.Conn {
+	g.t.Helper()
+	conn, err := g.writer.Acquire(g.t.Context())
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(conn.Release)
+	return conn
 }
 
 func (g fixture) begin() pgx.Tx {
@@ -140,8 +175,8 @@ func (g fixture) bound(fences ...fencing.Fence) pgx.Tx {
 	return tx
 }
 
-// as runs statements in one transaction that has bound the fence, and commits unless one
-// fails. It returns what Explain makes of the error.
+// as runs statements in one transaction that has bound the fence, and commits unless one fails. It
+// returns the error after Explain.
 func (g fixture) as(f fencing.Fence, statements ...string) error {
 	g.t.Helper()
 	return g.commit(g.bound(f), statements...)
@@ -164,7 +199,7 @@ func (g fixture) commit(tx pgx.Tx, statements ...string) error {
 	return fencing.Explain(tx.Commit(g.t.Context()))
 }
 
-// want fails the test unless err is that sentinel, or nil if that is.
+// want fails the test unless err is the sentinel, or nil if the sentinel is nil.
 func want(t *testing.T, what string, err, sentinel error) {
 	t.Helper()
 	if !errors.Is(err, sentinel) {
@@ -211,20 +246,51 @@ func (g fixture) serverVersion() int {
 
 var sprintf = fmt.Sprintf
 
-// elsewhere creates a protected table in a schema of its own, open to the writer.
+// elsewhere creates a protected table in another schema, with rights for the writer.
 func (g fixture) elsewhere(name string) string {
+	g.t.Helper()
+	table := g.elsewhereUnprotected(name)
+	g.protect(table)
+	return table
+}
+
+func (g fixture) elsewhereUnprotected(name string) string {
 	g.t.Helper()
 	other := schema.Quote(pgtest.SchemaName(g.t))
 	g.sql("CREATE SCHEMA " + other)
 	table := other + "." + schema.Quote(name)
 	g.sql("CREATE TABLE " + table + " " + columns)
-	g.protect(table)
 	g.open(table)
-	g.sql("GRANT USAGE ON SCHEMA " + other + " TO " + schema.Quote(pgtest.RoleOf(g.writer)))
+	g.sql("GRANT USAGE ON SCHEMA " + other + " TO PUBLIC")
 	return table
 }
 
-// migrate creates the tables of the locks in a schema.
+// role returns a pool as a new role with only the rights of PUBLIC.
+func (g fixture) role(kind string) *pgxpool.Pool {
+	g.t.Helper()
+	role := pgtest.SchemaName(g.t) // as odd as that of a schema
+	g.sql("CREATE ROLE " + schema.Quote(role) + " LOGIN PASSWORD 'poor'")
+	as := pgtest.PoolOn(g.t, g.pool.Config().ConnString(), func(c *pgxpool.Config) {
+		c.ConnConfig.User, c.ConnConfig.Password = role, "poor"
+		c.ConnConfig.Database = g.pool.Config().ConnConfig.Database
+		c.ConnConfig.RuntimeParams["application_name"] = kind
+	})
+	g.t.Cleanup(func() {
+		as.Close()
+		ctx := context.Background()
+		for _, s := range []string{"DROP OWNED BY " + schema.Quote(role) + " CASCADE", "DROP ROLE " + schema.Quote(role)} {
+			if _, err := g.pool.Exec(ctx, s); err != nil {
+				g.t.Logf("%s: %v", s, err) // its server may be gone by then
+			}
+		}
+	})
+	return as
+}
+
+// literal returns a text as an SQL string literal.
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// migrate creates the lock tables in a schema.
 func migrate(t *testing.T, pool *pgxpool.Pool, name string) error {
 	t.Helper()
 	return migrations.Up(t.Context(), pool, migrations.WithSchema(name))

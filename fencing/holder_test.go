@@ -21,7 +21,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// form is how a holder's writes are fenced.
+// form is the way in which a holder's writes are fenced.
 type form string
 
 const (
@@ -31,7 +31,7 @@ const (
 	bound    form = "protected table"
 )
 
-// spec is what a holder is told when it starts.
+// spec is the input of a holder when it starts.
 type spec struct {
 	URL, Role, Password, Schema string
 	TTL                         time.Duration
@@ -40,7 +40,7 @@ type spec struct {
 	Unbounded                   bool // takes the bound on idling away again
 }
 
-// report is what a holder says.
+// report is the output of a holder.
 type report struct {
 	Token   fencing.Token
 	Ready   bool // holds the lock, has read, and waits for a line before it writes
@@ -50,15 +50,15 @@ type report struct {
 	Error   string // anything else that went wrong
 }
 
-// counter is a table that holders increase, by reading and writing what was read plus one.
-// Each write also makes an entry, in the same transaction.
+// counterSQL creates a table that holders increment by reading and writing, and one in which each
+// write makes an entry in the same transaction.
 const counterSQL = `
 	CREATE TABLE pglock.counter (id int PRIMARY KEY, n int NOT NULL, fence_token bigint NOT NULL DEFAULT 0);
 	INSERT INTO pglock.counter VALUES (1, 0);
 	CREATE TABLE pglock.entries (at bigint GENERATED ALWAYS AS IDENTITY, token bigint NOT NULL);`
 
-// hold is main for a holder: for each line of input it takes the lock, reads, reports, waits
-// for the next line, writes, and reports again.
+// hold is the main function of a holder. For each line of input it acquires the lock, reads,
+// reports, waits for the next line, writes, and reports again.
 func hold(in io.Reader, out io.Writer) int {
 	say := json.NewEncoder(out)
 	if err := holdAll(bufio.NewReader(in), say); err != nil {
@@ -147,8 +147,8 @@ func readCounter(ctx context.Context, pool *pgxpool.Pool, schemaName string) (n 
 	return n, err
 }
 
-// writeCounter writes n as the holder of f, fenced by that form. It calls pause after the
-// guard, where there is one.
+// writeCounter writes n as the holder of f, fenced in that form. It calls pause after the guard, if
+// there is one.
 func writeCounter(ctx context.Context, pool *pgxpool.Pool, how form, f fencing.Fence, n int, pause func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		update := "UPDATE pglock.counter SET n = $1, fence_token = $2 WHERE id = 1"
@@ -188,7 +188,7 @@ type holder struct {
 	stderr  strings.Builder
 }
 
-// startHolder starts one; it is killed when the test ends.
+// startHolder starts a holder. The end of the test kills it.
 func startHolder(t *testing.T, s spec) *holder {
 	t.Helper()
 	h := &holder{t: t, cmd: exec.Command(os.Args[0]), reports: make(chan report, 16)}
@@ -218,7 +218,7 @@ func startHolder(t *testing.T, s spec) *holder {
 	}()
 	t.Cleanup(func() {
 		_ = h.cmd.Process.Kill() // it may have ended
-		for range h.reports {    // until nobody reads its output any more
+		for range h.reports {    // until its output ends
 		}
 		_ = h.cmd.Wait() // killed
 	})

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// connString leads to the pool's database as its role.
+// connString returns the address of the pool's database, and its role.
 func connString(pool *pgxpool.Pool) (host, role, password string) {
 	c := pool.Config().ConnConfig
 	return pool.Config().ConnString(), c.User, c.Password

@@ -13,11 +13,11 @@ import (
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// account is what the mapper below keeps in a table. It has no field for a token.
+// account is a row of the mapper below. It has no field for a token.
 type account struct{ ID, Balance int }
 
-// mapper writes accounts as an object mapper does: on database/sql, with statements that it
-// makes itself, in a transaction of its own or in the caller's. It knows nothing of locks.
+// mapper writes accounts as an object mapper does: on database/sql, with generated statements, in
+// its own transaction or the caller's. It does not use locks.
 type mapper struct {
 	table string
 	db    interface {
@@ -63,10 +63,10 @@ func (m mapper) find(ctx context.Context, id int) (a account, err error) {
 	return a, err
 }
 
-// TestAMapperIsFenced: a writer that knows nothing of tokens is refused in strict mode, whatever
-// it does, and reads. It passes, unchanged, in a transaction that has bound a grant, until
-// somebody else has written with a newer one.
-func TestAMapperIsFenced(t *testing.T) {
+// TestObjectMapperIsFenced: in strict mode, every write by code without tokens is refused, and
+// reads pass. In a transaction that has bound a grant, the same code can write until a newer grant
+// has.
+func TestObjectMapperIsFenced(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	table := g.table("accounts", "(id int PRIMARY KEY, balance int)")

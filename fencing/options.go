@@ -1,18 +1,17 @@
 package fencing
 
 import (
-	"fmt"
-
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// Option says how a table is protected. A SchemaOption is one too.
+// Option configures Protect. A SchemaOption is an Option too.
 type Option interface{ apply(*protection) error }
 
-// SchemaOption names the schema of the lock tables.
+// SchemaOption sets the schema of the lock tables.
 type SchemaOption string
 
-// WithSchema names the schema of the lock tables. Default "pglock".
+// WithSchema sets the schema of the lock tables. Default "pglock".
 func WithSchema(name string) SchemaOption { return SchemaOption(name) }
 
 func (o SchemaOption) apply(p *protection) error {
@@ -20,12 +19,11 @@ func (o SchemaOption) apply(p *protection) error {
 	return schema.Validate(p.schema)
 }
 
-// protection is what the options say.
+// protection is the result of the options.
 type protection struct {
 	schema     string
 	column     string
 	permissive bool
-	perTable   bool
 	namedBy    string
 }
 
@@ -33,41 +31,41 @@ type optionFunc func(*protection) error
 
 func (f optionFunc) apply(p *protection) error { return f(p) }
 
-// WithColumn names the token column. It is added, as a bigint, unless it is there.
-// Default "fence_token".
+// WithColumn sets the name of the token column, 1 to 63 bytes. Protect adds the column, a bigint,
+// if it is missing. Default "fence_token".
 func WithColumn(name string) Option {
 	return optionFunc(func(p *protection) error {
-		const longest = 63 // NAMEDATALEN-1: PostgreSQL would cut it silently
-		if name == "" || len(name) > longest {
-			return fmt.Errorf("%w: the token column's name %q has %d bytes, 1 to %d are allowed", ErrInvalidOption, name, len(name), longest)
+		const maxColumn = 63 // NAMEDATALEN-1: PostgreSQL cuts longer names silently
+		if name == "" || len(name) > maxColumn {
+			return errs.InvalidOption("fencing", "WithColumn: %q has %d bytes: must be 1 to %d bytes", name, len(name), maxColumn)
 		}
 		p.column = name
 		return nil
 	})
 }
 
-// Permissive lets writes pass that come without a grant, while not all writers bind one
-// yet. They leave the token as it is; those with a grant are still checked. Default
-// strict: they are refused.
+// Permissive lets writes without a grant pass, for the time until all writers bind one. Such writes
+// leave the token unchanged. Writes with a grant are still checked. Default: strict, the table
+// refuses writes without a grant.
 func Permissive() Option {
 	return optionFunc(func(p *protection) error { p.permissive = true; return nil })
 }
 
-// PerTable compares a write with the newest token that any row of the table was written
-// with, and not only with that of the row itself. Default per row.
-func PerTable() Option {
-	return optionFunc(func(p *protection) error { p.perTable = true; return nil })
-}
-
-// NamedBy tells to which lock a row belongs: the template of its name, with columns of
-// the row in braces, for instance "account:{id}". A grant of another lock can't write
-// the row then, nor move it to a lock that is not bound. A column's value is taken as the
-// server writes it as text; where it is NULL the row belongs to no lock and can't be
-// written. Generated columns can't be used. Default: any lock will do.
+// NamedBy sets the lock that each row belongs to, as a template with columns of the row in braces,
+// for instance "account:{id}". A grant of another lock can't write the row, and can't move it to a
+// lock that is not bound. A row with NULL in one of the columns belongs to no lock and can't be
+// written.
+//
+// The columns must not be generated, and their type must be smallint, integer, bigint, numeric,
+// text, varchar, name, uuid, an enum, or a domain over one of them; otherwise the error is
+// ErrColumn. The text of other types depends on settings of the session, such as DateStyle, or on
+// where it is converted. A column that is renamed later is looked up by its new name. With several
+// columns of text, separate them by a character that they can't contain: two rows with the same
+// spelling belong to one lock. Default: a grant of any lock passes.
 func NamedBy(template string) Option {
 	return optionFunc(func(p *protection) error {
 		if template == "" {
-			return fmt.Errorf("%w: the template of a lock's name is empty", ErrInvalidOption)
+			return errs.InvalidOption("fencing", "NamedBy: the template is empty")
 		}
 		p.namedBy = template
 		return nil
@@ -78,14 +76,11 @@ func newProtection(opts []Option) (protection, error) {
 	p := protection{schema: schema.Default, column: "fence_token"}
 	for _, o := range opts {
 		if o == nil {
-			return p, fmt.Errorf("%w: it is nil", ErrInvalidOption)
+			return p, errs.InvalidOption("fencing", "Protect: an option is nil")
 		}
 		if err := o.apply(&p); err != nil {
 			return p, err
 		}
-	}
-	if p.perTable && p.namedBy != "" {
-		return p, fmt.Errorf("%w: PerTable with NamedBy: holders of different locks would keep each other out of the table", ErrInvalidOption)
 	}
 	return p, nil
 }

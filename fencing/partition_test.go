@@ -9,11 +9,11 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// TestPartitionsThatComeLater are fenced when they are attached, and get the rest when the
+// TestNewPartitionsRefuseWrites, with a grant or without, through the table or directly, until the
 // table is protected again.
-func TestPartitionsThatComeLater(t *testing.T) {
+func TestNewPartitionsRefuseWrites(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]fencing.Option{"per row": nil, "per table": {fencing.PerTable()}} {
+	for name, opts := range map[string][]fencing.Option{"strict": nil, "permissive": {fencing.Permissive()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newFixture(t)
@@ -25,42 +25,60 @@ func TestPartitionsThatComeLater(t *testing.T) {
 			g.sql("INSERT INTO pglock.p3 VALUES (20, 0, 1)")
 			g.sql("ALTER TABLE " + table + " ATTACH PARTITION pglock.p3 FOR VALUES FROM (20) TO (30)")
 			early, late := g.grant("early", time.Minute), g.grant("late", time.Minute)
-			names := settings(g)
-			for i, part := range []string{"p1", "p2", "p3"} {
+			enabled := func() bool { return value[bool](g, "SELECT enabled FROM pglock.protected_tables") }
+			if enabled() {
+				t.Error("the table counts as protected before the repair")
+			}
+			for _, part := range []string{"p2", "p3"} {
 				q := schema.Quote(g.schema) + "." + part
 				g.open(q)
+				at := map[string]int{"p2": 10, "p3": 20}[part]
 				for _, target := range []string{q, table} {
-					insert := sprintf("INSERT INTO %s VALUES (%d, 0)", target, 10*i+1)
-					want(t, "without a grant into "+target, g.unbound(insert), fencing.ErrUnfenced)
-					if name == "per row" {
-						want(t, "early into "+target, g.as(early, insert), nil)
+					for _, write := range []string{"INSERT INTO %s VALUES (%d, 0)", "UPDATE %s SET v = 1 WHERE id = %d", "DELETE FROM %s WHERE id = %d"} {
+						if part == "p2" && !strings.HasPrefix(write, "INSERT") {
+							continue // it has no rows
+						}
+						sql := sprintf(write, target, at)
+						want(t, sql+" without a grant", g.unbound(sql), fencing.ErrUnfenced)
+						want(t, sql+" with a grant", g.as(late, sql), fencing.ErrUnfenced)
 					}
-					want(t, "late into "+target, g.as(late, insert), nil)
-					want(t, "early after late in "+target, g.as(early, sprintf("UPDATE %s SET v = 1 WHERE id = %d", target, 10*i+1)), fencing.ErrStale)
-					forged := sprintf("SELECT set_config('pg'||'%s', '{\"late\": 99}', true), set_config('pg'||'%s', '99', true)",
-						strings.TrimPrefix(names["grants"], "pg"), strings.TrimPrefix(names["token"], "pg"))
-					want(t, "forged into "+target, g.unbound(forged, insert), fencing.ErrStale)
 				}
-				if part != "p1" {
-					continue
-				}
-				want(t, "TRUNCATE of a partition", g.unbound("TRUNCATE "+q), fencing.ErrUnfenced)
+				want(t, "a row moves there", g.as(late, "INSERT INTO "+table+" VALUES (1, 0)", sprintf("UPDATE %s SET id = %d WHERE id = 1", table, at)), fencing.ErrUnfenced)
 			}
-			if n := g.statementTriggers(); n != 2 {
-				t.Fatalf("control: %d tables with statement triggers before the repair", n)
-			}
+			want(t, "control: the partition that was there", g.as(late, "INSERT INTO "+table+" VALUES (1, 0)"), nil)
 			g.protect(table, opts...)
-			if n := g.statementTriggers(); n != 4 {
-				t.Errorf("%d tables with statement triggers after the repair", n)
+			if !enabled() {
+				t.Error("the table does not count as protected after the repair")
 			}
-			want(t, "TRUNCATE of a later partition", g.unbound("TRUNCATE "+schema.Quote(g.schema)+".p2"), fencing.ErrUnfenced)
+			q := schema.Quote(g.schema) + ".p3"
+			for _, target := range []string{q, table} {
+				want(t, "late into "+target, g.as(late, "UPDATE "+target+" SET v = v + 1 WHERE id = 20"), nil)
+				want(t, "early after late in "+target, g.as(early, "UPDATE "+target+" SET v = 7 WHERE id = 20"), fencing.ErrStale)
+			}
+			if name == "strict" {
+				want(t, "TRUNCATE of a later partition", g.unbound("TRUNCATE "+q), fencing.ErrUnfenced)
+			}
+			want(t, "TRUNCATE of a later partition by an early grant", g.as(early, "TRUNCATE "+q), fencing.ErrStale)
 		})
 	}
 }
 
-func (g fixture) statementTriggers() int {
-	g.t.Helper()
-	return value[int](g, "SELECT count(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE tgname = 'zz_pglock_fence' AND relnamespace = $1::text::regnamespace", schema.Quote(g.schema))
+// TestProtectAtOnceWithNewPartitions: replicas that start together after a partition was attached
+// all succeed.
+func TestProtectAtOnceWithNewPartitions(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	table := g.table("t", "(id int, v int) PARTITION BY LIST (id)")
+	g.protect(table)
+	for round := range 10 {
+		g.sql(sprintf("CREATE TABLE pglock.p%d PARTITION OF %s FOR VALUES IN (%d)", round, table, round))
+		g.protectAtOnce(table)
+	}
+	if !value[bool](g, "SELECT enabled FROM pglock.protected_tables") {
+		t.Error("the table does not count as protected")
+	}
+	f := g.grant("n", time.Minute)
+	want(t, "a write to the last partition", g.as(f, "INSERT INTO "+table+" VALUES (9, 0)"), nil)
 }
 
 // TestRowsMoveBetweenPartitions with their tokens.
@@ -90,9 +108,8 @@ func TestRowsMoveBetweenPartitions(t *testing.T) {
 	}
 }
 
-// TestADetachedPartitionIsOnItsOwn: its rows are not fenced any more, which is told; it can be
-// protected again, and restored.
-func TestADetachedPartitionIsOnItsOwn(t *testing.T) {
+// TestDetachedPartitionRefusesWrites until it is protected again by itself, or unprotected.
+func TestDetachedPartitionRefusesWrites(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	table := g.table("t", "(id int, v int) PARTITION BY LIST (id)")
@@ -101,33 +118,36 @@ func TestADetachedPartitionIsOnItsOwn(t *testing.T) {
 	g.sql("CREATE TABLE pglock.rest PARTITION OF " + table + " DEFAULT")
 	g.sql("ALTER TABLE " + table + " ATTACH PARTITION " + part + " FOR VALUES IN (1)")
 	g.protect(table)
+	early, f := g.grant("n", time.Minute), g.grant("n", time.Minute)
+	want(t, "a row", g.as(f, "INSERT INTO "+table+" VALUES (1)"), nil)
+	next := g.grant("n", time.Minute)
 	enabled := func() bool {
 		return value[bool](g, "SELECT bool_and(enabled) FROM pglock.protected_tables")
 	}
 	if !enabled() {
 		t.Error("not enabled at first")
 	}
-	g.sql("ALTER TABLE " + part + " DISABLE TRIGGER zz_pglock_fence_insert")
+	g.sql("ALTER TABLE " + part + " DISABLE TRIGGER zz_pglock_fence_inserted")
 	if enabled() {
-		t.Error("a trigger of a partition that is switched off is not told")
+		t.Error("a disabled trigger of a partition is not listed")
 	}
-	g.sql("ALTER TABLE " + part + " ENABLE TRIGGER zz_pglock_fence_insert")
+	g.sql("ALTER TABLE " + part + " ENABLE TRIGGER zz_pglock_fence_inserted")
 	g.sql("ALTER TABLE " + table + " DETACH PARTITION " + part)
 	if enabled() {
 		t.Error("a detached partition counts as protected")
 	}
-	want(t, "control: a write to it without a grant", g.unbound("INSERT INTO "+part+" VALUES (1)"), nil)
+	want(t, "a write to it without a grant", g.unbound("UPDATE "+part+" SET v = 1"), fencing.ErrUnfenced)
+	want(t, "a write that is not stamped any more", g.as(next, "UPDATE "+part+" SET v = 1"), fencing.ErrStale)
 	want(t, "the rest", g.unbound("INSERT INTO "+table+" VALUES (1)"), fencing.ErrUnfenced)
 	for range 2 {
-		g.protect(part, fencing.PerTable()) // not as it was
+		g.protect(part, fencing.Permissive()) // not as it was
 		if !enabled() {
 			t.Error("not enabled after Protect")
 		}
-		want(t, "a write after Protect", g.unbound("INSERT INTO "+part+" VALUES (1)"), fencing.ErrUnfenced)
-		want(t, "a TRUNCATE after Protect", g.unbound("TRUNCATE "+part), fencing.ErrUnfenced)
+		want(t, "control: a write after Protect", g.unbound("INSERT INTO "+part+" VALUES (1)"), nil)
+		want(t, "with an ended grant", fencing.Bind(t.Context(), g.begin(), early), fencing.ErrStale)
 	}
-	f := g.grant("n", time.Minute)
-	want(t, "a write with a grant", g.as(f, "INSERT INTO "+part+" VALUES (1)"), nil)
+	want(t, "a write with a grant", g.as(next, "UPDATE "+part+" SET v = 2"), nil)
 	if err := g.unbound("ALTER TABLE " + table + " ATTACH PARTITION " + part + " FOR VALUES IN (1)"); err == nil {
 		t.Error("what is protected by itself was attached")
 	}
@@ -139,12 +159,10 @@ func TestADetachedPartitionIsOnItsOwn(t *testing.T) {
 	}
 }
 
-// TestChildrenThatComeLater are refused by the next Protect, and told by the list.
-func TestChildrenThatComeLater(t *testing.T) {
+// TestNewChildrenAreRefused by the next Protect, and listed.
+func TestNewChildrenAreRefused(t *testing.T) {
 	t.Parallel()
-	g := newFixture(t)
-	table := g.table("t", columns)
-	g.protect(table)
+	g, table := newProtectedTable(t)
 	g.sql("CREATE TABLE pglock.child () INHERITS (" + table + ")")
 	want(t, "Protect", fencing.Protect(t.Context(), g.pool, table, fencing.WithSchema(g.schema)), fencing.ErrNoTable)
 	if value[bool](g, "SELECT enabled FROM pglock.protected_tables") {

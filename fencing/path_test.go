@@ -12,9 +12,9 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// TestWritersSearchPathHasNoPartInIt: operators, functions and tables of the writer's own
-// are not used, wherever they are.
-func TestWritersSearchPathHasNoPartInIt(t *testing.T) {
+// TestWritersSearchPathDoesNotMatter: the triggers do not use the writer's own operators, functions
+// and tables, wherever they are.
+func TestWritersSearchPathDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	table := g.table("t", columns)
@@ -90,7 +90,7 @@ func TestWritersSearchPathHasNoPartInIt(t *testing.T) {
 		transaction("no grant", fencing.ErrUnfenced, "UPDATE "+table+" SET v = 1")
 		transaction("a token of its own tables", fencing.ErrStale, "SELECT pglock.bind('n1', 999999)")
 		transaction("the right one", nil, bind(late), "UPDATE "+table+" SET v = 1", "UPDATE "+named+" SET v = 1")
-		// What the trigger has compiled for this session holds for other paths too.
+		// The plans that the trigger has cached in this session are valid for other paths too.
 		if err := exec("SET search_path TO DEFAULT"); err != nil {
 			t.Fatal(err)
 		}
@@ -98,8 +98,8 @@ func TestWritersSearchPathHasNoPartInIt(t *testing.T) {
 	}
 }
 
-// shadows creates, in the schema :here, each operator and function that bind could mean a second time. They
-// fail when they are called.
+// shadows creates another version of each operator and function that bind uses in the schema :here.
+// They fail when they are called.
 const shadows = `DO $do$
 DECLARE
 	o     record;
@@ -128,13 +128,12 @@ BEGIN
 			CREATE DOMAIN %1$I.jsonb AS pg_catalog.jsonb CHECK (false); CREATE DOMAIN %1$I.timestamptz AS pg_catalog.timestamptz CHECK (false)', here);
 END $do$`
 
-// TestTheCallersPathHasNoPartInBind: it runs with its owner's rights and, for speed, without a
-// search_path of its own.
-func TestTheCallersPathHasNoPartInBind(t *testing.T) {
+// TestCallersSearchPathDoesNotMatterInBind: bind runs with its owner's rights and, for speed,
+// without a search_path of its own.
+func TestCallersSearchPathDoesNotMatterInBind(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	evil := pgtest.SchemaName(t)
-	literal := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 	g.sql("CREATE SCHEMA " + schema.Quote(evil) + "; GRANT USAGE ON SCHEMA " + schema.Quote(evil) + " TO " + schema.Quote(pgtest.RoleOf(g.writer)))
 	g.sql(strings.ReplaceAll(shadows, ":here", literal(evil)))
 	path := "SELECT pg_catalog.set_config('search_path', " + literal(schema.Quote(evil)+", pg_catalog") + ", true)"

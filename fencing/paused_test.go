@@ -15,20 +15,16 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/internal/testserver/process"
+	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
 // stop halts the process, as a hypervisor or a debugger would.
 func (h *holder) stop() {
 	h.t.Helper()
-	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := testserver.Suspend(h.cmd.Process.Pid); err != nil {
 		h.t.Fatal(err)
 	}
-	pgtest.Eventually(h.t, 30*time.Second, "the holder stands still", func() bool {
-		info, err := process.Find(h.cmd.Process.Pid)
-		return err == nil && info.Stopped
-	})
 }
 
 func (h *holder) resume() {
@@ -38,8 +34,8 @@ func (h *holder) resume() {
 	}
 }
 
-// arena is a schema with a counter, a rival in this process, and what a holder in
-// another one is told.
+// arena is a schema with a counter, a competing client in this process, and the input of a holder
+// in another process.
 type arena struct {
 	fixture
 	user  *pgxpool.Pool
@@ -85,14 +81,14 @@ func (a arena) takeOver(ctx context.Context) error {
 	return errors.Join(err, l.Release(ctx))
 }
 
-// tally is what the tables and the reports say after an experiment.
+// tally is the result of an experiment, from the tables and the reports.
 type tally struct {
 	rounds, writes, lost, stale, refused int
 }
 
-// TestI4_ThePausedHolder: a process reads under its lock and is paused (SIGSTOP) before it
-// writes, for longer than its lease; somebody else reads and writes; it wakes and writes.
-// Without a fence each round loses an update and takes a stale write: that is the control.
+// TestI4_ThePausedHolder: a process reads under its lock and is paused (SIGSTOP) before it writes,
+// for longer than its lease. Another holder reads and writes, and then the first resumes and
+// writes. In the control, without a fence, each round loses an update and accepts a stale write.
 func TestI4_ThePausedHolder(t *testing.T) {
 	t.Parallel()
 	rounds := 6
@@ -111,7 +107,7 @@ func TestI4_ThePausedHolder(t *testing.T) {
 					t.Fatalf("instead of being ready: %+v", r)
 				}
 				h.stop()
-				h.tell("write") // it finds this when it wakes
+				h.tell("write") // it reads this when it resumes
 				if err := a.takeOver(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -136,9 +132,9 @@ func TestI4_ThePausedHolder(t *testing.T) {
 	}
 }
 
-// TestI4_AHolderPausedInsideItsTransaction is ended by the server: the next one gets the
-// lock within the TTL and a second, and the holder wakes to an error. In the control the
-// bound on idling is taken away: then the lock stays taken for as long as it sleeps.
+// TestI4_AHolderPausedInsideItsTransaction: the server ends the transaction, the next holder is
+// granted the lock within the TTL and a second, and the paused holder resumes with an error. In the
+// control, without the idle timeout, the lock stays held for as long as the holder is paused.
 func TestI4_AHolderPausedInsideItsTransaction(t *testing.T) {
 	t.Parallel()
 	rounds := 2
@@ -194,15 +190,14 @@ func TestI4_AHolderPausedInsideItsTransaction(t *testing.T) {
 			t.Errorf("control: without the bound the lock was taken over: %v", err)
 		}
 		h.resume()
-		if r := h.hear(); !r.Wrote { // nobody else was granted the lock
+		if r := h.hear(); !r.Wrote { // no other holder was granted the lock
 			t.Errorf("the holder woke to %+v", r)
 		}
 	})
 }
 
-// TestAFenceIsGoodInAnotherProcess: the text of a lease's fence, parsed where the lease is
-// not, and the takeover waits for that transaction too.
-func TestAFenceIsGoodElsewhere(t *testing.T) {
+// TestFenceWorksInAnotherProcess that parses its text: a takeover waits for that transaction too.
+func TestFenceWorksInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, spec{Form: guarded})
 	l, err := a.rival.Acquire(t.Context(), "counter")
@@ -219,7 +214,7 @@ func TestAFenceIsGoodElsewhere(t *testing.T) {
 	}
 	tx := a.begin() // another pool, another role
 	want(t, "Check", fencing.Check(t.Context(), tx, f), nil)
-	if err := l.Release(t.Context()); err != nil { // which waits for nobody
+	if err := l.Release(t.Context()); err != nil { // which does not wait for the transaction
 		t.Fatal(err)
 	}
 	if _, err := a.rival.TryAcquire(t.Context(), "counter"); !errors.Is(err, leasetable.ErrNotAcquired) {

@@ -15,21 +15,21 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/migrations"
 )
 
 //go:embed testdata/plain.sql
 var plainSQL string
 
-// plainSaid is what the session says.
+// plainSaid is the output of the session.
 var plainSaid = []string{
 	"compared new", "report new", "guarded", "stale PGL01", "protected", "unfenced PGL02", "bound", "report bound", "listed reports", "unprotected",
 	"advanced", "behind PGL01",
 }
 
-// TestPlainSQL runs the documented statements in psql, in a database of its own with the
-// default schema. Without psql here, pgx's simple protocol takes its place, with the
-// same statements and the same answers.
+// TestPlainSQL runs the documented statements in psql, in a new database with the default schema.
+// If psql is missing, pgx's simple protocol runs the same statements and must get the same results.
 func TestPlainSQL(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -41,7 +41,8 @@ func TestPlainSQL(t *testing.T) {
 	const name = `the "report's" lock`
 	old, current := g.grant(name, time.Minute), g.grant(name, time.Minute)
 	run := map[string]func() []string{"pgx": func() []string { return g.playPlain(name, old, current) }}
-	if psql := newestProgram("psql"); psql != "" {
+	var psql string
+	if pgtest.HaveTool(t, "psql", func() (err error) { psql, err = testserver.Program("psql"); return err }) {
 		run["psql"] = func() []string {
 			cmd := exec.CommandContext(t.Context(), psql, "--no-psqlrc", "--quiet", "--file=-", "--dbname", url, "--set=name="+name,
 				sprintf("--set=token=%d", current.Token), sprintf("--set=old=%d", old.Token))
@@ -54,8 +55,6 @@ func TestPlainSQL(t *testing.T) {
 			}
 			return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
 		}
-	} else {
-		t.Log("no psql here: the statements are sent by pgx alone")
 	}
 	for client, play := range run {
 		if said := play(); strings.Join(said, "; ") != strings.Join(plainSaid, "; ") {
@@ -65,8 +64,7 @@ func TestPlainSQL(t *testing.T) {
 	}
 }
 
-// playPlain does what psql would do with the file: variables, \echo, and a statement at a
-// time.
+// playPlain runs the file as psql does: variables, \echo, and one statement at a time.
 func (g fixture) playPlain(name string, old, current fencing.Fence) (said []string) {
 	g.t.Helper()
 	conn, err := pgx.ConnectConfig(g.t.Context(), g.pool.Config().ConnConfig)

@@ -3,43 +3,48 @@ package fencing
 import (
 	"context"
 	"fmt"
+
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 const (
-	protectSQL   = "SELECT pglock.protect(to_regclass($1::text), $2::text, $3::boolean, $4::boolean, $5::text)"
+	protectSQL   = "SELECT pglock.protect(to_regclass($1::text), $2::text, $3::boolean, $4::text)"
 	unprotectSQL = "SELECT pglock.unprotect(to_regclass($1::text))"
 )
 
-// Protect makes the server refuse writes to a table that come without a grant, or with
-// an older one than the row was written with. It holds for SQL that knows nothing of
-// locks, an ORM's or a person's, until Unprotect. The table's name is written as in SQL:
-// accounts, shop.accounts, "Odd Name"; pgx.Identifier's Sanitize quotes.
+// Protect makes the server refuse writes to a table that come without a grant, or with an older
+// grant than the one that wrote the row. This applies to all SQL, also to that of an ORM or a
+// person, until Unprotect. Write the table's name as in SQL: accounts, shop.accounts, "Odd Name".
+// pgx.Identifier.Sanitize quotes it.
 //
-// It adds a token column, unless it is there, and triggers. The column belongs to the
-// triggers: a value that a write gives it has no effect. Rows that are there keep an
-// empty token, which anybody with a grant may write.
+// Protect adds triggers, and a token column if it is missing. Only the triggers write the column: a
+// value in a statement has no effect. Existing rows keep an empty token, which a holder of any
+// grant may overwrite.
 //
-// Where the table is protected so already it does nothing, and needs no lock; so services
-// may call it when they start. It then sees to partitions that were attached since. With
-// other options than before it is ErrProtected. Other errors: ErrNoTable (missing, a view,
-// a partition, part of an inheritance tree), ErrColumn, ErrInvalidOption, ErrPrivilege
-// (the table's owner may protect it, with the rights that the package comment tells),
-// ErrSchemaMissing. After an error nothing is changed.
+// If the table is already protected like that, Protect changes nothing and acquires no lock, so a
+// service may call it when it starts. Protect compares the triggers of the table and of its
+// partitions with the expected ones. If one is missing, disabled or not pglock's, or if a partition
+// was attached since, it creates all of them again. With other options than before it returns
+// ErrProtected.
 //
-// It locks the table, for a moment and against readers too: under load, set
-// lock_timeout in db, which may be a pool, a connection or a transaction.
+// The error is ErrNoTable if the table is missing, a view, a partition, part of an inheritance
+// tree, or has a foreign table as a partition. It is ErrPrivilege unless the role owns the table
+// and has the rights of the function grant_owner. Other errors are ErrColumn, ErrInvalidOption,
+// ErrSchemaMissing and the server's. After an error nothing has changed.
+//
+// Protect locks the table for a moment, also against readers: under load, set lock_timeout in db,
+// which may be a pool, a connection or a transaction. ctx bounds the call.
 func Protect(ctx context.Context, db DB, table string, opts ...Option) error {
 	p, err := newProtection(opts)
 	if err != nil {
 		return err
 	}
-	_, err = db.Exec(ctx, render(protectSQL, p.schema), table, p.column, p.permissive, p.perTable, p.namedBy)
+	_, err = db.Exec(ctx, render(protectSQL, p.schema), table, p.column, p.permissive, p.namedBy)
 	return explainTable(p.schema, "protect", table, err)
 }
 
-// Unprotect gives a table back as it was before Protect: without the triggers, and
-// without the column if Protect added it. Where the table is not protected it does
-// nothing. The errors are those of Protect.
+// Unprotect removes the triggers that Protect has created, and the token column if Protect added
+// it. If the table is not protected, Unprotect changes nothing. The errors are those of Protect.
 func Unprotect(ctx context.Context, db DB, table string, opts ...SchemaOption) error {
 	p, err := newSchemaConfig(opts)
 	if err != nil {
@@ -49,11 +54,11 @@ func Unprotect(ctx context.Context, db DB, table string, opts ...SchemaOption) e
 	return explainTable(p.schema, "unprotect", table, err)
 }
 
-// explainTable is explainCall where the table's name may be no name at all.
-func explainTable(schemaName, doing, table string, err error) error {
-	doing = fmt.Sprintf("%s %s", doing, table)
-	if code := sqlState(err); code == "42602" || code == "42601" { // invalid_name, syntax_error
-		return fmt.Errorf("%w: %s: %w", ErrNoTable, doing, err)
+// explainTable is explainCall for a call with a table's name, which may be invalid SQL.
+func explainTable(schemaName, operation, table string, err error) error {
+	call := fmt.Sprintf("%s %q", operation, table)
+	if code := pgtx.SQLState(err); code == "42602" || code == "42601" { // invalid_name, syntax_error
+		return fmt.Errorf("%w: %s: %w", ErrNoTable, call, err)
 	}
-	return explainCall(schemaName, doing, err)
+	return explainCall(schemaName, call, err)
 }

@@ -3,7 +3,6 @@ package fencing_test
 import (
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,8 +15,7 @@ import (
 
 const columns = "(id int PRIMARY KEY, v int)"
 
-// writes are the ways to change a row with id 1, each for a table that holds it. They
-// work in any order.
+// writes are the ways to change a row with id 1 of a table that has it. They work in any order.
 var writes = map[string]string{
 	"INSERT":      "INSERT INTO %s (id, v) VALUES (100, 1)",
 	"UPDATE":      "UPDATE %s SET v = 1 WHERE id = 1",
@@ -43,8 +41,8 @@ func (g fixture) allWrites() map[string]string {
 	return all
 }
 
-// TestEveryWriteIsFenced tries each kind of write without a grant, with the current one,
-// and on a row that a later grant has written, on a plain table and a partitioned one.
+// TestEveryWriteIsFenced tries each kind of write without a grant, with the current one, and on a
+// row that a later grant has written, in a plain table and a partitioned one.
 func TestEveryWriteIsFenced(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]func(g fixture) (table string){
@@ -92,7 +90,7 @@ func TestEveryWriteIsFenced(t *testing.T) {
 				}
 				var pg *pgconn.PgError
 				if !errors.As(err, &pg) || pg.TableName == "" || pg.SchemaName != g.schema {
-					t.Errorf("%s: the error does not tell the table: %#v", name, pg)
+					t.Errorf("%s: the error does not name the table: %#v", name, pg)
 				}
 				g.holds(table, "(1,0,%d)", late.Token)
 			}
@@ -102,9 +100,7 @@ func TestEveryWriteIsFenced(t *testing.T) {
 
 func TestCopyIsFenced(t *testing.T) {
 	t.Parallel()
-	g := newFixture(t)
-	table := g.table("t", columns)
-	g.protect(table)
+	g, table := newProtectedTable(t)
 	f := g.grant("n", time.Minute)
 	copyIn := func(tx pgx.Tx, cols ...string) error {
 		_, err := tx.CopyFrom(t.Context(), pgx.Identifier{g.schema, "t"}, cols, pgx.CopyFromSlice(2, func(i int) ([]any, error) {
@@ -124,13 +120,11 @@ func TestCopyIsFenced(t *testing.T) {
 	g.holds(table, "(0,0,%[1]d) (1,0,%[1]d)", f.Token)
 }
 
-// TestTheTokenColumnIsTheTriggers: what a write gives it has no effect, so that nobody
-// can lock the others out, or let itself in, by hand.
-func TestTheTokenColumnIsTheTriggers(t *testing.T) {
+// TestOnlyTriggersWriteTheTokenColumn: a value in a statement has no effect, so that no writer can
+// lock others out, or let itself in.
+func TestOnlyTriggersWriteTheTokenColumn(t *testing.T) {
 	t.Parallel()
-	g := newFixture(t)
-	table := g.table("t", columns)
-	g.protect(table)
+	g, table := newProtectedTable(t)
 	f := g.grant("n", time.Minute)
 	for _, sql := range []string{
 		"INSERT INTO %s VALUES (1, 0, 99999)",
@@ -146,15 +140,15 @@ func TestTheTokenColumnIsTheTriggers(t *testing.T) {
 	}
 }
 
-// TestPermissive: writes without a grant pass and keep the token, so that they let no old
-// one in.
+// TestPermissive: writes without a grant pass and keep the token, so that they do not admit an
+// older one.
 func TestPermissive(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	table := g.table("t", columns)
 	g.protect(table, fencing.Permissive())
 	early := g.grant("n", time.Minute)
-	// The early holder's transaction is guarded by a lock of its own, as by mistake.
+	// The early holder's transaction is guarded by another lock, as if by mistake.
 	late := g.grant("m", time.Minute)
 	for _, sql := range []string{"INSERT INTO %s VALUES (1, 0, 5)", "UPDATE %s SET v = 1, fence_token = 5", "DELETE FROM %s", "INSERT INTO %s VALUES (1, 1)"} {
 		want(t, sql, g.unbound(sprintf(sql, table)), nil)
@@ -179,30 +173,6 @@ func TestPermissive(t *testing.T) {
 	want(t, "with the grant of another lock", g.as(late, sprintf("UPDATE %s SET v = 1", named)), fencing.ErrOtherLock)
 }
 
-// TestPerTable: a row that no later holder has touched is closed to earlier ones too.
-func TestPerTable(t *testing.T) {
-	t.Parallel()
-	g := newFixture(t)
-	whole, rows := g.table("whole", columns), g.table("rows", columns)
-	g.protect(whole, fencing.PerTable())
-	g.protect(rows)
-	early, late := g.grant("early", time.Minute), g.grant("late", time.Minute)
-	for _, table := range []string{whole, rows} {
-		want(t, "early", g.as(early, sprintf("INSERT INTO %s VALUES (1, 0), (2, 0)", table)), nil)
-		want(t, "late", g.as(late, sprintf("UPDATE %s SET v = 1 WHERE id = 1", table)), nil)
-	}
-	for _, sql := range []string{"UPDATE %s SET v = 2 WHERE id = 2", "INSERT INTO %s VALUES (3)", "DELETE FROM %s WHERE id = 2", "TRUNCATE %s"} {
-		err := g.as(early, sprintf(sql, whole))
-		var stale *fencing.StaleError
-		if !errors.As(err, &stale) || stale.Current != late.Token || stale.Token != early.Token {
-			t.Errorf("per table: %s: %v", sql, err)
-		}
-	}
-	want(t, "per row", g.as(early, sprintf("UPDATE %s SET v = 2 WHERE id = 2", rows)), nil)
-	want(t, "TRUNCATE, where a row has a later token", g.as(early, "TRUNCATE "+rows), fencing.ErrStale)
-	want(t, "the late one goes on", g.as(late, sprintf("UPDATE %s SET v = 3", whole), "TRUNCATE "+whole), nil)
-}
-
 func TestNamedBy(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -219,7 +189,7 @@ func TestNamedBy(t *testing.T) {
 	want(t, "TRUNCATE", g.as(f, "TRUNCATE "+table), fencing.ErrOtherLock)
 	want(t, "without", g.unbound("TRUNCATE "+table), fencing.ErrUnfenced)
 
-	// Where the database finds two names equal that differ in case, locks still differ.
+	// If the collation finds two names equal that differ in case, they are still two locks.
 	g.sql("CREATE COLLATION pglock.caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
 	caseless := g.table("caseless", "(id text COLLATE pglock.caseless)")
 	g.sql("ALTER TABLE " + caseless + " ALTER id TYPE text COLLATE " + schema.Quote(g.schema) + ".caseless")
@@ -227,10 +197,13 @@ func TestNamedBy(t *testing.T) {
 	lower := g.grant("lower", time.Minute)
 	want(t, "same", g.as(lower, "INSERT INTO "+caseless+" VALUES ('lower')"), nil)
 	want(t, "equal by collation alone", g.as(lower, "INSERT INTO "+caseless+" VALUES ('LOWER')"), fencing.ErrOtherLock)
+	for _, both := range []string{"('lower'), ('LOWER')", "('LOWER'), ('lower')"} {
+		want(t, "equal by collation, in one statement", g.as(lower, "INSERT INTO "+caseless+" VALUES "+both), fencing.ErrOtherLock)
+	}
 }
 
-// TestTheTriggersSeeTheRowAsItIsWritten: they run after the table's others.
-func TestTheTriggersSeeTheRowAsItIsWritten(t *testing.T) {
+// TestTriggersSeeTheFinalRow: they run after the table's other triggers.
+func TestTriggersSeeTheFinalRow(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	table := g.table("t", columns)
@@ -244,7 +217,7 @@ func TestTheTriggersSeeTheRowAsItIsWritten(t *testing.T) {
 	g.holds(table, "(2,0,%d)", f.Token)
 }
 
-// TestCascadesAreFenced: what a foreign key does to a protected table is a write to it.
+// TestCascadesAreFenced: a cascade of a foreign key to a protected table is a write to it.
 func TestCascadesAreFenced(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -260,7 +233,7 @@ func TestCascadesAreFenced(t *testing.T) {
 	g.holds(child, "(2,%d)", f.Token)
 }
 
-// TestPreparedTransactions: one that was prepared keeps its grant held until it ends.
+// TestPreparedTransactions: a prepared transaction keeps its grant until it ends.
 func TestPreparedTransactions(t *testing.T) {
 	t.Parallel()
 	g := newFixtureOn(t, prepared(t))
@@ -275,7 +248,7 @@ func TestPreparedTransactions(t *testing.T) {
 	}
 	g.end("n")
 	if free := value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' FOR UPDATE SKIP LOCKED)"); free {
-		t.Error("somebody else could be granted the lock before the prepared transaction ends")
+		t.Error("another holder was granted the lock before the prepared transaction ends")
 	}
 	if _, err := g.writer.Exec(t.Context(), "COMMIT PREPARED 'p'"); err != nil {
 		t.Fatal(err)
@@ -288,16 +261,8 @@ func TestProtectAtOnce(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	table := g.table("t", columns)
-	var all sync.WaitGroup
-	for range 6 {
-		all.Go(func() {
-			if err := fencing.Protect(t.Context(), g.pool, table, fencing.WithSchema(g.schema)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	if n := value[int](g, "SELECT count(*) FROM pg_trigger WHERE tgrelid = $1::text::regclass", table); n != 5 {
+	g.protectAtOnce(table)
+	if n := value[int](g, "SELECT count(*) FROM pg_trigger WHERE tgrelid = $1::text::regclass", table); n != 6 {
 		t.Errorf("%d triggers", n)
 	}
 }

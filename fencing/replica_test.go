@@ -11,9 +11,9 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// TestReplicatedRows are taken as they come, with the publisher's tokens: the triggers fire for the
-// origin of a change only.
-func TestReplicatedRows(t *testing.T) {
+// TestReplicatedRowsAreAccepted with the publisher's tokens: the triggers fire only at the origin
+// of a change.
+func TestReplicatedRowsAreAccepted(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{"wal_level": "logical"}})
 	publisher := newFixtureOn(t, pgtest.PoolOn(t, server.URL()))

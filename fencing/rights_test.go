@@ -3,19 +3,17 @@ package fencing_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// TestWithoutRights: each is an error of its own, and the transaction holds nothing.
+// TestWithoutRights: each missing right has its own error, and the transaction locks nothing.
 func TestWithoutRights(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -50,7 +48,7 @@ func TestWithoutRights(t *testing.T) {
 			}
 		}
 	}
-	// Who may write a table, elsewhere and knows nothing of locks, is told so.
+	// A role that may write the table, and has no right on the lock schema, gets ErrUnfenced.
 	elsewhere := g.elsewhere("t")
 	want(t, "a write without any right on locks", g.unbound("INSERT INTO "+elsewhere+" VALUES (1)"), fencing.ErrUnfenced)
 	if n := value[int](g, "SELECT count(*) FROM pglock.fencing_high_water"); n != 0 {
@@ -58,50 +56,30 @@ func TestWithoutRights(t *testing.T) {
 	}
 }
 
-// TestVerifyingIsForWriters: it can hold a grant's row and raise a mark.
-func TestVerifyingIsForWriters(t *testing.T) {
+// TestOwnerProtects its table without being a superuser, with exactly the rights that doc.go lists.
+func TestOwnerProtects(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
-	f := g.grant("n", time.Minute)
-	names := settings(g)
-	set := sprintf("SELECT set_config('pg'||'%s', '{\"n\": %d}', true), set_config('pg'||'%s', '%d', true)",
-		strings.TrimPrefix(names["grants"], "pg"), f.Token, strings.TrimPrefix(names["token"], "pg"), f.Token)
-	call := "SELECT pglock.verify_grants('1', 'mark')"
-	want(t, "control: a writer", g.unbound(set, call), nil)
-	g.sql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA " + schema.Quote(g.schema) + " FROM " + schema.Quote(pgtest.RoleOf(g.writer)))
-	var pg *pgconn.PgError
-	if err := g.unbound(set, call); !errors.As(err, &pg) || pg.Code != "42501" {
-		t.Errorf("who may not write as a holder: %v", err)
-	}
-}
-
-// TestAnOwnerProtects its table without being a superuser, with exactly the rights that doc.go tells.
-func TestAnOwnerProtects(t *testing.T) {
-	t.Parallel()
-	g := newFixture(t)
-	owner := pgtest.UserPool(t, g.pool, g.schema)
+	owner := g.role("owner")
 	role := schema.Quote(pgtest.RoleOf(owner))
-	here := schema.Quote(g.schema)
 	in := fencing.WithSchema(g.schema)
-	table := g.table("t", columns)
+	table := g.elsewhereUnprotected("t")
 	g.sql("ALTER TABLE " + table + " OWNER TO " + role)
 	before := g.tableOnly(table)
 	for _, right := range []string{
-		"GRANT CREATE ON SCHEMA " + here + " TO " + role,
-		"GRANT USAGE ON SEQUENCE pglock.fencing_protections TO " + role,
+		"GRANT USAGE ON SCHEMA " + schema.Quote(g.schema) + " TO " + role,
+		"SELECT pglock.grant_owner(" + literal(pgtest.RoleOf(owner)) + ")",
 	} {
-		want(t, "before "+right, fencing.Protect(t.Context(), owner, table, fencing.PerTable(), in), fencing.ErrPrivilege)
+		want(t, "before "+right, fencing.Protect(t.Context(), owner, table, in), fencing.ErrPrivilege)
 		if after := g.tableOnly(table); after != before {
 			t.Fatalf("a refusal left %s, at first it was %s", after, before)
 		}
 		g.sql(right)
 	}
-	want(t, "Protect", fencing.Protect(t.Context(), owner, table, fencing.PerTable(), in), nil)
+	want(t, "Protect", fencing.Protect(t.Context(), owner, table, in), nil)
 	f := g.grant("n", time.Minute)
 	want(t, "a writer's write", g.as(f, "INSERT INTO "+table+" VALUES (1)"), nil)
 	want(t, "one without a grant", g.unbound("INSERT INTO "+table+" VALUES (2)"), fencing.ErrUnfenced)
-	want(t, "Unprotect", fencing.Unprotect(t.Context(), owner, table, in), fencing.ErrPrivilege)
-	g.sql("GRANT SELECT, DELETE ON pglock.fencing_high_water TO " + role)
 	want(t, "Unprotect", fencing.Unprotect(t.Context(), owner, table, in), nil)
 	if after := g.tableOnly(table); after != before {
 		t.Errorf("Unprotect left %s, at first it was %s", after, before)

@@ -7,50 +7,51 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
-// Acquire waits until name is granted to this caller. While it waits it holds
-// no connection and no transaction, and writes nothing.
+// Acquire waits until the lock name is granted to this call, and returns the lease. A waiting
+// call holds no connection and no transaction. All calls of a client that wait for one name share
+// one row of lock_waiters. A free lock is granted without such a row.
 //
-// On success the lease is held, and renewed until it is released, lost, or the
-// client is closed; ctx has no more part in it (its values are in the lease's
-// Context).
+// The lease is renewed until it is released, it is lost, or the client is closed. ctx bounds the
+// call, not the lease. The lease's Context has the values of ctx.
 //
-// When ctx ends first it returns a *WaitError, in which errors.Is finds
-// ErrNotAcquired and ctx's error and cause; the lock is not held, and a grant on
-// its way is given back (one that a broken network delivers to the server much
-// later ends by its TTL). The same error wraps ErrUnavailable after
-// the server could not be reached for 30 s, and ErrClosed when the client is
-// closed. ErrInvalidName and ErrInvalidOption are returned at once.
+// When ctx ends first, Acquire returns a *WaitError, in which errors.Is finds ErrNotAcquired and
+// the error and cause of ctx. The lock is not held. Acquire waits up to 20 ms for a statement in
+// progress. A grant that arrives later is revoked. A grant that a broken network delivers much
+// later ends by its TTL.
+//
+// The *WaitError wraps ErrUnavailable if the server could not be reached for 30 s, and ErrClosed
+// if the client was closed. Acquire returns ErrInvalidName and ErrInvalidOption at once.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.acquire(ctx, name, opts, (*acquisition).wait)
 }
 
-// TryAcquire asks once. If the lock is held it returns a *BusyError (errors.Is
-// ErrNotAcquired) that tells the holder and what remains of its lease; nothing
-// was written. A lock whose lease has expired is granted.
+// TryAcquire acquires the lock name if it is free or its lease has expired. Otherwise it returns a
+// *BusyError (errors.Is ErrNotAcquired) with the holder and the remaining time of its lease, and
+// has written nothing.
 //
-// ctx bounds the asking, not the lease. If the server does not answer, the error
-// wraps ErrUnavailable; a grant that was made all the same is given back.
+// ctx bounds the call, not the lease. If the server does not answer, the error wraps
+// ErrUnavailable. A grant that the server made all the same is revoked.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.acquire(ctx, name, opts, (*acquisition).once)
 }
 
-// acquisition is one call of Acquire or TryAcquire.
+// acquisition is the state of one call of Acquire or TryAcquire.
 type acquisition struct {
-	client  *Client
-	name    string
-	cfg     leaseConfig
-	begun   time.Time
-	request string // the same for all attempts that may have been applied
+	client *Client
+	cfg    leaseConfig
+	began  time.Time
+	req    store.Request // the ID is the same for all attempts whose effect is unknown
 
-	// uncertain: an attempt's answer was lost, so that the grant may be ours
-	// without our knowing.
+	// uncertain says that an attempt's answer was lost: the server may hold a grant for this
+	// call that the client does not know of.
 	uncertain bool
 }
 
-func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (grant, error)) (*Lease, error) {
+func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -58,43 +59,51 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	if err != nil {
 		return nil, err
 	}
-	if err := c.enter(); err != nil {
+	return c.acquireAs(ctx, name, cfg, how)
+}
+
+// acquireAs is acquire with options that have been checked.
+func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
+	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
-	defer c.leave()
-	a := &acquisition{client: c, name: name, cfg: cfg, begun: time.Now(), request: newRequest()}
+	defer c.endCall()
+	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.ttl,
+	}}
 	g, err := how(a, ctx)
 	if err != nil {
 		if a.uncertain {
-			a.withdraw(a.request)
+			c.revoke(a.req)
 		}
 		return nil, err
 	}
 	return c.newLease(ctx, a, g)
 }
 
-// once asks until there is an answer, at most a few times.
-func (a *acquisition) once(ctx context.Context) (grant, error) {
+// once makes attempts until the server answers, within limits.
+func (a *acquisition) once(ctx context.Context) (store.Grant, error) {
 	const (
-		tries    = 5 // when others are at it
+		tries    = 5 // while rows appear or requests are used up
 		failures = 2 // the first may have met a connection that died long ago
 	)
-	var g grant
+	a.client.waiters.AwaitRemoval(ctx, a.req.Name)
+	var g store.Grant
 	var err error
 	for failed := 0; failed < failures; {
 		for range tries {
-			if g, err = a.ask(ctx, a.ticket(0), false); err != nil || g.outcome == granted || g.outcome == busy {
+			if g, err = a.attempt(ctx, a.ticketOr(0), false); err != nil || g.Outcome == store.Granted || g.Outcome == store.Busy {
 				break
 			}
 		}
 		switch {
-		case err == nil && g.outcome == granted:
+		case err == nil && g.Outcome == store.Granted:
 			return g, nil
 		case err == nil:
-			return g, a.busy(g)
+			return g, a.busyError(g)
 		case ctx.Err() != nil || errors.Is(err, ErrClosed):
-			return g, a.gaveUp(ctx, err)
-		case !errors.Is(err, ErrUnavailable), errors.Is(err, errLate):
+			return g, a.waitError(ctx, err)
+		case !errors.Is(err, ErrUnavailable), errors.Is(err, errLateGrant):
 			return g, err
 		}
 		failed++
@@ -102,55 +111,53 @@ func (a *acquisition) once(ctx context.Context) (grant, error) {
 	return g, err
 }
 
-// ticket returns what is asked with: the process's ticket if it has one that counts.
-func (a *acquisition) ticket(ours int64) int64 {
+// ticketOr returns the ticket for an attempt: ours unless it is 0 or the call barges.
+func (a *acquisition) ticketOr(ours int64) int64 {
 	if a.cfg.barging {
-		return bargeIn
+		return store.BargeTicket
 	}
-	return cmp.Or(ours, newcomer)
+	return cmp.Or(ours, store.NoTicket)
 }
 
-func (a *acquisition) busy(g grant) *BusyError {
-	return &BusyError{Name: a.name, Holder: g.holder, Token: g.token, Remaining: g.remaining}
+func (a *acquisition) busyError(g store.Grant) *BusyError {
+	return &BusyError{Name: a.req.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining}
 }
 
-// gaveUp says why the waiting ended, and what had stood in the way.
-func (a *acquisition) gaveUp(ctx context.Context, last error) error {
+// waitError returns the error of a call that gave up. last is what stood in the way.
+func (a *acquisition) waitError(ctx context.Context, last error) error {
 	cause := ErrClosed
-	if err := ctx.Err(); err != nil {
-		cause = err
-		if why := context.Cause(ctx); !errors.Is(why, err) {
-			cause = fmt.Errorf("%w: %w", err, why)
-		}
+	if ctx.Err() != nil {
+		cause = endOf(ctx)
 	}
 	if errors.Is(last, cause) || errors.Is(last, ErrClosed) {
 		last = nil
 	}
-	return &WaitError{Name: a.name, Waited: time.Since(a.begun), Cause: cause, Last: last}
+	return &WaitError{Name: a.req.Name, Waited: time.Since(a.began), Cause: cause, Last: last}
 }
 
-// ask asks the server once and sees to the request.
+// attempt makes one attempt to acquire the lock.
 //
-// The question goes out apart from the caller, whose context must not cut it off:
-// a cancelled query closes its connection, and leaves unknown whether the lock was, or will yet be,
-// taken. What a caller is granted who has left is given back. Only who can't leave asks himself.
-func (a *acquisition) ask(ctx context.Context, ticket int64, doubtful bool) (grant, error) {
+// The statement runs apart from the caller, whose context must not cut it off: canceling a query
+// closes its connection and leaves its effect unknown. A grant that arrives after its caller gave
+// up is revoked. Calls whose context can't be canceled run the statement on their own goroutine.
+func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (store.Grant, error) {
 	if ctx.Err() != nil {
-		return grant{}, ctx.Err()
+		return store.Grant{}, ctx.Err()
 	}
-	q := &ask{acquisition: a, request: a.request, ticket: ticket, doubtful: doubtful}
-	if ctx.Done() == nil && a.client.lanes.enter() {
-		got := q.here()
-		a.client.lanes.exit()
-		return a.settle(q.request, got)
+	q := &attempt{acquisition: a, req: a.req, expectHeld: expectHeld}
+	q.req.Ticket = ticket
+	if ctx.Done() == nil && a.client.beginInline() {
+		got := q.runInline()
+		a.client.dispatcher.EndInline()
+		return a.checkGrant(q.req, got)
 	}
-	q.answers = make(chan answer, 1)
-	a.client.calls.Add(1) // until it is delivered
-	a.client.lanes.ask(q)
-	var got answer
+	q.answers = make(chan store.Answer, 1)
+	a.client.calls.Add(1) // deliver ends this call
+	a.client.acquires.Submit(q)
+	var got store.Answer
 	left := error(nil)
-	// Two may be ready: an answer that came with the end of ctx is taken or given
-	// back, and either is right.
+	// Two may be ready. An answer that came with the end of ctx is returned or revoked: both are
+	// right.
 	select {
 	case got = <-q.answers:
 	case <-ctx.Done():
@@ -160,61 +167,71 @@ func (a *acquisition) ask(ctx context.Context, ticket int64, doubtful bool) (gra
 	}
 	if left != nil {
 		answered := false
-		if got, answered = q.leave(); !answered {
-			return grant{}, left
+		if got, answered = q.abandon(); !answered {
+			return store.Grant{}, left
 		}
 	}
-	return a.settle(q.request, got)
+	return a.checkGrant(q.req, got)
 }
 
-// settle looks whether what was answered can be used.
-func (a *acquisition) settle(request string, got answer) (grant, error) {
-	a.uncertain = a.uncertain || applied(got.err)
+// checkGrant returns the grant if it can still be trusted. It gives the next attempt a new request
+// if this one is used up.
+func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Grant, error) {
+	a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
 	switch {
-	case got.err != nil:
-	case got.grant.outcome == spent:
-		a.request, a.uncertain = newRequest(), false
-	case got.grant.outcome == granted && !time.Now().Before(a.cfg.deadline(got.grant.sent, got.grant.remaining, a.cfg.ttl)):
-		a.withdraw(request)
-		a.request, a.uncertain = newRequest(), false
-		got.err = errLate
+	case got.Err != nil:
+	case got.Grant.Outcome == store.Spent:
+		a.req.ID, a.uncertain = newRequest(), false
+	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
+		a.client.revoke(sent)
+		a.req.ID, a.uncertain = newRequest(), false
+		got.Err = errLateGrant
 	}
-	if got.err == nil {
-		return got.grant, nil
+	if got.Err == nil {
+		return got.Grant, nil
 	}
-	return got.grant, explain(a.client.cfg.schema, fmt.Sprintf("acquire %q", a.name), got.err)
+	return got.Grant, a.client.store.Explain(fmt.Sprintf("acquire %q", a.req.Name), got.Err)
 }
 
-// withdraw frees the lock in the background if the request has won it. The
-// caller must be counted in. Where the server can't be reached for as long as
-// the lease would last, the lease has ended by itself.
+// revoke ends the grant of r in the background, if the server has made one. The caller must be
+// inside a counted call. If the server can't be reached for a TTL, the grant has expired.
 //
-// A statement that was cut off may still be on its way, or past the point where it can be cancelled: where
-// nothing was found to be freed it is looked for again.
-func (a *acquisition) withdraw(request string) {
-	c := a.client
-	c.background(min(a.cfg.ttl, outagePatience), func(ctx context.Context) {
-		for _, pause := range []time.Duration{time.Second, 4 * time.Second, 10 * time.Second, 0} {
-			freed := false
-			err := c.retry(ctx, func(ctx context.Context) error {
-				_, err := c.conns.send(ctx, statement{sql: c.sql.withdraw, args: []any{a.name, request},
-					row: func(pgx.Rows) error { freed = true; return nil }})
+// The acquire statement may still be on its way to the server, or past the point where it can be
+// canceled. So revoke looks again, after timing.RevokePauses, until it finds a grant.
+func (c *Client) revoke(r store.Request) {
+	c.background(min(r.TTL, timing.OutagePatience), func(ctx context.Context) {
+		for n := range len(timing.RevokePauses) + 1 {
+			revoked := false
+			err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
+				revoked, err = c.store.Revoke(ctx, r.Name, r.ID)
 				return err
 			})
 			if err != nil {
-				c.cfg.logger.Warn("pglock: could not give back a lock whose caller left; it ends by its TTL",
-					"name", a.name, "ttl", a.cfg.ttl, "error", err)
+				c.cfg.logger.Warn("pglock: could not revoke a late grant; it expires after its TTL",
+					"name", r.Name, "ttl", r.TTL, "error", err)
 			}
-			if err != nil || freed || pause == 0 {
+			if err != nil || revoked || n == len(timing.RevokePauses) {
 				return
 			}
-			select {
-			case <-time.After(pause):
+			select { // when several are ready, a needless look is harmless
+			case <-time.After(timing.RevokePauses[n]):
 			case <-ctx.Done():
 				return
-			case <-c.closing: // Close does not wait for what is unlikely
+			case <-c.closing: // Close does not wait for an unlikely grant
 				return
 			}
 		}
 	})
+}
+
+// errLateGrant means that a grant arrived too late to be trusted.
+var errLateGrant = fmt.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
+
+// endOf returns why ctx has ended: its error, and its cause if that differs.
+func endOf(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
 }

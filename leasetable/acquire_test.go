@@ -78,7 +78,7 @@ func TestP20_TryTakesOverAnExpiredLease(t *testing.T) {
 	})
 }
 
-// TestP21_LosingWritesNothing counts WAL on a server where nobody else writes.
+// TestP21_LosingWritesNothing counts WAL on a server without other writers.
 func TestP21_LosingWritesNothing(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{
@@ -103,7 +103,7 @@ func TestP21_LosingWritesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%d failed tries wrote %d bytes of WAL", tries, n)
 	}
-	// The control: what an upsert with a condition writes when it loses.
+	// The control: the WAL of an upsert with a condition that loses.
 	if n := written(func() {
 		for range tries {
 			f.sql(`INSERT INTO pglock.distributed_locks AS l (name, token, version, holder, acquired_at, expires_at)
@@ -214,8 +214,7 @@ func TestP23_CausesAreToldApart(t *testing.T) {
 	release(t, l)
 }
 
-// TestP38_StricterIsolationDoesNotHurt runs where every transaction is SERIALIZABLE
-// unless it says otherwise.
+// TestP38_StricterIsolationDoesNotHurt runs on a database whose default isolation is SERIALIZABLE.
 func TestP38_StricterIsolationDoesNotHurt(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -243,33 +242,33 @@ func TestP38_StricterIsolationDoesNotHurt(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := c.Close(t.Context()); err != nil { // its backends report what they did when they end
+	if err := c.Close(t.Context()); err != nil { // its backends report their statistics when they end
 		t.Error(err)
 	}
 	pgtest.Eventually(t, 10*time.Second, "statistics", func() bool {
 		return value[int64](f, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()") > 2*workers*rounds
 	})
 	if n := value[int64](f, "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()"); n > 1 {
-		t.Errorf("%d transactions failed to serialize", n-1) // one is how the migration lets its lock go
+		t.Errorf("%d transactions failed to serialize", n-1) // the migration releases its lock that way
 	}
 }
 
-// TestP40_AWaitDoesNotEatTheLease keeps the statement of a first grant waiting, for
-// longer than the TTL, and looks at what is left of the lease when it is granted.
+// TestP40_AWaitDoesNotEatTheLease runs the statement of a first grant in a transaction that has
+// waited for longer than the TTL, and checks the remaining time of the new lease.
 func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
 	t.Parallel()
 	const ttl = 400 * time.Millisecond
 	f := newFixture(t)
 	remaining := func(statement string) time.Duration {
-		blocker, err := f.pool.Begin(t.Context())
+		tx, err := f.pool.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := blocker.Exec(t.Context(), f.named("SELECT pg_advisory_xact_lock(pglock.prune_gate())")); err != nil {
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		if _, err := tx.Exec(t.Context(), "SELECT pg_sleep($1)", (2 * ttl).Seconds()); err != nil {
 			t.Fatal(err)
 		}
-		time.AfterFunc(2*ttl, func() { _ = blocker.Rollback(context.Background()) })
-		rows, err := f.pool.Query(t.Context(), f.named(statement), []string{fmt.Sprint("n", len(statement))}, []string{"h"},
+		rows, err := tx.Query(t.Context(), f.named(statement), []string{fmt.Sprint("n", len(statement))}, []string{"h"},
 			[]string{"5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e"}, []string{"{}"}, []int64{ttl.Microseconds()}, []int64{1})
 		if err != nil {
 			t.Fatal(err)
@@ -286,17 +285,17 @@ func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
 		}
 		return time.Duration(us) * time.Microsecond
 	}
-	if left := remaining(leasetable.AcquireSQL); left < ttl/2 {
+	if left := remaining(leasetable.AcquireFullSQL); left < ttl/2 {
 		t.Errorf("of a lease of %v granted after a wait of %v, %v was left", ttl, 2*ttl, left)
 	}
-	// The control: now() is the transaction's start, so the lease is born expired.
-	if left := remaining(strings.ReplaceAll(leasetable.AcquireSQL, "clock_timestamp() + a.us", "now() + a.us")); left != 0 {
+	// The control: now() is the start of the transaction, so the lease is born expired.
+	if left := remaining(strings.ReplaceAll(leasetable.AcquireFullSQL, "clock_timestamp() + a.us", "now() + a.us")); left != 0 {
 		t.Errorf("control: with now() a lease granted after a wait had %v left", left)
 	}
 }
 
-// TestP14_AcquireAnswerLost cuts off the answer to the acquire
-// statement, then lets the client reconnect.
+// TestP14_AcquireAnswerLost cuts off the answer to the acquire statement, then lets the client
+// reconnect.
 func TestP14_AcquireAnswerLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -332,8 +331,8 @@ func TestP14_AcquireAnswerLost(t *testing.T) {
 	release(t, l)
 }
 
-// TestI9_ACallerThatLeavesLeavesNothing cancels Acquire at many moments, and then
-// looks for locks that nobody knows of.
+// TestI9_ACallerThatLeavesLeavesNothing cancels Acquire at many moments, and then looks for locks
+// without a lease.
 func TestI9_ACallerThatLeavesLeavesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -347,7 +346,7 @@ func TestI9_ACallerThatLeavesLeavesNothing(t *testing.T) {
 		}
 		cancel()
 	}
-	if err := c.Close(t.Context()); err != nil { // which waits for what is under way
+	if err := c.Close(t.Context()); err != nil { // Close waits for statements in progress
 		t.Error(err)
 	}
 	if n := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL"); n != 0 {
@@ -355,8 +354,8 @@ func TestI9_ACallerThatLeavesLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestI9_AnswerLostAndCallerGone: the grant is on the server, its answer was lost, and
-// the caller has left.
+// TestI9_AnswerLostAndCallerGone: the server has made the grant, its answer was lost, and the
+// caller has left.
 func TestI9_AnswerLostAndCallerGone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -383,5 +382,5 @@ func TestI9_AnswerLostAndCallerGone(t *testing.T) {
 	pgtest.Eventually(t, 10*time.Second, "the lock is given back", func() bool { return !held() })
 }
 
-// address is where a pool connects to.
+// address returns the address that a pool connects to.
 func address(c *pgx.ConnConfig) string { return fmt.Sprintf("%s:%d", c.Host, c.Port) }

@@ -10,9 +10,9 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestEachInABatchGetsWhatItAskedFor: its own holder, labels and TTL, whether the lock is known or new. What all of a
-// batch have in common is sent once.
-func TestEachInABatchGetsWhatItAskedFor(t *testing.T) {
+// TestEachInABatchGetsItsOwnOptions checks holder, labels and TTL, for new and known locks. Values
+// that all of a batch have in common are sent once.
+func TestEachInABatchGetsItsOwnOptions(t *testing.T) {
 	t.Parallel()
 	const calls = 5
 	for _, known := range []bool{false, true} {
@@ -50,9 +50,9 @@ func TestEachInABatchGetsWhatItAskedFor(t *testing.T) {
 	}
 }
 
-// TestWhatGathersBehindALoneCallerIsSent: a caller that sends its own statement has a lane's place, here the only one.
-// When it is done, what came meanwhile goes out, though nobody calls any more.
-func TestWhatGathersBehindALoneCallerIsSent(t *testing.T) {
+// TestCallsThatGatherBehindAnInlineCallAreSent: a caller that sends its own statement counts as the
+// only worker here. When it is done, the calls that gathered are sent, without a further call.
+func TestCallsThatGatherBehindAnInlineCallAreSent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open(leasetable.WithMaxConns(2))

@@ -2,128 +2,114 @@ package leasetable
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable/internal/batch"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
+	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
 )
 
-const (
-	// statementBound is the longest a statement of the protocol may take. They
-	// don't wait for locks (a first grant and pruning do for each other, for the
-	// time of a statement), so only a server in trouble takes long.
-	statementBound = 5 * time.Second
-
-	// outagePatience is how long Acquire keeps trying while the server can't be
-	// reached, for instance during a failover.
-	outagePatience = 30 * time.Second
-)
-
-// Client grants leases and renews them. It is safe for concurrent use. Make one
-// for a process and keep it: it owns a few connections and one goroutine.
+// Client grants leases and renews them. It is safe for concurrent use. Open one client per process
+// and keep it: it owns a few connections (see WithMaxConns) and goroutines. Their number depends
+// neither on the leases nor on the waiters.
 type Client struct {
-	cfg   clientConfig
-	sql   statements
-	conns *connections
-	renew *renewer
-	lanes *lanes
+	cfg        clientConfig
+	store      *store.Store
+	renew      *renewer
+	dispatcher *batch.Dispatcher
+	acquires   *batch.Queue[*attempt]
+	releases   *batch.Queue[*releaseOp]
 
-	waiting queue
-	keeper  *keeper
-	ears    *ears
-	janitor *janitor
-	channel string // on which it is notified, and its name in the queue
+	waiters *waitlist.List
+	pruner  *pruner
+	channel string // notification channel, and client key in lock_waiters
 
-	// life ends when Close is through with waiting: it bounds every statement.
-	life    context.Context //nolint:containedctx // it is the client's, not a call's
+	// life ends at the end of Close. It bounds every statement.
+	life    context.Context //nolint:containedctx // of the client, not of a call
 	endLife context.CancelCauseFunc
 
-	// closing is closed when Close begins: whoever waits gives up.
+	// closing is closed when Close begins: waiters give up.
 	closing  chan struct{}
-	closed   chan struct{} // when it is done
+	closed   chan struct{} // closed when Close is done
 	closeErr error         // set before closed is closed
 
 	mu       sync.Mutex          // guards the three below
 	isClosed bool                // no new calls
-	draining bool                // no releases either
-	leases   map[*Lease]struct{} // those that Close must release
+	draining bool                // no new releases either
+	leases   map[*Lease]struct{} // Close releases these
 
-	// calls counts what runs on behalf of callers. Adding to it needs mu and
-	// one of the flags unset, or a count that is already held.
+	// calls counts the goroutines that work for callers. To add to it, hold mu and see one of the
+	// flags unset, or be inside a counted call.
 	calls sync.WaitGroup
 }
 
-// Open returns a client for the database that pool leads to. It takes its own
-// connections (WithMaxConns), with the pool's configuration, so that neither
-// side can starve the other; the pool itself is not used and not closed.
+// Open returns a client for the database of pool. The client opens its own connections
+// (WithMaxConns), so that neither side can starve the other. It does not use or close the pool. It
+// takes over the pool's server, user, BeforeConnect, AfterConnect, lifetimes and query tracer. A
+// dial may take the connect_timeout of the connection string (5 s without one) for each host, and
+// a hook may take 10 s. Hooks must return when their context ends.
 //
-// Open makes one connection and fails with ErrSchema (missing, outdated or newer
-// tables), ErrPrivilege, ErrUnavailable, ErrInvalidOption or ErrInvalidSchema.
-// Nothing is left behind then. ctx bounds Open alone. Close the client.
+// Open makes one connection. It fails with ErrSchema (missing, outdated or newer tables),
+// ErrPrivilege, ErrUnavailable, ErrInvalidOption or ErrInvalidSchema, and leaves nothing behind.
+// ctx bounds Open only. The caller must call Close.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, error) {
 	cfg, err := newClientConfig(opts)
 	if err != nil {
 		return nil, err
 	}
 	if pool == nil {
-		return nil, invalidOption("the pool is nil")
+		return nil, invalidOption("open: the pool is nil: pass a *pgxpool.Pool")
 	}
 	life, endLife := context.WithCancelCause(context.Background())
-	conns, err := openConnections(life, pool, cfg)
-	if err != nil {
+	s := store.New(life, pool, store.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+	if err := s.Check(ctx); err != nil {
 		endLife(err)
-		return nil, err
-	}
-	if err := conns.check(ctx); err != nil {
-		endLife(err)
-		conns.close(ctx)
+		s.Close(ctx)
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, sql: newStatements(cfg.schema), conns: conns,
+		cfg: cfg, store: s,
 		life: life, endLife: endLife,
 		closing: make(chan struct{}), closed: make(chan struct{}),
 		leases:  map[*Lease]struct{}{},
-		waiting: queue{lines: map[string]*line{}, alone: map[string]struct{}{}},
 		channel: newChannel(),
 	}
-	c.renew, c.lanes, c.keeper, c.ears = newRenewer(c), newLanes(c), newKeeper(c), newEars(c)
+	c.dispatcher = batch.New(s.Slots(), cfg.batchSize())
+	c.acquires = batch.NewQueue(c.dispatcher, c.sendAcquires)
+	c.releases = batch.NewQueue(c.dispatcher, c.sendReleases)
+	c.waiters = waitlist.New(c.waitlistConfig())
+	c.renew = newRenewer(c)
 	go c.renew.run()
-	c.janitor = newJanitor(c)
+	c.pruner = newPruner(c)
 	return c, nil
 }
 
-// Schema returns the name of the schema that holds the client's tables.
+// Schema returns the name of the schema with the client's tables.
 func (c *Client) Schema() string { return c.cfg.schema }
 
-// check makes the first connection and compares the schema's version. Later
-// connections accept a newer one: in a rolling deployment the holders that run
-// must keep their leases when the first new process migrates.
-func (c *connections) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*statementBound)
-	defer cancel()
-	conn, err := c.pool.Acquire(ctx)
-	if err != nil {
-		return explain(c.schema, "open", err)
-	}
-	conn.Release()
-	return schema.Check(c.schema, int(c.version.Load()))
-}
-
-// Close ends the client: callers that wait get ErrClosed, the Context of every
-// lease is done, then the leases are released, and connections and goroutines
-// end. Stop the work that leases protect before: others may be granted its locks
-// while Close returns.
+// Close closes the client. Waiting calls return ErrClosed, and the Context of every lease ends.
+// Then Close releases the leases and stops the connections and goroutines. Stop the work that the
+// leases protect first: others may acquire the locks before Close returns.
 //
-// ctx bounds it. If it ends first, leases that could not be released end by
-// their TTL, and Close returns ctx's error; everything local is still stopped.
-// Close may be called again: it waits for the first call and returns what that returned.
+// If ctx ends first, Close returns its error, and leases that are not released expire. Everything
+// local is stopped in any case. If ctx has ended before the call, as is common after a signal,
+// Close has 5 s. Close also retries releases that have failed.
+//
+// A second call waits for the first one and returns its error.
 func (c *Client) Close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), timing.StatementBound)
+		defer cancel()
+	}
 	c.mu.Lock()
 	first := !c.isClosed
 	c.isClosed = true
@@ -135,45 +121,46 @@ func (c *Client) Close(ctx context.Context) error {
 	if first {
 		c.closeErr = c.shutDown(ctx, held)
 		close(c.closed)
+		return c.closeErr // also when ctx ended while dead connections were closed
 	}
 	select {
 	case <-c.closed:
 		return c.closeErr
 	case <-ctx.Done():
-		return fmt.Errorf("leasetable: close: still under way: %w", context.Cause(ctx))
+		return fmt.Errorf("leasetable: close: not done yet: %w", context.Cause(ctx))
 	}
 }
 
-// shutDown is Close, once. When ctx ends, so does the client's life, and with it
-// every statement under way: nothing here waits longer.
+// shutDown closes the client. The end of ctx ends the client's life, and so every statement in
+// progress: nothing here waits longer.
 func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	close(c.closing)
 	defer context.AfterFunc(ctx, func() { c.endLife(ErrClosed) })()
 	err := c.releaseAll(ctx, held)
-	c.janitor.stop()
+	c.pruner.stop()
 	c.renew.stop()
 	c.mu.Lock()
 	c.draining = true
 	c.mu.Unlock()
 	c.calls.Wait()
-	c.lanes.stop()
-	c.keeper.stop(ctx)
-	c.ears.stop()
+	c.dispatcher.Stop()
+	c.waiters.Stop(ctx)
 	c.endLife(ErrClosed)
-	c.conns.close(ctx)
+	c.store.Close(ctx)
 	return err
 }
 
-// releaseAll ends all leases and then releases them, as many at a time as the lanes can
-// take up. When the server can't be reached for one it leaves the others to their TTL.
+// releaseAll ends all leases, then releases them, as many at a time as the dispatcher can send.
+// After the first failure to reach the server it leaves the others to their TTL.
 func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
-	held = slices.DeleteFunc(held, func(l *Lease) bool { // all of them before the first is free for others
-		return !l.end(errReleasedByClose) && errors.Is(l.Err(), ErrLost) // whose holder has been told
+	// All leases end before the first lock is free for others.
+	held = slices.DeleteFunc(held, func(l *Lease) bool {
+		return !l.end(errReleasedByClose) && errors.Is(l.Err(), ErrLost) // its holder knows
 	})
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	errs := make([]error, len(held))
-	slots := make(chan struct{}, c.lanes.limit*c.lanes.batch)
+	slots := make(chan struct{}, c.store.Slots()*c.cfg.batchSize())
 	var all sync.WaitGroup
 	for i, l := range held {
 		slots <- struct{}{}
@@ -191,8 +178,8 @@ func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
 	return firstOf(errs)
 }
 
-// firstOf returns the first error and how many there were: of a thousand leases that
-// a dead server keeps, one message will do.
+// firstOf returns the first error and the number of errors: one message is enough for a thousand
+// leases on a dead server.
 func firstOf(errs []error) error {
 	var first error
 	n := 0
@@ -210,36 +197,19 @@ func firstOf(errs []error) error {
 	return first
 }
 
-// enter counts a call in, unless the client is closed. The caller must leave.
-func (c *Client) enter() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.isClosed {
-		return ErrClosed
+// waitlistConfig returns the configuration of the client's local queues.
+func (c *Client) waitlistConfig() waitlist.Config {
+	cfg := waitlist.Config{
+		Store: c.store, Host: host{c}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
 	}
-	c.calls.Add(1)
-	return nil
-}
-
-// enterToRelease is enter for what Close itself waits for: leases that end.
-func (c *Client) enterToRelease() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.draining {
-		return ErrClosed
+	if !c.cfg.pollOnly {
+		cfg.Listen = func(ctx context.Context, channel string) (waitlist.Subscription, error) {
+			return c.store.Listen(ctx, channel)
+		}
 	}
-	c.calls.Add(1)
-	return nil
+	return cfg
 }
 
-func (c *Client) leave() { c.calls.Done() }
-
-// background runs fn on its own, bounded by the client's life and by bound. The
-// caller must be counted in. Close waits for it.
-func (c *Client) background(bound time.Duration, fn func(ctx context.Context)) {
-	c.calls.Go(func() {
-		ctx, cancel := context.WithTimeout(c.life, bound)
-		defer cancel()
-		fn(ctx)
-	})
-}
+// newChannel returns a random channel name of 33 letters and digits, unique to the client in any
+// schema.
+func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestTheClockJumps is the control of testdata/clock/jump.sh, which runs the other tests with a wall clock that jumps.
-// No lease may depend on that one.
+// TestTheClockJumps is the control of testdata/clock/jump.sh, which runs the other tests while the
+// wall clock jumps. No lease may depend on the wall clock.
 func TestTheClockJumps(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PGLOCK_TEST_CLOCK") != "jumps" {
@@ -19,7 +19,7 @@ func TestTheClockJumps(t *testing.T) {
 	for time.Since(began) < time.Second {
 		<-looks.C
 		now := time.Now()
-		stepped := now.Round(0).Sub(began.Round(0)) - now.Sub(began) // Round takes the monotonic reading off
+		stepped := now.Round(0).Sub(began.Round(0)) - now.Sub(began) // Round drops the monotonic reading
 		most = max(most, stepped.Abs())
 	}
 	if most < 5*time.Minute-time.Second {

@@ -26,8 +26,7 @@ func unlockOf(l *leasetable.Lease, err error) (conformance.Unlock, error) {
 	return l.Release, nil
 }
 
-// TestConformance runs the suite that every kind of lock must pass, in each way that
-// calls go out.
+// TestConformance runs the suite that every kind of lock must pass, in each form of the statements.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]leasetable.Option{

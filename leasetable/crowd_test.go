@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestFiveThousandWaiters of one name in one process: one ticket, few connections, and
-// those who stay are served.
+// TestFiveThousandWaiters lets them wait for one name in one process: with one ticket and few
+// connections. All waiters that stay acquire the lock.
 func TestFiveThousandWaiters(t *testing.T) {
 	t.Parallel()
 	const waiters, stayers = 5000, 50
@@ -55,13 +55,13 @@ func TestFiveThousandWaiters(t *testing.T) {
 	}
 }
 
-// TestTooFewConnections: the server gives the role fewer connections than the clients
-// would take. Everybody is served all the same.
+// TestTooFewConnections: the server gives the role fewer connections than the clients would open.
+// All callers acquire the lock nevertheless.
 func TestTooFewConnections(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
-	role := leasetable.User(c)
+	role := pgtest.RoleOf(pgtest.UserPool(t, f.pool, f.schema))
 	f.sql(fmt.Sprintf("ALTER ROLE %q CONNECTION LIMIT 2", role))
 	var wg sync.WaitGroup
 	for i := range 24 {

@@ -5,64 +5,64 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/condition"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
 var (
-	// ErrNotAcquired: the lock was not granted to this caller. TryAcquire puts a
-	// *BusyError around it, Acquire a *WaitError.
-	ErrNotAcquired = condition.ErrNotAcquired
+	// ErrNotAcquired means that the lock was not granted to this call. TryAcquire returns it in
+	// a *BusyError, Acquire in a *WaitError.
+	ErrNotAcquired = errs.ErrNotAcquired
 
-	// ErrLost: the lease ended before it was released. It is the cause of the
-	// lease's Context. The *LostError around it tells why.
-	ErrLost = condition.ErrLost
+	// ErrLost means that the lease ended before it was released. It is the cause of the lease's
+	// Context. The *LostError around it has the reason.
+	ErrLost = errs.ErrLost
 
-	// ErrReleased: the lease was released by its holder.
-	ErrReleased = condition.ErrReleased
+	// ErrReleased means that the holder has released the lease.
+	ErrReleased = errs.ErrReleased
 
-	// ErrClosed: the client was closed.
-	ErrClosed = condition.ErrClosed
+	// ErrClosed means that the client was closed.
+	ErrClosed = errs.ErrClosed
 
-	// ErrUnavailable: the server could not be reached, or not for long enough
-	// to answer, or it takes no writes.
-	ErrUnavailable = condition.ErrUnavailable
+	// ErrUnavailable means that the server could not be reached, did not answer in time, or is
+	// read-only.
+	ErrUnavailable = errs.ErrUnavailable
 
-	// ErrNotFound: the table has no row for that name.
-	ErrNotFound = condition.ErrNotFound
+	// ErrNotFound means that the table has no row with that name.
+	ErrNotFound = errs.ErrNotFound
 
-	// ErrInvalidName: a lock's name is 1 to 512 bytes of UTF-8 without NUL.
-	ErrInvalidName = condition.ErrInvalidName
+	// ErrInvalidName means that a name is not 1 to 512 bytes of UTF-8 without NUL.
+	ErrInvalidName = errs.ErrInvalidName
 
-	// ErrInvalidOption: an option makes no sense, alone or with another one.
-	ErrInvalidOption = condition.ErrInvalidOption
+	// ErrInvalidOption means that an option is invalid, alone or combined with another one.
+	ErrInvalidOption = errs.ErrInvalidOption
 
-	// ErrSchema: the tables do not fit this program. One of the three below
-	// comes with it, and the *SchemaError around them carries both versions.
+	// ErrSchema means that the tables do not fit this program. It comes with one of the three
+	// errors below, in a *SchemaError with both versions.
 	ErrSchema = schema.ErrSchema
-	// ErrSchemaMissing: there are no tables in that schema.
+	// ErrSchemaMissing means that the schema has no lock tables.
 	ErrSchemaMissing = schema.ErrMissing
-	// ErrSchemaOutdated: the tables were made by an earlier version.
+	// ErrSchemaOutdated means that an earlier version made the tables.
 	ErrSchemaOutdated = schema.ErrOutdated
-	// ErrSchemaNewer: the tables were made by a later version.
+	// ErrSchemaNewer means that a later version made the tables.
 	ErrSchemaNewer = schema.ErrNewer
 
-	// ErrInvalidSchema: PostgreSQL would not keep that schema name as it is.
+	// ErrInvalidSchema means that PostgreSQL would not keep the schema name unchanged.
 	ErrInvalidSchema = schema.ErrInvalidName
 
-	// ErrPrivilege: the database role lacks a right on the tables.
-	ErrPrivilege = condition.ErrPrivilege
+	// ErrPrivilege means that the database role lacks a right on the tables.
+	ErrPrivilege = errs.ErrPrivilege
 )
 
-// SchemaError tells which version of the tables was found and which is needed.
+// SchemaError has the version of the tables that was found and the version that is needed.
 type SchemaError = schema.Error
 
-// BusyError tells who holds the lock.
+// BusyError describes the grant that is in the way.
 type BusyError struct {
 	Name      string
-	Holder    string        // empty while the lock is free and only its row is in use
-	Token     fencing.Token // of the grant in the way
-	Remaining time.Duration // until it ends if its holder doesn't renew it, by the server's clock
+	Holder    string        // empty if the lock is free but its row is in use
+	Token     fencing.Token // of that grant
+	Remaining time.Duration // until it expires unless renewed, by the server's clock
 }
 
 func (e *BusyError) Error() string {
@@ -76,14 +76,14 @@ func (e *BusyError) Error() string {
 // Unwrap makes errors.Is find ErrNotAcquired.
 func (e *BusyError) Unwrap() error { return ErrNotAcquired }
 
-// WaitError tells why Acquire gave up. errors.Is finds ErrNotAcquired, what
-// ended the waiting (context.Canceled, context.DeadlineExceeded and the context's
-// own cause, ErrClosed or ErrUnavailable), and what stood in the way.
+// WaitError is the error of an Acquire that gave up. errors.Is finds ErrNotAcquired, the cause
+// (context.Canceled, context.DeadlineExceeded and the context's own cause, ErrClosed, or
+// ErrUnavailable), and the last obstacle.
 type WaitError struct {
 	Name   string
 	Waited time.Duration
-	Cause  error // what ended the waiting
-	Last   error // what stood in the way last: a *BusyError, a server's error, or nil
+	Cause  error // why the wait ended
+	Last   error // the last obstacle: a *BusyError, an error of the server, or nil
 }
 
 func (e *WaitError) Error() string {
@@ -103,12 +103,12 @@ func (e *WaitError) Unwrap() []error {
 	return all
 }
 
-// LostError tells which lease was lost, and why.
+// LostError says which lease was lost, and why.
 type LostError struct {
 	Name   string
 	Token  fencing.Token
-	Reason string // for people
-	Cause  error  // the last renewal's failure, or nil
+	Reason string // for people to read
+	Cause  error  // of the last renewal, or nil
 }
 
 func (e *LostError) Error() string {

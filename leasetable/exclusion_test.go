@@ -10,8 +10,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// TestI1_P42_ExclusionAcrossClients has workers of several clients read a counter and
-// write it back one higher, in two statements.
+// TestI1_P42_ExclusionAcrossClients has workers of several clients read a counter and write it back
+// incremented, in two statements.
 func TestI1_P42_ExclusionAcrossClients(t *testing.T) {
 	t.Parallel()
 	const clients, workers, rounds = 4, 5, 8
@@ -19,7 +19,7 @@ func TestI1_P42_ExclusionAcrossClients(t *testing.T) {
 	f.sql("CREATE TABLE pglock.counter (n int)")
 	f.sql("INSERT INTO pglock.counter VALUES (0)")
 	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 20 })
-	// increment adds one to what it has read, after meanwhile.
+	// increment adds one to the value that it has read. It calls meanwhile in between.
 	increment := func(ctx context.Context, meanwhile func()) {
 		var n int
 		if err := pool.QueryRow(ctx, f.named("SELECT n FROM pglock.counter")).Scan(&n); err != nil {
@@ -58,8 +58,8 @@ func TestI1_P42_ExclusionAcrossClients(t *testing.T) {
 		t.Errorf("%d grants drew tokens up to %d only", want, token)
 	}
 
-	// P42: the control. Two that do the same without the lock, and both read before the
-	// first of them writes, lose an update: otherwise the test above shows nothing.
+	// P42: the control. Two clients do the same without the lock, and both read before the first
+	// one writes. They must lose an update: otherwise the test above shows nothing.
 	var read sync.WaitGroup
 	read.Add(2)
 	for range 2 {

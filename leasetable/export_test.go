@@ -1,36 +1,35 @@
 package leasetable
 
-import "time"
+import (
+	"log/slog"
+	"time"
 
-// Statements for the default schema, for tests that send them themselves.
-var (
-	AcquireSQL    = sqlFile("acquire")
-	LookSQL       = sqlFile("look")
-	TakeSQL       = sqlFile("take")
-	ReleaseAllSQL = sqlFile("release_all")
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
-// NewRequest returns a request that nobody has made.
-var NewRequest = newRequest
+// Statements for the default schema, for tests that send them.
+var (
+	AcquireFullSQL  = store.SQL("acquire_full")
+	PeekSQL         = store.SQL("peek")
+	AcquireFastSQL  = store.SQL("acquire_fast")
+	ReleaseBatchSQL = store.SQL("release_batch")
+	PruneSQL        = store.SQL("prune")
+)
 
-// StopTimer keeps the lease's timer from firing, as in a process that sleeps.
+// StopTimer keeps the lease's timer from firing, as in a process that is suspended.
 func StopTimer(l *Lease) { l.timer.Stop() }
 
 // NewBackoff returns the pauses of one waiter.
-func NewBackoff() func(remaining time.Duration) time.Duration { return new(backoff).next }
-
-// Waiting returns how many goroutines of the client are in line for the name.
-func Waiting(c *Client, name string) int {
-	c.waiting.mu.Lock()
-	defer c.waiting.mu.Unlock()
-	if ln := c.waiting.lines[name]; ln != nil {
-		return len(ln.turns)
-	}
-	return 0
+func NewBackoff() func() time.Duration {
+	pause := newPause()
+	return pause.Next
 }
 
-// WithBatches has n calls share a statement at most, and a single call take the
-// statement for many if forced.
+// Waiting returns the length of the client's local queue for name.
+func Waiting(c *Client, name string) int { return c.waiters.Snapshot(name).Waiting }
+
+// WithBatches limits batches and renewals to n operations, and with forced also sends single
+// operations as batches.
 func WithBatches(n int, forced bool) Option {
 	return clientOption(func(c *clientConfig) error {
 		c.batch, c.forceBatch = n, forced
@@ -38,39 +37,33 @@ func WithBatches(n int, forced bool) Option {
 	})
 }
 
-// Gathered returns how many calls wait for a lane.
-func Gathered(c *Client) int {
-	c.lanes.mu.Lock()
-	defer c.lanes.mu.Unlock()
-	return len(c.lanes.asks) + len(c.lanes.frees)
-}
+// PendingCalls returns the number of calls that wait for a worker.
+func PendingCalls(c *Client) int { return c.dispatcher.Pending() }
 
-// Listening reports whether the client's listening connection is there.
-func Listening(c *Client) bool { return c.ears.listening() }
+// Listening reports whether the client's listening connection delivers.
+func Listening(c *Client) bool { return c.waiters.Listening() }
 
-// WithJanitor has the client prune that often what is idle for that long.
-func WithJanitor(every, retention time.Duration) Option {
+// WithPruneEvery makes the client prune that often, with that retention.
+func WithPruneEvery(every, retention time.Duration) Option {
 	return clientOption(func(c *clientConfig) error {
 		c.pruneEvery, c.retention = every, retention
 		return nil
 	})
 }
 
-// User returns the role as which the client connects.
-func User(c *Client) string { return c.conns.pool.Config().ConnConfig.User }
+// HeadWaits reports whether the head of the client's local queue for name has a ticket and makes no
+// attempt at the moment.
+func HeadWaits(c *Client, name string) bool { return c.waiters.Snapshot(name).Queued }
 
-// Resting reports whether the first in the client's line for name has a ticket, and asks
-// nothing at the moment.
-func Resting(c *Client, name string) bool {
-	c.waiting.mu.Lock()
-	defer c.waiting.mu.Unlock()
-	ln := c.waiting.lines[name]
-	return ln != nil && len(ln.turns) > 0 && ln.ticket != 0 && ln.join == nil && ln.turns[0].state == resting
-}
-
-// Remember has Close release l again, as if l had ended at this moment.
-func Remember(c *Client, l *Lease) {
+// ReleaseAgainOnClose makes Close release l again, as if l had ended at this moment.
+func ReleaseAgainOnClose(c *Client, l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leases[l] = struct{}{}
+}
+
+// CleanupLogger returns the logger for background work of a client with these options.
+func CleanupLogger(opts ...Option) (*slog.Logger, error) {
+	c, err := newClientConfig(opts)
+	return c.cleanupLogger(), err
 }

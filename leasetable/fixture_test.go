@@ -2,6 +2,9 @@ package leasetable_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +15,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// fixture is a schema of a test's own.
+// fixture is a schema for one test.
 type fixture struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -25,7 +28,7 @@ func newFixture(t *testing.T) fixture {
 	return fixture{t, pool, pgtest.Schema(t, pool)}
 }
 
-// on is a fixture on another server or database than the shared one.
+// on returns a fixture on another server or database than the shared one.
 func on(t *testing.T, url string) fixture {
 	t.Helper()
 	pool := pgtest.PoolOn(t, url)
@@ -38,7 +41,7 @@ func (f fixture) through(url string) fixture {
 	return fixture{f.t, pgtest.PoolOn(f.t, url), f.schema}
 }
 
-// open returns a client that the test's end closes.
+// open returns a client that is closed at the end of the test.
 func (f fixture) open(opts ...leasetable.Option) *leasetable.Client {
 	f.t.Helper()
 	c := f.openUnclosed(opts...)
@@ -52,8 +55,8 @@ func (f fixture) open(opts ...leasetable.Option) *leasetable.Client {
 	return c
 }
 
-// openUnclosed returns a client for a test that closes it, or whose servers are
-// in no state to release anything when it ends.
+// openUnclosed returns a client for a test that closes it, or whose servers can't release anything
+// at the end.
 func (f fixture) openUnclosed(opts ...leasetable.Option) *leasetable.Client {
 	f.t.Helper()
 	// With the rights that migrations.WithUser grants, and no others.
@@ -121,11 +124,53 @@ func within(t *testing.T, d time.Duration, what string, done <-chan struct{}) {
 	}
 }
 
-// rest waits until d has passed: for what must not happen in the meantime.
+// rest waits for d, during which something must not happen.
 func rest(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
 	case <-time.After(d):
 	case <-t.Context().Done():
 	}
+}
+
+// logBuffer collects log output.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// TestAStepOfPruningCostsTheSame for any number of rows, wherever in the table it begins. The
+// control is a full scan of the table, as in an earlier version.
+func TestAStepOfPruningCostsTheSame(t *testing.T) {
+	t.Parallel()
+	const names = 200_000
+	f := newFixture(t)
+	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at)
+	       SELECT md5(i::text), pglock.next_fencing_token(), 1, now(), '-infinity' FROM generate_series(1, $1::int) AS i`, names)
+	f.sql("ANALYZE pglock.distributed_locks")
+	whole := pages(f, "SELECT name FROM pglock.distributed_locks WHERE expires_at <= clock_timestamp() AND acquired_at < clock_timestamp() - interval '1 day'")
+	for _, after := range []string{"", "8", "f"} {
+		step := pages(f, leasetable.PruneSQL, int64(24*time.Hour/time.Microsecond), after)
+		t.Logf("a step after %q touches %d pages, all rows are on %d", after, step, whole)
+		if step == 0 || step > 2000 || whole < 3000 {
+			t.Errorf("a step after %q touches %d pages, the control %d", after, step, whole)
+		}
+	}
+}
+
+// option makes a client log to b.
+func (b *logBuffer) option() leasetable.Option {
+	return leasetable.WithLogger(slog.New(slog.NewTextHandler(b, nil)))
 }

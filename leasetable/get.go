@@ -6,55 +6,52 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Lock is a row of the table: a lock that is held, or was.
-type Lock struct {
+// LockInfo describes a lock that is held, or was held.
+type LockInfo struct {
 	Name       string
 	Token      fencing.Token // of the last grant
-	Version    int64         // grows by one on every change of the row
-	Holder     string        // empty if it was released
+	Version    int64         // grows by one with every change of the row
+	Holder     string        // empty if released
 	Labels     map[string]string
 	AcquiredAt time.Time     // by the server's clock
-	Remaining  time.Duration // of the grant unless renewed; 0 if nobody holds the lock
+	Remaining  time.Duration // until the grant expires unless renewed; 0 if not held
 
-	age time.Duration // since it was acquired
+	age time.Duration // since AcquiredAt
 }
 
-// Held reports whether somebody held the lock when it was read.
-func (k Lock) Held() bool { return k.Remaining > 0 }
+// Held reports whether the lock was held when Get read it.
+func (k LockInfo) Held() bool { return k.Remaining > 0 }
 
-// Get reads the lock of that name. It returns ErrNotFound if the name was never
-// granted or has been pruned, and then too anybody may acquire it. The answer may
-// be out of date when it arrives.
-func (c *Client) Get(ctx context.Context, name string) (Lock, error) {
-	k := Lock{Name: name}
+// Get returns information about the lock name. The lock may have changed when Get returns. Get
+// returns ErrNotFound if the name was never granted or its row has been pruned; the lock is free
+// then. If ctx ends first, the error wraps the error and cause of ctx. If the server does not
+// answer within 5 s, it wraps ErrUnavailable.
+func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
+	k := LockInfo{Name: name}
 	if err := checkName(name); err != nil {
 		return k, err
 	}
-	if err := c.enter(); err != nil {
+	if err := c.beginCall(); err != nil {
 		return k, err
 	}
-	defer c.leave()
-	var labels string
-	var us, age int64
-	found := false
-	err := c.askTwice(ctx, statement{sql: c.sql.get, args: []any{name}, row: func(r pgx.Rows) error {
-		found = true
-		return r.Scan(&k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &us, &age)
-	}})
-	if err != nil {
-		return k, explain(c.cfg.schema, fmt.Sprintf("get %q", name), err)
-	}
-	if !found {
+	defer c.endCall()
+	row, found, err := c.store.Get(ctx, name)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return k, fmt.Errorf("leasetable: get %q: %w", name, endOf(ctx))
+	case err != nil:
+		return k, c.store.Explain(fmt.Sprintf("get %q", name), err)
+	case !found:
 		return k, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
-	k.age = time.Duration(age) * time.Microsecond
-	k.Remaining = time.Duration(us) * time.Microsecond
-	if err := json.Unmarshal([]byte(labels), &k.Labels); err != nil {
+	k = LockInfo{
+		Name: name, Token: row.Token, Version: row.Version, Holder: row.Holder,
+		AcquiredAt: row.AcquiredAt, Remaining: row.Remaining, age: row.Age,
+	}
+	if err := json.Unmarshal([]byte(row.Labels), &k.Labels); err != nil {
 		return k, fmt.Errorf("leasetable: get %q: labels: %w", name, err)
 	}
 	return k, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestP04_NoTakeoverDuringAGuardedTransaction sends the statements that grant while a
-// guard holds the grant before, whose row is free already.
+// TestP04_NoTakeoverDuringAGuardedTransaction sends the acquire statements while a guard holds the
+// previous grant, whose row is free already.
 func TestP04_NoTakeoverDuringAGuardedTransaction(t *testing.T) {
 	t.Parallel()
 	const request = "5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e"
@@ -22,10 +22,10 @@ func TestP04_NoTakeoverDuringAGuardedTransaction(t *testing.T) {
 		args   []any
 		passes bool
 	}{
-		"take":             {leasetable.TakeSQL, alone, false},
-		"acquire":          {leasetable.AcquireSQL, many, false},
-		"take, control":    {weakly.Replace(leasetable.TakeSQL), alone, true},
-		"acquire, control": {weakly.Replace(leasetable.AcquireSQL), many, true},
+		"fast path":               {leasetable.AcquireFastSQL, alone, false},
+		"full statement":          {leasetable.AcquireFullSQL, many, false},
+		"fast path, control":      {weakly.Replace(leasetable.AcquireFastSQL), alone, true},
+		"full statement, control": {weakly.Replace(leasetable.AcquireFullSQL), many, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,9 +14,9 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestHandOverInAProcess: waiters of one process get the lock in one statement each, with
-// a token of their own. A release and a grant would change the row twice.
-func TestHandOverInAProcess(t *testing.T) {
+// TestHandoffInAProcess: waiters of one process get the lock in one statement each, with their own
+// tokens. A release and a grant would change the row twice.
+func TestHandoffInAProcess(t *testing.T) {
 	t.Parallel()
 	const waiters = 30
 	f := newFixture(t)
@@ -27,7 +27,7 @@ func TestHandOverInAProcess(t *testing.T) {
 	for range waiters {
 		wg.Go(func() {
 			l := acquire(t, c, "n")
-			tokens = append(tokens, l.Token()) // one at a time holds the lock
+			tokens = append(tokens, l.Token()) // only one goroutine at a time holds the lock
 			release(t, l)
 		})
 	}
@@ -45,9 +45,9 @@ func TestHandOverInAProcess(t *testing.T) {
 	}
 }
 
-// TestHandOverYields: where another process waits, it is next, although somebody here
-// could have the lock handed over.
-func TestHandOverYields(t *testing.T) {
+// TestHandoffYields: a waiter of another process is next, although a local one waits for a
+// hand-off.
+func TestHandoffYields(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ours, theirs := f.open(), f.open()
@@ -61,7 +61,7 @@ func TestHandOverYields(t *testing.T) {
 				got <- who
 				release(t, l)
 			})
-			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return leasetable.Resting(c, "n") })
+			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return leasetable.HeadWaits(c, "n") })
 		}
 		wait("theirs", theirs)
 		wait("ours", ours)
@@ -73,9 +73,9 @@ func TestHandOverYields(t *testing.T) {
 	}
 }
 
-// TestP04_NoHandOverDuringAGuardedTransaction: what the holder before writes under guard
-// is finished before the next one has the lock.
-func TestP04_NoHandOverDuringAGuardedTransaction(t *testing.T) {
+// TestP04_NoHandoffDuringAGuardedTransaction: the guarded writes of the previous holder end before
+// the next one has the lock.
+func TestP04_NoHandoffDuringAGuardedTransaction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
@@ -103,8 +103,8 @@ func TestP04_NoHandOverDuringAGuardedTransaction(t *testing.T) {
 	release(t, <-got)
 }
 
-// TestI1_I9_WaitersThatLeaveAtAnyMoment has many goroutines of two clients wait and give
-// up at random, also in the moment in which the lock is handed over to them.
+// TestI1_I9_WaitersThatLeaveAtAnyMoment has many goroutines of two clients wait and leave at
+// random, also while the lock is handed off to them.
 func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	const clients, waiters, rounds = 2, 12, 25

@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
-// errReleasedByClose is the end of a lease whose client was closed.
+// errReleasedByClose ends the leases of a client that is closed.
 var errReleasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
 
-// Lease is one grant of one lock. It is safe for concurrent use, and none of its
-// accessors waits for the network.
+// Lease is one grant of one lock. It is safe for concurrent use. No accessor waits for the network.
 //
 //	held ──Release, Close──▶ released
 //	  │
 //	  └──deadline reached, grant gone──▶ lost
 //
-// Both ends are final, and in both the Context is done.
+// Both end states are final. The Context is done in both.
 type Lease struct {
 	client *Client
 	fence  fencing.Fence
@@ -28,34 +28,34 @@ type Lease struct {
 	ctx    *leaseContext
 	cancel context.CancelCauseFunc
 
-	mu sync.Mutex // guards what follows; nothing is sent or awaited under it
+	mu sync.Mutex // guards the fields below; no I/O under it
 
-	// deadline is when the holder stops trusting the lease, in monotonic time: the
-	// moment before the last successful request was sent, plus the TTL, less
-	// the safety margin. The server counts the TTL from a later moment.
+	// deadline is when the holder stops trusting the lease, in monotonic time: the time before
+	// the last successful request was sent, plus the TTL, less the safety margin. The server
+	// counts the TTL from a later time.
 	deadline time.Time
 	timer    *time.Timer // fires at the deadline
 	ended    error       // nil while held, then ErrReleased or a *LostError
-	failure  error       // of the last renewal, nil after one that succeeded
+	failure  error       // of the last renewal, nil after a success
 	release  *releaseCall
 }
 
-// deadline returns until when a promise of remaining, but no more than asked for,
-// can be trusted if its request was sent at that time.
-func (c leaseConfig) deadline(sent time.Time, remaining, asked time.Duration) time.Time {
-	return sent.Add(min(remaining, asked) - c.margin)
+// deadline returns until when a lease can be trusted whose request was sent at that time. The
+// request was for ttl, and the server promised remaining.
+func (c leaseConfig) deadline(sent time.Time, remaining, ttl time.Duration) time.Time {
+	return sent.Add(min(remaining, ttl) - c.margin)
 }
 
-// newLease makes the lease of a grant and has it renewed.
-func (c *Client) newLease(ctx context.Context, a *acquisition, g grant) (*Lease, error) {
+// newLease makes the lease of a grant and plans its renewal.
+func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*Lease, error) {
 	l := &Lease{
 		client:   c,
-		fence:    fencing.Fence{Schema: c.cfg.schema, Name: a.name, Token: g.token},
+		fence:    fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token},
 		cfg:      a.cfg,
-		deadline: a.cfg.deadline(g.sent, g.remaining, a.cfg.ttl),
+		deadline: a.cfg.deadline(g.Sent, g.Remaining, a.cfg.ttl),
 	}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	l.ctx, l.cancel = &leaseContext{inner, l}, cancel
+	l.ctx, l.cancel = &leaseContext{inner, l, cancel}, cancel
 	l.mu.Lock()
 	l.timer = time.AfterFunc(time.Until(l.deadline), func() { _ = l.Err() })
 	l.mu.Unlock()
@@ -66,10 +66,10 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g grant) (*Lease,
 		c.leases[l] = struct{}{}
 	}
 	c.mu.Unlock()
-	if closed { // since this call entered: Close has not seen this lease
+	if closed { // since this call began: Close has not seen this lease
 		l.end(errReleasedByClose)
-		a.withdraw(a.request)
-		return nil, a.gaveUp(ctx, ErrClosed)
+		c.revoke(a.req)
+		return nil, a.waitError(ctx, ErrClosed)
 	}
 	if !a.cfg.noRenewal {
 		c.renew.add(l)
@@ -80,28 +80,28 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g grant) (*Lease,
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.fence.Name }
 
-// Token returns the grant's fencing token. It never changes: a renewal keeps it.
+// Token returns the grant's fencing token. A renewal does not change it.
 func (l *Lease) Token() fencing.Token { return l.fence.Token }
 
-// Fence returns what a writer, here or in another process, is checked against.
+// Fence returns the grant's name and token, for checks by writers here or in other processes.
 func (l *Lease) Fence() fencing.Fence { return l.fence }
 
-// Holder returns the holder's name, as others see it.
+// Holder returns the holder's name that others see.
 func (l *Lease) Holder() string { return l.cfg.holder }
 
-// Context returns a context that is done when the lease is lost or released,
-// always before the server could grant the lock to anyone else. Its cause wraps
-// ErrLost or ErrReleased. It has the values of the context that was given to Acquire.
+// Context returns a context that is done when the lease is lost or released, always before the
+// server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased. It has
+// the values of the context that was given to Acquire.
 //
-// Do the protected work under it. In a process that was suspended, Context and
-// Err tell the truth when it wakes, but instructions may run before anyone
-// asks: what must not be written late needs Guard as well.
+// Do the protected work under this context, or under WithContext if the work has its own. When a
+// suspended process wakes, Context and Err are correct at once, but instructions may run before
+// the work looks at them. Writes that must not be late need Guard as well.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Done returns the channel that is closed when Context is done.
+// Done returns the Done channel of Context.
 func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Err returns nil while the lease is held, and then why it ended: a *LostError
+// Err returns nil while the lease is held, and then the reason of its end: a *LostError
 // (errors.Is ErrLost), or an error that wraps ErrReleased.
 func (l *Lease) Err() error {
 	l.mu.Lock()
@@ -113,38 +113,46 @@ func (l *Lease) Err() error {
 	return l.ended
 }
 
-// Deadline returns until when the lease is trusted unless renewed: when the
-// server would let it expire, or a little earlier. It is in the past once the
-// lease has ended by it.
+// Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
+// the lease expire then or a little later. It is in the past once the lease has expired.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
-// Guard holds the grant until the end of tx: see fencing.Check, which it calls
-// if the lease has not ended already. After success, what tx writes is the
-// current holder's when it commits. If the grant is not current any more the error
-// wraps fencing.ErrStale, if the lease has ended here ErrLost or ErrReleased.
+// Guard protects the writes of tx: it locks the grant until the end of tx, with fencing.Check. If
+// it succeeds, tx can commit only while this lease's grant is the current one. If the grant is not
+// current, the error wraps fencing.ErrStale. If the lease has already ended in this process, the
+// error also wraps ErrLost or ErrReleased, and tx is unchanged.
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
-	if err := l.Err(); err != nil {
+	if err := l.stale(); err != nil {
 		return err
 	}
 	return fencing.Check(ctx, tx, l.fence)
 }
 
-// Bind is Guard for transactions that write to protected tables: see fencing.Bind,
-// which it calls if the lease has not ended already.
+// Bind is Guard for transactions that write to protected tables. It calls fencing.Bind, and returns
+// the errors of Guard.
 func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
-	if err := l.Err(); err != nil {
+	if err := l.stale(); err != nil {
 		return err
 	}
 	return fencing.Bind(ctx, tx, l.fence)
 }
 
-// extended records a promise of the server. It returns false if the lease has
-// ended meanwhile. A promise never shortens another one.
-func (l *Lease) extended(sent time.Time, remaining, asked time.Duration) bool {
+// stale returns Err in a form in which errors.Is finds fencing.ErrStale.
+func (l *Lease) stale() error {
+	err := l.Err()
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
+}
+
+// recordExtension records a promise of the server, and reports false if the lease has ended
+// meanwhile. A promise never shortens another one.
+func (l *Lease) recordExtension(sent time.Time, remaining, ttl time.Duration) bool {
 	if l.Err() != nil {
 		return false
 	}
@@ -154,16 +162,16 @@ func (l *Lease) extended(sent time.Time, remaining, asked time.Duration) bool {
 		return false
 	}
 	l.failure = nil
-	if d := l.cfg.deadline(sent, remaining, asked); d.After(l.deadline) {
+	if d := l.cfg.deadline(sent, remaining, ttl); d.After(l.deadline) {
 		l.deadline = d
-		// The timer may be firing: it looks at the deadline again, in Err.
+		// The timer may be firing. Then Err reads the new deadline.
 		l.timer.Reset(time.Until(d))
 	}
 	return true
 }
 
-// failed records why a renewal got no answer, for the error if the lease is lost.
-func (l *Lease) failed(err error) {
+// recordFailure records why a renewal failed, for the LostError if the lease is lost.
+func (l *Lease) recordFailure(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = err
@@ -181,7 +189,7 @@ func (l *Lease) lose(reason string) error {
 	return l.Err()
 }
 
-// end ends the lease for that reason, and reports whether it was not ended yet.
+// end ends the lease for the reason why, and reports whether it was still held.
 func (l *Lease) end(why error) bool {
 	l.mu.Lock()
 	if l.ended != nil {
@@ -195,27 +203,56 @@ func (l *Lease) end(why error) bool {
 
 	c := l.client
 	c.renew.remove(l)
-	if errors.Is(why, ErrLost) { // otherwise Release sees to it
-		c.forget(l)
+	if errors.Is(why, ErrLost) { // otherwise Release calls untrack
+		c.untrack(l)
 	}
 	return true
 }
 
-// forget takes l off the list of leases that Close releases.
-func (c *Client) forget(l *Lease) {
+// untrack removes l from the leases that Close releases.
+func (c *Client) untrack(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.leases, l)
 }
 
-// leaseContext is done when its lease ends. Its Err looks at the clock, so that
-// a process that slept past the deadline is told before the timer has run.
+// WithContext returns a context that is done when parent is done or the lease ends, whichever is
+// first. Its cause is that of parent, or the lease's Err, which wraps ErrLost or ErrReleased. It
+// has the values and the deadline of parent.
+//
+// Use it for work that both its own context and the lease must be able to end. Like the lease's
+// Context, it is correct at the first call of Err or Done after a pause of the process, since both
+// read the clock. A context derived from it ends some microseconds later.
+//
+// The caller must call cancel when the work has ended. This does not affect the lease.
+func (l *Lease) WithContext(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	inner, end := context.WithCancelCause(parent)
+	c := &leaseContext{inner, l, end}
+	unlink := context.AfterFunc(l.ctx, func() { _ = c.Err() })
+	return c, func() {
+		unlink()
+		end(nil)
+	}
+}
+
+// leaseContext is done when its lease ends. Err and Done read the clock: in a process that slept
+// past the deadline, the lease's timer needs a moment to fire, and the work must not use that
+// moment.
 type leaseContext struct {
 	context.Context //nolint:containedctx // it is a context itself
 	lease           *Lease
+	cancel          context.CancelCauseFunc // of Context
 }
 
 func (c *leaseContext) Err() error {
-	_ = c.lease.Err() // ends the context if it is due
+	// The lease records its end before it cancels its contexts. A call in between cancels this one.
+	if err := c.lease.Err(); err != nil {
+		c.cancel(err) // no effect on a context that is done
+	}
 	return c.Context.Err()
+}
+
+func (c *leaseContext) Done() <-chan struct{} {
+	_ = c.Err()
+	return c.Context.Done()
 }

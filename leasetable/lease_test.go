@@ -15,22 +15,22 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// stored is the expiry of the lease of that name by the server's clock, to be compared with other times of the server.
+// stored returns the expiry of the lease of that name by the server's clock.
 func (f fixture) stored(name string) time.Time {
 	f.t.Helper()
 	return value[time.Time](f, "SELECT expires_at FROM pglock.distributed_locks WHERE name = $1", name)
 }
 
-// expiry is when the server lets the lease of that name end, a little early by as much as it took to ask.
+// expiry returns the local time at which the server lets the lease expire, early by the round trip.
 func (f fixture) expiry(name string) time.Time {
 	f.t.Helper()
-	asked := time.Now()
+	began := time.Now()
 	remaining := value[float64](f, "SELECT extract(epoch FROM expires_at - clock_timestamp())::float8 FROM pglock.distributed_locks WHERE name = $1", name)
-	return asked.Add(time.Duration(remaining * float64(time.Second)))
+	return began.Add(time.Duration(remaining * float64(time.Second)))
 }
 
-// TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt halts all processes of the
-// server. I3: the Context ends before the expiry that the server has stored.
+// TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt halts all processes of the server. I3:
+// the Context ends before the expiry that the server has stored.
 func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{})
@@ -40,7 +40,7 @@ func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 	pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
 		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > 1
 	})
-	expiry := f.expiry("n") // which the next renewal, more than a second from now, would move
+	expiry := f.expiry("n") // the next renewal, more than a second from now, would move it
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +74,8 @@ func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 	}
 }
 
-// TestI3_TheHolderStopsBeforeOthersAreGranted cuts the holder's network, without any
-// notice to either side, while somebody else waits for the lock.
+// TestI3_TheHolderStopsBeforeOthersAreGranted cuts the holder's network, without notice to either
+// side, while another client waits for the lock.
 func TestI3_TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -112,8 +112,8 @@ func TestI3_TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
 	release(t, next)
 }
 
-// TestI3_ControlTrustingTheAnswersTime is what a holder does that counts the TTL from
-// when the answer came, with no margin: the server's expiry is before that.
+// TestI3_ControlTrustingTheAnswersTime computes the deadline of a holder that counts the TTL from
+// the answer, with no margin: the server's expiry is before it.
 func TestI3_ControlTrustingTheAnswersTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -135,9 +135,9 @@ func TestI3_ControlTrustingTheAnswersTime(t *testing.T) {
 	release(t, l)
 }
 
-// TestErrLooksAtTheClock: a process that slept past the deadline is told by Err, and
-// by the context's Err, though no timer has run.
-func TestErrLooksAtTheClock(t *testing.T) {
+// TestErrReadsTheClock: a process that slept past the deadline learns of it by Err and by the
+// context's Err, although no timer has fired.
+func TestErrReadsTheClock(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t).open()
 	l := try(t, c, "n", leasetable.WithTTL(300*time.Millisecond), leasetable.WithoutRenewal())
@@ -184,5 +184,25 @@ func TestGuard(t *testing.T) {
 	}
 	if err := write(l); !errors.Is(err, leasetable.ErrReleased) {
 		t.Errorf("a write after Release: %v", err)
+	}
+}
+
+// TestGuardOfAnEndedLease: writers find ErrStale, whether the client or the server notices the end.
+func TestGuardOfAnEndedLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	late := try(t, c, "late", leasetable.WithTTL(50*time.Millisecond), leasetable.WithoutRenewal())
+	released := try(t, c, "released")
+	release(t, released)
+	within(t, 5*time.Second, "the deadline", late.Done())
+	for l, why := range map[*leasetable.Lease]error{late: leasetable.ErrLost, released: leasetable.ErrReleased} {
+		for name, check := range map[string]func(context.Context, fencing.Tx) error{"Guard": l.Guard, "Bind": l.Bind} {
+			err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return check(t.Context(), tx) })
+			var stale *fencing.StaleError
+			if !errors.Is(err, why) || !errors.Is(err, fencing.ErrStale) || !errors.As(err, &stale) || stale.Token != l.Token() {
+				t.Errorf("%s of a lease that has ended: %v", name, err)
+			}
+		}
 	}
 }

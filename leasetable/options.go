@@ -7,15 +7,18 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
-// Option configures a Client. Each LeaseOption is an Option too: given to Open,
-// it becomes the default of that client's leases.
+// Option configures a Client. Each LeaseOption is also an Option: given to Open, it becomes the
+// default for that client's leases.
 type Option interface {
 	applyClient(*clientConfig) error
 }
@@ -29,20 +32,21 @@ type LeaseOption interface {
 type clientConfig struct {
 	schema    string
 	maxConns  int
-	retention time.Duration // 0: nothing is pruned
+	retention time.Duration // 0: no pruning
 	pollOnly  bool
-	listener  *pgx.ConnConfig // nil: as the pool's
+	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
+	logging   bool // WithLogger was given
 	lease     leaseConfig
 
 	pruneEvery time.Duration // for tests
 
-	// For tests: calls in a statement at most, and the statement for many also for one.
+	// For tests: the size of batches and of renewals, and batch statements for single operations.
 	batch      int
 	forceBatch bool
 }
 
-// leaseConfig holds what was asked for; zero durations are resolved by check.
+// leaseConfig holds the options of a lease. check resolves zero durations.
 type leaseConfig struct {
 	ttl        time.Duration
 	margin     time.Duration
@@ -55,17 +59,11 @@ type leaseConfig struct {
 }
 
 const (
-	defaultTTL      = 30 * time.Second
-	minTTL          = 10 * time.Millisecond
-	maxTTL          = 10 * 365 * 24 * time.Hour
-	maxMargin       = 5 * time.Second // of the default margin
 	defaultMaxConns = 4
 	minMaxConns     = 2
+	maxBatch        = 128
 	maxHolder       = 512
-
-	defaultRetention = 24 * time.Hour
-	minRetention     = time.Minute
-	maxLabels        = 16 << 10
+	maxLabelBytes   = 16 << 10
 )
 
 type clientOption func(*clientConfig) error
@@ -85,115 +83,113 @@ func WithSchema(name string) Option {
 	})
 }
 
-// WithMaxConns bounds the client's own connections, 2 at least: one of them is
-// kept for renewals, which take one more while another hangs. They are opened as
-// needed. The one that listens for notifications, from the first wait on, comes on top.
-// Default 4.
+// WithMaxConns limits the client's own connections, 2 or more. One of them is kept for renewals.
+// Renewals may open one more, and others to replace connections that hang. Connections are opened
+// on demand. The listening connection, from the first wait on, comes on top. Default 4.
 func WithMaxConns(n int) Option {
 	return clientOption(func(c *clientConfig) error {
 		if n < minMaxConns {
-			return invalidOption("%d connections, the least is %d: one is kept for renewals", n, minMaxConns)
+			return invalidOption("%d connections: too few: must be at least %d, since one is kept for renewals", n, minMaxConns)
 		}
 		c.maxConns = n
 		return nil
 	})
 }
 
-// WithLogger has failed renewals, losses and failed clean-ups logged. Default: none
-// of it is; a loss is always told by the lease itself.
+// WithLogger logs failed renewals, lost leases and failed clean-ups. Nil disables logging. Default:
+// failed clean-ups only, to [slog.Default], since no call returns them.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) error {
 		if l == nil {
-			return invalidOption("the logger is nil")
+			l = slog.New(slog.DiscardHandler)
 		}
-		c.logger = l
+		c.logger, c.logging = l, true
 		return nil
 	})
 }
 
-// WithRetention has the rows of names deleted that nobody has held for that long, a minute
-// at least. One client at a time does it, every quarter of that time, an hour at most.
-// Default 24 h.
+// WithRetention deletes the rows of names that have been idle for d, a minute or more. One client
+// at a time does so, every quarter of d, or every hour if that is shorter. Default 24 h.
 func WithRetention(d time.Duration) Option {
 	return clientOption(func(c *clientConfig) error {
-		if d < minRetention {
-			return invalidOption("a retention of %v, the least is %v", d, minRetention)
+		if d < timing.MinRetention {
+			return invalidOption("retention %v: too short: must be at least %v", d, timing.MinRetention)
 		}
 		c.retention = d
 		return nil
 	})
 }
 
-// WithoutPruning keeps the rows of all names ever granted, unless Prune is called.
+// WithoutPruning keeps the rows of all names until Prune is called. The client still deletes the
+// queue rows of dead clients.
 func WithoutPruning() Option {
 	return clientOption(func(c *clientConfig) error { c.retention = 0; return nil })
 }
 
-// WithPollOnly has waiters ask again and again, instead of a connection listen for
-// notifications: for poolers in transaction mode, and servers that have none. A lock is
-// passed on up to 400 ms later then. Default: listen, and poll where nothing is notified, which is
-// found out by trying.
+// WithPollOnly makes waiters poll instead of using LISTEN: for poolers in transaction mode, and
+// servers without notifications. Waiters then acquire a released lock up to 400 ms later. Default:
+// LISTEN, and polling while notifications do not arrive, which a test on each connection finds out.
 func WithPollOnly() Option {
 	return clientOption(func(c *clientConfig) error { c.pollOnly = true; return nil })
 }
 
-// WithListener gives the listening connection a connection string of its own, a URL or
-// keywords and values: one that leads to the same database past a pooler. Default: the
-// pool's.
+// WithListener sets a connection string, as a URL or in keyword/value form, for the listening
+// connection: for example one that bypasses a pooler to the same database. Default: the pool's.
 func WithListener(connString string) Option {
 	return clientOption(func(c *clientConfig) (err error) {
 		if c.listener, err = pgx.ParseConfig(connString); err != nil {
-			return invalidOption("the listener's connection string: %v", err)
+			return invalidOption("listener: connection string: %v", err)
 		}
 		return nil
 	})
 }
 
-// WithBarging lets a caller overtake those who wait: a lock that is free is granted
-// without regard to the queue. Default: first come, first served.
+// WithBarging makes a caller ignore the wait queue: it may acquire a free lock before the waiters.
+// Default: first come, first served.
 func WithBarging() LeaseOption {
 	return leaseOption(func(c *leaseConfig) error { c.barging = true; return nil })
 }
 
-// WithTTL sets how long a grant lasts when it isn't renewed, 10 ms to 10 years.
-// It is how long others wait after a holder's death, and, less the safety
-// margin, how long a holder can go on without the server. Default 30 s.
+// WithTTL sets how long a grant lasts unless renewed, 10 ms to 10 years. Others wait that long
+// after a holder dies. A holder can work that long, less the safety margin, while the server is
+// down. Default 30 s.
 func WithTTL(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < minTTL || d > maxTTL {
-			return invalidOption("a TTL of %v, it must be from %v to %v", d, minTTL, maxTTL)
+		if d < timing.MinTTL || d > timing.MaxTTL {
+			return invalidOption("TTL %v: out of range: must be from %v to %v", d, timing.MinTTL, timing.MaxTTL)
 		}
 		c.ttl = d
 		return nil
 	})
 }
 
-// WithSafetyMargin sets how long before the server's expiry the holder stops
-// trusting the lease: room for clocks that run at different rates and for the
-// holder's work to stop. It must be below the TTL. Default a tenth of the TTL, 5 s at most.
+// WithSafetyMargin sets how long before the server's expiry the holder stops trusting the lease. It
+// covers clocks that run at different rates, and the time that the holder's work needs to stop. It
+// must be less than the TTL. Default a tenth of the TTL, at most 5 s.
 func WithSafetyMargin(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if d < 0 {
-			return invalidOption("a safety margin of %v, it can't be negative", d)
+			return invalidOption("safety margin %v is negative: must be 0 or more", d)
 		}
 		c.margin, c.marginSet = d, true
 		return nil
 	})
 }
 
-// WithRenewEvery sets the time between renewals. It must be below the TTL less
-// the safety margin. Default a third of the TTL, or half of the trusted time if that is less.
+// WithRenewEvery sets the longest time between renewals, which start up to a tenth earlier. It must
+// be less than the TTL minus the safety margin. The renewal must be answered in what remains.
+// Default a third of the TTL, or half of the trusted time if that is less.
 func WithRenewEvery(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if d <= 0 {
-			return invalidOption("renewal every %v, it must be positive", d)
+			return invalidOption("renewal interval %v: must be greater than 0", d)
 		}
 		c.renewEvery, c.noRenewal = d, false
 		return nil
 	})
 }
 
-// WithoutRenewal lets the lease end after its TTL, unless Ensure extends it.
+// WithoutRenewal lets the lease end after its TTL unless Extend extends it.
 func WithoutRenewal() LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.renewEvery, c.noRenewal = 0, true
@@ -201,34 +197,34 @@ func WithoutRenewal() LeaseOption {
 	})
 }
 
-// WithHolder sets the holder's name, as others see it: 1 to 512 bytes of UTF-8
-// without NUL. It tells people who holds a lock and plays no part in who may.
-// Default: host name, process id and a random part.
+// WithHolder sets the holder's name that others see: 1 to 512 bytes of UTF-8 without NUL. It is
+// for people and has no effect on who gets the lock. Default: host name, process ID and a random
+// part.
 func WithHolder(name string) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if name == "" || len(name) > maxHolder || !storable(name) {
-			return invalidOption("holder %.64q, it must be 1 to %d bytes of UTF-8 without NUL", name, maxHolder)
+			return invalidOption("holder %.64q: must be 1 to %d bytes of UTF-8 without NUL", name, maxHolder)
 		}
 		c.holder = name
 		return nil
 	})
 }
 
-// WithLabels stores labels with the grant, for people and tools that look at the
-// table; 16 KiB at most, as JSON. Default none.
+// WithLabels stores labels with the grant, for people and tools that read the table: at most 16 KiB
+// as JSON. Default none.
 func WithLabels(labels map[string]string) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		for k, v := range labels {
 			if !storable(k) || !storable(v) {
-				return invalidOption("label %.64q is not UTF-8 without NUL", k)
+				return invalidOption("label %.64q: key and value must be UTF-8 without NUL", k)
 			}
 		}
 		text, err := json.Marshal(labels)
 		if err != nil {
 			return invalidOption("labels: %v", err)
 		}
-		if len(text) > maxLabels {
-			return invalidOption("%d bytes of labels, the limit is %d", len(text), maxLabels)
+		if len(text) > maxLabelBytes {
+			return invalidOption("%d bytes of labels: too many: must be at most %d", len(text), maxLabelBytes)
 		}
 		c.labels = string(text)
 		if labels == nil {
@@ -242,9 +238,9 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 	c := clientConfig{
 		schema:    schema.Default,
 		maxConns:  defaultMaxConns,
-		retention: defaultRetention,
+		retention: timing.DefaultRetention,
 		logger:    slog.New(slog.DiscardHandler),
-		lease:     leaseConfig{ttl: defaultTTL, labels: "{}", holder: defaultHolder()},
+		lease:     leaseConfig{ttl: timing.DefaultTTL, labels: "{}", holder: defaultHolder()},
 	}
 	for _, o := range opts {
 		if err := o.applyClient(&c); err != nil {
@@ -252,13 +248,24 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 		}
 	}
 	if c.pollOnly && c.listener != nil {
-		return c, invalidOption("a listener's connection string, and polling only")
+		return c, invalidOption("WithListener and WithPollOnly: conflict: use one of them")
 	}
 	_, err := c.lease.check()
 	return c, err
 }
 
-// with returns the client's defaults with a lease's own options applied.
+// batchSize returns the largest number of names in one acquire or release statement.
+func (c *clientConfig) batchSize() int { return cmp.Or(c.batch, maxBatch) }
+
+// cleanupLogger returns the logger for background work, whose failures no call returns.
+func (c *clientConfig) cleanupLogger() *slog.Logger {
+	if c.logging {
+		return c.logger
+	}
+	return slog.Default()
+}
+
+// with returns the client's defaults with the options of one lease.
 func (c leaseConfig) with(opts []LeaseOption) (leaseConfig, error) {
 	for _, o := range opts {
 		if err := o.applyLease(&c); err != nil {
@@ -268,26 +275,26 @@ func (c leaseConfig) with(opts []LeaseOption) (leaseConfig, error) {
 	return c.check()
 }
 
-// check resolves the defaults that depend on the TTL, and refuses what conflicts.
+// check resolves the defaults that depend on the TTL, and returns an error for conflicts.
 func (c leaseConfig) check() (leaseConfig, error) {
 	if !c.marginSet {
-		c.margin = min(c.ttl/10, maxMargin)
+		c.margin = min(c.ttl/10, timing.MaxMargin)
 	}
 	if c.margin >= c.ttl {
-		return c, invalidOption("a safety margin of %v with a TTL of %v: the margin must be shorter", c.margin, c.ttl)
+		return c, invalidOption("safety margin %v, TTL %v: the margin must be less than the TTL", c.margin, c.ttl)
 	}
 	if c.noRenewal {
 		return c, nil
 	}
 	c.renewEvery = cmp.Or(c.renewEvery, min(c.ttl/3, (c.ttl-c.margin)/2))
 	if trusted := c.ttl - c.margin; c.renewEvery >= trusted {
-		return c, invalidOption("renewal every %v, but a lease of %v with a margin of %v is trusted for %v only",
+		return c, invalidOption("renewal interval %v, TTL %v, safety margin %v: the interval must be less than %v, the TTL minus the margin",
 			c.renewEvery, c.ttl, c.margin, trusted)
 	}
 	return c, nil
 }
 
-// defaultHolder tells people which process holds a lock.
+// defaultHolder returns a name that tells people which process holds a lock.
 func defaultHolder() string {
 	host, err := os.Hostname()
 	if err != nil || !storable(host) {
@@ -295,3 +302,25 @@ func defaultHolder() string {
 	}
 	return fmt.Sprintf("%.200s:%d:%.6s", host, os.Getpid(), rand.Text())
 }
+
+// maxName is the longest lock name in bytes.
+const maxName = 512
+
+// CheckName returns an error that wraps ErrInvalidName unless name is 1 to 512 bytes of UTF-8
+// without NUL.
+func CheckName(name string) error { return checkName(name) }
+
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: empty: must be 1 to %d bytes", ErrInvalidName, maxName)
+	case len(name) > maxName:
+		return fmt.Errorf("%w: %d bytes: must be at most %d", ErrInvalidName, len(name), maxName)
+	case !storable(name):
+		return fmt.Errorf("%w: %q: must be UTF-8 without NUL", ErrInvalidName, name)
+	}
+	return nil
+}
+
+// storable reports whether PostgreSQL stores s in a text column unchanged.
+func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

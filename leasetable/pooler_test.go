@@ -21,14 +21,15 @@ func (f fixture) pooled(through string, mode pgx.QueryExecMode) fixture {
 	return fixture{f.t, pgtest.PoolOn(f.t, through, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), f.schema}
 }
 
-// pooler starts one in transaction mode, with fewer connections than its users would take.
+// pooler starts one in transaction mode, with fewer connections than its users would open.
 func pooler(t *testing.T, url string) (through string, modes []pgx.QueryExecMode) {
 	t.Helper()
 	modes, settings := pgtest.PoolerModes()
 	return pgtest.Pooler(t, url, "transaction", append(settings, "default_pool_size = 6", "max_client_conn = 500")...), modes
 }
 
-// TestP35_PoolerConformance runs the suite through a pooler in transaction mode, in both ways to use one.
+// TestP35_PoolerConformance runs the suite through a pooler in transaction mode, in both modes for
+// such poolers.
 func TestP35_PoolerConformance(t *testing.T) {
 	t.Parallel()
 	through, modes := pooler(t, pgtest.URL(t))
@@ -50,7 +51,7 @@ func TestP35_PoolerConformance(t *testing.T) {
 	}
 }
 
-// TestP35_AListenerPastThePooler: with one, a waiter behind a pooler is woken before it would have asked by itself.
+// TestP35_AListenerPastThePooler wakes a waiter behind a pooler before its next poll.
 func TestP35_AListenerPastThePooler(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -67,8 +68,9 @@ func TestP35_AListenerPastThePooler(t *testing.T) {
 	t.Error("no notification has woken it")
 }
 
-// wokenEarly reports whether a waiter whose pauses have grown to a third of a second at least is granted the lock
-// before its next question: only a notification can do that. The holder is another client.
+// wokenEarly reports whether a waiter whose pauses have grown to at least a third of a second
+// acquires the lock before its next poll, which only a notification makes possible. Another client
+// is the holder.
 func (f fixture) wokenEarly(holder, waiter *leasetable.Client, name string) bool {
 	f.t.Helper()
 	held := try(f.t, holder, name)
@@ -82,16 +84,16 @@ func (f fixture) wokenEarly(holder, waiter *leasetable.Client, name string) bool
 	}()
 	pgtest.Eventually(f.t, 10*time.Second, "it waits", func() bool { return f.tickets(name) == 1 && leasetable.Listening(waiter) })
 	rest(f.t, 3*time.Second) // for its pauses to grow
-	// The last question of a waiter, by the server's clock. Others in this database ask nothing meanwhile.
-	question := f.named(leasetable.LookSQL)[:60]
-	asked := func() time.Time {
+	// The last attempt of a waiter, by the server's clock. No other client uses this database.
+	question := f.named(leasetable.PeekSQL)[:60]
+	attempted := func() time.Time {
 		return value[time.Time](f, `SELECT coalesce(max(query_start), 'epoch') FROM pg_stat_activity
 			WHERE datname = current_database() AND left(query, length($1)) = $1`, question)
 	}
-	before := asked()
+	before := attempted()
 	last := before
-	pgtest.Eventually(f.t, 10*time.Second, "it asks", func() bool { last = asked(); return last.After(before) })
-	pgtest.Eventually(f.t, 10*time.Second, "it has its answer", func() bool { return leasetable.Resting(waiter, name) })
+	pgtest.Eventually(f.t, 10*time.Second, "it polls", func() bool { last = attempted(); return last.After(before) })
+	pgtest.Eventually(f.t, 10*time.Second, "it has its answer", func() bool { return leasetable.HeadWaits(waiter, name) })
 	release(f.t, held)
 	l := <-got
 	if l == nil {
@@ -103,8 +105,8 @@ func (f fixture) wokenEarly(holder, waiter *leasetable.Client, name string) bool
 	return after < 250*time.Millisecond
 }
 
-// TestP35_ListeningThroughAPooler: nothing that is notified gets through, which a client finds out, so that who waits
-// asks as often as with WithPollOnly. Nothing is left behind.
+// TestP35_ListeningThroughAPooler: no notification arrives. A client finds that out, so its waiters
+// poll as with WithPollOnly. Nothing is left behind.
 func TestP35_ListeningThroughAPooler(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -113,7 +115,7 @@ func TestP35_ListeningThroughAPooler(t *testing.T) {
 	const clients, workers, rounds = 2, 2, 2
 	for _, mode := range modes {
 		f := direct.pooled(through, mode)
-		all := []*leasetable.Client{direct.openUnclosed()} // one of them past the pooler
+		all := []*leasetable.Client{direct.openUnclosed()} // one of them bypasses the pooler
 		for range clients {
 			all = append(all, f.openUnclosed())
 		}
@@ -123,7 +125,7 @@ func TestP35_ListeningThroughAPooler(t *testing.T) {
 			for range workers {
 				wg.Go(func() {
 					for range rounds {
-						held := acquire(t, c, "passed on")
+						held := acquire(t, c, "released")
 						rest(t, 5*time.Millisecond)
 						release(t, held)
 					}
@@ -131,7 +133,7 @@ func TestP35_ListeningThroughAPooler(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		// A release alone: the waiter's only hope is its own question.
+		// A release alone: only its own poll helps the waiter.
 		for range 2 {
 			held := try(t, all[0], "n", leasetable.WithTTL(time.Hour))
 			got := make(chan struct{})
@@ -145,11 +147,11 @@ func TestP35_ListeningThroughAPooler(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return leasetable.Resting(all[1], "n") })
+			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return leasetable.HeadWaits(all[1], "n") })
 			rest(t, 2*time.Second) // for its pauses to grow
 			release(t, held)
 			freed := time.Now()
-			within(t, 20*time.Second, "the waiter is granted the lock", got) // 1 s as a rule
+			within(t, 20*time.Second, "the waiter is granted the lock", got) // usually 1 s
 			longest = max(longest, time.Since(freed))
 			if l == nil {
 				return

@@ -2,87 +2,141 @@ package leasetable
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
-const (
-	// pruneBatch is how many rows one statement deletes: it holds back first grants
-	// of new names for as long as it takes.
-	pruneBatch = 1000
-
-	// pruneTries is how often a batch tries to get between two first grants.
-	pruneTries = 20
-)
-
-// Prune deletes the rows of names that nobody has held for that long, counted from
-// its release, or from the end of a grant that was not released. Tokens stay
-// in order: the next grant of such a name gets a larger one. It returns how many
-// rows it deleted, also with an error. The row with the highest token stays.
+// Prune deletes the rows of names that have been idle for the given time, counted from the release
+// or the expiry of the last grant. Tokens stay in order: the next grant of such a name gets a
+// larger one. Prune returns the number of deleted rows, also with an error.
 //
-// Rows in use are skipped. Pruning and first grants of new names exclude each other
-// for the time of a statement. Where first grants follow each other so closely that
-// Prune can't get between them, it gives up with ErrNotAcquired: try later. ctx
-// bounds it, and so does Close.
+// Rows in use are skipped. Pruning delays no grant: it walks the table in short steps, and a first
+// grant that stalls meanwhile is refused and tried again. ctx and Close end Prune early.
 func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	if idle < 0 {
-		return 0, invalidOption("prune after %v, it can't be negative", idle)
+		return 0, invalidOption("prune: idle time %v is negative: must be 0 or more", idle)
 	}
-	if err := c.enter(); err != nil {
+	if err := c.beginCall(); err != nil {
 		return 0, err
 	}
-	defer c.leave()
-	var total, highest int64
-	if err := c.askTwice(ctx, statement{c.sql.highest, nil, func(r pgx.Rows) error { return r.Scan(&highest) }}); err != nil {
-		return 0, explain(c.cfg.schema, "prune", err)
+	defer c.endCall()
+	deleted, highest, err := c.pruneAll(ctx, idle)
+	if err == nil && highest.Token > 0 {
+		// Restored or replicated rows may have tokens above the sequence.
+		err = c.store.LiftTokens(ctx, highest.Name)
 	}
-	for {
+	if err != nil {
+		return deleted, c.store.Explain(fmt.Sprintf("prune rows idle for %v", idle), err)
+	}
+	return deleted, nil
+}
+
+// pruneAll walks the table once. It also returns the highest token that it saw, with its name.
+func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int64, highest fencing.Fence, err error) {
+	for last := ""; ; {
 		select {
 		case <-c.closing:
-			return total, ErrClosed
+			return deleted, highest, ErrClosed
 		default:
 		}
-		found, n, err := c.pruneOnce(ctx, idle, highest)
-		total += n
-		if err != nil {
-			return total, explain(c.cfg.schema, fmt.Sprintf("prune rows idle for %v", idle), err)
+		step, err := c.store.Prune(ctx, idle, last)
+		last = step.Last
+		deleted += step.Deleted
+		if step.Highest.Token > highest.Token {
+			highest = step.Highest
 		}
-		if found < pruneBatch || n == 0 {
-			return total, nil
+		if err != nil || step.Done {
+			return deleted, highest, err
 		}
 	}
 }
 
-// pruneOnce finds a batch of idle names and deletes those that still are.
-func (c *Client) pruneOnce(ctx context.Context, idle time.Duration, highest int64) (found int, deleted int64, err error) {
-	var names []string
-	err = c.askTwice(ctx, statement{c.sql.idle, []any{idle.Microseconds(), pruneBatch, highest}, func(r pgx.Rows) error {
-		var name string
-		err := r.Scan(&name)
-		names = append(names, name)
-		return err
-	}})
-	if err != nil || len(names) == 0 {
-		return 0, 0, err
+// pruner deletes the rows of names that have been idle for the retention, and the queue rows of
+// dead clients. Each client has one. Most of them find that another has just pruned.
+type pruner struct {
+	client  *Client
+	every   time.Duration
+	lease   leaseConfig // of store.PruneLock
+	logger  *slog.Logger
+	running sync.WaitGroup
+}
+
+func newPruner(c *Client) *pruner {
+	j := &pruner{client: c, every: min(c.cfg.retention/4, timing.MaxPruneEvery), logger: c.cfg.cleanupLogger()}
+	if c.cfg.pruneEvery > 0 {
+		j.every = c.cfg.pruneEvery
 	}
-	var pause backoff
-	for range pruneTries {
-		var open bool
-		err = c.askTwice(ctx, statement{c.sql.prune, []any{idle.Microseconds(), names}, func(r pgx.Rows) error {
-			return r.Scan(&open, &deleted)
-		}})
-		if err != nil || open {
-			return len(names), deleted, err
-		}
+	if j.every == 0 { // without pruning, dead queue rows are still deleted
+		j.every = timing.MaxPruneEvery
+	}
+	// Only the user's holder name applies: the other options may not fit this TTL.
+	j.lease = leaseConfig{ttl: timing.PruneTTL, margin: timing.MaxMargin, renewEvery: timing.PruneTTL / 3, labels: "{}", holder: c.cfg.lease.holder}
+	j.running.Go(j.run)
+	return j
+}
+
+// stop waits for run, which ends when the client is closing.
+func (j *pruner) stop() { j.running.Wait() }
+
+func (j *pruner) run() {
+	ctx, cancel := context.WithCancel(j.client.life)
+	defer cancel()
+	for {
+		timer := time.NewTimer(j.every/2 + rand.N(j.every))
+		// Both may be ready. A round that begins while the client closes is refused and ends at
+		// once.
 		select {
-		case <-time.After(pause.next(0)):
-		case <-ctx.Done():
-			return 0, 0, context.Cause(ctx)
-		case <-c.closing:
-			return 0, 0, ErrClosed
+		case <-timer.C:
+		case <-j.client.closing:
+			timer.Stop()
+			return
+		}
+		j.logFailure("could not delete the queue rows of dead clients, trying again later", j.deleteDeadRows(ctx))
+		if j.client.cfg.retention > 0 {
+			j.logFailure("could not prune, trying again later", j.prune(ctx))
 		}
 	}
-	return 0, 0, fmt.Errorf("%w: first grants of new names leave no gap for pruning", ErrNotAcquired)
+}
+
+// logFailure logs err, unless another client is pruning or this client is closing.
+func (j *pruner) logFailure(what string, err error) {
+	select {
+	case <-j.client.closing: // which interrupts the round
+		return
+	default:
+	}
+	if err != nil && !errors.Is(err, ErrNotAcquired) {
+		j.logger.Warn("pglock: "+what, "schema", j.client.cfg.schema, "error", err)
+	}
+}
+
+// deleteDeadRows needs no lock: it is one short statement. It also runs without pruning.
+func (j *pruner) deleteDeadRows(ctx context.Context) error {
+	return j.client.store.DeleteDeadRows(ctx)
+}
+
+// prune prunes once, unless another client is pruning or has done so lately.
+func (j *pruner) prune(ctx context.Context) error {
+	c := j.client
+	switch last, err := c.Get(ctx, store.PruneLock); {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return err
+	case last.Held() || last.age < j.every/2:
+		return nil
+	}
+	l, err := c.acquireAs(ctx, store.PruneLock, j.lease, (*acquisition).once)
+	if err != nil {
+		return err
+	}
+	_, err = c.Prune(l.Context(), c.cfg.retention)
+	return errors.Join(err, l.Release(ctx))
 }

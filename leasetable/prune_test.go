@@ -3,6 +3,8 @@ package leasetable_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,8 +46,8 @@ func TestP03_PruneDeletesWhatNobodyUses(t *testing.T) {
 	if _, err := c.Get(t.Context(), "held"); err != nil {
 		t.Errorf("a held lock was pruned: %v", err)
 	}
-	if _, err := c.Get(t.Context(), "recent"); err != nil {
-		t.Errorf("the row with the highest token was pruned: %v", err)
+	if _, err := c.Get(t.Context(), "recent"); !errors.Is(err, leasetable.ErrNotFound) {
+		t.Errorf("the row with the highest token, which is idle: %v", err)
 	}
 	if again := try(t, c, "expired"); again.Token() <= recent.Token() {
 		t.Errorf("a pruned name was granted token %d after %d", again.Token(), recent.Token())
@@ -54,4 +56,90 @@ func TestP03_PruneDeletesWhatNobodyUses(t *testing.T) {
 		t.Errorf("a negative age: %v", err)
 	}
 	release(t, held)
+}
+
+// TestP48_PruningDoesNotInheritTheLeaseOptions: with these options, which are valid together, a
+// lease with the pruner's TTL would be renewed too late.
+func TestP48_PruningDoesNotInheritTheLeaseOptions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	release(t, try(t, f.open(leasetable.WithoutPruning()), "idle"))
+	f.open(leasetable.WithTTL(10*time.Minute), leasetable.WithRenewEvery(2*time.Minute), leasetable.WithSafetyMargin(2*time.Minute),
+		leasetable.WithPruneEvery(50*time.Millisecond, time.Millisecond))
+	pgtest.Eventually(t, 20*time.Second, "the idle row is gone", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE name = 'idle'") == 0
+	})
+}
+
+// TestDeadQueueRowsAreDeletedWithoutPruning: also if pruning fails, and a failure is logged.
+func TestDeadQueueRowsAreDeletedWithoutPruning(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		retention time.Duration
+		breaks    string
+		logged    string
+	}{
+		"without pruning": {},
+		"pruning fails":   {time.Minute, "DROP FUNCTION pglock.raise_pruned(bigint)", "could not prune"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			var log logBuffer
+			f.open(leasetable.WithPruneEvery(20*time.Millisecond, tc.retention), leasetable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			if tc.breaks != "" {
+				f.sql(tc.breaks)
+			}
+			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', 'dead', now() - interval '1 hour')")
+			pgtest.Eventually(t, 20*time.Second, "the dead client's row is gone", func() bool {
+				return value[int](f, "SELECT count(*) FROM pglock.lock_waiters") == 0
+			})
+			pgtest.Eventually(t, 20*time.Second, "the failure is logged", func() bool { return strings.Contains(log.String(), tc.logged) })
+		})
+	}
+}
+
+// TestFailedCleanUpsAreLoggedByDefault: no call returns them.
+func TestFailedCleanUpsAreLoggedByDefault(t *testing.T) {
+	t.Parallel()
+	if logger, err := leasetable.CleanupLogger(); err != nil || logger != slog.Default() {
+		t.Errorf("by default clean-ups log to %v, %v", logger, err)
+	}
+	mine := slog.New(slog.DiscardHandler)
+	if logger, err := leasetable.CleanupLogger(leasetable.WithLogger(mine)); err != nil || logger != mine {
+		t.Errorf("with a logger clean-ups log to %v, %v", logger, err)
+	}
+}
+
+// TestP03_ClientsPrune checks that clients prune idle rows, and the queue rows of dead clients, one
+// client at a time.
+func TestP03_ClientsPrune(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	holder := f.open(leasetable.WithoutPruning())
+	held := try(t, holder, "held")
+	for i := range 30 {
+		release(t, try(t, holder, fmt.Sprint("idle", i)))
+	}
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('held', 'dead', now() - interval '1 hour')")
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('held', 'alive', now() + interval '1 hour')")
+	for range 3 {
+		f.open(leasetable.WithPruneEvery(50*time.Millisecond, time.Millisecond))
+	}
+	pgtest.Eventually(t, 20*time.Second, "what is idle is gone", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE name LIKE 'idle%'") == 0 &&
+			value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE client = 'dead'") == 0
+	})
+	if _, err := holder.Get(t.Context(), "held"); err != nil {
+		t.Errorf("a held lock: %v", err)
+	}
+	if f.tickets("held") != 1 {
+		t.Error("a ticket that counts was removed")
+	}
+	if l := try(t, holder, "idle0"); l.Token() <= held.Token() {
+		t.Errorf("token %d after %d", l.Token(), held.Token())
+	}
+	if _, err := leasetable.Open(t.Context(), f.pool, leasetable.WithRetention(time.Second)); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("%v", err)
+	}
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestWaitersOfAProcessAreServedInOrder: those who came first are granted first, also when
-// some in between give up.
+// TestWaitersOfAProcessAreServedInOrder: first come, first served, also if some in between leave.
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	const waiters = 20

@@ -4,25 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
+	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
 )
 
-// releaseCall is one run of the release statement, shared by all who wait for it.
+// releaseCall is one run of the release statement, shared by the callers that wait for it.
 type releaseCall struct {
 	done chan struct{} // closed when err is set
 	err  error
 }
 
-// Release ends the lease: its Context is done first, then the lock is free for
-// others. It may be called again, and returns nil once it has succeeded.
+// Release ends the lease: its Context is done first, then the lock is free for others. After a
+// success, further calls return nil.
 //
-// If the lease was lost before, it returns a *LostError (errors.Is ErrLost) and
-// changes nothing. If the server can't be reached within 5 s it returns an error
-// that wraps ErrUnavailable; the lock then frees itself when its TTL is over, and
-// Release may be tried again.
+// If the lease was lost before, Release returns a *LostError (errors.Is ErrLost) and changes
+// nothing. If the server can't be reached within 5 s, the error wraps ErrUnavailable. The lock then
+// expires after its TTL, and Release may be called again.
 //
-// ctx bounds how long Release waits, not the release, which goes on without it. A
-// ctx that is done already, as it often is in a defer, does not count.
+// ctx bounds how long Release waits. The release itself continues without it. A ctx that has ended
+// before the call, as is common in a defer, is ignored.
 func (l *Lease) Release(ctx context.Context) error {
 	givenUp := ctx.Done()
 	if ctx.Err() != nil {
@@ -31,9 +37,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	return l.awaitRelease(ctx, givenUp)
 }
 
-// awaitRelease is Release, waiting until givenUp, for which ctx has the cause.
+// awaitRelease is Release. It waits until givenUp, whose cause is in ctx.
 func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error {
-	_ = l.Err() // due to be lost?
+	_ = l.Err() // finds an expired deadline
 	call, f, err := l.startRelease()
 	if err != nil {
 		return err
@@ -42,19 +48,20 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 		if givenUp == nil {
 			ctx = context.WithoutCancel(ctx)
 		}
-		l.client.free(ctx, f)
+		l.client.sendRelease(ctx, f)
 	}
+	// If both are ready, either answer is right: the release goes on without its caller.
 	select {
 	case <-call.done:
 		return call.err
 	case <-givenUp:
-		return fmt.Errorf("leasetable: release %q: still under way: %w", l.fence.Name, context.Cause(ctx))
+		return fmt.Errorf("leasetable: release %q: not done yet: %w", l.fence.Name, context.Cause(ctx))
 	}
 }
 
-// startRelease returns the call under way, or the last one if it has settled the
-// matter, or a new one with what is to be done.
-func (l *Lease) startRelease() (*releaseCall, *freeing, error) {
+// startRelease returns the call in progress, or the last one if it was conclusive. Otherwise it
+// returns a new call and its operation.
+func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	l.end(ErrReleased)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,39 +79,176 @@ func (l *Lease) startRelease() (*releaseCall, *freeing, error) {
 		}
 	}
 	c := l.client
-	if err := c.enterToRelease(); err != nil {
+	if err := c.beginRelease(); err != nil {
 		return nil, nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
 	}
-	again := l.release != nil // the call before may have been applied
+	again := l.release != nil // the previous call may have been applied
 	call := &releaseCall{done: make(chan struct{})}
 	l.release = call
-	return call, &freeing{lease: l, call: call, uncertain: again, to: c.waiting.reserve(l.fence.Name)}, nil
+	return call, &releaseOp{lease: l, call: call, uncertain: again, heir: c.waiters.Reserve(l.fence.Name)}, nil
 }
 
-// parting is how long a release may go on whose caller's context has ended. It is longer than most
-// take: a connection that is cut must be made anew.
-const parting = 20 * time.Millisecond
-
-// free sends f here, or by a lane. When ctx ends before there is an answer the statement is cut off, and repeated
-// in the background. That does no harm: it can only free a grant that nobody uses any more. What hands the lock over
-// is not cut off.
-func (c *Client) free(ctx context.Context, f *freeing) {
-	if f.to != nil && ctx.Done() != nil || !c.lanes.enter() {
-		c.lanes.free(f)
+// sendRelease sends f on this goroutine or through the dispatcher. When ctx ends before the answer
+// arrives, the statement is canceled and then repeated in the background. That is safe: it can only
+// end a grant that no holder uses any more. A hand-off is not canceled.
+func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
+	if f.heir != nil && ctx.Done() != nil || !c.beginInline() {
+		c.releases.Submit(f)
 		return
 	}
-	defer c.lanes.exit()
-	bound, cancel := context.WithTimeout(c.life, statementBound/2)
+	defer c.dispatcher.EndInline()
+	bound, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(parting, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(timing.CancelGrace, cancel) })()
 	f.send(bound)
 }
 
-// giveBack frees on the server, without waiting, what has been lost here: a renewal
-// that was answered too late would keep others out for another TTL.
-func (l *Lease) giveBack() {
-	if l.client.enterToRelease() != nil {
-		return // closing: it ends by its TTL
+// releaseLost releases a lost lease on the server, without waiting: a renewal that was answered too
+// late would block others for another TTL.
+func (l *Lease) releaseLost() {
+	if l.client.beginRelease() != nil {
+		return // closing: it expires
 	}
-	l.client.lanes.free(&freeing{lease: l}) // best effort: it ends by its TTL
+	l.client.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
+}
+
+// releaseOp is one release in progress. It is a counted call until finish.
+type releaseOp struct {
+	lease *Lease
+	call  *releaseCall // nil if no caller waits for it
+
+	// uncertain says that an earlier attempt may have been applied. A lock that is free then does
+	// not mean that the lease was lost.
+	uncertain bool
+
+	heir      *waitlist.Entry // gets the lock by a hand-off, or nil
+	handedOff bool            // it got the lock
+	notified  bool            // the server notified a waiter
+}
+
+// finish reports the result to the callers and ends the counted call. The local head of the queue
+// is woken, unless the server's notification reaches it or belongs to an earlier waiter.
+func (f *releaseOp) finish(err error) {
+	c, l := f.lease.client, f.lease
+	if f.call != nil {
+		f.call.err = err
+		if err == nil || errors.Is(err, ErrLost) {
+			c.untrack(l)
+		} else { // Close tries again until the server has ended the lease
+			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin, func() { c.untrack(l) })
+		}
+		close(f.call.done)
+	}
+	if toldElsewhere := f.notified && c.waiters.Listening(); !f.handedOff && !toldElsewhere {
+		c.waiters.WakeHead(l.fence.Name)
+	}
+	c.endCall()
+}
+
+// sendReleases releases all of batch in one statement. An operation that needs more continues on a
+// goroutine of its own.
+func (c *Client) sendReleases(batch []*releaseOp) {
+	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
+	defer cancel()
+	if len(batch) == 1 && !c.cfg.forceBatch {
+		batch[0].send(ctx)
+		return
+	}
+	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
+		if f.heir == nil {
+			return false
+		}
+		go f.retry() // the others don't wait for its commit
+		return true
+	})
+	if len(batch) == 0 {
+		return
+	}
+	slices.SortFunc(batch, func(a, b *releaseOp) int { return strings.Compare(a.lease.fence.Name, b.lease.fence.Name) })
+	fences := make([]fencing.Fence, len(batch))
+	for i, f := range batch {
+		fences[i] = f.lease.fence
+	}
+	released, err := c.store.ReleaseBatch(ctx, fences)
+	c.warnOfBatch(err, "releases")
+	for _, f := range batch {
+		f.uncertain = f.uncertain || store.MaybeApplied(err)
+		if notified, ok := released[f.lease.fence]; err == nil && ok {
+			f.notified = notified
+			f.finish(nil)
+		} else {
+			go f.retry() // finds out why
+		}
+	}
+}
+
+// send releases one lock, or hands it off. If one statement is not enough, retry continues.
+func (f *releaseOp) send(ctx context.Context) {
+	if f.heir != nil && f.handOff(ctx) {
+		f.finish(nil)
+		return
+	}
+	if released, err := f.sendOnce(ctx); err == nil {
+		f.finish(f.releaseResult(released))
+		return
+	}
+	go f.retry()
+}
+
+// sendOnce sends the release statement once.
+func (f *releaseOp) sendOnce(ctx context.Context) (released bool, err error) {
+	released, f.notified, err = f.lease.client.store.Release(ctx, f.lease.fence)
+	f.uncertain = f.uncertain || store.MaybeApplied(err)
+	return released, err
+}
+
+// retry hands the lock off if it is meant to be, and otherwise repeats the release statement until
+// there is an answer.
+func (f *releaseOp) retry() {
+	c := f.lease.client
+	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
+	defer cancel()
+	if f.heir != nil && f.handOff(ctx) {
+		f.finish(nil)
+		return
+	}
+	var released bool
+	err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
+		released, err = f.sendOnce(ctx)
+		return err
+	})
+	if err == nil {
+		err = f.releaseResult(released)
+	}
+	f.finish(c.store.Explain(fmt.Sprintf("release %q", f.lease.fence.Name), err))
+}
+
+// releaseResult returns a *LostError if a release without effect shows that the lease was lost.
+func (f *releaseOp) releaseResult(released bool) error {
+	l := f.lease
+	// A lease that expired after its trusted holder released it was not lost, even if another
+	// holder has the lock by now.
+	if released || f.uncertain || !time.Now().Before(l.Deadline()) {
+		return nil
+	}
+	return &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: "its grant ended on the server, or another holder has the lock"}
+}
+
+// handOff grants the lock of f to the local head of the queue, in one statement. It reports
+// whether that was done; otherwise the lock must be released.
+func (f *releaseOp) handOff(ctx context.Context) bool {
+	c, heir := f.lease.client, f.heir
+	f.heir = nil
+	g, err := c.store.HandOff(ctx, f.lease.fence, heir.Request, c.channel)
+	f.uncertain = f.uncertain || store.MaybeApplied(err)
+	if err != nil && !store.MaybeApplied(err) || err == nil && g.Outcome != store.Granted {
+		heir.CancelHandoff()
+		return false
+	}
+	// The heir checks an uncertain grant itself: its next attempt finds it.
+	if !heir.Deliver(store.Answer{Grant: g, Err: err}) {
+		c.revoke(*heir.Request) // its caller has left; this wakes the next waiter
+	}
+	f.handedOff = err == nil
+	return f.handedOff
 }

@@ -39,15 +39,15 @@ func TestReleaseIsIdempotent(t *testing.T) {
 	}
 	wg.Wait()
 	next := try(t, c, "n")
-	release(t, l) // again, after somebody else was granted the lock
+	release(t, l) // again, after another client has acquired the lock
 	if next.Err() != nil || value[int64](f, "SELECT token FROM pglock.distributed_locks WHERE holder IS NOT NULL") != int64(next.Token()) {
 		t.Error("a repeated release touched another grant")
 	}
 	release(t, next)
 }
 
-// TestReleaseOnACancelledContext: the usual defer after a cancellation.
-func TestReleaseOnACancelledContext(t *testing.T) {
+// TestReleaseOnACanceledContext: the usual defer after a cancellation.
+func TestReleaseOnACanceledContext(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t).open()
 	l := try(t, c, "n")
@@ -59,8 +59,8 @@ func TestReleaseOnACancelledContext(t *testing.T) {
 	release(t, try(t, c, "n"))
 }
 
-// TestP14_ReleaseAnswerLost: the first attempt was applied, the second finds it so, also
-// when somebody else has the lock by then.
+// TestP14_ReleaseAnswerLost: the first attempt was applied, and the second one finds that out, also
+// if another client has the lock by then.
 func TestP14_ReleaseAnswerLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -106,18 +106,18 @@ func TestReleaseWithoutAServer(t *testing.T) {
 	}
 	within(t, time.Second, "the context is done all the same", l.Done())
 	proxy.Refuse(false)
-	release(t, l) // joins the attempt under way, or tries anew
+	release(t, l) // joins the attempt in progress, or tries anew
 	release(t, try(t, c, "n"))
 }
 
-// TestReleaseDuringARenewal: a renewal under way when its lease is released is no reason to
-// report a loss, and does not bring the lease back.
+// TestReleaseDuringARenewal: a renewal in progress when its lease is released does not cause a
+// loss, and does not revive the lease.
 func TestReleaseDuringARenewal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
 	c := f.through(proxy.URL(pgtest.URL(t))).open(leasetable.WithTTL(5*time.Second), leasetable.WithRenewEvery(5*time.Millisecond))
-	proxy.Delay(10 * time.Millisecond) // so that nearly always one is under way
+	proxy.Delay(10 * time.Millisecond) // so that one is nearly always in progress
 	for range 25 {
 		l := acquire(t, c, "n")
 		version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
@@ -132,8 +132,8 @@ func TestReleaseDuringARenewal(t *testing.T) {
 	}
 }
 
-// TestP14_ReleaseAnswerLostForGood: the first call was applied and failed for want of an
-// answer; a second one, much later, succeeds.
+// TestP14_ReleaseAnswerLostForGood: the first call was applied, but failed for lack of an answer. A
+// second one, much later, succeeds.
 func TestP14_ReleaseAnswerLostForGood(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

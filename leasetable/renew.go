@@ -4,75 +4,96 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
 const (
-	// maxBatch is how many leases one statement renews.
-	maxBatch = 1000
+	// renewBatchSize is the largest number of leases that one statement renews.
+	renewBatchSize = 1000
 
-	// minAttempt is the least bound of one attempt: connecting anew must fit in.
-	minAttempt = 50 * time.Millisecond
+	// maxOverdueRenewals is the number of overdue attempts. They are counted apart from the
+	// store.MaxRenewals others, and do not block them. While all are in flight, leases that become
+	// due gather.
+	maxOverdueRenewals = 4
 )
 
-// renewer renews all leases of a client that are due, in one statement, from one
-// loop. A statement that hangs does not keep it from those that become due meanwhile.
+// renewer renews all due leases of a client in one statement, from one loop. While a statement
+// hangs, the loop renews leases that become due, and retries the same leases on another connection.
 type renewer struct {
-	client  *Client
-	wake    chan struct{} // holds one: the plan has changed
-	quit    chan struct{}
+	store   *store.Store
+	logger  *slog.Logger
+	wake    chan struct{}   // buffer of one: the plan has changed
+	ctx     context.Context //nolint:containedctx // ends the loop and the statements
+	quit    context.CancelFunc
 	stopped chan struct{}
-	batches sync.WaitGroup // statements under way
+	batches sync.WaitGroup // statements in flight
 
-	mu   sync.Mutex
-	plan map[*Lease]*due // guarded by mu
-	next time.Time       // guarded by mu; when the loop will look at the plan by itself
+	batch int // leases per statement
+
+	mu       sync.Mutex // guards the fields below
+	plan     map[*Lease]*due
+	next     time.Time // when the loop will next read the plan
+	inFlight int       // attempts, except overdue ones
+	overdue  int       // overdue attempts
 }
 
-// due is when a lease is to be renewed next.
+// due says when a lease is to be renewed next.
 type due struct {
-	at       time.Time
-	underWay bool
+	lease   *Lease
+	at      time.Time
+	attempt *renewAttempt // in flight and not overdue, or nil
+}
+
+// renewAttempt is one attempt to renew some leases. When it is overdue, its leases are due again at
+// once. Its answer still counts if it arrives before they end.
+type renewAttempt struct {
+	leases        []*Lease // sorted by name
+	overdue, done bool     // guarded by the renewer's mu
 }
 
 func newRenewer(c *Client) *renewer {
+	ctx, quit := context.WithCancel(c.life)
 	return &renewer{
-		client:  c,
+		store:   c.store,
+		logger:  c.cfg.logger,
 		wake:    make(chan struct{}, 1),
-		quit:    make(chan struct{}),
+		ctx:     ctx,
+		quit:    quit,
 		stopped: make(chan struct{}),
+		batch:   cmp.Or(c.cfg.batch, renewBatchSize),
 		plan:    map[*Lease]*due{},
 	}
 }
 
-// add has l renewed from now on.
+// add renews l from now on.
 func (r *renewer) add(l *Lease) {
-	at := time.Now().Add(jittered(l.cfg.renewEvery))
+	// A grant that was recognized after a lost answer has less than its TTL left.
+	at := l.Deadline().Add(l.cfg.margin - l.cfg.ttl).Add(jittered(l.cfg.renewEvery))
 	r.mu.Lock()
-	r.plan[l] = &due{at: at}
+	r.plan[l] = &due{lease: l, at: at}
 	early := at.Before(r.next)
 	r.mu.Unlock()
-	if l.Err() != nil { // ended before it was in the plan, so that remove missed it
+	if l.Err() != nil { // ended before it was in the plan: remove missed it
 		r.remove(l)
 	}
 	if early {
-		r.look()
+		r.wakeLoop()
 	}
 }
 
-// look wakes the loop.
-func (r *renewer) look() {
+// wakeLoop wakes the loop.
+func (r *renewer) wakeLoop() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it will look at the plan anyway
+	default: // a signal is pending
 	}
 }
 
@@ -83,197 +104,206 @@ func (r *renewer) remove(l *Lease) {
 	delete(r.plan, l)
 }
 
-// stop ends the loop and waits for the statements under way. It is called once.
+// stop ends the loop and the statements in flight. No lease is held any more. It is called once.
 func (r *renewer) stop() {
-	close(r.quit)
+	r.quit()
 	<-r.stopped
 	r.batches.Wait()
 }
 
-// run is the loop.
+// run is the loop of the renewer.
 func (r *renewer) run() {
 	defer close(r.stopped)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		// If several are ready, a needless look at the plan is harmless, as no lease is held when
+		// ctx ends.
 		select {
-		case <-r.quit:
+		case <-r.ctx.Done():
 			return
 		case <-r.wake: // a new lease may be due before the timer
 		case <-timer.C:
 		}
-		batch, bound, pause := r.collect(time.Now())
-		for part := range slices.Chunk(batch, maxBatch) {
-			r.batches.Go(func() { r.renewBatch(part, bound) })
+		attempts, patience, pause := r.collect(time.Now())
+		for _, a := range attempts {
+			r.batches.Go(func() { r.renew(a, patience) })
 		}
 		timer.Reset(pause)
 	}
 }
 
-// collect returns the leases to renew now, sorted by name, how long an attempt may
-// take, and how long until the next lease is due. When one is due, those that are due
-// soon go along. An attempt that hangs keeps others from a connection: even the
-// client's shortest lease must outlast a few of them.
-func (r *renewer) collect(now time.Time) (batch []*Lease, bound, pause time.Duration) {
+// collect starts attempts for the leases that are due, together with those that are due soon. It
+// returns the attempts, the time after which they are overdue, and the time until the next lease is
+// due. A hanging attempt keeps its leases from another connection until it is overdue: even the
+// client's shortest lease must outlast a few attempts.
+func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	bound, pause = statementBound, time.Hour
+	shortest := timing.MaxTTL
+	pause = time.Hour
 	anyDue := false
 	for l, p := range r.plan {
-		anyDue = anyDue || !p.underWay && !p.at.After(now)
-		bound = min(bound, (l.cfg.ttl-l.cfg.margin)/6)
+		anyDue = anyDue || p.attempt == nil && !p.at.After(now)
+		shortest = min(shortest, l.cfg.ttl-l.cfg.margin)
 	}
+	var batch []*due
 	for l, p := range r.plan {
 		switch soon := now.Add(l.cfg.renewEvery / 8); {
-		case p.underWay:
+		case p.attempt != nil:
 		case anyDue && !p.at.After(soon):
-			p.underWay = true
-			batch = append(batch, l)
+			batch = append(batch, p)
 		default:
 			pause = min(pause, p.at.Sub(now))
 		}
 	}
-	slices.SortFunc(batch, func(a, b *Lease) int { return cmp.Compare(a.fence.Name, b.fence.Name) })
+	if room := (store.MaxRenewals - r.inFlight) * r.batch; len(batch) > room {
+		// The others gather. The end of an attempt wakes the loop.
+		slices.SortFunc(batch, func(a, b *due) int { return a.at.Compare(b.at) })
+		batch = batch[:room]
+	}
+	slices.SortFunc(batch, func(a, b *due) int { return cmp.Compare(a.lease.fence.Name, b.lease.fence.Name) })
+	for part := range slices.Chunk(batch, r.batch) {
+		a := &renewAttempt{leases: make([]*Lease, len(part))}
+		for i, p := range part {
+			p.attempt, a.leases[i] = a, p.lease
+		}
+		attempts = append(attempts, a)
+		r.inFlight++
+	}
 	r.next = now.Add(pause)
-	return batch, max(bound, minAttempt), pause
+	return attempts, renewPatience(shortest, r.store.SlowestPace()), pause
 }
 
-// renewBatch renews the leases in one statement, and puts them back in the plan.
-// A failure is not a loss: they are tried again while they can be trusted.
-func (r *renewer) renewBatch(batch []*Lease, bound time.Duration) {
-	ctx, cancel := context.WithTimeout(r.client.life, bound)
-	defer cancel()
+// renewPatience returns how long an attempt may stay unanswered before another one is sent. It
+// grows with the time that renewals take, up to a third of the shortest trusted time.
+func renewPatience(trusted, pace time.Duration) time.Duration {
+	return max(min(max(trusted/6, 2*pace), trusted/3, timing.StatementBound), timing.MinRenewPatience)
+}
 
-	asked := make([]time.Duration, len(batch))
-	for i, l := range batch {
-		asked[i] = l.cfg.ttl
+// renew renews the leases in one statement and plans their next renewals. A failure is not a loss:
+// a lease is tried again while it can be trusted.
+func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
+	grants, ttls := make([]fencing.Fence, len(a.leases)), make([]time.Duration, len(a.leases))
+	for i, l := range a.leases {
+		grants[i], ttls[i] = l.fence, l.cfg.ttl
 	}
-	answers, err := r.client.sendRenewal(ctx, r.client.conns.sendRenewal, batch, asked)
-	for i, l := range batch {
+	// Deadlines do not bound it: another attempt may move them while this one waits.
+	ctx, cancel := context.WithTimeout(r.ctx, timing.StatementBound)
+	defer cancel()
+	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls}, patience,
+		func(sent time.Time) { r.markOverdue(a, sent) })
+	defer r.end(a)
+	for i, l := range a.leases {
 		if err != nil {
-			l.failed(err)
+			l.recordFailure(err)
 			if errors.Is(l.Err(), ErrLost) {
-				l.giveBack() // the attempt may have prolonged it
+				l.releaseLost() // the attempt may have extended it
 			}
-			r.again(l)
+			r.retrySoon(l, a)
 			continue
 		}
-		switch err := r.client.settle(l, answers, asked[i]); {
+		switch err := l.applyRenewal(answers[l.fence], ttls[i]); {
 		case err == nil:
-			r.plans(l, jittered(l.cfg.renewEvery))
+			r.planNext(l, answers[l.fence].Sent)
 		case errors.Is(err, errRowLocked):
-			r.again(l)
+			r.retrySoon(l, a)
 		}
 	}
 	if err != nil {
-		r.client.cfg.logger.Warn("pglock: renewal failed, trying again", "leases", len(batch), "error", err)
+		r.logger.Warn("pglock: renewal failed, trying again", "leases", len(a.leases), "error", err)
 	}
 }
 
-// again has l tried again soon: several times in what is left of its trust.
-func (r *renewer) again(l *Lease) {
-	soon := min(time.Until(l.Deadline())/6, l.cfg.renewEvery/4, time.Second)
-	r.plans(l, jittered(max(soon, time.Millisecond)))
-}
-
-// plans sets when l, whose renewal was under way, is due next.
-func (r *renewer) plans(l *Lease, in time.Duration) {
-	at := time.Now().Add(in)
+// markOverdue makes the leases of an attempt due again, on another connection. When too many
+// attempts are overdue, another one would not help.
+func (r *renewer) markOverdue(a *renewAttempt, sent time.Time) {
 	r.mu.Lock()
-	if p := r.plan[l]; p != nil {
-		p.at, p.underWay = at, false
+	defer r.mu.Unlock()
+	if a.done || a.overdue || r.overdue == maxOverdueRenewals {
+		return
 	}
-	early := at.Before(r.next)
+	a.overdue = true
+	r.inFlight--
+	r.overdue++
+	now := time.Now()
+	for _, l := range a.leases {
+		if p := r.plan[l]; p != nil && p.attempt == a {
+			p.at, p.attempt = now, nil
+		}
+	}
+	r.store.Suspect(sent)
+	r.wakeLoop()
+}
+
+// end ends the attempt and lets the loop start another one.
+func (r *renewer) end(a *renewAttempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.done = true
+	if a.overdue {
+		r.overdue--
+	} else {
+		r.inFlight--
+	}
+	r.wakeLoop() // due leases may have gathered
+}
+
+// retrySoon plans several attempts in the rest of the trusted time of l, unless another attempt has
+// followed a.
+func (r *renewer) retrySoon(l *Lease, a *renewAttempt) {
+	soon := min(time.Until(l.Deadline())/6, l.cfg.renewEvery/4, timing.MaxRenewRetry)
+	at := time.Now().Add(jittered(max(soon, time.Millisecond)))
+	r.replan(l, at, func(p *due) bool { return p.attempt == a })
+}
+
+// planNext plans the next renewal of l. It counts from the time when the last one was sent, like
+// the deadline, and ignores an attempt in flight.
+func (r *renewer) planNext(l *Lease, sent time.Time) {
+	at := sent.Add(jittered(l.cfg.renewEvery))
+	if soonest := time.Now().Add(l.cfg.renewEvery / 4); at.Before(soonest) {
+		at = soonest
+	}
+	r.replan(l, at, func(*due) bool { return true })
+}
+
+// replan sets when l is due next, if l is in the plan and condition holds.
+func (r *renewer) replan(l *Lease, at time.Time, condition func(*due) bool) {
+	r.mu.Lock()
+	p := r.plan[l]
+	changed := p != nil && condition(p)
+	if changed {
+		p.at, p.attempt = at, nil
+	}
+	early := changed && at.Before(r.next)
 	r.mu.Unlock()
 	if early {
-		r.look()
+		r.wakeLoop()
 	}
 }
 
-// jittered spreads d by a tenth to both sides.
-func jittered(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5+1)
-}
+// jittered shortens d by up to a tenth. It never lengthens d: a renewal may be planned shortly
+// before a deadline.
+func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 
-// renewed is what the server answers for one grant.
-type renewed struct {
-	outcome   renewal
-	remaining time.Duration
-	sent      time.Time
-}
-
-// renewal is what became of one lease in a renewal.
-type renewal int
-
-const (
-	gone    renewal = iota // it is not the current grant any more, or has ended
-	blocked                // its row is locked by somebody else at the moment: ask again
-	done
-)
-
-// errRowLocked: somebody outside the protocol has locked the row.
+// errRowLocked means that a transaction outside of the protocol has locked the row.
 var errRowLocked = errors.New("leasetable: the lock's row is locked by another transaction")
 
-// sender is how a statement goes out: connections.send or connections.sendRenewal.
-type sender func(ctx context.Context, s statement) (time.Time, error)
-
-// sendRenewal asks for each lease to last as long as asked from now.
-func (c *Client) sendRenewal(ctx context.Context, send sender, leases []*Lease, asked []time.Duration) (map[fencing.Fence]renewed, error) {
-	names := make([]string, len(leases))
-	tokens := make([]int64, len(leases))
-	us := make([]int64, len(leases))
-	for i, l := range leases {
-		names[i], tokens[i], us[i] = l.fence.Name, int64(l.fence.Token), asked[i].Microseconds()
-	}
-	answers := make(map[fencing.Fence]renewed, len(leases))
-	take := func(outcome renewal) func(pgx.Rows) error {
-		return func(r pgx.Rows) error {
-			var left int64
-			fence := fencing.Fence{Schema: c.cfg.schema}
-			if err := r.Scan(&fence.Name, &fence.Token, &left); err != nil {
-				return err
-			}
-			answers[fence] = renewed{outcome: outcome, remaining: time.Duration(left) * time.Microsecond}
+// applyRenewal applies the answer to l. It returns nil if l is renewed, errRowLocked if the renewal
+// must be repeated, and otherwise why the lease has ended.
+func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
+	switch answer.Outcome {
+	case store.RenewDone:
+		if l.recordExtension(answer.Sent, answer.Remaining, ttl) {
 			return nil
 		}
-	}
-	sent, err := send(ctx, statement{c.sql.renew, []any{names, tokens, us}, take(done)})
-	if err == nil && len(answers) < len(leases) { // the rest is gone, or blocked
-		_, err = send(ctx, statement{c.sql.alive, []any{names, tokens}, func(r pgx.Rows) error {
-			var name string
-			var token fencing.Token
-			if err := r.Scan(&name, &token); err != nil {
-				return err
-			}
-			fence := fencing.Fence{Schema: c.cfg.schema, Name: name, Token: token}
-			if _, ok := answers[fence]; !ok {
-				answers[fence] = renewed{outcome: blocked}
-			}
-			return nil
-		}})
-	}
-	for fence, answer := range answers {
-		answer.sent = sent
-		answers[fence] = answer
-	}
-	return answers, explain(c.cfg.schema, fmt.Sprintf("renew %d leases", len(leases)), err)
-}
-
-// settle takes over the answer for l: nil if it is renewed, errRowLocked if it
-// must be asked again, otherwise why the lease has ended.
-func (c *Client) settle(l *Lease, answers map[fencing.Fence]renewed, asked time.Duration) error {
-	switch answer := answers[l.fence]; answer.outcome {
-	case done:
-		if l.extended(answer.sent, answer.remaining, asked) {
-			return nil
-		}
-		if errors.Is(l.Err(), ErrLost) { // if it was released, the release is on its way
-			l.giveBack()
+		if errors.Is(l.Err(), ErrLost) { // if it was released, the release is in progress
+			l.releaseLost()
 		}
 		return l.Err()
-	case blocked:
-		l.failed(errRowLocked)
+	case store.RenewBlocked:
+		l.recordFailure(errRowLocked)
 		return errRowLocked
 	}
-	return l.lose("the server has ended it, or granted the lock to another holder")
+	return l.lose("its grant ended on the server, or another holder has the lock")
 }

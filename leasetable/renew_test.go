@@ -18,7 +18,7 @@ func TestP10_P13_AHolderIsToldThatItsGrantIsGone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
-	// P13: what was done to the row stays: a renewal makes nothing of it good again.
+	// P13: the row stays as it is: a renewal does not undo these changes.
 	for name, tc := range map[string]struct{ spoil, stays string }{
 		"taken over": {
 			"UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = $1",
@@ -57,8 +57,8 @@ func TestP10_P13_AHolderIsToldThatItsGrantIsGone(t *testing.T) {
 	}
 }
 
-// TestP11_OneFailedRenewalIsNoLoss cuts the connections and refuses new ones for a part
-// of the lease's time, several times over.
+// TestP11_OneFailedRenewalIsNoLoss cuts the connections and refuses new ones for a part of the
+// lease's time, several times.
 func TestP11_OneFailedRenewalIsNoLoss(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -102,7 +102,7 @@ func TestP12_AcquiresContextDoesNotEndTheLease(t *testing.T) {
 	release(t, l)
 }
 
-// TestP14_RenewalAnswerLost swallows the answers to renewals that were applied.
+// TestP14_RenewalAnswerLost drops the answers to applied renewals.
 func TestP14_RenewalAnswerLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -174,45 +174,45 @@ func TestI11_ALockedRowDelaysNoOtherRenewal(t *testing.T) {
 	release(t, other)
 }
 
-func TestEnsure(t *testing.T) {
+func TestExtend(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
 	l := try(t, c, "n", leasetable.WithTTL(2*time.Second), leasetable.WithoutRenewal())
 	deadline := l.Deadline()
-	if err := l.Ensure(t.Context(), 100*time.Millisecond); err != nil || !l.Deadline().Equal(deadline) {
+	if err := l.Extend(t.Context(), 100*time.Millisecond); err != nil || !l.Deadline().Equal(deadline) {
 		t.Errorf("a lease with enough time left was renewed, or failed: %v", err)
 	}
-	if err := l.Ensure(t.Context(), time.Minute); err != nil {
+	if err := l.Extend(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if left := time.Until(l.Deadline()); left < 59*time.Second {
-		t.Errorf("after Ensure(1m) the lease is trusted for %v", left)
+		t.Errorf("after Extend(1m) the lease is trusted for %v", left)
 	}
 	if k, err := c.Get(t.Context(), "n"); err != nil || k.Remaining < 59*time.Second || k.Token != l.Token() {
 		t.Errorf("the table has %+v, %v", k, err)
 	}
-	if err := l.Ensure(t.Context(), 100*365*24*time.Hour); !errors.Is(err, leasetable.ErrInvalidOption) {
+	if err := l.Extend(t.Context(), 100*365*24*time.Hour); !errors.Is(err, leasetable.ErrInvalidOption) {
 		t.Errorf("a century: %v", err)
 	}
 	release(t, l)
-	if err := l.Ensure(t.Context(), time.Second); !errors.Is(err, leasetable.ErrReleased) {
+	if err := l.Extend(t.Context(), time.Second); !errors.Is(err, leasetable.ErrReleased) {
 		t.Errorf("after Release: %v", err)
 	}
 	lost := try(t, c, "n", leasetable.WithoutRenewal())
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
-	if err := lost.Ensure(t.Context(), time.Minute); !errors.Is(err, leasetable.ErrLost) || lost.Err() == nil {
+	if err := lost.Extend(t.Context(), time.Minute); !errors.Is(err, leasetable.ErrLost) || lost.Err() == nil {
 		t.Errorf("after a takeover: %v, then %v", err, lost.Err())
 	}
 }
 
-// TestRenewalNeverShortens: after Ensure has extended a lease, renewals go on.
+// TestRenewalNeverShortens: renewals go on after Extend.
 func TestRenewalNeverShortens(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
 	l := try(t, c, "n", leasetable.WithTTL(time.Second), leasetable.WithRenewEvery(50*time.Millisecond))
-	if err := l.Ensure(t.Context(), time.Minute); err != nil {
+	if err := l.Extend(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
@@ -226,4 +226,36 @@ func TestRenewalNeverShortens(t *testing.T) {
 		t.Errorf("locally, %v is left of the minute", left)
 	}
 	release(t, l)
+}
+
+// TestRenewalsAtAStricterIsolation: the role's default is serializable.
+func TestRenewalsAtAStricterIsolation(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	strict := fixture{t, pgtest.Pool(t, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+	}), f.schema}
+	c := strict.open()
+	l := try(t, c, "n", leasetable.WithTTL(time.Second))
+	rest(t, 3*time.Second)
+	if err := l.Err(); err != nil {
+		t.Error(err)
+	}
+	release(t, l)
+}
+
+// TestRenewalsThatGatherFollowAtOnce: more leases are due than fit into the statements in flight.
+// The others are renewed as soon as one of these is answered.
+func TestRenewalsThatGatherFollowAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open(leasetable.WithBatches(2, false), leasetable.WithTTL(4*time.Second), leasetable.WithRenewEvery(2500*time.Millisecond))
+	all := many(t, c, 20)
+	rest(t, 6*time.Second)
+	for _, l := range all {
+		if err := l.Err(); err != nil {
+			t.Error(err)
+		}
+		release(t, l)
+	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// waitFor waits in the background for a lock that somebody else holds.
+// waitFor waits in the background for a lock that another client holds.
 func waitFor(t *testing.T, c *leasetable.Client, name string, opts ...leasetable.LeaseOption) <-chan *leasetable.Lease {
 	t.Helper()
 	got := make(chan *leasetable.Lease, 1)
@@ -29,12 +29,13 @@ func waitFor(t *testing.T, c *leasetable.Client, name string, opts ...leasetable
 		}
 		got <- l
 	}()
-	pgtest.Eventually(t, 20*time.Second, "it waits", func() bool { return leasetable.Resting(c, name) })
+	pgtest.Eventually(t, 20*time.Second, "it waits", func() bool { return leasetable.HeadWaits(c, name) })
 	return got
 }
 
-// TestP15_ABusyPoolDelaysNoWaiter: the application's only connection is in a transaction from before the client is
-// opened until after it is closed. Leases are granted, waited for, renewed, guarded in that transaction and released.
+// TestP15_ABusyPoolDelaysNoWaiter: the application's only connection is in a transaction during the
+// whole life of the client. The client grants, waits for, renews, guards in that transaction, and
+// releases leases.
 func TestP15_ABusyPoolDelaysNoWaiter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -61,7 +62,7 @@ func TestP15_ABusyPoolDelaysNoWaiter(t *testing.T) {
 	if err := held.Guard(t.Context(), tx); err != nil {
 		t.Errorf("Guard in the transaction that has the connection: %v", err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil { // with which the guard ends
+	if err := tx.Rollback(t.Context()); err != nil { // ends the guard
 		t.Fatal(err)
 	}
 	if tx, err = pool.Begin(t.Context()); err != nil {
@@ -86,7 +87,8 @@ func TestP15_ABusyPoolDelaysNoWaiter(t *testing.T) {
 	}
 }
 
-// exhaust takes all connections that the server gives to ordinary roles, and returns what lets go of them.
+// exhaust opens all connections that the server gives to ordinary roles. It returns a function that
+// closes them.
 func (f fixture) exhaust() (letGo func()) {
 	f.t.Helper()
 	config := pgtest.UserPool(f.t, f.pool, f.schema).Config().ConnConfig
@@ -113,8 +115,8 @@ func (f fixture) exhaust() (letGo func()) {
 	return nil
 }
 
-// TestTheServersLastConnection: others take all that max_connections leaves. The client goes on with the one that
-// it has: leases are granted, renewed, waited for by asking, and released. When there is room again it listens.
+// TestTheServersLastConnection: other clients use up max_connections. The client works with its
+// single connection, and its waiters poll. When there is room again, it listens.
 func TestTheServersLastConnection(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{"max_connections": "14"}})

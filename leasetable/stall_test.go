@@ -13,7 +13,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// many has so many leases granted, by several callers at a time.
+// many acquires n leases, with several goroutines.
 func many(t *testing.T, c *leasetable.Client, n int, opts ...leasetable.LeaseOption) []*leasetable.Lease {
 	t.Helper()
 	const callers = 32
@@ -38,9 +38,10 @@ func many(t *testing.T, c *leasetable.Client, n int, opts ...leasetable.LeaseOpt
 	return all
 }
 
-// TestChaosAStallLosesNoLease halts the server whenever renewals are about to be due, for a fifth of the TTL, longer
-// than an attempt may take. All leases are held throughout, renewed afterwards, and can be released. Short: 200 leases
-// of 9 s, a stall of 1.8 s. Long: 1,000 of 30 s, three stalls of 6 s.
+// TestChaosAStallLosesNoLease halts the server whenever renewals are about to be due, for a fifth
+// of the TTL, longer than an attempt may take. All leases are held throughout, renewed afterwards,
+// and can be released. Short: 200 leases of 9 s, a stall of 1.8 s. Long: 1,000 of 30 s, three
+// stalls of 6 s.
 func TestChaosAStallLosesNoLease(t *testing.T) {
 	t.Parallel()
 	n, stalls, ttl := 200, 1, 9*time.Second
@@ -91,7 +92,7 @@ func TestChaosAStallLosesNoLease(t *testing.T) {
 	f.settled(c)
 }
 
-// TestAStallLongerThanTheTTLLosesLeases is the control of TestChaosAStallLosesNoLease: a stall is one.
+// TestAStallLongerThanTheTTLLosesLeases is the control of TestChaosAStallLosesNoLease.
 func TestAStallLongerThanTheTTLLosesLeases(t *testing.T) {
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
@@ -111,7 +112,7 @@ func TestAStallLongerThanTheTTLLosesLeases(t *testing.T) {
 	f.settled(c)
 }
 
-// TestLeasesOfAllLengths live side by side in one client: each is renewed as often as its own TTL needs.
+// TestLeasesOfAllLengths has them in one client: each is renewed as often as its own TTL needs.
 func TestLeasesOfAllLengths(t *testing.T) {
 	t.Parallel()
 	const each = 30

@@ -1,297 +1,313 @@
 package leasetable
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
+	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
 )
 
-const (
-	firstPause = 4 * time.Millisecond
-	maxPause   = 250 * time.Millisecond
+// maxRaces is how often a waiter makes another attempt at once, because the lock's row was inserted
+// or its request was used up during the last one.
+const maxRaces = 5
 
-	// pollBound is the longest that a waiter relies on being notified.
-	pollBound = time.Second
-
-	// localPause is how long a waiter whose own process holds the lock waits for it to be
-	// handed over before it takes a ticket.
-	localPause = 10 * time.Millisecond
-)
-
-// backoff spreads out repeated attempts: pauses double from firstPause to
-// a limit, maxPause by default, each drawn between half and one and a half of that, so
-// that those who began together do not go on together.
-type backoff struct{ pause, limit time.Duration }
-
-// next returns the next pause. A holder's lease that ends sooner shortens it to
-// a little after that end.
-func (b *backoff) next(remaining time.Duration) time.Duration {
-	b.pause = min(max(2*b.pause, firstPause), cmp.Or(b.limit, maxPause))
-	d := b.pause/2 + rand.N(b.pause)
-	if remaining > 0 && remaining < d {
-		d = remaining + rand.N(firstPause)
-	}
-	return d
-}
-
-// waiter is an acquisition that waits. It holds nothing but its turn and a timer while it
-// rests, and is woken
+// waiter is an acquisition in the wait queue. While it sleeps it holds only its entry and a timer.
+// It wakes up
 //
-//   - by a notification, or by a release in this process: nudged;
-//   - by a release in this process that hands it the lock: handed;
-//   - when the holder's lease ends, if it is not renewed;
-//   - after pollBound at the latest, much sooner where nobody listens for notifications.
+//   - by a notification, or by a release in this process: woken;
+//   - by a release in this process that hands the lock off to it: handed;
+//   - when the holder's lease expires;
+//   - after timing.PollBound at the latest, much sooner without a listener.
 //
-// The row is the truth in any case: it asks, and waits again if the answer is no.
+// The lock's row is the truth in all cases: the waiter makes an attempt, and sleeps again if the
+// lock is busy.
 type waiter struct {
 	*acquisition
-	turn *turn
+	entry *waitlist.Entry
 
-	ahead     int           // others before us, as far as is known
-	remaining time.Duration // of the grant in the way; 0: free, and not ours to take
-	token     fencing.Token // of that grant
-	polite    bool          // our own process holds the lock: likely it will be handed over
-	rested    bool          // and that was waited for
-	pause     backoff
+	ahead           int           // other waiters before this one, as far as is known
+	remaining       time.Duration // of the grant in the way; 0: free, but not for us
+	token           fencing.Token // of that grant
+	awaitingHandoff bool          // this process holds the lock: a hand-off is likely
+	handoffWaited   bool          // a hand-off was waited for
+	pause           backoff.Backoff
 
-	last         error // what stood in the way
+	ticketDrawn  bool      // a ticket was drawn since the last sleep
+	races        int       // in a row
+	blockedSince time.Time // the lock is free for us except for a row lock; zero: it is not
+
+	last         error // the last obstacle
 	failingSince time.Time
 }
 
-// wait asks until the lock is granted or ctx ends.
-func (a *acquisition) wait(ctx context.Context) (grant, error) {
-	if q := &a.client.waiting; q.beginAlone(a.name) {
-		g, err := a.ask(ctx, a.ticket(0), false)
-		q.endAlone(a.name)
-		if err == nil && g.outcome == granted {
+// wait makes attempts until the lock is granted or ctx ends.
+func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
+	waiters := a.client.waiters
+	waiters.AwaitRemoval(ctx, a.req.Name)
+	if waiters.BeginSolo(a.req.Name) {
+		g, err := a.attempt(ctx, a.ticketOr(0), false)
+		waiters.EndSolo(a.req.Name)
+		if err == nil && g.Outcome == store.Granted {
 			return g, nil
 		}
-		return a.waitInLine(ctx, g, err)
+		return a.waitQueued(ctx, g, err)
 	}
-	return a.waitInLine(ctx, grant{}, nil)
+	return a.waitQueued(ctx, store.Grant{}, nil)
 }
 
-// waitInLine is wait after a first answer, if there was one.
-func (a *acquisition) waitInLine(ctx context.Context, first grant, failure error) (g grant, err error) {
-	c := a.client
-	t := c.waiting.join(a)
-	defer func() {
-		ticket := c.waiting.leave(t, err == nil)
-		select {
-		case got := <-t.handed: // with the end of ctx
-			if got.err == nil || applied(got.err) {
-				a.withdraw(a.request)
-			}
-		default:
-		}
-		c.returnTicket(a.name, ticket)
-	}()
-	w := &waiter{acquisition: a, turn: t}
+// waitQueued is wait after a first attempt, if there was one.
+func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure error) (g store.Grant, err error) {
+	e := a.client.waiters.Push(&a.req, a.began)
+	defer func() { a.leaveWaitlist(e, err == nil) }()
+	w := &waiter{acquisition: a, entry: e, pause: newPause()}
 	if failure != nil {
-		if err := w.failed(ctx, failure); err != nil {
-			return grant{}, err
+		if err := w.recordFailure(ctx, failure); err != nil {
+			return store.Grant{}, err
 		}
-	} else if first.outcome == busy {
-		w.last = a.busy(first)
+	} else if first.Outcome == store.Busy {
+		w.last = a.busyError(first)
 	}
+	// Several may be ready. A caller that becomes the head when ctx ends finds out in run. An
+	// outage ends the call in any case.
 	select {
-	case <-t.first:
+	case <-e.Head:
 		return w.run(ctx)
+	case err := <-e.Outage:
+		return store.Grant{}, w.outageError(err)
 	case <-ctx.Done():
-		return grant{}, a.gaveUp(ctx, w.last)
-	case <-c.closing:
-		return grant{}, a.gaveUp(ctx, w.last)
+		return store.Grant{}, a.waitError(ctx, w.last)
+	case <-a.client.closing:
+		return store.Grant{}, a.waitError(ctx, w.last)
 	}
 }
 
-// run is the waiting of who is first in line.
-func (w *waiter) run(ctx context.Context) (grant, error) {
-	next := w.begin()
+// leaveWaitlist removes the entry. A grant that was handed off to a caller that gave up is revoked.
+// A ticket that is not needed any more is deleted before the call returns, within
+// timing.CancelGrace.
+func (a *acquisition) leaveWaitlist(e *waitlist.Entry, granted bool) {
+	gone := e.Leave(granted)
+	select {
+	case got := <-e.Handed: // it came with the end of ctx
+		if got.Err == nil || store.MaybeApplied(got.Err) {
+			a.client.revoke(a.req)
+		}
+	default:
+	}
+	if gone == nil || granted {
+		return
+	}
+	// The deletion goes on after the grace; AwaitRemoval makes the next caller wait for it.
+	select {
+	case <-gone:
+	case <-time.After(timing.CancelGrace):
+	}
+}
+
+// run waits as the head of the local queue. Each step says which step comes next.
+func (w *waiter) run(ctx context.Context) (store.Grant, error) {
+	next := w.firstStep()
 	for {
-		var g grant
+		var g store.Grant
 		var err error
 		switch next {
-		case askShort, askLong:
-			g, err = w.question(ctx, next == askLong)
-		case takeTicket:
-			next, err = w.lineUp(ctx)
+		case stepAcquireFast, stepAcquireFull:
+			g, next, err = w.tryAcquire(ctx, next)
+		case stepJoinQueue:
+			next, err = w.drawTicket(ctx)
+		case stepSleep:
+			g, next, err = w.sleep(ctx)
 		}
 		switch {
-		case err == nil && g.outcome == granted:
-			return g, nil
 		case err != nil:
-			if err := w.failed(ctx, err); err != nil {
+			if err := w.recordFailure(ctx, err); err != nil {
 				return g, err
 			}
-			next = sleep
-		case g.outcome == raced, g.outcome == spent:
-			continue
-		case g.outcome == busy:
-			next = w.afterRefusal(g)
-		case next == askShort || next == askLong: // reserved: nothing was asked
-			next = sleep
-		}
-		if next != sleep {
-			continue
-		}
-		if g, next, err = w.rest(ctx); err != nil || g.outcome == granted {
-			return g, err
+			next = stepSleep
+		case g.Outcome == store.Granted:
+			return g, nil
 		}
 	}
 }
 
-// begin returns the first step of who has become the first in line.
-func (w *waiter) begin() step {
-	q := &w.client.waiting
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	ln := w.turn.line
-	switch {
-	case w.turn.follows:
-		w.polite = true
-		return sleep
-	case ln.ticket != 0: // of somebody before us who has left
-		return askLong
-	case ln.row != 0: // others were in the way lately
-		return takeTicket
+// firstStep returns the first step of a new head.
+func (w *waiter) firstStep() step {
+	switch start := w.entry.Start(); {
+	case start.AfterGrant:
+		w.awaitingHandoff = true
+		return stepSleep
+	case start.Ticket: // of an earlier waiter that has left
+		return stepAcquireFull
+	case start.Row: // other processes waited lately
+		return stepJoinQueue
 	case w.last != nil:
-		return askLong
+		return stepAcquireFull
 	}
-	return askShort
+	return stepAcquireFast
 }
 
-// step is what a waiter does next.
+// step is a step of a waiter.
 type step int
 
 const (
-	sleep      step = iota
-	askShort        // it is likely free
-	askLong         // it is likely held
-	takeTicket      // take a place in the queue on the server
+	stepSleep       step = iota
+	stepAcquireFast      // the lock is likely free
+	stepAcquireFull      // the lock is likely held
+	stepJoinQueue        // draw a ticket
 )
 
-// question asks once, unless the lock is just being handed over to us.
-func (w *waiter) question(ctx context.Context, doubtful bool) (grant, error) {
-	q := &w.client.waiting
-	ticket, ok := q.ask(w.turn)
+// tryAcquire makes one attempt, unless the lock is being handed off to this waiter.
+func (w *waiter) tryAcquire(ctx context.Context, how step) (g store.Grant, next step, err error) {
+	ticket, ok := w.entry.BeginAttempt()
 	if !ok {
-		return grant{}, nil
+		return g, stepSleep, nil // for the end of the hand-off
 	}
-	g, err := w.ask(ctx, w.ticket(ticket), doubtful)
-	used := err == nil && (g.outcome == granted || g.void) && !w.cfg.barging
-	q.asked(w.turn, ticket, used)
-	return g, err
+	g, err = w.attempt(ctx, w.ticketOr(ticket), how == stepAcquireFull)
+	used := err == nil && (g.Outcome == store.Granted || g.Invalid) && !w.cfg.barging
+	w.entry.EndAttempt(ticket, err == nil, used)
+	switch {
+	case err != nil:
+		return g, stepSleep, err
+	case g.Outcome == store.Granted:
+		return g, stepSleep, nil
+	}
+	w.failingSince = time.Time{}
+	if g.Outcome == store.Busy {
+		return g, w.afterBusy(g), nil
+	}
+	// The row was inserted or the request was used up meanwhile: usually the next attempt gets
+	// another answer. If row security hides the row, it does not.
+	if w.races++; w.races > maxRaces {
+		w.last = w.busyError(g)
+		return g, stepSleep, nil
+	}
+	return g, how, nil
 }
 
-// afterRefusal takes in why the lock was not granted.
-func (w *waiter) afterRefusal(g grant) step {
-	w.failingSince = time.Time{}
-	w.last = w.busy(g)
-	if g.token != w.token && !w.client.ears.listening() {
-		w.pause = backoff{} // the lock moves: our turn may come soon
+// afterBusy records why the lock was not granted, and returns the next step.
+func (w *waiter) afterBusy(g store.Grant) step {
+	w.last, w.races = w.busyError(g), 0
+	if g.Token != w.token && !w.client.waiters.Listening() {
+		w.pause = newPause() // the lock changes hands: our position may soon come up
 	}
-	w.ahead, w.remaining, w.token = g.ahead, g.remaining, g.token
-	if !w.turn.hasTicket() {
-		w.polite = g.holder == w.cfg.holder && !w.rested
-		if !w.polite {
-			return takeTicket
+	w.ahead, w.remaining, w.token = g.Ahead, g.Remaining, g.Token
+	switch {
+	case w.ahead > 0 || w.remaining > 0:
+		w.blockedSince = time.Time{}
+	case w.blockedSince.IsZero():
+		w.blockedSince = time.Now()
+	}
+	if !w.entry.HasTicket() {
+		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited
+		// A ticket that was invalid at once is drawn anew only after a pause.
+		if !w.awaitingHandoff && !w.ticketDrawn {
+			return stepJoinQueue
 		}
 	}
-	return sleep
+	return stepSleep
 }
 
-// lineUp takes a ticket.
-func (w *waiter) lineUp(ctx context.Context) (step, error) {
-	p, err := w.client.lineUp(ctx, w.turn.line)
+// drawTicket draws a ticket, and returns the next step.
+func (w *waiter) drawTicket(ctx context.Context) (step, error) {
+	p, err := w.entry.DrawTicket(ctx)
 	if err != nil {
-		return sleep, err
+		return stepSleep, err
 	}
 	w.failingSince = time.Time{}
-	w.ahead, w.remaining = p.ahead, p.remaining
+	w.ticketDrawn = true
+	w.ahead, w.remaining = p.Ahead, p.Remaining
 	switch {
-	case p.ahead > 1: // more than one turn comes before ours: a release will see us
-		return sleep, nil
-	case p.free && p.ahead == 0:
-		return askShort, nil
+	case p.Ahead > 1: // a release will see our ticket
+		return stepSleep, nil
+	case p.Free && p.Ahead == 0:
+		return stepAcquireFast, nil
 	}
-	return askLong, nil // the holder may have released meanwhile, and not seen us
+	return stepAcquireFull, nil // the holder may have released without seeing our ticket
 }
 
-// failed takes in a failure. It returns an error if that ends the waiting.
-func (w *waiter) failed(ctx context.Context, err error) error {
+// recordFailure records a failed attempt. It returns an error if the failure ends the wait.
+func (w *waiter) recordFailure(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, ErrClosed):
-		return w.gaveUp(ctx, w.last)
+		return w.waitError(ctx, w.last)
 	case !errors.Is(err, ErrUnavailable):
 		return err
-	case w.failingSince.IsZero():
-		w.failingSince = time.Now()
-	case time.Since(w.failingSince) > outagePatience:
-		return &WaitError{Name: w.name, Waited: time.Since(w.begun), Cause: err, Last: w.last}
+	}
+	w.failingSince = w.entry.Fail(err)
+	if time.Since(w.failingSince) > timing.OutagePatience {
+		return w.outageError(err)
 	}
 	w.last = err
 	return nil
 }
 
-// rest waits until asking again is worth it, or the lock is handed over.
-func (w *waiter) rest(ctx context.Context) (g grant, next step, err error) {
-	timer := time.NewTimer(w.patience())
+// outageError returns the error of a call that the server did not answer for timing.OutagePatience.
+func (w *waiter) outageError(err error) error {
+	return &WaitError{Name: w.req.Name, Waited: time.Since(w.began), Cause: err, Last: w.last}
+}
+
+// sleep waits until another attempt is worthwhile, or the lock is handed off.
+func (w *waiter) sleep(ctx context.Context) (g store.Grant, next step, err error) {
+	timer := time.NewTimer(w.sleepTime())
 	defer timer.Stop()
-	// Several may be ready: what is handed over together with the end of ctx is given
-	// back in wait. A nudge that falls between the question and here is kept.
+	w.ticketDrawn = false
+	// Several may be ready. leaveWaitlist revokes a grant that was handed off together with the end
+	// of ctx. A wake-up between the attempt and this select is buffered.
 	select {
-	case got := <-w.turn.handed:
-		g, err := w.settle(w.request, got)
-		if err != nil {
-			return grant{}, askLong, w.failed(ctx, err)
-		}
-		return g, askLong, nil
-	case <-w.turn.nudged:
-		w.pause, w.polite, w.rested = backoff{}, false, true
-		return g, askShort, nil
+	case got := <-w.entry.Handed:
+		g, err := w.checkGrant(w.req, got)
+		return g, stepAcquireFull, err
+	case <-w.entry.Woken:
+		w.pause, w.awaitingHandoff, w.handoffWaited = newPause(), false, true
+		return g, stepAcquireFast, nil
 	case <-timer.C:
-		if w.polite {
-			w.polite, w.rested = false, true
-			if !w.turn.hasTicket() {
-				return g, takeTicket, nil
+		if w.awaitingHandoff {
+			w.awaitingHandoff, w.handoffWaited = false, true
+			if !w.entry.HasTicket() {
+				return g, stepJoinQueue, nil
 			}
 		}
-		return g, askLong, nil
+		return g, stepAcquireFull, nil
+	case err := <-w.entry.Outage: // it came while another entry was the head
+		return g, stepSleep, err
 	case <-ctx.Done():
-		return g, sleep, w.gaveUp(ctx, w.last)
+		return g, stepSleep, ctx.Err()
 	case <-w.client.closing:
-		return g, sleep, w.gaveUp(ctx, w.last)
+		return g, stepSleep, ErrClosed
 	}
 }
 
-// patience returns how long to rest if nothing wakes us.
-func (w *waiter) patience() time.Duration {
-	if w.polite {
-		return localPause
+// sleepTime returns how long to sleep without a wake-up.
+func (w *waiter) sleepTime() time.Duration {
+	if w.awaitingHandoff {
+		return timing.HandoffWait
 	}
-	var d time.Duration
-	switch listening := w.client.ears.listening(); {
-	case !w.failingSince.IsZero():
-		d = w.pause.next(0)
-	case listening && (w.remaining > 0 || w.ahead > 0):
-		// A release that did not see our ticket yet woke nobody. So we look again soon,
-		// after those before us had time for a turn, and then less and less often.
-		w.pause.limit = pollBound * 2 / 3
-		w.pause.pause = max(w.pause.pause, firstPause*time.Duration(1+min(w.ahead, 20))/2)
-		d = w.pause.next(0)
-	default:
-		w.pause.limit = maxPause
-		d = w.pause.next(0)
-	}
+	w.pause.First = timing.FirstPause
 	switch {
-	case w.remaining > 0: // those before us ask a little earlier
-		d = min(d, w.remaining+rand.N(20*time.Millisecond)+time.Duration(min(w.ahead, 20))*25*time.Millisecond)
-	case w.ahead > 0: // free, and the one whose turn it is may be dead
-		d = min(d, 200*time.Millisecond+rand.N(200*time.Millisecond))
+	case !w.failingSince.IsZero(): // the limit stays
+	case !w.blockedSince.IsZero():
+		// A guarded transaction holds the row of a lock that is ours to acquire. Its end sends no
+		// notification. So attempts are frequent, and late by about an eighth of its duration.
+		w.pause.Max = min(max(time.Since(w.blockedSince)/8, 2*timing.FirstPause), timing.MaxPause)
+	case w.client.waiters.Listening() && (w.remaining > 0 || w.ahead > 0):
+		// A release that did not see our ticket notified nobody. So the first attempt comes soon,
+		// after the waiters ahead had time to acquire, and then less and less often.
+		w.pause.Max = timing.PollBound * 2 / 3
+		w.pause.First *= time.Duration(1 + min(w.ahead, 20))
+	default:
+		w.pause.Max = timing.MaxPause
+	}
+	d := w.pause.Next()
+	switch {
+	case w.remaining > 0: // waiters ahead try a little earlier
+		d = min(d, w.remaining+rand.N(timing.ExpirySpread)+time.Duration(min(w.ahead, 20))*timing.HeadStep)
+	case w.ahead > 0: // free, but the waiter ahead may be dead
+		d = min(d, timing.HeadWait+rand.N(timing.HeadWait))
 	}
 	return d
 }

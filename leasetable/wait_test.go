@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestI6_WaitersHoldNoConnection looks at the server while many wait in one process.
+// TestI6_WaitersHoldNoConnection counts connections on the server while many wait in one process.
 func TestI6_WaitersHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	const waiters = 300
@@ -28,11 +29,11 @@ func TestI6_WaitersHoldNoConnection(t *testing.T) {
 			}
 		})
 	}
-	// P15, P18: with all of them waiting, others get a connection.
+	// P15, P18: while all of them wait, other calls get a connection.
 	for range 20 {
 		release(t, try(t, c, "other"))
 	}
-	if n := value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%'"); n > 3+1 { // and one that listens
+	if n := value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%'"); n > 3+1 { // plus the listening connection
 		t.Errorf("%d connections for %d waiters", n, waiters)
 	}
 	pgtest.Eventually(t, 5*time.Second, "a moment in which nobody is in a transaction", func() bool {
@@ -43,16 +44,16 @@ func TestI6_WaitersHoldNoConnection(t *testing.T) {
 	release(t, l)
 }
 
-// TestP22_RetriesDoNotComeTogether has pauses of several waiters compared.
+// TestP22_RetriesDoNotComeTogether compares the pauses of several waiters.
 func TestP22_RetriesDoNotComeTogether(t *testing.T) {
 	t.Parallel()
-	const waiters, asked = 50, 12
+	const waiters, pauses = 50, 12
 	last := map[time.Duration]int{}
 	for range waiters {
 		var sum time.Duration
 		next := leasetable.NewBackoff()
-		for range asked {
-			d := next(0)
+		for range pauses {
+			d := next()
 			if d <= 0 || d > 400*time.Millisecond {
 				t.Fatalf("a pause of %v", d)
 			}
@@ -62,12 +63,12 @@ func TestP22_RetriesDoNotComeTogether(t *testing.T) {
 	}
 	for at, n := range last {
 		if n > waiters/5 {
-			t.Errorf("%d of %d waiters ask again in the same millisecond, %v after they began together", n, waiters, at)
+			t.Errorf("%d of %d waiters try again in the same millisecond, %v after they began together", n, waiters, at)
 		}
 	}
 }
 
-// TestP22_OptionsAreNotSpent gives one set of options to many callers.
+// TestP22_OptionsAreNotSpent passes one set of options to many calls.
 func TestP22_OptionsAreNotSpent(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t).open()
@@ -81,8 +82,7 @@ func TestP22_OptionsAreNotSpent(t *testing.T) {
 	}
 }
 
-// TestAWaiterIsGrantedSoonAfterTheHoldersExpiry: a dead holder delays by its TTL and
-// hardly more.
+// TestAWaiterIsGrantedSoonAfterTheHoldersExpiry: a dead holder delays by its TTL and hardly more.
 func TestAWaiterIsGrantedSoonAfterTheHoldersExpiry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -97,4 +97,28 @@ func TestAWaiterIsGrantedSoonAfterTheHoldersExpiry(t *testing.T) {
 		t.Errorf("token %d after %d", l.Token(), dead.Token())
 	}
 	release(t, l)
+}
+
+// TestRowSecurityDoesNotMakeAcquireSpin: a policy hides the row of a held lock, so that each answer
+// looks as if another caller had been faster.
+func TestRowSecurityDoesNotMakeAcquireSpin(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open(leasetable.WithPollOnly())
+	f.sql("INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at) " +
+		"VALUES ('hidden', pglock.next_fencing_token(), 1, 'somebody', clock_timestamp(), clock_timestamp() + interval '1 hour')")
+	f.sql("ALTER TABLE pglock.distributed_locks ENABLE ROW LEVEL SECURITY")
+	f.sql("CREATE POLICY visible ON pglock.distributed_locks USING (holder IS DISTINCT FROM 'somebody')")
+	release(t, try(t, c, "visible"))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	before := proxy.Stats().ToServer
+	_, err := c.Acquire(ctx, "hidden")
+	if !errors.Is(err, leasetable.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Acquire: %v", err)
+	}
+	if sent := proxy.Stats().ToServer - before; sent > 300_000 {
+		t.Errorf("%d bytes were sent in 2 s", sent)
+	}
 }

@@ -1,13 +1,18 @@
--- Removes all locks, held ones too: stop their holders first.
-DROP FUNCTION pglock_schema_version();
-DROP FUNCTION advisory_key(text, text);
-DROP FUNCTION wake_each(text[], bigint[]);
-DROP FUNCTION wake_next(text, bigint);
-DROP FUNCTION prune_gate();
-DROP FUNCTION lift_fencing_tokens();
-DROP FUNCTION next_fencing_token();
-DROP TABLE fencing_epoch;
-DROP TABLE lock_waiters;
-DROP TABLE distributed_locks;
-DROP DOMAIN lock_name;
-DROP SEQUENCE fencing_tokens;
+-- Removes all locks, held ones too: stop their holders first. CASCADE also removes the objects that
+-- any role with USAGE may have built on the functions and types, so that they can't block this.
+DROP FUNCTION pglock_schema_version() CASCADE;
+DROP FUNCTION advisory_key(text, text) CASCADE;
+DROP FUNCTION wake_each(text[], bigint[]) CASCADE;
+DROP FUNCTION wake_next(text, bigint) CASCADE;
+DROP FUNCTION require_unpruned(bigint) CASCADE;
+DROP FUNCTION raise_pruned(bigint) CASCADE;
+DROP FUNCTION lift_fencing_tokens(text) CASCADE;
+DROP FUNCTION next_fencing_token() CASCADE;
+DROP TABLE fencing_epoch CASCADE;
+DROP TABLE lock_waiters CASCADE;
+DROP TABLE distributed_locks CASCADE;
+DROP DOMAIN lock_name CASCADE;
+DROP DOMAIN wake_channel CASCADE;
+DROP DOMAIN finite_time CASCADE;
+DROP DOMAIN lease_end CASCADE;
+DROP SEQUENCE fencing_tokens CASCADE;

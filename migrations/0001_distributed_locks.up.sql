@@ -1,38 +1,45 @@
 -- The lock table, its queue and its tokens.
 --
--- Run with search_path set to the schema that shall hold them; names that must
--- survive another search_path later are qualified with current_schema() here.
--- All of this file is one transaction.
+-- Run this file in one transaction, with search_path set to the schema of the tables. Names that
+-- must resolve under another search_path later are qualified with current_schema().
 
--- One sequence for all names: rows of idle names can be pruned and still no
--- token ever comes back. CACHE must stay 1: a cached range would be handed out
--- late by one session, below tokens that another session has drawn since.
+-- One sequence for all names: after the row of an idle name is pruned, its tokens still never
+-- repeat. CACHE must stay 1: with a cached range, a session would hand out tokens below those that
+-- other sessions have drawn since.
 CREATE SEQUENCE fencing_tokens AS bigint CACHE 1;
 
--- Checked when a name comes in. A CHECK on the tables would be evaluated, and parsed, at
--- each change of a row, which never changes the name.
+-- The domain checks a name when it is inserted. A CHECK on the tables would be parsed and evaluated
+-- at each change of a row, although the name never changes.
 CREATE DOMAIN lock_name AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 512);
 
--- A free lock keeps its row: holder is null, expires_at is -infinity, and
--- token and version tell its history.
+-- A channel that NOTIFY accepts. Any other text would make each release of the lock fail.
+CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 63);
+
+-- Finite times, because older servers can't subtract infinity. A free lock expires at -infinity.
+CREATE DOMAIN finite_time AS timestamptz CHECK (VALUE > '-infinity' AND VALUE < '10000-01-01 00:00+00');
+CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '10000-01-01 00:00+00');
+
+-- A free lock keeps its row: holder is null, expires_at is -infinity, and token and version are
+-- those of its last grant.
 --
--- Only name is indexed, so that every change of a row is a heap-only update. A takeover
--- changes no key column, then, and would pass a guard's FOR KEY SHARE: whoever changes
--- token locks the row FOR UPDATE before. Renewals and releases do not, and pass.
+-- Only name is indexed, so that every change of a row is a heap-only update. A takeover therefore
+-- changes no key column, and would not conflict with a guard's FOR KEY SHARE. So each statement
+-- that changes token locks the row FOR UPDATE first. Renewals and releases do not, so a guard does
+-- not block them.
 CREATE TABLE distributed_locks (
     name        lock_name   PRIMARY KEY,
     token       bigint      NOT NULL,
     version     bigint      NOT NULL,
     ticket      bigint      NOT NULL DEFAULT 0,
-    acquired_at timestamptz NOT NULL,
-    expires_at  timestamptz NOT NULL,
-    released_at timestamptz,
+    acquired_at finite_time NOT NULL,
+    expires_at  lease_end   NOT NULL,
+    released_at finite_time,
     request     uuid,
     holder      text,
     labels      jsonb       NOT NULL DEFAULT '{}'
 ) WITH (
-    -- Half of each page is room for the next versions of its rows, and vacuum early:
-    -- the table is small and hot.
+    -- The table is small and changes often: half of each page is room for the next versions of its
+    -- rows, and vacuum runs early.
     fillfactor = 50,
     autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_scale_factor = 0.05,
@@ -41,19 +48,19 @@ CREATE TABLE distributed_locks (
 
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
 COMMENT ON COLUMN distributed_locks.token IS 'fencing token of the last grant; grows with every grant of any name';
-COMMENT ON COLUMN distributed_locks.version IS 'grows by one on every change of the row';
-COMMENT ON COLUMN distributed_locks.ticket IS 'of the last waiter that was granted the lock: tickets up to it are used up or were passed over';
-COMMENT ON COLUMN distributed_locks.expires_at IS 'by the clock of the server; -infinity while free';
+COMMENT ON COLUMN distributed_locks.version IS 'grows by one on every change of the row; 1 follows 2^63-1';
+COMMENT ON COLUMN distributed_locks.ticket IS 'of the last waiter that was granted the lock: tickets up to it are used or were skipped';
+COMMENT ON COLUMN distributed_locks.expires_at IS 'by the server''s clock; -infinity while free';
 COMMENT ON COLUMN distributed_locks.released_at IS 'null while held, or if it was never released';
-COMMENT ON COLUMN distributed_locks.request IS 'the attempt that won, so that a repeated request is recognised';
+COMMENT ON COLUMN distributed_locks.request IS 'the attempt that was granted the lock, so that a repeated request is recognized';
 
--- The queue: one row for a process and name, not for a goroutine. First come first
--- served by ticket; a ticket counts until it expires, or the lock's row has one as high.
--- A client that waits again changes its row, and no index. After a crash of the server
--- clients queue anew: that the queue is lost costs order, never exclusion.
+-- The wait queue: one row per process and name, first come first served by ticket. A ticket is
+-- valid until it expires, or until the lock's row has one as high. A client that waits again
+-- updates its row, and no index. The table is unlogged: after a crash of the server clients queue
+-- again, which costs order, never exclusion.
 CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
-    client     text        NOT NULL,
+    client     wake_channel NOT NULL,
     ticket     bigint      NOT NULL DEFAULT nextval('fencing_tokens'),
     expires_at timestamptz NOT NULL,
     PRIMARY KEY (name, client)
@@ -64,86 +71,169 @@ CREATE UNLOGGED TABLE lock_waiters (
     autovacuum_vacuum_cost_delay = 0
 );
 
-COMMENT ON TABLE lock_waiters IS 'pglock: who waits for which name, first come first served by ticket';
-COMMENT ON COLUMN lock_waiters.client IS 'the channel on which this client is notified';
+COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
+COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client';
 
--- The cluster that the tokens were drawn in: see lift_fencing_tokens().
+-- The state of lift_fencing_tokens() and of pruning. A restore of data into a migrated schema can
+-- add a second row; lift_fencing_tokens() merges them.
 CREATE TABLE fencing_epoch (
-    system bigint
+    system   bigint,
+    timeline bigint NOT NULL,
+    epoch    bigint NOT NULL,
+    pruned   bigint NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE fencing_epoch IS 'pglock: the system identifier of the cluster whose sequence is above all tokens';
+COMMENT ON TABLE fencing_epoch IS 'pglock: the range of the last token, and its cluster; empty until the first client connects';
+COMMENT ON COLUMN fencing_epoch.system IS 'system identifier of the cluster; null if the server does not report it';
+COMMENT ON COLUMN fencing_epoch.timeline IS 'timeline of the write-ahead log';
+COMMENT ON COLUMN fencing_epoch.epoch IS 'the range of tokens from epoch * 2^44 on; grows with every promotion';
+COMMENT ON COLUMN fencing_epoch.pruned IS 'no pruned row had a higher token';
 
 DO $install$
 DECLARE
     here     text := quote_ident(current_schema());
-    -- What the timeline of the write-ahead log adds. It grows at each promotion,
-    -- so a standby that was promoted without the last grants still hands out
-    -- larger tokens than the old primary did. 2^40 grants fit in a timeline.
-    -- The name of a WAL file begins with the timeline in eight hex digits.
-    timeline text := $$(('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))
-        ::pg_catalog.bit(32)::pg_catalog.int8 - 1) * 1099511627776::pg_catalog.int8$$;
+    -- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a
+    -- token. So a standby that was promoted without the last grants still draws larger tokens than
+    -- the old primary. 2^44 tokens fit in a timeline. The name of a WAL file begins with the
+    -- timeline in eight hex digits.
+    timeline text := $$('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))
+        ::pg_catalog.bit(32)::pg_catalog.int8$$;
     system   text := '(SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)';
 BEGIN
     BEGIN
         PERFORM pg_walfile_name(pg_current_wal_lsn());
     EXCEPTION WHEN undefined_function OR feature_not_supported OR insufficient_privilege THEN
-        timeline := '0'; -- then tokens do not outlive a failover that loses commits
+        -- A promotion can't be detected: each new connection takes case 1 below.
+        timeline := '1::pg_catalog.int8';
+        system := 'NULL::pg_catalog.int8';
     END;
 
-    -- LANGUAGE sql and no SET clause, so that the planner inlines it.
+    -- LANGUAGE sql without a SET clause, so that the planner inlines it.
     EXECUTE format(
         'CREATE FUNCTION next_fencing_token() RETURNS bigint LANGUAGE sql VOLATILE AS %L',
-        format('SELECT pg_catalog.nextval(%L::pg_catalog.regclass) + %s',
+        format('SELECT pg_catalog.nextval(%L::pg_catalog.regclass) + (%s - 1) * 17592186044416::pg_catalog.int8',
                here || '.fencing_tokens', timeline));
 
-    -- pg_upgrade and a restored dump begin with timeline 1 again. The rows still
-    -- tell how far the tokens had come (pruning keeps the highest), so lift the
-    -- sequence above them. A client calls this once for each connection. To find the
-    -- highest token reads the whole table, so it is done where the cluster is another
-    -- one than the last time; where nothing tells the cluster, it is done each time.
-    -- The lock keeps a slow caller from setting the sequence back.
+    -- Sets the sequence above all tokens if something has set it back, and returns the highest
+    -- token drawn. A client calls it for each new connection. It reads one row of each table,
+    -- however many names there are.
+    --
+    -- 1. The cluster or its timeline has changed since the last call.
+    --    * pg_upgrade and a restored dump begin with timeline 1 again and keep the sequence:
+    --      fencing_epoch has the upper bits of the last token.
+    --    * Two standbys that are promoted one after the other, without a connection between them,
+    --      choose the same timeline. Logical replication copies rows without their sequence. So
+    --      the sequence skips to the server's clock, at 10,000 ticks a second. The order of tokens
+    --      then depends on the clocks of the two servers, and on fewer tokens than ticks between
+    --      the two promotions.
+    -- 2. The row of the name "evidence" has a higher token or ticket. A client passes the name of
+    --    the lock with the highest token that it was granted. A role that may write rows can forge
+    --    a token: the function ignores numbers from 2^62 on, so half of the sequence always
+    --    remains.
+    --
+    -- The table lock prevents a slow caller from setting the sequence back. It needs rights on the
+    -- table that only the owner of this function has.
     BEGIN
         PERFORM system_identifier FROM pg_control_system();
     EXCEPTION WHEN undefined_function OR undefined_table OR feature_not_supported OR insufficient_privilege THEN
-        system := 'NULL::pg_catalog.int8';
+        system := 'NULL::pg_catalog.int8'; -- as above
     END;
-    EXECUTE format('INSERT INTO fencing_epoch SELECT %s', system);
     EXECUTE format(
-        'CREATE FUNCTION lift_fencing_tokens() RETURNS boolean LANGUAGE plpgsql VOLATILE
+        'CREATE FUNCTION lift_fencing_tokens(evidence text DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql VOLATILE
          SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
         format($lift$
 DECLARE
-    this    int8 := %4$s;
-    highest int8;
+    size          CONSTANT int8 := 17592186044416;
+    this_system   CONSTANT int8 := %4$s;
+    this_timeline CONSTANT int8 := %2$s;
+    before        CONSTANT int8 := (this_timeline - 1) * size; -- what next_fencing_token() adds
+    last          int8; -- value of the sequence
+    target        int8;
+    same          boolean;
+    was           record;
+    proof         record;
 BEGIN
-    IF this = (SELECT e.system FROM %1$s.fencing_epoch AS e) THEN
-        RETURN false;
+    SELECT l.token, l.ticket INTO proof FROM %1$s.distributed_locks AS l
+    WHERE l.name = evidence AND greatest(l.token, l.ticket) < 4611686018427387904;
+    FOR locked IN 0..1 LOOP
+        SELECT count(*) = 1 AND coalesce(bool_and(e.system = this_system AND e.timeline = this_timeline), false) AS same,
+               count(*) AS rows, coalesce(max(e.epoch), 0) AS epoch, coalesce(max(e.pruned), 0) AS pruned
+        INTO was FROM %1$s.fencing_epoch AS e;
+        same := was.same;
+        SELECT s.last_value - (NOT s.is_called)::int INTO last FROM %1$s.fencing_tokens AS s;
+        target := greatest(last, proof.token - before, proof.ticket, was.pruned - before);
+        IF same AND target = last THEN
+            RETURN last + before;
+        END IF;
+        EXIT WHEN locked = 1;
+        LOCK TABLE %1$s.fencing_epoch IN SHARE ROW EXCLUSIVE MODE;
+    END LOOP;
+    IF NOT same AND (was.rows > 0 OR EXISTS (SELECT FROM %1$s.distributed_locks)) THEN
+        -- A second call changes nothing: a failed transaction does not set a sequence back.
+        target := greatest(target, (was.epoch - (this_timeline - 1)) * size + mod(last, size));
+        target := greatest(target, target / size * size +
+            floor(extract(epoch FROM clock_timestamp() - timestamptz '2026-01-01 00:00:00+00') * 10000)::int8);
     END IF;
-    PERFORM pg_advisory_xact_lock(%1$s.prune_gate() + 1);
-    SELECT max(l.token) - %2$s INTO highest FROM %1$s.distributed_locks AS l;
-    UPDATE %1$s.fencing_epoch SET system = this WHERE system IS DISTINCT FROM this;
-    IF highest IS NULL OR highest <= (SELECT last_value - (NOT is_called)::int FROM %1$s.fencing_tokens) THEN
-        RETURN false;
+    IF target > last THEN
+        PERFORM setval(%3$L, target);
     END IF;
-    PERFORM setval(%3$L, highest);
-    RETURN true;
+    IF NOT same OR (target + before) / size > was.epoch THEN
+        DELETE FROM %1$s.fencing_epoch;
+        INSERT INTO %1$s.fencing_epoch VALUES (this_system, this_timeline, (target + before) / size, was.pruned);
+    END IF;
+    RETURN target + before;
 END
 $lift$, here, timeline, here || '.fencing_tokens', system));
 
-    -- The advisory lock that keeps pruning and first grants apart: whoever inserts
-    -- a row holds it shared from before the token is drawn, pruning holds it alone.
-    -- Otherwise a stalled insert could win a name with an old token after the row
-    -- that carried newer ones was pruned. 'pglk' in the upper half, an OID below.
+    -- The mark "pruned" orders pruning and first grants. Suppose that a first grant has drawn its
+    -- token and stalls, and that its name is granted to others, released and pruned meanwhile. Then
+    -- no row shows that the stalled token is an old one. So pruning raises the mark in the
+    -- transaction that deletes rows, and a first grant compares the mark after it has inserted its
+    -- row. Either the deletion has committed by then, and the grant sees the mark, or the row that
+    -- is to be deleted conflicts with the insert. Neither waits longer than for the other's commit.
+    --
+    -- raise_pruned returns the highest token that may be deleted: a row above the sequence is the
+    -- only evidence of its token.
     EXECUTE format(
-        'CREATE FUNCTION prune_gate() RETURNS bigint LANGUAGE sql STABLE AS %L',
-        format('SELECT 8099561661666426880 + 2 * %L::pg_catalog.regclass::pg_catalog.oid::pg_catalog.int8',
-               here || '.distributed_locks'));
+        'CREATE FUNCTION raise_pruned(token bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
+         SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
+        format($raise$
+DECLARE
+    mark int8;
+BEGIN
+    SELECT least(token, s.last_value - (NOT s.is_called)::int + (%2$s - 1) * 17592186044416::int8) INTO mark
+    FROM %1$s.fencing_tokens AS s;
+    UPDATE %1$s.fencing_epoch AS e SET pruned = mark WHERE e.pruned < mark;
+    IF NOT EXISTS (SELECT FROM %1$s.fencing_epoch) THEN
+        RETURN 0; -- there is no row for the mark
+    END IF;
+    RETURN mark;
+END
+$raise$, here, timeline));
 
-    -- Notify whoever waits first for a name, with a ticket above the one that was used
-    -- last. A function, since each of its statements has a snapshot of its own: it sees the
-    -- tickets that were drawn while the release waited to be carried out, and leaves less
-    -- room for one that nobody sees. Where nobody waits nothing is notified: a NOTIFY takes
-    -- a lock of the whole cluster until the commit is done.
+    -- Returns the token. VOLATILE, because its query needs a snapshot of its own: the snapshot of
+    -- the calling statement may be older than the deletion.
+    EXECUTE format(
+        'CREATE FUNCTION require_unpruned(token bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
+         SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
+        format($require$
+DECLARE
+    mark int8;
+BEGIN
+    SELECT max(e.pruned) INTO mark FROM %1$s.fencing_epoch AS e;
+    IF token <= mark THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'serialization_failure',
+            MESSAGE = format('pglock: the token %%s was drawn before names with tokens up to %%s were pruned', token, mark),
+            HINT = 'Try again.';
+    END IF;
+    RETURN token;
+END
+$require$, here));
+
+    -- Notifies the head of a name's queue: the first ticket above the one that was used last. Each
+    -- statement of a function has a snapshot of its own, so this one sees the tickets that were
+    -- drawn while the release waited for its turn. Without a waiter it sends no notification,
+    -- because NOTIFY holds a lock of the whole cluster until the commit is done.
     EXECUTE format(
         'CREATE FUNCTION wake_next(lock_name text, used_up bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS %L',
         format($wake$
@@ -163,7 +253,7 @@ BEGIN
 END
 $wake$, here));
 
-    -- The same for many names. Returns those for which somebody was notified.
+    -- The same for many names. Returns the names whose head was notified.
     EXECUTE format(
         'CREATE FUNCTION wake_each(lock_names text[], used_up bigint[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS %L',
         format($wake$
@@ -180,16 +270,20 @@ $wake$, here));
 END
 $install$;
 
-COMMENT ON FUNCTION wake_next(text, bigint) IS 'pglock: notify whoever waits first for a lock';
-COMMENT ON FUNCTION wake_each(text[], bigint[]) IS 'pglock: notify whoever waits first for each of the locks';
+COMMENT ON FUNCTION wake_next(text, bigint) IS 'pglock: notify the head of a lock''s queue';
+COMMENT ON FUNCTION wake_each(text[], bigint[]) IS 'pglock: notify the head of each lock''s queue';
 
 COMMENT ON FUNCTION next_fencing_token() IS 'pglock: a token above every token drawn before, also after a failover';
-COMMENT ON FUNCTION prune_gate() IS 'pglock: key of the advisory lock between pruning and first grants';
-COMMENT ON FUNCTION lift_fencing_tokens() IS 'pglock: put the sequence above the tokens in use, after pg_upgrade or a restore; true if it had to';
+COMMENT ON FUNCTION lift_fencing_tokens(text) IS 'pglock: set the sequence above all tokens, after a promotion, pg_upgrade or a restore; returns the highest token drawn';
+COMMENT ON FUNCTION raise_pruned(bigint) IS 'pglock: record that rows up to a token are pruned; returns the highest token that may be';
+COMMENT ON FUNCTION require_unpruned(bigint) IS 'pglock: fail if rows with higher tokens than a first grant''s were pruned';
 
--- The key of an advisory lock by name, as advisory.NewKey in Go has it: the first 64 bits
--- of the SHA-256 of a tag, the namespace and the name, each with its length in front. Frozen.
--- It fails where a NULL would make pg_advisory_lock do nothing.
+-- grant_user() grants these rights.
+REVOKE EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) FROM PUBLIC;
+
+-- Returns the key of an advisory lock by name, the same as advisory.NewKey in Go: the first 64 bits
+-- of the SHA-256 of a tag, the namespace and the name, each after its length. It must never change.
+-- It fails for NULL, because pg_advisory_lock does nothing for a NULL key.
 CREATE FUNCTION advisory_key(namespace text, name text) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -205,8 +299,8 @@ BEGIN
     RETURN ('x' || encode(substr(sha256(hashed), 1, 8), 'hex'))::bit(64)::bigint;
 END
 $$;
-COMMENT ON FUNCTION advisory_key(text, text) IS 'pglock: the key under which pglock locks a name with pg_advisory_xact_lock';
+COMMENT ON FUNCTION advisory_key(text, text) IS 'pglock: the key of pg_advisory_xact_lock for a name';
 
--- What clients compare with the version that they were made for.
+-- Clients compare it with the version that they need.
 CREATE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 COMMENT ON FUNCTION pglock_schema_version() IS 'pglock: the number of the last migration';

@@ -1,8 +1,11 @@
 -- Fencing: functions that check and bind a grant, high-water marks, rights.
 --
--- Run with search_path set to the schema that holds the lock tables. The functions are
--- written with bare names as a rule; the end of this file pins them to that schema.
--- All of this file is one transaction.
+-- Run with search_path set to the schema that holds the lock tables. All of this file is one
+-- transaction.
+--
+-- Functions that run with their owner's rights see pg_catalog only: no operator, function or
+-- table of another schema can take part in them. "<here>" is the schema of the locks; the end
+-- of this file puts it in.
 --
 -- SQLSTATEs of our own, class PG, which neither PostgreSQL nor the SQL standard uses:
 --   PGL01  stale: the grant is not the current one, or a newer one has written
@@ -13,19 +16,19 @@
 --   PGL06  protected already, with other options
 --   PGL07  an option that makes no sense
 --   PGL08  not a fence: a name or token that no grant can have
+--   PGL09  the table of marks is full, and this resource is new
 -- The DETAIL of PGL01 and PGL03 is JSON, for programs.
 --
--- What a transaction has bound is kept in settings that end with it. Their names carry
--- this schema's (the end of this file puts it in), so that a grant of another is none here:
---   pglock.grants_<schema>         JSON: name of the lock -> token; with a space behind it
---                                  where this transaction has locked the rows of them all
---   pglock.token_<schema>          the token that was bound last
---   pglock.seen_<schema>_<number>  the grants that were verified for that protected table
--- Anybody can set them. So each statement on a protected table verifies them against
--- the lock table: what nobody was granted is refused, wherever it came from.
+-- Settings that end with the transaction hold what it has bound. Their names carry this
+-- schema's name, so that a grant of another schema does not count here:
+--   pglock.grants_<schema>  a seal of 64 characters, then what it seals, a JSON object:
+--                           "lock" is the lock that was bound last, "grants" has the token of each
+--   pglock.token_<schema>   the token that was bound last
+--   pglock.stamp_<schema>   the token for the row that is being written, see 0003
+-- Any role can set them. The seal shows that bind() has set the grants. No decision depends on the
+-- other two.
 
--- The highest token that each resource has seen: for what has no token column, and for
--- tables protected as a whole.
+-- The highest token that each resource has seen, for resources without a token column.
 CREATE TABLE fencing_high_water (
     resource text   PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 512),
     token    bigint NOT NULL CHECK (token > 0)
@@ -36,8 +39,35 @@ CREATE TABLE fencing_high_water (
 );
 COMMENT ON TABLE fencing_high_water IS 'pglock: the highest token that a resource has seen; lower ones are refused';
 
+-- The key of fencing_seal(). Only the owner of the tables may read it.
+CREATE TABLE fencing_secret (
+    one    boolean PRIMARY KEY DEFAULT true CHECK (one),
+    secret bytea   NOT NULL
+);
+INSERT INTO fencing_secret (secret)
+SELECT decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');
+REVOKE ALL ON fencing_secret FROM PUBLIC;
+COMMENT ON TABLE fencing_secret IS 'pglock: a role that reads this can write to protected tables without a grant';
+
+-- The seal: a keyed hash of what a transaction has bound. It holds for this transaction of this
+-- backend of this server process only, so a copy is invalid anywhere else, also in a copy of the
+-- database. The two rounds are those of HMAC: a known seal can't be extended. Only functions with
+-- their owner's rights know the key. They inline this function, so everything in it is qualified.
+CREATE FUNCTION fencing_seal(key bytea, bound text) RETURNS text
+LANGUAGE sql VOLATILE AS $$
+    SELECT pg_catalog.encode(pg_catalog.sha256(key OPERATOR(pg_catalog.||) pg_catalog.sha256(key OPERATOR(pg_catalog.||) pg_catalog.convert_to(
+        pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), pg_catalog.pg_backend_pid(),
+            (pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8, bound), 'UTF8'))), 'hex')
+$$;
+COMMENT ON FUNCTION fencing_seal(bytea, text) IS 'pglock: tells what bind() has set in this transaction from what somebody else has set';
+
+-- The maximum size of the table of marks, in bytes. Clients may invent names, and no mark is safe to
+-- delete. The owner may replace this function. About 10 million resources fit into 1 GB.
+CREATE FUNCTION high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1073741824';
+COMMENT ON FUNCTION high_water_limit() IS 'pglock: how large fencing_high_water may become, in bytes; then new resources are refused';
+
 CREATE FUNCTION raise_stale(resource text, token bigint, newest bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING
         ERRCODE = 'PGL01',
@@ -51,7 +81,7 @@ END
 $$;
 
 CREATE FUNCTION require_fence(lock_name text, grant_token bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF (octet_length(lock_name) BETWEEN 1 AND 512 AND grant_token > 0) IS NOT TRUE THEN
         RAISE EXCEPTION USING
@@ -62,8 +92,8 @@ BEGIN
 END
 $$;
 
--- The shorter of so many milliseconds and the limit on idling that is set, 0 for none. It is
--- inlined where it is called, also in bind, so everything in it is qualified.
+-- Returns the smaller of ms and the current idle_in_transaction_session_timeout, where 0 means none.
+-- The planner inlines it, also in bind, so everything in it is qualified.
 CREATE FUNCTION idle_limit(ms bigint) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT least(ms, 2147483647, CASE WHEN pg_catalog.current_setting('idle_in_transaction_session_timeout') OPERATOR(pg_catalog.<>) '0' THEN
@@ -74,47 +104,47 @@ $$;
 -- Locks the grant until the end of the transaction, if it is current.
 --
 -- FOR KEY SHARE: a takeover locks the row FOR UPDATE, so it waits for the end of this
--- transaction, while a renewal, which does not, passes. The clock is
--- read after the lock is held, because a wait for it may have outlasted the lease.
+-- transaction. A renewal does not, and does not wait. The clock is read after the row is locked,
+-- because the lease may expire during a wait for the row.
 --
--- A holder paused inside its transaction would keep everybody out for as long as it
--- sleeps. So the server ends this transaction once it has idled for what remains of the
--- lease; a shorter limit of the caller's own is kept.
+-- A holder that is paused inside its transaction would block all others until it resumes. So the
+-- server ends this transaction when it has been idle for the rest of the lease. A shorter limit of
+-- the caller stays in force.
 --
 -- SECURITY DEFINER: writers need no right on the lock table, not even to lock its rows.
 CREATE FUNCTION check_fence(lock_name text, grant_token bigint,
                             OUT is_current boolean, OUT newest bigint, OUT isolation text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ends timestamptz;
     ms   bigint;
 BEGIN
     SELECT l.expires_at INTO ends
-    FROM distributed_locks AS l
+    FROM "<here>".distributed_locks AS l
     WHERE l.name = lock_name AND l.token = grant_token AND l.expires_at > clock_timestamp()
     FOR KEY SHARE;
     ms := ceil(extract(epoch FROM ends - clock_timestamp()) * 1000);
-    is_current := coalesce(ms > 0, false);
+    is_current := coalesce(ms > 0 AND grant_token > 0, false);
     isolation := current_setting('transaction_isolation');
     IF is_current THEN
-        PERFORM set_config('idle_in_transaction_session_timeout', idle_limit(ms), true);
+        PERFORM set_config('idle_in_transaction_session_timeout', "<here>".idle_limit(ms), true);
         newest := grant_token;
     ELSE
-        PERFORM require_fence(lock_name, grant_token);
-        newest := coalesce((SELECT l.token FROM distributed_locks AS l WHERE l.name = lock_name), 0);
+        PERFORM "<here>".require_fence(lock_name, grant_token);
+        newest := coalesce((SELECT l.token FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0);
     END IF;
 END
 $$;
 COMMENT ON FUNCTION check_fence(text, bigint) IS 'pglock: hold a grant until the end of the transaction, if it is current; tells whether it is';
 
--- check_fence that fails instead of answering: it stops whatever follows in the
--- transaction, or in the same pipeline.
+-- Like check_fence, but fails if the grant is not current. That stops the statements that follow in
+-- the transaction or in the same pipeline.
 CREATE FUNCTION guard(lock_name text, grant_token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     c record;
 BEGIN
-    SELECT * INTO c FROM check_fence(lock_name, grant_token);
+    SELECT * INTO c FROM "<here>".check_fence(lock_name, grant_token);
     IF c.is_current THEN
         RETURN;
     END IF;
@@ -124,71 +154,106 @@ BEGIN
             MESSAGE = format('pglock: the snapshot may be too old to tell whether %s of "%s" is the current grant', grant_token, lock_name),
             HINT = 'Make it the first statement of the transaction, or use READ COMMITTED.';
     END IF;
-    PERFORM raise_stale(lock_name, grant_token, c.newest);
+    PERFORM "<here>".raise_stale(lock_name, grant_token, c.newest);
 END
 $$;
 COMMENT ON FUNCTION guard(text, bigint) IS 'pglock: hold a grant until the end of the transaction, or fail with PGL01';
 
--- guard, and lets the transaction write to protected tables as that grant. Most
--- transactions of a holder begin with it, so it does what check_fence does by itself, and
--- has no search_path of its own: that would be a tenth of its price. Instead everything
--- in it is qualified; the end of this file puts the schema in.
+-- Like guard, and lets the transaction write to protected tables as that grant. Most transactions of
+-- a holder begin with it, so it repeats the check of check_fence and has no search_path of its own,
+-- which would cost a tenth of its time. Instead everything in it is qualified.
 CREATE FUNCTION bind(lock_name text, grant_token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 DECLARE
     ends   pg_catalog.timestamptz;
     ms     pg_catalog.int8;
+    key    pg_catalog.bytea;
     before pg_catalog.text := pg_catalog.current_setting('pglock.grants_<schema>', true);
-    after  pg_catalog.text;
+    grants pg_catalog.jsonb;
+    bound  pg_catalog.text;
     idle   pg_catalog.text;
 BEGIN
-    SELECT l.expires_at INTO ends
-    FROM "<here>".distributed_locks AS l
+    SELECT l.expires_at, s.secret INTO ends, key
+    FROM "<here>".distributed_locks AS l, "<here>".fencing_secret AS s
     WHERE l.name OPERATOR(pg_catalog.=) lock_name AND l.token OPERATOR(pg_catalog.=) grant_token
       AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
-    FOR KEY SHARE;
-    -- Not before the lock is held.
+    FOR KEY SHARE OF l;
+    -- Read the clock only after the row is locked.
     ms := pg_catalog.ceil(pg_catalog.date_part('epoch', ends OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
-    IF (ms OPERATOR(pg_catalog.>) 0) IS NOT TRUE THEN
+    IF (ms OPERATOR(pg_catalog.>) 0 AND grant_token OPERATOR(pg_catalog.>) 0) IS NOT TRUE THEN
         PERFORM "<here>".guard(lock_name, grant_token); -- knows why not, and bounds the idling otherwise
         idle := pg_catalog.current_setting('idle_in_transaction_session_timeout');
+        SELECT s.secret INTO STRICT key FROM "<here>".fencing_secret AS s;
     ELSE
         idle := "<here>".idle_limit(ms);
     END IF;
-    after := pg_catalog.jsonb_build_object(lock_name, grant_token);
+    grants := pg_catalog.jsonb_build_object(lock_name, grant_token);
+    -- Keep grants that were bound before. Drop settings without a valid seal.
     IF before OPERATOR(pg_catalog.<>) '' THEN
-        -- Others that are bound and not locked, because somebody set them, stay so.
-        after := (before::pg_catalog.jsonb OPERATOR(pg_catalog.||) after::pg_catalog.jsonb)::pg_catalog.text
-                 OPERATOR(pg_catalog.||) CASE WHEN pg_catalog.right(before, 1) OPERATOR(pg_catalog.=) ' ' THEN ' ' ELSE '' END;
-    ELSE
-        after := after OPERATOR(pg_catalog.||) ' ';
+        bound := pg_catalog.substr(before, 65);
+        IF pg_catalog.left(before, 64) OPERATOR(pg_catalog.=) "<here>".fencing_seal(key, bound) THEN
+            grants := (bound::pg_catalog.jsonb OPERATOR(pg_catalog.->) 'grants') OPERATOR(pg_catalog.||) grants;
+        END IF;
     END IF;
+    bound := pg_catalog.jsonb_build_object('lock', lock_name, 'grants', grants);
     -- An assignment costs less than a PERFORM.
-    after := pg_catalog.set_config('idle_in_transaction_session_timeout', idle, true)
-             OPERATOR(pg_catalog.||) pg_catalog.set_config('pglock.grants_<schema>', after, true)
+    bound := pg_catalog.set_config('idle_in_transaction_session_timeout', idle, true)
+             OPERATOR(pg_catalog.||) pg_catalog.set_config('pglock.grants_<schema>', "<here>".fencing_seal(key, bound) OPERATOR(pg_catalog.||) bound, true)
              OPERATOR(pg_catalog.||) pg_catalog.set_config('pglock.token_<schema>', grant_token::pg_catalog.text, true);
 END
 $$;
 COMMENT ON FUNCTION bind(text, bigint) IS 'pglock: guard, and write to protected tables as that grant until the end of the transaction';
 
--- Raises a resource's mark, in one statement where it grows. The same token may come
--- again, and keeps later ones out until the end of the transaction.
+-- Fails unless the transaction has bound the grant. Batch sends it last. The statements of the batch
+-- could forge the settings, but that would deceive only their own sender.
+CREATE FUNCTION require_bound(lock_name text, grant_token bigint) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF (pg_catalog.current_setting('pglock.grants_<schema>', true) OPERATOR(pg_catalog.<>) '') IS TRUE THEN
+        IF (pg_catalog.substr(pg_catalog.current_setting('pglock.grants_<schema>', true), 65)::pg_catalog.jsonb
+            OPERATOR(pg_catalog.->) 'grants' OPERATOR(pg_catalog.->>) lock_name)
+           OPERATOR(pg_catalog.=) grant_token::pg_catalog.text THEN
+            RETURN;
+        END IF;
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'PGL02',
+        MESSAGE = pg_catalog.format('pglock: this is not the transaction that has bound %s of "%s"', grant_token, lock_name);
+END
+$$;
+COMMENT ON FUNCTION require_bound(text, bigint) IS 'pglock: fail unless this transaction has bound a grant';
+
+-- Raises the mark of a resource. The same token may come again. It blocks later tokens until the end
+-- of the transaction.
 --
--- Only who comes with the mark's own token locks it for sharing. Others take it for
--- themselves at once, so that two can't wait for each other.
+-- A transaction that comes with the mark's own token locks the row FOR SHARE. All others lock it
+-- exclusively at once, so that two of them can't deadlock.
 CREATE FUNCTION advance(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     mark bigint;
 BEGIN
-    PERFORM require_fence(advance.resource, advance.token);
-    PERFORM FROM fencing_high_water AS h
+    PERFORM "<here>".require_fence(advance.resource, advance.token);
+    PERFORM FROM "<here>".fencing_high_water AS h
     WHERE h.resource = advance.resource AND h.token = advance.token
     FOR SHARE;
     IF FOUND THEN
         RETURN;
     END IF;
-    INSERT INTO fencing_high_water AS h (resource, token)
+    -- The row may still be locked FOR SHARE: it had this token when the statement above began to wait.
+    -- Two such transactions would deadlock if both asked for an exclusive lock.
+    SELECT h.token INTO mark FROM "<here>".fencing_high_water AS h WHERE h.resource = advance.resource;
+    IF mark > advance.token THEN
+        PERFORM "<here>".raise_stale(advance.resource, advance.token, mark);
+    END IF;
+    IF pg_relation_size((SELECT h.tableoid FROM "<here>".fencing_high_water AS h LIMIT 1)::regclass) >= "<here>".high_water_limit()
+       AND NOT EXISTS (SELECT FROM "<here>".fencing_high_water AS h WHERE h.resource = advance.resource) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'PGL09',
+            MESSAGE = format('pglock: the table of marks is full, and "%s" is new', advance.resource),
+            HINT = 'Delete marks of resources that no holder of an older token can still write, or replace high_water_limit().';
+    END IF;
+    INSERT INTO "<here>".fencing_high_water AS h (resource, token)
     VALUES (advance.resource, advance.token)
     ON CONFLICT ON CONSTRAINT fencing_high_water_pkey DO UPDATE
         SET token = excluded.token
@@ -196,15 +261,15 @@ BEGIN
     IF FOUND THEN
         RETURN;
     END IF;
-    SELECT h.token INTO mark FROM fencing_high_water AS h WHERE h.resource = advance.resource; -- locked by now
+    SELECT h.token INTO mark FROM "<here>".fencing_high_water AS h WHERE h.resource = advance.resource; -- locked by now
     IF mark <> advance.token THEN
-        PERFORM raise_stale(advance.resource, advance.token, mark);
+        PERFORM "<here>".raise_stale(advance.resource, advance.token, mark);
     END IF;
 END
 $$;
 COMMENT ON FUNCTION advance(text, bigint) IS 'pglock: raise the mark of a resource to this token, or fail with PGL01 if it is higher';
 
--- GRANT by a role that may use something, and may not pass that on, only warns.
+-- GRANT only warns if the role has the right itself but may not grant it.
 CREATE FUNCTION require_right(has boolean, role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -216,8 +281,8 @@ BEGIN
 END
 $$;
 
--- Rights for those who check fences and write as holders. To take them back: REVOKE, or
--- DROP OWNED BY the role.
+-- Grants a role what it needs to check fences and to write as a holder. To undo it: REVOKE, or DROP
+-- OWNED BY the role.
 CREATE FUNCTION grant_writer(role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -228,14 +293,15 @@ END
 $$;
 COMMENT ON FUNCTION grant_writer(text) IS 'pglock: give a role what it needs to write as a holder';
 
--- Rights for those who acquire locks, and write as holders.
+-- Grants a role what it needs to acquire locks and to write as a holder.
 CREATE FUNCTION grant_user(role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM grant_writer(role_name);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, lock_waiters TO %I', role_name);
     EXECUTE format('GRANT USAGE ON SEQUENCE fencing_tokens TO %I', role_name);
-    -- So that a service that migrates when it starts sees that there is nothing to do.
+    EXECUTE format('GRANT EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) TO %I', role_name);
+    -- A service that migrates when it starts must see that there is nothing to do.
     IF to_regclass('pglock_migrations') IS NOT NULL THEN
         EXECUTE format('GRANT SELECT ON pglock_migrations TO %I', role_name);
     END IF;
@@ -244,11 +310,34 @@ END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';
 
--- Who may use the schema to look at locks may not hold their rows, or raise marks.
-REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint) FROM PUBLIC;
+-- A role that may change rows could leave a token behind that the next grant can't add 1 to.
+-- Beyond 2^62 tokens therefore grow by 1 only. Releases and renewals do not set the token, so
+-- they do not pay for the trigger.
+CREATE FUNCTION refuse_jump() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF NEW.token <= greatest(4611686018427387904, OLD.token + 1) THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
+        MESSAGE = format('pglock: token %s of "%s" leaves no room for further grants', NEW.token, NEW.name);
+END
+$$;
+CREATE TRIGGER refuse_jump AFTER INSERT OR UPDATE OF token ON distributed_locks
+FOR EACH ROW WHEN (NEW.token > 4611686018427387904) EXECUTE FUNCTION refuse_jump();
 
--- Pins each function to this schema, by its search_path or by its names. The writer's temporary tables come last, so that a
--- "distributed_locks" of its own has no part in it.
+-- A role with USAGE on the schema can't hold rows of locks, raise marks or make seals, and no
+-- table of its own blocks migrating down.
+REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
+    fencing_seal(bytea, text), refuse_jump() FROM PUBLIC;
+REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end FROM PUBLIC;
+REVOKE USAGE ON TYPE distributed_locks, lock_waiters, fencing_epoch, fencing_high_water, fencing_secret FROM PUBLIC;
+
+-- Puts the schema into each function. The three that grant rights name their objects by the
+-- search_path.
 DO $pin$
 DECLARE
     f    record;
@@ -256,14 +345,14 @@ DECLARE
                       ELSE 'x' || to_hex(hashtextextended(current_schema()::text, 0)) END;
 BEGIN
     FOR f IN
-        SELECT p.oid, p.oid::regprocedure AS name, pg_get_functiondef(p.oid) AS definition
+        SELECT p.oid, p.oid::regprocedure AS name, p.proname ~ '^(require_right|grant_writer|grant_user)$' AS grants,
+               pg_get_functiondef(p.oid) AS definition
         FROM pg_proc AS p
         WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('raise_stale', 'require_fence', 'check_fence', 'guard', 'bind', 'advance', 'require_right',
-                            'grant_writer', 'grant_user')
+          AND p.proname IN ('check_fence', 'guard', 'bind', 'require_bound', 'advance', 'require_right', 'grant_writer', 'grant_user')
     LOOP
         EXECUTE replace(replace(f.definition, '<schema>', here), '"<here>"', quote_ident(current_schema()));
-        IF f.definition NOT LIKE '%"<here>"%' THEN
+        IF f.grants THEN
             EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', f.name, current_schema());
         END IF;
     END LOOP;

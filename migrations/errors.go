@@ -6,62 +6,66 @@ import (
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglock/pglock-go/internal/condition"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
 var (
-	// ErrPrivilege: the role may not create what a migration creates. The
-	// *PrivilegeError around it names the right.
-	ErrPrivilege = condition.ErrPrivilege
+	// ErrPrivilege: the role may not create what a migration creates. The *PrivilegeError around
+	// it names the right.
+	ErrPrivilege = errs.ErrPrivilege
 
-	// ErrDirty: an earlier migration stopped half-way. The *DirtyError around
-	// it tells the way out.
+	// ErrDirty: a migration did not finish. The *DirtyError around it says how to continue.
 	ErrDirty = errors.New("migrations: dirty version")
 
 	// ErrNoVersion: this module has no migration of that number.
 	ErrNoVersion = errors.New("migrations: no such version")
 
-	// ErrNewer: the tables were made by a later version of this module.
+	// ErrNewer: a later version of this module has migrated the tables.
 	ErrNewer = schema.ErrNewer
 
-	// ErrInvalidOption: an option makes no sense.
-	ErrInvalidOption = condition.ErrInvalidOption
+	// ErrInvalidOption: an option is invalid. The error names the rule.
+	ErrInvalidOption = errs.ErrInvalidOption
 
-	// ErrNoRole: a role that rights shall be granted to doesn't exist.
+	// ErrNoRole: the role of WithUser, WithWriter or WithOwner does not exist.
 	ErrNoRole = errors.New("migrations: no such role")
 
-	// ErrInvalidSchema: PostgreSQL would not keep that schema name as it is.
+	// ErrInvalidSchema: the schema's name is empty, too long, not UTF-8, or reserved.
 	ErrInvalidSchema = schema.ErrInvalidName
 )
 
-// PrivilegeError tells which right a role lacks, and on what.
+// PrivilegeError reports which right a role lacks, and on which object.
 type PrivilegeError struct {
-	Role  string // who asked
-	Right string // as in GRANT, for instance CREATE
-	On    string // for instance: database "shop"
-	Cause error  // what the server said, nil if it was not asked
+	Role   string // of the connection
+	Right  string // as in GRANT, for instance CREATE
+	On     string // for instance: database "shop"
+	Remedy string // a statement for the owner of the tables; empty if there is none
+	Cause  error  // the server's; nil if the right was missing before the first statement
 }
 
 func (e *PrivilegeError) Error() string {
-	if e.Right == "" {
+	switch {
+	case e.Remedy != "":
+		return fmt.Sprintf("%v: role %q: %v: let the owner of the tables run: %s", ErrPrivilege, e.Role, e.Cause, e.Remedy)
+	case e.Right == "":
 		return fmt.Sprintf("%v: role %q: %v: let the owner of the tables migrate", ErrPrivilege, e.Role, e.Cause)
 	}
-	return fmt.Sprintf("%v: role %q lacks %s on %s: GRANT %s ON %s TO %s, or let a role that has it run `pglock migrate up`",
-		ErrPrivilege, e.Role, e.Right, e.On, e.Right, e.On, schema.Quote(e.Role))
+	return fmt.Sprintf("%v: role %q lacks %s on %s: GRANT %s ON %s TO %s, or let a role that has it run `pglock migrate up --grant-user %s`",
+		ErrPrivilege, e.Role, e.Right, e.On, e.Right, e.On, schema.Quote(e.Role), schema.ShellWord(e.Role))
 }
 
 // Unwrap makes errors.Is find ErrPrivilege and the server's error.
 func (e *PrivilegeError) Unwrap() []error { return []error{ErrPrivilege, e.Cause} }
 
-// DirtyError tells that the process that migrated to Version died, or failed,
-// before it recorded the outcome.
+// DirtyError reports that a process that migrated to Version, up or down, died or failed before it
+// recorded the outcome.
 type DirtyError struct {
 	Schema  string
-	Version int
-	Cause   error // the failure, if it was this call's own
+	Version int   // the migration's target, 0 for no tables
+	Found   int   // the version of the tables, -1 if it could not be read
+	Cause   error // the failure; nil if it was an earlier call's
 }
 
 func (e *DirtyError) Error() string {
@@ -69,24 +73,35 @@ func (e *DirtyError) Error() string {
 	if e.Cause != nil {
 		cause = fmt.Sprintf(" (%v)", e.Cause)
 	}
-	return fmt.Sprintf("%v: %d of schema %q did not finish%s. A migration is one transaction, so it was applied as a whole or not at all: "+
-		"`SELECT %s.pglock_schema_version()` answers %d if it was. Then run `pglock migrate force %d`; otherwise mend the cause, run `pglock migrate force %d` and `pglock migrate up`",
-		ErrDirty, e.Version, e.Schema, cause, schema.Quote(e.Schema), e.Version, e.Version, e.Version-1)
+	text := fmt.Sprintf("%v: a migration of schema %q to version %d did not finish%s. It is one transaction, so it was applied as a whole or not at all: ",
+		ErrDirty, e.Schema, e.Version, cause)
+	if e.Found < 0 {
+		return text + fmt.Sprintf("run `pglock migrate force N`, where N is the result of `SELECT %s.pglock_schema_version()`, or 0 if there is no such function", schema.Quote(e.Schema))
+	}
+	return text + fmt.Sprintf("the tables are at version %d. Run `pglock migrate force %d`, and then `pglock migrate up` or `pglock migrate down --yes`", e.Found, e.Found)
 }
 
 // Unwrap makes errors.Is find ErrDirty and the failure.
 func (e *DirtyError) Unwrap() []error { return []error{ErrDirty, e.Cause} }
 
-// explain turns what golang-migrate or the server said into this package's errors.
-func (c config) explain(err error) error {
+// explainRead is explain for an error of reading the version. grant_user grants that right.
+func (c config) explainRead(err error) error {
+	return c.explainWith(err, c.statement(grant{"grant_user", c.role}))
+}
+
+// explain turns an error of golang-migrate or the server into one of this package.
+func (c config) explain(err error) error { return c.explainWith(err, "") }
+
+// explainWith is explain with a statement that grants the missing right.
+func (c config) explainWith(err error, remedy string) error {
 	if err == nil {
 		return nil
 	}
 	var dirty migrate.ErrDirty
 	if errors.As(err, &dirty) {
-		return &DirtyError{Schema: c.schema, Version: dirty.Version}
+		return &DirtyError{Schema: c.schema, Version: max(dirty.Version, 0), Found: -1}
 	}
-	// golang-migrate wraps by a field, not by Unwrap, and by value as well as by pointer.
+	// golang-migrate's errors have a field instead of Unwrap, and are values or pointers.
 	cause := err
 	var byValue database.Error
 	var byPointer *database.Error
@@ -96,9 +111,8 @@ func (c config) explain(err error) error {
 	case errors.As(err, &byPointer):
 		cause = byPointer.OrigErr
 	}
-	var pg *pgconn.PgError
-	if errors.As(cause, &pg) && pg.Code == "42501" { // insufficient_privilege
-		return &PrivilegeError{Role: c.role, Cause: pg}
+	if pgtx.SQLState(cause) == pgtx.InsufficientPrivilege {
+		return &PrivilegeError{Role: c.role, Remedy: remedy, Cause: cause}
 	}
 	return fmt.Errorf("migrations: schema %q: %w", c.schema, cause)
 }

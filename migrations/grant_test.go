@@ -9,18 +9,18 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/migrations"
 )
 
-// rights lists what was granted to a role in a schema.
+// rights lists the rights of a role in a schema.
 func rights(t *testing.T, pool *pgxpool.Pool, role, name string) []string {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), `
+	return scanAll(t, pool, `
 		SELECT format('%s on %s', a.privilege_type, object) FROM (
 			SELECT 'schema' AS object, nspacl AS acl FROM pg_namespace WHERE nspname = $2
 			UNION ALL SELECT relname, relacl FROM pg_class WHERE relnamespace = quote_ident($2)::regnamespace
@@ -28,27 +28,20 @@ func rights(t *testing.T, pool *pgxpool.Pool, role, name string) []string {
 			UNION ALL SELECT proname, proacl FROM pg_proc WHERE pronamespace = quote_ident($2)::regnamespace
 		) AS o, aclexplode(acl) AS a JOIN pg_roles r ON r.oid = a.grantee
 		WHERE r.rolname = $1 ORDER BY 1`, role, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
 }
 
-// What lock users and writers are granted: no more than this. That it is enough, the tests
-// of leasetable and fencing show, which run as such roles.
+// The rights of lock users and writers. The tests of leasetable and fencing run as such roles, and
+// show that these rights are enough.
 var (
 	writerRights = []string{
-		"EXECUTE on advance", "EXECUTE on bind", "EXECUTE on check_fence", "EXECUTE on guard", "EXECUTE on verify_grants",
+		"EXECUTE on advance", "EXECUTE on bind", "EXECUTE on check_fence", "EXECUTE on guard",
 		"USAGE on schema",
 	}
 	userRights = append(slices.Clone(writerRights),
 		"DELETE on distributed_locks", "INSERT on distributed_locks", "SELECT on distributed_locks", "UPDATE on distributed_locks",
 		"DELETE on lock_waiters", "INSERT on lock_waiters", "SELECT on lock_waiters", "UPDATE on lock_waiters",
 		"SELECT on pglock_migrations", "USAGE on fencing_tokens",
+		"EXECUTE on lift_fencing_tokens", "EXECUTE on raise_pruned", "EXECUTE on require_unpruned",
 	)
 )
 
@@ -58,11 +51,11 @@ func TestUpGrantsWhatRolesNeedAndNoMore(t *testing.T) {
 	admin := pgtest.PoolOn(t, url)
 	slices.Sort(userRights)
 	user, writer := `user "`+strconv.Itoa(os.Getpid())+`"`, "writer "+strconv.Itoa(os.Getpid())
-	asUser, asWriter := poorRole(t, url, user), poorRole(t, url, writer)
+	asUser, asWriter := locktest.PoorRole(t, url, user), locktest.PoorRole(t, url, writer)
 	name := pgtest.SchemaName(t)
 	in := migrations.WithSchema(name)
 	var all sync.WaitGroup
-	for range 5 { // as replicas do
+	for range 5 { // as replicas call it
 		all.Go(func() {
 			if err := migrations.Up(t.Context(), admin, in, migrations.WithUser(user), migrations.WithWriter(writer)); err != nil {
 				t.Error(err)
@@ -97,13 +90,13 @@ func TestUpGrantsWhatRolesNeedAndNoMore(t *testing.T) {
 	}
 }
 
-// TestLookingAtLocksGivesNoHoldOnThem: USAGE and SELECT, as for monitoring.
-func TestLookingAtLocksGivesNoHoldOnThem(t *testing.T) {
+// TestReadingLocksGivesNoRightToHoldThem: USAGE and SELECT, as for monitoring.
+func TestReadingLocksGivesNoRightToHoldThem(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	admin := pgtest.PoolOn(t, url)
-	role := "looker " + strconv.Itoa(os.Getpid())
-	looker := poorRole(t, url, role)
+	role := "reader of locks " + strconv.Itoa(os.Getpid())
+	reader := locktest.PoorRole(t, url, role)
 	if err := migrations.Up(t.Context(), admin); err != nil {
 		t.Fatal(err)
 	}
@@ -111,24 +104,24 @@ func TestLookingAtLocksGivesNoHoldOnThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n int
-	if err := looker.QueryRow(t.Context(), "SELECT count(*) FROM pglock.distributed_locks").Scan(&n); err != nil {
-		t.Errorf("looking: %v", err)
+	if err := reader.QueryRow(t.Context(), "SELECT count(*) FROM pglock.distributed_locks").Scan(&n); err != nil {
+		t.Errorf("reading: %v", err)
 	}
 	for _, call := range []string{"check_fence('n', 1)", "guard('n', 1)", "bind('n', 1)", "advance('n', 1)", "grant_user('" + role + "')", "grant_writer('" + role + "')"} {
-		if _, err := looker.Exec(t.Context(), "SELECT pglock."+call); err == nil || !strings.Contains(err.Error(), "42501") {
+		if _, err := reader.Exec(t.Context(), "SELECT pglock."+call); err == nil || !strings.Contains(err.Error(), "42501") {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
 }
 
-func TestGrantsThatCannotBe(t *testing.T) {
+func TestInvalidGrants(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	admin := pgtest.PoolOn(t, url)
 	role := "nobody " + strconv.Itoa(os.Getpid())
-	poor := poorRole(t, url, role)
+	poor := locktest.PoorRole(t, url, role)
 	if err := migrations.Up(t.Context(), admin, migrations.WithUser("no such role")); !errors.Is(err, migrations.ErrNoRole) {
-		t.Errorf("a role that isn't there: %v", err)
+		t.Errorf("a role that does not exist: %v", err)
 	}
 	if v, err := migrations.Version(t.Context(), admin); v != schema.Version || err != nil {
 		t.Errorf("the tables are at version %d, %v", v, err)
@@ -137,7 +130,7 @@ func TestGrantsThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := role + " else"
-	poorRole(t, url, other)
+	locktest.PoorRole(t, url, other)
 	for _, o := range []migrations.Option{migrations.WithUser(other), migrations.WithWriter(other)} {
 		if err := migrations.Up(t.Context(), poor, o); !errors.Is(err, migrations.ErrPrivilege) {
 			t.Errorf("by a role that may not grant: %v", err)

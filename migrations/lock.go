@@ -4,55 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/backoff"
 )
 
-// locked runs fn while a transaction of ours holds an advisory lock on the
-// schema's name. It polls: a blocked pg_advisory_lock would hold a snapshot,
-// which CREATE INDEX CONCURRENTLY waits for, and would outlive its caller
-// (golang-migrate's own lock does both; under ours it is never contended).
-func locked(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() error) error {
+// pollInterval is the mean time between two attempts to acquire the lock.
+const pollInterval = 60 * time.Millisecond
+
+// withLock runs fn while a transaction holds an advisory lock on the schema's name. It polls: a
+// session that blocks in pg_advisory_lock holds a snapshot, which CREATE INDEX CONCURRENTLY waits
+// for, and it can outlive its caller. golang-migrate's own lock does both, but it is never
+// contended under this lock.
+func withLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() error) error {
 	for {
-		got, err := tryLocked(ctx, own, cfg, fn)
-		if got || err != nil {
+		locked, err := tryWithLock(ctx, own, cfg, fn)
+		if locked || err != nil {
 			return err
 		}
-		pause := time.NewTimer(20*time.Millisecond + rand.N(80*time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return fmt.Errorf("migrations: gave up while another process migrates schema %q: %w", cfg.schema, context.Cause(ctx))
+		if backoff.Sleep(ctx, backoff.Jitter(pollInterval)) != nil {
+			return fmt.Errorf("migrations: schema %q: gave up while another process migrates it: %w", cfg.schema, context.Cause(ctx))
 		}
 	}
 }
 
-func tryLocked(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() error) (got bool, err error) {
+// tryWithLock runs fn if the lock is free.
+func tryWithLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() error) (locked bool, err error) {
 	tx, err := own.Begin(ctx)
 	if err != nil {
 		return false, fmt.Errorf("migrations: %w", err)
 	}
-	// The transaction wrote nothing: rolling back is how the lock is let go, and
-	// where that fails the pool closes the connection, which does it as well.
+	// The rollback releases the lock; the transaction wrote nothing. If the rollback fails, the
+	// pool closes the connection, which releases the lock too.
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 
-	if err := try(ctx, tx, cfg.schema, &got); err != nil || !got {
+	if locked, err = tryLock(ctx, tx, cfg.schema); err != nil || !locked {
 		return false, err
 	}
 	return true, fn()
 }
 
-func try(ctx context.Context, tx pgx.Tx, name string, got *bool) error {
-	// The server hashes, so that all who migrate in it agree on the key.
-	_, err := tx.Exec(ctx, "SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+func tryLock(ctx context.Context, tx pgx.Tx, name string) (locked bool, err error) {
+	_, err = tx.Exec(ctx, "SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+	// The server computes the hash, so that programs in other languages get the same key.
 	err = errors.Join(err, tx.QueryRow(ctx,
-		"SELECT pg_try_advisory_xact_lock(hashtextextended('pglock migrations of ' || $1::text, 0))", name).Scan(got))
+		"SELECT pg_try_advisory_xact_lock(hashtextextended('pglock migrations of ' || $1::text, 0))", name).Scan(&locked))
 	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
+		return false, fmt.Errorf("migrations: %w", err)
 	}
-	return nil
+	return locked, nil
 }

@@ -15,61 +15,61 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// FS holds the migrations as plain SQL, 0001_name.up.sql and 0001_name.down.sql,
-// for those who run them with another tool. Each file is one transaction and
-// expects search_path to be the schema that shall hold the tables.
+// FS holds the migrations as plain SQL, 0001_name.up.sql and 0001_name.down.sql, so that another
+// tool can run them. Each file must run in one transaction, with search_path set to the schema of
+// the tables.
 //
 //go:embed *.sql
 var FS embed.FS
 
-// versionTable is golang-migrate's record. It is not called schema_migrations,
-// so that it never meets the application's own in a shared schema.
+// versionTable is golang-migrate's record. Its name is not schema_migrations, because the schema
+// may also hold the application's own version table.
 const versionTable = "pglock_migrations"
 
-// Up creates the schema if it is missing and brings its tables to the version
-// this module needs. Any number of processes may call it at once: one applies,
-// the others wait for it and return nil. If the tables are up to date it
-// returns nil at once, without a lock and without any right to change them.
+// Up creates the schema if it is missing, and migrates its tables to the version that this module
+// needs. Any number of processes may call it at once: one migrates, the others wait and return nil.
+// If the tables are up to date, Up returns nil without a lock, and needs no right except to read
+// the version.
 //
-// ctx bounds the waiting. Once a migration has begun it is carried out: each is
-// one transaction, and small.
+// With WithUser, WithWriter or WithOwner, each call then grants the rights, which needs the lock
+// and the right to grant. WithReport reports what has changed.
 //
-// With WithUser or WithWriter it then grants rights, each time: that takes the lock, and
-// the right to grant.
+// ctx bounds the wait for the lock. A migration that has begun is not cancelled: each is one short
+// transaction.
 //
-// It fails with ErrPrivilege (and names the right that is missing), ErrDirty,
-// ErrNewer, ErrNoRole, ErrInvalidOption or ErrInvalidSchema. After a failure the tables
-// are as they were before the migration that failed.
+// The error is ErrPrivilege (a *PrivilegeError, which names the missing right), ErrDirty, ErrNewer,
+// ErrNoRole, ErrInvalidOption, ErrInvalidSchema or the server's. After an error the tables are as
+// they were before the migration that failed.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{
 		done:   func(s state) bool { return s.version == schema.Version },
-		apply:  allTheWayUp,
+		apply:  stepTo(schema.Version),
 		finish: grantAll,
 	})
 }
 
-// Down removes pglock's tables with everything in them, also locks that are
-// held: stop their holders first. The schema itself and golang-migrate's
-// version table in it stay. Without tables it returns nil.
+// Down removes pglock's tables with everything in them, held locks included: stop their holders
+// first. It leaves the schema itself, and golang-migrate's version table in it. Without tables it
+// returns nil.
 //
-// ctx bounds the waiting for others that migrate. The errors are those of Up.
+// ctx bounds the wait for the lock. The errors are those of Up.
 func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{
 		done:  func(s state) bool { return s.version == 0 },
-		apply: allTheWayDown,
+		apply: stepTo(0),
 	})
 }
 
-// Force records that the schema is at version, 0 for "no tables", and clean. It
-// runs no migration. It is the way out of ErrDirty, after a person has looked. A
-// version that this module doesn't have is ErrNoVersion.
+// Force records that the schema is at version, 0 for no tables, and clean. It runs no migration.
+// Use it after ErrDirty, when a person has checked the tables. A version that this module does not
+// have is ErrNoVersion.
 func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option) error {
 	if version < 0 || version > schema.Version {
-		return fmt.Errorf("%w: %d, they go from 0 to %d", ErrNoVersion, version, schema.Version)
+		return fmt.Errorf("%w: Force: version %d: must be from 0 to %d", ErrNoVersion, version, schema.Version)
 	}
 	recorded := version
 	if version == 0 {
-		recorded = -1 // golang-migrate's word for none
+		recorded = -1 // golang-migrate's number for no version
 	}
 	return run(ctx, pool, opts, task{
 		done:  func(state) bool { return false },
@@ -77,9 +77,9 @@ func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option)
 	})
 }
 
-// Version returns the version that the schema is at, 0 if there are no tables.
-// It needs no right but to read. A migration that stopped half-way is an
-// error that wraps ErrDirty, returned with its version.
+// Version returns the version of the schema, 0 if there are no tables. It needs no right except to
+// read. If a migration did not finish, Version returns its version and an error that wraps
+// ErrDirty.
 func Version(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (int, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -90,19 +90,19 @@ func Version(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (int, erro
 		return 0, err
 	}
 	if s.dirty {
-		return s.version, &DirtyError{Schema: cfg.schema, Version: s.version}
+		return s.version, s.dirtyError(cfg, nil)
 	}
 	return s.version, nil
 }
 
 // task is what a call does to the schema.
 type task struct {
-	done   func(state) bool // nothing is to be applied
+	done   func(state) bool // no migration is needed
 	apply  func(*migrate.Migrate) error
-	finish func(ctx context.Context, own *pgxpool.Pool, cfg config) error // in any case; may be nil
+	finish func(ctx context.Context, own *pgxpool.Pool, cfg config) error // always called; may be nil
 }
 
-// run brings the schema to where the task is done, under the lock.
+// run performs the task under the lock. It needs no lock if the task is done.
 func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -123,7 +123,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 		if err := s.checkRights(cfg); err != nil {
 			return err
 		}
-		if err := locked(ctx, own, cfg, func() error { return migrateSchema(ctx, own, cfg, t.apply) }); err != nil {
+		if err := withLock(ctx, own, cfg, func() error { return migrateSchema(ctx, own, cfg, t.apply) }); err != nil {
 			return err
 		}
 	}
@@ -133,11 +133,13 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 	return t.finish(ctx, own, cfg)
 }
 
-// migrateSchema hands the work to golang-migrate, on a connection of own.
+// migrateSchema lets golang-migrate apply the migrations, on a connection of own.
 func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, apply func(*migrate.Migrate) error) error {
-	if s, err := readState(ctx, own, cfg); err != nil {
+	before, err := readState(ctx, own, cfg)
+	if err != nil {
 		return err
-	} else if !s.schemaExists {
+	}
+	if !before.schemaExists {
 		if _, err := own.Exec(ctx, "CREATE SCHEMA "+schema.Quote(cfg.schema)); err != nil {
 			return cfg.explain(err)
 		}
@@ -161,24 +163,43 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, apply fun
 	if errors.Is(err, migrate.ErrNoChange) {
 		err = nil
 	}
-	sourceErr, driverErr := m.Close() // which returns its connection
+	sourceErr, driverErr := m.Close() // returns the connection to own
 	if err != nil {
 		err = explainFailure(ctx, own, cfg, err)
+	} else {
+		err = report(ctx, own, cfg, before)
 	}
 	return errors.Join(err, sourceErr, driverErr)
 }
 
-// explainFailure looks whether the failure left the version dirty.
-func explainFailure(ctx context.Context, own *pgxpool.Pool, cfg config, failure error) error {
-	failure = cfg.explain(failure)
-	if s, err := readState(ctx, own, cfg); err == nil && s.dirty && !errors.Is(failure, ErrDirty) {
-		return &DirtyError{Schema: cfg.schema, Version: s.version, Cause: failure}
+// report reports what has changed since before. The lock is still held, so this call has changed
+// it.
+func report(ctx context.Context, own *pgxpool.Pool, cfg config, before state) error {
+	if cfg.report == nil {
+		return nil
 	}
-	return failure
+	after, err := readState(ctx, own, cfg)
+	if err == nil && after.version != before.version {
+		cfg.report(before.version, after.version)
+	}
+	return err
 }
 
-// ownPool opens two connections beside the caller's pool, one that holds the
-// lock and one that migrates: a pool that is small or busy can't block us.
+// explainFailure returns a *DirtyError if the failure has left a dirty version.
+func explainFailure(ctx context.Context, own *pgxpool.Pool, cfg config, failure error) error {
+	failure = cfg.explain(failure)
+	s, err := readState(ctx, own, cfg)
+	switch {
+	case err != nil || !s.dirty:
+		return failure
+	case errors.Is(failure, ErrDirty): // an earlier call left it
+		return s.dirtyError(cfg, nil)
+	}
+	return s.dirtyError(cfg, failure)
+}
+
+// ownPool opens a pool of two connections, one that holds the lock and one that migrates, so that a
+// caller's pool that is small or busy can't block the call.
 func ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	c := pool.Config()
 	c.MaxConns, c.MinConns, c.MinIdleConns = 2, 0, 0

@@ -16,20 +16,27 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/migrations"
 )
 
-// objects lists what a schema holds, golang-migrate's own table apart.
+// objects lists the objects of a schema except golang-migrate's own table.
 func objects(t *testing.T, pool *pgxpool.Pool, name string) []string {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), `
+	return scanAll(t, pool, `
 		SELECT c.relkind::text || ' ' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname !~ '^pglock_migrations'
 		UNION ALL
 		SELECT 'function ' || p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1
 		ORDER BY 1`, name)
+}
+
+// scanAll returns the rows of a query with one column of text.
+func scanAll(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) []string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), sql, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +94,8 @@ func TestUpAndDown(t *testing.T) {
 	}
 }
 
-// TestTheSchemaOfThisModuleIsTheLastMigration keeps the constant that Open compares in
-// step with the files.
-func TestTheSchemaOfThisModuleIsTheLastMigration(t *testing.T) {
+// TestSchemaVersionIsTheLastMigration: Open compares the constant, which must match the files.
+func TestSchemaVersionIsTheLastMigration(t *testing.T) {
 	t.Parallel()
 	names, err := fs.Glob(migrations.FS, "*.up.sql")
 	if err != nil {
@@ -108,13 +114,6 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(upVariable); name != "" {
 		os.Exit(up(name))
 	}
-	if form := os.Getenv(runVariable); form != "" {
-		if err := runReplica(form); err != nil {
-			os.Stderr.WriteString(err.Error())
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	pgtest.Main(m)
 }
 
@@ -131,13 +130,13 @@ func up(name string) int {
 	return 0
 }
 
-// TestTwentyProcessesCallUpAtOnce on an empty database.
+// TestTwentyProcessesCallUpAtOnce: one of them migrates.
 func TestTwentyProcessesCallUpAtOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := pgtest.PoolOn(t, url)
 	name := `Twenty "at once"`
-	// Counts how often a migration was carried out.
+	// The trigger counts how often the migration runs.
 	if _, err := pool.Exec(t.Context(), `
 		CREATE TABLE applied (tag text);
 		CREATE FUNCTION note() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -165,27 +164,12 @@ func TestTwentyProcessesCallUpAtOnce(t *testing.T) {
 	}
 }
 
-// poorRole creates a role that may log in and nothing else, and returns its pool.
-func poorRole(t *testing.T, url, role string) *pgxpool.Pool {
-	t.Helper()
-	admin := pgtest.PoolOn(t, url)
-	if _, err := admin.Exec(t.Context(), "CREATE ROLE "+schema.Quote(role)+" LOGIN PASSWORD 'poor'"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_, err := admin.Exec(context.Background(), "DROP OWNED BY "+schema.Quote(role)+"; DROP ROLE "+schema.Quote(role))
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	return pgtest.PoolOn(t, url, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "poor" })
-}
-
-func TestARoleWithoutRightsIsToldWhichOneIsMissing(t *testing.T) {
+// TestPrivilegeErrorNamesTheMissingRight, and granting it is enough.
+func TestPrivilegeErrorNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	role := "poor " + strconv.Itoa(os.Getpid())
-	admin, poor := pgtest.PoolOn(t, url), poorRole(t, url, role)
+	admin, poor := pgtest.PoolOn(t, url), locktest.PoorRole(t, url, role)
 
 	err := migrations.Up(t.Context(), poor)
 	var missing *migrations.PrivilegeError
@@ -202,7 +186,7 @@ func TestARoleWithoutRightsIsToldWhichOneIsMissing(t *testing.T) {
 	if got := objects(t, admin, "pglock"); len(got) != 0 {
 		t.Errorf("the failed attempts left %v", got)
 	}
-	// The advice works.
+	// The right that the error names is enough.
 	if _, err := admin.Exec(t.Context(), "GRANT "+missing.Right+" ON "+missing.On+" TO "+schema.Quote(role)+"; GRANT USAGE ON SCHEMA pglock TO "+schema.Quote(role)); err != nil {
 		t.Fatal(err)
 	}
@@ -211,11 +195,11 @@ func TestARoleWithoutRightsIsToldWhichOneIsMissing(t *testing.T) {
 	}
 }
 
-// TestUpToDateNeedsNoRights: a service calls Up at start with the role it works with.
+// TestUpToDateNeedsNoRights: a service calls Up at each start, as the role that it works with.
 func TestUpToDateNeedsNoRights(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	admin, poor := pgtest.PoolOn(t, url), poorRole(t, url, "reader "+strconv.Itoa(os.Getpid()))
+	admin, poor := pgtest.PoolOn(t, url), locktest.PoorRole(t, url, "reader "+strconv.Itoa(os.Getpid()))
 	if err := migrations.Up(t.Context(), admin); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +214,8 @@ func TestUpToDateNeedsNoRights(t *testing.T) {
 	}
 }
 
-func TestDirtyTellsTheWayOut(t *testing.T) {
+// TestDirtyErrorSaysHowToContinue after a migration that failed.
+func TestDirtyErrorSaysHowToContinue(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.SchemaName(t)
@@ -252,7 +237,7 @@ func TestDirtyTellsTheWayOut(t *testing.T) {
 	if got := objects(t, pool, name); !slices.Equal(got, []string{"r distributed_locks"}) {
 		t.Errorf("the failed migration left %v", got)
 	}
-	// The way out, as told.
+	// The remedy of the error's text.
 	if _, err := pool.Exec(t.Context(), "DROP TABLE "+schema.Quote(name)+".distributed_locks"); err != nil {
 		t.Fatal(err)
 	}
@@ -260,14 +245,15 @@ func TestDirtyTellsTheWayOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := migrations.Up(t.Context(), pool, in); err != nil {
-		t.Errorf("after the way out: %v", err)
+		t.Errorf("after the remedy: %v", err)
 	}
 	if err := migrations.Force(t.Context(), pool, schema.Version+1, in); !errors.Is(err, migrations.ErrNoVersion) {
 		t.Errorf("forced to a version that doesn't exist: %v", err)
 	}
 }
 
-func TestANewerSchemaIsLeftAlone(t *testing.T) {
+// TestNewerSchemaIsUnchanged by Up and Down of an earlier release.
+func TestNewerSchemaIsUnchanged(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
@@ -296,7 +282,7 @@ func TestUpWaitsNoLongerThanItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := migrations.Up(ctx, pool, migrations.WithSchema(name)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("while somebody else migrates: %v", err)
+		t.Errorf("while another session migrates: %v", err)
 	}
 	if err := migrations.Up(t.Context(), pool, migrations.WithSchema("")); !errors.Is(err, migrations.ErrInvalidSchema) {
 		t.Errorf("no name: %v", err)

@@ -1,22 +1,22 @@
 package migrations
 
 import (
-	"fmt"
-
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// Option changes where the tables are.
+// Option configures Up, Down, Force and Version.
 type Option func(*config) error
 
 type config struct {
 	schema string
-	grants []grantee
-	role   string // who migrates, once it is known
+	grants []grant
+	report func(from, to int)
+	role   string // of this connection, once it is known
 }
 
-// WithSchema names the schema that holds the tables: 1 to 63 bytes, quoted where
-// that is needed. Default "pglock".
+// WithSchema sets the schema of the tables, 1 to 63 bytes. Names are quoted, so any characters but
+// NUL will do. Default "pglock".
 func WithSchema(name string) Option {
 	return func(c *config) error {
 		c.schema = name
@@ -24,21 +24,38 @@ func WithSchema(name string) Option {
 	}
 }
 
-// WithUser has Up grant a role what it needs to acquire locks and to write as their
-// holder, and nothing else. The role must exist. May be given several times. Default: the
-// tables are their owner's alone.
-func WithUser(role string) Option { return withGrant("grant_user", role) }
+// WithUser makes Up grant a role the rights to acquire locks and to write as their holder, and no
+// others. The role must exist. The option may be repeated. Default: only the owner of the tables
+// has rights.
+func WithUser(role string) Option { return withGrant("WithUser", "grant_user", role) }
 
-// WithWriter has Up grant a role what it needs to write as a holder: to check and bind
-// fences that it is handed. It gets no right on any table. May be given several times.
-func WithWriter(role string) Option { return withGrant("grant_writer", role) }
+// WithWriter makes Up grant a role the rights to write as a holder: to check and bind the fences
+// that others give it. The role gets no right on any table. The option may be repeated.
+func WithWriter(role string) Option { return withGrant("WithWriter", "grant_writer", role) }
 
-func withGrant(function, role string) Option {
+// WithOwner makes Up grant a role the rights to protect its own tables (see package fencing). The
+// role gets no right on any lock. The option may be repeated.
+func WithOwner(role string) Option { return withGrant("WithOwner", "grant_owner", role) }
+
+func withGrant(option, function, role string) Option {
 	return func(c *config) error {
 		if role == "" {
-			return fmt.Errorf("%w: the role has no name", ErrInvalidOption)
+			return errs.InvalidOption("migrations", "%s: the role's name is empty", option)
 		}
-		c.grants = append(c.grants, grantee{function, role})
+		c.grants = append(c.grants, grant{function, role})
+		return nil
+	}
+}
+
+// WithReport makes Up, Down and Force call report after they have changed the version, 0 for no
+// tables. They do not call it if another process changed the version, or if nothing was to be
+// done. Default: no report.
+func WithReport(report func(from, to int)) Option {
+	return func(c *config) error {
+		if report == nil {
+			return errs.InvalidOption("migrations", "WithReport: the function is nil")
+		}
+		c.report = report
 		return nil
 	}
 }

@@ -9,13 +9,19 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// state is what a look at the database tells, without any right but to read.
+// state describes a schema and the role that reads it. Reading it needs no other right.
 type state struct {
 	role, database string
 	schemaExists   bool
-	mayCreate      bool // in the schema, or the schema itself
+	mayCreate      bool // objects in the schema, or the schema if it is missing
 	version        int  // 0 without tables
 	dirty          bool
+	found          int // if dirty: the version of the tables, -1 if it could not be read
+}
+
+// dirtyError returns the error for a dirty state.
+func (s state) dirtyError(cfg config, cause error) error {
+	return &DirtyError{Schema: cfg.schema, Version: s.version, Found: s.found, Cause: cause}
 }
 
 func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, error) {
@@ -41,20 +47,42 @@ func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, erro
 	err = pool.QueryRow(ctx, "SELECT v.version, v.dirty FROM (SELECT) one LEFT JOIN "+
 		schema.Quote(cfg.schema)+"."+versionTable+" v ON true").Scan(&version, &dirty)
 	if err != nil {
-		return s, cfg.explain(err)
+		return s, cfg.explainRead(err)
 	}
-	if version == nil { // everything was migrated down
+	if version == nil { // Down has removed the tables
 		return s, nil
 	}
 	s.version, s.dirty = max(*version, 0), *dirty
+	if s.dirty {
+		s.found = tablesVersion(ctx, pool, cfg)
+	}
 	if s.version > schema.Version {
 		return s, schema.Check(cfg.schema, s.version)
 	}
 	return s, nil
 }
 
-// checkRights returns a *PrivilegeError where the first statement would fail
-// for lack of a right, so that the error names it and nothing was begun.
+// tablesVersion returns the version that a function of the schema returns, which each migration
+// replaces in its own transaction: 0 without tables, -1 if it can't be read.
+func tablesVersion(ctx context.Context, pool *pgxpool.Pool, cfg config) int {
+	function := schema.Quote(cfg.schema) + ".pglock_schema_version()"
+	var exists bool
+	err := pool.QueryRow(ctx, "SELECT pg_catalog.to_regprocedure($1::text) IS NOT NULL", function).Scan(&exists)
+	if err != nil {
+		return -1
+	}
+	if !exists {
+		return 0
+	}
+	var version int
+	if err := pool.QueryRow(ctx, "SELECT "+function).Scan(&version); err != nil {
+		return -1
+	}
+	return version
+}
+
+// checkRights returns a *PrivilegeError if the first statement would fail for lack of a right. The
+// error names the right, and no migration has begun.
 func (s state) checkRights(cfg config) error {
 	if s.mayCreate {
 		return nil

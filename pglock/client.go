@@ -10,24 +10,22 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Client is the front door to a database's locks. It is safe for concurrent use.
-// Make one for a process and keep it.
+// Client acquires locks in one database. Open one Client per process and keep it. It is safe for
+// concurrent use.
 type Client struct {
 	leases *leasetable.Client
-	pool   *pgxpool.Pool // the application's: DoTx uses it
+	pool   *pgxpool.Pool // the application's; only DoTx uses it
 	schema string
 	closed atomic.Bool
 }
 
-// Open returns a client for the database that pool leads to. It connects once,
-// and checks that the tables are there and of this module's version: otherwise
-// it fails with ErrSchema (create them with package migrations or `pglock migrate
-// up`), ErrPrivilege, ErrUnavailable, ErrInvalidOption or ErrInvalidSchema, and
-// leaves nothing behind. ctx bounds Open alone.
+// Open returns a client for the database that pool connects to. It connects once and checks that
+// the tables exist and have this module's version. Package migrations and `pglock migrate up`
+// create them. On failure nothing is left behind, and the error wraps ErrSchema, ErrPrivilege,
+// ErrUnavailable, ErrInvalidOption or ErrInvalidSchema. ctx bounds Open only.
 //
-// Leases use a few connections of the client's own, configured like the pool's, so
-// that a starved pool does not lose leases. The pool is neither used for
-// leases nor closed.
+// Leases use a few connections of the client's own, with the configuration of the pool, so that an
+// exhausted pool does not lose leases. Only DoTx uses the pool itself. Close does not close it.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, error) {
 	leases, err := leasetable.Open(ctx, pool, opts...)
 	if err != nil {
@@ -36,39 +34,50 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 	return &Client{leases: leases, pool: pool, schema: leases.Schema()}, nil
 }
 
-// Close ends the client: waiting calls return ErrClosed, every lease's Context is
-// done, the leases are released, connections and goroutines end. ctx bounds it;
-// what could not be released by then ends by its TTL. It may be called again.
+// Close ends the client: waiting calls return ErrClosed, the Context of every lease is done, the
+// leases are released, and connections and goroutines end. Stop the work that leases protect
+// before.
+//
+// ctx bounds Close. Leases that could not be released by then expire by their TTL. If ctx is done
+// when Close is called, Close is bounded by 5 s instead. Close may be called again.
 func (c *Client) Close(ctx context.Context) error {
 	c.closed.Store(true)
 	return c.leases.Close(ctx)
 }
 
-// Acquire waits until name is granted or ctx is done. On success the lease is
-// held and renewed until it is released, lost, or the client is closed; ctx has no
-// more part in it. On failure nothing is held, and nothing is left behind. The
-// error is a *WaitError, in which errors.Is finds ErrNotAcquired together with
-// context.Canceled, context.DeadlineExceeded, ErrClosed or ErrUnavailable; or it
-// wraps ErrInvalidName or ErrInvalidOption.
+// Acquire waits until the lock of that name is granted or ctx is done. On success the lease is held
+// and renewed until it is released or lost, or until the client is closed. ctx does not govern the
+// lease.
+//
+// On failure nothing is held or left behind. The error is a *WaitError, or it wraps ErrInvalidName
+// or ErrInvalidOption. In a *WaitError errors.Is finds ErrNotAcquired and the cause:
+// context.Canceled, context.DeadlineExceeded, ErrClosed or ErrUnavailable.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
-	return c.leases.Acquire(ctx, name, opts...)
+	l, err := c.leases.Acquire(ctx, name, opts...)
+	return (*Lease)(l), err
 }
 
-// TryAcquire asks once. If the lock is held it returns a *BusyError (errors.Is
-// ErrNotAcquired) that tells by whom and for how long; nothing was written then.
-// ctx bounds the asking, not the lease.
+// TryAcquire acquires the lock of that name if it is free, without waiting for it. If the lock is
+// held, the error is a *BusyError (errors.Is ErrNotAcquired) with the holder and the remaining time
+// of its lease, and nothing was written. ctx bounds the call, not the lease.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
-	return c.leases.TryAcquire(ctx, name, opts...)
+	l, err := c.leases.TryAcquire(ctx, name, opts...)
+	return (*Lease)(l), err
 }
 
-// Get reads the lock of that name, held or free. It returns ErrNotFound if the
-// name was never granted or has been pruned.
-func (c *Client) Get(ctx context.Context, name string) (Lock, error) {
-	return c.leases.Get(ctx, name)
+// Get returns information about the lock of that name, which is held or free. The error wraps
+// ErrNotFound if the name was never granted or has been pruned. ctx bounds the call.
+func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
+	k, err := c.leases.Get(ctx, name)
+	return LockInfo{k.Name, k.Token, k.Version, k.Holder, k.Labels, k.AcquiredAt, k.Remaining}, err
 }
 
-// Prune deletes the rows of names that nobody has held for that long, and
-// returns how many. Tokens stay in order. It waits for nobody.
+// Prune deletes the rows of names that had no holder for the time idle, and returns the number of
+// deleted rows. Later grants of such a name still get a larger token. It skips rows that are in
+// use. ctx bounds the call.
 func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	return c.leases.Prune(ctx, idle)
 }
+
+// Schema returns the name of the schema that holds the tables.
+func (c *Client) Schema() string { return c.schema }

@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,8 +13,8 @@ import (
 func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
-		"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/rowlock", "../pglock/sqltx",
-		"../pglock/ticks", "../pglock/gocronlock", "../pglock/cronlock", "../pglock/gooselock").Output()
+		"../pglock", "../advisory", "../leasetable", "../fencing", "../fencing/fencehttp", "../pglock/rowlock", "../pglock/sqltx",
+		"../pglock/schedule/...", "../migrations/gooselock").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,5 +37,23 @@ func TestRuntimeDependencies(t *testing.T) {
 		if !found[path] {
 			t.Errorf("module %s is in the list and not needed any more", path)
 		}
+	}
+}
+
+// TestLocksDoNotLinkHTTP: net/http, with TLS and HTTP/2, would make up half of a small program.
+// Only fencing/fencehttp imports it.
+func TestLocksDoNotLinkHTTP(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing"} {
+		out, err := exec.Command("go", "list", "-deps", path).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(strings.Fields(string(out)), "net/http") {
+			t.Errorf("%s links net/http", path)
+		}
+	}
+	if out, err := exec.Command("go", "list", "-deps", "../fencing/fencehttp").Output(); err != nil || !slices.Contains(strings.Fields(string(out)), "net/http") {
+		t.Errorf("control: fencehttp does not link net/http: %v", err)
 	}
 }

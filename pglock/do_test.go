@@ -16,7 +16,7 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// fixture is a client on a schema of its own.
+// fixture is a client with its own schema.
 type fixture struct {
 	*pglock.Client
 	t      *testing.T
@@ -46,7 +46,7 @@ func (f fixture) openOn(pool *pgxpool.Pool) *pglock.Client {
 	return c
 }
 
-// free fails the test unless nobody holds the lock.
+// free fails the test if the lock is held.
 func (f fixture) free(name string) {
 	f.t.Helper()
 	if k, err := f.Get(f.t.Context(), name); err != nil || k.Held() {
@@ -116,7 +116,7 @@ func TestDoReleasesOnPanicAndOnGoexit(t *testing.T) {
 	f.free("n")
 }
 
-func TestDoTellsOfTheLoss(t *testing.T) {
+func TestDoReportsTheLoss(t *testing.T) {
 	t.Parallel()
 	f := open(t)
 	failure := errors.New("interrupted")
@@ -126,7 +126,7 @@ func TestDoTellsOfTheLoss(t *testing.T) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(10 * time.Second):
-				t.Error("the function is not told of the loss")
+				t.Error("the function's context is not done after the loss")
 			}
 			if !errors.Is(context.Cause(ctx), pglock.ErrLost) {
 				t.Errorf("the function's context ended by %v", context.Cause(ctx))
@@ -138,7 +138,7 @@ func TestDoTellsOfTheLoss(t *testing.T) {
 		}
 		var lost *pglock.LostError
 		if !errors.As(err, &lost) || lost.Name != "n" {
-			t.Errorf("%v does not tell what was lost", err)
+			t.Errorf("%v does not name the lost lock", err)
 		}
 		if _, err := f.pool.Exec(t.Context(), schema.Render("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity'", f.schema)); err != nil {
 			t.Fatal(err)
@@ -164,9 +164,9 @@ func TestDoEndsWithItsContext(t *testing.T) {
 	f.free("n")
 }
 
-// TestDoFunctionsContextLooksAtTheClock: it is done as soon as the deadline is past, not
-// only when a timer has told.
-func TestDoFunctionsContextLooksAtTheClock(t *testing.T) {
+// TestDoContextChecksTheClock: the function's context is done as soon as the deadline has passed,
+// before a timer has run.
+func TestDoContextChecksTheClock(t *testing.T) {
 	t.Parallel()
 	f := open(t)
 	err := f.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
@@ -183,8 +183,8 @@ func TestDoFunctionsContextLooksAtTheClock(t *testing.T) {
 	}
 }
 
-// TestP41_DoReturnsTheReleasesError: the server goes away during the work.
-func TestP41_DoReturnsTheReleasesError(t *testing.T) {
+// TestP41_DoReturnsTheReleaseError: the server becomes unreachable while the function runs.
+func TestP41_DoReturnsTheReleaseError(t *testing.T) {
 	t.Parallel()
 	f := open(t)
 	u, err := url.Parse(pgtest.URL(t))
@@ -225,8 +225,8 @@ func TestDoDoesNotRunWithoutTheLock(t *testing.T) {
 	}
 }
 
-// TestDoTellsOfTheClientsEnd: the lock may be somebody else's while the function runs on.
-func TestDoTellsOfTheClientsEnd(t *testing.T) {
+// TestDoReportsAClosedClient: another holder may have the lock while the function still runs.
+func TestDoReportsAClosedClient(t *testing.T) {
 	t.Parallel()
 	f := open(t)
 	c := f.openOn(f.pool)
@@ -244,8 +244,8 @@ func TestDoTellsOfTheClientsEnd(t *testing.T) {
 	}
 }
 
-// TestDoKeepsTheFunctionsErrorAsItIs, for those who compare.
-func TestDoKeepsTheFunctionsErrorAsItIs(t *testing.T) {
+// TestDoReturnsTheFunctionsErrorUnchanged: callers may compare it with ==.
+func TestDoReturnsTheFunctionsErrorUnchanged(t *testing.T) {
 	t.Parallel()
 	f := open(t)
 	mine := errors.New("mine")

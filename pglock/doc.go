@@ -1,25 +1,42 @@
-// Package pglock is a distributed lock for programs that are on PostgreSQL already.
+// Package pglock is a distributed lock for programs that use PostgreSQL.
 //
 //	client, err := pglock.Open(ctx, pool)
 //	...
-//	err = client.Do(ctx, "nightly-report", func(ctx context.Context, l *pglock.Lease) error {
-//		return report(ctx)
+//	err = client.Do(ctx, "account:17", func(ctx context.Context, l *pglock.Lease) error {
+//		return settle(ctx, 17)
 //	})
 //
-// A lock is a lease in a table: it has a holder, ends by itself when the holder
-// dies, and is renewed while it lives. Each grant has a fencing token, and the
-// writes that matter are guarded with it, in their own transaction:
+// Do excludes other callers while the function runs. For a job that must run once per tick among
+// all processes, use package schedule.
+//
+// A lock is a lease in a table. It has a holder, is renewed while the holder lives, and expires
+// when the holder dies. Each grant has a fencing token. Guard writes with the lease, in the
+// transaction that writes:
 //
 //	tx, err := pool.Begin(ctx)
 //	...
-//	if err := l.Guard(ctx, tx); err != nil { // stale: somebody else holds the lock
+//	if err := l.Guard(ctx, tx); err != nil { // ErrStale: another holder has the lock
 //		return err
 //	}
 //	... write, commit
 //
-// What is guaranteed, what is not, and what happens when things fail is told in
-// package leasetable; what a guard does in package fencing.
+// For short work that is one transaction, [Client.DoTx] takes an advisory lock instead of a lease.
 //
+// # Guarantees
+//
+//   - By the server's clock, a name has at most one live lease.
+//   - A lease's Context is done before the server could grant the lock to another holder.
+//   - Tokens grow with every grant.
+//   - A guarded transaction commits only while its lease is the current one.
+//
+// Packages leasetable and fencing state all guarantees, their limits, and what happens on failures.
+//
+// # Packages
+//
+//	schedule, rowlock, sqltx
+//	   │
 //	pglock ──▶ leasetable ──▶ fencing
-//	migrations: creates the tables, for those who call it
+//	   └─────▶ advisory
+//
+// Package migrations creates the tables. Package pglock does not import it.
 package pglock

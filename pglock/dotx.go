@@ -9,21 +9,26 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// DoTx runs fn in a transaction that holds the lock of that name, and commits it. It is for short work
-// that is a database transaction anyway: what fn writes and the lock end together, so it needs no lease, no
-// renewal and no guard. It takes two round trips around fn, on a connection of the application's pool.
+// DoTx runs fn in a transaction that holds the lock of that name, and commits the transaction. Use
+// it for short work that is one transaction: the writes and the lock end together, without a lease,
+// a renewal or a guard. It takes two round trips in addition to fn's, on a connection of the
+// application's pool. opts are options of package advisory, such as [advisory.WithTimeout].
 //
-// On success fn returned nil and the transaction is committed. Otherwise it is rolled back, also when fn
-// panics, and the error is fn's own; or it wraps ErrNotAcquired, in which case fn did not run, with ErrTimeout,
-// ErrDeadlock, ErrPoolExhausted, or ctx's error and cause; or it is the commit's: ErrCommitUnknown if its answer was
-// lost. ErrInvalidName, ErrInvalidOption and ErrClosed are returned at once.
+// On success fn returned nil and the transaction is committed. On failure it is rolled back, also
+// when fn panics. The error is then one of these:
+//   - fn's own error.
+//   - A *NotAcquiredError, which wraps ErrNotAcquired. fn did not run. It also wraps ErrTimeout,
+//     ErrDeadlock, ErrPoolExhausted, or ctx's error and cause.
+//   - The commit's error. It wraps ErrCommitUnknown if the reply was lost.
+//   - ErrInvalidName, ErrInvalidOption or ErrClosed, before anything is sent.
 //
-// What fn reads is what the last holder of the lock committed, or newer, at every isolation level. fn must not end the
-// transaction. Close does not wait for fn.
+// fn reads what the last holder of the lock committed, or newer data, at every isolation level. fn
+// must not end the transaction. Close does not wait for fn.
 //
-// The lock is an advisory one, with the key that Key returns: it excludes other calls of DoTx with the same name and
-// schema, and whoever locks that key, but not Acquire and Do, whose locks are leases. See [advisory.Do].
-func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) error, opts ...TxOption) error {
+// The lock is an advisory lock with the key of Client.Key. It excludes calls of DoTx with the same
+// name and schema, and all others that lock this key. It does not exclude Acquire and Do, whose
+// locks are leases. See [advisory.Do].
+func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error {
 	if err := leasetable.CheckName(name); err != nil {
 		return err
 	}
@@ -33,8 +38,9 @@ func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Cont
 	return advisory.Do(ctx, c.pool, c.Key(name), fn, opts...)
 }
 
-// Key returns the key under which DoTx locks that name, for advisory.Lock in transactions of one's own, for WithKeys, and
-// for psql: there it is SELECT pglock.advisory_key(schema, name), with the schema of the tables as the namespace.
+// Key returns the advisory key that DoTx locks for that name. Use it with advisory.Lock and
+// advisory.WithKeys. In SQL it is pglock.advisory_key(schema, name), where schema is the schema of
+// the tables.
 func (c *Client) Key(name string) advisory.Key {
 	return advisory.NewKey(c.schema, name)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestDoTxAppliesADiscountOnce: many servers see "not used" and apply the discount. With the lock one does; the
-// control, in transactions without it, applies it more than once.
+// TestDoTxAppliesADiscountOnce: many servers read "not used" and apply the discount. With the lock,
+// one applies it. The control, in transactions without the lock, applies it more than once.
 func TestDoTxAppliesADiscountOnce(t *testing.T) {
 	t.Parallel()
 	const servers = 20
@@ -56,11 +56,11 @@ func TestDoTxAppliesADiscountOnce(t *testing.T) {
 		return n
 	}
 	if n := applied(func() {}, func(apply func(ctx context.Context, tx pgx.Tx) error) error {
-		return f.DoTx(t.Context(), "discount", apply, pglock.WithTimeout(time.Minute))
+		return f.DoTx(t.Context(), "discount", apply, advisory.WithTimeout(time.Minute))
 	}); n != 1 {
 		t.Errorf("the discount was applied %d times", n)
 	}
-	var two sync.WaitGroup // the control goes on when two have read
+	var two sync.WaitGroup // the control continues when two have read
 	two.Add(2)
 	var readers atomic.Int32
 	if n := applied(func() {
@@ -75,7 +75,8 @@ func TestDoTxAppliesADiscountOnce(t *testing.T) {
 	}
 }
 
-// TestDoTxKey: other programs find the key, in Go and in SQL; leases of that name are another lock.
+// TestDoTxKey: other programs can compute the key in Go and in SQL. A lease of that name is another
+// lock.
 func TestDoTxKey(t *testing.T) {
 	t.Parallel()
 	f := open(t)
@@ -117,13 +118,13 @@ func TestDoTxErrors(t *testing.T) {
 			err error
 			is  []error
 		}{
-			"busy":      {c.DoTx(ctx, "n", nothing, pglock.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}},
-			"polling":   {c.DoTx(ctx, "n", nothing, pglock.WithTimeout(20*time.Millisecond), pglock.WithPolling()), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}},
+			"busy":      {c.DoTx(ctx, "n", nothing, advisory.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}},
+			"polling":   {c.DoTx(ctx, "n", nothing, advisory.WithTimeout(20*time.Millisecond), advisory.WithPolling()), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}},
 			"no name":   {c.DoTx(ctx, "", nothing), []error{pglock.ErrInvalidName}},
 			"long name": {c.DoTx(ctx, strings.Repeat("x", 513), nothing), []error{pglock.ErrInvalidName}},
-			"time-out":  {c.DoTx(ctx, "n", nothing, pglock.WithTimeout(-1)), []error{pglock.ErrInvalidOption}},
+			"time-out":  {c.DoTx(ctx, "n", nothing, advisory.WithTimeout(-1)), []error{pglock.ErrInvalidOption}},
 			"function":  {c.DoTx(ctx, "n", nil), []error{pglock.ErrInvalidOption}},
-			"own":       {c.DoTx(ctx, "other", func(context.Context, pgx.Tx) error { return own }, pglock.WithKeys(c.Key("third")), pglock.WithPoolWait(time.Second)), []error{own}},
+			"own":       {c.DoTx(ctx, "other", func(context.Context, pgx.Tx) error { return own }, advisory.WithKeys(c.Key("third")), advisory.WithPoolWait(time.Second)), []error{own}},
 		} {
 			for _, is := range tc.is {
 				if !errors.Is(tc.err, is) {
@@ -132,7 +133,7 @@ func TestDoTxErrors(t *testing.T) {
 			}
 		}
 		return nil
-	}, pglock.WithIsolation(pgx.Serializable), pglock.WithAccessMode(pgx.ReadOnly), pglock.WithRetry(1))
+	}, advisory.WithIsolation(pgx.Serializable), advisory.WithAccessMode(pgx.ReadOnly), advisory.WithRetry(1))
 	if err != nil {
 		t.Error(err)
 	}

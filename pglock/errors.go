@@ -6,66 +6,108 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// The sentinels are the same values as in the packages that define them.
+// Sentinel errors, for errors.Is. They are the same values as in the packages that define them.
 var (
-	// ErrNotAcquired: the lock was not granted to this caller.
+	// ErrNotAcquired: the lock was not granted to this caller. TryAcquire returns it in a
+	// *BusyError, Acquire in a *WaitError, DoTx in a *NotAcquiredError.
 	ErrNotAcquired = leasetable.ErrNotAcquired
-	// ErrLost: the lease ended before it was released.
+	// ErrLost: the lease ended before it was released. It is the cause of the lease's Context, in a
+	// *LostError.
 	ErrLost = leasetable.ErrLost
 	// ErrReleased: the lease was released by its holder.
 	ErrReleased = leasetable.ErrReleased
 	// ErrClosed: the client was closed.
 	ErrClosed = leasetable.ErrClosed
-	// ErrUnavailable: the server could not be reached, or takes no writes.
+	// ErrUnavailable: the server is unreachable, does not answer, or is read-only.
 	ErrUnavailable = leasetable.ErrUnavailable
-	// ErrNotFound: no lock of that name is known.
+	// ErrNotFound: the table has no row for that name.
 	ErrNotFound = leasetable.ErrNotFound
-	// ErrInvalidName: a lock's name is 1 to 512 bytes of UTF-8 without NUL.
+	// ErrInvalidName: a lock's name must be 1 to 512 bytes of UTF-8 without NUL.
 	ErrInvalidName = leasetable.ErrInvalidName
-	// ErrInvalidOption: an option makes no sense, alone or with another one.
+	// ErrInvalidOption: an option is out of its range or conflicts with another option. The text
+	// names the rule.
 	ErrInvalidOption = leasetable.ErrInvalidOption
-	// ErrSchema: the tables do not fit this program; one of the next three comes with it.
+	// ErrSchema: the tables do not fit this program. It comes in a *SchemaError, with one of the
+	// next three.
 	ErrSchema = leasetable.ErrSchema
-	// ErrSchemaMissing: there are no tables in that schema.
+	// ErrSchemaMissing: the schema has no lock tables.
 	ErrSchemaMissing = leasetable.ErrSchemaMissing
-	// ErrSchemaOutdated: the tables were made by an earlier version.
+	// ErrSchemaOutdated: an earlier version of this module created the tables.
 	ErrSchemaOutdated = leasetable.ErrSchemaOutdated
-	// ErrSchemaNewer: the tables were made by a later version.
+	// ErrSchemaNewer: a later version of this module created the tables.
 	ErrSchemaNewer = leasetable.ErrSchemaNewer
-	// ErrInvalidSchema: PostgreSQL would not keep that schema name as it is.
+	// ErrInvalidSchema: PostgreSQL would truncate or refuse that schema name.
 	ErrInvalidSchema = leasetable.ErrInvalidSchema
 	// ErrPrivilege: the database role lacks a right on the tables.
 	ErrPrivilege = leasetable.ErrPrivilege
-	// ErrTimeout: the wait of DoTx is over by WithTimeout, or by the server's lock_timeout.
+	// ErrTimeout: DoTx waited longer than advisory.WithTimeout or the server's lock_timeout allows.
 	ErrTimeout = advisory.ErrTimeout
-	// ErrDeadlock: the server broke a cycle of transactions that wait for each other: run DoTx again.
+	// ErrDeadlock: the server ended a deadlock by refusing the lock of this DoTx. Run it again.
 	ErrDeadlock = advisory.ErrDeadlock
 	// ErrPoolExhausted: no connection of the application's pool became free for DoTx.
 	ErrPoolExhausted = advisory.ErrPoolExhausted
-	// ErrCommitUnknown: the answer to the commit of DoTx was lost.
+	// ErrCommitUnknown: the reply to the commit of DoTx was lost. The commit may have succeeded.
 	ErrCommitUnknown = advisory.ErrCommitUnknown
-	// ErrSnapshot: the transaction's snapshot is too old to tell; see fencing.Check.
-	ErrSnapshot = fencing.ErrSnapshot
-	// ErrStale: a guarded write came with a grant that is not current.
+	// ErrStale: the grant of a guarded write is not the current one. It comes in a *StaleError.
 	ErrStale = fencing.ErrStale
+	// ErrSnapshot: the transaction's snapshot is too old for Guard. Call Guard first in the
+	// transaction, or use READ COMMITTED.
+	ErrSnapshot = fencing.ErrSnapshot
 	// ErrUnfenced: a protected table was written without a grant.
 	ErrUnfenced = fencing.ErrUnfenced
 	// ErrOtherLock: a row of a protected table belongs to another lock.
 	ErrOtherLock = fencing.ErrOtherLock
 )
 
-// The error types carry the facts.
-type (
-	// BusyError tells who holds the lock.
-	BusyError = leasetable.BusyError
-	// WaitError tells why Acquire gave up.
-	WaitError = leasetable.WaitError
-	// LostError tells which lease was lost, and why.
-	LostError = leasetable.LostError
-	// NotAcquiredError tells why DoTx did not get its lock.
-	NotAcquiredError = advisory.NotAcquiredError
-	// SchemaError tells which version of the tables was found.
-	SchemaError = leasetable.SchemaError
-	// StaleError tells whose guarded write was refused.
-	StaleError = fencing.StaleError
-)
+// BusyError is the error of TryAcquire if the lock is held. It matches ErrNotAcquired. It is a
+// [leasetable.BusyError], with these fields:
+//
+//	Name      string        // of the lock
+//	Holder    string        // empty if no lease is held and a transaction still uses the row
+//	Token     Token         // of the holder's grant
+//	Remaining time.Duration // until the holder's lease expires unless it is renewed
+type BusyError = leasetable.BusyError
+
+// WaitError is the error of Acquire if the lock was not granted. It matches ErrNotAcquired, Cause
+// and Last. It is a [leasetable.WaitError], with these fields:
+//
+//	Name   string
+//	Waited time.Duration
+//	Cause  error // what ended the wait: ctx's error and cause, ErrClosed or ErrUnavailable
+//	Last   error // the last reply: a *BusyError, a server's error, or nil
+type WaitError = leasetable.WaitError
+
+// LostError is the error of a lease that was lost. It matches ErrLost and Cause. It is a
+// [leasetable.LostError], with these fields:
+//
+//	Name   string
+//	Token  Token
+//	Reason string // for people
+//	Cause  error  // of the last renewal, or nil
+type LostError = leasetable.LostError
+
+// NotAcquiredError is the error of DoTx if the lock was not granted. It matches ErrNotAcquired and
+// Cause. It is an [advisory.NotAcquiredError], with these fields:
+//
+//	Keys   []advisory.Key
+//	Waited time.Duration
+//	Cause  error // ErrTimeout, ErrDeadlock, ErrPoolExhausted, or ctx's error and cause
+type NotAcquiredError = advisory.NotAcquiredError
+
+// SchemaError is the error of Open if the tables do not fit this program. It matches ErrSchema and
+// Kind. It is a [leasetable.SchemaError], with these fields:
+//
+//	Kind  error  // ErrSchemaMissing, ErrSchemaOutdated or ErrSchemaNewer
+//	Name  string // of the schema
+//	Found int    // the version in the database, 0 if missing
+//	Want  int    // the version that this program needs
+//	Cause error  // the server's error, or nil
+type SchemaError = leasetable.SchemaError
+
+// StaleError is the error of Guard and Bind if the grant is not the current one. It matches
+// ErrStale. It is a [fencing.StaleError], with these fields:
+//
+//	Resource string // the lock's name
+//	Token    Token  // of the refused grant
+//	Current  Token  // the newest known, 0 if there is none
+type StaleError = fencing.StaleError

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -32,8 +34,8 @@ func Example() {
 	}
 	defer client.Close(ctx)
 
-	err = client.Do(ctx, "nightly-report", func(ctx context.Context, l *pglock.Lease) error {
-		fmt.Println("only here, with token", l.Token())
+	err = client.Do(ctx, "account:17", func(ctx context.Context, l *pglock.Lease) error {
+		fmt.Println("no other process is here, and the token is", l.Token())
 		return ctx.Err() // ctx is done if the lease is lost
 	})
 	if err != nil {
@@ -41,29 +43,53 @@ func Example() {
 	}
 }
 
-// Exactly one host runs the job; the others find it taken and go on.
+// A lock that is held is a *BusyError with the facts.
 func ExampleClient_TryAcquire() {
-	var client *pglock.Client
+	client, stop := locktest.ExampleClient() // see pglock.Open
+	defer stop()
 	ctx := context.Background()
 
-	l, err := client.TryAcquire(ctx, "hourly-cleanup", pglock.WithTTL(time.Minute))
-	var busy *pglock.BusyError
-	if errors.As(err, &busy) {
-		fmt.Printf("%s does it\n", busy.Holder)
-		return
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() {
-		if err := l.Release(ctx); err != nil {
-			log.Print(err)
+	for _, worker := range []string{"A", "B"} {
+		_, err := client.TryAcquire(ctx, "cleanup", pglock.WithHolder(worker), pglock.WithTTL(time.Minute))
+		var busy *pglock.BusyError
+		switch {
+		case errors.As(err, &busy):
+			fmt.Printf("%s skips the clean-up: %s holds the lock\n", worker, busy.Holder)
+		case err != nil:
+			log.Fatal(err)
+		default:
+			fmt.Println(worker, "cleans up") // and then calls Release
 		}
-	}()
+	}
+	// Output:
+	// A cleans up
+	// B skips the clean-up: A holds the lock
 }
 
-// The write is refused if somebody else holds the lock by then.
-func ExampleLease_guard() {
+// Short work that is one transaction needs no lease.
+func ExampleClient_DoTx() {
+	client, stop := locktest.ExampleClient() // see pglock.Open
+	defer stop()
+	ctx := context.Background()
+
+	err := client.DoTx(ctx, "discount:17", func(ctx context.Context, tx pgx.Tx) error {
+		var sum int
+		if err := tx.QueryRow(ctx, "SELECT 1 + 1").Scan(&sum); err != nil {
+			return err
+		}
+		fmt.Println(sum)
+		return nil
+	}, advisory.WithTimeout(2*time.Second))
+	if errors.Is(err, pglock.ErrTimeout) {
+		log.Print("another transaction holds the lock")
+	} else if err != nil {
+		log.Fatal(err)
+	}
+	// Output: 2
+}
+
+// The guard refuses the write if another holder has the lock.
+func ExampleLease_Guard() {
 	var pool *pgxpool.Pool
 	var l *pglock.Lease
 	ctx := context.Background()

@@ -1,18 +1,117 @@
 package pglock
 
 import (
+	"context"
+	"time"
+
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Lease is one grant of one lock: see [leasetable.Lease].
-type Lease = leasetable.Lease
+// Lease is one grant of one lock. Acquire, TryAcquire and Do return or pass one. It is safe for
+// concurrent use, and its accessors never wait for the network.
+//
+//	held ──Release, Close──▶ released
+//	  │
+//	  └──deadline reached, grant gone──▶ lost
+//
+// Both ends are final, and in both the Context is done.
+//
+// A *Lease can be converted to a *leasetable.Lease and back: they are the same value.
+type Lease leasetable.Lease
 
-// Lock is what Get tells about a lock: see [leasetable.Lock].
-type Lock = leasetable.Lock
+func (l *Lease) lease() *leasetable.Lease { return (*leasetable.Lease)(l) }
 
-// Token is a grant's fencing token: see [fencing.Token].
+// Name returns the lock's name.
+func (l *Lease) Name() string { return l.lease().Name() }
+
+// Token returns the grant's fencing token. Renewals keep it.
+func (l *Lease) Token() Token { return l.lease().Token() }
+
+// Fence returns the grant's schema, name and token, for writers here and in other processes.
+func (l *Lease) Fence() Fence { return l.lease().Fence() }
+
+// Holder returns the name of the holder, as others see it.
+func (l *Lease) Holder() string { return l.lease().Holder() }
+
+// Context returns a context that is done when the lease is lost or released, always before the
+// server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased. It has the
+// values of the context that was given to Acquire.
+//
+// Do the protected work under it, or under WithContext if the work has its own context. In a
+// process that was suspended, Context and Err report the loss at the first look after the pause.
+// Writes that must not come late need Guard as well, since the process may be suspended after the
+// look.
+func (l *Lease) Context() context.Context { return l.lease().Context() }
+
+// WithContext returns a context that is done when parent is done or when the lease ends. Its cause
+// is parent's, or the lease's Err. It has parent's values and deadline. The caller must call cancel
+// when the work has ended. cancel does not affect the lease.
+func (l *Lease) WithContext(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	return l.lease().WithContext(parent)
+}
+
+// Done returns the channel that is closed when Context is done.
+func (l *Lease) Done() <-chan struct{} { return l.lease().Done() }
+
+// Err returns nil while the lease is held. Then it returns why the lease ended: a *LostError
+// (errors.Is ErrLost), or an error that wraps ErrReleased.
+func (l *Lease) Err() error { return l.lease().Err() }
+
+// Deadline returns until when the lease is trusted unless it is renewed: the server's expiry less
+// the safety margin.
+func (l *Lease) Deadline() time.Time { return l.lease().Deadline() }
+
+// Guard protects the writes of tx. After success, tx can commit only while this lease's grant is
+// the current one: no other holder is granted the lock before tx ends. Call Guard before the first
+// write. Renewals do not wait for tx.
+//
+// If the grant is not the current one, the error wraps ErrStale. If this process knows that the
+// lease has ended, the error also wraps ErrLost or ErrReleased, and tx is unchanged. After any
+// other error, roll tx back. See fencing.Check, which Guard calls.
+func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error { return l.lease().Guard(ctx, tx) }
+
+// Bind is Guard for transactions that write to protected tables: see fencing.Bind, which it calls.
+// Its errors are those of Guard.
+func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error { return l.lease().Bind(ctx, tx) }
+
+// Extend makes sure that at least d remains until the lease's deadline. It renews the lease at once
+// if less remains. Call it before a step that must not be interrupted. A d beyond the TTL extends
+// the lease once. Later renewals never shorten it.
+//
+// If the lease has ended, the error wraps ErrLost or ErrReleased. If the server does not answer, it
+// wraps ErrUnavailable. If ctx ends first, it wraps ctx's error and cause. In the last two cases
+// the lease is held as long as before.
+func (l *Lease) Extend(ctx context.Context, d time.Duration) error { return l.lease().Extend(ctx, d) }
+
+// Release ends the lease. Its Context is done first. Then the lock is free, or is granted to the
+// next waiter. Release may be called again, and returns nil after a success.
+//
+// If the lease was lost, the error is a *LostError (errors.Is ErrLost), and nothing is changed. If
+// the server does not answer within 5 s, the error wraps ErrUnavailable: the lock then expires by
+// its TTL, and Release may be called again.
+//
+// ctx bounds how long the call waits. The release continues without it. A ctx that is done when
+// Release is called, as in many deferred calls, has no effect.
+func (l *Lease) Release(ctx context.Context) error { return l.lease().Release(ctx) }
+
+// LockInfo is what Get returns: a lock that is held or was held.
+type LockInfo struct {
+	Name       string
+	Token      Token             // of the last grant
+	Version    int64             // grows with every change of the row
+	Holder     string            // empty if the lock was released
+	Labels     map[string]string // of the last grant
+	AcquiredAt time.Time         // by the server's clock
+	Remaining  time.Duration     // until the lease expires unless it is renewed; 0 if the lock is free
+}
+
+// Held reports whether the lock was held when Get read it.
+func (i LockInfo) Held() bool { return i.Remaining > 0 }
+
+// Token is a fencing token: a number that grows with every grant. It is a [fencing.Token].
 type Token = fencing.Token
 
-// Fence names one grant of one lock: see [fencing.Fence].
+// Fence identifies one grant of one lock by its fields Schema, Name and Token. It is a
+// [fencing.Fence].
 type Fence = fencing.Fence

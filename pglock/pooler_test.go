@@ -11,12 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestP35_PoolerInTransactionMode: leases and DoTx work through it, and exclude those who connect past it.
+// TestP35_PoolerInTransactionMode: leases and DoTx work through the pooler, and exclude clients
+// that connect past it.
 func TestP35_PoolerInTransactionMode(t *testing.T) {
 	t.Parallel()
 	f := open(t)
@@ -42,7 +44,7 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 							}
 							_, err := tx.Exec(ctx, "UPDATE "+table+" SET n = $1", n+1)
 							return err
-						}, pglock.WithTimeout(time.Minute))
+						}, advisory.WithTimeout(time.Minute))
 						if err != nil {
 							t.Errorf("%v: %v", mode, err)
 						}
@@ -64,7 +66,7 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 			t.Errorf("%v: beside the holder: %v", mode, err)
 		}
 		err = pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return l.Guard(t.Context(), tx) })
-		if err := errors.Join(err, l.Ensure(t.Context(), 30*time.Second), l.Release(t.Context())); err != nil {
+		if err := errors.Join(err, l.Extend(t.Context(), 30*time.Second), l.Release(t.Context())); err != nil {
 			t.Errorf("%v: %v", mode, err)
 		}
 		f.free(name)

@@ -7,17 +7,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestDoTxTakesTwoRoundTrips: one before the function and one after it, once the statements are prepared.
+// TestDoTxTakesTwoRoundTrips: after the statements are prepared, DoTx takes one round trip before
+// the function and one after it.
 func TestDoTxTakesTwoRoundTrips(t *testing.T) {
 	t.Parallel()
 	f := open(t)
 	c := f.openOn(pgtest.Pool(t, pgtest.CountTurns))
-	for what, opts := range map[string][]pglock.TxOption{
-		"plain": nil, "with a time-out": {pglock.WithTimeout(time.Minute)}, "serializable": {pglock.WithIsolation(pgx.Serializable)},
+	for what, opts := range map[string][]advisory.DoOption{
+		"plain": nil, "with a time-out": {advisory.WithTimeout(time.Minute)}, "serializable": {advisory.WithIsolation(pgx.Serializable)},
 	} {
 		var used *pgx.Conn
 		for range 2 { // the first one prepares

@@ -1,12 +1,13 @@
--- Lists the advisory locks of this database: who holds them, and who waits behind whom.
+-- Lists the sessions that hold the advisory locks of this database or wait for them.
 --
--- Returns a row for each session and lock: the columns of pg_locks that make the key, mode, whether it is
--- granted, the process and who it is, how long its session, its transaction (null: none) and its wait
--- (null: it does not wait, or the server is older than version 14) have lasted, in microseconds, and the
--- processes that it waits for. A prepared transaction has 0 for a process, and its name after that. Those that
--- wait for a lock follow those that hold it, in the order of the queue.
+-- Returns a row for each session and lock: the columns of pg_locks that make up the key, whether
+-- the lock is shared, whether it is granted, the process, the prepared transaction, and the
+-- session's description; how long the session, its transaction (null: none) and its wait (null:
+-- not waiting, or a server before version 14) have lasted, in microseconds; and the processes that
+-- block it. A prepared transaction has process 0. The waiters for a lock follow its holders, in
+-- the order of the server's queue.
 --
--- Roles without pg_read_all_stats see the process and no more of other roles' sessions.
+-- Roles without pg_read_all_stats see only the process of other roles' sessions.
 SELECT l.classid::bigint, l.objid::bigint, l.objsubid, l.mode = 'ShareLock', l.granted, coalesce(l.pid, 0),
        coalesce(p.gid, ''), coalesce(a.application_name, ''), coalesce(a.usename::text, p.owner::text, ''), coalesce(host(a.client_addr), ''),
        (extract(epoch FROM clock_timestamp() - a.backend_start) * 1000000)::bigint,

@@ -1,17 +1,18 @@
--- Locks the keys in the order given, and waits for $1 milliseconds at most in all.
+-- Locks the keys in the given order, and waits for at most $1 milliseconds in all.
 --
 --   $2  for each key, whether it is a pair
 --   $3  its number, or 0 for a pair
---   $4  the first of the pair, or 0
---   $5  the second of the pair, or 0
+--   $4  the first number of the pair, or 0
+--   $5  the second number of the pair, or 0
 --   $6  whether the locks are shared
 --
--- Returns one row, with the isolation level in the second column. A wait that takes longer fails with lock_not_available.
+-- Returns one row, whose second column is the isolation level. A longer wait fails with
+-- lock_not_available.
 --
--- lock_timeout is read when a wait begins, so it can be set in the same statement: for
--- each key to what is left, and never above what the transaction had (0 means none there).
--- Afterwards it is what it was; after a failure the savepoint restores it. Each step reads
--- the one before, and CASE evaluates its conditions first: that is what orders them.
+-- The server reads lock_timeout when a wait begins, so the statement can set it itself: for each
+-- key to the time that is left, and never above the transaction's own setting, where 0 means
+-- none. Afterwards it restores the setting; after a failure the savepoint does. Each step reads
+-- the one before, and CASE evaluates its conditions first: this gives the order.
 WITH own AS MATERIALIZED (
     SELECT current_setting('lock_timeout') AS setting,
            nullif((extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint, 0) AS ms
@@ -30,7 +31,7 @@ WITH own AS MATERIALIZED (
         ELSE pg_advisory_xact_lock(id)
     END
     FROM key
-), settled AS MATERIALIZED (
+), done AS MATERIALIZED (
     SELECT max(setting) AS setting FROM locked
 )
-SELECT set_config('lock_timeout', setting, true), current_setting('transaction_isolation') FROM settled
+SELECT set_config('lock_timeout', setting, true), current_setting('transaction_isolation') FROM done

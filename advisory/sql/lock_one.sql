@@ -1,11 +1,12 @@
--- Locks one key, and waits for $1 milliseconds at most. pg_advisory_xact_lock($2) stands for the
--- function of the call, with one argument or two.
+-- Locks one key, and waits for at most $1 milliseconds. pg_advisory_xact_lock($2) stands for the
+-- lock function of the call, with one argument or two.
 --
--- Returns one row, with the isolation level in the second column. A wait that takes longer fails with lock_not_available.
+-- Returns one row, whose second column is the isolation level. A longer wait fails with
+-- lock_not_available.
 --
--- It is lock.sql for the common case, without its arrays: a third of the cost. Each level reads
+-- It is lock.sql for the common case, without arrays, at a third of the cost. Each level reads
 -- the one below, and OFFSET 0 keeps the planner from merging them; CASE evaluates its condition
--- first. So the setting is read, then made, then in force while the lock is waited for, then put back.
+-- first. So the setting is read, then changed, then in force during the wait, then restored.
 SELECT set_config('lock_timeout', setting, true), current_setting('transaction_isolation')
 FROM (
     SELECT setting, CASE

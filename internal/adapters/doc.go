@@ -1,3 +1,3 @@
-// Package adapters holds the tests of pglock's adapters with the programs that they are for: goose, gocron,
-// robfig/cron. It is a module of its own, so that none of these comes into pglock's go.mod.
+// Package adapters tests pglock's adapters with the programs that they are for: goose, gocron and
+// robfig/cron. It is a separate module, so that pglock's go.mod does not require these programs.
 package adapters

@@ -9,10 +9,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// fleet is several schedulers' processes.
+// fleet is several processes of schedulers.
 type fleet struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
@@ -20,7 +21,7 @@ type fleet struct {
 	period time.Duration
 }
 
-// start starts a scheduler's process, whose clock is ahead by skew.
+// start starts the process of a scheduler whose clock is ahead by skew.
 func (f fleet) start(kind string, skew time.Duration) *exec.Cmd {
 	f.t.Helper()
 	var log bytes.Buffer
@@ -43,24 +44,25 @@ func (f fleet) start(kind string, skew time.Duration) *exec.Cmd {
 func newFleet(t *testing.T, period time.Duration) fleet {
 	t.Helper()
 	url := pgtest.Database(t)
-	openClient(t, url) // creates the tables
+	locktest.Client(t, url) // creates the tables
 	pool := pgtest.PoolOn(t, url)
 	for _, table := range []string{"begun", "runs"} {
-		mustExec(t, pool, "CREATE TABLE "+table+" (tick timestamptz, machine int)")
+		locktest.Exec(t, pool, "CREATE TABLE "+table+" (tick timestamptz, machine int)")
 	}
-	mustExec(t, pool, "CREATE TABLE reports (tick timestamptz, machine int, outcome text)")
+	locktest.Exec(t, pool, "CREATE TABLE reports (tick timestamptz, machine int, outcome text)")
 	return fleet{t, pool, url, period}
 }
 
-// TestChaosEveryTickOnceInAFleet: three processes, whose clocks differ, one of which is killed within a tick. Each
-// tick from then on when all were there was completed once. The long form has sixty ticks of a second.
+// TestChaosEveryTickOnceInAFleet has three processes whose clocks differ. One of them is killed
+// within a tick. From the moment when all processes run, each tick is completed once. The long form
+// has sixty ticks of a second.
 func TestChaosEveryTickOnceInAFleet(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"gocron", "cron", "ticker"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			period, count := 200*time.Millisecond, 8
-			if kind == "gocron" { // the lease of a dead one must end within a tick
+			if kind == "gocron" { // the lease of a dead process must expire within a tick
 				period, count = time.Second, 5
 			}
 			if os.Getenv("PGLOCK_CHAOS") != "" {
@@ -73,36 +75,36 @@ func TestChaosEveryTickOnceInAFleet(t *testing.T) {
 				machines[cmd.Process.Pid] = cmd
 			}
 			const there = "SELECT count(DISTINCT machine) FROM reports"
-			pgtest.Eventually(t, patience, "all are there", func() bool { return scan[int](t, f.pool, there) == len(machines) })
-			began := scan[time.Time](t, f.pool, "SELECT max(first) FROM (SELECT min(tick) AS first FROM reports GROUP BY machine) m")
+			pgtest.Eventually(t, locktest.Patience, "all are there", func() bool { return locktest.Scan[int](t, f.pool, there) == len(machines) })
+			began := locktest.Scan[time.Time](t, f.pool, "SELECT max(first) FROM (SELECT min(tick) AS first FROM reports GROUP BY machine) m")
 
 			ticksRun := "SELECT count(DISTINCT tick) FROM runs WHERE tick >= $1"
-			pgtest.Eventually(t, 5*patience, "a third of the ticks", func() bool { return scan[int](t, f.pool, ticksRun, began) >= count/3 })
-			// Kill the one that is running a tick.
+			pgtest.Eventually(t, 5*locktest.Patience, "a third of the ticks", func() bool { return locktest.Scan[int](t, f.pool, ticksRun, began) >= count/3 })
+			// Kill the process that runs a tick.
 			var victim int
-			pgtest.Eventually(t, patience, "one is running a tick", func() bool {
-				victim = scan[int](t, f.pool, "SELECT coalesce(max(machine), 0) FROM begun b WHERE tick >= $1 AND NOT EXISTS (SELECT FROM runs r WHERE r.tick = b.tick)", began)
+			pgtest.Eventually(t, locktest.Patience, "one is running a tick", func() bool {
+				victim = locktest.Scan[int](t, f.pool, "SELECT coalesce(max(machine), 0) FROM begun b WHERE tick >= $1 AND NOT EXISTS (SELECT FROM runs r WHERE r.tick = b.tick)", began)
 				return victim != 0
 			})
 			if err := machines[victim].Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			pgtest.Eventually(t, 5*patience, "the rest of the ticks", func() bool { return scan[int](t, f.pool, ticksRun, began) >= count })
+			pgtest.Eventually(t, 5*locktest.Patience, "the rest of the ticks", func() bool { return locktest.Scan[int](t, f.pool, ticksRun, began) >= count })
 
-			last := scan[time.Time](t, f.pool, "SELECT max(tick) FROM runs")
+			last := locktest.Scan[time.Time](t, f.pool, "SELECT max(tick) FROM runs")
 			want := int(last.Sub(began)/period) + 1
-			runs := scan[int](t, f.pool, "SELECT count(*) FROM runs WHERE tick BETWEEN $1 AND $2", began, last)
-			distinct := scan[int](t, f.pool, "SELECT count(DISTINCT tick) FROM runs WHERE tick BETWEEN $1 AND $2", began, last)
+			runs := locktest.Scan[int](t, f.pool, "SELECT count(*) FROM runs WHERE tick BETWEEN $1 AND $2", began, last)
+			distinct := locktest.Scan[int](t, f.pool, "SELECT count(DISTINCT tick) FROM runs WHERE tick BETWEEN $1 AND $2", began, last)
 			if runs != want || distinct != want {
-				t.Errorf("%d runs of %d ticks, of %d that there were: %s", runs, distinct, want, scan[string](t, f.pool,
+				t.Errorf("%d runs of %d ticks, of %d that there were: %s", runs, distinct, want, locktest.Scan[string](t, f.pool,
 					"SELECT coalesce(string_agg(tick || ' ' || machine || ' ' || outcome, E'\\n' ORDER BY tick), '') FROM reports"))
 			}
-			if n := scan[int](t, f.pool, "SELECT count(*) FROM reports WHERE outcome NOT IN ('done', 'by another')"); n != 0 {
-				t.Errorf("%d reports tell of something else: %s", n, scan[string](t, f.pool, "SELECT string_agg(outcome, E'\\n') FROM reports WHERE outcome NOT IN ('done', 'by another')"))
+			if n := locktest.Scan[int](t, f.pool, "SELECT count(*) FROM reports WHERE outcome NOT IN ('done', 'by another')"); n != 0 {
+				t.Errorf("%d reports with other outcomes: %s", n, locktest.Scan[string](t, f.pool, "SELECT string_agg(outcome, E'\\n') FROM reports WHERE outcome NOT IN ('done', 'by another')"))
 			}
-			after := scan[int](t, f.pool, "SELECT count(DISTINCT machine) FROM runs WHERE machine <> $1", victim)
+			after := locktest.Scan[int](t, f.pool, "SELECT count(DISTINCT machine) FROM runs WHERE machine <> $1", victim)
 			if after == 0 {
-				t.Error("nobody took over")
+				t.Error("no machine took over")
 			}
 			t.Logf("%d ticks of %v, each once; process %d was killed in one; %d others ran some", want, period, victim, after)
 		})
@@ -116,5 +118,5 @@ func TestP42_WithoutALockEachMachineRunsTheTick(t *testing.T) {
 	for range 2 {
 		f.start("gocron without a lock", 0)
 	}
-	pgtest.Eventually(t, patience, "both run ticks", func() bool { return scan[int](t, f.pool, "SELECT count(DISTINCT machine) FROM runs") == 2 })
+	pgtest.Eventually(t, locktest.Patience, "both run ticks", func() bool { return locktest.Scan[int](t, f.pool, "SELECT count(DISTINCT machine) FROM runs") == 2 })
 }

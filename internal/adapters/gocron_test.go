@@ -9,10 +9,11 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/gocronlock"
-	"github.com/pglock/pglock-go/pglock/ticks"
+	"github.com/pglock/pglock-go/pglock/schedule"
+	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
 var (
@@ -21,10 +22,10 @@ var (
 	_ gocron.Elector = (*gocronlock.Elector)(nil)
 )
 
-// newScheduler returns a scheduler that ends with the test.
+// newScheduler returns a scheduler that stops at the end of the test.
 func newScheduler(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler {
 	t.Helper()
-	s, err := gocron.NewScheduler(append(opts, gocron.WithStopTimeout(patience))...)
+	s, err := gocron.NewScheduler(append(opts, gocron.WithStopTimeout(locktest.Patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func newScheduler(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler
 	return s
 }
 
-// now runs the job once, at once.
+// now runs the job once, immediately.
 func now(t *testing.T, s gocron.Scheduler, task any, opts ...gocron.JobOption) {
 	t.Helper()
 	if _, err := s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(task), append(opts, gocron.WithName("report"))...); err != nil {
@@ -45,22 +46,22 @@ func now(t *testing.T, s gocron.Scheduler, task any, opts ...gocron.JobOption) {
 	s.Start()
 }
 
-// lastHour is an hour that has passed: what belongs to it does not depend on the time of day.
+// lastHour is a past hour, so that its ticks do not depend on the time of day.
 var lastHour = time.Now().Truncate(time.Hour).Add(-time.Hour)
 
-// at sets the clock.
-func at(now time.Time) ticks.Option {
+// at makes the clock start at now.
+func at(now time.Time) schedule.Option {
 	shift := time.Until(now)
-	return ticks.WithClock(func() time.Time { return time.Now().Add(shift) })
+	return schedule.WithClock(func() time.Time { return time.Now().Add(shift) })
 }
 
-// TestAnHoursTickIsNotTakenMinutesEarly: a job that runs five minutes before the hour belongs to the hour before. The
-// next one's tick would be refused, since it is too far ahead of the database's clock.
-func TestAnHoursTickIsNotTakenMinutesEarly(t *testing.T) {
+// TestHourlyTickIsNotRunMinutesEarly: a job that is due five minutes before the hour belongs to the
+// last hour. The tick of the next hour would be refused with ErrClock.
+func TestHourlyTickIsNotRunMinutesEarly(t *testing.T) {
 	t.Parallel()
 	reported := make(chan time.Time, 1)
-	locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, pgtest.Database(t)), time.Hour, at(lastHour.Add(55*time.Minute)),
-		ticks.WithReport(func(tick time.Time, _ error) { reported <- tick }))
+	locker, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, pgtest.Database(t)), time.Hour, at(lastHour.Add(55*time.Minute)),
+		schedule.WithReport(func(tick time.Time, _ error) { reported <- tick }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,19 +77,19 @@ func TestAnHoursTickIsNotTakenMinutesEarly(t *testing.T) {
 	}
 }
 
-// TestAGocronJobLearnsOfLoss by its context, and the tick is another's.
+// TestAGocronJobLearnsOfLoss: its context is done, and another scheduler runs the tick.
 func TestAGocronJobLearnsOfLoss(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := pgtest.PoolOn(t, url)
 	reports, halfPast := make(chan error, 2), at(lastHour.Add(30*time.Minute))
-	locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour, halfPast, ticks.WithTTL(6*time.Second), ticks.WithReport(func(_ time.Time, err error) { reports <- err }))
+	locker, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, url), time.Hour, halfPast, schedule.WithTTL(6*time.Second), schedule.WithReport(func(_ time.Time, err error) { reports <- err }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	now(t, newScheduler(t, gocron.WithDistributedLocker(locker)), locker.Task(func(ctx context.Context, l *pglock.Lease) error {
-		mustExec(t, pool, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE token = $1", int64(l.Token()))
+		locktest.Exec(t, pool, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE token = $1", int64(l.Token()))
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 		return nil
@@ -100,13 +101,13 @@ func TestAGocronJobLearnsOfLoss(t *testing.T) {
 		}
 	case err := <-reports:
 		t.Fatalf("the task has not run: %v", err)
-	case <-time.After(patience):
+	case <-time.After(locktest.Patience):
 		t.Fatal("gocron has not run the task")
 	}
-	if err := <-reports; !errors.Is(err, ticks.ErrLost) {
+	if err := <-reports; !errors.Is(err, schedule.ErrLost) {
 		t.Errorf("the report: %v", err)
 	}
-	other, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour, halfPast)
+	other, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, url), time.Hour, halfPast)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,13 +116,13 @@ func TestAGocronJobLearnsOfLoss(t *testing.T) {
 	<-ran
 }
 
-// TestAGocronJobThatRanIsSkippedElsewhere, and gocron is told why.
+// TestAGocronJobThatRanIsSkippedElsewhere: gocron gets the reason.
 func TestAGocronJobThatRanIsSkippedElsewhere(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	done, halfPast := make(chan error, 2), at(lastHour.Add(30*time.Minute))
 	for range 2 {
-		locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Hour, halfPast)
+		locker, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, url), time.Hour, halfPast)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,19 +135,19 @@ func TestAGocronJobThatRanIsSkippedElsewhere(t *testing.T) {
 	if first != nil {
 		first, second = second, first
 	}
-	if first != nil || !errors.Is(second, ticks.ErrDone) {
+	if first != nil || !errors.Is(second, schedule.ErrDone) {
 		t.Errorf("two machines: %v, %v", first, second)
 	}
 }
 
-// TestALockerWaitsForLessThanATick: gocron plans the next one when Lock has returned.
+// TestALockerWaitsForLessThanATick: gocron plans the next tick when Lock has returned.
 func TestALockerWaitsForLessThanATick(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	lockers := make([]*gocronlock.Locker[gocron.Lock], 2)
 	for i := range lockers {
 		var err error
-		if lockers[i], err = gocronlock.NewLocker[gocron.Lock](openClient(t, url), time.Second); err != nil {
+		if lockers[i], err = gocronlock.NewLocker[gocron.Lock](locktest.Client(t, url), time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,10 +156,10 @@ func TestALockerWaitsForLessThanATick(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	if _, err := lockers[1].Lock(t.Context(), "report"); !errors.Is(err, ticks.ErrNotAcquired) {
+	if _, err := lockers[1].Lock(t.Context(), "report"); !errors.Is(err, schedule.ErrNotAcquired) {
 		t.Errorf("while it runs elsewhere: %v", err)
 	}
-	if d := time.Since(begun); d > 15*time.Second { // a second, on a machine that is not busy
+	if d := time.Since(begun); d > 15*time.Second { // it takes a second on an idle machine
 		t.Errorf("that took %v", d)
 	}
 	if err := held.Unlock(t.Context()); err != nil {
@@ -166,10 +167,10 @@ func TestALockerWaitsForLessThanATick(t *testing.T) {
 	}
 }
 
-// TestATaskWithoutItsLockerDoesNotRun: it would run everywhere.
+// TestATaskWithoutItsLockerDoesNotRun: it would run in every scheduler.
 func TestATaskWithoutItsLockerDoesNotRun(t *testing.T) {
 	t.Parallel()
-	locker, err := gocronlock.NewLocker[gocron.Lock](openClient(t, pgtest.Database(t)), time.Hour)
+	locker, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, pgtest.Database(t)), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,8 @@ func TestATaskWithoutItsLockerDoesNotRun(t *testing.T) {
 	}
 }
 
-// TestElector: one leads, and another takes over when it resigns, or when it dies.
+// TestElector: one scheduler is the leader. Another one takes over when the leader resigns or loses
+// its lease.
 func TestElector(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -189,7 +191,7 @@ func TestElector(t *testing.T) {
 	electors := make([]*gocronlock.Elector, 2)
 	for i := range electors {
 		var err error
-		if electors[i], err = gocronlock.NewElector(openClient(t, url), "leader", pglock.WithTTL(time.Second)); err != nil {
+		if electors[i], err = gocronlock.NewElector(locktest.Client(t, url), "leader", pglock.WithTTL(time.Second)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,10 +211,10 @@ func TestElector(t *testing.T) {
 	if err := one.Resign(t.Context()); err != nil {
 		t.Errorf("again: %v", err)
 	}
-	// The other one leads now, with gocron.
+	// The other one is the leader now, with gocron.
 	ended := make(chan error, 1)
 	now(t, newScheduler(t, gocron.WithDistributedElector(other)), other.Task(func(ctx context.Context, _ *pglock.Lease) error {
-		mustExec(t, pool, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE holder IS NOT NULL")
+		locktest.Exec(t, pool, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE holder IS NOT NULL")
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 		return nil
@@ -224,16 +226,16 @@ func TestElector(t *testing.T) {
 		t.Errorf("after the leader's loss: %v", err)
 	}
 	if err := other.Task(func(context.Context, *pglock.Lease) error { t.Error("it ran"); return nil })(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("a task of who does not lead: %v", err)
+		t.Errorf("a task of a scheduler that is not the leader: %v", err)
 	}
 	if _, err := gocronlock.NewElector(nil, "leader"); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("no client: %v", err)
 	}
 }
 
-func TestLockersThatCannotBe(t *testing.T) {
+func TestLockerInvalidArguments(t *testing.T) {
 	t.Parallel()
-	client := openClient(t, pgtest.Database(t))
+	client := locktest.Client(t, pgtest.Database(t))
 	if _, err := gocronlock.NewLocker[gocron.Lock](client, 0); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("no grid: %v", err)
 	}

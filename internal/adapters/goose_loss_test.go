@@ -12,18 +12,19 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/migrations/gooselock"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/gooselock"
 )
 
-// TestGooseStopsWhenItsLockIsLost: before the next migration.
+// TestGooseStopsWhenItsLockIsLost before the next migration.
 func TestGooseStopsWhenItsLockIsLost(t *testing.T) {
 	t.Parallel()
-	for name, run := range map[string]func(t *testing.T, url string, g *gate, files fstest.MapFS) (lose func(), up func() error){
-		"Locker": func(t *testing.T, url string, g *gate, files fstest.MapFS) (func(), func() error) {
+	for name, run := range map[string]func(t *testing.T, url string, pool *pgxpool.Pool, g *locktest.Gate, files fstest.MapFS) (lose func(), up func() error){
+		"Locker": func(t *testing.T, url string, pool *pgxpool.Pool, _ *locktest.Gate, files fstest.MapFS) (func(), func() error) {
 			t.Helper()
-			l, err := gooselock.NewLocker(openClient(t, url, pglock.WithTTL(time.Second)), "m")
+			l, err := gooselock.NewLocker(locktest.Client(t, url, pglock.WithTTL(time.Second)), "m")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -32,7 +33,7 @@ func TestGooseStopsWhenItsLockIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			return func() {
-					mustExec(t, g.pool, "UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), version = version + 1, expires_at = clock_timestamp() WHERE holder IS NOT NULL")
+					locktest.Exec(t, pool, "UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), version = version + 1, expires_at = clock_timestamp() WHERE holder IS NOT NULL")
 				}, func() error {
 					ctx, stop := l.StopOnLoss(t.Context())
 					defer stop()
@@ -43,7 +44,7 @@ func TestGooseStopsWhenItsLockIsLost(t *testing.T) {
 					return err
 				}
 		},
-		"SessionLocker": func(t *testing.T, url string, g *gate, files fstest.MapFS) (func(), func() error) {
+		"SessionLocker": func(t *testing.T, url string, pool *pgxpool.Pool, g *locktest.Gate, files fstest.MapFS) (func(), func() error) {
 			t.Helper()
 			l, err := gooselock.NewSessionLocker("m")
 			if err != nil {
@@ -53,7 +54,7 @@ func TestGooseStopsWhenItsLockIsLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return func() { mustExec(t, g.pool, "SELECT pg_terminate_backend($1)", g.reached()) },
+			return func() { locktest.Exec(t, pool, "SELECT pg_terminate_backend($1)", g.Reached()) },
 				func() error { _, err := p.Up(t.Context()); return err }
 		},
 	} {
@@ -61,24 +62,25 @@ func TestGooseStopsWhenItsLockIsLost(t *testing.T) {
 			t.Parallel()
 			url := pgtest.Database(t)
 			pool := pgtest.PoolOn(t, url)
-			g := newGate(t, pool)
-			lose, up := run(t, url, g, gooseFiles("CREATE TABLE a ();", g.sql(), "CREATE TABLE c ();"))
+			g := locktest.NewGate(t, pool)
+			lose, up := run(t, url, pool, g, gooseFiles("CREATE TABLE a ();", g.SQL(), "CREATE TABLE c ();"))
 			end := make(chan error, 1)
 			go func() { end <- up() }()
-			g.reached()
+			g.Reached()
 			lose()
 			if err := <-end; err == nil || name == "Locker" && !errors.Is(err, gooselock.ErrLost) {
 				t.Errorf("the run ended with %v", err)
 			}
-			if scan[bool](t, pool, "SELECT to_regclass('c') IS NOT NULL") {
+			if locktest.Scan[bool](t, pool, "SELECT to_regclass('c') IS NOT NULL") {
 				t.Error("the next migration was begun")
 			}
 		})
 	}
 }
 
-// TestGooseSessionsThatAreNone: a pooler in transaction mode is refused, a lock that is gone at the end is told.
-func TestP28_P35_GooseSessionsThatAreNone(t *testing.T) {
+// TestP28_P35_GooseRefusesSharedSessions: SessionLock refuses a pooler in transaction mode, and
+// SessionUnlock reports a lock that the session no longer holds.
+func TestP28_P35_GooseRefusesSharedSessions(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	l, err := gooselock.NewSessionLocker("m")
@@ -109,10 +111,10 @@ func TestP28_P35_GooseSessionsThatAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.Up(t.Context()); !errors.Is(err, gooselock.ErrLost) {
-		t.Errorf("a migration that gives the lock up: %v", err)
+		t.Errorf("a migration that releases the lock: %v", err)
 	}
-	wantNoLock(t, url)
-	for name, o := range map[string]gooselock.Option{"time-out": gooselock.WithTimeout(0)} {
+	locktest.NoLockLeft(t, pgtest.PoolOn(t, url))
+	for name, o := range map[string]gooselock.Option{"timeout": gooselock.WithTimeout(0)} {
 		if _, err := gooselock.NewSessionLocker("m", o); !errors.Is(err, gooselock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -129,7 +131,7 @@ func TestP28_P35_GooseSessionsThatAreNone(t *testing.T) {
 func TestGooseBehindAPoolerInTransactionMode(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	openClient(t, url) // creates the tables
+	locktest.Client(t, url) // creates the tables
 	through := pgtest.Pooler(t, url, "transaction")
 	end := make(chan error, 4)
 	for range cap(end) {
@@ -151,8 +153,8 @@ func TestGooseBehindAPoolerInTransactionMode(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := scan[int](t, pgtest.PoolOn(t, url), "SELECT count(*) FROM goose_db_version WHERE version_id > 0"); n != 2 {
+	if n := locktest.Scan[int](t, pgtest.PoolOn(t, url), "SELECT count(*) FROM goose_db_version WHERE version_id > 0"); n != 2 {
 		t.Errorf("%d migrations are recorded", n)
 	}
-	wantNoLock(t, url)
+	locktest.NoLockLeft(t, pgtest.PoolOn(t, url))
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/pressly/goose/v3/lock"
 	"github.com/pressly/goose/v3/lock/locktesting"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/migrations/gooselock"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/gooselock"
 )
 
 var (
@@ -52,7 +53,7 @@ func gooseFiles(texts ...string) fstest.MapFS {
 	return files
 }
 
-// kind is one of the two kinds of lock for goose.
+// kind is a kind of lock for goose.
 type kind struct {
 	name   string
 	option func(t *testing.T, client *pglock.Client, opts ...gooselock.Option) goose.ProviderOption
@@ -97,14 +98,14 @@ var kinds = []kind{
 	}},
 }
 
-// TestGoosesOwnSuite runs locktesting on both.
+// TestGoosesOwnSuite runs goose's locktesting on both kinds.
 func TestGoosesOwnSuite(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			url := pgtest.Database(t)
-			client := openClient(t, url)
+			client := locktest.Client(t, url)
 			locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
 				t.Helper()
 				p, err := goose.NewProvider(goose.DialectPostgres, openDB(t, url), gooseFiles("CREATE TABLE a ();", "CREATE TABLE b ();", "SELECT 1;"), k.option(t, client))
@@ -113,7 +114,7 @@ func TestGoosesOwnSuite(t *testing.T) {
 				}
 				return p
 			})
-			wantNoLock(t, url)
+			locktest.NoLockLeft(t, pgtest.PoolOn(t, url))
 		})
 	}
 	for name, newLocker := range map[string]func(t *testing.T, client *pglock.Client) (lock.Locker, error){
@@ -128,7 +129,7 @@ func TestGoosesOwnSuite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := pgtest.Database(t)
-			client := openClient(t, url)
+			client := locktest.Client(t, url)
 			locktesting.TestConcurrentLocking(t, openDB(t, url), func(t *testing.T) lock.Locker {
 				t.Helper()
 				l, err := newLocker(t, client)
@@ -137,12 +138,13 @@ func TestGoosesOwnSuite(t *testing.T) {
 				}
 				return l
 			}, time.Second)
-			wantNoLock(t, url)
+			locktest.NoLockLeft(t, pgtest.PoolOn(t, url))
 		})
 	}
 }
 
-// onConnection gives a SessionLocker a connection, as goose does, so that the suite for a Locker runs on it.
+// onConnection passes a SessionLocker a connection, as goose does, so that the suite for a Locker
+// can test it.
 type onConnection struct {
 	session lock.SessionLocker
 	conn    *sql.Conn
@@ -164,8 +166,8 @@ func (o *onConnection) Unlock(ctx context.Context, _ *sql.DB) error {
 	return errors.Join(o.session.SessionUnlock(ctx, o.conn), o.conn.Close())
 }
 
-// TestGooseTimesOutAndTellsWhoHoldsTheLock, leaves nothing behind, and its waiters are no obstacle to
-// CREATE INDEX CONCURRENTLY (P30): they time out after it.
+// TestP30_P31_GooseWaits: a wait that times out names the holder and leaves nothing behind, and
+// waiters do not block CREATE INDEX CONCURRENTLY.
 func TestP30_P31_GooseWaits(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
@@ -173,9 +175,9 @@ func TestP30_P31_GooseWaits(t *testing.T) {
 			t.Parallel()
 			url := pgtest.Database(t)
 			pool := pgtest.PoolOn(t, url)
-			g := newGate(t, pool)
+			g := locktest.NewGate(t, pool)
 			named := func(c *pgx.ConnConfig) { c.RuntimeParams["application_name"] = "the holder" }
-			files := gooseFiles("CREATE TABLE a (n int);", g.sql(), "-- +goose NO TRANSACTION\nCREATE INDEX CONCURRENTLY ON a (n);")
+			files := gooseFiles("CREATE TABLE a (n int);", g.SQL(), "-- +goose NO TRANSACTION\nCREATE INDEX CONCURRENTLY ON a (n);")
 			provider := func(client *pglock.Client, db *sql.DB, opts ...gooselock.Option) *goose.Provider {
 				t.Helper()
 				p, err := goose.NewProvider(goose.DialectPostgres, db, files, k.option(t, client, opts...))
@@ -185,14 +187,14 @@ func TestP30_P31_GooseWaits(t *testing.T) {
 				return p
 			}
 			end := make(chan error, 1)
-			first := provider(openClient(t, url, pglock.WithHolder("the holder")), openDB(t, url, named))
+			first := provider(locktest.Client(t, url, pglock.WithHolder("the holder")), openDB(t, url, named))
 			go func() { _, err := first.Up(t.Context()); end <- err }()
-			g.reached()
-			_, err := provider(openClient(t, url), openDB(t, url), gooselock.WithTimeout(time.Second)).Up(t.Context())
+			g.Reached()
+			_, err := provider(locktest.Client(t, url), openDB(t, url), gooselock.WithTimeout(time.Second)).Up(t.Context())
 			if !errors.Is(err, gooselock.ErrNotAcquired) || !errors.Is(err, gooselock.ErrTimeout) || !strings.Contains(err.Error(), "the holder") {
 				t.Errorf("timed out: %v", err)
 			}
-			late := k.lock(t, openClient(t, url), openDB(t, url))
+			late := k.lock(t, locktest.Client(t, url), openDB(t, url))
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			if err := late(ctx); !errors.Is(err, gooselock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
@@ -200,10 +202,10 @@ func TestP30_P31_GooseWaits(t *testing.T) {
 			}
 			waiters := make(chan error, 5)
 			for range cap(waiters) {
-				p := provider(openClient(t, url), openDB(t, url))
+				p := provider(locktest.Client(t, url), openDB(t, url))
 				go func() { _, err := p.Up(t.Context()); waiters <- err }()
 			}
-			g.open()
+			g.Open()
 			if err := <-end; err != nil {
 				t.Errorf("the holder: %v", err)
 			}
@@ -212,7 +214,7 @@ func TestP30_P31_GooseWaits(t *testing.T) {
 					t.Errorf("a waiter: %v", err)
 				}
 			}
-			wantNoLock(t, url)
+			locktest.NoLockLeft(t, pgtest.PoolOn(t, url))
 		})
 	}
 }

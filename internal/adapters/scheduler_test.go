@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -12,12 +13,13 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cronlock"
-	"github.com/pglock/pglock-go/pglock/gocronlock"
-	"github.com/pglock/pglock-go/pglock/ticks"
+	"github.com/pglock/pglock-go/pglock/schedule"
+	"github.com/pglock/pglock-go/pglock/schedule/cronlock"
+	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
-// With this variable the test binary is a scheduler of that kind, a process that can be killed.
+// With schedulerVariable set, the test binary is a scheduler of that kind: a process that a test
+// can kill.
 const (
 	schedulerVariable = "PGLOCK_TEST_SCHEDULER"
 	urlVariable       = "PGLOCK_TEST_SCHEDULER_URL"
@@ -25,10 +27,10 @@ const (
 	skewVariable      = "PGLOCK_TEST_SCHEDULER_SKEW"
 )
 
-// jobTTL is how long a killed scheduler's tick waits for another one.
+// jobTTL is how long the tick of a killed scheduler stays blocked.
 const jobTTL = 2 * time.Second
 
-// machine is one scheduler's process. It writes down what it does.
+// machine is the process of one scheduler. It records what it does in tables.
 type machine struct {
 	ctx    context.Context
 	pool   *pgxpool.Pool
@@ -72,20 +74,34 @@ func runScheduler(kind string) int {
 
 func (m *machine) now() time.Time { return time.Now().Add(m.skew) }
 
-func (m *machine) options() []ticks.Option {
-	return []ticks.Option{ticks.WithTTL(jobTTL), ticks.WithClock(m.now), ticks.WithReport(func(tick time.Time, err error) {
+func (m *machine) options() []schedule.Option {
+	return []schedule.Option{schedule.WithTTL(jobTTL), schedule.WithClock(m.now), schedule.WithLogger(slog.New(m)), schedule.WithReport(func(tick time.Time, err error) {
 		text := "done"
-		switch {
-		case errors.Is(err, ticks.ErrDone):
-			text = "by another"
-		case err != nil:
+		if err != nil {
 			text = err.Error()
 		}
 		m.exec("INSERT INTO reports VALUES ($1, $2, $3)", tick, os.Getpid(), text)
 	})}
 }
 
-// work is the job: it takes a moment, in which its process may be killed.
+// A machine is the log handler of its job. It records the ticks that another machine runs, which
+// are logged at Debug and not reported, so that the test knows that this machine is up.
+func (m *machine) Enabled(context.Context, slog.Level) bool { return true }
+
+func (m *machine) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "tick" && r.Level == slog.LevelDebug {
+			m.exec("INSERT INTO reports VALUES ($1, $2, 'by another')", a.Value.Time(), os.Getpid())
+		}
+		return true
+	})
+	return nil
+}
+
+func (m *machine) WithAttrs([]slog.Attr) slog.Handler { return m }
+func (m *machine) WithGroup(string) slog.Handler      { return m }
+
+// work is the job. It takes some time, so that a test can kill the process while it runs.
 func (m *machine) work(ctx context.Context, l *pglock.Lease) error {
 	tick := time.Now()
 	if l != nil {
@@ -105,13 +121,13 @@ func (m *machine) exec(sql string, args ...any) {
 	}
 }
 
-// gocronWith starts gocron with ticks at the whole multiples of the period, by the clock of this machine.
+// gocronWith starts gocron with ticks at the whole multiples of the period by this machine's clock.
 func (m *machine) gocronWith(opt gocron.SchedulerOption, task any) error {
 	s, err := gocron.NewScheduler(opt, gocron.WithStopTimeout(time.Second))
 	if err != nil {
 		return err
 	}
-	// The first tick by this machine's clock, as the true time at which it comes.
+	// The first tick by this machine's clock, in true time.
 	first := m.now().Truncate(m.period).Add(2 * m.period).Add(-m.skew)
 	if _, err := s.NewJob(gocron.DurationJob(m.period), gocron.NewTask(task), gocron.WithName("report"),
 		gocron.WithStartAt(gocron.WithStartDateTime(first))); err != nil {
@@ -122,7 +138,7 @@ func (m *machine) gocronWith(opt gocron.SchedulerOption, task any) error {
 }
 
 func (m *machine) gocron() error {
-	locker, err := gocronlock.NewLocker[gocron.Lock](m.client, m.period, append(m.options(), ticks.WithTTL(m.period*7/10))...)
+	locker, err := gocronlock.NewLocker[gocron.Lock](m.client, m.period, append(m.options(), schedule.WithTTL(m.period*7/10))...)
 	if err != nil {
 		return err
 	}
@@ -134,13 +150,13 @@ func (m *machine) gocronBare() error {
 	return m.gocronWith(gocron.WithLimitConcurrentJobs(10, gocron.LimitModeWait), func(ctx context.Context) error { return m.work(ctx, nil) })
 }
 
-// every is a schedule with ticks at the whole multiples of the period, by the machine's clock: cron's own
-// have whole seconds.
+// every is a cron.Schedule with ticks at the whole multiples of the period by the machine's clock.
+// cron's own schedules have whole seconds.
 type every struct{ period time.Duration }
 
 func (e every) Next(t time.Time) time.Time { return t.Truncate(e.period).Add(e.period) }
 
-// shifted is a schedule as a machine with another clock has it.
+// shifted is the schedule of a machine whose clock is ahead by skew.
 type shifted struct {
 	cron.Schedule
 	skew time.Duration
@@ -149,29 +165,29 @@ type shifted struct {
 func (s shifted) Next(t time.Time) time.Time { return s.Schedule.Next(t.Add(s.skew)).Add(-s.skew) }
 
 func (m *machine) cron() error {
-	var schedule cron.Schedule = every{m.period}
+	var ticks cron.Schedule = every{m.period}
 	if m.period >= time.Second {
 		var err error
-		if schedule, err = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("* * * * * *"); err != nil {
+		if ticks, err = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("* * * * * *"); err != nil {
 			return err
 		}
 	}
-	job, err := ticks.New(m.client, "report", m.options()...)
+	job, err := schedule.New(m.client, "report", m.options()...)
 	if err != nil {
 		return err
 	}
-	run, err := cronlock.Func(m.ctx, job, schedule, m.work)
+	run, err := cronlock.Func(m.ctx, job, ticks, m.work)
 	if err != nil {
 		return err
 	}
 	c := cron.New()
-	c.Schedule(shifted{schedule, m.skew}, cron.FuncJob(run))
+	c.Schedule(shifted{ticks, m.skew}, cron.FuncJob(run))
 	c.Start()
 	return nil
 }
 
 func (m *machine) ticker() error {
-	job, err := ticks.New(m.client, "report", m.options()...)
+	job, err := schedule.New(m.client, "report", m.options()...)
 	if err != nil {
 		return err
 	}

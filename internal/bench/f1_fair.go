@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// fairGoroutines is how many goroutines of one process want one name.
+	// fairGoroutines is the number of goroutines of one process that compete for one name.
 	fairGoroutines = 200
 
-	// fairTime is how long passes are counted, and fairLead how long all have been at it before.
+	// fairTime is the time in which grants are counted, and fairLead the time before it.
 	fairTime      = 30 * time.Second
 	fairLead      = time.Second
 	shortFairTime = 300 * time.Millisecond
 	shortFairLead = 100 * time.Millisecond
 )
 
-// fairRow is F1: whether all who want one name get it equally often.
+// fairRow is F1: whether all competitors for one name are granted it equally often.
 func fairRow() trial.Row {
 	r := &hotLab{}
 	processes := fmt.Sprintf("%d processes", manyProcesses)
@@ -64,8 +64,8 @@ func (r *hotLab) fairGoroutines(ctx context.Context, s *trial.Scope) (trial.Mete
 	}), nil
 }
 
-// goTogether has n goroutines lock and unlock one name from one moment to another, and
-// returns what each held.
+// goTogether lets n goroutines lock and unlock one name from one moment to another. It returns the
+// times at which each held the lock.
 func goTogether(ctx context.Context, client *pglock.Client, n int, from, to time.Time) ([][]holding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,7 +103,7 @@ func holdOnce(ctx context.Context, client *pglock.Client) (h holding, err error)
 	return h, l.Release(ctx)
 }
 
-// fairMeter has a crowd work together once, and counts who got how much.
+// fairMeter lets a crowd compete once and counts the grants of each member.
 type fairMeter struct {
 	lead, length time.Duration
 	work         func(ctx context.Context, from, to time.Time) (byMember [][]holding, err error)
@@ -118,9 +118,9 @@ func newFairMeter(s *trial.Scope, work func(ctx context.Context, from, to time.T
 	return m
 }
 
-// Turn counts from when all have long been at it until the moment when they stop. A crowd does not begin as one: who
-// connects first has the lock to himself. And it does not end as one: whoever is in line when time is up still gets the
-// lock, once each, which would make the slowest look a little better than they are.
+// Turn counts from a moment when all members have long been competing until the moment when they stop.
+// The first member to connect has the lock alone at first. At the end each waiter is still granted the
+// lock once, which would make the slowest member look better.
 func (m *fairMeter) Turn(ctx context.Context, _ time.Duration) error {
 	begin := time.Now().Add(5 * time.Millisecond)
 	from := begin.Add(m.lead)
@@ -139,13 +139,13 @@ func (m *fairMeter) Figures() []trial.Figure {
 	}
 }
 
-// share is how a crowd shared a lock.
+// share is how the members of a crowd shared a lock.
 type share struct {
 	counts []int // of the times that each member got it
 	passes int   // from one member to another
 }
 
-// shared counts the grants from one moment up to another, that one excluded.
+// shared counts the grants in a half-open interval.
 func shared(byMember [][]holding, from, to time.Time) share {
 	s := share{counts: make([]int, len(byMember))}
 	last := -1
@@ -162,7 +162,8 @@ func shared(byMember [][]holding, from, to time.Time) share {
 	return s
 }
 
-// fairness is what the slowest got as a part of what the fastest got. Where nobody got anything there is none.
+// fairness is the grants of the slowest member divided by those of the fastest. Without any grant it is
+// 0.
 func (s share) fairness() float64 {
 	most := slices.Max(s.counts)
 	if most == 0 {

@@ -8,8 +8,7 @@ import (
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
 
-// namesRow is how the cost of an acquire grows with the names that are known. It has no
-// target of its own: P6 has.
+// namesRow is the cost of an acquire by the number of names in the table. B6 has the target.
 func namesRow() trial.Row {
 	r := &millionLab{}
 	sizes := []int{1, 1000, 100_000, manyNames}
@@ -49,7 +48,7 @@ func namesRow() trial.Row {
 	return row
 }
 
-// goroutinesRow is how the cost of a pair grows with those who are at it, in one client.
+// goroutinesRow is the cost of a pair by the number of goroutines in one client.
 func goroutinesRow() trial.Row {
 	r := &waitersLab{}
 	row := trial.Row{
@@ -79,11 +78,11 @@ func goroutinesRow() trial.Row {
 	return row
 }
 
-// crowdTurn is how long a turn of many goroutines or processes is at least: in shorter ones they would be beginning and
-// ending for most of the time.
+// crowdTurn is the least length of a turn of many goroutines or processes. In a shorter one they would
+// spend most of the time on starting and ending.
 const crowdTurn = 200 * time.Millisecond
 
-// pairsMeter has goroutines lock names of their own.
+// pairsMeter lets goroutines lock names without competition.
 type pairsMeter struct {
 	goroutines int
 	pair       func(ctx context.Context, name string) error

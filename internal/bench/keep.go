@@ -2,26 +2,21 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"os"
+	"os/exec"
 	"path/filepath"
-	"regexp"
+	"strings"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
 
-// resultsFile is where figures are kept, below the main module.
+// resultsFile has the figures, relative to the main module.
 const resultsFile = "testdata/bench/results.json"
 
-// mainModule matches the go.mod of the module that this one is nested in.
-var mainModule = regexp.MustCompile(`(?m)^module github\.com/pglock/pglock-go$`)
-
-// keeps reports whether the results are kept: those of all rows always, those of some if that was asked for, and those of
-// a short run never.
+// keeps reports whether the results are kept: always after a run of all rows, on request after a run of
+// some, and never after a short run.
 func (c command) keeps() bool { return !c.scale.Short && (c.rows == "" || c.keep) }
 
-// keep writes the results into the tree that the command is run in. Those of all rows replace what was kept, those of
-// some replace the same rows.
+// keep writes the results into the working tree. A run of some rows replaces only these.
 func keep(c command, results trial.Results) error {
 	if !c.keeps() {
 		return nil
@@ -33,7 +28,7 @@ func keep(c command, results trial.Results) error {
 	return keepIn(path, results, c.rows != "")
 }
 
-// keepable returns an error if results could not be kept, while nothing has been measured yet.
+// keepable returns an error if the results can't be kept. It is called before anything is measured.
 func keepable(c command) error {
 	if !c.keeps() {
 		return nil
@@ -48,12 +43,16 @@ func keepable(c command) error {
 	return err
 }
 
+// resultsPath asks the go command for the main module's directory, which this module's go.mod names.
 func resultsPath() (string, error) {
-	root, err := moduleRoot()
-	return filepath.Join(root, filepath.FromSlash(resultsFile)), err
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/pglock/pglock-go").Output()
+	if err != nil {
+		return "", errors.New("bench: the main module is not found: run it in internal/bench")
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), filepath.FromSlash(resultsFile)), nil
 }
 
-// keepIn writes the results to a file, or puts them into it, with a plot of each row beside it.
+// keepIn writes the results to a file, or merges them into it, with a plot per row beside it.
 func keepIn(path string, results trial.Results, some bool) error {
 	if some {
 		kept, err := trial.ReadResults(path)
@@ -71,27 +70,4 @@ func keepIn(path string, results trial.Results, some bool) error {
 		}
 	}
 	return nil
-}
-
-// moduleRoot returns the directory of the main module, from the working directory
-// upwards.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err == nil && mainModule.Match(text) {
-			return dir, nil
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", err
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", fmt.Errorf("bench: not inside the main module's tree: run it in internal/bench")
-		}
-		dir = parent
-	}
 }

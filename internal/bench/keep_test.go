@@ -29,9 +29,9 @@ func TestSomeRowsAreKeptBesideTheOthers(t *testing.T) {
 		some    bool
 		want    []string
 	}{
-		{results("first", "P1", "P3"), false, []string{"P1 first", "P3 first"}},
-		{results("second", "P3", "P2"), true, []string{"P1 first", "P2 second", "P3 second"}},
-		{results("third", "P1"), false, []string{"P1 third"}},
+		{results("first", "B1", "B3"), false, []string{"B1 first", "B3 first"}},
+		{results("second", "B3", "B2"), true, []string{"B1 first", "B2 second", "B3 second"}},
+		{results("third", "B1"), false, []string{"B1 third"}},
 	} {
 		if err := keepIn(path, c.results, c.some); err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestSomeRowsAreKeptBesideTheOthers(t *testing.T) {
 			t.Errorf("kept %q, want %q", got, c.want)
 		}
 	}
-	for _, plot := range []string{"p1.svg", "p2.svg", "p3.svg"} {
+	for _, plot := range []string{"b1.svg", "b2.svg", "b3.svg"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(path), plot)); err != nil {
 			t.Error(err)
 		}
@@ -80,7 +80,7 @@ func TestTheKeptResultsCanBeReadAndDrawn(t *testing.T) {
 func TestOnlyWhatWasAskedForIsKept(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]bool{
-		"": true, "-keep": true, "-row P1": false, "-row P1 -keep": true, "-short": false, "-short -row P1": false,
+		"": true, "-keep": true, "-row B1": false, "-row B1 -keep": true, "-short": false, "-short -row B1": false,
 	} {
 		c, err := parse(strings.Fields(args), io.Discard)
 		if err != nil || c.keeps() != want {

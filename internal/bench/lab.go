@@ -15,17 +15,16 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// closeBound is how long a client has to release its leases at the end of a row.
+// closeBound bounds the release of a client's leases at the end of a row.
 const closeBound = 10 * time.Second
 
-// lab is a server of a row's own, and a pool for the row's own statements.
+// lab is a row's own server, with a pool for the row's own statements.
 type lab struct {
 	server *testserver.Server
 	pool   *pgxpool.Pool
 }
 
-// open starts a durable server, otherwise as PostgreSQL comes but for the settings
-// of that row.
+// open starts a durable server with PostgreSQL's defaults, except for the settings.
 func (l *lab) open(ctx context.Context, settings map[string]string) error {
 	var err error
 	if l.server, err = testserver.Start(ctx, testserver.Options{Durable: true, Settings: settings}); err != nil {
@@ -37,7 +36,7 @@ func (l *lab) open(ctx context.Context, settings map[string]string) error {
 	return nil
 }
 
-// prepare opens the lab for as long as the row is measured.
+// prepare opens the lab until the row is done.
 func (l *lab) prepare(ctx context.Context, s *trial.Scope, settings map[string]string) error {
 	if err := l.open(ctx, settings); err != nil {
 		return err
@@ -51,7 +50,7 @@ func (l *lab) close() error {
 	return l.server.Close()
 }
 
-// connect returns a pool of at most so many connections.
+// connect returns a pool of at most conns connections.
 func (l *lab) connect(ctx context.Context, s *trial.Scope, conns int) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(l.server.URL())
 	if err != nil {
@@ -66,13 +65,12 @@ func (l *lab) connect(ctx context.Context, s *trial.Scope, conns int) (*pgxpool.
 	return pool, nil
 }
 
-// migrate makes the lock tables in the schema of that name.
+// migrate creates the lock tables in a schema.
 func (l *lab) migrate(ctx context.Context, schema string) error {
 	return migrations.Up(ctx, l.pool, migrations.WithSchema(schema))
 }
 
-// fill makes free locks, as holders have left them behind, in a table that has been
-// vacuumed and analyzed since, as autovacuum does within a minute.
+// fill inserts n free locks, and vacuums and analyzes the table as autovacuum would within a minute.
 func (l *lab) fill(ctx context.Context, schema string, n int) error {
 	name := pgx.Identifier{schema}.Sanitize()
 	return l.exec(ctx,
@@ -81,7 +79,7 @@ func (l *lab) fill(ctx context.Context, schema string, n int) error {
 		fmt.Sprintf("VACUUM (ANALYZE) %s.distributed_locks", name))
 }
 
-// client opens a client on the schema of that name.
+// client opens a client on a schema.
 func (l *lab) client(ctx context.Context, s *trial.Scope, schema string, opts ...pglock.Option) (*pglock.Client, error) {
 	client, err := pglock.Open(ctx, l.pool, append([]pglock.Option{pglock.WithSchema(schema)}, opts...)...)
 	if err != nil {
@@ -95,7 +93,7 @@ func (l *lab) client(ctx context.Context, s *trial.Scope, schema string, opts ..
 	return client, nil
 }
 
-// exec runs statements one after the other, each in a transaction of its own.
+// exec runs statements one after the other, each in its own transaction.
 func (l *lab) exec(ctx context.Context, statements ...string) error {
 	for _, statement := range statements {
 		if _, err := l.pool.Exec(ctx, statement); err != nil {
@@ -105,7 +103,7 @@ func (l *lab) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// written returns how many bytes of WAL what writes, with all that goes on beside it.
+// written returns the bytes of WAL that the server writes while what runs.
 func (l *lab) written(ctx context.Context, what func() error) (float64, error) {
 	position := func() (lsn string, err error) {
 		err = l.pool.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&lsn)

@@ -33,14 +33,14 @@ const (
 	kindSingle   = "one statement per lock"
 )
 
-// locker is a kind of lock as one process has it: lock waits, and returns how to unlock.
+// locker is a kind of lock in one process: lock waits, and returns the function that unlocks.
 type locker struct {
 	lock  func(ctx context.Context, name string) (unlock func(ctx context.Context) error, err error)
 	close func()
 }
 
-// openLocker opens a kind on the server at address. conns bounds its connections where
-// it has no default of its own.
+// openLocker opens a kind of lock on the server at address. conns bounds its connections if it has no
+// default.
 func openLocker(ctx context.Context, kind, address string, conns int) (locker, error) {
 	switch kind {
 	case kindOurs, kindPolling:
@@ -131,8 +131,8 @@ func openEtcd(ctx context.Context, address string) (locker, error) {
 	}, nil
 }
 
-// openGoose has a pinned connection for each lock, as goose does for a migration. Its
-// locker polls, every second at the fastest.
+// openGoose pins a connection per lock, as goose does for a migration. Its locker polls once a second
+// at the fastest.
 func openGoose(ctx context.Context, address string) (locker, error) {
 	pool, err := pgxpool.New(ctx, address)
 	if err != nil {
@@ -158,7 +158,7 @@ func openGoose(ctx context.Context, address string) (locker, error) {
 	}, nil
 }
 
-// openSQL opens what people write themselves.
+// openSQL opens the kinds that users write themselves.
 func openSQL(ctx context.Context, kind, address string, conns int) (locker, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {

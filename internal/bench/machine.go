@@ -11,10 +11,10 @@ import (
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
 
-// toldSettings are those of the server that figures depend on.
+// toldSettings are the server's settings that figures depend on.
 var toldSettings = []string{"fsync", "full_page_writes", "shared_buffers", "synchronous_commit", "wal_level", "wal_sync_method"}
 
-// describe tells about the machine, and about a server such as the rows start.
+// describe describes the machine and a server like the ones that the rows start.
 func describe(ctx context.Context) (m trial.Machine, err error) {
 	m = trial.Machine{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version(),
@@ -38,7 +38,7 @@ func describe(ctx context.Context) (m trial.Machine, err error) {
 	return m, nil
 }
 
-// moduleVersion names the commit that is measured, with what is not committed marked.
+// moduleVersion names the measured commit, with a mark for uncommitted changes.
 func moduleVersion(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
 	if err != nil {

@@ -8,6 +8,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/pprof"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,7 +37,7 @@ func main() {
 	os.Exit(status)
 }
 
-// command is what the flags say.
+// command is the command line.
 type command struct {
 	rows    string
 	keep    bool
@@ -46,7 +49,7 @@ func parse(args []string, out io.Writer) (command, error) {
 	var c command
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.StringVar(&c.rows, "row", "", "measure these rows only, such as P1 or P1,P6; results.json is left as it is without -keep")
+	flags.StringVar(&c.rows, "row", "", "measure these rows only, such as B1 or B1,B6; results.json is left as it is without -keep")
 	flags.BoolVar(&c.keep, "keep", false, "put the rows of -row into results.json, in the place of earlier ones, and draw them")
 	flags.IntVar(&c.scale.Rounds, "rounds", 7, "rounds of each row")
 	flags.IntVar(&c.scale.Turns, "turns", 25, "turns of each subject in a round")
@@ -68,7 +71,7 @@ func parse(args []string, out io.Writer) (command, error) {
 	return c, nil
 }
 
-// run is the command, with its exit status.
+// run runs the command and returns its exit status.
 func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	c, err := parse(args, out)
 	if errors.Is(err, flag.ErrHelp) {
@@ -127,8 +130,7 @@ func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out io.
 	return results, trial.WriteTable(out, results.Rows)
 }
 
-// sum says which targets were missed and which figures to distrust, and returns the
-// exit status.
+// sum prints which targets were missed and which figures are unsteady, and returns the exit status.
 func sum(results trial.Results, out io.Writer) int {
 	status := 0
 	for _, o := range results.Rows {
@@ -143,4 +145,43 @@ func sum(results trial.Results, out io.Writer) int {
 		}
 	}
 	return status
+}
+
+// rows returns all rows.
+func rows() []trial.Row {
+	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), fairRow(), namesRow(), goroutinesRow()}
+}
+
+// choose returns the rows with the given numbers, separated by commas, or all rows.
+func choose(all []trial.Row, numbers string) ([]trial.Row, error) {
+	if numbers == "" {
+		return all, nil
+	}
+	var chosen []trial.Row
+	for number := range strings.SplitSeq(numbers, ",") {
+		i := slices.IndexFunc(all, func(r trial.Row) bool { return strings.EqualFold(r.Number, number) })
+		if i < 0 {
+			return nil, fmt.Errorf("bench: no row %q", number)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// startProfile writes a CPU profile to a file until stop is called. Without a name it does nothing.
+func startProfile(name string) (stop func() error, err error) {
+	if name == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,11 +18,11 @@ func TestMain(m *testing.M) {
 // TestShortRunsEveryRow is the whole command, on real servers.
 func TestShortRunsEveryRow(t *testing.T) {
 	t.Parallel()
-	root, err := moduleRoot()
+	path, err := resultsPath()
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, _ := os.Stat(filepath.Join(root, resultsFile))
+	before, _ := os.Stat(path)
 	var out strings.Builder
 	status, err := run(t.Context(), []string{"-short"}, &out)
 	if status != 0 || err != nil {
@@ -39,7 +38,7 @@ func TestShortRunsEveryRow(t *testing.T) {
 			t.Errorf("a short run was judged:\n%s", &out)
 		}
 	}
-	after, _ := os.Stat(filepath.Join(root, resultsFile))
+	after, _ := os.Stat(path)
 	if (before == nil) != (after == nil) || before != nil && !before.ModTime().Equal(after.ModTime()) {
 		t.Errorf("a short run has written %s", resultsFile)
 	}
@@ -47,8 +46,8 @@ func TestShortRunsEveryRow(t *testing.T) {
 
 func TestRowsAreChosenByNumber(t *testing.T) {
 	t.Parallel()
-	all := []trial.Row{{Number: "P1"}, {Number: "P4"}, {Number: "P6"}}
-	for numbers, want := range map[string]string{"": "P1P4P6", "P4": "P4", "p6,P1": "P6P1"} {
+	all := []trial.Row{{Number: "B1"}, {Number: "B4"}, {Number: "B6"}}
+	for numbers, want := range map[string]string{"": "B1B4B6", "B4": "B4", "b6,B1": "B6B1"} {
 		chosen, err := choose(all, numbers)
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +60,7 @@ func TestRowsAreChosenByNumber(t *testing.T) {
 			t.Errorf("-row %q: %s, want %s", numbers, got, want)
 		}
 	}
-	if _, err := choose(all, "P1,P5"); err == nil || !strings.Contains(err.Error(), `"P5"`) {
+	if _, err := choose(all, "B1,B5"); err == nil || !strings.Contains(err.Error(), `"B5"`) {
 		t.Errorf("a row that isn't there: %v", err)
 	}
 }
@@ -69,7 +68,7 @@ func TestRowsAreChosenByNumber(t *testing.T) {
 func TestAMissMakesTheStatus(t *testing.T) {
 	t.Parallel()
 	results := func(statuses ...trial.Status) trial.Results {
-		o := &trial.Outcome{Number: "P1"}
+		o := &trial.Outcome{Number: "B1"}
 		for _, s := range statuses {
 			o.Verdicts = append(o.Verdicts, trial.Verdict{What: "speed", Status: s})
 		}
@@ -79,14 +78,14 @@ func TestAMissMakesTheStatus(t *testing.T) {
 	if got := sum(results(trial.Pass, trial.Missing, trial.NotJudged), &out); got != 0 || out.Len() > 0 {
 		t.Errorf("nothing missed: status %d, %q", got, &out)
 	}
-	if got := sum(results(trial.Pass, trial.Miss), &out); got != exitMissed || !strings.Contains(out.String(), "P1 misses its target: speed") {
+	if got := sum(results(trial.Pass, trial.Miss), &out); got != exitMissed || !strings.Contains(out.String(), "B1 misses its target: speed") {
 		t.Errorf("missed: status %d, %q", got, &out)
 	}
 }
 
 func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-rounds", "0"}, {"-turns", "0"}, {"-turn", "0s"}, {"P1"}, {"-short", "-keep"}, {"-no-such-flag"}, {"-row", "P99"}} {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-turns", "0"}, {"-turn", "0s"}, {"B1"}, {"-short", "-keep"}, {"-no-such-flag"}, {"-row", "B99"}} {
 		var out strings.Builder
 		if status, err := run(t.Context(), args, &out); status != exitBroken || err == nil {
 			t.Errorf("%v: status %d, %v", args, status, err)

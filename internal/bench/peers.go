@@ -16,15 +16,15 @@ import (
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
 
-// peerPatience is how long a peer's server has to start.
+// peerPatience bounds the start of a peer's server.
 const peerPatience = 15 * time.Second
 
-// missing says that a peer is not installed.
+// missing returns the error for a peer that is not installed.
 func missing(program, hint string) error {
 	return fmt.Errorf("%w: no %s in PATH: %s", trial.ErrMissing, program, hint)
 }
 
-// freeAddress returns an address on this machine that nobody listens on.
+// freeAddress returns an address of this machine on which nothing listens.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,7 +34,7 @@ func freeAddress(ctx context.Context) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// serve runs a peer's server in a directory of its own until the row is done.
+// serve runs a peer's server in its own directory until the row is done.
 func serve(s *trial.Scope, dir, program string, args ...string) error {
 	log, err := os.Create(dir + "/log")
 	if err != nil {
@@ -70,7 +70,7 @@ func until(ctx context.Context, try func(ctx context.Context) error) error {
 	}
 }
 
-// startRedis starts a Redis that keeps everything in memory, and returns its address.
+// startRedis starts a Redis without persistence and returns its address.
 func startRedis(ctx context.Context, s *trial.Scope) (string, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -93,7 +93,7 @@ func startRedis(ctx context.Context, s *trial.Scope) (string, error) {
 	return addr, until(ctx, func(ctx context.Context) error { return client.Ping(ctx).Err() })
 }
 
-// startEtcd starts a single etcd, durable as it comes, and returns its endpoint.
+// startEtcd starts a single etcd with its default durability and returns its endpoint.
 func startEtcd(ctx context.Context, s *trial.Scope) (string, error) {
 	program, err := exec.LookPath("etcd")
 	if err != nil {

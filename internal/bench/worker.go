@@ -15,13 +15,13 @@ import (
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
 
-// workerVariable tells a process that it is a worker, of which kind and where.
+// workerVariable makes a process a worker with a kind of lock.
 const workerVariable = "PGLOCK_BENCH_WORKER"
 
-// holding is when a worker had the lock, by the clock of the machine, in nanoseconds.
+// holding is a time at which a worker held the lock, by the machine's clock, in nanoseconds.
 type holding struct{ Acquired, Freed int64 }
 
-// workerHook is what main calls first: in a worker it does not return.
+// workerHook must be the first call in main. In a worker it does not return.
 func workerHook() {
 	kind := os.Getenv(workerVariable)
 	if kind == "" {
@@ -34,8 +34,8 @@ func workerHook() {
 	os.Exit(0)
 }
 
-// work locks and unlocks one name from one moment to another, for each line on stdin
-// that tells both, and writes what it held.
+// work reads lines with two moments each from stdin. From the first to the second it locks and unlocks
+// one name, and then it writes the times at which it held the lock.
 func work(kind, address string) error {
 	ctx := context.Background()
 	l, err := openLocker(ctx, kind, address, 2)
@@ -73,13 +73,13 @@ func work(kind, address string) error {
 	return nil
 }
 
-// worker is such a process, as its parent has it.
+// worker is a worker process, as its parent sees it.
 type worker struct {
 	in  io.WriteCloser
 	out *json.Decoder
 }
 
-// hire starts a worker for as long as the row is measured.
+// hire starts a worker until the row is done.
 func hire(s *trial.Scope, kind, address string) (*worker, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -105,13 +105,13 @@ func hire(s *trial.Scope, kind, address string) (*worker, error) {
 	return w, w.out.Decode(&ready)
 }
 
-// start has the worker work from one moment to another.
+// start lets the worker work from one moment to another.
 func (w *worker) start(from, to time.Time) error {
 	_, err := io.WriteString(w.in, strconv.FormatInt(from.UnixNano(), 10)+" "+strconv.FormatInt(to.UnixNano(), 10)+"\n")
 	return err
 }
 
-// held waits for the worker to be done.
+// held waits until the worker is done and returns the times at which it held the lock.
 func (w *worker) held() (all []holding, err error) {
 	err = w.out.Decode(&all)
 	return all, err

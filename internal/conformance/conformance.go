@@ -1,4 +1,4 @@
-// Package conformance holds what every kind of lock must do, as one suite of tests that runs against each.
+// Package conformance is the test suite that every kind of lock must pass.
 package conformance
 
 import (
@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Locker is a kind of lock as one process has it. It is used by many goroutines at once.
+// Locker is a kind of lock in one process. Many goroutines use it at once.
 type Locker interface {
 	// Lock waits for the lock of that name until ctx is done.
 	Lock(ctx context.Context, name string) (Unlock, error)
-	// TryLock asks once.
+	// TryLock tries once and does not wait.
 	TryLock(ctx context.Context, name string) (Unlock, error)
 }
 
-// Unlock gives a lock back.
+// Unlock releases a lock.
 type Unlock func(ctx context.Context) error
 
-// Kind makes lockers of one kind for a test, each as another process would have it. They share their locks,
-// and end with the test.
+// Kind makes lockers for a test, each as if in a process of its own. They share their locks and end
+// with the test.
 type Kind func(t *testing.T) (open func() Locker)
 
-// patience is how long a test waits for what must come.
+// patience bounds every wait of a test.
 const patience = time.Minute
 
 // Run runs the suite on one kind of lock.
@@ -42,7 +42,7 @@ func Run(t *testing.T, kind Kind) {
 	}
 }
 
-// lock is Lock, or the end of the test.
+// lock calls Lock and fails the test after an error.
 func lock(t *testing.T, l Locker, name string) Unlock {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -12,9 +12,9 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// testExclusion has a hundred workers of four processes read a number and write it back one higher, in two
-// statements. The control does the same without the lock, and must lose updates: otherwise the test shows nothing. The
-// first who read there wait for each other, so that it does not depend on luck.
+// testExclusion has a hundred workers in four processes read a number and write it back plus one, in
+// two statements. The control does the same without the lock and must lose updates: otherwise the
+// test shows nothing. Its first readers wait for each other, so the loss does not depend on luck.
 func testExclusion(t *testing.T, open func() Locker) {
 	const processes, workers, rounds = 4, 25, 4
 	const want = processes * workers * rounds
@@ -80,7 +80,7 @@ func newCounter(t *testing.T) counter {
 	return c
 }
 
-// crowd has that many workers do something that many times each.
+// crowd runs do in several workers, several times each.
 func (c counter) crowd(workers, rounds int, do func(worker int) error) {
 	c.t.Helper()
 	var all sync.WaitGroup
@@ -97,7 +97,7 @@ func (c counter) crowd(workers, rounds int, do func(worker int) error) {
 	all.Wait()
 }
 
-// increment writes one more than it has read before it called meanwhile.
+// increment reads the number, calls meanwhile, and writes the number plus one.
 func (c counter) increment(ctx context.Context, meanwhile func()) error {
 	var n int
 	if err := c.pool.QueryRow(ctx, "SELECT n FROM "+c.table).Scan(&n); err != nil {

@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/internal/condition"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// testTryOnAHeldLock: a try does not wait, and gets the lock once it is free.
+// testTryOnAHeldLock checks that a try does not wait, and acquires the lock when it is free.
 func testTryOnAHeldLock(t *testing.T, open func() Locker) {
 	ours, theirs := open(), open()
 	unlock := lock(t, ours, "n")
 	for what, l := range map[string]Locker{"the same process": ours, "another process": theirs} {
 		begun := time.Now()
 		_, err := l.TryLock(t.Context(), "n")
-		if !errors.Is(err, condition.ErrNotAcquired) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		if !errors.Is(err, errs.ErrNotAcquired) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if took := time.Since(begun); took > 10*time.Second {
@@ -32,7 +32,7 @@ func testTryOnAHeldLock(t *testing.T, open func() Locker) {
 	release(t, unlock)
 }
 
-// testNamesAreDistinct: many locks are held at once, and each is its own.
+// testNamesAreDistinct holds many locks at once.
 func testNamesAreDistinct(t *testing.T, open func() Locker) {
 	one, other := open(), open()
 	names := []string{"a", "b", "A", "a ", "ab", "ünïcödé", "it's", `"`, "%s", "a@1"}
@@ -45,7 +45,7 @@ func testNamesAreDistinct(t *testing.T, open func() Locker) {
 		unlocks = append(unlocks, unlock)
 	}
 	for i, name := range names {
-		if _, err := other.TryLock(t.Context(), name); !errors.Is(err, condition.ErrNotAcquired) {
+		if _, err := other.TryLock(t.Context(), name); !errors.Is(err, errs.ErrNotAcquired) {
 			t.Errorf("%q: %v", name, err)
 		}
 		release(t, unlocks[i])
@@ -57,7 +57,8 @@ func testNamesAreDistinct(t *testing.T, open func() Locker) {
 	}
 }
 
-// testWaitsEnd: a wait ends with its context, and the error tells how, apart from a lock that was busy.
+// testWaitsEnd checks that a wait ends with its context, with an error that tells a timeout, a
+// cancellation and a busy lock apart.
 func testWaitsEnd(t *testing.T, open func() Locker) {
 	holder, waiter := open(), open()
 	unlock := lock(t, holder, "n")
@@ -79,7 +80,7 @@ func testWaitsEnd(t *testing.T, open func() Locker) {
 	} {
 		begun := time.Now()
 		_, err := waiter.Lock(tc.ctx, "n")
-		if !errors.Is(err, condition.ErrNotAcquired) || !errors.Is(err, tc.is) || errors.Is(err, tc.not) {
+		if !errors.Is(err, errs.ErrNotAcquired) || !errors.Is(err, tc.is) || errors.Is(err, tc.not) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if took := time.Since(begun); took > 10*time.Second {
@@ -90,8 +91,8 @@ func testWaitsEnd(t *testing.T, open func() Locker) {
 	release(t, lock(t, waiter, "n"))
 }
 
-// testCancelled: waiters that leave at any moment, also in that of their grant, leave nothing behind: those who stay
-// are all served.
+// testCancelled cancels waiters at any moment, also during their grant. They must leave nothing: all
+// others are served.
 func testCancelled(t *testing.T, open func() Locker) {
 	const waiters, rounds = 12, 6
 	lockers := []Locker{open(), open()}

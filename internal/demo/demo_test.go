@@ -14,9 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/process"
+
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
-	"github.com/pglock/pglock-go/internal/testserver/process"
 )
 
 // short is long enough for the leases of a busy machine.
@@ -26,7 +27,7 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	url := pgtest.Database(t)
-	err := short.play(t.Context(), url, newStory(&out))
+	err := short.play(t.Context(), url, &story{out: &out, begun: time.Now()})
 	t.Log(out.String())
 	if err != nil {
 		t.Error(err)
@@ -46,7 +47,7 @@ func TestDemoWithoutGuardFails(t *testing.T) {
 	var out bytes.Buffer
 	d, url := short, pgtest.Database(t)
 	d.noGuard = true
-	err := d.play(t.Context(), url, newStory(&out))
+	err := d.play(t.Context(), url, &story{out: &out, begun: time.Now()})
 	t.Log(out.String())
 	if !errors.Is(err, errNotAsExpected) {
 		t.Errorf("got %v", err)
@@ -102,7 +103,7 @@ func TestInterrupted(t *testing.T) {
 
 func TestWithoutServer(t *testing.T) {
 	t.Parallel()
-	cmd := demoCommand(testserver.ServerVariable+"=url", testserver.URLVariable+"=")
+	cmd := demoCommand(testserver.ServerVariable+"=url", testserver.URLVariable+"=", testserver.HandedVariable+"=")
 	_ = cmd.Run() // judged by its status
 	said := cmd.Stderr.(*bytes.Buffer).String()
 	if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(said, testserver.URLVariable) {
@@ -139,8 +140,8 @@ func nothingRemains(t *testing.T, url, told string) {
 			if err != nil {
 				t.Error(err)
 			}
-			if info, err := process.Find(pid); !errors.Is(err, process.ErrGone) {
-				t.Errorf("worker %d is there: %+v, %v", pid, info, err)
+			if exists, err := process.PidExists(int32(pid)); exists || err != nil {
+				t.Errorf("worker %d is there: %v", pid, err)
 			}
 		}
 	}

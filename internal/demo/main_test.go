@@ -17,10 +17,10 @@ const demoVariable = "PGLOCK_DEMO_TEST"
 // TestMain lets the tests start this program as the demo, and the demo as a worker.
 func TestMain(m *testing.M) {
 	testserver.Hook()
-	switch {
-	case isWorker():
-		os.Exit(work(os.Stdin, os.Stdout))
-	case os.Getenv(demoVariable) != "":
+	if job, found := os.LookupEnv(workerVariable); found {
+		os.Exit(work(job, os.Stdin, os.Stderr))
+	}
+	if os.Getenv(demoVariable) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	_ = flag.Set("test.parallel", "6") // unless the command line has it: these tests wait most of their time

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// errNotAsExpected: the demo ran, and showed something else than it should.
+// errNotAsExpected means that the demo ran, and showed something else than it should.
 var errNotAsExpected = errors.New("demo: not as expected")
 
 // result is what an act came to.
@@ -18,6 +19,28 @@ type result struct {
 	grants      []grant // by arrival of their reports
 	successions []succession
 	late        []lateWrite
+}
+
+// grant is one grant of the lock.
+type grant struct {
+	holder string
+	token  int64
+	at     time.Time // by the server's clock
+}
+
+// succession is how the lock passed from a holder that could not renew any more to the next one.
+type succession struct {
+	token  int64     // of the holder
+	expiry time.Time // of its lease, as the server had stored it last
+	next   grant
+}
+
+// lateWrite is what a holder tried after it was woken.
+type lateWrite struct {
+	holder   string
+	token    int64
+	passed   bool
+	refusals []refusal // why not
 }
 
 // finding is one thing that should have come about.

@@ -119,7 +119,7 @@ func TestJudgeFindsFault(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	err := newStory(&out).verdict([]finding{{"this holds", ""}, {"that holds", "it broke"}})
+	err := (&story{out: &out}).verdict([]finding{{"this holds", ""}, {"that holds", "it broke"}})
 	if !errors.Is(err, errNotAsExpected) {
 		t.Errorf("got %v", err)
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -18,42 +19,34 @@ func TestWorkerReportsFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for in, want := range map[string]string{
-		"":                      "no assignment",
-		"work!\n":               "assignment: invalid character",
-		string(homeless) + "\n": "schema missing",
+	for job, want := range map[string]string{
+		"":               "unexpected end of JSON input",
+		"work!":          "invalid character",
+		string(homeless): "schema missing",
 	} {
-		var out strings.Builder
-		status := work(strings.NewReader(in), &out)
-		var e event
-		if err := json.Unmarshal([]byte(out.String()), &e); err != nil {
-			t.Errorf("%q: %q: %v", in, out.String(), err)
-		}
-		if status != exitFailed || e.Kind != failed || !strings.Contains(e.Error, want) {
-			t.Errorf("%q: status %d, %+v, want %q", in, status, e, want)
+		var errs strings.Builder
+		if status := work(job, nil, &errs); status != exitFailed || !strings.Contains(errs.String(), want) {
+			t.Errorf("%q: status %d, %q, want %q", job, status, errs.String(), want)
 		}
 	}
 }
 
+// TestCrewShowsFailure waits while workers end.
 func TestCrewShowsFailure(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	c := newCrew(newStory(&out))
-	const why = "the disk is full"
-	if err := c.take(event{Kind: failed, Error: why, from: &member{name: "C"}}); err == nil || !strings.Contains(err.Error(), why) {
-		t.Errorf("got %v", err)
-	}
-	if !strings.Contains(out.String(), "C    fails: "+why) {
-		t.Errorf("the story is %q", out.String())
-	}
-	ended := &member{name: "D", err: errors.New("signal: aborted")}
+	ended := &member{name: "D", err: errors.New("signal: aborted"), exited: make(chan struct{})}
+	close(ended.exited)
 	ended.stderr.WriteString("goroutine 1 [running]\n")
-	err := c.take(event{Kind: exited, from: ended})
-	if !errors.Is(err, ended.err) || !strings.Contains(err.Error(), "goroutine 1") {
+	c := crew{members: []*member{{name: "C", exited: make(chan struct{})}, ended}}
+	never := func() (bool, error) { return false, nil }
+	err := c.until(t.Context(), "the impossible", never)
+	if !errors.Is(err, ended.err) || !strings.Contains(err.Error(), "worker D") || !strings.Contains(err.Error(), "goroutine 1") {
 		t.Errorf("got %v", err)
 	}
 	ended.killed = true
-	if err := c.take(event{Kind: exited, from: ended}); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.until(ctx, "the impossible", never); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a worker that we killed: %v", err)
 	}
 }

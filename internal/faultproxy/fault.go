@@ -2,22 +2,35 @@ package faultproxy
 
 import "time"
 
-// Cut makes the network swallow everything, in both directions. Connections stay open, and new ones hang.
+// Cut stops all data in both directions. Connections stay open, and new ones hang.
 func (p *Proxy) Cut() { p.change(func(f *faults) { f.cut = true }) }
 
 // Heal ends Cut and DropReplies.
 func (p *Proxy) Heal() { p.change(func(f *faults) { f.cut, f.dropReplies = false, false }) }
 
-// DropReplies lets requests through and loses what the server answers.
+// DropReplies forwards requests and discards replies.
 func (p *Proxy) DropReplies() { p.change(func(f *faults) { f.dropReplies = true }) }
 
-// Refuse makes new connections end at once, or lets them through again.
+// Freeze makes the address a black hole, or ends that. Connections that were open or opened during
+// the freeze stay open and silent forever: the host behind them is gone. Only later ones reach the
+// server.
+func (p *Proxy) Freeze(freeze bool) {
+	p.change(func(f *faults) {
+		f.freeze = freeze
+		for l := range p.links {
+			l.frozen.Store(true)
+		}
+	})
+}
+
+// Refuse closes new connections at once, or ends that.
 func (p *Proxy) Refuse(refuse bool) { p.change(func(f *faults) { f.refuse = refuse }) }
 
-// Delay makes everything arrive d later, in each direction; zero ends that. What is on its way already keeps its time.
+// Delay makes everything arrive d later, in each direction. Zero ends that. It does not change the
+// time of data that is already on its way.
 func (p *Proxy) Delay(d time.Duration) { p.change(func(f *faults) { f.delay = d }) }
 
-// Sever resets all current connections. It returns when both ends have been told.
+// Sever resets all current connections. It returns when both ends are reset.
 func (p *Proxy) Sever() {
 	p.mu.Lock()
 	var links []*link

@@ -10,26 +10,27 @@ import (
 	"time"
 )
 
-// link is one client's connection, and the one to the server that belongs to it.
+// link is a client's connection with its connection to the server.
 type link struct {
 	proxy  *Proxy
 	ctx    context.Context // done when the link is closed
 	cancel context.CancelFunc
 	client *net.TCPConn
+	frozen atomic.Bool // nothing passes any more
 
 	mu     sync.Mutex
 	server *net.TCPConn // nil until dialed
 	closed bool
 }
 
-// chunk is what was read at once. With end set it is the last, and nothing was read.
+// chunk is the data of one read. If end is set, it is the last one and has no data.
 type chunk struct {
 	data []byte
 	due  time.Time
 	end  error
 }
 
-// run lives as long as the link.
+// run forwards in both directions until the link is closed.
 func (l *link) run() {
 	defer l.proxy.running.Done()
 	defer l.close(false)
@@ -42,7 +43,7 @@ func (l *link) run() {
 	ways.Wait()
 }
 
-// dial connects to the server. It reports false when that can't be had, or the link was closed meanwhile.
+// dial connects to the server. It returns false if that fails or the link was closed meanwhile.
 func (l *link) dial() bool {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(l.ctx, "tcp", l.proxy.target)
@@ -60,15 +61,15 @@ func (l *link) dial() bool {
 	return true
 }
 
-// forward carries bytes one way until that way ends. lost is nil for requests; for replies it remembers that some
-// were dropped.
+// forward copies bytes in one direction until that direction ends. lost is nil for requests. For
+// replies it is set after the first one that is dropped.
 func (l *link) forward(from, to *net.TCPConn, count *atomic.Int64, lost *bool) {
 	chunks := make(chan chunk, 64)
 	var reader sync.WaitGroup
 	reader.Go(func() { l.read(from, chunks) })
 	defer reader.Wait()
 	for {
-		select {
+		select { // a closed link may drop what is still in chunks
 		case c := <-chunks:
 			if !l.awaitPassage(c.due) || !l.deliver(c, to, count, lost) {
 				return
@@ -79,8 +80,8 @@ func (l *link) forward(from, to *net.TCPConn, count *atomic.Int64, lost *bool) {
 	}
 }
 
-// read hands on what arrives. It knows of no fault but the delay, so that both ends can fill the network's buffers
-// while it is cut.
+// read passes data to forward. Of the faults it applies only the delay, so that both ends can fill the
+// network's buffers during a cut.
 func (l *link) read(from *net.TCPConn, chunks chan<- chunk) {
 	for {
 		buffer := make([]byte, 32<<10)
@@ -106,11 +107,11 @@ func (l *link) enqueue(chunks chan<- chunk, c chunk) bool {
 	}
 }
 
-// deliver writes a chunk, or passes on how the other side ended. It reports whether this way goes on.
+// deliver writes a chunk or the end of the stream. It reports whether the direction goes on.
 func (l *link) deliver(c chunk, to *net.TCPConn, count *atomic.Int64, lost *bool) bool {
 	switch {
 	case errors.Is(c.end, io.EOF):
-		_ = to.CloseWrite() // fails only if the other end is gone too
+		_ = to.CloseWrite() // fails only if the other end is closed too
 		return false
 	case c.end != nil:
 		l.reset()
@@ -131,7 +132,8 @@ func (l *link) deliver(c chunk, to *net.TCPConn, count *atomic.Int64, lost *bool
 	return err == nil
 }
 
-// awaitPassage returns when the time is due and the network isn't cut. It reports false when the link was closed.
+// awaitPassage returns true when the time has come and no fault holds the data back. It returns
+// false when the link is closed.
 func (l *link) awaitPassage(due time.Time) bool {
 	if wait := time.Until(due); wait > 0 {
 		timer := time.NewTimer(wait)
@@ -144,7 +146,7 @@ func (l *link) awaitPassage(due time.Time) bool {
 	}
 	for {
 		faults, changed := l.proxy.now()
-		if !faults.cut {
+		if !faults.cut && !l.frozen.Load() {
 			return l.ctx.Err() == nil
 		}
 		select {
@@ -155,7 +157,7 @@ func (l *link) awaitPassage(due time.Time) bool {
 	}
 }
 
-// reset breaks the link off: both ends get an RST.
+// reset closes the link with an RST to both ends.
 func (l *link) reset() { l.close(true) }
 
 func (l *link) close(hard bool) {
@@ -171,7 +173,7 @@ func (l *link) close(hard bool) {
 			continue
 		}
 		if hard {
-			_ = conn.SetLinger(0) // without it the end is told politely, which does as well
+			_ = conn.SetLinger(0) // if that fails, the end gets a FIN
 		}
 		conn.Close()
 	}

@@ -26,15 +26,16 @@ type Proxy struct {
 	links   map[*link]struct{}
 }
 
-// faults are what is wrong at this moment.
+// faults are the current faults.
 type faults struct {
 	cut         bool
 	dropReplies bool
 	refuse      bool
+	freeze      bool
 	delay       time.Duration
 }
 
-// New starts a proxy in front of target, which is a host and a port. It is closed on cleanup, with all connections.
+// New starts a proxy for target, a host and a port. Cleanup closes it with all its connections.
 func New(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +65,7 @@ func New(tb testing.TB, target string) *Proxy {
 // Addr returns the host and port that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// URL returns a database's URL with the way through the proxy.
+// URL returns the database's URL with the address of the proxy.
 func (p *Proxy) URL(databaseURL string) string {
 	p.tb.Helper()
 	u, err := url.Parse(databaseURL)
@@ -87,6 +88,7 @@ func (p *Proxy) runAccept() {
 		l.ctx, l.cancel = context.WithCancel(p.ctx)
 		p.mu.Lock()
 		refuse := p.faults.refuse
+		l.frozen.Store(p.faults.freeze)
 		p.links[l] = struct{}{}
 		p.mu.Unlock()
 		if refuse || p.ctx.Err() != nil {
@@ -98,10 +100,10 @@ func (p *Proxy) runAccept() {
 	}
 }
 
-// Stats counts since the proxy was made.
+// Stats are counters since New.
 type Stats struct {
-	Accepted int   // connections, also those that were refused
-	Open     int   // connections at this moment
+	Accepted int   // connections, including refused ones
+	Open     int   // current connections
 	ToServer int64 // bytes that reached the server
 	ToClient int64 // bytes that reached the client
 }

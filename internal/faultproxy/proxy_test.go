@@ -212,3 +212,26 @@ func TestLostCommit(t *testing.T) {
 		t.Error("the client was told of its success")
 	}
 }
+
+func TestFreezeIsForGood(t *testing.T) {
+	t.Parallel()
+	server := newEchoServer(t)
+	proxy := faultproxy.New(t, server.addr)
+	before := dial(t, proxy.Addr())
+	before.mustEcho("before\n")
+	proxy.Freeze(true)
+	during := dial(t, proxy.Addr())
+	for _, c := range []*client{before, during} {
+		c.send("during\n")
+		c.mustBeSilent()
+	}
+	proxy.Freeze(false)
+	dial(t, proxy.Addr()).mustEcho("new\n")
+	for _, c := range []*client{before, during} {
+		c.send("after\n")
+		c.mustBeSilent()
+	}
+	if server.received("during\n") || server.received("after\n") {
+		t.Error("a request passed a frozen connection")
+	}
+}

@@ -1,7 +1,4 @@
-// Package pgtest gives the tests of every package a PostgreSQL server, and schemas, databases and pools on it.
-//
-// All packages of one "go test ./..." share a server, see package testserver. A test therefore works in a schema or
-// database of its own, and a test that stops or crashes a server starts a private one.
+// Package pgtest gives tests a PostgreSQL server, and schemas, databases, roles and pools on it.
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
@@ -12,7 +9,12 @@
 //		…
 //	}
 //
-// Without a server tests fail. They never skip: a green run means that the tests ran.
+// All tests share one server, so each test works in a schema or database of its own. A test that
+// stops or crashes a server starts a private one with Server. Package testserver says where servers
+// come from.
+//
+// Tests fail without a server. NeedTool skips a test that lacks another tool, such as PgBouncer:
+// "make test" counts and names these tests in its last line, and with CI=true they fail.
 //
 // All functions may be called from parallel tests.
 package pgtest

@@ -1,15 +1,55 @@
 package pgtest
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// Main is what TestMain calls. It runs the tests, fails when one of them left a goroutine behind, and exits.
+// minParallel is the least number of tests of a package that run at once. Most of their time they
+// wait for leases to expire and for servers to answer.
+const minParallel = 4
+
+// Main runs the tests and exits. The process fails if a test left a goroutine behind. TestMain
+// calls it.
 func Main(m *testing.M) {
 	testserver.Hook()
-	goleak.VerifyTestMain(m)
+	if !flag.Parsed() { // the flag -parallel takes precedence
+		_ = flag.Set("test.parallel", strconv.Itoa(max(minParallel, runtime.GOMAXPROCS(0))))
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		if err := testserver.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = max(status, 1)
+		}
+		os.Exit(status)
+	}))
+}
+
+// Eventually polls until cond returns true. It fails the test after within, with a message that
+// has what. Only the test's own goroutine may call it.
+func Eventually(tb testing.TB, within time.Duration, what string, cond func() bool) {
+	tb.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			if !cond() { // on a slow machine both may be ready
+				tb.Fatalf("not within %v: %s", within, what)
+			}
+			return
+		}
+	}
 }

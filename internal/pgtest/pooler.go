@@ -2,7 +2,6 @@ package pgtest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -16,14 +15,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PoolerVariable names the PgBouncer to use, by its path; "none" leaves out the tests that need one.
-const PoolerVariable = "PGLOCK_TEST_PGBOUNCER"
+const (
+	// PoolerVariable is the path of the PgBouncer to use.
+	PoolerVariable = "PGLOCK_TEST_PGBOUNCER"
 
-// PoolerPreparesVariable says, if it is set, that the PgBouncer at hand knows prepared statements: 1.21 and later.
-const PoolerPreparesVariable = "PGLOCK_TEST_PGBOUNCER_PREPARES"
+	// PoolerPreparesVariable says that this PgBouncer knows prepared statements: 1.21 and later.
+	PoolerPreparesVariable = "PGLOCK_TEST_PGBOUNCER_PREPARES"
 
-// PoolerModes returns the ways to send statements that the PgBouncer at hand lets pass in transaction mode, and
-// the settings that it needs for them.
+	// poolerScript ends PgBouncer when its standard input ends, as it does after a SIGKILL of the test.
+	poolerScript = `"$@" </dev/null & bouncer=$!; cat >/dev/null; kill $bouncer; wait $bouncer`
+)
+
+// PoolerModes returns the execution modes that the PgBouncer at hand supports in transaction mode,
+// and the settings that it needs for them.
 func PoolerModes() (modes []pgx.QueryExecMode, settings []string) {
 	modes = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
 	if os.Getenv(PoolerPreparesVariable) != "" {
@@ -32,22 +36,20 @@ func PoolerModes() (modes []pgx.QueryExecMode, settings []string) {
 	return modes, nil
 }
 
-// poolerScript ends PgBouncer when the test ends, also by kill -9: its standard input ends then.
-const poolerScript = `"$@" </dev/null & bouncer=$!; cat >/dev/null; kill $bouncer; wait $bouncer`
-
-// Pooler starts a PgBouncer in front of the server at databaseURL and returns the URL through it. mode is
-// "session" or "transaction"; settings are further lines of its configuration. It ends on cleanup.
+// Pooler starts a PgBouncer in front of the server at databaseURL and returns the URL through it.
+// mode is "session" or "transaction", and settings are further lines of its configuration. Cleanup
+// ends it. Without PgBouncer the test is skipped, see NeedTool.
 func Pooler(tb testing.TB, databaseURL, mode string, settings ...string) string {
 	tb.Helper()
 	program := poolerProgram(tb)
 	port := freePort(tb)
-	config := filepath.Join(tb.TempDir(), "pgbouncer.ini")
-	if err := os.WriteFile(config, []byte(poolerConfig(tb, databaseURL, mode, port, settings)), 0o600); err != nil {
+	file := filepath.Join(tb.TempDir(), "pgbouncer.ini")
+	if err := os.WriteFile(file, []byte(poolerConfig(tb, databaseURL, mode, port, settings)), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	command := []string{program, config}
-	if os.Geteuid() == 0 { // which it refuses to run as
-		command = []string{program, "-u", "postgres", config}
+	command := []string{program, file}
+	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
+		command = []string{program, "-u", "postgres", file}
 	}
 	var log bytes.Buffer
 	run := exec.Command("sh", append([]string{"-c", poolerScript, "sh"}, command...)...)
@@ -66,45 +68,60 @@ func Pooler(tb testing.TB, databaseURL, mode string, settings ...string) string 
 			tb.Logf("PgBouncer's log:\n%s", log.String())
 		}
 	})
+	through := poolerURL(tb, databaseURL, port)
+	Eventually(tb, 20*time.Second, "PgBouncer answers", func() bool {
+		return execute(config(tb, through), "SELECT 1") == nil
+	})
+	return through
+}
+
+// poolerURL replaces the server's address in databaseURL, which parameters may also contain. The
+// pooler on this machine speaks no TLS.
+func poolerURL(tb testing.TB, databaseURL string, port int) string {
+	tb.Helper()
 	u, err := url.Parse(databaseURL)
 	if err != nil {
 		tb.Fatal("pgtest: Pooler needs the server's address as a URL")
 	}
-	u.Host = fmt.Sprintf("127.0.0.1:%d", port)
-	through := u.String()
-	Eventually(tb, 20*time.Second, "PgBouncer answers", func() bool { return answers(through) })
-	return through
+	parameters := u.Query()
+	parameters.Del("host")
+	parameters.Del("port")
+	parameters.Set("sslmode", "disable")
+	u.Host, u.RawQuery = fmt.Sprintf("127.0.0.1:%d", port), parameters.Encode()
+	return u.String()
 }
 
 func poolerProgram(tb testing.TB) string {
 	tb.Helper()
-	switch named := os.Getenv(PoolerVariable); named {
-	case "none":
-		tb.Skipf("NOT RUN: %s=none", PoolerVariable)
-	case "":
-	default:
-		return named
-	}
-	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} { // which is not in everybody's PATH
-		if path, err := exec.LookPath(name); err == nil {
-			return path
+	var program string
+	NeedTool(tb, "pgbouncer", func() error {
+		names := []string{"pgbouncer", "/usr/sbin/pgbouncer"} // the directory is not in every PATH
+		if named := os.Getenv(PoolerVariable); named != "" {
+			names = []string{named}
 		}
-	}
-	tb.Fatalf("pgtest: this test needs PgBouncer: install it (apt-get install pgbouncer, brew install pgbouncer), name it in %s, "+
-		"or set that to none to leave out the tests with a pooler", PoolerVariable)
-	return ""
+		for _, name := range names {
+			if path, err := exec.LookPath(name); err == nil {
+				program = path
+				return nil
+			}
+		}
+		return fmt.Errorf("there is no %s: testdata/setup.sh installs it, or %s names another one",
+			strings.Join(names, " and no "), PoolerVariable)
+	})
+	return program
 }
 
 func poolerConfig(tb testing.TB, databaseURL, mode string, port int, settings []string) string {
 	tb.Helper()
-	server, err := pgx.ParseConfig(databaseURL)
-	if err != nil {
-		tb.Fatalf("pgtest: %v", err)
-	}
+	server := config(tb, databaseURL)
 	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+	password := ""
+	if server.Password != "" { // PgBouncer takes an empty one for a syntax error
+		password = " password=" + quoted(server.Password)
+	}
 	lines := []string{
 		"[databases]",
-		fmt.Sprintf("* = host=%s port=%d user=%s password=%s", server.Host, server.Port, quoted(server.User), quoted(server.Password)),
+		fmt.Sprintf("* = host=%s port=%d user=%s%s", server.Host, server.Port, quoted(server.User), password),
 		"[pgbouncer]",
 		"listen_addr = 127.0.0.1",
 		fmt.Sprintf("listen_port = %d", port),
@@ -116,7 +133,7 @@ func poolerConfig(tb testing.TB, databaseURL, mode string, port int, settings []
 	return strings.Join(append(lines, settings...), "\n") + "\n"
 }
 
-// freePort returns a port that nobody listens on.
+// freePort returns a port on which nothing listens.
 func freePort(tb testing.TB) int {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,15 +142,4 @@ func freePort(tb testing.TB) int {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-func answers(databaseURL string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, databaseURL)
-	if err != nil {
-		return false
-	}
-	defer conn.Close(ctx)
-	return conn.Ping(ctx) == nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// turns is a connection that counts how often its client writes after it has read: its round trips.
+// turns is a connection that counts its round trips: how often the client writes after it has read.
 type turns struct {
 	net.Conn
 	n        atomic.Int64
@@ -32,7 +32,7 @@ func (c *turns) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// CountTurns makes a pool of one connection that counts its round trips. The pool makes none of its own.
+// CountTurns makes a pool have one connection, which counts its round trips. The pool itself makes none.
 func CountTurns(c *pgxpool.Config) {
 	c.MaxConns = 1
 	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
@@ -46,7 +46,7 @@ func CountTurns(c *pgxpool.Config) {
 	}
 }
 
-// Turns returns how many round trips the connection has made, of a pool with CountTurns.
+// Turns returns the number of round trips of a connection from a pool with CountTurns.
 func Turns(tb testing.TB, conn *pgx.Conn) int64 {
 	tb.Helper()
 	c, ok := conn.PgConn().Conn().(*turns)

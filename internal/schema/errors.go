@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The sentinels are exported by the public packages, under the names in their text.
+// The public packages export these sentinels under the same names.
 var (
 	ErrSchema      = errors.New("pglock: the database schema does not fit this program")
 	ErrMissing     = errors.New("pglock: schema missing")
@@ -14,25 +14,25 @@ var (
 	ErrInvalidName = errors.New("pglock: invalid schema name")
 )
 
-// Error says how the schema in the database differs from the one that this
-// program needs. errors.Is finds ErrSchema and the sentinel of its kind in it.
+// Error reports how the schema in the database differs from the one that this program needs.
+// errors.Is finds ErrSchema, its Kind and its Cause.
 type Error struct {
 	Kind  error  // ErrMissing, ErrOutdated or ErrNewer
 	Name  string // of the schema
 	Found int    // version in the database, 0 if missing
-	Want  int    // version this program needs
-	Cause error  // what the server said, may be nil
+	Want  int    // version that this program needs
+	Cause error  // the server's, may be nil
 }
 
 func (e *Error) Error() string {
 	if errors.Is(e.Kind, ErrMissing) {
 		return fmt.Sprintf("%v: no pglock tables in schema %q: run `pglock migrate up`, call migrations.Up, or name the right schema", e.Kind, e.Name)
 	}
-	advice := "deploy a newer pglock with this program"
+	remedy := "deploy a newer pglock with this program"
 	if errors.Is(e.Kind, ErrOutdated) {
-		advice = "run `pglock migrate up` or call migrations.Up"
+		remedy = "run `pglock migrate up` or call migrations.Up"
 	}
-	return fmt.Sprintf("%v: %q is at version %d and this program needs %d: %s", e.Kind, e.Name, e.Found, e.Want, advice)
+	return fmt.Sprintf("%v: %q is at version %d and this program needs %d: %s", e.Kind, e.Name, e.Found, e.Want, remedy)
 }
 
 // Unwrap makes errors.Is find ErrSchema, the kind and the cause.
@@ -43,8 +43,8 @@ func (e *Error) Unwrap() []error {
 	return []error{ErrSchema, e.Kind, e.Cause}
 }
 
-// Check compares the version found in the schema of that name with the one
-// this module needs. It returns nil or an *Error.
+// Check returns an *Error unless found, the version of the named schema in the database, is the one
+// that this module needs.
 func Check(name string, found int) error {
 	switch {
 	case found < Version:

@@ -1,40 +1,35 @@
-// Package schema knows where pglock's tables are and which version of them
-// this module was made for. It is the one place that quotes a schema's name
-// into a statement.
+// Package schema has the name and the version of the schema of pglock's tables, and the errors
+// about them. It quotes names for statements, and renders the statements of SQL files for a schema.
 package schema
 
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 const (
-	// Default is the schema when nobody names another.
+	// Default is the schema's name unless an option sets another.
 	Default = "pglock"
 
 	// Version is the number of the last migration, which this module needs.
 	Version = 3
 
-	// maxName is NAMEDATALEN-1: PostgreSQL would cut longer names silently.
+	// maxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
 	maxName = 63
 )
 
-// Validate returns an error that wraps ErrInvalidName unless PostgreSQL would
-// keep name as it is: 1 to 63 bytes of UTF-8 without NUL, and no "pg_" in front,
-// which is reserved for the server.
+// Validate returns an error that wraps ErrInvalidName unless name is 1 to 63 bytes of UTF-8 without
+// NUL that do not begin with "pg_", which PostgreSQL reserves.
 func Validate(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%w: it is empty", ErrInvalidName)
-	case len(name) > maxName:
-		return fmt.Errorf("%w: %d bytes, PostgreSQL keeps %d", ErrInvalidName, len(name), maxName)
-	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return fmt.Errorf("%w: %q is not UTF-8 without NUL", ErrInvalidName, name)
-	case strings.HasPrefix(name, "pg_"):
-		return fmt.Errorf("%w: %q, names with pg_ in front belong to the server", ErrInvalidName, name)
+	if err := errs.CheckText(name, maxName); err != nil {
+		return fmt.Errorf("%w: it %w", ErrInvalidName, err)
+	}
+	if strings.HasPrefix(name, "pg_") {
+		return fmt.Errorf("%w: %q: must not begin with pg_, which PostgreSQL reserves", ErrInvalidName, name)
 	}
 	return nil
 }
@@ -42,9 +37,27 @@ func Validate(name string) error {
 // Quote returns name as an SQL identifier.
 func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// Render prepares a statement from a file for the schema of that name. The files
-// are written for the default schema, so that psql runs them as they are: each
-// "pglock." becomes the quoted name, and comment lines are left out.
+// Literal returns text as an SQL string literal, for a statement that a person can run.
+func Literal(text string) string {
+	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	if !strings.Contains(text, `\`) {
+		return quoted
+	}
+	return "E" + strings.ReplaceAll(quoted, `\`, `\\`) // has one meaning under each standard_conforming_strings
+}
+
+// ShellWord returns text as one word of a shell's command line, for a command that a person can
+// run.
+func ShellWord(text string) string {
+	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// Render returns a statement of an SQL file for the named schema. The files are written for the
+// default schema, so that psql can run them: Render replaces each "pglock." by the quoted name, and
+// drops comment lines.
 func Render(sql, name string) string {
 	var b strings.Builder
 	for line := range strings.Lines(sql) {

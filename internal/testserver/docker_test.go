@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -27,6 +28,8 @@ func fakeEngine(t *testing.T) (host string) {
 			fmt.Fprint(w, "OK")
 		case strings.HasSuffix(r.URL.Path, "/info"):
 			fmt.Fprint(w, `{"OSType": "linux", "OperatingSystem": "none", "ServerVersion": "20"}`)
+		case strings.HasSuffix(r.URL.Path, "/networks"):
+			fmt.Fprint(w, `[{"Name": "bridge", "Id": "1", "Driver": "bridge"}]`)
 		case strings.HasSuffix(r.URL.Path, "/containers/json"):
 			fmt.Fprint(w, "[]")
 		case strings.HasSuffix(r.URL.Path, "/images/create"):
@@ -40,34 +43,44 @@ func fakeEngine(t *testing.T) (host string) {
 	return "tcp://" + engine.Listener.Addr().String()
 }
 
-func TestSilentRegistryIsPassedOver(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	begin := time.Now()
-	a := s.start(roleUser, "DOCKER_HOST="+fakeEngine(t), testserver.PatienceVariable+"=300ms")
-	if a.word.Error != "" {
-		t.Fatal(a.word.Error)
-	}
-	server := a.word.Server
-	if server.Way != testserver.WayLocal || !strings.Contains(strings.Join(server.Passed, "\n"), "kept silent for 300ms") {
-		t.Errorf("got %v after %q", server, server.Passed)
-	}
-	if took := time.Since(begin); took > 20*time.Second {
-		t.Errorf("it took %v", took)
-	}
-	a.leave()
-	s.mustEmpty(server.URL)
-}
-
 func TestNamedImageIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	a := s.start(roleUser, "DOCKER_HOST="+fakeEngine(t), testserver.PatienceVariable+"=300ms",
 		testserver.ImageVariable+"=registry.invalid/postgres:17")
 	for _, want := range []string{"registry.invalid/postgres:17", "kept silent", testserver.ImageVariable} {
-		if !strings.Contains(a.word.Error, want) {
-			t.Errorf("got %+v, want an error with %q", a.word, want)
+		if !strings.Contains(a.Error, want) {
+			t.Errorf("got %+v, want an error with %q", a.report, want)
 		}
+	}
+	a.leave()
+	s.mustEmpty()
+}
+
+// noPrograms makes the ways local and embedded fail.
+func (s *stage) noPrograms() []string {
+	return []string{
+		testserver.BinDirVariable + "=" + s.dir, testserver.RepositoryVariable + "=http://127.0.0.1:1",
+		testserver.PatienceVariable + "=300ms", "HOME=" + s.dir,
+	}
+}
+
+// TestEveryWayFails has a Docker engine whose registry never answers.
+func TestEveryWayFails(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	begin := time.Now()
+	a := s.start(roleUser, append(s.noPrograms(), "DOCKER_HOST="+fakeEngine(t))...)
+	for _, want := range []string{
+		"\n  local: ", "\n  docker: image " + testserver.DefaultImage, "kept silent for 300ms", "\n  embedded: ",
+		"Any one of these helps", testserver.URLVariable, "testdata/image/build.sh",
+	} {
+		if !strings.Contains(a.Error, want) {
+			t.Errorf("the error does not contain %q:\n%s", want, a.Error)
+		}
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("it took %v", took)
 	}
 	a.leave()
 	s.mustEmpty()
@@ -76,47 +89,33 @@ func TestNamedImageIsNotPassedOver(t *testing.T) {
 func TestNoEngineIsPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.start(roleUser, "DOCKER_HOST=tcp://127.0.0.1:1")
-	if a.word.Error != "" {
-		t.Fatal(a.word.Error)
-	}
-	if a.word.Server.Way == testserver.WayDocker || len(a.word.Server.Passed) == 0 {
-		t.Skipf("testcontainers-go found another engine than DOCKER_HOST: %v", a.word.Server)
-	}
-	a.leave()
-	s.mustEmpty(a.word.Server.URL)
-}
-
-func TestEveryWayFails(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	a := s.start(roleUser, "DOCKER_HOST="+fakeEngine(t), testserver.PatienceVariable+"=300ms",
-		testserver.BinDirVariable+"="+s.dir, testserver.RepositoryVariable+"=http://127.0.0.1:1", "HOME="+s.dir)
-	for _, want := range []string{
-		"\n  docker: image " + testserver.DefaultImage, "\n  local: ", "\n  embedded: ",
-		"Any one of these helps", testserver.URLVariable, "testdata/image/build.sh",
-	} {
-		if !strings.Contains(a.word.Error, want) {
-			t.Errorf("the error doesn't tell %q:\n%s", want, a.word.Error)
+	a := s.start(roleUser, append(s.noPrograms(), "DOCKER_HOST=tcp://127.0.0.1:1")...)
+	// testcontainers-go may find another engine than DOCKER_HOST. Then the registry is out of reach.
+	for _, want := range []string{"\n  docker: ", "\n  embedded: "} {
+		if !strings.Contains(a.Error, want) {
+			t.Errorf("the error does not contain %q:\n%s", want, a.Error)
 		}
 	}
 	a.leave()
 	s.mustEmpty()
 }
 
-// localImage returns an image that this machine has, or skips.
+// localImage returns an image that this machine has. Without one, or without a Docker engine, the test is left out.
 func localImage(t *testing.T) string {
 	t.Helper()
 	image := os.Getenv(testserver.ImageVariable)
 	if image == "" {
 		image = "pglock-postgres:15"
 	}
-	if _, err := docker(t, "version"); err != nil {
-		t.Skipf("no Docker engine answers to %q here; start one, or get the rights to use it, to run this test", "docker version")
-	}
-	if _, err := docker(t, "image", "inspect", image); err != nil {
-		t.Skipf("there is no image %s; build it with testdata/image/build.sh, or name another one in %s", image, testserver.ImageVariable)
-	}
+	pgtest.NeedTool(t, "docker", func() error {
+		if _, err := docker(t, "version"); err != nil {
+			return fmt.Errorf("start a Docker engine, or get the rights to use it: %w", err)
+		}
+		if _, err := docker(t, "image", "inspect", image); err != nil {
+			return fmt.Errorf("there is no image %s: testdata/image/build.sh builds it, or %s names another one", image, testserver.ImageVariable)
+		}
+		return nil
+	})
 	return image
 }
 
@@ -131,68 +130,83 @@ func docker(t *testing.T, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// containersOf returns the containers of the stage's only supervisor.
-func (s *stage) containersOf(supervisor string) string {
+// container returns the name of the stage's only container.
+func (s *stage) container() string {
 	s.t.Helper()
-	out, err := docker(s.t, "ps", "-aq", "--filter", "label=pglock.testserver.supervisor="+supervisor)
+	files, err := filepath.Glob(filepath.Join(s.dir, testserver.HomePrefix+"*", "container"))
+	if err != nil || len(files) != 1 {
+		s.t.Fatalf("there are %d containers, %v", len(files), err)
+	}
+	name, err := os.ReadFile(files[0])
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return out
+	return string(name)
+}
+
+func containerExists(t *testing.T, name string) bool {
+	t.Helper()
+	out, err := docker(t, "ps", "-aq", "--filter", "name="+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out != ""
 }
 
 func TestDocker(t *testing.T) {
 	t.Parallel()
 	image := localImage(t)
 	s := newStage(t)
-	first := s.start(roleOwner)
-	env := []string{testserver.ImageVariable + "=" + image, owned(first)}
-	a := s.start(roleUser, env...)
-	if a.word.Error != "" {
-		t.Fatal(a.word.Error)
+	a := s.start(roleUser, testserver.ImageVariable+"="+image)
+	if a.Error != "" {
+		t.Fatal(a.Error)
 	}
-	if a.word.Server.Way != testserver.WayDocker {
-		t.Errorf("got %v", a.word.Server)
+	if a.Server.Way != testserver.WayDocker {
+		t.Errorf("got %v", a.Server)
 	}
-	if again := s.start(roleUser, env...); again.word.Server == nil || again.word.Server.URL != a.word.Server.URL {
-		t.Errorf("one run has two servers: %+v", again.word)
+	if again := s.user(handed(t, a)); again.Server.URL != a.Server.URL {
+		t.Errorf("one run has two servers: %+v", again.Server)
 	}
-	supervisor := s.supervisor()
-	ports, err := docker(t, "port", s.containersOf(supervisor.String()))
+	name := s.container()
+	ports, err := docker(t, "port", name)
 	remote := strings.HasPrefix(os.Getenv("DOCKER_HOST"), "tcp:")
 	if err != nil || !remote && (!strings.Contains(ports, "127.0.0.1:") || strings.Contains(ports, "0.0.0.0")) {
 		t.Errorf("the container listens on %q, %v", ports, err)
 	}
 
-	// A killed supervisor leaves its container. The next run removes it.
-	killNow(t, supervisor)
-	first.kill()
-	next := s.start(roleOwner)
-	s.user(next, owned(next))
-	pgtest.Eventually(t, 20*time.Second, "the container is swept", func() bool { return s.containersOf(supervisor.String()) == "" })
+	// A killed keeper leaves its container. The next process removes it.
+	a.killKeepers(t)
+	a.kill()
+	if !containerExists(t, name) {
+		t.Error("there is no leftover")
+	}
+	next := s.user()
+	if containerExists(t, name) {
+		t.Error("the container was not swept")
+	}
 	next.leave()
-	s.mustEmpty(a.word.Server.URL)
+	s.mustEmpty(a.Server.URL)
 }
 
-func TestContainerEndsWithItsOwner(t *testing.T) {
+func TestContainerEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	image := localImage(t)
 	s := newStage(t)
-	owner := s.start(roleOwner)
-	a := s.start(roleUser, testserver.ImageVariable+"="+image, owned(owner))
-	if a.word.Error != "" {
-		t.Fatal(a.word.Error)
-	}
-	supervisor := s.supervisor()
-	a.leave()
-	owner.kill()
-	s.mustEmpty(a.word.Server.URL)
-	if left := s.containersOf(supervisor.String()); left != "" {
-		t.Errorf("container %s is left", left)
+	for _, end := range []func(*actor){(*actor).kill, (*actor).leave} {
+		a := s.start(roleUser, testserver.ImageVariable+"="+image)
+		if a.Error != "" {
+			t.Fatal(a.Error)
+		}
+		name := s.container()
+		end(a)
+		s.mustEmpty(a.Server.URL)
+		if containerExists(t, name) {
+			t.Errorf("container %s is left", name)
+		}
 	}
 }
 
-// TestContainerThatFails is told what the container said.
+// TestContainerThatFails expects the container's exit status and output in the error.
 func TestContainerThatFails(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -203,9 +217,12 @@ func TestContainerThatFails(t *testing.T) {
 	build := exec.Command("docker", "build", "-q", "-t", broken, "-")
 	build.Env = append(os.Environ(), "DOCKER_BUILDKIT=0")
 	build.Stdin = strings.NewReader("FROM " + image + "\nENTRYPOINT [\"/bin/sh\", \"-c\", \"echo it is broken; exit 3\"]\n")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Skipf("this engine can't build: %v: %s", err, out)
-	}
+	pgtest.NeedTool(t, "docker build", func() error {
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
 	t.Cleanup(func() {
 		if _, err := docker(t, "rmi", "-f", broken); err != nil {
 			t.Error(err)
@@ -214,8 +231,8 @@ func TestContainerThatFails(t *testing.T) {
 	s := newStage(t)
 	a := s.start(roleUser, testserver.ImageVariable+"="+broken)
 	for _, want := range []string{"status 3", "it is broken"} {
-		if !strings.Contains(a.word.Error, want) {
-			t.Errorf("got %+v, want an error with %q", a.word, want)
+		if !strings.Contains(a.Error, want) {
+			t.Errorf("got %+v, want an error with %q", a.report, want)
 		}
 	}
 	a.leave()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -50,17 +51,17 @@ func TestEmbedded(t *testing.T) {
 	}
 	for range 2 { // two runs, of which the second finds the download of the first
 		a := s.start(roleUser, env...)
-		if a.word.Error != "" {
-			t.Fatal(a.word.Error)
+		if a.Error != "" {
+			t.Fatal(a.Error)
 		}
-		if a.word.Server.Way != testserver.WayEmbedded {
-			t.Errorf("got %v", a.word.Server)
+		if a.Server.Way != testserver.WayEmbedded {
+			t.Errorf("got %v", a.Server)
 		}
-		if !value[bool](t, connect(t, a.word.Server.URL), "SELECT current_setting('data_directory') LIKE $1", s.dir+"/%") {
+		if !value[bool](t, connect(t, a.Server.URL), "SELECT current_setting('data_directory') LIKE $1", s.dir+"/%") {
 			t.Error("the server's data is elsewhere")
 		}
 		a.leave()
-		s.mustEmpty(a.word.Server.URL)
+		s.mustEmpty(a.Server.URL)
 	}
 	if n := downloads.Load(); n != 1 {
 		t.Errorf("%d downloads", n)
@@ -93,8 +94,8 @@ func TestEmbeddedUnreachable(t *testing.T) {
 			s := newStage(t)
 			a := s.start(roleUser, testserver.ServerVariable+"=embedded", testserver.RepositoryVariable+"="+repository,
 				testserver.PatienceVariable+"=300ms", "HOME="+t.TempDir())
-			if !strings.Contains(a.word.Error, "embedded: PostgreSQL can't be downloaded") {
-				t.Errorf("got %+v", a.word)
+			if !strings.Contains(a.Error, "embedded: PostgreSQL can't be downloaded") {
+				t.Errorf("got %+v", a.report)
 			}
 			a.leave()
 			s.mustEmpty()
@@ -186,7 +187,7 @@ func TestStandbyNeedsItsProgram(t *testing.T) {
 		}
 	}
 	server := pgtest.Server(t, testserver.Options{BinDir: partial})
-	if _, err := server.Standby(t.Context()); err == nil || !strings.Contains(err.Error(), "pg_basebackup") {
+	if _, err := server.Standby(t.Context()); !errors.Is(err, testserver.ErrNoProgram) || !strings.Contains(err.Error(), "pg_basebackup") {
 		t.Errorf("got %v, want an error that names pg_basebackup", err)
 	}
 }

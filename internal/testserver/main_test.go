@@ -8,12 +8,11 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// TestMain lets the tests start this program again, in a role: as one of several processes of a run.
+// TestMain lets the tests start this program again, in a role.
 func TestMain(m *testing.M) {
 	testserver.Hook()
 	if role := os.Getenv(roleVariable); role != "" {
-		play(role)
-		return
+		os.Exit(play(role))
 	}
 	pgtest.Main(m)
 }

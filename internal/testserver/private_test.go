@@ -13,7 +13,6 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
-	"github.com/pglock/pglock-go/internal/testserver/process"
 )
 
 func TestPauseAndResume(t *testing.T) {
@@ -97,7 +96,7 @@ func TestStopAndStart(t *testing.T) {
 		if err := server.Stop(mode); err != nil {
 			t.Errorf("%s twice: %v", mode, err)
 		}
-		left, err := process.Under(filepath.Dir(server.LogFile()))
+		left, err := testserver.Members(filepath.Dir(server.LogFile()))
 		if err != nil || len(left) != 0 {
 			t.Errorf("%s: processes are left: %v, %v", mode, left, err)
 		}
@@ -139,11 +138,7 @@ func TestStopWhilePaused(t *testing.T) {
 func TestStandbyAndPromote(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Server(t, testserver.Options{})
-	standby, err := primary.Standby(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustClose(t, standby) })
+	standby := pgtest.Standby(t, primary)
 	conn := connect(t, primary.URL())
 	mustExec(t, conn, "CREATE TABLE t AS SELECT 1 AS n")
 	replica := connect(t, standby.URL())
@@ -186,10 +181,10 @@ func TestSettings(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{})
+	segment := sharedMemoryOf(t, server)
 	if err := server.Kill(); err != nil { // the state that leaves most
 		t.Fatal(err)
 	}
-	segment := sharedMemoryOf(t, server)
 	mustClose(t, server)
 	if sharedMemoryExists(t, segment) {
 		t.Error("shared memory is left")
@@ -211,7 +206,7 @@ func mustClose(t *testing.T, server *testserver.Server) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%s is left: %v", dir, err)
 	}
-	left, err := process.Under(dir)
+	left, err := testserver.Members(dir)
 	if err != nil || len(left) != 0 {
 		t.Errorf("processes are left: %v, %v", left, err)
 	}
@@ -221,11 +216,11 @@ func TestPrivateServerEndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	a := s.start(rolePrivate)
-	if a.word.Error != "" {
-		t.Fatal(a.word.Error)
+	if a.Error != "" {
+		t.Fatal(a.Error)
 	}
 	a.kill()
-	s.mustEmpty(a.word.URL)
+	s.mustEmpty(a.URL)
 }
 
 func TestPausedServerEndsWithItsProcess(t *testing.T) {
@@ -235,37 +230,27 @@ func TestPausedServerEndsWithItsProcess(t *testing.T) {
 	}
 	s := newStage(t)
 	a := s.start(rolePaused)
-	if a.word.Error != "" {
-		t.Fatal(a.word.Error)
+	if a.Error != "" {
+		t.Fatal(a.Error)
 	}
 	a.kill()
-	s.mustEmpty(a.word.URL)
+	s.mustEmpty(a.URL)
 }
 
-// TestPausedServerIsSwept kills the keeper along with the process, which is the worst that can happen: a paused server
-// can't even see the kernel's signal.
+// TestPausedServerIsSwept kills the keeper along with the process, the worst that can happen: a
+// paused server handles no signal but SIGKILL.
 func TestPausedServerIsSwept(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux finds the processes of a server whose postmaster is gone")
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no keeper")
 	}
 	s := newStage(t)
 	a := s.start(rolePaused)
-	if a.word.Error != "" {
-		t.Fatal(a.word.Error)
+	if a.Error != "" {
+		t.Fatal(a.Error)
 	}
-	children, err := process.Children(a.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, child := range children {
-		if child.Name != "postgres" {
-			killNow(t, child.ID)
-		}
-	}
+	a.killKeepers(t)
 	a.kill()
-	next := s.start(roleOwner)
-	s.user(next)
-	next.leave()
-	s.mustEmpty(a.word.URL)
+	s.user().leave()
+	s.mustEmpty(a.URL)
 }

@@ -8,37 +8,40 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/process"
+
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
-	"github.com/pglock/pglock-go/internal/testserver/process"
 )
 
-// Roles of a process that a test starts. Each says one line of JSON, and ends when its standard input does.
+// Roles of a process that a test starts. Each prints one line of JSON and ends when its standard
+// input does.
 const (
 	roleVariable = "PGLOCK_TESTSERVER_TEST_ROLE"
 
-	roleOwner   = "owner"   // what the go command is in a run
-	roleUser    = "user"    // asks for the shared server
+	roleUser    = "user"    // gets the shared server
+	roleRun     = "run"     // runs a user as its command
 	rolePrivate = "private" // starts a private server
 	rolePaused  = "paused"  // starts a private server and pauses it
-	roleRun     = "run"     // an owner that starts a user, and hands on what that says
 )
 
-// word is what a role says.
-type word struct {
+// report is what a role prints.
+type report struct {
 	Server *testserver.Shared
 	URL    string
 	Error  string
 }
 
-func play(role string) {
+func play(role string) int {
+	if role == roleRun {
+		os.Setenv(roleVariable, roleUser)
+		return testserver.Run([]string{os.Args[0]})
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	said, err := perform(ctx, role)
@@ -49,60 +52,35 @@ func play(role string) {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(string(line)) //nolint:forbidigo // this is how a role answers
+	fmt.Println(string(line)) //nolint:forbidigo // this is how a role reports
 	_, _ = io.Copy(io.Discard, os.Stdin)
+	if err := testserver.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
-func perform(ctx context.Context, role string) (word, error) {
+func perform(ctx context.Context, role string) (report, error) {
 	switch role {
-	case roleOwner:
-		return word{}, nil
 	case roleUser:
 		server, err := testserver.Get(ctx)
-		return word{Server: server}, err
+		return report{Server: server}, err
 	case rolePrivate, rolePaused:
 		server, err := testserver.Start(ctx, testserver.Options{})
 		if err == nil && role == rolePaused {
 			err = server.Pause()
 		}
 		if err != nil {
-			return word{}, err
+			return report{}, err
 		}
-		return word{URL: server.URL()}, nil
-	case roleRun:
-		return performRun()
+		return report{URL: server.URL()}, nil
 	}
-	return word{}, fmt.Errorf("unknown role %q", role)
+	return report{}, fmt.Errorf("unknown role %q", role)
 }
 
-// performRun starts a user in the same process group, as the go command starts a test.
-func performRun() (word, error) {
-	self, err := process.Self()
-	if err != nil {
-		return word{}, err
-	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+roleUser, ownerVariable+"="+self.String())
-	cmd.Stdin = os.Stdin
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return word{}, err
-	}
-	if err := cmd.Start(); err != nil {
-		return word{}, err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return word{}, err
-	}
-	var said word
-	return said, json.Unmarshal([]byte(line), &said)
-}
-
-const ownerVariable = "PGLOCK_TESTSERVER_OWNER"
-
-// stage is a place for one test's processes: a directory for temporary files that nobody else uses, so what is left
-// in it in the end was left by this test.
+// stage is a place for one test's processes: a directory for temporary files that no other test
+// uses, so what is left in it at the end was left by this test.
 type stage struct {
 	t   *testing.T
 	dir string
@@ -110,62 +88,25 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	base := ownBase(t)
-	dir, err := os.MkdirTemp(filepath.Dir(base), "stage-") //nolint:usetesting // the servers' account must get in
+	dir, err := os.MkdirTemp("", "stage-") //nolint:usetesting // the servers' account must get in
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { // the servers' account goes through
+	if err := os.Chmod(dir, 0o711); err != nil { // the servers' account passes through
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &stage{t: t, dir: dir}
-	s.lendTemplates(base)
-	return s
-}
-
-// ownBase returns where this process's private servers lie, with a template, which stay as long as the process.
-func ownBase(t *testing.T) string {
-	t.Helper()
-	firstServer.Do(func() {
-		log := pgtest.Server(t, testserver.Options{}).LogFile()
-		ownBasePath = filepath.Dir(filepath.Dir(filepath.Dir(log)))
-	})
-	return ownBasePath
-}
-
-var (
-	firstServer sync.Once
-	ownBasePath string
-)
-
-// lendTemplates saves the stage's servers their initdb.
-func (s *stage) lendTemplates(base string) {
-	s.t.Helper()
-	templates, err := filepath.Glob(filepath.Join(base, "template-*"))
-	if err != nil || len(templates) == 0 {
-		s.t.Fatalf("no template: %v", err)
-	}
-	borrowed := filepath.Join(s.dir, filepath.Base(base))
-	if err := os.Mkdir(borrowed, 0o711); err != nil {
-		s.t.Fatal(err)
-	}
-	for _, template := range templates {
-		if err := os.Symlink(template, filepath.Join(borrowed, filepath.Base(template))); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	return &stage{t: t, dir: dir}
 }
 
 // actor is a process in a role.
 type actor struct {
-	process.ID
-	word  word
+	report
 	cmd   *exec.Cmd
 	stdin io.Closer
 }
 
-// start starts a process, and returns when it has said its word.
+// start starts a process and returns its report.
 func (s *stage) start(role string, env ...string) *actor {
 	s.t.Helper()
 	a, err := s.tryStart(role, env...)
@@ -175,11 +116,11 @@ func (s *stage) start(role string, env ...string) *actor {
 	return a
 }
 
-// tryStart is for goroutines of a test, which may not end it.
+// tryStart is start for goroutines of a test, which may not end it.
 func (s *stage) tryStart(role string, env ...string) (*actor, error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(cleanEnviron(), "TMPDIR="+s.dir, "TMP="+s.dir, roleVariable+"="+role)
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector's own end takes a second otherwise
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector takes a second to exit otherwise
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	ownGroup(cmd)
@@ -196,19 +137,14 @@ func (s *stage) tryStart(role string, env ...string) (*actor, error) {
 	}
 	a := &actor{cmd: cmd, stdin: stdin}
 	s.t.Cleanup(a.kill)
-	info, err := process.Find(cmd.Process.Pid)
-	if err != nil {
-		return nil, err
-	}
-	a.ID = info.ID
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		return nil, fmt.Errorf("%s said nothing: %w", role, err)
+		return nil, fmt.Errorf("%s printed nothing: %w", role, err)
 	}
-	return a, json.Unmarshal([]byte(line), &a.word)
+	return a, json.Unmarshal([]byte(line), &a.report)
 }
 
-// cleanEnviron is ours without what steers this package. Tests set what they want.
+// cleanEnviron is ours without what steers this package. Tests set what they need.
 func cleanEnviron() []string {
 	var kept []string
 	for _, entry := range os.Environ() {
@@ -219,7 +155,7 @@ func cleanEnviron() []string {
 	return kept
 }
 
-// kill is kill -9, and may be called twice.
+// kill sends SIGKILL. It may be called twice.
 func (a *actor) kill() {
 	a.stdin.Close()
 	_ = a.cmd.Process.Kill() // it may have ended
@@ -232,48 +168,45 @@ func (a *actor) leave() {
 	_ = a.cmd.Wait()
 }
 
-// owned makes a process a member of the owner's run.
-func owned(by *actor) string { return ownerVariable + "=" + by.String() }
+// killKeepers kills the process's keepers, its only children.
+func (a *actor) killKeepers(t *testing.T) {
+	t.Helper()
+	p, err := process.NewProcess(int32(a.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keepers, err := p.Children()
+	if err != nil || len(keepers) == 0 {
+		t.Fatalf("there are %d keepers, %v", len(keepers), err)
+	}
+	for _, keeper := range keepers {
+		if err := keeper.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
-// viaLocal makes the tests of this file independent of Docker.
+// handed makes a process a member of a's run.
+func handed(t *testing.T, a *actor) string {
+	t.Helper()
+	text, err := json.Marshal(a.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testserver.HandedVariable + "=" + string(text)
+}
+
+// viaLocal makes a test independent of Docker.
 const viaLocal = testserver.ServerVariable + "=local"
 
-// user starts a process of the owner's run and returns the server that it got.
-func (s *stage) user(by *actor, env ...string) *testserver.Shared {
+// user starts a process that has got the shared server.
+func (s *stage) user(env ...string) *actor {
 	s.t.Helper()
-	a := s.start(roleUser, append([]string{viaLocal, owned(by)}, env...)...)
-	if a.word.Error != "" {
-		s.t.Fatal(a.word.Error)
+	a := s.start(roleUser, append([]string{viaLocal}, env...)...)
+	if a.Error != "" {
+		s.t.Fatal(a.Error)
 	}
-	a.leave()
-	return a.word.Server
-}
-
-// states returns the state files of all supervisors.
-func (s *stage) states() []string {
-	found, err := filepath.Glob(filepath.Join(s.dir, "pglock-test-*", "shared-*", "state.json"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return found
-}
-
-// supervisor returns the only supervisor.
-func (s *stage) supervisor() process.ID {
-	s.t.Helper()
-	states := s.states()
-	if len(states) != 1 {
-		s.t.Fatalf("there are %d supervisors: %q", len(states), states)
-	}
-	text, err := os.ReadFile(states[0])
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	var state struct{ Supervisor process.ID }
-	if err := json.Unmarshal(text, &state); err != nil {
-		s.t.Fatal(err)
-	}
-	return state.Supervisor
+	return a
 }
 
 // mustEmpty expects that soon nothing is left: no file, no process, no answer at the addresses.
@@ -284,7 +217,7 @@ func (s *stage) mustEmpty(urls ...string) {
 		return err == nil && (len(entries) == 0 || runtime.GOOS == "windows")
 	})
 	pgtest.Eventually(s.t, 15*time.Second, "no process is left in "+s.dir, func() bool {
-		left, err := process.Under(s.dir)
+		left, err := testserver.Members(s.dir)
 		return err == nil && len(left) == 0
 	})
 	for _, url := range urls {

@@ -2,31 +2,59 @@ package testserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
-	"github.com/pglock/pglock-go/internal/testserver/process"
+	"github.com/jackc/pgx/v5"
 )
 
-// Way is how a server was come by.
+// Variables that a person can set. None of them is needed.
+const (
+	// URLVariable names a server that already runs. The tests need a superuser there, and they
+	// create and drop schemas, databases and roles.
+	URLVariable = "PGLOCK_TEST_DATABASE_URL"
+	// ServerVariable forces one way to a server: url, docker, local or embedded.
+	ServerVariable = "PGLOCK_TEST_SERVER"
+	// ImageVariable names the image for the way docker, and makes this way the only one unless
+	// ServerVariable forces another.
+	ImageVariable = "PGLOCK_TEST_IMAGE"
+	// BinDirVariable is the directory of PostgreSQL's programs for local and private servers.
+	BinDirVariable = "PGLOCK_TEST_BINDIR"
+	// RepositoryVariable is the Maven repository for the way embedded. Default: Maven Central.
+	RepositoryVariable = "PGLOCK_TEST_EMBEDDED_REPOSITORY"
+	// PatienceVariable bounds the wait for a registry or a repository. Default: 5m.
+	PatienceVariable = "PGLOCK_TEST_PATIENCE"
+
+	// DefaultImage is the image for the way docker.
+	DefaultImage = "postgres:17-alpine"
+
+	// HandedVariable has the server of the command run, as JSON. Empty: there is none.
+	HandedVariable = "PGLOCK_TESTSERVER_SHARED"
+
+	defaultRepository = "https://repo1.maven.org/maven2"
+)
+
+// Way is how a server was obtained.
 type Way string
 
-// The ways, in the order in which they are tried.
+// The ways to a server.
 const (
-	WayURL      Way = "url"      // one that was named
+	WayURL      Way = "url"      // a server that a variable names
 	WayDocker   Way = "docker"   // a container
 	WayLocal    Way = "local"    // this machine's PostgreSQL
 	WayEmbedded Way = "embedded" // a downloaded PostgreSQL
 )
 
-// Shared is the server that all processes of one run use.
+// Shared is a server that many tests use.
 type Shared struct {
 	URL    string   // superuser, database postgres
-	Way    Way      // how it was come by
+	Way    Way      // how the server was obtained
 	Detail string   // what it is, for people
 	Passed []string // the ways tried before, each with why it failed
 }
@@ -34,127 +62,176 @@ type Shared struct {
 // String says where the server came from, without its password.
 func (s *Shared) String() string { return fmt.Sprintf("%s: %s", s.Way, s.Detail) }
 
-// ErrNoServer is returned by Get when no way leads to a server. The error's text tells each way and why it failed.
+// ErrNoServer is returned by Get when no way leads to a server. The error's text says why each way
+// failed.
 var ErrNoServer = errors.New("testserver: no PostgreSQL server for the tests")
 
-// got is what Get found, for the process's life. Failures are kept too, so that a thousand tests fail at once rather
-// than one after the other.
-var got struct {
+// shared is what Get returned. A failure is kept too, so that a thousand tests fail at once.
+var shared struct {
 	sync.Mutex
 	server *Shared
 	err    error
 }
 
-// Get returns the shared server, and starts it if this is the first process that asks. ctx bounds only the waiting:
-// a server that starts too late is still there for who asks next.
+// sharedSettings fit a server that the tests of all packages use at once and that may be in memory.
+var sharedSettings = map[string]string{"max_connections": "500", "max_wal_size": "256MB"}
+
+// Get returns the shared server. The first call in a process starts it unless the command run or
+// URLVariable provides one.
 func Get(ctx context.Context) (*Shared, error) {
-	got.Lock()
-	defer got.Unlock()
-	if got.server != nil || got.err != nil {
-		return got.server, got.err
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil && shared.err == nil {
+		server, err := get(ctx)
+		if err != nil && ctx.Err() != nil {
+			return nil, err // the caller's impatience is not the server's failure
+		}
+		shared.server, shared.err = server, err
 	}
-	server, err := get(ctx)
-	if err == nil || ctx.Err() == nil {
-		got.server, got.err = server, err
-	}
-	return server, err
+	return shared.server, shared.err
+}
+
+// Environ returns the environment for processes that are to use the server.
+func (s *Shared) Environ() []string {
+	text, _ := json.Marshal(s) // strings only
+	return append(os.Environ(), HandedVariable+"="+string(text))
 }
 
 func get(ctx context.Context) (*Shared, error) {
-	config, err := readConfig()
+	// os.Getenv would make the variable an input of the test, and the go command would never cache
+	// the result, since the server is another one in each run.
+	if text, _ := syscall.Getenv(HandedVariable); text != "" {
+		var s Shared
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			return nil, fmt.Errorf("testserver: %s: %w", HandedVariable, err)
+		}
+		return &s, nil
+	}
+	c, err := readConfig()
 	if err != nil {
 		return nil, err
 	}
-	if config.ways[0] == WayURL {
-		return named(ctx, config)
+	return c.start(ctx)
+}
+
+// config is what the environment says about the server.
+type config struct {
+	ways       []Way // to try, in this order
+	url        string
+	image      string
+	repository string
+	patience   time.Duration
+}
+
+func readConfig() (config, error) {
+	c := config{
+		ways:       []Way{WayLocal, WayDocker, WayEmbedded},
+		url:        os.Getenv(URLVariable),
+		image:      os.Getenv(ImageVariable),
+		repository: os.Getenv(RepositoryVariable),
+		patience:   5 * time.Minute,
 	}
-	dir, err := ensureSupervisor(ctx)
+	if text := os.Getenv(PatienceVariable); text != "" {
+		patience, err := time.ParseDuration(text)
+		if err != nil || patience <= 0 {
+			return c, fmt.Errorf("testserver: %s=%s: must be a duration above 0, such as 10s", PatienceVariable, text)
+		}
+		c.patience = patience
+	}
+	switch forced := Way(os.Getenv(ServerVariable)); {
+	case forced == WayURL && c.url == "":
+		return c, fmt.Errorf("testserver: %s=%s needs %s", ServerVariable, forced, URLVariable)
+	case forced == WayURL, forced == WayDocker, forced == WayLocal, forced == WayEmbedded:
+		c.ways = []Way{forced}
+	case forced != "":
+		return c, fmt.Errorf("testserver: %s=%s: must be url, docker, local or embedded", ServerVariable, forced)
+	case c.url != "":
+		c.ways = []Way{WayURL}
+	case c.image != "":
+		c.ways = []Way{WayDocker}
+	}
+	if c.image == "" {
+		c.image = DefaultImage
+	}
+	if c.repository == "" {
+		c.repository = defaultRepository
+	}
+	return c, nil
+}
+
+// start tries the ways in order. The error says why each of them failed.
+func (c config) start(ctx context.Context) (*Shared, error) {
+	var passed []string
+	for _, way := range c.ways {
+		server, err := c.startBy(ctx, way)
+		if err == nil {
+			server.Way, server.Passed = way, passed
+			return server, nil
+		}
+		passed = append(passed, fmt.Sprintf("%s: %s", way, strings.TrimPrefix(err.Error(), "testserver: ")))
+	}
+	only := ""
+	if len(c.ways) == 1 {
+		only = fmt.Sprintf("%s, %s or %s asks for this way only. ", ServerVariable, ImageVariable, URLVariable)
+	}
+	return nil, fmt.Errorf("%w:\n  %s\n%sAny one of these helps:\n"+
+		"  - install PostgreSQL on this machine: testdata/setup.sh does, with apt-get or brew\n"+
+		"  - start a Docker engine that can pull %s, or build an image with testdata/image/build.sh\n"+
+		"    and name it in %s\n"+
+		"  - set %s to a server that runs, as its superuser",
+		ErrNoServer, strings.Join(passed, "\n  "), only, DefaultImage, ImageVariable, URLVariable)
+}
+
+func (c config) startBy(ctx context.Context, way Way) (*Shared, error) {
+	switch way {
+	case WayURL:
+		return named(ctx, c.url)
+	case WayDocker:
+		return c.startContainer(ctx)
+	case WayLocal:
+		bin, err := findPrograms()
+		if err != nil {
+			return nil, err
+		}
+		return startFrom(ctx, bin)
+	default:
+		bin, err := c.download(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return startFrom(ctx, bin)
+	}
+}
+
+// named returns the server at url. Its error does not show the password.
+func named(ctx context.Context, url string) (*Shared, error) {
+	parsed, err := pgx.ParseConfig(url)
+	if err == nil {
+		err = ping(ctx, url)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", URLVariable, err)
+	}
+	return &Shared{URL: url, Detail: fmt.Sprintf("%s:%d", parsed.Host, parsed.Port)}, nil
+}
+
+// startFrom starts a server from a directory of programs. Close ends it.
+func startFrom(ctx context.Context, bin string) (*Shared, error) {
+	server, err := Start(ctx, Options{BinDir: bin, Settings: sharedSettings})
 	if err != nil {
 		return nil, err
 	}
-	return awaitServer(ctx, dir)
+	return &Shared{URL: server.URL(), Detail: "PostgreSQL in " + bin}, nil
 }
 
-// ensureSupervisor returns the owner's directory, in which a supervisor lives or has told why it couldn't.
-func ensureSupervisor(ctx context.Context) (string, error) {
-	id, err := owner()
+// ping connects and sends one statement, within five seconds.
+func ping(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		return "", err
+		return err
 	}
-	name := sharedPrefix + id.String()
-	home := baseWith(name)
-	lock, err := home.lock(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer lock.release()
-
-	dir := home.path(name)
-	if s, err := readState(dir); err == nil && s.Supervisor.Alive() {
-		return dir, nil
-	}
-	if err := removeLeftovers(dir); err != nil { // a supervisor was killed
-		return "", err
-	}
-	if dir, err = home.make(name); err != nil {
-		return "", err
-	}
-	supervisor, err := job{Task: taskSupervise, Dir: dir, Owner: id}.detach(supervisorLog)
-	if err != nil {
-		return "", err
-	}
-	return dir, awaitSupervisor(ctx, dir, supervisor)
-}
-
-// awaitSupervisor returns when the supervisor has written its first state, and thereby taken over the directory. The
-// lock is held meanwhile, so the next process finds that state.
-func awaitSupervisor(ctx context.Context, dir string, supervisor process.ID) error {
-	for {
-		alive := supervisor.Alive()
-		if _, err := readState(dir); err == nil {
-			return nil
-		}
-		if !alive {
-			return fmt.Errorf("testserver: the supervisor ended: %s", supervisorSaid(dir))
-		}
-		retry := time.NewTimer(2 * time.Millisecond)
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			retry.Stop()
-			return fmt.Errorf("testserver: the supervisor doesn't start: %w", ctx.Err())
-		}
-	}
-}
-
-// awaitServer returns what the supervisor reports.
-func awaitServer(ctx context.Context, dir string) (*Shared, error) {
-	for {
-		s, err := readState(dir)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("testserver: the supervisor is gone: %w", err)
-		case s.Error != "":
-			return nil, fmt.Errorf("%w%s", ErrNoServer, s.Error)
-		case !s.Supervisor.Alive():
-			return nil, fmt.Errorf("testserver: the supervisor was killed: %s", supervisorSaid(dir))
-		case s.Server != nil:
-			return s.Server, nil
-		}
-		retry := time.NewTimer(10 * time.Millisecond)
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			retry.Stop()
-			return nil, fmt.Errorf("testserver: the server doesn't start: %w: %s", ctx.Err(), supervisorSaid(dir))
-		}
-	}
-}
-
-func supervisorSaid(dir string) string {
-	text, err := os.ReadFile(filepath.Join(dir, supervisorLog))
-	if err != nil {
-		return err.Error()
-	}
-	return lastLines(string(text))
+	defer conn.Close(ctx)
+	return conn.Ping(ctx)
 }

@@ -1,111 +1,79 @@
 package testserver_test
 
 import (
+	"bytes"
+	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-func TestOneServerPerOwner(t *testing.T) {
+func TestOneServerPerRun(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	first, second := s.start(roleOwner), s.start(roleOwner)
-
-	// The processes of a run come at the same moment, each without knowing of the others.
+	first, second := s.user(), s.user()
+	if first.Server.URL == second.Server.URL {
+		t.Fatal("two runs share a server")
+	}
 	var together sync.WaitGroup
-	got := make([]*actor, 4)
-	for i := range got {
+	run := handed(t, first)
+	for range 4 {
 		together.Go(func() {
-			a, err := s.tryStart(roleUser, viaLocal, owned(first))
-			if err != nil || a.word.Server == nil {
-				t.Errorf("%+v, %v", a, err)
+			a, err := s.tryStart(roleUser, viaLocal, run)
+			if err != nil || a.Server == nil || a.Server.URL != first.Server.URL {
+				t.Errorf("one run has two servers: %+v, %v", a, err)
 				return
 			}
-			got[i] = a
+			a.leave()
 		})
 	}
 	together.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	url := got[0].word.Server.URL
-	for _, a := range got {
-		if a.word.Server.URL != url {
-			t.Errorf("one run has two servers")
-		}
-		a.leave()
-	}
-	other := s.user(second)
-	if other.URL == url {
-		t.Fatal("two runs share a server")
-	}
 
 	first.kill()
-	mustRefuse(t, url)
-	if !reachable(other.URL) {
+	mustRefuse(t, first.Server.URL)
+	if !reachable(second.Server.URL) {
 		t.Error("the end of one run ended another run's server")
 	}
 	second.leave()
-	s.mustEmpty(url, other.URL)
+	s.mustEmpty(first.Server.URL, second.Server.URL)
 }
 
-func TestServerOutlivesTheProcessThatStartedIt(t *testing.T) {
+func TestServerOutlivesTheTestsThatUseIt(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	owner := s.start(roleOwner)
-	starter := s.start(roleUser, viaLocal, owned(owner))
-	starter.kill()
-	if again := s.user(owner); again.URL != starter.word.Server.URL {
-		t.Error("the run got a second server")
+	run := s.user()
+	s.user(handed(t, run)).leave()
+	s.user(handed(t, run)).kill()
+	if !reachable(run.Server.URL) {
+		t.Error("the server ended with a process that used it")
 	}
-	if !reachable(starter.word.Server.URL) {
-		t.Error("the server ended with the process that started it")
-	}
-	owner.kill()
-	s.mustEmpty(starter.word.Server.URL)
+	run.kill()
+	s.mustEmpty(run.Server.URL)
 }
 
-func TestWithoutGoCommandTheProcessIsTheOwner(t *testing.T) {
+// TestKilledKeeper kills the keeper along with the process. The next process removes the leftovers.
+func TestKilledKeeper(t *testing.T) {
 	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no keeper")
+	}
 	s := newStage(t)
-	alone := s.start(roleUser, viaLocal)
-	if alone.word.Error != "" {
-		t.Fatal(alone.word.Error)
+	before := s.user()
+	before.killKeepers(t)
+	before.kill()
+	if !reachable(before.Server.URL) {
+		t.Fatal("there is no leftover")
 	}
-	alone.kill()
-	s.mustEmpty(alone.word.Server.URL)
-}
-
-func TestKilledSupervisor(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	owner := s.start(roleOwner)
-	before := s.user(owner)
-	killNow(t, s.supervisor())
-	if runtime.GOOS == "linux" {
-		mustRefuse(t, before.URL) // the kernel ended it
-	}
-
-	// The next process of the run gets a server again, and the next run removes what this one couldn't.
-	after := s.user(owner)
-	if after.URL == before.URL {
-		t.Error("a killed server was handed out")
-	}
-	mustRefuse(t, before.URL)
-	killNow(t, s.supervisor())
-	owner.kill()
-	next := s.start(roleOwner)
-	s.user(next)
-	pgtest.Eventually(t, 10*time.Second, "the leftovers are swept", func() bool { return len(s.states()) == 1 })
-	mustRefuse(t, after.URL)
-	next.leave()
-	s.mustEmpty()
+	after := s.user()
+	mustRefuse(t, before.Server.URL)
+	after.leave()
+	s.mustEmpty(after.Server.URL)
 }
 
 func TestInterrupt(t *testing.T) {
@@ -115,8 +83,8 @@ func TestInterrupt(t *testing.T) {
 	}
 	s := newStage(t)
 	run := s.start(roleRun, viaLocal)
-	if run.word.Error != "" {
-		t.Fatal(run.word.Error)
+	if run.Error != "" {
+		t.Fatal(run.Error)
 	}
 	if err := run.interruptGroup(); err != nil {
 		t.Fatal(err)
@@ -124,49 +92,93 @@ func TestInterrupt(t *testing.T) {
 	if err := run.cmd.Wait(); err == nil {
 		t.Error("the interrupt didn't reach the run")
 	}
-	s.mustEmpty(run.word.Server.URL)
+	s.mustEmpty(run.Server.URL)
 }
 
-func TestStateFileIsPrivate(t *testing.T) {
+// TestRunHandsTheServerDown lets a run end by itself. Its status is that of its command.
+func TestRunHandsTheServerDown(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	run := s.start(roleRun, viaLocal)
+	if run.Server == nil || !reachable(run.Server.URL) {
+		t.Fatalf("got %+v", run.report)
+	}
+	run.stdin.Close()
+	if err := run.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	s.mustEmpty(run.Server.URL)
+}
+
+func TestFilesWithPasswordsArePrivate(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows has no such modes")
 	}
 	s := newStage(t)
-	owner := s.start(roleOwner)
-	s.user(owner)
-	for _, path := range s.states() {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
+	a := s.user()
+	address, err := url.Parse(a.Server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := address.User.Password()
+	found := false
+	err = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return nil //nolint:nilerr // the server's files come and go
 		}
-		if info.Mode().Perm() != 0o600 {
+		text, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(text, []byte(password)) {
+			return nil //nolint:nilerr // as above
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v", path, info.Mode())
 		}
+		found = true
+		return err
+	})
+	if err != nil || !found {
+		t.Errorf("a file with the password was found: %v, %v", found, err)
 	}
-	owner.kill()
+	a.leave()
 	s.mustEmpty()
 }
 
-func TestStartErrorReachesEveryProcess(t *testing.T) {
+// TestStartErrorReachesTheRun names a directory without programs.
+func TestStartErrorReachesTheRun(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	owner := s.start(roleOwner)
 	empty := testserver.BinDirVariable + "=" + s.dir
-	var texts []string
-	for range 2 {
-		a := s.start(roleUser, viaLocal, owned(owner), empty)
-		texts = append(texts, a.word.Error)
-		a.leave()
-	}
+	a := s.start(roleUser, viaLocal, empty)
 	for _, want := range []string{"no PostgreSQL server", "local: ", "there is no initdb", testserver.URLVariable} {
-		if !strings.Contains(texts[0], want) {
-			t.Errorf("the error doesn't tell %q:\n%s", want, texts[0])
+		if !strings.Contains(a.Error, want) {
+			t.Errorf("the error does not contain %q:\n%s", want, a.Error)
 		}
 	}
-	if texts[0] != texts[1] {
-		t.Errorf("the second process was told something else:\n%s", texts[1])
+	a.leave()
+	if run, err := s.tryStart(roleRun, viaLocal, empty); err == nil {
+		t.Errorf("the command was started: %+v", run.report)
 	}
-	owner.kill()
+	s.mustEmpty()
+}
+
+// TestUnreachableDirectory puts the files where the servers' account can't get. As another user
+// than root the server runs as the caller, who can.
+func TestUnreachableDirectory(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	closed := filepath.Join(s.dir, "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a := s.start(rolePrivate, "TMPDIR="+closed, "TMP="+closed)
+	if os.Geteuid() == 0 && !strings.Contains(a.Error, "set TMPDIR") || os.Geteuid() != 0 && a.Error != "" {
+		t.Errorf("got %q, want advice about TMPDIR", a.Error)
+	}
+	a.leave()
+	if err := os.Remove(closed); err != nil {
+		t.Error(err)
+	}
 	s.mustEmpty()
 }

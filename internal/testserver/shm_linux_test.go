@@ -9,7 +9,7 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// sharedMemoryOf returns the number of the System V segment that a killed server left.
+// sharedMemoryOf returns the number of a running server's System V segment.
 func sharedMemoryOf(t *testing.T, server *testserver.Server) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(server.LogFile()), "data", "postmaster.pid"))
@@ -18,7 +18,7 @@ func sharedMemoryOf(t *testing.T, server *testserver.Server) string {
 	}
 	segment := strings.Fields(strings.Split(string(text), "\n")[6])[1]
 	if !sharedMemoryExists(t, segment) {
-		t.Fatal("the server left no shared memory to look for")
+		t.Fatal("the server has no shared memory to look for")
 	}
 	return segment
 }

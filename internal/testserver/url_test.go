@@ -14,17 +14,19 @@ func TestNamedServerIsUsedAsItIs(t *testing.T) {
 	s := newStage(t)
 	server := pgtest.Server(t, testserver.Options{})
 	a := s.start(roleUser, testserver.URLVariable+"="+server.URL())
-	if a.word.Error != "" {
-		t.Fatal(a.word.Error)
+	if a.Error != "" {
+		t.Fatal(a.Error)
 	}
-	if got := a.word.Server; got.URL != server.URL() || got.Way != testserver.WayURL {
+	if got := a.Server; got.URL != server.URL() || got.Way != testserver.WayURL {
 		t.Errorf("got %v", got)
 	}
-	if strings.Contains(a.word.Server.String(), server.URL()) {
+	if strings.Contains(a.Server.String(), server.URL()) {
 		t.Error("the description shows the password")
 	}
-	if states := s.states(); len(states) != 0 {
-		t.Errorf("there is a supervisor: %q", states)
+	a.leave()
+	s.mustEmpty()
+	if !reachable(server.URL()) {
+		t.Error("the named server ended with the process that used it")
 	}
 }
 
@@ -43,11 +45,11 @@ func TestNamedServerMustAnswer(t *testing.T) {
 			if took := time.Since(begin); took > 10*time.Second {
 				t.Errorf("it took %v", took)
 			}
-			if !strings.Contains(a.word.Error, testserver.URLVariable) {
-				t.Errorf("got %+v, want an error that names %s", a.word, testserver.URLVariable)
+			if !strings.Contains(a.Error, testserver.URLVariable) {
+				t.Errorf("got %+v, want an error that names %s", a.report, testserver.URLVariable)
 			}
-			if strings.Contains(a.word.Error, "top-secret") {
-				t.Errorf("the error shows the password: %s", a.word.Error)
+			if strings.Contains(a.Error, "top-secret") {
+				t.Errorf("the error shows the password: %s", a.Error)
 			}
 		})
 	}

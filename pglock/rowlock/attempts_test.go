@@ -3,6 +3,7 @@ package rowlock_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -29,11 +30,11 @@ func (h hooked) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 	return h.Tx.Query(ctx, sql, args...)
 }
 
-// opaque is a transaction that tells nothing of its connection: the server's lock_timeout is all that bounds it.
+// opaque hides the connection of a transaction: only the server's lock_timeout bounds its waits.
 type opaque struct{ rowlock.Tx }
 
-// TestTimeoutIsForAllAttempts: the row was inserted again while it was waited for, and is locked when it is looked for
-// the second time. What was waited before counts.
+// TestTimeoutIsForAllAttempts: the row is inserted again during the wait, and another transaction
+// holds it at the second attempt. The time of the first wait counts.
 func TestTimeoutIsForAllAttempts(t *testing.T) {
 	t.Parallel()
 	for name, dress := range map[string]func(hooked) rowlock.Tx{
@@ -46,12 +47,12 @@ func TestTimeoutIsForAllAttempts(t *testing.T) {
 			first, next, tx := f.begin(), f.begin(), f.begin()
 			f.in(first, `DELETE FROM STOCK WHERE "the sku" = 'b'`)
 			f.in(first, `INSERT INTO STOCK VALUES ('b', 3)`)
-			looks, begun := 0, time.Now()
+			finds, begun := 0, time.Now()
 			const timeout, firstWait = 2500 * time.Millisecond, 2 * time.Second
 			between := dress(hooked{tx, func(_ context.Context, sql string) {
-				if strings.Contains(sql, "array_positions") { // the two attempts
+				if strings.Contains(sql, "array_positions") { // between the two attempts
 					f.in(next, `SELECT FROM STOCK WHERE "the sku" = 'b' FOR UPDATE`)
-					looks++
+					finds++
 				}
 			}})
 			done := later(func() error {
@@ -62,10 +63,11 @@ func TestTimeoutIsForAllAttempts(t *testing.T) {
 			if err := first.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-done; !errors.Is(err, rowlock.ErrTimeout) || looks != 1 {
-				t.Errorf("%d looks, %v", looks, err)
+			if err := <-done; !errors.Is(err, rowlock.ErrTimeout) || finds != 1 {
+				t.Errorf("%d finds, %v", finds, err)
 			}
-			if took := time.Since(begun); took < timeout-10*time.Millisecond || took > timeout+1500*time.Millisecond { // 4.5 s if counted anew
+			// 4.5 s if the second attempt had a timeout of its own.
+			if took := time.Since(begun); took < timeout-10*time.Millisecond || took > timeout+1500*time.Millisecond {
 				t.Errorf("it took %v", took)
 			}
 			_ = next.Rollback(t.Context())
@@ -74,7 +76,8 @@ func TestTimeoutIsForAllAttempts(t *testing.T) {
 	}
 }
 
-// TestI9_CancelLeavesTheSavepointAlone: a request to cancel that hit it would abort the transaction.
+// TestI9_CancelLeavesTheSavepointAlone: a request to cancel that hits SAVEPOINT would abort the
+// transaction.
 func TestI9_CancelLeavesTheSavepointAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -84,7 +87,7 @@ func TestI9_CancelLeavesTheSavepointAlone(t *testing.T) {
 		if strings.HasPrefix(sql, "SAVEPOINT") {
 			cancel(errStop)
 			if _, err := tx.Exec(ctx, "SELECT pg_sleep(0.3)"); err != nil {
-				t.Errorf("the server was asked to cancel it: %v", err)
+				t.Errorf("the server was asked to cancel the savepoint: %v", err)
 			}
 		}
 	}}
@@ -95,32 +98,33 @@ func TestI9_CancelLeavesTheSavepointAlone(t *testing.T) {
 	f.usable(tx, "0")
 }
 
-// tired is a transaction whose first way back is cancelled, as by a request that a pooler delivers late.
-type tired struct {
+// canceledOnce is a transaction whose first rollback to the savepoint is canceled, as by a request
+// that a pooler delivers late.
+type canceledOnce struct {
 	pgx.Tx
-	ways int
+	rollbacks int
 }
 
-func (tx *tired) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (tx *canceledOnce) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if strings.HasPrefix(sql, "ROLLBACK TO") {
-		if tx.ways++; tx.ways == 1 {
+		if tx.rollbacks++; tx.rollbacks == 1 {
 			return pgconn.CommandTag{}, &pgconn.PgError{Code: "57014"}
 		}
 	}
 	return tx.Tx.Exec(ctx, sql, args...)
 }
 
-func TestI9_CancelledWayBackIsTakenAgain(t *testing.T) {
+func TestI9_CanceledRollbackIsRepeated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	tx := &tired{Tx: f.begin()}
-	if err := second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"a", 99}})); !errors.Is(err, rowlock.ErrShort) || errors.Is(err, rowlock.ErrTx) || tx.ways != 2 {
-		t.Errorf("%d ways back, %v", tx.ways, err)
+	tx := &canceledOnce{Tx: f.begin()}
+	if err := second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"a", 99}})); !errors.Is(err, rowlock.ErrShort) || errors.Is(err, rowlock.ErrTx) || tx.rollbacks != 2 {
+		t.Errorf("%d rollbacks, %v", tx.rollbacks, err)
 	}
 	f.usable(tx.Tx, "0")
 }
 
-// TestP34_SuccessLeavesTheSettings: nothing of the time-out stays when the rows are locked.
+// TestP34_SuccessLeavesTheSettings: a call that succeeds restores lock_timeout.
 func TestP34_SuccessLeavesTheSettings(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -140,6 +144,62 @@ func TestP34_SuccessLeavesTheSettings(t *testing.T) {
 				t.Errorf("lock_timeout is %s, it was %s", got, own)
 			}
 			_ = tx.Rollback(t.Context())
+		}
+	})
+}
+
+// TestLongestTimeout: the longest time.Duration does not overflow.
+func TestLongestTimeout(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := rowlock.ForUpdate[item](t.Context(), f.begin(), f.stock.Table, []string{"a"}, rowlock.WithTimeout(time.Duration(math.MaxInt64))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRowThatMovesToAnotherPartitionIsFound: PostgreSQL reports it as 40001 at every isolation
+// level.
+func TestRowThatMovesToAnotherPartitionIsFound(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+		t.Helper()
+		f.sql("DROP TABLE STOCK")
+		f.sql(`CREATE TABLE STOCK ("the sku" text, "qty""left" integer, warehouse integer) PARTITION BY LIST (warehouse)`)
+		for _, house := range []string{"1", "2"} {
+			f.sql("CREATE TABLE " + f.stock.Name[:1].Sanitize() + ".house" + house + " PARTITION OF STOCK FOR VALUES IN (" + house + ")")
+		}
+		f.sql(`INSERT INTO STOCK VALUES ('a', 10, 1), ('b', 10, 1)`)
+		for to, call := range map[int]func(tx rowlock.Tx) error{
+			2: func(tx rowlock.Tx) error {
+				rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a", "b"})
+				if skus(rows) != "ab" {
+					t.Errorf("locked: %v", rows)
+				}
+				return err
+			},
+			1: func(tx rowlock.Tx) error {
+				left, err := rowlock.Reserve(t.Context(), tx, f.stock, []rowlock.Line[string, int]{{Key: "b", Quantity: 2}, {Key: "a", Quantity: 3}})
+				if len(left) != 2 || left[0] != "8" || left[1] != "7" {
+					t.Errorf("left: %v", left)
+				}
+				return err
+			},
+		} {
+			f.sql("UPDATE STOCK SET warehouse = $1", 3-to)
+			mover := f.begin()
+			f.in(mover, `UPDATE STOCK SET warehouse = $1 WHERE "the sku" = 'a'`, to)
+			tx := begin()
+			result := later(func() error { return call(tx) })
+			f.waiting(1)
+			if err := mover.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-result; err != nil {
+				t.Errorf("to %d: %v", to, err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

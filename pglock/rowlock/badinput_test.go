@@ -16,7 +16,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// TestBadInputIsRefusedBeforeAnythingIsSent: the transaction is an ended one, which would say so.
+// TestBadInputIsRefusedBeforeAnythingIsSent: the transaction has ended, so that a statement would
+// fail with ErrTx.
 func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -38,11 +39,11 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	stock := func(quantity string) rowlock.Stock { return rowlock.Stock{Table: good.Table, Quantity: quantity} }
 	long := strings.Repeat("x", 64)
 	for name, err := range map[string]error{
-		"time-out of zero":        lock(good.Table, rowlock.WithTimeout(0)),
-		"negative time-out":       lock(good.Table, rowlock.WithTimeout(-time.Second)),
+		"timeout of zero":         lock(good.Table, rowlock.WithTimeout(0)),
+		"negative timeout":        lock(good.Table, rowlock.WithTimeout(-time.Second)),
 		"NoWait and SkipLocked":   lock(good.Table, rowlock.NoWait(), rowlock.SkipLocked()),
-		"NoWait and time-out":     lock(good.Table, rowlock.NoWait(), rowlock.WithTimeout(1)),
-		"SkipLocked and time-out": lock(good.Table, rowlock.SkipLocked(), rowlock.WithTimeout(1)),
+		"NoWait and timeout":      lock(good.Table, rowlock.NoWait(), rowlock.WithTimeout(1)),
+		"SkipLocked and timeout":  lock(good.Table, rowlock.SkipLocked(), rowlock.WithTimeout(1)),
 		"no columns":              lock(good.Table, rowlock.WithColumns()),
 		"empty column":            lock(good.Table, rowlock.WithColumns("")),
 		"column twice":            lock(good.Table, rowlock.WithColumns("the sku", "the sku")),
@@ -86,7 +87,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		"long quantity column":    reserve(stock(long), line{"a", 1}),
 		"quantity is the key":     reserve(stock("the sku"), line{"a", 1}),
 		"no table to reserve":     reserve(rowlock.Stock{Quantity: "q"}, line{"a", 1}),
-		"reserve with time-out 0": second(rowlock.Reserve(ctx, tx, good, []line{{"a", 1}}, rowlock.WithTimeout(0))),
+		"reserve with timeout 0":  second(rowlock.Reserve(ctx, tx, good, []line{{"a", 1}}, rowlock.WithTimeout(0))),
 		"reserve NoWait, timeout": second(rowlock.Reserve(ctx, tx, good, []line{{"a", 1}}, rowlock.WithTimeout(1), rowlock.NoWait())),
 		"decimal 0.00":            part("0.00"), "decimal -1": part("-1"), "decimal empty": part(""), "decimal 1e5": part("1e5"),
 		"decimal NaN": part("NaN"), "decimal point": part("1."), "decimal .5": part(".5"), "decimal injection": part("1}'; --"),
@@ -115,7 +116,7 @@ var errBroken = errors.New("broken")
 
 func (broken) MarshalText() ([]byte, error) { return nil, errBroken }
 
-// everyCall is each function, in its simplest use.
+// everyCall returns a simple call of each function.
 func everyCall(f fixture) map[string]func(context.Context, rowlock.Tx) error {
 	return map[string]func(context.Context, rowlock.Tx) error{
 		"ForUpdate": func(ctx context.Context, tx rowlock.Tx) error {
@@ -124,7 +125,7 @@ func everyCall(f fixture) map[string]func(context.Context, rowlock.Tx) error {
 		"ForUpdate, missing": func(ctx context.Context, tx rowlock.Tx) error {
 			return second(rowlock.ForUpdate[item](ctx, tx, f.stock.Table, []string{"c", "x"}))
 		},
-		"ForNoKeyUpdate with time-out": func(ctx context.Context, tx rowlock.Tx) error {
+		"ForNoKeyUpdate with timeout": func(ctx context.Context, tx rowlock.Tx) error {
 			return second(rowlock.ForNoKeyUpdate[item](ctx, tx, f.stock.Table, []string{"c"}, rowlock.WithTimeout(time.Minute)))
 		},
 		"ForShare": func(ctx context.Context, tx rowlock.Tx) error {

@@ -4,84 +4,99 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// call is one call of an exported function.
+// call is the part that all exported functions have in common.
 type call struct {
 	tx      Tx
 	table   Table
-	columns []string // all that it names
+	columns []string // all columns that the call names
 	cfg     config
 	begun   time.Time
-	setting string // the transaction's own lock_timeout, where the call has set another
+	setting string // the transaction's lock_timeout, if the call has changed it; otherwise empty
 }
 
-// refusal is an error that is not the server's: it is returned as it is.
+// refusal is an error that does not come from the server: explain returns it unchanged.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
 func refuse(err error) error { return refusal{err} }
 
-// The savepoint keeps a call that fails from aborting the caller's transaction, and lets go
-// of the rows that it has locked until then. It is a round trip of its own, since the next statement
-// may have to be prepared, which fails before anything in the same batch is run. The way back goes as
-// one text, since an aborted transaction lets nothing be prepared.
-const (
-	setSavepoint    = "SAVEPOINT pglock_rows"
-	forgetSavepoint = "RELEASE SAVEPOINT pglock_rows"
-	backToSavepoint = "ROLLBACK TO SAVEPOINT pglock_rows; RELEASE SAVEPOINT pglock_rows"
-)
+// savepoint keeps a call that fails from aborting the caller's transaction, and releases the rows
+// that the call has locked. It takes a round trip of its own, since pgx may have to prepare the
+// next statement before it sends the batch.
+const savepoint pgtx.Savepoint = "pglock_rows"
 
-// once runs op in a savepoint. If op fails, or ctx ends, or the time is over, the transaction
-// is as it was before. Setting the savepoint waits for nobody and is left to end: to cancel it
-// would abort the transaction.
-func (c *call) once(ctx context.Context, op func(ctx context.Context) error) error {
-	if missing(c.tx) {
+// maxAttempts is how often a call starts over because others move, or delete and insert, its
+// rows.
+const maxAttempts = 5
+
+// run runs op in a savepoint, and starts over if a row has moved to another partition while the
+// call waited for it. The server reports such a row as a serialization failure, also at READ
+// COMMITTED; there the next statement sees the row at its new place.
+func (c *call) run(ctx context.Context, op func(ctx context.Context) error) (err error) {
+	for range maxAttempts {
+		err = c.runOnce(ctx, op)
+		if pgtx.SQLState(err) != pgtx.SerializationFailure || !c.readsCommitted(ctx) {
+			return err
+		}
+	}
+	return err
+}
+
+// readsCommitted reports whether each statement of the transaction has a snapshot of its own.
+func (c *call) readsCommitted(ctx context.Context) bool {
+	var level string
+	err := pgtx.CleanUp(ctx, func(ctx context.Context) error {
+		return c.tx.QueryRow(ctx, "SELECT current_setting('transaction_isolation')").Scan(&level)
+	})
+	return err == nil && (level == "read committed" || level == "read uncommitted")
+}
+
+// runOnce runs op in a savepoint. If op fails, ctx is done or the timeout has passed, the
+// transaction is unchanged.
+func (c *call) runOnce(ctx context.Context, op func(ctx context.Context) error) error {
+	if pgtx.IsNil(c.tx) {
 		return fmt.Errorf("%w: it is nil", ErrTx)
 	}
 	if ctx.Err() != nil {
-		return c.notAcquired(await.Ended(ctx))
+		return c.notAcquired(errs.ContextErr(ctx))
 	}
 	bounded, cancel := c.bounded(ctx)
 	defer cancel()
-	err := await.RunOn(ctx, func() *pgx.Conn { return connOf(c.tx) }, await.UntilAnswered, func(ctx context.Context) error {
-		_, err := c.tx.Exec(ctx, setSavepoint)
-		return err
-	})
-	if err != nil {
+	if err := savepoint.Set(ctx, c.tx); err != nil {
 		return c.explain(ctx, bounded, err)
 	}
-	err = await.Run(bounded, connOf(c.tx), await.WhileBlocked, func(ctx context.Context) error {
-		return c.steps(bounded, ctx, op)
+	err := pgtx.Run(bounded, pgtx.Conn(c.tx), pgtx.CancelSoon, func(ctx context.Context) error {
+		return c.steps(ctx, bounded, op)
 	})
 	if err == nil {
 		return nil
 	}
 	failure := c.explain(ctx, bounded, err)
-	if undone := c.undo(ctx); undone != nil {
+	if undone := savepoint.Undo(ctx, c.tx); undone != nil {
 		return errors.Join(failure, undone)
 	}
-	return c.lookUp(ctx, failure)
+	return c.completeTableError(ctx, failure)
 }
 
-// steps are the round trips in the savepoint. Each looks first whether the time is over, because a request to
-// cancel that comes between two of them cancels nothing.
-func (c *call) steps(bounded, ctx context.Context, op func(ctx context.Context) error) error {
+// steps runs the round trips inside the savepoint. Each is preceded by a check of bounded, since
+// a request to cancel that arrives between two statements cancels nothing.
+func (c *call) steps(ctx, bounded context.Context, op func(ctx context.Context) error) error {
 	for _, step := range []func(ctx context.Context) error{
-		func(ctx context.Context) error { return c.limit(ctx, bounded) },
+		func(ctx context.Context) error { return c.setLockTimeout(ctx, bounded) },
 		op,
-		c.settle,
+		c.releaseSavepoint,
 	} {
 		if bounded.Err() != nil {
-			return await.Ended(bounded)
+			return errs.ContextErr(bounded)
 		}
 		if err := step(ctx); err != nil {
 			return err
@@ -90,109 +105,78 @@ func (c *call) steps(bounded, ctx context.Context, op func(ctx context.Context) 
 	return nil
 }
 
-// bounded returns a context that ends when the time-out is over, which counts for all attempts
-// together. A transaction whose
-// connection can't be told would not survive that: there it is the server's lock_timeout alone.
-func (c *call) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	if c.cfg.timeout == 0 || !cancels(c.tx) {
-		return ctx, func() {}
+// timeoutAt returns when the timeout ends, and the zero time without one. It bounds all attempts
+// together.
+func (c *call) timeoutAt() time.Time {
+	if c.cfg.timeout == 0 {
+		return time.Time{}
 	}
-	return context.WithDeadlineCause(ctx, c.begun.Add(c.cfg.timeout), ErrTimeout)
+	return c.begun.Add(c.cfg.timeout)
 }
 
-// limit sets lock_timeout to what is left, and never above what it was.
-func (c *call) limit(ctx, bounded context.Context) error {
-	var left time.Duration
-	if c.cfg.timeout > 0 {
-		left = max(c.cfg.timeout-time.Since(c.begun), time.Millisecond)
+// bounded returns a context that is done when the timeout has passed. A transaction that can't be
+// canceled on the server would not survive that: there lock_timeout alone bounds the wait.
+func (c *call) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := c.tx.(*sqltx.Tx); c.cfg.timeout == 0 || !ok && pgtx.Conn(c.tx) == nil {
+		return ctx, func() {}
 	}
-	if deadline, ok := bounded.Deadline(); ok {
-		if d := max(time.Until(deadline), time.Millisecond); left == 0 || d < left {
-			left = d
-		}
-	}
-	if c.cfg.noWait { // rows are not waited for, but a lock on the table would be
+	return context.WithDeadlineCause(ctx, c.timeoutAt(), ErrTimeout)
+}
+
+// setLockTimeout sets lock_timeout to the time that is left, unless it is shorter already.
+func (c *call) setLockTimeout(ctx, bounded context.Context) error {
+	left := pgtx.LockTimeout(bounded, c.timeoutAt())
+	if c.cfg.noWait { // rows are not waited for, but a lock on the whole table would be
 		left = time.Millisecond
 	}
 	if left == 0 {
 		return nil
 	}
-	return c.tx.QueryRow(ctx, limitSQL, milliseconds(left)).Scan(&c.setting)
+	return c.tx.QueryRow(ctx, limitSQL, pgtx.Milliseconds(left)).Scan(&c.setting)
 }
 
-// milliseconds rounds up, to what lock_timeout can hold.
-func milliseconds(d time.Duration) int64 {
-	return min(int64((d-1)/time.Millisecond)+1, math.MaxInt32)
-}
-
-// settle makes the savepoint's work part of the transaction, with the lock_timeout that it had.
-func (c *call) settle(ctx context.Context) error {
-	if c.setting == "" {
-		_, err := c.tx.Exec(ctx, forgetSavepoint)
-		return err
+// releaseSavepoint makes the work since the savepoint part of the transaction, and restores its
+// lock_timeout.
+func (c *call) releaseSavepoint(ctx context.Context) error {
+	release := []pgtx.Query{savepoint.Release()}
+	if c.setting != "" {
+		restore := pgtx.Query{SQL: "SELECT set_config('lock_timeout', $1, true)", Args: []any{c.setting}}
+		release = append([]pgtx.Query{restore}, release...)
 	}
-	return sendTogether(ctx, c.tx, query{"SELECT set_config('lock_timeout', $1, true)", []any{c.setting}}, query{sql: forgetSavepoint})
-}
-
-// undo goes back to the savepoint, which restores lock_timeout too. A request to cancel that
-// a pooler delivers late may hit it, once.
-func (c *call) undo(ctx context.Context) error {
-	return await.CleanUp(ctx, func(ctx context.Context) error {
-		_, err := c.tx.Exec(ctx, backToSavepoint)
-		if sqlState(err) == queryCanceled {
-			_, err = c.tx.Exec(ctx, backToSavepoint)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: the savepoint could not be restored: %w", ErrTx, err)
-		}
-		return nil
-	})
+	return pgtx.ExecAll(ctx, c.tx, release...)
 }
 
 func (c *call) notAcquired(cause error) error {
 	return &NotAcquiredError{Table: c.table.String(), Waited: time.Since(c.begun), Cause: cause}
 }
 
-// explain turns why a step failed into this package's errors.
+// explain turns the error of a step into this package's errors.
 func (c *call) explain(ctx, bounded context.Context, err error) error {
 	var refused refusal
-	state := sqlState(err)
+	state := pgtx.SQLState(err)
 	switch {
 	case errors.As(err, &refused):
 		return refused.error
-	case state == failedTransaction, state == noTransaction, errors.Is(err, pgx.ErrTxClosed):
+	case pgtx.Unusable(err):
 		return fmt.Errorf("%w: %w", ErrTx, err)
-	case state == deadlockDetected:
-		return c.notAcquired(fmt.Errorf("%w: %w", ErrDeadlock, err))
-	case ctx.Err() != nil:
-		return c.notAcquired(await.Ended(ctx))
+	case ctx.Err() != nil, state == pgtx.DeadlockDetected: // WaitCause knows more
 	case bounded.Err() != nil:
 		return c.notAcquired(ErrTimeout)
-	case state == lockNotAvailable:
-		return c.notAcquired(c.whyNot(ctx, err))
-	case state == queryCanceled: // the transaction's statement_timeout, or somebody with pg_cancel_backend
-		return c.notAcquired(err)
-	case state == undefinedTable, state == undefinedColumn, state == undefinedSchema:
+	case state == pgtx.LockNotAvailable && c.cfg.noWait:
+		return c.notAcquired(nil)
+	}
+	if cause := pgtx.WaitCause(ctx, err, c.timeoutAt()); cause != nil {
+		return c.notAcquired(cause)
+	}
+	switch {
+	case state == pgtx.UndefinedTable, state == pgtx.UndefinedColumn, state == pgtx.InvalidSchemaName:
 		return &TableError{Table: c.table.String(), Cause: err}
-	case state == noPrivilege:
+	case state == pgtx.InsufficientPrivilege:
 		return fmt.Errorf("%w: %w", ErrPrivilege, err)
-	case state == outOfRange:
+	case state == pgtx.NumericValueOutOfRange:
 		return fmt.Errorf("%w: %w", ErrRange, err)
-	case strings.HasPrefix(state, dataException):
+	case strings.HasPrefix(state, pgtx.DataException):
 		return invalidOption("a value does not fit its column of %s: %w", c.table, err)
 	}
 	return fmt.Errorf("rowlock: %s: %w", c.table, err)
-}
-
-// whyNot tells what made the server stop waiting.
-func (c *call) whyNot(ctx context.Context, err error) error {
-	if c.cfg.noWait {
-		return nil
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < await.WhileBlocked.Deadline {
-		if c.cfg.timeout == 0 || c.begun.Add(c.cfg.timeout).After(deadline) {
-			return context.DeadlineExceeded // a moment before ctx itself
-		}
-	}
-	return fmt.Errorf("%w: %w", ErrTimeout, err)
 }

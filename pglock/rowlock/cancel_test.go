@@ -2,6 +2,7 @@ package rowlock_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"testing"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/rowlock"
@@ -17,8 +20,8 @@ import (
 
 var errStop = errors.New("stop")
 
-// stopper ends a context at one of the transaction's round trips: before it is sent, while it is on
-// its way, or when its answer is there.
+// stopper cancels a context at one of the transaction's round trips: before it, during it, or after
+// it.
 type stopper struct {
 	at     int
 	when   string
@@ -88,8 +91,7 @@ func (s stoppedSQL) QueryRow(ctx context.Context, q string, args ...any) (row pg
 	return row
 }
 
-// TestI9_CancelAtEveryRoundTrip: whichever way it ends, a call that failed has left the transaction
-// as it was.
+// TestI9_CancelAtEveryRoundTrip: a call that fails leaves the transaction unchanged.
 func TestI9_CancelAtEveryRoundTrip(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -129,7 +131,7 @@ func (s *stopper) stop(tx rowlock.Tx) rowlock.Tx {
 	return stoppedSQL{tx.(*sqltx.Tx), s}
 }
 
-// afterwards checks what a call has left, and counts those that were stopped.
+// afterwards checks the state after a call, and returns 1 if the call was canceled.
 func (f fixture) afterwards(t *testing.T, what string, tx rowlock.Tx, err error) (stopped int) {
 	t.Helper()
 	switch {
@@ -148,7 +150,7 @@ func (f fixture) afterwards(t *testing.T, what string, tx rowlock.Tx, err error)
 	return stopped
 }
 
-// whole checks that nothing is left in pg_locks, and that both pools work.
+// whole checks that pg_locks is empty, and that both pools work.
 func (f fixture) whole() {
 	f.t.Helper()
 	pgtest.Eventually(f.t, 5*time.Second, "no lock is left", func() bool {
@@ -162,7 +164,7 @@ func (f fixture) whole() {
 	}
 }
 
-// TestI9_CancelWhileWaiting: the statement is cancelled, and the transaction goes on.
+// TestI9_CancelWhileWaiting: the statement is canceled, and the transaction remains usable.
 func TestI9_CancelWhileWaiting(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -194,7 +196,8 @@ func TestI9_CancelWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestI9_CancelAtAnyTime sweeps the moment, for what the steps leave out.
+// TestI9_CancelAtAnyTime cancels after each of many delays, also between the steps of the tests
+// above.
 func TestI9_CancelAtAnyTime(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -214,4 +217,55 @@ func TestI9_CancelAtAnyTime(t *testing.T) {
 		}
 		f.whole()
 	})
+}
+
+// TestI9_CancelWhilePreparing cancels each call while the server parses its first statement
+// inside the savepoint. A lock on the catalog of functions and on the table keeps the server
+// there. The transaction remains usable.
+func TestI9_CancelWhilePreparing(t *testing.T) {
+	t.Parallel()
+	watch := pgtest.Pool(t)
+	other, err := pgx.ParseConfig(pgtest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, func(c *pgxpool.Config) { c.ConnConfig.Database = other.Database })
+	db := stdlib.OpenDB(*f.pool.Config().ConnConfig)
+	defer db.Close()
+	// A server process for each transaction, which has not cached the function.
+	db.SetMaxIdleConns(-1)
+	ways := map[string]func() rowlock.Tx{
+		"pgx": func() rowlock.Tx { f.pool.Reset(); return f.begin() },
+		"database/sql": func() rowlock.Tx {
+			tx, err := db.BeginTx(context.Background(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = tx.Rollback() })
+			return sqltx.Wrap(tx)
+		},
+	}
+	for name, call := range everyCall(f) {
+		for way, begin := range ways {
+			blocker, tx := f.begin(), begin()
+			f.in(blocker, "LOCK TABLE pg_catalog.pg_proc, STOCK IN ACCESS EXCLUSIVE MODE")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			done := later(func() error { return call(ctx, tx) })
+			pgtest.Eventually(t, 10*time.Second, name+", "+way+": the server is parsing", func() bool {
+				return value[bool](f, watch, `SELECT EXISTS (SELECT FROM pg_stat_activity
+					WHERE datname = $1 AND wait_event_type = 'Lock' AND wait_event = 'relation')`, other.Database)
+			})
+			cancel(errStop)
+			err := <-done
+			if e := blocker.Rollback(t.Context()); e != nil {
+				t.Fatal(e)
+			}
+			if f.afterwards(t, name+", "+way, tx, err) != 1 {
+				t.Errorf("%s, %s: not stopped: %v", name, way, err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil && !errors.Is(err, sql.ErrTxDone) {
+				t.Errorf("%s, %s: %v", name, way, err)
+			}
+		}
+	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
 
-func TestClaimSharesAQueueOut(t *testing.T) {
+func TestClaimDistributesAQueue(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
@@ -49,7 +49,7 @@ func TestClaimSharesAQueueOut(t *testing.T) {
 	})
 }
 
-func TestClaimAsksForWhatIsReady(t *testing.T) {
+func TestClaimSelectsReadyRows(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
@@ -88,7 +88,7 @@ func TestClaimAsksForWhatIsReady(t *testing.T) {
 	})
 }
 
-// TestClaimOfADeadWorkerIsFree: at once when the server learns of it.
+// TestClaimOfADeadWorkerIsFree as soon as the server notices.
 func TestClaimOfADeadWorkerIsFree(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {

@@ -9,23 +9,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// column is a column and the field of T that it goes to, nil if it is not known.
+// column is a column and the index of its field in T.
 type column struct {
 	name  string
 	field []int
 }
 
-// columnsOf returns the columns for the exported fields of a struct, as
-// pgx.RowToStructByName will look for them: named by the db tag, or else by the field's name
-// in snake case (UserID is user_id); "-" leaves a field out; embedded structs are part of it.
+// columnsOf returns the columns for the exported fields of a struct, as pgx.RowToStructByName
+// matches them: by the db tag, or else by the field's name in snake case (UserID is user_id). The
+// tag "-" excludes a field. The fields of embedded structs are included.
 func columnsOf[T any]() ([]column, error) {
 	typ := reflect.TypeFor[T]()
 	if typ.Kind() != reflect.Struct {
-		return nil, invalidOption("rows of type %v, which is no struct", typ)
+		return nil, invalidOption("row type %v: must be a struct", typ)
 	}
 	found := fieldsOf(typ, nil, nil)
 	if len(found) == 0 {
-		return nil, invalidOption("rows of type %v, which has no exported fields", typ)
+		return nil, invalidOption("row type %v: must have exported fields", typ)
 	}
 	seen := map[string]bool{}
 	for _, c := range found {
@@ -33,7 +33,7 @@ func columnsOf[T any]() ([]column, error) {
 			return nil, err
 		}
 		if seen[c.name] {
-			return nil, invalidOption("two fields of %v are for column %q", typ, c.name)
+			return nil, invalidOption("row type %v has two fields for column %q", typ, c.name)
 		}
 		seen[c.name] = true
 	}
@@ -61,8 +61,9 @@ func fieldsOf(typ reflect.Type, path []int, found []column) []column {
 	return found
 }
 
-// snakeCase puts an underscore where a word begins: before a capital that follows a small
-// letter or digit, and before the last of several capitals if a small letter follows.
+// snakeCase inserts an underscore where a word begins: before an upper-case letter that follows a
+// lower-case letter or a digit, and before the last of several upper-case letters if a lower-case
+// letter follows.
 func snakeCase(name string) string {
 	runes := []rune(name)
 	var b strings.Builder
@@ -77,14 +78,15 @@ func snakeCase(name string) string {
 	return b.String()
 }
 
-// shape is how rows become values of T.
+// shape maps rows to values of T.
 type shape[T any] struct {
 	names []string
 	row   pgx.RowToFunc[T]
-	key   []int // the field of the key, nil if it is not known
+	key   []int // index of the key's field; nil if shapeOf was not given a key
 }
 
-// shapeOf takes the columns given, or those of T. With key, they must contain it.
+// shapeOf returns the shape for the given columns, or for those of T if given is nil. If key is
+// not empty, the columns must include it.
 func shapeOf[T any](given []string, key string) (shape[T], error) {
 	own, err := columnsOf[T]()
 	if err != nil {
@@ -99,7 +101,7 @@ func shapeOf[T any](given []string, key string) (shape[T], error) {
 	}
 	for _, n := range given {
 		if !slices.ContainsFunc(own, func(c column) bool { return sameName(c.name, n) }) {
-			return shape[T]{}, invalidOption("%v has no field for column %q", reflect.TypeFor[T](), n)
+			return shape[T]{}, invalidOption("row type %v has no field for column %q", reflect.TypeFor[T](), n)
 		}
 	}
 	for _, c := range own {
@@ -108,18 +110,18 @@ func shapeOf[T any](given []string, key string) (shape[T], error) {
 		}
 	}
 	if key != "" && (s.key == nil || !slices.Contains(s.names, key)) {
-		return shape[T]{}, invalidOption("%v has no field for the key column %q: name it with a db tag", reflect.TypeFor[T](), key)
+		return shape[T]{}, invalidOption("row type %v has no field for the key column %q: name it with a db tag", reflect.TypeFor[T](), key)
 	}
 	return s, nil
 }
 
-// sameName reports whether pgx may take a column for the field of another: it looks past case and
+// sameName reports whether pgx may match a column with the field of another: it ignores case and
 // underscores.
 func sameName(a, b string) bool {
 	return strings.EqualFold(strings.ReplaceAll(a, "_", ""), strings.ReplaceAll(b, "_", ""))
 }
 
-// repeated reports whether two rows that follow each other have the same key.
+// repeated reports whether two consecutive rows have the same key.
 func (s shape[T]) repeated(rows []T) bool {
 	for i := 1; i < len(rows); i++ {
 		a, b := reflect.ValueOf(rows[i-1]).FieldByIndex(s.key), reflect.ValueOf(rows[i]).FieldByIndex(s.key)

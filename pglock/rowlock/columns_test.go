@@ -1,15 +1,19 @@
 package rowlock_test
 
 import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"reflect"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
 
-// Base is embedded: its fields are the row's.
+// Base is embedded: its fields belong to the row.
 type Base struct {
 	Note   string
 	UserID int `db:"user_id,omitempty"`
@@ -25,8 +29,8 @@ type wide struct {
 	A_B        int
 }
 
-// TestColumnsOfAStruct: embedded fields count, hidden and skipped ones do not, names are in snake case, and what stands behind a comma
-// in a tag is somebody else's.
+// TestColumnsOfAStruct: embedded fields count, unexported and skipped ones do not. Names are in
+// snake case, and options after a comma in the tag are ignored.
 func TestColumnsOfAStruct(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -49,7 +53,54 @@ func TestColumnsOfAStruct(t *testing.T) {
 		t.Errorf("%+v %v", rows, err)
 	}
 	if _, err := rowlock.ForKeyShare[wide](t.Context(), f.begin(), table, []int{2, 3}, rowlock.Where("region", rowlock.Greater, 0), rowlock.SkipLocked()); err != nil {
-		t.Errorf("%v", err) // the row of region 2 alone is free
+		t.Errorf("%v", err) // only the row of region 2 is free
 	}
 	_ = wide{}.hidden
+}
+
+// unreadable is a value that fails.
+type unreadable struct{}
+
+func (unreadable) Value() (driver.Value, error) { return nil, errBroken }
+
+// TestNullIsFoundInEachForm: a nil pointer or a Valuer without a value selects NULL, and does not
+// silently select nothing.
+func TestNullIsFoundInEachForm(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+		t.Helper()
+		f.sql(`UPDATE STOCK SET warehouse = NULL WHERE "the sku" = 'c'`)
+		one := 1
+		for name, tc := range map[string]struct {
+			value any
+			equal string
+			not   string
+		}{
+			"nil":         {nil, "c", "abde"},
+			"pointer":     {(*int)(nil), "c", "abde"},
+			"sql.Null":    {sql.NullInt32{}, "c", "abde"},
+			"pgtype":      {pgtype.Int4{}, "c", "abde"},
+			"a number":    {1, "abde", ""},
+			"its pointer": {&one, "abde", ""},
+			"not null":    {sql.NullInt32{Int32: 1, Valid: true}, "abde", ""},
+		} {
+			for op, want := range map[rowlock.Op]string{rowlock.Equal: tc.equal, rowlock.NotEqual: tc.not} {
+				tx := begin()
+				rows, err := rowlock.Claim[item](t.Context(), tx, f.stock.Table, 9, rowlock.Where("warehouse", op, tc.value))
+				if err != nil || skus(rows) != want {
+					t.Errorf("%s %s: %q %v", op, name, skus(rows), err)
+				}
+				_ = tx.Rollback(t.Context())
+			}
+			if want := tc.value; tc.not != "" {
+				if _, err := rowlock.Claim[item](t.Context(), begin(), f.stock.Table, 9, rowlock.Where("warehouse", rowlock.Less, want)); !errors.Is(err, rowlock.ErrInvalidOption) {
+					t.Errorf("less than %s: %v", name, err)
+				}
+			}
+		}
+		_, err := rowlock.Claim[item](t.Context(), begin(), f.stock.Table, 9, rowlock.Where("warehouse", rowlock.Equal, unreadable{}))
+		if !errors.Is(err, rowlock.ErrInvalidOption) || !errors.Is(err, errBroken) {
+			t.Errorf("unreadable: %v", err)
+		}
+	})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
 
-// TestP37_KeysInAnyOrderDoNotDeadlock: twenty times each of seven callers locks all rows, in an
-// order of its own. The control lets two lock two rows in the order given: it deadlocks.
+// TestP37_KeysInAnyOrderDoNotDeadlock: each of seven callers locks all rows twenty times, in an
+// order of its own. The control locks two rows in the order given, and deadlocks.
 func TestP37_KeysInAnyOrderDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -66,7 +66,7 @@ type tally struct {
 	failed    error
 }
 
-// crowd lets callers lock all rows at the same time, until one has met a deadlock.
+// crowd locks all rows from several callers at the same time, until one meets a deadlock.
 func (f fixture) crowd(t *testing.T, begin func() rowlock.Tx, lock func(context.Context, rowlock.Tx, []string) error) *tally {
 	t.Helper()
 	var all tally
@@ -96,14 +96,15 @@ func (f fixture) crowd(t *testing.T, begin func() rowlock.Tx, lock func(context.
 	return &all
 }
 
-// TestDeadlockIsTold: with locks that the caller took before. The transaction keeps them.
-func TestDeadlockIsTold(t *testing.T) {
+// TestDeadlockIsReported, with the locks that the transaction held before, which it keeps.
+func TestDeadlockIsReported(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
 		one, other := begin(), begin()
 		f.in(one, "SET LOCAL deadlock_timeout = '10ms'")
-		f.in(other, "SET LOCAL deadlock_timeout = '1h'") // so that one is the victim
+		// So that the transaction one is the victim.
+		f.in(other, "SET LOCAL deadlock_timeout = '1h'")
 		lock := func(tx rowlock.Tx, key string) error {
 			return second(rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{key}))
 		}
@@ -126,8 +127,8 @@ func TestDeadlockIsTold(t *testing.T) {
 	})
 }
 
-// TestChangedKeyDoesNotBreakTheOrder: the trap of ORDER BY with FOR UPDATE. The row is returned with the
-// key that it has got, in its place.
+// TestChangedKeyDoesNotBreakTheOrder: the trap of ORDER BY with FOR UPDATE. A row whose key changes
+// during the wait is returned with its new key, in that key's order.
 func TestChangedKeyDoesNotBreakTheOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -154,7 +155,7 @@ func TestChangedKeyDoesNotBreakTheOrder(t *testing.T) {
 	}
 }
 
-// plainOrder is the trap itself.
+// plainOrder is the plain statement, which returns the rows in the wrong order.
 func (f fixture) plainOrder(t *testing.T) (string, error) {
 	t.Helper()
 	f.sql(`INSERT INTO STOCK VALUES ('a', 1)`)
@@ -174,4 +175,35 @@ func (f fixture) plainOrder(t *testing.T) (string, error) {
 	}
 	err := <-done
 	return skus(rows), err
+}
+
+// TestP37_RowsAreLockedInTheOrderOfTheKey, not in that of the table or of the arguments: while the
+// call waits for the third row, the two before it are locked and those after it are free.
+func TestP37_RowsAreLockedInTheOrderOfTheKey(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+		t.Helper()
+		f.sql("TRUNCATE STOCK")
+		f.sql(`INSERT INTO STOCK SELECT v, 10, 1 FROM unnest('{e,d,c,b,a}'::text[]) v`)
+		keys, lines := []string{"d", "a", "c", "e", "b"}, []line{{"d", 1}, {"a", 1}, {"c", 1}, {"e", 1}, {"b", 1}}
+		for name, call := range map[string]func(tx rowlock.Tx) error{
+			"ForUpdate": func(tx rowlock.Tx) error {
+				return second(rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, keys))
+			},
+			"ForShare": func(tx rowlock.Tx) error { return second(rowlock.ForShare[item](t.Context(), tx, f.stock.Table, keys)) },
+			"Reserve":  func(tx rowlock.Tx) error { return second(rowlock.Reserve(t.Context(), tx, f.stock, lines)) },
+			"Restock":  func(tx rowlock.Tx) error { return second(rowlock.Restock(t.Context(), tx, f.stock, lines)) },
+		} {
+			holder, tx := f.begin(), begin()
+			f.in(holder, `SELECT FROM STOCK WHERE "the sku" = 'c' FOR UPDATE`)
+			done := later(func() error { return call(tx) })
+			f.waiting(1)
+			if free := f.free(); free != "de" {
+				t.Errorf("%s: %q are free, de should be", name, free)
+			}
+			if err := errors.Join(holder.Rollback(t.Context()), <-done, tx.Rollback(t.Context())); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
 }

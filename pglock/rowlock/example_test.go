@@ -19,7 +19,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// shop is a database for the examples, with two tables in it.
+// shop opens a database with two tables for the examples.
 func shop(ctx context.Context) (pool *pgxpool.Pool, end func()) {
 	server, err := testserver.Get(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func shop(ctx context.Context) (pool *pgxpool.Pool, end func()) {
 
 var stock = rowlock.Stock{Table: rowlock.Table{Name: pgx.Identifier{"stock"}, Key: "sku"}, Quantity: "qty"}
 
-// An order takes all of its lines from the stock, or none. What is short is told line by line.
+// An order reserves all of its lines, or none. The error lists the lines that are short.
 func ExampleReserve() {
 	ctx := context.Background()
 	pool, end := shop(ctx)
@@ -65,7 +65,7 @@ func ExampleReserve() {
 				return err
 			}
 			fmt.Println("reserved, left:", left)
-			return nil // here the order itself would be written, in tx
+			return nil // here the order would be written in tx
 		})
 	}
 	_ = order(rowlock.Line[string, int]{Key: "pear", Quantity: 2}, rowlock.Line[string, int]{Key: "apple", Quantity: 1})
@@ -83,7 +83,7 @@ func ExampleReserve() {
 	// fig: wanted 1, there are 0, unknown: true
 }
 
-// Rows are read and locked in one step, decided about in Go, and changed.
+// Rows are read and locked in one step, and changed afterwards.
 func ExampleForNoKeyUpdate() {
 	ctx := context.Background()
 	pool, end := shop(ctx)
@@ -114,7 +114,8 @@ func ExampleForNoKeyUpdate() {
 	// plum 0
 }
 
-// A worker takes jobs that are ready and that no other worker has. If it dies they are free again.
+// A worker claims jobs that are ready and that no other worker holds. If it dies, they are
+// unlocked.
 func ExampleClaim() {
 	ctx := context.Background()
 	pool, end := shop(ctx)
@@ -143,7 +144,8 @@ func ExampleClaim() {
 	// job 3
 }
 
-// Somebody else has the row: do something else instead of waiting. The transaction goes on.
+// Another transaction holds the row: do something else instead of waiting. The transaction remains
+// usable.
 func ExampleNoWait() {
 	ctx := context.Background()
 	pool, end := shop(ctx)
@@ -170,7 +172,7 @@ func ExampleNoWait() {
 	// [{apple} {plum}]
 }
 
-// A transaction of database/sql is wrapped; the queries of sqlc or GORM go on as before.
+// A transaction of database/sql is wrapped; queries of sqlc or GORM use it as before.
 func ExampleReserve_databaseSQL() {
 	ctx := context.Background()
 	pool, end := shop(ctx)

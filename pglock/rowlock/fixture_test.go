@@ -19,7 +19,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// fixture is a schema with a table of stock, whose names want quoting.
+// fixture is a schema with a stock table whose names need quotes.
 type fixture struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -27,7 +27,7 @@ type fixture struct {
 	stock rowlock.Stock
 }
 
-// item is a row of it.
+// item is a row of the table.
 type item struct {
 	SKU  string `db:"the sku"`
 	Left int32  `db:"qty\"left"`
@@ -47,7 +47,7 @@ func newFixture(t *testing.T, opts ...func(*pgxpool.Config)) fixture {
 	return f
 }
 
-// named puts the table's name for STOCK.
+// named replaces STOCK with the table's name.
 func (f fixture) named(statement string) string {
 	return strings.ReplaceAll(statement, "STOCK", f.stock.String())
 }
@@ -77,7 +77,7 @@ func value[T any](f fixture, r runner, statement string, args ...any) T {
 	return v
 }
 
-// begin returns a transaction that the test's end rolls back.
+// begin returns a transaction that is rolled back on cleanup.
 func (f fixture) begin() pgx.Tx {
 	f.t.Helper()
 	tx, err := f.pool.Begin(f.t.Context())
@@ -114,13 +114,13 @@ func bothWays(t *testing.T, test func(t *testing.T, f fixture, begin func() rowl
 	})
 }
 
-// free reports which rows nobody has locked.
+// free returns the keys of the rows that are not locked.
 func (f fixture) free() string {
 	f.t.Helper()
 	return value[string](f, f.pool, `WITH l AS MATERIALIZED (SELECT "the sku" AS k FROM STOCK FOR UPDATE SKIP LOCKED) SELECT coalesce(string_agg(k, '' ORDER BY k), '') FROM l`)
 }
 
-// usable checks that the transaction goes on, as it was, and holds no row.
+// usable checks that the transaction is usable and unchanged, and that no row is locked.
 func (f fixture) usable(tx rowlock.Tx, setting string) {
 	f.t.Helper()
 	if got := value[string](f, tx, "SHOW lock_timeout"); got != setting {
@@ -131,7 +131,7 @@ func (f fixture) usable(tx rowlock.Tx, setting string) {
 	}
 	var pg *pgconn.PgError
 	if _, err := tx.Exec(f.t.Context(), "ROLLBACK TO SAVEPOINT pglock_rows"); !errors.As(err, &pg) || pg.Code != "3B001" {
-		f.t.Errorf("the savepoint is still there: %v", err)
+		f.t.Errorf("the savepoint is still set: %v", err)
 	}
 }
 
@@ -144,14 +144,14 @@ func (f fixture) waiting(n int) {
 	})
 }
 
-// later runs what blocks.
+// later runs a call in a goroutine.
 func later(run func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
 	return done
 }
 
-// skus are the keys of the rows, in their order.
+// skus returns the keys of the rows, in their order.
 func skus(items []item) (s string) {
 	for _, i := range items {
 		s += i.SKU

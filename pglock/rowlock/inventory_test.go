@@ -21,7 +21,7 @@ import (
 // scale is the size of the experiment.
 type scale struct {
 	workers, skus, orders, pieces int
-	every                         time.Duration // between two kills from outside
+	every                         time.Duration // between two terminations from outside
 }
 
 func scaled() scale {
@@ -31,23 +31,23 @@ func scaled() scale {
 	return scale{workers: 12, skus: 8, orders: 200, pieces: 70, every: 15 * time.Millisecond}
 }
 
-// Of each so many orders one ends its own backend, at this place or that.
-const suicides, places = 20, 5
+// One of this many orders terminates its own backend, at one of several points.
+const killOneOf, points = 20, 5
 
-// inventory is a stock, without a constraint that would keep it from going below 0, and what was
-// reserved of it, written in the same transactions.
+// inventory is a stock without a constraint against negative quantities, and a table of the
+// reservations, which the same transactions write.
 type inventory struct {
 	*testing.T
 	scale
 
-	watch        *pgxpool.Pool // which nobody kills
-	pool         *pgxpool.Pool // the workers'
+	watch        *pgxpool.Pool // its backends are never terminated
+	pool         *pgxpool.Pool // used by the workers
 	stock        rowlock.Stock
-	lines        string // the table of what was reserved
+	lines        string // the table of reservations
 	lowest       atomic.Int64
 	reserved     atomic.Int64
 	short        atomic.Int64
-	ended, fates atomic.Int64 // transactions that were cut off; those of them that had been committed
+	ended, fates atomic.Int64 // transactions that lost their connection; those of them that had committed
 	killed       atomic.Int64
 }
 
@@ -89,8 +89,9 @@ func (v *inventory) number(sql string, args ...any) (n int64) {
 	return n
 }
 
-// TestChaosInventory: many workers reserve some pieces each, while backends are ended, their own doing and from outside, at
-// any moment. Stock is never negative, and what has left it is what was reserved, piece by piece.
+// TestChaosInventory: many workers reserve stock while backends are terminated at any moment, by
+// themselves and from outside. The stock is never negative, and the reservations add up to what
+// has left it.
 func TestChaosInventory(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t, scaled())
@@ -134,16 +135,16 @@ func TestChaosInventory(t *testing.T) {
 	})
 }
 
-// order reserves what one order wants, and tries again when its transaction was cut off and not committed.
+// order makes one reservation, and repeats a transaction that was cut off before it committed.
 func (v *inventory) order(id int) {
-	dice := rand.New(rand.NewPCG(uint64(id), 3)) // the same order in each run
+	dice := rand.New(rand.NewPCG(uint64(id), 3)) // deterministic
 	var lines []rowlock.Line[int, int]
 	for _, sku := range dice.Perm(v.skus)[:1+dice.IntN(3)] {
 		lines = append(lines, rowlock.Line[int, int]{Key: sku + 1, Quantity: 1 + dice.IntN(3)})
 	}
 	fate := -1
-	if id%suicides == 0 {
-		fate = id / suicides % places
+	if id%killOneOf == 0 {
+		fate = id / killOneOf % points
 	}
 	for ; !v.Failed(); fate = -1 {
 		err := pgx.BeginFunc(v.Context(), v.pool, func(tx pgx.Tx) error { return v.reserve(tx, id, lines, fate) })
@@ -159,7 +160,8 @@ func (v *inventory) order(id int) {
 			return
 		}
 		v.ended.Add(1)
-		if v.number("SELECT count(*) FROM "+v.lines+" WHERE id = $1", id) > 0 { // the commit's answer was lost
+		// The commit's answer was lost.
+		if v.number("SELECT count(*) FROM "+v.lines+" WHERE id = $1", id) > 0 {
 			v.fates.Add(1)
 			v.reserved.Add(1)
 			return
@@ -167,7 +169,7 @@ func (v *inventory) order(id int) {
 	}
 }
 
-// reserve is one transaction. If fate is one of its places it ends its own backend there.
+// reserve is one transaction. If fate is one of its points, it terminates its own backend there.
 func (v *inventory) reserve(tx pgx.Tx, id int, lines []rowlock.Line[int, int], fate int) error {
 	left, err := rowlock.Reserve(v.Context(), tx, v.stock, lines)
 	if err != nil {
@@ -175,11 +177,11 @@ func (v *inventory) reserve(tx pgx.Tx, id int, lines []rowlock.Line[int, int], f
 	}
 	for _, l := range left {
 		if n, err := l.Int64(); err != nil || n < 0 {
-			v.Errorf("order %d was told that %s are left: %v", id, l, err)
+			v.Errorf("order %d got the result that %s are left: %v", id, l, err)
 		}
 	}
-	for place, l := range lines {
-		if place == fate {
+	for point, l := range lines {
+		if point == fate {
 			_, err := tx.Exec(v.Context(), "SELECT pg_terminate_backend(pg_backend_pid())")
 			return err
 		}
@@ -188,27 +190,27 @@ func (v *inventory) reserve(tx pgx.Tx, id int, lines []rowlock.Line[int, int], f
 		}
 	}
 	if fate == len(lines) {
-		go func() { // while the commit is under way, or just before or after it
+		go func() { // during the commit, or just before or after it
 			_, _ = v.watch.Exec(v.Context(), "SELECT pg_terminate_backend($1)", tx.Conn().PgConn().PID())
 		}()
 	}
 	return nil
 }
 
-// kill ends the backend of one worker after the other, whatever it does, one for two orders at most.
+// kill terminates the backends of the workers in turn, one for every two orders at most.
 func (v *inventory) kill(stop <-chan struct{}) {
 	beat := time.NewTicker(v.every)
 	defer beat.Stop()
 	name := v.pool.Config().ConnConfig.RuntimeParams["application_name"]
 	for last := int64(0); ; {
-		// No order matters: when both are ready one kill more does no harm.
+		// If both are ready, one termination more does no harm.
 		select {
 		case <-stop:
 			return
 		case <-beat.C:
 		}
 		now := v.reserved.Load() + v.short.Load()
-		if now < last+2 { // or a slow machine would get nothing done
+		if now < last+2 { // otherwise a slow machine would make no progress
 			continue
 		}
 		last = now
@@ -217,12 +219,12 @@ func (v *inventory) kill(stop <-chan struct{}) {
 	}
 }
 
-// observe reads what is committed, again and again.
+// observe reads the committed state repeatedly.
 func (v *inventory) observe(stop <-chan struct{}) {
 	beat := time.NewTicker(2 * time.Millisecond)
 	defer beat.Stop()
 	for {
-		// One look more or less is all that this select decides.
+		// If both are ready, one read more or less does no harm.
 		select {
 		case <-stop:
 			return
@@ -232,8 +234,9 @@ func (v *inventory) observe(stop <-chan struct{}) {
 	}
 }
 
-// TestInventoryControl is the same without FOR UPDATE: all read the last piece, and then all sell it. Where the
-// new stock is written the pieces do not add up, where it is counted down it is negative.
+// TestInventoryControl does the same without FOR UPDATE: all workers read the last piece, and all
+// sell it. If they write the new stock, the reservations do not add up; if they decrement it, it is
+// negative.
 func TestInventoryControl(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]string{"written": "SET qty = $2", "counted down": "SET qty = qty - 1 + 0 * $2::int"} {

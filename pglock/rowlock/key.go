@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// keyTexts returns the keys as PostgreSQL reads them, each once.
+// keyTexts returns the keys as text. It refuses a key that is passed twice.
 func keyTexts[K comparable](keys []K) ([]string, error) {
 	texts, seen := make([]string, len(keys)), make(map[string]int, len(keys))
 	for i, k := range keys {
@@ -20,20 +22,20 @@ func keyTexts[K comparable](keys []K) ([]string, error) {
 			return nil, err
 		}
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			return nil, invalidOption("key %q is not UTF-8 without NUL", text)
+			return nil, invalidOption("key %q: must be valid UTF-8 without NUL", text)
 		}
 		if first, twice := seen[text]; twice {
-			return nil, invalidOption("key %v comes twice, at %d and %d", k, first, i)
+			return nil, invalidOption("key %v at %d repeats the key at %d: keys must be distinct", k, i, first)
 		}
 		texts[i], seen[text] = text, i
 	}
 	return texts, nil
 }
 
-// keyText is the text form of a key. The server reads it as the column's type, which we need
-// not know: a number, a uuid, a citext, an enum, a domain of the user's.
+// keyText returns the text form of a key. The server parses it as the column's type, which may be
+// any: a number, a uuid, a citext, an enum, a user's domain.
 func keyText(k any) (string, error) {
-	if isNil(k) {
+	if pgtx.IsNil(k) {
 		return "", invalidOption("a key is nil")
 	}
 	switch k := k.(type) {
@@ -62,13 +64,7 @@ func keyText(k any) (string, error) {
 			return uuidText(v), nil
 		}
 	}
-	return "", invalidOption("a key of type %T: use a string, an integer, a [16]byte, a driver.Valuer or an encoding.TextMarshaler", k)
-}
-
-// isNil reports whether v is nil, or a pointer that is.
-func isNil(v any) bool {
-	p := reflect.ValueOf(v)
-	return v == nil || p.Kind() == reflect.Pointer && p.IsNil()
+	return "", invalidOption("key type %T: use a string, an integer, a [16]byte, a driver.Valuer or an encoding.TextMarshaler", k)
 }
 
 func valueText(k driver.Valuer) (string, error) {
@@ -86,7 +82,7 @@ func valueText(k driver.Valuer) (string, error) {
 	case nil:
 		return "", invalidOption("a key is NULL")
 	}
-	return "", invalidOption("a key of type %T with a value of type %T", k, v)
+	return "", invalidOption("key type %T has a value of type %T: must be a string, int64 or time.Time", k, v)
 }
 
 func uuidText(v reflect.Value) string {
@@ -97,7 +93,8 @@ func uuidText(v reflect.Value) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// arrayText is the text form of an array. As a text, unlike as a []string, it can be of any type.
+// arrayText returns the text form of an array. Unlike a []string, the server can parse it as an
+// array of any type.
 func arrayText(items []string) string {
 	var b strings.Builder
 	b.WriteByte('{')

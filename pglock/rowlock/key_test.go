@@ -2,18 +2,22 @@ package rowlock_test
 
 import (
 	"database/sql"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/netip"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
 
-// TestNilKeysAreRefused: a method of theirs would panic.
+// TestNilKeysAreRefused: their methods would panic.
 func TestNilKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -31,8 +35,8 @@ func TestNilKeysAreRefused(t *testing.T) {
 	f.usable(tx, "0")
 }
 
-// TestForeignOperatorIsRefused: search_path can put an operator = before the type's own, by which a row has a key that
-// is none of those given.
+// TestForeignOperatorIsRefused: an operator = in search_path that hides the type's own may find a
+// row whose key was not passed.
 func TestForeignOperatorIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -52,7 +56,8 @@ func TestForeignOperatorIsRefused(t *testing.T) {
 	f.usable(tx, "0")
 }
 
-// TestColumnsWithoutAFieldAreRefused before anything is sent. (The transaction has ended, and would say so.)
+// TestColumnsWithoutAFieldAreRefused before anything is sent: the transaction has ended, so that a
+// statement would fail with ErrTx.
 func TestColumnsWithoutAFieldAreRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -60,7 +65,7 @@ func TestColumnsWithoutAFieldAreRefused(t *testing.T) {
 	_ = tx.Rollback(t.Context())
 	type row struct {
 		SKU       string `db:"the sku"`
-		WareHouse *int   // pgx finds the column warehouse for it
+		WareHouse *int   // pgx matches it with the column warehouse
 	}
 	for name, tc := range map[string]struct {
 		columns []string
@@ -81,7 +86,7 @@ func TestColumnsWithoutAFieldAreRefused(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreValuers: to the microsecond, and as what they hold.
+// TestKeysThatAreValuers: times to the microsecond, and wrapped values as the values they hold.
 func TestKeysThatAreValuers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -113,4 +118,85 @@ func TestKeysThatAreValuers(t *testing.T) {
 	if err := second(rowlock.ForUpdate[row](t.Context(), tx, by("n"), []sql.NullInt64{{}})); !errors.Is(err, rowlock.ErrInvalidOption) {
 		t.Errorf("NULL: %v", err)
 	}
+}
+
+// uuid is a key type without methods.
+type uuid [16]byte
+
+// TestKeyTypes: the server parses a key as its column's type, in every mode of pgx.
+func TestKeyTypes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe,
+		pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			in := f.stock.Name[:1].Sanitize()
+			f.sql("CREATE TYPE " + in + ".enum AS ENUM ('z', 'it''s')")
+			f.sql("CREATE DOMAIN " + in + ".code AS varchar(9) CHECK (value <> '')")
+			for _, tx := range []rowlock.Tx{f.begin(), f.beginSQL()} {
+				keyType(t, f, tx, "integer", []int{3, -1, 2}, "231")
+				keyType(t, f, tx, "bigint", []uint64{3, 1 << 40}, "12")
+				keyType(t, f, tx, "smallint", []int8{3}, "1")
+				keyType(t, f, tx, "numeric", []string{"1.50", "1.25"}, "21")
+				keyType(t, f, tx, "varchar(5)", []string{`q"u`, `b\s`, "{a}", "", "NULL"}, "")
+				keyType(t, f, tx, `text COLLATE "C"`, []string{"a", "B", "é", "$1"}, "4213")
+				keyType(t, f, tx, "uuid", []uuid{{15: 2}, {15: 1}}, "21")
+				keyType(t, f, tx, "uuid", []pgtype.UUID{{Bytes: uuid{15: 2}, Valid: true}}, "1")
+				keyType(t, f, tx, "date", []time.Time{time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC)}, "1")
+				keyType(t, f, tx, "timestamptz", []time.Time{time.Unix(17, 1000), time.Unix(17, 0)}, "21")
+				keyType(t, f, tx, in+".enum", []string{"it's", "z"}, "21")
+				keyType(t, f, tx, in+".code", []string{"y", "x"}, "21")
+				keyType(t, f, tx, "char(3)", []string{"b", "a"}, "21")
+			}
+		})
+	}
+}
+
+// keyType creates a table with a key of the type, and locks its rows; one key has no row. The order
+// is that of the returned rows, as positions in keys.
+func keyType[K comparable](t *testing.T, f fixture, tx rowlock.Tx, typ string, keys []K, order string) {
+	t.Helper()
+	f.in(tx, "SAVEPOINT one")
+	// A name for each type, because pgx caches statements.
+	table := rowlock.Table{Name: pgx.Identifier{"kt " + typ}, Key: "id"}
+	f.in(tx, "CREATE TEMP TABLE "+table.String()+" (id "+typ+" PRIMARY KEY, n text, quantity numeric DEFAULT 5) ON COMMIT DROP")
+	for i, k := range keys {
+		f.in(tx, "INSERT INTO "+table.String()+" (id, n) VALUES ($1::text::"+typ+", $2)", written(k), string(rune('1'+i)))
+	}
+	rows, err := rowlock.ForUpdate[struct {
+		ID any
+		N  string
+	}](t.Context(), tx, table, keys)
+	got := ""
+	for _, r := range rows {
+		got += r.N
+	}
+	if err != nil || len(got) != len(keys) || order != "" && got != order {
+		t.Errorf("%s: %q %v", typ, got, err)
+	}
+	lines := []rowlock.Line[K, int]{{keys[0], 2}}
+	if left, err := rowlock.Reserve(t.Context(), tx, rowlock.Stock{Table: table, Quantity: "quantity"}, lines); err != nil || left[0] != "3" {
+		t.Errorf("%s: Reserve: %v %v", typ, left, err)
+	}
+	f.in(tx, "DELETE FROM "+table.String()+" WHERE n = '1'")
+	var missing *rowlock.MissingError
+	_, err = rowlock.ForShare[struct{ ID any }](t.Context(), tx, table, keys)
+	if !errors.As(err, &missing) || len(missing.Keys) != 1 || !reflect.DeepEqual(missing.Keys[0], keys[0]) {
+		t.Errorf("%s: a missing key: %v", typ, err)
+	}
+	f.in(tx, "ROLLBACK TO one")
+}
+
+// written returns a key as an SQL literal.
+func written(k any) string {
+	switch k := k.(type) {
+	case time.Time:
+		return k.Format(time.RFC3339Nano)
+	case uuid:
+		return hex.EncodeToString(k[:])
+	case pgtype.UUID:
+		return k.String()
+	}
+	return fmt.Sprint(k)
 }

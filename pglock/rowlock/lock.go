@@ -2,32 +2,39 @@ package rowlock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// ForUpdate locks the rows with these keys until tx ends, and returns them as they are then,
-// in the order of the key. Nobody else can change, delete or lock them meanwhile, nor
-// insert a row that references them.
+// Tx is the caller's transaction: a pgx.Tx, or a *sql.Tx through package sqltx.
+type Tx = advisory.Tx
+
+// ForUpdate locks the rows with these keys until tx ends, and returns them in the order of the
+// key, as they are once they are locked. Other transactions can't change, delete or lock them
+// meanwhile, nor insert a row that references them.
 //
-// It waits for rows that others hold, until ctx is done; NoWait, SkipLocked and WithTimeout change
-// that. Rows are locked in the order of the key, whatever the order here, so that calls do not
-// run into deadlocks with each other.
+// It waits until ctx is done for rows that other transactions hold; NoWait, SkipLocked and
+// WithTimeout change that. Rows are locked in the order of the key, whatever the order of the
+// arguments, so that calls do not deadlock with each other.
 //
-// T is a struct that has a field for each column to be read, the key among them, as for
-// pgx.RowToStructByName; a field without a db tag stands for the column of its name in snake case.
-// K is a string, an integer, a [16]byte for uuid, a driver.Valuer or an encoding.TextMarshaler.
-// A key that comes twice is an error, also when only the server takes two for the same (unless keys
-// may be missing: then it is one row). Without
-// keys it returns nothing and sends nothing.
+// T is a struct with a field for each column to read, the key among them, as for
+// pgx.RowToStructByName. A field without a db tag stands for the column of its name in snake
+// case. K is a string, an integer, a [16]byte for uuid, a driver.Valuer or an
+// encoding.TextMarshaler. A key that is passed twice is an error, also if only the server finds
+// two keys equal (with AllowMissing and SkipLocked it returns the row once). Without keys it
+// returns no row and sends nothing.
 //
-// On success all rows are locked. They stay so until tx ends, or goes back to a savepoint that
-// was set before. On failure none is, tx is as it was, also its lock_timeout, and can be
-// used further (unless the connection broke, or ctx ended and tx is neither from pgx nor from
-// sqltx). The error is a *NotAcquiredError (errors.Is ErrNotAcquired) when the wait ended: with
-// ErrTimeout, ErrDeadlock, or ctx's error and cause; a *MissingError if a key has no row; a
-// *TableError; or the server's. ErrTx and ErrInvalidOption mean that nothing was tried.
+// On success all rows are locked until tx ends, or is rolled back to a savepoint that was set
+// before. On failure no row is locked, and tx and its lock_timeout are unchanged, so that tx
+// remains usable (unless the connection broke, or ctx ended and tx is neither from pgx nor from
+// sqltx). The error is a *NotAcquiredError (errors.Is ErrNotAcquired) if the wait ended: with
+// ErrTimeout, ErrDeadlock, or ctx's error and cause. It is a *MissingError if a key has no row, a
+// *TableError, or the server's. ErrTx and ErrInvalidOption mean that nothing was attempted.
 //
 // At READ COMMITTED the rows are what the last holder has committed. At REPEATABLE READ and
 // SERIALIZABLE a row that has changed since the snapshot is the server's error 40001.
@@ -35,20 +42,20 @@ func ForUpdate[T any, K comparable](ctx context.Context, tx Tx, table Table, key
 	return lock[T](ctx, tx, table, keys, "UPDATE", opts)
 }
 
-// ForNoKeyUpdate is ForUpdate for rows that will be changed, but neither deleted nor given another
-// key: rows that reference them can be inserted meanwhile. It is what UPDATE itself takes.
+// ForNoKeyUpdate is ForUpdate for rows that are to be changed, but neither deleted nor given
+// another key: rows that reference them can be inserted meanwhile. UPDATE itself locks like this.
 func ForNoKeyUpdate[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...LockOption) ([]T, error) {
 	return lock[T](ctx, tx, table, keys, "NO KEY UPDATE", opts)
 }
 
-// ForShare is ForUpdate for rows that must not change: others can take it too. Two that then both
-// change a row run into a deadlock: to read and then write, use ForNoKeyUpdate.
+// ForShare is ForUpdate for rows that must not change; several transactions can hold it. Two
+// holders that then both change a row deadlock: to read and then write, use ForNoKeyUpdate.
 func ForShare[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...LockOption) ([]T, error) {
 	return lock[T](ctx, tx, table, keys, "SHARE", opts)
 }
 
-// ForKeyShare is ForShare for rows that must neither go nor get another key, while their other
-// columns may change. It is what a foreign key takes.
+// ForKeyShare is ForShare for rows that must not be deleted nor given another key, while their
+// other columns may change. A foreign key locks like this.
 func ForKeyShare[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...LockOption) ([]T, error) {
 	return lock[T](ctx, tx, table, keys, "KEY SHARE", opts)
 }
@@ -71,7 +78,7 @@ func lock[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
-	c.names(s.names)
+	c.setColumns(s.names)
 	q := c.render(lockSQL, []any{arrayText(texts)},
 		":columns", quoteAll("t.", s.names), ":names", quoteAll("", s.names), ":strength", strength, ":wait", c.cfg.wait())
 	return attempts(func() (rows []T, again bool, err error) {
@@ -87,12 +94,9 @@ func lock[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K
 	})
 }
 
-// mostAttempts is how often the rows are looked for when others delete and insert them again.
-const mostAttempts = 5
-
-// attempts repeats try while it says that it should be tried again.
+// attempts repeats try, up to maxAttempts times, while it fails with again.
 func attempts[T any](try func() (rows []T, again bool, err error)) (rows []T, err error) {
-	for range mostAttempts {
+	for range maxAttempts {
 		var again bool
 		if rows, again, err = try(); err == nil {
 			return rows, nil
@@ -104,8 +108,8 @@ func attempts[T any](try func() (rows []T, again bool, err error)) (rows []T, er
 	return nil, err
 }
 
-// complete checks that each key has one row. A row that was deleted while it was waited for,
-// and inserted again, is in the table but not in the statement's snapshot: then again is true.
+// complete checks that each key has one row. A row that was deleted during the wait, and inserted
+// again, is in the table but not in the statement's snapshot: then again is true.
 func complete[T any, K comparable](ctx context.Context, c *call, s shape[T], rows []T, keys []K, texts []string) (again bool, err error) {
 	if s.repeated(rows) || len(rows) > len(keys) {
 		return false, refuse(notUnique(c.table))
@@ -122,54 +126,54 @@ func complete[T any, K comparable](ctx context.Context, c *call, s shape[T], row
 
 // absentKeys returns the keys that have no row now.
 func absentKeys[K comparable](ctx context.Context, c *call, keys []K, texts []string) (absent []any, err error) {
-	found, err := c.find(ctx, texts)
+	rows, err := c.find(ctx, texts)
 	if err != nil {
 		return nil, err
 	}
-	taken := make([]bool, len(keys))
-	for _, places := range found {
-		if err := distinct(c.table, keys, places, taken); err != nil {
+	found := make([]bool, len(keys))
+	for _, positions := range rows {
+		if err := distinct(c.table, keys, positions, found); err != nil {
 			return nil, refuse(err)
 		}
 	}
 	for i, k := range keys {
-		if !taken[i] {
+		if !found[i] {
 			absent = append(absent, k)
 		}
 	}
 	return absent, nil
 }
 
-// distinct marks the key that a row has, of whose places in the list one is expected.
-func distinct[K comparable](table Table, keys []K, places []int32, taken []bool) error {
-	if len(places) == 0 {
-		return invalidOption("column %q of %s has an operator = in search_path that is not its type's own", table.Key, table)
-	}
-	if len(places) > 1 {
-		return invalidOption("keys %v and %v are the same to column %q of %s", keys[places[0]-1], keys[places[1]-1], table.Key, table)
-	}
-	if taken[places[0]-1] {
+// distinct marks the key of a row as found. positions are those of the row's key in keys, counted
+// from 1; there must be exactly one.
+func distinct[K comparable](table Table, keys []K, positions []int32, found []bool) error {
+	switch {
+	case len(positions) == 0:
+		return invalidOption("column %q of %s is compared by an operator = of search_path that is not its type's own", table.Key, table)
+	case len(positions) > 1:
+		return invalidOption("keys %v and %v are equal in column %q of %s", keys[positions[0]-1], keys[positions[1]-1], table.Key, table)
+	case found[positions[0]-1]:
 		return notUnique(table)
 	}
-	taken[places[0]-1] = true
+	found[positions[0]-1] = true
 	return nil
 }
 
 func notUnique(table Table) error {
-	return invalidOption("column %q of %s is not unique: fix the rest of its key with Where", table.Key, table)
+	return invalidOption("column %q of %s is not unique: select the rest of its key with Where", table.Key, table)
 }
 
-// find returns the places in the list for each row that there is.
+// find returns, for each row that exists, the positions of its key in texts.
 func (c *call) find(ctx context.Context, texts []string) ([][]int32, error) {
 	q := c.render(findSQL, []any{arrayText(texts)})
-	found, err := c.tx.Query(ctx, q.sql, q.args...)
+	found, err := c.tx.Query(ctx, q.SQL, q.Args...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(found, pgx.RowTo[[]int32])
 }
 
-// check checks what does not depend on the server.
+// check checks the arguments that the server need not see.
 func (c *call) check() error {
 	if err := c.table.check(); err != nil {
 		return err
@@ -177,21 +181,21 @@ func (c *call) check() error {
 	return c.cfg.check()
 }
 
-// names notes the columns of the statement.
-func (c *call) names(columns []string) {
-	c.columns = append(append(append([]string{c.table.Key}, columns...), whereColumns(c.cfg.conditions)...), c.cfg.orderColumns()...)
+// setColumns notes the columns that the statement names.
+func (c *call) setColumns(columns []string) {
+	c.columns = slices.Concat([]string{c.table.Key}, columns, whereColumns(c.cfg.conditions), c.cfg.orderColumns())
 }
 
-// collect runs the query.
-func (s shape[T]) collect(ctx context.Context, tx Tx, q query) ([]T, error) {
-	found, err := tx.Query(ctx, q.sql, q.args...)
+// collect runs the query and returns its rows.
+func (s shape[T]) collect(ctx context.Context, tx Tx, q pgtx.Query) ([]T, error) {
+	found, err := tx.Query(ctx, q.SQL, q.Args...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(found, s.row)
 }
 
-// wait is the end of the locking clause.
+// wait returns the end of the locking clause.
 func (c *config) wait() string {
 	switch {
 	case c.noWait:

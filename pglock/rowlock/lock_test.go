@@ -35,7 +35,7 @@ func TestForUpdateReturnsRowsInTheOrderOfTheKey(t *testing.T) {
 	})
 }
 
-// TestStrengths: which lock lets which other pass is PostgreSQL's table 13.3.
+// TestStrengths: the conflicts are those of PostgreSQL's table 13.3.
 func TestStrengths(t *testing.T) {
 	t.Parallel()
 	type locker func(context.Context, rowlock.Tx, rowlock.Table, []string, ...rowlock.LockOption) ([]item, error)
@@ -112,14 +112,14 @@ func TestNoWaitLeavesNothing(t *testing.T) {
 		ddl := f.begin()
 		f.in(ddl, "LOCK TABLE STOCK")
 		if _, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a"}, rowlock.NoWait()); !errors.Is(err, rowlock.ErrNotAcquired) {
-			t.Errorf("a table that somebody has locked: %v", err)
+			t.Errorf("a table that another transaction has locked: %v", err)
 		}
 		_ = ddl.Rollback(t.Context())
 		f.usable(tx, "0")
 	})
 }
 
-// TestTimeoutIsForAllTogether: the time-out is over although each single wait was shorter.
+// TestTimeoutIsForAllTogether: the timeout passes although each single wait is shorter.
 func TestTimeoutIsForAllTogether(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -138,7 +138,8 @@ func TestTimeoutIsForAllTogether(t *testing.T) {
 		<-time.After(time.Until(begun.Add(time.Second)))
 		_ = first.Rollback(t.Context())
 		err := <-done
-		if took := time.Since(begun); took < 1590*time.Millisecond || took > 2500*time.Millisecond { // 2600 if counted anew
+		// 2600 if each wait had a timeout of its own.
+		if took := time.Since(begun); took < 1590*time.Millisecond || took > 2500*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
 		if !errors.Is(err, rowlock.ErrTimeout) || !errors.Is(err, rowlock.ErrNotAcquired) || errors.Is(err, context.DeadlineExceeded) {
@@ -180,7 +181,7 @@ func TestTimeoutOfTheTransactionOrContextComesFirst(t *testing.T) {
 	})
 }
 
-// TestTimeoutCoversTheTable: a statement also waits for a lock on the table, when it is prepared.
+// TestTimeoutCoversTheTable: a statement that is prepared waits for a lock on the table.
 func TestTimeoutCoversTheTable(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -195,7 +196,7 @@ func TestTimeoutCoversTheTable(t *testing.T) {
 	})
 }
 
-// TestRowInsertedAgainIsFound: it was deleted while it was waited for, and the new one is not in the
+// TestRowInsertedAgainIsFound: the row is deleted during the wait, and the new row is not in the
 // statement's snapshot.
 func TestRowInsertedAgainIsFound(t *testing.T) {
 	t.Parallel()

@@ -8,13 +8,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// lookUp completes a *TableError with what does not exist: the server names it in the text of
-// its message only. If all is there, then a trigger or a view stumbled over something of its
-// own, and the error is the server's. Other errors pass.
-func (c *call) lookUp(ctx context.Context, failure error) error {
+// completeTableError adds to a *TableError what does not exist: the server names it only in the
+// text of its message. If everything exists, a trigger or a view has failed on something of its
+// own, and the server's error is returned instead. Other errors are returned unchanged.
+func (c *call) completeTableError(ctx context.Context, failure error) error {
 	var table *TableError
 	if !errors.As(failure, &table) {
 		return failure
@@ -37,23 +37,19 @@ func (c *call) lookUp(ctx context.Context, failure error) error {
 	return failure
 }
 
-// knownColumns returns the columns that the table has, in a savepoint of its own.
+const columnsSQL = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
+
+// knownColumns returns the columns of the table, and none if there is no such table.
 func (c *call) knownColumns(ctx context.Context) (names []string, err error) {
-	err = await.CleanUp(ctx, func(ctx context.Context) error {
-		if _, err := c.tx.Exec(ctx, setSavepoint); err != nil {
-			return err
-		}
-		found, err := c.tx.Query(ctx, columnsSQL, c.table.String())
-		if err == nil {
+	err = pgtx.CleanUp(ctx, func(ctx context.Context) error {
+		return savepoint.Run(ctx, c.tx, func(ctx context.Context) error {
+			found, err := c.tx.Query(ctx, columnsSQL, c.table.String())
+			if err != nil {
+				return err
+			}
 			names, err = pgx.CollectRows(found, pgx.RowTo[string])
-		}
-		if err != nil {
-			return errors.Join(err, c.undo(ctx))
-		}
-		_, err = c.tx.Exec(ctx, forgetSavepoint)
-		return err
+			return err
+		})
 	})
 	return names, err
 }
-
-const columnsSQL = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"

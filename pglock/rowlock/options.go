@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LockOption configures ForUpdate and its like.
+// LockOption configures ForUpdate, ForNoKeyUpdate, ForShare and ForKeyShare.
 type LockOption interface{ applyLock(*config) error }
 
 // StockOption configures Reserve and Restock.
@@ -14,19 +14,19 @@ type StockOption interface{ applyStock(*config) error }
 // ClaimOption configures Claim.
 type ClaimOption interface{ applyClaim(*config) error }
 
-// WaitOption is one for all that may wait.
+// WaitOption is a LockOption and a StockOption.
 type WaitOption interface {
 	LockOption
 	StockOption
 }
 
-// RowOption is one for all that return rows.
+// RowOption is a LockOption and a ClaimOption.
 type RowOption interface {
 	LockOption
 	ClaimOption
 }
 
-// Option is one for everything.
+// Option is a LockOption, a StockOption and a ClaimOption.
 type Option interface {
 	LockOption
 	StockOption
@@ -72,56 +72,56 @@ type claimOption func(*config) error
 
 func (o claimOption) applyClaim(c *config) error { return o(c) }
 
-// check finds options that contradict each other.
+// check refuses options that contradict each other.
 func (c *config) check() error {
 	switch {
 	case c.noWait && c.skipLocked:
-		return invalidOption("NoWait and SkipLocked exclude each other")
+		return invalidOption("NoWait and SkipLocked are mutually exclusive")
 	case c.timeout > 0 && c.noWait:
-		return invalidOption("NoWait and WithTimeout exclude each other")
+		return invalidOption("NoWait and WithTimeout are mutually exclusive")
 	case c.timeout > 0 && c.skipLocked:
-		return invalidOption("SkipLocked and WithTimeout exclude each other")
+		return invalidOption("SkipLocked and WithTimeout are mutually exclusive")
 	}
 	return nil
 }
 
-// WithTimeout bounds the waiting for all rows together, and for a lock on the table itself:
-// when it is over the error is ErrNotAcquired and ErrTimeout. It counts in whole milliseconds,
-// rounded up. Default: as long as the context lasts. A lock_timeout of the transaction's own that is
-// shorter comes first, for each row.
+// WithTimeout bounds the wait for all rows together, and for a lock on the whole table. When the
+// time has passed, the call fails with ErrNotAcquired and ErrTimeout. It counts in whole
+// milliseconds, rounded up. A shorter lock_timeout of the transaction takes precedence, for each
+// row. Default: as long as the context lasts.
 func WithTimeout(d time.Duration) WaitOption {
 	return waitOption(func(c *config) error {
 		if d <= 0 {
-			return invalidOption("a time-out of %v, it must be positive: use NoWait to ask once", d)
+			return invalidOption("timeout %v: must be positive: use NoWait for a single attempt", d)
 		}
 		c.timeout = d
 		return nil
 	})
 }
 
-// NoWait refuses at once, with ErrNotAcquired, if a row is locked by somebody else, or the whole
-// table for a millisecond. Default: wait.
+// NoWait makes the call fail at once, with ErrNotAcquired, if another transaction holds a row, or
+// holds the whole table for a millisecond. Default: wait.
 func NoWait() WaitOption {
 	return waitOption(func(c *config) error { c.noWait = true; return nil })
 }
 
-// SkipLocked leaves out rows that are locked by somebody else. Since they look like missing
-// ones, no key is reported as missing. A lock on the whole table is waited for. Default: wait.
+// SkipLocked leaves out rows that other transactions hold. They look like missing rows, so that
+// no key is reported as missing. The call does wait for a lock on the whole table. Default: wait.
 func SkipLocked() LockOption {
 	return lockOption(func(c *config) error { c.skipLocked, c.allowMissing = true, true; return nil })
 }
 
-// AllowMissing returns the rows that there are. Default: a key without a row is a *MissingError.
+// AllowMissing returns the rows that exist. Default: a key without a row is a *MissingError.
 func AllowMissing() LockOption {
 	return lockOption(func(c *config) error { c.allowMissing = true; return nil })
 }
 
-// WithColumns reads these columns only, and leaves the other fields of the row type zero. They
-// must have fields in it. Default: all fields.
+// WithColumns reads only these columns and leaves the other fields of the row type zero. Each
+// must have a field. Default: all fields.
 func WithColumns(names ...string) RowOption {
 	return rowOption(func(c *config) error {
 		if len(names) == 0 {
-			return invalidOption("no columns")
+			return invalidOption("WithColumns names no column: must name at least one")
 		}
 		seen := map[string]bool{}
 		for _, n := range names {
@@ -129,7 +129,7 @@ func WithColumns(names ...string) RowOption {
 				return err
 			}
 			if seen[n] {
-				return invalidOption("column %q comes twice", n)
+				return invalidOption("WithColumns names column %q twice", n)
 			}
 			seen[n] = true
 		}
@@ -138,9 +138,9 @@ func WithColumns(names ...string) RowOption {
 	})
 }
 
-// Where leaves only the rows whose column compares so with the value: one tenant, one warehouse,
-// one state. The value is passed as a parameter. Several conditions must all hold. If the key
-// is unique only together with another column, fix that one with Equal.
+// Where selects only the rows whose column compares to value as op says: one tenant, one
+// warehouse, one state. The value is sent as a parameter. Several conditions must all hold. If
+// the key is unique only together with another column, select one value of that with Equal.
 func Where(column string, op Op, value any) Option {
 	return option(func(c *config) error {
 		added, err := newFilter(column, op, value)
@@ -149,7 +149,7 @@ func Where(column string, op Op, value any) Option {
 	})
 }
 
-// Due leaves only the rows whose column, a timestamptz, is not later than the server's clock.
+// Due selects only the rows whose column, a timestamptz, is not later than the server's clock.
 func Due(column string) ClaimOption {
 	return claimOption(func(c *config) error {
 		added := filter{column: column, op: LessOrEqual, due: true}
@@ -158,11 +158,11 @@ func Due(column string) ClaimOption {
 	})
 }
 
-// OrderBy claims the rows with the smallest values of the column first. Given several times, the
-// first decides. Last comes the key. Default: the key.
+// OrderBy claims the rows with the smallest values of the column first. Several OrderBy apply in
+// the order given, and then the key. Default: the key.
 func OrderBy(column string) ClaimOption { return orderBy(column, false) }
 
-// OrderByDescending is OrderBy with the largest values first, NULL before all.
+// OrderByDescending is OrderBy with the largest values first, and NULL before them.
 func OrderByDescending(column string) ClaimOption { return orderBy(column, true) }
 
 func orderBy(column string, descending bool) ClaimOption {
@@ -172,7 +172,7 @@ func orderBy(column string, descending bool) ClaimOption {
 	})
 }
 
-// orderColumns are the columns that the order names.
+// orderColumns returns the columns that the order names.
 func (c *config) orderColumns() (names []string) {
 	for _, o := range c.order {
 		names = append(names, o.column)
@@ -180,7 +180,7 @@ func (c *config) orderColumns() (names []string) {
 	return names
 }
 
-// orderBy renders the order, with the key last.
+// orderBy renders the ORDER BY list, with the key last.
 func (c *config) orderBy(key string) string {
 	var b strings.Builder
 	for _, o := range c.order {

@@ -17,8 +17,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// TestP35_PoolerInTransactionMode: row locks work through it, in each way to send statements that it knows, from
-// pgx and from database/sql, with many of the server's sessions or only one.
+// TestP35_PoolerInTransactionMode: row locks work through the pooler, in every mode that it
+// supports, from pgx and from database/sql, with many server connections or only one.
 func TestP35_PoolerInTransactionMode(t *testing.T) {
 	t.Parallel()
 	modes, settings := pgtest.PoolerModes()
@@ -47,7 +47,7 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 	}
 }
 
-// reserveThrough has six workers reserve five times each, a third of them with a time-out.
+// reserveThrough makes six workers reserve five times each, a third of them with a timeout.
 func (f fixture) reserveThrough(t *testing.T, what string, begin map[string]func() (rowlock.Tx, error)) {
 	t.Helper()
 	f.sql(`UPDATE STOCK SET "qty""left" = 40`)
@@ -75,7 +75,7 @@ func (f fixture) reserveThrough(t *testing.T, what string, begin map[string]func
 	f.quantities("a10 b40 c40 d10 e40")
 }
 
-// failThrough checks that each call that fails leaves its transaction usable, and no row locked.
+// failThrough checks that calls that fail leave their transaction usable, and no row locked.
 func (f fixture) failThrough(t *testing.T, what string, begin map[string]func() (rowlock.Tx, error), waits bool) {
 	t.Helper()
 	for driver, begin := range begin {

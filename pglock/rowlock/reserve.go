@@ -4,39 +4,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// Line is a quantity of something.
+// Quantity is the type of a quantity: an integer type or Decimal.
+type Quantity interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | Decimal
+}
+
+// Decimal is an exact decimal number, written like 12 or 0.125.
+type Decimal string
+
+// maxDigits is the largest precision of a numeric column.
+const maxDigits = 1000
+
+// Int64 returns d as an integer. If d is not one, or does not fit, the error wraps ErrRange.
+func (d Decimal) Int64() (int64, error) {
+	whole, fraction, _ := strings.Cut(string(d), ".")
+	if strings.Trim(fraction, "0") != "" {
+		return 0, fmt.Errorf("%w: %s is not an integer", ErrRange, d)
+	}
+	n, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrRange, err)
+	}
+	return n, nil
+}
+
+// Line is a quantity of one key.
 type Line[K comparable, Q Quantity] struct {
 	Key      K
 	Quantity Q // greater than 0
 }
 
-// Reserve takes the quantities of all lines from the stock, or of none. It returns what is left
-// of each, in the order of the lines.
+// Reserve subtracts the quantities of all lines from the stock, or of none. It returns the
+// quantity that is left of each, in the order of the lines.
 //
-// The rows stay locked until tx ends, and the quantities are taken for good when it commits. If
-// the stock does not suffice for every line, nothing has changed, no row is locked, and the
-// error is a *ShortError (errors.Is ErrShort) that lists every line that could not be served, with
-// what there was; a key without a row is among them, marked as missing.
+// The rows stay locked until tx ends, and its commit makes the change permanent. If the stock does
+// not suffice for every line, nothing has changed, no row is locked, and the error is a
+// *ShortError (errors.Is ErrShort). It lists every line that could not be served, with the
+// quantity available; a line whose key has no row is marked as missing.
 //
-// Rows are locked in the order of the key, so that reservations of the same things in different
-// orders do not run into deadlocks. It takes one statement, and computes without overflow, in
-// the type numeric. A quantity of 0 or less, and a key that comes twice, are ErrInvalidOption; so is
-// a fraction that the column would round. Without lines it sends nothing.
+// Rows are locked in the order of the key, so that reservations of the same keys in different
+// orders do not deadlock. Reserve takes one statement, and computes in the type numeric, without
+// overflow. A quantity of 0 or less, a key that is passed twice, and a fraction that the column
+// would round are ErrInvalidOption. Without lines it sends nothing.
 //
-// For K, waiting and failures see ForUpdate.
+// K, waiting and failures are as for ForUpdate.
 func Reserve[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lines []Line[K, Q], opts ...StockOption) ([]Decimal, error) {
 	return move(ctx, tx, stock, lines, -1, opts)
 }
 
-// Restock gives the quantities of all lines to the stock, or of none: it takes a reservation back,
-// or takes a delivery in. It returns what there is then, in the order of the lines. A key
-// without a row is a *MissingError; more than the column can hold is ErrRange. For the
-// rest it is like Reserve.
+// Restock adds the quantities of all lines to the stock, or of none: for a canceled reservation or
+// a delivery. It returns the new quantities, in the order of the lines. A key without a row is a
+// *MissingError; a quantity that the column can't hold is ErrRange. Otherwise it is like Reserve.
 func Restock[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lines []Line[K, Q], opts ...StockOption) ([]Decimal, error) {
 	return move(ctx, tx, stock, lines, 1, opts)
 }
@@ -58,11 +84,11 @@ func move[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lin
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	c.names([]string{stock.Quantity})
+	c.setColumns([]string{stock.Quantity})
 	q := c.render(moveSQL, []any{arrayText(o.texts), arrayText(o.amounts), direction}, ":quantity", quote(stock.Quantity), ":wait", c.cfg.wait())
 	return attempts(func() (left []Decimal, again bool, err error) {
 		err = c.run(ctx, func(ctx context.Context) error {
-			found, err := tx.Query(ctx, q.sql, q.args...)
+			found, err := tx.Query(ctx, q.SQL, q.Args...)
 			if err != nil {
 				return err
 			}
@@ -70,8 +96,8 @@ func move[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lin
 			if err != nil {
 				return err
 			}
-			left, err = o.judge(levels)
-			if errors.Is(err, ErrMissing) { // now, or only in the statement's snapshot?
+			left, err = o.result(levels)
+			if errors.Is(err, ErrMissing) { // in the table, or only in the statement's snapshot?
 				absent, failed := absentKeys(ctx, c, o.keys, o.texts)
 				if failed != nil {
 					return failed
@@ -84,7 +110,7 @@ func move[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lin
 	})
 }
 
-// order is what Reserve and Restock were asked for.
+// order is the lines of Reserve or Restock.
 type order[K comparable] struct {
 	stock     Stock
 	keys      []K
@@ -107,30 +133,30 @@ func orderOf[K comparable, Q Quantity](stock Stock, lines []Line[K, Q], directio
 	return o, err
 }
 
-// level is a row of the statement's.
+// level is a row that move.sql returns.
 type level struct {
-	Places []int32
-	Had    Decimal
-	Short  bool
-	Has    *Decimal // nil if nothing was changed
-	Exact  *bool
+	Positions []int32 // of the row's key in the arguments, counted from 1
+	Had       Decimal
+	Short     bool
+	Has       *Decimal // nil if nothing was changed
+	Exact     *bool
 }
 
-// judge reads the answer: what is left, or why nothing was changed.
-func (o order[K]) judge(levels []level) ([]Decimal, error) {
-	rows, taken, left := make([]*level, len(o.keys)), make([]bool, len(o.keys)), make([]Decimal, len(o.keys))
+// result returns the new quantities, or why nothing was changed.
+func (o order[K]) result(levels []level) ([]Decimal, error) {
+	rows, found, left := make([]*level, len(o.keys)), make([]bool, len(o.keys)), make([]Decimal, len(o.keys))
 	for i, l := range levels {
-		if err := distinct(o.stock.Table, o.keys, l.Places, taken); err != nil {
+		if err := distinct(o.stock.Table, o.keys, l.Positions, found); err != nil {
 			return nil, refuse(err)
 		}
-		place := l.Places[0] - 1
-		rows[place] = &levels[i]
+		at := l.Positions[0] - 1
+		rows[at] = &levels[i]
 		if l.Exact != nil && !*l.Exact {
-			return nil, refuse(invalidOption("column %q of %s can't hold the change of %v by %s exactly",
-				o.stock.Quantity, o.stock.Table, o.keys[place], o.amounts[place]))
+			return nil, refuse(invalidOption("column %q of %s would round the change of %v by %s",
+				o.stock.Quantity, o.stock.Table, o.keys[at], o.amounts[at]))
 		}
 		if l.Has != nil {
-			left[place] = *l.Has
+			left[at] = *l.Has
 		}
 	}
 	if err := o.lacking(rows); err != nil {
@@ -138,13 +164,13 @@ func (o order[K]) judge(levels []level) ([]Decimal, error) {
 	}
 	for i, l := range rows {
 		if l.Has == nil {
-			return nil, refuse(fmt.Errorf("rowlock: the row of %v in %s was not changed: a rule or trigger keeps it", o.keys[i], o.stock))
+			return nil, refuse(fmt.Errorf("rowlock: row %v of %s was not changed: a rule or trigger prevents it", o.keys[i], o.stock))
 		}
 	}
 	return left, nil
 }
 
-// lacking lists what is missing or short.
+// lacking returns an error that lists the keys that are missing or short.
 func (o order[K]) lacking(rows []*level) error {
 	var short []Shortage
 	var absent []any
@@ -164,4 +190,36 @@ func (o order[K]) lacking(rows []*level) error {
 		return &MissingError{Table: o.stock.String(), Keys: absent}
 	}
 	return &ShortError{Table: o.stock.String(), Lines: short}
+}
+
+// positive checks that d is a number greater than 0.
+func (d Decimal) positive() error {
+	whole, fraction, point := strings.Cut(string(d), ".")
+	digits := whole + fraction
+	switch {
+	case whole == "" || point && fraction == "" || strings.Trim(digits, "0123456789") != "":
+		return invalidOption("quantity %q: must be a positive number like 3 or 0.125", string(d))
+	case strings.Trim(digits, "0") == "":
+		return invalidOption("quantity %s: must be positive", d)
+	case len(digits) > maxDigits:
+		return invalidOption("quantity has %d digits: must have at most %d", len(digits), maxDigits)
+	}
+	return nil
+}
+
+// decimal returns q as a positive decimal.
+func decimal[Q Quantity](q Q) (Decimal, error) {
+	var d Decimal
+	switch v := reflect.ValueOf(q); {
+	case v.CanInt():
+		d = Decimal(strconv.FormatInt(v.Int(), 10))
+		if v.Int() < 0 {
+			return "", invalidOption("quantity %s: must be positive", d)
+		}
+	case v.CanUint():
+		d = Decimal(strconv.FormatUint(v.Uint(), 10))
+	default:
+		d = Decimal(v.String())
+	}
+	return d, d.positive()
 }

@@ -53,7 +53,7 @@ func TestReserveTakesAllOrNothing(t *testing.T) {
 	})
 }
 
-// quantities checks what is committed.
+// quantities checks the committed quantities.
 func (f fixture) quantities(want string) {
 	f.t.Helper()
 	if got := value[string](f, f.pool, `SELECT string_agg("the sku" || "qty""left", ' ' ORDER BY "the sku", warehouse) FROM STOCK`); got != want {
@@ -61,7 +61,7 @@ func (f fixture) quantities(want string) {
 	}
 }
 
-func TestRestockIsTheWayBack(t *testing.T) {
+func TestRestockUndoesReserve(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
@@ -87,7 +87,7 @@ func TestRestockIsTheWayBack(t *testing.T) {
 	})
 }
 
-func TestReserveComparesWhatIsThereAfterTheWait(t *testing.T) {
+func TestReserveComparesTheLockedRow(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
@@ -115,7 +115,7 @@ func TestReserveComparesWhatIsThereAfterTheWait(t *testing.T) {
 	})
 }
 
-func TestReserveWaitsAsItIsTold(t *testing.T) {
+func TestReserveHonorsWaitOptions(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
@@ -163,7 +163,7 @@ func TestReserveInOneWarehouse(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestQuantitiesAreExact: of any column type, beyond 64 bits, and never rounded.
+// TestQuantitiesAreExact for every column type, beyond 64 bits, and never rounded.
 func TestQuantitiesAreExact(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {

@@ -2,18 +2,19 @@ package rowlock
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// Table names a table, a partitioned one too, and the column that its rows are known by.
+// Table names a table, which may be partitioned, and the column that identifies its rows.
 type Table struct {
-	// Name of the table, with its schema in front or as search_path finds it. The parts are
-	// names as PostgreSQL keeps them; they are quoted here.
+	// Name is the table's name, qualified by its schema or found by search_path. Its parts are
+	// the names as PostgreSQL stores them; this package quotes them.
 	Name pgx.Identifier
-	// Key is a column that is unique in the table (or among the rows that Where leaves), and
-	// whose values do not change: locks are taken in its order.
+	// Key is a column that is unique in the table, or among the rows that Where selects, and
+	// whose values do not change: rows are locked in its order.
 	Key string
 }
 
@@ -28,7 +29,7 @@ func (t Table) String() string { return t.Name.Sanitize() }
 
 func (t Table) check() error {
 	if len(t.Name) < 1 || len(t.Name) > 3 {
-		return invalidOption("a table's name of %d parts", len(t.Name))
+		return invalidOption("table name has %d parts: must have 1 to 3", len(t.Name))
 	}
 	for _, part := range t.Name {
 		if err := checkName("table", part); err != nil {
@@ -48,24 +49,19 @@ func (s Stock) check() error {
 	return checkName("quantity column", s.Quantity)
 }
 
-// maxName is NAMEDATALEN-1: PostgreSQL would cut longer names silently, and find another one.
+// maxName is NAMEDATALEN-1: PostgreSQL would truncate a longer name, and find another object.
 const maxName = 63
 
-func checkName(of, name string) error {
-	switch {
-	case name == "":
-		return invalidOption("the name of the %s is empty", of)
-	case len(name) > maxName:
-		return invalidOption("the name of the %s, %q, has %d bytes, PostgreSQL keeps %d", of, name, len(name), maxName)
-	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return invalidOption("the name of the %s, %q, is not UTF-8 without NUL", of, name)
+func checkName(what, name string) error {
+	if err := errs.CheckText(name, maxName); err != nil {
+		return invalidOption("name of %s %w", what, err)
 	}
 	return nil
 }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// quoteAll returns the names as a list, each with the prefix in front.
+// quoteAll returns the names as a list, each with the prefix.
 func quoteAll(prefix string, names []string) string {
 	quoted := make([]string, len(names))
 	for i, n := range names {

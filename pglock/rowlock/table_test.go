@@ -10,7 +10,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
 
-// TestFaultOfATriggerIsTheServersError: the table and its columns are all there; what is missing is not ours.
+// TestFaultOfATriggerIsTheServersError: the table and its columns exist; what is missing is used by
+// the trigger.
 func TestFaultOfATriggerIsTheServersError(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -28,8 +29,8 @@ func TestFaultOfATriggerIsTheServersError(t *testing.T) {
 	})
 }
 
-// TestRowThatATriggerKeepsIsAnError: nothing is reserved then, not a part.
-func TestRowThatATriggerKeepsIsAnError(t *testing.T) {
+// TestRowThatATriggerProtectsIsAnError: then nothing is reserved, not even a part.
+func TestRowThatATriggerProtectsIsAnError(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	in := f.stock.Name[:1].Sanitize()
@@ -46,7 +47,7 @@ func TestRowThatATriggerKeepsIsAnError(t *testing.T) {
 	f.quantities("a10 b10 c10 d10 e10")
 }
 
-// TestEqualKeysThatLookDifferent: 1.0 and 1.00 are one number, so the column is not unique.
+// TestEqualKeysThatLookDifferent: 1.0 and 1.00 are the same number, so the column is not unique.
 func TestEqualKeysThatLookDifferent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -17,8 +17,9 @@ import (
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// TestI9_CancelLocksAnywhere ends the context of each kind of lock after each of many times, on a network that is slow
-// enough for every round trip to be met. The transaction goes on, and holds the lock only if that was said.
+// TestI9_CancelLocksAnywhere ends the context of each kind of lock after each of many delays. The
+// network is so slow that the delays hit every round trip. The transaction remains usable, and
+// holds the lock only if the call succeeded.
 func TestI9_CancelLocksAnywhere(t *testing.T) {
 	t.Parallel()
 	const delay, steps = 4 * time.Millisecond, 20

@@ -1,6 +1,6 @@
-// Package sqltx gives a transaction of database/sql, on pgx's stdlib driver, the methods
-// that this module asks of a transaction, for services whose queries go through sqlc or
-// GORM on a *sql.DB:
+// Package sqltx gives a transaction of database/sql, on pgx's stdlib driver, the methods of a pgx
+// transaction. With it, services whose queries go through sqlc or GORM on a *sql.DB can use the
+// packages of this module:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
@@ -12,33 +12,32 @@
 //	return tx.Commit()
 //
 // With GORM, tx is db.Statement.ConnPool.(*sql.Tx) of the *gorm.DB inside a transaction, or
-// db.Statement.ConnPool.(*gorm.PreparedStmtTX).Tx.(*sql.Tx) where PrepareStmt is on.
+// db.Statement.ConnPool.(*gorm.PreparedStmtTX).Tx.(*sql.Tx) with PrepareStmt.
 //
-// # What is the same as with pgx
+// # Same as with pgx
 //
-//   - Values: they are scanned by the connection's own type map, so arrays, ranges, JSON
-//     and registered types go into what pgx would put them in, and pgx.RowToStructByName
-//     and its like work.
-//   - Arguments: pgx gets them as they are, also pgx.NamedArgs.
-//   - Errors: errors.As finds the server's *pgconn.PgError, errors.Is pgx.ErrNoRows, and
-//     pgx.ErrTxClosed where database/sql says sql.ErrTxDone.
+//   - Values: the connection's own type map scans them. Arrays, ranges, JSON and registered types
+//     scan into the same Go types, and pgx.RowToStructByName and similar functions work.
+//   - Arguments: pgx receives them unchanged, also pgx.NamedArgs.
+//   - Errors: errors.As finds the server's *pgconn.PgError. errors.Is finds pgx.ErrNoRows, and
+//     pgx.ErrTxClosed in place of sql.ErrTxDone.
 //
-// # What is not
+// # Different from pgx
 //
-//   - A context that ends during a statement cancels that statement, not the connection:
-//     if a savepoint was set before, the transaction goes on from there. (The context given
-//     to BeginTx is another matter: when it ends, database/sql rolls back.)
-//   - Rows are read to their end before Query returns. So they need not be closed, and the
-//     transaction is free for the next statement; but do not read a million of them here.
+//   - A context that ends during a statement cancels the statement and keeps the connection. If a
+//     savepoint was set before, the transaction can continue from there. (The context passed to
+//     BeginTx is different: when it ends, database/sql rolls back.)
+//   - Query reads all rows before it returns. So they need not be closed, and the transaction is
+//     ready for the next statement; but the result must fit into memory.
 //   - Each statement is a round trip: there is no SendBatch.
-//   - A command tag has the number of rows and not the command, and field descriptions have
-//     name, type and format only. Values that database/sql hands over decoded are encoded
-//     again for RawValues: binary where pgx's default is binary, but not always the bytes
-//     that the server sent.
-//   - A type that was registered with pgx under a name of small and capital letters mixed is not
-//     recognized: database/sql tells the name in capitals.
-//   - Commit and Rollback take no part of ctx: database/sql has none to give.
+//   - A command tag has the number of rows but not the command, and field descriptions have only
+//     name, type and format. Values that database/sql returns decoded are encoded again for
+//     RawValues: binary where pgx's default is binary, but not always the bytes that the server
+//     sent.
+//   - A type that was registered with pgx under a name in mixed case is not recognized, because
+//     database/sql reports the name in upper case.
+//   - Commit and Rollback ignore their context: database/sql takes none.
 //
-// It works through drivers that wrap pgx's, for tracing say, if they pass arguments on
-// unchanged. On any other driver every statement returns [ErrDriver].
+// Package sqltx works through drivers that wrap pgx's, for tracing for example, if they pass
+// arguments on unchanged. On any other driver every statement returns [ErrDriver].
 package sqltx

@@ -13,7 +13,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// alien is a driver that has never heard of pgx. Liberal ones take any argument.
+// alien is a driver that is not pgx's. A liberal one accepts any argument.
 type alien struct{ liberal bool }
 
 func (d alien) Connect(context.Context) (driver.Conn, error) { return alienConn(d), nil }
@@ -70,8 +70,8 @@ func TestOtherDriversAreRefused(t *testing.T) {
 	}
 }
 
-// tracing wraps pgx's driver as tracers do, and hides what they often forget to pass on:
-// the types of columns.
+// tracing wraps pgx's driver as tracers do, and hides what they often fail to pass on: the types of
+// columns.
 type tracing struct{ driver.Connector }
 
 func (d tracing) Connect(ctx context.Context) (driver.Conn, error) {

@@ -36,7 +36,7 @@ func newFixture(t *testing.T) fixture {
 	return fixture{t, pool, db}
 }
 
-// begin returns a transaction of database/sql that the test's end rolls back.
+// begin returns a transaction of database/sql that is rolled back on cleanup.
 func (f fixture) begin() (*sql.Tx, *sqltx.Tx) {
 	f.t.Helper()
 	tx, err := f.db.BeginTx(context.Background(), nil)
@@ -47,7 +47,7 @@ func (f fixture) begin() (*sql.Tx, *sqltx.Tx) {
 	return tx, sqltx.Wrap(tx)
 }
 
-// pgx returns a transaction of pgx that the test's end rolls back.
+// pgx returns a transaction of pgx that is rolled back on cleanup.
 func (f fixture) pgx() pgx.Tx {
 	f.t.Helper()
 	tx, err := f.pool.Begin(f.t.Context())
@@ -92,13 +92,13 @@ func connector(f fixture) driver.Connector {
 	return stdlib.GetConnector(*f.pool.Config().ConnConfig)
 }
 
-// queryError returns what Query says, which the rows say too.
+// queryError returns the error of Query, and checks that the rows have it too.
 func queryError(t *testing.T, tx *sqltx.Tx) error {
 	t.Helper()
 	found, err := tx.Query(t.Context(), "SELECT 1")
 	defer found.Close() //nolint:staticcheck // rows that carry the error are what is tested
 	if !errors.Is(err, found.Err()) {
-		t.Errorf("Query says %v, and its rows %v", err, found.Err())
+		t.Errorf("Query returned %v, and its rows %v", err, found.Err())
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func TestAdvisoryLocksExclude(t *testing.T) {
 		t.Errorf("LockAll: %v", err)
 	}
 	if _, err := other.ExecContext(t.Context(), "SELECT 1"); err != nil {
-		t.Errorf("the transaction after a time-out: %v", err)
+		t.Errorf("the transaction after a timeout: %v", err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestAdvisoryLocksExclude(t *testing.T) {
 	}
 }
 
-// TestP34_TimeoutLeavesTheTransaction: usable, with its settings, and without the lock.
+// TestP34_TimeoutLeavesTheTransaction usable, with its settings, and without the lock.
 func TestP34_TimeoutLeavesTheTransaction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -74,7 +74,7 @@ func TestP34_TimeoutLeavesTheTransaction(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	for name, err := range map[string]error{
-		"time-out": advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(20*time.Millisecond)),
+		"timeout":  advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(20*time.Millisecond)),
 		"deadline": advisory.Lock(short, tx, key),
 		"polling":  advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(20*time.Millisecond), advisory.WithPolling()),
 	} {
@@ -92,15 +92,14 @@ func TestP34_TimeoutLeavesTheTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := advisory.TryLock(t.Context(), f.pgx(), key); err != nil {
-		t.Errorf("somebody still holds it: %v", err)
+		t.Errorf("the lock is still held: %v", err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Errorf("commit: %v", err)
 	}
 }
 
-// checkable has the methods of pgx.Tx: those of the adapter, and the rest, which a check
-// does not call, of none.
+// checkable has the methods of pgx.Tx: those of the adapter, and others that a check never calls.
 type checkable struct {
 	*sqltx.Tx
 	rest

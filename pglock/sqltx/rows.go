@@ -11,17 +11,17 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// rows are read already. They implement pgx.Rows.
+// rows implements pgx.Rows with rows in memory.
 type rows struct {
 	types  *pgtype.Map
 	fields []pgconn.FieldDescription
-	values [][][]byte // of each row, in wire form
-	at     int        // the current row
+	values [][][]byte // of each row, in the format of its field
+	at     int        // the current row; -1 before the first
 	closed bool
 	err    error
 }
 
-// read takes all rows, and brings their values back into the form in which pgx got them.
+// read reads all rows and encodes their values as pgx received them.
 func (r *rows) read(from *sql.Rows, conn *pgx.Conn) error {
 	if conn == nil {
 		return ErrDriver
@@ -53,21 +53,21 @@ func (r *rows) read(from *sql.Rows, conn *pgx.Conn) error {
 	return from.Err()
 }
 
-// Close implements pgx.Rows. It does nothing but end the reading.
+// Close implements pgx.Rows: there is no next row after it.
 func (r *rows) Close() { r.closed = true }
 
-// Err returns what went wrong.
+// Err implements pgx.Rows.
 func (r *rows) Err() error { return r.err }
 
-// CommandTag has the number of rows only.
+// CommandTag implements pgx.Rows. The tag has only the number of rows.
 func (r *rows) CommandTag() pgconn.CommandTag {
 	return pgconn.NewCommandTag(strconv.Itoa(len(r.values)))
 }
 
-// FieldDescriptions have name, type and format only.
+// FieldDescriptions implements pgx.Rows. The fields have only name, type and format.
 func (r *rows) FieldDescriptions() []pgconn.FieldDescription { return r.fields }
 
-// Next goes to the next row.
+// Next implements pgx.Rows.
 func (r *rows) Next() bool {
 	if r.closed || r.at+1 >= len(r.values) {
 		r.closed = true
@@ -77,13 +77,13 @@ func (r *rows) Next() bool {
 	return true
 }
 
-// current returns the row that Next went to.
+// current returns the current row.
 func (r *rows) current() ([][]byte, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
 	if r.closed || r.at < 0 {
-		return nil, errors.New("sqltx: no current row: Next was not called, or was false")
+		return nil, errors.New("sqltx: no current row: Next was not called, or has returned false")
 	}
 	return r.values[r.at], nil
 }
@@ -105,7 +105,7 @@ func (r *rows) Scan(dest ...any) error {
 	return err
 }
 
-// single returns the destination that takes a whole row.
+// single returns the destination if it scans a whole row.
 func single(dest []any) (pgx.RowScanner, bool) {
 	if len(dest) != 1 {
 		return nil, false
@@ -137,7 +137,8 @@ func (r *rows) Values() ([]any, error) {
 	return values, nil
 }
 
-// RawValues are the values in the format that their field tells; see the package's comment.
+// RawValues implements pgx.Rows. See the package documentation for how the bytes may differ from
+// those of the server.
 func (r *rows) RawValues() [][]byte {
 	if r.closed || r.at < 0 {
 		return nil
@@ -145,16 +146,16 @@ func (r *rows) RawValues() [][]byte {
 	return r.values[r.at]
 }
 
-// Conn is nil: the connection is database/sql's to use.
+// Conn returns nil: the connection belongs to database/sql.
 func (r *rows) Conn() *pgx.Conn { return nil }
 
-// TypeMap is the connection's.
+// TypeMap implements pgx.Rows.
 func (r *rows) TypeMap() *pgtype.Map { return r.types }
 
 // row implements pgx.Row.
 type row struct{ pgx.Rows }
 
-// Scan scans the first row.
+// Scan implements pgx.Row.
 func (r row) Scan(dest ...any) error {
 	defer r.Close()
 	if !r.Next() {

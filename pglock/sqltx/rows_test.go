@@ -1,6 +1,8 @@
 package sqltx_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -11,9 +13,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// everyType has a value of each kind in a row, and a row of NULLs.
+// everyType selects a row with a value of each type, and a row of NULLs.
 const everyType = `SELECT * FROM (VALUES
 	(1, true, 'x'::text, 'v'::varchar, 'c'::"char", 2::int2, 3::int4, -4::int8, 1.5::float4, 'NaN'::float8, 12345678901234567890.123::numeric, 'NaN'::numeric,
 	 '\x00ff'::bytea, '2024-02-29'::date, 'infinity'::date, '2024-02-29 12:00:01.000001'::timestamp, '-infinity'::timestamp,
@@ -78,7 +85,7 @@ func readAll(t *testing.T, q querier) (all table) {
 	return all
 }
 
-// kinds is what database/sql alone could not scan into.
+// kinds has fields that database/sql alone can't scan into.
 type kinds struct {
 	ID      int32
 	Tags    []string
@@ -120,7 +127,7 @@ func TestRowsCollectIntoStructs(t *testing.T) {
 	}
 }
 
-func TestRowsTellTheirErrors(t *testing.T) {
+func TestRowsReturnTheirErrors(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, tx := f.begin()
@@ -172,7 +179,7 @@ func TestRowsTellTheirErrors(t *testing.T) {
 	}
 }
 
-// TestRowsGoWholeToARowScanner: pgx v5.12's way to scan a row at once.
+// TestRowsGoWholeToARowScanner: pgx v5.12 can scan a whole row into one value.
 func TestRowsGoWholeToARowScanner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -192,3 +199,128 @@ type pair struct {
 }
 
 func (p *pair) ScanRow(r pgx.Rows) error { return r.Scan(&p.a, &p.b) }
+
+// TestRowsEndAsThoseOfPgx: by Close, and by a failed Scan, whose error they keep.
+func TestRowsEndAsThoseOfPgx(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, ours := f.begin()
+	for name, tx := range map[string]querier{"sqltx": ours, "pgx": f.pgx()} {
+		var n int
+		closed, err := tx.Query(t.Context(), "SELECT generate_series(1, 3)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !closed.Next() {
+			t.Errorf("%s: no row", name)
+		}
+		closed.Close()
+		if closed.Next() || closed.Err() != nil {
+			t.Errorf("%s: after Close there is a row, or an error: %v", name, closed.Err())
+		}
+		failed, err := tx.Query(t.Context(), "SELECT v FROM (VALUES (1, 'x'), (2, '7')) v (n, v) ORDER BY n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := failed.Next()
+		wrong := failed.Scan(&n)
+		if !first || wrong == nil || !errors.Is(failed.Err(), wrong) || failed.Next() {
+			t.Errorf("%s: after a Scan that failed with %v there is a row, or its error is %v", name, wrong, failed.Err())
+		}
+		failed.Close()
+	}
+	row := ours.QueryRow(t.Context(), "SELECT generate_series(1, 3)")
+	var n int
+	if err := row.Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d %v", n, err)
+	}
+	if err := row.Scan(&n); err == nil {
+		t.Errorf("a row was scanned twice, the second time it was %d", n)
+	}
+}
+
+// TestUnregisteredTypesKeepTheirOID, and NULL is nil, not an empty text.
+func TestUnregisteredTypesKeepTheirOID(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, ours := f.begin()
+	const statement = "SELECT '16/B374D848'::pg_lsn, 'pg_class'::regclass, NULL::pg_lsn"
+	read := func(q querier) (oids []uint32, values []any) {
+		found, err := q.Query(t.Context(), statement)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer found.Close()
+		for _, d := range found.FieldDescriptions() {
+			oids = append(oids, d.DataTypeOID)
+		}
+		found.Next()
+		if values, err = found.Values(); err != nil {
+			t.Fatal(err)
+		}
+		return oids, values
+	}
+	oids, values := read(ours)
+	want, wantValues := read(f.pgx())
+	for i := range want {
+		if oids[i] != want[i] || values[i] != wantValues[i] {
+			t.Errorf("column %d: type %d, value %v; pgx has %d, %v", i, oids[i], values[i], want[i], wantValues[i])
+		}
+	}
+	if values[2] != nil {
+		t.Errorf("NULL is %q", values[2])
+	}
+}
+
+// TestRegisteredTypes are recognized by their names, in lower or upper case.
+func TestRegisteredTypes(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	schema := pgx.Identifier{pgtest.SchemaName(t)}.Sanitize()
+	if _, err := pool.Exec(t.Context(), "CREATE SCHEMA "+schema+"; CREATE TYPE "+schema+".place AS (shelf int, box text)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"place", "PLACE"} {
+		db := stdlib.OpenDB(*typed(pool, schema).ConnConfig, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+			place, err := conn.LoadType(ctx, name)
+			if err == nil {
+				conn.TypeMap().RegisterType(place)
+			}
+			return err
+		}))
+		std, err := db.BeginTx(t.Context(), &sql.TxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var at struct {
+			Shelf int
+			Box   string
+		}
+		if err := sqltx.Wrap(std).QueryRow(t.Context(), "SELECT ROW(3, 'x')::place").Scan(&at); err != nil || at.Shelf != 3 || at.Box != "x" {
+			t.Errorf("%s: %v %v", name, at, err)
+		}
+		_ = std.Rollback()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func typed(pool *pgxpool.Pool, schema string) *pgxpool.Config {
+	c := pool.Config()
+	c.ConnConfig.RuntimeParams["search_path"] = schema
+	return c
+}
+
+// TestQueryExecModesArePassedOn: the simple protocol accepts two statements at once.
+func TestQueryExecModesArePassedOn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, tx := f.begin()
+	if _, err := tx.Exec(t.Context(), "CREATE TEMP TABLE two (n int) ON COMMIT DROP; INSERT INTO two VALUES ($1)", pgx.QueryExecModeSimpleProtocol, 7); err != nil {
+		t.Fatal(err)
+	}
+	if n := value[int](t, tx, "SELECT n FROM two"); n != 7 {
+		t.Error(n)
+	}
+}

@@ -11,23 +11,30 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pglock/pglock-go/internal/await"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Tx is a *sql.Tx with the shape of a pgx transaction. Like its *sql.Tx, it is for one
-// goroutine at a time.
+// ErrDriver: the transaction does not run on pgx's stdlib driver. Nothing was done.
+var ErrDriver = errors.New("sqltx: the *sql.Tx does not run on pgx's stdlib driver (github.com/jackc/pgx/v5/stdlib)")
+
+// errNil is the error of every method of a Tx without a *sql.Tx.
+var errNil = fmt.Errorf("sqltx: the transaction is nil: %w", pgx.ErrTxClosed)
+
+// Tx is a *sql.Tx with the methods of a pgx transaction. Like its *sql.Tx, it is for one goroutine
+// at a time.
 type Tx struct {
 	tx   *sql.Tx
-	conn atomic.Pointer[pgx.Conn] // known once a statement has been sent
+	conn atomic.Pointer[pgx.Conn] // known once a statement was sent
 }
 
-// Wrap returns tx with pgx's methods. It sends nothing, and there is nothing to close; tx
-// can be used beside it, between two calls. Of a nil tx every method says pgx.ErrTxClosed.
+// Wrap returns tx with pgx's methods. It sends nothing, and there is nothing to close. Calls of
+// the Tx and of tx itself may alternate. If tx is nil, every method returns pgx.ErrTxClosed.
 func Wrap(tx *sql.Tx) *Tx { return &Tx{tx: tx} }
 
-// Exec runs a statement. The tag has the number of rows only. A ctx that ends meanwhile
-// cancels the statement; the transaction is aborted then, as after any failed statement,
-// and can go back to a savepoint.
+// Exec runs a statement. The tag has only the number of rows. If ctx ends during the statement,
+// the statement is canceled and the transaction is aborted, as after any failed statement; it can
+// be rolled back to a savepoint.
 func (t *Tx) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
 	var tag pgconn.CommandTag
 	err := t.run(ctx, args, func(ctx context.Context, args []any) error {
@@ -42,8 +49,8 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (pgconn.Comman
 	return tag, err
 }
 
-// Query runs a statement and reads its rows to the end: those returned are in memory. For
-// ctx it is like Exec. The error is also in the rows, which are never nil.
+// Query runs a statement and reads all its rows into memory. ctx is as for Exec. The error is
+// also in the rows, which are never nil.
 func (t *Tx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
 	r := &rows{at: -1}
 	err := t.run(ctx, args, func(ctx context.Context, args []any) error {
@@ -60,13 +67,13 @@ func (t *Tx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, er
 	return r, err
 }
 
-// QueryRow is Query for one row. Scan returns the error, and pgx.ErrNoRows if there is none.
+// QueryRow is Query for one row. Its Scan returns the error, and pgx.ErrNoRows without a row.
 func (t *Tx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
-	found, _ := t.Query(ctx, query, args...) // row.Scan finds the error in it
+	found, _ := t.Query(ctx, query, args...) // row.Scan returns the error of found
 	return row{found}
 }
 
-// Commit commits the *sql.Tx, whatever ctx says.
+// Commit commits the *sql.Tx. It ignores its context.
 func (t *Tx) Commit(context.Context) error {
 	if t == nil || t.tx == nil {
 		return errNil
@@ -74,7 +81,7 @@ func (t *Tx) Commit(context.Context) error {
 	return translated(t.tx.Commit())
 }
 
-// Rollback rolls the *sql.Tx back, whatever ctx says.
+// Rollback rolls back the *sql.Tx. It ignores its context.
 func (t *Tx) Rollback(context.Context) error {
 	if t == nil || t.tx == nil {
 		return errNil
@@ -82,22 +89,23 @@ func (t *Tx) Rollback(context.Context) error {
 	return translated(t.tx.Rollback())
 }
 
-// run runs op with a context that does not end before the statement does.
+// run runs op with a context that does not end before the statement does, and translates its
+// error.
 func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, args []any) error) error {
 	switch {
 	case t == nil || t.tx == nil:
 		return errNil
 	case ctx.Err() != nil:
-		return fmt.Errorf("sqltx: nothing was sent: %w", await.Ended(ctx))
+		return fmt.Errorf("sqltx: nothing was sent: %w", errs.ContextErr(ctx))
 	}
 	options, args := split(args)
 	spy := &spy{tx: t, args: args}
-	err := await.RunOn(ctx, t.conn.Load, await.WhileBlocked, func(ctx context.Context) error {
+	err := pgtx.RunOn(ctx, t.conn.Load, pgtx.CancelSoon, func(ctx context.Context) error {
 		return op(ctx, append(options, spy))
 	})
 	switch {
 	case spy.passed && err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", await.Ended(ctx), translated(err))
+		return fmt.Errorf("%w: %w", errs.ContextErr(ctx), translated(err))
 	case spy.passed:
 		return translated(err)
 	case err == nil:
@@ -108,7 +116,7 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	return fmt.Errorf("%w: %w", ErrDriver, err)
 }
 
-// split takes off what pgx takes as options rather than arguments. They must come before the spy.
+// split separates the options that pgx accepts before the arguments. They must precede the spy.
 func split(args []any) (options, rest []any) {
 	for len(args) > 0 {
 		if _, ok := args[0].(pgx.QueryExecMode); !ok {
@@ -119,8 +127,8 @@ func split(args []any) (options, rest []any) {
 	return options, args
 }
 
-// spy is the one argument that each statement gets. pgx lets it put the real ones in its
-// place and tells it the connection, which *sql.Tx does not. Another driver can't send it.
+// spy is the only argument of each statement. pgx lets it insert the real arguments, and shows it
+// the connection, which *sql.Tx hides. Another driver can't send it.
 type spy struct {
 	tx     *Tx
 	args   []any
@@ -138,4 +146,12 @@ func (s *spy) RewriteQuery(ctx context.Context, conn *pgx.Conn, query string, _ 
 		}
 	}
 	return query, args, nil
+}
+
+// translated adds pgx's error to that of database/sql.
+func translated(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("%w: %w", pgx.ErrTxClosed, err)
+	}
+	return err
 }

@@ -90,9 +90,9 @@ func TestNilIsErrTxClosed(t *testing.T) {
 	}
 }
 
-// TestI9_CancelledStatementLeavesTheTransaction: where pgx would close the connection, the
-// statement is cancelled, and the transaction goes on from its savepoint.
-func TestI9_CancelledStatementLeavesTheTransaction(t *testing.T) {
+// TestI9_CanceledStatementLeavesTheTransaction: pgx alone would close the connection; here the
+// statement is canceled, and the transaction can be rolled back to its savepoint.
+func TestI9_CanceledStatementLeavesTheTransaction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	holder := f.pgx()
@@ -121,12 +121,12 @@ func TestI9_CancelledStatementLeavesTheTransaction(t *testing.T) {
 	if _, err := tx.Exec(ctx, "SELECT 1"); !errors.Is(err, context.Canceled) || !errors.Is(err, boom) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
-	if err := tx.Commit(ctx); err != nil { // it takes no part of ctx
+	if err := tx.Commit(ctx); err != nil { // it ignores ctx
 		t.Error(err)
 	}
 }
 
-// TestBeginTxContextEndsTheTransaction is database/sql's own doing; nothing may hang.
+// TestBeginTxContextEndsTheTransaction: database/sql rolls back, and nothing hangs.
 func TestBeginTxContextEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

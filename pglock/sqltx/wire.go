@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// field describes a column. The driver tells the name of its type, or the number if the
-// type is not registered with pgx.
+// field describes a column. The driver reports the name of its type, or the OID of a type that is
+// not registered with pgx.
 func field(m *pgtype.Map, c *sql.ColumnType) pgconn.FieldDescription {
 	f := pgconn.FieldDescription{Name: c.Name(), Format: pgtype.TextFormatCode}
 	name := c.DatabaseTypeName()
@@ -27,7 +27,8 @@ func field(m *pgtype.Map, c *sql.ColumnType) pgconn.FieldDescription {
 	return f
 }
 
-// decodedByDriver are the types that come as Go values. The others come as their text.
+// decodedByDriver lists the types that the driver returns as Go values. It returns the others as
+// text.
 var decodedByDriver = map[uint32]bool{
 	pgtype.BoolOID: true, pgtype.ByteaOID: true,
 	pgtype.Int2OID: true, pgtype.Int4OID: true, pgtype.Int8OID: true,
@@ -36,7 +37,7 @@ var decodedByDriver = map[uint32]bool{
 	pgtype.DateOID: true, pgtype.TimestampOID: true, pgtype.TimestamptzOID: true,
 }
 
-// wire returns what the driver gave in the field's format. NULL is nil.
+// wire encodes the driver's value in the field's format. NULL is nil.
 func wire(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
 	if f.Format == pgtype.BinaryFormatCode {
 		return binary(m, f, v)
@@ -46,10 +47,10 @@ func wire(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
 		return nil, nil
 	case string:
 		return []byte(v), nil
-	case []byte: // json, xml; database/sql has copied it
+	case []byte: // json and xml; database/sql has copied it
 		return v, nil
 	}
-	return m.Encode(f.DataTypeOID, f.Format, v, nil) // of a column whose type was not told
+	return m.Encode(f.DataTypeOID, f.Format, v, nil) // a column of unknown type
 }
 
 func binary(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
@@ -59,7 +60,7 @@ func binary(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
 	return m.Encode(f.DataTypeOID, f.Format, v, nil)
 }
 
-// infinite returns the date or time that the driver has no Go value for.
+// infinite returns the infinite date or time, for which the driver has no Go value.
 func infinite(oid uint32, text string) any {
 	end := pgtype.Infinity
 	if strings.HasPrefix(text, "-") {
@@ -74,7 +75,7 @@ func infinite(oid uint32, text string) any {
 	return pgtype.Timestamptz{InfinityModifier: end, Valid: true}
 }
 
-// decoded returns the value as pgx would.
+// decoded returns the value as pgx decodes it.
 func decoded(m *pgtype.Map, f pgconn.FieldDescription, raw []byte) (any, error) {
 	if raw == nil {
 		return nil, nil

@@ -29,65 +29,10 @@ usage() {
 
 # --- from debootstrap -------------------------------------------------------------------------------------------------
 
-# configured_mirror prints where apt gets the suite's main packages from, whatever kind of file says so. Addresses that
-# only apt understands, like lists of mirrors, don't count.
-configured_mirror() {
-	# shellcheck disable=SC2016 # apt fills in these, not the shell
-	apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' |
-		awk -v suite="$1" '$1 ~ /^(https?|file):/ && $2 == suite && $3 == "main" { print $1; exit }'
-}
-
-# default_mirror prints the mirror of a suite that this machine doesn't use itself: that of the suite it does use, since
-# a mirror has all suites of a distribution, or else the distribution's own.
-default_mirror() {
-	# shellcheck disable=SC1091,SC2154 # the variables come from that file
-	own=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
-	own_mirror=
-	[ -z "$own" ] || own_mirror=$(configured_mirror "$own")
-	if [ -n "$own_mirror" ]; then
-		printf '%s' "$own_mirror"
-	elif grep -q '^ID=ubuntu$' /etc/os-release; then
-		printf 'http://archive.ubuntu.com/ubuntu'
-	else
-		printf 'http://deb.debian.org/debian'
-	fi
-}
-
-# use_apt_proxy hands apt's proxies on to debootstrap, and to apt in the new system.
-use_apt_proxy() {
-	http='' https=''
-	eval "$(apt-config shell http Acquire::http::Proxy https Acquire::https::Proxy)"
-	if [ -n "$http" ] && [ "$http" != DIRECT ]; then
-		http_proxy=$http
-		export http_proxy
-	fi
-	if [ -n "$https" ] && [ "$https" != DIRECT ]; then
-		https_proxy=$https
-		export https_proxy
-	fi
-}
-
 fill_by_debootstrap() {
 	[ "$(id -u)" = 0 ] || fail "--from debootstrap needs root; --from binaries doesn't"
 	command -v apt-get >/dev/null || fail "--from debootstrap needs apt; --from binaries doesn't"
-	command -v debootstrap >/dev/null || {
-		say "installing debootstrap"
-		apt-get update -qq
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
-	}
-	mirror=$(configured_mirror "$suite")
-	mirror=${mirror:-$(default_mirror)}
-	use_apt_proxy
-	say "debootstrap $suite from $mirror"
-	set -- --variant=minbase
-	case $mirror in
-	https:*) set -- "$@" --include=ca-certificates ;;
-	esac
-	debootstrap "$@" "$suite" "$root" "$mirror" >"$work/log" 2>&1 || fail_with_log "debootstrap failed"
-	# The mirror's certificate may be one that only this machine trusts.
-	if [ -e "$root/etc/ssl/certs/ca-certificates.crt" ]; then
-		cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-	fi
+	bootstrap "$suite" "$root" "$work/log"
 
 	# Packages may neither start a server nor make a cluster.
 	printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
@@ -96,8 +41,10 @@ fill_by_debootstrap() {
 	echo "create_main_cluster = false" >"$root/etc/postgresql-common/createcluster.conf"
 	printf 'path-exclude /usr/share/%s/*\n' doc man info locale >"$root/etc/dpkg/dpkg.cfg.d/small"
 	say "installing postgresql"
+	mount -t proc proc "$root/proc" # postgresql-common of trixie and later needs it, for systemd-tmpfiles
 	inside env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends postgresql \
 		>>"$work/log" 2>&1 || fail_with_log "apt-get install postgresql failed"
+	umount "$root/proc"
 	rm -rf "$root/var/cache/apt/archives" "$root/var/lib/apt/lists" "$root/usr/sbin/policy-rc.d"
 	bin=$(cd "$root" && echo usr/lib/postgresql/*/bin)
 	bin=/$bin
@@ -201,7 +148,7 @@ import() {
 }
 
 clean_up() {
-	# What debootstrap mounted has to go first, or the removal would go through to the machine's own /proc.
+	# The mounts have to be removed first, or the removal would continue in the machine's own /proc.
 	if [ -d "$root/proc" ]; then
 		umount -q "$root/proc" "$root/sys" 2>/dev/null || true
 	fi
@@ -222,7 +169,7 @@ while [ $# -gt 0 ]; do
 		shift
 		case $from in
 		debootstrap)
-			# A word without a colon, dash or slash is a suite. What looks like an image's name is one.
+			# A word of letters is a suite. A word with a colon, dash or slash is an image's name.
 			case ${2:-} in
 			'' | *[!a-z]*) ;;
 			*)
@@ -241,6 +188,10 @@ while [ $# -gt 0 ]; do
 	shift
 done
 
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=testdata/debian.sh
+. "$here/../debian.sh"
+
 docker version >/dev/null 2>&1 || fail "no Docker engine answers"
 if [ -z "$force" ] && docker image inspect "$name" >/dev/null 2>&1; then
 	say "$name is there already; --force builds it again"
@@ -249,7 +200,6 @@ fi
 
 old=$(docker image inspect --format '{{.Id}}' "$name" 2>/dev/null || true)
 begin=$(date +%s)
-here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 root=$work/root
 mkdir "$root"

@@ -46,17 +46,13 @@ if [ -x "$program" ]; then
 	exit 0
 fi
 
-command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || unavailable "this needs apt and dpkg-deb"
+for tool in apt-get dpkg-deb; do
+	command -v "$tool" >/dev/null || unavailable "this needs apt and dpkg-deb"
+done
 
-# mirror prints where apt gets the main packages of this machine's own release from; a mirror has all releases.
-mirror() {
-	# shellcheck disable=SC1091,SC2154 # the variable comes from that file
-	own=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
-	# shellcheck disable=SC2016 # apt fills in these, not the shell
-	apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' |
-		awk -v suite="$own" '$1 ~ /^(https?|file):/ && $2 == suite && $3 == "main" { print $1; exit }'
-}
-from=$(mirror)
+# shellcheck source=testdata/debian.sh
+. "$(dirname "$0")/../debian.sh"
+from=$(configured_mirror "$(own_suite)") # a mirror has all releases
 [ -n "$from" ] || unavailable "apt's configuration names no mirror of this release"
 
 mkdir -p "$(dirname "$dir")"
@@ -83,7 +79,7 @@ isolated apt-get update >"$work/log" 2>&1 || {
 	cat "$work/log" >&2
 	unavailable "the mirror has no $suite, or does not answer"
 }
-# What it links to comes in packages called lib…; the others (adduser, debconf, …) are for installing it.
+# Its libraries are in packages called lib…. The others (adduser, debconf, …) are only for the installation.
 packages=$(isolated apt-get -s --no-install-recommends install pgbouncer | awk '$1 == "Inst" && ($2 == "pgbouncer" || $2 ~ /^lib/) && $2 !~ /^libperl/ { print $2 }' | sort -u)
 [ -n "$packages" ] || unavailable "$suite has no pgbouncer"
 # shellcheck disable=SC2086 # names of packages hold no blanks

@@ -1,28 +1,27 @@
-// Package trial measures rows: a row is a promise about speed or size, with the
-// subjects that it is measured on and the targets that it must reach.
+// Package trial measures rows. A row is a promise about speed or size: subjects that are measured, and
+// targets that they must reach.
 //
 //	Prepare ── Open each subject ── warm up ──▶ round 1 … n ──▶ judge
 //	                 │                             │
-//	           not installed here:          many short turns of each subject,
-//	           named as missing             another one first each time
+//	           not installed here:          many short turns per subject,
+//	           reported as missing          each time in another order
 //
-// # What it guarantees
+// # Guarantees
 //
-// The subjects of a row take short turns, so that what else happens on the machine hits
-// all of them alike. A round is many turns of each; its figures are taken over
-// all of them. A ratio is taken within a round, and the median of the rounds is judged,
-// not the mean: one round that was disturbed does not decide.
+// The subjects of a row take short turns, so that other work on the machine affects all of them alike.
+// A round is many turns of each, and its figures cover all of them. A ratio is taken within a round.
+// The median of the rounds is judged, so one disturbed round does not decide.
 //
-// A subject that is not there is reported as missing, together with each target that
-// needs it. It is never replaced by a figure from elsewhere.
+// A missing subject is reported with each target that needs it. It is never replaced by a figure from
+// elsewhere.
 //
-// # What it does not
+// # Limits
 //
-// It does not make a busy machine a quiet one. The range of a ratio over the rounds is
-// shown beside its median, and where it is wide, that is said: measure again.
+// It can't make a busy machine quiet. The range of a ratio over the rounds is shown beside its median,
+// and a wide range is reported: measure again.
 //
-// # When things fail
+// # Failures
 //
-// An error of any subject ends the row: half a round compares nothing. What was
-// opened is closed in reverse order, also then.
+// An error of any subject ends the row, because half a round compares nothing. Everything that was
+// opened is closed in reverse order in every case.
 package trial

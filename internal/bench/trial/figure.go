@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Figure is one number that a round yields.
+// Figure is one number of a round.
 type Figure struct {
 	Name  string
 	Unit  Unit
 	Value float64
 }
 
-// Unit is what a figure counts.
+// Unit is the unit of a figure.
 type Unit string
 
 // The units.
@@ -26,7 +26,7 @@ const (
 	Percent   Unit = "%"
 )
 
-// format writes a value of this unit for people.
+// format formats a value for people.
 func (u Unit) format(v float64) string {
 	switch {
 	case u == Micros && v < 10:
@@ -60,8 +60,7 @@ type Series struct {
 	Rounds  []float64 `json:"rounds"`
 }
 
-// median returns the middle of the values, or the mean of the two in the middle.
-// Without values it is NaN.
+// median returns the middle value, or the mean of the two middle ones. Without values it is NaN.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

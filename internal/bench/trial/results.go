@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// Results are rows as they are kept. Names of fields stay as they are: later runs are
-// compared with earlier ones.
+// Results are the kept rows. Names of fields never change: later runs are compared with earlier ones.
 type Results struct {
 	*Conditions // of the rows that tell none of their own; nil if all do
 
@@ -33,8 +32,7 @@ type Conditions struct {
 	TurnMS  int64     `json:"turn_ms"`
 }
 
-// Machine is what a reader must know about where it ran. It does not say whose
-// machine that is.
+// Machine describes the machine, without telling whose it is.
 type Machine struct {
 	OS       string            `json:"os"`
 	Arch     string            `json:"arch"`
@@ -46,7 +44,7 @@ type Machine struct {
 	Settings map[string]string `json:"settings"` // of the server, those that matter
 }
 
-// ReadResults reads what Write has written. Where there is no file there are no rows.
+// ReadResults reads what Write has written. If there is no file, there are no rows.
 func ReadResults(path string) (r Results, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +59,8 @@ func ReadResults(path string) (r Results, err error) {
 	return r, nil
 }
 
-// With returns the results with later rows, which replace those of the same number. Each of
-// them tells its own conditions.
+// With returns the results with later rows, which replace those with the same number. Each of them
+// keeps its own conditions.
 func (r Results) With(later Results) Results {
 	together := Results{Conditions: r.Conditions}
 	for _, row := range r.Rows {
@@ -81,11 +79,11 @@ func (r Results) With(later Results) Results {
 	return together
 }
 
-// numbers matches a list of numbers that has a line for each.
+// numbers matches a list of numbers with a line per number.
 var numbers = regexp.MustCompile(`\[\n[-+.0-9eE,\s]*\]`)
 
-// Write writes the results to a file, whole or not at all, and makes its directory. The
-// rows are in the order of their numbers, and the same results make the same text.
+// Write writes the results to a file atomically, and creates its directory. Rows are in the order of
+// their numbers, and equal results make equal text.
 func (r Results) Write(path string) error {
 	r.Rows = slices.SortedStableFunc(slices.Values(r.Rows), func(a, b *Outcome) int { return byNumber(a.Number, b.Number) })
 	text, err := json.MarshalIndent(r, "", "  ")
@@ -105,7 +103,7 @@ func (r Results) Write(path string) error {
 	return os.Rename(draft, path)
 }
 
-// byNumber orders the numbers of rows: P2 before P10.
+// byNumber orders the numbers of rows: B2 before B10.
 func byNumber(a, b string) int {
 	letters := func(number string) string { return strings.TrimRight(number, "0123456789") }
 	digits := func(number string) int {

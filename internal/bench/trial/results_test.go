@@ -43,7 +43,7 @@ func TestResultsKeepTheirNames(t *testing.T) {
 	for name, has := range map[string]bool{
 		"time":            file.Time == "2026-01-02T03:00:00Z",
 		"machine.cores":   file.Machine["cores"] == 2.0,
-		"row":             row.Row == "P0",
+		"row":             row.Row == "B0",
 		"figures.median":  row.Figures[0]["median"] == 31.0,
 		"figures.rounds":  len(row.Figures[0]["rounds"].([]any)) == 3,
 		"targets.status":  row.Targets[0]["status"] == "PASS",
@@ -58,7 +58,7 @@ func TestResultsKeepTheirNames(t *testing.T) {
 	}
 }
 
-// measuredAt are conditions that can be told apart by the hour and the cores.
+// measuredAt returns conditions with a distinct hour and number of cores.
 func measuredAt(hour, cores int) *Conditions {
 	return &Conditions{Time: time.Date(2026, 1, 2, hour, 0, 0, 0, time.UTC), Machine: Machine{Cores: cores}, Rounds: 3, Turns: 1}
 }
@@ -66,9 +66,9 @@ func measuredAt(hour, cores int) *Conditions {
 func TestLaterRowsReplaceEarlierOnes(t *testing.T) {
 	t.Parallel()
 	row := func(number, what string) *Outcome { return &Outcome{Number: number, What: what} }
-	whole := Results{Conditions: measuredAt(1, 2), Rows: []*Outcome{row("P1", "old"), row("P2", "old"), row("P10", "old")}}
-	merged := whole.With(Results{Conditions: measuredAt(2, 4), Rows: []*Outcome{row("F1", "new"), row("P2", "new")}})
-	newest := Results{Conditions: measuredAt(3, 8), Rows: []*Outcome{row("P2", "newest")}}
+	whole := Results{Conditions: measuredAt(1, 2), Rows: []*Outcome{row("B1", "old"), row("B2", "old"), row("B10", "old")}}
+	merged := whole.With(Results{Conditions: measuredAt(2, 4), Rows: []*Outcome{row("F1", "new"), row("B2", "new")}})
+	newest := Results{Conditions: measuredAt(3, 8), Rows: []*Outcome{row("B2", "newest")}}
 	merged = merged.With(newest)
 
 	path := filepath.Join(t.TempDir(), "results.json")
@@ -87,7 +87,7 @@ func TestLaterRowsReplaceEarlierOnes(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%s %s at %d on %d", o.Number, o.What, c.Time.Hour(), c.Machine.Cores))
 	}
-	want := []string{"F1 new at 2 on 4", "P1 old at 1 on 2", "P2 newest at 3 on 8", "P10 old at 1 on 2"}
+	want := []string{"B1 old at 1 on 2", "B2 newest at 3 on 8", "B10 old at 1 on 2", "F1 new at 2 on 4"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -97,7 +97,7 @@ func TestLaterRowsReplaceEarlierOnes(t *testing.T) {
 		}
 	}
 
-	all := Results{Conditions: measuredAt(4, 2), Rows: []*Outcome{row("F1", ""), row("P1", ""), row("P2", ""), row("P10", "")}}
+	all := Results{Conditions: measuredAt(4, 2), Rows: []*Outcome{row("F1", ""), row("B1", ""), row("B2", ""), row("B10", "")}}
 	if r := r.With(all); r.Conditions != nil || len(r.Rows) != 4 {
 		t.Errorf("each row tells its own conditions, and yet there are others: %+v", r)
 	}
@@ -107,9 +107,9 @@ func TestTheSameResultsMakeTheSameText(t *testing.T) {
 	t.Parallel()
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
 	o := judged(t)
-	o.Number, o.Growth = "P2", &Growth{With: "names", Figures: []string{"f"}}
+	o.Number, o.Growth = "B2", &Growth{With: "names", Figures: []string{"f"}}
 	o.Series[0].Size = 1000
-	r := Results{}.With(Results{Conditions: measuredAt(1, 2), Rows: []*Outcome{o, {Number: "P1"}}})
+	r := Results{}.With(Results{Conditions: measuredAt(1, 2), Rows: []*Outcome{o, {Number: "B1"}}})
 	if err := r.Write(first); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestResultsThatAreNotThereAndThatAreBroken(t *testing.T) {
 	if r, err := ReadResults(path); err != nil || len(r.Rows) != 0 {
 		t.Errorf("no file: %+v, %v", r, err)
 	}
-	for _, text := range []string{"{", `{"rows": [{"row": "P1", "targets": [{"target": "fast"}]}]}`} {
+	for _, text := range []string{"{", `{"rows": [{"row": "B1", "targets": [{"target": "fast"}]}]}`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 
 // Row is one promise.
 type Row struct {
-	Number string // as in the design, "P1"
+	Number string // as in the design, "B1"
 	What   string // is measured, in a few words
 
 	// Prepare makes what the subjects share, a server or a table. It may be nil.
@@ -18,15 +18,14 @@ type Row struct {
 	Subjects []Subject
 	Targets  []Target
 
-	// Once: each subject is measured in one long turn, whose length is its own affair.
+	// Once measures each subject in one long turn, which decides its own length.
 	Once bool
 
-	// Growth: the subjects are the same thing at several sizes, and are drawn as lines over
-	// them. It may be nil.
+	// Growth draws the subjects, one thing at several sizes, as lines. It may be nil.
 	Growth *Growth
 }
 
-// Growth tells how a row grows.
+// Growth describes a row that measures one thing at several sizes.
 type Growth struct {
 	With    string   `json:"with"`    // more of what, the name of the axis
 	Figures []string `json:"figures"` // that are drawn, a line each, all in the same unit
@@ -38,23 +37,23 @@ type Subject struct {
 	Role Role
 	Size float64 // on the axis of the row's Growth, above 0
 
-	// Open makes it ready. Where it is not installed on this machine, the error
-	// wraps ErrMissing and says what to install.
+	// Open prepares the subject. If it is not installed on this machine, the error wraps ErrMissing and
+	// says what to install.
 	Open func(ctx context.Context, s *Scope) (Meter, error)
 }
 
 // Meter exercises a subject and measures it.
 type Meter interface {
-	// Turn exercises it for about d, and adds to what was measured. What it does
-	// before and after, such as clearing a table, it does not count.
+	// Turn exercises the subject for about d and adds to the figures. Preparation and clean-up, such as
+	// clearing a table, are not counted.
 	Turn(ctx context.Context, d time.Duration) error
 
-	// Figures returns what was measured in the turns since the last call: the same
-	// figures in the same order each time.
+	// Figures returns the figures of the turns since the last call: the same ones in the same order each
+	// time.
 	Figures() []Figure
 }
 
-// Role tells what a subject is in the comparison.
+// Role is a subject's role in the comparison.
 type Role string
 
 // The roles.
@@ -64,7 +63,7 @@ const (
 	Peer  Role = "peer"  // what people would use instead
 )
 
-// ErrMissing: a subject is not installed on this machine.
+// ErrMissing means that a subject is not installed on this machine.
 var ErrMissing = errors.New("trial: missing")
 
 // Scale is how thoroughly a row is measured.
@@ -75,13 +74,13 @@ type Scale struct {
 	Short  bool          // see that it runs, and don't judge
 }
 
-// Scope is the time between preparing a row and being done with it.
+// Scope lasts from the preparation of a row to its end.
 type Scope struct {
 	Scale
 	closers []func() error
 }
 
-// Defer has fn called when the row is done, the last first.
+// Defer registers fn to be called when the row is done, in reverse order.
 func (s *Scope) Defer(fn func() error) { s.closers = append(s.closers, fn) }
 
 func (s *Scope) close() error {
@@ -93,7 +92,7 @@ func (s *Scope) close() error {
 	return errors.Join(errs...)
 }
 
-// check refuses a row that contradicts itself, before anything is measured.
+// check returns an error for a row that contradicts itself.
 func (r Row) check() error {
 	known := map[string]bool{}
 	for _, s := range r.Subjects {

@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// Outcome is what came of a row. It is whole when Run returns it.
+// Outcome is the outcome of a row. It is complete when Run returns it.
 type Outcome struct {
 	Number   string      `json:"row"`
 	What     string      `json:"what"`
@@ -26,15 +26,15 @@ type Absence struct {
 	Why     string `json:"why"`
 }
 
-// contestant is a subject that is open.
+// contestant is an open subject.
 type contestant struct {
 	Subject
 	meter  Meter
 	series []*Series
 }
 
-// Run measures a row and judges it. On an error there is no outcome. Whatever was
-// opened is closed when it returns. ctx ends it between operations.
+// Run measures a row and judges it. After an error there is no outcome. Everything that was opened is
+// closed when it returns. ctx ends it between operations.
 func Run(ctx context.Context, row Row, scale Scale) (outcome *Outcome, err error) {
 	if err := row.check(); err != nil {
 		return nil, err
@@ -69,10 +69,10 @@ func Run(ctx context.Context, row Row, scale Scale) (outcome *Outcome, err error
 			}
 		}
 	}
-	return outcome, outcome.settle(row, contestants)
+	return outcome, outcome.judge(row, contestants)
 }
 
-// open opens the subjects, and notes those that are missing.
+// open opens the subjects and records the missing ones.
 func (o *Outcome) open(ctx context.Context, row Row, scope *Scope) ([]*contestant, error) {
 	var contestants []*contestant
 	for _, s := range row.Subjects {
@@ -89,8 +89,8 @@ func (o *Outcome) open(ctx context.Context, row Row, scope *Scope) ([]*contestan
 	return contestants, nil
 }
 
-// takeTurns is one round. Who is first changes from turn to turn, so that nobody
-// always follows the same one and pays for what that left behind.
+// takeTurns runs one round. The order changes from turn to turn, so that no subject always pays for what
+// the same other one left behind.
 func takeTurns(ctx context.Context, contestants []*contestant, scale Scale) error {
 	runtime.GC()
 	for turn := range scale.Turns {
@@ -130,8 +130,8 @@ func (c *contestant) record(figures []Figure, counts bool) error {
 	return nil
 }
 
-// settle takes the medians and judges the targets.
-func (o *Outcome) settle(row Row, contestants []*contestant) error {
+// judge computes the medians and judges the targets.
+func (o *Outcome) judge(row Row, contestants []*contestant) error {
 	for _, c := range contestants {
 		for _, s := range c.series {
 			s.Median = median(s.Rounds)
@@ -139,7 +139,7 @@ func (o *Outcome) settle(row Row, contestants []*contestant) error {
 		}
 	}
 	for _, t := range row.Targets {
-		v, err := o.judge(t)
+		v, err := o.judgeTarget(t)
 		if err != nil {
 			return err
 		}

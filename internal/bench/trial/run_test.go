@@ -84,7 +84,7 @@ func TestTargetsAreJudgedOnTheMedianRatioOfRounds(t *testing.T) {
 		{AtLeast(2).InEveryRound(), Pass},
 		{AtLeast(2.1).InEveryRound(), Miss},
 	} {
-		o := run(t, Row{Number: "P0", Subjects: subjects, Targets: []Target{ratio(c.rule, "floor", "ours")}}, threeRounds)
+		o := run(t, Row{Number: "B0", Subjects: subjects, Targets: []Target{ratio(c.rule, "floor", "ours")}}, threeRounds)
 		v := o.Verdicts[0]
 		if v.Status != c.want {
 			t.Errorf("%v: %s, want %s", c.rule, v.Status, c.want)
@@ -104,7 +104,7 @@ func TestTheBetterConfigurationCountsAndIsNamed(t *testing.T) {
 		rule Rule
 		best string
 	}{{AtMost(2), "few"}, {AtLeast(3), "many"}} {
-		v := run(t, Row{Number: "P0", Subjects: subjects, Targets: []Target{ratio(c.rule, "peer", "few", "many")}}, threeRounds).Verdicts[0]
+		v := run(t, Row{Number: "B0", Subjects: subjects, Targets: []Target{ratio(c.rule, "peer", "few", "many")}}, threeRounds).Verdicts[0]
 		if v.Ours.Subject != c.best || v.Status != Pass {
 			t.Errorf("%v: %s with %q, want %q", c.rule, v.Status, v.Ours.Subject, c.best)
 		}
@@ -113,7 +113,7 @@ func TestTheBetterConfigurationCountsAndIsNamed(t *testing.T) {
 
 func TestAFigureAloneIsJudged(t *testing.T) {
 	t.Parallel()
-	row := Row{Number: "P0", Subjects: []Subject{plays("ours", Ours, 0, 8, 0)}, Targets: []Target{
+	row := Row{Number: "B0", Subjects: []Subject{plays("ours", Ours, 0, 8, 0)}, Targets: []Target{
 		ratio(AtMost(0), "", "ours"), ratio(AtMost(0).InEveryRound(), "", "ours"),
 	}}
 	v := run(t, row, threeRounds).Verdicts
@@ -124,7 +124,7 @@ func TestAFigureAloneIsJudged(t *testing.T) {
 
 func TestAMissingPeerIsNamedAndNotJudged(t *testing.T) {
 	t.Parallel()
-	row := Row{Number: "P0", Subjects: []Subject{plays("ours", Ours, 1, 1, 1), absent("redis"), plays("floor", Floor, 1, 1, 1)}, Targets: []Target{
+	row := Row{Number: "B0", Subjects: []Subject{plays("ours", Ours, 1, 1, 1), absent("redis"), plays("floor", Floor, 1, 1, 1)}, Targets: []Target{
 		ratio(AtMost(1), "redis", "ours"), ratio(AtMost(1), "floor", "ours"),
 	}}
 	o := run(t, row, threeRounds)
@@ -141,7 +141,7 @@ func TestAMissingPeerIsNamedAndNotJudged(t *testing.T) {
 
 func TestAShortRunIsNotJudged(t *testing.T) {
 	t.Parallel()
-	row := Row{Number: "P0", Subjects: []Subject{plays("ours", Ours, 9), plays("floor", Floor, 1)}, Targets: []Target{ratio(AtMost(1), "floor", "ours")}}
+	row := Row{Number: "B0", Subjects: []Subject{plays("ours", Ours, 9), plays("floor", Floor, 1)}, Targets: []Target{ratio(AtMost(1), "floor", "ours")}}
 	if v := run(t, row, Scale{Rounds: 1, Turns: 1, Short: true}).Verdicts[0]; v.Status != NotJudged {
 		t.Errorf("%s", v.Status)
 	}
@@ -155,7 +155,7 @@ func TestSubjectsTakeTurnsAndAnotherIsFirstEachTime(t *testing.T) {
 			return &script{name: name, unit: Micros, values: []float64{1, 1}, turns: &turns}, nil
 		}}
 	}
-	run(t, Row{Number: "P0", Subjects: []Subject{noting("a"), noting("b"), noting("c")}}, Scale{Rounds: 1, Turns: 2})
+	run(t, Row{Number: "B0", Subjects: []Subject{noting("a"), noting("b"), noting("c")}}, Scale{Rounds: 1, Turns: 2})
 	if got := strings.Join(turns, ""); got != "abcbca"+"abcbca" {
 		t.Errorf("turns of the warm-up and of one round: %s", got)
 	}
@@ -182,7 +182,7 @@ func TestWhateverWasOpenedIsClosedInReverse(t *testing.T) {
 			return nil
 		}
 		_, err := Run(t.Context(), Row{
-			Number: "P0",
+			Number: "B0",
 			Prepare: func(_ context.Context, s *Scope) error {
 				s.Defer(closing("server"))
 				s.Defer(closing("table"))

@@ -7,8 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteFigures writes all figures of a row: the median of the rounds, the least and
-// the greatest.
+// WriteFigures writes all figures of a row: the median and the range of the rounds.
 func (o *Outcome) WriteFigures(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "%s  %s\n", o.Number, o.What)
@@ -23,7 +22,7 @@ func (o *Outcome) WriteFigures(w io.Writer) error {
 	return t.Flush()
 }
 
-// WriteTable writes one line for each target of all rows.
+// WriteTable writes one line per target of all rows.
 func WriteTable(w io.Writer, outcomes []*Outcome) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "row\twhat\tours\tfloor or peer\tratio (range)\ttarget\tverdict")
@@ -36,7 +35,7 @@ func WriteTable(w io.Writer, outcomes []*Outcome) error {
 	return t.Flush()
 }
 
-// ours is the side that is judged. A bound for every round is about the worst of them.
+// ours formats the judged side. A bound for every round is about the worst round.
 func (v Verdict) ours() string {
 	if v.Ours == nil || v.Against != nil || v.Ours.Max == v.Ours.Median {
 		return v.Ours.String()

@@ -9,7 +9,7 @@ import (
 func judged(t *testing.T) *Outcome {
 	t.Helper()
 	return run(t, Row{
-		Number: "P0", What: "something",
+		Number: "B0", What: "something",
 		Subjects: []Subject{plays("ours", Ours, 30, 31, 32), plays("floor", Floor, 10, 10, 10), absent("redis")},
 		Targets: []Target{
 			ratio(AtMost(4), "floor", "ours"), ratio(AtMost(1.5), "floor", "ours"),
@@ -25,10 +25,10 @@ func TestTableHasALineForEachTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `row  what   ours                      floor or peer  ratio (range)     target               verdict
-P0   ratio  ours 31 us                floor 10 us    3.10 (3.00-3.20)  ≤ 4                  PASS
-P0   ratio  ours 31 us                floor 10 us    3.10 (3.00-3.20)  ≤ 1.5                MISS
-P0   ratio  -                         -              -                 ≥ 2                  MISSING redis
-P0   ratio  ours 31 us, at most 32 us  -              -                 ≤ 31 in every round  MISS
+B0   ratio  ours 31 us                floor 10 us    3.10 (3.00-3.20)  ≤ 4                  PASS
+B0   ratio  ours 31 us                floor 10 us    3.10 (3.00-3.20)  ≤ 1.5                MISS
+B0   ratio  -                         -              -                 ≥ 2                  MISSING redis
+B0   ratio  ours 31 us, at most 32 us  -              -                 ≤ 31 in every round  MISS
 `
 	if squeeze(out.String()) != squeeze(want) {
 		t.Errorf("got\n%swant\n%s", out.String(), want)

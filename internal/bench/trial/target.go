@@ -10,16 +10,14 @@ import (
 // Ref names a figure of a subject.
 type Ref struct{ Subject, Figure string }
 
-// Target is what a row must reach: a figure, or its ratio to another one.
+// Target is a bound for a figure, or for its ratio to another one.
 type Target struct {
 	What string // is compared, in a few words
 
-	// Ours are the figures that the target is about. Of several, configurations of the
-	// same thing, the best counts, and is named.
+	// Ours are the judged figures. Of several configurations of one thing the best counts and is named.
 	Ours []Ref
 
-	// Against is what ours is divided by, within each round. Without it the figure
-	// itself is judged.
+	// Against is the divisor within each round. Without it the figure itself is judged.
 	Against Ref
 
 	Rule Rule
@@ -32,20 +30,20 @@ type Rule struct {
 	every bool
 }
 
-// AtMost demands a median of bound or less.
+// AtMost requires a median of at most bound.
 func AtMost(bound float64) Rule { return Rule{bound: bound} }
 
-// AtLeast demands a median of bound or more.
+// AtLeast requires a median of at least bound.
 func AtLeast(bound float64) Rule { return Rule{least: true, bound: bound} }
 
-// InEveryRound demands it of each round instead of the median, for what must
-// never happen rather than be fast.
+// InEveryRound requires the bound in each round instead of the median, for events that must never
+// happen.
 func (r Rule) InEveryRound() Rule {
 	r.every = true
 	return r
 }
 
-// How a rule is written.
+// The text form of a rule.
 const (
 	atMost  = "≤ "
 	atLeast = "≥ "
@@ -105,7 +103,7 @@ func (r Rule) better(a, b float64) bool {
 	return a < b
 }
 
-// refs are the figures that the target needs.
+// refs returns the figures that the target needs.
 func (t Target) refs() []Ref {
 	if t.Against == (Ref{}) {
 		return t.Ours
@@ -113,8 +111,8 @@ func (t Target) refs() []Ref {
 	return append(slices.Clone(t.Ours), t.Against)
 }
 
-// compare returns the values that are judged for one of ours, round by round, and
-// the series behind them; against is nil without one.
+// compare returns the judged values of one of ours, round by round, and the series behind them. against
+// is nil if there is none.
 func (t Target) compare(o *Outcome, candidate Ref) (values []float64, ours, against *Series, err error) {
 	if ours, err = o.find(candidate); err != nil {
 		return nil, nil, nil, err

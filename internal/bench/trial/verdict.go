@@ -2,7 +2,7 @@ package trial
 
 import "slices"
 
-// Status is how a target was met.
+// Status is the status of a target.
 type Status string
 
 // The statuses.
@@ -13,7 +13,7 @@ const (
 	NotJudged Status = "-"       // the run was too short to tell
 )
 
-// Verdict is what came of a target.
+// Verdict is the outcome of a target.
 type Verdict struct {
 	What    string   `json:"what"`
 	Ours    *Side    `json:"ours,omitempty"`
@@ -34,24 +34,24 @@ type Side struct {
 	Max     float64 `json:"max"`
 }
 
-// Spread is the median of the rounds, and how far they lie apart.
+// Spread is the median and the range of the rounds.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 }
 
-// unsteady is the quotient of the greatest and the least ratio of a target from which
-// on its median says little: something else kept the machine busy.
+// unsteady is the ratio of the largest to the smallest round from which on the median says little:
+// other work kept the machine busy.
 const unsteady = 2
 
-// Unsteady reports whether the rounds lie so far apart that it should be measured again.
+// Unsteady reports whether the rounds differ so much that the row should be measured again.
 func (v Verdict) Unsteady() bool {
 	return v.Ratio != nil && v.Ratio.Max >= unsteady*v.Ratio.Min
 }
 
-// judge compares the outcome with one target.
-func (o *Outcome) judge(t Target) (Verdict, error) {
+// judgeTarget compares the outcome with one target.
+func (o *Outcome) judgeTarget(t Target) (Verdict, error) {
 	v := Verdict{What: t.What, Target: t.Rule, Missing: o.missingIn(t)}
 	if len(v.Missing) > 0 {
 		v.Status = Missing
@@ -83,7 +83,7 @@ func (o *Outcome) judge(t Target) (Verdict, error) {
 	return v, nil
 }
 
-// missingIn returns the subjects that the target needs and that are not there.
+// missingIn returns the missing subjects that the target needs.
 func (o *Outcome) missingIn(t Target) []string {
 	var missing []string
 	for _, m := range o.Missing {

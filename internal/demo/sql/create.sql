@@ -1,15 +1,25 @@
--- The demo's own tables, in the schema that holds pglock's.
+-- The demo's own tables. The search_path names their schema, which also has pglock's.
 --
--- ledger has one balance for each act. entries has a row for each deposit, written
--- in the same transaction: what the balance should be, and who wrote with which
--- token (0 without a lock), in which order.
-CREATE TABLE pglock.ledger (
+-- ledger has one balance per act. entries has a row per deposit, written in the same
+-- transaction: what the balance should be, and who wrote with which token (0 without
+-- a lock), in which order. events has what workers report and what the parent orders.
+CREATE TABLE ledger (
     account text   PRIMARY KEY,
     balance bigint NOT NULL
 );
-CREATE TABLE pglock.entries (
+CREATE TABLE entries (
     n       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    account text   NOT NULL REFERENCES pglock.ledger,
+    account text   NOT NULL REFERENCES ledger,
     worker  text   NOT NULL,
     token   bigint NOT NULL
+);
+CREATE TABLE events (
+    n       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    account text        NOT NULL REFERENCES ledger,
+    worker  text        NOT NULL,
+    kind    text        NOT NULL,
+    token   bigint      NOT NULL,
+    balance bigint      NOT NULL,
+    at      timestamptz NOT NULL,
+    text    text        NOT NULL
 );

@@ -5,10 +5,10 @@
 -- The balance's row is locked when an entry gets its number, so n is the order of
 -- the writes.
 SELECT count(*),
-       (SELECT balance FROM pglock.ledger WHERE account = $1::text),
+       (SELECT balance FROM ledger WHERE account = $1::text),
        coalesce(array_agg(token ORDER BY n) FILTER (WHERE token < newest), '{}')
 FROM (
     SELECT n, token, max(token) OVER (ORDER BY n) AS newest
-    FROM pglock.entries
+    FROM entries
     WHERE account = $1::text
 ) AS e

@@ -6,9 +6,11 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,31 +18,35 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
 )
 
 // patience bounds what a test waits for.
-const patience = 20 * time.Second
+const patience = time.Minute
 
-// TestMain is the command when the test binary is called by its name.
+// TestMain runs the command if the test binary is called pglock.
 func TestMain(m *testing.M) {
+	child.Hook()
 	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == "pglock" {
 		main()
 	}
+	// Under nohup, SIGHUP would be ignored in the tests and in all processes that they start.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	flag.Parse()
-	_ = flag.Set("test.parallel", "8") // these tests wait more than they compute
+	_ = flag.Set("test.parallel", "8") // these tests mostly wait
 	pgtest.Main(m)
 }
 
-// cli calls pglock as a person would, from an empty directory, with tables of its own.
+// cli runs pglock from an empty directory, with its own tables.
 type cli struct {
 	t      *testing.T
-	dir    string // the working directory, and the first in PATH
+	dir    string // the working directory, and the first entry of PATH
 	env    []string
 	schema string
 	pool   *pgxpool.Pool
 }
 
-// newCLI is for most tests: the tables are there.
+// newCLI returns a cli whose tables exist.
 func newCLI(t *testing.T) *cli {
 	t.Helper()
 	c := bareCLI(t)
@@ -49,7 +55,7 @@ func newCLI(t *testing.T) *cli {
 	return c
 }
 
-// bareCLI has a database, but no schema.
+// bareCLI returns a cli without a schema.
 func bareCLI(t *testing.T) *cli {
 	t.Helper()
 	c := &cli{t: t, dir: t.TempDir(), pool: pgtest.Pool(t)}
@@ -59,7 +65,7 @@ func bareCLI(t *testing.T) *cli {
 	}
 	link, name := os.Symlink, "pglock"
 	if runtime.GOOS == "windows" {
-		link, name = os.Link, "pglock.exe" // whose symbolic links are for administrators
+		link, name = os.Link, "pglock.exe" // only administrators may create symbolic links on Windows
 	}
 	if err := link(self, filepath.Join(c.dir, name)); err != nil {
 		t.Fatal(err)
@@ -70,7 +76,7 @@ func bareCLI(t *testing.T) *cli {
 		}
 	}
 	c.set("PATH", c.dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	c.set("HOME", c.dir) // no ~/.pgpass, no service file
+	c.set("HOME", c.dir) // without ~/.pgpass and service files
 	c.set("GORACE", "atexit_sleep_ms=0")
 	c.set("PGLOCK_DATABASE_URL", pgtest.URL(t))
 	return c
@@ -78,19 +84,19 @@ func bareCLI(t *testing.T) *cli {
 
 func (c *cli) set(name, value string) { c.env = append(c.env, name+"="+value) }
 
-// result is how a call ended.
+// result is the exit status and the output of a call.
 type result struct {
 	status         int
 	stdout, stderr string
 }
 
-// run calls pglock and waits for it.
+// run runs pglock and waits for it.
 func (c *cli) run(args ...string) result {
 	c.t.Helper()
 	return c.start(args...).wait()
 }
 
-// expect calls pglock and checks its status.
+// expect runs pglock and checks its exit status.
 func (c *cli) expect(status int, args ...string) result {
 	c.t.Helper()
 	r := c.run(args...)
@@ -100,7 +106,7 @@ func (c *cli) expect(status int, args ...string) result {
 	return r
 }
 
-// call is a pglock that runs.
+// call is a running pglock.
 type call struct {
 	t              *testing.T
 	cmd            *exec.Cmd
@@ -108,16 +114,16 @@ type call struct {
 	ended          chan struct{}
 }
 
-// start calls pglock. It is killed on cleanup.
+// start starts pglock. Cleanup kills it.
 func (c *cli) start(args ...string) *call {
 	c.t.Helper()
 	return c.startWith(func(*exec.Cmd) {}, args...)
 }
 
-// startWith is start with a change to how it is called.
+// startWith is start, with a change to the command.
 func (c *cli) startWith(change func(*exec.Cmd), args ...string) *call {
 	c.t.Helper()
-	// Files, not pipes: what a command leaves behind may keep them open.
+	// Files instead of pipes: a background process of a command may keep them open.
 	p := &call{t: c.t, stdout: c.file("stdout"), stderr: c.file("stderr"), ended: make(chan struct{})}
 	p.cmd = exec.Command(filepath.Join(c.dir, "pglock"), args...)
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = c.dir, c.env, p.stdout, p.stderr
@@ -130,7 +136,7 @@ func (c *cli) startWith(change func(*exec.Cmd), args ...string) *call {
 		_ = p.cmd.Wait() // its error is the exit status
 	}()
 	c.t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // as a rule it has ended
+		_ = p.cmd.Process.Kill() // usually it has ended
 		<-p.ended
 	})
 	return p
@@ -156,16 +162,16 @@ func (p *call) wait() result {
 	return result{p.cmd.ProcessState.ExitCode(), read(p.t, p.stdout.Name()), read(p.t, p.stderr.Name())}
 }
 
-// says waits until pglock, or its command, has said that on stderr.
-func (p *call) says(text string) {
+// waitForStderr waits until pglock or its command has printed text on stderr.
+func (p *call) waitForStderr(text string) {
 	p.t.Helper()
-	pgtest.Eventually(p.t, patience, "pglock says "+text, func() bool {
+	pgtest.Eventually(p.t, patience, "pglock prints "+text, func() bool {
 		return strings.Contains(read(p.t, p.stderr.Name()), text)
 	})
 }
 
-// prints waits until the command has printed that.
-func (p *call) prints(text string) {
+// waitForStdout waits until the command has printed text on stdout.
+func (p *call) waitForStdout(text string) {
 	p.t.Helper()
 	pgtest.Eventually(p.t, patience, "the command prints "+text, func() bool {
 		return strings.Contains(read(p.t, p.stdout.Name()), text)
@@ -181,7 +187,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// row returns the holder of a lock, "" if it is free, and whether the grant lives.
+// row returns the holder of a lock, or "" if it is free, and whether the grant has not expired.
 func (c *cli) row(name string) (holder string, live bool) {
 	c.t.Helper()
 	err := c.pool.QueryRow(context.Background(), "SELECT coalesce(holder, ''), expires_at > clock_timestamp() FROM "+
@@ -194,7 +200,7 @@ func (c *cli) row(name string) (holder string, live bool) {
 
 func (c *cli) table() string { return pgx.Identifier{c.schema, "distributed_locks"}.Sanitize() }
 
-// steal gives the lock to somebody else, as an administrator's mistake would.
+// steal grants the lock to another holder, as an administrator's mistake would.
 func (c *cli) steal(name string) {
 	c.t.Helper()
 	tag, err := c.pool.Exec(context.Background(), "UPDATE "+c.table()+" SET token = "+

@@ -11,20 +11,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// errConnString: the connection string can't be understood. The text around it
-// never quotes any of it, since a password may be in any place of it.
+// errConnString: the connection string can't be parsed. Errors that wrap it never quote the string,
+// since a password may be anywhere in it.
 var errConnString = errors.New("invalid connection string")
 
 const (
-	urlAdvice = "a URL is postgres://USER:PASSWORD@HOST:PORT/DATABASE, in which @ / ? # % and : " +
-		"inside a name or a password are written %40 %2F %3F %23 %25 and %3A"
+	urlAdvice = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, and inside " +
+		"a name or a password write @ / ? # % : as %40 %2F %3F %23 %25 %3A"
 	keywordAdvice = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, or " +
-		"host=HOST user=USER password='PASSWORD' dbname=DATABASE with blanks only inside quotes"
+		"host=HOST user=USER password='PASSWORD' dbname=DATABASE and quote values with blanks"
 	variablesAdvice = "check PGHOST, PGPORT, PGSSLMODE, PGSERVICE and the other PG* variables"
 )
 
-// config parses the connection string. pgx's own errors are not shown: it hides
-// passwords as well as it can tell, which in a broken string it can't.
+// config parses the connection string. It does not return pgx's errors: pgx hides passwords, but
+// can not find them in a malformed string.
 func (d database) config() (*pgxpool.Config, error) {
 	rest, isURL := cutScheme(d.connString)
 	advice := keywordAdvice
@@ -33,8 +33,8 @@ func (d database) config() (*pgxpool.Config, error) {
 	}
 	switch {
 	case d.connString == "" && d.source == "--database-url":
-		return nil, d.invalid("it is empty")
-	case isURL && strayAt(rest):
+		return nil, d.invalid("it is empty: must be set")
+	case isURL && hasStrayAt(rest):
 		return nil, d.invalid(advice)
 	}
 	config, err := pgxpool.ParseConfig(d.connString)
@@ -42,10 +42,10 @@ func (d database) config() (*pgxpool.Config, error) {
 		return config, nil
 	}
 	if _, err := pgxpool.ParseConfig(""); err != nil {
-		return nil, d.invalid(variablesAdvice) // they count in any case
+		return nil, d.invalid(variablesAdvice) // these variables always count
 	}
-	if name := culprit(d.connString); err != nil && name != "" {
-		advice = "the value of " + name
+	if name := badParameter(d.connString); err != nil && name != "" {
+		advice = "the value of " + name + " is invalid"
 	}
 	return nil, d.invalid(advice)
 }
@@ -63,10 +63,9 @@ func cutScheme(s string) (rest string, isURL bool) {
 	return s, false
 }
 
-// strayAt reports whether an @ stands where it ends no user and password. Then a
-// part of the password would be taken for a host, a port or a database, and be
-// shown in the error when that can't be reached.
-func strayAt(rest string) bool {
+// hasStrayAt reports whether an @ is after the user and the password. pgx would take a part of the
+// password for a host, a port or a database, and show it in a connection error.
+func hasStrayAt(rest string) bool {
 	first := strings.IndexAny(rest, "@/?")
 	return first >= 0 && strings.Contains(rest[first+1:], "@")
 }
@@ -76,7 +75,7 @@ var (
 	parameter = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 )
 
-// plausible reports whether hosts and parameters look like such. pgx takes any text.
+// plausible reports whether hosts and parameter names have valid characters. pgx accepts any text.
 func plausible(config *pgxpool.Config) bool {
 	c := config.ConnConfig
 	hosts := []string{c.Host}
@@ -97,16 +96,16 @@ func plausible(config *pgxpool.Config) bool {
 	return true
 }
 
-// named are the parameters of which culprit may say that they are wrong. Only
-// known names are repeated, since others may be the tail of a password.
-var named = []string{
+// knownParameters are the names that badParameter may return. An unknown name may be the end of a
+// password.
+var knownParameters = []string{
 	"channel_binding", "connect_timeout", "max_protocol_version", "min_protocol_version",
 	"pool_max_conns", "port", "require_auth", "service", "sslcert", "sslcertmode", "sslkey",
 	"sslmode", "sslnegotiation", "sslrootcert", "target_session_attrs",
 }
 
-// culprit returns the parameter without which the URL can be parsed, or "".
-func culprit(connString string) string {
+// badParameter returns the parameter without which the URL is valid, or "" if there is none.
+func badParameter(connString string) string {
 	u, err := url.Parse(connString)
 	if _, isURL := cutScheme(connString); !isURL || err != nil {
 		return ""
@@ -116,7 +115,7 @@ func culprit(connString string) string {
 		without.Del(name)
 		v := *u
 		v.RawQuery = without.Encode()
-		if _, err := pgxpool.ParseConfig(v.String()); err == nil && slices.Contains(named, name) {
+		if _, err := pgxpool.ParseConfig(v.String()); err == nil && slices.Contains(knownParameters, name) {
 			return name
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// secret is the password in these tests. Its parts show up where a broken
-// connection string is cut at the wrong place.
+// secret is the password in these tests. A part of it appears if a broken connection string is cut
+// at the wrong place.
 var secret = []string{"hunt", "er2", "fish"}
 
 func leaks(text string) bool {
@@ -19,7 +19,7 @@ func leaks(text string) bool {
 	return false
 }
 
-// broken are connection strings that a person may come to write.
+// broken are connection strings that a person may write by mistake.
 var broken = []string{
 	"postgres://me:hunt@er2@127.0.0.1:1/db",
 	"postgres://me:hunt/er2@127.0.0.1:1/db",
@@ -81,10 +81,10 @@ func TestGoodConnStrings(t *testing.T) {
 	}
 }
 
-func TestCulpritIsNamed(t *testing.T) {
+func TestBadParameterIsNamed(t *testing.T) {
 	t.Parallel()
 	_, err := database{"postgres://me:hunter2@127.0.0.1/db?application_name=x&sslmode=nonsense", "--database-url"}.config()
-	if !errors.Is(err, errConnString) || !strings.HasSuffix(err.Error(), "in --database-url: the value of sslmode") {
+	if !errors.Is(err, errConnString) || !strings.HasSuffix(err.Error(), "in --database-url: the value of sslmode is invalid") {
 		t.Errorf("got %v", err)
 	}
 }

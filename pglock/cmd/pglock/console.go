@@ -10,31 +10,31 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// console is how pglock speaks: on stderr, since stdout is the command's.
+// console prints pglock's messages on stderr. Stdout is the command's.
 type console struct{ quiet bool }
 
-// say prints what a person must know.
-func (console) say(format string, args ...any) {
+// errorf prints an error or a warning.
+func (console) errorf(format string, args ...any) {
 	fmt.Fprintln(os.Stderr, "pglock: "+oneLine(fmt.Sprintf(format, args...)))
 }
 
-// note prints what is good to know, unless pglock shall be quiet.
-func (c console) note(format string, args ...any) {
+// infof prints a message unless --quiet is given.
+func (c console) infof(format string, args ...any) {
 	if !c.quiet {
-		c.say(format, args...)
+		c.errorf(format, args...)
 	}
 }
 
-// report says why pglock ends, if that has not been said, and returns its status.
+// report prints err, unless it was printed before, and returns pglock's exit status.
 func report(err error) int {
-	var said exitStatus
-	if err != nil && !errors.As(err, &said) {
-		console{}.say("%s", describe(err))
+	var printed exitStatus
+	if err != nil && !errors.As(err, &printed) {
+		console{}.errorf("%s", describe(err))
 	}
-	return statusOf(err)
+	return exitStatusOf(err)
 }
 
-// describe puts an error into words for a person at a terminal.
+// describe returns the text of err for people.
 func describe(err error) string {
 	var lost *pglock.LostError
 	var wait *pglock.WaitError
@@ -43,30 +43,30 @@ func describe(err error) string {
 	case errors.As(err, &lost):
 		text := fmt.Sprintf("lost the lock %q (token %d): %s", lost.Name, lost.Token, lost.Reason)
 		if lost.Cause != nil {
-			text += fmt.Sprintf(" (the last renewal: %s)", plain(lost.Cause))
+			text += fmt.Sprintf(" (last renewal: %s)", withoutPackage(lost.Cause))
 		}
 		return text
-	case statusOf(err) != statusNotAcquired:
-		return plain(err)
+	case exitStatusOf(err) != statusNotAcquired:
+		return withoutPackage(err)
 	case errors.As(err, &wait) && errors.As(wait.Last, &busy):
 		return fmt.Sprintf("gave up after %v: %s", wait.Waited.Round(time.Millisecond), describeBusy(busy))
 	case errors.As(err, &busy):
 		return describeBusy(busy)
 	}
-	return plain(err)
+	return withoutPackage(err)
 }
 
 func describeBusy(e *pglock.BusyError) string {
 	if e.Holder == "" {
-		return fmt.Sprintf("lock %q is changing hands, or a guarded transaction still uses it", e.Name)
+		return fmt.Sprintf("lock %q is free, but a transaction still uses its row", e.Name)
 	}
-	return fmt.Sprintf("lock %q is held by %s (token %d) for another %v unless renewed",
+	return fmt.Sprintf("lock %q is held by %s (token %d): it expires in %v unless renewed",
 		e.Name, e.Holder, e.Token, e.Remaining.Round(time.Millisecond))
 }
 
-// plain is an error's text without the name of the package that it begins with:
-// pglock's own name is in front of every line already.
-func plain(err error) string {
+// withoutPackage returns err's text without the package name at its start, since every line begins
+// with pglock's name.
+func withoutPackage(err error) string {
 	text := err.Error()
 	for _, name := range []string{"pglock: ", "leasetable: ", "migrations: "} {
 		text = strings.TrimPrefix(text, name)
@@ -74,8 +74,8 @@ func plain(err error) string {
 	return text
 }
 
-// oneLine joins lines, so that each line of a log has the prefix, and shows
-// what would steer a terminal: holders' names are anybody's text.
+// oneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces
+// control characters, since a holder's name can contain any text.
 func oneLine(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }), " ")
 	return strings.Map(func(r rune) rune {

@@ -12,16 +12,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// connectTimeout is how long one host may keep silent, unless connect_timeout or
-// PGCONNECT_TIMEOUT says otherwise.
+// connectTimeout bounds the connection to one host, unless connect_timeout or PGCONNECT_TIMEOUT is
+// set.
 const connectTimeout = 10 * time.Second
 
-// database is what the person asked to connect to, and where that was said.
+// database is the connection string and where it comes from.
 type database struct {
-	connString string // empty: the PG* variables say it all
+	connString string // empty: only the PG* variables count
 	source     string
 }
 
@@ -37,8 +38,7 @@ func (g *globals) database() database {
 	return database{"", "the PG* variables and their defaults"}
 }
 
-// openPool returns a pool that has connected to nothing yet, or an error that
-// wraps errConnString.
+// openPool returns a pool that has no connection yet, or an error that wraps errConnString.
 func (g *globals) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := g.database().config()
 	if err != nil {
@@ -49,9 +49,9 @@ func (g *globals) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// explainConnect adds to a failure to connect where the connection string came
-// from. What a server has to say on one of its parameters is left out: it quotes
-// it, and after a blank in an unquoted password the rest is such a parameter.
+// explainConnect adds the source of the connection string to a connection error. It drops the
+// server's text about a parameter, because that text quotes it: after a blank in an unquoted
+// password, the rest of the password is such a parameter.
 func (d database) explainConnect(err error) error {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
@@ -59,8 +59,22 @@ func (d database) explainConnect(err error) error {
 	case !errors.As(err, &connect) && !errors.Is(err, pglock.ErrUnavailable):
 		return err
 	case errors.As(err, &pg) && (pg.Code == "42704" || strings.HasPrefix(pg.Code, "22")): // undefined_object, data_exception
-		return fmt.Errorf("%w: the server refuses a parameter of %s (SQLSTATE %s): "+
-			"check their names and values, and quotes around values with blanks", errConnString, d.source, pg.Code)
+		return fmt.Errorf("%w in %s: the server refuses a parameter (SQLSTATE %s): "+
+			"check names and values, and quote values with blanks", errConnString, d.source, pg.Code)
 	}
 	return fmt.Errorf("%w (the database is from %s)", err, d.source)
+}
+
+// explainPrivilege adds the command that grants the missing right to the role.
+func (g *globals) explainPrivilege(err error) error {
+	if !errors.Is(err, pglock.ErrPrivilege) {
+		return err
+	}
+	config, configErr := g.database().config()
+	if configErr != nil {
+		return err
+	}
+	role := config.ConnConfig.User
+	return fmt.Errorf("%w, where ROLE is %q, or: pglock migrate up --schema %s --grant-user %s",
+		err, role, schema.ShellWord(g.schemaName()), schema.ShellWord(role))
 }

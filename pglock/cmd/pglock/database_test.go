@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// TestPasswordIsNeverShown tries each broken connection string at each place, and
-// good ones that lead nowhere, or not in.
+// TestPasswordIsNeverShown tries broken connection strings from each source, and valid ones whose
+// server is unreachable or refuses the password.
 func TestPasswordIsNeverShown(t *testing.T) {
 	t.Parallel()
-	server, err := url.Parse(pgtest.URL(t))
+	// The shared server may require no password; a private server always does.
+	server, err := url.Parse(pgtest.Server(t, testserver.Options{}).URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +50,8 @@ func TestPasswordIsNeverShown(t *testing.T) {
 	}
 }
 
-// TestParameterThatTheServerRefuses: after a blank, what remains of an unquoted
-// password looks like a parameter, and the server's error names it.
+// TestParameterThatTheServerRefuses: after a blank, the rest of an unquoted password looks like a
+// parameter, and the server's error names it.
 func TestParameterThatTheServerRefuses(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -71,7 +73,7 @@ func portOf(t *testing.T) string {
 	return server.Port()
 }
 
-func TestWhereTheDatabaseComesFrom(t *testing.T) {
+func TestDatabaseSource(t *testing.T) {
 	t.Parallel()
 	good := pgtest.URL(t)
 	nowhere := "postgres://127.0.0.1:1/none"
@@ -93,7 +95,7 @@ func TestWhereTheDatabaseComesFrom(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			c := bareCLI(t)
+			c := newCLI(t)
 			c.set("PGLOCK_DATABASE_URL", "")
 			for name, value := range test.env {
 				c.set(name, value)

@@ -1,48 +1,54 @@
-// Command pglock runs programs under a distributed lock that PostgreSQL keeps.
+// Command pglock runs programs under a distributed lock in PostgreSQL.
 //
 //	pglock run [flags] NAME -- COMMAND [ARGUMENT...]
-//	pglock migrate up | down --yes | version | force N
-//	pglock version
+//	pglock migrate up [--grant-user ROLE] [--grant-writer ROLE] | down --yes | version | force N
+//	pglock version, pglock --version
 //
 // # A run
 //
-//	look the command up ── not there ──▶ 127, not executable: 126
+//	find the command ── not found ──▶ 127, not executable: 126
 //	       │
-//	connect ── unreachable, tables missing ──▶ 69
+//	connect ── unreachable, tables or rights missing ──▶ 69
 //	       │
-//	ask for the lock ── held: say by whom, wait ── --wait is over ──▶ 75
-//	       │ granted                          └─── interrupted ──▶ 128 + signal
-//	start the command in a process group of its own ◀── signals are passed on
+//	acquire the lock ── held: print the holder, wait ── --wait is over ──▶ 75, or --busy-status
+//	       │ granted                              └──── interrupted ──▶ 128 + signal
+//	start the command in its own process group ◀── signals are forwarded
 //	       │                           │
-//	       │ ends                      └── the lease is lost: TERM to the group,
+//	       │ ends                      └── the lease is lost: TERM to all its processes,
 //	       │                               KILL after --grace, wait ──▶ 76
-//	release, 5 s at most
+//	release the lock, for at most 5 s
 //	       │
-//	the command's status, 128 + n if signal n ended it
+//	the command's status, or 128 + n if signal n ended it
 //
-// The other statuses are 64 for wrong usage and 70 for what nobody has foreseen.
+// The status is 64 for wrong usage, and 70 for errors that have no status of their own.
 //
-// # What is guaranteed
+// # Guarantees
 //
-// While COMMAND runs, nobody else is granted the lock. If the lease can't be
-// renewed, the command is told to stop so early that its grace is over before
-// the server lets the lease expire, as long as --grace is below half of --ttl.
+// While COMMAND runs, no other holder is granted the lock. If the lease can't be renewed, the
+// command gets TERM so early that its grace is over before the server lets the lease expire. For
+// this, --grace must be less than half of --ttl.
 //
-// On Linux and Windows the command doesn't outlive a pglock that was killed; on
-// Windows neither do its children. Elsewhere nothing ends it: the lock is free
-// after the TTL, and the command may still run.
+// pglock ends within 5 s of the command, or of an interruption, also if the server hangs.
 //
-// # What is not
+// On Linux and Windows "the command" includes all processes that it has started, in any process
+// group or session. A loss of the lock ends all of them. If pglock is killed, all of them are
+// killed. On Linux pglock runs a second process for this, a supervisor between itself and the
+// command, and needs /proc. On other systems a loss ends the command's process group, and nothing
+// ends the command if pglock is killed: the lock is free after the TTL, and the command may still
+// run.
 //
-// The lock is held for the command, not for what it leaves behind: a process
-// that it put into the background runs on, without the lock, and pglock says so.
-// After a signal that ends programs, the rest of the group has --grace to end.
+// # Limits
 //
-// A pglock that is stopped can't renew. When Ctrl-Z stops the command, pglock
-// stops too; if the lease is over when both continue, the command is terminated.
-// kill -STOP on pglock alone leaves the command running: nothing can be done until
-// it continues. What must not be written late is fenced, with PGLOCK_TOKEN.
+// The lock is held while the command runs, not while its background processes run. They continue
+// without the lock, and pglock prints a message, on Linux with their names. After a termination
+// signal, the rest of the process group has --grace to end.
 //
-// On Linux a command that gains privileges when it starts (sudo) drops the tie
-// to pglock's life, and may refuse its signals.
+// A stopped pglock can't renew. When Ctrl-Z stops the command, pglock stops too. If the lease has
+// expired when both continue, the command is terminated. After kill -STOP of pglock alone the
+// command runs on without renewals until pglock continues. Fence writes that must not come late,
+// with PGLOCK_TOKEN.
+//
+// If pglock and its supervisor are killed at the same time, the kernel kills the command on Linux,
+// and the processes that it has started run on. A command that gains privileges when it starts
+// (sudo) is not killed with the supervisor, and may refuse signals.
 package main

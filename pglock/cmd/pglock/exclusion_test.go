@@ -11,8 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// section is a critical section: while others are in theirs, it ends only when it
-// has seen another one begin, or after a while.
+// section is a critical section. It ends when it has seen another one begin, or after some time.
 const section = `
 	echo begin >> log
 	for i in 1 2 3 4 5 6 7 8 9 10; do
@@ -39,8 +38,8 @@ func TestRunsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestRunsOverlapWithoutTheLock is the control: other names exclude nobody, and
-// neither does no pglock.
+// TestRunsOverlapWithoutTheLock is the control: runs with different names overlap, and so do runs
+// without pglock.
 func TestRunsOverlapWithoutTheLock(t *testing.T) {
 	t.Parallel()
 	for how, call := range map[string]func(c *cli, name string) *call{

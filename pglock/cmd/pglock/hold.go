@@ -14,7 +14,7 @@ import (
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
 )
 
-// commandError says why the command could not be run.
+// commandError is the error of a command that could not be started.
 type commandError struct {
 	name     string
 	notFound bool
@@ -25,16 +25,16 @@ func (e *commandError) Error() string {
 	if e.notFound {
 		return fmt.Sprintf("command not found: %s", e.name)
 	}
-	why := e.err // without the name, which the wrappers repeat
+	reason := e.err // without the wrappers, which repeat the name
 	var lookup *exec.Error
 	var start *fs.PathError
 	switch {
 	case errors.As(e.err, &lookup):
-		why = lookup.Err
+		reason = lookup.Err
 	case errors.As(e.err, &start):
-		why = start.Err
+		reason = start.Err
 	}
-	return fmt.Sprintf("can't execute %s: %v", e.name, why)
+	return fmt.Sprintf("can't execute %s: %v", e.name, reason)
 }
 
 func (e *commandError) Unwrap() error { return e.err }
@@ -46,14 +46,24 @@ func (e *commandError) status() int {
 	return statusNotExecutable
 }
 
-// run runs argv under the lock. Its error is nil if argv succeeded, an exitStatus if
-// it did not, or else says why it was not run.
+const (
+	// exitTimeout bounds the time from the end of the command, or from an interruption, to the end
+	// of pglock, also if the server hangs. The documentation promises 5 s. A lock that could not be
+	// released by then expires by its TTL.
+	exitTimeout = 4 * time.Second
+
+	// releaseTimeout is the part of exitTimeout for the release. The rest is for closing connections.
+	releaseTimeout = 3500 * time.Millisecond
+)
+
+// run runs argv under the lock. It returns nil if argv succeeded, an exitStatus if argv failed, and
+// another error if argv did not run.
 func (f *runFlags) run(name string, argv []string, options []pglock.Option) error {
 	path, err := child.Find(argv[0])
 	if err != nil {
 		return &commandError{argv[0], isAny(err, exec.ErrNotFound, fs.ErrNotExist), err}
 	}
-	signals := listen()
+	signals := listenSignals()
 	defer signals.stop()
 	ctx, stop := signals.untilInterrupted()
 	defer stop()
@@ -61,17 +71,18 @@ func (f *runFlags) run(name string, argv []string, options []pglock.Option) erro
 	if err != nil {
 		return interruptedOr(ctx, err)
 	}
-	bound := 5 * time.Second
+	bound := exitTimeout
 	defer func() { closeClient(bound) }()
 	lease, err := f.acquire(ctx, client, name)
-	stop() // from here on signals are the command's, or delay the release
+	stop() // from here on, signals are for the command, and do not end the release
 	if err = interruptedOr(ctx, err); err != nil {
-		if f.quiet && statusOf(err) == statusNotAcquired {
-			return exitStatus(statusNotAcquired)
+		if exitStatusOf(err) == statusNotAcquired {
+			f.infof("%s", describe(err))
+			return exitStatus(f.busyStatus)
 		}
-		return err // a lease that came with the interruption is released by closeClient
+		return f.explainPrivilege(err) // closeClient releases a lease that was granted with the interruption
 	}
-	bound = time.Second // what could not be released by then frees itself
+	bound = exitTimeout - releaseTimeout // hold needs the rest for the release
 	return f.hold(lease, signals, child.Command{
 		Path: path,
 		Args: argv,
@@ -84,8 +95,8 @@ func (f *runFlags) run(name string, argv []string, options []pglock.Option) erro
 	})
 }
 
-// open connects. The function that it returns ends the connections, and may take
-// that long to give back a lock that is on its way.
+// open connects. The returned function closes the connections, and revokes a grant whose reply has
+// not arrived, within the given time.
 func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.Client, func(time.Duration), error) {
 	pool, err := f.openPool(ctx)
 	if err != nil {
@@ -94,44 +105,42 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 	client, err := pglock.Open(ctx, pool, options...)
 	if err != nil {
 		pool.Close()
-		return nil, nil, f.database().explainConnect(err)
+		return nil, nil, f.explainPrivilege(f.database().explainConnect(err))
 	}
 	return client, func(bound time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		defer cancel()
-		_ = client.Close(ctx) // what could not be released ends by its TTL
-		pool.Close()
+		_ = client.Close(ctx) // a lock that could not be released expires by its TTL
+		pool.Close()          // ends at once: only the client has connections
 	}, nil
 }
 
-// acquire waits for the lock as long as --wait says, and names the holder when the
-// waiting begins.
+// acquire waits for the lock for the time of --wait. If it has to wait, it prints the holder first.
 func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-	if !f.waitForEver && f.wait > 0 {
+	if !f.waitForever && f.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
 	lease, err := client.TryAcquire(ctx, name)
 	var busy *pglock.BusyError
-	if err == nil || !errors.As(err, &busy) || !f.waitForEver && f.wait == 0 {
+	if err == nil || !errors.As(err, &busy) || !f.waitForever && f.wait == 0 {
 		return lease, err
 	}
-	f.note("waiting: %s", describeBusy(busy))
+	f.infof("waiting: %s", describeBusy(busy))
 	lease, err = client.Acquire(ctx, name)
 	if err == nil {
-		f.note("acquired the lock %q (token %d)", name, lease.Token())
+		f.infof("acquired lock %q (token %d)", name, lease.Token())
 	}
 	return lease, err
 }
 
-// hold starts the command, sees to it, releases the lease, and returns the status
-// to exit with.
+// hold runs the command, releases the lease, and returns the exit status as an error.
 func (f *runFlags) hold(lease *pglock.Lease, signals *signals, command child.Command) error {
-	if err := lease.Err(); err != nil { // this process was stopped meanwhile
+	if err := lease.Err(); err != nil { // this process was suspended since the grant
 		return err
 	}
-	signals.add(stops)
+	signals.add(stopSignals)
 	process, err := child.Start(command)
 	if err != nil {
 		f.release(lease, signals)
@@ -149,26 +158,31 @@ func (f *runFlags) hold(lease *pglock.Lease, signals *signals, command child.Com
 	return nil
 }
 
-// release releases the lease, and reports whether it turned out to be lost. It
-// takes no longer than the release statement's own bound, and no signal ends it:
-// a lock that is not released stays taken until its TTL is over.
+// errNoReply is the cause of a release that took longer than releaseTimeout.
+var errNoReply = errors.New("the server does not answer")
+
+// release releases the lease, and reports whether it was lost before. It takes at most
+// releaseTimeout. Signals do not end it, since a lock that is not released stays held until its TTL
+// is over.
 func (f *runFlags) release(lease *pglock.Lease, signals *signals) (lost bool) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), releaseTimeout, errNoReply)
+	defer cancel()
 	released := make(chan error, 1)
-	go func() { released <- lease.Release(context.Background()) }()
+	go func() { released <- lease.Release(ctx) }()
 	for {
-		select {
+		select { // in any order: a signal only prints a message
 		case err := <-released:
 			switch {
 			case errors.Is(err, pglock.ErrLost):
-				f.say("%s", describe(err))
+				f.errorf("%s", describe(err))
 				return true
 			case err != nil:
-				f.say("could not release the lock, it is free within %v: %s", f.ttl, describe(err))
+				f.errorf("can't release the lock: it expires within %v: %s", f.ttl, describe(err))
 			}
 			return false
 		case sig := <-signals.c:
-			if ends(sig) {
-				f.say("got %v, but the lock is still being released, which takes a few seconds at most", sig)
+			if isTermination(sig) {
+				f.errorf("got %v: still releasing the lock, for at most a few seconds", sig)
 			}
 		}
 	}

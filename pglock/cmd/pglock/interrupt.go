@@ -8,19 +8,19 @@ import (
 	"sync"
 )
 
-// signals are those that pglock gets and passes on. While they are listened to,
-// none of them ends pglock by itself.
+// signals receives the signals that pglock handles and forwards. While it does, none of them ends
+// pglock by itself.
 type signals struct{ c chan os.Signal }
 
-// listen begins to receive signals. One that was ignored when pglock started
-// (nohup, a background job of a simple shell) stays ignored, here and in the command.
-func listen() *signals {
+// listenSignals begins to receive handledSignals. A signal that was ignored when pglock started, as
+// under nohup, stays ignored, here and in the command.
+func listenSignals() *signals {
 	s := &signals{make(chan os.Signal, 16)}
-	s.add(received)
+	s.add(handledSignals)
 	return s
 }
 
-// add receives more of them.
+// add begins to receive more signals.
 func (s *signals) add(more []os.Signal) {
 	for _, sig := range more {
 		if !signal.Ignored(sig) {
@@ -31,18 +31,18 @@ func (s *signals) add(more []os.Signal) {
 
 func (s *signals) stop() { signal.Stop(s.c) }
 
-// untilInterrupted returns a context that ends with the first signal that ends
-// programs; others are dropped. Until the returned function has been called,
-// nobody else gets signals from s.
+// untilInterrupted returns a context that is cancelled by the first signal that ends programs. It
+// drops other signals. No other goroutine may receive from s before the returned function is
+// called.
 func (s *signals) untilInterrupted() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	quit := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for {
-			select {
+			select { // in any order: a signal after the returned function was called has no effect
 			case sig := <-s.c:
-				if ends(sig) {
+				if isTermination(sig) {
 					cancel(interruption{sig})
 					return
 				}
@@ -58,7 +58,7 @@ func (s *signals) untilInterrupted() (context.Context, func()) {
 	})
 }
 
-// interruptedOr returns the interruption that ended ctx, if one did, or else err.
+// interruptedOr returns the interruption if one cancelled ctx, and err otherwise.
 func interruptedOr(ctx context.Context, err error) error {
 	var interrupted interruption
 	if errors.As(context.Cause(ctx), &interrupted) {

@@ -15,12 +15,12 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// TestLossTerminatesTheGroup: who heeds TERM is not killed, and a command that then
-// ends with 0 has still lost its lock.
+// TestLossTerminatesTheGroup: a process that ends on TERM is not killed. The status is 76 even if
+// the command then ends with 0.
 func TestLossTerminatesTheGroup(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	p := c.family("exit", "exit 0", "--ttl", "2s", "--grace", "1m")
+	p := c.family("exit", "exit 0", "--ttl", "20s", "--grace", "9s")
 	child, parent := c.pid("child"), c.pid("parent")
 	c.steal("n")
 	r := p.wait()
@@ -38,7 +38,7 @@ func TestLossTerminatesTheGroup(t *testing.T) {
 	}
 }
 
-// TestLossKillsAfterTheGrace whoever ignores TERM, the command or a child of its.
+// TestLossKillsAfterTheGrace: a command or a child that ignores TERM is killed.
 func TestLossKillsAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	for name, does := range map[string][2]string{
@@ -50,7 +50,7 @@ func TestLossKillsAfterTheGrace(t *testing.T) {
 		p := c.family(does[0], does[1], "--ttl", "2s", "--grace", "300ms")
 		child, parent := c.pid("child"), c.pid("parent")
 		c.steal("n")
-		p.says("lost the lock")
+		p.waitForStderr("lost the lock")
 		begin := time.Now()
 		r := p.wait()
 		if took := time.Since(begin); r.status != statusLost || !strings.Contains(r.stderr, "did not end within 300ms: killing them") || took < 200*time.Millisecond {
@@ -61,11 +61,11 @@ func TestLossKillsAfterTheGrace(t *testing.T) {
 	}
 }
 
-// TestStoppedCommandIsTerminated: TERM alone would not reach it.
+// TestStoppedCommandIsTerminated: a stopped process does not handle TERM before it is continued.
 func TestStoppedCommandIsTerminated(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	p := c.family("exit", "exit 0", "--ttl", "2s", "--grace", "1m")
+	p := c.family("exit", "exit 0", "--ttl", "20s", "--grace", "9s")
 	parent := c.pid("parent")
 	if err := syscall.Kill(parent, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -76,13 +76,13 @@ func TestStoppedCommandIsTerminated(t *testing.T) {
 	}
 }
 
-// TestStoppedPglockLosesTheLock: it can't renew, and the command goes on meanwhile.
-// Both are told once it continues.
+// TestStoppedPglockLosesTheLock: a stopped pglock can't renew, and its command still runs. When
+// pglock continues, it reports the loss and ends the command.
 func TestStoppedPglockLosesTheLock(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	p := c.start("run", "--ttl", "2s", "n", "--", "sh", "-c", "echo up; exec sleep 60")
-	p.prints("up")
+	p.waitForStdout("up")
 	p.signal(syscall.SIGSTOP)
 	pgtest.Eventually(t, patience, "the lease has expired", func() bool { _, live := c.row("n"); return !live })
 	c.expect(0, "run", "--wait", "0", "n", "--", "true")
@@ -92,57 +92,85 @@ func TestStoppedPglockLosesTheLock(t *testing.T) {
 	}
 }
 
-// cut starts a run whose command heeds no TERM, cuts its network, and returns the
-// command's pid.
+// cut starts a run whose command ignores TERM, cuts its network, and returns the command's pid.
 func (c *cli) cut(flags ...string) (p *call, pid int) {
 	c.t.Helper()
 	server := mustParse(c.t, pgtest.URL(c.t))
 	proxy := faultproxy.New(c.t, server.Host)
 	args := append([]string{"run", "--database-url", proxy.URL(server.String())}, flags...)
-	p = c.start(append(args, "n", "--", "sh", "-c", `trap "" TERM; echo $$ > pid; while :; do sleep 0.02; done`)...)
+	p = c.start(append(args, "n", "--", "sh", "-c", `trap "" TERM; echo $$ > pid; while :; do date +%s.%N >> beats; sleep 0.02; done`)...)
 	pid = c.pid("pid")
 	proxy.Cut()
 	return p, pid
 }
 
-// TestGraceIsInsideTheLease: when the network is cut, the command is dead before the
-// server could give the lock to another, though it ignores TERM (I3).
+// checkEndedInTime checks that the command's last beat was before the expiry of its lease. The row
+// still has the expiry, and the server uses this machine's clock.
+func (c *cli) checkEndedInTime() {
+	c.t.Helper()
+	beats := strings.Fields(read(c.t, filepath.Join(c.dir, "beats")))
+	if len(beats) < 10 {
+		c.t.Fatalf("only %d beats", len(beats))
+	}
+	var left float64
+	err := c.pool.QueryRow(c.t.Context(), "SELECT extract(epoch FROM expires_at) - $1::text::numeric FROM "+c.table(), beats[len(beats)-1]).Scan(&left)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if left <= 0 {
+		c.t.Errorf("the command was still alive %v s after its lease had expired", -left)
+	}
+}
+
+// TestGraceIsInsideTheLease: after the network is cut, a command that ignores TERM is killed before
+// the server could grant the lock to another holder (I3).
 func TestGraceIsInsideTheLease(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	p, pid := c.cut("--ttl", "8s", "--grace", "2s")
+	p, pid := c.cut("--ttl", "20s", "--grace", "5s")
 	gone(t, pid)
-	if _, live := c.row("n"); !live {
-		t.Error("the lease had expired when the command was killed")
-	}
-	if r := p.wait(); r.status != statusLost || !strings.Contains(r.stderr, "the last renewal") {
+	c.checkEndedInTime()
+	if r := p.wait(); r.status != statusLost || !strings.Contains(r.stderr, "last renewal") {
 		t.Errorf("got %+v", r)
 	}
 }
 
-// TestGraceBeyondTheLease is the control: more than half of the TTL can't be had.
-func TestGraceBeyondTheLease(t *testing.T) {
+// TestGraceJustBelowHalfOfTheTTL: the longest valid grace is inside the lease too.
+func TestGraceJustBelowHalfOfTheTTL(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	p, pid := c.cut("--ttl", "2s", "--grace", "1m")
-	pgtest.Eventually(t, patience, "the lease has expired", func() bool { _, live := c.row("n"); return !live })
-	if !alive(pid) {
-		t.Error("the command was killed within its grace")
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	p, pid := c.cut("--ttl", "20s", "--grace", "9999ms")
+	gone(t, pid)
+	c.checkEndedInTime()
 	if r := p.wait(); r.status != statusLost {
 		t.Errorf("got %+v", r)
 	}
 }
 
-// TestLossAtTheEnd: the command has ended, and only the release finds out.
-func TestLossAtTheEnd(t *testing.T) {
+// TestCommandOutlivesAStoppedPglock is the control: the command of a stopped pglock runs on after
+// its lease has expired.
+func TestCommandOutlivesAStoppedPglock(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	p := c.start("run", "--ttl", "2s", "n", "--", "sh", "-c", "echo $$ > pid; exec sleep 60")
+	pid := c.pid("pid")
+	p.signal(syscall.SIGSTOP)
+	pgtest.Eventually(t, patience, "the lease has expired", func() bool { _, live := c.row("n"); return !live })
+	if !alive(pid) {
+		t.Error("the command has ended")
+	}
+	p.signal(syscall.SIGCONT)
+	if r := p.wait(); r.status != statusLost {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestLossFoundByTheRelease: the command has ended, and the release reports the loss.
+func TestLossFoundByTheRelease(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	p := c.start("run", "--ttl", "1h", "n", "--", "sh", "-c", "echo up; until test -e go; do sleep 0.02; done")
-	p.prints("up")
+	p.waitForStdout("up")
 	c.steal("n")
 	c.touch("go")
 	if r := p.wait(); r.status != statusLost || !strings.Contains(r.stderr, "lost the lock") || strings.Contains(r.stderr, "stopping") {
@@ -150,8 +178,8 @@ func TestLossAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestLossWithClosedStderr: a message that nobody reads does not end pglock, whose
-// command would run on until it is killed.
+// TestLossWithClosedStderr: a message to a closed stderr does not end pglock before it has ended
+// the command.
 func TestLossWithClosedStderr(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -162,7 +190,7 @@ func TestLossWithClosedStderr(t *testing.T) {
 	defer writer.Close()
 	p := c.startWith(func(cmd *exec.Cmd) { cmd.Stderr = writer },
 		"run", "--ttl", "2s", "n", "--", "sh", "-c", `exec 2>/dev/null; trap "sleep 0.2; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.02; done`)
-	p.prints("up")
+	p.waitForStdout("up")
 	reader.Close()
 	c.steal("n")
 	if r := p.wait(); r.status != statusLost || !strings.Contains(r.stdout, "cleaned up") {

@@ -1,5 +1,88 @@
 package main
 
-import "os"
+import (
+	"os"
+	"strings"
 
-func main() { os.Exit(execute(os.Args[1:])) }
+	"github.com/spf13/cobra"
+
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
+)
+
+func main() {
+	child.Hook()
+	os.Exit(execute(os.Args[1:]))
+}
+
+// schemaVariable names the schema, for pglock and for a pglock that its command runs.
+const schemaVariable = "PGLOCK_SCHEMA"
+
+// globals are the flags of every command.
+type globals struct {
+	databaseURL string
+	schema      string
+	cmd         *cobra.Command // the root command, which knows which flags were set
+}
+
+// execute runs pglock and returns its exit status.
+func execute(args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	return report(root.Execute())
+}
+
+func newRoot() *cobra.Command {
+	g := &globals{}
+	root := &cobra.Command{
+		Use:   "pglock",
+		Short: "Distributed locks in PostgreSQL",
+		Long: `Distributed locks in PostgreSQL, for scripts and operators.
+
+pglock uses the first of these that is set: --database-url, $PGLOCK_DATABASE_URL,
+$DATABASE_URL, the PG* variables of psql. Other users of the machine can see command
+lines: keep passwords in the environment or in ~/.pgpass.`,
+		Args: knownCommand,
+		RunE: commandMissing,
+
+		Version:                    versions(), // adds the flag --version
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		DisableFlagsInUseLine:      true,
+		SuggestionsMinimumDistance: 2,
+	}
+	g.cmd = root
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate("{{.Version}}")
+	root.Flags().Bool("version", false, "print the versions of pglock, of Go and of the schema")
+	root.PersistentFlags().StringVar(&g.databaseURL, "database-url", "", "the database: a `URL`, or keywords and values")
+	root.PersistentFlags().StringVar(&g.schema, "schema", schema.Default, "the schema with pglock's tables, or $PGLOCK_SCHEMA")
+	root.AddCommand(newRun(g), newMigrate(g), newVersion())
+	return root
+}
+
+// schemaName returns the schema of --schema, of $PGLOCK_SCHEMA, or the default.
+func (g *globals) schemaName() string {
+	if name := os.Getenv(schemaVariable); name != "" && !g.cmd.PersistentFlags().Changed("schema") {
+		return name
+	}
+	return g.schema
+}
+
+// knownCommand refuses an unknown command. cobra calls it with arguments only in that case.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if !plainWord(args[0]) {
+		return usage(cmd, "unknown command")
+	}
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		return usage(cmd, "unknown command %q: did you mean %s?", args[0], strings.Join(similar, " or "))
+	}
+	return usage(cmd, "unknown command %q", args[0])
+}
+
+func commandMissing(cmd *cobra.Command, _ []string) error {
+	return usage(cmd, "no command is given")
+}

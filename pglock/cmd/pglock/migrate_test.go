@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -16,33 +17,71 @@ func TestMigrate(t *testing.T) {
 	c := bareCLI(t)
 	c.schema = pgtest.SchemaName(t)
 	c.set("PGLOCK_SCHEMA", c.schema)
-	at := func(version int) string {
-		return fmt.Sprintf("schema %q: version %d, this pglock needs %d\n", c.schema, version, schema.Version)
+	at := func(version int, done string) string {
+		return fmt.Sprintf("schema %q: version %d, required version %d%s\n", c.schema, version, schema.Version, done)
 	}
+	const nothing = " (nothing to do)"
+	up, down := " (migrated from version 0)", fmt.Sprintf(" (migrated from version %d)", schema.Version)
 	for _, step := range []struct {
 		args    string
+		status  int
 		version int
+		done    string
 	}{
-		{"migrate version", 0},
-		{"migrate down --yes", 0},
-		{"migrate up", schema.Version},
-		{"migrate up", schema.Version},
-		{"migrate version", schema.Version},
-		{"migrate down --yes", 0},
-		{"migrate up", schema.Version},
-		{"migrate force 0", 0},
-		{fmt.Sprintf("migrate force %d", schema.Version), schema.Version},
+		{"migrate version", statusUnavailable, 0, ""},
+		{"migrate down --yes", 0, 0, nothing},
+		{"migrate up", 0, schema.Version, up},
+		{"migrate up", 0, schema.Version, nothing},
+		{"migrate version", 0, schema.Version, ""},
+		{"migrate down --yes", 0, 0, down},
+		{"migrate down --yes", 0, 0, nothing},
+		{"migrate up", 0, schema.Version, up},
+		{"migrate force 1", 0, 1, ""},
+		{"migrate version", statusUnavailable, 1, ""},
+		{"migrate force 0", 0, 0, ""},
+		{"migrate version", statusUnavailable, 0, ""},
+		{fmt.Sprintf("migrate force %d", schema.Version), 0, schema.Version, ""},
 	} {
-		if r := c.expect(0, strings.Fields(step.args)...); r.stdout != at(step.version) || r.stderr != "" {
-			t.Errorf("%s: got %+v, want %s", step.args, r, at(step.version))
+		r := c.expect(step.status, strings.Fields(step.args)...)
+		if r.stdout != at(step.version, step.done) || (r.stderr == "") != (step.status == 0) {
+			t.Errorf("%s: got %+v, want %s", step.args, r, at(step.version, step.done))
 		}
+		if step.status != 0 && !strings.Contains(r.stderr, "run pglock migrate up") {
+			t.Errorf("%s: says %q", step.args, r.stderr)
+		}
+	}
+}
+
+// TestOneOfManyReportsThatItMigrated: the others wait for it, and have nothing to do.
+func TestOneOfManyReportsThatItMigrated(t *testing.T) {
+	t.Parallel()
+	c := bareCLI(t)
+	c.set("PGLOCK_SCHEMA", pgtest.SchemaName(t))
+	var calls []*call
+	for range 6 {
+		calls = append(calls, c.start("migrate", "up"))
+	}
+	did := map[bool]int{}
+	for _, p := range calls {
+		r := p.wait()
+		if r.status != 0 {
+			t.Errorf("got %+v", r)
+		}
+		migrated := strings.Contains(r.stdout, "(migrated from version 0)")
+		if !migrated && !strings.Contains(r.stdout, "(nothing to do)") {
+			t.Errorf("got %+v", r)
+		}
+		did[migrated]++
+	}
+	if did[true] != 1 || did[false] != 5 {
+		t.Errorf("%d say that they migrated", did[true])
 	}
 }
 
 func TestMigrateDownNeedsYes(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	if r := c.expect(statusUsage, "migrate", "down"); !strings.Contains(r.stderr, "held: confirm it with --yes") {
+	if r := c.expect(statusUsage, "migrate", "down"); !strings.Contains(r.stderr, "held ones: confirm with --yes") {
 		t.Errorf("got %+v", r)
 	}
 	if r := c.expect(0, "migrate", "version"); !strings.Contains(r.stdout, fmt.Sprintf("version %d,", schema.Version)) {
@@ -68,13 +107,35 @@ func TestMigrateDirtyAndNewer(t *testing.T) {
 	}
 }
 
+// TestVersion: the command and the flag print the same, without a database.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	c := bareCLI(t)
-	c.set("PGLOCK_DATABASE_URL", "hunter2") // it needs no database
+	c.set("PGLOCK_DATABASE_URL", "hunter2")
 	r := c.expect(0, "version")
 	if lines := strings.Split(r.stdout, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], "pglock ") ||
 		!strings.HasPrefix(lines[1], "go") || lines[2] != fmt.Sprintf("schema version %d", schema.Version) {
 		t.Errorf("got %+v", r)
+	}
+	if flag := c.expect(0, "--version"); flag != r {
+		t.Errorf("--version: got %+v, want %+v", flag, r)
+	}
+}
+
+func TestModuleVersion(t *testing.T) {
+	t.Parallel()
+	setting := func(key, value string) debug.BuildSetting { return debug.BuildSetting{Key: key, Value: value} }
+	revision, when := setting("vcs.revision", "0123456789abcdef"), setting("vcs.time", "2026-11-22T03:00:00Z")
+	for want, info := range map[string]*debug.BuildInfo{
+		"(devel)": {},
+		"v1.2.3":  {Main: debug.Module{Version: "v1.2.3"}},
+		"v1.2.3 (commit 0123456789ab of 2026-11-22T03:00:00Z)": {
+			Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{revision, when, setting("vcs.modified", "false")}},
+		"(devel) (commit 0123456789ab of 2026-11-22T03:00:00Z, modified)": {
+			Settings: []debug.BuildSetting{revision, when, setting("vcs.modified", "true")}},
+	} {
+		if got := moduleVersion(info); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -33,7 +33,7 @@ func (c *cli) pid(file string) int {
 	return pid
 }
 
-// touch makes a file that a script waits for.
+// touch creates a file that a script waits for.
 func (c *cli) touch(file string) {
 	c.t.Helper()
 	if err := os.WriteFile(filepath.Join(c.dir, file), nil, 0o600); err != nil {
@@ -48,11 +48,11 @@ func gone(t *testing.T, pid int) {
 	pgtest.Eventually(t, patience, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !alive(pid) })
 }
 
-// killOnCleanup is for processes of which a failing test would leave some.
+// killOnCleanup kills a process that a failing test may leave.
 func killOnCleanup(t *testing.T, pid int) {
 	t.Helper()
 	t.Cleanup(func() {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // as a rule it has ended
+		_ = syscall.Kill(pid, syscall.SIGKILL) // usually it has ended
 	})
 }
 

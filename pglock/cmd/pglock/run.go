@@ -23,14 +23,15 @@ var runHelp string
 //go:embed help/run_examples.txt
 var runExamples string
 
-// runFlags are those of pglock run.
+// runFlags are the flags of pglock run.
 type runFlags struct {
 	*globals
 	console
 	ttl, wait, grace time.Duration
-	waitForEver      bool
+	waitForever      bool
 	holder           string
 	labels           []string
+	busyStatus       int
 }
 
 func newRun(g *globals) *cobra.Command {
@@ -49,48 +50,53 @@ func newRun(g *globals) *cobra.Command {
 			}
 			err = f.run(args[0], args[1:], options)
 			if isAny(err, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema) {
-				return usage(cmd, "%s", plain(err))
+				return usage(cmd, "%s", withoutPackage(err))
 			}
 			return err
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "how long the lock stays taken if this host dies")
-	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: for ever)")
+	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "how long the lock stays held if this host dies")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit)")
 	flags.DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
-		"how long the command may take to end when the lock is lost\n(default %v, a third of the TTL at most)", defaultGrace))
-	flags.StringVar(&f.holder, "holder", "", "who holds the lock, for others to see (default: host, process id, random part)")
-	flags.StringArrayVar(&f.labels, "label", nil, "stored with the lock as `key=value`, may be repeated")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing of waiting, or of a lock that is not granted")
+		"how long the command may take to end when the lock is lost:\nless than half of --ttl (default %v, but at most a third of --ttl)", defaultGrace))
+	flags.StringVar(&f.holder, "holder", "", "the name of the holder, as others see it (default: host, process id, random part)")
+	flags.StringArrayVar(&f.labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
+	flags.IntVar(&f.busyStatus, "busy-status", statusNotAcquired, "the exit status if the lock is not granted in time, 0 to 255")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not print that the command waits, or that the lock is not granted")
 	return cmd
 }
 
-// nameAndCommand checks for NAME -- COMMAND.
+// nameAndCommand checks that the arguments are NAME -- COMMAND.
 func nameAndCommand(cmd *cobra.Command, args []string) error {
 	switch before := cmd.ArgsLenAtDash(); {
 	case len(args) == 0 || before == 0:
 		return usage(cmd, "no lock name is given")
 	case before < 0:
-		return usage(cmd, "the command comes after --, as in %s NAME -- COMMAND", cmd.CommandPath())
+		return usage(cmd, "-- is missing: write %s NAME -- COMMAND", cmd.CommandPath())
 	case before > 1:
-		return usage(cmd, "more than the lock's name is in front of --")
+		return usage(cmd, "more than one argument before --: must be the lock's name only")
 	case len(args) == 1:
 		return usage(cmd, "no command is given after --")
 	}
 	return nil
 }
 
-// check completes the flags, and refuses what makes no sense before anything is
-// connected to. The options of the lock check themselves.
+// check completes the flags and refuses invalid ones before pglock connects. pglock.Open checks the
+// options that it returns.
 func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
-	f.waitForEver = !cmd.Flags().Changed("wait")
+	f.waitForever = !cmd.Flags().Changed("wait")
 	switch {
 	case f.wait < 0:
-		return nil, usage(cmd, "--wait can't be negative")
+		return nil, usage(cmd, "--wait %v is negative: must be 0 or more", f.wait)
 	case f.grace < 0:
-		return nil, usage(cmd, "--grace can't be negative")
+		return nil, usage(cmd, "--grace %v is negative: must be 0 or more", f.grace)
 	case f.ttl <= 0:
-		return nil, usage(cmd, "--ttl must be positive")
+		return nil, usage(cmd, "--ttl %v is too short: must be more than 0", f.ttl)
+	case f.grace >= f.ttl-f.grace:
+		return nil, usage(cmd, "--grace %v is too long for --ttl %v: must be less than half of it, so that the command has ended before another host can get the lock", f.grace, f.ttl)
+	case f.busyStatus < 0 || f.busyStatus > 255:
+		return nil, usage(cmd, "--busy-status %d is out of range: must be 0 to 255", f.busyStatus)
 	}
 	if !cmd.Flags().Changed("grace") {
 		f.grace = min(defaultGrace, f.ttl/3)
@@ -99,7 +105,7 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	for _, label := range f.labels {
 		key, value, found := strings.Cut(label, "=")
 		if _, twice := labels[key]; !found || key == "" || twice {
-			return nil, usage(cmd, "a --label is not key=value, or its key is given twice")
+			return nil, usage(cmd, "a --label is invalid: must be key=value, each key once")
 		}
 		labels[key] = value
 	}
@@ -110,17 +116,18 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	return options, nil
 }
 
-// timing takes the command's grace from the lease, up to half of it: when the lease
-// can't be renewed, the command is told to end, and has been killed if it did not,
-// before the server lets the lease expire. A twentieth of the TTL, 5 s at most, is
-// for the killing, and for clocks that run at different rates. Renewals are more
-// frequent in turn, so that a short outage still does no harm.
+// timing makes the grace a part of the lease's safety margin. If the lease can't be renewed, the
+// command gets TERM, and KILL after the grace, before the server lets the lease expire. A twentieth
+// of the TTL, at most 5 s, is for the KILL and for clocks that run at different rates. Renewals are
+// more frequent than by default, so that a short outage does not end the lease.
+//
+// Since the grace is less than half of the TTL, at least 0.45 TTL remain for renewals.
 func (f *runFlags) timing() []pglock.Option {
-	margin := min(f.grace+min(f.ttl/20, 5*time.Second), f.ttl/2)
+	margin := f.grace + min(f.ttl/20, 5*time.Second)
 	return []pglock.Option{
 		pglock.WithTTL(f.ttl),
 		pglock.WithSafetyMargin(margin),
 		pglock.WithRenewEvery((f.ttl - margin) / 4),
-		pglock.WithMaxConns(2), // the least
+		pglock.WithMaxConns(2), // the minimum
 	}
 }

@@ -21,17 +21,14 @@ import (
 type scriptedRunner struct {
 	*cli
 	files string
-	conn  *pgx.Conn // which keeps a gate closed
+	conn  *pgx.Conn // holds the gate closed
 }
 
 const gateKey = 4711
 
 func newScriptedRunner(t *testing.T) *scriptedRunner {
 	t.Helper()
-	psql, err := exec.LookPath("psql")
-	if err != nil {
-		t.Fatal("this test needs psql: install it (apt-get install postgresql-client, brew install libpq)")
-	}
+	psql := pgtest.Program(t, "psql")
 	url := pgtest.Database(t)
 	c := bareCLI(t)
 	c.pool = pgtest.PoolOn(t, url)
@@ -75,7 +72,7 @@ func newScriptedRunner(t *testing.T) *scriptedRunner {
 	return s
 }
 
-// atTheGate counts the scripts that are in the first file.
+// atTheGate returns the number of scripts that are in the first file.
 func (s *scriptedRunner) atTheGate() (n int) {
 	s.t.Helper()
 	return count(s.t, s.pool, fmt.Sprintf("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %d AND database = (SELECT oid FROM pg_database WHERE datname = current_database())", gateKey))
@@ -96,8 +93,8 @@ func count(t *testing.T, pool *pgxpool.Pool, sql string) (n int) {
 	return n
 }
 
-// TestI1_P42_RunGuardsAnyMigrationRunner: three hosts run the script at once, one after the other. In the control,
-// without pglock run, each applies the same file.
+// TestI1_P42_RunGuardsAnyMigrationRunner: three hosts start the script at once, and run it one
+// after the other. In the control, without pglock run, each applies the same file.
 func TestI1_P42_RunGuardsAnyMigrationRunner(t *testing.T) {
 	t.Parallel()
 	const hosts = 3
@@ -108,7 +105,7 @@ func TestI1_P42_RunGuardsAnyMigrationRunner(t *testing.T) {
 		for range hosts {
 			calls = append(calls, s.start("run", "migrations", "--", "./migrate.sh", s.files))
 		}
-		pgtest.Eventually(t, patience, "one is at it", func() bool { return s.atTheGate() == 1 })
+		pgtest.Eventually(t, patience, "one script is in the first file", func() bool { return s.atTheGate() == 1 })
 		s.openGate()
 		applied := ""
 		for _, p := range calls {
@@ -148,12 +145,13 @@ func TestI1_P42_RunGuardsAnyMigrationRunner(t *testing.T) {
 	})
 }
 
-// TestAWaitingRunnerTellsWhoMigrates, and gives up with the status for that; a killed one leaves a lock that ends.
-func TestAWaitingRunnerTellsWhoMigrates(t *testing.T) {
+// TestWaitingRunnerPrintsTheHolder: a waiter gives up with status 75 and the holder's name. The
+// lock of a killed runner expires.
+func TestWaitingRunnerPrintsTheHolder(t *testing.T) {
 	t.Parallel()
 	s := newScriptedRunner(t)
 	first := s.start("run", "--holder", "replica x", "--ttl", "3s", "migrations", "--", "./migrate.sh", s.files)
-	pgtest.Eventually(t, patience, "one is at it", func() bool { return s.atTheGate() == 1 })
+	pgtest.Eventually(t, patience, "one script is in the first file", func() bool { return s.atTheGate() == 1 })
 	if r := s.run("run", "--wait", "300ms", "migrations", "--", "./migrate.sh", s.files); r.status != statusNotAcquired || !strings.Contains(r.stderr, "replica x") {
 		t.Errorf("status %d: %s", r.status, r.stderr)
 	}
@@ -166,7 +164,8 @@ func TestAWaitingRunnerTellsWhoMigrates(t *testing.T) {
 	if r := next.wait(); r.status != 0 {
 		t.Errorf("after the kill: status %d: %s", r.status, r.stderr)
 	}
-	// What the killed one had begun, its psql finished or not; the next one went on from what was recorded.
+	// The psql of the killed runner may have finished its file. The next runner continued from what
+	// was recorded.
 	if n := count(t, s.pool, "SELECT count(DISTINCT version) FROM app_version"); n != 2 {
 		t.Errorf("%d versions are recorded", n)
 	}

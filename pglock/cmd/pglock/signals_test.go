@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestSignalsArePassedOn sends each to pglock and has the command log it.
-func TestSignalsArePassedOn(t *testing.T) {
+// TestSignalsAreForwarded sends each signal to pglock. The command logs it.
+func TestSignalsAreForwarded(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	p := c.start("run", "n", "--", "sh", "-c", `
@@ -19,7 +19,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 		trap "echo TERM; exit 9" TERM
 		echo up
 		while :; do sleep 0.02; done`)
-	p.prints("up")
+	p.waitForStdout("up")
 	for _, test := range []struct {
 		sig  syscall.Signal
 		name string
@@ -28,7 +28,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 		{syscall.SIGUSR1, "USR1"}, {syscall.SIGUSR2, "USR2"}, {syscall.SIGTERM, "TERM"},
 	} {
 		p.signal(test.sig)
-		p.prints("\n" + test.name + "\n")
+		p.waitForStdout("\n" + test.name + "\n")
 	}
 	if r := p.wait(); r.status != 9 || strings.Contains(r.stderr, "pglock:") {
 		t.Errorf("got %+v", r)
@@ -38,8 +38,8 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
-// family is a command with a child of its own, which take note of TERM. The first
-// argument is what the child does then, the second what the parent does.
+// family is a command with a child. Both log TERM. The first argument is what the child does on
+// TERM, the second what the parent does.
 const family = `
 	sh -c 'trap "echo child >> log; '"$1"'" TERM; echo $$ > child; while :; do sleep 0.02; done' &
 	trap 'echo parent >> log; '"$2" TERM
@@ -47,7 +47,7 @@ const family = `
 	echo $$ > parent
 	while :; do sleep 0.02; done`
 
-// family starts one under the lock.
+// family starts a family under the lock.
 func (c *cli) family(child, parent string, flags ...string) *call {
 	return c.start(append(append([]string{"run"}, flags...), "n", "--", "sh", "-c", family, "sh", child, parent)...)
 }
@@ -69,12 +69,12 @@ func TestSignalsReachTheGroup(t *testing.T) {
 	}
 }
 
-// TestGroupKeepsTheLockWhileItEnds: a shell that dies of TERM at once must not
-// free the lock while its child still cleans up.
+// TestGroupKeepsTheLockWhileItEnds: the end of a shell by TERM must not release the lock while its
+// child still cleans up.
 func TestGroupKeepsTheLockWhileItEnds(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	p := c.family("until test -e go; do sleep 0.02; done; exit", "exit 4", "--grace", "1m", "--ttl", "5s")
+	p := c.family("until test -e go; do sleep 0.02; done; exit", "exit 4", "--grace", "1m", "--ttl", "3m")
 	child, parent := c.pid("child"), c.pid("parent")
 	p.signal(syscall.SIGTERM)
 	gone(t, parent)
@@ -88,8 +88,8 @@ func TestGroupKeepsTheLockWhileItEnds(t *testing.T) {
 	gone(t, child)
 }
 
-// TestGroupThatDoesNotEndIsLeft: without a loss nobody is killed.
-func TestGroupThatDoesNotEndIsLeft(t *testing.T) {
+// TestGroupThatDoesNotEndIsNotKilled: without a loss no process is killed.
+func TestGroupThatDoesNotEndIsNotKilled(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	p := c.family(":", "exit 4", "--grace", "100ms")
@@ -104,16 +104,16 @@ func TestGroupThatDoesNotEndIsLeft(t *testing.T) {
 	}
 }
 
-// TestIgnoredSignalsStayIgnored: nohup, before pglock.
+// TestIgnoredSignalsStayIgnored: nohup before pglock applies to the command too.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	p := c.startWith(func(cmd *exec.Cmd) {
-		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `trap "" HUP; exec pglock run n -- sh -c 'echo up; until test -e go; do sleep 0.02; done'`}
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `trap "" HUP; exec pglock run n -- sh -c 'kill -HUP $$; echo up; until test -e go; do sleep 0.02; done'`}
 	})
-	p.prints("up")
+	p.waitForStdout("up")
 	p.signal(syscall.SIGHUP)
-	p.signal(syscall.SIGCONT) // it does no harm
+	p.signal(syscall.SIGCONT) // CONT has no effect on a running process
 	c.touch("go")
 	if r := p.wait(); r.status != 0 {
 		t.Errorf("got %+v", r)

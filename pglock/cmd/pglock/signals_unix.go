@@ -7,25 +7,24 @@ import (
 	"syscall"
 )
 
-// received are the signals that pglock handles. SIGPIPE is among them because a
-// message to a closed stderr must not end pglock; it can't just be ignored, since
-// the command would inherit that.
-var received = []os.Signal{
+// handledSignals are the signals that pglock handles. SIGPIPE is among them because a message to a
+// closed stderr must not end pglock. It is not ignored, because the command would inherit that.
+var handledSignals = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGPIPE,
 }
 
-// stops are handled once there is a command that must stop before pglock does;
-// until then they stop pglock alone.
-var stops = []os.Signal{syscall.SIGTSTP}
+// stopSignals are handled while a command runs, since the command must stop before pglock does.
+// Before that they stop pglock alone.
+var stopSignals = []os.Signal{syscall.SIGTSTP}
 
-// ends reports whether programs end by the signal unless they handle it.
-func ends(sig os.Signal) bool {
+// ends reports whether the signal ends programs by default.
+func isTermination(sig os.Signal) bool {
 	return sig == syscall.SIGHUP || sig == syscall.SIGINT || sig == syscall.SIGQUIT || sig == syscall.SIGTERM
 }
 
-// continues reports whether the signal comes after this process was stopped.
-func continues(sig os.Signal) bool { return sig == syscall.SIGCONT }
+// continues reports whether the signal continues a stopped process.
+func isContinue(sig os.Signal) bool { return sig == syscall.SIGCONT }
 
-// passedOn reports whether the signal is meant for the command as well.
-func passedOn(sig os.Signal) bool { return sig != syscall.SIGPIPE }
+// passedOn reports whether pglock forwards the signal to the command.
+func isForwarded(sig os.Signal) bool { return sig != syscall.SIGPIPE }

@@ -5,14 +5,15 @@ import (
 	"syscall"
 )
 
-// received are Ctrl-C and Ctrl-Break (os.Interrupt), and the end of the console,
-// of the session or of the system (SIGTERM).
-var received = []os.Signal{os.Interrupt, syscall.SIGTERM}
+// handledSignals are Ctrl-C and Ctrl-Break (os.Interrupt), and SIGTERM at the end of the console,
+// of the session or of the system.
+var handledSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
-var stops []os.Signal
+// stopSignals is empty: Windows has no job control.
+var stopSignals []os.Signal
 
-func ends(os.Signal) bool { return true }
+func isTermination(os.Signal) bool { return true }
 
-func continues(os.Signal) bool { return false }
+func isContinue(os.Signal) bool { return false }
 
-func passedOn(os.Signal) bool { return true }
+func isForwarded(os.Signal) bool { return true }

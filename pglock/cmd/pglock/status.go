@@ -12,7 +12,7 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// Exit statuses, after sysexits.h and the shell's.
+// Exit statuses: those of sysexits.h, and those of the shell from 126 on.
 const (
 	statusUsage         = 64
 	statusUnavailable   = 69
@@ -24,12 +24,12 @@ const (
 	statusSignal        = 128 // plus the signal's number
 )
 
-// exitStatus ends pglock with that status; everything has been said.
+// exitStatus is an error that sets pglock's exit status. Its message was printed before.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// interruption ends pglock because of a signal.
+// interruption is the error of a call that a signal ended.
 type interruption struct{ signal os.Signal }
 
 func (i interruption) Error() string { return fmt.Sprintf("ended by a signal: %v", i.signal) }
@@ -41,9 +41,9 @@ func (i interruption) status() int {
 	return statusInternal
 }
 
-// statusOf tells an error's exit status. The order matters: who gave up waiting
-// because the server was gone did not meet another holder.
-func statusOf(err error) int {
+// exitStatusOf returns the exit status for err. The order of the cases matters: a wait that ended
+// because the server was unreachable wraps ErrNotAcquired too.
+func exitStatusOf(err error) int {
 	var exit exitStatus
 	var interrupted interruption
 	var misused *usageError
@@ -59,12 +59,12 @@ func statusOf(err error) int {
 	case errors.As(err, &command):
 		return command.status()
 	case errors.As(err, &misused),
-		isAny(err, errConnString, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema):
+		isAny(err, errConnString, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, migrations.ErrNoRole):
 		return statusUsage
-	case errors.Is(err, pglock.ErrLost): // also if it was lost because the server was gone
+	case errors.Is(err, pglock.ErrLost): // before ErrUnavailable, which may be the reason of the loss
 		return statusLost
 	case errors.As(err, &connect),
-		isAny(err, pglock.ErrUnavailable, pglock.ErrSchema, pglock.ErrPrivilege, migrations.ErrPrivilege, migrations.ErrDirty):
+		isAny(err, pglock.ErrUnavailable, pglock.ErrSchema, pglock.ErrPrivilege, migrations.ErrDirty, errOutOfDate):
 		return statusUnavailable
 	case errors.Is(err, pglock.ErrNotAcquired):
 		return statusNotAcquired

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/pglock"
@@ -10,20 +12,22 @@ import (
 )
 
 const (
-	// lookEvery is how often the command's group is looked at once the command has
-	// ended: no event tells when the last of processes has that are not our children.
-	lookEvery = 20 * time.Millisecond
+	// pollInterval is the time between checks for processes that must end, after the command has
+	// ended. There is no event for the end of the last member of a process group.
+	pollInterval = 20 * time.Millisecond
 
-	// killPatience is how long a killed process may take to go away.
-	killPatience = 5 * time.Second
+	// killTimeout is how long a killed process may take to end.
+	killTimeout = 5 * time.Second
 )
 
-// supervision sees to a command while it runs under a lease.
+// supervision supervises a command that runs under a lease.
 //
-//	running ── ends by itself ───────────────────────────────▶ over
-//	   │ └─── ends after a signal that ends ──▶ others of its group have
-//	   │                                        the grace to end ──▶ over
-//	   └ lease lost ──▶ TERM ── grace over ──▶ KILL ── group gone ──▶ over
+//	running ── ends without a signal ──────────────────────────▶ done
+//	   │ └──── ends after a termination signal ──▶ the rest of its group
+//	   │                                           has the grace to end ──▶ done
+//	   └ lease lost ──▶ TERM ── grace over ──▶ KILL ── all ended ──▶ done
+//
+// After a loss, the group and, on Linux, all other descendants of the command must end.
 type supervision struct {
 	console
 	lease   *pglock.Lease
@@ -31,104 +35,132 @@ type supervision struct {
 	signals *signals
 	grace   time.Duration
 
-	lost      bool // and the group was asked to end
-	killed    bool
-	ended     bool // the command; others of its group may run
-	asked     bool // to end, by a signal
-	abandoned bool // the group took too long
+	lost       bool // the lease; the command and its descendants got TERM
+	killed     bool // the command and its descendants got KILL
+	ended      bool // the command; others of its group may run
+	terminated bool // a termination signal was forwarded to the group, or ended the command
+	abandoned  bool // the processes that must end took too long
 
-	patience <-chan time.Time // fires when the group has taken long enough
-	look     <-chan time.Time // fires while the group is waited for
+	timeout <-chan time.Time // fires when the processes that must end have taken too long
+	poll    <-chan time.Time // fires while run waits for them
 }
 
-// run returns when the command has ended, and its group if that was asked to.
+// run returns when the command has ended. After a termination signal it waits for the group too.
 //
-// Several channels may be ready at once, and any order will do. In particular a
-// command is never continued under a lease that has ended, since resume asks the
-// lease itself.
+// Several channels may be ready at once, and any order is right. In particular, a command is never
+// continued under a lost lease, since resume checks the lease itself.
 func (s *supervision) run() {
 	lost, ended := s.lease.Done(), s.process.Done()
-	for !s.over() {
+	for !s.done() {
 		select {
 		case <-lost:
 			lost = nil
 			s.terminate()
 		case <-ended:
 			ended = nil
-			s.wait()
+			s.commandEnded()
 		case sig := <-s.signals.c:
-			s.pass(sig)
+			s.forward(sig)
 		case sig := <-s.process.Stopped():
 			if s.process.Follow(sig) {
 				s.resume()
 			}
-		case <-s.patience:
+		case <-s.timeout:
 			s.kill()
-		case <-s.look:
+		case <-s.poll:
+			if s.killed {
+				_ = s.process.Kill() // processes that were being started at the first Kill; errors were printed then
+			}
 		}
 	}
-	if !s.lost && s.process.GroupAlive() {
-		s.note("the command has ended, but processes that it started still run, now without the lock")
-	}
+	s.reportRemaining()
 }
 
-func (s *supervision) over() bool {
+// reportRemaining prints which processes are left. Their names are known on Linux only.
+func (s *supervision) reportRemaining() {
+	names, left := s.process.Remaining()
+	if s.lost && s.process.Alive() {
+		left = true // /proc may hide processes of other users
+	}
+	if !left {
+		return
+	}
+	const most = 5
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("and %d more", more))
+	}
+	list := strings.Join(names, ", ")
+	if list != "" {
+		list = ": " + list
+	}
+	if s.lost {
+		s.errorf("some processes can't be killed: they still run, now without the lock%s", list)
+		return
+	}
+	s.infof("the command has ended: processes that it started still run, now without the lock%s", list)
+}
+
+// done reports whether nothing is left to wait for.
+func (s *supervision) done() bool {
 	switch {
 	case !s.ended:
 		return false
-	case !s.lost && !s.asked:
+	case s.abandoned:
 		return true
+	case s.lost:
+		return !s.process.Alive()
 	}
-	return s.abandoned || !s.process.GroupAlive()
+	return !s.terminated || !s.process.GroupAlive()
 }
 
-// terminate asks the group to end, the lease being lost. It may be called again.
+// terminate sends TERM to the command and its descendants if the lease is lost. It may be called
+// again.
 func (s *supervision) terminate() {
 	if s.lost || s.lease.Err() == nil {
 		return
 	}
 	s.lost = true
-	s.say("%s; stopping the command", describe(s.lease.Err()))
+	s.errorf("%s: stopping the command", describe(s.lease.Err()))
 	s.check(s.process.Terminate())
-	s.patience = time.After(s.grace)
+	s.timeout = time.After(s.grace)
 }
 
-// wait has the loop wait for the group, the command having ended.
-func (s *supervision) wait() {
+// commandEnded begins the wait for the other processes that must end.
+func (s *supervision) commandEnded() {
 	s.ended = true
-	s.asked = s.asked || s.process.Signaled()
-	s.look = time.Tick(lookEvery)
+	s.terminated = s.terminated || s.process.Signaled()
+	s.poll = time.Tick(pollInterval)
 	if !s.lost {
-		s.patience = time.After(s.grace)
+		s.timeout = time.After(s.grace)
 	}
 }
 
-// kill ends the group if it outlived its grace. Without a loss nobody has the
-// right to kill what handles its signals slowly: it is left alone.
+// kill sends KILL to processes that have not ended within the grace. Without a loss it leaves them
+// running: pglock has no reason to kill them.
 func (s *supervision) kill() {
 	if !s.lost || s.killed {
 		s.abandoned = true
 		return
 	}
 	s.killed = true
-	s.say("the command and what it started did not end within %v: killing them", s.grace)
+	s.errorf("the command and its processes did not end within %v: killing them", s.grace)
 	s.check(s.process.Kill())
-	s.patience = time.After(killPatience)
+	s.timeout = time.After(killTimeout)
 }
 
-// pass hands a signal on to the group.
-func (s *supervision) pass(sig os.Signal) {
+// forward sends a signal to the group.
+func (s *supervision) forward(sig os.Signal) {
 	switch {
-	case continues(sig):
+	case isContinue(sig):
 		s.resume()
-	case passedOn(sig):
-		s.asked = s.asked || ends(sig)
+	case isForwarded(sig):
+		s.terminated = s.terminated || isTermination(sig)
 		s.check(s.process.Signal(sig))
 	}
 }
 
-// resume continues the command after a stop, which may have lasted longer than
-// the lease: then the command must end, and is told so before it runs.
+// resume continues a stopped command. If the lease was lost meanwhile, the command gets TERM before
+// it continues.
 func (s *supervision) resume() {
 	s.terminate()
 	s.check(s.process.Resume())
@@ -136,6 +168,6 @@ func (s *supervision) resume() {
 
 func (s *supervision) check(err error) {
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
-		s.say("can't signal the command: %v", err)
+		s.errorf("can't signal the command: %v", err)
 	}
 }

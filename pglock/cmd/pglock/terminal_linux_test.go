@@ -16,14 +16,14 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// screen is a terminal, with somebody who types and reads.
+// screen is a terminal on which a test types and reads.
 type screen struct {
 	t      *testing.T
 	master *os.File
 	slave  *os.File
 
 	mu   sync.Mutex
-	text bytes.Buffer // all that was shown
+	text bytes.Buffer // everything that was shown
 	seen int          // how much of it a test has seen
 }
 
@@ -75,7 +75,7 @@ func (s *screen) read() {
 	}
 }
 
-// attach makes the terminal that of a new session, which cmd begins.
+// attach makes cmd the leader of a new session on the terminal.
 func (s *screen) attach(cmd *exec.Cmd) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.slave, s.slave, s.slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -88,7 +88,7 @@ func (s *screen) types(keys string) {
 	}
 }
 
-// shows waits until something like this is shown, below what was seen before.
+// shows waits until text that matches is shown after the text of the last call.
 func (s *screen) shows(pattern string) {
 	s.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -110,7 +110,7 @@ func (s *screen) shows(pattern string) {
 
 const ctrlC, ctrlD, ctrlZ = "\x03", "\x04", "\x1a"
 
-// TestTerminalWithoutShell: pglock is all that runs there, as in a container.
+// TestTerminalWithoutShell: pglock is the only program on the terminal, as in a container.
 func TestTerminalWithoutShell(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -121,14 +121,27 @@ func TestTerminalWithoutShell(t *testing.T) {
 	s.shows("up")
 	s.types("hello\n")
 	s.shows("got hello")
-	s.types(ctrlC) // only the command gets it: it is in the foreground
+	s.types(ctrlC) // only the command gets it, since it is in the foreground
 	s.shows("interrupted")
 	if r := p.wait(); r.status != 5 {
 		t.Errorf("got %+v", r)
 	}
 }
 
-// TestStopWithoutShell: nobody could continue what Ctrl-Z stops, so it goes on.
+// TestForegroundFromTheStart: the command is in the foreground without being stopped first. Its
+// group is a job of the session, whose members can be stopped.
+func TestForegroundFromTheStart(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	s := newScreen(t)
+	p := c.startWith(s.attach, "run", "n", "--", "sh", "-c", `set -- $(ps -o tpgid=,pgid= -p $$); test "$1" = "$2" && echo in front || echo behind: $1 $2`)
+	s.shows("in front")
+	if r := p.wait(); r.status != 0 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestStopWithoutShell: after Ctrl-Z the command continues, since no shell could continue it.
 func TestStopWithoutShell(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -144,7 +157,7 @@ func TestStopWithoutShell(t *testing.T) {
 	}
 }
 
-// shell starts an interactive shell on a screen, whose prompt is "ready> ".
+// shell starts an interactive shell with the prompt "ready> " on a screen.
 func (c *cli) shell() *screen {
 	c.t.Helper()
 	s := newScreen(c.t)
@@ -157,7 +170,7 @@ func (c *cli) shell() *screen {
 	s.shows("ready> ")
 	s.types("set -m\n")
 	s.shows("ready> ")
-	c.t.Cleanup(func() { s.types("\nexit\nexit\n") }) // the second leaves stopped jobs behind
+	c.t.Cleanup(func() { s.types("\nexit\nexit\n") }) // the second exit ignores stopped jobs
 	return s
 }
 
@@ -184,7 +197,7 @@ func TestJobControl(t *testing.T) {
 	s.shows(`status 0\r\n`)
 }
 
-// TestStoppedTooLong: when it continues the lease is over.
+// TestStoppedTooLong: the lease has expired when the command continues.
 func TestStoppedTooLong(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -207,8 +220,7 @@ func TestStoppedTooLong(t *testing.T) {
 	}
 }
 
-// TestPipeline: the other end of the pipe keeps the terminal, until the command
-// asks for it.
+// TestPipeline: the other end of the pipe keeps the terminal until the command reads from it.
 func TestPipeline(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -221,7 +233,7 @@ func TestPipeline(t *testing.T) {
 	pgtest.Eventually(t, patience, "the lock is free", func() bool { holder, _ := c.row("n"); return holder == "" })
 }
 
-// TestPager: it reads from the terminal, and the command does not.
+// TestPager: the pager reads from the terminal, the command does not.
 func TestPager(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -234,7 +246,8 @@ func TestPager(t *testing.T) {
 	s.shows("ready> ")
 }
 
-// TestScriptGetsTheTerminalBack: a shell without job control doesn't take it.
+// TestScriptGetsTheTerminalBack: pglock returns the terminal to a shell without job control, which
+// does not take it.
 func TestScriptGetsTheTerminalBack(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

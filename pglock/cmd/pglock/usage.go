@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usageError is a command line that makes no sense. Its text never repeats an
-// argument: what stands in the wrong place may be a connection string.
+// usageError is the error of an invalid command line. Its text never repeats an argument, since an
+// argument in the wrong place may be a connection string.
 type usageError struct {
 	reason string
-	help   string // where to read on
+	help   string // the command whose --help explains more
 }
 
 func (e *usageError) Error() string { return fmt.Sprintf("%s: see %s --help", e.reason, e.help) }
@@ -23,7 +23,7 @@ func usage(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{reason: fmt.Sprintf(format, args...), help: cmd.CommandPath()}
 }
 
-// flagError puts what pflag found wrong into words without the value.
+// flagError returns a *usageError for an error of pflag, without the flag's value.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var missing *pflag.ValueRequiredError
@@ -37,13 +37,15 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usage(cmd, "--%s needs a value", missing.GetFlag().Name)
 	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
 		return usage(cmd, "--%s is not a duration, like 500ms, 30s or 1h30m", invalid.GetFlag().Name)
+	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "int":
+		return usage(cmd, "--%s is not a number", invalid.GetFlag().Name)
 	case errors.As(err, &invalid):
 		return usage(cmd, "--%s has an invalid value", invalid.GetFlag().Name)
 	}
 	return usage(cmd, "unknown flag")
 }
 
-// afterDashes explains why a flag of the command to run was taken for one of ours.
+// afterDashes returns a hint if the unknown flag may be one of the command to run.
 func afterDashes(cmd *cobra.Command) string {
 	if cmd.Name() == runName {
 		return " (the command and its own flags come after --)"
@@ -58,8 +60,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// plainWord reports whether s is safe to repeat: a command or a flag, perhaps
-// misspelt, but no connection string.
+// plainWord reports whether s is safe to print: a command or a flag, perhaps misspelled, but not a
+// connection string.
 func plainWord(s string) bool {
 	return len(s) <= 30 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
 }

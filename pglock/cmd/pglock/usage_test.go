@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWrongUsage needs no server: all of this is found out before.
+// TestWrongUsage needs no server: pglock checks all of this before it connects.
 func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	c := bareCLI(t)
@@ -15,7 +15,7 @@ func TestWrongUsage(t *testing.T) {
 		says string
 	}{
 		{"", "no command is given"},
-		{"rum", `unknown command "rum", did you mean run?`},
+		{"rum", `unknown command "rum": did you mean run?`},
 		{"postgres://me:secret@host/db", "unknown command:"},
 		{"--nonesuch", "unknown flag --nonesuch"},
 		{"--database-ulr=postgres://me:secret@host/db version", "unknown flag --database-ulr"},
@@ -25,19 +25,29 @@ func TestWrongUsage(t *testing.T) {
 		{"--database-url", "--database-url needs a value"},
 		{"run", "no lock name is given"},
 		{"run -- pglock", "no lock name is given"},
-		{"run n", "comes after --"},
-		{"run n true", "comes after --"},
+		{"run n", "-- is missing"},
+		{"run n true", "-- is missing"},
 		{"run n true -x", "the command and its own flags come after --"},
 		{"run n --", "no command is given after --"},
-		{"run n postgres://me:secret@host/db -- pglock", "more than the lock's name"},
-		{"run --ttl 0 n -- pglock", "--ttl must be positive"},
-		{"run --ttl 1ms n -- pglock", "a TTL of 1ms"},
+		{"run n postgres://me:secret@host/db -- pglock", "more than one argument before --"},
+		{"run --ttl 0 n -- pglock", "--ttl 0s is too short: must be more than 0"},
+		{"run --ttl 1ms n -- pglock", "TTL 1ms: out of range: must be from 10ms"},
 		{"run --ttl soon n -- pglock", "--ttl is not a duration"},
-		{"run --wait -1s n -- pglock", "--wait can't be negative"},
+		{"run --wait -1s n -- pglock", "--wait -1s is negative: must be 0 or more"},
 		{"run --wait --database-url=postgres://me:secret@host/db n -- pglock", "--wait is not a duration"},
-		{"run --grace -1s n -- pglock", "--grace can't be negative"},
-		{"run --label secret n -- pglock", "--label is not key=value"},
-		{"run --label a=1 --label a=2 n -- pglock", "given twice"},
+		{"run --grace -1s n -- pglock", "--grace -1s is negative: must be 0 or more"},
+		{"run --ttl 10s --grace 5s n -- pglock", "--grace 5s is too long for --ttl 10s: must be less than half of it"},
+		{"run --grace 15s n -- pglock", "--grace 15s is too long for --ttl 30s"},
+		{"run --grace 1h --ttl 5s n -- pglock", "less than half"},
+		{"run --busy-status 256 n -- pglock", "--busy-status 256 is out of range: must be 0 to 255"},
+		{"run --busy-status -1 n -- pglock", "--busy-status -1 is out of range: must be 0 to 255"},
+		{"run --busy-status no n -- pglock", "--busy-status is not a number"},
+		{"migrate up --grant-user= ", "--grant-user is empty: must be the name of a role"},
+		{"migrate up --grant-writer= ", "--grant-writer is empty: must be the name of a role"},
+		{"migrate down --yes --grant-user r", "unknown flag --grant-user"},
+		{"--version=perhaps", "--version has an invalid value"},
+		{"run --label secret n -- pglock", "--label is invalid: must be key=value"},
+		{"run --label a=1 --label a=2 n -- pglock", "each key once"},
 		{"run --holder= n -- pglock", `holder ""`},
 		{"run --quiet=perhaps n -- pglock", "--quiet has an invalid value"},
 		{"run --schema pg_mine n -- pglock", "invalid schema name"},
@@ -45,14 +55,14 @@ func TestWrongUsage(t *testing.T) {
 		{"migrate upp", "up, down, version or force N"},
 		{"migrate up postgres://me:secret@host/db", "takes no arguments"},
 		{"migrate down", "--yes"},
-		{"migrate force", "name the version"},
-		{"migrate force one", "a number from 0"},
-		{"migrate force 999", "a number from 0"},
+		{"migrate force", "must be the version"},
+		{"migrate force one", "must be a number from 0"},
+		{"migrate force 999", "must be a number from 0"},
 	} {
 		r := c.expect(statusUsage, strings.Fields(test.args)...)
 		switch {
 		case !strings.HasPrefix(r.stderr, "pglock: ") || !strings.Contains(r.stderr, test.says) || !strings.Contains(r.stderr, "--help"):
-			t.Errorf("pglock %s: says %q, want %q and where to read on", test.args, r.stderr, test.says)
+			t.Errorf("pglock %s: prints %q, want %q and the --help to read", test.args, r.stderr, test.says)
 		case strings.Count(r.stderr, "\n") != 1 || r.stdout != "":
 			t.Errorf("pglock %s: more than one line:\n%s%s", test.args, r.stdout, r.stderr)
 		case strings.Contains(r.stderr, "secret"):

@@ -14,20 +14,39 @@ import (
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of pglock, Go and the tables it needs",
+		Short: "Print the versions of pglock, of Go and of the schema",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "pglock %s\n%s %s/%s\nschema version %d\n",
-				moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, schema.Version)
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versions())
 			return err
 		},
 	}
 }
 
-func moduleVersion() string {
-	var version string
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
+// versions returns the output of `pglock version` and `pglock --version`.
+func versions() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
 	}
-	return cmp.Or(version, "(devel)")
+	return fmt.Sprintf("pglock %s\n%s %s/%s\nschema version %d\n",
+		moduleVersion(info), runtime.Version(), runtime.GOOS, runtime.GOARCH, schema.Version)
+}
+
+// moduleVersion returns the release, and the commit if the build knows it.
+func moduleVersion(info *debug.BuildInfo) string {
+	version := cmp.Or(info.Main.Version, "(devel)")
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	commit := settings["vcs.revision"]
+	if commit == "" {
+		return version
+	}
+	version += fmt.Sprintf(" (commit %.12s of %s", commit, settings["vcs.time"])
+	if settings["vcs.modified"] == "true" {
+		version += ", modified"
+	}
+	return version + ")"
 }

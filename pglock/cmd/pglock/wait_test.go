@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,8 +17,8 @@ import (
 // held starts a run that holds the lock until the test ends.
 func (c *cli) held(name string, flags ...string) *call {
 	c.t.Helper()
-	p := c.start(append(append([]string{"run", "--holder", "somebody", "--ttl", "5s"}, flags...), name, "--", "sh", "-c", "echo up; exec sleep 60")...)
-	p.prints("up")
+	p := c.start(append(append([]string{"run", "--holder", "replica-1", "--ttl", "5s"}, flags...), name, "--", "sh", "-c", "echo up; exec sleep 60")...)
+	p.waitForStdout("up")
 	return p
 }
 
@@ -26,13 +27,35 @@ func TestWaitZeroTriesOnce(t *testing.T) {
 	c := newCLI(t)
 	c.held("n")
 	r := c.expect(statusNotAcquired, "run", "--wait", "0", "n", "--", "sh", "-c", "echo ran")
-	if !strings.HasPrefix(r.stderr, `pglock: lock "n" is held by somebody (token 1) for another `) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+	if !strings.HasPrefix(r.stderr, `pglock: lock "n" is held by replica-1 (token 1): it expires in `) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
 		t.Errorf("got %+v", r)
 	}
 	if r := c.expect(statusNotAcquired, "run", "-q", "--wait", "0", "n", "--", "sh", "-c", "echo ran"); r.stderr+r.stdout != "" {
 		t.Errorf("it is not quiet: %+v", r)
 	}
 	c.expect(0, "run", "--wait", "0", "another", "--", "true")
+}
+
+// TestBusyStatus: systemd and CronJobs treat 75 as a failure. The flag does not change the status
+// of the command, or of an unreachable database.
+func TestBusyStatus(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.held("n")
+	for _, status := range []int{0, 3, 75, 255} {
+		for wait, says := range map[string]string{"0": "held by replica-1", "100ms": "gave up"} {
+			r := c.expect(status, "run", "--busy-status", strconv.Itoa(status), "--wait", wait, "n", "--", "sh", "-c", "echo ran")
+			if !strings.Contains(r.stderr, says) || r.stdout != "" {
+				t.Errorf("got %+v", r)
+			}
+		}
+	}
+	if r := c.expect(0, "run", "--busy-status", "0", "-q", "--wait", "0", "n", "--", "sh", "-c", "echo ran"); r.stderr+r.stdout != "" {
+		t.Errorf("it is not quiet: %+v", r)
+	}
+	c.expect(75, "run", "--busy-status", "0", "--wait", "0", "another", "--", "sh", "-c", "exit 75")
+	c.expect(statusNotFound, "run", "--busy-status", "0", "--wait", "0", "another", "--", "no-such-command")
+	c.expect(statusUnavailable, "run", "--database-url", "postgres://127.0.0.1:1/none", "--busy-status", "0", "--wait", "0", "n", "--", "true")
 }
 
 func TestWaitIsBounded(t *testing.T) {
@@ -46,8 +69,8 @@ func TestWaitIsBounded(t *testing.T) {
 	}
 	lines := strings.Split(r.stderr, "\n")
 	if len(lines) != 3 || r.stdout != "" ||
-		!strings.HasPrefix(lines[0], `pglock: waiting: lock "n" is held by somebody (token 1)`) ||
-		!strings.HasPrefix(lines[1], "pglock: gave up after ") || !strings.Contains(lines[1], "held by somebody") {
+		!strings.HasPrefix(lines[0], `pglock: waiting: lock "n" is held by replica-1 (token 1)`) ||
+		!strings.HasPrefix(lines[1], "pglock: gave up after ") || !strings.Contains(lines[1], "held by replica-1") {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -57,7 +80,7 @@ func TestWaitGetsTheLockWhenItIsFree(t *testing.T) {
 	c := newCLI(t)
 	holder := c.held("n")
 	waiter := c.start("run", "n", "--", "sh", "-c", "echo token $PGLOCK_TOKEN")
-	waiter.says(`waiting: lock "n" is held by somebody`)
+	waiter.waitForStderr(`waiting: lock "n" is held by replica-1`)
 	holder.signal(syscall.SIGTERM)
 	if r := holder.wait(); r.status != 128+15 {
 		t.Errorf("the holder ended with %+v", r)
@@ -67,7 +90,7 @@ func TestWaitGetsTheLockWhenItIsFree(t *testing.T) {
 	}
 }
 
-// TestInterruptedWaitLeavesNothing: no lock, no command, no connection.
+// TestInterruptedWaitLeavesNothing: an interrupted wait leaves no lock, command or connection.
 func TestInterruptedWaitLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
@@ -86,22 +109,22 @@ func TestInterruptedWaitLeavesNothing(t *testing.T) {
 			return n
 		}
 		waiter := c.start("run", "--database-url", u.String(), "n", "--", "sh", "-c", "echo ran")
-		waiter.says("waiting")
+		waiter.waitForStderr("waiting")
 		if connections() == 0 {
-			t.Error("the waiter's connection can't be told by its name")
+			t.Error("the waiter's connection does not have its name")
 		}
 		waiter.signal(sig)
 		r := waiter.wait()
 		if r.status != 128+int(sig) || r.stdout != "" || !strings.Contains(r.stderr, "ended by a signal") {
 			t.Errorf("%v: got %+v", sig, r)
 		}
-		if now, live := c.row("n"); now != "somebody" || !live {
+		if now, live := c.row("n"); now != "replica-1" || !live {
 			t.Errorf("%v: now %q holds the lock", sig, now)
 		}
 		pgtest.Eventually(t, patience, "its connections are gone", func() bool { return connections() == 0 })
 		holder.signal(syscall.SIGTERM)
 		holder.wait()
-		c.expect(0, "run", "--wait", "0", "n", "--", "true") // and nobody has it now
+		c.expect(0, "run", "--wait", "0", "n", "--", "true") // the lock is free
 	}
 }
 
@@ -110,7 +133,7 @@ func TestOtherSignalsDoNotEndTheWaiting(t *testing.T) {
 	c := newCLI(t)
 	holder := c.held("n")
 	waiter := c.start("run", "n", "--", "true")
-	waiter.says("waiting")
+	waiter.waitForStderr("waiting")
 	waiter.signal(syscall.SIGUSR1)
 	waiter.signal(syscall.SIGUSR2)
 	holder.signal(syscall.SIGTERM)

@@ -1,6 +1,7 @@
--- Sets lock_timeout to $1 milliseconds for this transaction, unless it is lower already.
+-- Sets lock_timeout to $1 milliseconds for this transaction, unless it is shorter already. A
+-- setting of 0 means no limit.
 --
--- Returns what it was. (0 means no limit there.)
+-- Returns the earlier setting.
 WITH own AS MATERIALIZED (
     SELECT current_setting('lock_timeout') AS setting,
            nullif((extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint, 0) AS ms

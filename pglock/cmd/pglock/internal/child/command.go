@@ -6,20 +6,19 @@ import (
 	"strings"
 )
 
-// Command is what to start. It gets this process's standard input, output and
-// error output as they are.
+// Command is a program to start. It inherits this process's stdin, stdout and stderr.
 type Command struct {
 	Path string   // of the program, from Find
-	Args []string // the first is the name that it was called by
+	Args []string // the first is the name by which it is called
 	Env  []string
 }
 
-// Find looks a program up, in the PATH unless its name has a slash. An error that
-// wraps exec.ErrNotFound or fs.ErrNotExist says that there is none, any other
-// that it can't be executed.
+// Find returns the path of a program. It searches $PATH unless name contains a slash. If there is
+// no such program, the error wraps exec.ErrNotFound or fs.ErrNotExist. Otherwise the program can't
+// be executed.
 func Find(name string) (string, error) { return exec.LookPath(name) }
 
-// Environ returns env with those variables set; of each only one value is left.
+// Environ returns a copy of env in which each variable of set has that one value.
 func Environ(env []string, set map[string]string) []string {
 	env = slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")

@@ -1,5 +1,5 @@
-// Package child runs one command in a process group of its own, and passes
-// signals to that group.
+// Package child runs one command in its own process group, sends signals to that group, and on
+// Linux ends all processes that the command has started.
 //
 //	            Start
 //	              │              Follow: this process stops as well
@@ -8,14 +8,33 @@
 //	              │  ▲           │  ◀───────────────┘ both are continued
 //	              │  └─ Resume ──┘
 //	              ▼
-//	Done: Status is known; GroupAlive tells whether others of the group still run
+//	Done: Status is known; GroupAlive and Alive report whether other processes still run
 //
-// If this process is in the foreground of a terminal, the command's group takes
-// its place there, so that it can read, and gets Ctrl-C and Ctrl-Z from the
-// terminal. Behind or in front of a pipe that could take the terminal from the
-// pipe's other end: there the command gets it when it first needs it.
+// # The supervisor
 //
-// What ends the command when this process is killed: on Linux the kernel does, on
-// Windows the end of the job object does, which holds its children too; elsewhere
-// nothing does.
+// On Linux a second process, the supervisor, stands between this process and the command:
+//
+//	this process ◀── socket ──▶ supervisor ──▶ command ──▶ what the command starts
+//
+// The supervisor is the subreaper of all processes below it: a process whose parent ends becomes
+// the supervisor's child, in any process group or session. So the tree can always be found, and the
+// supervisor knows when the last process has ended.
+//
+//	this process is killed   the socket is closed: the supervisor kills the tree
+//	the supervisor is killed the kernel kills the command; this process is a subreaper too,
+//	                         inherits the rest, and replaces the supervisor
+//	both are killed at once  the kernel kills the command; processes that it has started run on
+//
+// The supervisor is this program, started again: see Hook. It has its own process group, discards
+// signals, and prints nothing. Its name is lock-supervisor, which `pkill -9 pglock` does not match.
+//
+// On other systems the command is this process's child. On Windows the end of the job object ends
+// the command and its descendants. On the others nothing ends them if this process is killed.
+//
+// # The terminal
+//
+// If this process is in the foreground of a terminal, the command's group replaces it there. The
+// command can then read from the terminal, and gets its Ctrl-C and Ctrl-Z. In a pipe this could
+// take the terminal from the other end. There the command gets the foreground when it first needs
+// it.
 package child

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// job is a job object. Its processes and all that they start are ended with it:
-// when this process ends, however it does, the system closes the only handle.
+// job is a job object. The system ends its processes, and all that they start, when the only handle
+// is closed. It closes the handle when this process ends.
 type job struct{ handle windows.Handle }
 
 func newJob() (*job, error) {
@@ -43,7 +43,7 @@ func (j *job) add(pid int) error {
 
 func (j *job) terminate() error { return windows.TerminateJobObject(j.handle, 1) }
 
-// active returns how many processes of the job run.
+// active returns the number of running processes of the job.
 func (j *job) active() int {
 	var info struct { // JOBOBJECT_BASIC_ACCOUNTING_INFORMATION
 		userTime, kernelTime, periodUserTime, periodKernelTime int64
@@ -57,8 +57,7 @@ func (j *job) active() int {
 	return int(info.active)
 }
 
-// spare has the processes that are left outlive the job. Where that fails they
-// end with it.
-func (j *job) spare() { _ = j.limit(0) }
+// keepProcesses lets the remaining processes outlive the job. If that fails, they end with it.
+func (j *job) keepProcesses() { _ = j.limit(0) }
 
 func (j *job) close() { _ = windows.CloseHandle(j.handle) }

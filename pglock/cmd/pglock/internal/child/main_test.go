@@ -6,4 +6,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	Hook()
+	pgtest.Main(m)
+}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Process is a command that was started. Its methods are for one goroutine.
+// Process is a command that was started. Only one goroutine may call its methods.
 type Process struct {
 	process *os.Process
 	job     *job
@@ -15,8 +15,8 @@ type Process struct {
 	status  int // set before done is closed
 }
 
-// Start starts the command. On success the caller must call Close once Done is
-// closed. On failure nothing runs.
+// Start starts the command. On success the caller must call Close after Done is closed. On failure
+// nothing runs.
 func Start(c Command) (*Process, error) {
 	j, err := newJob()
 	if err != nil {
@@ -31,9 +31,9 @@ func Start(c Command) (*Process, error) {
 		j.close()
 		return nil, err
 	}
-	// What the command starts in the moment before this is not in the job.
+	// A process that the command starts before this is not in the job.
 	if err := j.add(process.Pid); err != nil {
-		_ = process.Kill() // it may have ended already, which is why add failed
+		_ = process.Kill() // it may have ended, which makes add fail
 		_, _ = process.Wait()
 		j.close()
 		return nil, err
@@ -47,7 +47,7 @@ func (p *Process) run() {
 	defer close(p.done)
 	state, err := p.process.Wait()
 	if err != nil {
-		p.status = 1 // nobody else waits for it, so this can't be
+		p.status = 1 // impossible: no other goroutine waits for it
 		return
 	}
 	p.status = state.ExitCode()
@@ -56,16 +56,16 @@ func (p *Process) run() {
 // Done returns a channel that is closed when the command has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Stopped returns nil: nothing stops processes here.
+// Stopped returns nil: Windows does not stop processes.
 func (p *Process) Stopped() <-chan os.Signal { return nil }
 
 // Status returns the command's exit status once Done is closed.
 func (p *Process) Status() int { return p.status }
 
-// Signaled reports false: signals don't end processes here.
+// Signaled returns false: on Windows signals do not end processes.
 func (p *Process) Signaled() bool { return false }
 
-// Signal sends Ctrl-Break to the group, the one signal that a group of its own gets.
+// Signal sends Ctrl-Break to the group, the only signal that another group can receive.
 func (p *Process) Signal(os.Signal) error {
 	select {
 	case <-p.done:
@@ -75,23 +75,30 @@ func (p *Process) Signal(os.Signal) error {
 	}
 }
 
-// Terminate asks the group to end.
+// Terminate sends Ctrl-Break to the group.
 func (p *Process) Terminate() error { return p.Signal(os.Interrupt) }
 
-// Kill ends the command, and all that it has started, without asking.
+// Kill ends the command and all processes that it has started.
 func (p *Process) Kill() error { return p.job.terminate() }
 
-// GroupAlive reports whether the command or a process that it has started is left.
+// GroupAlive reports whether the command or a process that it has started still runs.
 func (p *Process) GroupAlive() bool { return p.job.active() > 0 }
 
-// Follow does nothing: nothing stops processes here.
+// Alive is GroupAlive: the job contains all processes that the command has started.
+func (p *Process) Alive() bool { return p.GroupAlive() }
+
+// Remaining reports whether a process is left in the job. It returns no names, since a job only
+// counts its processes.
+func (p *Process) Remaining() (names []string, left bool) { return nil, p.GroupAlive() }
+
+// Follow does nothing: Windows does not stop processes.
 func (p *Process) Follow(os.Signal) (resume bool) { return false }
 
-// Resume does nothing: nothing stops processes here.
+// Resume does nothing: Windows does not stop processes.
 func (p *Process) Resume() error { return nil }
 
-// Close lets go of what is left of the group. The command must have ended.
+// Close leaves the remaining processes running. The command must have ended.
 func (p *Process) Close() {
-	p.job.spare()
+	p.job.keepProcesses()
 	p.job.close()
 }

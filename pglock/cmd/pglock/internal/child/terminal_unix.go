@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the one that controls this session. A nil terminal has no foreground.
+// terminal is the controlling terminal of this session. A nil terminal has no foreground.
 type terminal struct {
-	fd    int
-	own   int  // this process's group
-	given bool // the command's group was put into the foreground
+	fd             int
+	group          int  // this process's process group
+	lentForeground bool // the command's group was moved to the foreground
 }
 
-// openTerminal returns nil if the session has no terminal.
+// openTerminal returns the terminal, or nil if the session has none.
 func openTerminal() *terminal {
 	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
-	return &terminal{fd: fd, own: syscall.Getpgrp()}
+	return &terminal{fd: fd, group: syscall.Getpgrp()}
 }
 
-// ours reports whether this process's group is in the foreground.
-func (t *terminal) ours() bool {
-	return t != nil && t.foreground() == t.own
+// inForeground reports whether this process's group is in the foreground.
+func (t *terminal) inForeground() bool {
+	return t != nil && t.foreground() == t.group
 }
 
 // foreground returns the group in the foreground, or 0.
@@ -40,10 +40,10 @@ func (t *terminal) foreground() int {
 	return group
 }
 
-// wanted reports whether the command shall begin in the foreground: it reads from
-// the terminal, and no other end of a pipe has a claim to it.
-func (t *terminal) wanted() bool {
-	if !t.ours() {
+// wantsForeground reports whether the command is to start in the foreground: its stdin is the
+// terminal, and it is not part of a pipe.
+func (t *terminal) wantsForeground() bool {
+	if !t.inForeground() {
 		return false
 	}
 	if _, err := unix.IoctlGetInt(int(os.Stdin.Fd()), unix.TIOCGPGRP); err != nil {
@@ -53,29 +53,30 @@ func (t *terminal) wanted() bool {
 	return err == nil && out.Mode()&os.ModeNamedPipe == 0
 }
 
-// give puts the command's group into the foreground, if this process is there.
+// give moves the command's group to the foreground if this process is there.
 func (t *terminal) give(group int) {
 	if t == nil {
 		return
 	}
 	switch t.foreground() {
 	case group:
-		t.given = true
-	case t.own:
-		t.given = t.set(group) == nil
+		t.lentForeground = true
+	case t.group:
+		t.lentForeground = t.set(group) == nil
 	}
 }
 
-// reclaim undoes give. It fails only where the terminal is gone.
+// reclaim moves this process's group back to the foreground. It fails only if the terminal is
+// closed.
 func (t *terminal) reclaim() {
-	if t != nil && t.given {
-		_ = t.set(t.own)
-		t.given = false
+	if t != nil && t.lentForeground {
+		_ = t.set(t.group)
+		t.lentForeground = false
 	}
 }
 
-// set changes the foreground. From the background that is allowed only to those
-// who ignore SIGTTOU. The command runs already, so it doesn't inherit that.
+// set changes the foreground group. From the background only a process that ignores SIGTTOU may do
+// so. The command has started, so it does not inherit that.
 func (t *terminal) set(group int) error {
 	signal.Ignore(syscall.SIGTTOU)
 	return unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)

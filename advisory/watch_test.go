@@ -1,0 +1,140 @@
+package advisory_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+)
+
+// TestP36_SessionNoticesTheEnd: the holder learns within a second that its backend was terminated,
+// its connection was cut, or its server has stopped.
+func TestP36_SessionNoticesTheEnd(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{})
+	direct := pgtest.PoolOn(t, server.URL())
+	proxy := faultproxy.New(t, address(t, server.URL()))
+	pool := pgtest.PoolOn(t, proxy.URL(server.URL()))
+	for name, fault := range map[string]func(s *advisory.Session) (mend func()){
+		"backend ended": func(s *advisory.Session) func() {
+			if _, err := direct.Exec(t.Context(), "SELECT pg_terminate_backend($1)", s.PID()); err != nil {
+				t.Fatal(err)
+			}
+			return func() {}
+		},
+		"connection reset": func(*advisory.Session) func() { proxy.Sever(); return func() {} },
+		"network cut":      func(*advisory.Session) func() { proxy.Cut(); return proxy.Heal },
+		"server stopped": func(*advisory.Session) func() {
+			if err := server.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := server.Resume(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		key := advisory.NewKey("session", t.Name()+name)
+		s := acquire(t, pool, key)
+		since := time.Now()
+		mend := fault(s)
+		took := lost(t, s, since)
+		t.Logf("%s: noticed after %v: %v", name, took, s.Err())
+		if took > 3*time.Second { // the keep-alive timeout, and two seconds for a busy machine
+			t.Errorf("%s: noticed after %v", name, took)
+		}
+		mend()
+		if err := s.Release(t.Context()); !errors.Is(err, advisory.ErrLost) {
+			t.Errorf("%s: Release: %v", name, err)
+		}
+		next, err := advisory.Acquire(soon(t, 30*time.Second), direct, key)
+		if err != nil {
+			t.Errorf("%s: the next holder: %v", name, err)
+			continue
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestP36_NothingSleepsInTheServer: at every moment the holder's session is idle or answers a
+// probe.
+func TestP36_NothingSleepsInTheServer(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := acquire(t, pool, advisory.NewKey("session", t.Name()), advisory.WithKeepAliveTimeout(4*time.Second))
+	deadline := time.After(2 * time.Second)
+	for {
+		if n := count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND state <> 'idle' AND clock_timestamp() - query_start > '800 ms'", s.PID()); n > 0 {
+			t.Fatal("a statement of the session's runs for longer than a moment")
+		}
+		select {
+		case <-deadline:
+			return
+		default:
+		}
+	}
+}
+
+// TestSessionKeepAlive: the session's settings make the server detect a client that is gone, and
+// never end a session that only holds its lock.
+func TestSessionKeepAlive(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	if pool.Config().ConnConfig.Host[0] == '/' {
+		t.Fatal("this needs a TCP connection")
+	}
+	s := acquire(t, pool, advisory.NewKey("session", t.Name()), advisory.WithKeepAliveTimeout(time.Minute))
+	want := map[string]string{"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3", "tcp_user_timeout": "11000", "idle_session_timeout": "0"}
+	if count(t, pool, "SELECT current_setting('server_version_num')::int") < 140000 {
+		want["idle_session_timeout"] = ""
+	}
+	for name, value := range want {
+		if got, err := advisory.Setting(t.Context(), s, name); err != nil || got != value {
+			t.Errorf("%s is %s, %v", name, got, err)
+		}
+	}
+}
+
+// TestSessionWithACancelRequestHandler: a pool whose context watcher sends a request to cancel, and
+// gives the server a minute to obey, delays neither the release of a session lock nor the notice of
+// its loss.
+func TestSessionWithACancelRequestHandler(t *testing.T) {
+	t.Parallel()
+	proxy, pool := proxied(t, func(c *pgxpool.Config) {
+		c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Minute}
+		}
+	})
+	key := advisory.NewKey("handler", t.Name())
+	s, err := advisory.Acquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(4*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(soon(t, 20*time.Second)); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	s, err = advisory.Acquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(4*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Cut()
+	select {
+	case <-s.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("the silent server was not noticed")
+	}
+	proxy.Heal()
+	proxy.Sever()
+	_ = s.Release(t.Context()) // lost already, or about to be lost
+}

@@ -1,0 +1,118 @@
+package fencing
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// Token is the fencing token of a grant. The tokens of a name grow strictly in the order of its
+// grants, through restarts, pruning and failovers. No two grants share a token, whatever their
+// names. Tokens have gaps, so they do not count grants. They begin at 1.
+type Token int64
+
+// Fence names one grant of one lock. Writers are checked against it. It may be passed to another
+// process that works on the same database; see ParseFence.
+type Fence struct {
+	Schema string // of the lock tables; empty means "pglock"
+	Name   string // of the lock
+	Token  Token  // of the grant
+}
+
+// String returns the fence as name@token, for people. MarshalText includes the schema.
+func (f Fence) String() string { return fmt.Sprintf("%s@%d", f.Name, f.Token) }
+
+// schemaName returns the schema, the default one if Schema is empty.
+func (f Fence) schemaName() string {
+	if f.Schema == "" {
+		return schema.Default
+	}
+	return f.Schema
+}
+
+// maxName is the limit of a lock's name, in bytes.
+const maxName = 512
+
+// check returns an error that wraps ErrInvalidFence if no grant can have the fence.
+func (f Fence) check() error {
+	if err := checkName(f.Name); err != nil {
+		return err
+	}
+	if err := checkToken(f.Token); err != nil {
+		return err
+	}
+	if err := schema.Validate(f.schemaName()); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidFence, err)
+	}
+	return nil
+}
+
+func checkToken(t Token) error {
+	if t <= 0 {
+		return fmt.Errorf("%w: token %d: must be 1 or more", ErrInvalidFence, t)
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if err := errs.CheckText(name, maxName); err != nil {
+		return fmt.Errorf("%w: %w: it %w", ErrInvalidFence, errs.ErrInvalidName, err)
+	}
+	return nil
+}
+
+// MarshalText returns the fence as name@token, for instance "account:1@33". If the schema is not
+// "pglock", it returns name@token+schema with the schema percent-encoded. ParseFence reads both. If
+// no grant can have the fence, the error wraps ErrInvalidFence.
+func (f Fence) MarshalText() ([]byte, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	text := f.String()
+	if s := f.schemaName(); s != schema.Default {
+		text += "+" + url.QueryEscape(s)
+	}
+	return []byte(text), nil
+}
+
+// UnmarshalText parses the text as ParseFence does. An error leaves f unchanged.
+func (f *Fence) UnmarshalText(text []byte) error {
+	parsed, err := ParseFence(string(text))
+	if err != nil {
+		return err
+	}
+	*f = parsed
+	return nil
+}
+
+// ParseFence parses a fence of the form name@token or name@token+schema. The name may contain @ and
+// +: the last @ separates it from the token. The token has digits only and no leading zeros, so
+// that a fence has one text. The result's Schema is empty for the default schema. For any other
+// text the error wraps ErrInvalidFence.
+func ParseFence(text string) (Fence, error) {
+	at := strings.LastIndexByte(text, '@')
+	if at < 0 {
+		return Fence{}, fmt.Errorf("%w: %q: must be name@token", ErrInvalidFence, text)
+	}
+	digits, escaped, hasSchema := strings.Cut(text[at+1:], "+")
+	token, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || strconv.FormatInt(token, 10) != digits {
+		return Fence{}, fmt.Errorf("%w: %q: no token after the last @", ErrInvalidFence, text)
+	}
+	f := Fence{Name: text[:at], Token: Token(token)}
+	if hasSchema {
+		s, err := url.QueryUnescape(escaped)
+		if err != nil || url.QueryEscape(s) != escaped || s == "" || s == schema.Default {
+			return Fence{}, fmt.Errorf("%w: %q: no schema after the +", ErrInvalidFence, text)
+		}
+		f.Schema = s
+	}
+	if err := f.check(); err != nil {
+		return Fence{}, err
+	}
+	return f, nil
+}

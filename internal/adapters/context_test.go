@@ -1,0 +1,91 @@
+package adapters_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/schedule"
+	"github.com/pglock/pglock-go/pglock/schedule/cronlock"
+	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
+)
+
+// TestI3_RunContextsCheckTheClock: after a pause that lasts past the lease's deadline, the first
+// look at the work's context reports the loss, although no timer has run yet.
+func TestI3_RunContextsCheckTheClock(t *testing.T) {
+	t.Parallel()
+	const ttl = time.Second
+	// look waits until the deadline has passed, and then looks at the context for the first time.
+	look := func(t *testing.T, ctx context.Context, deadline time.Time) {
+		t.Helper()
+		locktest.WaitUntilPast(deadline)
+		if err := ctx.Err(); err == nil || !errors.Is(context.Cause(ctx), pglock.ErrLost) {
+			t.Errorf("past the deadline the context says %v, cause %v", err, context.Cause(ctx))
+		}
+	}
+	for name, run := range map[string]func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error){
+		"gocron, Locker": func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error) {
+			t.Helper()
+			locker, err := gocronlock.NewLocker[gocron.Lock](client, time.Hour, schedule.WithTTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			lock, err := locker.Lock(ctx, "report")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := locker.Task(work)(ctx); err != nil {
+				t.Error(err)
+			}
+			if err := lock.Unlock(ctx); !errors.Is(err, pglock.ErrLost) {
+				t.Errorf("Unlock: %v", err)
+			}
+		},
+		"gocron, Elector": func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error) {
+			t.Helper()
+			elector, err := gocronlock.NewElector(client, "leader", pglock.WithTTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := elector.Task(work)(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+		"cron": func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error) {
+			t.Helper()
+			job, err := schedule.New(client, "report", schedule.WithTTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			run, err := cronlock.Func(t.Context(), job, every{time.Hour}, work)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const rounds = 4 // without a look at the clock, the timer has run in about half of the rounds
+			ran := 0
+			for range rounds {
+				run(t, locktest.Client(t, pgtest.Database(t), pglock.WithoutRenewal()), func(ctx context.Context, l *pglock.Lease) error {
+					ran++
+					look(t, ctx, l.Deadline())
+					return nil
+				})
+			}
+			if ran != rounds {
+				t.Errorf("the work ran %d times", ran)
+			}
+		})
+	}
+}

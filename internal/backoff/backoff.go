@@ -1,0 +1,50 @@
+// Package backoff computes the pauses between attempts that are repeated.
+//
+// A pause doubles from attempt to attempt up to a limit. Each is drawn at random between half
+// and one and a half times its nominal value, so that processes that fail together do not try
+// again together.
+package backoff
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is a sequence of pauses. First and Max must be positive, and Max at least First.
+// Copying a Backoff that was not used yet gives an independent sequence.
+type Backoff struct {
+	First time.Duration // nominal value of the first pause
+	Max   time.Duration // largest nominal value; a pause is shorter than 1.5 × Max
+
+	nominal time.Duration // of the last pause; 0 before the first
+}
+
+// Next returns the next pause.
+func (b *Backoff) Next() time.Duration {
+	b.nominal = min(max(2*b.nominal, b.First), b.Max)
+	return Jitter(b.nominal)
+}
+
+// Reset makes the next pause the first one again.
+func (b *Backoff) Reset() { b.nominal = 0 }
+
+// Sleep waits for the next pause, or until ctx is done. It returns nil after the pause, and
+// ctx.Err() when ctx is done first.
+func (b *Backoff) Sleep(ctx context.Context) error { return Sleep(ctx, b.Next()) }
+
+// Jitter returns a random duration of at least d/2 and less than d/2 + d. d must be positive.
+func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// Sleep waits for d, or until ctx is done. It returns nil after d, and ctx.Err() when ctx is
+// done first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select { // if both are ready, either answer is right: the caller's next call meets the context
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

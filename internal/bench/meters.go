@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/bench/trial"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// pairMeter measures pairs of acquire and release, one after the other.
+type pairMeter struct {
+	lab    *lab
+	client *pglock.Client
+	name   func() string                   // of the next lock
+	before func(ctx context.Context) error // each turn, not measured; may be nil
+
+	pairs            int
+	wal              float64
+	both             *trial.Latencies
+	acquire, release *trial.Latencies
+}
+
+func newPairMeter(l *lab, client *pglock.Client, name func() string) *pairMeter {
+	return &pairMeter{
+		lab: l, client: client, name: name,
+		both: trial.NewLatencies(), acquire: trial.NewLatencies(), release: trial.NewLatencies(),
+	}
+}
+
+func (m *pairMeter) Turn(ctx context.Context, d time.Duration) error {
+	if m.before != nil {
+		if err := m.before(ctx); err != nil {
+			return err
+		}
+	}
+	bytes, err := m.lab.written(ctx, func() error {
+		n, err := trial.Repeat(ctx, d, m.pair)
+		m.pairs += n
+		return err
+	})
+	m.wal += bytes
+	return err
+}
+
+func (m *pairMeter) pair(ctx context.Context) error {
+	name := m.name()
+	began := time.Now()
+	lease, err := m.client.Acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	held := time.Now()
+	if err := lease.Release(ctx); err != nil {
+		return err
+	}
+	freed := time.Now()
+	m.both.Record(freed.Sub(began))
+	m.acquire.Record(held.Sub(began))
+	m.release.Record(freed.Sub(held))
+	return nil
+}
+
+func (m *pairMeter) Figures() []trial.Figure {
+	wal := trial.Figure{Name: "WAL per pair", Unit: trial.Bytes, Value: m.wal / float64(m.pairs)}
+	m.pairs, m.wal = 0, 0
+	figures := append(m.both.Figures("pair"), m.acquire.Figures("acquire")...)
+	return append(append(figures, m.release.Figures("release")...), wal)
+}
+
+// floorMeter times prepared statements with a name as their parameter, one after the other.
+type floorMeter struct {
+	pool       *pgxpool.Pool
+	figure     string
+	name       func() string
+	statements []string
+	took       *trial.Latencies
+}
+
+// floor measures the statements on a pool like that of a client.
+func (l *lab) floor(ctx context.Context, s *trial.Scope, figure string, name func() string, statements ...string) (trial.Meter, error) {
+	pool, err := l.connect(ctx, s, fewConns)
+	if err != nil {
+		return nil, err
+	}
+	return &floorMeter{pool: pool, figure: figure, name: name, statements: statements, took: trial.NewLatencies()}, nil
+}
+
+func (m *floorMeter) Turn(ctx context.Context, d time.Duration) error {
+	_, err := trial.Repeat(ctx, d, func(ctx context.Context) error {
+		name := m.name()
+		began := time.Now()
+		for _, statement := range m.statements {
+			if _, err := m.pool.Exec(ctx, statement, name); err != nil {
+				return err
+			}
+		}
+		m.took.Record(time.Since(began))
+		return nil
+	})
+	return err
+}
+
+func (m *floorMeter) Figures() []trial.Figure { return m.took.Figures(m.figure) }
+
+// crowdMeter counts the operations of many goroutines and the WAL that they write.
+type crowdMeter struct {
+	lab *lab
+	op  func(ctx context.Context) error
+
+	rate trial.Rate
+	wal  float64
+}
+
+func (m *crowdMeter) Turn(ctx context.Context, d time.Duration) error {
+	bytes, err := m.lab.written(ctx, func() error {
+		began := time.Now()
+		n, err := trial.Crowd(ctx, tryCrowd, d, m.op)
+		m.rate.Add(n, time.Since(began))
+		return err
+	})
+	m.wal += bytes
+	return err
+}
+
+func (m *crowdMeter) Figures() []trial.Figure {
+	wal := trial.Figure{Name: "WAL", Unit: trial.Bytes, Value: m.wal}
+	m.wal = 0
+	return []trial.Figure{m.rate.Figure("tries"), wal}
+}
+
+// pairNames is the number of names where it does not matter: enough that a name rests between two
+// grants.
+const pairNames = 100
+
+// inTurn cycles through pairNames names, which it makes in advance.
+func inTurn() func() string {
+	all := make([]string, pairNames)
+	for i := range all {
+		all[i] = fmt.Sprintf("name-%d", i)
+	}
+	next := -1
+	return func() string {
+		next = (next + 1) % len(all)
+		return all[next]
+	}
+}
+
+// atRandom returns a random one of n names.
+func atRandom(n int) func() string {
+	return func() string { return fmt.Sprintf("name-%d", rand.IntN(n)) }
+}
+
+// alwaysNew never returns a name twice.
+func alwaysNew() func() string {
+	serial := 0
+	return func() string {
+		serial++
+		return fmt.Sprintf("new-%d", serial)
+	}
+}

@@ -1,0 +1,92 @@
+package trial
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// latencyRoom is the initial capacity for the latencies of a round.
+const latencyRoom = 1 << 16
+
+// Latencies are the latencies of one operation in one round. The memory is reused in later rounds, so
+// recording allocates nothing. One goroutine uses it.
+type Latencies struct{ all []time.Duration }
+
+// NewLatencies returns an empty recorder.
+func NewLatencies() *Latencies { return &Latencies{make([]time.Duration, 0, latencyRoom)} }
+
+// Record adds a latency.
+func (l *Latencies) Record(d time.Duration) { l.all = append(l.all, d) }
+
+// Figures returns the median and the 99th percentile under the operation's name, and clears the
+// recorder.
+func (l *Latencies) Figures(name string) []Figure {
+	slices.Sort(l.all)
+	defer func() { l.all = l.all[:0] }()
+	return []Figure{
+		{Name: name + " p50", Unit: Micros, Value: l.quantile(0.50)},
+		{Name: name + " p99", Unit: Micros, Value: l.quantile(0.99)},
+	}
+}
+
+// quantile returns the smallest latency, in microseconds, that at least a share q of the sorted list
+// does not exceed.
+func (l *Latencies) quantile(q float64) float64 {
+	if len(l.all) == 0 {
+		return math.NaN()
+	}
+	rank := int(math.Ceil(q * float64(len(l.all))))
+	return float64(l.all[max(rank, 1)-1]) / float64(time.Microsecond)
+}
+
+// Rate counts an operation in one round. One goroutine uses it.
+type Rate struct {
+	count int
+	took  time.Duration
+}
+
+// Add adds the count and the duration of a turn.
+func (r *Rate) Add(count int, took time.Duration) {
+	r.count += count
+	r.took += took
+}
+
+// Figure returns the operations per second, and clears the count.
+func (r *Rate) Figure(name string) Figure {
+	f := Figure{Name: name, Unit: PerSecond, Value: float64(r.count) / r.took.Seconds()}
+	*r = Rate{}
+	return f
+}
+
+// Repeat calls op for d and stops at its first error. It returns the number of successful calls.
+func Repeat(ctx context.Context, d time.Duration, op func(ctx context.Context) error) (count int, err error) {
+	for end := time.Now().Add(d); time.Now().Before(end); count++ {
+		if err := op(ctx); err != nil {
+			return count, err
+		}
+	}
+	return count, nil
+}
+
+// Crowd runs Repeat in n goroutines. The first error stops all of them.
+func Crowd(ctx context.Context, n int, d time.Duration, op func(ctx context.Context) error) (count int, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var total atomic.Int64
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			count, err := Repeat(ctx, d, op)
+			if err != nil {
+				cancel(err) // of several only the first is the cause
+			}
+			total.Add(int64(count))
+		})
+	}
+	all.Wait()
+	return int(total.Load()), context.Cause(ctx)
+}

@@ -1,0 +1,67 @@
+// Package errs defines the sentinel errors that several packages export, and helpers that
+// build errors around them. One condition is one value, from whichever package it is imported.
+package errs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// The packages that export a sentinel document it.
+var (
+	ErrNotAcquired   = errors.New("pglock: lock not acquired")
+	ErrLost          = errors.New("pglock: lock lost")
+	ErrReleased      = errors.New("pglock: lock released")
+	ErrClosed        = errors.New("pglock: client closed")
+	ErrUnavailable   = errors.New("pglock: database unavailable")
+	ErrNotFound      = errors.New("pglock: no such lock")
+	ErrInvalidName   = errors.New("pglock: invalid lock name")
+	ErrInvalidOption = errors.New("pglock: invalid option")
+	ErrPrivilege     = errors.New("pglock: missing privilege")
+	ErrTimeout       = errors.New("pglock: lock timeout")
+	ErrDeadlock      = errors.New("pglock: deadlock: roll back and run the transaction again")
+	ErrTx            = errors.New("pglock: transaction not usable")
+)
+
+// Mark returns an error with the text of err, in which errors.Is also finds kind.
+func Mark(err, kind error) error { return &marked{err, kind} }
+
+type marked struct{ err, kind error }
+
+func (m *marked) Error() string   { return m.err.Error() }
+func (m *marked) Unwrap() []error { return []error{m.kind, m.err} }
+
+// InvalidOption returns an error that wraps ErrInvalidOption and the errors that %w formats.
+// Its text is the package's name and the message, as in "advisory: timeout 0s: must be
+// positive". The message says what is wrong, and then the rule or the remedy.
+func InvalidOption(pkg, format string, args ...any) error {
+	return Mark(fmt.Errorf("%s: %w", pkg, fmt.Errorf(format, args...)), ErrInvalidOption)
+}
+
+// ContextErr returns why ctx is done: ctx.Err(), followed by context.Cause(ctx) if that is
+// another error. It returns nil if ctx is not done.
+func ContextErr(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return context.Cause(ctx)
+}
+
+// CheckText returns an error unless s is 1 to limit bytes of valid UTF-8 without NUL, which
+// PostgreSQL stores unchanged. A limit of 0 means no limit. The error names neither a package
+// nor what s is: the caller adds both.
+func CheckText(s string, limit int) error {
+	switch {
+	case s == "":
+		return errors.New("is empty")
+	case limit > 0 && len(s) > limit:
+		return fmt.Errorf("has %d bytes: must have at most %d", len(s), limit)
+	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
+		return errors.New("must be valid UTF-8 without NUL")
+	}
+	return nil
+}

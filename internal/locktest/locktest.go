@@ -1,0 +1,89 @@
+// Package locktest has fixtures for tests of programs that use locks: clients, statements, and
+// gates that stop a migration or a job until the test opens them.
+package locktest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/migrations"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// Patience is how long a test waits for an event that must come.
+const Patience = time.Minute
+
+// Client opens a client, as another process would, and creates the tables if they are missing.
+func Client(tb testing.TB, url string, opts ...pglock.Option) *pglock.Client {
+	tb.Helper()
+	pool := pgtest.PoolOn(tb, url)
+	if err := migrations.Up(tb.Context(), pool); err != nil {
+		tb.Fatal(err)
+	}
+	return ClientOn(tb, pool, opts...)
+}
+
+// ClientOn opens a client on tables that exist. The end of the test closes it.
+func ClientOn(tb testing.TB, pool *pgxpool.Pool, opts ...pglock.Option) *pglock.Client {
+	tb.Helper()
+	c, err := pglock.Open(tb.Context(), pool, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil && !errors.Is(err, pglock.ErrLost) { // a lease that the test took away
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// Exec runs a statement, and fails the test if that fails.
+func Exec(tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	tb.Helper()
+	if _, err := pool.Exec(tb.Context(), sql, args...); err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// Scan returns the one value of a query.
+func Scan[T any](tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) (v T) {
+	tb.Helper()
+	if err := pool.QueryRow(tb.Context(), sql, args...).Scan(&v); err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// NoLockLeft waits until no session of the database holds an advisory lock and no lease is held.
+func NoLockLeft(tb testing.TB, pool *pgxpool.Pool) {
+	tb.Helper()
+	pgtest.Eventually(tb, Patience, "no advisory lock is left", func() bool {
+		return Scan[int](tb, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == 0
+	})
+	if Scan[bool](tb, pool, "SELECT to_regclass('pglock.distributed_locks') IS NOT NULL") {
+		pgtest.Eventually(tb, Patience, "no lease is left", func() bool {
+			return Scan[int](tb, pool, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL") == 0
+		})
+	}
+}
+
+// PoorRole creates a role that may log in and nothing else, and returns a pool that connects as it.
+func PoorRole(tb testing.TB, url, role string) *pgxpool.Pool {
+	tb.Helper()
+	admin := pgtest.PoolOn(tb, url)
+	Exec(tb, admin, "CREATE ROLE "+schema.Quote(role)+" LOGIN PASSWORD 'poor'")
+	tb.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "DROP OWNED BY "+schema.Quote(role)+"; DROP ROLE "+schema.Quote(role))
+		if err != nil {
+			tb.Error(err)
+		}
+	})
+	return pgtest.PoolOn(tb, url, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "poor" })
+}

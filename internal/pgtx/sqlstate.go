@@ -1,0 +1,44 @@
+package pgtx
+
+import "errors"
+
+// SQLSTATEs, by the names of PostgreSQL's appendix "Error Codes".
+const (
+	ActiveSQLTransaction            = "25001"
+	InvalidTransactionTermination   = "2D000"
+	NoActiveSQLTransaction          = "25P01"
+	InFailedSQLTransaction          = "25P02"
+	IdleInTransactionSessionTimeout = "25P03"
+
+	InvalidSQLStatementName = "26000"
+	InvalidSchemaName       = "3F000"
+	UndefinedTable          = "42P01"
+	UndefinedColumn         = "42703"
+	UndefinedFunction       = "42883"
+	UndefinedObject         = "42704"
+	DuplicateTable          = "42P07"
+	InsufficientPrivilege   = "42501"
+
+	NumericValueOutOfRange = "22003"
+	UniqueViolation        = "23505"
+	SerializationFailure   = "40001"
+	DeadlockDetected       = "40P01"
+	LockNotAvailable       = "55P03"
+	QueryCanceled          = "57014"
+)
+
+// DataException is a class of SQLSTATEs, their first two characters.
+const DataException = "22"
+
+// SQLState returns the code of the server's error in err's chain, and "" if there is none. It
+// works for every driver whose errors have the method SQLState() string, like those of pgx.
+func SQLState(err error) string {
+	if err == nil {
+		return "" // errors.As would allocate
+	}
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	return ""
+}

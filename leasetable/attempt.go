@@ -1,0 +1,251 @@
+package leasetable
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
+)
+
+// attempt is one attempt of a call, on its way to the server and back.
+type attempt struct {
+	*acquisition               // its request may change later
+	req          store.Request // of this attempt
+	expectHeld   bool          // skip the fast path
+
+	// An answer is sent before state says so: a goroutine that sees attemptAnswered finds it.
+	answers chan store.Answer // buffer of one
+	state   atomic.Int32
+}
+
+// States of an attempt:
+//
+//	queued ─▶ sent ─▶ answered
+//	   └───────┴────▶ abandoned
+const (
+	attemptQueued    int32 = iota
+	attemptSent            // or about to be
+	attemptAnswered        // the caller takes the answer
+	attemptAbandoned       // the caller gave up: a grant is revoked
+)
+
+// deliver sends the answer to the caller, or revokes the grant if the caller gave up. It is called
+// once per attempt.
+func (a *attempt) deliver(g store.Grant, err error) {
+	a.answers <- store.Answer{Grant: g, Err: err}
+	if !a.state.CompareAndSwap(attemptSent, attemptAnswered) && (err == nil && g.Outcome == store.Granted || store.MaybeApplied(err)) {
+		a.client.revoke(a.req)
+	}
+	a.client.endCall()
+}
+
+// beginInline reports whether a caller may run its statement on its own goroutine.
+func (c *Client) beginInline() bool { return !c.cfg.forceBatch && c.dispatcher.BeginInline() }
+
+// runInline runs the attempt on the caller's goroutine.
+func (a *attempt) runInline() store.Answer {
+	ctx, cancel := context.WithTimeout(a.client.life, timing.StatementBound)
+	defer cancel()
+	g, err := a.client.acquireOne(ctx, a)
+	return store.Answer{Grant: g, Err: err}
+}
+
+// abandon gives the attempt up and reports false, unless there is an answer within
+// timing.CancelGrace: a statement in progress may still acquire the lock, and block others until
+// the grant is revoked.
+func (a *attempt) abandon() (store.Answer, bool) {
+	if a.state.CompareAndSwap(attemptQueued, attemptAbandoned) {
+		return store.Answer{}, false // it will not be sent
+	}
+	select {
+	case got := <-a.answers:
+		return got, true
+	case <-time.After(timing.CancelGrace):
+	}
+	// The answer may arrive now. The state decides: deliver sees the same winner.
+	if a.state.CompareAndSwap(attemptSent, attemptAbandoned) {
+		return store.Answer{}, false
+	}
+	return <-a.answers, true
+}
+
+// acquireOne tries the fast path. If that grants nothing, it finds out why.
+func (c *Client) acquireOne(ctx context.Context, a *attempt) (store.Grant, error) {
+	if !a.expectHeld {
+		g, err := c.store.AcquireFast(ctx, &a.req)
+		if err != nil || g.Outcome == store.Granted {
+			return g, err
+		}
+	}
+	grants, err := c.store.AcquireFull(ctx, []*store.Request{&a.req})
+	switch g, answered := grants[a.req.Name]; {
+	case answered:
+		return g, nil
+	case store.RowLocked(err): // another client's insert of the same name is in progress
+		return store.Grant{Outcome: store.Busy}, nil
+	default:
+		return store.Grant{}, err // without an error: another client inserted its row meanwhile
+	}
+}
+
+// sendAcquires sends attempts in one statement and delivers the answers.
+func (c *Client) sendAcquires(all []*attempt) {
+	batch := all[:0]
+	for _, a := range all {
+		if !a.state.CompareAndSwap(attemptQueued, attemptSent) {
+			c.endCall() // nothing was sent
+			continue
+		}
+		batch = append(batch, a)
+	}
+	if len(batch) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
+	defer cancel()
+	if len(batch) == 1 && !c.cfg.forceBatch {
+		batch[0].deliver(c.acquireOne(ctx, batch[0]))
+		return
+	}
+	// Each statement commits by itself. So its answers are delivered before the next one is sent,
+	// which may fail.
+	rest := byName(batch)
+	likely := slices.DeleteFunc(slices.Clone(rest), func(r sameName) bool { return r[0].expectHeld })
+	if len(likely) > 0 {
+		grants, err := c.store.AcquireFastBatch(ctx, firsts(likely))
+		if err != nil {
+			c.deliverFailure(rest, err)
+			return
+		}
+		rest = deliverAnswers(rest, grants)
+	}
+	if len(rest) == 0 {
+		return
+	}
+	grants, err := c.store.AcquireFull(ctx, firsts(rest))
+	rest = deliverAnswers(rest, grants)
+	if err != nil {
+		c.deliverFailure(rest, err)
+		return
+	}
+	for _, r := range rest { // another client inserted its row meanwhile
+		r.deliver(store.Grant{})
+	}
+}
+
+// sameName holds the attempts of a batch for one name. Only the first one is sent.
+type sameName []*attempt
+
+// deliver delivers the answer to the first attempt, and what follows from it to the others.
+func (r sameName) deliver(g store.Grant) {
+	for _, a := range r[1:] {
+		a.deliver(forLater(g, r[0]), nil)
+	}
+	r[0].deliver(g, nil)
+}
+
+// firsts returns the requests that are sent.
+func firsts(all []sameName) []*store.Request {
+	first := make([]*store.Request, len(all))
+	for i, r := range all {
+		first[i] = &r[0].req
+	}
+	return first
+}
+
+// deliverAnswers delivers the answers and returns the attempts without one.
+func deliverAnswers(all []sameName, grants map[string]store.Grant) []sameName {
+	return slices.DeleteFunc(all, func(r sameName) bool {
+		g, answered := grants[r[0].req.Name]
+		if answered {
+			r.deliver(g)
+		}
+		return answered
+	})
+}
+
+// deliverFailure handles a statement that failed for all its attempts. One attempt at fault must
+// not fail the others, so each is sent by itself, unless the connection failed.
+func (c *Client) deliverFailure(all []sameName, err error) {
+	single := !store.ConnectionFailed(err)
+	if single {
+		c.warnOfBatch(err, "acquires")
+	}
+	for _, r := range all {
+		for _, a := range r {
+			if !single {
+				a.deliver(store.Grant{}, err)
+				continue
+			}
+			c.calls.Go(func() {
+				ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
+				defer cancel()
+				a.deliver(c.acquireOne(ctx, a))
+			})
+		}
+	}
+}
+
+// warnOfBatch logs that the server refused a batch. Its operations are then sent one by one, which
+// works but is slow.
+func (c *Client) warnOfBatch(err error, what string) {
+	if err != nil && !store.Transient(err) {
+		c.cfg.logger.Warn("pglock: the server refused a batch; its operations are sent one by one", "what", what, "error", err)
+	}
+}
+
+// byName groups the attempts of a batch by name, in the order of names. The first attempt of a
+// group has its smallest ticket.
+func byName(batch []*attempt) (all []sameName) {
+	slices.SortStableFunc(batch, func(a, b *attempt) int {
+		return cmp.Or(cmp.Compare(a.req.Name, b.req.Name), cmp.Compare(a.req.Ticket, b.req.Ticket))
+	})
+	for i, a := range batch {
+		if i > 0 && batch[i-1].req.Name == a.req.Name {
+			last := &all[len(all)-1]
+			(*last)[0].expectHeld = true // several want it
+			*last = append(*last, a)
+		} else {
+			all = append(all, batch[i:i+1:i+1])
+		}
+	}
+	return all
+}
+
+// forLater returns the answer for another attempt of this process in the same batch. The attempt
+// that was sent is first.
+func forLater(g store.Grant, first *attempt) store.Grant {
+	switch g.Outcome {
+	case store.Granted:
+		g.Outcome, g.Holder = store.Busy, first.cfg.holder
+	case store.Spent:
+		g.Outcome = ""
+	}
+	return g
+}
+
+// newRequest returns a random UUID (RFC 9562, version 4) as text. All attempts of one acquire carry
+// the same request, so that the server recognizes a repetition.
+func newRequest() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails, by its contract
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	var text [36]byte
+	hex.Encode(text[:], b[:4])
+	text[8] = '-'
+	hex.Encode(text[9:], b[4:6])
+	text[13] = '-'
+	hex.Encode(text[14:], b[6:8])
+	text[18] = '-'
+	hex.Encode(text[19:], b[8:10])
+	text[23] = '-'
+	hex.Encode(text[24:], b[10:])
+	return string(text[:])
+}

@@ -1,0 +1,84 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
+)
+
+// Extend makes sure that at least d remains of the lease, and renews it at once if less does. A d
+// beyond the TTL extends the lease once; later renewals go on as before and never shorten it. Call
+// Extend before a step that must not be interrupted.
+//
+// On success, the lease is trusted for d from now. The server keeps the lock for at most d, the
+// safety margin, and twice the time that an answer takes.
+//
+// If the lease has ended, the error wraps ErrLost or ErrReleased. If the server does not answer it
+// wraps ErrUnavailable, and if ctx ends first it wraps the error and cause of ctx. In these two
+// cases the lease is held as long as before.
+func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
+	if d > timing.MaxTTL {
+		return invalidOption("extend by %v: too long: must be at most %v", d, timing.MaxTTL)
+	}
+	c := l.client
+	if err := c.beginCall(); err != nil {
+		return err
+	}
+	defer c.endCall()
+	// The room for the round trip must leave d when the answer arrives.
+	room := max(2*c.store.Pace(), timing.FirstPause)
+	pause := newPause()
+	for {
+		if err := l.Err(); err != nil {
+			return err
+		}
+		if time.Until(l.Deadline()) >= d {
+			return nil
+		}
+		began := time.Now()
+		err := l.renewNow(ctx, max(l.cfg.ttl, d+l.cfg.margin+room))
+		switch {
+		case err == nil: // extended, or the answer took longer than the room for it
+			room = max(room, 2*time.Since(began))
+			continue
+		case l.Err() != nil:
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("leasetable: extend %q: %w", l.fence.Name, endOf(ctx))
+		case !errors.Is(err, errRowLocked):
+			return err
+		}
+		// If the lease has ended as well, the loop returns its error.
+		select {
+		case <-time.After(pause.Next()):
+		case <-l.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("leasetable: extend %q: %w", l.fence.Name, endOf(ctx))
+		}
+	}
+}
+
+// renewNow asks the server to let the lease last for ttl from now. It does not use the
+// connections that are kept for renewals.
+func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
+	defer cancel()
+	c := l.client
+	var err error
+	var answers map[fencing.Fence]store.Renewal
+	for range 2 { // the first may meet a connection that died long ago
+		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{ttl}})
+		if err == nil || !store.Transient(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return l.applyRenewal(answers[l.fence], ttl)
+}

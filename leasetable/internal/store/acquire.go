@@ -1,0 +1,215 @@
+package store
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// Request is one attempt to acquire a lock.
+type Request struct {
+	Name   string
+	ID     string // a UUID: the same for attempts of one call whose effect is unknown
+	Holder string
+	Labels string // JSON
+	TTL    time.Duration
+	Ticket int64
+}
+
+// Tickets of attempts without one.
+const (
+	NoTicket    = math.MaxInt64 // waits for every ticket
+	BargeTicket = 0             // ignores the wait queue
+)
+
+// Outcome is the result of an attempt: see sql/acquire_full.sql.
+type Outcome string
+
+// Outcomes of an attempt. The zero Outcome means that there is no answer for the name: another
+// client has inserted its row meanwhile.
+const (
+	Granted Outcome = "granted"
+	Busy    Outcome = "busy"
+	Spent   Outcome = "spent"
+)
+
+// Grant is the answer to a Request. Unless the Outcome is Granted, it describes what is in the way.
+type Grant struct {
+	Outcome   Outcome
+	Token     fencing.Token
+	Ahead     int  // number of waiters before this one
+	Invalid   bool // the ticket: the queue has skipped it
+	Holder    string
+	Remaining time.Duration
+	Sent      time.Time // just before the statement was sent: promises count from there
+}
+
+// Answer is what came of a statement for a Request: a Grant or an error.
+type Answer struct {
+	Grant Grant
+	Err   error
+}
+
+// AcquireFast runs the fast path, which grants a lock whose row exists and is free. Without a grant
+// it returns the zero Grant: AcquireFull finds out why. ctx is derived from the life of the Store.
+func (s *Store) AcquireFast(ctx context.Context, r *Request) (Grant, error) {
+	return s.grantOne(ctx, r.Name, statement{
+		sql:  s.sql.acquireFast,
+		args: []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket},
+	})
+}
+
+// HandOff grants the lock of fence to the request r of the same client, instead of releasing it. It
+// returns the zero Grant if the lock must be released. r.Ticket is not used. ctx is derived from
+// the life of the Store.
+func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
+	return s.grantOne(ctx, r.Name, statement{
+		sql:  s.sql.handoff,
+		args: []any{fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client},
+	})
+}
+
+// grantOne runs a statement that returns one row if it grants the lock.
+func (s *Store) grantOne(ctx context.Context, name string, st statement) (g Grant, err error) {
+	st.row = func(r pgx.Rows) error {
+		var left int64
+		err := r.Scan(&g.Token, &left)
+		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
+		return err
+	}
+	sent, err := s.sendWithin(ctx, st)
+	if err != nil {
+		return Grant{}, err // a row before the error promises nothing
+	}
+	if g.Outcome == Granted {
+		g.Sent = sent
+		s.lineage.noteGrant(name, g.Token)
+	}
+	return g, nil
+}
+
+// AcquireFastBatch runs the fast path for requests with distinct names, sorted by name. It returns
+// the grants by name. ctx is derived from the life of the Store.
+func (s *Store) AcquireFastBatch(ctx context.Context, batch []*Request) (map[string]Grant, error) {
+	grants := make(map[string]Grant, len(batch))
+	sent, err := s.sendWithin(ctx, statement{s.sql.acquireFastBatch, acquireArgs(batch), func(r pgx.Rows) error {
+		var name string
+		var left int64
+		g := Grant{Outcome: Granted}
+		err := r.Scan(&name, &g.Token, &left)
+		g.Remaining = time.Duration(left) * time.Microsecond
+		grants[name] = g
+		return err
+	}})
+	if err != nil {
+		return nil, err // rows before the error promise nothing
+	}
+	for name, g := range grants {
+		g.Sent = sent
+		grants[name] = g
+		s.lineage.noteGrant(name, g.Token)
+	}
+	return grants, nil
+}
+
+// AcquireFull handles requests that the fast path does not grant: it reads the holders of their
+// locks, and runs the full statement for the rest. It returns the answers by name, also with an
+// error, since each of the two statements commits by itself. ctx is derived from the life of the
+// Store.
+func (s *Store) AcquireFull(ctx context.Context, batch []*Request) (map[string]Grant, error) {
+	grants := make(map[string]Grant, len(batch))
+	err := s.addGrants(ctx, grants, statement{sql: s.sql.peek, args: peekArgs(batch)}, func(r pgx.Rows, g *namedGrant) error {
+		g.Outcome = Busy
+		return g.scan(r, &g.name)
+	})
+	rest := slices.DeleteFunc(slices.Clone(batch), func(r *Request) bool { return grants[r.Name].Outcome != "" })
+	if err != nil || len(rest) == 0 {
+		return grants, err
+	}
+	err = s.addGrants(ctx, grants, statement{sql: s.sql.acquireFull, args: acquireArgs(rest)}, func(r pgx.Rows, g *namedGrant) error {
+		return g.scan(r, &g.name, &g.Outcome)
+	})
+	return grants, err
+}
+
+type namedGrant struct {
+	name string
+	Grant
+}
+
+// addGrants sends a statement and adds its rows to grants.
+func (s *Store) addGrants(ctx context.Context, grants map[string]Grant, st statement, scan func(pgx.Rows, *namedGrant) error) error {
+	var rows []namedGrant
+	st.row = func(r pgx.Rows) error {
+		var g namedGrant
+		err := scan(r, &g)
+		rows = append(rows, g)
+		return err
+	}
+	sent, err := s.sendWithin(ctx, st)
+	if err != nil {
+		return err // rows before the error promise nothing
+	}
+	for _, g := range rows { // a name that was just granted has two: Granted counts
+		if grants[g.name].Outcome == Granted {
+			continue
+		}
+		g.Sent = sent
+		grants[g.name] = g.Grant
+		if g.Outcome == Granted {
+			s.lineage.noteGrant(g.name, g.Token)
+		}
+	}
+	return nil
+}
+
+// scan reads a row whose first columns are into.
+func (g *Grant) scan(r pgx.Rows, into ...any) error {
+	var holder *string
+	var left int64
+	if err := r.Scan(append(into, &g.Token, &holder, &left, &g.Ahead, &g.Invalid)...); err != nil {
+		return err
+	}
+	if holder != nil {
+		g.Holder = *holder
+	}
+	g.Remaining = time.Duration(left) * time.Microsecond
+	return nil
+}
+
+// peekArgs returns the arguments of the peek statement.
+func peekArgs(batch []*Request) []any {
+	n := len(batch)
+	names, ids, tickets := make([]string, n), make([]string, n), make([]int64, n)
+	for i, r := range batch {
+		names[i], ids[i], tickets[i] = r.Name, r.ID, r.Ticket
+	}
+	return []any{names, ids, collapse(tickets)}
+}
+
+// acquireArgs returns the arguments of the batch statements that grant.
+func acquireArgs(batch []*Request) []any {
+	n := len(batch)
+	names, holders, ids, labels := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	us, tickets := make([]int64, n), make([]int64, n)
+	for i, r := range batch {
+		names[i], holders[i], ids[i], labels[i] = r.Name, r.Holder, r.ID, r.Labels
+		us[i], tickets[i] = r.TTL.Microseconds(), r.Ticket
+	}
+	return []any{names, collapse(holders), ids, collapse(labels), collapse(us), collapse(tickets)}
+}
+
+// collapse returns values, or only the first one if all are equal.
+func collapse[T comparable](values []T) []T {
+	for _, v := range values {
+		if v != values[0] {
+			return values
+		}
+	}
+	return values[:1]
+}

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Statements returns all statements, rendered for a schema.
+func Statements(schema string) any { return newStatements(schema) }
+
+// DeleteDeadRowsSQL is a statement without a file.
+const DeleteDeadRowsSQL = deleteDeadRowsSQL
+
+// TestPool is a pool of connections without a client.
+type TestPool struct{ p *pool }
+
+// PoolConn is a connection of a TestPool.
+type PoolConn = pooledConn
+
+// NewTestPool returns a pool that keeps limit connections, each for lifetime or until it was idle
+// for idleTime, which it checks every reapEvery.
+func NewTestPool(limit int, lifetime, idleTime, reapEvery time.Duration, dial func(context.Context) (*pgx.Conn, error)) TestPool {
+	return TestPool{newPool(context.Background(), limit, poolTimes{lifetime: lifetime, idleTime: idleTime, reapEvery: reapEvery}, dial)}
+}
+
+// Acquire acquires a connection.
+func (t TestPool) Acquire(ctx context.Context, forRenewal bool) (*PoolConn, error) {
+	return t.p.acquire(ctx, forRenewal)
+}
+
+// Release returns a connection to the pool.
+func (t TestPool) Release(c *PoolConn) { t.p.release(c) }
+
+// Suspect is called when a statement that was sent at that time has timed out, Reset when the
+// server has ended a connection.
+func (t TestPool) Suspect(sent time.Time) { t.p.suspect(sent) }
+func (t TestPool) Reset()                 { t.p.reset() }
+
+// Close closes the pool.
+func (t TestPool) Close(ctx context.Context) { t.p.close(ctx) }
+
+// Counts returns the numbers of waiting callers, of dials in flight, and of open connections.
+func (t TestPool) Counts() (waiting, dialing, open int) {
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	return len(t.p.renewals) + len(t.p.others), t.p.dialing, t.p.open
+}
+
+// Dial opens a connection like the pool of s, with the application's hooks.
+func Dial(ctx context.Context, s *Store) (*pgx.Conn, error) { return s.dial(ctx) }
+
+// Connect opens a connection like a Store.
+func Connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	return connect(ctx, config, nil)
+}

@@ -1,0 +1,54 @@
+package store_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// newStore returns a Store for the database of pool that is closed at the end of the test.
+func newStore(t *testing.T, pool *pgxpool.Pool, schema string) *store.Store {
+	t.Helper()
+	life, end := context.WithCancel(context.Background())
+	s := store.New(life, pool, store.Config{Schema: schema, MaxConns: 4, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() {
+		end()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		s.Close(ctx)
+	})
+	return s
+}
+
+// address returns the address of a server.
+func address(config *pgx.ConnConfig) string {
+	return net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+}
+
+// via returns the configuration for the same server through proxy.
+func via(t *testing.T, config *pgx.ConnConfig, proxy *faultproxy.Proxy) *pgx.ConnConfig {
+	t.Helper()
+	config = config.Copy()
+	host, text, err := net.SplitHostPort(proxy.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Host, config.Port, config.Fallbacks = host, uint16(port), nil
+	return config
+}

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
+)
+
+// notifications says whether statements notify waiters. A notification is a hint: if the server
+// refuses it, for lack of a right or because its queue is full, the statement is repeated without
+// it.
+type notifications struct {
+	offUntil atomic.Int64 // nanoseconds of the monotonic clock since epoch
+	epoch    time.Time
+}
+
+// allowed reports whether the server is likely to accept a notification.
+func (n *notifications) allowed() bool {
+	return int64(time.Since(n.epoch)) >= n.offUntil.Load()
+}
+
+// refused records that the server accepts a statement only without its notification.
+func (n *notifications) refused() {
+	n.offUntil.Store(int64(time.Since(n.epoch) + timing.NotifyBackoff))
+}
+
+// sendWaking sends a statement that notifies a waiter if its last parameter is true. It calls the
+// row function anew for a repeated statement.
+func (s *Store) sendWaking(ctx context.Context, st statement) error {
+	args := st.args
+	notify := s.notify.allowed()
+	st.args = append(args[:len(args):len(args)], notify)
+	_, err := s.sendWithin(ctx, st)
+	if !notify || !MayBeNotification(err) {
+		return err
+	}
+	// Nothing was done. Either the notification or the statement is at fault: try without it.
+	st.args = append(args[:len(args):len(args)], false)
+	if _, again := s.sendWithin(ctx, st); again != nil {
+		return again
+	}
+	s.notify.refused()
+	s.logger.Warn("pglock: the server refuses notifications; waiters poll", "error", err)
+	return nil
+}
+
+// MayBeNotification reports whether the server refused a statement for good in a way that may
+// concern its notification: a right is missing, or the notification queue is full (54000).
+func MayBeNotification(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && !Transient(err) && !endsConnection(pg)
+}

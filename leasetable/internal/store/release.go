@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// Release releases one grant. It reports whether the grant was current, expired or not, and whether
+// a waiter was notified. ctx is derived from the life of the Store.
+func (s *Store) Release(ctx context.Context, fence fencing.Fence) (released, notified bool, err error) {
+	err = s.sendWaking(ctx, statement{
+		sql:  s.sql.release,
+		args: []any{fence.Name, int64(fence.Token)},
+		row:  func(r pgx.Rows) error { released = true; return r.Scan(&notified) },
+	})
+	return released && err == nil, notified, err
+}
+
+// ReleaseBatch releases grants, sorted by name, in one statement. For each released grant it
+// returns whether a waiter was notified. Release finds out about the others. ctx is derived from
+// the life of the Store.
+func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notified map[fencing.Fence]bool, err error) {
+	names, tokens := split(batch)
+	notified = make(map[fencing.Fence]bool, len(batch))
+	err = s.sendWaking(ctx, statement{s.sql.releaseBatch, []any{names, tokens}, func(r pgx.Rows) error {
+		var woken bool
+		fence := fencing.Fence{Schema: s.schema}
+		err := r.Scan(&fence.Name, &fence.Token, &woken)
+		notified[fence] = woken
+		return err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return notified, nil
+}
+
+// Revoke releases the lock name if the request with that ID holds it, and reports whether it did.
+// ctx is derived from the life of the Store.
+func (s *Store) Revoke(ctx context.Context, name, id string) (revoked bool, err error) {
+	err = s.sendWaking(ctx, statement{
+		sql:  s.sql.revoke,
+		args: []any{name, id},
+		row:  func(pgx.Rows) error { revoked = true; return nil },
+	})
+	return revoked, err
+}
+
+// split returns the names and the tokens of grants.
+func split(grants []fencing.Fence) (names []string, tokens []int64) {
+	names, tokens = make([]string, len(grants)), make([]int64, len(grants))
+	for i, g := range grants {
+		names[i], tokens[i] = g.Name, int64(g.Token)
+	}
+	return names, tokens
+}

@@ -1,0 +1,35 @@
+-- Grants each of the distinct names $1 to its holder $2 for $5 microseconds, if its row exists and
+-- is free: the batch form of acquire_fast.sql. $3 requests, $4 labels, $6 tickets. For all but
+-- names and requests, an array of one element stands for equal values.
+--
+-- Returns name, token and remaining microseconds for each grant. For the other names run peek.sql
+-- and acquire_full.sql. acquire_fast.sql says why it is safe.
+WITH free AS MATERIALIZED (
+    SELECT l.ctid, coalesce(a.holder, ($2::text[])[1]) AS holder, a.request::uuid AS request,
+           coalesce(a.labels, ($4::text[])[1])::jsonb AS labels,
+           coalesce(a.us, ($5::bigint[])[1]) AS us, coalesce(a.ticket, ($6::bigint[])[1]) AS ticket
+    FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[]),
+                (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
+    JOIN pglock.distributed_locks AS l ON l.name = a.name
+    WHERE l.expires_at <= clock_timestamp()
+      AND (l.request <> a.request::uuid) IS NOT FALSE
+      AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
+                      WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < coalesce(a.ticket, ($6::bigint[])[1])
+                        AND w.expires_at > clock_timestamp())
+    ORDER BY l.name COLLATE "C"
+    FOR UPDATE OF l SKIP LOCKED
+), durable AS MATERIALIZED (
+    SELECT CASE WHEN current_setting('synchronous_commit') = 'off'
+                THEN set_config('synchronous_commit', 'on', true) END,
+           CASE WHEN current_setting('client_min_messages') = 'error'
+                THEN set_config('client_min_messages', 'warning', true) END
+)
+UPDATE pglock.distributed_locks AS l
+SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
+    ticket = CASE WHEN f.ticket < 9223372036854775807 THEN greatest(l.ticket, f.ticket) ELSE l.ticket END,
+    acquired_at = clock_timestamp(),
+    expires_at = clock_timestamp() + f.us * interval '1 microsecond', released_at = NULL,
+    request = f.request, holder = f.holder, labels = f.labels
+FROM free AS f, durable
+WHERE l.ctid = f.ctid
+RETURNING l.name, l.token, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint

@@ -1,0 +1,19 @@
+-- Releases the grant $2 of the name $1, and notifies the head of the queue if $3. The row stays,
+-- with its token and version.
+--
+-- Returns one row if the grant was current, expired or not: whether a waiter was notified. No row:
+-- it was released before (a repeated request whose first answer was lost), or it is not current any
+-- more.
+--
+-- The check for any waiter comes first, because the function costs more than the UPDATE.
+--
+-- It does not wait for its commit: a crash that loses it costs the rest of the lease, and a pair of
+-- acquire and release gets a third faster. The next acquire waits for its own commit, which follows
+-- this one in the log. It waits for a row lock of another transaction for a short time only. (The
+-- settings are made in the condition, which is evaluated for the one row that matches.)
+UPDATE pglock.distributed_locks AS l
+SET holder = NULL, expires_at = '-infinity', released_at = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL
+  AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '250ms', true) = '250ms'
+RETURNING CASE WHEN $3::boolean AND EXISTS (SELECT FROM pglock.lock_waiters AS w WHERE w.name = $1::text)
+               THEN pglock.wake_next(l.name, l.ticket) ELSE false END

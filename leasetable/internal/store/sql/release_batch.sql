@@ -1,0 +1,29 @@
+-- Releases the grants ($1 names, $2 tokens) and notifies the head of each queue if $3: the batch
+-- form of release.sql.
+--
+-- Returns name and token of each released grant, and whether a waiter was notified. For a missing
+-- one, release.sql finds out why: gone, changed since this statement began, or locked by another
+-- transaction, for which the others do not wait. Rows are locked in the order of names. Waiters are
+-- looked up once, not for each row: so woken is a query of its own.
+WITH ours AS MATERIALIZED (
+    SELECT l.ctid
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS a (name, token)
+    JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
+    WHERE l.holder IS NOT NULL
+    ORDER BY l.name COLLATE "C"
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+), async AS MATERIALIZED (
+    SELECT set_config('synchronous_commit', 'off', true)
+), released AS (
+    UPDATE pglock.distributed_locks AS l
+    SET holder = NULL, expires_at = '-infinity', released_at = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+    FROM ours AS o, async
+    WHERE l.ctid = o.ctid
+    RETURNING l.name, l.token, l.ticket
+), woken AS MATERIALIZED (
+    SELECT CASE WHEN $3::boolean THEN pglock.wake_each(array_agg(f.name::text), array_agg(f.ticket))
+                ELSE '{}' END AS names
+    FROM released AS f
+)
+SELECT f.name, f.token, f.name::text = ANY (w.names)
+FROM woken AS w, released AS f

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	errs "github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// errReadOnly means that the connection leads to a standby or a read-only server.
+var errReadOnly = fmt.Errorf("%w: the server is read-only: for a cluster name all hosts and set target_session_attrs=read-write", errs.ErrUnavailable)
+
+// Explain turns an error of this package into one for users. doing names the operation. It wraps a
+// temporary failure with ErrUnavailable. The server's error stays in the chain.
+func (s *Store) Explain(doing string, err error) error {
+	if err == nil {
+		return nil // errors.As would allocate
+	}
+	var pg *pgconn.PgError
+	var se *schema.Error
+	switch {
+	case errors.Is(err, errs.ErrUnavailable), errors.As(err, &se), errors.Is(err, errs.ErrPrivilege), errors.Is(err, errs.ErrClosed):
+		return err // explained where it was found
+	case errors.As(err, &pg):
+		switch pg.Code {
+		case "42P01", "42883", "3F000": // undefined_table, undefined_function, invalid_schema_name
+			return &schema.Error{Kind: schema.ErrMissing, Name: s.schema, Want: schema.Version, Cause: pg}
+		case "42501": // insufficient_privilege
+			return fmt.Errorf("%w in schema %q: %w: let the owner of the tables run SELECT %s.grant_user('ROLE')",
+				errs.ErrPrivilege, s.schema, err, schema.Quote(s.schema))
+		case "28000", "28P01", "3D000":
+			// invalid_authorization, invalid_password, invalid_catalog_name
+			return fmt.Errorf("%w: %s: %w", errs.ErrUnavailable, doing, err)
+		}
+	}
+	if Transient(err) {
+		return fmt.Errorf("%w: %s: %w", errs.ErrUnavailable, doing, err)
+	}
+	return fmt.Errorf("leasetable: %s: %w", doing, err)
+}
+
+// Transient reports whether the same statement may succeed later on another connection: after a
+// network failure, a restart, a failover, or when a limit was reached.
+func Transient(err error) bool {
+	switch {
+	case errors.Is(err, errs.ErrClosed):
+		return false
+	case errors.Is(err, errs.ErrUnavailable):
+		return true
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code {
+		case "25006", // read_only_sql_transaction: the primary became a standby
+			"40001", "40P01", // serialization_failure, deadlock_detected
+			"55P03",          // lock_not_available: the role's lock_timeout
+			"40003",          // statement_completion_unknown
+			"57014",          // query_canceled: the role's statement_timeout
+			"25P03", "25P04", // the role's idle_in_transaction_session_timeout, transaction_timeout
+			"57P01", "57P02", "57P03", "57P05": // shutdown, crash, starting up, idle session ended
+			return true
+		}
+		// connection_exception, insufficient_resources
+		return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53")
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		pgconn.SafeToRetry(err)
+}
+
+// RowLocked reports whether the statement gave up waiting for a row lock.
+func RowLocked(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03" // lock_not_available
+}
+
+// MaybeApplied reports whether the server may have executed the statement although it failed: the
+// answer was lost, not the request.
+func MaybeApplied(err error) bool {
+	if err == nil {
+		return false
+	}
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &connect), pgconn.SafeToRetry(err):
+		return false
+	case errors.As(err, &pg):
+		// A pooler that lost its server reports class 08; 40003 is statement_completion_unknown.
+		return endsConnection(pg) || pg.Code == "40003" || strings.HasPrefix(pg.Code, "XX")
+	}
+	return true
+}
+
+// ConnectionFailed reports whether the connection failed, rather than the statement.
+func ConnectionFailed(err error) bool {
+	if err == nil {
+		return false
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return endsConnection(pg)
+	}
+	return !errors.Is(err, context.Canceled) && Transient(err)
+}
+
+// endsConnection reports whether the server, or a pooler, ends the connection with this error.
+func endsConnection(pg *pgconn.PgError) bool {
+	switch pg.Code {
+	case "25006", "25P03", "25P04": // read-only, idle in transaction, transaction too long
+		return true
+	}
+	return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P")
+}

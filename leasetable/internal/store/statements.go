@@ -1,0 +1,58 @@
+package store
+
+import (
+	"embed"
+
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// Statements that need no file.
+const (
+	// liftSQL raises the sequence to the token of a name's row, and returns the highest token that
+	// was handed out.
+	liftSQL = "SELECT pglock.lift_fencing_tokens($1::text)"
+
+	// deleteRowsSQL deletes a client's unused rows for some names from the queue.
+	deleteRowsSQL = "DELETE FROM pglock.lock_waiters WHERE client = $1::text AND name = ANY ($2::text[]) AND ticket = ANY ($3::bigint[])"
+
+	// quitQueueSQL deletes all of a client's rows from the queue.
+	quitQueueSQL = "DELETE FROM pglock.lock_waiters WHERE client = $1::text"
+
+	// deleteDeadRowsSQL deletes the queue rows of dead clients. It waits for no row lock.
+	deleteDeadRowsSQL = "DELETE FROM pglock.lock_waiters WHERE ctid = ANY (ARRAY(SELECT w.ctid FROM pglock.lock_waiters AS w " +
+		"WHERE w.expires_at < clock_timestamp() - interval '1 min' LIMIT 10000 FOR UPDATE SKIP LOCKED))"
+)
+
+// statements holds the statements of the protocol, rendered for a client's schema.
+type statements struct {
+	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkAlive string
+	release, releaseBatch, revoke                                       string
+	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue        string
+	handoff                                                             string
+	get, lift, prune, deleteDeadRows                                    string
+}
+
+func newStatements(name string) statements {
+	file := func(verb string) string { return schema.Render(SQL(verb), name) }
+	return statements{
+		acquireFast: file("acquire_fast"), acquireFastBatch: file("acquire_fast_batch"), peek: file("peek"), acquireFull: file("acquire_full"), renew: file("renew"), checkAlive: file("check_alive"),
+		release: file("release"), releaseBatch: file("release_batch"), revoke: file("revoke"),
+		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
+		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
+		handoff: file("handoff"),
+		get:     file("get"), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
+	}
+}
+
+// SQL returns the statement in the file of that name, for the default schema.
+func SQL(verb string) string {
+	text, err := sqlFiles.ReadFile("sql/" + verb + ".sql")
+	if err != nil {
+		panic(err) // it is embedded: only a missing file in the source fails
+	}
+	return string(text)
+}

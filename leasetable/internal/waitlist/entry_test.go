@@ -1,0 +1,78 @@
+package waitlist
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+)
+
+// TestAGrantHasOneOwner: while a lock is being handed off to an entry, and until the entry has
+// taken the result, it makes no attempt: the same grant would be returned twice and revoked once.
+func TestAGrantHasOneOwner(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	e := f.push()
+	may := func(want bool, when string) {
+		t.Helper()
+		_, ok := e.BeginAttempt()
+		if ok {
+			e.EndAttempt(0, true, false)
+		}
+		if ok != want {
+			t.Errorf("%s it may make an attempt: %v", when, ok)
+		}
+	}
+	may(true, "at rest")
+	if f.Reserve("n") != e || f.Reserve("n") != nil {
+		t.Error("it was not reserved, or twice")
+	}
+	may(false, "reserved")
+	if !e.Deliver(store.Answer{Grant: store.Grant{Outcome: store.Granted}}) {
+		t.Error("it was not handed off")
+	}
+	may(false, "handed off")
+	if f.Reserve("n") != nil {
+		t.Error("it was reserved with a grant in its hands")
+	}
+	<-e.Handed
+	may(true, "when that is taken")
+	f.Reserve("n")
+	e.Leave(false)
+	if e.Deliver(store.Answer{}) {
+		t.Error("an entry that has left got the lock")
+	}
+	if f.hasQueues() {
+		t.Error("the queue is still there")
+	}
+}
+
+// TestLeavingALongQueueCostsTheSame: many local callers wait for one name, and leave from the
+// front, the middle or the end.
+func TestLeavingALongQueueCostsTheSame(t *testing.T) {
+	t.Parallel()
+	const waiters = 100_000
+	for name, pick := range map[string]func(i int) int{
+		"front":  func(i int) int { return i },
+		"end":    func(i int) int { return waiters - 1 - i },
+		"middle": func(i int) int { return (i + waiters/2) % waiters },
+	} {
+		f := newFixture()
+		entries := make([]*Entry, waiters)
+		for i := range entries {
+			entries[i] = f.push()
+		}
+		began := time.Now()
+		for i := range entries {
+			entries[pick(i)].Leave(false)
+		}
+		if took := time.Since(began); took > 2*time.Second { // usually 20 ms
+			t.Errorf("%s: %d waiters left within %v", name, waiters, took)
+		}
+		if f.hasQueues() {
+			t.Errorf("%s: the queue is still there", name)
+		}
+		f.stop()
+	}
+}

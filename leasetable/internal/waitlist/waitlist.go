@@ -1,0 +1,546 @@
+// Package waitlist queues the goroutines of a process that wait for the same lock, and holds the
+// process's ticket in the queue on the server.
+//
+// Only the head of each local queue contacts the server, so that a thousand waiters cost as many
+// statements as one, and acquire the lock in the order of arrival. For each local queue the process
+// holds one ticket: a row of lock_waiters.
+//
+// # States of a local queue
+//
+//	entries  ticket  row         state and transitions
+//	0        -       -           absent: Push makes it waiting
+//	1+       none    none, old   waiting: DrawTicket makes it joining
+//	any      none    none, old   joining: the statement is in progress, for all entries together;
+//	                             a ticket makes it queued, a lost answer leaves an unknown row
+//	1+       valid   = ticket    queued: an attempt that uses the ticket up, or finds it invalid,
+//	                             makes it waiting again, as does a refresh that does not find it
+//	0        none    old         idle: the row stays for the next waiter; after timing.IdleRowTTL
+//	                             the refresher deletes it, and the queue is absent
+//
+// When the last entry leaves a queue that is queued, or whose row is unknown, the ticket is deleted
+// in the background, and the queue is absent. If it is joining, this happens when the statement
+// ends. Until the ticket is deleted it would keep the next caller of this process from a free lock:
+// see List.AwaitRemoval.
+//
+// # States of an entry
+//
+//	state       its request is used            next states
+//	waiting     by nothing                     attempting (BeginAttempt), reserved (Reserve), left
+//	attempting  by an attempt of its caller    waiting (EndAttempt)
+//	reserved    by a release that hands off    waiting (Deliver, CancelHandoff), left
+//	left        by nothing                     -
+//
+// An entry that was delivered the result of a hand-off begins no attempt before it has taken the
+// result: the same grant would be returned twice and revoked once.
+package waitlist
+
+import (
+	"container/list"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
+)
+
+// Store has the statements that a List needs: see package store.
+type Store interface {
+	JoinQueue(ctx context.Context, name, client string) (store.Position, error)
+	LeaveQueue(ctx context.Context, name, client string, ticket int64) error
+	RefreshTickets(ctx context.Context, client string, names []string) (map[string]int64, error)
+	DeleteRows(ctx context.Context, client string, names []string, tickets []int64) error
+	QuitQueue(ctx context.Context, client string) error
+	Notify(ctx context.Context, channel string) error
+	Explain(doing string, err error) error
+}
+
+// Host is the client that a List belongs to.
+type Host interface {
+	// BeginCall counts a call for which Close waits. It returns false when it is too late for one.
+	BeginCall() bool
+	EndCall()
+
+	// Background runs fn on a goroutine of its own, for which Close waits. ctx ends with the
+	// client's life or after bound. It is called inside a counted call.
+	Background(bound time.Duration, fn func(ctx context.Context))
+
+	// Retry repeats op until it succeeds, fails for good, or ctx ends. After quit is closed it does
+	// not repeat a failure.
+	Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error
+}
+
+// Config configures a List.
+type Config struct {
+	Store   Store
+	Host    Host
+	Client  string          // of the rows in lock_waiters, and the notification channel
+	Life    context.Context //nolint:containedctx // of the client
+	Closing <-chan struct{} // closed when the client begins to close
+	Logger  *slog.Logger
+
+	// Listen opens a connection that listens on the channel. nil: waiters poll.
+	Listen func(ctx context.Context, channel string) (Subscription, error)
+}
+
+// List has the local queues of a client. It is safe for concurrent use.
+type List struct {
+	cfg       Config
+	refresher refresher
+	listener  listener
+
+	mu       sync.Mutex           // guards the fields below, queues and entries; no I/O under it
+	queues   map[string]*queue    // each has entries, a row, or a statement in progress
+	solo     map[string]struct{}  // names with an attempt outside of a queue
+	removals map[string]*removals // names with tickets that are being deleted
+}
+
+// removals counts the deletions in progress of tickets for a name.
+type removals struct {
+	pending int
+	done    chan struct{} // closed when all have ended
+}
+
+// queue is the local queue for one name. The List's mu guards it.
+type queue struct {
+	name    string
+	entries list.List // of *Entry; a list, for removals from the middle
+
+	ticket int64   // the valid ticket in the queue on the server, or 0
+	row    int64   // the ticket in our row of lock_waiters, valid or not; 0: no row
+	join   *joinOp // in progress, or nil
+
+	emptySince   time.Time // when the last entry left
+	contended    time.Time // when others were found to wait: no hand-off for timing.HandoffPause
+	failingSince time.Time // since when the server does not answer; zero: it does
+}
+
+// head returns the first entry, or nil. The caller holds mu.
+func (q *queue) head() *Entry {
+	if e := q.entries.Front(); e != nil {
+		return e.Value.(*Entry)
+	}
+	return nil
+}
+
+// Entry is the place of one waiting call in a local queue.
+type Entry struct {
+	Request *store.Request    // changed by its caller only while the entry is waiting
+	Head    <-chan struct{}   // closed when the entry becomes the head
+	Woken   <-chan struct{}   // buffer of one: another attempt is worthwhile
+	Handed  chan store.Answer // buffer of one: the result of a hand-off
+	Outage  <-chan error      // buffer of one: the server did not answer for timing.OutagePatience
+
+	list   *List
+	queue  *queue
+	elem   *list.Element // in queue.entries
+	began  time.Time
+	head   chan struct{}
+	woken  chan struct{}
+	outage chan error
+
+	// guarded by the List's mu
+	state      state
+	afterGrant bool // the entry before this one left with the grant
+}
+
+// state is the state of an entry: see the package comment.
+type state int
+
+const (
+	waiting state = iota
+	attempting
+	reserved
+	left
+)
+
+// New returns a List. It starts its goroutines with the first ticket. Stop it.
+func New(cfg Config) *List {
+	l := &List{cfg: cfg, queues: map[string]*queue{}, solo: map[string]struct{}{}, removals: map[string]*removals{}}
+	l.refresher.init(l)
+	l.listener.init(l)
+	return l
+}
+
+// Stop ends the goroutines and deletes the client's rows. No entry is left. It is called once. Rows
+// that can't be deleted before ctx ends expire.
+func (l *List) Stop(ctx context.Context) {
+	l.refresher.stop(ctx)
+	l.listener.stop()
+}
+
+// Listening reports whether notifications arrive, as far as is known.
+func (l *List) Listening() bool { return l.listener.up.Load() }
+
+// BeginSolo reports whether a caller may make an attempt outside of the queue: no local call waits
+// or tries, and no other process is known to wait. Then EndSolo must follow. Until then, other
+// callers queue up.
+func (l *List) BeginSolo(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, trying := l.solo[name]; trying || l.queues[name] != nil {
+		return false
+	}
+	l.solo[name] = struct{}{}
+	return true
+}
+
+// EndSolo ends an attempt outside of the queue.
+func (l *List) EndSolo(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.solo, name)
+}
+
+// Push appends an entry to the local queue for the lock of r. Its call began at that time.
+func (l *List) Push(r *store.Request, began time.Time) *Entry {
+	e := &Entry{
+		Request: r, Handed: make(chan store.Answer, 1),
+		list: l, began: began,
+		head: make(chan struct{}), woken: make(chan struct{}, 1), outage: make(chan error, 1),
+	}
+	e.Head, e.Woken, e.Outage = e.head, e.woken, e.outage
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[r.Name]
+	if q == nil {
+		q = &queue{name: r.Name}
+		l.queues[r.Name] = q
+	}
+	e.queue = q
+	e.elem = q.entries.PushBack(e)
+	if q.head() == e {
+		close(e.head)
+	}
+	return e
+}
+
+// Leave removes the entry, granted or not. The next one may become the head. If the last entry
+// leaves, a ticket that is not needed any more is deleted in the background. gone is closed when it
+// is, and nil if nothing is left on the server. The caller is inside a counted call, and afterwards
+// takes what is in Handed.
+func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
+	l, q := e.list, e.queue
+	l.mu.Lock()
+	e.state = left
+	wasHead := q.head() == e
+	q.entries.Remove(e.elem)
+	if next := q.head(); wasHead && next != nil {
+		next.afterGrant = granted
+		close(next.head)
+	}
+	ticket := l.dropIfEmpty(q)
+	if ticket != 0 || q.entries.Len() == 0 && q.join != nil {
+		gone = l.beginRemoval(q.name).done
+		if q.join != nil {
+			q.join.removals++ // ended in runJoin, which knows the ticket
+		}
+	}
+	l.mu.Unlock()
+	if ticket != 0 {
+		l.deleteTicket(q.name, ticket, 1)
+	}
+	return gone
+}
+
+// beginJoin returns the statement in progress that draws a ticket for q, or a new one, which the
+// caller runs. endJoin must follow.
+func (l *List) beginJoin(q *queue) (op *joinOp, begun bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.join != nil {
+		return q.join, false
+	}
+	q.join = &joinOp{done: make(chan struct{})}
+	return q.join, true
+}
+
+// endJoin records the ticket that was drawn for q, or the failure. If all entries have left
+// meanwhile, it returns the ticket to delete, and the number of removals that end with that.
+func (l *List) endJoin(q *queue, ticket int64, err error) (unneeded int64, removals int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	removals, q.join = q.join.removals, nil
+	switch {
+	case err == nil:
+		q.ticket, q.row, q.failingSince = ticket, ticket, time.Time{}
+	case store.MaybeApplied(err): // it may have replaced the known row
+		q.ticket, q.row = 0, store.AnyTicket
+	}
+	return l.dropIfEmpty(q), removals
+}
+
+// dropIfEmpty handles a queue without entries. It returns the ticket to delete, or 0. The caller
+// holds mu.
+func (l *List) dropIfEmpty(q *queue) (ticket int64) {
+	if q.entries.Len() > 0 || q.join != nil {
+		return 0
+	}
+	ticket, q.ticket = q.ticket, 0
+	if q.row == store.AnyTicket {
+		ticket = store.AnyTicket
+	}
+	if ticket != 0 {
+		q.row = 0
+	}
+	q.emptySince = time.Now()
+	if q.row == 0 {
+		delete(l.queues, q.name)
+	}
+	return ticket
+}
+
+// beginRemoval notes that a ticket for name is being deleted. endRemovals must follow. The caller
+// holds mu.
+func (l *List) beginRemoval(name string) *removals {
+	r := l.removals[name]
+	if r == nil {
+		r = &removals{done: make(chan struct{})}
+		l.removals[name] = r
+	}
+	r.pending++
+	return r
+}
+
+// endRemovals ends n removals.
+func (l *List) endRemovals(name string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.removals[name]
+	if n == 0 || r == nil {
+		return
+	}
+	if r.pending -= n; r.pending == 0 {
+		delete(l.removals, name)
+		close(r.done)
+	}
+}
+
+// AwaitRemoval waits until the tickets that earlier waiters of this process left behind are
+// deleted, or ctx is done: they would keep the next caller of this process from a free lock.
+func (l *List) AwaitRemoval(ctx context.Context, name string) {
+	l.mu.Lock()
+	r := l.removals[name]
+	l.mu.Unlock()
+	if r == nil {
+		return
+	}
+	select { // either is right: the caller looks at ctx itself
+	case <-r.done:
+	case <-ctx.Done():
+	}
+}
+
+// Start is what a new head finds.
+type Start struct {
+	AfterGrant bool // the entry before this one left with the grant: a hand-off is likely
+	Ticket     bool // an earlier waiter has left a valid ticket
+	Row        bool // others waited lately
+}
+
+// Start returns the state in which the entry became the head.
+func (e *Entry) Start() Start {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return Start{AfterGrant: e.afterGrant, Ticket: e.queue.ticket != 0, Row: e.queue.row != 0}
+}
+
+// HasTicket reports whether the entry's queue has a valid ticket.
+func (e *Entry) HasTicket() bool {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return e.queue.ticket != 0
+}
+
+// BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is
+// none. It returns false if a hand-off uses the request, or its result was not taken: a grant has
+// one owner. Otherwise EndAttempt must follow.
+func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	if e.state != waiting || len(e.Handed) > 0 {
+		return 0, false
+	}
+	e.state = attempting
+	return e.queue.ticket, true
+}
+
+// EndAttempt ends an attempt with that ticket. answered says that the server answered, usedUp that
+// the ticket was used or is invalid.
+func (e *Entry) EndAttempt(ticket int64, answered, usedUp bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.state = waiting
+	if answered {
+		e.queue.failingSince = time.Time{}
+	}
+	if usedUp && e.queue.ticket == ticket {
+		e.queue.ticket = 0
+	}
+}
+
+// Fail notes that the server did not answer the head, and returns since when it does not, for this
+// call. Entries behind the head don't contact the server: those that have waited for
+// timing.OutagePatience get err in Outage.
+func (e *Entry) Fail(err error) (since time.Time) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	q := e.queue
+	if q.failingSince.IsZero() {
+		q.failingSince = time.Now()
+	}
+	for elem := q.entries.Front(); elem != nil; elem = elem.Next() {
+		other := elem.Value.(*Entry)
+		if other == e || time.Since(later(q.failingSince, other.began)) <= timing.OutagePatience {
+			continue
+		}
+		select {
+		case other.outage <- err:
+		default: // sent already
+		}
+	}
+	return later(q.failingSince, e.began)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Reserve reserves the head for a hand-off of the lock name. The head makes no attempt until
+// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress,
+// or if other processes wait too.
+func (l *List) Reserve(name string) *Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[name]
+	if q == nil || q.entries.Len() == 0 || time.Since(q.contended) < timing.HandoffPause {
+		return nil
+	}
+	e := q.head()
+	if e.state != waiting || len(e.Handed) > 0 {
+		return nil
+	}
+	e.state = reserved
+	return e
+}
+
+// Deliver gives a reserved entry the result of its hand-off. It returns false if the entry has
+// left: then the caller revokes the grant.
+func (e *Entry) Deliver(a store.Answer) bool {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	if e.state == left {
+		return false
+	}
+	e.state = waiting
+	e.Handed <- a
+	return true
+}
+
+// CancelHandoff ends the reservation: other processes wait, or there is nothing to hand off.
+func (e *Entry) CancelHandoff() {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.queue.contended = time.Now()
+	if e.state == reserved {
+		e.state = waiting
+	}
+}
+
+// WakeHead wakes the head for name. It returns false if there is none.
+func (l *List) WakeHead(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queues[name].wake()
+}
+
+// wake wakes the head. It returns false if there is none. The caller holds mu.
+func (q *queue) wake() bool {
+	if q == nil || q.entries.Len() == 0 {
+		return false
+	}
+	select {
+	case q.head().woken <- struct{}{}:
+	default: // woken already
+	}
+	return true
+}
+
+// wakeOrBeginRemoval is WakeHead. If there is no head and no ticket is being drawn, it begins a
+// removal, and endRemovals must follow. Both happen in one step: deleting the client's row must not
+// meet the ticket of a new waiter.
+func (l *List) wakeOrBeginRemoval(name string) (woken bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[name]
+	if q.wake() || q != nil && q.join != nil { // runJoin deletes its ticket
+		return true
+	}
+	l.beginRemoval(name)
+	return false
+}
+
+// wakeAll wakes the head of every queue.
+func (l *List) wakeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.queues {
+		q.wake()
+	}
+}
+
+// collectRows returns the tickets in use by name, and the idle rows, which it forgets.
+func (l *List) collectRows() (inUse map[string]int64, names []string, tickets []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	inUse = map[string]int64{}
+	for name, q := range l.queues {
+		switch {
+		case q.ticket != 0:
+			inUse[name] = q.ticket
+		case q.entries.Len() == 0 && q.join == nil && time.Since(q.emptySince) > timing.IdleRowTTL:
+			names, tickets = append(names, name), append(tickets, q.row)
+			delete(l.queues, name)
+		}
+	}
+	return inUse, names, tickets
+}
+
+// hasQueues reports whether there are queues, and so perhaps rows.
+func (l *List) hasQueues() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queues) > 0
+}
+
+// ticketLost makes the queue for name draw a new ticket, unless it has done so.
+func (l *List) ticketLost(name string, ticket int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.queues[name]; q != nil && q.ticket == ticket {
+		q.ticket = 0
+		q.wake()
+	}
+}
+
+// Snapshot describes a local queue at one moment.
+type Snapshot struct {
+	Waiting int  // entries
+	Queued  bool // there is a valid ticket, and the head makes no attempt
+}
+
+// Snapshot describes the local queue for name.
+func (l *List) Snapshot(name string) Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[name]
+	if q == nil {
+		return Snapshot{}
+	}
+	e := q.head()
+	return Snapshot{Waiting: q.entries.Len(), Queued: e != nil && q.ticket != 0 && q.join == nil && e.state == waiting}
+}

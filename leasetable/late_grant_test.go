@@ -1,0 +1,56 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// TestI9_AGrantThatCanNotBeCanceled: a transaction that commits ignores cancellation, however long
+// its disk or its standby takes. A caller that leaves meanwhile leaves nothing behind, even if the
+// commit takes longer than the client waits for any answer (5 s), so that it looks for the grant
+// too early.
+func TestI9_AGrantThatCanNotBeCanceled(t *testing.T) {
+	t.Parallel()
+	for _, seconds := range []int{1, 6} {
+		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c := f.open(leasetable.WithTTL(time.Hour))
+			release(t, try(t, c, "n"))
+			f.sql(fmt.Sprintf(`CREATE FUNCTION pglock.commit_slowly() RETURNS trigger LANGUAGE plpgsql AS $$
+			       DECLARE
+			           done timestamptz := clock_timestamp() + interval '%d s';
+			       BEGIN
+			           WHILE NEW.holder = 'slow' AND clock_timestamp() < done LOOP
+			               BEGIN PERFORM pg_sleep(0.1); EXCEPTION WHEN query_canceled THEN NULL; END;
+			           END LOOP;
+			           RETURN NULL;
+			       END $$`, seconds))
+			f.sql(`CREATE TRIGGER slow AFTER UPDATE ON pglock.distributed_locks FOR EACH ROW EXECUTE FUNCTION pglock.commit_slowly()`)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			told := make(chan error, 1)
+			go func() { _, err := c.TryAcquire(ctx, "n", leasetable.WithHolder("slow")); told <- err }()
+			pgtest.Eventually(t, 20*time.Second, "the grant is on its way", func() bool {
+				return value[bool](f, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND position($1 IN query) > 0)",
+					f.named("pglock.distributed_locks"))
+			})
+			cancel()
+			if err := <-told; !errors.Is(err, context.Canceled) {
+				t.Errorf("told %v", err)
+			}
+			pgtest.Eventually(t, 20*time.Second, "the grant is made", func() bool {
+				return value[int64](f, "SELECT token FROM pglock.distributed_locks") > 1
+			})
+			pgtest.Eventually(t, 20*time.Second, "and given back", func() bool {
+				return value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks")
+			})
+		})
+	}
+}

@@ -1,0 +1,76 @@
+package migrations_test
+
+import (
+	"errors"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/migrations"
+)
+
+// TestDirtyErrorNamesTheVersionOfTheTables: after an interruption in either direction, the commands
+// of the error's text lead to tables that are up to date.
+func TestDirtyErrorNamesTheVersionOfTheTables(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		interrupt string // makes Down fail, or leaves the state that a killed process leaves
+		repair    string
+		recorded  int
+		found     int
+	}{
+		"Down, the last migration is undone": {
+			interrupt: "ALTER TABLE fencing_high_water RENAME TO elsewhere",
+			repair:    "ALTER TABLE elsewhere RENAME TO fencing_high_water", recorded: 1, found: 2,
+		},
+		"Down, nothing is left to undo": {
+			interrupt: "ALTER TABLE lock_waiters RENAME TO elsewhere",
+			repair:    "ALTER TABLE elsewhere RENAME TO lock_waiters", recorded: 0, found: 1,
+		},
+		"Up, killed after the migration": {
+			interrupt: "UPDATE pglock_migrations SET dirty = true",
+			recorded:  schema.Version, found: schema.Version,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Pool(t)
+			schemaName := pgtest.Schema(t, pool)
+			in := migrations.WithSchema(schemaName)
+			run := func(sql string) {
+				t.Helper()
+				if _, err := pool.Exec(t.Context(), "BEGIN; SET LOCAL search_path TO "+schema.Quote(schemaName)+";"+sql+"; COMMIT"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run(test.interrupt)
+			if err := migrations.Down(t.Context(), pool, in); !errors.Is(err, migrations.ErrDirty) {
+				t.Fatalf("Down: %v", err)
+			}
+			_, err := migrations.Version(t.Context(), pool, in)
+			var dirty *migrations.DirtyError
+			if !errors.As(err, &dirty) || dirty.Version != test.recorded || dirty.Found != test.found {
+				t.Errorf("Version: %+v, want version %d recorded and %d found", dirty, test.recorded, test.found)
+			}
+			if test.repair != "" {
+				run(test.repair)
+			}
+			remedy := regexp.MustCompile("`pglock migrate force ([0-9]+)`").FindAllStringSubmatch(err.Error(), -1)
+			if len(remedy) != 1 {
+				t.Fatalf("the error names %d versions: %v", len(remedy), err)
+			}
+			version, _ := strconv.Atoi(remedy[0][1])
+			if err := migrations.Force(t.Context(), pool, version, in); err != nil {
+				t.Fatal(err)
+			}
+			if err := migrations.Up(t.Context(), pool, in); err != nil {
+				t.Errorf("Up, as the error says: %v", err)
+			}
+			if err := migrations.Down(t.Context(), pool, in); err != nil {
+				t.Errorf("Down: %v", err)
+			}
+		})
+	}
+}

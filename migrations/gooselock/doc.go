@@ -1,0 +1,34 @@
+// Package gooselock has locks for github.com/pressly/goose/v3.
+//
+//	session, err := gooselock.NewSessionLocker("migrations of shop")
+//	...
+//	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(session))
+//
+// or, with a lease, for databases behind a pooler in transaction mode:
+//
+//	locker, err := gooselock.NewLocker(client, "migrations of shop")
+//	...
+//	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithLocker(locker))
+//	...
+//	ctx, stop := locker.StopOnLoss(ctx)
+//	defer stop()
+//	_, err = provider.Up(ctx)
+//
+//	               SessionLocker                      Locker
+//	the lock       advisory, of the connection        a lease in a table
+//	               that migrates
+//	when lost      the connection is lost too, so     StopOnLoss ends the context: goose cancels the current
+//	               no migration can run               migration and begins no other; a logger reports it
+//	holder dies    free at once                       free after the TTL
+//	pooler         not in transaction mode: refused   any
+//	needs          nothing                            pglock's tables, a client
+//
+// While replicas of an earlier release still use goose's own session locker, pass the SessionLocker
+// WithKey(DefaultKey): it then acquires that lock too, so that old and new replicas exclude each
+// other. The next release can drop the option.
+//
+// A waiter of either kind holds no snapshot, so that it does not block CREATE INDEX CONCURRENTLY. A
+// wait ends when the context ends or the time of WithTimeout is over.
+//
+// The package implements goose's interfaces without importing goose.
+package gooselock

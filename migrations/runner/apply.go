@@ -1,0 +1,198 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+)
+
+// apply runs one migration and records it.
+//
+//	BEGIN ─ record: dirty ─ the file ─ record: clean ─ COMMIT
+//	                           │
+//	     the server refuses to run it in a transaction (nothing is left)
+//	                           ▼
+//	record: dirty ─ the file, without a transaction ─ record: clean
+//
+// It returns errVersionChanged, and has done nothing, if the version table no longer says at.
+func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
+	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("runner: %w", err)
+	}
+	defer conn.Release()
+	a := &applier{r, conn, at, m}
+	err = a.applyInTx(ctx)
+	switch {
+	case !notInTransaction(err):
+		return err
+	case a.unchanged(ctx):
+		return a.applyWithoutTx(ctx)
+	}
+	return a.failure(ctx, err) // the file has committed a part of itself
+}
+
+// applier runs one migration.
+type applier struct {
+	*runner
+	conn *pgxpool.Conn
+	at   tableState
+	m    migration
+}
+
+func (a *applier) dirty() tableState {
+	return tableState{version: int(a.m.version), dirty: true, mayComment: a.at.mayComment}
+}
+
+func (a *applier) clean() tableState {
+	return tableState{version: int(a.m.version), name: a.m.name}
+}
+
+// notInTransaction reports whether the server refused a statement because it ran in a transaction.
+func notInTransaction(err error) bool {
+	state := pgtx.SQLState(err)
+	return state == pgtx.ActiveSQLTransaction || state == pgtx.InvalidTransactionTermination
+}
+
+// applyInTx runs the migration and records it in one transaction. A file that ends the transaction
+// itself has committed that it is dirty; a second transaction then records that it is clean.
+func (a *applier) applyInTx(ctx context.Context) error {
+	var failed error
+	err := a.inTx(ctx, func(tx pgx.Tx) error {
+		if err := a.table.replace(ctx, tx, a.at, a.dirty()); err != nil {
+			return err
+		}
+		if failed = a.exec(ctx); failed != nil {
+			return failed
+		}
+		const idle = 'I'
+		if a.conn.Conn().PgConn().TxStatus() == idle {
+			return errTxEnded
+		}
+		return a.table.replace(ctx, tx, a.dirty(), a.clean())
+	})
+	switch {
+	case errors.Is(err, errTxEnded):
+		return a.recordClean(ctx)
+	case errors.Is(err, errVersionChanged):
+		return errVersionChanged
+	case failed != nil && !notInTransaction(failed), err != nil && failed == nil:
+		return a.failure(ctx, err)
+	}
+	return err
+}
+
+var errTxEnded = errors.New("runner: the file ended its transaction")
+
+// applyWithoutTx runs the migration outside a transaction.
+func (a *applier) applyWithoutTx(ctx context.Context) error {
+	if err := a.replaceInTx(ctx, a.at, a.dirty()); err != nil {
+		return err
+	}
+	err := a.exec(ctx)
+	switch {
+	case err == nil:
+		return a.recordClean(ctx)
+	case notInTransaction(err):
+		// The server runs statements that are sent together in one transaction, which it has rolled
+		// back: nothing is left, so the version goes back too.
+		back := a.at
+		back.name = "" // the comment still has it
+		err = errors.Join(fmt.Errorf("the statement needs a file of its own: %w", err), pgtx.CleanUp(ctx, func(ctx context.Context) error {
+			return a.replaceInTx(ctx, a.dirty(), back)
+		}))
+	}
+	return a.failure(ctx, err)
+}
+
+// recordClean records that the migration has run, also if ctx has ended.
+func (a *applier) recordClean(ctx context.Context) error {
+	err := pgtx.CleanUp(ctx, func(ctx context.Context) error { return a.replaceInTx(ctx, a.dirty(), a.clean()) })
+	switch {
+	case errors.Is(err, errVersionChanged): // a person changed it: errVersionChanged would start a retry
+		return a.failure(ctx, errors.New("the migration ran, but was not recorded: "+err.Error()))
+	case err != nil:
+		return a.failure(ctx, fmt.Errorf("the migration ran, but was not recorded: %w", err))
+	}
+	return nil
+}
+
+// exec sends the file unchanged. It may have several statements. When ctx ends, exec asks the
+// server to cancel the one that is running.
+func (a *applier) exec(ctx context.Context) error {
+	if strings.TrimSpace(a.m.sql) == "" {
+		return nil
+	}
+	return pgtx.Run(ctx, a.conn.Conn(), pgtx.CancelSoon, func(ctx context.Context) error {
+		_, err := a.conn.Conn().PgConn().Exec(ctx, a.m.sql).ReadAll()
+		return err
+	})
+}
+
+// replaceInTx changes the version table in a transaction of its own.
+func (a *applier) replaceInTx(ctx context.Context, from, to tableState) error {
+	return a.inTx(ctx, func(tx pgx.Tx) error { return a.table.replace(ctx, tx, from, to) })
+}
+
+// inTx runs fn in a transaction, and commits it if fn returns nil.
+func (a *applier) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	tx, err := a.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	if err != nil {
+		return fmt.Errorf("runner: %w", err)
+	}
+	defer func() { _ = pgtx.CleanUp(ctx, tx.Rollback) }() // no effect after the commit; if it fails, pgx closes the connection
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return &commitError{err}
+	}
+	return nil
+}
+
+// commitError reports a commit that was not confirmed. Without an error of the server's, the commit
+// may have happened.
+type commitError struct{ cause error }
+
+func (e *commitError) Error() string { return "commit: " + e.cause.Error() }
+func (e *commitError) Unwrap() error { return e.cause }
+
+// unchanged reports whether the version table still says what it said before the migration.
+func (a *applier) unchanged(ctx context.Context) bool {
+	now, err := a.readTable(ctx)
+	return err == nil && now.version == a.at.version && now.dirty == a.at.dirty
+}
+
+// readTable reads the version table, also if ctx has ended.
+func (a *applier) readTable(ctx context.Context) (now tableState, err error) {
+	err = pgtx.CleanUp(ctx, func(ctx context.Context) error {
+		now, err = a.table.read(ctx, a.pool)
+		return err
+	})
+	return now, err
+}
+
+// failure returns the error for a migration that failed, with what is left of it. It returns nil if
+// the version table says that the migration succeeded.
+func (a *applier) failure(ctx context.Context, cause error) error {
+	if ctx.Err() != nil && !errors.Is(cause, context.Cause(ctx)) {
+		cause = errors.Join(cause, errs.ContextErr(ctx))
+	}
+	e := &MigrationError{Version: a.m.version, Name: a.m.name, Table: a.table.quoted, Before: a.at.version, Cause: cause}
+	now, err := a.readTable(ctx)
+	var commit *commitError
+	unconfirmed := errors.As(cause, &commit) && pgtx.SQLState(cause) == ""
+	if unconfirmed && err == nil && now.version == int(a.m.version) && !now.dirty {
+		return nil
+	}
+	e.Unknown = err != nil || unconfirmed
+	e.Dirty = err == nil && now.dirty && now.version == int(a.m.version)
+	return e
+}

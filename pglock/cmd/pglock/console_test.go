@@ -1,0 +1,29 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// TestDescribe: messages do not repeat the name of the package that returned the error.
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]string{
+		pglock.ErrUnavailable: "database unavailable",
+		&pglock.LostError{Name: "n", Token: 7, Reason: "expired", Cause: errors.New("leasetable: renew: no answer")}: `lost the lock "n" (token 7): expired (last renewal: renew: no answer)`,
+		&leasetable.BusyError{Name: "n"}:            `lock "n" is free, but a transaction still uses its row`,
+		errors.New("leasetable: get \"n\": failed"): `get "n": failed`,
+		errors.New("migrations: up: failed"):        "up: failed",
+		errors.New("other: failed"):                 "other: failed",
+	} {
+		if got := describe(err); got != want {
+			t.Errorf("%v: got %q, want %q", err, got, want)
+		}
+	}
+	if got, want := oneLine("a\nb\r\n\x1b[31mc\u009b"), "a b ?[31mc?"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,181 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// system has the fields of a Process on Linux.
+type system struct {
+	supervisor      *os.Process
+	socket          *link         // to the supervisor
+	supervisorEnded chan struct{} // closed when the supervisor has ended
+	treeEnded       chan struct{} // closed when the command and all its descendants have ended
+	closing         atomic.Bool   // Close kills the supervisor
+}
+
+// Start starts the command under a supervisor. On success the caller must receive from Stopped
+// until Done is closed, and then call Close. On failure nothing runs.
+//
+// A process may have one command at a time, and no other children: if the supervisor is killed,
+// this process reaps its orphans.
+func Start(c Command) (*Process, error) {
+	if !hooked.Load() {
+		return nil, errNotHooked
+	}
+	// If this fails, the command's descendants are lost if the supervisor is killed.
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	p := newProcess()
+	p.supervisorEnded, p.treeEnded = make(chan struct{}), make(chan struct{})
+	if err := p.start(c); err != nil {
+		p.terminal.close()
+		return nil, err
+	}
+	go p.runEvents()
+	return p, nil
+}
+
+// start starts the supervisor and waits until it has started the command.
+func (p *Process) start(c Command) error {
+	ours, theirs, err := newLink()
+	if err != nil {
+		return fmt.Errorf("socket to the supervisor: %w", err)
+	}
+	args := []string{supervisorName, strconv.Itoa(theirs), strconv.Itoa(syscall.Getpgrp()), c.Path}
+	process, err := os.StartProcess("/proc/self/exe", append(args, c.Args...), &os.ProcAttr{
+		Env:   c.Env,
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C must not end it before it discards signals
+	})
+	_ = unix.Close(theirs)
+	if err != nil {
+		ours.close()
+		return fmt.Errorf("start the supervisor, which needs /proc: %v", err) //nolint:errorlint // not wrapped: fs.ErrNotExist would be about the command
+	}
+	p.supervisor, p.socket = process, ours
+	first, ok := ours.receive()
+	switch {
+	case ok && (first.kind == started || first.kind == startedInForeground):
+		p.pid = int(first.value)
+		if p.terminal != nil {
+			p.terminal.lentForeground = first.kind == startedInForeground
+		}
+		return nil
+	case ok:
+		err = &fs.PathError{Op: "fork/exec", Path: c.Path, Err: syscall.Errno(first.value)}
+	default:
+		err = errors.New("the supervisor ended before it started the command")
+	}
+	p.reapSupervisor()
+	return err
+}
+
+// runEvents handles the supervisor's events until the supervisor ends. If it was killed, its
+// children are now this process's children, and runEvents waits for them.
+func (p *Process) runEvents() {
+	for {
+		e, ok := p.socket.receive()
+		if !ok {
+			break
+		}
+		p.handle(e)
+	}
+	p.reapSupervisor()
+	// Close sets closing before it kills the supervisor, so that runEvents does not wait for
+	// processes that are left running.
+	if p.closing.Load() {
+		return
+	}
+	waitTree(p.pid, p.handle)
+	p.handle(event{ended, int32(syscall.SIGKILL)}) // if the command's status was lost with the supervisor
+}
+
+// handle records an event.
+func (p *Process) handle(e event) {
+	switch e.kind {
+	case stopped:
+		p.stopped <- syscall.Signal(e.value)
+	case ended:
+		if !isClosed(p.done) {
+			p.status = syscall.WaitStatus(e.value)
+			close(p.done)
+		}
+	case treeEnded:
+		if !isClosed(p.treeEnded) {
+			close(p.treeEnded)
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// reapSupervisor waits for the end of the supervisor. Its children are then this process's
+// children.
+func (p *Process) reapSupervisor() {
+	_, _ = p.supervisor.Wait()
+	p.socket.close()
+	close(p.supervisorEnded)
+}
+
+// signalOthers sends the signals to each descendant that is not in the command's group. It may miss
+// a process whose parent ends meanwhile. The next call of Kill finds that process.
+func (p *Process) signalOthers(signals ...syscall.Signal) error {
+	var errs []error
+	for _, d := range p.descendants() {
+		if d.group == p.pid {
+			continue
+		}
+		if err := d.signal(signals...); err != nil {
+			errs = append(errs, fmt.Errorf("%v: %w", d, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// descendants returns the running descendants of this process except the supervisor.
+func (p *Process) descendants() []procStat {
+	return descendants(os.Getpid(), p.supervisor.Pid)
+}
+
+// GroupAlive reports whether a process is left in the group.
+func (p *Process) GroupAlive() bool { return !errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) }
+
+// Alive reports whether the command or any of its descendants is left.
+func (p *Process) Alive() bool { return !isClosed(p.treeEnded) }
+
+// Remaining reports whether processes are left, and returns their names for people, such as "sleep
+// (pid 42)". It reads /proc, because the supervisor's event about the last process may be late.
+func (p *Process) Remaining() (names []string, left bool) {
+	for _, d := range p.descendants() {
+		names = append(names, d.String())
+	}
+	return names, len(names) > 0
+}
+
+// Close takes the foreground of the terminal back, and leaves the remaining processes running. The
+// command must have ended.
+func (p *Process) Close() {
+	p.terminal.reclaim()
+	p.terminal.close()
+	if p.closing.Swap(true) || isClosed(p.supervisorEnded) {
+		return
+	}
+	// KILL also ends a stopped supervisor. It leaves the supervisor no time to treat the end of the
+	// socket as the end of this process, and to kill the tree.
+	_ = p.supervisor.Kill() // it may have ended
+	<-p.supervisorEnded
+}

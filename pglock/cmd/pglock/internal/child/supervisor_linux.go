@@ -1,0 +1,168 @@
+package child
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// supervisorName is the first argument of a supervisor. The others are the socket, the process
+// group of the process that started it, the command's path, and the command's arguments.
+//
+// It is also the name of the process, 15 bytes at most. It differs from pglock's, so that `pkill -9
+// pglock` does not kill the supervisor.
+const supervisorName = "lock-supervisor"
+
+const (
+	// killInterval is the time between two rounds of killTree.
+	killInterval = 5 * time.Millisecond
+
+	// killTimeout bounds killTree: a process of another user can't be killed.
+	killTimeout = 10 * time.Second
+)
+
+var hooked atomic.Bool
+
+// errNotHooked: a program without Hook would start itself again and again.
+var errNotHooked = errors.New("child: Hook was not called: must be the first call in main and in TestMain")
+
+// Hook must be the first call in main, and in TestMain, of each program that calls Start. Start
+// runs the program again as the command's supervisor. In that process Hook does not return. In any
+// other process it returns at once.
+func Hook() {
+	if os.Args[0] != supervisorName {
+		hooked.Store(true)
+		return
+	}
+	if len(os.Args) < 5 { // called by hand
+		os.Exit(1)
+	}
+	socket, err1 := strconv.Atoi(os.Args[1])
+	group, err2 := strconv.Atoi(os.Args[2])
+	if err1 != nil || err2 != nil {
+		os.Exit(1)
+	}
+	supervise(&link{socket}, group, Command{Path: os.Args[3], Args: os.Args[4:], Env: os.Environ()})
+	os.Exit(0)
+}
+
+// supervise starts the command, and reports events about it and its descendants. It returns when
+// the command could not be started. Otherwise it returns when the process at the other end of the
+// socket and all descendants have ended, unless it is killed before.
+func supervise(socket *link, group int, c Command) {
+	runtime.LockOSThread() // the kernel kills the command when the thread that started it ends
+	unix.CloseOnExec(socket.fd)
+	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0) // the default is "exe"
+	discardSignals()
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+	pid, how, err := startBelow(group, c)
+	if err != nil {
+		var errno syscall.Errno
+		if !errors.As(err, &errno) {
+			errno = syscall.EINVAL
+		}
+		socket.send(event{failed, int32(errno)})
+		return
+	}
+	socket.send(event{how, int32(pid)})
+
+	treeEmpty, abandoned := make(chan struct{}), make(chan struct{})
+	go func() {
+		socket.receive() // no event ever comes: it returns when the other process has ended
+		close(abandoned)
+	}()
+	go func() {
+		<-abandoned
+		killTree(treeEmpty)
+		os.Exit(0)
+	}()
+	waitTree(pid, socket.send)
+	close(treeEmpty)
+	<-abandoned // the other process is alive, and will kill this one
+}
+
+// startBelow starts the command as a child of the supervisor. It moves the command to the
+// foreground of the terminal if the process group of the supervisor's starter is there.
+func startBelow(starter int, c Command) (pid int, how kind, err error) {
+	t := openTerminal()
+	defer t.close()
+	if t != nil {
+		t.group = starter
+	}
+	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	how = started
+	if t.wantsForeground() {
+		attr.Foreground, attr.Ctty = true, t.fd
+		t.lentForeground, how = true, startedInForeground
+	}
+	process, err := os.StartProcess(c.Path, c.Args, &os.ProcAttr{
+		Env:   c.Env,
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   attr,
+	})
+	if err != nil {
+		t.reclaim() // the foreground was set before the program could not be executed
+		return 0, failed, err
+	}
+	pid = process.Pid
+	_ = process.Release() // waitTree waits for it, since it sees stops too
+	return pid, how, nil
+}
+
+// discardSignals makes signals to this process do nothing. A signal that was ignored from the start
+// stays ignored, here and in the command. For other signals the command has the default action.
+func discardSignals() {
+	discarded := make(chan os.Signal, 1)
+	for _, sig := range []os.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
+		syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPIPE,
+	} {
+		if !signal.Ignored(sig) {
+			signal.Notify(discarded, sig)
+		}
+	}
+}
+
+// waitTree reaps the command and all orphans below it, reports how the command stops and ends, and
+// returns when no child is left.
+func waitTree(command int, report func(event)) {
+	for {
+		pid, status, err := wait4(syscall.WUNTRACED)
+		switch {
+		case err != nil: // ECHILD
+			report(event{treeEnded, 0})
+			return
+		case pid != command:
+		case status.Stopped():
+			report(event{stopped, int32(status.StopSignal())})
+		default:
+			report(event{ended, int32(status)})
+		}
+	}
+}
+
+// killTree kills all descendants, also those that are being started, until none is left.
+func killTree(treeEmpty <-chan struct{}) {
+	next, timeout := time.NewTicker(killInterval), time.After(killTimeout)
+	defer next.Stop()
+	for {
+		for _, d := range descendants(os.Getpid(), 0) {
+			_ = d.signal(syscall.SIGKILL) // it may have ended
+		}
+		select { // in any order: one more round does no harm
+		case <-treeEmpty:
+			return
+		case <-timeout:
+			return
+		case <-next.C:
+		}
+	}
+}

@@ -1,0 +1,138 @@
+//go:build unix
+
+package main
+
+import (
+	"crypto/rand"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// team is a database with a role that owns the tables and a role that uses locks. Neither is a
+// superuser.
+type team struct {
+	*cli
+	owner, user *cli
+	role        string // the user's name, which always needs quotes
+}
+
+func newTeam(t *testing.T) *team {
+	t.Helper()
+	url := pgtest.Database(t)
+	admin := bareCLI(t)
+	admin.pool = pgtest.PoolOn(t, url)
+	admin.set("PGLOCK_DATABASE_URL", url)
+	suffix := strings.ToLower(rand.Text())
+	as := func(role string) *cli {
+		t.Helper()
+		name := schema.Quote(role)
+		if _, err := admin.pool.Exec(t.Context(), "CREATE ROLE "+name+" LOGIN PASSWORD 'x'"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if _, err := admin.pool.Exec(t.Context(), "DROP OWNED BY "+name+" CASCADE; DROP ROLE "+name); err != nil && t.Context().Err() == nil {
+				t.Error(err)
+			}
+		})
+		c := bareCLI(t)
+		u := mustParse(t, url)
+		u.User = nil
+		c.set("PGLOCK_DATABASE_URL", u.String())
+		c.set("PGUSER", role)
+		c.set("PGPASSWORD", "x")
+		return c
+	}
+	role := "it's a user " + suffix
+	return &team{cli: admin, owner: as("owner " + suffix), user: as(role), role: role}
+}
+
+// psql runs a statement with psql.
+func (m *team) psql(sql string) {
+	m.t.Helper()
+	if _, err := m.pool.Exec(m.t.Context(), sql); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// failsWith checks that pglock exits with 69 and that stderr matches, and returns the groups of the
+// match.
+func (c *cli) failsWith(pattern string, args ...string) []string {
+	c.t.Helper()
+	r := c.expect(statusUnavailable, args...)
+	match := regexp.MustCompile(pattern).FindStringSubmatch(strings.TrimSpace(r.stderr))
+	if match == nil || r.stdout != "" {
+		c.t.Fatalf("%q: got %+v, want %s", args, r, pattern)
+	}
+	return match
+}
+
+// TestAMigrationRole: two roles set up an empty database and acquire a lock. Each step is the
+// remedy in the error of the step before.
+func TestAMigrationRole(t *testing.T) {
+	t.Parallel()
+	m := newTeam(t)
+	try := []string{"run", "n", "--", "sh", "-c", "echo ran"}
+
+	grant := m.owner.failsWith(`missing privilege: .* lacks CREATE on DATABASE .*: (GRANT CREATE ON DATABASE .*), or let`, "migrate", "up")
+	m.psql(grant[1])
+	m.owner.expect(0, "migrate", "up")
+
+	m.user.failsWith("missing privilege in schema", try...)
+	m.user.failsWith(`let the owner of the tables run: SELECT "pglock".grant_user\('it''s a user `, "migrate", "up")
+	command := m.user.failsWith(`or: (pglock migrate up .*)$`, try...)
+	for range 2 { // the second time there is nothing to do
+		r := m.owner.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", command[1]} }).wait()
+		if r.status != 0 || !strings.Contains(r.stdout, "(nothing to do)\n") || !strings.Contains(r.stdout, `role "`+m.role+`" may acquire locks`) {
+			t.Errorf("%s: got %+v", command[1], r)
+		}
+	}
+	if r := m.user.expect(0, try...); r.stdout != "ran\n" || r.stderr != "" {
+		t.Errorf("got %+v", r)
+	}
+	if r := m.user.expect(0, "migrate", "up"); !strings.Contains(r.stdout, "(nothing to do)") {
+		t.Errorf("got %+v", r)
+	}
+	m.user.failsWith("missing privilege", "migrate", "down", "--yes")
+	m.user.failsWith(`let the owner of the tables run: SELECT "pglock".grant_writer`, "migrate", "up", "--grant-writer", "pg_monitor")
+}
+
+// TestErrorNamesTheGrantingStatement: the statement grants the missing right when the owner of the
+// tables runs it.
+func TestErrorNamesTheGrantingStatement(t *testing.T) {
+	t.Parallel()
+	m := newTeam(t)
+	m.expect(0, "migrate", "up")
+	try := []string{"run", "n", "--", "true"}
+	match := m.user.failsWith(`run (SELECT "pglock".grant_user\('ROLE'\)), where ROLE is "([^"]*)"`, try...)
+	if match[2] != m.role {
+		t.Errorf("the role is %q, says %q", m.role, match[2])
+	}
+	m.psql(strings.Replace(match[1], "'ROLE'", schema.Literal(match[2]), 1))
+	m.user.expect(0, try...)
+}
+
+// TestUpCreatesAndGrantsAtOnce: one command creates the tables and grants to roles of both kinds. A
+// writer may not acquire locks.
+func TestUpCreatesAndGrantsAtOnce(t *testing.T) {
+	t.Parallel()
+	m := newTeam(t)
+	other := newTeam(t)
+	r := m.expect(0, "migrate", "up", "--grant-user", m.role, "--grant-writer", other.role)
+	if lines := strings.Split(r.stdout, "\n"); len(lines) != 4 || !strings.Contains(lines[0], "(migrated from version 0)") ||
+		!strings.HasSuffix(lines[1], "may acquire locks and write as their holder") || !strings.HasSuffix(lines[2], "may write as a holder") {
+		t.Errorf("got %+v", r)
+	}
+	m.user.expect(0, "run", "n", "--", "true")
+	if r := m.expect(statusUsage, "migrate", "up", "--grant-user", "no such role"); !strings.Contains(r.stderr, "no such role") {
+		t.Errorf("got %+v", r)
+	}
+	url := mustParse(t, m.pool.Config().ConnString())
+	url.User = nil
+	other.user.set("PGLOCK_DATABASE_URL", url.String())
+	other.user.failsWith("missing privilege", "run", "n", "--", "true")
+}

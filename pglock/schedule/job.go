@@ -1,0 +1,148 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// Job runs each tick once among all processes that have a Job of the same name. It is safe for
+// concurrent use.
+type Job struct {
+	client *pglock.Client
+	name   string
+	cfg    config
+	sem    chan struct{} // holds one element while a tick runs here; senders are served in order
+}
+
+// New returns the job of that name without contacting the database. All processes that run the job
+// use the same name and the same schema. The job's lock, which is a lease, has this name too: 1 to
+// 500 bytes of UTF-8 without NUL.
+//
+// Each run uses a connection of the client's pool for a short transaction before and after it.
+//
+// The error wraps ErrInvalidOption or pglock.ErrInvalidName.
+func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
+	cfg := newConfig()
+	for _, o := range opts {
+		if err := o(&cfg); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case client == nil:
+		return nil, invalidOption("client is nil: must be from pglock.Open")
+	case name == "" || len(name) > maxName:
+		return nil, errs.Mark(fmt.Errorf("schedule: job name has %d bytes: must have 1 to %d", len(name), maxName), pglock.ErrInvalidName)
+	}
+	return &Job{client, name, cfg, make(chan struct{}, 1)}, nil
+}
+
+// maxName leaves room for markPrefix.
+const maxName = 512 - len(markPrefix)
+
+// Name returns the job's name.
+func (j *Job) Name() string { return j.name }
+
+// Begin starts a run of the tick if the tick was not run. It waits while another process runs this
+// tick or an earlier one.
+//
+// On success only this Run may run the tick, until End, until Abandon, or until its lease is lost.
+// On failure nothing is held. The error then wraps one of these, or is the client's:
+//   - ErrDone: the tick was run.
+//   - ErrNotAcquired: this tick or an earlier one still ran when the time of WithWait was over.
+//     With ErrRunning it was this tick.
+//   - ErrClock: this machine's clock is ahead.
+//
+// ctx bounds Begin only.
+func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
+	bounded, cancel := context.WithTimeout(ctx, j.cfg.wait)
+	defer cancel()
+	if err := j.enter(bounded); err != nil {
+		return nil, err
+	}
+	r, err := j.begin(ctx, bounded, tick)
+	if err != nil {
+		<-j.sem
+		return nil, err
+	}
+	return r, nil
+}
+
+// enter waits until this process runs no other tick of the job. A later tick must not overtake an
+// earlier one, because recording the later one marks the earlier one as run.
+func (j *Job) enter(bounded context.Context) error {
+	select { // a free semaphore wins over a context that is done: WithWait(0) still runs the tick
+	case j.sem <- struct{}{}:
+		return nil
+	default:
+	}
+	select { // if both are ready, either is right
+	case j.sem <- struct{}{}:
+		return nil
+	case <-bounded.Done():
+		return errs.Mark(fmt.Errorf("schedule: job %q: an earlier tick still runs in this process: %w",
+			j.name, context.Cause(bounded)), ErrNotAcquired)
+	}
+}
+
+// begin acquires the lease and checks that the tick is still due.
+func (j *Job) begin(ctx, bounded context.Context, tick time.Time) (*Run, error) {
+	if err := j.checkDue(ctx, tick); err != nil {
+		return nil, err
+	}
+	acquire := j.client.Acquire
+	if j.cfg.wait == 0 {
+		acquire, bounded = j.client.TryAcquire, ctx
+	}
+	labels := pglock.WithLabels(map[string]string{tickLabel: tick.UTC().Format(time.RFC3339Nano)})
+	lease, err := acquire(bounded, j.name, pglock.WithTTL(j.cfg.ttl), labels)
+	if err != nil {
+		return nil, j.explainBusy(ctx, tick, err)
+	}
+	// Another process may have run the tick between the first check and the grant.
+	if err := j.checkDue(ctx, tick); err != nil {
+		return nil, joinErr(err, release(ctx, lease))
+	}
+	return &Run{j, lease, tick}, nil
+}
+
+// tickLabel is the label of the job's lease that has the tick which its holder runs.
+const tickLabel = "tick"
+
+// explainBusy completes err, the error of a lease that another process holds. It adds ErrRunning if
+// the holder runs the same tick or a later one, and names the tick if the holder runs an earlier
+// one. It returns ErrDone instead if the tick was run meanwhile.
+func (j *Job) explainBusy(ctx context.Context, tick time.Time, err error) error {
+	var busy *pglock.BusyError
+	if !errors.As(err, &busy) || ctx.Err() != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	if done := j.checkDue(ctx, tick); errors.Is(done, ErrDone) {
+		return done
+	}
+	info, getErr := j.client.Get(ctx, j.name)
+	if getErr != nil || !info.Held() {
+		return err
+	}
+	running, parseErr := time.Parse(time.RFC3339Nano, info.Labels[tickLabel])
+	switch {
+	case parseErr != nil: // the holder is another program
+		return err
+	case running.Before(tick):
+		return fmt.Errorf("schedule: job %q: tick %s is skipped: tick %s still runs: %w",
+			j.name, format(tick), format(running), err)
+	}
+	return errs.Mark(fmt.Errorf("schedule: job %q: another process runs tick %s: %w", j.name, format(tick), err), ErrRunning)
+}
+
+// inspectTimeout bounds the queries that find out which tick the holder runs.
+const inspectTimeout = 5 * time.Second
+
+func format(tick time.Time) string { return tick.Format(time.RFC3339Nano) }

@@ -1,0 +1,152 @@
+package schedule
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+var (
+	// ErrDone: the tick was run before, here or in another process. It is not a failure.
+	ErrDone = errors.New("schedule: tick was already run")
+
+	// ErrRunning: another process runs this tick or a later one. It is not a failure, and comes
+	// with ErrNotAcquired.
+	ErrRunning = errors.New("schedule: another process runs the tick")
+
+	// ErrClock: this machine's clock is more than a minute ahead of the database's.
+	ErrClock = errors.New("schedule: clock is ahead of the database's")
+
+	// ErrLost: the lease was lost during the run.
+	ErrLost = pglock.ErrLost
+
+	// ErrNotAcquired: the tick was skipped because this tick or an earlier one still runs.
+	ErrNotAcquired = pglock.ErrNotAcquired
+
+	// ErrInvalidOption: an option or an argument is out of its range. The text names the rule.
+	ErrInvalidOption = pglock.ErrInvalidOption
+)
+
+const (
+	defaultTTL = 30 * time.Second
+
+	// takeoverTime is how long the default wait goes on after a dead runner's lease has expired.
+	takeoverTime = 5 * time.Second
+)
+
+// Option configures a Job.
+type Option func(*config) error
+
+type config struct {
+	ttl     time.Duration
+	wait    time.Duration
+	waitSet bool
+	report  func(tick time.Time, err error)
+	logger  func() *slog.Logger // called for each log line, since slog.Default can change
+	now     func() time.Time
+}
+
+func newConfig() config {
+	c := config{report: func(time.Time, error) {}, logger: slog.Default, now: time.Now}
+	c.setTTL(defaultTTL)
+	return c
+}
+
+func (c *config) setTTL(d time.Duration) {
+	c.ttl = d
+	if !c.waitSet {
+		c.wait = d + takeoverTime
+	}
+}
+
+// WithTTL sets the TTL of a run's lease: how long after the death of its runner a tick stays
+// blocked for other processes. A run may last longer than the TTL, because the lease is renewed.
+// Default 30 s.
+func WithTTL(d time.Duration) Option {
+	return func(c *config) error {
+		if d <= 0 {
+			return invalidOption("TTL %v is too short: must be more than 0", d)
+		}
+		c.setTTL(d)
+		return nil
+	}
+}
+
+// WithWait sets how long a tick waits while another process runs it or an earlier tick. With 0 the
+// tick is then skipped at once. With less than the TTL, ticks whose runner has died are skipped
+// too. Default: the TTL plus 5 s.
+func WithWait(d time.Duration) Option {
+	return func(c *config) error {
+		if d < 0 {
+			return invalidOption("wait %v is negative: must be 0 or more", d)
+		}
+		c.wait, c.waitSet = d, true
+		return nil
+	}
+}
+
+// WithReport makes Every and the schedulers' packages call report with the result of each tick that
+// this process ran or failed to run: nil, the job's own error, or why the tick was not run or not
+// recorded. They do not call it for ticks that other processes have run or are running (ErrDone,
+// ErrRunning), nor for runs that end because their context is done. Several goroutines may call
+// report at once. Failures are also logged: see WithLogger. Default: no function.
+func WithReport(report func(tick time.Time, err error)) Option {
+	return func(c *config) error {
+		if report == nil {
+			return invalidOption("report function is nil: must be set")
+		}
+		c.report = report
+		return nil
+	}
+}
+
+// WithLogger sets the logger of Every and of the schedulers' packages. Failures are logged at Warn:
+// the job's own errors, ticks that could not be run, and lost leases. A tick can't be run if the
+// database is unreachable or an earlier tick still runs. Ticks that other processes have run or are
+// running are logged at Debug. Nil means no logger. Default: slog.Default().
+func WithLogger(l *slog.Logger) Option {
+	return func(c *config) error {
+		c.logger = func() *slog.Logger { return l }
+		if l == nil {
+			c.logger = func() *slog.Logger { return slog.New(slog.DiscardHandler) }
+		}
+		return nil
+	}
+}
+
+// WithClock sets the clock that decides when a tick is due, for tests. Default time.Now.
+func WithClock(now func() time.Time) Option {
+	return func(c *config) error {
+		if now == nil {
+			return invalidOption("clock is nil: must be set")
+		}
+		c.now = now
+		return nil
+	}
+}
+
+// Report logs the result of a tick and calls the function of WithReport. For a tick that another
+// process has run or is running it only logs, at Debug. It is for schedulers' packages.
+func (j *Job) Report(tick time.Time, err error) {
+	switch {
+	case errors.Is(err, ErrDone) || errors.Is(err, ErrRunning):
+		j.Logger().Debug("pglock: another process runs the tick", "job", j.name, "tick", tick, "error", err)
+		return
+	case err != nil:
+		j.Logger().Warn("pglock: tick failed", "job", j.name, "tick", tick, "error", err)
+	}
+	j.cfg.report(tick, err)
+}
+
+// Logger returns the logger of WithLogger. It is for schedulers' packages.
+func (j *Job) Logger() *slog.Logger { return j.cfg.logger() }
+
+// Now returns the time by the job's clock. It is for schedulers' packages.
+func (j *Job) Now() time.Time { return j.cfg.now() }
+
+func invalidOption(format string, args ...any) error {
+	return errs.InvalidOption("schedule", format, args...)
+}

@@ -1,0 +1,87 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// Run is a tick that this process runs. Call End or Abandon exactly once. Until then this process
+// begins no other tick of the same Job.
+type Run struct {
+	job   *Job
+	lease *pglock.Lease
+	tick  time.Time
+}
+
+// Lease returns the job's lease, for guards. End and Abandon release it.
+func (r *Run) Lease() *pglock.Lease { return r.lease }
+
+// Tick returns the tick that was given to Begin.
+func (r *Run) Tick() time.Time { return r.tick }
+
+// Context returns a context that is done when parent is done, when the lease is lost, or when the
+// run has ended. Its cause tells which. See pglock.Lease.WithContext.
+func (r *Run) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	return r.lease.WithContext(parent)
+}
+
+// End records the tick as run and releases the lease. If the lease was lost, the tick is not
+// recorded, another process may run it too, and the error wraps ErrLost or fencing.ErrStale. End
+// continues for up to 10 s when ctx is done.
+func (r *Run) End(ctx context.Context) error {
+	defer func() { <-r.job.sem }()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	err := r.lease.Err()
+	if err == nil {
+		err = r.record(ctx)
+	}
+	return joinErr(err, release(ctx, r.lease))
+}
+
+// Abandon releases the lease without recording the tick, so that another process may run it.
+// Abandon continues for up to 10 s when ctx is done.
+func (r *Run) Abandon(ctx context.Context) error {
+	defer func() { <-r.job.sem }()
+	return release(ctx, r.lease)
+}
+
+// endTimeout bounds the statements at the end of a run.
+const endTimeout = 10 * time.Second
+
+func release(ctx context.Context, lease *pglock.Lease) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	return lease.Release(ctx)
+}
+
+// joinErr adds other to err unless err wraps it.
+func joinErr(err, other error) error {
+	if other == nil || errors.Is(err, other) {
+		return err
+	}
+	return errors.Join(err, other)
+}
+
+// record raises the mark to the tick, guarded by the lease.
+func (r *Run) record(ctx context.Context) error {
+	return r.job.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := r.lease.Guard(ctx, tx); err != nil {
+			return err
+		}
+		err := r.job.advance(ctx, tx, fencing.Token(r.tick.UnixMicro()))
+		if errors.Is(err, fencing.ErrStale) { // the lease allows one run at a time: the mark was set by hand
+			return errs.Mark(fmt.Errorf("schedule: job %q: a tick at or after %s was recorded meanwhile: %w",
+				r.job.name, format(r.tick), err), ErrDone)
+		}
+		return err
+	})
+}
