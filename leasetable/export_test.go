@@ -67,3 +67,6 @@ func CleanupLogger(opts ...Option) (*slog.Logger, error) {
 	c, err := newClientConfig(opts)
 	return c.cleanupLogger(), err
 }
+
+// RequestRelease tells the holder of l to release the lock, as the server's request does.
+func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }

@@ -38,6 +38,7 @@ type Lease struct {
 	ended    error       // nil while held, then ErrReleased or a *LostError
 	failure  error       // of the last renewal, nil after a success
 	release  *releaseCall
+	request  releaseRequest
 }
 
 // deadline returns until when a lease can be trusted whose request was sent at that time. The

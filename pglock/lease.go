@@ -95,6 +95,16 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error { return l.le
 // Release is called, as in many deferred calls, has no effect.
 func (l *Lease) Release(ctx context.Context) error { return l.lease().Release(ctx) }
 
+// ReleaseRequested returns a channel that is closed when the holder should release the lock. The
+// lease is still held and renewed: the holder decides when to stop, and calls Release.
+// ReleaseReason then returns why. A lease that ends without a request does not close the channel:
+// wait for Done as well.
+func (l *Lease) ReleaseRequested() <-chan struct{} { return l.lease().ReleaseRequested() }
+
+// ReleaseReason returns the reason of the first request to release the lock. It is empty if there
+// was no request, or a request without a reason.
+func (l *Lease) ReleaseReason() string { return l.lease().ReleaseReason() }
+
 // LockInfo is what Get returns: a lock that is held or was held.
 type LockInfo struct {
 	Name       string

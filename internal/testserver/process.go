@@ -42,10 +42,12 @@ func members(dir string) ([]*process.Process, error) {
 	return append(parents, children...), nil
 }
 
+// alive does not use IsRunning, which compares start times. In a container these are computed from
+// the wall clock, which may jump: a living process is then taken for another one.
 func alive(p *process.Process) bool {
-	running, err := p.IsRunning()
+	exists, err := process.PidExists(p.Pid)
 	status, _ := p.Status() // unknown on Windows
-	return running && err == nil && !slices.Contains(status, process.Zombie)
+	return exists && err == nil && !slices.Contains(status, process.Zombie)
 }
 
 // Suspend halts a process as SIGSTOP does. It returns when the process has halted: a signal is only
