@@ -56,6 +56,8 @@ type leaseConfig struct {
 	holder     string
 	labels     string // JSON
 	barging    bool
+	wait       time.Duration // of Acquire, if waitSet
+	waitSet    bool
 }
 
 const (
@@ -148,6 +150,21 @@ func WithListener(connString string) Option {
 // Default: first come, first served.
 func WithBarging() LeaseOption {
 	return leaseOption(func(c *leaseConfig) error { c.barging = true; return nil })
+}
+
+// WithWait bounds how long Acquire waits for the lock, and nothing else: neither the lease nor the
+// work. When the time is over, Acquire returns a *WaitError in which errors.Is finds
+// ErrNotAcquired and ErrTimeout. The first attempt has a second even if d is shorter. With 0,
+// Acquire is TryAcquire. TryAcquire never waits, with or without this option. Default: until ctx
+// ends.
+func WithWait(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		if d < 0 {
+			return invalidOption("wait %v is negative: must be 0 or more", d)
+		}
+		c.wait, c.waitSet = d, true
+		return nil
+	})
 }
 
 // WithTTL sets how long a grant lasts unless renewed, 10 ms to 10 years. Others wait that long
