@@ -60,8 +60,11 @@ CREATE TABLE distributed_locks (
 ALTER TABLE distributed_locks
     ALTER COLUMN token SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0,
     ALTER COLUMN acquired_at SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
-    ALTER COLUMN released_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0,
-    ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN labels SET STATISTICS 0;
+    ALTER COLUMN ended_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0,
+    ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN labels SET STATISTICS 0,
+    ALTER COLUMN last_holder SET STATISTICS 0, ALTER COLUMN last_end SET STATISTICS 0,
+    ALTER COLUMN release_request SET STATISTICS 0, ALTER COLUMN revoked_token SET STATISTICS 0,
+    ALTER COLUMN revoked_reason SET STATISTICS 0;
 
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
 COMMENT ON COLUMN distributed_locks.token IS 'fencing token of the last grant; grows with every grant of any name';
@@ -99,7 +102,8 @@ CREATE UNLOGGED TABLE lock_waiters (
 );
 
 ALTER TABLE lock_waiters -- as above
-    ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0;
+    ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
+    ALTER COLUMN since SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0;
 
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
 COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client';
