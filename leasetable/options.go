@@ -37,6 +37,7 @@ type clientConfig struct {
 	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
 	logging   bool // WithLogger was given
+	observers []Observer
 	lease     leaseConfig
 
 	pruneEvery time.Duration // for tests
@@ -96,8 +97,9 @@ func WithMaxConns(n int) Option {
 	})
 }
 
-// WithLogger logs failed renewals, lost leases and failed clean-ups. Nil disables logging. Default:
-// failed clean-ups only, to [slog.Default], since no call returns them.
+// WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
+// releases at Debug, one line each. Nil disables logging. Default: failed clean-ups only, to
+// [slog.Default], since no call returns them.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) error {
 		if l == nil {
