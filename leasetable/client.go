@@ -30,8 +30,8 @@ type Client struct {
 
 	waiters *waitlist.List
 	pruner  *pruner
-	events  *events // nil: nobody observes
-	channel string  // notification channel, and client key in lock_waiters
+	events  *events
+	channel string // notification channel, and client key in lock_waiters
 
 	// life ends at the end of Close. It bounds every statement.
 	life    context.Context //nolint:containedctx // of the client, not of a call

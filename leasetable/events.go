@@ -18,58 +18,41 @@ import (
 // dropped beyond half of it, so that there is room for the events that end a lease.
 const maxPendingEvents = 1 << 14
 
-// events raises the events of a client. A nil *events has no observers.
+// events raises the events of a client. The first observer is the log.
 type events struct{ observers []*delivery }
 
-// newEvents returns nil if nobody observes.
 func newEvents(cfg *clientConfig) *events {
-	e := &events{}
-	logger := cfg.cleanupLogger() // no call returns what happens to observers
-	if cfg.logging {
-		log := &logObserver{logger: cfg.logger}
-		e.observers = append(e.observers, &delivery{observer: log, routine: log.debug, logger: logger})
-	}
+	log := &logObserver{logger: cfg.logger}
+	e := &events{observers: []*delivery{{observer: log, routine: log.debug, logger: cfg.logger}}}
 	for _, o := range cfg.observers {
-		e.observers = append(e.observers, &delivery{observer: o, logger: logger})
-	}
-	if len(e.observers) == 0 {
-		return nil
+		e.observers = append(e.observers, &delivery{observer: o, logger: cfg.logger})
 	}
 	return e
 }
 
-// want reports whether an observer wants events without a failure. The pruner's lock has no events.
-func (e *events) want(name string) bool {
-	if e == nil || name == store.PruneLock {
-		return false
-	}
-	for _, d := range e.observers {
-		if d.wants(nil) {
-			return true
-		}
-	}
-	return false
-}
+// on reports whether an observer wants events without a failure.
+func (e *events) on() bool { return len(e.observers) > 1 || e.observers[0].wants(nil) }
 
-// now returns the time if somebody observes.
+// now returns the time if on, and otherwise the zero time.
 func (e *events) now() time.Time {
-	if e == nil {
+	if !e.on() {
 		return time.Time{}
 	}
 	return time.Now()
 }
 
 // since returns the time since began, which is from now.
-func (e *events) since(began time.Time) time.Duration {
-	if e == nil {
+func since(began time.Time) time.Duration {
+	if began.IsZero() {
 		return 0
 	}
 	return time.Since(began)
 }
 
-// each calls do for every observer that wants an event with that error.
+// each calls do for every observer that wants an event with that error. The pruner's lock has no
+// events.
 func (e *events) each(name string, failure error, do func(d *delivery)) {
-	if e == nil || name == store.PruneLock {
+	if name == store.PruneLock {
 		return
 	}
 	for _, d := range e.observers {
@@ -87,7 +70,7 @@ func (e *events) wait(ctx context.Context, ev WaitEvent) {
 
 // acquired raises the AcquireEvent of a on this goroutine. l is nil unless the lock was granted.
 func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err error) {
-	if !e.want(a.req.Name) {
+	if !e.on() {
 		return
 	}
 	ev := AcquireEvent{
@@ -110,9 +93,9 @@ func (e *events) handedOff(l *Lease, to *store.Request, token fencing.Token) {
 	})
 }
 
-// share returns the part of the TTL of l that remains, if somebody observes.
+// share returns the part of the TTL of l that remains, if on.
 func (e *events) share(l *Lease) float64 {
-	if e == nil {
+	if !e.on() {
 		return 0
 	}
 	return float64(time.Until(l.Deadline())+l.cfg.margin) / float64(l.cfg.ttl)
@@ -120,7 +103,7 @@ func (e *events) share(l *Lease) float64 {
 
 // renewed raises a RenewalEvent, unless the lease was released meanwhile.
 func (e *events) renewed(l *Lease, share float64, took time.Duration, err error) {
-	if e == nil || err != nil && errors.Is(l.Err(), ErrReleased) {
+	if err != nil && errors.Is(l.Err(), ErrReleased) {
 		return
 	}
 	e.each(l.fence.Name, err, func(d *delivery) {
@@ -156,7 +139,7 @@ func (e *events) released(f *releaseOp, err error) {
 // batch raises a BatchEvent. began is from now.
 func (e *events) batch(op Operation, size int, began time.Time, err error) {
 	e.each("", err, func(d *delivery) {
-		ev := BatchEvent{Operation: op, Size: size, Duration: time.Since(began), Err: err}
+		ev := BatchEvent{Operation: op, Size: size, Duration: since(began), Err: err}
 		d.later(maxPendingEvents/2, func(o Observer) { o.ObserveBatch(context.Background(), ev) })
 	})
 }
@@ -164,9 +147,6 @@ func (e *events) batch(op Operation, size int, began time.Time, err error) {
 // flush waits until the observers have received all events, ctx is done, or
 // timing.ObserverPatience is over: an observer that hangs must not keep a client from closing.
 func (e *events) flush(ctx context.Context) {
-	if e == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, timing.ObserverPatience)
 	defer cancel()
 	for _, d := range e.observers {

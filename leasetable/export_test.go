@@ -62,12 +62,6 @@ func ReleaseAgainOnClose(c *Client, l *Lease) {
 	c.leases[l] = struct{}{}
 }
 
-// CleanupLogger returns the logger for background work of a client with these options.
-func CleanupLogger(opts ...Option) (*slog.Logger, error) {
-	c, err := newClientConfig(opts)
-	return c.cleanupLogger(), err
-}
-
 // RequestRelease tells the holder of l to release the lock, as the server's request does.
 func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }
 

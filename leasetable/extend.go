@@ -78,7 +78,7 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 			break
 		}
 	}
-	share, took := c.events.share(l), c.events.since(began)
+	share, took := c.events.share(l), since(began)
 	c.events.batch(OperationRenew, 1, began, err)
 	if err == nil {
 		err = l.applyRenewal(answers[l.fence], ttl)

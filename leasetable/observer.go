@@ -106,7 +106,7 @@ type WaitEvent struct {
 // AcquireEvent is the result of an Acquire or TryAcquire.
 type AcquireEvent struct {
 	Name    string
-	Try     bool // TryAcquire
+	Try     bool // the call did not wait: TryAcquire, or WithWait(0)
 	Outcome Outcome
 	Err     error         // nil if Outcome is OutcomeGranted
 	Token   fencing.Token // 0 unless granted
@@ -197,8 +197,8 @@ type Outcome string
 // Outcomes of an Acquire or TryAcquire.
 const (
 	OutcomeGranted     Outcome = "granted"
-	OutcomeBusy        Outcome = "busy"        // TryAcquire: the lock is held
-	OutcomeTimeout     Outcome = "timeout"     // the time of the call was over
+	OutcomeBusy        Outcome = "busy"        // a call that does not wait: the lock is held
+	OutcomeTimeout     Outcome = "timeout"     // the time of WithWait or of the context was over
 	OutcomeCanceled    Outcome = "canceled"    // the caller canceled the call
 	OutcomeClosed      Outcome = "closed"      // the client was closed
 	OutcomeUnavailable Outcome = "unavailable" // the server did not answer
@@ -222,7 +222,7 @@ func outcomeOf(err error) Outcome {
 		return OutcomeClosed
 	case errors.Is(err, ErrUnavailable):
 		return OutcomeUnavailable
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return OutcomeTimeout
 	case errors.Is(err, context.Canceled):
 		return OutcomeCanceled

@@ -194,7 +194,7 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls}, patience,
 		func(sent time.Time) { r.markOverdue(a, sent) })
 	defer r.end(a)
-	took := r.events.since(began)
+	took := since(began)
 	r.events.batch(OperationRenew, len(a.leases), began, err)
 	for i, l := range a.leases {
 		share := r.events.share(l)
