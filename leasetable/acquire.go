@@ -69,7 +69,7 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, ho
 	}
 	defer c.endCall()
 	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.ttl,
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.serverTTL(cfg.ttl),
 	}}
 	g, err := how(a, ctx)
 	if err != nil {
