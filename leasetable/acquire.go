@@ -23,6 +23,8 @@ import (
 // progress. A grant that arrives later is revoked. A grant that a broken network delivers much
 // later ends by its TTL.
 //
+// WithWait bounds the wait as well. The *WaitError then wraps ErrTimeout, and no error of ctx.
+//
 // The *WaitError wraps ErrUnavailable if the server could not be reached for 30 s, and ErrClosed
 // if the client was closed. Acquire returns ErrInvalidName and ErrInvalidOption at once.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
@@ -227,10 +229,15 @@ func (c *Client) revoke(r store.Request) {
 // errLateGrant means that a grant arrived too late to be trusted.
 var errLateGrant = fmt.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
 
-// endOf returns why ctx has ended: its error, and its cause if that differs.
+// endOf returns why ctx has ended: its error, and its cause if that differs. If the time of
+// WithWait was over first, it returns ErrTimeout alone.
 func endOf(ctx context.Context) error {
 	err := ctx.Err()
-	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == errWaitOver: //nolint:errorlint // the caller's own cause may wrap ErrTimeout
+		return ErrTimeout
+	case !errors.Is(cause, err):
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 	return err

@@ -3,6 +3,7 @@ package leasetable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -46,8 +47,39 @@ type waiter struct {
 	failingSince time.Time
 }
 
-// wait makes attempts until the lock is granted or ctx ends.
+// errWaitOver is the cause of a context that limitWait has ended. It is compared by identity.
+var errWaitOver = fmt.Errorf("%w", ErrTimeout)
+
+// limitWait returns a context that ends with ctx, and when the time of WithWait is over. Until
+// attempted is called, it lasts timing.FirstAttempt at least: a lock that is free must be granted,
+// however short the time is. The caller must call end.
+func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, attempted, end func()) {
+	limited, cancel := context.WithCancelCause(ctx)
+	over := func() { cancel(errWaitOver) }
+	timer := time.AfterFunc(max(a.cfg.wait, timing.FirstAttempt), over)
+	return limited, func() {
+			if rest := a.cfg.wait - time.Since(a.began); rest > 0 {
+				timer.Reset(rest)
+			} else {
+				over()
+			}
+		}, func() {
+			timer.Stop()
+			cancel(nil)
+		}
+}
+
+// wait makes attempts until the lock is granted, ctx ends, or the time of WithWait is over.
 func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
+	attempted := func() {}
+	if a.cfg.waitSet {
+		if a.cfg.wait == 0 {
+			return a.once(ctx)
+		}
+		var end func()
+		ctx, attempted, end = a.limitWait(ctx)
+		defer end()
+	}
 	waiters := a.client.waiters
 	waiters.AwaitRemoval(ctx, a.req.Name)
 	if waiters.BeginSolo(a.req.Name) {
@@ -56,8 +88,10 @@ func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
 		if err == nil && g.Outcome == store.Granted {
 			return g, nil
 		}
+		attempted()
 		return a.waitQueued(ctx, g, err)
 	}
+	attempted()
 	return a.waitQueued(ctx, store.Grant{}, nil)
 }
 

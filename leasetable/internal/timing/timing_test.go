@@ -20,6 +20,7 @@ func TestTimingInequalities(t *testing.T) {
 		{"a slow grant can be trusted", []time.Duration{StatementBound, DefaultTTL - MaxMargin}},
 		{"the server gives up a row lock before the client gives up the statement", []time.Duration{LockTimeout, StatementBound / 2}},
 		{"a release is cut off before its bound", []time.Duration{CancelGrace, StatementBound / 2}},
+		{"a first attempt is cut off before its bound", []time.Duration{FirstAttempt, StatementBound / 2}},
 		{"an outage is survived by several attempts", []time.Duration{4 * StatementBound, OutagePatience + 1}},
 		{"a grant is revoked within the bound", []time.Duration{revoking, OutagePatience + 1}},
 		{"passwords and TLS fit in a dial at a round trip of 500 ms", []time.Duration{7 * 500 * time.Millisecond, ConnectBound}},
