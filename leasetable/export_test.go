@@ -1,6 +1,7 @@
 package leasetable
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/pglock/pglock-go/leasetable/internal/store"
@@ -82,3 +83,14 @@ func TrustedFor(remaining time.Duration, opts ...LeaseOption) (time.Duration, er
 	var sent time.Time
 	return c.deadline(sent, remaining, c.ttl).Sub(sent), err
 }
+
+// Delivery passes events to one observer.
+type Delivery struct{ *delivery }
+
+// NewDelivery returns a Delivery to o.
+func NewDelivery(o Observer, logger *slog.Logger) Delivery {
+	return Delivery{&delivery{observer: o, logger: logger}}
+}
+
+// Later delivers an event in the background, unless that many wait.
+func (d Delivery) Later(limit int, raise func(Observer)) { d.later(limit, raise) }
