@@ -39,7 +39,7 @@ func halt(t *testing.T, server *testserver.Server) (resume func()) {
 func soon(t *testing.T, what string, began time.Time) {
 	t.Helper()
 	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("%s: the caller, whose context ended after 100ms, was kept for %v", what, took)
+		t.Errorf("%s: the caller, who had 100ms, was kept for %v", what, took)
 	}
 }
 
@@ -61,6 +61,9 @@ func TestI9_ALoneCallerLeaves(t *testing.T) {
 	for name, acquire := range map[string]func(*leasetable.Client, context.Context, string, ...leasetable.LeaseOption) (*leasetable.Lease, error){
 		"TryAcquire": (*leasetable.Client).TryAcquire,
 		"Acquire":    (*leasetable.Client).Acquire,
+		"WithWait": func(c *leasetable.Client, ctx context.Context, name string, opts ...leasetable.LeaseOption) (*leasetable.Lease, error) {
+			return c.Acquire(context.WithoutCancel(ctx), name, append(opts, leasetable.WithWait(100*time.Millisecond))...)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +82,11 @@ func TestI9_ALoneCallerLeaves(t *testing.T) {
 				_, err := acquire(c, ctx, "n")
 				soon(t, name, began)
 				cancel()
-				if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, leasetable.ErrNotAcquired) {
+				want := context.DeadlineExceeded
+				if name == "WithWait" {
+					want = leasetable.ErrTimeout
+				}
+				if !errors.Is(err, want) || !errors.Is(err, leasetable.ErrNotAcquired) {
 					t.Errorf("told %v", err)
 				}
 				resume()

@@ -14,6 +14,9 @@ var (
 	// a *BusyError, Acquire in a *WaitError.
 	ErrNotAcquired = errs.ErrNotAcquired
 
+	// ErrTimeout means that the time of WithWait is over.
+	ErrTimeout = errs.ErrTimeout
+
 	// ErrLost means that the lease ended before it was released. It is the cause of the lease's
 	// Context. The *LostError around it has the reason.
 	ErrLost = errs.ErrLost
@@ -77,8 +80,8 @@ func (e *BusyError) Error() string {
 func (e *BusyError) Unwrap() error { return ErrNotAcquired }
 
 // WaitError is the error of an Acquire that gave up. errors.Is finds ErrNotAcquired, the cause
-// (context.Canceled, context.DeadlineExceeded and the context's own cause, ErrClosed, or
-// ErrUnavailable), and the last obstacle.
+// (ErrTimeout, context.Canceled, context.DeadlineExceeded and the context's own cause, ErrClosed,
+// or ErrUnavailable), and the last obstacle.
 type WaitError struct {
 	Name   string
 	Waited time.Duration

@@ -39,6 +39,7 @@ func TestP41_OpenRefusesBadOptionsAndLeavesThePoolAlone(t *testing.T) {
 		"holder not UTF-8":   {[]leasetable.Option{leasetable.WithHolder("\xff")}, leasetable.ErrInvalidOption, "holder"},
 		"label with NUL":     {[]leasetable.Option{leasetable.WithLabels(map[string]string{"k": "\x00"})}, leasetable.ErrInvalidOption, "label"},
 		"labels too long":    {[]leasetable.Option{leasetable.WithLabels(map[string]string{"k": strings.Repeat("x", 20000)})}, leasetable.ErrInvalidOption, "labels"},
+		"wait negative":      {[]leasetable.Option{leasetable.WithWait(-1)}, leasetable.ErrInvalidOption, "wait -1ns is negative: must be 0 or more"},
 		"one connection":     {[]leasetable.Option{leasetable.WithMaxConns(1)}, leasetable.ErrInvalidOption, "renewals"},
 	} {
 		c, err := leasetable.Open(t.Context(), pool, tc.opts...)

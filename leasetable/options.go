@@ -36,7 +36,7 @@ type clientConfig struct {
 	pollOnly  bool
 	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
-	logging   bool // WithLogger was given
+	observers []Observer
 	lease     leaseConfig
 
 	pruneEvery time.Duration // for tests
@@ -56,6 +56,8 @@ type leaseConfig struct {
 	holder     string
 	labels     string // JSON
 	barging    bool
+	wait       time.Duration // of Acquire, if waitSet
+	waitSet    bool
 }
 
 const (
@@ -96,14 +98,15 @@ func WithMaxConns(n int) Option {
 	})
 }
 
-// WithLogger logs failed renewals, lost leases and failed clean-ups. Nil disables logging. Default:
-// failed clean-ups only, to [slog.Default], since no call returns them.
+// WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
+// releases at Debug, one line each. Nil disables logging. Default: [slog.Default], as it is at the
+// time, at Warn.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) error {
 		if l == nil {
 			l = slog.New(slog.DiscardHandler)
 		}
-		c.logger, c.logging = l, true
+		c.logger = l
 		return nil
 	})
 }
@@ -148,6 +151,21 @@ func WithListener(connString string) Option {
 // Default: first come, first served.
 func WithBarging() LeaseOption {
 	return leaseOption(func(c *leaseConfig) error { c.barging = true; return nil })
+}
+
+// WithWait bounds how long Acquire waits for the lock, and nothing else: neither the lease nor the
+// work. When the time is over, Acquire returns a *WaitError in which errors.Is finds
+// ErrNotAcquired and ErrTimeout. The first attempt has a second even if d is shorter. With 0,
+// Acquire is TryAcquire. TryAcquire never waits, with or without this option. Default: until ctx
+// ends.
+func WithWait(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		if d < 0 {
+			return invalidOption("wait %v is negative: must be 0 or more", d)
+		}
+		c.wait, c.waitSet = d, true
+		return nil
+	})
 }
 
 // WithTTL sets how long a grant lasts unless renewed, 10 ms to 10 years. Others wait that long
@@ -239,7 +257,7 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 		schema:    schema.Default,
 		maxConns:  defaultMaxConns,
 		retention: timing.DefaultRetention,
-		logger:    slog.New(slog.DiscardHandler),
+		logger:    slog.New(defaultHandler{}),
 		lease:     leaseConfig{ttl: timing.DefaultTTL, labels: "{}", holder: defaultHolder()},
 	}
 	for _, o := range opts {
@@ -256,14 +274,6 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 
 // batchSize returns the largest number of names in one acquire or release statement.
 func (c *clientConfig) batchSize() int { return cmp.Or(c.batch, maxBatch) }
-
-// cleanupLogger returns the logger for background work, whose failures no call returns.
-func (c *clientConfig) cleanupLogger() *slog.Logger {
-	if c.logging {
-		return c.logger
-	}
-	return slog.Default()
-}
 
 // with returns the client's defaults with the options of one lease.
 func (c leaseConfig) with(opts []LeaseOption) (leaseConfig, error) {

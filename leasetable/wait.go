@@ -3,6 +3,7 @@ package leasetable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -46,8 +47,39 @@ type waiter struct {
 	failingSince time.Time
 }
 
-// wait makes attempts until the lock is granted or ctx ends.
+// errWaitOver is the cause of a context that limitWait has ended. It is compared by identity.
+var errWaitOver = fmt.Errorf("%w", ErrTimeout)
+
+// limitWait returns a context that ends with ctx, and when the time of WithWait is over. Until
+// attempted is called, it lasts timing.FirstAttempt at least: a lock that is free must be granted,
+// however short the time is. The caller must call end.
+func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, attempted, end func()) {
+	limited, cancel := context.WithCancelCause(ctx)
+	over := func() { cancel(errWaitOver) }
+	timer := time.AfterFunc(max(a.cfg.wait, timing.FirstAttempt), over)
+	return limited, func() {
+			if rest := a.cfg.wait - time.Since(a.began); rest > 0 {
+				timer.Reset(rest)
+			} else {
+				over()
+			}
+		}, func() {
+			timer.Stop()
+			cancel(nil)
+		}
+}
+
+// wait makes attempts until the lock is granted, ctx ends, or the time of WithWait is over.
 func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
+	attempted := func() {}
+	if a.cfg.waitSet {
+		if a.cfg.wait == 0 {
+			return a.once(ctx)
+		}
+		var end func()
+		ctx, attempted, end = a.limitWait(ctx)
+		defer end()
+	}
 	waiters := a.client.waiters
 	waiters.AwaitRemoval(ctx, a.req.Name)
 	if waiters.BeginSolo(a.req.Name) {
@@ -56,8 +88,10 @@ func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
 		if err == nil && g.Outcome == store.Granted {
 			return g, nil
 		}
+		attempted()
 		return a.waitQueued(ctx, g, err)
 	}
+	attempted()
 	return a.waitQueued(ctx, store.Grant{}, nil)
 }
 
@@ -73,6 +107,9 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 	} else if first.Outcome == store.Busy {
 		w.last = a.busyError(first)
 	}
+	if !e.IsHead() {
+		w.observeWait(ctx)
+	}
 	// Several may be ready. A caller that becomes the head when ctx ends finds out in run. An
 	// outage ends the call in any case.
 	select {
@@ -85,6 +122,20 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 	case <-a.client.closing:
 		return store.Grant{}, a.waitError(ctx, w.last)
 	}
+}
+
+// observeWait raises the WaitEvent of the call, once.
+func (w *waiter) observeWait(ctx context.Context) {
+	if w.facts.queued || !w.client.events.on() {
+		return
+	}
+	w.facts.queued, w.facts.ahead = true, w.facts.ahead+w.entry.Before
+	ev := WaitEvent{Name: w.req.Name, Ahead: w.facts.ahead}
+	var busy *BusyError
+	if errors.As(w.last, &busy) {
+		ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
+	}
+	w.client.events.wait(ctx, ev)
 }
 
 // leaveWaitlist removes the entry. A grant that was handed off to a caller that gave up is revoked.
@@ -220,7 +271,7 @@ func (w *waiter) drawTicket(ctx context.Context) (step, error) {
 	}
 	w.failingSince = time.Time{}
 	w.ticketDrawn = true
-	w.ahead, w.remaining = p.Ahead, p.Remaining
+	w.ahead, w.remaining, w.facts.ahead = p.Ahead, p.Remaining, p.Ahead
 	switch {
 	case p.Ahead > 1: // a release will see our ticket
 		return stepSleep, nil
@@ -256,11 +307,13 @@ func (w *waiter) sleep(ctx context.Context) (g store.Grant, next step, err error
 	timer := time.NewTimer(w.sleepTime())
 	defer timer.Stop()
 	w.ticketDrawn = false
+	w.observeWait(ctx)
 	// Several may be ready. leaveWaitlist revokes a grant that was handed off together with the end
 	// of ctx. A wake-up between the attempt and this select is buffered.
 	select {
 	case got := <-w.entry.Handed:
 		g, err := w.checkGrant(w.req, got)
+		w.facts.handedOff, w.facts.behind = err == nil, got.Released
 		return g, stepAcquireFull, err
 	case <-w.entry.Woken:
 		w.pause, w.awaitingHandoff, w.handoffWaited = newPause(), false, true

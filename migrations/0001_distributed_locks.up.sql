@@ -46,6 +46,14 @@ CREATE TABLE distributed_locks (
     autovacuum_vacuum_cost_delay = 0
 );
 
+-- These columns change from all free to all held between two samples. A sample taken while the locks
+-- are free makes the planner expect no held row, and a batch then reads rows times names.
+ALTER TABLE distributed_locks
+    ALTER COLUMN token SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0,
+    ALTER COLUMN acquired_at SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
+    ALTER COLUMN released_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0,
+    ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN labels SET STATISTICS 0;
+
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
 COMMENT ON COLUMN distributed_locks.token IS 'fencing token of the last grant; grows with every grant of any name';
 COMMENT ON COLUMN distributed_locks.version IS 'grows by one on every change of the row; 1 follows 2^63-1';
@@ -70,6 +78,9 @@ CREATE UNLOGGED TABLE lock_waiters (
     autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0
 );
+
+ALTER TABLE lock_waiters -- as above
+    ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0;
 
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
 COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client';

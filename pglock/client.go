@@ -45,13 +45,15 @@ func (c *Client) Close(ctx context.Context) error {
 	return c.leases.Close(ctx)
 }
 
-// Acquire waits until the lock of that name is granted or ctx is done. On success the lease is held
+// Acquire waits until the lock of that name is granted, the time of WithWait is over, or ctx is
+// done. On success the lease is held
 // and renewed until it is released or lost, or until the client is closed. ctx does not govern the
 // lease.
 //
 // On failure nothing is held or left behind. The error is a *WaitError, or it wraps ErrInvalidName
-// or ErrInvalidOption. In a *WaitError errors.Is finds ErrNotAcquired and the cause:
-// context.Canceled, context.DeadlineExceeded, ErrClosed or ErrUnavailable.
+// or ErrInvalidOption. In a *WaitError errors.Is finds ErrNotAcquired and the cause: ErrTimeout,
+// context.Canceled, context.DeadlineExceeded, ErrClosed or ErrUnavailable. With WithWait(0) it is a
+// *BusyError instead, as from TryAcquire.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	l, err := c.leases.Acquire(ctx, name, opts...)
 	return (*Lease)(l), err

@@ -225,6 +225,40 @@ func TestDoDoesNotRunWithoutTheLock(t *testing.T) {
 	}
 }
 
+// TestTryDoRunsOrTellsWhoHoldsTheLock also holds that WithWait bounds the wait and not the work.
+func TestTryDoRunsOrTellsWhoHoldsTheLock(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	runs := 0
+	err := f.TryDo(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
+		runs++
+		never := func(context.Context, *pglock.Lease) error {
+			t.Error("the function ran without the lock")
+			return nil
+		}
+		// Not under ctx: this call knows nothing of the lease.
+		other := t.Context()
+		var busy *pglock.BusyError
+		if err := f.TryDo(other, "n", never); !errors.As(err, &busy) || busy.Token != l.Token() || busy.Holder != l.Holder() {
+			t.Errorf("TryDo of a held lock: %v", err)
+		}
+		err := f.Do(other, "n", never, pglock.WithWait(20*time.Millisecond))
+		var late *pglock.WaitError
+		if !errors.As(err, &late) || !errors.Is(err, pglock.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Do of a held lock: %v", err)
+		}
+		<-time.After(50 * time.Millisecond) // longer than the wait
+		return ctx.Err()
+	}, pglock.WithWait(10*time.Millisecond))
+	if err != nil || runs != 1 {
+		t.Errorf("TryDo ran %d times: %v", runs, err)
+	}
+	f.free("n")
+	if err := f.TryDo(t.Context(), "n", nil); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("no function: %v", err)
+	}
+}
+
 // TestDoReportsAClosedClient: another holder may have the lock while the function still runs.
 func TestDoReportsAClosedClient(t *testing.T) {
 	t.Parallel()

@@ -40,8 +40,9 @@ var (
 	ErrInvalidSchema = leasetable.ErrInvalidSchema
 	// ErrPrivilege: the database role lacks a right on the tables.
 	ErrPrivilege = leasetable.ErrPrivilege
-	// ErrTimeout: DoTx waited longer than advisory.WithTimeout or the server's lock_timeout allows.
-	ErrTimeout = advisory.ErrTimeout
+	// ErrTimeout: the lock was not granted within the time of WithWait, or for DoTx within that of
+	// advisory.WithTimeout or the server's lock_timeout.
+	ErrTimeout = leasetable.ErrTimeout
 	// ErrDeadlock: the server ended a deadlock by refusing the lock of this DoTx. Run it again.
 	ErrDeadlock = advisory.ErrDeadlock
 	// ErrPoolExhausted: no connection of the application's pool became free for DoTx.
@@ -73,7 +74,7 @@ type BusyError = leasetable.BusyError
 //
 //	Name   string
 //	Waited time.Duration
-//	Cause  error // what ended the wait: ctx's error and cause, ErrClosed or ErrUnavailable
+//	Cause  error // what ended the wait: ErrTimeout, ctx's error and cause, ErrClosed or ErrUnavailable
 //	Last   error // the last reply: a *BusyError, a server's error, or nil
 type WaitError = leasetable.WaitError
 

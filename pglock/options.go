@@ -21,8 +21,9 @@ func WithSchema(name string) Option { return leasetable.WithSchema(name) }
 // 4.
 func WithMaxConns(n int) Option { return leasetable.WithMaxConns(n) }
 
-// WithLogger logs failed renewals, lost leases and failed clean-ups. Nil means no logger. Default:
-// failed clean-ups only, by slog.Default().
+// WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
+// releases at Debug, one line each. Nil means no logger. Default: slog.Default(), as it is at the
+// time, at Warn.
 func WithLogger(l *slog.Logger) Option { return leasetable.WithLogger(l) }
 
 // WithPollOnly makes waiters poll instead of using LISTEN, for poolers in transaction mode and
@@ -39,6 +40,12 @@ func WithRetention(d time.Duration) Option { return leasetable.WithRetention(d) 
 
 // WithoutPruning keeps the rows of all names until Prune is called.
 func WithoutPruning() Option { return leasetable.WithoutPruning() }
+
+// WithWait bounds how long Acquire and Do wait for the lock. It bounds neither the lease nor the
+// work. When the time is over, the error is a *WaitError that wraps ErrNotAcquired and ErrTimeout.
+// The first attempt has a second even if d is shorter. With 0, Acquire is TryAcquire, and Do is
+// TryDo. Default: until ctx ends.
+func WithWait(d time.Duration) LeaseOption { return leasetable.WithWait(d) }
 
 // WithTTL sets how long a grant lasts without renewal, 10 ms to 10 years. It is how long others
 // wait after a holder's death. Default 30 s.

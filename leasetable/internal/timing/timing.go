@@ -24,12 +24,17 @@ const (
 //	LockTimeout < StatementBound/2: the server gives up a row lock before the client gives up
 //	the statement
 //	CancelGrace < StatementBound/2, the bound of one release attempt
+//	FirstAttempt < StatementBound/2
 //	4 · StatementBound ≤ OutagePatience: Acquire tries several times before it gives up
 const (
 	// StatementBound is the longest time of a statement. Statements don't wait for row locks,
 	// except for a first grant that waits up to LockTimeout for another one of the same name. So
 	// only a server in trouble takes long.
 	StatementBound = 5 * time.Second
+
+	// FirstAttempt is how long the first attempt of a call may take at least, however little time
+	// the call has.
+	FirstAttempt = time.Second
 
 	// OutagePatience is how long Acquire keeps trying while the server can't be reached, for
 	// instance during a failover.
@@ -173,6 +178,11 @@ const (
 	// ListenerCloseBound limits the orderly close of the listening connection.
 	ListenerCloseBound = time.Second
 )
+
+// ObserverPatience is how long Close waits for observers that have events left.
+//
+//	ObserverPatience < StatementBound: a hanging observer delays Close less than a server does
+const ObserverPatience = time.Second
 
 // Pruning.
 //

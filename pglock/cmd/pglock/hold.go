@@ -117,18 +117,17 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 
 // acquire waits for the lock for the time of --wait. If it has to wait, it prints the holder first.
 func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-	if !f.waitForever && f.wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.wait)
-		defer cancel()
-	}
 	lease, err := client.TryAcquire(ctx, name)
 	var busy *pglock.BusyError
 	if err == nil || !errors.As(err, &busy) || !f.waitForever && f.wait == 0 {
 		return lease, err
 	}
 	f.infof("waiting: %s", describeBusy(busy))
-	lease, err = client.Acquire(ctx, name)
+	var options []pglock.LeaseOption
+	if !f.waitForever {
+		options = append(options, pglock.WithWait(f.wait))
+	}
+	lease, err = client.Acquire(ctx, name, options...)
 	if err == nil {
 		f.infof("acquired lock %q (token %d)", name, lease.Token())
 	}
