@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -70,8 +71,17 @@ func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOptio
 // Get returns information about the lock of that name, which is held or free. The error wraps
 // ErrNotFound if the name was never granted or has been pruned. ctx bounds the call.
 func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
-	k, err := c.leases.Get(ctx, name)
-	return LockInfo{k.Name, k.Token, k.Version, k.Holder, k.Labels, k.AcquiredAt, k.Remaining}, err
+	return c.leases.Get(ctx, name)
+}
+
+// Locks returns the locks that match filter, in the order of their names. It reads them in steps,
+// and holds no connection, transaction or snapshot between two steps: the number of locks and the
+// duration of the caller's loop do not matter. Each lock is as it was when its step was read.
+//
+// An error ends the iteration. It wraps ErrInvalidOption, ErrUnavailable, ErrClosed, or the error
+// and cause of ctx, which bounds the whole iteration.
+func (c *Client) Locks(ctx context.Context, filter LockFilter) iter.Seq2[LockInfo, error] {
+	return c.leases.Locks(ctx, filter)
 }
 
 // Prune deletes the rows of names that had no holder for the time idle, and returns the number of

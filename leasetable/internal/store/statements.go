@@ -32,7 +32,7 @@ type statements struct {
 	release, releaseBatch, revoke                                       string
 	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue        string
 	handoff                                                             string
-	get, lift, prune, deleteDeadRows                                    string
+	get, list, lift, prune, deleteDeadRows                              string
 }
 
 func newStatements(name string) statements {
@@ -43,7 +43,7 @@ func newStatements(name string) statements {
 		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
 		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
 		handoff: file("handoff"),
-		get:     file("get"), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		get:     file("get"), list: file("list"), lift: schema.Render(liftSQL, name), prune: file("prune"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 	}
 }
