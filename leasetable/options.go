@@ -57,6 +57,7 @@ type leaseConfig struct {
 	barging    bool
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
+	join       bool
 }
 
 const (
