@@ -30,6 +30,7 @@ type Client struct {
 
 	waiters *waitlist.List
 	pruner  *pruner
+	events  *events
 	channel string // notification channel, and client key in lock_waiters
 
 	// life ends at the end of Close. It bounds every statement.
@@ -83,6 +84,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 		leases:  map[*Lease]struct{}{},
 		newest:  map[string]*Lease{},
 		channel: newChannel(),
+		events:  newEvents(&cfg),
 	}
 	c.dispatcher = batch.New(s.Slots(), cfg.batchSize())
 	c.acquires = batch.NewQueue(c.dispatcher, c.sendAcquires)
@@ -149,6 +151,7 @@ func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	c.waiters.Stop(ctx)
 	c.endLife(ErrClosed)
 	c.store.Close(ctx)
+	c.events.flush(ctx)
 	return err
 }
 

@@ -92,7 +92,7 @@ func TestALockOfTheSameNameElsewhereIsAnotherLock(t *testing.T) {
 	defer c.Close(t.Context())
 	release(t, nested(t, c, l))
 	// Held there by another holder, whose row looks the same.
-	elsewhere.sql(`UPDATE pglock.distributed_locks SET token = $1, holder = 'h', released_at = NULL,
+	elsewhere.sql(`UPDATE pglock.distributed_locks SET token = $1, holder = 'h',
 		expires_at = clock_timestamp() + interval '1 hour'`, int64(l.Token()))
 	_, err = c.TryAcquire(l.Context(), "n")
 	var busy *leasetable.BusyError
@@ -173,11 +173,6 @@ func TestWithJoin(t *testing.T) {
 		t.Errorf("Guard after the end: %v", err)
 	}
 	release(t, try(t, c, "n"))
-}
-
-func (f fixture) version(name string) int64 {
-	f.t.Helper()
-	return value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = $1", name)
 }
 
 // TestAJoinedLeaseIsLostWithTheOuterOne, at the first look after a pause of the process.

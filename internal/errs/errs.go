@@ -16,6 +16,7 @@ var (
 	ErrHeldByCaller  = errors.New("pglock: lock already held by the caller")
 	ErrLost          = errors.New("pglock: lock lost")
 	ErrReleased      = errors.New("pglock: lock released")
+	ErrMaxHold       = errors.New("pglock: longest hold reached")
 	ErrClosed        = errors.New("pglock: client closed")
 	ErrUnavailable   = errors.New("pglock: database unavailable")
 	ErrNotFound      = errors.New("pglock: no such lock")

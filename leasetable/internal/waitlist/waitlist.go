@@ -47,7 +47,7 @@ import (
 
 // Store has the statements that a List needs: see package store.
 type Store interface {
-	JoinQueue(ctx context.Context, name, client string) (store.Position, error)
+	JoinQueue(ctx context.Context, name, client, holder string, waited time.Duration) (store.Position, error)
 	LeaveQueue(ctx context.Context, name, client string, ticket int64) error
 	RefreshTickets(ctx context.Context, client string, names []string) (map[string]int64, error)
 	DeleteRows(ctx context.Context, client string, names []string, tickets []int64) error
@@ -134,6 +134,7 @@ type Entry struct {
 	Woken   <-chan struct{}   // buffer of one: another attempt is worthwhile
 	Handed  chan store.Answer // buffer of one: the result of a hand-off
 	Outage  <-chan error      // buffer of one: the server did not answer for timing.OutagePatience
+	Before  int               // entries before this one when it was pushed
 
 	list   *List
 	queue  *queue
@@ -212,11 +213,22 @@ func (l *List) Push(r *store.Request, began time.Time) *Entry {
 		l.queues[r.Name] = q
 	}
 	e.queue = q
+	e.Before = q.entries.Len()
 	e.elem = q.entries.PushBack(e)
 	if q.head() == e {
 		close(e.head)
 	}
 	return e
+}
+
+// IsHead reports whether the entry is or was the head.
+func (e *Entry) IsHead() bool {
+	select {
+	case <-e.Head:
+		return true
+	default:
+		return false
+	}
 }
 
 // Leave removes the entry, granted or not. The next one may become the head. If the last entry
