@@ -9,6 +9,14 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
+// GrantedTo reports whether the lock is held by the grant of that request. It tries twice.
+func (s *Store) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
+	err = s.sendTwice(ctx, statement{sql: s.sql.grantedTo, args: []any{name, request}, row: func(r pgx.Rows) error {
+		return r.Scan(&granted)
+	}})
+	return granted, err
+}
+
 // pruneStep is the number of rows that one statement examines: see sql/prune.sql.
 const pruneStep = 1000
 
