@@ -12,10 +12,10 @@ import (
 // concurrent use, and its accessors never wait for the network.
 //
 //	held ──Release, Close──▶ released
-//	  │
-//	  └──deadline reached, grant gone──▶ lost
+//	  ├────HandOver──────────▶ handed over: another process goes on with the grant
+//	  └────deadline reached, grant gone──▶ lost
 //
-// Both ends are final, and in both the Context is done.
+// All ends are final, and in all of them the Context is done.
 //
 // A *Lease can be converted to a *leasetable.Lease and back: they are the same value.
 type Lease leasetable.Lease
@@ -104,6 +104,15 @@ func (l *Lease) ReleaseRequested() <-chan struct{} { return l.lease().ReleaseReq
 // ReleaseReason returns the reason of the first request to release the lock. It is empty if there
 // was no request, or a request without a reason.
 func (l *Lease) ReleaseReason() string { return l.lease().ReleaseReason() }
+
+// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
+// the fence that HandOver returns, before the grant expires. Stop the protected work first. The
+// Context is done, Err wraps ErrReleased, and Release and Close do not release the lock.
+//
+// Usually two thirds of the TTL are left. Call Extend before if the fence takes longer to arrive. If
+// no process adopts the grant, the lock is free when it expires. If the lease has ended, the error
+// wraps ErrLost or ErrReleased.
+func (l *Lease) HandOver() (Fence, error) { return l.lease().HandOver() }
 
 // LockInfo is what Get returns: a lock that is held or was held.
 type LockInfo struct {

@@ -31,7 +31,7 @@ type statements struct {
 	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkAlive string
 	release, releaseBatch, revoke                                       string
 	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue        string
-	handoff                                                             string
+	handoff, adopt                                                      string
 	get, lift, prune, deleteDeadRows                                    string
 }
 
@@ -42,8 +42,8 @@ func newStatements(name string) statements {
 		release: file("release"), releaseBatch: file("release_batch"), revoke: file("revoke"),
 		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
 		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
-		handoff: file("handoff"),
-		get:     file("get"), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		handoff: file("handoff"), adopt: file("adopt"),
+		get: file("get"), lift: schema.Render(liftSQL, name), prune: file("prune"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 	}
 }
