@@ -26,10 +26,13 @@ var errHandedOver = fmt.Errorf("%w: handed over to another process", ErrReleased
 // adopt it again as well.
 //
 // HandOver does not contact the database. If the lease has ended, it returns why: an error that
-// wraps ErrLost or ErrReleased.
+// wraps ErrLost or ErrReleased. It refuses a lease that has joined another one (WithJoin).
 func (l *Lease) HandOver() (fencing.Fence, error) {
 	if err := l.Err(); err != nil {
 		return fencing.Fence{}, err
+	}
+	if l.outer != nil {
+		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
 	}
 	if !l.end(errHandedOver) {
 		return fencing.Fence{}, l.Err()
@@ -85,7 +88,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	case !time.Now().Before(cfg.deadline(got.Sent, got.Remaining, cfg.ttl)):
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), errLateGrant)
 	}
-	l := c.startLease(ctx, cfg, f, got.Sent, got.Remaining, got.Sent.Add(-got.Age))
+	l := c.startLease(ctx, cfg, startedGrant{fence: f, id: got.Request, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
 	if l == nil {
 		return nil, ErrClosed
 	}

@@ -424,11 +424,20 @@ func TestTwoProcessesThatRenewOneGrant(t *testing.T) {
 	}
 }
 
-// TestHandOverOfALeaseThatHasEnded returns why.
+// TestHandOverOfALeaseThatHasEnded returns why. A lease that has joined another one is refused, and
+// nothing changes.
 func TestHandOverOfALeaseThatHasEnded(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t).openUnclosed()
 	l := try(t, c, "n")
+	joined, err := c.TryAcquire(l.Context(), "n", leasetable.WithJoin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := joined.HandOver(); err == nil || l.Err() != nil || joined.Err() != nil {
+		t.Errorf("joined: %v", err)
+	}
+	release(t, joined)
 	release(t, l)
 	if _, err := l.HandOver(); !errors.Is(err, leasetable.ErrReleased) {
 		t.Errorf("released: %v", err)

@@ -40,6 +40,12 @@ type Lease struct {
 
 	renewUntil time.Time // by WithMaxHold; zero: no limit
 
+	grantID string // the request that was granted
+
+	// Of a joined lease. It has no deadline, timer or release of its own. See join.go.
+	outer  *Lease      // holds the grant; nil: this lease does
+	unlink func() bool // from the context of outer
+
 	mu sync.Mutex // guards the fields below; no I/O under it
 
 	// deadline is when the holder stops trusting the lease, in monotonic time: the time before
@@ -57,8 +63,11 @@ type Lease struct {
 
 // newLease makes the lease of a grant and plans its renewal.
 func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*Lease, error) {
-	granted := g.Sent.Add(g.Remaining - a.req.TTL) // earlier than Sent if the answer was lost
-	l := c.startLease(ctx, a.cfg, fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token}, g.Sent, g.Remaining, granted)
+	l := c.startLease(ctx, a.cfg, startedGrant{
+		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token}, id: a.req.ID,
+		sent: g.Sent, remaining: g.Remaining,
+		granted: g.Sent.Add(g.Remaining - a.req.TTL), // earlier than Sent if the answer was lost
+	})
 	if l == nil {
 		c.revoke(a.req)
 		return nil, a.waitError(ctx, ErrClosed)
@@ -66,17 +75,27 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*
 	return l, nil
 }
 
-// startLease makes the lease of a grant, for which the server promised remaining from sent on, and
-// plans its renewal. It returns nil if the client was closed since the call began.
-func (c *Client) startLease(ctx context.Context, cfg leaseConfig, fence fencing.Fence, sent time.Time, remaining time.Duration, granted time.Time) *Lease {
+// startedGrant is what the server has promised for a grant.
+type startedGrant struct {
+	fence     fencing.Fence
+	id        string        // of the request that was granted
+	sent      time.Time     // just before the statement was sent
+	remaining time.Duration // from sent on
+	granted   time.Time     // not after the server's grant
+}
+
+// startLease makes a lease of g and plans its renewal. It returns nil if the client was closed since
+// the call began.
+func (c *Client) startLease(ctx context.Context, cfg leaseConfig, g startedGrant) *Lease {
 	l := &Lease{
 		client:   c,
-		fence:    fence,
+		fence:    g.fence,
 		cfg:      cfg,
-		since:    sent,
-		deadline: cfg.deadline(sent, remaining, cfg.ttl),
+		grantID:  g.id,
+		since:    g.sent,
+		deadline: cfg.deadline(g.sent, g.remaining, cfg.ttl),
 
-		renewUntil: cfg.renewUntil(granted),
+		renewUntil: cfg.renewUntil(g.granted),
 	}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	l.ctx, l.cancel = &leaseContext{inner, l, cancel}, cancel
@@ -88,7 +107,7 @@ func (c *Client) startLease(ctx context.Context, cfg leaseConfig, fence fencing.
 	c.mu.Lock()
 	closed := c.isClosed
 	if !closed {
-		c.leases[l] = struct{}{}
+		c.leases[l], c.newest[l.fence.Name] = struct{}{}, l
 	}
 	c.mu.Unlock()
 	if closed { // Close has not seen this lease
@@ -128,6 +147,9 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 // Err returns nil while the lease is held, and then the reason of its end: a *LostError
 // (errors.Is ErrLost), or an error that wraps ErrReleased.
 func (l *Lease) Err() error {
+	if l.outer != nil {
+		return l.joinedErr()
+	}
 	l.mu.Lock()
 	if l.ended == nil && !time.Now().Before(l.deadline) {
 		l.mu.Unlock()
@@ -140,6 +162,7 @@ func (l *Lease) Err() error {
 // Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
 // the lease expire then or a little later. It is in the past once the lease has expired.
 func (l *Lease) Deadline() time.Time {
+	l = l.root()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
@@ -254,6 +277,9 @@ func (c *Client) untrack(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.leases, l)
+	if c.newest[l.fence.Name] == l {
+		delete(c.newest, l.fence.Name)
+	}
 }
 
 // WithContext returns a context that is done when parent is done or the lease ends, whichever is

@@ -13,6 +13,7 @@ import (
 type Adoption struct {
 	Renewal
 	Age     time.Duration // since the grant
+	Request string        // the ID of the request that was granted
 	Current fencing.Token // of the newest grant of the name, if this one is gone; 0: none
 }
 
@@ -21,7 +22,7 @@ func (s *Store) Adopt(ctx context.Context, fence fencing.Fence, holder string, t
 	args := []any{fence.Name, int64(fence.Token), ttl.Microseconds(), holder}
 	a.Sent, err = s.send(ctx, statement{s.sql.adopt, args, func(r pgx.Rows) error {
 		var left, age int64
-		err := r.Scan(&left, &age)
+		err := r.Scan(&left, &age, &a.Request)
 		a.Remaining, a.Age = time.Duration(left)*time.Microsecond, time.Duration(age)*time.Microsecond
 		a.Outcome = RenewDone
 		return err

@@ -1,8 +1,8 @@
 -- Renews the grant $2 of the name $1 for $3 microseconds, and makes $4 its holder: another process
 -- goes on with it.
 --
--- Returns one row if that was done: the remaining microseconds, and the microseconds since the
--- grant. No row: the grant is gone, or its row is locked.
+-- Returns one row if that was done: the remaining microseconds, the microseconds since the grant,
+-- and the request that was granted. No row: the grant is gone, or its row is locked.
 --
 -- Why it is safe: as renew.sql. The token stays, so both processes can renew and release the grant
 -- from then on.
@@ -23,4 +23,5 @@ SET version = l.version % 9223372036854775807 + 1, holder = $4::text,
 FROM ours AS o, durable
 WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
 RETURNING (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint,
-          (extract(epoch FROM clock_timestamp() - l.acquired_at) * 1000000)::bigint
+          (extract(epoch FROM clock_timestamp() - l.acquired_at) * 1000000)::bigint,
+          coalesce(l.request::text, '')
