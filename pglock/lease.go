@@ -12,10 +12,10 @@ import (
 // concurrent use, and its accessors never wait for the network.
 //
 //	held ──Release, Close──▶ released
-//	  │
-//	  └──deadline reached, grant gone──▶ lost
+//	  ├────HandOver──────────▶ handed over: another process goes on with the grant
+//	  └────deadline reached, grant gone──▶ lost
 //
-// Both ends are final, and in both the Context is done.
+// All ends are final, and in all of them the Context is done.
 //
 // A *Lease can be converted to a *leasetable.Lease and back: they are the same value.
 type Lease leasetable.Lease
@@ -115,61 +115,14 @@ func (l *Lease) ReleaseRequested() <-chan struct{} { return l.lease().ReleaseReq
 // was no request, or a request without a reason.
 func (l *Lease) ReleaseReason() string { return l.lease().ReleaseReason() }
 
-// LockInfo describes a lock that is held or was held. It is a [leasetable.LockInfo], with these
-// fields, and a method Held, which reports whether the lock was held when its row was read:
+// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
+// the fence that HandOver returns, before the grant expires. Stop the protected work first. The
+// Context is done, Err wraps ErrReleased, and Release and Close do not release the lock.
 //
-//	Name       string
-//	Token      Token             // of the last grant
-//	Version    int64             // grows with every change of the row
-//	Holder     string            // empty if the lock was released
-//	Labels     map[string]string // of the last grant
-//	AcquiredAt time.Time         // of the last grant, by the server's clock
-//	HeldFor    time.Duration     // since AcquiredAt; 0 if the lock is free
-//	Remaining  time.Duration     // until the grant expires unless it is renewed; 0 if the lock is free
-//
-//	ReleaseRequested bool   // the holder is asked to release the lock: see Client.RequestRelease
-//	ReleaseReason    string // why
-//
-//	Last    LastGrant    // the last grant that is over
-//	Waiters []WaiterInfo // the clients that wait, in the order of the queue
-type LockInfo = leasetable.LockInfo
-
-// LastGrant describes the last grant of a lock that is over, or is the zero value. It is a
-// [leasetable.LastGrant], with these fields:
-//
-//	Holder  string
-//	EndedAt time.Time // by the server's clock
-//	End     End       // EndReleased, EndExpired, EndRevoked, or empty if no grant is over
-//	Reason  string    // of a revocation
-type LastGrant = leasetable.LastGrant
-
-// End says how a grant has ended.
-type End = leasetable.End
-
-// Ends of a grant.
-const (
-	EndReleased = leasetable.EndReleased // by its holder
-	EndExpired  = leasetable.EndExpired  // its holder has not renewed it
-	EndRevoked  = leasetable.EndRevoked  // by Client.Revoke
-)
-
-// WaiterInfo describes a client that waits for a lock. It is a [leasetable.WaiterInfo], with these
-// fields:
-//
-//	Holder string        // the name that it would hold the lock with
-//	Ticket int64         // its place in the queue: smaller tickets are first
-//	Waited time.Duration // so far
-type WaiterInfo = leasetable.WaiterInfo
-
-// LockFilter selects the locks that Client.Locks returns, by all of its fields that are set. It is a
-// [leasetable.LockFilter], with these fields:
-//
-//	Held    bool              // held locks only
-//	Prefix  string            // of the name
-//	Pattern string            // of the whole name: * is any text, ? any character
-//	Holder  string            // of the last grant, unless released
-//	Labels  map[string]string // of the last grant, which may have more
-type LockFilter = leasetable.LockFilter
+// Usually two thirds of the TTL are left. Call Extend before if the fence takes longer to arrive. If
+// no process adopts the grant, the lock is free when it expires. If the lease has ended, the error
+// wraps ErrLost or ErrReleased.
+func (l *Lease) HandOver() (Fence, error) { return l.lease().HandOver() }
 
 // Token is a fencing token: a number that grows with every grant. It is a [fencing.Token].
 type Token = fencing.Token
