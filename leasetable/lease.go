@@ -238,7 +238,10 @@ func (l *Lease) lose(reason string) error {
 	l.mu.Lock()
 	lost := &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: reason, Cause: l.failure}
 	kind := LossEnded
-	if !time.Now().Before(l.deadline) {
+	switch {
+	case errors.Is(l.failure, ErrRevoked):
+		kind = LossRevoked
+	case !time.Now().Before(l.deadline):
 		kind = LossExpired
 	}
 	l.mu.Unlock()

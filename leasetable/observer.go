@@ -159,6 +159,7 @@ type LossReason string
 const (
 	LossExpired LossReason = "expired" // its deadline passed without a renewal
 	LossEnded   LossReason = "ended"   // the server has ended the grant, or another holder has the lock
+	LossRevoked LossReason = "revoked" // by Client.Revoke
 )
 
 // ReleaseEvent is the result of a release.

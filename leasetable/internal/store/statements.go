@@ -32,24 +32,25 @@ const (
 
 // statements holds the statements of the protocol, rendered for a client's schema.
 type statements struct {
-	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkAlive string
-	release, releaseBatch, revoke                                       string
-	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue        string
-	handoff, adopt                                                      string
-	get, grantedTo, lift, prune, deleteDeadRows                         string
-	list                                                                string
+	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkGrants string
+	release, releaseBatch, revoke                                        string
+	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue         string
+	handoff, adopt                                                       string
+	get, grantedTo, lift, prune, deleteDeadRows                          string
+	list, watch, revokeGrant, awaitGuards, requestRelease                string
 }
 
 func newStatements(name string) statements {
 	file := func(verb string) string { return schema.Render(SQL(verb), name) }
 	return statements{
-		acquireFast: file("acquire_fast"), acquireFastBatch: file("acquire_fast_batch"), peek: file("peek"), acquireFull: file("acquire_full"), renew: file("renew"), checkAlive: file("check_alive"),
+		acquireFast: file("acquire_fast"), acquireFastBatch: file("acquire_fast_batch"), peek: file("peek"), acquireFull: file("acquire_full"), renew: file("renew"), checkGrants: file("check_grants"),
 		release: file("release"), releaseBatch: file("release_batch"), revoke: file("revoke"),
 		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
 		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
 		handoff: file("handoff"), adopt: file("adopt"),
 		get: file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
-		list:           file("list"),
+		list: file("list"), watch: file("watch"),
+		revokeGrant: file("revoke_grant"), awaitGuards: file("await_guards"), requestRelease: file("request_release"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 	}
 }
