@@ -140,44 +140,53 @@ func TestObserverOfCallsWithoutAGrant(t *testing.T) {
 	}
 }
 
-// TestObserverOfAHandoff: a waiter of the same process, and one behind it.
+// TestObserverOfAHandoff: the release, the hand-off and the grant tell the same. A release that
+// meets an attempt of the waiter hands nothing off, and says so.
 func TestObserverOfAHandoff(t *testing.T) {
 	t.Parallel()
-	f, r := newFixture(t), &recorder{}
-	c := f.open(leasetable.WithObserver(r))
-	held := try(t, c, "n")
-	got := make(chan *leasetable.Lease, 2)
-	for i := range 2 {
-		go func() { got <- acquire(t, c, "n") }()
-		await[leasetable.WaitEvent](t, r, i+1)
-		pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return leasetable.HeadWaits(c, "n") })
-	}
-	release(t, held)
-	first := <-got
-	release(t, first)
-	second := <-got
-	release(t, second)
+	f := newFixture(t)
+	for round := 0; ; round++ {
+		r := &recorder{}
+		c := f.open(leasetable.WithObserver(r))
+		held := try(t, c, "n")
+		got := make(chan *leasetable.Lease, 2)
+		for i := range 2 {
+			go func() { got <- acquire(t, c, "n") }()
+			await[leasetable.WaitEvent](t, r, i+1)
+		}
+		release(t, held)
+		release(t, <-got)
+		release(t, <-got)
 
-	waits, granted := events[leasetable.WaitEvent](r), events[leasetable.AcquireEvent](r)
-	if len(waits) != 2 || waits[0].Ahead != 0 || waits[1].Ahead != 1 {
-		t.Errorf("the waits: %+v", waits)
-	}
-	if len(granted) != 3 {
-		t.Fatalf("the grants: %+v", granted)
-	}
-	handed := await[leasetable.HandoffEvent](t, r, 2)
-	for i, h := range handed {
-		before, after := granted[i].Token, granted[i+1]
-		if h.Name != "n" || h.Released != before || h.Token != after.Token || h.Holder != after.Holder {
-			t.Errorf("hand-off %d: %+v", i, h)
+		waits, granted := events[leasetable.WaitEvent](r), events[leasetable.AcquireEvent](r)
+		ended := await[leasetable.ReleaseEvent](t, r, 3)
+		if len(waits) != 2 || waits[0].Ahead != 0 || waits[1].Ahead != 1 || len(granted) != 3 {
+			t.Fatalf("the waits: %+v; the grants: %+v", waits, granted)
 		}
-		if !after.HandedOff || !after.Queued || after.Behind != before || after.Ahead != i || after.Waited <= 0 {
-			t.Errorf("the grant of hand-off %d: %+v", i, after)
+		count := 0
+		for i, after := range granted[1:] {
+			before := granted[i]
+			if !after.Queued || after.Ahead != i || after.Waited <= 0 || after.HandedOff != ended[i].HandedOff || ended[i].Token != before.Token {
+				t.Errorf("grant %d: %+v, after %+v", i, after, ended[i])
+			}
+			if !after.HandedOff {
+				continue
+			}
+			count++
+			h := await[leasetable.HandoffEvent](t, r, count)[count-1]
+			if h.Name != "n" || h.Released != before.Token || h.Token != after.Token || h.Holder != after.Holder || after.Behind != before.Token {
+				t.Errorf("hand-off %d: %+v to %+v", count, h, after)
+			}
 		}
-	}
-	ended := await[leasetable.ReleaseEvent](t, r, 3)
-	if !ended[0].HandedOff || !ended[1].HandedOff || ended[2].HandedOff {
-		t.Errorf("the releases: %+v", ended)
+		if len(events[leasetable.HandoffEvent](r)) != count || ended[2].HandedOff {
+			t.Errorf("%d hand-offs of %d; the last release: %+v", len(events[leasetable.HandoffEvent](r)), count, ended[2])
+		}
+		if count > 0 || t.Failed() {
+			return
+		}
+		if round == 20 {
+			t.Fatal("no release handed the lock off")
+		}
 	}
 }
 
