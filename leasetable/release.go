@@ -107,10 +107,10 @@ func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
 }
 
 // releaseLost releases a lost lease on the server, without waiting: a renewal that was answered too
-// late would block others for another TTL.
+// late would block others for another TTL. With a lock delay, they must be blocked.
 func (l *Lease) releaseLost() {
-	if l.client.beginRelease() != nil {
-		return // closing: it expires
+	if l.cfg.lockDelay > 0 || l.client.beginRelease() != nil {
+		return // it expires; beginRelease fails while the client closes
 	}
 	l.client.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
 }
@@ -139,7 +139,7 @@ func (f *releaseOp) finish(err error) {
 		if err == nil || errors.Is(err, ErrLost) {
 			c.untrack(l)
 		} else { // Close tries again until the server has ended the lease
-			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin, func() { c.untrack(l) })
+			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.untrack(l) })
 		}
 		close(f.call.done)
 	}
