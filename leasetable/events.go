@@ -112,8 +112,15 @@ func (e *events) renewed(l *Lease, share float64, took time.Duration, err error)
 	})
 }
 
-// lost raises a LossEvent.
-func (e *events) lost(l *Lease, reason LossReason, err *LostError) {
+// lost raises a LossEvent. expired says that the deadline has passed.
+func (e *events) lost(l *Lease, expired bool, err *LostError) {
+	reason := LossEnded
+	switch {
+	case errors.Is(err, ErrMaxHold):
+		reason = LossMaxHold
+	case expired:
+		reason = LossExpired
+	}
 	e.each(l.fence.Name, err, func(d *delivery) {
 		ev := LossEvent{
 			Name: l.fence.Name, Token: l.fence.Token, Holder: l.cfg.holder,

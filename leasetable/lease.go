@@ -192,13 +192,10 @@ func (l *Lease) loseByTime() error {
 func (l *Lease) lose(reason string) error {
 	l.mu.Lock()
 	lost := &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: reason, Cause: l.failure}
-	kind := LossEnded
-	if !time.Now().Before(l.deadline) {
-		kind = LossExpired
-	}
+	expired := !time.Now().Before(l.deadline)
 	l.mu.Unlock()
 	if l.end(lost) {
-		l.client.events.lost(l, kind, lost)
+		l.client.events.lost(l, expired, lost)
 		return lost
 	}
 	return l.Err()

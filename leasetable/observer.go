@@ -157,8 +157,9 @@ type LossReason string
 
 // Reasons of a loss.
 const (
-	LossExpired LossReason = "expired" // its deadline passed without a renewal
-	LossEnded   LossReason = "ended"   // the server has ended the grant, or another holder has the lock
+	LossExpired LossReason = "expired"  // its deadline passed without a renewal
+	LossMaxHold LossReason = "max_hold" // its deadline passed after WithMaxHold had stopped renewals
+	LossEnded   LossReason = "ended"    // the server has ended the grant, or another holder has the lock
 )
 
 // ReleaseEvent is the result of a release.

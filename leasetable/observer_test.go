@@ -218,7 +218,8 @@ func TestObserverOfRenewals(t *testing.T) {
 	release(t, l)
 }
 
-// TestObserverOfLosses: by a deadline, by another holder, and one that the release finds out.
+// TestObserverOfLosses: by a deadline, by another holder, by WithMaxHold, and one that the release
+// finds out.
 func TestObserverOfLosses(t *testing.T) {
 	t.Parallel()
 	f, r := newFixture(t), &recorder{}
@@ -228,17 +229,19 @@ func TestObserverOfLosses(t *testing.T) {
 	stolen := try(t, c, "stolen", leasetable.WithTTL(time.Second))
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'stolen'")
 	within(t, 20*time.Second, "its next renewal", stolen.Done())
+	long := try(t, c, "long", leasetable.WithTTL(500*time.Millisecond), leasetable.WithMaxHold(time.Millisecond))
+	within(t, 20*time.Second, "the end of its time", long.Done())
 	late := try(t, c, "late")
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'late'")
 	if err := late.Release(t.Context()); !errors.Is(err, leasetable.ErrLost) {
 		t.Errorf("Release: %v", err)
 	}
 
-	losses := await[leasetable.LossEvent](t, r, 2)
+	losses := await[leasetable.LossEvent](t, r, 3)
 	for i, want := range []struct {
 		lease  *leasetable.Lease
 		reason leasetable.LossReason
-	}{{expired, leasetable.LossExpired}, {stolen, leasetable.LossEnded}} {
+	}{{expired, leasetable.LossExpired}, {stolen, leasetable.LossEnded}, {long, leasetable.LossMaxHold}} {
 		e := losses[i]
 		if e.Name != want.lease.Name() || e.Token != want.lease.Token() || e.Holder != "me" || e.Reason != want.reason || e.Held <= 0 || !errors.Is(want.lease.Err(), e.Err) {
 			t.Errorf("%s: %+v", want.reason, e)
@@ -251,7 +254,7 @@ func TestObserverOfLosses(t *testing.T) {
 	if len(failed) != 1 || failed[0].Name != "stolen" || !errors.Is(failed[0].Err, leasetable.ErrLost) {
 		t.Errorf("renewals that failed: %+v", failed)
 	}
-	if n := len(events[leasetable.LossEvent](r)); n != 2 {
+	if n := len(events[leasetable.LossEvent](r)); n != 3 {
 		t.Errorf("%d losses", n)
 	}
 }

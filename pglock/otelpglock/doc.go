@@ -33,8 +33,8 @@
 // The values of the attributes:
 //
 //	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, failed
-//	pglock.end          released, expired, ended
-//	pglock.loss.reason  expired, ended
+//	pglock.end          released, expired, max_hold, ended
+//	pglock.loss.reason  expired, max_hold, ended
 //	pglock.operation    acquire, release, renew
 //	error.type          timeout, canceled, closed, unavailable, lost, privilege, schema, _OTHER
 //

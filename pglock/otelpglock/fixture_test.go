@@ -126,7 +126,7 @@ func (m *telemetry) metrics() map[string]point {
 func text(s attribute.Set) string {
 	var parts []string
 	for _, kv := range s.ToSlice() {
-		parts = append(parts, fmt.Sprintf("%s=%s", kv.Key, kv.Value.Emit()))
+		parts = append(parts, fmt.Sprintf("%s=%s", kv.Key, kv.Value.String()))
 	}
 	return "{" + strings.Join(parts, " ") + "}"
 }
