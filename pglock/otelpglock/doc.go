@@ -27,13 +27,13 @@
 // pglock.acquire.ahead has the number of waiters ahead of each call that had to wait.
 // pglock.renewal.remaining has the part of the TTL that remained at each renewal: about 0.67 is
 // usual, and a lease is in danger as it approaches 0. pglock.acquire.attempts counts the statements
-// that calls needed. pglock.lease.active counts leases that are held by this process. A lease that
-// Close could not release stays in it.
+// that calls needed. pglock.lease.active counts the leases of this process. A lease that Close could
+// not release stays in it.
 //
 // The values of the attributes:
 //
 //	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, failed
-//	pglock.end          released, expired, max_hold, ended
+//	pglock.end          released, handed_over, expired, max_hold, ended
 //	pglock.loss.reason  expired, max_hold, ended
 //	pglock.operation    acquire, release, renew
 //	error.type          timeout, canceled, closed, unavailable, lost, privilege, schema, _OTHER

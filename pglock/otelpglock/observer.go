@@ -62,6 +62,10 @@ func (o *Observer) ObserveWait(ctx context.Context, e pglock.WaitEvent) {
 func (o *Observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
 	attributes := o.group(e.Name)
 	group := metric.WithAttributes(attributes...)
+	if e.Adopted { // it was acquired in another process
+		o.leaseActive.Add(ctx, 1, group)
+		return
+	}
 	attributes = append(attributes, keyOutcome.String(string(e.Outcome)))
 	switch e.Outcome {
 	case leasetable.OutcomeGranted, leasetable.OutcomeBusy:
@@ -140,6 +144,10 @@ func (o *Observer) ObserveLoss(ctx context.Context, e pglock.LossEvent) {
 // ObserveRelease records the release and the end of the lease.
 func (o *Observer) ObserveRelease(ctx context.Context, e pglock.ReleaseEvent) {
 	attributes := o.group(e.Name)
+	if e.HandedOver { // it is released in another process
+		o.leaseEnds(ctx, attributes, "handed_over", e.Held.Seconds())
+		return
+	}
 	o.releaseDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))
 	if !e.Again {
 		o.leaseEnds(ctx, attributes, "released", e.Held.Seconds())

@@ -113,7 +113,8 @@ func TestMetrics(t *testing.T) {
 	m.wantMetrics(want)
 }
 
-// TestMetricsOfFailures: each failure has its error.type.
+// TestMetricsOfFailures: each failure has its error.type. A lease that moves is not acquired and not
+// released.
 func TestMetricsOfFailures(t *testing.T) {
 	t.Parallel()
 	m := newTelemetry(t)
@@ -126,6 +127,8 @@ func TestMetricsOfFailures(t *testing.T) {
 	m.ObserveRenewal(ctx, pglock.RenewalEvent{Name: "n", Err: fmt.Errorf("%w: %w", pglock.ErrUnavailable, context.DeadlineExceeded), Duration: time.Second, Share: 0.25})
 	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Err: pglock.ErrUnavailable, Duration: time.Second, Held: time.Minute})
 	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Err: gone, Duration: time.Second, Held: time.Minute, Again: true})
+	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: leasetable.OutcomeGranted, Adopted: true, Waited: time.Second})
+	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", HandedOver: true, Held: time.Hour})
 	m.ObserveLoss(ctx, pglock.LossEvent{Name: "n", Err: gone, Reason: leasetable.LossEnded, Held: time.Minute})
 	m.ObserveBatch(ctx, pglock.BatchEvent{Operation: leasetable.OperationRelease, Size: 3, Err: errors.New("unknown"), Duration: time.Second})
 
@@ -140,6 +143,7 @@ func TestMetricsOfFailures(t *testing.T) {
 		"pglock.lease.active {lease} up-down {pglock.group=default}":                                            total(-2), // it was not told of the grants
 		"pglock.lease.duration s histogram {pglock.end=released pglock.group=default}":                          exactly(60),
 		"pglock.lease.duration s histogram {pglock.end=ended pglock.group=default}":                             exactly(60),
+		"pglock.lease.duration s histogram {pglock.end=handed_over pglock.group=default}":                       exactly(3600),
 		"pglock.lease.losses {lease} counter {pglock.group=default pglock.loss.reason=ended}":                   total(1),
 		"pglock.batch.size {operation} histogram {pglock.operation=release}":                                    exactly(3),
 		"pglock.batch.duration s histogram {error.type=_OTHER pglock.operation=release}":                        exactly(1),
