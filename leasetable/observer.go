@@ -119,7 +119,7 @@ type AcquireEvent struct {
 	Attempts int           // attempts against the server
 
 	Queued    bool          // ObserveWait was called for this call
-	Ahead     int           // of the WaitEvent
+	Ahead     int           // waiters ahead when the call began to wait, or was refused
 	HandedOff bool          // a release of this process granted the lock
 	Behind    fencing.Token // the last grant that was in the way; 0 if none is known
 

@@ -254,13 +254,13 @@ func TestObserverOfRenewals(t *testing.T) {
 func TestObserverOfLosses(t *testing.T) {
 	t.Parallel()
 	f, r := newFixture(t), &recorder{}
-	c := f.open(leasetable.WithObserver(r), leasetable.WithHolder("me"))
-	expired := try(t, c, "expires", leasetable.WithTTL(200*time.Millisecond), leasetable.WithoutRenewal())
+	c := f.open(leasetable.WithObserver(r), leasetable.WithHolder("me"), leasetable.WithLogger(nil))
+	expired := try(t, c, "expires", leasetable.WithTTL(time.Second), leasetable.WithoutRenewal())
 	within(t, 20*time.Second, "its deadline", expired.Done())
-	stolen := try(t, c, "stolen", leasetable.WithTTL(time.Second))
+	stolen := try(t, c, "stolen", leasetable.WithTTL(3*time.Second))
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'stolen'")
 	within(t, 20*time.Second, "its next renewal", stolen.Done())
-	long := try(t, c, "long", leasetable.WithTTL(500*time.Millisecond), leasetable.WithMaxHold(time.Millisecond))
+	long := try(t, c, "long", leasetable.WithTTL(2*time.Second), leasetable.WithMaxHold(time.Millisecond))
 	within(t, 20*time.Second, "the end of its time", long.Done())
 	late := try(t, c, "late")
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'late'")

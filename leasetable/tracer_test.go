@@ -84,7 +84,7 @@ func (s *spy) saw(text string) (seen, ofACall bool) {
 // application_name.
 func TestTracerOfThePool(t *testing.T) {
 	t.Parallel()
-	f, s := newFixture(t), &spy{}
+	f, s, r := newFixture(t), &spy{}, &recorder{}
 	config := f.pool.Config().Copy()
 	config.ConnConfig.Tracer = s
 	config.ConnConfig.RuntimeParams["application_name"] = "billing " + f.schema
@@ -93,7 +93,7 @@ func TestTracerOfThePool(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	c, err := leasetable.Open(t.Context(), pool, leasetable.WithSchema(f.schema), leasetable.WithTTL(300*time.Millisecond))
+	c, err := leasetable.Open(t.Context(), pool, leasetable.WithSchema(f.schema), leasetable.WithTTL(3*time.Second), leasetable.WithObserver(r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestTracerOfThePool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Eventually(t, 20*time.Second, "a renewal", func() bool { seen, _ := s.saw("UPDATE"); return seen })
+	await[leasetable.RenewalEvent](t, r, 1)
 	pgtest.Eventually(t, 20*time.Second, "its own connections are named", func() bool {
 		return value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1, 63-9) || ' (pglock)'", "billing "+f.schema) > 0
 	})

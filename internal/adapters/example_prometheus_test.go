@@ -89,7 +89,6 @@ func Example_prometheus() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer lease.Release(ctx)
 	if _, err := client.TryAcquire(ctx, "account:17"); err == nil {
 		log.Fatal("granted twice")
 	}
@@ -107,6 +106,9 @@ func Example_prometheus() {
 		if strings.HasPrefix(line, "pglock_acquire_seconds_count") || strings.HasPrefix(line, "pglock_leases ") {
 			fmt.Print(line)
 		}
+	}
+	if err := lease.Release(ctx); err != nil {
+		log.Fatal(err)
 	}
 	// Output:
 	// pglock_acquire_seconds_count{outcome="busy"} 1

@@ -61,7 +61,7 @@ func TestMetrics(t *testing.T) {
 	release(t, <-next)
 
 	// job: a renewed lease and a lost one.
-	renewed, err := c.Acquire(ctx, "job:1", pglock.WithTTL(300*time.Millisecond))
+	renewed, err := c.Acquire(ctx, "job:1", pglock.WithTTL(3*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	release(t, renewed)
-	lost, err := c.Acquire(ctx, "job:2", pglock.WithTTL(100*time.Millisecond), pglock.WithoutRenewal())
+	lost, err := c.Acquire(ctx, "job:2", pglock.WithTTL(time.Second), pglock.WithoutRenewal())
 	if err != nil {
 		t.Fatal(err)
 	}
