@@ -20,6 +20,10 @@
 //	       │
 //	the command's status, or 128 + n if signal n ended it
 //
+// With --tick or --once-per, pglock first looks whether the tick or the period was run. If so, it exits
+// with 0. It looks again when the lock is granted. When the command has ended with 0, pglock records
+// the run, guarded by the lease, and then releases the lock: see package schedule.
+//
 // The status is 64 for wrong usage, and 70 for errors that have no status of their own.
 //
 // # Guarantees
