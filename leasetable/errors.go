@@ -1,6 +1,7 @@
 package leasetable
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,9 @@ var (
 	// ErrLost means that the lease ended before it was released. It is the cause of the lease's
 	// Context. The *LostError around it has the reason.
 	ErrLost = errs.ErrLost
+
+	// ErrMaxHold means that WithMaxHold ended a lease, or refuses to extend it.
+	ErrMaxHold = errs.ErrMaxHold
 
 	// ErrReleased means that the holder has released the lease.
 	ErrReleased = errs.ErrReleased
@@ -111,12 +115,12 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token
 	Reason string // for people to read
-	Cause  error  // of the last renewal, or nil
+	Cause  error  // of the last renewal, ErrMaxHold, or nil
 }
 
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("%v: %q (token %d): %s", ErrLost, e.Name, e.Token, e.Reason)
-	if e.Cause != nil {
+	if e.Cause != nil && !errors.Is(e.Cause, ErrMaxHold) { // the reason says so
 		s += fmt.Sprintf(": last renewal: %v", e.Cause)
 	}
 	return s

@@ -27,6 +27,9 @@ type Lease struct {
 	cfg    leaseConfig
 	ctx    *leaseContext
 	cancel context.CancelCauseFunc
+	since  time.Time // when the request was sent that the server granted
+
+	renewUntil time.Time // by WithMaxHold; zero: no limit
 
 	mu sync.Mutex // guards the fields below; no I/O under it
 
@@ -39,12 +42,8 @@ type Lease struct {
 	failure  error       // of the last renewal, nil after a success
 	release  *releaseCall
 	request  releaseRequest
-}
 
-// deadline returns until when a lease can be trusted whose request was sent at that time. The
-// request was for ttl, and the server promised remaining.
-func (c leaseConfig) deadline(sent time.Time, remaining, ttl time.Duration) time.Time {
-	return sent.Add(min(remaining, ttl) - c.margin)
+	maxHoldTimer *time.Timer // fires at renewUntil; nil: no limit
 }
 
 // newLease makes the lease of a grant and plans its renewal.
@@ -53,6 +52,7 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*
 		client:   c,
 		fence:    fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token},
 		cfg:      a.cfg,
+		since:    g.Sent,
 		deadline: a.cfg.deadline(g.Sent, g.Remaining, a.cfg.ttl),
 	}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -60,6 +60,7 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*
 	l.mu.Lock()
 	l.timer = time.AfterFunc(time.Until(l.deadline), func() { _ = l.Err() })
 	l.mu.Unlock()
+	l.startMaxHold(g.Sent.Add(g.Remaining - a.req.TTL)) // earlier than Sent if the answer was lost
 
 	c.mu.Lock()
 	closed := c.isClosed
@@ -108,7 +109,7 @@ func (l *Lease) Err() error {
 	l.mu.Lock()
 	if l.ended == nil && !time.Now().Before(l.deadline) {
 		l.mu.Unlock()
-		return l.lose("its deadline passed without a renewal")
+		return l.loseByTime()
 	}
 	defer l.mu.Unlock()
 	return l.ended
@@ -163,7 +164,7 @@ func (l *Lease) recordExtension(sent time.Time, remaining, ttl time.Duration) bo
 		return false
 	}
 	l.failure = nil
-	if d := l.cfg.deadline(sent, remaining, ttl); d.After(l.deadline) {
+	if d := l.notAfterMaxHold(l.cfg.deadline(sent, remaining, ttl)); d.After(l.deadline) {
 		l.deadline = d
 		// The timer may be firing. Then Err reads the new deadline.
 		l.timer.Reset(time.Until(d))
@@ -178,13 +179,26 @@ func (l *Lease) recordFailure(err error) {
 	l.failure = err
 }
 
+// loseByTime ends the lease at its deadline.
+func (l *Lease) loseByTime() error {
+	if l.maxHoldReached(time.Now()) {
+		l.recordFailure(ErrMaxHold)
+		return l.lose(fmt.Sprintf("WithMaxHold stopped its renewals %v after the grant", l.cfg.maxHold))
+	}
+	return l.lose("its deadline passed without a renewal")
+}
+
 // lose ends the lease as lost, unless it has ended, and returns why it ended.
 func (l *Lease) lose(reason string) error {
 	l.mu.Lock()
 	lost := &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: reason, Cause: l.failure}
+	kind := LossEnded
+	if !time.Now().Before(l.deadline) {
+		kind = LossExpired
+	}
 	l.mu.Unlock()
 	if l.end(lost) {
-		l.client.cfg.logger.Warn("pglock: lease lost", "name", lost.Name, "token", lost.Token, "reason", reason, "error", lost.Cause)
+		l.client.events.lost(l, kind, lost)
 		return lost
 	}
 	return l.Err()
@@ -199,6 +213,9 @@ func (l *Lease) end(why error) bool {
 	}
 	l.ended = why
 	l.timer.Stop()
+	if l.maxHoldTimer != nil {
+		l.maxHoldTimer.Stop()
+	}
 	l.mu.Unlock()
 	l.cancel(why) // not under mu: it calls into contexts derived by others
 

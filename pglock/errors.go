@@ -14,6 +14,8 @@ var (
 	// ErrLost: the lease ended before it was released. It is the cause of the lease's Context, in a
 	// *LostError.
 	ErrLost = leasetable.ErrLost
+	// ErrMaxHold: WithMaxHold ended a lease, or refuses to extend it.
+	ErrMaxHold = leasetable.ErrMaxHold
 	// ErrReleased: the lease was released by its holder.
 	ErrReleased = leasetable.ErrReleased
 	// ErrClosed: the client was closed.
@@ -84,7 +86,7 @@ type WaitError = leasetable.WaitError
 //	Name   string
 //	Token  Token
 //	Reason string // for people
-//	Cause  error  // of the last renewal, or nil
+//	Cause  error  // of the last renewal, ErrMaxHold, or nil
 type LostError = leasetable.LostError
 
 // NotAcquiredError is the error of DoTx if the lock was not granted. It matches ErrNotAcquired and

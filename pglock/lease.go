@@ -79,9 +79,9 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error { return l.lease(
 // if less remains. Call it before a step that must not be interrupted. A d beyond the TTL extends
 // the lease once. Later renewals never shorten it.
 //
-// If the lease has ended, the error wraps ErrLost or ErrReleased. If the server does not answer, it
-// wraps ErrUnavailable. If ctx ends first, it wraps ctx's error and cause. In the last two cases
-// the lease is held as long as before.
+// If the lease has ended, the error wraps ErrLost or ErrReleased. If WithMaxHold does not allow the
+// extension, it wraps ErrMaxHold. If the server does not answer, it wraps ErrUnavailable. If ctx ends
+// first, it wraps ctx's error and cause. In the last three cases the lease is held as long as before.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error { return l.lease().Extend(ctx, d) }
 
 // Release ends the lease. Its Context is done first. Then the lock is free, or is granted to the

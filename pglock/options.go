@@ -21,8 +21,9 @@ func WithSchema(name string) Option { return leasetable.WithSchema(name) }
 // 4.
 func WithMaxConns(n int) Option { return leasetable.WithMaxConns(n) }
 
-// WithLogger logs failed renewals, lost leases and failed clean-ups, at Warn. Nil means no logger.
-// Default: slog.Default(), as it is at the time.
+// WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
+// releases at Debug, one line each. Nil means no logger. Default: slog.Default(), as it is at the
+// time, at Warn.
 func WithLogger(l *slog.Logger) Option { return leasetable.WithLogger(l) }
 
 // WithPollOnly makes waiters poll instead of using LISTEN, for poolers in transaction mode and
@@ -68,6 +69,16 @@ func WithHolder(name string) LeaseOption { return leasetable.WithHolder(name) }
 
 // WithLabels stores labels with the grant: 16 KiB or less as JSON. Default none.
 func WithLabels(labels map[string]string) LeaseOption { return leasetable.WithLabels(labels) }
+
+// WithMaxHold limits how long the lease can be held: d after the grant, renewals stop and
+// ReleaseRequested is closed. The holder has the rest of its lease to finish and release it, up to
+// one TTL. Then the lease is lost, with an error that wraps ErrMaxHold. Extend does not go further.
+// Default, and 0: no limit.
+func WithMaxHold(d time.Duration) LeaseOption { return leasetable.WithMaxHold(d) }
+
+// WithLockDelay keeps the lock from others for d after a lease that ended without a release: its
+// holder died, was suspended or was cut off. A release frees the lock at once. Default 0.
+func WithLockDelay(d time.Duration) LeaseOption { return leasetable.WithLockDelay(d) }
 
 // WithBarging lets a caller overtake the waiters in the queue. Default: first come, first served.
 func WithBarging() LeaseOption { return leasetable.WithBarging() }

@@ -15,6 +15,7 @@ var (
 	ErrNotAcquired   = errors.New("pglock: lock not acquired")
 	ErrLost          = errors.New("pglock: lock lost")
 	ErrReleased      = errors.New("pglock: lock released")
+	ErrMaxHold       = errors.New("pglock: longest hold reached")
 	ErrClosed        = errors.New("pglock: client closed")
 	ErrUnavailable   = errors.New("pglock: database unavailable")
 	ErrNotFound      = errors.New("pglock: no such lock")
