@@ -133,7 +133,7 @@ func TestAFailedRun(t *testing.T) {
 func TestWaitingHostTakesOver(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	first := c.start("run", "--ttl", "2s", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	first := c.start("run", "--ttl", "8s", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	first.waitForStdout("ready")
 	if r := c.expect(statusNotAcquired, "run", "--wait", "0", "--tick", longTick, "n", "--", "echo", "ran"); r.stdout != "" {
 		t.Errorf("without waiting: got %+v", r)
@@ -155,7 +155,7 @@ func TestWaitingHostTakesOver(t *testing.T) {
 func TestALostRun(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	p := c.start("run", "--ttl", "3s", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p := c.start("run", "--ttl", "8s", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.waitForStdout("ready")
 	c.steal("n")
 	if r := p.wait(); r.status != statusLost {
