@@ -15,6 +15,10 @@ var (
 	// a *BusyError, Acquire in a *WaitError.
 	ErrNotAcquired = errs.ErrNotAcquired
 
+	// ErrHeldByCaller means that the context of an acquire carries a lease of the same lock. It
+	// comes in a *HeldError. See WithJoin.
+	ErrHeldByCaller = errs.ErrHeldByCaller
+
 	// ErrTimeout means that the time of WithWait is over.
 	ErrTimeout = errs.ErrTimeout
 
@@ -70,14 +74,21 @@ type BusyError struct {
 	Holder    string        // empty if the lock is free but its row is in use
 	Token     fencing.Token // of that grant
 	Remaining time.Duration // until it expires unless renewed, by the server's clock
+
+	// ThisClient says that the holder is another call of the same client.
+	ThisClient bool
 }
 
 func (e *BusyError) Error() string {
 	if e.Holder == "" {
 		return fmt.Sprintf("%v: %q is changing hands, or a guarded transaction still uses it", ErrNotAcquired, e.Name)
 	}
+	by := e.Holder
+	if e.ThisClient {
+		by = "this client, " + e.Holder
+	}
 	return fmt.Sprintf("%v: %q is held by %s (token %d) for another %v unless renewed",
-		ErrNotAcquired, e.Name, e.Holder, e.Token, e.Remaining.Round(time.Millisecond))
+		ErrNotAcquired, e.Name, by, e.Token, e.Remaining.Round(time.Millisecond))
 }
 
 // Unwrap makes errors.Is find ErrNotAcquired.

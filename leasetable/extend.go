@@ -26,6 +26,12 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d > timing.MaxTTL {
 		return invalidOption("extend by %v: too long: must be at most %v", d, timing.MaxTTL)
 	}
+	if l.outer != nil {
+		if err := l.Err(); err != nil {
+			return err
+		}
+		return l.outer.Extend(ctx, d)
+	}
 	c := l.client
 	if err := c.beginCall(); err != nil {
 		return err

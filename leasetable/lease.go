@@ -31,6 +31,12 @@ type Lease struct {
 
 	renewUntil time.Time // by WithMaxHold; zero: no limit
 
+	grantID string // the request that was granted
+
+	// Of a joined lease. It has no deadline, timer or release of its own. See join.go.
+	outer  *Lease      // holds the grant; nil: this lease does
+	unlink func() bool // from the context of outer
+
 	mu sync.Mutex // guards the fields below; no I/O under it
 
 	// deadline is when the holder stops trusting the lease, in monotonic time: the time before
@@ -52,6 +58,7 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*
 		client:   c,
 		fence:    fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token},
 		cfg:      a.cfg,
+		grantID:  a.req.ID,
 		since:    g.Sent,
 		deadline: a.cfg.deadline(g.Sent, g.Remaining, a.cfg.ttl),
 	}
@@ -65,7 +72,7 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*
 	c.mu.Lock()
 	closed := c.isClosed
 	if !closed {
-		c.leases[l] = struct{}{}
+		c.leases[l], c.newest[l.fence.Name] = struct{}{}, l
 	}
 	c.mu.Unlock()
 	if closed { // since this call began: Close has not seen this lease
@@ -106,6 +113,9 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 // Err returns nil while the lease is held, and then the reason of its end: a *LostError
 // (errors.Is ErrLost), or an error that wraps ErrReleased.
 func (l *Lease) Err() error {
+	if l.outer != nil {
+		return l.joinedErr()
+	}
 	l.mu.Lock()
 	if l.ended == nil && !time.Now().Before(l.deadline) {
 		l.mu.Unlock()
@@ -118,6 +128,7 @@ func (l *Lease) Err() error {
 // Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
 // the lease expire then or a little later. It is in the past once the lease has expired.
 func (l *Lease) Deadline() time.Time {
+	l = l.root()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
@@ -232,6 +243,9 @@ func (c *Client) untrack(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.leases, l)
+	if c.newest[l.fence.Name] == l {
+		delete(c.newest, l.fence.Name)
+	}
 }
 
 // WithContext returns a context that is done when parent is done or the lease ends, whichever is

@@ -60,6 +60,7 @@ type leaseConfig struct {
 	lockDelay  time.Duration
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
+	join       bool
 }
 
 const (

@@ -29,6 +29,8 @@ type releaseCall struct {
 // nothing. If the server can't be reached within 5 s, the error wraps ErrUnavailable. The lock then
 // expires after its TTL, and Release may be called again.
 //
+// Release of a joined lease ends that lease only: see WithJoin.
+//
 // ctx bounds how long Release waits. The release itself continues without it. A ctx that has ended
 // before the call, as is common in a defer, is ignored.
 func (l *Lease) Release(ctx context.Context) error {
@@ -41,6 +43,9 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // awaitRelease is Release. It waits until givenUp, whose cause is in ctx.
 func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error {
+	if l.outer != nil {
+		return l.leave()
+	}
 	_ = l.Err() // finds an expired deadline
 	call, f, err := l.startRelease()
 	if err != nil {

@@ -22,6 +22,14 @@ type Lease leasetable.Lease
 
 func (l *Lease) lease() *leasetable.Lease { return (*leasetable.Lease)(l) }
 
+// FromContext returns the lease of the lock of that name which ctx carries, and false if there is
+// none. These contexts carry a lease: that of the function that Do and TryDo call, those of the
+// lease's Context and WithContext, and those derived from them. The lease may have ended: see Err.
+func FromContext(ctx context.Context, name string) (*Lease, bool) {
+	l, ok := leasetable.FromContext(ctx, name)
+	return (*Lease)(l), ok
+}
+
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.lease().Name() }
 
@@ -90,6 +98,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error { return l.le
 // If the lease was lost, the error is a *LostError (errors.Is ErrLost), and nothing is changed. If
 // the server does not answer within 5 s, the error wraps ErrUnavailable: the lock then expires by
 // its TTL, and Release may be called again.
+//
+// Release of a joined lease ends that lease only: see WithJoin.
 //
 // ctx bounds how long the call waits. The release continues without it. A ctx that is done when
 // Release is called, as in many deferred calls, has no effect.

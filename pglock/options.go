@@ -47,6 +47,17 @@ func WithoutPruning() Option { return leasetable.WithoutPruning() }
 // TryDo. Default: until ctx ends.
 func WithWait(d time.Duration) LeaseOption { return leasetable.WithWait(d) }
 
+// WithJoin makes Acquire, TryAcquire, Do and TryDo join the lease of that name which ctx carries, if
+// it is held. Otherwise they acquire the lock as usual. Without this option they return a
+// *HeldError if ctx carries the lease.
+//
+// A joined lease is the same grant, with the same token and deadline. TTL, holder, labels and wait
+// are those of the outer lease, whatever the other options say. Release ends the joined lease only:
+// the lock stays held until the outer lease is released. Extend extends both. When the outer lease
+// is lost or released, the joined lease ends with it, and Release returns the reason. Leases that
+// join one lease do not exclude each other.
+func WithJoin() LeaseOption { return leasetable.WithJoin() }
+
 // WithTTL sets how long a grant lasts without renewal, 10 ms to 10 years. It is how long others
 // wait after a holder's death. Default 30 s.
 func WithTTL(d time.Duration) LeaseOption { return leasetable.WithTTL(d) }

@@ -31,6 +31,14 @@ func (s *Store) Get(ctx context.Context, name string) (row Row, found bool, err 
 	return row, found, err
 }
 
+// GrantedTo reports whether the lock is held by the grant of that request. It tries twice.
+func (s *Store) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
+	err = s.sendTwice(ctx, statement{sql: s.sql.grantedTo, args: []any{name, request}, row: func(r pgx.Rows) error {
+		return r.Scan(&granted)
+	}})
+	return granted, err
+}
+
 // pruneStep is the number of rows that one statement examines: see sql/prune.sql.
 const pruneStep = 1000
 
