@@ -344,7 +344,7 @@ func TestARunnerThatDiesLate(t *testing.T) {
 		t.Errorf("with WithWait it waits for %v", got)
 	}
 	// A waiter replaces a runner that has died.
-	clock := clockAt(now)
+	clock := clockAt(now.Add(time.Second))
 	dead := f.jobOf(f.client(pglock.WithoutRenewal()), schedule.WithTTL(time.Second))
 	if _, err := dead.Begin(t.Context(), now); err != nil {
 		t.Fatal(err)

@@ -115,7 +115,8 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 		}
 		f.labelMap[key] = value
 	}
-	options := append(f.timing(), pglock.WithSchema(f.schemaName()), pglock.WithLabels(f.labelMap))
+	options := append(f.timing(), pglock.WithSchema(f.schemaName()), pglock.WithLabels(f.labelMap),
+		pglock.WithLogger(nil)) // the console prints the loss
 	if cmd.Flags().Changed("holder") {
 		options = append(options, pglock.WithHolder(f.holder))
 	}
