@@ -1,6 +1,7 @@
 // Command pglock runs programs under a distributed lock in PostgreSQL.
 //
 //	pglock run [flags] NAME -- COMMAND [ARGUMENT...]
+//	pglock doctor [--json]
 //	pglock migrate up [--grant-user ROLE] [--grant-writer ROLE] | down --yes | version | force N
 //	pglock version, pglock --version
 //

@@ -59,7 +59,7 @@ func (e *exam) judgeClock(ahead, uncertain time.Duration) []Result {
 	return nil
 }
 
-// clockWentBack returns how far the last grant of the most recent names is in the server's future.
+// clockWentBack returns how far the latest grant is in the server's future, or less than zero.
 func (e *exam) clockWentBack(ctx context.Context) (time.Duration, error) {
 	scan, err := e.scanLocks(ctx)
 	if err != nil {

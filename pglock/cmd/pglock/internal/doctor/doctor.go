@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -135,7 +136,9 @@ func Run(ctx context.Context, config Config) []Result {
 func unchecked(check string, err error) Result {
 	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &pg):
+	case errors.As(err, &pg) && pg.Code != "42501":
+		return Result{check, Fail, fmt.Sprintf("can't be checked: %s (SQLSTATE %s)", pg.Message, pg.Code), "see the server's log"}
+	case pg != nil:
 		return Result{check, Warn, fmt.Sprintf("can't be checked: %s (SQLSTATE %s)", pg.Message, pg.Code), "run doctor with a role that may see it"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return Result{check, Fail, "the server does not answer in time, later checks are left out", "look at the server's load and log, then run doctor again"}
@@ -192,3 +195,8 @@ func round(d time.Duration) time.Duration {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Failed reports whether a check has failed.
+func Failed(results []Result) bool {
+	return slices.ContainsFunc(results, func(r Result) bool { return r.Level == Fail })
+}

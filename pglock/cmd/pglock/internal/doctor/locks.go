@@ -12,7 +12,7 @@ import (
 
 // scan is what one pass over the lock table finds.
 type scan struct {
-	Complete      bool // false: the table is too large to read in time, and the rest is zero
+	Complete      bool // false: the table could not be read in time, and the rest is zero
 	Rows, Held    int64
 	Expired       int64 // held, and neither released nor renewed
 	Idle          int64 // for IdleFor
@@ -37,7 +37,7 @@ func (e *exam) scanLocks(ctx context.Context) (scan, error) {
 		return tx.QueryRow(ctx, `
 			SELECT count(*), count(*) FILTER (WHERE l.expires_at > clock_timestamp()),
 			       count(*) FILTER (WHERE l.holder IS NOT NULL AND l.expires_at <= clock_timestamp()),
-			       count(*) FILTER (WHERE greatest(l.acquired_at, l.expires_at, l.released_at) < clock_timestamp() - $1::float8 * interval '1 second'),
+			       count(*) FILTER (WHERE greatest(l.acquired_at, l.expires_at, l.ended_at) < clock_timestamp() - $1::float8 * interval '1 second'),
 			       coalesce(max(l.token) FILTER (WHERE l.token < 4611686018427387904), 0),
 			       coalesce(max(l.ticket) FILTER (WHERE l.ticket < 4611686018427387904), 0),
 			       count(*) FILTER (WHERE greatest(l.token, l.ticket) >= 4611686018427387904),
@@ -59,7 +59,7 @@ func (e *exam) scanLocks(ctx context.Context) (scan, error) {
 
 // tooLarge is the result of a check that needs the scan.
 func (e *exam) tooLarge() []Result {
-	return []Result{warn(fmt.Sprintf("the lock table is too large to be read in %v", e.Limits.Scan), "see idle rows and dead rows; run doctor when the server has less to do")}
+	return []Result{warn(fmt.Sprintf("the lock table could not be read in %v: it is large, or a session has locked it", e.Limits.Scan), "see dead rows and transactions, and run doctor again")}
 }
 
 // checkTokens compares the sequence with the tokens in the table, as lift_fencing_tokens does for one

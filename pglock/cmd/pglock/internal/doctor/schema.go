@@ -75,6 +75,10 @@ func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{distributed_locks,lock_waiters}')
 		  AND NOT pg_catalog.has_table_privilege(c.oid, p.need)
 		UNION ALL
+		SELECT c.relname::text, 'SELECT' FROM pg_catalog.pg_class AS c
+		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{locks_held,locks_waiting}')
+		  AND NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+		UNION ALL
 		SELECT c.relname::text, 'USAGE' FROM pg_catalog.pg_class AS c
 		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = 'fencing_tokens' AND c.relkind = 'S'
 		  AND NOT pg_catalog.has_sequence_privilege(c.oid, 'USAGE')
