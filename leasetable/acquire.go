@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -24,6 +25,10 @@ import (
 // later ends by its TTL.
 //
 // WithWait bounds the wait as well. The *WaitError then wraps ErrTimeout, and no error of ctx.
+//
+// If ctx carries a held lease of this lock, Acquire returns a *HeldError at once, or joins the lease
+// with WithJoin. The contexts of a lease carry it, and so do those derived from them: use another
+// context to wait for a lock that the program itself will release.
 //
 // The *WaitError wraps ErrUnavailable if the server could not be reached for 30 s, and ErrClosed
 // if the client was closed. Acquire returns ErrInvalidName and ErrInvalidOption at once.
@@ -51,6 +56,15 @@ type acquisition struct {
 	// uncertain says that an attempt's answer was lost: the server may hold a grant for this
 	// call that the client does not know of.
 	uncertain bool
+
+	facts acquireFacts
+}
+
+// acquireFacts are facts for the events of an acquisition. See AcquireEvent.
+type acquireFacts struct {
+	try, queued, handedOff bool
+	attempts, ahead        int
+	behind                 fencing.Token
 }
 
 func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
@@ -61,18 +75,29 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	if err != nil {
 		return nil, err
 	}
-	return c.acquireAs(ctx, name, cfg, how)
+	switch l := c.heldIn(ctx, name); {
+	case l == nil:
+		return c.acquireAs(ctx, name, cfg, how)
+	case !cfg.join:
+		return nil, &HeldError{Name: name, Token: l.Token(), Holder: l.Holder()}
+	case ctx.Err() != nil:
+		return nil, &WaitError{Name: name, Cause: endOf(ctx)}
+	default:
+		return l.join(ctx), nil
+	}
 }
 
 // acquireAs is acquire with options that have been checked.
-func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
+func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (l *Lease, err error) {
 	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
-	defer c.endCall()
 	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.ttl,
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.serverTTL(cfg.ttl),
 	}}
+	// After endCall, so that Close does not wait for an observer.
+	defer func() { c.events.acquired(ctx, a, l, err) }()
+	defer c.endCall()
 	g, err := how(a, ctx)
 	if err != nil {
 		if a.uncertain {
@@ -89,6 +114,7 @@ func (a *acquisition) once(ctx context.Context) (store.Grant, error) {
 		tries    = 5 // while rows appear or requests are used up
 		failures = 2 // the first may have met a connection that died long ago
 	)
+	a.facts.try = true
 	a.client.waiters.AwaitRemoval(ctx, a.req.Name)
 	var g store.Grant
 	var err error
@@ -122,7 +148,31 @@ func (a *acquisition) ticketOr(ours int64) int64 {
 }
 
 func (a *acquisition) busyError(g store.Grant) *BusyError {
-	return &BusyError{Name: a.req.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining}
+	l := a.client.newestLease(a.req.Name)
+	return &BusyError{
+		Name: a.req.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
+		ThisClient: l != nil && l.Token() == g.Token,
+	}
+}
+
+// localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
+func (a *acquisition) localHolder() error {
+	l := a.client.newestLease(a.req.Name)
+	if l == nil || l.Err() != nil {
+		return nil
+	}
+	return &BusyError{
+		Name: a.req.Name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
+		ThisClient: true,
+	}
+}
+
+// newestLease returns the newest lease of that name which this client has not seen the end of, or
+// nil.
+func (c *Client) newestLease(name string) *Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest[name]
 }
 
 // waitError returns the error of a call that gave up. last is what stood in the way.
@@ -146,6 +196,7 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 	if ctx.Err() != nil {
 		return store.Grant{}, ctx.Err()
 	}
+	a.facts.attempts++
 	q := &attempt{acquisition: a, req: a.req, expectHeld: expectHeld}
 	q.req.Ticket = ticket
 	if ctx.Done() == nil && a.client.beginInline() {
@@ -182,6 +233,8 @@ func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Gr
 	a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
 	switch {
 	case got.Err != nil:
+	case got.Grant.Outcome == store.Busy:
+		a.facts.behind, a.facts.ahead = got.Grant.Token, got.Grant.Ahead
 	case got.Grant.Outcome == store.Spent:
 		a.req.ID, a.uncertain = newRequest(), false
 	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):

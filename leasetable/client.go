@@ -30,6 +30,7 @@ type Client struct {
 
 	waiters *waitlist.List
 	pruner  *pruner
+	events  *events
 	channel string // notification channel, and client key in lock_waiters
 
 	// life ends at the end of Close. It bounds every statement.
@@ -41,10 +42,11 @@ type Client struct {
 	closed   chan struct{} // closed when Close is done
 	closeErr error         // set before closed is closed
 
-	mu       sync.Mutex          // guards the three below
+	mu       sync.Mutex          // guards the four below
 	isClosed bool                // no new calls
 	draining bool                // no new releases either
 	leases   map[*Lease]struct{} // Close releases these
+	newest   map[string]*Lease   // of leases, by name
 
 	// calls counts the goroutines that work for callers. To add to it, hold mu and see one of the
 	// flags unset, or be inside a counted call.
@@ -80,7 +82,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 		life: life, endLife: endLife,
 		closing: make(chan struct{}), closed: make(chan struct{}),
 		leases:  map[*Lease]struct{}{},
+		newest:  map[string]*Lease{},
 		channel: newChannel(),
+		events:  newEvents(&cfg),
 	}
 	c.dispatcher = batch.New(s.Slots(), cfg.batchSize())
 	c.acquires = batch.NewQueue(c.dispatcher, c.sendAcquires)
@@ -147,6 +151,7 @@ func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	c.waiters.Stop(ctx)
 	c.endLife(ErrClosed)
 	c.store.Close(ctx)
+	c.events.flush(ctx)
 	return err
 }
 

@@ -16,16 +16,22 @@ import (
 
 // releaseCall is one run of the release statement, shared by the callers that wait for it.
 type releaseCall struct {
-	done chan struct{} // closed when err is set
-	err  error
+	began time.Time
+	again bool          // an earlier call has failed, and may have been applied
+	done  chan struct{} // closed when err is set
+	err   error
 }
 
 // Release ends the lease: its Context is done first, then the lock is free for others. After a
 // success, further calls return nil.
 //
+// After HandOver, Release returns nil and does nothing.
+//
 // If the lease was lost before, Release returns a *LostError (errors.Is ErrLost) and changes
 // nothing. If the server can't be reached within 5 s, the error wraps ErrUnavailable. The lock then
 // expires after its TTL, and Release may be called again.
+//
+// Release of a joined lease ends that lease only: see WithJoin.
 //
 // ctx bounds how long Release waits. The release itself continues without it. A ctx that has ended
 // before the call, as is common in a defer, is ignored.
@@ -39,9 +45,15 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // awaitRelease is Release. It waits until givenUp, whose cause is in ctx.
 func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error {
+	if l.outer != nil {
+		return l.leave()
+	}
 	_ = l.Err() // finds an expired deadline
 	call, f, err := l.startRelease()
-	if err != nil {
+	switch {
+	case errors.Is(err, errHandedOver):
+		return nil // the grant is another process's
+	case err != nil:
 		return err
 	}
 	if f != nil {
@@ -65,7 +77,7 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	l.end(ErrReleased)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(l.ended, ErrLost) {
+	if errors.Is(l.ended, ErrLost) || errors.Is(l.ended, errHandedOver) {
 		return nil, nil, l.ended
 	}
 	if l.release != nil {
@@ -82,10 +94,9 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	if err := c.beginRelease(); err != nil {
 		return nil, nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
 	}
-	again := l.release != nil // the previous call may have been applied
-	call := &releaseCall{done: make(chan struct{})}
+	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call
-	return call, &releaseOp{lease: l, call: call, uncertain: again, heir: c.waiters.Reserve(l.fence.Name)}, nil
+	return call, &releaseOp{lease: l, call: call, uncertain: call.again, heir: c.waiters.Reserve(l.fence.Name)}, nil
 }
 
 // sendRelease sends f on this goroutine or through the dispatcher. When ctx ends before the answer
@@ -100,14 +111,16 @@ func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
 	bound, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(timing.CancelGrace, cancel) })()
+	began := c.events.now()
 	f.send(bound)
+	c.events.batch(OperationRelease, 1, began, nil)
 }
 
 // releaseLost releases a lost lease on the server, without waiting: a renewal that was answered too
-// late would block others for another TTL.
+// late would block others for another TTL. With a lock delay, they must be blocked.
 func (l *Lease) releaseLost() {
-	if l.client.beginRelease() != nil {
-		return // closing: it expires
+	if l.cfg.lockDelay > 0 || l.client.beginRelease() != nil {
+		return // it expires; beginRelease fails while the client closes
 	}
 	l.client.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
 }
@@ -131,11 +144,12 @@ type releaseOp struct {
 func (f *releaseOp) finish(err error) {
 	c, l := f.lease.client, f.lease
 	if f.call != nil {
+		c.events.released(f, err)
 		f.call.err = err
 		if err == nil || errors.Is(err, ErrLost) {
 			c.untrack(l)
 		} else { // Close tries again until the server has ended the lease
-			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin, func() { c.untrack(l) })
+			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.untrack(l) })
 		}
 		close(f.call.done)
 	}
@@ -150,8 +164,10 @@ func (f *releaseOp) finish(err error) {
 func (c *Client) sendReleases(batch []*releaseOp) {
 	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
 	defer cancel()
+	began := c.events.now()
 	if len(batch) == 1 && !c.cfg.forceBatch {
 		batch[0].send(ctx)
+		c.events.batch(OperationRelease, 1, began, nil)
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
@@ -170,6 +186,7 @@ func (c *Client) sendReleases(batch []*releaseOp) {
 		fences[i] = f.lease.fence
 	}
 	released, err := c.store.ReleaseBatch(ctx, fences)
+	c.events.batch(OperationRelease, len(batch), began, err)
 	c.warnOfBatch(err, "releases")
 	for _, f := range batch {
 		f.uncertain = f.uncertain || store.MaybeApplied(err)
@@ -246,8 +263,10 @@ func (f *releaseOp) handOff(ctx context.Context) bool {
 		return false
 	}
 	// The heir checks an uncertain grant itself: its next attempt finds it.
-	if !heir.Deliver(store.Answer{Grant: g, Err: err}) {
+	if !heir.Deliver(store.Answer{Grant: g, Err: err, Released: f.lease.fence.Token}) {
 		c.revoke(*heir.Request) // its caller has left; this wakes the next waiter
+	} else if err == nil {
+		c.events.handedOff(f.lease, heir.Request, g.Token)
 	}
 	f.handedOff = err == nil
 	return f.handedOff

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -29,7 +28,7 @@ const (
 // hangs, the loop renews leases that become due, and retries the same leases on another connection.
 type renewer struct {
 	store   *store.Store
-	logger  *slog.Logger
+	events  *events
 	wake    chan struct{}   // buffer of one: the plan has changed
 	ctx     context.Context //nolint:containedctx // ends the loop and the statements
 	quit    context.CancelFunc
@@ -63,7 +62,7 @@ func newRenewer(c *Client) *renewer {
 	ctx, quit := context.WithCancel(c.life)
 	return &renewer{
 		store:   c.store,
-		logger:  c.cfg.logger,
+		events:  c.events,
 		wake:    make(chan struct{}, 1),
 		ctx:     ctx,
 		quit:    quit,
@@ -144,6 +143,10 @@ func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pa
 	pause = time.Hour
 	anyDue := false
 	for l, p := range r.plan {
+		if l.maxHoldReached(now) { // before its timer
+			delete(r.plan, l)
+			continue
+		}
 		anyDue = anyDue || p.attempt == nil && !p.at.After(now)
 		shortest = min(shortest, l.cfg.ttl-l.cfg.margin)
 	}
@@ -186,16 +189,21 @@ func renewPatience(trusted, pace time.Duration) time.Duration {
 func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 	grants, ttls := make([]fencing.Fence, len(a.leases)), make([]time.Duration, len(a.leases))
 	for i, l := range a.leases {
-		grants[i], ttls[i] = l.fence, l.cfg.ttl
+		grants[i], ttls[i] = l.fence, l.cfg.serverTTL(l.cfg.ttl)
 	}
 	// Deadlines do not bound it: another attempt may move them while this one waits.
 	ctx, cancel := context.WithTimeout(r.ctx, timing.StatementBound)
 	defer cancel()
+	began := r.events.now()
 	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls}, patience,
 		func(sent time.Time) { r.markOverdue(a, sent) })
 	defer r.end(a)
-	for i, l := range a.leases {
+	took := since(began)
+	r.events.batch(OperationRenew, len(a.leases), began, err)
+	for _, l := range a.leases {
+		share := r.events.share(l)
 		if err != nil {
+			r.events.renewed(l, share, took, err)
 			l.recordFailure(err)
 			if errors.Is(l.Err(), ErrLost) {
 				l.releaseLost() // the attempt may have extended it
@@ -203,15 +211,14 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 			r.retrySoon(l, a)
 			continue
 		}
-		switch err := l.applyRenewal(answers[l.fence], ttls[i]); {
+		err := l.applyRenewal(answers[l.fence], l.cfg.ttl)
+		r.events.renewed(l, share, took, err)
+		switch {
 		case err == nil:
 			r.planNext(l, answers[l.fence].Sent)
 		case errors.Is(err, errRowLocked):
 			r.retrySoon(l, a)
 		}
-	}
-	if err != nil {
-		r.logger.Warn("pglock: renewal failed, trying again", "leases", len(a.leases), "error", err)
 	}
 }
 
@@ -289,8 +296,9 @@ func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 // errRowLocked means that a transaction outside of the protocol has locked the row.
 var errRowLocked = errors.New("leasetable: the lock's row is locked by another transaction")
 
-// applyRenewal applies the answer to l. It returns nil if l is renewed, errRowLocked if the renewal
-// must be repeated, and otherwise why the lease has ended.
+// applyRenewal applies the answer to l, which is to be trusted for ttl less the safety margin. It
+// returns nil if l is renewed, errRowLocked if the renewal must be repeated, and otherwise why the
+// lease has ended.
 func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
 	switch answer.Outcome {
 	case store.RenewDone:

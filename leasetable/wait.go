@@ -106,6 +106,10 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 		}
 	} else if first.Outcome == store.Busy {
 		w.last = a.busyError(first)
+		e.NoteBusy(first)
+	}
+	if !e.IsHead() {
+		w.observeWait(ctx)
 	}
 	// Several may be ready. A caller that becomes the head when ctx ends finds out in run. An
 	// outage ends the call in any case.
@@ -115,10 +119,36 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 	case err := <-e.Outage:
 		return store.Grant{}, w.outageError(err)
 	case <-ctx.Done():
-		return store.Grant{}, a.waitError(ctx, w.last)
+		return store.Grant{}, w.giveUp(ctx)
 	case <-a.client.closing:
-		return store.Grant{}, a.waitError(ctx, w.last)
+		return store.Grant{}, w.giveUp(ctx)
 	}
+}
+
+// giveUp returns the error of a wait that has ended. An entry that has made no attempt tells what
+// this process knows of the holder.
+func (w *waiter) giveUp(ctx context.Context) error {
+	if w.last == nil {
+		w.last = w.localHolder()
+	}
+	if g, ok := w.entry.LastBusy(); w.last == nil && ok {
+		w.last = w.busyError(g)
+	}
+	return w.waitError(ctx, w.last)
+}
+
+// observeWait raises the WaitEvent of the call, once.
+func (w *waiter) observeWait(ctx context.Context) {
+	if w.facts.queued || !w.client.events.on() {
+		return
+	}
+	w.facts.queued, w.facts.ahead = true, w.facts.ahead+w.entry.Before
+	ev := WaitEvent{Name: w.req.Name, Ahead: w.facts.ahead}
+	var busy *BusyError
+	if errors.As(w.last, &busy) {
+		ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
+	}
+	w.client.events.wait(ctx, ev)
 }
 
 // leaveWaitlist removes the entry. A grant that was handed off to a caller that gave up is revoked.
@@ -226,6 +256,7 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g store.Grant, next 
 // afterBusy records why the lock was not granted, and returns the next step.
 func (w *waiter) afterBusy(g store.Grant) step {
 	w.last, w.races = w.busyError(g), 0
+	w.entry.NoteBusy(g)
 	if g.Token != w.token && !w.client.waiters.Listening() {
 		w.pause = newPause() // the lock changes hands: our position may soon come up
 	}
@@ -254,7 +285,7 @@ func (w *waiter) drawTicket(ctx context.Context) (step, error) {
 	}
 	w.failingSince = time.Time{}
 	w.ticketDrawn = true
-	w.ahead, w.remaining = p.Ahead, p.Remaining
+	w.ahead, w.remaining, w.facts.ahead = p.Ahead, p.Remaining, p.Ahead
 	switch {
 	case p.Ahead > 1: // a release will see our ticket
 		return stepSleep, nil
@@ -268,7 +299,7 @@ func (w *waiter) drawTicket(ctx context.Context) (step, error) {
 func (w *waiter) recordFailure(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, ErrClosed):
-		return w.waitError(ctx, w.last)
+		return w.giveUp(ctx)
 	case !errors.Is(err, ErrUnavailable):
 		return err
 	}
@@ -290,11 +321,13 @@ func (w *waiter) sleep(ctx context.Context) (g store.Grant, next step, err error
 	timer := time.NewTimer(w.sleepTime())
 	defer timer.Stop()
 	w.ticketDrawn = false
+	w.observeWait(ctx)
 	// Several may be ready. leaveWaitlist revokes a grant that was handed off together with the end
 	// of ctx. A wake-up between the attempt and this select is buffered.
 	select {
 	case got := <-w.entry.Handed:
 		g, err := w.checkGrant(w.req, got)
+		w.facts.handedOff, w.facts.behind = err == nil, got.Released
 		return g, stepAcquireFull, err
 	case <-w.entry.Woken:
 		w.pause, w.awaitingHandoff, w.handoffWaited = newPause(), false, true
