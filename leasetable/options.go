@@ -56,8 +56,11 @@ type leaseConfig struct {
 	holder     string
 	labels     string // JSON
 	barging    bool
+	maxHold    time.Duration // 0: no limit
+	lockDelay  time.Duration
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
+	join       bool
 }
 
 const (

@@ -22,9 +22,11 @@ type Position struct {
 const AnyTicket = -1
 
 // JoinQueue draws a ticket for the client in the queue for name. It replaces an earlier one of the
-// client. JoinQueue tries twice.
-func (s *Store) JoinQueue(ctx context.Context, name, client string) (p Position, err error) {
-	err = s.sendTwice(ctx, statement{s.sql.joinQueue, []any{name, client, timing.TicketTTL.Microseconds()}, func(r pgx.Rows) error {
+// client. The ticket shows others that its caller has waited for that time, and the name that the
+// caller would hold the lock with. JoinQueue tries twice.
+func (s *Store) JoinQueue(ctx context.Context, name, client, holder string, waited time.Duration) (p Position, err error) {
+	args := []any{name, client, timing.TicketTTL.Microseconds(), holder, waited.Microseconds()}
+	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, func(r pgx.Rows) error {
 		var left int64
 		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
 		p.Remaining = time.Duration(left) * time.Microsecond
