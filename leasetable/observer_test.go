@@ -96,7 +96,7 @@ func TestObserverOfCallsWithoutAGrant(t *testing.T) {
 	held := try(t, f.open(leasetable.WithHolder("another")), "n")
 	c := f.openUnclosed(leasetable.WithObserver(r), leasetable.WithMaxConns(2))
 
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	waiting, giveUp := context.WithCancel(t.Context())
 	_, busy := c.TryAcquire(t.Context(), "n")
