@@ -104,7 +104,7 @@ func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg leaseConfig
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	err = c.retry(ctx, c.closing, func(ctx context.Context) error {
-		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.serverTTL(cfg.ttl))
+		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
 		if err == nil && got.Outcome == store.RenewBlocked {
 			return fmt.Errorf("%w: %w", ErrUnavailable, errRowLocked)
 		}
