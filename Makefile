@@ -27,6 +27,7 @@ go-test:
 	go test $(RACE) ./...
 	cd internal/bench && go test ./...
 	cd internal/adapters && go test $(RACE) ./...
+	cd pglock/otelpglock && go test $(RACE) ./...
 
 .PHONY: matrix
 matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17 and 18; VERSIONS=18 for one of them
@@ -51,8 +52,10 @@ bare: ## Run `make demo` and `make test` on a bare Debian in a temporary directo
 	testdata/bare.sh 'make demo' 'make test'
 
 .PHONY: bench
-bench: ## Measure against floors and peers, as ratios in one run; ROW=B1 for one row, KEEP=1 to keep it
-	cd internal/bench && go run . $(if $(ROW),-row $(ROW)) $(if $(KEEP),-keep)
+bench: ## Measure against floors and peers; ROW=B1 for some rows, KEEP=1 keeps them; QUICK=1, BUSY=1, BASE=commit
+	@# Signals reach the program itself: "go run" would leave it behind.
+	cd internal/bench && go build -o ../../bin/ . && exec ../../bin/bench $(if $(ROW),-row $(ROW)) $(if $(KEEP),-keep) \
+		$(if $(QUICK),-quick) $(if $(BUSY),-busy) $(if $(BASE),-base $(if $(wildcard $(BASE)),$(abspath $(BASE)),$(BASE)))
 
 .PHONY: build
 build: ## Build the command into bin/
@@ -76,6 +79,7 @@ lint: ## Check formatting, vet for every system, lint, also shell scripts where 
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(SCRIPTS); else echo "lint: shellcheck is not installed"; fi
 	$(TOOLS) golangci-lint run ./...
 	cd internal/adapters && go vet ./... && go tool -modfile=../tools/go.mod golangci-lint run ./...
+	cd pglock/otelpglock && go vet ./... && go tool -modfile=../../internal/tools/go.mod golangci-lint run ./...
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities, where their database can be reached
@@ -88,3 +92,4 @@ tidy: ## Bring go.mod and go.sum of every module in order
 	go mod tidy
 	cd internal/bench && go mod tidy
 	cd internal/adapters && go mod tidy
+	cd pglock/otelpglock && go mod tidy

@@ -105,7 +105,8 @@ $$;
 --
 -- FOR KEY SHARE: a takeover locks the row FOR UPDATE, so it waits for the end of this
 -- transaction. A renewal does not, and does not wait. The clock is read after the row is locked,
--- because the lease may expire during a wait for the row.
+-- because the lease may expire during a wait for the row. A released lock has no holder, even if it
+-- is not free yet.
 --
 -- A holder that is paused inside its transaction would block all others until it resumes. So the
 -- server ends this transaction when it has been idle for the rest of the lease. A shorter limit of
@@ -121,7 +122,7 @@ DECLARE
 BEGIN
     SELECT l.expires_at INTO ends
     FROM "<here>".distributed_locks AS l
-    WHERE l.name = lock_name AND l.token = grant_token AND l.expires_at > clock_timestamp()
+    WHERE l.name = lock_name AND l.token = grant_token AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
     FOR KEY SHARE;
     ms := ceil(extract(epoch FROM ends - clock_timestamp()) * 1000);
     is_current := coalesce(ms > 0 AND grant_token > 0, false);
@@ -176,7 +177,7 @@ BEGIN
     SELECT l.expires_at, s.secret INTO ends, key
     FROM "<here>".distributed_locks AS l, "<here>".fencing_secret AS s
     WHERE l.name OPERATOR(pg_catalog.=) lock_name AND l.token OPERATOR(pg_catalog.=) grant_token
-      AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+      AND l.holder IS NOT NULL AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
     FOR KEY SHARE OF l;
     -- Read the clock only after the row is locked.
     ms := pg_catalog.ceil(pg_catalog.date_part('epoch', ends OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
@@ -293,7 +294,7 @@ END
 $$;
 COMMENT ON FUNCTION grant_writer(text) IS 'pglock: give a role what it needs to write as a holder';
 
--- Grants a role what it needs to acquire locks and to write as a holder.
+-- Grants a role what it needs to acquire locks, to write as a holder, and to use idempotency keys.
 CREATE FUNCTION grant_user(role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -302,6 +303,11 @@ BEGIN
     EXECUTE format('GRANT SELECT ON locks_held, locks_waiting TO %I', role_name);
     EXECUTE format('GRANT USAGE ON SEQUENCE fencing_tokens TO %I', role_name);
     EXECUTE format('GRANT EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) TO %I', role_name);
+    IF to_regclass('once_keys') IS NOT NULL THEN -- since 0004
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON once_keys TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON once_started TO %I', role_name);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) TO %I', role_name);
+    END IF;
     -- A service that migrates when it starts must see that there is nothing to do.
     IF to_regclass('pglock_migrations') IS NOT NULL THEN
         EXECUTE format('GRANT SELECT ON pglock_migrations TO %I', role_name);
