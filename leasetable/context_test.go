@@ -101,14 +101,3 @@ func TestWithContext(t *testing.T) {
 		t.Error("made after the lease's end: not done")
 	}
 }
-
-// TestANilLoggerIsNone: a lost lease has nothing to log to.
-func TestANilLoggerIsNone(t *testing.T) {
-	t.Parallel()
-	c := newFixture(t).open(leasetable.WithLogger(nil))
-	l := try(t, c, "n", leasetable.WithTTL(time.Second), leasetable.WithoutRenewal())
-	within(t, 10*time.Second, "the loss", l.Done())
-	if !errors.Is(l.Err(), leasetable.ErrLost) {
-		t.Errorf("the lease ended: %v", l.Err())
-	}
-}

@@ -1,7 +1,6 @@
 package leasetable
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/pglock/pglock-go/leasetable/internal/store"
@@ -60,12 +59,6 @@ func ReleaseAgainOnClose(c *Client, l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leases[l] = struct{}{}
-}
-
-// CleanupLogger returns the logger for background work of a client with these options.
-func CleanupLogger(opts ...Option) (*slog.Logger, error) {
-	c, err := newClientConfig(opts)
-	return c.cleanupLogger(), err
 }
 
 // RequestRelease tells the holder of l to release the lock, as the server's request does.

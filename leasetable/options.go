@@ -36,7 +36,6 @@ type clientConfig struct {
 	pollOnly  bool
 	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
-	logging   bool // WithLogger was given
 	lease     leaseConfig
 
 	pruneEvery time.Duration // for tests
@@ -98,14 +97,14 @@ func WithMaxConns(n int) Option {
 	})
 }
 
-// WithLogger logs failed renewals, lost leases and failed clean-ups. Nil disables logging. Default:
-// failed clean-ups only, to [slog.Default], since no call returns them.
+// WithLogger logs failed renewals, lost leases and failed clean-ups, at Warn. Nil disables logging.
+// Default: [slog.Default], as it is at the time.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) error {
 		if l == nil {
 			l = slog.New(slog.DiscardHandler)
 		}
-		c.logger, c.logging = l, true
+		c.logger = l
 		return nil
 	})
 }
@@ -256,7 +255,7 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 		schema:    schema.Default,
 		maxConns:  defaultMaxConns,
 		retention: timing.DefaultRetention,
-		logger:    slog.New(slog.DiscardHandler),
+		logger:    slog.New(defaultHandler{}),
 		lease:     leaseConfig{ttl: timing.DefaultTTL, labels: "{}", holder: defaultHolder()},
 	}
 	for _, o := range opts {
@@ -273,14 +272,6 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 
 // batchSize returns the largest number of names in one acquire or release statement.
 func (c *clientConfig) batchSize() int { return cmp.Or(c.batch, maxBatch) }
-
-// cleanupLogger returns the logger for background work, whose failures no call returns.
-func (c *clientConfig) cleanupLogger() *slog.Logger {
-	if c.logging {
-		return c.logger
-	}
-	return slog.Default()
-}
 
 // with returns the client's defaults with the options of one lease.
 func (c leaseConfig) with(opts []LeaseOption) (leaseConfig, error) {

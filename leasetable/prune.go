@@ -70,7 +70,7 @@ type pruner struct {
 }
 
 func newPruner(c *Client) *pruner {
-	j := &pruner{client: c, every: min(c.cfg.retention/4, timing.MaxPruneEvery), logger: c.cfg.cleanupLogger()}
+	j := &pruner{client: c, every: min(c.cfg.retention/4, timing.MaxPruneEvery), logger: c.cfg.logger}
 	if c.cfg.pruneEvery > 0 {
 		j.every = c.cfg.pruneEvery
 	}

@@ -99,18 +99,6 @@ func TestDeadQueueRowsAreDeletedWithoutPruning(t *testing.T) {
 	}
 }
 
-// TestFailedCleanUpsAreLoggedByDefault: no call returns them.
-func TestFailedCleanUpsAreLoggedByDefault(t *testing.T) {
-	t.Parallel()
-	if logger, err := leasetable.CleanupLogger(); err != nil || logger != slog.Default() {
-		t.Errorf("by default clean-ups log to %v, %v", logger, err)
-	}
-	mine := slog.New(slog.DiscardHandler)
-	if logger, err := leasetable.CleanupLogger(leasetable.WithLogger(mine)); err != nil || logger != mine {
-		t.Errorf("with a logger clean-ups log to %v, %v", logger, err)
-	}
-}
-
 // TestP03_ClientsPrune checks that clients prune idle rows, and the queue rows of dead clients, one
 // client at a time.
 func TestP03_ClientsPrune(t *testing.T) {

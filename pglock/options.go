@@ -21,8 +21,8 @@ func WithSchema(name string) Option { return leasetable.WithSchema(name) }
 // 4.
 func WithMaxConns(n int) Option { return leasetable.WithMaxConns(n) }
 
-// WithLogger logs failed renewals, lost leases and failed clean-ups. Nil means no logger. Default:
-// failed clean-ups only, by slog.Default().
+// WithLogger logs failed renewals, lost leases and failed clean-ups, at Warn. Nil means no logger.
+// Default: slog.Default(), as it is at the time.
 func WithLogger(l *slog.Logger) Option { return leasetable.WithLogger(l) }
 
 // WithPollOnly makes waiters poll instead of using LISTEN, for poolers in transaction mode and
