@@ -9,6 +9,7 @@ DROP FUNCTION raise_pruned(bigint) CASCADE;
 DROP FUNCTION lift_fencing_tokens(text) CASCADE;
 DROP FUNCTION next_fencing_token() CASCADE;
 DROP TABLE fencing_epoch CASCADE;
+DROP TABLE lock_permits CASCADE;
 DROP TABLE lock_waiters CASCADE;
 DROP TABLE distributed_locks CASCADE;
 DROP DOMAIN lock_name CASCADE;

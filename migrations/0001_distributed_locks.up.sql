@@ -36,7 +36,9 @@ CREATE TABLE distributed_locks (
     released_at finite_time,
     request     uuid,
     holder      text,
-    labels      jsonb       NOT NULL DEFAULT '{}'
+    labels      jsonb       NOT NULL DEFAULT '{}',
+    capacity    integer     CHECK (capacity > 0),
+    in_use      integer     NOT NULL DEFAULT 0
 ) WITH (
     -- The table is small and changes often: half of each page is room for the next versions of its
     -- rows, and vacuum runs early.
@@ -60,6 +62,8 @@ COMMENT ON COLUMN distributed_locks.version IS 'grows by one on every change of 
 COMMENT ON COLUMN distributed_locks.ticket IS 'of the last waiter that was granted the lock: tickets up to it are used or were skipped';
 COMMENT ON COLUMN distributed_locks.expires_at IS 'by the server''s clock; -infinity while free';
 COMMENT ON COLUMN distributed_locks.released_at IS 'null while held, or if it was never released';
+COMMENT ON COLUMN distributed_locks.capacity IS 'the number of permits of a semaphore, 2^30 for a readers-writer lock; null for a lock that has one holder';
+COMMENT ON COLUMN distributed_locks.in_use IS 'the permits in lock_permits, expired ones too until an acquire needs them';
 COMMENT ON COLUMN distributed_locks.request IS 'the attempt that was granted the lock, so that a repeated request is recognized';
 
 -- The wait queue: one row per process and name, first come first served by ticket. A ticket is
@@ -71,6 +75,7 @@ CREATE UNLOGGED TABLE lock_waiters (
     client     wake_channel NOT NULL,
     ticket     bigint      NOT NULL DEFAULT nextval('fencing_tokens'),
     expires_at timestamptz NOT NULL,
+    weight     integer     NOT NULL DEFAULT 1,
     PRIMARY KEY (name, client)
 ) WITH (
     fillfactor = 50,
@@ -83,7 +88,41 @@ ALTER TABLE lock_waiters -- as above
     ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0;
 
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
+COMMENT ON COLUMN lock_waiters.weight IS 'the permits that the waiter needs; about those of a client that has several waiters';
 COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client';
+
+-- The permits of semaphores, and of the readers of readers-writer locks: one row per grant. The row
+-- of the name in distributed_locks is the gate: a statement that grants or releases permits locks it
+-- first. A grant of all permits at once is exclusive. It has no row here, but is in the gate like
+-- any other lock.
+--
+-- The token of a grant here is above the token that the gate had before. A released permit that a
+-- guarded transaction still uses keeps its row, without a holder, until an acquire needs it.
+CREATE TABLE lock_permits (
+    name        lock_name   NOT NULL,
+    token       bigint      NOT NULL,
+    weight      integer     NOT NULL CHECK (weight > 0),
+    version     bigint      NOT NULL,
+    acquired_at finite_time NOT NULL,
+    expires_at  lease_end   NOT NULL,
+    request     uuid        NOT NULL UNIQUE,
+    holder      text,
+    labels      jsonb       NOT NULL DEFAULT '{}',
+    PRIMARY KEY (name, token)
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_threshold = 200,
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+ALTER TABLE lock_permits -- as above
+    ALTER COLUMN token SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN acquired_at SET STATISTICS 0,
+    ALTER COLUMN expires_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0,
+    ALTER COLUMN labels SET STATISTICS 0;
+
+COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of readers; the row of the name in distributed_locks has their number';
+COMMENT ON COLUMN lock_permits.holder IS 'null once released';
 
 -- The state of lift_fencing_tokens() and of pruning. A restore of data into a migrated schema can
 -- add a second row; lift_fencing_tokens() merges them.
