@@ -71,7 +71,7 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, ho
 	}
 	defer c.endCall()
 	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.ttl,
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.ttl, Permits: cfg.permits,
 	}}
 	g, err := how(a, ctx)
 	if err != nil {
@@ -189,6 +189,9 @@ func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Gr
 		a.req.ID, a.uncertain = newRequest(), false
 		got.Err = errLateGrant
 	}
+	if got.Err == nil && got.Grant.Outcome == store.OtherKind {
+		return got.Grant, &KindError{Name: sent.Name, Wanted: sent.Permits.Capacity, Found: got.Grant.Capacity}
+	}
 	if got.Err == nil {
 		return got.Grant, nil
 	}
@@ -205,7 +208,7 @@ func (c *Client) revoke(r store.Request) {
 		for n := range len(timing.RevokePauses) + 1 {
 			revoked := false
 			err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
-				revoked, err = c.store.Revoke(ctx, r.Name, r.ID)
+				revoked, err = c.store.Revoke(ctx, r)
 				return err
 			})
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -57,6 +58,8 @@ type leaseConfig struct {
 	barging    bool
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
+
+	permits store.Permits // of a Semaphore or an RWLock
 }
 
 const (

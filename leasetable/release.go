@@ -85,7 +85,11 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	again := l.release != nil // the previous call may have been applied
 	call := &releaseCall{done: make(chan struct{})}
 	l.release = call
-	return call, &releaseOp{lease: l, call: call, uncertain: again, heir: c.waiters.Reserve(l.fence.Name)}, nil
+	f := &releaseOp{lease: l, call: call, uncertain: again}
+	if !l.cfg.permits.Any() {
+		f.heir = c.waiters.Reserve(l.fence.Name)
+	}
+	return call, f, nil
 }
 
 // sendRelease sends f on this goroutine or through the dispatcher. When ctx ends before the answer
@@ -155,11 +159,11 @@ func (c *Client) sendReleases(batch []*releaseOp) {
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		if f.heir == nil {
-			return false
+		alone := f.heir != nil || f.lease.cfg.permits.Shared() // the others don't wait for the commit of a hand-off
+		if alone {
+			go f.retry()
 		}
-		go f.retry() // the others don't wait for its commit
-		return true
+		return alone
 	})
 	if len(batch) == 0 {
 		return
@@ -197,7 +201,11 @@ func (f *releaseOp) send(ctx context.Context) {
 
 // sendOnce sends the release statement once.
 func (f *releaseOp) sendOnce(ctx context.Context) (released bool, err error) {
-	released, f.notified, err = f.lease.client.store.Release(ctx, f.lease.fence)
+	send := f.lease.client.store.Release
+	if f.lease.cfg.permits.Shared() {
+		send = f.lease.client.store.ReleasePermits
+	}
+	released, f.notified, err = send(ctx, f.lease.fence)
 	f.uncertain = f.uncertain || store.MaybeApplied(err)
 	return released, err
 }

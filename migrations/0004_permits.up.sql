@@ -59,7 +59,7 @@ $$;
 COMMENT ON FUNCTION free_expired_permits(text) IS 'pglock: delete expired permits; the caller corrects in_use';
 
 -- Grants "weight" of the "permits" of the lock to the holder "who" for "us" microseconds. my_ticket
--- is that of acquire_full.sql.
+-- is that of acquire_full.sql. If "notify", it notifies the next waiter if there is room for it.
 --
 -- outcome:
 --   granted  token, remaining microseconds
@@ -69,7 +69,7 @@ COMMENT ON FUNCTION free_expired_permits(text) IS 'pglock: delete expired permit
 --   kind     the lock has another number of permits ("remaining"), 0 if it is no semaphore
 --   again    the gate was pruned meanwhile: try again
 CREATE FUNCTION acquire_permits(
-    lock text, permits integer, weight integer, request_id uuid, who text, tags jsonb, us bigint, my_ticket bigint,
+    lock text, permits integer, weight integer, request_id uuid, who text, tags jsonb, us bigint, my_ticket bigint, notify boolean,
     OUT outcome text, OUT token bigint, OUT holder text, OUT remaining bigint, OUT ahead integer, OUT invalid boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -161,7 +161,9 @@ BEGIN
                 SET in_use = gate.capacity - room, version = l.version % 9223372036854775807 + 1,
                     released_at = CASE WHEN "<here>".permits_fit(acquire_permits.lock, gate.ticket, room) THEN coalesce(l.released_at, clock_timestamp()) END
                 WHERE l.name = acquire_permits.lock;
-                PERFORM "<here>".wake_next(acquire_permits.lock, gate.ticket);
+                IF notify THEN
+                    PERFORM "<here>".wake_next(acquire_permits.lock, gate.ticket);
+                END IF;
             END IF;
             RETURN;
         END IF;
@@ -197,7 +199,7 @@ BEGIN
                 acquired_at = clock_timestamp(), expires_at = '-infinity', released_at = CASE WHEN fits THEN clock_timestamp() END,
                 request = NULL, holder = NULL, labels = '{}'
             WHERE l.name = acquire_permits.lock;
-            IF fits THEN
+            IF fits AND notify THEN
                 PERFORM "<here>".wake_next(acquire_permits.lock, used_up);
             END IF;
         END IF;
@@ -209,7 +211,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION acquire_permits(text, integer, integer, uuid, text, jsonb, bigint, bigint) IS 'pglock: grant permits of a semaphore or a readers-writer lock';
+COMMENT ON FUNCTION acquire_permits(text, integer, integer, uuid, text, jsonb, bigint, bigint, boolean) IS 'pglock: grant permits of a semaphore or a readers-writer lock';
 
 -- Releases the permits of a grant, and notifies the head of the queue if it fits and "notify" is
 -- true. Returns no row if the grant is not current, or was released before: see release.sql.
@@ -249,6 +251,36 @@ END
 $$;
 COMMENT ON FUNCTION release_permits(text, bigint, boolean) IS 'pglock: release permits of a semaphore or a readers-writer lock';
 
+-- Sets the number of permits, and creates the name if need be. Returns the number before; 0 if the
+-- name is new; -1 if it has one holder, and nothing was changed.
+CREATE FUNCTION resize_permits(lock text, permits integer, notify boolean) RETURNS integer
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    gate record;
+BEGIN
+    PERFORM set_config('lock_timeout', '250ms', true);
+    INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, released_at, capacity)
+    VALUES (lock, "<here>".next_fencing_token(), 1, clock_timestamp(), '-infinity', clock_timestamp(), permits)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN 0;
+    END IF;
+    SELECT l.capacity, l.in_use, l.ticket INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
+    IF gate.capacity IS NULL THEN
+        RETURN -1;
+    END IF;
+    UPDATE "<here>".distributed_locks AS l
+    SET capacity = permits, version = l.version % 9223372036854775807 + 1,
+        released_at = CASE WHEN "<here>".permits_fit(lock, gate.ticket, permits - gate.in_use) THEN coalesce(l.released_at, clock_timestamp()) END
+    WHERE l.name = lock;
+    IF notify THEN
+        PERFORM "<here>".wake_next(lock, gate.ticket);
+    END IF;
+    RETURN gate.capacity;
+END
+$$;
+COMMENT ON FUNCTION resize_permits(text, integer, boolean) IS 'pglock: set the number of permits of a semaphore';
+
 DO $pin$
 DECLARE
     f record;
@@ -257,7 +289,7 @@ BEGIN
         SELECT pg_get_functiondef(p.oid) AS definition
         FROM pg_proc AS p
         WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('permits_fit', 'free_expired_permits', 'acquire_permits', 'release_permits')
+          AND p.proname IN ('permits_fit', 'free_expired_permits', 'acquire_permits', 'release_permits', 'resize_permits')
     LOOP
         EXECUTE replace(f.definition, '"<here>"', quote_ident(current_schema()));
     END LOOP;

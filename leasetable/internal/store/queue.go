@@ -21,10 +21,10 @@ type Position struct {
 // LeaveQueue delete the client's row, whatever its ticket is.
 const AnyTicket = -1
 
-// JoinQueue draws a ticket for the client in the queue for name. It replaces an earlier one of the
-// client. JoinQueue tries twice.
-func (s *Store) JoinQueue(ctx context.Context, name, client string) (p Position, err error) {
-	err = s.sendTwice(ctx, statement{s.sql.joinQueue, []any{name, client, timing.TicketTTL.Microseconds()}, func(r pgx.Rows) error {
+// JoinQueue draws a ticket for the client in the queue for name, for a waiter that needs weight
+// permits. It replaces an earlier one of the client. JoinQueue tries twice.
+func (s *Store) JoinQueue(ctx context.Context, name, client string, weight int) (p Position, err error) {
+	err = s.sendTwice(ctx, statement{s.sql.joinQueue, []any{name, client, timing.TicketTTL.Microseconds(), max(weight, 1)}, func(r pgx.Rows) error {
 		var left int64
 		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
 		p.Remaining = time.Duration(left) * time.Microsecond
@@ -36,7 +36,8 @@ func (s *Store) JoinQueue(ctx context.Context, name, client string) (p Position,
 // LeaveQueue deletes a ticket of the client, and notifies the next waiter if the lock is free. ctx
 // is derived from the life of the Store.
 func (s *Store) LeaveQueue(ctx context.Context, name, client string, ticket int64) error {
-	return s.sendWaking(ctx, statement{sql: s.sql.leaveQueue, args: []any{name, client, ticket}})
+	_, err := s.sendWaking(ctx, statement{sql: s.sql.leaveQueue, args: []any{name, client, ticket}})
+	return err
 }
 
 // RefreshTickets extends the client's tickets for names. It returns the tickets that it found, by

@@ -28,7 +28,7 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 	}
 	op, begun := l.beginJoin(q)
 	if begun {
-		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op) })
+		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, e.Request.Permits.Weight) })
 	}
 	// Several may be ready. The ticket is the queue's, not the caller's: it is not lost with a
 	// caller that leaves.
@@ -42,10 +42,10 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 	}
 }
 
-// runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
-func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp) {
+// runJoin draws a ticket for q, of a waiter that needs weight permits. If all entries have left meanwhile, it deletes the ticket.
+func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, weight int) {
 	l.refresher.start()
-	p, err := l.cfg.Store.JoinQueue(ctx, q.name, l.cfg.Client)
+	p, err := l.cfg.Store.JoinQueue(ctx, q.name, l.cfg.Client, weight)
 	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", q.name), err)
 
 	unneeded, removals := l.endJoin(q, p.Ticket, err)
