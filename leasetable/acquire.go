@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -51,6 +52,15 @@ type acquisition struct {
 	// uncertain says that an attempt's answer was lost: the server may hold a grant for this
 	// call that the client does not know of.
 	uncertain bool
+
+	facts acquireFacts
+}
+
+// acquireFacts are facts for the events of an acquisition. See AcquireEvent.
+type acquireFacts struct {
+	try, queued, handedOff bool
+	attempts, ahead        int
+	behind                 fencing.Token
 }
 
 func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
@@ -65,14 +75,16 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 }
 
 // acquireAs is acquire with options that have been checked.
-func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
+func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (l *Lease, err error) {
 	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
-	defer c.endCall()
 	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
 		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.ttl, Permits: cfg.permits,
 	}}
+	// After endCall, so that Close does not wait for an observer.
+	defer func() { c.events.acquired(ctx, a, l, err) }()
+	defer c.endCall()
 	g, err := how(a, ctx)
 	if err != nil {
 		if a.uncertain {
@@ -89,6 +101,7 @@ func (a *acquisition) once(ctx context.Context) (store.Grant, error) {
 		tries    = 5 // while rows appear or requests are used up
 		failures = 2 // the first may have met a connection that died long ago
 	)
+	a.facts.try = true
 	a.client.waiters.AwaitRemoval(ctx, a.req.Name)
 	var g store.Grant
 	var err error
@@ -146,6 +159,7 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 	if ctx.Err() != nil {
 		return store.Grant{}, ctx.Err()
 	}
+	a.facts.attempts++
 	q := &attempt{acquisition: a, req: a.req, expectHeld: expectHeld}
 	q.req.Ticket = ticket
 	if ctx.Done() == nil && a.client.beginInline() {
@@ -182,6 +196,8 @@ func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Gr
 	a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
 	switch {
 	case got.Err != nil:
+	case got.Grant.Outcome == store.Busy:
+		a.facts.behind, a.facts.ahead = got.Grant.Token, got.Grant.Ahead
 	case got.Grant.Outcome == store.Spent:
 		a.req.ID, a.uncertain = newRequest(), false
 	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):

@@ -52,7 +52,9 @@ func (c *Client) beginInline() bool { return !c.cfg.forceBatch && c.dispatcher.B
 func (a *attempt) runInline() store.Answer {
 	ctx, cancel := context.WithTimeout(a.client.life, timing.StatementBound)
 	defer cancel()
+	began := a.client.events.now()
 	g, err := a.client.acquireOne(ctx, a)
+	a.client.events.batch(OperationAcquire, 1, began, err)
 	return store.Answer{Grant: g, Err: err}
 }
 
@@ -116,8 +118,11 @@ func (c *Client) sendAcquires(all []*attempt) {
 	}
 	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
 	defer cancel()
+	began := c.events.now()
 	if len(batch) == 1 && !c.cfg.forceBatch {
-		batch[0].deliver(c.acquireOne(ctx, batch[0]))
+		g, err := c.acquireOne(ctx, batch[0])
+		c.events.batch(OperationAcquire, 1, began, err)
+		batch[0].deliver(g, err)
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(a *attempt) bool {
@@ -133,15 +138,18 @@ func (c *Client) sendAcquires(all []*attempt) {
 	if len(likely) > 0 {
 		grants, err := c.store.AcquireFastBatch(ctx, firsts(likely))
 		if err != nil {
+			c.events.batch(OperationAcquire, len(batch), began, err)
 			c.deliverFailure(rest, err)
 			return
 		}
 		rest = deliverAnswers(rest, grants)
 	}
 	if len(rest) == 0 {
+		c.events.batch(OperationAcquire, len(batch), began, nil)
 		return
 	}
 	grants, err := c.store.AcquireFull(ctx, firsts(rest))
+	c.events.batch(OperationAcquire, len(batch), began, err)
 	rest = deliverAnswers(rest, grants)
 	if err != nil {
 		c.deliverFailure(rest, err)

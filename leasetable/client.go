@@ -30,6 +30,7 @@ type Client struct {
 
 	waiters *waitlist.List
 	pruner  *pruner
+	events  *events
 	channel string // notification channel, and client key in lock_waiters
 
 	// life ends at the end of Close. It bounds every statement.
@@ -81,6 +82,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 		closing: make(chan struct{}), closed: make(chan struct{}),
 		leases:  map[*Lease]struct{}{},
 		channel: newChannel(),
+		events:  newEvents(&cfg),
 	}
 	c.dispatcher = batch.New(s.Slots(), cfg.batchSize())
 	c.acquires = batch.NewQueue(c.dispatcher, c.sendAcquires)
@@ -147,6 +149,7 @@ func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	c.waiters.Stop(ctx)
 	c.endLife(ErrClosed)
 	c.store.Close(ctx)
+	c.events.flush(ctx)
 	return err
 }
 

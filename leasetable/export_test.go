@@ -1,6 +1,7 @@
 package leasetable
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/pglock/pglock-go/leasetable/internal/store"
@@ -63,3 +64,14 @@ func ReleaseAgainOnClose(c *Client, l *Lease) {
 
 // RequestRelease tells the holder of l to release the lock, as the server's request does.
 func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }
+
+// Delivery passes events to one observer.
+type Delivery struct{ *delivery }
+
+// NewDelivery returns a Delivery to o.
+func NewDelivery(o Observer, logger *slog.Logger) Delivery {
+	return Delivery{&delivery{observer: o, logger: logger}}
+}
+
+// Later delivers an event in the background, unless that many wait.
+func (d Delivery) Later(limit int, raise func(Observer)) { d.later(limit, raise) }

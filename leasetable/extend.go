@@ -69,6 +69,7 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	c := l.client
+	began := c.events.now()
 	var err error
 	var answers map[fencing.Fence]store.Renewal
 	for range 2 { // the first may meet a connection that died long ago
@@ -77,8 +78,11 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 			break
 		}
 	}
-	if err != nil {
-		return err
+	share, took := c.events.share(l), since(began)
+	c.events.batch(OperationRenew, 1, began, err)
+	if err == nil {
+		err = l.applyRenewal(answers[l.fence], ttl)
 	}
-	return l.applyRenewal(answers[l.fence], ttl)
+	c.events.renewed(l, share, took, err)
+	return err
 }

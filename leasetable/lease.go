@@ -27,6 +27,7 @@ type Lease struct {
 	cfg    leaseConfig
 	ctx    *leaseContext
 	cancel context.CancelCauseFunc
+	since  time.Time // when the request was sent that the server granted
 
 	mu sync.Mutex // guards the fields below; no I/O under it
 
@@ -53,6 +54,7 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*
 		client:   c,
 		fence:    fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token},
 		cfg:      a.cfg,
+		since:    g.Sent,
 		deadline: a.cfg.deadline(g.Sent, g.Remaining, a.cfg.ttl),
 	}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -185,9 +187,13 @@ func (l *Lease) recordFailure(err error) {
 func (l *Lease) lose(reason string) error {
 	l.mu.Lock()
 	lost := &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: reason, Cause: l.failure}
+	kind := LossEnded
+	if !time.Now().Before(l.deadline) {
+		kind = LossExpired
+	}
 	l.mu.Unlock()
 	if l.end(lost) {
-		l.client.cfg.logger.Warn("pglock: lease lost", "name", lost.Name, "token", lost.Token, "reason", reason, "error", lost.Cause)
+		l.client.events.lost(l, kind, lost)
 		return lost
 	}
 	return l.Err()

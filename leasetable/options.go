@@ -37,6 +37,7 @@ type clientConfig struct {
 	pollOnly  bool
 	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
+	observers []Observer
 	lease     leaseConfig
 
 	pruneEvery time.Duration // for tests
@@ -100,8 +101,9 @@ func WithMaxConns(n int) Option {
 	})
 }
 
-// WithLogger logs failed renewals, lost leases and failed clean-ups, at Warn. Nil disables logging.
-// Default: [slog.Default], as it is at the time.
+// WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
+// releases at Debug, one line each. Nil disables logging. Default: [slog.Default], as it is at the
+// time, at Warn.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) error {
 		if l == nil {

@@ -16,8 +16,10 @@ import (
 
 // releaseCall is one run of the release statement, shared by the callers that wait for it.
 type releaseCall struct {
-	done chan struct{} // closed when err is set
-	err  error
+	began time.Time
+	again bool          // an earlier call has failed, and may have been applied
+	done  chan struct{} // closed when err is set
+	err   error
 }
 
 // Release ends the lease: its Context is done first, then the lock is free for others. After a
@@ -82,10 +84,9 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	if err := c.beginRelease(); err != nil {
 		return nil, nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
 	}
-	again := l.release != nil // the previous call may have been applied
-	call := &releaseCall{done: make(chan struct{})}
+	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call
-	f := &releaseOp{lease: l, call: call, uncertain: again}
+	f := &releaseOp{lease: l, call: call, uncertain: call.again}
 	if !l.cfg.permits.Any() {
 		f.heir = c.waiters.Reserve(l.fence.Name)
 	}
@@ -104,7 +105,9 @@ func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
 	bound, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(timing.CancelGrace, cancel) })()
+	began := c.events.now()
 	f.send(bound)
+	c.events.batch(OperationRelease, 1, began, nil)
 }
 
 // releaseLost releases a lost lease on the server, without waiting: a renewal that was answered too
@@ -135,6 +138,7 @@ type releaseOp struct {
 func (f *releaseOp) finish(err error) {
 	c, l := f.lease.client, f.lease
 	if f.call != nil {
+		c.events.released(f, err)
 		f.call.err = err
 		if err == nil || errors.Is(err, ErrLost) {
 			c.untrack(l)
@@ -154,8 +158,10 @@ func (f *releaseOp) finish(err error) {
 func (c *Client) sendReleases(batch []*releaseOp) {
 	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
 	defer cancel()
+	began := c.events.now()
 	if len(batch) == 1 && !c.cfg.forceBatch {
 		batch[0].send(ctx)
+		c.events.batch(OperationRelease, 1, began, nil)
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
@@ -174,6 +180,7 @@ func (c *Client) sendReleases(batch []*releaseOp) {
 		fences[i] = f.lease.fence
 	}
 	released, err := c.store.ReleaseBatch(ctx, fences)
+	c.events.batch(OperationRelease, len(batch), began, err)
 	c.warnOfBatch(err, "releases")
 	for _, f := range batch {
 		f.uncertain = f.uncertain || store.MaybeApplied(err)
@@ -254,8 +261,10 @@ func (f *releaseOp) handOff(ctx context.Context) bool {
 		return false
 	}
 	// The heir checks an uncertain grant itself: its next attempt finds it.
-	if !heir.Deliver(store.Answer{Grant: g, Err: err}) {
+	if !heir.Deliver(store.Answer{Grant: g, Err: err, Released: f.lease.fence.Token}) {
 		c.revoke(*heir.Request) // its caller has left; this wakes the next waiter
+	} else if err == nil {
+		c.events.handedOff(f.lease, heir.Request, g.Token)
 	}
 	f.handedOff = err == nil
 	return f.handedOff

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -29,7 +28,7 @@ const (
 // hangs, the loop renews leases that become due, and retries the same leases on another connection.
 type renewer struct {
 	store   *store.Store
-	logger  *slog.Logger
+	events  *events
 	wake    chan struct{}   // buffer of one: the plan has changed
 	ctx     context.Context //nolint:containedctx // ends the loop and the statements
 	quit    context.CancelFunc
@@ -64,7 +63,7 @@ func newRenewer(c *Client) *renewer {
 	ctx, quit := context.WithCancel(c.life)
 	return &renewer{
 		store:   c.store,
-		logger:  c.cfg.logger,
+		events:  c.events,
 		wake:    make(chan struct{}, 1),
 		ctx:     ctx,
 		quit:    quit,
@@ -196,11 +195,16 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 	// Deadlines do not bound it: another attempt may move them while this one waits.
 	ctx, cancel := context.WithTimeout(r.ctx, timing.StatementBound)
 	defer cancel()
+	began := r.events.now()
 	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls, Shared: a.shared}, patience,
 		func(sent time.Time) { r.markOverdue(a, sent) })
 	defer r.end(a)
+	took := since(began)
+	r.events.batch(OperationRenew, len(a.leases), began, err)
 	for i, l := range a.leases {
+		share := r.events.share(l)
 		if err != nil {
+			r.events.renewed(l, share, took, err)
 			l.recordFailure(err)
 			if errors.Is(l.Err(), ErrLost) {
 				l.releaseLost() // the attempt may have extended it
@@ -208,15 +212,14 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 			r.retrySoon(l, a)
 			continue
 		}
-		switch err := l.applyRenewal(answers[l.fence], ttls[i]); {
+		err := l.applyRenewal(answers[l.fence], ttls[i])
+		r.events.renewed(l, share, took, err)
+		switch {
 		case err == nil:
 			r.planNext(l, answers[l.fence].Sent)
 		case errors.Is(err, errRowLocked):
 			r.retrySoon(l, a)
 		}
-	}
-	if err != nil {
-		r.logger.Warn("pglock: renewal failed, trying again", "leases", len(a.leases), "error", err)
 	}
 }
 

@@ -107,6 +107,9 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 	} else if first.Outcome == store.Busy {
 		w.last = a.busyError(first)
 	}
+	if !e.IsHead() {
+		w.observeWait(ctx)
+	}
 	// Several may be ready. A caller that becomes the head when ctx ends finds out in run. An
 	// outage ends the call in any case.
 	select {
@@ -119,6 +122,20 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 	case <-a.client.closing:
 		return store.Grant{}, a.waitError(ctx, w.last)
 	}
+}
+
+// observeWait raises the WaitEvent of the call, once.
+func (w *waiter) observeWait(ctx context.Context) {
+	if w.facts.queued || !w.client.events.on() {
+		return
+	}
+	w.facts.queued, w.facts.ahead = true, w.facts.ahead+w.entry.Before
+	ev := WaitEvent{Name: w.req.Name, Ahead: w.facts.ahead}
+	var busy *BusyError
+	if errors.As(w.last, &busy) {
+		ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
+	}
+	w.client.events.wait(ctx, ev)
 }
 
 // leaveWaitlist removes the entry. A grant that was handed off to a caller that gave up is revoked.
@@ -254,7 +271,7 @@ func (w *waiter) drawTicket(ctx context.Context) (step, error) {
 	}
 	w.failingSince = time.Time{}
 	w.ticketDrawn = true
-	w.ahead, w.remaining = p.Ahead, p.Remaining
+	w.ahead, w.remaining, w.facts.ahead = p.Ahead, p.Remaining, p.Ahead
 	switch {
 	case p.Ahead > 1: // a release will see our ticket
 		return stepSleep, nil
@@ -290,11 +307,13 @@ func (w *waiter) sleep(ctx context.Context) (g store.Grant, next step, err error
 	timer := time.NewTimer(w.sleepTime())
 	defer timer.Stop()
 	w.ticketDrawn = false
+	w.observeWait(ctx)
 	// Several may be ready. leaveWaitlist revokes a grant that was handed off together with the end
 	// of ctx. A wake-up between the attempt and this select is buffered.
 	select {
 	case got := <-w.entry.Handed:
 		g, err := w.checkGrant(w.req, got)
+		w.facts.handedOff, w.facts.behind = err == nil, got.Released
 		return g, stepAcquireFull, err
 	case <-w.entry.Woken:
 		w.pause, w.awaitingHandoff, w.handoffWaited = newPause(), false, true

@@ -21,8 +21,9 @@ func WithSchema(name string) Option { return leasetable.WithSchema(name) }
 // 4.
 func WithMaxConns(n int) Option { return leasetable.WithMaxConns(n) }
 
-// WithLogger logs failed renewals, lost leases and failed clean-ups, at Warn. Nil means no logger.
-// Default: slog.Default(), as it is at the time.
+// WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
+// releases at Debug, one line each. Nil means no logger. Default: slog.Default(), as it is at the
+// time, at Warn.
 func WithLogger(l *slog.Logger) Option { return leasetable.WithLogger(l) }
 
 // WithPollOnly makes waiters poll instead of using LISTEN, for poolers in transaction mode and

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -159,5 +161,127 @@ func TestAStoppedCronReportsNothing(t *testing.T) {
 	runs[1]()
 	if err := locktest.Receive(t, reports); err != nil {
 		t.Errorf("the other scheduler: %v", err)
+	}
+}
+
+// TestACronExpressionIsASchedule: two replicas run Job.Run with a parsed expression. Each tick runs
+// once.
+func TestACronExpressionIsASchedule(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	spec, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("*/1 * * * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ran := make(chan string, 100)
+	var replicas sync.WaitGroup
+	for _, ahead := range []time.Duration{0, 700 * time.Millisecond} {
+		client := locktest.Client(t, url)
+		job, err := schedule.New(client, "report", schedule.WithClock(func() time.Time { return time.Now().Add(ahead) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicas.Go(func() {
+			err := job.Run(ctx, spec, func(ctx context.Context, l *pglock.Lease) error {
+				info, err := client.Get(ctx, l.Name())
+				ran <- info.Labels["tick"]
+				return err
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+	seen := map[string]bool{}
+	for range 4 {
+		tick := locktest.Receive(t, ran)
+		if at, err := time.Parse(time.RFC3339Nano, tick); seen[tick] || err != nil || at.Nanosecond() != 0 {
+			t.Errorf("tick %q again, or %v", tick, err)
+		}
+		seen[tick] = true
+	}
+	cancel()
+	replicas.Wait()
+}
+
+// TestCronsOwnDST: cron decides which ticks there are on days of 23 and 25 hours. Each of them runs
+// once among two replicas.
+func TestCronsOwnDST(t *testing.T) {
+	t.Parallel()
+	spec, err := cron.ParseStandard("CRON_TZ=Europe/Berlin 30 2 * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := pgtest.Database(t)
+	for _, around := range []string{"2026-03-27T12:00:00Z", "2026-10-23T12:00:00Z"} {
+		begin, err := time.Parse(time.RFC3339, around)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got []time.Time
+		for tick := spec.Next(begin); tick.Before(begin.AddDate(0, 0, 4)); tick = spec.Next(tick) {
+			want = append(want, tick)
+		}
+		now := begin
+		var replicas []*schedule.Job
+		for range 2 {
+			job, err := schedule.New(locktest.Client(t, url), "report", schedule.WithClock(func() time.Time { return now }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			replicas = append(replicas, job)
+		}
+		none := func(context.Context, *pglock.Lease) error { return nil }
+		if err := replicas[0].RunDue(t.Context(), spec, none); err != nil { // the tick before
+			t.Fatal(err)
+		}
+		for ; now.Before(begin.AddDate(0, 0, 4)); now = now.Add(time.Hour) {
+			for _, job := range replicas {
+				tick, err := schedule.Due(spec, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = job.RunDue(t.Context(), spec, func(context.Context, *pglock.Lease) error { got = append(got, tick); return nil })
+				if err != nil && !cronlock.Done(err) {
+					t.Error(err)
+				}
+			}
+		}
+		if !slices.EqualFunc(got, want, time.Time.Equal) {
+			t.Errorf("from %s: runs at %v, want %v", around, got, want)
+		}
+		t.Logf("ticks of cron: %v", want)
+	}
+}
+
+// TestCronEveryIsRefused: cron.Every counts from the start of each process.
+func TestCronEveryIsRefused(t *testing.T) {
+	t.Parallel()
+	job, err := schedule.New(locktest.Client(t, pgtest.Database(t)), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := func(context.Context, *pglock.Lease) error { return nil }
+	if err := job.Run(t.Context(), cron.Every(time.Hour), none); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := cronlock.Func(t.Context(), job, cron.Every(time.Hour), none); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("Func: %v", err)
+	}
+	every, err := cron.ParseStandard("@every 1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.RunDue(t.Context(), every, none); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("RunDue: %v", err)
+	}
+	daily, err := cron.ParseStandard("@daily")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.RunDue(t.Context(), daily, none); err != nil {
+		t.Errorf("a daily schedule: %v", err)
 	}
 }

@@ -191,6 +191,6 @@ func (m *machine) ticker() error {
 	if err != nil {
 		return err
 	}
-	go func() { _ = job.Every(m.ctx, m.period, m.work) }()
+	go func() { _ = job.Run(m.ctx, schedule.Every(m.period), m.work) }()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -39,37 +40,33 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	stock := func(quantity string) rowlock.Stock { return rowlock.Stock{Table: good.Table, Quantity: quantity} }
 	long := strings.Repeat("x", 64)
 	for name, err := range map[string]error{
-		"timeout of zero":         lock(good.Table, rowlock.WithTimeout(0)),
-		"negative timeout":        lock(good.Table, rowlock.WithTimeout(-time.Second)),
-		"NoWait and SkipLocked":   lock(good.Table, rowlock.NoWait(), rowlock.SkipLocked()),
-		"NoWait and timeout":      lock(good.Table, rowlock.NoWait(), rowlock.WithTimeout(1)),
-		"SkipLocked and timeout":  lock(good.Table, rowlock.SkipLocked(), rowlock.WithTimeout(1)),
-		"no columns":              lock(good.Table, rowlock.WithColumns()),
-		"empty column":            lock(good.Table, rowlock.WithColumns("")),
-		"column twice":            lock(good.Table, rowlock.WithColumns("the sku", "the sku")),
-		"columns without the key": lock(good.Table, rowlock.WithColumns(`qty"left`)),
-		"empty condition":         lock(good.Table, rowlock.Where("", rowlock.Equal, 1)),
-		"unknown comparison":      lock(good.Table, rowlock.Where("warehouse", "= 1 OR 1 =", 1)),
-		"more than NULL":          lock(good.Table, rowlock.Where("warehouse", rowlock.Greater, nil)),
-		"no table":                lock(rowlock.Table{Key: "k"}),
-		"no key":                  lock(table("", "t")),
-		"empty table":             lock(table("k", "s", "")),
-		"four parts":              lock(table("k", "a", "b", "c", "d")),
-		"long table":              lock(table("k", long)),
-		"long key":                lock(table(long, "t")),
-		"NUL in the table":        lock(table("k", "t\x00")),
-		"not UTF-8":               lock(table("k\xff", "t")),
-		"key twice":               second(rowlock.ForUpdate[item](ctx, tx, good.Table, []string{"a", "b", "a"})),
-		"NUL in a key":            second(rowlock.ForUpdate[item](ctx, tx, good.Table, []string{"\x00"})),
-		"key not UTF-8":           second(rowlock.ForUpdate[item](ctx, tx, good.Table, []string{"\xff"})),
-		"float keys":              second(rowlock.ForUpdate[item](ctx, tx, good.Table, []float64{1})),
-		"nil key":                 second(rowlock.ForUpdate[item](ctx, tx, good.Table, []any{nil})),
-		"NULL key":                second(rowlock.ForUpdate[item](ctx, tx, good.Table, []nullable{{}})),
-		"broken key":              second(rowlock.ForUpdate[item](ctx, tx, good.Table, []broken{{}})),
-		"rows of int":             second(rowlock.ForUpdate[int](ctx, tx, good.Table, []string{"a"})),
-		"rows of *item":           second(rowlock.ForShare[*item](ctx, tx, good.Table, []string{"a"})),
-		"rows without fields":     second(rowlock.ForKeyShare[struct{}](ctx, tx, good.Table, []string{"a"})),
-		"rows without the key":    second(rowlock.ForNoKeyUpdate[struct{ Warehouse int }](ctx, tx, good.Table, []string{"a"})),
+		"timeout of zero":        lock(good.Table, rowlock.WithTimeout(0)),
+		"negative timeout":       lock(good.Table, rowlock.WithTimeout(-time.Second)),
+		"NoWait and SkipLocked":  lock(good.Table, rowlock.NoWait(), rowlock.SkipLocked()),
+		"NoWait and timeout":     lock(good.Table, rowlock.NoWait(), rowlock.WithTimeout(1)),
+		"SkipLocked and timeout": lock(good.Table, rowlock.SkipLocked(), rowlock.WithTimeout(1)),
+		"empty condition":        lock(good.Table, rowlock.Where("", rowlock.Equal, 1)),
+		"unknown comparison":     lock(good.Table, rowlock.Where("warehouse", "= 1 OR 1 =", 1)),
+		"more than NULL":         lock(good.Table, rowlock.Where("warehouse", rowlock.Greater, nil)),
+		"no table":               lock(rowlock.Table{Key: "k"}),
+		"no key":                 lock(table("", "t")),
+		"empty table":            lock(table("k", "s", "")),
+		"four parts":             lock(table("k", "a", "b", "c", "d")),
+		"long table":             lock(table("k", long)),
+		"long key":               lock(table(long, "t")),
+		"NUL in the table":       lock(table("k", "t\x00")),
+		"not UTF-8":              lock(table("k\xff", "t")),
+		"key twice":              second(rowlock.ForUpdate[item](ctx, tx, good.Table, []string{"a", "b", "a"})),
+		"NUL in a key":           second(rowlock.ForUpdate[item](ctx, tx, good.Table, []string{"\x00"})),
+		"key not UTF-8":          second(rowlock.ForUpdate[item](ctx, tx, good.Table, []string{"\xff"})),
+		"float keys":             second(rowlock.ForUpdate[item](ctx, tx, good.Table, []float64{1})),
+		"key that is a slice":    second(rowlock.ForUpdate[item](ctx, tx, good.Table, []any{net.IPv4zero})),
+		"nil key":                second(rowlock.ForUpdate[item](ctx, tx, good.Table, []any{nil})),
+		"NULL key":               second(rowlock.ForUpdate[item](ctx, tx, good.Table, []nullable{{}})),
+		"broken key":             second(rowlock.ForUpdate[item](ctx, tx, good.Table, []broken{{}})),
+		"rows of int":            second(rowlock.ForUpdate[int](ctx, tx, good.Table, []string{"a"})),
+		"rows of *item":          second(rowlock.ForShare[*item](ctx, tx, good.Table, []string{"a"})),
+		"rows without fields":    second(rowlock.ForKeyShare[struct{}](ctx, tx, good.Table, []string{"a"})),
 		"rows with a field twice": second(rowlock.ForUpdate[struct {
 			A int `db:"the sku"`
 			B int `db:"the sku"`
@@ -101,6 +98,31 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	} {
 		if !errors.Is(err, rowlock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestOptionsFitTheirCalls: the compiler refuses an option that a call does not have.
+func TestOptionsFitTheirCalls(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		option             any
+		lock, claim, stock bool
+	}{
+		"WithTimeout":       {rowlock.WithTimeout(1), true, true, true},
+		"NoWait":            {rowlock.NoWait(), true, true, true},
+		"Where":             {rowlock.Where("c", rowlock.Equal, 1), true, true, true},
+		"SkipLocked":        {rowlock.SkipLocked(), true, false, false},
+		"AllowMissing":      {rowlock.AllowMissing(), true, false, false},
+		"Due":               {rowlock.Due("c"), false, true, false},
+		"OrderBy":           {rowlock.OrderBy("c"), false, true, false},
+		"OrderByDescending": {rowlock.OrderByDescending("c"), false, true, false},
+	} {
+		_, lock := tc.option.(rowlock.LockOption)
+		_, claim := tc.option.(rowlock.ClaimOption)
+		_, stock := tc.option.(rowlock.Option)
+		if lock != tc.lock || claim != tc.claim || stock != tc.stock {
+			t.Errorf("%s: for locks %v, for claims %v, for stocks %v", name, lock, claim, stock)
 		}
 	}
 }
@@ -205,6 +227,41 @@ func TestUnknownTableOrColumnIsNamed(t *testing.T) {
 		}
 		f.usable(tx, "0")
 	})
+}
+
+// TestNameWithADotHasAHint: a dot is a legal part of a name, so the hint comes only if there is no
+// such table or column.
+func TestNameWithADotHasAHint(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx := f.begin()
+	f.in(tx, `CREATE TEMP TABLE "dot.ted" ("a.b" text PRIMARY KEY, q int) ON COMMIT DROP`)
+	f.in(tx, `INSERT INTO "dot.ted" VALUES ('x', 3)`)
+	named := func(name ...string) rowlock.Stock {
+		return rowlock.Stock{Table: rowlock.Table{Name: name, Key: "a.b"}, Quantity: "q"}
+	}
+	reserve := func(stock rowlock.Stock) error {
+		return second(rowlock.Reserve(t.Context(), tx, stock, rowlock.Lines(rowlock.Take("x", 1))))
+	}
+	if err := reserve(named("dot.ted")); err != nil {
+		t.Errorf("a table that is named so: %v", err)
+	}
+	for name, tc := range map[string]struct {
+		err  error
+		hint string
+	}{
+		"schema and table": {reserve(named("public.stock")), `write pgx.Identifier{"public", "stock"}`},
+		"two and one":      {reserve(named("db.public", "stock")), `write pgx.Identifier{"db", "public", "stock"}`},
+		"no dot":           {reserve(named("nowhere")), ""},
+		"column":           {reserve(rowlock.Stock{Table: named("dot.ted").Table, Quantity: "dot.ted.q"}), `write "q", without the table`},
+		"column, no dot":   {reserve(rowlock.Stock{Table: named("dot.ted").Table, Quantity: "none"}), ""},
+	} {
+		var table *rowlock.TableError
+		if !errors.As(tc.err, &table) || !strings.Contains(table.Hint, tc.hint) || (table.Hint == "") != (tc.hint == "") || !strings.Contains(tc.err.Error(), table.Hint) {
+			t.Errorf("%s: %v", name, tc.err)
+		}
+	}
+	f.usable(tx, "0")
 }
 
 func TestKeysThatDoNotFitTheColumn(t *testing.T) {

@@ -3,6 +3,8 @@ package rowlock
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Claim locks and returns up to limit rows of a queue that no other transaction has locked, in
@@ -16,8 +18,8 @@ import (
 // Fewer rows than limit do not mean that the queue is empty: other transactions may hold some, or
 // have just changed them. No row is not an error.
 //
-// T, failures and ctx are as for ForUpdate, but T need not have the key. Claim does wait for a
-// lock on the whole table.
+// T, failures and ctx are as for ForUpdate. Claim does wait for a lock on the whole table:
+// WithTimeout and NoWait bound that.
 func Claim[T any](ctx context.Context, tx Tx, table Table, limit int, opts ...ClaimOption) ([]T, error) {
 	c := &call{tx: tx, table: table, begun: time.Now()}
 	for _, o := range opts {
@@ -31,15 +33,15 @@ func Claim[T any](ctx context.Context, tx Tx, table Table, limit int, opts ...Cl
 	if limit <= 0 {
 		return nil, invalidOption("limit %d: must be positive", limit)
 	}
-	s, err := shapeOf[T](c.cfg.columns, "")
+	columns, err := columnsOf[T]()
 	if err != nil {
 		return nil, err
 	}
-	c.setColumns(s.names)
-	q := c.render(claimSQL, []any{limit}, ":columns", quoteAll("t.", s.names), ":order", c.cfg.orderBy(table.Key))
+	c.setColumns(columns)
+	q := c.render(claimSQL, []any{limit}, ":columns", quoteAll(columns), ":order", c.cfg.orderBy(table.Key))
 	var rows []T
 	err = c.run(ctx, func(ctx context.Context) (err error) {
-		rows, err = s.collect(ctx, tx, q)
+		rows, err = collect(ctx, tx, q, pgx.RowToStructByName[T])
 		return err
 	})
 	if err != nil {

@@ -3,7 +3,6 @@ package rowlock_test
 import (
 	"context"
 	"errors"
-	"reflect"
 	"testing"
 	"time"
 
@@ -81,10 +80,23 @@ func TestClaimSelectsReadyRows(t *testing.T) {
 			}
 			_ = tx.Rollback(t.Context())
 		}
-		rows, err := rowlock.Claim[item](t.Context(), begin(), f.stock.Table, 1, rowlock.WithColumns("the sku"))
-		if err != nil || !reflect.DeepEqual(rows, []item{{SKU: "a"}}) {
-			t.Errorf("WithColumns: %v %v", rows, err)
+	})
+}
+
+// TestClaimBoundsTheWaitForTheTable: rows are skipped, but a lock on the whole table is waited for.
+func TestClaimBoundsTheWaitForTheTable(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+		t.Helper()
+		ddl, tx := f.begin(), begin()
+		f.in(ddl, "LOCK TABLE STOCK")
+		_, late := rowlock.Claim[item](t.Context(), tx, f.stock.Table, 1, rowlock.WithTimeout(30*time.Millisecond))
+		_, busy := rowlock.Claim[item](t.Context(), tx, f.stock.Table, 1, rowlock.NoWait())
+		if !errors.Is(late, rowlock.ErrTimeout) || !errors.Is(busy, rowlock.ErrNotAcquired) || errors.Is(busy, rowlock.ErrTimeout) {
+			t.Errorf("%v, %v", late, busy)
 		}
+		_ = ddl.Rollback(t.Context())
+		f.usable(tx, "0")
 	})
 }
 

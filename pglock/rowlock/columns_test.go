@@ -43,13 +43,13 @@ func TestColumnsOfAStruct(t *testing.T) {
 		{Base: Base{"n2", 2}, HTTPServer: "s2", Route66: 62, A_B: 72},
 	}
 	rows, err := rowlock.ForUpdate[wide](t.Context(), f.begin(), table, []int{2, 1}, here)
-	if err != nil || !reflect.DeepEqual(rows, want) {
+	if err != nil || !reflect.DeepEqual(values(rows), want) {
 		t.Errorf("%+v %v", rows, err)
 	}
 	if _, err := rowlock.ForShare[wide](t.Context(), f.begin(), table, []int{1, 2, 3}, rowlock.AllowMissing(), rowlock.NoWait(), here); err == nil {
 		t.Error("not locked")
 	}
-	if rows, err = rowlock.ForUpdate[wide](t.Context(), f.begin(), table, []int{2, 1}, rowlock.SkipLocked(), here); err != nil || rows == nil || len(rows) > 0 {
+	if rows, err = rowlock.ForUpdate[wide](t.Context(), f.begin(), table, []int{2, 1}, rowlock.SkipLocked(), here); err != nil || rows.Len() > 0 {
 		t.Errorf("%+v %v", rows, err)
 	}
 	if _, err := rowlock.ForKeyShare[wide](t.Context(), f.begin(), table, []int{2, 3}, rowlock.Where("region", rowlock.Greater, 0), rowlock.SkipLocked()); err != nil {

@@ -134,7 +134,7 @@ func TestChangedKeyDoesNotBreakTheOrder(t *testing.T) {
 	f := newFixture(t)
 	holder, tx := f.begin(), f.begin()
 	f.in(holder, `UPDATE STOCK SET "the sku" = 'm' WHERE "the sku" = 'a'`)
-	var rows []item
+	var rows rowlock.ByKey[string, item]
 	done := later(func() (err error) {
 		rows, err = rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a", "b", "m"}, rowlock.AllowMissing())
 		return err
@@ -143,7 +143,7 @@ func TestChangedKeyDoesNotBreakTheOrder(t *testing.T) {
 	if err := holder.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-done; err != nil || skus(rows) != "bm" {
+	if err := <-done; err != nil || skus(values(rows)) != "bm" {
 		t.Errorf("%v %v", rows, err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {

@@ -5,12 +5,13 @@
 //
 //	table := rowlock.Table{Name: pgx.Identifier{"stock"}, Key: "sku"}
 //	stock := rowlock.Stock{Table: table, Quantity: "qty"}
-//	lines := []rowlock.Line[string, int]{{"A-1", 2}, {"B-7", 1}}
+//	lines := rowlock.Lines(rowlock.Take("A-1", 2), rowlock.Take("B-7", 1))
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		left, err := rowlock.Reserve(ctx, tx, stock, lines)
 //		if err != nil {
 //			return err // errors.As *rowlock.ShortError: the lines that could not be served
 //		}
+//		rest, _ := left.Get("A-1")
 //		... write the order in tx
 //	})
 //

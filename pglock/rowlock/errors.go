@@ -90,6 +90,16 @@ type ShortError struct {
 	Lines []Shortage // in the order passed, without the lines that could be served
 }
 
+// Line returns the shortage of key. It reports false if that line could be served.
+func (e *ShortError) Line(key any) (Shortage, bool) {
+	for _, l := range e.Lines {
+		if l.Key == key {
+			return l, true
+		}
+	}
+	return Shortage{}, false
+}
+
 // Shortage is a line that can't be served.
 type Shortage struct {
 	Key       any // of the type passed
@@ -123,14 +133,19 @@ func (e *ShortError) Unwrap() []error {
 type TableError struct {
 	Table   string   // quoted
 	Columns []string // that the table lacks; empty if there is no such table
+	Hint    string   // what to write instead, if a name contains a dot; otherwise empty
 	Cause   error    // the server's error
 }
 
 func (e *TableError) Error() string {
-	if len(e.Columns) == 0 {
-		return fmt.Sprintf("rowlock: no table %s: %v", e.Table, e.Cause)
+	what := fmt.Sprintf("rowlock: no table %s", e.Table)
+	if len(e.Columns) > 0 {
+		what = fmt.Sprintf("rowlock: table %s has no column %q", e.Table, e.Columns)
 	}
-	return fmt.Sprintf("rowlock: table %s has no column %q: %v", e.Table, e.Columns, e.Cause)
+	if e.Hint != "" {
+		what += ": " + e.Hint
+	}
+	return fmt.Sprintf("%s: %v", what, e.Cause)
 }
 
 // Unwrap returns ErrTable and the cause.

@@ -52,7 +52,7 @@ func shop(ctx context.Context) (pool *pgxpool.Pool, end func()) {
 
 var stock = rowlock.Stock{Table: rowlock.Table{Name: pgx.Identifier{"stock"}, Key: "sku"}, Quantity: "qty"}
 
-// An order reserves all of its lines, or none. The error lists the lines that are short.
+// An order reserves all of its lines, or none. The results and the shortages are found by key.
 func ExampleReserve() {
 	ctx := context.Background()
 	pool, end := shop(ctx)
@@ -64,12 +64,14 @@ func ExampleReserve() {
 			if err != nil {
 				return err
 			}
-			fmt.Println("reserved, left:", left)
+			if apples, ok := left.Get("apple"); ok {
+				fmt.Println("reserved, apples left:", apples)
+			}
 			return nil // here the order would be written in tx
 		})
 	}
-	_ = order(rowlock.Line[string, int]{Key: "pear", Quantity: 2}, rowlock.Line[string, int]{Key: "apple", Quantity: 1})
-	err := order(rowlock.Line[string, int]{Key: "apple", Quantity: 3}, rowlock.Line[string, int]{Key: "pear", Quantity: 1}, rowlock.Line[string, int]{Key: "fig", Quantity: 1})
+	_ = order(rowlock.Take("pear", 2), rowlock.Take("apple", 1))
+	err := order(rowlock.Take("apple", 3), rowlock.Take("pear", 1), rowlock.Take("fig", 1))
 
 	var short *rowlock.ShortError
 	if errors.As(err, &short) {
@@ -78,7 +80,7 @@ func ExampleReserve() {
 		}
 	}
 	// Output:
-	// reserved, left: [0 4]
+	// reserved, apples left: 4
 	// pear: wanted 1, there are 0, unknown: false
 	// fig: wanted 1, there are 0, unknown: true
 }
@@ -89,18 +91,15 @@ func ExampleForNoKeyUpdate() {
 	pool, end := shop(ctx)
 	defer end()
 
-	type item struct {
-		SKU string
-		Qty int
-	}
+	type item struct{ Qty int }
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		items, err := rowlock.ForNoKeyUpdate[item](ctx, tx, stock.Table, []string{"plum", "apple"})
 		if err != nil {
 			return err
 		}
-		for _, i := range items {
-			fmt.Println(i.SKU, i.Qty)
-			if _, err := tx.Exec(ctx, "UPDATE stock SET qty = $2 WHERE sku = $1", i.SKU, i.Qty+10); err != nil {
+		for sku, i := range items.All() { // in the order of the key
+			fmt.Println(sku, i.Qty)
+			if _, err := tx.Exec(ctx, "UPDATE stock SET qty = $2 WHERE sku = $1", sku, i.Qty+10); err != nil {
 				return err
 			}
 		}
@@ -151,7 +150,7 @@ func ExampleNoWait() {
 	pool, end := shop(ctx)
 	defer end()
 
-	type item struct{ SKU string }
+	type item struct{ Qty int }
 	err := pgx.BeginFunc(ctx, pool, func(holder pgx.Tx) error {
 		if _, err := rowlock.ForUpdate[item](ctx, holder, stock.Table, []string{"pear"}); err != nil {
 			return err
@@ -160,7 +159,9 @@ func ExampleNoWait() {
 			_, err := rowlock.ForUpdate[item](ctx, tx, stock.Table, []string{"pear"}, rowlock.NoWait())
 			fmt.Println("taken:", errors.Is(err, rowlock.ErrNotAcquired))
 			others, err := rowlock.ForUpdate[item](ctx, tx, stock.Table, []string{"apple", "pear", "plum"}, rowlock.SkipLocked())
-			fmt.Println(others)
+			for sku, i := range others.All() {
+				fmt.Println(sku, i.Qty)
+			}
 			return err
 		})
 	})
@@ -169,7 +170,8 @@ func ExampleNoWait() {
 	}
 	// Output:
 	// taken: true
-	// [{apple} {plum}]
+	// apple 5
+	// plum 0
 }
 
 // A transaction of database/sql is wrapped; queries of sqlc or GORM use it as before.
@@ -185,10 +187,17 @@ func ExampleReserve_databaseSQL() {
 		log.Panic(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	left, err := rowlock.Reserve(ctx, sqltx.Wrap(tx), stock, []rowlock.Line[string, int]{{Key: "apple", Quantity: 5}})
-	fmt.Println(left, err)
+	left, err := rowlock.Reserve(ctx, sqltx.Wrap(tx), stock, rowlock.Lines(rowlock.Take("apple", 3), rowlock.Take("pear", 2)))
+	if err != nil {
+		log.Panic(err)
+	}
+	for sku, quantity := range left.All() { // in the order of the lines
+		fmt.Println(sku, quantity)
+	}
 	if err := tx.Commit(); err != nil {
 		log.Print(err)
 	}
-	// Output: [0] <nil>
+	// Output:
+	// apple 2
+	// pear 0
 }

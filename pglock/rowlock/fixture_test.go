@@ -151,6 +151,14 @@ func later(run func() error) <-chan error {
 	return done
 }
 
+// values returns the values in their order.
+func values[K comparable, V any](results rowlock.ByKey[K, V]) (all []V) {
+	for _, v := range results.All() {
+		all = append(all, v)
+	}
+	return all
+}
+
 // skus returns the keys of the rows, in their order.
 func skus(items []item) (s string) {
 	for _, i := range items {

@@ -140,7 +140,7 @@ func (v *inventory) order(id int) {
 	dice := rand.New(rand.NewPCG(uint64(id), 3)) // deterministic
 	var lines []rowlock.Line[int, int]
 	for _, sku := range dice.Perm(v.skus)[:1+dice.IntN(3)] {
-		lines = append(lines, rowlock.Line[int, int]{Key: sku + 1, Quantity: 1 + dice.IntN(3)})
+		lines = append(lines, rowlock.Take(sku+1, 1+dice.IntN(3)))
 	}
 	fate := -1
 	if id%killOneOf == 0 {
@@ -175,7 +175,7 @@ func (v *inventory) reserve(tx pgx.Tx, id int, lines []rowlock.Line[int, int], f
 	if err != nil {
 		return err
 	}
-	for _, l := range left {
+	for _, l := range left.All() {
 		if n, err := l.Int64(); err != nil || n < 0 {
 			v.Errorf("order %d got the result that %s are left: %v", id, l, err)
 		}

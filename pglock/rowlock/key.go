@@ -38,6 +38,9 @@ func keyText(k any) (string, error) {
 	if pgtx.IsNil(k) {
 		return "", invalidOption("a key is nil")
 	}
+	if !reflect.ValueOf(k).Comparable() { // in an interface; results are found by key
+		return "", invalidOption("key type %T: must be comparable", k)
+	}
 	switch k := k.(type) {
 	case string:
 		return k, nil

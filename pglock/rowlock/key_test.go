@@ -56,34 +56,43 @@ func TestForeignOperatorIsRefused(t *testing.T) {
 	f.usable(tx, "0")
 }
 
-// TestColumnsWithoutAFieldAreRefused before anything is sent: the transaction has ended, so that a
-// statement would fail with ErrTx.
-func TestColumnsWithoutAFieldAreRefused(t *testing.T) {
+// TestRowsNeedNotHaveTheKey: the results are found by the key that was passed, in its own form.
+func TestRowsNeedNotHaveTheKey(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	tx := f.begin()
-	_ = tx.Rollback(t.Context())
-	type row struct {
-		SKU       string `db:"the sku"`
-		WareHouse *int   // pgx matches it with the column warehouse
-	}
-	for name, tc := range map[string]struct {
-		columns []string
-		err     error
-	}{
-		"no field":         {[]string{"the sku", "due"}, rowlock.ErrInvalidOption},
-		"without the key":  {[]string{"warehouse"}, rowlock.ErrTx},
-		"case, underscore": {[]string{"the sku", "ware_House"}, rowlock.ErrTx},
-	} {
-		if _, err := rowlock.Claim[row](t.Context(), tx, f.stock.Table, 1, rowlock.WithColumns(tc.columns...)); !errors.Is(err, tc.err) {
-			t.Errorf("%s: %v", name, err)
+	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+		t.Helper()
+		tx := begin()
+		f.in(tx, "CREATE TEMP TABLE numbered (id numeric PRIMARY KEY, \"pglock key\" text, positions int) ON COMMIT DROP")
+		f.in(tx, "INSERT INTO numbered VALUES (1, 'one', 11), (2.0, 'two', 22), (3, 'three', 33)")
+		type row struct {
+			Name      string `db:"pglock key"`
+			Positions int
 		}
-	}
-	open := f.begin()
-	rows, err := rowlock.Claim[row](t.Context(), open, f.stock.Table, 1, rowlock.WithColumns("warehouse"))
-	if err != nil || len(rows) != 1 || rows[0].WareHouse == nil || *rows[0].WareHouse != 1 {
-		t.Errorf("%v %v", rows, err)
-	}
+		table := rowlock.Table{Name: pgx.Identifier{"numbered"}, Key: "id"}
+		rows, err := rowlock.ForUpdate[row](t.Context(), tx, table, []string{"03", "2", "1.00", "4"}, rowlock.AllowMissing())
+		if err != nil || rows.Len() != 3 {
+			t.Fatalf("%v %v", rows, err)
+		}
+		for key, want := range map[string]row{"1.00": {"one", 11}, "2": {"two", 22}, "03": {"three", 33}} {
+			if got, ok := rows.Get(key); !ok || got != want {
+				t.Errorf("%s: %v", key, got)
+			}
+		}
+		for _, none := range []string{"4", "1", "2.0"} {
+			if got, ok := rows.Get(none); ok || got != (row{}) {
+				t.Errorf("%s: %v", none, got)
+			}
+		}
+		order := ""
+		for k := range rows.All() {
+			if order += k + " "; k == "2" {
+				break
+			}
+		}
+		if order != "1.00 2 " {
+			t.Errorf("order: %s", order)
+		}
+	})
 }
 
 // TestKeysThatAreValuers: times to the microsecond, and wrapped values as the values they hold.
@@ -169,14 +178,17 @@ func keyType[K comparable](t *testing.T, f fixture, tx rowlock.Tx, typ string, k
 		N  string
 	}](t.Context(), tx, table, keys)
 	got := ""
-	for _, r := range rows {
+	for k, r := range rows.All() {
 		got += r.N
+		if k != keys[r.N[0]-'1'] {
+			t.Errorf("%s: row %s has key %v", typ, r.N, k)
+		}
 	}
 	if err != nil || len(got) != len(keys) || order != "" && got != order {
 		t.Errorf("%s: %q %v", typ, got, err)
 	}
-	lines := []rowlock.Line[K, int]{{keys[0], 2}}
-	if left, err := rowlock.Reserve(t.Context(), tx, rowlock.Stock{Table: table, Quantity: "quantity"}, lines); err != nil || left[0] != "3" {
+	lines := rowlock.Lines(rowlock.Take(keys[0], 2))
+	if left, err := rowlock.Reserve(t.Context(), tx, rowlock.Stock{Table: table, Quantity: "quantity"}, lines); err != nil || values(left)[0] != "3" {
 		t.Errorf("%s: Reserve: %v %v", typ, left, err)
 	}
 	f.in(tx, "DELETE FROM "+table.String()+" WHERE n = '1'")

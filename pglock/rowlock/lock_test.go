@@ -20,7 +20,7 @@ func TestForUpdateReturnsRowsInTheOrderOfTheKey(t *testing.T) {
 		tx := begin()
 		f.in(tx, `UPDATE STOCK SET "qty""left" = 7 WHERE "the sku" = 'c'`)
 		rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"d", "a", "c"})
-		if err != nil || !reflect.DeepEqual(rows, []item{{"a", 10}, {"c", 7}, {"d", 10}}) {
+		if err != nil || !reflect.DeepEqual(values(rows), []item{{"a", 10}, {"c", 7}, {"d", 10}}) {
 			t.Fatalf("%v %v", rows, err)
 		}
 		if free := f.free(); free != "be" {
@@ -38,7 +38,7 @@ func TestForUpdateReturnsRowsInTheOrderOfTheKey(t *testing.T) {
 // TestStrengths: the conflicts are those of PostgreSQL's table 13.3.
 func TestStrengths(t *testing.T) {
 	t.Parallel()
-	type locker func(context.Context, rowlock.Tx, rowlock.Table, []string, ...rowlock.LockOption) ([]item, error)
+	type locker func(context.Context, rowlock.Tx, rowlock.Table, []string, ...rowlock.LockOption) (rowlock.ByKey[string, item], error)
 	lockers := []locker{rowlock.ForKeyShare[item, string], rowlock.ForShare[item, string], rowlock.ForNoKeyUpdate[item, string], rowlock.ForUpdate[item, string]}
 	conflict := [4][4]bool{{3: true}, {2: true, 3: true}, {1: true, 2: true, 3: true}, {true, true, true, true}}
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
@@ -68,21 +68,21 @@ func TestMissingKeys(t *testing.T) {
 		tx := begin()
 		rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"x", "b", "a", "y"})
 		var missing *rowlock.MissingError
-		if rows != nil || !errors.As(err, &missing) || !errors.Is(err, rowlock.ErrMissing) || !reflect.DeepEqual(missing.Keys, []any{"x", "y"}) {
+		if rows.Len() > 0 || !errors.As(err, &missing) || !errors.Is(err, rowlock.ErrMissing) || !reflect.DeepEqual(missing.Keys, []any{"x", "y"}) {
 			t.Errorf("%v %v", rows, err)
 		}
 		f.usable(tx, "0")
 		tx = begin()
 		rows, err = rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"x", "b", "a"}, rowlock.AllowMissing())
-		if err != nil || skus(rows) != "ab" || f.free() != "cde" {
+		if err != nil || skus(values(rows)) != "ab" || f.free() != "cde" {
 			t.Errorf("allowed: %v %v", rows, err)
 		}
 		rows, err = rowlock.ForUpdate[item](t.Context(), begin(), f.stock.Table, []string{"b", "c", "x"}, rowlock.SkipLocked())
-		if err != nil || skus(rows) != "c" {
+		if err != nil || skus(values(rows)) != "c" {
 			t.Errorf("with SkipLocked: %v %v", rows, err)
 		}
 		rows, err = rowlock.ForUpdate[item](t.Context(), begin(), f.stock.Table, []string{})
-		if err != nil || rows != nil {
+		if err != nil || rows.Len() > 0 {
 			t.Errorf("without keys: %v %v", rows, err)
 		}
 		rows, err = rowlock.ForUpdate[item](t.Context(), begin(), f.stock.Table, []string{"d"}, rowlock.Where("warehouse", rowlock.Equal, 2))
@@ -205,14 +205,14 @@ func TestRowInsertedAgainIsFound(t *testing.T) {
 		for name, call := range map[string]func(tx rowlock.Tx) error{
 			"ForUpdate": func(tx rowlock.Tx) error {
 				rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a", "b", "c"})
-				if err == nil && (skus(rows) != "abc" || rows[1].Left != 3) {
+				if err == nil && (skus(values(rows)) != "abc" || values(rows)[1].Left != 3) {
 					t.Errorf("%v", rows)
 				}
 				return err
 			},
 			"Reserve": func(tx rowlock.Tx) error {
 				left, err := rowlock.Reserve(t.Context(), tx, f.stock, []rowlock.Line[string, int]{{"b", 3}})
-				if err == nil && left[0] != "0" {
+				if n, _ := left.Get("b"); err == nil && n != "0" {
 					t.Errorf("%v", left)
 				}
 				return err
@@ -248,7 +248,7 @@ func TestSnapshotTooOldIsTheServersError(t *testing.T) {
 	if _, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a"}); !errors.As(err, &pg) || pg.Code != "40001" {
 		t.Errorf("%v", err)
 	}
-	if rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"b"}); err != nil || skus(rows) != "b" {
+	if rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"b"}); err != nil || skus(values(rows)) != "b" {
 		t.Errorf("another row after it: %v %v", rows, err)
 	}
 }

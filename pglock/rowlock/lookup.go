@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,6 +25,7 @@ func (c *call) completeTableError(ctx context.Context, failure error) error {
 	case err != nil:
 		return errors.Join(failure, err)
 	case len(known) == 0:
+		table.Hint = c.table.hint()
 		return failure
 	}
 	for _, name := range c.columns {
@@ -31,6 +33,7 @@ func (c *call) completeTableError(ctx context.Context, failure error) error {
 			table.Columns = append(table.Columns, name)
 		}
 	}
+	table.Hint = columnHint(table.Columns)
 	if len(table.Columns) == 0 {
 		return fmt.Errorf("rowlock: %s: %w", c.table, table.Cause)
 	}
@@ -52,4 +55,24 @@ func (c *call) knownColumns(ctx context.Context) (names []string, err error) {
 		})
 	})
 	return names, err
+}
+
+// hint says how to write a table's name that was passed as one identifier with a dot, as in
+// "public.stock". Such a name is possible, so the hint comes only if there is no such table.
+func (t Table) hint() string {
+	parts := strings.Split(strings.Join(t.Name, "."), ".")
+	if len(parts) == len(t.Name) {
+		return ""
+	}
+	return fmt.Sprintf("a part of %#v contains a dot: write %#v", t.Name, pgx.Identifier(parts))
+}
+
+// columnHint is hint for columns that the table lacks.
+func columnHint(columns []string) string {
+	for _, name := range columns {
+		if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+			return fmt.Sprintf("%q contains a dot: write %q, without the table", name, name[dot+1:])
+		}
+	}
+	return ""
 }

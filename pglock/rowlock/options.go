@@ -5,40 +5,24 @@ import (
 	"time"
 )
 
-// LockOption configures ForUpdate, ForNoKeyUpdate, ForShare and ForKeyShare.
-type LockOption interface{ applyLock(*config) error }
-
-// StockOption configures Reserve and Restock.
-type StockOption interface{ applyStock(*config) error }
-
-// ClaimOption configures Claim.
-type ClaimOption interface{ applyClaim(*config) error }
-
-// WaitOption is a LockOption and a StockOption.
-type WaitOption interface {
-	LockOption
-	StockOption
-}
-
-// RowOption is a LockOption and a ClaimOption.
-type RowOption interface {
-	LockOption
-	ClaimOption
-}
-
-// Option is a LockOption, a StockOption and a ClaimOption.
+// Option configures every call. Reserve and Restock have no other options.
 type Option interface {
 	LockOption
-	StockOption
 	ClaimOption
+	applyStock(*config) error
 }
+
+// LockOption configures ForUpdate, ForNoKeyUpdate, ForShare and ForKeyShare. Every Option is one.
+type LockOption interface{ applyLock(*config) error }
+
+// ClaimOption configures Claim. Every Option is one.
+type ClaimOption interface{ applyClaim(*config) error }
 
 type config struct {
 	timeout      time.Duration // 0: as long as ctx
 	noWait       bool
 	skipLocked   bool
 	allowMissing bool
-	columns      []string
 	conditions   []filter
 	order        []ordering
 }
@@ -51,18 +35,8 @@ type ordering struct {
 type option func(*config) error
 
 func (o option) applyLock(c *config) error  { return o(c) }
-func (o option) applyStock(c *config) error { return o(c) }
 func (o option) applyClaim(c *config) error { return o(c) }
-
-type waitOption func(*config) error
-
-func (o waitOption) applyLock(c *config) error  { return o(c) }
-func (o waitOption) applyStock(c *config) error { return o(c) }
-
-type rowOption func(*config) error
-
-func (o rowOption) applyLock(c *config) error  { return o(c) }
-func (o rowOption) applyClaim(c *config) error { return o(c) }
+func (o option) applyStock(c *config) error { return o(c) }
 
 type lockOption func(*config) error
 
@@ -89,8 +63,8 @@ func (c *config) check() error {
 // time has passed, the call fails with ErrNotAcquired and ErrTimeout. It counts in whole
 // milliseconds, rounded up. A shorter lock_timeout of the transaction takes precedence, for each
 // row. Default: as long as the context lasts.
-func WithTimeout(d time.Duration) WaitOption {
-	return waitOption(func(c *config) error {
+func WithTimeout(d time.Duration) Option {
+	return option(func(c *config) error {
 		if d <= 0 {
 			return invalidOption("timeout %v: must be positive: use NoWait for a single attempt", d)
 		}
@@ -101,8 +75,8 @@ func WithTimeout(d time.Duration) WaitOption {
 
 // NoWait makes the call fail at once, with ErrNotAcquired, if another transaction holds a row, or
 // holds the whole table for a millisecond. Default: wait.
-func NoWait() WaitOption {
-	return waitOption(func(c *config) error { c.noWait = true; return nil })
+func NoWait() Option {
+	return option(func(c *config) error { c.noWait = true; return nil })
 }
 
 // SkipLocked leaves out rows that other transactions hold. They look like missing rows, so that
@@ -114,28 +88,6 @@ func SkipLocked() LockOption {
 // AllowMissing returns the rows that exist. Default: a key without a row is a *MissingError.
 func AllowMissing() LockOption {
 	return lockOption(func(c *config) error { c.allowMissing = true; return nil })
-}
-
-// WithColumns reads only these columns and leaves the other fields of the row type zero. Each
-// must have a field. Default: all fields.
-func WithColumns(names ...string) RowOption {
-	return rowOption(func(c *config) error {
-		if len(names) == 0 {
-			return invalidOption("WithColumns names no column: must name at least one")
-		}
-		seen := map[string]bool{}
-		for _, n := range names {
-			if err := checkName("column", n); err != nil {
-				return err
-			}
-			if seen[n] {
-				return invalidOption("WithColumns names column %q twice", n)
-			}
-			seen[n] = true
-		}
-		c.columns = names
-		return nil
-	})
 }
 
 // Where selects only the rows whose column compares to value as op says: one tenant, one

@@ -60,7 +60,7 @@ func (f fixture) reserveThrough(t *testing.T, what string, begin map[string]func
 					t.Errorf("%s: %v", what, err)
 					return
 				}
-				var opts []rowlock.StockOption
+				var opts []rowlock.Option
 				if i%3 == 0 {
 					opts = append(opts, rowlock.WithTimeout(time.Minute))
 				}

@@ -36,14 +36,24 @@ func (d Decimal) Int64() (int64, error) {
 	return n, nil
 }
 
-// Line is a quantity of one key.
+// Line is a quantity of one key. Take makes one.
 type Line[K comparable, Q Quantity] struct {
 	Key      K
 	Quantity Q // greater than 0
 }
 
+// Take returns the line that takes a quantity of one key, as in Take("A-1", 2). Restock puts the
+// same quantity back.
+func Take[K comparable, Q Quantity](key K, quantity Q) Line[K, Q] {
+	return Line[K, Q]{Key: key, Quantity: quantity}
+}
+
+// Lines returns its arguments, as in Lines(Take("A-1", 2), Take("B-7", 1)). It saves writing the
+// types of keys and quantities.
+func Lines[K comparable, Q Quantity](lines ...Line[K, Q]) []Line[K, Q] { return lines }
+
 // Reserve subtracts the quantities of all lines from the stock, or of none. It returns the
-// quantity that is left of each, in the order of the lines.
+// quantity that is left of each key.
 //
 // The rows stay locked until tx ends, and its commit makes the change permanent. If the stock does
 // not suffice for every line, nothing has changed, no row is locked, and the error is a
@@ -56,43 +66,39 @@ type Line[K comparable, Q Quantity] struct {
 // would round are ErrInvalidOption. Without lines it sends nothing.
 //
 // K, waiting and failures are as for ForUpdate.
-func Reserve[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lines []Line[K, Q], opts ...StockOption) ([]Decimal, error) {
+func Reserve[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lines []Line[K, Q], opts ...Option) (ByKey[K, Decimal], error) {
 	return move(ctx, tx, stock, lines, -1, opts)
 }
 
 // Restock adds the quantities of all lines to the stock, or of none: for a canceled reservation or
-// a delivery. It returns the new quantities, in the order of the lines. A key without a row is a
+// a delivery. It returns the new quantity of each key. A key without a row is a
 // *MissingError; a quantity that the column can't hold is ErrRange. Otherwise it is like Reserve.
-func Restock[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lines []Line[K, Q], opts ...StockOption) ([]Decimal, error) {
+func Restock[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lines []Line[K, Q], opts ...Option) (ByKey[K, Decimal], error) {
 	return move(ctx, tx, stock, lines, 1, opts)
 }
 
-func move[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lines []Line[K, Q], direction int, opts []StockOption) ([]Decimal, error) {
+func move[K comparable, Q Quantity](ctx context.Context, tx Tx, stock Stock, lines []Line[K, Q], direction int, opts []Option) (none ByKey[K, Decimal], err error) {
 	c := &call{tx: tx, table: stock.Table, begun: time.Now()}
 	for _, o := range opts {
 		if err := o.applyStock(&c.cfg); err != nil {
-			return nil, err
+			return none, err
 		}
 	}
 	if err := stock.check(); err != nil {
-		return nil, err
+		return none, err
 	}
 	if err := c.cfg.check(); err != nil {
-		return nil, err
+		return none, err
 	}
 	o, err := orderOf(stock, lines, direction)
 	if err != nil || len(lines) == 0 {
-		return nil, err
+		return none, err
 	}
 	c.setColumns([]string{stock.Quantity})
 	q := c.render(moveSQL, []any{arrayText(o.texts), arrayText(o.amounts), direction}, ":quantity", quote(stock.Quantity), ":wait", c.cfg.wait())
-	return attempts(func() (left []Decimal, again bool, err error) {
+	return attempts(func() (left ByKey[K, Decimal], again bool, err error) {
 		err = c.run(ctx, func(ctx context.Context) error {
-			found, err := tx.Query(ctx, q.SQL, q.Args...)
-			if err != nil {
-				return err
-			}
-			levels, err := pgx.CollectRows(found, pgx.RowToStructByPos[level])
+			levels, err := collect(ctx, tx, q, pgx.RowToStructByPos[level])
 			if err != nil {
 				return err
 			}
@@ -143,29 +149,27 @@ type level struct {
 }
 
 // result returns the new quantities, or why nothing was changed.
-func (o order[K]) result(levels []level) ([]Decimal, error) {
-	rows, found, left := make([]*level, len(o.keys)), make([]bool, len(o.keys)), make([]Decimal, len(o.keys))
+func (o order[K]) result(levels []level) (left ByKey[K, Decimal], err error) {
+	rows, found := make([]*level, len(o.keys)), make([]bool, len(o.keys))
 	for i, l := range levels {
 		if err := distinct(o.stock.Table, o.keys, l.Positions, found); err != nil {
-			return nil, refuse(err)
+			return left, refuse(err)
 		}
 		at := l.Positions[0] - 1
 		rows[at] = &levels[i]
 		if l.Exact != nil && !*l.Exact {
-			return nil, refuse(invalidOption("column %q of %s would round the change of %v by %s",
+			return left, refuse(invalidOption("column %q of %s would round the change of %v by %s",
 				o.stock.Quantity, o.stock.Table, o.keys[at], o.amounts[at]))
-		}
-		if l.Has != nil {
-			left[at] = *l.Has
 		}
 	}
 	if err := o.lacking(rows); err != nil {
-		return nil, refuse(err)
+		return left, refuse(err)
 	}
 	for i, l := range rows {
 		if l.Has == nil {
-			return nil, refuse(fmt.Errorf("rowlock: row %v of %s was not changed: a rule or trigger prevents it", o.keys[i], o.stock))
+			return left, refuse(fmt.Errorf("rowlock: row %v of %s was not changed: a rule or trigger prevents it", o.keys[i], o.stock))
 		}
+		left.add(o.keys[i], *l.Has)
 	}
 	return left, nil
 }

@@ -20,7 +20,7 @@ func TestReserveTakesAllOrNothing(t *testing.T) {
 		t.Helper()
 		tx := begin()
 		left, err := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"c", 3}, {"a", 10}})
-		if err != nil || !reflect.DeepEqual(left, []rowlock.Decimal{"7", "0"}) {
+		if err != nil || !reflect.DeepEqual(values(left), []rowlock.Decimal{"7", "0"}) {
 			t.Fatalf("%v %v", left, err)
 		}
 		if free := f.free(); free != "bde" {
@@ -36,6 +36,14 @@ func TestReserveTakesAllOrNothing(t *testing.T) {
 			!errors.Is(err, rowlock.ErrShort) || !errors.Is(err, rowlock.ErrMissing) || errors.Is(err, rowlock.ErrNotAcquired) {
 			t.Errorf("%v", err)
 		}
+		if d, ok := short.Line("d"); !ok || d != want[0] {
+			t.Errorf("the line of d: %v", d)
+		}
+		for _, key := range []any{"b", 1, []string{"d"}, nil} {
+			if l, ok := short.Line(key); ok || l != (rowlock.Shortage{}) {
+				t.Errorf("the line of %v: %v", key, l)
+			}
+		}
 		if free := f.free(); free != "bde" {
 			t.Errorf("free after a refusal: %q", free)
 		}
@@ -47,7 +55,7 @@ func TestReserveTakesAllOrNothing(t *testing.T) {
 		if !errors.Is(err, rowlock.ErrShort) || errors.Is(err, rowlock.ErrMissing) {
 			t.Errorf("%v", err)
 		}
-		if left, err := rowlock.Reserve(t.Context(), begin(), f.stock, []line{}); left != nil || err != nil {
+		if left, err := rowlock.Reserve(t.Context(), begin(), f.stock, []line{}); left.Len() > 0 || err != nil {
 			t.Errorf("without lines: %v %v", left, err)
 		}
 	})
@@ -68,7 +76,7 @@ func TestRestockUndoesReserve(t *testing.T) {
 		f.sql(`UPDATE STOCK SET "qty""left" = NULL WHERE "the sku" = 'e'`)
 		tx := begin()
 		there, err := rowlock.Restock(t.Context(), tx, f.stock, []line{{"e", 4}, {"b", 1}})
-		if err != nil || !reflect.DeepEqual(there, []rowlock.Decimal{"4", "11"}) {
+		if err != nil || !reflect.DeepEqual(values(there), []rowlock.Decimal{"4", "11"}) {
 			t.Errorf("%v %v", there, err)
 		}
 		var missing *rowlock.MissingError
@@ -109,7 +117,7 @@ func TestReserveComparesTheLockedRow(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		left, err := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"b", 7}, {"a", 4}})
-		if err != nil || !reflect.DeepEqual(left, []rowlock.Decimal{"0", "0"}) {
+		if err != nil || !reflect.DeepEqual(values(left), []rowlock.Decimal{"0", "0"}) {
 			t.Errorf("%v %v", left, err)
 		}
 	})
@@ -140,7 +148,7 @@ func TestReserveInOneWarehouse(t *testing.T) {
 		f.sql(`INSERT INTO STOCK VALUES ('a', 20, 2), ('b', 20, 2)`)
 		tx := begin()
 		left, err := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"a", 15}}, rowlock.Where("warehouse", rowlock.Equal, 2))
-		if err != nil || left[0] != "5" {
+		if n, _ := left.Get("a"); err != nil || n != "5" {
 			t.Errorf("%v %v", left, err)
 		}
 		for what, err := range map[string]error{
@@ -189,7 +197,7 @@ func TestQuantitiesAreExact(t *testing.T) {
 			f.in(tx, "CREATE TEMP TABLE "+stock.String()+" (k text, q "+typ+") ON COMMIT DROP")
 			f.in(tx, "INSERT INTO "+stock.String()+" VALUES ('a', $1::text::"+typ+")", string(tc.start))
 			left, err := rowlock.Reserve(t.Context(), tx, stock, decimals{{"a", tc.take}})
-			if !errors.Is(err, tc.err) || err == nil && left[0] != tc.left {
+			if !errors.Is(err, tc.err) || err == nil && values(left)[0] != tc.left {
 				t.Errorf("%s: %v %v", typ, left, err)
 			}
 			if tc.err != nil {

@@ -1,6 +1,7 @@
 package rowlock
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -61,11 +62,21 @@ func checkName(what, name string) error {
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// quoteAll returns the names as a list, each with the prefix.
-func quoteAll(prefix string, names []string) string {
-	quoted := make([]string, len(names))
-	for i, n := range names {
-		quoted[i] = prefix + quote(n)
+// quoteAll returns the columns of table t as a list.
+func quoteAll(columns []string) string {
+	quoted := make([]string, len(columns))
+	for i, n := range columns {
+		quoted[i] = "t." + quote(n)
 	}
 	return strings.Join(quoted, ", ")
+}
+
+// renamed returns a list of aliases for the columns, and one that gives them their names back.
+func renamed(columns []string) (aliases, names string) {
+	as, back := make([]string, len(columns)), make([]string, len(columns))
+	for i, n := range columns {
+		as[i] = "c" + strconv.Itoa(i)
+		back[i] = as[i] + " AS " + quote(n)
+	}
+	return strings.Join(as, ", "), strings.Join(back, ", ")
 }

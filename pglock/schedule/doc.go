@@ -1,11 +1,25 @@
 // Package schedule runs a job once per tick among any number of processes, although their clocks
 // differ. If the process that runs a tick dies, another process takes the tick over.
 //
-//	job, err := schedule.New(client, "report")
+//	job, err := schedule.New(client, "nightly-report")
 //	...
-//	err = job.Every(ctx, time.Minute, func(ctx context.Context, l *pglock.Lease) error { ... })
+//	err = job.Run(ctx, schedule.Daily("03:00", time.Local), func(ctx context.Context, l *pglock.Lease) error { ... })
 //
-// Packages gocronlock and cronlock connect it to the schedulers go-co-op/gocron and robfig/cron.
+// [Every] and [Daily] make schedules. A parsed cron expression is a [Schedule] too:
+//
+//	spec, err := cron.ParseStandard("0 3 * * 1-5") // github.com/robfig/cron/v3
+//	...
+//	err = job.Run(ctx, spec, makeReport)
+//
+// Choose by who has the timer:
+//
+//	Run       the job: it sleeps until each tick
+//	RunDue    the caller: a crontab, a Kubernetes CronJob, another scheduler
+//	Once      the caller, who also knows the tick
+//	OncePer   nobody: once in a period, whenever it is called
+//
+// Packages gocronlock and cronlock connect it to the schedulers go-co-op/gocron and robfig/cron. The
+// command `pglock run --tick` does the same for programs in other languages.
 //
 // # Ticks
 //
@@ -34,25 +48,41 @@
 // So each tick is completed once, but more than one process may have begun it. Use
 // [pglock.Lease.Guard] in the transaction for writes that must not happen twice even then.
 //
+// A run that fails counts as run: the caller gets the error, and the tick is recorded. A run that
+// fails because its context is done does not count: another process runs the tick.
+//
+// # Long runs and missed ticks
+//
 // Ticks of a job never overlap, and run in order. A tick that is due while an earlier one runs
-// waits for it, up to the time of [WithWait]. A run that fails counts as run: the caller gets the
-// error, and the tick is recorded. A run that fails because its context is done does not count:
-// another process runs the tick.
+// waits for it. While one process runs a tick, the others wait until the next tick is due, to take
+// the tick over if its runner dies: see [WithWait]. Waiting holds no connection.
+//
+// Of the ticks that were missed, because no process was up or because the tick before took long, the
+// latest runs late, at once. The earlier ones are skipped, except those that are not later than the
+// TTL plus 5 s. The first tick of a job that never ran is in the future. [WithMaxLate] bounds how
+// late a tick may begin.
+//
+// # Days of 23 and 25 hours
+//
+// [Daily] has one tick for each day of the calendar. If the clock skips 02:30, the tick is at the
+// moment of the change. If 02:30 comes twice, the tick is the first one. [Every] counts in UTC and
+// knows no such days: every 24 hours is not daily. For a cron expression, its parser decides: that of
+// robfig/cron has no tick for a time that is skipped, and two for a time that comes twice.
 //
 // # Failures
 //
-// [Job.Every] and the schedulers' packages have no caller to return an error to. They log failures
+// [Job.Run] and the schedulers' packages have no caller to return an error to. They log failures
 // at Warn, by slog.Default() unless [WithLogger] sets another logger: the job's own error, a tick
 // that could not be run, and a lost lease. If the database is stopped, each machine logs one line
-// per tick. [WithReport] receives the results, for metrics. A tick that another process has run
-// (ErrDone) or is running (ErrRunning) is not a failure: it is not reported, and logged at Debug. A
-// tick that is skipped because an earlier one still runs is a failure.
+// per tick, and tries again until the next tick is due. [WithReport] receives the results, for
+// metrics. A tick that another process has run (ErrDone) or is running (ErrRunning) is not a failure:
+// it is not reported, and logged at Debug. A tick that is skipped because an earlier one still runs
+// is a failure.
 //
 // # Limits
 //
-//   - Ticks that are due while no machine is up are skipped, except the late ones that [Job.Every]
-//     still runs.
 //   - A machine whose clock is more than a minute ahead of the database's gets ErrClock. It would
 //     run ticks too early, and record them for all others.
+//   - All processes must use the same schedule, in the same time zone.
 //   - The job's writes are not fenced automatically. The function gets the lease to guard them.
 package schedule

@@ -40,14 +40,14 @@ func TestChaosEveryTickOnceAlthoughClocksDiffer(t *testing.T) {
 		alive, die := context.WithCancel(ctx)
 		clock := func() time.Time { return time.Now().Add(skew) }
 		runs := 0
-		job := f.job(schedule.WithClock(clock), schedule.WithTTL(3*time.Second), schedule.WithReport(func(tick time.Time, err error) {
+		job := f.job(schedule.WithClock(clock), schedule.WithTTL(3*time.Second), schedule.WithWait(locktest.Patience), schedule.WithReport(func(tick time.Time, err error) {
 			if err != nil {
 				t.Errorf("machine %d, %v: %v", i, tick, err)
 			}
 		}))
 		machines.Go(func() {
 			defer die()
-			err := job.Every(alive, period, func(ctx context.Context, l *pglock.Lease) error {
+			err := job.Run(alive, schedule.Every(period), func(ctx context.Context, l *pglock.Lease) error {
 				if runs++; runs == count/3 && dead.CompareAndSwap(false, true) {
 					die() // the first machine to come here dies within a tick, before it has written anything
 				}
@@ -107,8 +107,8 @@ func (f fleet) ran() (got tally) {
 	return got
 }
 
-// TestEverySkipsLateTicks: a machine that was suspended does not run old ticks.
-func TestEverySkipsLateTicks(t *testing.T) {
+// TestRunSkipsOldTicks: a machine that was suspended does not run old ticks.
+func TestRunSkipsOldTicks(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	base := time.Now()
@@ -134,7 +134,7 @@ func TestEverySkipsLateTicks(t *testing.T) {
 		}
 	}))
 	const period = 20 * time.Millisecond
-	if err := job.Every(ctx, period, nothing); !errors.Is(err, context.Canceled) {
+	if err := job.Run(ctx, schedule.Every(period), nothing); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if len(seen) < 3 || seen[0].After(base.Add(-time.Hour+locktest.Patience)) || seen[1].Before(base.Add(-2*period)) {

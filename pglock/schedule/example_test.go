@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,25 +17,98 @@ import (
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
-// Every process has the same job. Each tick runs in one of them.
-func ExampleJob_Every() {
+// Every replica of a service runs the same loop. Each night, one of them makes the report.
+func ExampleJob_Run() {
 	client, stop := locktest.ExampleClient() // see pglock.Open
 	defer stop()
 	ctx, cancel := context.WithCancel(context.Background())
 
-	job, err := schedule.New(client, "report") // failures are logged by slog.Default()
+	job, err := schedule.New(client, "nightly-report", // failures are logged by slog.Default()
+		schedule.WithClock(almostThree())) // only for this example
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = job.Every(ctx, 100*time.Millisecond, func(context.Context, *pglock.Lease) error {
+	err = job.Run(ctx, schedule.Daily("03:00", time.UTC), func(context.Context, *pglock.Lease) error {
 		fmt.Println("report")
-		cancel() // ends the example after one tick
+		cancel() // ends the example after one night
 		return nil
 	})
 	fmt.Println(err)
 	// Output:
 	// report
 	// context canceled
+}
+
+// almostThree returns a clock that begins a tenth of a second before three at night.
+func almostThree() func() time.Time {
+	ahead := time.Until(time.Date(2024, 11, 21, 2, 59, 59, 900_000_000, time.UTC))
+	return func() time.Time { return time.Now().Add(ahead) }
+}
+
+// Three replicas have a timer of their own, such as a crontab, that fires at three at night. Their
+// clocks differ. In two nights, the report is made twice.
+func ExampleJob_RunDue() {
+	client, stop := locktest.ExampleClient() // see pglock.Open
+	defer stop()
+	ctx := context.Background()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	nightly := schedule.Daily("03:00", berlin)
+
+	for night := 21; night <= 22; night++ {
+		var made, found atomic.Int32
+		var replicas sync.WaitGroup
+		for _, ahead := range []time.Duration{-2 * time.Second, 0, 5 * time.Second} {
+			clock := time.Date(2024, 11, night, 3, 0, 1, 0, berlin).Add(ahead)
+			job, err := schedule.New(client, "nightly-report", schedule.WithClock(func() time.Time { return clock }))
+			if err != nil {
+				log.Fatal(err)
+			}
+			replicas.Go(func() {
+				err := job.RunDue(ctx, nightly, func(context.Context, *pglock.Lease) error {
+					made.Add(1)
+					return nil
+				})
+				if errors.Is(err, schedule.ErrDone) {
+					found.Add(1)
+				}
+			})
+		}
+		replicas.Wait()
+		fmt.Printf("November %d: %d replica made the report, %d found it made\n", night, made.Load(), found.Load())
+	}
+	// Output:
+	// November 21: 1 replica made the report, 2 found it made
+	// November 22: 1 replica made the report, 2 found it made
+}
+
+// A cleanup that may start at any time, and that one start in six hours is enough for.
+func ExampleJob_OncePer() {
+	client, stop := locktest.ExampleClient() // see pglock.Open
+	defer stop()
+	ctx := context.Background()
+
+	job, err := schedule.New(client, "cleanup")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		err := job.OncePer(ctx, 6*time.Hour, func(context.Context, *pglock.Lease) error {
+			fmt.Println("cleanup")
+			return nil
+		})
+		if errors.Is(err, schedule.ErrDone) {
+			fmt.Println("nothing to do")
+		} else if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// cleanup
+	// nothing to do
+	// nothing to do
 }
 
 // A scheduler of your own calls Once with the tick. A second process finds the tick done.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -49,7 +50,7 @@ const maxName = 512 - len(markPrefix)
 func (j *Job) Name() string { return j.name }
 
 // Begin starts a run of the tick if the tick was not run. It waits while another process runs this
-// tick or an earlier one.
+// tick or an earlier one, for the time of WithWait.
 //
 // On success only this Run may run the tick, until End, until Abandon, or until its lease is lost.
 // On failure nothing is held. The error then wraps one of these, or is the client's:
@@ -57,15 +58,36 @@ func (j *Job) Name() string { return j.name }
 //   - ErrNotAcquired: this tick or an earlier one still ran when the time of WithWait was over.
 //     With ErrRunning it was this tick.
 //   - ErrClock: this machine's clock is ahead.
+//   - ErrMissed: the tick is later than WithMaxLate allows.
 //
 // ctx bounds Begin only.
 func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
-	bounded, cancel := context.WithTimeout(ctx, j.cfg.wait)
+	return j.begin(ctx, claim{tick: tick}, j.cfg.wait)
+}
+
+// BeginPer starts a run unless one began less than period ago by the database's clock. A run may
+// begin a tenth of the period early, but not more than 10 s, so that a timer with that period needs
+// no tolerance of its own. The tick of the Run is the time at which it begins, by the database's
+// clock. BeginPer waits as Begin does, and returns the same errors. The period must be a
+// millisecond or more.
+func (j *Job) BeginPer(ctx context.Context, period time.Duration) (*Run, error) {
+	if period < time.Millisecond {
+		return nil, invalidOption("period %v is too short: must be 1ms or more", period)
+	}
+	return j.begin(ctx, claim{period: period}, j.cfg.wait)
+}
+
+// begin waits for the time of wait until no other run of the job is in progress here or elsewhere.
+func (j *Job) begin(ctx context.Context, c claim, wait time.Duration) (*Run, error) {
+	bounded, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	if err := j.enter(bounded); err != nil {
 		return nil, err
 	}
-	r, err := j.begin(ctx, bounded, tick)
+	if wait == 0 {
+		bounded = nil
+	}
+	r, err := j.acquire(ctx, bounded, c)
 	if err != nil {
 		<-j.sem
 		return nil, err
@@ -90,22 +112,24 @@ func (j *Job) enter(bounded context.Context) error {
 	}
 }
 
-// begin acquires the lease and checks that the tick is still due.
-func (j *Job) begin(ctx, bounded context.Context, tick time.Time) (*Run, error) {
-	if err := j.checkDue(ctx, tick); err != nil {
+// acquire acquires the lease and checks that the run is due. It tries once if bounded is nil.
+func (j *Job) acquire(ctx, bounded context.Context, c claim) (*Run, error) {
+	tick, err := j.check(ctx, c)
+	if err != nil {
 		return nil, err
 	}
 	acquire := j.client.Acquire
-	if j.cfg.wait == 0 {
+	if bounded == nil {
 		acquire, bounded = j.client.TryAcquire, ctx
 	}
-	labels := pglock.WithLabels(map[string]string{tickLabel: tick.UTC().Format(time.RFC3339Nano)})
-	lease, err := acquire(bounded, j.name, pglock.WithTTL(j.cfg.ttl), labels)
+	labels := maps.Clone(j.cfg.labels)
+	labels[tickLabel] = tick.UTC().Format(time.RFC3339Nano)
+	lease, err := acquire(bounded, j.name, pglock.WithTTL(j.cfg.ttl), pglock.WithLabels(labels))
 	if err != nil {
-		return nil, j.explainBusy(ctx, tick, err)
+		return nil, j.explainBusy(ctx, c, err)
 	}
 	// Another process may have run the tick between the first check and the grant.
-	if err := j.checkDue(ctx, tick); err != nil {
+	if tick, err = j.check(ctx, c); err != nil {
 		return nil, joinErr(err, release(ctx, lease))
 	}
 	return &Run{j, lease, tick}, nil
@@ -117,14 +141,14 @@ const tickLabel = "tick"
 // explainBusy completes err, the error of a lease that another process holds. It adds ErrRunning if
 // the holder runs the same tick or a later one, and names the tick if the holder runs an earlier
 // one. It returns ErrDone instead if the tick was run meanwhile.
-func (j *Job) explainBusy(ctx context.Context, tick time.Time, err error) error {
+func (j *Job) explainBusy(ctx context.Context, c claim, err error) error {
 	var busy *pglock.BusyError
 	if !errors.As(err, &busy) || ctx.Err() != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	if done := j.checkDue(ctx, tick); errors.Is(done, ErrDone) {
+	if _, done := j.check(ctx, c); errors.Is(done, ErrDone) {
 		return done
 	}
 	info, getErr := j.client.Get(ctx, j.name)
@@ -135,11 +159,11 @@ func (j *Job) explainBusy(ctx context.Context, tick time.Time, err error) error 
 	switch {
 	case parseErr != nil: // the holder is another program
 		return err
-	case running.Before(tick):
+	case running.Before(c.tick):
 		return fmt.Errorf("schedule: job %q: tick %s is skipped: tick %s still runs: %w",
-			j.name, format(tick), format(running), err)
+			j.name, format(c.tick), format(running), err)
 	}
-	return errs.Mark(fmt.Errorf("schedule: job %q: another process runs tick %s: %w", j.name, format(tick), err), ErrRunning)
+	return errs.Mark(fmt.Errorf("schedule: job %q: another process runs tick %s: %w", j.name, format(running), err), ErrRunning)
 }
 
 // inspectTimeout bounds the queries that find out which tick the holder runs.

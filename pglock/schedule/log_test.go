@@ -69,7 +69,7 @@ func failJobs(t *testing.T, opts []schedule.Option, logged chan<- slog.Record, f
 	slog.SetDefault(slog.New(locktest.Records(logged)))
 	end := make(chan error, 1)
 	go func() {
-		end <- job.Every(ctx, 20*time.Millisecond, func(context.Context, *pglock.Lease) error { return errJob })
+		end <- job.Run(ctx, schedule.Every(20*time.Millisecond), func(context.Context, *pglock.Lease) error { return errJob })
 	}()
 	if err := locktest.Receive(t, reported); !errors.Is(err, errJob) {
 		t.Errorf("reported %v", err)
@@ -83,7 +83,7 @@ func failJobs(t *testing.T, opts []schedule.Option, logged chan<- slog.Record, f
 	failed(nil)
 	cancel()
 	if err := <-end; !errors.Is(err, context.Canceled) {
-		t.Errorf("Every: %v", err)
+		t.Errorf("Run: %v", err)
 	}
 	proxy.Refuse(false)
 }

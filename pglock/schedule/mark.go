@@ -23,49 +23,14 @@ const maxAhead = time.Minute
 // errRollback makes a transaction that only reads the mark roll back.
 var errRollback = errors.New("schedule: roll back")
 
-// checkDue returns nil if the tick was not run. It tries to raise the mark to just below the tick
-// and rolls that back. A mark at the tick or above refuses.
-func (j *Job) checkDue(ctx context.Context, tick time.Time) error {
-	below := tick.UnixMicro() - 1
-	if below <= 0 {
-		return invalidOption("tick %s is too early: must be after 1970", format(tick))
-	}
-	err := j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := j.checkClock(ctx, tx, tick); err != nil {
+// readMark returns the last tick that was run, or the zero time if there is none, and the time by
+// the database's clock. It tries to set the lowest mark: the error names the mark that refuses.
+// Nothing is written unless there is no mark yet, and that is rolled back.
+func (j *Job) readMark(ctx context.Context) (last, now time.Time, err error) {
+	err = j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
 			return err
 		}
-		if err := j.advance(ctx, tx, fencing.Token(below)); err != nil {
-			return err
-		}
-		return errRollback
-	})
-	switch {
-	case errors.Is(err, errRollback):
-		return nil
-	case errors.Is(err, fencing.ErrStale):
-		return errs.Mark(fmt.Errorf("schedule: job %q: tick %s was already run", j.name, format(tick)), ErrDone)
-	}
-	return err
-}
-
-// checkClock returns ErrClock if the tick is more than maxAhead in the database's future.
-func (j *Job) checkClock(ctx context.Context, tx pgx.Tx, tick time.Time) error {
-	const query = "SELECT extract(epoch FROM $1::timestamptz - clock_timestamp())::float8"
-	var seconds float64
-	if err := tx.QueryRow(ctx, query, tick).Scan(&seconds); err != nil {
-		return err
-	}
-	if ahead := time.Duration(seconds * float64(time.Second)); ahead > maxAhead {
-		return errs.Mark(fmt.Errorf("schedule: job %q: tick %s is %v ahead of the database's clock: must be %v at most",
-			j.name, format(tick), ahead.Round(time.Millisecond), maxAhead), ErrClock)
-	}
-	return nil
-}
-
-// lastTick returns the last tick that was run, or the zero time if there is none. It tries to set
-// the lowest mark and rolls that back. The error names the mark that refuses.
-func (j *Job) lastTick(ctx context.Context) (time.Time, error) {
-	err := j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := j.advance(ctx, tx, 1); err != nil {
 			return err
 		}
@@ -74,11 +39,48 @@ func (j *Job) lastTick(ctx context.Context) (time.Time, error) {
 	var stale *fencing.StaleError
 	switch {
 	case errors.Is(err, errRollback):
-		return time.Time{}, nil
+		return time.Time{}, now, nil
 	case errors.As(err, &stale):
-		return time.UnixMicro(int64(stale.Current)), nil
+		return time.UnixMicro(int64(stale.Current)), now, nil
 	}
-	return time.Time{}, err
+	return time.Time{}, now, err
+}
+
+// claim is what a run wants to run: a tick, or the job once per period.
+type claim struct {
+	tick   time.Time     // zero with a period
+	period time.Duration // zero with a tick
+}
+
+// check returns the tick to run, or why it must not be run: ErrDone, ErrClock, ErrMissed. With a
+// period the tick is the time by the database's clock.
+func (j *Job) check(ctx context.Context, c claim) (tick time.Time, err error) {
+	if c.period == 0 && c.tick.UnixMicro() <= 1 {
+		return tick, invalidOption("tick %s is too early: must be after 1970", format(c.tick))
+	}
+	last, now, err := j.readMark(ctx)
+	if err != nil {
+		return tick, err
+	}
+	if c.period > 0 {
+		if since := now.Sub(last); since < c.period-early(c.period) {
+			return tick, errs.Mark(fmt.Errorf("schedule: job %q: the last run began at %s, %v ago: must be %v or more",
+				j.name, format(last), since.Round(time.Second), c.period), ErrDone)
+		}
+		return now, nil
+	}
+	ahead := c.tick.Sub(now)
+	switch {
+	case last.UnixMicro() >= c.tick.UnixMicro():
+		err = errs.Mark(fmt.Errorf("schedule: job %q: tick %s was already run", j.name, format(c.tick)), ErrDone)
+	case ahead > maxAhead:
+		err = errs.Mark(fmt.Errorf("schedule: job %q: tick %s is %v ahead of the database's clock: must be %v at most",
+			j.name, format(c.tick), ahead.Round(time.Millisecond), maxAhead), ErrClock)
+	case j.cfg.maxLate > 0 && -ahead > j.cfg.maxLate:
+		err = errs.Mark(fmt.Errorf("schedule: job %q: tick %s is %v late: must be %v at most",
+			j.name, format(c.tick), -ahead.Round(time.Millisecond), j.cfg.maxLate), ErrMissed)
+	}
+	return c.tick, err
 }
 
 func (j *Job) advance(ctx context.Context, tx pgx.Tx, token fencing.Token) error {

@@ -3,13 +3,18 @@ package schedule
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// Once runs fn for the tick unless the tick was run. fn's context is done when ctx is done and when
-// the lease is lost.
+// Func is the work of a job. Its context is done when the context of the call is done and when the
+// lease is lost. Guard writes that must not come late with the lease.
+type Func = func(ctx context.Context, l *pglock.Lease) error
+
+// Once runs fn for the tick unless the tick was run.
 //
 // Once returns nil if fn ran and returned nil, and the tick is recorded. It returns an error that
 // wraps ErrDone if the tick was run before. If fn did not run, the error is that of Begin.
@@ -17,13 +22,51 @@ import (
 // If fn failed, the error is fn's, and the tick is recorded as run. Two cases leave the tick to
 // another process: ctx was done, or the error is joined with ErrLost. If fn panics, the tick is
 // recorded, and the panic continues.
-func (j *Job) Once(ctx context.Context, tick time.Time, fn func(ctx context.Context, l *pglock.Lease) error) (err error) {
-	if fn == nil {
-		return invalidOption("function is nil: must be set")
+func (j *Job) Once(ctx context.Context, tick time.Time, fn Func) error {
+	_, err := j.once(ctx, claim{tick: tick}, j.cfg.wait, fn)
+	return err
+}
+
+// OncePer runs fn unless a run began less than period ago by the database's clock, which Once,
+// RunDue and Run count too: see BeginPer. Its errors are those of Once. A process that must run the
+// job at given times uses Run or RunDue instead.
+func (j *Job) OncePer(ctx context.Context, period time.Duration, fn Func) error {
+	if period < time.Millisecond {
+		return invalidOption("period %v is too short: must be 1ms or more", period)
 	}
-	r, err := j.Begin(ctx, tick)
+	_, err := j.once(ctx, claim{period: period}, j.cfg.wait, fn)
+	return err
+}
+
+// RunDue runs fn for the tick of s that is due unless the tick was run: see Due. Call it when a timer
+// of your own fires: that of a scheduler, of a crontab or of a Kubernetes CronJob. A tick of a time
+// when no process was up is run by the next call, until the tick after it is due: see WithMaxLate.
+//
+// Its errors are those of Once, also logged and reported as Run does. If no tick was ever due, the
+// error wraps ErrDone.
+func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
+	tick, err := Due(s, j.wallClock())
 	if err != nil {
 		return err
+	}
+	if tick.IsZero() {
+		return errs.Mark(fmt.Errorf("schedule: job %q: no tick is due", j.name), ErrDone)
+	}
+	_, err = j.once(ctx, claim{tick: tick}, j.waitFor(s, tick), fn)
+	if ctx.Err() == nil || err == nil || errors.Is(err, pglock.ErrLost) { // otherwise another process runs the tick
+		j.Report(tick, err)
+	}
+	return err
+}
+
+// once runs fn for a claim. began reports whether fn was called.
+func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (began bool, err error) {
+	if fn == nil {
+		return false, invalidOption("function is nil: must be set")
+	}
+	r, err := j.begin(ctx, c, wait)
+	if err != nil {
+		return false, err
 	}
 	defer func() { // without recover, so that a panic keeps its stack
 		if err != nil && ctx.Err() != nil {
@@ -34,66 +77,5 @@ func (j *Job) Once(ctx context.Context, tick time.Time, fn func(ctx context.Cont
 	}()
 	runCtx, stop := r.Context(ctx)
 	defer stop()
-	return fn(runCtx, r.lease)
-}
-
-// Every runs fn once per tick until ctx is done, and then returns ctx's cause. Ticks are the whole
-// multiples of period, counted from the year 1 in UTC as time.Truncate does. Failures do not end
-// the loop: they are logged as WithLogger says, and each result goes to the function of WithReport.
-//
-// Ticks run in order, starting after the last tick that was run. A tick may run late: because the
-// tick before it took long, because its runner died, or because no process was up. A tick that is
-// later than WithWait and later than period is skipped.
-//
-// Every returns ErrInvalidOption if fn is nil or period is shorter than a millisecond.
-func (j *Job) Every(ctx context.Context, period time.Duration, fn func(ctx context.Context, l *pglock.Lease) error) error {
-	if period < time.Millisecond {
-		return invalidOption("period %v is too short: must be 1ms or more", period)
-	}
-	if fn == nil {
-		return invalidOption("function is nil: must be set")
-	}
-	maxLate := max(period, j.cfg.wait)
-	for tick := j.firstTick(ctx, period); ; tick = tick.Add(period) {
-		if late := j.wallClock().Sub(tick); late > maxLate {
-			tick = tick.Add(late.Truncate(period))
-		}
-		if !j.sleepUntil(ctx, tick) {
-			return context.Cause(ctx)
-		}
-		err := j.Once(ctx, tick, fn)
-		if ctx.Err() != nil && !errors.Is(err, pglock.ErrLost) {
-			return context.Cause(ctx)
-		}
-		j.Report(tick, err)
-	}
-}
-
-// firstTick returns the tick with which Every begins. If the last tick that was run is in the past,
-// it is the one after that: a clock that is ahead must not skip ticks that slower clocks have not
-// reached.
-func (j *Job) firstTick(ctx context.Context, period time.Duration) time.Time {
-	current := j.wallClock().Truncate(period)
-	if last, err := j.lastTick(ctx); err != nil {
-		j.Report(current, err)
-	} else if last.Before(current) && !last.IsZero() {
-		current = last.Truncate(period)
-	}
-	return current.Add(period)
-}
-
-// wallClock returns the time by the job's clock without a monotonic reading: ticks follow the wall
-// clock, also after it is set.
-func (j *Job) wallClock() time.Time { return j.cfg.now().Round(0) }
-
-// sleepUntil returns true at the tick, and false if ctx is done first.
-func (j *Job) sleepUntil(ctx context.Context, tick time.Time) bool {
-	timer := time.NewTimer(tick.Sub(j.wallClock()))
-	defer timer.Stop()
-	select { // if both are ready, either is right: Once checks ctx
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return true, fn(runCtx, r.lease)
 }

@@ -180,6 +180,7 @@ func TestBadInput(t *testing.T) {
 	}
 	for name, o := range map[string]schedule.Option{
 		"TTL": schedule.WithTTL(0), "wait": schedule.WithWait(-1), "report": schedule.WithReport(nil), "clock": schedule.WithClock(nil),
+		"lateness": schedule.WithMaxLate(0),
 	} {
 		if _, err := schedule.New(client, "n", o); !errors.Is(err, schedule.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
@@ -195,8 +196,14 @@ func TestBadInput(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"no function":       job.Once(t.Context(), time.Now(), nil),
-		"no function, loop": job.Every(t.Context(), time.Second, nil),
-		"no period":         job.Every(t.Context(), 0, nothing),
+		"no function, loop": job.Run(t.Context(), schedule.Every(time.Second), nil),
+		"no period":         job.Run(t.Context(), schedule.Every(0), nothing),
+		"no period, due":    job.RunDue(t.Context(), schedule.Every(0), nothing),
+		"no schedule":       job.Run(t.Context(), nil, nothing),
+		"no time of day":    job.Run(t.Context(), schedule.Daily("3", time.UTC), nothing),
+		"no location":       job.Run(t.Context(), schedule.Daily("03:00", nil), nothing),
+		"a fixed delay":     job.Run(t.Context(), delay(time.Hour), nothing),
+		"once per nothing":  job.OncePer(t.Context(), 0, nothing),
 		"the zero time":     job.Once(t.Context(), time.Time{}, nothing),
 	} {
 		if !errors.Is(err, schedule.ErrInvalidOption) {
@@ -212,5 +219,8 @@ func TestBadInput(t *testing.T) {
 	}
 	if err := closed.Once(t.Context(), time.Now(), nothing); !errors.Is(err, pglock.ErrClosed) {
 		t.Errorf("a closed client: %v", err)
+	}
+	if err := closed.Run(t.Context(), schedule.Every(time.Hour), nothing); !errors.Is(err, pglock.ErrClosed) {
+		t.Errorf("a closed client, loop: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package schedule
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -19,6 +20,9 @@ var (
 
 	// ErrClock: this machine's clock is more than a minute ahead of the database's.
 	ErrClock = errors.New("schedule: clock is ahead of the database's")
+
+	// ErrMissed: the tick was not run in time, and is now later than WithMaxLate allows.
+	ErrMissed = errors.New("schedule: tick was missed")
 
 	// ErrLost: the lease was lost during the run.
 	ErrLost = pglock.ErrLost
@@ -44,13 +48,15 @@ type config struct {
 	ttl     time.Duration
 	wait    time.Duration
 	waitSet bool
+	maxLate time.Duration // 0: no limit
+	labels  map[string]string
 	report  func(tick time.Time, err error)
 	logger  func() *slog.Logger // called for each log line, since slog.Default can change
 	now     func() time.Time
 }
 
 func newConfig() config {
-	c := config{report: func(time.Time, error) {}, logger: slog.Default, now: time.Now}
+	c := config{labels: map[string]string{}, report: func(time.Time, error) {}, logger: slog.Default, now: time.Now}
 	c.setTTL(defaultTTL)
 	return c
 }
@@ -77,7 +83,8 @@ func WithTTL(d time.Duration) Option {
 
 // WithWait sets how long a tick waits while another process runs it or an earlier tick. With 0 the
 // tick is then skipped at once. With less than the TTL, ticks whose runner has died are skipped
-// too. Default: the TTL plus 5 s.
+// too. Default: until the next tick is due, and at least the TTL plus 5 s. Once, OncePer, Begin and
+// BeginPer know no next tick: they wait for the TTL plus 5 s.
 func WithWait(d time.Duration) Option {
 	return func(c *config) error {
 		if d < 0 {
@@ -88,7 +95,30 @@ func WithWait(d time.Duration) Option {
 	}
 }
 
-// WithReport makes Every and the schedulers' packages call report with the result of each tick that
+// WithMaxLate sets how late a tick may begin, by the database's clock. A tick that was missed because
+// no process was up, and a tick that waited for the one before it, is then skipped with ErrMissed.
+// Choose more than the TTL, so that a tick can still be taken over from a runner that died. Default:
+// a tick may begin until the next one is due.
+func WithMaxLate(d time.Duration) Option {
+	return func(c *config) error {
+		if d <= 0 {
+			return invalidOption("maximum lateness %v is too short: must be more than 0", d)
+		}
+		c.maxLate = d
+		return nil
+	}
+}
+
+// WithLabels stores labels with the lease of a run, for people, as pglock.WithLabels does. The label
+// "tick" always has the tick. Default: no other labels.
+func WithLabels(labels map[string]string) Option {
+	return func(c *config) error {
+		maps.Copy(c.labels, labels)
+		return nil
+	}
+}
+
+// WithReport makes Run, RunDue and gocronlock call report with the result of each tick that
 // this process ran or failed to run: nil, the job's own error, or why the tick was not run or not
 // recorded. They do not call it for ticks that other processes have run or are running (ErrDone,
 // ErrRunning), nor for runs that end because their context is done. Several goroutines may call
@@ -103,7 +133,7 @@ func WithReport(report func(tick time.Time, err error)) Option {
 	}
 }
 
-// WithLogger sets the logger of Every and of the schedulers' packages. Failures are logged at Warn:
+// WithLogger sets the logger of Run, RunDue and of the schedulers' packages. Failures are logged at Warn:
 // the job's own errors, ticks that could not be run, and lost leases. A tick can't be run if the
 // database is unreachable or an earlier tick still runs. Ticks that other processes have run or are
 // running are logged at Debug. Nil means no logger. Default: slog.Default().

@@ -57,8 +57,9 @@ type Grant struct {
 
 // Answer is what came of a statement for a Request: a Grant or an error.
 type Answer struct {
-	Grant Grant
-	Err   error
+	Grant    Grant
+	Err      error
+	Released fencing.Token // of a hand-off: the grant that ended with it
 }
 
 // AcquireFast runs the fast path, which grants a lock whose row exists and is free. Without a grant

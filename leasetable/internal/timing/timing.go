@@ -179,6 +179,11 @@ const (
 	ListenerCloseBound = time.Second
 )
 
+// ObserverPatience is how long Close waits for observers that have events left.
+//
+//	ObserverPatience < StatementBound: a hanging observer delays Close less than a server does
+const ObserverPatience = time.Second
+
 // Pruning.
 //
 //	StatementBound < PruneTTL: a pruner that dies holds the pruning lock for this long

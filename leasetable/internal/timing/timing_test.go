@@ -39,6 +39,7 @@ func TestTimingInequalities(t *testing.T) {
 		{"the listener reconnects less and less often", []time.Duration{FirstReconnect, MaxReconnect, NoDeliveryPause, NotifyBackoff + 1}},
 		{"pings do not overlap", []time.Duration{StatementBound, PingEvery}},
 		{"the listener's end fits in a statement's bound", []time.Duration{ListenerCloseBound, StatementBound}},
+		{"a hanging observer delays Close less than a server does", []time.Duration{ObserverPatience, StatementBound}},
 		{"the pruning lock outlives a statement", []time.Duration{StatementBound, PruneTTL}},
 		{"the default retention is allowed", []time.Duration{MinRetention, DefaultRetention + 1}},
 		{"pruning runs several times in the default retention", []time.Duration{MaxPruneEvery, DefaultRetention/4 + 1}},

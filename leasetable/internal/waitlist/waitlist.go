@@ -131,6 +131,7 @@ type Entry struct {
 	Woken   <-chan struct{}   // buffer of one: another attempt is worthwhile
 	Handed  chan store.Answer // buffer of one: the result of a hand-off
 	Outage  <-chan error      // buffer of one: the server did not answer for timing.OutagePatience
+	Before  int               // entries before this one when it was pushed
 
 	list   *List
 	queue  *queue
@@ -209,11 +210,22 @@ func (l *List) Push(r *store.Request, began time.Time) *Entry {
 		l.queues[r.Name] = q
 	}
 	e.queue = q
+	e.Before = q.entries.Len()
 	e.elem = q.entries.PushBack(e)
 	if q.head() == e {
 		close(e.head)
 	}
 	return e
+}
+
+// IsHead reports whether the entry is or was the head.
+func (e *Entry) IsHead() bool {
+	select {
+	case <-e.Head:
+		return true
+	default:
+		return false
+	}
 }
 
 // Leave removes the entry, granted or not. The next one may become the head. If the last entry

@@ -3,20 +3,16 @@ package cronlock
 import (
 	"context"
 	"errors"
-	"sync"
-	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
-// Schedule is a cron.Schedule: Next returns the first tick after t by the machine's clock, or the
-// zero time if there is none. Use the result of cron.ParseStandard or of a cron.Parser. Ticks of
-// cron.Every differ between schedulers, since it counts from the start of each.
-type Schedule interface {
-	Next(t time.Time) time.Time
-}
+// Schedule is a cron.Schedule. Use the result of cron.ParseStandard or of a cron.Parser, or
+// schedule.Every. Ticks of cron.Every differ between schedulers, since it counts from the start of
+// each: it is refused.
+type Schedule = schedule.Schedule
 
 // Runner has the method of a cron.Job.
 type Runner interface{ Run() }
@@ -34,27 +30,19 @@ type ContextRunner interface {
 // schedule.WithReport say.
 //
 // The error wraps ErrInvalidOption.
-func Func(ctx context.Context, job *schedule.Job, ticks Schedule, fn func(ctx context.Context, l *pglock.Lease) error) (func(), error) {
+func Func(ctx context.Context, job *schedule.Job, ticks Schedule, fn schedule.Func) (func(), error) {
 	if err := check(job, ticks); err != nil {
 		return nil, err
 	}
 	if fn == nil {
 		return nil, invalidOption("function is nil: must be set")
 	}
-	return runOnce(ctx, job, ticks, fn), nil
+	return runDue(ctx, job, ticks, fn), nil
 }
 
-// runOnce returns a function that runs the tick that is due.
-func runOnce(ctx context.Context, job *schedule.Job, ticks Schedule, fn func(ctx context.Context, l *pglock.Lease) error) func() {
-	due := &dueTick{ticks: ticks, last: job.Now().Round(0)}
-	return func() {
-		tick := due.at(job.Now().Round(0))
-		err := job.Once(ctx, tick, fn)
-		if ctx.Err() != nil && !errors.Is(err, schedule.ErrLost) {
-			return // the scheduler stops: another one runs the tick
-		}
-		job.Report(tick, err)
-	}
+// runDue returns a function that runs the tick that is due. The job logs and reports its error.
+func runDue(ctx context.Context, job *schedule.Job, ticks Schedule, fn schedule.Func) func() {
+	return func() { _ = job.RunDue(ctx, ticks, fn) }
 }
 
 // Wrapper returns a cron.JobWrapper if J is cron.Job, for a job that runs at the times of ticks. A
@@ -70,7 +58,7 @@ func Wrapper[J Runner](ctx context.Context, job *schedule.Job, ticks Schedule) (
 		return nil, invalidOption("type parameter is %T: must be cron.Job", *new(J))
 	}
 	return func(inner J) J {
-		w := &wrapped{runOnce(ctx, job, ticks, func(ctx context.Context, _ *pglock.Lease) error {
+		w := &wrapped{runDue(ctx, job, ticks, func(ctx context.Context, _ *pglock.Lease) error {
 			if c, ok := any(inner).(ContextRunner); ok {
 				return c.RunContext(ctx)
 			}
@@ -90,43 +78,12 @@ func check(job *schedule.Job, ticks Schedule) error {
 	if job == nil {
 		return invalidOption("job is nil: must be from schedule.New")
 	}
-	if ticks == nil {
-		return invalidOption("schedule is nil: must be set")
-	}
-	return nil
+	_, err := schedule.Due(ticks, job.Now())
+	return err
 }
 
 func invalidOption(format string, args ...any) error {
 	return errs.InvalidOption("cronlock", format, args...)
-}
-
-// dueTick finds the tick that is due.
-type dueTick struct {
-	ticks Schedule
-
-	mu   sync.Mutex
-	last time.Time // the last tick that was due, or the time of the start
-}
-
-const (
-	maxEarly    = 500 * time.Millisecond // how long before its tick a timer may fire
-	maxLookback = time.Hour              // older ticks are not looked for
-)
-
-// at returns the last tick up to now. After the clock was set back, it returns the same tick again
-// until the clock has passed it.
-func (d *dueTick) at(now time.Time) time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	from := d.last
-	if start := now.Add(-maxLookback); from.Before(start) && !d.ticks.Next(start).After(now) {
-		from = start
-	}
-	now = now.Add(maxEarly)
-	for tick := d.ticks.Next(from); !tick.IsZero() && !tick.After(now); tick = d.ticks.Next(tick) {
-		d.last = tick
-	}
-	return d.last
 }
 
 // ErrDone is schedule.ErrDone.

@@ -106,8 +106,6 @@ func newLocker[L interface{ Unlock(context.Context) error }](client *pglock.Clie
 const (
 	maxTTL = 30 * time.Second
 	minTTL = 10 * time.Millisecond // the shortest TTL of a lease
-
-	maxEarly = 10 * time.Second // how long before its tick a timer may fire
 )
 
 // Lock begins a run of the job's current tick. It waits while another scheduler runs this tick or
@@ -123,7 +121,10 @@ func (l *Locker[L]) Lock(ctx context.Context, key string) (lock L, err error) {
 	if problem := job.check.problem(now, l.grid); problem != "" {
 		job.Logger().Warn("pglock: job does not fit the grid", "job", job.Name(), "grid", l.grid, "problem", problem)
 	}
-	tick := tickAt(now, l.grid)
+	tick, err := schedule.Due(schedule.Every(l.grid), now)
+	if err != nil {
+		return lock, err
+	}
 	run, err := job.Begin(ctx, tick)
 	if err != nil {
 		if ctx.Err() == nil { // otherwise the scheduler stops, which is no failure
@@ -137,13 +138,6 @@ func (l *Locker[L]) Lock(ctx context.Context, key string) (lock L, err error) {
 	l.running[ctx] = held
 	l.mu.Unlock()
 	return any(held).(L), nil
-}
-
-// tickAt returns the tick that is due: the last multiple of grid. A timer that fires up to a tenth
-// of grid early counts for the next multiple. maxEarly bounds that, since ErrClock refuses a tick
-// that is a minute ahead of the database's clock.
-func tickAt(now time.Time, grid time.Duration) time.Time {
-	return now.Round(0).Add(min(grid/10, maxEarly)).Truncate(grid)
 }
 
 // job returns the job with gocron's key, and makes it at the first call.

@@ -1,0 +1,231 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// Observer receives the events of a client, for metrics, traces and logs. See [WithObserver].
+//
+// An Observer embeds [NopObserver] and defines the methods that it needs. Later versions may add
+// methods to this interface and fields to the events.
+//
+// ObserveWait and ObserveAcquire run on the goroutine of the call, before it continues: a slow
+// method delays this call, and the waiters of its process that are behind it. All other methods
+// run on one goroutine for each observer, in the order of the events. A slow method delays no
+// renewal and no call: events gather, and beyond some thousand they are dropped, renewals and
+// batches first. The client logs when it drops events. An Observer must be safe for concurrent use.
+//
+// If a method panics, the client recovers, logs the first panic of each observer, and continues
+// as if the method had returned.
+//
+// The context has the values of the context that was given to Acquire. For batches it has none. It
+// is never done.
+type Observer interface {
+	// ObserveWait is called when an Acquire begins to wait, at most once for each call.
+	ObserveWait(ctx context.Context, e WaitEvent)
+
+	// ObserveAcquire is called when an Acquire or TryAcquire ends, granted or not. A call with an
+	// invalid argument, or on a closed client, raises no event.
+	ObserveAcquire(ctx context.Context, e AcquireEvent)
+
+	// ObserveHandoff is called when a release has granted the lock to the next waiter of the same
+	// process. ObserveAcquire and ObserveRelease are called as well. The context is that of the
+	// released lease.
+	ObserveHandoff(ctx context.Context, e HandoffEvent)
+
+	// ObserveRenewal is called for each lease that a statement renews or fails to renew.
+	ObserveRenewal(ctx context.Context, e RenewalEvent)
+
+	// ObserveLoss is called when a lease is lost. ObserveRelease is not called for it.
+	ObserveLoss(ctx context.Context, e LossEvent)
+
+	// ObserveRelease is called when a release has a result. A release after a failed one raises
+	// another event. A lease that Close leaves to its TTL raises none.
+	ObserveRelease(ctx context.Context, e ReleaseEvent)
+
+	// ObserveBatch is called when a batch of operations was sent. A lone operation is a batch of
+	// one.
+	ObserveBatch(ctx context.Context, e BatchEvent)
+
+	mustEmbedNopObserver()
+}
+
+// NopObserver is an Observer that ignores all events. Embed it in each Observer.
+type NopObserver struct{}
+
+// ObserveWait ignores the event.
+func (NopObserver) ObserveWait(context.Context, WaitEvent) {}
+
+// ObserveAcquire ignores the event.
+func (NopObserver) ObserveAcquire(context.Context, AcquireEvent) {}
+
+// ObserveHandoff ignores the event.
+func (NopObserver) ObserveHandoff(context.Context, HandoffEvent) {}
+
+// ObserveRenewal ignores the event.
+func (NopObserver) ObserveRenewal(context.Context, RenewalEvent) {}
+
+// ObserveLoss ignores the event.
+func (NopObserver) ObserveLoss(context.Context, LossEvent) {}
+
+// ObserveRelease ignores the event.
+func (NopObserver) ObserveRelease(context.Context, ReleaseEvent) {}
+
+// ObserveBatch ignores the event.
+func (NopObserver) ObserveBatch(context.Context, BatchEvent) {}
+
+func (NopObserver) mustEmbedNopObserver() {}
+
+// WithObserver adds an observer, which receives the client's events. Nil adds none. Default none.
+func WithObserver(o Observer) Option {
+	return clientOption(func(c *clientConfig) error {
+		if o != nil {
+			c.observers = append(c.observers, o)
+		}
+		return nil
+	})
+}
+
+// WaitEvent says which lock a call begins to wait for, and what is in the way, as far as the client
+// knows.
+type WaitEvent struct {
+	Name      string
+	Holder    string        // of the lock; empty if unknown or released
+	Token     fencing.Token // of the holder's grant; 0 if unknown
+	Remaining time.Duration // until that grant expires unless renewed; 0 if unknown
+
+	// Ahead is the number of waiters ahead: those of this process, and one for each other process
+	// that is known to wait.
+	Ahead int
+}
+
+// AcquireEvent is the result of an Acquire or TryAcquire.
+type AcquireEvent struct {
+	Name    string
+	Try     bool // the call did not wait: TryAcquire, or WithWait(0)
+	Outcome Outcome
+	Err     error         // nil if Outcome is OutcomeGranted
+	Token   fencing.Token // 0 unless granted
+	Holder  string        // of this call: see WithHolder
+
+	Began    time.Time     // when the call began
+	Waited   time.Duration // from then to the result
+	Attempts int           // attempts against the server
+
+	Queued    bool          // ObserveWait was called for this call
+	Ahead     int           // of the WaitEvent
+	HandedOff bool          // a release of this process granted the lock
+	Behind    fencing.Token // the last grant that was in the way; 0 if none is known
+}
+
+// HandoffEvent is a release that has granted the lock to a waiter of the same process.
+type HandoffEvent struct {
+	Name     string
+	Released fencing.Token // the grant that ended
+	Token    fencing.Token // the new grant
+	Holder   string        // of the new grant
+}
+
+// RenewalEvent is the result of one renewal of one lease.
+type RenewalEvent struct {
+	Name  string
+	Token fencing.Token
+
+	// Share is the part of the TTL that remained when the answer arrived, before the renewal. By
+	// default it is about two thirds. The smaller it gets, the closer is the loss.
+	Share    float64
+	Duration time.Duration // of the statement and the wait for its connection
+	Err      error
+}
+
+// LossEvent is a lease that was lost.
+type LossEvent struct {
+	Name   string
+	Token  fencing.Token
+	Holder string
+	Reason LossReason
+	Held   time.Duration // from the grant to the loss
+	Err    *LostError    // with the reason as text, and the last failure of a renewal
+}
+
+// LossReason says how a lease was lost.
+type LossReason string
+
+// Reasons of a loss.
+const (
+	LossExpired LossReason = "expired" // its deadline passed without a renewal
+	LossEnded   LossReason = "ended"   // the server has ended the grant, or another holder has the lock
+)
+
+// ReleaseEvent is the result of a release.
+type ReleaseEvent struct {
+	Name      string
+	Token     fencing.Token
+	Holder    string
+	Held      time.Duration // from the grant to the release
+	Duration  time.Duration // from then to the result
+	HandedOff bool          // the lock was granted to the next waiter of this process
+	Again     bool          // an earlier release of this lease has failed
+	Err       error         // wraps ErrLost if the grant had ended before
+}
+
+// BatchEvent is a batch of operations that was sent in one statement, or in two.
+type BatchEvent struct {
+	Operation Operation
+	Size      int
+	Duration  time.Duration // of the statements and the wait for their connection
+	Err       error         // of the whole batch
+}
+
+// Operation is what a batch does.
+type Operation string
+
+// Operations of batches.
+const (
+	OperationAcquire Operation = "acquire"
+	OperationRelease Operation = "release" // also hand-offs
+	OperationRenew   Operation = "renew"
+)
+
+// Outcome is the result of an Acquire or TryAcquire in one word, for metrics.
+type Outcome string
+
+// Outcomes of an Acquire or TryAcquire.
+const (
+	OutcomeGranted     Outcome = "granted"
+	OutcomeBusy        Outcome = "busy"        // a call that does not wait: the lock is held
+	OutcomeTimeout     Outcome = "timeout"     // the time of WithWait or of the context was over
+	OutcomeCanceled    Outcome = "canceled"    // the caller canceled the call
+	OutcomeClosed      Outcome = "closed"      // the client was closed
+	OutcomeUnavailable Outcome = "unavailable" // the server did not answer
+	OutcomeFailed      Outcome = "failed"      // another error
+)
+
+// outcomeOf returns the outcome of a call with that error.
+func outcomeOf(err error) Outcome {
+	var wait *WaitError
+	var busy *BusyError
+	switch {
+	case err == nil:
+		return OutcomeGranted
+	case errors.As(err, &wait): // what ended the wait counts, not the last obstacle
+		err = wait.Cause
+	case errors.As(err, &busy):
+		return OutcomeBusy
+	}
+	switch {
+	case errors.Is(err, ErrClosed):
+		return OutcomeClosed
+	case errors.Is(err, ErrUnavailable):
+		return OutcomeUnavailable
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return OutcomeTimeout
+	case errors.Is(err, context.Canceled):
+		return OutcomeCanceled
+	}
+	return OutcomeFailed
+}

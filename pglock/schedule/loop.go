@@ -1,0 +1,160 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglock/pglock-go/pglock"
+)
+
+const (
+	// clockStep is the longest sleep between two looks at the clock. A timer counts monotonic time,
+	// which stops while a machine is suspended and does not follow a clock that is set.
+	clockStep = 5 * time.Second
+
+	// minRetry and maxRetry bound the pauses between attempts to begin a tick that could not begin,
+	// for example because the database is unreachable.
+	minRetry, maxRetry = time.Second, time.Minute
+)
+
+// Run runs fn once for each tick of s until ctx is done, and then returns ctx's cause. It returns
+// pglock.ErrClosed if the client is closed, and nil after the last tick, if there is one.
+//
+// Failures do not end the loop: they are logged as WithLogger says, and each result goes to the
+// function of WithReport. A tick that could not begin because the database was unreachable, or whose
+// lease was lost, is tried again until the next tick is due. Of the failures to begin, the first is
+// logged.
+//
+// Ticks run in order, beginning with the tick after the last one that was run, or with the first
+// tick after the call if none ever was. Ticks that were missed, because no process was up or because
+// the tick before took long, are skipped except the latest, which runs late. An older one still runs
+// if it is not later than the TTL plus 5 s, or the time of WithWait.
+//
+// The error wraps ErrInvalidOption if fn is nil or s is invalid.
+func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
+	if fn == nil {
+		return invalidOption("function is nil: must be set")
+	}
+	if err := checkSchedule(s, j.wallClock()); err != nil {
+		return err
+	}
+	tick, err := j.firstTick(ctx, s)
+	for ; err == nil && !tick.IsZero(); tick = s.Next(tick) {
+		if now := j.wallClock(); now.Sub(tick) > j.cfg.wait {
+			tick = latest(s, tick, now)
+		}
+		if !j.sleepUntil(ctx, tick) {
+			return context.Cause(ctx)
+		}
+		err = j.runTick(ctx, s, tick, fn)
+	}
+	return err
+}
+
+// latest returns the last tick from tick up to now.
+func latest(s Schedule, tick, now time.Time) time.Time {
+	if last := lastTick(s, now); last.After(tick) {
+		return last
+	}
+	return tick
+}
+
+// runTick runs a tick and reports its result. A tick that could not begin, or whose lease was lost,
+// is tried again until the next tick is due. It returns an error if the loop must end.
+func (j *Job) runTick(ctx context.Context, s Schedule, tick time.Time, fn Func) error {
+	next := s.Next(tick)
+	pause := minRetry
+	for failed := false; ; failed = true {
+		began, err := j.once(ctx, claim{tick: tick}, j.waitFor(s, tick), fn)
+		lost := errors.Is(err, pglock.ErrLost)
+		switch {
+		case errors.Is(err, pglock.ErrClosed):
+			return err
+		case ctx.Err() != nil && !lost:
+			return context.Cause(ctx)
+		case !failed || began || isFinal(err):
+			j.Report(tick, err)
+		}
+		if began && !lost || isFinal(err) {
+			return nil
+		}
+		until := j.wallClock().Add(pause)
+		if !next.IsZero() && !next.After(until) {
+			return nil
+		}
+		if !j.sleepUntil(ctx, until) {
+			return context.Cause(ctx)
+		}
+		pause = min(2*pause, maxRetry)
+	}
+}
+
+// isFinal reports whether another attempt to begin the same tick makes no sense. An attempt that
+// ends with ErrNotAcquired has waited until the next tick, or as long as WithWait says.
+func isFinal(err error) bool {
+	for _, kind := range []error{nil, ErrDone, ErrRunning, ErrMissed, ErrInvalidOption} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, pglock.ErrUnavailable)
+}
+
+// firstTick returns the tick with which Run begins: the one after the last tick that was run, also
+// if this machine's clock is ahead and slower clocks have not reached it. It tries until the
+// database answers, and reports the first failure.
+func (j *Job) firstTick(ctx context.Context, s Schedule) (time.Time, error) {
+	began := j.wallClock()
+	pause := minRetry
+	for failed := false; ; failed = true {
+		last, _, err := j.readMark(ctx)
+		switch {
+		case err == nil && (last.IsZero() || last.After(began)):
+			return s.Next(began), nil
+		case err == nil:
+			return s.Next(last), nil
+		case errors.Is(err, pglock.ErrClosed):
+			return time.Time{}, err
+		case ctx.Err() == nil && !failed:
+			j.Report(began, err)
+		}
+		if !j.sleepUntil(ctx, j.wallClock().Add(pause)) {
+			return time.Time{}, context.Cause(ctx)
+		}
+		pause = min(2*pause, maxRetry)
+	}
+}
+
+// waitFor returns how long a tick waits while another process runs it or an earlier one: for the
+// time of WithWait, or until the next tick is due.
+func (j *Job) waitFor(s Schedule, tick time.Time) time.Duration {
+	if j.cfg.waitSet {
+		return j.cfg.wait
+	}
+	next := s.Next(tick)
+	if next.IsZero() {
+		return maxLookback
+	}
+	return max(j.cfg.wait, next.Sub(j.wallClock()))
+}
+
+// wallClock returns the time by the job's clock without a monotonic reading: ticks follow the wall
+// clock, also after it is set.
+func (j *Job) wallClock() time.Time { return j.cfg.now().Round(0) }
+
+// sleepUntil returns true when the job's clock shows that time, and false if ctx is done first.
+func (j *Job) sleepUntil(ctx context.Context, until time.Time) bool {
+	for {
+		timer := time.NewTimer(min(until.Sub(j.wallClock()), clockStep))
+		select { // if both are ready, either is right: the next call checks ctx
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+		if !until.After(j.wallClock()) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,498 @@
+package schedule_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/schedule"
+)
+
+// clockAt returns a clock that shows that time now.
+func clockAt(at time.Time) func() time.Time {
+	ahead := time.Until(at)
+	return func() time.Time { return time.Now().Add(ahead) }
+}
+
+// result is what a replica says of a tick: nil if it ran it, ErrDone or ErrRunning if another one
+// did, or a failure.
+type result struct {
+	replica int
+	tick    time.Time
+	err     error
+}
+
+// replica starts Run with a clock of its own. Its results go to the channel. The clock is not read
+// before the job is made.
+func (f fleet) replica(ctx context.Context, wg *sync.WaitGroup, n int, clock func() time.Time, s schedule.Schedule, results chan<- result, fn schedule.Func, opts ...schedule.Option) {
+	f.t.Helper()
+	logged := make(chan slog.Record, 1000)
+	job := f.job(append(opts, schedule.WithClock(clock), schedule.WithLogger(slog.New(locktest.Records(logged))),
+		schedule.WithReport(func(tick time.Time, err error) { results <- result{n, tick, err} }))...)
+	wg.Go(func() {
+		if err := job.Run(ctx, s, fn); !errors.Is(err, context.Canceled) {
+			f.t.Errorf("replica %d: %v", n, err)
+		}
+		close(logged)
+	})
+	go func() {
+		for r := range logged {
+			if r.Level == slog.LevelDebug {
+				r.Attrs(func(a slog.Attr) bool {
+					if a.Key == "tick" {
+						results <- result{n, a.Value.Time(), locktest.Error(r)}
+					}
+					return true
+				})
+			}
+		}
+	}()
+}
+
+// noteTick records the tick that runs, as its lease says.
+func (f fleet) noteTick(n int) schedule.Func {
+	return func(ctx context.Context, l *pglock.Lease) error {
+		tick, err := f.tickOf(ctx)
+		if err != nil {
+			return err
+		}
+		return f.note(func() time.Time { return tick }, n)(ctx, l)
+	}
+}
+
+// TestNightlyTickRunsOnceAlthoughClocksDiffer: three replicas whose clocks differ by seconds run a
+// daily tick once, and the tick in the database is the scheduled time.
+func TestNightlyTickRunsOnceAlthoughClocksDiffer(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	three := time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC) // the end of the gap that has 02:30
+	nightly := schedule.Daily("02:30", location(t, "Europe/Berlin"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan result, 100)
+	var replicas sync.WaitGroup
+	for n, ahead := range []time.Duration{-1500 * time.Millisecond, 0, 800 * time.Millisecond} {
+		// Each replica starts a second before the tick by the true time, however slow this machine is.
+		start := sync.OnceValue(func() func() time.Time { return clockAt(three.Add(ahead - time.Second)) })
+		f.replica(ctx, &replicas, n, func() time.Time { return start()() }, nightly, results, f.noteTick(n))
+	}
+	ran := 0
+	for range 3 {
+		r := locktest.Receive(t, results)
+		if r.err == nil {
+			ran++
+		} else if !errors.Is(r.err, schedule.ErrDone) {
+			t.Errorf("replica %d: %v", r.replica, r.err)
+		}
+		if !r.tick.Equal(three) {
+			t.Errorf("replica %d: the tick is %v, want %v", r.replica, r.tick, three)
+		}
+	}
+	cancel()
+	replicas.Wait()
+	if got := f.ran(); ran != 1 || got.runs != 1 || !got.last.Equal(three) {
+		t.Errorf("%d replicas say that they ran it, %d runs, the last one of %v", ran, got.runs, got.last)
+	}
+}
+
+// TestP42_WithoutAJobEachReplicaRuns is the control: the same loop without the job's lock and mark.
+func TestP42_WithoutAJobEachReplicaRuns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	tick := time.Now().Truncate(time.Second)
+	for n := range 3 {
+		if err := f.note(func() time.Time { return tick }, n)(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := f.ran(); got.runs != 3 || got.distinct != 1 {
+		t.Errorf("%d runs of %d ticks", got.runs, got.distinct)
+	}
+}
+
+// TestDaysOf23And25Hours: two replicas whose timers fire every hour, over two days around each
+// change of the clock. Each day of the calendar has one run.
+func TestDaysOf23And25Hours(t *testing.T) {
+	t.Parallel()
+	berlin := location(t, "Europe/Berlin")
+	for _, begin := range []time.Time{time.Date(2026, 3, 28, 0, 10, 0, 0, berlin), time.Date(2026, 10, 24, 0, 10, 0, 0, berlin)} {
+		f := newFleet(t)
+		var mu sync.Mutex
+		now := begin.AddDate(0, 0, -1)
+		clock := func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return now
+		}
+		replicas := []*schedule.Job{f.job(schedule.WithClock(clock)), f.job(schedule.WithClock(clock))}
+		nightly := schedule.Daily("02:30", berlin)
+		days := map[string]int{}
+		run := func(job *schedule.Job) {
+			err := job.RunDue(t.Context(), nightly, func(ctx context.Context, _ *pglock.Lease) error {
+				tick, err := f.tickOf(ctx)
+				days[tick.In(berlin).Format(time.DateOnly)]++
+				return err
+			})
+			if err != nil && !errors.Is(err, schedule.ErrDone) {
+				t.Error(err)
+			}
+		}
+		run(replicas[0]) // the tick before
+		clear(days)
+		for now = begin; now.Before(begin.AddDate(0, 0, 2)); now = now.Add(time.Hour) {
+			run(replicas[0])
+			run(replicas[1])
+		}
+		first, second := begin.Format(time.DateOnly), begin.AddDate(0, 0, 1).Format(time.DateOnly)
+		// At 00:10 the tick of the day before is due.
+		if before := begin.AddDate(0, 0, -1).Format(time.DateOnly); len(days) != 3 || days[before] != 1 || days[first] != 1 || days[second] != 1 {
+			t.Errorf("around %s: runs by day %v", second, days)
+		}
+	}
+}
+
+// TestMissedTick: all replicas were down for three ticks. The latest one runs late, once.
+func TestMissedTick(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	nightly := schedule.Daily("03:00", time.UTC)
+	last := time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC)
+	if err := f.job().Once(t.Context(), last, nothing); err != nil {
+		t.Fatal(err)
+	}
+	up := last.AddDate(0, 0, 3).Add(6 * time.Hour)
+	both := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan result, 100)
+	var replicas sync.WaitGroup
+	for n := range 2 {
+		f.replica(ctx, &replicas, n, clockAt(up), nightly, results, func(ctx context.Context, l *pglock.Lease) error {
+			<-both
+			return f.noteTick(n)(ctx, l)
+		})
+	}
+	pgtest.Eventually(t, locktest.Patience, "one replica waits for the other", func() bool {
+		return locktest.Scan[int](t, f.pool, "SELECT count(*) FROM "+f.table("lock_waiters")) == 1
+	})
+	close(both)
+	for range 2 {
+		if r := locktest.Receive(t, results); r.err != nil && !errors.Is(r.err, schedule.ErrDone) {
+			t.Error(r.err)
+		}
+	}
+	cancel()
+	replicas.Wait()
+	if got := f.ran(); got.runs != 1 || !got.last.Equal(last.AddDate(0, 0, 3)) {
+		t.Errorf("%d runs, the last one of %v", got.runs, got.last)
+	}
+}
+
+// TestFirstStartRunsNoOldTick: where the job never ran, the first tick is the one after the start.
+func TestFirstStartRunsNoOldTick(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	start := time.Date(2026, 5, 1, 2, 59, 59, 0, time.UTC)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan result, 100)
+	var replicas sync.WaitGroup
+	f.replica(ctx, &replicas, 1, clockAt(start), schedule.Daily("03:00", time.UTC), results, f.noteTick(1))
+	if r := locktest.Receive(t, results); r.err != nil || !r.tick.Equal(start.Add(time.Second)) {
+		t.Errorf("got %+v", r)
+	}
+	cancel()
+	replicas.Wait()
+}
+
+// TestMaxLate: a tick that is later than allowed is reported and not run, unless it was run.
+func TestMaxLate(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	job := f.job(schedule.WithMaxLate(time.Hour))
+	old := time.Now().Add(-61 * time.Minute)
+	if err := job.Once(t.Context(), old, nothing); !errors.Is(err, schedule.ErrMissed) {
+		t.Errorf("61 minutes late: %v", err)
+	}
+	if err := job.Once(t.Context(), old.Add(2*time.Minute), nothing); err != nil {
+		t.Errorf("59 minutes late: %v", err)
+	}
+	if err := job.Once(t.Context(), old, nothing); !errors.Is(err, schedule.ErrDone) {
+		t.Errorf("late, and before one that was run: %v", err)
+	}
+	results := make(chan result, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var replicas sync.WaitGroup
+	late := list{time.Now().Add(-58 * time.Minute), time.Now().Add(-57 * time.Minute), time.Now().Add(time.Hour)}
+	f.replica(ctx, &replicas, 1, time.Now, late, results, f.noteTick(1), schedule.WithMaxLate(time.Minute))
+	if r := locktest.Receive(t, results); !errors.Is(r.err, schedule.ErrMissed) || !r.tick.Equal(late[1]) {
+		t.Errorf("in the loop: %+v", r)
+	}
+	cancel()
+	replicas.Wait()
+	if got := f.ran(); got.runs != 0 {
+		t.Errorf("%d runs", got.runs)
+	}
+}
+
+// TestTickIsTriedAgain: the database is unreachable when the tick is due, and comes back.
+func TestTickIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	u, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := faultproxy.New(t, u.Host)
+	direct := f.pool
+	f.pool = pgtest.PoolOn(t, proxy.URL(u.String()))
+	tick := time.Now().Add(-time.Minute)
+	if err := f.job().Once(t.Context(), tick.Add(-time.Minute), nothing); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan result, 100)
+	var replicas sync.WaitGroup
+	down := make(chan struct{})
+	var once sync.Once
+	ticks := list{tick.Add(-time.Minute), tick, tick.Add(24 * time.Hour)}
+	shifted := clockAt(tick.Add(time.Second))
+	clock := func() time.Time {
+		once.Do(func() { // Run looks at the clock first
+			proxy.Refuse(true)
+			proxy.Sever()
+			close(down)
+		})
+		return shifted()
+	}
+	note := fleet{t, direct, f.schema}
+	f.replica(ctx, &replicas, 1, clock, ticks, results, note.noteTick(1))
+	<-down
+	if r := locktest.Receive(t, results); r.err == nil {
+		t.Errorf("while it is unreachable: %+v", r)
+	}
+	proxy.Refuse(false)
+	r := locktest.Receive(t, results)
+	for !errors.Is(r.err, nil) { // the tick's own first failure, if the mark could be read
+		r = locktest.Receive(t, results)
+	}
+	if !r.tick.Equal(tick) {
+		t.Errorf("the tick is %v, want %v", r.tick, tick)
+	}
+	cancel()
+	replicas.Wait()
+	if got := note.ran(); got.runs != 1 {
+		t.Errorf("%d runs", got.runs)
+	}
+}
+
+// TestLostTickIsRunAgain: the only replica loses the lease of a tick. It runs the tick again.
+func TestLostTickIsRunAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	tick := time.Now().Add(time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan result, 100)
+	var replicas sync.WaitGroup
+	lost := false
+	f.replica(ctx, &replicas, 1, time.Now, list{tick, tick.Add(time.Hour)}, results, func(ctx context.Context, l *pglock.Lease) error {
+		if !lost {
+			lost = true
+			f.expire()
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		return f.noteTick(1)(ctx, l)
+	}, schedule.WithTTL(time.Second))
+	if r := locktest.Receive(t, results); !errors.Is(r.err, schedule.ErrLost) {
+		t.Errorf("the first attempt: %+v", r)
+	}
+	if r := locktest.Receive(t, results); r.err != nil {
+		t.Errorf("the second attempt: %+v", r)
+	}
+	cancel()
+	replicas.Wait()
+	if got := f.ran(); got.runs != 1 || got.last.Sub(tick).Abs() > time.Millisecond {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestARunnerThatDiesLate: the other replicas wait for a tick until the next one is due, so that a
+// runner that dies after hours is replaced.
+func TestARunnerThatDiesLate(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	now := time.Now()
+	hourly := list{now, now.Add(time.Hour)}
+	job := f.job(schedule.WithClock(func() time.Time { return now }), schedule.WithTTL(time.Second))
+	if got := job.WaitFor(hourly, now); got != time.Hour {
+		t.Errorf("it waits for %v", got)
+	}
+	if got := job.WaitFor(list{now, now.Add(time.Second)}, now); got != 6*time.Second {
+		t.Errorf("with frequent ticks it waits for %v", got)
+	}
+	if got := f.job(schedule.WithWait(time.Minute)).WaitFor(hourly, now); got != time.Minute {
+		t.Errorf("with WithWait it waits for %v", got)
+	}
+	// A waiter replaces a runner that has died.
+	clock := clockAt(now)
+	dead := f.jobOf(f.client(pglock.WithoutRenewal()), schedule.WithTTL(time.Second))
+	if _, err := dead.Begin(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.job(schedule.WithClock(clock)).RunDue(t.Context(), hourly, f.noteTick(2)); err != nil {
+		t.Errorf("the waiter: %v", err)
+	}
+	if got := f.ran(); got.runs != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestLongJobOverlapsTheNextTick: the next tick waits for the end of the one before it, and then
+// runs late, once.
+func TestLongJobOverlapsTheNextTick(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	tick := time.Now().Add(500 * time.Millisecond)
+	ticks := list{tick, tick.Add(500 * time.Millisecond), tick.Add(time.Hour)}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan result, 100)
+	var replicas sync.WaitGroup
+	var mu sync.Mutex
+	running := 0
+	for n := range 2 {
+		f.replica(ctx, &replicas, n, time.Now, ticks, results, func(ctx context.Context, l *pglock.Lease) error {
+			mu.Lock()
+			running++
+			if running != 1 {
+				t.Error("two ticks run at once")
+			}
+			mu.Unlock()
+			defer func() { mu.Lock(); running--; mu.Unlock() }()
+			locktest.WaitUntilPast(tick.Add(time.Second)) // the next tick has been due for half a second
+			return f.noteTick(n)(ctx, l)
+		})
+	}
+	for ran := 0; ran < 2; {
+		if r := locktest.Receive(t, results); r.err == nil {
+			ran++
+		} else if !errors.Is(r.err, schedule.ErrDone) && !errors.Is(r.err, schedule.ErrRunning) {
+			t.Errorf("%+v", r)
+		}
+	}
+	cancel()
+	replicas.Wait()
+	if got := f.ran(); got.runs != 2 || got.distinct != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestOncePer: the period is measured by the database's clock. A run may begin 10 s early.
+func TestOncePer(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	const period = 24 * time.Hour
+	ahead := f.job(schedule.WithClock(func() time.Time { return time.Now().AddDate(1, 0, 0) }))
+	other := f.job()
+	age := func(d time.Duration) { // as if the last run had begun earlier
+		t.Helper()
+		locktest.Exec(t, f.pool, "UPDATE "+f.table("fencing_high_water")+" SET token = token - $1", d.Microseconds())
+	}
+	runs := 0
+	run := func(what string, job *schedule.Job, want error) {
+		t.Helper()
+		err := job.OncePer(t.Context(), period, func(context.Context, *pglock.Lease) error { runs++; return nil })
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+	run("the first one", ahead, nil)
+	run("at once again", ahead, schedule.ErrDone)
+	run("elsewhere", other, schedule.ErrDone)
+	age(period - 15*time.Second - time.Minute) // a minute for a slow test
+	run("too early", other, schedule.ErrDone)
+	age(time.Minute + 6*time.Second)
+	run("nine seconds early", ahead, nil)
+	run("again", other, schedule.ErrDone)
+	age(2 * period)
+	if err := other.Once(t.Context(), time.Now(), nothing); err != nil {
+		t.Error(err)
+	}
+	run("after a tick", other, schedule.ErrDone)
+	if runs != 2 {
+		t.Errorf("%d runs", runs)
+	}
+	// Many at once.
+	age(2 * period)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for range 8 {
+		job := f.job()
+		wg.Go(func() {
+			err := job.OncePer(t.Context(), period, func(context.Context, *pglock.Lease) error {
+				mu.Lock()
+				defer mu.Unlock()
+				runs++
+				return nil
+			})
+			if err != nil && !errors.Is(err, schedule.ErrDone) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if runs != 3 {
+		t.Errorf("%d runs after eight calls at once", runs)
+	}
+}
+
+// TestAbandonedPeriod: a run that was abandoned does not count, and another call that has waited
+// begins it.
+func TestAbandonedPeriod(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r, err := f.job().BeginPer(t.Context(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.job(schedule.WithWait(0)).BeginPer(t.Context(), time.Hour); !errors.Is(err, schedule.ErrRunning) {
+		t.Errorf("while it runs: %v", err)
+	}
+	end := make(chan error, 1)
+	waiter := f.job()
+	go func() { end <- waiter.OncePer(t.Context(), time.Hour, nothing) }()
+	if err := r.Abandon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := locktest.Receive(t, end); err != nil {
+		t.Errorf("the one that waited: %v", err)
+	}
+}
+
+// TestLabels: labels of the caller stand beside the tick.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r, err := f.job(schedule.WithLabels(map[string]string{"team": "a", "tick": "no"})).Begin(t.Context(), time.Unix(1e9, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := locktest.Scan[string](t, f.pool, "SELECT labels::text FROM "+f.table("distributed_locks")+" WHERE holder IS NOT NULL"); got != `{"team": "a", "tick": "2001-09-09T01:46:40Z"}` {
+		t.Errorf("labels %s", got)
+	}
+	if err := r.Abandon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

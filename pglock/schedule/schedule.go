@@ -1,0 +1,113 @@
+package schedule
+
+import (
+	"time"
+)
+
+// Schedule gives the ticks of a job. Next returns the first tick after t, or the zero time if there
+// is none. [Every] and [Daily] return schedules, and so do the parsers of cron expressions, such as
+// cron.ParseStandard of robfig/cron.
+//
+// Ticks must not depend on the time at which a process starts, since all processes must agree on
+// them. The functions of this package refuse a schedule that counts from the argument of Next, such
+// as cron.Every: use Every.
+type Schedule interface {
+	Next(t time.Time) time.Time
+}
+
+// Every returns the schedule whose ticks are the whole multiples of period, counted from the year 1
+// in UTC as time.Truncate does. The period must be a millisecond or more. The functions that get a
+// shorter one return ErrInvalidOption.
+func Every(period time.Duration) Schedule {
+	if period < time.Millisecond {
+		return invalid{invalidOption("period %v is too short: must be 1ms or more", period)}
+	}
+	return every{period}
+}
+
+type every struct{ period time.Duration }
+
+func (e every) Next(t time.Time) time.Time { return t.Round(0).Truncate(e.period).Add(e.period) }
+
+// invalid is a schedule that was made with an invalid argument. It has no ticks.
+type invalid struct{ err error }
+
+func (invalid) Next(time.Time) time.Time { return time.Time{} }
+
+// checkSchedule returns an error that wraps ErrInvalidOption if s has no ticks that all processes
+// agree on. It looks at the first tick after now.
+func checkSchedule(s Schedule, now time.Time) error {
+	if s == nil {
+		return invalidOption("schedule is nil: must be set")
+	}
+	if bad, ok := s.(invalid); ok {
+		return bad.err
+	}
+	tick := s.Next(now)
+	switch {
+	case tick.IsZero():
+		return nil
+	case !tick.After(now):
+		return invalidOption("schedule %T returns a tick that is not after the time it was asked for", s)
+	case !s.Next(tick.Add(-1)).Equal(tick):
+		return invalidOption("schedule %T counts from the time it is asked at, so its ticks differ between processes: use Every", s)
+	}
+	return nil
+}
+
+const (
+	// maxLookback is how far back Due looks for a tick. February 29 may be 8 years ago.
+	maxLookback = 9 * 365 * 24 * time.Hour
+
+	// maxEarly is how long before its tick a timer may fire. A clock that is ahead by more than a
+	// minute gets ErrClock in any case.
+	maxEarly = 10 * time.Second
+)
+
+// early returns how long before the end of an interval a timer may fire and still count for the
+// next one: a tenth of the interval, at most 10 s.
+func early(interval time.Duration) time.Duration { return min(interval/10, maxEarly) }
+
+// Due returns the tick of s that is due at the time now: the last one up to now, or the next one if
+// now is less than a tenth of the interval and less than 10 s before it, because a timer fired
+// early. Due returns the zero time if there was no tick in the last nine years.
+//
+// The error wraps ErrInvalidOption.
+func Due(s Schedule, now time.Time) (time.Time, error) {
+	now = now.Round(0)
+	if err := checkSchedule(s, now); err != nil {
+		return time.Time{}, err
+	}
+	last, next := lastTick(s, now), s.Next(now)
+	if !last.IsZero() && !next.IsZero() && next.Sub(now) <= early(next.Sub(last)) {
+		return next, nil
+	}
+	return last, nil
+}
+
+// lastTick returns the last tick up to now, or the zero time. It finds a time before that tick by
+// doubling the distance, and then halves the interval that has the tick.
+func lastTick(s Schedule, now time.Time) time.Time {
+	due := func(t time.Time) bool { // whether there is a tick after t, up to now
+		tick := s.Next(t)
+		return !tick.IsZero() && !tick.After(now)
+	}
+	back := time.Second
+	for ; !due(now.Add(-back)); back *= 2 {
+		if back > maxLookback {
+			return time.Time{}
+		}
+	}
+	for low, high := now.Add(-back), now; ; {
+		tick := s.Next(low)
+		if !due(tick) {
+			return tick
+		}
+		low = tick
+		if middle := low.Add(high.Sub(low) / 2); due(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+}
