@@ -38,6 +38,21 @@ END
 $$;
 COMMENT ON FUNCTION permits_fit(text, bigint, integer) IS 'pglock: whether the next waiter for permits could be granted';
 
+-- Returns since when the head of the queue has fitted, after the room has changed: the gate's new
+-- released_at.
+CREATE FUNCTION fits_since(lock text, used_up bigint, room_before integer, room integer, since timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT "<here>".permits_fit(lock, used_up, room) THEN
+        RETURN NULL;
+    ELSIF "<here>".permits_fit(lock, used_up, room_before) THEN
+        RETURN coalesce(since, pg_catalog.clock_timestamp());
+    END IF;
+    RETURN pg_catalog.clock_timestamp();
+END
+$$;
+COMMENT ON FUNCTION fits_since(text, bigint, integer, integer, timestamptz) IS 'pglock: since when the next waiter for permits could be granted';
+
 -- Deletes expired permits that no guarded transaction uses, and returns the sum of their weights.
 -- The caller has locked the gate.
 CREATE FUNCTION free_expired_permits(lock text) RETURNS integer
@@ -139,11 +154,13 @@ BEGIN
             RETURN;
         END IF;
         room := gate.capacity - gate.in_use;
-        silent := gate.released_at <= clock_timestamp() - interval '1500 ms';
+        silent := false;
         IF room < weight OR ahead > 0 THEN
             SELECT p.token, p.expires_at, p.holder INTO first_token, first_ends, first_holder FROM "<here>".lock_permits AS p
             WHERE p.name = acquire_permits.lock AND p.expires_at > clock_timestamp() ORDER BY p.expires_at LIMIT 1;
-            SELECT count(*) > 0, coalesce(silent, max(p.expires_at) <= clock_timestamp() - interval '1500 ms') INTO dead, silent
+            SELECT count(*) > 0, coalesce(gate.released_at, max(p.expires_at)) <= clock_timestamp() - interval '1500 ms'
+                AND "<here>".permits_fit(acquire_permits.lock, gate.ticket, room + coalesce(sum(p.weight), 0)::integer)
+            INTO dead, silent
             FROM "<here>".lock_permits AS p WHERE p.name = acquire_permits.lock AND p.expires_at <= clock_timestamp();
         END IF;
         IF room < weight AND locked = 1 THEN
@@ -159,7 +176,7 @@ BEGIN
             IF freed > 0 THEN
                 UPDATE "<here>".distributed_locks AS l
                 SET in_use = gate.capacity - room, version = l.version % 9223372036854775807 + 1,
-                    released_at = CASE WHEN "<here>".permits_fit(acquire_permits.lock, gate.ticket, room) THEN coalesce(l.released_at, clock_timestamp()) END
+                    released_at = "<here>".fits_since(acquire_permits.lock, gate.ticket, room - freed, room, l.released_at)
                 WHERE l.name = acquire_permits.lock;
                 IF notify THEN
                     PERFORM "<here>".wake_next(acquire_permits.lock, gate.ticket);
@@ -221,7 +238,6 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     gate  record;
     freed integer;
-    fits  boolean;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '250ms', true);
     SELECT l.capacity - l.in_use AS room, l.ticket INTO gate
@@ -241,12 +257,11 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    fits := "<here>".permits_fit(release_permits.lock, gate.ticket, gate.room + freed);
     UPDATE "<here>".distributed_locks AS l
     SET in_use = l.in_use - freed, version = l.version % 9223372036854775807 + 1,
-        released_at = CASE WHEN fits THEN coalesce(l.released_at, clock_timestamp()) END
+        released_at = "<here>".fits_since(release_permits.lock, gate.ticket, gate.room, gate.room + freed, l.released_at)
     WHERE l.name = release_permits.lock;
-    RETURN NEXT notify AND fits AND "<here>".wake_next(release_permits.lock, gate.ticket);
+    RETURN NEXT notify AND "<here>".permits_fit(release_permits.lock, gate.ticket, gate.room + freed) AND "<here>".wake_next(release_permits.lock, gate.ticket);
 END
 $$;
 COMMENT ON FUNCTION release_permits(text, bigint, boolean) IS 'pglock: release permits of a semaphore or a readers-writer lock';
@@ -271,7 +286,7 @@ BEGIN
     END IF;
     UPDATE "<here>".distributed_locks AS l
     SET capacity = permits, version = l.version % 9223372036854775807 + 1,
-        released_at = CASE WHEN "<here>".permits_fit(lock, gate.ticket, permits - gate.in_use) THEN coalesce(l.released_at, clock_timestamp()) END
+        released_at = "<here>".fits_since(lock, gate.ticket, gate.capacity - gate.in_use, permits - gate.in_use, l.released_at)
     WHERE l.name = lock;
     IF notify THEN
         PERFORM "<here>".wake_next(lock, gate.ticket);
@@ -289,7 +304,7 @@ BEGIN
         SELECT pg_get_functiondef(p.oid) AS definition
         FROM pg_proc AS p
         WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('permits_fit', 'free_expired_permits', 'acquire_permits', 'release_permits', 'resize_permits')
+          AND p.proname IN ('permits_fit', 'fits_since', 'free_expired_permits', 'acquire_permits', 'release_permits', 'resize_permits')
     LOOP
         EXECUTE replace(f.definition, '"<here>"', quote_ident(current_schema()));
     END LOOP;
