@@ -426,7 +426,7 @@ func TestAUserLeavesNoDamageBehind(t *testing.T) {
 		sprintf(waiter, "''"), sprintf(waiter, "repeat('c', 64)"),
 		sprintf(update, sprintf("token = %d", int64(math.MaxInt64))), sprintf(update, sprintf("token = %d", limit+1)),
 		sprintf(insert, int64(math.MaxInt64)),
-		sprintf(update, "expires_at = 'infinity'"), sprintf(update, "acquired_at = 'infinity'"), sprintf(update, "acquired_at = '-infinity'"), sprintf(update, "released_at = 'infinity'"),
+		sprintf(update, "expires_at = 'infinity'"), sprintf(update, "acquired_at = 'infinity'"), sprintf(update, "acquired_at = '-infinity'"), sprintf(update, "ended_at = 'infinity'"),
 	} {
 		var pg *pgconn.PgError
 		if err := g.run(user, damage); !errors.As(err, &pg) || pg.Code != "23514" {

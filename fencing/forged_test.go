@@ -201,7 +201,7 @@ func TestP51_AttackByForgedSettings(t *testing.T) {
 	}
 	old, current := g.grant("n1", time.Hour), g.grant("n1", time.Hour)
 	released := g.grant("n2", time.Hour)
-	g.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', released_at = clock_timestamp() WHERE name = 'n2'")
+	g.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp() WHERE name = 'n2'")
 	expired := g.grant("n3", -time.Second)
 	own := g.grant("n9", time.Hour)
 	for name, forged := range map[string]fencing.Fence{

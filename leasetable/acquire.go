@@ -26,6 +26,10 @@ import (
 //
 // WithWait bounds the wait as well. The *WaitError then wraps ErrTimeout, and no error of ctx.
 //
+// If ctx carries a held lease of this lock, Acquire returns a *HeldError at once, or joins the lease
+// with WithJoin. The contexts of a lease carry it, and so do those derived from them: use another
+// context to wait for a lock that the program itself will release.
+//
 // The *WaitError wraps ErrUnavailable if the server could not be reached for 30 s, and ErrClosed
 // if the client was closed. Acquire returns ErrInvalidName and ErrInvalidOption at once.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
@@ -71,7 +75,16 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	if err != nil {
 		return nil, err
 	}
-	return c.acquireAs(ctx, name, cfg, how)
+	switch l := c.heldIn(ctx, name); {
+	case l == nil:
+		return c.acquireAs(ctx, name, cfg, how)
+	case !cfg.join:
+		return nil, &HeldError{Name: name, Token: l.Token(), Holder: l.Holder()}
+	case ctx.Err() != nil:
+		return nil, &WaitError{Name: name, Cause: endOf(ctx)}
+	default:
+		return l.join(ctx), nil
+	}
 }
 
 // acquireAs is acquire with options that have been checked.
@@ -80,7 +93,7 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, ho
 		return nil, err
 	}
 	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.ttl, Permits: cfg.permits,
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.serverTTL(cfg.ttl), Permits: cfg.permits,
 	}}
 	// After endCall, so that Close does not wait for an observer.
 	defer func() { c.events.acquired(ctx, a, l, err) }()
@@ -135,7 +148,31 @@ func (a *acquisition) ticketOr(ours int64) int64 {
 }
 
 func (a *acquisition) busyError(g store.Grant) *BusyError {
-	return &BusyError{Name: a.req.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining}
+	l := a.client.newestLease(a.req.Name)
+	return &BusyError{
+		Name: a.req.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
+		ThisClient: l != nil && l.Token() == g.Token,
+	}
+}
+
+// localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
+func (a *acquisition) localHolder() error {
+	l := a.client.newestLease(a.req.Name)
+	if l == nil || l.Err() != nil {
+		return nil
+	}
+	return &BusyError{
+		Name: a.req.Name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
+		ThisClient: true,
+	}
+}
+
+// newestLease returns the newest lease of that name which this client has not seen the end of, or
+// nil.
+func (c *Client) newestLease(name string) *Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest[name]
 }
 
 // waitError returns the error of a call that gave up. last is what stood in the way.

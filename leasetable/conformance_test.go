@@ -3,6 +3,7 @@ package leasetable_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/pglock/pglock-go/internal/conformance"
 	"github.com/pglock/pglock-go/leasetable"
@@ -33,6 +34,7 @@ func TestConformance(t *testing.T) {
 		"by default":                    nil,
 		"a statement for each call":     {leasetable.WithBatches(1, false)},
 		"the statement for many always": {leasetable.WithBatches(64, true)},
+		"with holding rules":            {leasetable.WithMaxHold(time.Hour), leasetable.WithLockDelay(time.Minute)},
 		"without notifications":         {leasetable.WithPollOnly()}, // I10
 	} {
 		t.Run(name, func(t *testing.T) {

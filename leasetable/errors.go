@@ -1,6 +1,7 @@
 package leasetable
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,12 +15,19 @@ var (
 	// a *BusyError, Acquire in a *WaitError.
 	ErrNotAcquired = errs.ErrNotAcquired
 
+	// ErrHeldByCaller means that the context of an acquire carries a lease of the same lock. It
+	// comes in a *HeldError. See WithJoin.
+	ErrHeldByCaller = errs.ErrHeldByCaller
+
 	// ErrTimeout means that the time of WithWait is over.
 	ErrTimeout = errs.ErrTimeout
 
 	// ErrLost means that the lease ended before it was released. It is the cause of the lease's
 	// Context. The *LostError around it has the reason.
 	ErrLost = errs.ErrLost
+
+	// ErrMaxHold means that WithMaxHold ended a lease, or refuses to extend it.
+	ErrMaxHold = errs.ErrMaxHold
 
 	// ErrReleased means that the holder has released the lease.
 	ErrReleased = errs.ErrReleased
@@ -70,14 +78,21 @@ type BusyError struct {
 	Holder    string        // empty if the lock is free but its row is in use
 	Token     fencing.Token // of that grant
 	Remaining time.Duration // until it expires unless renewed, by the server's clock
+
+	// ThisClient says that the holder is another call of the same client.
+	ThisClient bool
 }
 
 func (e *BusyError) Error() string {
 	if e.Holder == "" {
 		return fmt.Sprintf("%v: %q is changing hands, or a guarded transaction still uses it", ErrNotAcquired, e.Name)
 	}
+	by := e.Holder
+	if e.ThisClient {
+		by = "this client, " + e.Holder
+	}
 	return fmt.Sprintf("%v: %q is held by %s (token %d) for another %v unless renewed",
-		ErrNotAcquired, e.Name, e.Holder, e.Token, e.Remaining.Round(time.Millisecond))
+		ErrNotAcquired, e.Name, by, e.Token, e.Remaining.Round(time.Millisecond))
 }
 
 // Unwrap makes errors.Is find ErrNotAcquired.
@@ -115,12 +130,12 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token
 	Reason string // for people to read
-	Cause  error  // of the last renewal, or nil
+	Cause  error  // of the last renewal, ErrMaxHold, or nil
 }
 
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("%v: %q (token %d): %s", ErrLost, e.Name, e.Token, e.Reason)
-	if e.Cause != nil {
+	if e.Cause != nil && !errors.Is(e.Cause, ErrMaxHold) { // the reason says so
 		s += fmt.Sprintf(": last renewal: %v", e.Cause)
 	}
 	return s

@@ -14,6 +14,7 @@ var (
 	AcquireFastSQL  = store.SQL("acquire_fast")
 	ReleaseBatchSQL = store.SQL("release_batch")
 	PruneSQL        = store.SQL("prune")
+	ListSQL         = store.SQL("list")
 )
 
 // StopTimer keeps the lease's timer from firing, as in a process that is suspended.
@@ -64,6 +65,25 @@ func ReleaseAgainOnClose(c *Client, l *Lease) {
 
 // RequestRelease tells the holder of l to release the lock, as the server's request does.
 func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }
+
+// StopMaxHoldTimer keeps the timer of WithMaxHold from firing, as in a process that is suspended.
+func StopMaxHoldTimer(l *Lease) { l.maxHoldTimer.Stop() }
+
+// RecordExtension does what follows a renewal of l that the server has just promised for that long.
+func RecordExtension(l *Lease, remaining time.Duration) {
+	l.recordExtension(time.Now(), remaining, remaining)
+}
+
+// ReleaseLost does what follows a renewal of l that is answered after l was lost.
+func ReleaseLost(l *Lease) { l.releaseLost() }
+
+// TrustedFor returns how long a lease with these options is trusted from the moment when its request
+// was sent, if the server promised remaining.
+func TrustedFor(remaining time.Duration, opts ...LeaseOption) (time.Duration, error) {
+	c, err := leaseConfig{ttl: time.Minute}.with(opts)
+	var sent time.Time
+	return c.deadline(sent, remaining, c.ttl).Sub(sent), err
+}
 
 // Delivery passes events to one observer.
 type Delivery struct{ *delivery }

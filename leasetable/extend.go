@@ -18,12 +18,19 @@ import (
 // On success, the lease is trusted for d from now. The server keeps the lock for at most d, the
 // safety margin, and twice the time that an answer takes.
 //
-// If the lease has ended, the error wraps ErrLost or ErrReleased. If the server does not answer it
-// wraps ErrUnavailable, and if ctx ends first it wraps the error and cause of ctx. In these two
-// cases the lease is held as long as before.
+// If the lease has ended, the error wraps ErrLost or ErrReleased. If WithMaxHold does not allow the
+// extension, it wraps ErrMaxHold. If the server does not answer it wraps ErrUnavailable, and if ctx
+// ends first it wraps the error and cause of ctx. In these three cases the lease is held as long as
+// before.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d > timing.MaxTTL {
 		return invalidOption("extend by %v: too long: must be at most %v", d, timing.MaxTTL)
+	}
+	if l.outer != nil {
+		if err := l.Err(); err != nil {
+			return err
+		}
+		return l.outer.Extend(ctx, d)
 	}
 	c := l.client
 	if err := c.beginCall(); err != nil {
@@ -39,6 +46,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		}
 		if time.Until(l.Deadline()) >= d {
 			return nil
+		}
+		if err := l.checkExtension(d); err != nil {
+			return err
 		}
 		began := time.Now()
 		err := l.renewNow(ctx, max(l.cfg.ttl, d+l.cfg.margin+room))
@@ -63,8 +73,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// renewNow asks the server to let the lease last for ttl from now. It does not use the
-// connections that are kept for renewals.
+// renewNow extends the lease, to be trusted for ttl less the safety margin from now. It does not use
+// the connections that are kept for renewals.
 func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
@@ -73,7 +83,7 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	var err error
 	var answers map[fencing.Fence]store.Renewal
 	for range 2 { // the first may meet a connection that died long ago
-		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{ttl}, Shared: l.cfg.permits.Shared()})
+		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{l.cfg.serverTTL(ttl)}, Shared: l.cfg.permits.Shared()})
 		if err == nil || !store.Transient(err) || ctx.Err() != nil {
 			break
 		}

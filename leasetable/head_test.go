@@ -52,7 +52,7 @@ func TestP46_SubscribeThenCheckAgain(t *testing.T) {
 	rest(t, 1500*time.Millisecond) // it polls every 125 to 375 ms by now
 	f.sql("CREATE TABLE pglock.freed (at timestamptz)")
 	f.onTicket(`INSERT INTO pglock.freed VALUES (clock_timestamp());
-		UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', released_at = clock_timestamp() WHERE name = 'n'`)
+		UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp() WHERE name = 'n'`)
 	f.sql(invalidateTickets, "n")
 	release(t, <-got)
 	late := time.Duration(value[int64](f, `SELECT (extract(epoch FROM l.acquired_at - f.at) * 1000000)::bigint

@@ -16,11 +16,20 @@ var errReleasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
 
 // Lease is one grant of one lock. It is safe for concurrent use. No accessor waits for the network.
 //
-//	held ──Release, Close──▶ released
+//	Acquire, Adopt
+//	  │   ┌─ renewals, Extend
+//	  ▼   ▼
+//	 held ─┼── Release, Close ───────────────▶ released: the lock is free, at the end of WithMinHold
+//	  │    ├── HandOver ─────────────────────▶ handed over: the grant goes on, in another process
+//	  │    └── deadline reached, grant gone ─▶ lost: the lock is free after WithLockDelay
 //	  │
-//	  └──deadline reached, grant gone──▶ lost
+//	  └─ asked to release, by RequestRelease or WithMaxHold: still held
 //
-// Both end states are final. The Context is done in both.
+// The three end states are final. The Context is done in all of them. A lease that was handed over
+// counts as released: Err wraps ErrReleased.
+//
+// RequestRelease changes nothing but the channel of ReleaseRequested. WithMaxHold also stops the
+// renewals, so the lease is lost at its deadline unless the holder releases it.
 type Lease struct {
 	client *Client
 	fence  fencing.Fence
@@ -28,6 +37,14 @@ type Lease struct {
 	ctx    *leaseContext
 	cancel context.CancelCauseFunc
 	since  time.Time // when the request was sent that the server granted
+
+	renewUntil time.Time // by WithMaxHold; zero: no limit
+
+	grantID string // the request that was granted
+
+	// Of a joined lease. It has no deadline, timer or release of its own. See join.go.
+	outer  *Lease      // holds the grant; nil: this lease does
+	unlink func() bool // from the context of outer
 
 	mu sync.Mutex // guards the fields below; no I/O under it
 
@@ -40,44 +57,67 @@ type Lease struct {
 	failure  error       // of the last renewal, nil after a success
 	release  *releaseCall
 	request  releaseRequest
-}
 
-// deadline returns until when a lease can be trusted whose request was sent at that time. The
-// request was for ttl, and the server promised remaining.
-func (c leaseConfig) deadline(sent time.Time, remaining, ttl time.Duration) time.Time {
-	return sent.Add(min(remaining, ttl) - c.margin)
+	maxHoldTimer *time.Timer // fires at renewUntil; nil: no limit
 }
 
 // newLease makes the lease of a grant and plans its renewal.
 func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*Lease, error) {
+	l := c.startLease(ctx, a.cfg, startedGrant{
+		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token}, id: a.req.ID,
+		sent: g.Sent, remaining: g.Remaining,
+		granted: g.Sent.Add(g.Remaining - a.req.TTL), // earlier than Sent if the answer was lost
+	})
+	if l == nil {
+		c.revoke(a.req)
+		return nil, a.waitError(ctx, ErrClosed)
+	}
+	return l, nil
+}
+
+// startedGrant is what the server has promised for a grant.
+type startedGrant struct {
+	fence     fencing.Fence
+	id        string        // of the request that was granted
+	sent      time.Time     // just before the statement was sent
+	remaining time.Duration // from sent on
+	granted   time.Time     // not after the server's grant
+}
+
+// startLease makes a lease of g and plans its renewal. It returns nil if the client was closed since
+// the call began.
+func (c *Client) startLease(ctx context.Context, cfg leaseConfig, g startedGrant) *Lease {
 	l := &Lease{
 		client:   c,
-		fence:    fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token},
-		cfg:      a.cfg,
-		since:    g.Sent,
-		deadline: a.cfg.deadline(g.Sent, g.Remaining, a.cfg.ttl),
+		fence:    g.fence,
+		cfg:      cfg,
+		grantID:  g.id,
+		since:    g.sent,
+		deadline: cfg.deadline(g.sent, g.remaining, cfg.ttl),
+
+		renewUntil: cfg.renewUntil(g.granted),
 	}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	l.ctx, l.cancel = &leaseContext{inner, l, cancel}, cancel
 	l.mu.Lock()
 	l.timer = time.AfterFunc(time.Until(l.deadline), func() { _ = l.Err() })
+	l.startMaxHold()
 	l.mu.Unlock()
 
 	c.mu.Lock()
 	closed := c.isClosed
 	if !closed {
-		c.leases[l] = struct{}{}
+		c.leases[l], c.newest[l.fence.Name] = struct{}{}, l
 	}
 	c.mu.Unlock()
-	if closed { // since this call began: Close has not seen this lease
+	if closed { // Close has not seen this lease
 		l.end(errReleasedByClose)
-		c.revoke(a.req)
-		return nil, a.waitError(ctx, ErrClosed)
+		return nil
 	}
-	if !a.cfg.noRenewal {
+	if !cfg.noRenewal {
 		c.renew.add(l)
 	}
-	return l, nil
+	return l
 }
 
 // Name returns the lock's name.
@@ -107,10 +147,13 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 // Err returns nil while the lease is held, and then the reason of its end: a *LostError
 // (errors.Is ErrLost), or an error that wraps ErrReleased.
 func (l *Lease) Err() error {
+	if l.outer != nil {
+		return l.joinedErr()
+	}
 	l.mu.Lock()
 	if l.ended == nil && !time.Now().Before(l.deadline) {
 		l.mu.Unlock()
-		return l.lose("its deadline passed without a renewal")
+		return l.loseByTime()
 	}
 	defer l.mu.Unlock()
 	return l.ended
@@ -119,6 +162,7 @@ func (l *Lease) Err() error {
 // Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
 // the lease expire then or a little later. It is in the past once the lease has expired.
 func (l *Lease) Deadline() time.Time {
+	l = l.root()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
@@ -168,7 +212,7 @@ func (l *Lease) recordExtension(sent time.Time, remaining, ttl time.Duration) bo
 		return false
 	}
 	l.failure = nil
-	if d := l.cfg.deadline(sent, remaining, ttl); d.After(l.deadline) {
+	if d := l.notAfterMaxHold(l.cfg.deadline(sent, remaining, ttl)); d.After(l.deadline) {
 		l.deadline = d
 		// The timer may be firing. Then Err reads the new deadline.
 		l.timer.Reset(time.Until(d))
@@ -181,6 +225,15 @@ func (l *Lease) recordFailure(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = err
+}
+
+// loseByTime ends the lease at its deadline.
+func (l *Lease) loseByTime() error {
+	if l.maxHoldReached(time.Now()) {
+		l.recordFailure(ErrMaxHold)
+		return l.lose(fmt.Sprintf("WithMaxHold stopped its renewals %v after the grant", l.cfg.maxHold))
+	}
+	return l.lose("its deadline passed without a renewal")
 }
 
 // lose ends the lease as lost, unless it has ended, and returns why it ended.
@@ -208,6 +261,9 @@ func (l *Lease) end(why error) bool {
 	}
 	l.ended = why
 	l.timer.Stop()
+	if l.maxHoldTimer != nil {
+		l.maxHoldTimer.Stop()
+	}
 	l.mu.Unlock()
 	l.cancel(why) // not under mu: it calls into contexts derived by others
 
@@ -224,6 +280,9 @@ func (c *Client) untrack(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.leases, l)
+	if c.newest[l.fence.Name] == l {
+		delete(c.newest, l.fence.Name)
+	}
 }
 
 // WithContext returns a context that is done when parent is done or the lease ends, whichever is

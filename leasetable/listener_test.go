@@ -57,7 +57,7 @@ func TestI10_P17_ANotificationThatNeverComes(t *testing.T) {
 	got := make(chan *leasetable.Lease)
 	go func() { got <- acquire(t, c, "n") }()
 	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("n") == 1 })
-	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', released_at = clock_timestamp()")
+	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp()")
 	freed := time.Now()
 	l := <-got
 	if took := time.Since(freed); took > 3*time.Second { // usually 1 s

@@ -57,8 +57,11 @@ type leaseConfig struct {
 	holder     string
 	labels     string // JSON
 	barging    bool
+	maxHold    time.Duration // 0: no limit
+	lockDelay  time.Duration
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
+	join       bool
 
 	permits store.Permits // of a Semaphore or an RWLock
 }

@@ -25,9 +25,13 @@ type releaseCall struct {
 // Release ends the lease: its Context is done first, then the lock is free for others. After a
 // success, further calls return nil.
 //
+// After HandOver, Release returns nil and does nothing.
+//
 // If the lease was lost before, Release returns a *LostError (errors.Is ErrLost) and changes
 // nothing. If the server can't be reached within 5 s, the error wraps ErrUnavailable. The lock then
 // expires after its TTL, and Release may be called again.
+//
+// Release of a joined lease ends that lease only: see WithJoin.
 //
 // ctx bounds how long Release waits. The release itself continues without it. A ctx that has ended
 // before the call, as is common in a defer, is ignored.
@@ -41,9 +45,15 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // awaitRelease is Release. It waits until givenUp, whose cause is in ctx.
 func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error {
+	if l.outer != nil {
+		return l.leave()
+	}
 	_ = l.Err() // finds an expired deadline
 	call, f, err := l.startRelease()
-	if err != nil {
+	switch {
+	case errors.Is(err, errHandedOver):
+		return nil // the grant is another process's
+	case err != nil:
 		return err
 	}
 	if f != nil {
@@ -67,7 +77,7 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	l.end(ErrReleased)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(l.ended, ErrLost) {
+	if errors.Is(l.ended, ErrLost) || errors.Is(l.ended, errHandedOver) {
 		return nil, nil, l.ended
 	}
 	if l.release != nil {
@@ -111,10 +121,10 @@ func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
 }
 
 // releaseLost releases a lost lease on the server, without waiting: a renewal that was answered too
-// late would block others for another TTL.
+// late would block others for another TTL. With a lock delay, they must be blocked.
 func (l *Lease) releaseLost() {
-	if l.client.beginRelease() != nil {
-		return // closing: it expires
+	if l.cfg.lockDelay > 0 || l.client.beginRelease() != nil {
+		return // it expires; beginRelease fails while the client closes
 	}
 	l.client.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
 }
@@ -143,7 +153,7 @@ func (f *releaseOp) finish(err error) {
 		if err == nil || errors.Is(err, ErrLost) {
 			c.untrack(l)
 		} else { // Close tries again until the server has ended the lease
-			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin, func() { c.untrack(l) })
+			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.untrack(l) })
 		}
 		close(f.call.done)
 	}

@@ -21,6 +21,7 @@ type releaseRequest struct {
 // Requests come from RequestRelease. A lease that ends without a request does not close the
 // channel: wait for Done as well.
 func (l *Lease) ReleaseRequested() <-chan struct{} {
+	l = l.root()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &l.request
@@ -36,6 +37,7 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 // ReleaseReason returns the reason of the first request to release the lock. It is empty if there
 // was no request, or a request without a reason.
 func (l *Lease) ReleaseReason() string {
+	l = l.root()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.request.reason

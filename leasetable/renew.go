@@ -144,6 +144,10 @@ func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pa
 	pause = time.Hour
 	anyDue := false
 	for l, p := range r.plan {
+		if l.maxHoldReached(now) { // before its timer
+			delete(r.plan, l)
+			continue
+		}
 		anyDue = anyDue || p.attempt == nil && !p.at.After(now)
 		shortest = min(shortest, l.cfg.ttl-l.cfg.margin)
 	}
@@ -190,7 +194,7 @@ func renewPatience(trusted, pace time.Duration) time.Duration {
 func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 	grants, ttls := make([]fencing.Fence, len(a.leases)), make([]time.Duration, len(a.leases))
 	for i, l := range a.leases {
-		grants[i], ttls[i] = l.fence, l.cfg.ttl
+		grants[i], ttls[i] = l.fence, l.cfg.serverTTL(l.cfg.ttl)
 	}
 	// Deadlines do not bound it: another attempt may move them while this one waits.
 	ctx, cancel := context.WithTimeout(r.ctx, timing.StatementBound)
@@ -201,7 +205,7 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 	defer r.end(a)
 	took := since(began)
 	r.events.batch(OperationRenew, len(a.leases), began, err)
-	for i, l := range a.leases {
+	for _, l := range a.leases {
 		share := r.events.share(l)
 		if err != nil {
 			r.events.renewed(l, share, took, err)
@@ -212,7 +216,7 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 			r.retrySoon(l, a)
 			continue
 		}
-		err := l.applyRenewal(answers[l.fence], ttls[i])
+		err := l.applyRenewal(answers[l.fence], l.cfg.ttl)
 		r.events.renewed(l, share, took, err)
 		switch {
 		case err == nil:
@@ -297,8 +301,9 @@ func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 // errRowLocked means that a transaction outside of the protocol has locked the row.
 var errRowLocked = errors.New("leasetable: the lock's row is locked by another transaction")
 
-// applyRenewal applies the answer to l. It returns nil if l is renewed, errRowLocked if the renewal
-// must be repeated, and otherwise why the lease has ended.
+// applyRenewal applies the answer to l, which is to be trusted for ttl less the safety margin. It
+// returns nil if l is renewed, errRowLocked if the renewal must be repeated, and otherwise why the
+// lease has ended.
 func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
 	switch answer.Outcome {
 	case store.RenewDone:

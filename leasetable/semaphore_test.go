@@ -87,7 +87,9 @@ func TestI7_LosingAPermitIsFree(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	s := semaphore(t, f.open(), "s", 1)
-	gate := func() string { return value[string](f, "SELECT format('%s %s', xmin, xmax) FROM pglock.distributed_locks") }
+	gate := func() string {
+		return value[string](f, "SELECT format('%s %s', xmin, xmax) FROM pglock.distributed_locks")
+	}
 	for _, weight := range []int{1} {
 		l := permits(t, s, weight)
 		before := gate()
@@ -546,7 +548,7 @@ func TestPruneOfPermits(t *testing.T) {
 	_ = dead.Close(t.Context())
 	f.sql("INSERT INTO pglock.lock_permits VALUES ('dead', 1, 1, 1, clock_timestamp(), clock_timestamp(), gen_random_uuid(), 'h')")
 	f.sql("UPDATE pglock.lock_permits SET expires_at = clock_timestamp() - interval '3 hours' WHERE name = 'dead'")
-	f.sql("UPDATE pglock.distributed_locks SET acquired_at = clock_timestamp() - interval '3 hours', released_at = NULL")
+	f.sql("UPDATE pglock.distributed_locks SET acquired_at = clock_timestamp() - interval '3 hours', ended_at = NULL")
 	if n, err := c.Prune(t.Context(), 2*time.Hour); err != nil || n != 1 {
 		t.Errorf("pruned %d names, %v", n, err)
 	}

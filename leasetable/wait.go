@@ -106,6 +106,7 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 		}
 	} else if first.Outcome == store.Busy {
 		w.last = a.busyError(first)
+		e.NoteBusy(first)
 	}
 	if !e.IsHead() {
 		w.observeWait(ctx)
@@ -118,10 +119,22 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 	case err := <-e.Outage:
 		return store.Grant{}, w.outageError(err)
 	case <-ctx.Done():
-		return store.Grant{}, a.waitError(ctx, w.last)
+		return store.Grant{}, w.giveUp(ctx)
 	case <-a.client.closing:
-		return store.Grant{}, a.waitError(ctx, w.last)
+		return store.Grant{}, w.giveUp(ctx)
 	}
+}
+
+// giveUp returns the error of a wait that has ended. An entry that has made no attempt tells what
+// this process knows of the holder.
+func (w *waiter) giveUp(ctx context.Context) error {
+	if w.last == nil {
+		w.last = w.localHolder()
+	}
+	if g, ok := w.entry.LastBusy(); w.last == nil && ok {
+		w.last = w.busyError(g)
+	}
+	return w.waitError(ctx, w.last)
 }
 
 // observeWait raises the WaitEvent of the call, once.
@@ -243,6 +256,7 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g store.Grant, next 
 // afterBusy records why the lock was not granted, and returns the next step.
 func (w *waiter) afterBusy(g store.Grant) step {
 	w.last, w.races = w.busyError(g), 0
+	w.entry.NoteBusy(g)
 	if g.Token != w.token && !w.client.waiters.Listening() {
 		w.pause = newPause() // the lock changes hands: our position may soon come up
 	}
@@ -285,7 +299,7 @@ func (w *waiter) drawTicket(ctx context.Context) (step, error) {
 func (w *waiter) recordFailure(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, ErrClosed):
-		return w.waitError(ctx, w.last)
+		return w.giveUp(ctx)
 	case !errors.Is(err, ErrUnavailable):
 		return err
 	}

@@ -8,6 +8,8 @@ DROP FUNCTION require_unpruned(bigint) CASCADE;
 DROP FUNCTION raise_pruned(bigint) CASCADE;
 DROP FUNCTION lift_fencing_tokens(text) CASCADE;
 DROP FUNCTION next_fencing_token() CASCADE;
+DROP VIEW locks_waiting CASCADE;
+DROP VIEW locks_held CASCADE;
 DROP TABLE fencing_epoch CASCADE;
 DROP TABLE lock_permits CASCADE;
 DROP TABLE lock_waiters CASCADE;

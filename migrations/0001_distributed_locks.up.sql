@@ -22,6 +22,10 @@ CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '10000-01-01 00:00+00');
 -- A free lock keeps its row: holder is null, expires_at is -infinity, and token and version are
 -- those of its last grant.
 --
+-- last_holder, ended_at and last_end describe the last grant that has ended: the last one while the
+-- lock is free, and the one before while it is held. The statement that ends a grant writes them,
+-- or the next grant if it has expired. So they cost no write of their own.
+--
 -- Only name is indexed, so that every change of a row is a heap-only update. A takeover therefore
 -- changes no key column, and would not conflict with a guard's FOR KEY SHARE. So each statement
 -- that changes token locks the row FOR UPDATE first. Renewals and releases do not, so a guard does
@@ -33,12 +37,18 @@ CREATE TABLE distributed_locks (
     ticket      bigint      NOT NULL DEFAULT 0,
     acquired_at finite_time NOT NULL,
     expires_at  lease_end   NOT NULL,
-    released_at finite_time,
+    ended_at    finite_time,
     request     uuid,
     holder      text,
     labels      jsonb       NOT NULL DEFAULT '{}',
-    capacity    integer     CHECK (capacity > 0),
-    in_use      integer     NOT NULL DEFAULT 0
+    last_holder     text,
+    last_end        text,
+    release_request text,
+    revoked_token   bigint,
+    revoked_reason  text,
+    capacity        integer,
+    in_use          integer,
+    room_since      finite_time
 ) WITH (
     -- The table is small and changes often: half of each page is room for the next versions of its
     -- rows, and vacuum runs early.
@@ -53,28 +63,43 @@ CREATE TABLE distributed_locks (
 ALTER TABLE distributed_locks
     ALTER COLUMN token SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0,
     ALTER COLUMN acquired_at SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
-    ALTER COLUMN released_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0,
-    ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN labels SET STATISTICS 0;
+    ALTER COLUMN ended_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0,
+    ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN labels SET STATISTICS 0,
+    ALTER COLUMN last_holder SET STATISTICS 0, ALTER COLUMN last_end SET STATISTICS 0,
+    ALTER COLUMN release_request SET STATISTICS 0, ALTER COLUMN revoked_token SET STATISTICS 0,
+    ALTER COLUMN revoked_reason SET STATISTICS 0, ALTER COLUMN capacity SET STATISTICS 0,
+    ALTER COLUMN in_use SET STATISTICS 0, ALTER COLUMN room_since SET STATISTICS 0;
 
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
 COMMENT ON COLUMN distributed_locks.token IS 'fencing token of the last grant; grows with every grant of any name';
 COMMENT ON COLUMN distributed_locks.version IS 'grows by one on every change of the row; 1 follows 2^63-1';
 COMMENT ON COLUMN distributed_locks.ticket IS 'of the last waiter that was granted the lock: tickets up to it are used or were skipped';
 COMMENT ON COLUMN distributed_locks.expires_at IS 'by the server''s clock; -infinity while free';
-COMMENT ON COLUMN distributed_locks.released_at IS 'null while held, or if it was never released';
+COMMENT ON COLUMN distributed_locks.ended_at IS 'when the last grant that is over was released, revoked or expired; null if none is over';
 COMMENT ON COLUMN distributed_locks.capacity IS 'the number of permits of a semaphore, 2^30 for a readers-writer lock; null for a lock that has one holder';
 COMMENT ON COLUMN distributed_locks.in_use IS 'the permits in lock_permits, expired ones too until an acquire needs them';
+COMMENT ON COLUMN distributed_locks.room_since IS 'of a name with permits: since when the head of the queue could be granted';
 COMMENT ON COLUMN distributed_locks.request IS 'the attempt that was granted the lock, so that a repeated request is recognized';
+COMMENT ON COLUMN distributed_locks.last_holder IS 'of the last grant that is over';
+COMMENT ON COLUMN distributed_locks.last_end IS 'how the last grant that is over has ended: released, expired or revoked';
+COMMENT ON COLUMN distributed_locks.release_request IS 'the reason why the current holder is asked to release the lock; null if it is not asked';
+COMMENT ON COLUMN distributed_locks.revoked_token IS 'of the last grant that was revoked, so that its holder learns the reason';
+COMMENT ON COLUMN distributed_locks.revoked_reason IS 'why the grant with revoked_token was revoked';
 
 -- The wait queue: one row per process and name, first come first served by ticket. A ticket is
 -- valid until it expires, or until the lock's row has one as high. A client that waits again
 -- updates its row, and no index. The table is unlogged: after a crash of the server clients queue
 -- again, which costs order, never exclusion.
+--
+-- A row with the ticket -1 belongs to a client that watches the lock. Its ticket is never valid, so
+-- the queue does not see it. A release of a lock without such a row costs nothing more.
 CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
     client     wake_channel NOT NULL,
     ticket     bigint      NOT NULL DEFAULT nextval('fencing_tokens'),
     expires_at timestamptz NOT NULL,
+    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    holder     text        NOT NULL DEFAULT '',
     weight     integer     NOT NULL DEFAULT 1,
     PRIMARY KEY (name, client)
 ) WITH (
@@ -85,11 +110,14 @@ CREATE UNLOGGED TABLE lock_waiters (
 );
 
 ALTER TABLE lock_waiters -- as above
-    ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0;
+    ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
+    ALTER COLUMN since SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN weight SET STATISTICS 0;
 
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
 COMMENT ON COLUMN lock_waiters.weight IS 'the permits that the waiter needs; about those of a client that has several waiters';
 COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client';
+COMMENT ON COLUMN lock_waiters.since IS 'since when the first caller of this client waits';
+COMMENT ON COLUMN lock_waiters.holder IS 'the name of that caller, which others see when it holds the lock';
 
 -- The permits of semaphores, and of the readers of readers-writer locks: one row per grant. The row
 -- of the name in distributed_locks is the gate: a statement that grants or releases permits locks it
@@ -123,6 +151,31 @@ ALTER TABLE lock_permits -- as above
 
 COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of readers; the row of the name in distributed_locks has their number';
 COMMENT ON COLUMN lock_permits.holder IS 'null once released';
+
+-- Who holds what, and who waits for it. A role needs no right on the tables to read these, only
+-- SELECT on the view and USAGE on the schema. security_barrier keeps a cheap function of the reader
+-- from seeing the rows that the view leaves out.
+CREATE VIEW locks_held WITH (security_barrier) AS
+SELECT l.name::text AS name, l.holder, l.token, l.acquired_at::timestamptz AS since,
+       l.expires_at - clock_timestamp() AS remaining, l.labels
+FROM distributed_locks AS l
+WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+UNION ALL
+SELECT p.name::text, p.holder, p.token, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), p.labels
+FROM lock_permits AS p
+WHERE p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
+
+COMMENT ON VIEW locks_held IS 'pglock: the locks that are held, by the server''s clock';
+COMMENT ON COLUMN locks_held.remaining IS 'until the grant expires unless renewed';
+
+CREATE VIEW locks_waiting WITH (security_barrier) AS
+SELECT w.name::text AS name, w.ticket, w.holder AS client, clock_timestamp() - w.since AS waited
+FROM lock_waiters AS w
+LEFT JOIN distributed_locks AS l ON l.name = w.name
+WHERE w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp();
+
+COMMENT ON VIEW locks_waiting IS 'pglock: the waiters of each name; the smallest ticket is the head of the queue';
+COMMENT ON COLUMN locks_waiting.client IS 'the name of the waiter, as others see it when it holds the lock';
 
 -- The state of lift_fencing_tokens() and of pruning. A restore of data into a migrated schema can
 -- add a second row; lift_fencing_tokens() merges them.
@@ -283,22 +336,34 @@ $require$, here));
     -- Notifies the head of a name's queue: the first ticket above the one that was used last. Each
     -- statement of a function has a snapshot of its own, so this one sees the tickets that were
     -- drawn while the release waited for its turn. Without a waiter it sends no notification,
-    -- because NOTIFY holds a lock of the whole cluster until the commit is done.
+    -- because NOTIFY holds a lock of the whole cluster until the commit is done. Clients that watch
+    -- the lock, with ticket -1, are notified too. They come first in the order of tickets, so one
+    -- query finds out that there is none.
     EXECUTE format(
         'CREATE FUNCTION wake_next(lock_name text, used_up bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS %L',
         format($wake$
 DECLARE
-    next_client text;
+    head record;
 BEGIN
-    SELECT w.client INTO next_client
+    SELECT w.client, w.ticket INTO head
     FROM %1$s.lock_waiters AS w
-    WHERE w.name = lock_name AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
+    WHERE w.name = lock_name AND (w.ticket > used_up OR w.ticket = -1) AND w.expires_at > pg_catalog.clock_timestamp()
     ORDER BY w.ticket
     LIMIT 1;
-    IF next_client IS NULL THEN
+    IF head.ticket = -1 THEN
+        PERFORM pg_catalog.pg_notify(w.client, lock_name)
+        FROM %1$s.lock_waiters AS w
+        WHERE w.name = lock_name AND w.ticket = -1 AND w.expires_at > pg_catalog.clock_timestamp();
+        SELECT w.client, w.ticket INTO head
+        FROM %1$s.lock_waiters AS w
+        WHERE w.name = lock_name AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
+        ORDER BY w.ticket
+        LIMIT 1;
+    END IF;
+    IF head.client IS NULL THEN
         RETURN false;
     END IF;
-    PERFORM pg_catalog.pg_notify(next_client, lock_name);
+    PERFORM pg_catalog.pg_notify(head.client, lock_name);
     RETURN true;
 END
 $wake$, here));

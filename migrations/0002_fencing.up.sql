@@ -314,6 +314,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM grant_writer(role_name);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, lock_waiters, lock_permits TO %I', role_name);
+    EXECUTE format('GRANT SELECT ON locks_held, locks_waiting TO %I', role_name);
     EXECUTE format('GRANT USAGE ON SEQUENCE fencing_tokens TO %I', role_name);
     EXECUTE format('GRANT EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) TO %I', role_name);
     -- A service that migrates when it starts must see that there is nothing to do.
@@ -349,7 +350,8 @@ FOR EACH ROW WHEN (NEW.token > 4611686018427387904) EXECUTE FUNCTION refuse_jump
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
     fencing_seal(bytea, text), refuse_jump() FROM PUBLIC;
 REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end FROM PUBLIC;
-REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, fencing_high_water, fencing_secret FROM PUBLIC;
+REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, fencing_high_water, fencing_secret,
+    locks_held, locks_waiting FROM PUBLIC;
 
 -- Puts the schema into each function. The three that grant rights name their objects by the
 -- search_path.

@@ -10,7 +10,7 @@
 --   in_use       the sum of the weights in lock_permits
 --   holder       of an exclusive grant, one of all permits. Its statements are those of any lock
 --   token        of the last grant
---   released_at  since when the head of the queue could be granted; null: it could not
+--   room_since   since when the head of the queue could be granted, if it could
 --
 -- Why it is safe:
 -- * One at a time. Acquire and release lock the gate first. Each statement of a function has a
@@ -38,17 +38,14 @@ END
 $$;
 COMMENT ON FUNCTION permits_fit(text, bigint, integer) IS 'pglock: whether the next waiter for permits could be granted';
 
--- Returns since when the head of the queue has fitted, after the room has changed: the gate's new
--- released_at.
+-- Returns the gate's new room_since after the room has changed.
 CREATE FUNCTION fits_since(lock text, used_up bigint, room_before integer, room integer, since timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF NOT "<here>".permits_fit(lock, used_up, room) THEN
-        RETURN NULL;
-    ELSIF "<here>".permits_fit(lock, used_up, room_before) THEN
-        RETURN coalesce(since, pg_catalog.clock_timestamp());
+    IF "<here>".permits_fit(lock, used_up, room) AND NOT "<here>".permits_fit(lock, used_up, room_before) THEN
+        RETURN pg_catalog.clock_timestamp();
     END IF;
-    RETURN pg_catalog.clock_timestamp();
+    RETURN since;
 END
 $$;
 COMMENT ON FUNCTION fits_since(text, bigint, integer, integer, timestamptz) IS 'pglock: since when the next waiter for permits could be granted';
@@ -109,8 +106,8 @@ BEGIN
             SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock;
             IF NOT FOUND THEN
                 PERFORM set_config('lock_timeout', '250ms', true);
-                INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, released_at, capacity)
-                VALUES (acquire_permits.lock, "<here>".next_fencing_token(), 1, clock_timestamp(), '-infinity', clock_timestamp(), acquire_permits.permits)
+                INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use)
+                VALUES (acquire_permits.lock, "<here>".next_fencing_token(), 1, clock_timestamp(), '-infinity', acquire_permits.permits, 0)
                 ON CONFLICT DO NOTHING;
                 CONTINUE;
             END IF;
@@ -158,7 +155,7 @@ BEGIN
         IF room < weight OR ahead > 0 THEN
             SELECT p.token, p.expires_at, p.holder INTO first_token, first_ends, first_holder FROM "<here>".lock_permits AS p
             WHERE p.name = acquire_permits.lock AND p.expires_at > clock_timestamp() ORDER BY p.expires_at LIMIT 1;
-            SELECT count(*) > 0, coalesce(gate.released_at, max(p.expires_at)) <= clock_timestamp() - interval '1500 ms'
+            SELECT count(*) > 0, greatest(gate.room_since, gate.ended_at, gate.expires_at, max(p.expires_at)) <= clock_timestamp() - interval '1500 ms'
                 AND "<here>".permits_fit(acquire_permits.lock, gate.ticket, room + coalesce(sum(p.weight), 0)::integer)
             INTO dead, silent
             FROM "<here>".lock_permits AS p WHERE p.name = acquire_permits.lock AND p.expires_at <= clock_timestamp();
@@ -176,7 +173,7 @@ BEGIN
             IF freed > 0 THEN
                 UPDATE "<here>".distributed_locks AS l
                 SET in_use = gate.capacity - room, version = l.version % 9223372036854775807 + 1,
-                    released_at = "<here>".fits_since(acquire_permits.lock, gate.ticket, room - freed, room, l.released_at)
+                    room_since = "<here>".fits_since(acquire_permits.lock, gate.ticket, room - freed, room, l.room_since)
                 WHERE l.name = acquire_permits.lock;
                 IF notify THEN
                     PERFORM "<here>".wake_next(acquire_permits.lock, gate.ticket);
@@ -203,7 +200,9 @@ BEGIN
         IF weight = permits THEN
             UPDATE "<here>".distributed_locks AS l
             SET token = mine, version = l.version % 9223372036854775807 + 1, ticket = used_up, in_use = gate.capacity - room,
-                acquired_at = clock_timestamp(), expires_at = until, released_at = NULL,
+                acquired_at = clock_timestamp(), expires_at = until, release_request = NULL,
+                last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
+                ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
                 request = request_id, holder = who, labels = tags
             WHERE l.name = acquire_permits.lock;
         ELSE
@@ -213,7 +212,9 @@ BEGIN
             fits := room > 0 AND "<here>".permits_fit(acquire_permits.lock, used_up, room);
             UPDATE "<here>".distributed_locks AS l
             SET token = mine, version = l.version % 9223372036854775807 + 1, ticket = used_up, in_use = gate.capacity - room,
-                acquired_at = clock_timestamp(), expires_at = '-infinity', released_at = CASE WHEN fits THEN clock_timestamp() END,
+                acquired_at = clock_timestamp(), expires_at = '-infinity', room_since = clock_timestamp(), release_request = NULL,
+                last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
+                ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
                 request = NULL, holder = NULL, labels = '{}'
             WHERE l.name = acquire_permits.lock;
             IF fits AND notify THEN
@@ -238,6 +239,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     gate  record;
     freed integer;
+    who   text;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '250ms', true);
     SELECT l.capacity - l.in_use AS room, l.ticket INTO gate
@@ -247,7 +249,7 @@ BEGIN
         WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL
         FOR UPDATE SKIP LOCKED
     )
-    DELETE FROM "<here>".lock_permits AS p USING mine AS m WHERE p.ctid = m.ctid RETURNING p.weight INTO freed;
+    DELETE FROM "<here>".lock_permits AS p USING mine AS m WHERE p.ctid = m.ctid RETURNING p.weight, p.holder INTO freed, who;
     IF freed IS NULL THEN
         UPDATE "<here>".lock_permits AS p
         SET holder = NULL, expires_at = '-infinity', version = p.version % 9223372036854775807 + 1
@@ -259,7 +261,8 @@ BEGIN
     END IF;
     UPDATE "<here>".distributed_locks AS l
     SET in_use = l.in_use - freed, version = l.version % 9223372036854775807 + 1,
-        released_at = "<here>".fits_since(release_permits.lock, gate.ticket, gate.room, gate.room + freed, l.released_at)
+        last_holder = who, last_end = 'released', ended_at = clock_timestamp(),
+        room_since = "<here>".fits_since(release_permits.lock, gate.ticket, gate.room, gate.room + freed, l.room_since)
     WHERE l.name = release_permits.lock;
     RETURN NEXT notify AND "<here>".permits_fit(release_permits.lock, gate.ticket, gate.room + freed) AND "<here>".wake_next(release_permits.lock, gate.ticket);
 END
@@ -274,8 +277,8 @@ DECLARE
     gate record;
 BEGIN
     PERFORM set_config('lock_timeout', '250ms', true);
-    INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, released_at, capacity)
-    VALUES (lock, "<here>".next_fencing_token(), 1, clock_timestamp(), '-infinity', clock_timestamp(), permits)
+    INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use)
+    VALUES (lock, "<here>".next_fencing_token(), 1, clock_timestamp(), '-infinity', permits, 0)
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
         RETURN 0;
@@ -286,7 +289,7 @@ BEGIN
     END IF;
     UPDATE "<here>".distributed_locks AS l
     SET capacity = permits, version = l.version % 9223372036854775807 + 1,
-        released_at = "<here>".fits_since(lock, gate.ticket, gate.capacity - gate.in_use, permits - gate.in_use, l.released_at)
+        room_since = "<here>".fits_since(lock, gate.ticket, gate.capacity - gate.in_use, permits - gate.in_use, l.room_since)
     WHERE l.name = lock;
     IF notify THEN
         PERFORM "<here>".wake_next(lock, gate.ticket);

@@ -14,6 +14,9 @@ import (
 // fn's context is done when ctx is done and when the lease is lost. Its cause then wraps ErrLost.
 // fn guards writes that must not come late with l.Guard.
 //
+// fn's context carries the lease: see FromContext. A Do or Acquire of the same name under that
+// context would wait for itself. It returns a *HeldError at once, or joins the lease: see WithJoin.
+//
 // Do returns nil if fn returned nil, and the lease was held until fn returned or released it.
 // Otherwise the error is fn's, joined with ErrLost if the lease was lost, with ErrClosed if the
 // client was closed, and with the error of a failed release. If fn panics or calls runtime.Goexit,

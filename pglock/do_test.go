@@ -69,7 +69,7 @@ func TestDoHoldsTheLockAndReleasesIt(t *testing.T) {
 		if k, err := f.Get(ctx, "n"); err != nil || !k.Held() || k.Token != l.Token() {
 			t.Errorf("during Do the table has %+v, %v", k, err)
 		}
-		_, err := f.TryAcquire(ctx, "n")
+		_, err := f.TryAcquire(t.Context(), "n")
 		var busy *pglock.BusyError
 		if !errors.As(err, &busy) || busy.Token != l.Token() || busy.Remaining <= 0 || busy.Remaining > 30*time.Second {
 			t.Errorf("a second try got %v", err)

@@ -11,9 +11,14 @@ var (
 	// ErrNotAcquired: the lock was not granted to this caller. TryAcquire returns it in a
 	// *BusyError, Acquire in a *WaitError, DoTx in a *NotAcquiredError.
 	ErrNotAcquired = leasetable.ErrNotAcquired
+	// ErrHeldByCaller: ctx already carries a lease of that lock, so that waiting would never end. It
+	// comes in a *HeldError. See WithJoin.
+	ErrHeldByCaller = leasetable.ErrHeldByCaller
 	// ErrLost: the lease ended before it was released. It is the cause of the lease's Context, in a
 	// *LostError.
 	ErrLost = leasetable.ErrLost
+	// ErrMaxHold: WithMaxHold ended a lease, or refuses to extend it.
+	ErrMaxHold = leasetable.ErrMaxHold
 	// ErrReleased: the lease was released by its holder.
 	ErrReleased = leasetable.ErrReleased
 	// ErrClosed: the client was closed.
@@ -67,6 +72,8 @@ var (
 //	Holder    string        // empty if no lease is held and a transaction still uses the row
 //	Token     Token         // of the holder's grant
 //	Remaining time.Duration // until the holder's lease expires unless it is renewed
+//
+//	ThisClient bool // the holder is another call of the same client
 type BusyError = leasetable.BusyError
 
 // WaitError is the error of Acquire if the lock was not granted. It matches ErrNotAcquired, Cause
@@ -78,13 +85,22 @@ type BusyError = leasetable.BusyError
 //	Last   error // the last reply: a *BusyError, a server's error, or nil
 type WaitError = leasetable.WaitError
 
+// HeldError is the error of Acquire, TryAcquire, Do and TryDo if ctx carries a held lease of the same
+// lock. It matches ErrHeldByCaller, and not ErrNotAcquired: the mistake is in the program. It is a
+// [leasetable.HeldError], with these fields:
+//
+//	Name   string
+//	Token  Token  // of the grant that ctx carries
+//	Holder string // of that grant
+type HeldError = leasetable.HeldError
+
 // LostError is the error of a lease that was lost. It matches ErrLost and Cause. It is a
 // [leasetable.LostError], with these fields:
 //
 //	Name   string
 //	Token  Token
 //	Reason string // for people
-//	Cause  error  // of the last renewal, or nil
+//	Cause  error  // of the last renewal, ErrMaxHold, or nil
 type LostError = leasetable.LostError
 
 // NotAcquiredError is the error of DoTx if the lock was not granted. It matches ErrNotAcquired and

@@ -12,15 +12,23 @@ import (
 // concurrent use, and its accessors never wait for the network.
 //
 //	held ──Release, Close──▶ released
-//	  │
-//	  └──deadline reached, grant gone──▶ lost
+//	  ├────HandOver──────────▶ handed over: another process goes on with the grant
+//	  └────deadline reached, grant gone──▶ lost
 //
-// Both ends are final, and in both the Context is done.
+// All ends are final, and in all of them the Context is done.
 //
 // A *Lease can be converted to a *leasetable.Lease and back: they are the same value.
 type Lease leasetable.Lease
 
 func (l *Lease) lease() *leasetable.Lease { return (*leasetable.Lease)(l) }
+
+// FromContext returns the lease of the lock of that name which ctx carries, and false if there is
+// none. These contexts carry a lease: that of the function that Do and TryDo call, those of the
+// lease's Context and WithContext, and those derived from them. The lease may have ended: see Err.
+func FromContext(ctx context.Context, name string) (*Lease, bool) {
+	l, ok := leasetable.FromContext(ctx, name)
+	return (*Lease)(l), ok
+}
 
 // Name returns the lock's name.
 func (l *Lease) Name() string { return l.lease().Name() }
@@ -79,9 +87,9 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error { return l.lease(
 // if less remains. Call it before a step that must not be interrupted. A d beyond the TTL extends
 // the lease once. Later renewals never shorten it.
 //
-// If the lease has ended, the error wraps ErrLost or ErrReleased. If the server does not answer, it
-// wraps ErrUnavailable. If ctx ends first, it wraps ctx's error and cause. In the last two cases
-// the lease is held as long as before.
+// If the lease has ended, the error wraps ErrLost or ErrReleased. If WithMaxHold does not allow the
+// extension, it wraps ErrMaxHold. If the server does not answer, it wraps ErrUnavailable. If ctx ends
+// first, it wraps ctx's error and cause. In the last three cases the lease is held as long as before.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error { return l.lease().Extend(ctx, d) }
 
 // Release ends the lease. Its Context is done first. Then the lock is free, or is granted to the
@@ -90,6 +98,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error { return l.le
 // If the lease was lost, the error is a *LostError (errors.Is ErrLost), and nothing is changed. If
 // the server does not answer within 5 s, the error wraps ErrUnavailable: the lock then expires by
 // its TTL, and Release may be called again.
+//
+// Release of a joined lease ends that lease only: see WithJoin.
 //
 // ctx bounds how long the call waits. The release continues without it. A ctx that is done when
 // Release is called, as in many deferred calls, has no effect.
@@ -105,19 +115,14 @@ func (l *Lease) ReleaseRequested() <-chan struct{} { return l.lease().ReleaseReq
 // was no request, or a request without a reason.
 func (l *Lease) ReleaseReason() string { return l.lease().ReleaseReason() }
 
-// LockInfo is what Get returns: a lock that is held or was held.
-type LockInfo struct {
-	Name       string
-	Token      Token             // of the last grant
-	Version    int64             // grows with every change of the row
-	Holder     string            // empty if the lock was released
-	Labels     map[string]string // of the last grant
-	AcquiredAt time.Time         // by the server's clock
-	Remaining  time.Duration     // until the lease expires unless it is renewed; 0 if the lock is free
-}
-
-// Held reports whether the lock was held when Get read it.
-func (i LockInfo) Held() bool { return i.Remaining > 0 }
+// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
+// the fence that HandOver returns, before the grant expires. Stop the protected work first. The
+// Context is done, Err wraps ErrReleased, and Release and Close do not release the lock.
+//
+// Usually two thirds of the TTL are left. Call Extend before if the fence takes longer to arrive. If
+// no process adopts the grant, the lock is free when it expires. If the lease has ended, the error
+// wraps ErrLost or ErrReleased.
+func (l *Lease) HandOver() (Fence, error) { return l.lease().HandOver() }
 
 // Token is a fencing token: a number that grows with every grant. It is a [fencing.Token].
 type Token = fencing.Token

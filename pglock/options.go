@@ -47,6 +47,17 @@ func WithoutPruning() Option { return leasetable.WithoutPruning() }
 // TryDo. Default: until ctx ends.
 func WithWait(d time.Duration) LeaseOption { return leasetable.WithWait(d) }
 
+// WithJoin makes Acquire, TryAcquire, Do and TryDo join the lease of that name which ctx carries, if
+// it is held. Otherwise they acquire the lock as usual. Without this option they return a
+// *HeldError if ctx carries the lease.
+//
+// A joined lease is the same grant, with the same token and deadline. TTL, holder, labels and wait
+// are those of the outer lease, whatever the other options say. Release ends the joined lease only:
+// the lock stays held until the outer lease is released. Extend extends both. When the outer lease
+// is lost or released, the joined lease ends with it, and Release returns the reason. Leases that
+// join one lease do not exclude each other.
+func WithJoin() LeaseOption { return leasetable.WithJoin() }
+
 // WithTTL sets how long a grant lasts without renewal, 10 ms to 10 years. It is how long others
 // wait after a holder's death. Default 30 s.
 func WithTTL(d time.Duration) LeaseOption { return leasetable.WithTTL(d) }
@@ -69,6 +80,16 @@ func WithHolder(name string) LeaseOption { return leasetable.WithHolder(name) }
 
 // WithLabels stores labels with the grant: 16 KiB or less as JSON. Default none.
 func WithLabels(labels map[string]string) LeaseOption { return leasetable.WithLabels(labels) }
+
+// WithMaxHold limits how long the lease can be held: d after the grant, renewals stop and
+// ReleaseRequested is closed. The holder has the rest of its lease to finish and release it, up to
+// one TTL. Then the lease is lost, with an error that wraps ErrMaxHold. Extend does not go further.
+// Default, and 0: no limit.
+func WithMaxHold(d time.Duration) LeaseOption { return leasetable.WithMaxHold(d) }
+
+// WithLockDelay keeps the lock from others for d after a lease that ended without a release: its
+// holder died, was suspended or was cut off. A release frees the lock at once. Default 0.
+func WithLockDelay(d time.Duration) LeaseOption { return leasetable.WithLockDelay(d) }
 
 // WithBarging lets a caller overtake the waiters in the queue. Default: first come, first served.
 func WithBarging() LeaseOption { return leasetable.WithBarging() }

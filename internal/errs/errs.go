@@ -13,8 +13,10 @@ import (
 // The packages that export a sentinel document it.
 var (
 	ErrNotAcquired   = errors.New("pglock: lock not acquired")
+	ErrHeldByCaller  = errors.New("pglock: lock already held by the caller")
 	ErrLost          = errors.New("pglock: lock lost")
 	ErrReleased      = errors.New("pglock: lock released")
+	ErrMaxHold       = errors.New("pglock: longest hold reached")
 	ErrClosed        = errors.New("pglock: client closed")
 	ErrUnavailable   = errors.New("pglock: database unavailable")
 	ErrNotFound      = errors.New("pglock: no such lock")

@@ -89,12 +89,15 @@ func TestGuard(t *testing.T) {
 		return nil
 	}
 	err := runner.Guard(t.Context(), client, "m", func(ctx context.Context) error {
+		if err := runner.Guard(ctx, client, "m", other); !errors.Is(err, pglock.ErrHeldByCaller) { // it would wait for itself
+			t.Errorf("nested: %v", err)
+		}
 		var held *runner.WaitError
-		err := runner.Guard(ctx, client, "m", other, runner.WithTimeout(200*time.Millisecond))
+		err := runner.Guard(t.Context(), client, "m", other, runner.WithTimeout(200*time.Millisecond))
 		if !errors.As(err, &held) || held.Lock != "m" || held.Holder != "the holder" || !errors.Is(err, runner.ErrTimeout) || !errors.Is(err, pglock.ErrNotAcquired) {
 			t.Errorf("while it is held: %v", err)
 		}
-		ctx, cancel := context.WithCancel(ctx)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		log := &firstLine{written: cancel}
 		err = runner.Guard(ctx, client, "m", other, runner.WithLogger(slog.New(slog.NewTextHandler(log, nil))))

@@ -21,10 +21,12 @@ type Position struct {
 // LeaveQueue delete the client's row, whatever its ticket is.
 const AnyTicket = -1
 
-// JoinQueue draws a ticket for the client in the queue for name, for a waiter that needs weight
-// permits. It replaces an earlier one of the client. JoinQueue tries twice.
-func (s *Store) JoinQueue(ctx context.Context, name, client string, weight int) (p Position, err error) {
-	err = s.sendTwice(ctx, statement{s.sql.joinQueue, []any{name, client, timing.TicketTTL.Microseconds(), max(weight, 1)}, func(r pgx.Rows) error {
+// JoinQueue draws a ticket for the client in the queue for name. It replaces an earlier one of the
+// client. The caller needs weight permits, if the lock has permits. The ticket shows others that its caller has waited for that time, and the name that the
+// caller would hold the lock with. JoinQueue tries twice.
+func (s *Store) JoinQueue(ctx context.Context, name, client, holder string, weight int, waited time.Duration) (p Position, err error) {
+	args := []any{name, client, timing.TicketTTL.Microseconds(), holder, waited.Microseconds(), max(weight, 1)}
+	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, func(r pgx.Rows) error {
 		var left int64
 		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
 		p.Remaining = time.Duration(left) * time.Microsecond

@@ -12,6 +12,10 @@ var sqlFiles embed.FS
 
 // Statements that need no file.
 const (
+	// grantedToSQL reports whether the grant of a request holds the lock.
+	grantedToSQL = "SELECT EXISTS (SELECT FROM pglock.distributed_locks AS l WHERE l.name = $1::text AND l.request = $2::text::uuid " +
+		"AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp())"
+
 	// liftSQL raises the sequence to the token of a name's row, and returns the highest token that
 	// was handed out.
 	liftSQL = "SELECT pglock.lift_fencing_tokens($1::text)"
@@ -47,8 +51,9 @@ type statements struct {
 	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkAlive string
 	release, releaseBatch, revoke                                       string
 	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue        string
-	handoff                                                             string
-	get, lift, prune, deleteDeadRows                                    string
+	handoff, adopt                                                      string
+	get, grantedTo, lift, prune, deleteDeadRows                         string
+	list                                                                string
 
 	acquirePermits, releasePermits, revokePermits, renewPermits, checkAlivePermits, resizePermits string
 }
@@ -60,8 +65,9 @@ func newStatements(name string) statements {
 		release: file("release"), releaseBatch: file("release_batch"), revoke: file("revoke"),
 		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
 		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
-		handoff: file("handoff"),
-		get:     file("get"), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		handoff: file("handoff"), adopt: file("adopt"),
+		get: file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		list:           file("list"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 
 		acquirePermits: schema.Render(acquirePermitsSQL, name), releasePermits: schema.Render(releasePermitsSQL, name),

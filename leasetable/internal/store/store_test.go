@@ -49,7 +49,7 @@ func TestALockFromGrantToPruning(t *testing.T) {
 	if g := grants["n"]; err != nil || g.Outcome != store.Busy || g.Holder != "first" || g.Token != granted.Token || g.Remaining <= 0 {
 		t.Errorf("the full statement on a held lock: %+v, %v", g, err)
 	}
-	position, err := s.JoinQueue(ctx, "n", "client", 1)
+	position, err := s.JoinQueue(ctx, "n", "client", "holder", 1, time.Second)
 	if err != nil || position.Ticket <= int64(granted.Token) || position.Ahead != 0 || position.Free || position.Remaining <= 0 {
 		t.Errorf("a ticket: %+v, %v", position, err)
 	}
@@ -107,8 +107,9 @@ func TestGrantsAreWrittenAlike(t *testing.T) {
 	t.Parallel()
 	parts := map[string]*regexp.Regexp{
 		"token and version": regexp.MustCompile(`SET token = greatest\(pglock\.next_fencing_token\(\), l\.token \+ 1\), version = l\.version % 9223372036854775807 \+ 1,`),
-		"times":             regexp.MustCompile(`acquired_at = clock_timestamp\(\), expires_at = clock_timestamp\(\) \+ \S+ \* interval '1 microsecond', released_at = NULL,`),
-		"request":           regexp.MustCompile(`released_at = NULL, request = \S+, holder = \S+, labels = \S+`),
+		"times":             regexp.MustCompile(`acquired_at = clock_timestamp\(\), expires_at = clock_timestamp\(\) \+ \S+ \* interval '1 microsecond', release_request = NULL,`),
+		"the last grant":    regexp.MustCompile(`release_request = NULL, last_holder = [^=]*, last_end = [^=]*, ended_at = `),
+		"request":           regexp.MustCompile(`, request = \S+, holder = \S+, labels = \S+`),
 		"the queue":         regexp.MustCompile(`NOT EXISTS \(SELECT FROM pglock\.lock_waiters AS w WHERE w\.name = \S+ AND .*?w\.ticket > [lf]\.ticket .*?AND w\.expires_at > clock_timestamp\(\)\)`),
 		"the row lock":      regexp.MustCompile(`FOR UPDATE (OF l )?SKIP LOCKED`),
 		"durability":        regexp.MustCompile(`set_config\('synchronous_commit', 'on', true\)`),

@@ -3,6 +3,7 @@ package waitlist
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
@@ -28,7 +29,8 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 	}
 	op, begun := l.beginJoin(q)
 	if begun {
-		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, e.Request.Permits.Weight) })
+		holder, weight, began := e.Request.Holder, e.Request.Permits.Weight, e.began // others see the caller that draws the ticket
+		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, holder, weight, began) })
 	}
 	// Several may be ready. The ticket is the queue's, not the caller's: it is not lost with a
 	// caller that leaves.
@@ -42,10 +44,10 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 	}
 }
 
-// runJoin draws a ticket for q, of a waiter that needs weight permits. If all entries have left meanwhile, it deletes the ticket.
-func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, weight int) {
+// runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
+func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, holder string, weight int, began time.Time) {
 	l.refresher.start()
-	p, err := l.cfg.Store.JoinQueue(ctx, q.name, l.cfg.Client, weight)
+	p, err := l.cfg.Store.JoinQueue(ctx, q.name, l.cfg.Client, holder, weight, time.Since(began))
 	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", q.name), err)
 
 	unneeded, removals := l.endJoin(q, p.Ticket, err)

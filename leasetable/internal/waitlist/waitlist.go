@@ -47,7 +47,7 @@ import (
 
 // Store has the statements that a List needs: see package store.
 type Store interface {
-	JoinQueue(ctx context.Context, name, client string, weight int) (store.Position, error)
+	JoinQueue(ctx context.Context, name, client, holder string, weight int, waited time.Duration) (store.Position, error)
 	LeaveQueue(ctx context.Context, name, client string, ticket int64) error
 	RefreshTickets(ctx context.Context, client string, names []string) (map[string]int64, error)
 	DeleteRows(ctx context.Context, client string, names []string, tickets []int64) error
@@ -110,6 +110,9 @@ type queue struct {
 	ticket int64   // the valid ticket in the queue on the server, or 0
 	row    int64   // the ticket in our row of lock_waiters, valid or not; 0: no row
 	join   *joinOp // in progress, or nil
+
+	busy   store.Grant // the last answer that another holder has the lock
+	busyAt time.Time   // when it arrived; zero: there was none
 
 	emptySince   time.Time // when the last entry left
 	contended    time.Time // when others were found to wait: no hand-off for timing.HandoffPause
@@ -390,6 +393,23 @@ func (e *Entry) EndAttempt(ticket int64, answered, usedUp bool) {
 	if usedUp && e.queue.ticket == ticket {
 		e.queue.ticket = 0
 	}
+}
+
+// NoteBusy records the answer that another holder has the lock, for the entries behind this one.
+func (e *Entry) NoteBusy(g store.Grant) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.queue.busy, e.queue.busyAt = g, time.Now()
+}
+
+// LastBusy returns the last answer that another holder has the lock, with the time that remains of
+// its grant by now. It reports false if there was none, or the grant has expired unless renewed.
+func (e *Entry) LastBusy() (g store.Grant, ok bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	g = e.queue.busy
+	g.Remaining -= time.Since(e.queue.busyAt)
+	return g, g.Remaining > 0
 }
 
 // Fail notes that the server did not answer the head, and returns since when it does not, for this

@@ -28,7 +28,9 @@ UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
     ticket = CASE WHEN $6::bigint < 9223372036854775807 THEN greatest(l.ticket, $6::bigint) ELSE l.ticket END,
     acquired_at = clock_timestamp(),
-    expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond', released_at = NULL,
+    expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond', release_request = NULL,
+    last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
+    ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
     request = $3::text::uuid, holder = $2::text, labels = $4::text::jsonb
 WHERE l.ctid = (
     SELECT f.ctid

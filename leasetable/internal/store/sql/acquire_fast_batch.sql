@@ -29,7 +29,9 @@ UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
     ticket = CASE WHEN f.ticket < 9223372036854775807 THEN greatest(l.ticket, f.ticket) ELSE l.ticket END,
     acquired_at = clock_timestamp(),
-    expires_at = clock_timestamp() + f.us * interval '1 microsecond', released_at = NULL,
+    expires_at = clock_timestamp() + f.us * interval '1 microsecond', release_request = NULL,
+    last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
+    ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
     request = f.request, holder = f.holder, labels = f.labels
 FROM free AS f, durable
 WHERE l.ctid = f.ctid

@@ -71,7 +71,7 @@ WITH input AS MATERIALIZED (
       AND (NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                        WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
                          AND w.expires_at > clock_timestamp())
-           OR coalesce(l.released_at, l.expires_at) <= clock_timestamp() - interval '1500 ms')
+           OR greatest(l.ended_at, l.expires_at) <= clock_timestamp() - interval '1500 ms')
     ORDER BY l.name COLLATE "C"
     FOR UPDATE OF l SKIP LOCKED
 ), regranted AS (
@@ -79,12 +79,14 @@ WITH input AS MATERIALIZED (
     SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
         ticket = CASE
             WHEN f.ticket < 9223372036854775807 THEN greatest(l.ticket, f.ticket)
-            WHEN coalesce(l.released_at, l.expires_at) <= clock_timestamp() - interval '1500 ms' THEN coalesce((
+            WHEN greatest(l.ended_at, l.expires_at) <= clock_timestamp() - interval '1500 ms' THEN coalesce((
                 SELECT min(w.ticket) FROM pglock.lock_waiters AS w
                 WHERE w.name = l.name AND w.ticket > l.ticket AND w.expires_at > clock_timestamp()), l.ticket)
             ELSE l.ticket END,
         acquired_at = clock_timestamp(),
-        expires_at = clock_timestamp() + f.us * interval '1 microsecond', released_at = NULL,
+        expires_at = clock_timestamp() + f.us * interval '1 microsecond', release_request = NULL,
+        last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
+        ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
         request = f.request, holder = f.holder, labels = f.labels
     FROM free AS f
     WHERE l.name = f.name

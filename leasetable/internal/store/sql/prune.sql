@@ -17,7 +17,7 @@
 WITH step AS MATERIALIZED (
     SELECT l.ctid, l.name, l.token,
            l.expires_at <= clock_timestamp()
-               AND greatest(l.acquired_at, l.expires_at, l.released_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond' 
+               AND greatest(l.acquired_at, l.expires_at, l.ended_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond'
                AND (l.capacity IS NULL OR NOT EXISTS (
                    SELECT FROM pglock.lock_permits AS p
                    WHERE p.name = l.name AND p.expires_at > clock_timestamp() - $1::bigint * interval '1 microsecond')) AS idle
@@ -30,7 +30,7 @@ WITH step AS MATERIALIZED (
     FROM pglock.distributed_locks AS l
     WHERE l.ctid = ANY (ARRAY(SELECT s.ctid FROM step AS s WHERE s.idle))
       AND l.expires_at <= clock_timestamp()
-      AND greatest(l.acquired_at, l.expires_at, l.released_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond'
+      AND greatest(l.acquired_at, l.expires_at, l.ended_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond'
     FOR UPDATE SKIP LOCKED
 ), mark AS MATERIALIZED (
     SELECT pglock.raise_pruned(max(i.token)) AS up_to

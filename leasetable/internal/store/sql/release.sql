@@ -12,7 +12,8 @@
 -- this one in the log. It waits for a row lock of another transaction for a short time only. (The
 -- settings are made in the condition, which is evaluated for the one row that matches.)
 UPDATE pglock.distributed_locks AS l
-SET holder = NULL, expires_at = '-infinity', released_at = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+SET holder = NULL, expires_at = '-infinity', version = l.version % 9223372036854775807 + 1,
+    last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
 WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL
   AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '250ms', true) = '250ms'
 RETURNING CASE WHEN $3::boolean AND EXISTS (SELECT FROM pglock.lock_waiters AS w WHERE w.name = $1::text)

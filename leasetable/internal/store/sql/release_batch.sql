@@ -16,7 +16,8 @@ WITH ours AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true)
 ), released AS (
     UPDATE pglock.distributed_locks AS l
-    SET holder = NULL, expires_at = '-infinity', released_at = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+    SET holder = NULL, expires_at = '-infinity', version = l.version % 9223372036854775807 + 1,
+        last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
     FROM ours AS o, async
     WHERE l.ctid = o.ctid
     RETURNING l.name, l.token, l.ticket
