@@ -75,10 +75,15 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	if err != nil {
 		return nil, err
 	}
+	return c.acquireOrJoin(ctx, name, cfg, how)
+}
+
+// acquireOrJoin is acquire with options that have been checked.
+func (c *Client) acquireOrJoin(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
 	switch l := c.heldIn(ctx, name); {
 	case l == nil:
 		return c.acquireAs(ctx, name, cfg, how)
-	case !cfg.join:
+	case !cfg.join, l.cfg.permits.Weight < cfg.permits.Weight: // a reader's lease is not a writer's
 		return nil, &HeldError{Name: name, Token: l.Token(), Holder: l.Holder()}
 	case ctx.Err() != nil:
 		return nil, &WaitError{Name: name, Cause: endOf(ctx)}
@@ -87,7 +92,7 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	}
 }
 
-// acquireAs is acquire with options that have been checked.
+// acquireAs is acquireOrJoin without a look at the leases that ctx carries.
 func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (l *Lease, err error) {
 	if err := c.beginCall(); err != nil {
 		return nil, err

@@ -23,6 +23,9 @@ const MaxPermits = allPermits - 1
 //
 // Waiters are served first come, first served across processes, also if a later one needs fewer
 // permits. A waiter whose process does not respond within 1.5 s of a release is skipped.
+//
+// A call whose ctx carries a lease of this semaphore acquires further permits. It waits for itself
+// if there are not enough of them.
 type Semaphore struct {
 	client   *Client
 	name     string
@@ -106,6 +109,9 @@ func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
 //
 // Waiters are served first come, first served across processes: readers that come after a waiting
 // writer wait for it.
+//
+// A call whose ctx carries a lease of this lock fails with a *HeldError, as for any lock, since it
+// could wait for itself. With WithJoin it joins that lease, unless a writer would join a reader.
 type RWLock struct {
 	client *Client
 	name   string
@@ -152,6 +158,12 @@ func (c *Client) acquirePermits(ctx context.Context, name string, permits store.
 		return nil, err
 	}
 	cfg.permits = permits
+	if permits.Capacity == allPermits {
+		return c.acquireOrJoin(ctx, name, cfg, how)
+	}
+	if cfg.join {
+		return nil, invalidOption("semaphore %q: WithJoin: a semaphore's leases can't be joined: acquire permits for each of them", name)
+	}
 	return c.acquireAs(ctx, name, cfg, how)
 }
 

@@ -117,7 +117,18 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 
 // acquire waits for the lock for the time of --wait. If it has to wait, it prints the holder first.
 func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-	lease, err := client.TryAcquire(ctx, name)
+	try, acquire := client.TryAcquire, client.Acquire
+	if f.permits > 0 {
+		s, err := client.Semaphore(name, f.permits)
+		if err != nil {
+			return nil, err
+		}
+		one := func(acquire func(context.Context, int, ...pglock.LeaseOption) (*pglock.Lease, error)) func(context.Context, string, ...pglock.LeaseOption) (*pglock.Lease, error) {
+			return func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) { return acquire(ctx, 1, opts...) }
+		}
+		try, acquire = one(s.TryAcquire), one(s.Acquire)
+	}
+	lease, err := try(ctx, name)
 	var busy *pglock.BusyError
 	if err == nil || !errors.As(err, &busy) || !f.waitForever && f.wait == 0 {
 		return lease, err
@@ -127,7 +138,7 @@ func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name stri
 	if !f.waitForever {
 		options = append(options, pglock.WithWait(f.wait))
 	}
-	lease, err = client.Acquire(ctx, name, options...)
+	lease, err = acquire(ctx, name, options...)
 	if err == nil {
 		f.infof("acquired lock %q (token %d)", name, lease.Token())
 	}
