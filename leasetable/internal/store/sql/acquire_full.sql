@@ -66,7 +66,7 @@ WITH input AS MATERIALIZED (
     FROM input AS a
     JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE l.expires_at <= clock_timestamp()
-      AND l.capacity IS NULL
+      AND (l.capacity > 0) IS NOT TRUE
       AND l.request IS DISTINCT FROM a.request
       AND (NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                        WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
