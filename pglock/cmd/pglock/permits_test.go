@@ -28,4 +28,5 @@ func TestPermits(t *testing.T) {
 	}
 	c.expect(64, "run", "--permits", "0", "s", "--", "true")
 	c.expect(64, "run", "--wait", "0", "s", "--", "true")
+	c.expect(64, "run", "--permits", "2", "--once-per", "1h", "t", "--", "true")
 }
