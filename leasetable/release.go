@@ -22,8 +22,8 @@ type releaseCall struct {
 	err   error
 }
 
-// Release ends the lease: its Context is done first, then the lock is free for others. After a
-// success, further calls return nil.
+// Release ends the lease: its Context is done first, then the lock is free for others, or is so when
+// the time of WithMinHold is over. After a success, further calls return nil.
 //
 // After HandOver, Release returns nil and does nothing.
 //
@@ -97,7 +97,7 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call
 	f := &releaseOp{lease: l, call: call, uncertain: call.again}
-	if !l.cfg.permits.Any() {
+	if !l.cfg.permits.Any() && l.cfg.minHold == 0 { // otherwise the server decides when the lock is free
 		f.heir = c.waiters.Reserve(l.fence.Name)
 	}
 	return call, f, nil
@@ -175,11 +175,11 @@ func (c *Client) sendReleases(batch []*releaseOp) {
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		alone := f.heir != nil || f.lease.cfg.permits.Shared() // the others don't wait for the commit of a hand-off
-		if alone {
-			go f.retry()
+		if f.heir == nil && f.lease.cfg.minHold == 0 && !f.lease.cfg.permits.Shared() {
+			return false
 		}
-		return alone
+		go f.retry() // the others don't wait for a hand-off's commit
+		return true
 	})
 	if len(batch) == 0 {
 		return
@@ -218,11 +218,12 @@ func (f *releaseOp) send(ctx context.Context) {
 
 // sendOnce sends the release statement once.
 func (f *releaseOp) sendOnce(ctx context.Context) (released bool, err error) {
-	send := f.lease.client.store.Release
-	if f.lease.cfg.permits.Shared() {
-		send = f.lease.client.store.ReleasePermits
+	c, l := f.lease.client, f.lease
+	if l.cfg.permits.Shared() {
+		released, f.notified, err = c.store.ReleasePermits(ctx, l.fence)
+	} else {
+		released, f.notified, err = c.store.Release(ctx, l.fence, l.cfg.minHold)
 	}
-	released, f.notified, err = send(ctx, f.lease.fence)
 	f.uncertain = f.uncertain || store.MaybeApplied(err)
 	return released, err
 }

@@ -157,6 +157,9 @@ func (c *Client) acquirePermits(ctx context.Context, name string, permits store.
 	if err != nil {
 		return nil, err
 	}
+	if cfg.minHold > 0 {
+		return nil, invalidOption("%q: WithMinHold: must be 0 for a lock with permits", name)
+	}
 	cfg.permits = permits
 	if permits.Capacity == allPermits {
 		return c.acquireOrJoin(ctx, name, cfg, how)

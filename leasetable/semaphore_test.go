@@ -404,6 +404,12 @@ func TestSemaphoreBadInput(t *testing.T) {
 	if _, err := c.RWLock("a\x00b"); !errors.Is(err, leasetable.ErrInvalidName) {
 		t.Errorf("NUL in the name: %v", err)
 	}
+	if _, err := semaphore(t, c, "s", 3).Acquire(t.Context(), 1, leasetable.WithMinHold(time.Minute)); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("WithMinHold: %v", err)
+	}
+	if _, err := semaphore(t, c, "s", 3).Acquire(t.Context(), 1, leasetable.WithJoin()); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("WithJoin: %v", err)
+	}
 	for _, weight := range []int{0, -1, 4} {
 		if _, err := semaphore(t, c, "s", 3).Acquire(t.Context(), weight); !errors.Is(err, leasetable.ErrInvalidOption) {
 			t.Errorf("weight %d: %v", weight, err)

@@ -56,7 +56,7 @@ func (s *Store) AcquirePermits(ctx context.Context, r *Request) (g Grant, err er
 
 // ReleasePermits is Release for a shared grant.
 func (s *Store) ReleasePermits(ctx context.Context, fence fencing.Fence) (released, notified bool, err error) {
-	return s.releaseOne(ctx, s.sql.releasePermits, fence)
+	return s.releaseOne(ctx, s.sql.releasePermits, fence.Name, int64(fence.Token))
 }
 
 // Resize sets the number of permits of a name, and creates the name if need be. It returns the
