@@ -38,6 +38,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 		return fencing.Fence{}, l.Err()
 	}
 	l.client.untrack(l)
+	l.client.events.handedOver(l)
 	return l.fence, nil
 }
 
@@ -77,6 +78,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 		return nil, err
 	}
 	defer c.endCall()
+	began := c.events.now()
 	got, err := c.sendAdopt(ctx, f, cfg)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -92,6 +94,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if l == nil {
 		return nil, ErrClosed
 	}
+	c.events.adopted(ctx, l, began)
 	return l, nil
 }
 
@@ -101,7 +104,7 @@ func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg leaseConfig
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	err = c.retry(ctx, c.closing, func(ctx context.Context) error {
-		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.serverTTL(cfg.ttl))
+		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
 		if err == nil && got.Outcome == store.RenewBlocked {
 			return fmt.Errorf("%w: %w", ErrUnavailable, errRowLocked)
 		}

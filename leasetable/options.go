@@ -57,6 +57,7 @@ type leaseConfig struct {
 	labels     string // JSON
 	barging    bool
 	maxHold    time.Duration // 0: no limit
+	minHold    time.Duration
 	lockDelay  time.Duration
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool

@@ -87,6 +87,12 @@ func WithLabels(labels map[string]string) LeaseOption { return leasetable.WithLa
 // Default, and 0: no limit.
 func WithMaxHold(d time.Duration) LeaseOption { return leasetable.WithMaxHold(d) }
 
+// WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
+// is released before, or the holder or the server dies. So a quick job does not run again on another
+// replica whose clock is behind. Release returns at once, and the lease is over for its holder.
+// Default 0.
+func WithMinHold(d time.Duration) LeaseOption { return leasetable.WithMinHold(d) }
+
 // WithLockDelay keeps the lock from others for d after a lease that ended without a release: its
 // holder died, was suspended or was cut off. A release frees the lock at once. Default 0.
 func WithLockDelay(d time.Duration) LeaseOption { return leasetable.WithLockDelay(d) }
