@@ -80,6 +80,9 @@ func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err err
 	}
 	if l != nil {
 		ev.Token = l.fence.Token
+		if l.Unlocked() {
+			ev.Outcome = OutcomeUnlocked
+		}
 	}
 	ctx = context.WithoutCancel(ctx)
 	e.each(ev.Name, nil, func(d *delivery) { d.call(func(o Observer) { o.ObserveAcquire(ctx, ev) }) })
