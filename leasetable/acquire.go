@@ -69,6 +69,13 @@ type acquireFacts struct {
 	behind                 fencing.Token
 }
 
+// sawAhead records the number of waiters in other processes, until the WaitEvent.
+func (f *acquireFacts) sawAhead(n int) {
+	if !f.queued {
+		f.ahead = n
+	}
+}
+
 func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -242,7 +249,8 @@ func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Gr
 	switch {
 	case got.Err != nil:
 	case got.Grant.Outcome == store.Busy:
-		a.facts.behind, a.facts.ahead = got.Grant.Token, got.Grant.Ahead
+		a.facts.behind = got.Grant.Token
+		a.facts.sawAhead(got.Grant.Ahead)
 	case got.Grant.Outcome == store.Spent:
 		a.req.ID, a.uncertain = newRequest(), false
 	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):

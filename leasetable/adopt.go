@@ -41,6 +41,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 		return fencing.Fence{}, l.Err()
 	}
 	l.client.untrack(l)
+	l.client.events.handedOver(l)
 	return l.fence, nil
 }
 
@@ -83,6 +84,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 		return nil, err
 	}
 	defer c.endCall()
+	began := c.events.now()
 	got, err := c.sendAdopt(ctx, f, cfg)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -98,6 +100,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if l == nil {
 		return nil, ErrClosed
 	}
+	c.events.adopted(ctx, l, began)
 	return l, nil
 }
 

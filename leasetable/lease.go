@@ -38,7 +38,7 @@ type Lease struct {
 	cfg    leaseConfig
 	ctx    *leaseContext
 	cancel context.CancelCauseFunc
-	since  time.Time // when the request was sent that the server granted
+	since  time.Time // of the grant: see startedGrant
 
 	renewUntil time.Time // by WithMaxHold; zero: no limit
 
@@ -94,7 +94,7 @@ func (c *Client) startLease(ctx context.Context, cfg leaseConfig, g startedGrant
 		fence:    g.fence,
 		cfg:      cfg,
 		grantID:  g.id,
-		since:    g.sent,
+		since:    g.granted,
 		deadline: cfg.deadline(g.sent, g.remaining, cfg.ttl),
 
 		renewUntil: cfg.renewUntil(g.granted),
@@ -243,13 +243,10 @@ func (l *Lease) loseByTime() error {
 func (l *Lease) lose(reason string) error {
 	l.mu.Lock()
 	lost := &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: reason, Cause: l.failure}
-	kind := LossEnded
-	if !time.Now().Before(l.deadline) {
-		kind = LossExpired
-	}
+	expired := !time.Now().Before(l.deadline)
 	l.mu.Unlock()
 	if l.end(lost) {
-		l.client.events.lost(l, kind, lost)
+		l.client.events.lost(l, expired, lost)
 		return lost
 	}
 	return l.Err()
