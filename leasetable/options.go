@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -59,9 +60,12 @@ type leaseConfig struct {
 	maxHold    time.Duration // 0: no limit
 	minHold    time.Duration
 	lockDelay  time.Duration
+	failOpen   bool
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
 	join       bool
+
+	permits store.Permits // of a Semaphore or an RWLock
 }
 
 const (

@@ -54,14 +54,18 @@ func (s *Store) intervene(ctx context.Context, sql string, fence fencing.Fence, 
 func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
 	ctx, cancel := s.withLife(ctx)
 	defer cancel()
-	return s.sendWaking(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
+	_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
+	return err
 }
 
 // wakeTwice sends a statement of sendWaking that is safe to repeat, at most twice.
 func (s *Store) wakeTwice(ctx context.Context, st statement) error {
 	ctx, cancel := s.withLife(ctx)
 	defer cancel()
-	return s.twice(ctx, func(ctx context.Context) error { return s.sendWaking(ctx, st) })
+	return s.twice(ctx, func(ctx context.Context) error {
+		_, err := s.sendWaking(ctx, st)
+		return err
+	})
 }
 
 // Watch makes releases of the lock notify channel for a while. It tries twice.
