@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"database/sql"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 // concurrent use.
 type Client struct {
 	leases *leasetable.Client
-	pool   *pgxpool.Pool // the application's; only DoTx uses it
+	pool   *pgxpool.Pool // the application's, from Open; only DoTx uses it
+	db     *sql.DB       // the same, from OpenDB
 	schema string
 	closed atomic.Bool
 }

@@ -50,8 +50,11 @@ var (
 	ErrTimeout = leasetable.ErrTimeout
 	// ErrDeadlock: the server ended a deadlock by refusing the lock of this DoTx. Run it again.
 	ErrDeadlock = advisory.ErrDeadlock
-	// ErrPoolExhausted: no connection of the application's pool became free for DoTx.
+	// ErrPoolExhausted: no connection of the application's pool became free for DoTx, or none of
+	// its *sql.DB for OpenDB.
 	ErrPoolExhausted = advisory.ErrPoolExhausted
+	// ErrDriver: the *sql.DB of OpenDB does not run on pgx's stdlib driver.
+	ErrDriver = leasetable.ErrDriver
 	// ErrCommitUnknown: the reply to the commit of DoTx was lost. The commit may have succeeded.
 	ErrCommitUnknown = advisory.ErrCommitUnknown
 	// ErrStale: the grant of a guarded write is not the current one. It comes in a *StaleError.
@@ -71,7 +74,8 @@ var (
 //	Name      string        // of the lock
 //	Holder    string        // empty if no lease is held and a transaction still uses the row
 //	Token     Token         // of the holder's grant
-//	Remaining time.Duration // until the holder's lease expires unless it is renewed
+//	Remaining time.Duration // until the holder's lease expires unless it is renewed. Without a
+//	                        // holder: until the end of WithMinHold
 //
 //	ThisClient bool // the holder is another call of the same client
 type BusyError = leasetable.BusyError
