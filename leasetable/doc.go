@@ -83,6 +83,28 @@
 // the client of a ticket does not respond within 1.5 s of the release, the queue skips it, and its
 // ticket becomes invalid.
 //
+// # Permits
+//
+// A Semaphore has n permits, and an RWLock has 2^30, of which a reader takes one and a writer takes
+// all. The row of the name is the gate: it has the number of permits and their use. A statement that
+// grants or releases permits locks the gate first, until its commit, so grants of one name come one
+// after the other. Each grant is a row of lock_permits. A grant of all permits is exclusive, and is
+// in the row of the name like any other lock.
+//
+// Tickets work as above. The head of the queue waits until there is room for it, and later waiters
+// wait behind it, even if there is room for them. A release notifies the head if it fits. A grant
+// that leaves room for the next head notifies that one. The local queue has no hand-off.
+//
+//	               ┌─ room for it, or it expired ─┐
+//	               ▼                              │
+//	Acquire ── gate: room, none ahead? ── no ──▶ wait
+//	               │ yes: token drawn, in_use grows, row written
+//	               ▼
+//	             held ── Release: row deleted, in_use shrinks, head notified
+//
+// A guarded transaction locks its permit, not the gate. A permit that it uses counts until the
+// transaction ends, even if the permit has expired or was released.
+//
 // # Architecture
 //
 // Imports go downwards only:
