@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // LockInfo describes a lock that is held, or was held.
@@ -41,18 +42,18 @@ func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 	row, found, err := c.store.Get(ctx, name)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return k, fmt.Errorf("leasetable: get %q: %w", name, endOf(ctx))
+		return k, errs.Errorf("pglock: get %q: %w", name, endOf(ctx))
 	case err != nil:
 		return k, c.store.Explain(fmt.Sprintf("get %q", name), err)
 	case !found:
-		return k, fmt.Errorf("%w: %q", ErrNotFound, name)
+		return k, errs.Errorf("%w: %q", ErrNotFound, name)
 	}
 	k = LockInfo{
 		Name: name, Token: row.Token, Version: row.Version, Holder: row.Holder,
 		AcquiredAt: row.AcquiredAt, Remaining: row.Remaining, age: row.Age,
 	}
 	if err := json.Unmarshal([]byte(row.Labels), &k.Labels); err != nil {
-		return k, fmt.Errorf("leasetable: get %q: labels: %w", name, err)
+		return k, errs.Errorf("pglock: get %q: labels: %w", name, err)
 	}
 	return k, nil
 }

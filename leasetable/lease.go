@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
 // errReleasedByClose ends the leases of a client that is closed.
-var errReleasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
+var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 
 // Lease is one grant of one lock. It is safe for concurrent use. No accessor waits for the network.
 //
@@ -160,7 +161,7 @@ func (l *Lease) stale() error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
+	return errs.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
 }
 
 // recordExtension records a promise of the server, and reports false if the lease has ended

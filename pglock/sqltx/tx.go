@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync/atomic"
 
@@ -19,7 +18,7 @@ import (
 var ErrDriver = errors.New("sqltx: the *sql.Tx does not run on pgx's stdlib driver (github.com/jackc/pgx/v5/stdlib)")
 
 // errNil is the error of every method of a Tx without a *sql.Tx.
-var errNil = fmt.Errorf("sqltx: the transaction is nil: %w", pgx.ErrTxClosed)
+var errNil = errs.Errorf("sqltx: the transaction is nil: %w", pgx.ErrTxClosed)
 
 // Tx is a *sql.Tx with the methods of a pgx transaction. Like its *sql.Tx, it is for one goroutine
 // at a time.
@@ -96,7 +95,7 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	case t == nil || t.tx == nil:
 		return errNil
 	case ctx.Err() != nil:
-		return fmt.Errorf("sqltx: nothing was sent: %w", errs.ContextErr(ctx))
+		return errs.Errorf("sqltx: nothing was sent: %w", errs.ContextErr(ctx))
 	}
 	options, args := split(args)
 	spy := &spy{tx: t, args: args}
@@ -105,7 +104,7 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	})
 	switch {
 	case spy.passed && err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", errs.ContextErr(ctx), translated(err))
+		return errs.Errorf("%w: %w", errs.ContextErr(ctx), translated(err))
 	case spy.passed:
 		return translated(err)
 	case err == nil:
@@ -113,7 +112,7 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	case errors.Is(err, sql.ErrTxDone), ctx.Err() != nil:
 		return translated(err)
 	}
-	return fmt.Errorf("%w: %w", ErrDriver, err)
+	return errs.Errorf("%w: %w", ErrDriver, err)
 }
 
 // split separates the options that pgx accepts before the arguments. They must precede the spy.
@@ -151,7 +150,7 @@ func (s *spy) RewriteQuery(ctx context.Context, conn *pgx.Conn, query string, _ 
 // translated adds pgx's error to that of database/sql.
 func translated(err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("%w: %w", pgx.ErrTxClosed, err)
+		return errs.Errorf("%w: %w", pgx.ErrTxClosed, err)
 	}
 	return err
 }
