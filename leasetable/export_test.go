@@ -14,6 +14,7 @@ var (
 	AcquireFastSQL  = store.SQL("acquire_fast")
 	ReleaseBatchSQL = store.SQL("release_batch")
 	PruneSQL        = store.SQL("prune")
+	ListSQL         = store.SQL("list")
 )
 
 // StopTimer keeps the lease's timer from firing, as in a process that is suspended.

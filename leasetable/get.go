@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
 // LockInfo describes a lock that is held, or was held.
@@ -17,14 +18,49 @@ type LockInfo struct {
 	Version    int64         // grows by one with every change of the row
 	Holder     string        // empty if released
 	Labels     map[string]string
-	AcquiredAt time.Time     // by the server's clock
+	AcquiredAt time.Time     // of the last grant, by the server's clock
+	HeldFor    time.Duration // since AcquiredAt; 0 if not held
 	Remaining  time.Duration // until the grant expires unless renewed; 0 if not held
+
+	// ReleaseRequested says that the holder is asked to release the lock, and ReleaseReason why: see
+	// Client.RequestRelease.
+	ReleaseRequested bool
+	ReleaseReason    string
+
+	Last    LastGrant
+	Waiters []WaiterInfo // in the order of the queue, one for each client that waits
 
 	age time.Duration // since AcquiredAt
 }
 
-// Held reports whether the lock was held when Get read it.
+// Held reports whether the lock was held when its row was read.
 func (k LockInfo) Held() bool { return k.Remaining > 0 }
+
+// LastGrant describes the last grant of a lock that is over. It is the zero value if there is none.
+type LastGrant struct {
+	Holder  string
+	EndedAt time.Time // by the server's clock
+	End     End       // empty if no grant is over
+	Reason  string    // of a revocation
+}
+
+// End says how a grant has ended.
+type End string
+
+// Ends of a grant.
+const (
+	EndReleased End = "released" // by its holder
+	EndExpired  End = "expired"  // its holder has not renewed it
+	EndRevoked  End = "revoked"  // by Client.Revoke
+)
+
+// WaiterInfo describes a client that waits for a lock. All callers of the client that wait for it
+// are one waiter, which the first one of them describes.
+type WaiterInfo struct {
+	Holder string        // the name that it would hold the lock with
+	Ticket int64         // its place in the queue: smaller tickets are first
+	Waited time.Duration // so far, by the server's clock
+}
 
 // Get returns information about the lock name. The lock may have changed when Get returns. Get
 // returns ErrNotFound if the name was never granted or its row has been pruned; the lock is free
@@ -48,12 +84,46 @@ func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 	case !found:
 		return k, errs.Errorf("%w: %q", ErrNotFound, name)
 	}
-	k = LockInfo{
-		Name: name, Token: row.Token, Version: row.Version, Holder: row.Holder,
+	return newLockInfo(row), nil
+}
+
+// newLockInfo returns what a row says.
+func newLockInfo(row store.Row) LockInfo {
+	k := LockInfo{
+		Name: row.Name, Token: row.Token, Version: row.Version, Holder: row.Holder,
 		AcquiredAt: row.AcquiredAt, Remaining: row.Remaining, age: row.Age,
+		Last: LastGrant{Holder: row.LastHolder, End: End(row.LastEnd), Reason: row.Reason},
 	}
-	if err := json.Unmarshal([]byte(row.Labels), &k.Labels); err != nil {
-		return k, errs.Errorf("pglock: get %q: labels: %w", name, err)
+	if k.Held() {
+		k.HeldFor = max(row.Age, 0)
 	}
-	return k, nil
+	if row.Request != nil {
+		k.ReleaseRequested, k.ReleaseReason = true, *row.Request
+	}
+	if row.EndedAt != nil {
+		k.Last.EndedAt = *row.EndedAt
+	}
+	for _, w := range row.Waiters {
+		k.Waiters = append(k.Waiters, WaiterInfo(w))
+	}
+	if json.Unmarshal([]byte(row.Labels), &k.Labels) != nil {
+		k.Labels = foreignLabels(row.Labels)
+	}
+	return k
+}
+
+// foreignLabels returns labels that another program than a client has written: of values that are
+// no strings, the JSON.
+func foreignLabels(text string) map[string]string {
+	var values map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(text), &values) // no labels if it is no object
+	labels := make(map[string]string, len(values))
+	for key, raw := range values {
+		var value string
+		if json.Unmarshal(raw, &value) != nil {
+			value = string(raw)
+		}
+		labels[key] = value
+	}
+	return labels
 }

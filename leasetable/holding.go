@@ -53,14 +53,19 @@ func (c leaseConfig) deadline(sent time.Time, remaining, ttl time.Duration) time
 	return sent.Add(min(remaining-c.lockDelay, ttl) - c.margin)
 }
 
-// startMaxHold limits how long l is held, counted from that time. It is called before l is shared.
-func (l *Lease) startMaxHold(granted time.Time) {
-	if l.cfg.maxHold == 0 {
+// renewUntil returns when renewals stop for good, or the zero time.
+func (c leaseConfig) renewUntil(granted time.Time) time.Time {
+	if c.maxHold == 0 {
+		return time.Time{}
+	}
+	return granted.Add(c.maxHold)
+}
+
+// startMaxHold starts the timer that tells the holder. The caller holds mu.
+func (l *Lease) startMaxHold() {
+	if l.renewUntil.IsZero() {
 		return
 	}
-	l.renewUntil = granted.Add(l.cfg.maxHold)
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.maxHoldTimer = time.AfterFunc(time.Until(l.renewUntil), func() {
 		l.client.renew.remove(l)
 		reason := fmt.Sprintf("held for %v, the longest time that WithMaxHold allows", l.cfg.maxHold)

@@ -17,11 +17,20 @@ var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 
 // Lease is one grant of one lock. It is safe for concurrent use. No accessor waits for the network.
 //
-//	held ──Release, Close──▶ released
+//	Acquire, Adopt
+//	  │   ┌─ renewals, Extend
+//	  ▼   ▼
+//	 held ─┼── Release, Close ───────────────▶ released: the lock is free, at the end of WithMinHold
+//	  │    ├── HandOver ─────────────────────▶ handed over: the grant goes on, in another process
+//	  │    └── deadline reached, grant gone ─▶ lost: the lock is free after WithLockDelay
 //	  │
-//	  └──deadline reached, grant gone──▶ lost
+//	  └─ asked to release, by RequestRelease or WithMaxHold: still held
 //
-// Both end states are final. The Context is done in both.
+// The three end states are final. The Context is done in all of them. A lease that was handed over
+// counts as released: Err wraps ErrReleased.
+//
+// RequestRelease changes nothing but the channel of ReleaseRequested. WithMaxHold also stops the
+// renewals, so the lease is lost at its deadline unless the holder releases it.
 type Lease struct {
 	client *Client
 	fence  fencing.Fence
@@ -55,20 +64,46 @@ type Lease struct {
 
 // newLease makes the lease of a grant and plans its renewal.
 func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*Lease, error) {
+	l := c.startLease(ctx, a.cfg, startedGrant{
+		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token}, id: a.req.ID,
+		sent: g.Sent, remaining: g.Remaining,
+		granted: g.Sent.Add(g.Remaining - a.req.TTL), // earlier than Sent if the answer was lost
+	})
+	if l == nil {
+		c.revoke(a.req)
+		return nil, a.waitError(ctx, ErrClosed)
+	}
+	return l, nil
+}
+
+// startedGrant is what the server has promised for a grant.
+type startedGrant struct {
+	fence     fencing.Fence
+	id        string        // of the request that was granted
+	sent      time.Time     // just before the statement was sent
+	remaining time.Duration // from sent on
+	granted   time.Time     // not after the server's grant
+}
+
+// startLease makes a lease of g and plans its renewal. It returns nil if the client was closed since
+// the call began.
+func (c *Client) startLease(ctx context.Context, cfg leaseConfig, g startedGrant) *Lease {
 	l := &Lease{
 		client:   c,
-		fence:    fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token},
-		cfg:      a.cfg,
-		grantID:  a.req.ID,
-		since:    g.Sent,
-		deadline: a.cfg.deadline(g.Sent, g.Remaining, a.cfg.ttl),
+		fence:    g.fence,
+		cfg:      cfg,
+		grantID:  g.id,
+		since:    g.sent,
+		deadline: cfg.deadline(g.sent, g.remaining, cfg.ttl),
+
+		renewUntil: cfg.renewUntil(g.granted),
 	}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	l.ctx, l.cancel = &leaseContext{inner, l, cancel}, cancel
 	l.mu.Lock()
 	l.timer = time.AfterFunc(time.Until(l.deadline), func() { _ = l.Err() })
+	l.startMaxHold()
 	l.mu.Unlock()
-	l.startMaxHold(g.Sent.Add(g.Remaining - a.req.TTL)) // earlier than Sent if the answer was lost
 
 	c.mu.Lock()
 	closed := c.isClosed
@@ -76,15 +111,14 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*
 		c.leases[l], c.newest[l.fence.Name] = struct{}{}, l
 	}
 	c.mu.Unlock()
-	if closed { // since this call began: Close has not seen this lease
+	if closed { // Close has not seen this lease
 		l.end(errReleasedByClose)
-		c.revoke(a.req)
-		return nil, a.waitError(ctx, ErrClosed)
+		return nil
 	}
-	if !a.cfg.noRenewal {
+	if !cfg.noRenewal {
 		c.renew.add(l)
 	}
-	return l, nil
+	return l
 }
 
 // Name returns the lock's name.

@@ -1,9 +1,15 @@
 package leasetable_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(adopterVariable); url != "" {
+		os.Exit(runAdopter(url, os.Stdin, os.Stdout))
+	}
+	pgtest.Main(m)
+}

@@ -26,6 +26,8 @@ type releaseCall struct {
 // Release ends the lease: its Context is done first, then the lock is free for others. After a
 // success, further calls return nil.
 //
+// After HandOver, Release returns nil and does nothing.
+//
 // If the lease was lost before, Release returns a *LostError (errors.Is ErrLost) and changes
 // nothing. If the server can't be reached within 5 s, the error wraps ErrUnavailable. The lock then
 // expires after its TTL, and Release may be called again.
@@ -49,7 +51,10 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 	}
 	_ = l.Err() // finds an expired deadline
 	call, f, err := l.startRelease()
-	if err != nil {
+	switch {
+	case errors.Is(err, errHandedOver):
+		return nil // the grant is another process's
+	case err != nil:
 		return err
 	}
 	if f != nil {
@@ -73,7 +78,7 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	l.end(ErrReleased)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(l.ended, ErrLost) {
+	if errors.Is(l.ended, ErrLost) || errors.Is(l.ended, errHandedOver) {
 		return nil, nil, l.ended
 	}
 	if l.release != nil {

@@ -67,11 +67,27 @@ func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOptio
 	return (*Lease)(l), err
 }
 
+// Adopt returns a lease of the grant that f names, which another process was granted and has handed
+// over with Lease.HandOver. It renews the grant at once and makes this client's holder name the one
+// that others see. Token and labels stay. The lease is renewed and released like one from Acquire.
+// Rules such as WithMaxHold do not come along with the fence: pass them again.
+//
+// If the grant has ended, the error is a *StaleError (errors.Is ErrStale), and nothing has changed.
+// If no grant of this client's schema can have the fence, it wraps fencing.ErrInvalidFence. If the
+// server does not answer, it wraps ErrUnavailable, and if ctx is done first, ctx's error and cause;
+// the grant may have been renewed then. ctx bounds the call, not the lease.
+//
+// Adopt does not exclude the process that had the grant before: the database can't tell the two
+// apart. HandOver makes sure that it neither renews nor releases. See [leasetable.Client.Adopt].
+func (c *Client) Adopt(ctx context.Context, f Fence, opts ...LeaseOption) (*Lease, error) {
+	l, err := c.leases.Adopt(ctx, f, opts...)
+	return (*Lease)(l), err
+}
+
 // Get returns information about the lock of that name, which is held or free. The error wraps
 // ErrNotFound if the name was never granted or has been pruned. ctx bounds the call.
 func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
-	k, err := c.leases.Get(ctx, name)
-	return LockInfo{k.Name, k.Token, k.Version, k.Holder, k.Labels, k.AcquiredAt, k.Remaining}, err
+	return c.leases.Get(ctx, name)
 }
 
 // Prune deletes the rows of names that had no holder for the time idle, and returns the number of

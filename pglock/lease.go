@@ -12,10 +12,10 @@ import (
 // concurrent use, and its accessors never wait for the network.
 //
 //	held ──Release, Close──▶ released
-//	  │
-//	  └──deadline reached, grant gone──▶ lost
+//	  ├────HandOver──────────▶ handed over: another process goes on with the grant
+//	  └────deadline reached, grant gone──▶ lost
 //
-// Both ends are final, and in both the Context is done.
+// All ends are final, and in all of them the Context is done.
 //
 // A *Lease can be converted to a *leasetable.Lease and back: they are the same value.
 type Lease leasetable.Lease
@@ -115,19 +115,14 @@ func (l *Lease) ReleaseRequested() <-chan struct{} { return l.lease().ReleaseReq
 // was no request, or a request without a reason.
 func (l *Lease) ReleaseReason() string { return l.lease().ReleaseReason() }
 
-// LockInfo is what Get returns: a lock that is held or was held.
-type LockInfo struct {
-	Name       string
-	Token      Token             // of the last grant
-	Version    int64             // grows with every change of the row
-	Holder     string            // empty if the lock was released
-	Labels     map[string]string // of the last grant
-	AcquiredAt time.Time         // by the server's clock
-	Remaining  time.Duration     // until the lease expires unless it is renewed; 0 if the lock is free
-}
-
-// Held reports whether the lock was held when Get read it.
-func (i LockInfo) Held() bool { return i.Remaining > 0 }
+// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
+// the fence that HandOver returns, before the grant expires. Stop the protected work first. The
+// Context is done, Err wraps ErrReleased, and Release and Close do not release the lock.
+//
+// Usually two thirds of the TTL are left. Call Extend before if the fence takes longer to arrive. If
+// no process adopts the grant, the lock is free when it expires. If the lease has ended, the error
+// wraps ErrLost or ErrReleased.
+func (l *Lease) HandOver() (Fence, error) { return l.lease().HandOver() }
 
 // Token is a fencing token: a number that grows with every grant. It is a [fencing.Token].
 type Token = fencing.Token

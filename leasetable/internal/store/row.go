@@ -9,28 +9,6 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Row is the row of a lock.
-type Row struct {
-	Token      fencing.Token
-	Version    int64
-	Holder     string // empty if released
-	Labels     string // JSON
-	AcquiredAt time.Time
-	Remaining  time.Duration
-	Age        time.Duration // since AcquiredAt
-}
-
-// Get reads the row of a lock, and reports whether there is one. It tries twice.
-func (s *Store) Get(ctx context.Context, name string) (row Row, found bool, err error) {
-	var left, age int64
-	err = s.sendTwice(ctx, statement{sql: s.sql.get, args: []any{name}, row: func(r pgx.Rows) error {
-		found = true
-		return r.Scan(&row.Token, &row.Version, &row.Holder, &row.Labels, &row.AcquiredAt, &left, &age)
-	}})
-	row.Remaining, row.Age = time.Duration(left)*time.Microsecond, time.Duration(age)*time.Microsecond
-	return row, found, err
-}
-
 // GrantedTo reports whether the lock is held by the grant of that request. It tries twice.
 func (s *Store) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
 	err = s.sendTwice(ctx, statement{sql: s.sql.grantedTo, args: []any{name, request}, row: func(r pgx.Rows) error {

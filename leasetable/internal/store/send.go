@@ -142,13 +142,20 @@ func (st statement) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// sendTwice sends a statement that is safe to repeat, at most twice: the first attempt may meet a
-// connection that died long ago.
+// sendTwice sends a statement that is safe to repeat, at most twice.
 func (s *Store) sendTwice(ctx context.Context, st statement) error {
+	return s.twice(ctx, func(ctx context.Context) error {
+		_, err := s.send(ctx, st)
+		return err
+	})
+}
+
+// twice makes at most two attempts: the first one may meet a connection that died long ago.
+func (s *Store) twice(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	for failed := 0; ; failed++ {
-		_, err := s.send(ctx, st)
+		err := attempt(ctx)
 		if failed > 0 || !Transient(err) || ctx.Err() != nil {
 			return err
 		}

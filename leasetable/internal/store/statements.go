@@ -35,8 +35,9 @@ type statements struct {
 	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkAlive string
 	release, releaseBatch, revoke                                       string
 	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue        string
-	handoff                                                             string
+	handoff, adopt                                                      string
 	get, grantedTo, lift, prune, deleteDeadRows                         string
+	list                                                                string
 }
 
 func newStatements(name string) statements {
@@ -46,8 +47,9 @@ func newStatements(name string) statements {
 		release: file("release"), releaseBatch: file("release_batch"), revoke: file("revoke"),
 		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
 		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
-		handoff: file("handoff"),
-		get:     file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		handoff: file("handoff"), adopt: file("adopt"),
+		get: file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		list:           file("list"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 	}
 }

@@ -41,8 +41,8 @@ func TestPlansIgnoreTheMomentOfAnalyze(t *testing.T) {
 						t.Fatalf("%s: %v", sql, err)
 					}
 				}
-				const free = "SET holder = NULL, expires_at = '-infinity', released_at = clock_timestamp(), token = 1, request = NULL"
-				const held = "SET holder = 'h', expires_at = clock_timestamp() + interval '1 hour', released_at = NULL, token = 1"
+				const free = "SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp(), token = 1, request = NULL"
+				const held = "SET holder = 'h', expires_at = clock_timestamp() + interval '1 hour', ended_at = NULL, token = 1"
 				states := map[string]string{"free": free, "held": held}
 				fill := func(from, to int) {
 					exec(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at, holder)

@@ -1,9 +1,23 @@
--- Returns the row of the name $1, the remaining microseconds of its grant, and the microseconds
--- since it was acquired.
-SELECT token, version, coalesce(holder, ''), labels::text, acquired_at,
-       CASE WHEN expires_at > clock_timestamp()
-            THEN (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint
-            ELSE 0 END,
-       (extract(epoch FROM clock_timestamp() - acquired_at) * 1000000)::bigint
-FROM pglock.distributed_locks
-WHERE name = $1::text
+-- Reads the row of the name $1. The columns are those of list.sql, which has more of them in front.
+WITH step AS MATERIALIZED (
+    SELECT l.*, clock_timestamp() AS read_at
+    FROM pglock.distributed_locks AS l
+    WHERE l.name = $1::text
+)
+SELECT s.name::text, s.token, s.version, coalesce(s.holder, ''), s.labels::text, s.acquired_at,
+       CASE WHEN s.expires_at > s.read_at THEN (extract(epoch FROM s.expires_at - s.read_at) * 1000000)::bigint ELSE 0 END,
+       (extract(epoch FROM s.read_at - s.acquired_at) * 1000000)::bigint,
+       coalesce(CASE WHEN x.expired THEN s.holder ELSE s.last_holder END, ''),
+       coalesce(CASE WHEN x.expired THEN 'expired' ELSE s.last_end END, ''),
+       CASE WHEN x.expired THEN s.expires_at ELSE s.ended_at END,
+       coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN s.revoked_reason END, ''),
+       CASE WHEN s.expires_at > s.read_at THEN s.release_request END,
+       q.holders, q.tickets, q.waited
+FROM step AS s
+CROSS JOIN LATERAL (SELECT s.holder IS NOT NULL AND s.expires_at <= s.read_at AS expired) AS x
+CROSS JOIN LATERAL (
+    SELECT array_agg(w.holder ORDER BY w.ticket) AS holders, array_agg(w.ticket ORDER BY w.ticket) AS tickets,
+           array_agg((extract(epoch FROM s.read_at - w.since) * 1000000)::bigint ORDER BY w.ticket) AS waited
+    FROM pglock.lock_waiters AS w
+    WHERE w.name = s.name AND w.ticket > s.ticket AND w.expires_at > s.read_at
+) AS q

@@ -1,0 +1,27 @@
+-- Renews the grant $2 of the name $1 for $3 microseconds, and makes $4 its holder: another process
+-- goes on with it.
+--
+-- Returns one row if that was done: the remaining microseconds, the microseconds since the grant,
+-- and the request that was granted. No row: the grant is gone, or its row is locked.
+--
+-- Why it is safe: as renew.sql. The token stays, so both processes can renew and release the grant
+-- from then on.
+WITH ours AS MATERIALIZED (
+    SELECT l.name, l.token
+    FROM pglock.distributed_locks AS l
+    WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+), durable AS MATERIALIZED (
+    SELECT CASE WHEN current_setting('synchronous_commit') = 'off'
+                THEN set_config('synchronous_commit', 'on', true) END,
+           CASE WHEN current_setting('client_min_messages') = 'error'
+                THEN set_config('client_min_messages', 'warning', true) END
+)
+UPDATE pglock.distributed_locks AS l
+SET version = l.version % 9223372036854775807 + 1, holder = $4::text,
+    expires_at = greatest(l.expires_at, clock_timestamp() + $3::bigint * interval '1 microsecond')
+FROM ours AS o, durable
+WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
+RETURNING (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint,
+          (extract(epoch FROM clock_timestamp() - l.acquired_at) * 1000000)::bigint,
+          coalesce(l.request::text, '')

@@ -1,0 +1,74 @@
+package pglock
+
+import (
+	"context"
+	"iter"
+
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// LockInfo describes a lock that is held or was held. It is a [leasetable.LockInfo], with these
+// fields, and a method Held, which reports whether the lock was held when its row was read:
+//
+//	Name       string
+//	Token      Token             // of the last grant
+//	Version    int64             // grows with every change of the row
+//	Holder     string            // empty if the lock was released
+//	Labels     map[string]string // of the last grant
+//	AcquiredAt time.Time         // of the last grant, by the server's clock
+//	HeldFor    time.Duration     // since AcquiredAt; 0 if the lock is free
+//	Remaining  time.Duration     // until the grant expires unless it is renewed; 0 if the lock is free
+//
+//	ReleaseRequested bool   // the holder is asked to release the lock: see Client.RequestRelease
+//	ReleaseReason    string // why
+//
+//	Last    LastGrant    // the last grant that is over
+//	Waiters []WaiterInfo // the clients that wait, in the order of the queue
+type LockInfo = leasetable.LockInfo
+
+// LastGrant describes the last grant of a lock that is over, or is the zero value. It is a
+// [leasetable.LastGrant], with these fields:
+//
+//	Holder  string
+//	EndedAt time.Time // by the server's clock
+//	End     End       // EndReleased, EndExpired, EndRevoked, or empty if no grant is over
+//	Reason  string    // of a revocation
+type LastGrant = leasetable.LastGrant
+
+// End says how a grant has ended.
+type End = leasetable.End
+
+// Ends of a grant.
+const (
+	EndReleased = leasetable.EndReleased // by its holder
+	EndExpired  = leasetable.EndExpired  // its holder has not renewed it
+	EndRevoked  = leasetable.EndRevoked  // by Client.Revoke
+)
+
+// WaiterInfo describes a client that waits for a lock. It is a [leasetable.WaiterInfo], with these
+// fields:
+//
+//	Holder string        // the name that it would hold the lock with
+//	Ticket int64         // its place in the queue: smaller tickets are first
+//	Waited time.Duration // so far
+type WaiterInfo = leasetable.WaiterInfo
+
+// LockFilter selects the locks that Client.Locks returns, by all of its fields that are set. It is a
+// [leasetable.LockFilter], with these fields:
+//
+//	Held    bool              // held locks only
+//	Prefix  string            // of the name
+//	Pattern string            // of the whole name: * is any text, ? any character
+//	Holder  string            // of the last grant, unless released
+//	Labels  map[string]string // of the last grant, which may have more
+type LockFilter = leasetable.LockFilter
+
+// Locks returns the locks that match filter, in the order of their names. It reads them in steps,
+// and holds no connection, transaction or snapshot between two steps: the number of locks and the
+// duration of the caller's loop do not matter. Each lock is as it was when its step was read.
+//
+// An error ends the iteration. It wraps ErrInvalidOption, ErrUnavailable, ErrClosed, or the error
+// and cause of ctx, which bounds the whole iteration.
+func (c *Client) Locks(ctx context.Context, filter LockFilter) iter.Seq2[LockInfo, error] {
+	return c.leases.Locks(ctx, filter)
+}
