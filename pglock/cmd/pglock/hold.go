@@ -102,7 +102,8 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := pglock.Open(ctx, pool, options...)
+	// Without a logger: this command reports a loss itself, in its own form.
+	client, err := pglock.Open(ctx, pool, append([]pglock.Option{pglock.WithLogger(nil)}, options...)...)
 	if err != nil {
 		pool.Close()
 		return nil, nil, f.explainPrivilege(f.database().explainConnect(err))
