@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
@@ -20,14 +19,11 @@ type txAttempt struct {
 
 // connect finds the connection: the caller's, or one of the pool.
 func (d *doCall) connect(ctx context.Context) (*txAttempt, error) {
-	a := &txAttempt{db: d.db, release: func() {}}
-	if pool, ok := d.db.(*pgxpool.Pool); ok {
-		conn, err := d.connFrom(ctx, pool, d.cfg.poolWait)
-		if err != nil {
-			return nil, err
-		}
-		a.db, a.release = conn, conn.Release
+	db, release, err := d.lend(ctx, d.call, d.cfg.poolWait)
+	if err != nil {
+		return nil, err
 	}
+	a := &txAttempt{db: db, release: release}
 	if conn := pgtx.Conn(a.db); conn != nil && conn.PgConn().TxStatus() != 'I' && !conn.IsClosed() {
 		a.release()
 		return nil, errs.Errorf("%w: the connection is already in a transaction: call Lock in it", ErrTx)

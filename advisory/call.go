@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
@@ -84,30 +82,4 @@ func (c *call) poll(ctx context.Context, pauses backoff.Backoff, try func() erro
 			return c.notAcquired(ErrTimeout)
 		}
 	}
-}
-
-// connFrom takes a connection out of the pool, and waits for one until ctx is done and no longer
-// than wait.
-func (c *call) connFrom(ctx context.Context, pool *pgxpool.Pool, wait time.Duration) (*pgxpool.Conn, error) {
-	begun := time.Now()
-	bounded, cancel := context.WithTimeoutCause(ctx, wait, ErrPoolExhausted)
-	defer cancel()
-	conn, err := pool.Acquire(bounded)
-	c.poolWaited += time.Since(begun)
-	switch {
-	case err == nil:
-		return conn, nil
-	case ctx.Err() != nil:
-		return nil, c.notAcquired(errs.ContextErr(ctx))
-	case !errors.Is(context.Cause(bounded), ErrPoolExhausted):
-		return nil, errs.Errorf("advisory: lock %s: %w", describeAll(c.keys, c.names), pgtx.ExplainLogin(err))
-	}
-	stat, server := pool.Stat(), pool.Config().ConnConfig
-	if stat.TotalConns() < stat.MaxConns() || stat.AcquiredConns() < stat.MaxConns() {
-		return nil, errs.Errorf("advisory: no connection to %s:%d/%s within %v: %w",
-			server.Host, server.Port, server.Database, wait, err)
-	}
-	return nil, c.notAcquired(errs.Errorf("%w: all %d connections of the pool to %s:%d/%s were in use for %v: "+
-		"return them before you wait for a lock, or raise MaxConns",
-		ErrPoolExhausted, stat.MaxConns(), server.Host, server.Port, server.Database, wait))
 }

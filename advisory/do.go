@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"reflect"
 	"strings"
@@ -47,6 +48,18 @@ const doWidth = 2
 // fn must not end the transaction. At every isolation level, it reads what the lock's last holder
 // has committed, or newer.
 func Do(ctx context.Context, db DB, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...DoOption) error {
+	return do(ctx, db, lendFrom(db), key, fn, opts)
+}
+
+// DoDB is Do on a connection of a *sql.DB that runs on pgx's stdlib driver, also through a driver
+// that wraps it. The connection counts for SetMaxOpenConns. fn's transaction is pgx's: for a
+// *sql.Tx, begin one and call Lock with it, through package sqltx. On any other driver the error
+// wraps ErrDriver, and nothing was sent.
+func DoDB(ctx context.Context, db *sql.DB, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...DoOption) error {
+	return do(ctx, db, lendFromDB(db), key, fn, opts)
+}
+
+func do(ctx context.Context, db any, lend lender, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts []DoOption) error {
 	cfg := doConfig{poolWait: defaultPoolWait}
 	for _, o := range opts {
 		if err := o.applyDo(&cfg); err != nil {
@@ -69,16 +82,16 @@ func Do(ctx context.Context, db DB, key Key, fn func(ctx context.Context, tx pgx
 		}
 		defer leave()
 	}
-	d := doCall{call: c, cfg: cfg, db: db, fn: fn}
+	d := doCall{call: c, cfg: cfg, lend: lend, fn: fn}
 	return d.run(ctx)
 }
 
 // doCall is one call of Do.
 type doCall struct {
 	*call
-	cfg doConfig
-	db  DB
-	fn  func(ctx context.Context, tx pgx.Tx) error
+	cfg  doConfig
+	lend lender
+	fn   func(ctx context.Context, tx pgx.Tx) error
 }
 
 // run runs transactions until one succeeds or fails for good.

@@ -31,7 +31,10 @@ var (
 	ErrCommitUnknown = errors.New("advisory: commit sent but not answered: it may or may not have taken effect")
 
 	// ErrPoolExhausted: no connection of the pool became free in time.
-	ErrPoolExhausted = errors.New("advisory: pool exhausted")
+	ErrPoolExhausted = errs.ErrPoolExhausted
+
+	// ErrDriver: the *sql.DB of DoDB does not run on pgx's stdlib driver. Nothing was done.
+	ErrDriver = errs.ErrDriver
 
 	// ErrPooled: a pooler in transaction mode shares the server's sessions among its clients, so
 	// that a session lock would stay behind in a session that serves others.

@@ -51,12 +51,12 @@ func locksOn(t *testing.T, pool *pgxpool.Pool, key advisory.Key) int {
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, classid, objid, objsubid)
 }
 
-// waitsFor returns how many sessions wait for the key.
+// waitsFor returns how many sessions wait for the key, in this test's database.
 func waitsFor(t *testing.T, pool *pgxpool.Pool, key advisory.Key) int {
 	t.Helper()
 	classid, objid, objsubid := key.PgLocks()
-	return count(t, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = $1 AND objid = $2 AND objsubid = $3",
-		classid, objid, objsubid)
+	return count(t, pool, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = $1 AND objid = $2 AND objsubid = $3
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, classid, objid, objsubid)
 }
 
 func count(t *testing.T, db interface {

@@ -214,7 +214,7 @@ func TestThirdRoundNobodyBlocksTheWayDown(t *testing.T) {
 	here := schema.Quote(g.schema)
 	g.sql("CREATE SCHEMA " + att + " AUTHORIZATION " + role)
 	g.sql("GRANT USAGE ON SCHEMA " + schema.Quote(g.schema) + " TO " + role)
-	for _, kind := range []string{"distributed_locks", "lock_waiters", "fencing_epoch", "fencing_high_water", "fencing_secret", "protected_tables"} {
+	for _, kind := range []string{"distributed_locks", "lock_waiters", "fencing_epoch", "fencing_high_water", "fencing_secret", "protected_tables", "once_keys", "once_started"} {
 		for _, column := range []string{kind, kind + "[]"} {
 			if err := g.run(looker, sprintf("CREATE TABLE %s.o (x %s.%s)", att, here, column)); err == nil {
 				t.Errorf("a role with USAGE has built a table on the type %s", column)

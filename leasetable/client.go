@@ -70,8 +70,13 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 	if pool == nil {
 		return nil, invalidOption("open: the pool is nil: pass a *pgxpool.Pool")
 	}
+	return open(ctx, pool.Config(), cfg)
+}
+
+// open returns a client whose connections have the configuration of a pool.
+func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*Client, error) {
 	life, endLife := context.WithCancelCause(context.Background())
-	s := store.New(life, pool, store.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+	s := store.New(life, connections, store.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
 	if err := s.Check(ctx); err != nil {
 		endLife(err)
 		s.Close(ctx)

@@ -66,6 +66,12 @@ var (
 	// ErrInvalidSchema means that PostgreSQL would not keep the schema name unchanged.
 	ErrInvalidSchema = schema.ErrInvalidName
 
+	// ErrDriver means that the *sql.DB of OpenDB does not run on pgx's stdlib driver.
+	ErrDriver = errs.ErrDriver
+
+	// ErrPoolExhausted means that no connection of the *sql.DB of OpenDB became free.
+	ErrPoolExhausted = errs.ErrPoolExhausted
+
 	// ErrPrivilege means that the database role lacks a right on the tables.
 	ErrPrivilege = errs.ErrPrivilege
 )

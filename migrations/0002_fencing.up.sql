@@ -293,7 +293,7 @@ END
 $$;
 COMMENT ON FUNCTION grant_writer(text) IS 'pglock: give a role what it needs to write as a holder';
 
--- Grants a role what it needs to acquire locks and to write as a holder.
+-- Grants a role what it needs to acquire locks, to write as a holder, and to use idempotency keys.
 CREATE FUNCTION grant_user(role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -302,6 +302,11 @@ BEGIN
     EXECUTE format('GRANT SELECT ON locks_held, locks_waiting TO %I', role_name);
     EXECUTE format('GRANT USAGE ON SEQUENCE fencing_tokens TO %I', role_name);
     EXECUTE format('GRANT EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) TO %I', role_name);
+    IF to_regclass('once_keys') IS NOT NULL THEN -- since 0004
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON once_keys TO %I', role_name);
+        EXECUTE format('GRANT SELECT ON once_started TO %I', role_name);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) TO %I', role_name);
+    END IF;
     -- A service that migrates when it starts must see that there is nothing to do.
     IF to_regclass('pglock_migrations') IS NOT NULL THEN
         EXECUTE format('GRANT SELECT ON pglock_migrations TO %I', role_name);

@@ -32,6 +32,9 @@ var (
 	// ErrNoRole: the role of WithUser, WithWriter or WithOwner does not exist.
 	ErrNoRole = errors.New("migrations: no such role")
 
+	// ErrDriver: the *sql.DB of UpDB does not run on pgx's stdlib driver. Nothing was done.
+	ErrDriver = errs.ErrDriver
+
 	// ErrInvalidSchema: the schema's name is empty, too long, not UTF-8, or reserved.
 	ErrInvalidSchema = schema.ErrInvalidName
 )

@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"database/sql"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 // concurrent use.
 type Client struct {
 	leases *leasetable.Client
-	pool   *pgxpool.Pool // the application's; only DoTx uses it
+	pool   *pgxpool.Pool // the application's, from Open; only DoTx uses it
+	db     *sql.DB       // the same, from OpenDB
 	schema string
 	closed atomic.Bool
 }
@@ -96,6 +98,9 @@ func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	return c.leases.Prune(ctx, idle)
 }
+
+// Pool returns the application's pool, which was passed to Open.
+func (c *Client) Pool() *pgxpool.Pool { return c.pool }
 
 // Schema returns the name of the schema that holds the tables.
 func (c *Client) Schema() string { return c.schema }

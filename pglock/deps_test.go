@@ -13,7 +13,7 @@ import (
 func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
-		"../pglock", "../advisory", "../leasetable", "../fencing", "../fencing/fencehttp", "../pglock/rowlock", "../pglock/sqltx",
+		"../pglock", "../advisory", "../leasetable", "../fencing", "../fencing/fencehttp", "../pglock/rowlock", "../pglock/sqltx", "../pglock/once/...",
 		"../pglock/schedule/...", "../migrations/gooselock").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -41,10 +41,10 @@ func TestRuntimeDependencies(t *testing.T) {
 }
 
 // TestLocksDoNotLinkHTTP: net/http, with TLS and HTTP/2, would make up half of a small program.
-// Only fencing/fencehttp imports it.
+// Only fencing/fencehttp and pglock/once/oncehttp import it.
 func TestLocksDoNotLinkHTTP(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing"} {
+	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/once"} {
 		out, err := exec.Command("go", "list", "-deps", path).Output()
 		if err != nil {
 			t.Fatal(err)

@@ -28,12 +28,20 @@ import (
 // The lock is an advisory lock with the key of Client.Key. It excludes calls of DoTx with the same
 // name and schema, and all others that lock this key. It does not exclude Acquire and Do, whose
 // locks are leases. See [advisory.Do].
+//
+// If the writes need a *sql.Tx or the transaction of an ORM, begin that, and lock in it before the
+// first read:
+//
+//	err := advisory.Lock(ctx, sqltx.Wrap(tx), client.Key(name))
 func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error {
 	if err := leasetable.CheckName(name); err != nil {
 		return err
 	}
 	if c.closed.Load() {
 		return ErrClosed
+	}
+	if c.db != nil {
+		return advisory.DoDB(ctx, c.db, c.Key(name), fn, opts...)
 	}
 	return advisory.Do(ctx, c.pool, c.Key(name), fn, opts...)
 }

@@ -53,8 +53,11 @@ var (
 	ErrTimeout = leasetable.ErrTimeout
 	// ErrDeadlock: the server ended a deadlock by refusing the lock of this DoTx. Run it again.
 	ErrDeadlock = advisory.ErrDeadlock
-	// ErrPoolExhausted: no connection of the application's pool became free for DoTx.
+	// ErrPoolExhausted: no connection of the application's pool became free for DoTx, or none of
+	// its *sql.DB for OpenDB.
 	ErrPoolExhausted = advisory.ErrPoolExhausted
+	// ErrDriver: the *sql.DB of OpenDB does not run on pgx's stdlib driver.
+	ErrDriver = leasetable.ErrDriver
 	// ErrCommitUnknown: the reply to the commit of DoTx was lost. The commit may have succeeded.
 	ErrCommitUnknown = advisory.ErrCommitUnknown
 	// ErrStale: the grant of a guarded write is not the current one. It comes in a *StaleError.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -30,11 +31,13 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 	}
 	const workers, rounds = 6, 4
 	for i, mode := range modes {
-		c := f.openOn(pgtest.PoolOn(t, through, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }))
+		pooled := pgtest.PoolOn(t, through, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		c := f.openOn(pooled)
+		fromDB, _ := f.openOnDB(stdlib.OpenDB(*pooled.Config().ConnConfig))
 		name := fmt.Sprint("pooled ", mode)
 		var all sync.WaitGroup
-		for _, client := range []*pglock.Client{c, f.Client} {
-			for range workers / 2 {
+		for _, client := range []*pglock.Client{c, fromDB, f.Client} {
+			for range workers / 3 {
 				all.Go(func() {
 					for range rounds {
 						err := client.DoTx(t.Context(), name, func(ctx context.Context, tx pgx.Tx) error {
@@ -58,7 +61,7 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 			t.Errorf("%v: n is %d, %v", mode, n, err)
 		}
 
-		l, err := c.TryAcquire(t.Context(), name, pglock.WithTTL(time.Minute))
+		l, err := fromDB.TryAcquire(t.Context(), name, pglock.WithTTL(time.Minute))
 		if err != nil {
 			t.Fatalf("%v: %v", mode, err)
 		}

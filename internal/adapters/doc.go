@@ -1,3 +1,9 @@
-// Package adapters tests pglock's adapters with the programs that they are for: goose, gocron and
-// robfig/cron. It is a separate module, so that pglock's go.mod does not require these programs.
+// Package adapters tests pglock's adapters with the programs that they are for: goose, gocron,
+// robfig/cron, and the database libraries GORM, sqlx, sqlc and ent. It is a separate module, so that
+// pglock's go.mod does not require these programs.
+//
+// Packages sqlcstore and entstore are generated, in their directories:
+//
+//	sqlc generate
+//	ent generate --feature sql/execquery,sql/lock --target . ./schema
 package adapters

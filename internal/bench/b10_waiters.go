@@ -15,6 +15,10 @@ import (
 const (
 	manyWaiters  = 1000
 	shortWaiters = 50
+
+	// waitersTime is how long the cost of waiting is measured.
+	waitersTime      = 2 * time.Second
+	quickWaitersTime = 500 * time.Millisecond
 )
 
 // waitersRow is B10: the cost of waiting in one process.
@@ -32,7 +36,10 @@ func waitersRow() trial.Row {
 			{What: "p50 of the gap, in us", Ours: ours("gap p50"), Rule: trial.AtMost(700)},
 			{What: "p99 to p50", Ours: ours("gap p99"), Against: ours("gap p50")[0], Rule: trial.AtMost(3)},
 		},
-		Once: true,
+		Throughput: true,
+		Estimate: func(s trial.Scale) time.Duration {
+			return 5*time.Second + time.Duration(s.Rounds+1)*waiting(s)
+		},
 	}
 }
 
@@ -50,13 +57,30 @@ func (r *waitersLab) waiters(ctx context.Context, s *trial.Scope) (trial.Meter, 
 	if err != nil {
 		return nil, err
 	}
-	return &waitersMeter{lab: &r.lab, client: client, short: s.Short, gaps: trial.NewLatencies()}, nil
+	waiters := manyWaiters
+	if s.Short {
+		waiters = shortWaiters
+	}
+	return &waitersMeter{lab: &r.lab, client: client, waiters: waiters, time: waiting(s.Scale), gaps: trial.NewLatencies()}, nil
+}
+
+// waiting returns how long the cost of waiting is measured.
+func waiting(s trial.Scale) time.Duration {
+	switch {
+	case s.Short:
+		return time.Millisecond
+	case s.Quick:
+		return quickWaitersTime
+	}
+	return waitersTime
 }
 
 type waitersMeter struct {
 	lab    *lab
 	client *pglock.Client
-	short  bool
+
+	waiters int
+	time    time.Duration
 
 	gaps                *trial.Latencies
 	memory, connections float64
@@ -65,10 +89,6 @@ type waitersMeter struct {
 // Turn makes all goroutines wait behind one holder, measures the cost, and then lets each have the
 // lock once.
 func (m *waitersMeter) Turn(ctx context.Context, _ time.Duration) error {
-	n := manyWaiters
-	if m.short {
-		n = shortWaiters
-	}
 	held, err := m.client.Acquire(ctx, "hot")
 	if err != nil {
 		return err
@@ -78,7 +98,7 @@ func (m *waitersMeter) Turn(ctx context.Context, _ time.Duration) error {
 	var freed time.Time
 	var failure error
 	var all sync.WaitGroup
-	for range n {
+	for range m.waiters {
 		all.Go(func() {
 			l, err := m.client.Acquire(ctx, "hot")
 			now := time.Now()
@@ -98,16 +118,13 @@ func (m *waitersMeter) Turn(ctx context.Context, _ time.Duration) error {
 			}
 		})
 	}
-	for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(m.time); time.Now().Before(deadline); {
 		m.memory = max(m.memory, inUse()-before)
 		var connections float64
-		if err := m.lab.pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%pglock%'").Scan(&connections); err != nil {
+		if err := m.lab.pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%pglock%' AND datname = current_database()").Scan(&connections); err != nil {
 			return err
 		}
 		m.connections = max(m.connections, connections)
-		if m.short {
-			break
-		}
 	}
 	freed = time.Now()
 	if err := held.Release(ctx); err != nil {

@@ -14,9 +14,7 @@ const distinctCrowd = 256
 func distinctRow() trial.Row {
 	r := &distinctLab{}
 	subject := func(kind string, role trial.Role, conns int) trial.Subject {
-		return trial.Subject{Name: kind, Role: role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-			return r.crowd(ctx, s, kind, conns)
-		}}
+		return trial.Subject{Name: kind, Role: role, Open: r.crowd(kind, distinctCrowd, conns)}
 	}
 	against := func(kind string, least float64) trial.Target {
 		return trial.Target{
@@ -25,6 +23,8 @@ func distinctRow() trial.Row {
 			Rule: trial.AtLeast(least),
 		}
 	}
+	redis, busy := against(kindRedis, 1.7), trial.AtLeast(1.2)
+	redis.Busy = &busy
 	return trial.Row{
 		Number:  "B2",
 		What:    fmt.Sprintf("acquire+release of distinct names, %d goroutines, one client", distinctCrowd),
@@ -36,7 +36,9 @@ func distinctRow() trial.Row {
 			subject(kindRedsync, trial.Peer, 64),
 			subject(kindEtcd, trial.Peer, 0),
 		},
-		Targets: []trial.Target{against(kindRedis, 1.5), against(kindSingle, 6), against(kindEtcd, 10)},
+		Targets: []trial.Target{redis, against(kindSingle, 6), against(kindEtcd, 10)},
+
+		Throughput: true,
 	}
 }
 
@@ -47,7 +49,7 @@ type distinctLab struct {
 }
 
 func (r *distinctLab) prepare(ctx context.Context, s *trial.Scope) error {
-	if err := r.lab.prepare(ctx, s, map[string]string{"max_connections": "300"}); err != nil {
+	if err := r.lab.prepare(ctx, s, livelySettings); err != nil {
 		return err
 	}
 	if err := r.migrate(ctx, "pglock"); err != nil {
@@ -58,15 +60,20 @@ func (r *distinctLab) prepare(ctx context.Context, s *trial.Scope) error {
 }
 
 // peerServers are started when the first subject needs them.
-type peerServers struct{ postgres, redis, etcd string }
+type peerServers struct{ postgres, redis, durableRedis, etcd string }
 
 func (p *peerServers) address(ctx context.Context, s *trial.Scope, kind string) (_ string, err error) {
 	switch kind {
 	case kindRedis, kindRedsync:
 		if p.redis == "" {
-			p.redis, err = startRedis(ctx, s)
+			p.redis, err = startRedis(ctx, s, "--appendonly", "no")
 		}
 		return p.redis, err
+	case kindDurableRedis:
+		if p.durableRedis == "" {
+			p.durableRedis, err = startRedis(ctx, s, "--appendonly", "yes", "--appendfsync", "always")
+		}
+		return p.durableRedis, err
 	case kindEtcd:
 		if p.etcd == "" {
 			p.etcd, err = startEtcd(ctx, s)
@@ -76,21 +83,24 @@ func (p *peerServers) address(ctx context.Context, s *trial.Scope, kind string) 
 	return p.postgres, nil
 }
 
-func (r *distinctLab) crowd(ctx context.Context, s *trial.Scope, kind string, conns int) (trial.Meter, error) {
-	address, err := r.address(ctx, s, kind)
-	if err != nil {
-		return nil, err
-	}
-	l, err := openLocker(ctx, kind, address, conns)
-	if err != nil {
-		return nil, err
-	}
-	s.Defer(func() error { l.close(); return nil })
-	return &pairsMeter{goroutines: distinctCrowd, pair: func(ctx context.Context, name string) error {
-		unlock, err := l.lock(ctx, name)
+// crowd opens a kind of lock for n goroutines.
+func (r *distinctLab) crowd(kind string, n, conns int) func(context.Context, *trial.Scope) (trial.Meter, error) {
+	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+		address, err := r.address(ctx, s, kind)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return unlock(ctx)
-	}}, nil
+		l, err := openLocker(ctx, kind, address, conns)
+		if err != nil {
+			return nil, err
+		}
+		s.Defer(func() error { l.close(); return nil })
+		return &pairsMeter{goroutines: n, pair: func(ctx context.Context, name string) error {
+			unlock, err := l.lock(ctx, name)
+			if err != nil {
+				return err
+			}
+			return unlock(ctx)
+		}}, nil
+	}
 }

@@ -24,6 +24,8 @@ func hotRow() trial.Row {
 		Number:  "B3",
 		What:    "hot name, gap from the release to the next process",
 		Prepare: r.prepare,
+
+		Throughput: true,
 	}
 	name := func(kind string, n int) string { return fmt.Sprintf("%s, %d processes", kind, n) }
 	add := func(kind string, role trial.Role, crowds ...int) {
@@ -40,7 +42,7 @@ func hotRow() trial.Row {
 	add(kindRedsync, trial.Peer, manyProcesses)
 	add(kindNaive, trial.Peer, manyProcesses)
 	add(kindGoose, trial.Peer, fewProcesses)
-	for n, most := range map[int]float64{fewProcesses: 700, manyProcesses: 900} {
+	for n, most := range map[int]float64{fewProcesses: 900, manyProcesses: 1100} {
 		ours := func(figure string) []trial.Ref { return []trial.Ref{{Subject: name(kindOurs, n), Figure: figure}} }
 		row.Targets = append(row.Targets,
 			trial.Target{What: fmt.Sprintf("p50 of the gap, %d processes, in us", n), Ours: ours("gap p50"), Rule: trial.AtMost(most)},
@@ -83,27 +85,30 @@ type hotMeter struct {
 	passed  int
 }
 
-// Turn lets all workers begin at the same moment.
+// Turn lets all workers begin at the same moment, and counts what they do after the warm-up.
 func (m *hotMeter) Turn(_ context.Context, d time.Duration) error {
-	from := time.Now().Add(5 * time.Millisecond)
-	byWorker, err := workTogether(m.workers, from, from.Add(max(d, crowdTurn)))
+	d = max(d, crowdTurn)
+	begin := time.Now().Add(5 * time.Millisecond)
+	from := begin.Add(trial.Lead(d))
+	to := from.Add(d)
+	byWorker, err := workTogether(m.workers, begin, to)
 	if err != nil {
 		return err
 	}
-	for i, held := range byWorker {
-		m.counts[i] += len(held)
-	}
-	all := inOrder(byWorker)
-	for i := 1; i < len(all); i++ {
-		if all[i].by != all[i-1].by { // passed on
-			m.gaps.Record(time.Duration(all[i].Acquired - all[i-1].Freed))
-			m.passed++
+	all := within(inOrder(byWorker), from, to)
+	passed := 0
+	for i, h := range all {
+		m.counts[h.by]++
+		if i > 0 && h.by != all[i-1].by {
+			m.gaps.Record(time.Duration(h.Acquired - all[i-1].Freed))
+			passed++
 		}
 	}
-	if m.passed == 0 {
-		m.gaps.Record(max(d, crowdTurn)) // nobody else came in all that time
+	if passed == 0 {
+		m.gaps.Record(d) // nobody else came in all that time
 	}
-	m.took += max(d, crowdTurn)
+	m.passed += passed
+	m.took += d
 	return nil
 }
 
@@ -141,6 +146,11 @@ func inOrder(byMember [][]holding) []heldBy {
 	}
 	slices.SortFunc(all, func(a, b heldBy) int { return cmp.Compare(a.Acquired, b.Acquired) })
 	return all
+}
+
+// within returns the times that began in a half-open interval.
+func within(all []heldBy, from, to time.Time) []heldBy {
+	return slices.DeleteFunc(all, func(h heldBy) bool { return h.Acquired < from.UnixNano() || h.Acquired >= to.UnixNano() })
 }
 
 func (m *hotMeter) Figures() []trial.Figure {

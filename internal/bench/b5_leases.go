@@ -24,6 +24,10 @@ const (
 	// reportTime bounds the time after which an idle backend reports its commits.
 	reportTime = 10 * time.Second
 
+	// The times in a quick run: a renewal of each lease, and of the first ones.
+	quickLeaseTime = 15 * time.Second
+	quickMixedTime = 12 * time.Second
+
 	// In a short run there are fewer, and time is divided by shortPart.
 	shortLeases    = 200
 	shortPart      = 30
@@ -34,11 +38,14 @@ const (
 func manyLeasesRow() trial.Row {
 	r := &waitersLab{}
 	same, mixed := "pglock", fmt.Sprintf("pglock, TTLs of %.0f s to %.0f s", leastTTL.Seconds(), mostTTL.Seconds())
-	leases := func(least, most, length time.Duration) func(context.Context, *trial.Scope) (trial.Meter, error) {
+	leases := func(least, most, rest, length, quick time.Duration) func(context.Context, *trial.Scope) (trial.Meter, error) {
 		return func(_ context.Context, s *trial.Scope) (trial.Meter, error) {
-			m := &leasesMeter{lab: &r.lab, ttls: spread(least, most, manyLeases), rest: reportTime, time: length}
-			if s.Short {
+			m := &leasesMeter{lab: &r.lab, ttls: spread(least, most, manyLeases), rest: rest, time: length}
+			switch {
+			case s.Short:
 				m.ttls, m.rest, m.time = spread(least/shortPart, most/shortPart, shortLeases), 0, shortLeaseTime
+			case s.Quick:
+				m.time = quick
 			}
 			return m, nil
 		}
@@ -49,8 +56,8 @@ func manyLeasesRow() trial.Row {
 		What:    fmt.Sprintf("%d live leases in one process, TTL %.0f s, for %.0f min", manyLeases, leaseTTL.Seconds(), leaseTime.Minutes()),
 		Prepare: r.prepare,
 		Subjects: []trial.Subject{
-			{Name: same, Role: trial.Ours, Open: leases(leaseTTL, leaseTTL, leaseTime)},
-			{Name: mixed, Role: trial.Ours, Open: leases(leastTTL, mostTTL, mixedTime)},
+			{Name: same, Role: trial.Ours, Open: leases(leaseTTL, leaseTTL, reportTime, leaseTime, quickLeaseTime)},
+			{Name: mixed, Role: trial.Ours, Open: leases(leastTTL, mostTTL, 0, mixedTime, quickMixedTime)},
 		},
 		Targets: []trial.Target{
 			{What: "leases lost", Ours: figure(same, "lost"), Rule: trial.AtMost(0).InEveryRound()},
@@ -60,6 +67,15 @@ func manyLeasesRow() trial.Row {
 			{What: "leases lost, different TTLs", Ours: figure(mixed, "lost"), Rule: trial.AtMost(0).InEveryRound()},
 		},
 		Once: true,
+		Estimate: func(s trial.Scale) time.Duration {
+			switch {
+			case s.Short:
+				return 5 * time.Second
+			case s.Quick:
+				return 8*time.Second + reportTime + quickLeaseTime + quickMixedTime
+			}
+			return 8*time.Second + reportTime + leaseTime + mixedTime
+		},
 	}
 }
 

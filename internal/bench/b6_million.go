@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
@@ -22,6 +23,8 @@ func millionRow() trial.Row {
 		Number:  "B6",
 		What:    "acquire in a table of 1,000,000 names",
 		Prepare: r.prepare,
+
+		Estimate: fillTime,
 		Subjects: []trial.Subject{
 			{Name: "known name of a million", Role: trial.Ours, Open: r.knownNames("many", many)},
 			{Name: "known name of a thousand", Role: trial.Floor, Open: r.knownNames("few", few)},
@@ -46,6 +49,14 @@ func millionRow() trial.Row {
 }
 
 type millionLab struct{ lab }
+
+// fillTime is about how long it takes to fill a table with a million names.
+func fillTime(s trial.Scale) time.Duration {
+	if s.Short {
+		return 5 * time.Second
+	}
+	return 15 * time.Second
+}
 
 // many and few are the numbers of names in the tables.
 func many(s *trial.Scope) int {

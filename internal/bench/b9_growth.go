@@ -10,9 +10,11 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// growthPairs is the number of pairs, and shortGrowth the number in a short run.
+// growthPairs is the number of pairs, quickGrowth the number in a quick run, and shortGrowth that in a
+// short one.
 const (
 	growthPairs = 1_000_000
+	quickGrowth = 100_000
 	shortGrowth = 2_000
 )
 
@@ -28,20 +30,33 @@ func growthRow() trial.Row {
 			if err != nil {
 				return nil, err
 			}
-			return &growthMeter{lab: &r.lab, client: client, short: s.Short}, nil
+			return &growthMeter{lab: &r.lab, client: client, pairs: growthCount(s.Scale)}, nil
 		}}},
 		Targets: []trial.Target{{
 			What: "table and indexes, in bytes", Rule: trial.AtMost(5e6),
 			Ours: []trial.Ref{{Subject: "pglock", Figure: "size"}},
 		}},
 		Once: true,
+		Estimate: func(s trial.Scale) time.Duration {
+			return 5*time.Second + time.Duration(growthCount(s))*50*time.Microsecond
+		},
 	}
+}
+
+func growthCount(s trial.Scale) int {
+	switch {
+	case s.Short:
+		return shortGrowth
+	case s.Quick:
+		return quickGrowth
+	}
+	return growthPairs
 }
 
 type growthMeter struct {
 	lab    *lab
 	client *pglock.Client
-	short  bool
+	pairs  int
 	rate   trial.Rate
 	size   float64
 	hot    float64
@@ -49,17 +64,13 @@ type growthMeter struct {
 
 func (m *growthMeter) Turn(ctx context.Context, _ time.Duration) error {
 	var left atomic.Int64
-	left.Store(growthPairs)
-	if m.short {
-		left.Store(shortGrowth)
-	}
-	total := left.Load()
+	left.Store(int64(m.pairs))
 	names := make(chan string, pairNames)
 	for i := range pairNames {
 		names <- fmt.Sprintf("name-%d", i)
 	}
 	began := time.Now()
-	_, err := trial.Crowd(ctx, pairNames, 24*time.Hour, func(ctx context.Context) error {
+	_, err := trial.Crowd(ctx, pairNames, 0, 24*time.Hour, func(ctx context.Context) error {
 		if left.Add(-1) < 0 {
 			return errEnough
 		}
@@ -74,7 +85,7 @@ func (m *growthMeter) Turn(ctx context.Context, _ time.Duration) error {
 	if err != nil && err != errEnough { //nolint:errorlint // it is the cause itself
 		return err
 	}
-	m.rate.Add(int(total), time.Since(began))
+	m.rate.Add(m.pairs, time.Since(began))
 	return m.lab.pool.QueryRow(ctx, `SELECT pg_total_relation_size('pglock.distributed_locks') + pg_total_relation_size('pglock.lock_waiters'),
 		(SELECT n_tup_hot_upd::float8 / greatest(n_tup_upd, 1) FROM pg_stat_user_tables WHERE relname = 'distributed_locks')`).Scan(&m.size, &m.hot)
 }

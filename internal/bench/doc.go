@@ -1,14 +1,21 @@
 // Command bench measures the promises about speed and size. Each row is beside its floor and its
 // peers, in one run:
 //
-//	make bench                                      # all rows, a few minutes
-//	cd internal/bench && go run . -row B1 -rounds 9
+//	make bench                                      # all rows, in about a quarter of an hour
+//	make bench QUICK=1                              # all rows in minutes, as an indication
 //	make bench ROW=B3,F1 KEEP=1                     # only these, and keep their figures
+//	make bench BUSY=1                               # beside a process that burns a core
+//	make bench ROW=B1,B2 BASE=v1.0.0                # beside another version of the module
+//	cd internal/bench && go run . -row B1 -rounds 9
 //	cd internal/bench && go run . -short            # does it run? for CI
 //
 // It starts the PostgreSQL servers that it needs, with fsync on. A full run writes its figures to
 // testdata/bench/results.json and draws a plot per row beside it. A row that was measured on its own
-// has its own time, machine and scale there.
+// has its own time, machine and scale there. The figures of a busy machine are kept beside the others,
+// without a plot.
+//
+// A line on stderr tells which row is measured, the elapsed time and about how much is left. On a
+// terminal another line tells the subject and the round.
 //
 // # Reading the table
 //
@@ -16,11 +23,29 @@
 // with the range beside it. A wide range means that the machine was busy with something else. Package
 // trial documents how subjects take turns.
 //
+// Rows that count operations per second take turns of a second, after a warm-up, on a server whose
+// autovacuum runs every few seconds. A figure is marked as unsteady, in the table and in results.json,
+// if its largest round is more than 1.5 times its smallest. An unsteady figure is not quoted.
+//
+// # Another version
+//
+// With -base, the rows B1, B2, B3, B4 and B10 have the same subjects once more, of the module at that
+// commit or in that directory. The benchmark is built with it in a copy of its tree, and runs as a
+// process that takes turns with this one, on servers of its own. The table shows the ratios, and
+// nothing is kept.
+//
+// # The end of a run
+//
+// Ctrl-C and SIGTERM end a run at once. It prints the rows that are complete and the complete rounds of
+// the current row, and keeps nothing. However a run ends, even by SIGKILL, its workers end with their
+// standard input, and testserver's keeper ends the servers of PostgreSQL and of peers.
+//
 // # Exit status
 //
-//	0  no judged target was missed (a target without its peer is not judged)
-//	1  a target was missed
-//	2  the run failed
+//	0    no judged target was missed (a target without its peer is not judged)
+//	1    a target was missed
+//	2    the run failed
+//	130  the run was interrupted
 //
 // # Adding a row
 //

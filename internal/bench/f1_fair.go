@@ -19,6 +19,7 @@ const (
 	// fairTime is the time in which grants are counted, and fairLead the time before it.
 	fairTime      = 30 * time.Second
 	fairLead      = time.Second
+	quickFairTime = 3 * time.Second
 	shortFairTime = 300 * time.Millisecond
 	shortFairLead = 100 * time.Millisecond
 )
@@ -41,6 +42,10 @@ func fairRow() trial.Row {
 		},
 		Targets: []trial.Target{fair(processes), fair(goroutines)},
 		Once:    true,
+		Estimate: func(s trial.Scale) time.Duration {
+			m := newFairMeter(&trial.Scope{Scale: s}, nil)
+			return 3*time.Second + 2*(m.lead+m.length)
+		},
 	}
 }
 
@@ -112,8 +117,11 @@ type fairMeter struct {
 
 func newFairMeter(s *trial.Scope, work func(ctx context.Context, from, to time.Time) ([][]holding, error)) *fairMeter {
 	m := &fairMeter{lead: fairLead, length: fairTime, work: work}
-	if s.Short {
+	switch {
+	case s.Short:
 		m.lead, m.length = shortFairLead, shortFairTime
+	case s.Quick:
+		m.length = quickFairTime
 	}
 	return m
 }
@@ -149,10 +157,7 @@ type share struct {
 func shared(byMember [][]holding, from, to time.Time) share {
 	s := share{counts: make([]int, len(byMember))}
 	last := -1
-	for _, h := range inOrder(byMember) {
-		if h.Acquired < from.UnixNano() || h.Acquired >= to.UnixNano() {
-			continue
-		}
+	for _, h := range within(inOrder(byMember), from, to) {
 		s.counts[h.by]++
 		if last >= 0 && last != h.by {
 			s.passes++

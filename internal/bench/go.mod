@@ -9,6 +9,7 @@ require (
 	github.com/pglock/pglock-go v0.0.0
 	github.com/pressly/goose/v3 v3.24.3
 	github.com/redis/go-redis/v9 v9.5.1
+	github.com/shirou/gopsutil/v4 v4.26.6
 	go.etcd.io/etcd/client/v3 v3.5.17
 	go.uber.org/goleak v1.3.0
 	gonum.org/v1/plot v0.17.0
@@ -72,7 +73,6 @@ require (
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/power-devops/perfstat v0.0.0-20240221224432-82ca36839d55 // indirect
 	github.com/sethvargo/go-retry v0.3.0 // indirect
-	github.com/shirou/gopsutil/v4 v4.26.6 // indirect
 	github.com/sirupsen/logrus v1.9.4 // indirect
 	github.com/stretchr/testify v1.11.1 // indirect
 	github.com/testcontainers/testcontainers-go v0.44.0 // indirect

@@ -14,7 +14,8 @@ func namesRow() trial.Row {
 	sizes := []int{1, 1000, 100_000, manyNames}
 	row := trial.Row{
 		Number: "G1", What: "acquire, by the number of names known",
-		Growth: &trial.Growth{With: "names known", Figures: []string{"acquire p50", "acquire p99"}},
+		Growth:   &trial.Growth{With: "names known", Figures: []string{"acquire p50", "acquire p99"}},
+		Estimate: fillTime,
 	}
 	row.Prepare = func(ctx context.Context, s *trial.Scope) error {
 		if err := r.lab.prepare(ctx, s, nil); err != nil {
@@ -52,8 +53,8 @@ func namesRow() trial.Row {
 func goroutinesRow() trial.Row {
 	r := &waitersLab{}
 	row := trial.Row{
-		Number: "G2", What: "acquire+release of distinct names, by the number of goroutines", Prepare: r.prepare,
-		Growth: &trial.Growth{With: "goroutines", Figures: []string{"cost of a pair"}},
+		Number: "G2", What: "acquire+release of distinct names, by the number of goroutines", Prepare: r.lively,
+		Growth: &trial.Growth{With: "goroutines", Figures: []string{"cost of a pair"}}, Throughput: true,
 	}
 	for _, n := range []int{1, 16, 256, 4096} {
 		row.Subjects = append(row.Subjects, trial.Subject{
@@ -78,8 +79,16 @@ func goroutinesRow() trial.Row {
 	return row
 }
 
-// crowdTurn is the least length of a turn of many goroutines or processes. In a shorter one they would
-// spend most of the time on starting and ending.
+// lively prepares the lab with autovacuum every few seconds.
+func (r *waitersLab) lively(ctx context.Context, s *trial.Scope) error {
+	if err := r.lab.prepare(ctx, s, livelySettings); err != nil {
+		return err
+	}
+	return r.migrate(ctx, "pglock")
+}
+
+// crowdTurn is the least length of a turn of many goroutines or processes. In a shorter one some of them
+// would end no operation.
 const crowdTurn = 200 * time.Millisecond
 
 // pairsMeter lets goroutines lock names without competition.
@@ -96,14 +105,14 @@ func (m *pairsMeter) Turn(ctx context.Context, d time.Duration) error {
 	for i := range m.goroutines {
 		names <- fmt.Sprintf("name-%d", i)
 	}
-	began := time.Now()
-	n, err := trial.Crowd(ctx, m.goroutines, max(d, crowdTurn), func(ctx context.Context) error {
+	d = max(d, crowdTurn)
+	n, err := trial.Crowd(ctx, m.goroutines, trial.Lead(d), d, func(ctx context.Context) error {
 		name := <-names // one that nobody uses at the moment
 		defer func() { names <- name }()
 		return m.pair(ctx, name)
 	})
 	m.pairs += n
-	m.took += time.Since(began)
+	m.took += d
 	return err
 }
 

@@ -12,9 +12,12 @@ import (
 // resultsFile has the figures, relative to the main module.
 const resultsFile = "testdata/bench/results.json"
 
-// keeps reports whether the results are kept: always after a run of all rows, on request after a run of
-// some, and never after a short run.
-func (c command) keeps() bool { return !c.scale.Short && (c.rows == "" || c.keep) }
+// complete reports whether the figures are worth keeping.
+func (c command) complete() bool { return !c.scale.Short && !c.scale.Quick && c.base == "" }
+
+// keeps reports whether the results are kept: always after a complete run of all rows, and on request
+// after one of some.
+func (c command) keeps() bool { return c.complete() && (c.rows == "" || c.keep) }
 
 // keep writes the results into the working tree. A run of some rows replaces only these.
 func keep(c command, results trial.Results) error {
@@ -25,7 +28,7 @@ func keep(c command, results trial.Results) error {
 	if err != nil {
 		return err
 	}
-	return keepIn(path, results, c.rows != "")
+	return keepIn(path, results, c.rows != "", c.scale.Busy)
 }
 
 // keepable returns an error if the results can't be kept. It is called before anything is measured.
@@ -37,9 +40,7 @@ func keepable(c command) error {
 	if err != nil {
 		return err
 	}
-	if c.rows != "" { // they are put into it
-		_, err = trial.ReadResults(path)
-	}
+	_, err = trial.ReadResults(path)
 	return err
 }
 
@@ -52,19 +53,21 @@ func resultsPath() (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), filepath.FromSlash(resultsFile)), nil
 }
 
-// keepIn writes the results to a file, or merges them into it, with a plot per row beside it.
-func keepIn(path string, results trial.Results, some bool) error {
-	if some {
-		kept, err := trial.ReadResults(path)
-		if err != nil {
-			return err
-		}
-		results = kept.With(results)
+// keepIn merges the results into a file, with a plot per row beside it. All rows replace those that were
+// measured on a machine that was as busy, and some rows only themselves.
+func keepIn(path string, results trial.Results, some, busy bool) error {
+	kept, err := trial.ReadResults(path)
+	if err != nil {
+		return err
 	}
+	if !some {
+		kept = kept.Of(!busy)
+	}
+	results = kept.With(results)
 	if err := results.Write(path); err != nil {
 		return err
 	}
-	for _, row := range results.Rows {
+	for _, row := range results.Of(false).Rows {
 		if err := row.WritePlot(filepath.Dir(path)); err != nil {
 			return err
 		}

@@ -18,6 +18,10 @@ import (
 // closeBound bounds the release of a client's leases at the end of a row.
 const closeBound = 10 * time.Second
 
+// livelySettings let autovacuum run every few seconds beside the turns, as it does sooner or later beside
+// an application. Rows that count operations per second use them.
+var livelySettings = map[string]string{"autovacuum_naptime": "2s", "max_connections": "300"}
+
 // lab is a row's own server, with a pool for the row's own statements.
 type lab struct {
 	server *testserver.Server

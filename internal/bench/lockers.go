@@ -22,9 +22,12 @@ import (
 
 // The kinds of locks that are compared.
 const (
-	kindOurs     = "pglock"
-	kindPolling  = "pglock, poll only"
-	kindRedis    = "redislock"
+	kindOurs    = "pglock"
+	kindPolling = "pglock, poll only"
+	kindRedis   = "redislock"
+
+	kindDurableRedis = "redislock, fsync always"
+
 	kindRedsync  = "redsync"
 	kindEtcd     = "etcd mutex"
 	kindAdvisory = "blocked pg_advisory_lock"
@@ -45,7 +48,7 @@ func openLocker(ctx context.Context, kind, address string, conns int) (locker, e
 	switch kind {
 	case kindOurs, kindPolling:
 		return openOurs(ctx, kind, address)
-	case kindRedis, kindRedsync:
+	case kindRedis, kindDurableRedis, kindRedsync:
 		return openRedis(kind, address, conns), nil
 	case kindEtcd:
 		return openEtcd(ctx, address)

@@ -20,27 +20,49 @@ import (
 
 // The exit statuses.
 const (
-	exitMissed = 1
-	exitBroken = 2
+	exitMissed      = 1
+	exitBroken      = 2
+	exitInterrupted = 130
 )
+
+// cleanUpTime bounds what is done at the end of an interrupted run. What is left then ends with the
+// process.
+const cleanUpTime = 500 * time.Millisecond
 
 func main() {
 	testserver.Hook()
 	workerHook()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	status, err := run(ctx, os.Args[1:], os.Stdout)
+	status, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	stop()
+	if status == exitInterrupted {
+		cleanUp()
+	}
 	os.Exit(status)
+}
+
+// cleanUp ends the servers of an interrupted run. Workers end when their stdin does, with this process.
+func cleanUp() {
+	done := make(chan error, 1)
+	go func() { done <- testserver.Close() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	case <-time.After(cleanUpTime): // the keeper goes on
+	}
 }
 
 // command is the command line.
 type command struct {
 	rows    string
 	keep    bool
+	base    string
 	profile string
 	scale   trial.Scale
 }
@@ -54,25 +76,32 @@ func parse(args []string, out io.Writer) (command, error) {
 	flags.IntVar(&c.scale.Rounds, "rounds", 7, "rounds of each row")
 	flags.IntVar(&c.scale.Turns, "turns", 25, "turns of each subject in a round")
 	flags.DurationVar(&c.scale.Turn, "turn", 20*time.Millisecond, "length of a turn")
+	flags.DurationVar(&c.scale.LongTurn, "long", time.Second, "length of the one turn in a round of a row that counts operations per second, after a warm-up of half of it")
+	flags.BoolVar(&c.scale.Quick, "quick", false, "measure less, in minutes: an indication, nothing is kept")
 	flags.BoolVar(&c.scale.Short, "short", false, "see that it runs, in seconds: judge nothing, keep nothing")
+	flags.BoolVar(&c.scale.Busy, "busy", false, "measure beside a process that burns a core; results.json keeps these figures beside the others")
+	flags.StringVar(&c.base, "base", "", "compare with the module at this `commit or directory`, in the rows "+strings.Join(baseRows, ", ")+"; nothing is kept")
 	flags.StringVar(&c.profile, "cpuprofile", "", "write a CPU profile of this process to the `file`")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
-	if c.scale.Short {
-		c.scale.Rounds, c.scale.Turns, c.scale.Turn = 1, 2, 10*time.Millisecond
+	switch {
+	case c.scale.Short:
+		c.scale.Rounds, c.scale.Turns, c.scale.Turn, c.scale.LongTurn = 1, 2, 10*time.Millisecond, crowdTurn
+	case c.scale.Quick:
+		c.scale.Rounds, c.scale.Turns, c.scale.LongTurn = 3, 5, 250*time.Millisecond
 	}
-	if c.scale.Rounds < 1 || c.scale.Turns < 1 || c.scale.Turn <= 0 || flags.NArg() > 0 {
-		return c, errors.New("bench: -rounds, -turns and -turn must be positive, and there are no arguments but flags")
+	if c.scale.Rounds < 1 || c.scale.Turns < 1 || c.scale.Turn <= 0 || c.scale.LongTurn <= 0 || flags.NArg() > 0 {
+		return c, errors.New("bench: -rounds, -turns, -turn and -long must be positive, and there are no arguments but flags")
 	}
-	if c.keep && c.scale.Short {
-		return c, errors.New("bench: nothing of a short run is kept: -keep and -short contradict each other")
+	if c.keep && !c.complete() {
+		return c, errors.New("bench: nothing of a short or quick run, or with -base, is kept: leave -keep out")
 	}
 	return c, nil
 }
 
 // run runs the command and returns its exit status.
-func run(ctx context.Context, args []string, out io.Writer) (int, error) {
+func run(ctx context.Context, args []string, out, progressOut io.Writer) (int, error) {
 	c, err := parse(args, out)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0, nil
@@ -87,47 +116,26 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	if err := keepable(c); err != nil {
 		return exitBroken, err
 	}
+	if c.base != "" {
+		if chosen, err = addBase(ctx, chosen, c.base); err != nil {
+			return exitBroken, err
+		}
+	}
 	stopProfile, err := startProfile(c.profile)
 	if err != nil {
 		return exitBroken, err
 	}
-	results, err := measure(ctx, chosen, c.scale, out)
-	if err := stopProfile(); err != nil {
-		return exitBroken, err
-	}
-	if err != nil {
+	results, err := measure(ctx, chosen, c, out, progressOut)
+	if err := errors.Join(err, stopProfile()); err != nil {
+		if errors.Is(err, errInterrupted) {
+			return exitInterrupted, err
+		}
 		return exitBroken, err
 	}
 	if err := keep(c, results); err != nil {
 		return exitBroken, err
 	}
 	return sum(results, out), nil
-}
-
-// measure measures the rows one after the other and prints the table.
-func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out io.Writer) (trial.Results, error) {
-	results := trial.Results{Conditions: &trial.Conditions{
-		Time: time.Now().UTC().Truncate(time.Second), Rounds: scale.Rounds, Turns: scale.Turns, TurnMS: scale.Turn.Milliseconds(),
-	}}
-	var err error
-	if results.Machine, err = describe(ctx); err != nil {
-		return results, err
-	}
-	m := results.Machine
-	fmt.Fprintf(out, "PostgreSQL %s, %v\n%s/%s, %d cores, %s, pgx %s, pglock %s\n%d rounds of %d turns of %v\n\n", m.Server, m.Settings,
-		m.OS, m.Arch, m.Cores, m.Go, m.Driver, m.Module, scale.Rounds, scale.Turns, scale.Turn)
-	for _, row := range chosen {
-		outcome, err := trial.Run(ctx, row, scale)
-		if err != nil {
-			return results, err
-		}
-		results.Rows = append(results.Rows, outcome)
-		if err := outcome.WriteFigures(out); err != nil {
-			return results, err
-		}
-		fmt.Fprintln(out)
-	}
-	return results, trial.WriteTable(out, results.Rows)
 }
 
 // sum prints which targets were missed and which figures are unsteady, and returns the exit status.
@@ -139,8 +147,8 @@ func sum(results trial.Results, out io.Writer) int {
 				fmt.Fprintf(out, "%s misses its target: %s\n", o.Number, v.What)
 				status = exitMissed
 			}
-			if v.Unsteady() {
-				fmt.Fprintf(out, "%s is unsteady, measure again on a quiet machine: %s\n", o.Number, v.What)
+			if v.Unsteady {
+				fmt.Fprintf(out, "%s is unsteady, don't quote it and measure again on a quiet machine: %s\n", o.Number, v.What)
 			}
 		}
 	}
@@ -149,7 +157,7 @@ func sum(results trial.Results, out io.Writer) int {
 
 // rows returns all rows.
 func rows() []trial.Row {
-	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), fairRow(), namesRow(), goroutinesRow()}
+	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), durableRow(), fairRow(), namesRow(), goroutinesRow()}
 }
 
 // choose returns the rows with the given numbers, separated by commas, or all rows.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -8,10 +9,18 @@ import (
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
 )
 
+// mainVariable makes the tests' program the command.
+const mainVariable = "PGLOCK_BENCH_TEST_MAIN"
+
 func TestMain(m *testing.M) {
+	testserver.Hook()
 	workerHook()
+	if os.Getenv(mainVariable) != "" {
+		main()
+	}
 	pgtest.Main(m)
 }
 
@@ -24,7 +33,7 @@ func TestShortRunsEveryRow(t *testing.T) {
 	}
 	before, _ := os.Stat(path)
 	var out strings.Builder
-	status, err := run(t.Context(), []string{"-short"}, &out)
+	status, err := run(t.Context(), []string{"-short"}, &out, io.Discard)
 	if status != 0 || err != nil {
 		t.Fatalf("status %d, %v\n%s", status, err, &out)
 	}
@@ -85,9 +94,9 @@ func TestAMissMakesTheStatus(t *testing.T) {
 
 func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-rounds", "0"}, {"-turns", "0"}, {"-turn", "0s"}, {"B1"}, {"-short", "-keep"}, {"-no-such-flag"}, {"-row", "B99"}} {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-turns", "0"}, {"-turn", "0s"}, {"B1"}, {"-short", "-keep"}, {"-quick", "-keep"}, {"-long", "0s"}, {"-base", "HEAD", "-keep"}, {"-no-such-flag"}, {"-row", "B99"}} {
 		var out strings.Builder
-		if status, err := run(t.Context(), args, &out); status != exitBroken || err == nil {
+		if status, err := run(t.Context(), args, &out, io.Discard); status != exitBroken || err == nil {
 			t.Errorf("%v: status %d, %v", args, status, err)
 		}
 	}

@@ -117,10 +117,10 @@ type crowdMeter struct {
 }
 
 func (m *crowdMeter) Turn(ctx context.Context, d time.Duration) error {
+	d = max(d, crowdTurn)
 	bytes, err := m.lab.written(ctx, func() error {
-		began := time.Now()
-		n, err := trial.Crowd(ctx, tryCrowd, d, m.op)
-		m.rate.Add(n, time.Since(began))
+		n, err := trial.Crowd(ctx, tryCrowd, trial.Lead(d), d, m.op)
+		m.rate.Add(n, d)
 		return err
 	})
 	m.wal += bytes

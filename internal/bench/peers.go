@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
+	"github.com/pglock/pglock-go/internal/testserver"
 )
 
 // peerPatience bounds the start of a peer's server.
@@ -34,14 +35,15 @@ func freeAddress(ctx context.Context) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// serve runs a peer's server in its own directory until the row is done.
+// serve runs a peer's server in a directory from testserver.Dir until the row is done. The directory is
+// in its arguments, so it ends with this process at the latest.
 func serve(s *trial.Scope, dir, program string, args ...string) error {
 	log, err := os.Create(dir + "/log")
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(program, args...) //nolint:noctx // it ends with the row
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, log, log, detached()
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, log.Close())
 	}
@@ -70,8 +72,8 @@ func until(ctx context.Context, try func(ctx context.Context) error) error {
 	}
 }
 
-// startRedis starts a Redis without persistence and returns its address.
-func startRedis(ctx context.Context, s *trial.Scope) (string, error) {
+// startRedis starts a Redis without snapshots and returns its address.
+func startRedis(ctx context.Context, s *trial.Scope, args ...string) (string, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
 		return "", missing("redis-server", "apt-get install redis-server")
@@ -80,12 +82,14 @@ func startRedis(ctx context.Context, s *trial.Scope) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := os.MkdirTemp("", "pglock-bench-redis-")
+	dir, err := testserver.Dir()
 	if err != nil {
 		return "", err
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	if err := serve(s, dir, program, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"); err != nil {
+	// Otherwise it replaces its arguments by a title, and the directory is not in them any more.
+	args = append([]string{"--dir", dir + "/", "--set-proc-title", "no", "--bind", "127.0.0.1", "--port", port, "--save", ""}, args...)
+	if err := serve(s, dir, program, args...); err != nil {
 		return "", err
 	}
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -107,7 +111,7 @@ func startEtcd(ctx context.Context, s *trial.Scope) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := os.MkdirTemp("", "pglock-bench-etcd-")
+	dir, err := testserver.Dir()
 	if err != nil {
 		return "", err
 	}

@@ -26,6 +26,11 @@ var (
 	ErrTimeout       = errors.New("pglock: lock timeout")
 	ErrDeadlock      = errors.New("pglock: deadlock: roll back and run the transaction again")
 	ErrTx            = errors.New("pglock: transaction not usable")
+
+	ErrPoolExhausted = errors.New("pglock: pool exhausted")
+
+	ErrDriver = errors.New("pglock: database/sql uses another driver than pgx's: open the database with " +
+		`sql.Open("pgx", url) or stdlib.OpenDB, and import github.com/jackc/pgx/v5/stdlib`)
 )
 
 // The connection was rejected, not the server unreachable: waiting does not help.

@@ -10,7 +10,7 @@ import (
 // prefixes begin the errors of this module's packages.
 var prefixes = []string{
 	"pglock: ", "leasetable: ", "advisory: ", "fencing: ", "fencehttp: ", "schedule: ", "gocronlock: ", "cronlock: ",
-	"rowlock: ", "sqltx: ", "migrations: ", "runner: ", "gooselock: ", "pgtx: ",
+	"rowlock: ", "once: ", "election: ", "sqltx: ", "migrations: ", "runner: ", "gooselock: ", "pgtx: ",
 }
 
 // Text returns the text of err on one line.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"log"
+	"net/url"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -41,4 +43,35 @@ func ExampleClient() (client *pglock.Client, stop func()) {
 			log.Fatal(err)
 		}
 	}
+}
+
+// ExampleDatabase returns the URL of a new database for an Example function, after it has run the
+// statements. drop drops it, with the connections to it.
+func ExampleDatabase(statements ...string) (databaseURL string, drop func()) {
+	ctx := context.Background()
+	server, err := testserver.Get(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	at, err := url.Parse(server.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	name := "example_" + strings.ToLower(rand.Text())
+	run := func(databaseURL string, statements ...string) {
+		conn, err := pgx.Connect(ctx, databaseURL)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer conn.Close(ctx)
+		for _, s := range statements {
+			if _, err := conn.Exec(ctx, s); err != nil {
+				log.Panicf("%s: %v", s, err)
+			}
+		}
+	}
+	run(server.URL, "CREATE DATABASE "+name)
+	at.Path = "/" + name
+	run(at.String(), statements...)
+	return at.String(), func() { run(server.URL, "DROP DATABASE "+name+" WITH (FORCE)") }
 }

@@ -18,20 +18,24 @@ import (
 // wait for leases to expire and for servers to answer.
 const minParallel = 4
 
-// Main runs the tests and exits. The process fails if a test left a goroutine behind. TestMain
-// calls it.
-func Main(m *testing.M) {
+// Main runs the tests and exits. The process fails if a test left a goroutine behind, except those
+// that ignored names by their function: some libraries never end theirs. TestMain calls it.
+func Main(m *testing.M, ignored ...string) {
 	testserver.Hook()
 	if !flag.Parsed() { // the flag -parallel takes precedence
 		_ = flag.Set("test.parallel", strconv.Itoa(max(minParallel, runtime.GOMAXPROCS(0))))
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+	options := []goleak.Option{goleak.Cleanup(func(status int) {
 		if err := testserver.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			status = max(status, 1)
 		}
 		os.Exit(status)
-	}))
+	})}
+	for _, function := range ignored {
+		options = append(options, goleak.IgnoreTopFunction(function))
+	}
+	goleak.VerifyTestMain(m, options...)
 }
 
 // Eventually polls until cond returns true. It fails the test after within, with a message that

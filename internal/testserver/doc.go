@@ -27,7 +27,8 @@
 //
 // Close removes everything that the process started. A second process, the keeper, does the same
 // when the process ends without Close, even by SIGKILL. The keeper is the same program again, so
-// each program that uses this package calls Hook first in main. If the keeper is killed as well,
+// each program that uses this package calls Hook first in main. Dir puts other programs into its
+// care. If the keeper is killed as well,
 // the next process that starts a server removes the leftovers. Windows has no keeper.
 //
 // PostgreSQL refuses to run as root, so a server that root starts runs as the user postgres. All

@@ -140,6 +140,21 @@ func homeIn(root string) (*home, error) {
 // newDir returns the path of a directory that does not exist yet.
 func (h *home) newDir() string { return filepath.Join(h.dir, strings.ToLower(rand.Text()[:8])) }
 
+// Dir makes a directory for another program that this process starts, such as a peer's server in a
+// benchmark. Close, or the keeper when this process ends without Close, kills every process that
+// has the directory in its arguments, with the children of that process, and removes the directory.
+func Dir() (string, error) {
+	h, err := homeIn(root(true))
+	if err != nil {
+		return "", err
+	}
+	dir := h.newDir()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("testserver: %w", err)
+	}
+	return dir, nil
+}
+
 // removeHome ends everything that runs in a home and removes the home with its lock file.
 func removeHome(dir string) error {
 	failed := []error{crash(dir)}

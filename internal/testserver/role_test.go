@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ const (
 	roleRun     = "run"     // runs a user as its command
 	rolePrivate = "private" // starts a private server
 	rolePaused  = "paused"  // starts a private server and pauses it
+	roleProgram = "program" // starts another program in a directory
 )
 
 // report is what a role prints.
@@ -75,6 +77,13 @@ func perform(ctx context.Context, role string) (report, error) {
 			return report{}, err
 		}
 		return report{URL: server.URL()}, nil
+	}
+	if role == roleProgram {
+		dir, err := testserver.Dir()
+		if err != nil {
+			return report{}, err
+		}
+		return report{}, exec.Command("sh", "-c", "sleep 600; true", filepath.Join(dir, "program")).Start()
 	}
 	return report{}, fmt.Errorf("unknown role %q", role)
 }

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
@@ -74,6 +76,25 @@ func TestKilledKeeper(t *testing.T) {
 	mustRefuse(t, before.Server.URL)
 	after.leave()
 	s.mustEmpty(after.Server.URL)
+}
+
+// TestProgramInDirectory kills a process that has started another program.
+func TestProgramInDirectory(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no keeper")
+	}
+	s := newStage(t)
+	a := s.start(roleProgram)
+	if a.Error != "" {
+		t.Fatal(a.Error)
+	}
+	pgtest.Eventually(t, 15*time.Second, "the shell and its child run", func() bool {
+		found, err := testserver.Members(s.dir)
+		return err == nil && len(found) == 2
+	})
+	a.kill()
+	s.mustEmpty()
 }
 
 func TestInterrupt(t *testing.T) {

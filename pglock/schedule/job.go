@@ -79,15 +79,11 @@ func (j *Job) BeginPer(ctx context.Context, period time.Duration) (*Run, error) 
 
 // begin waits for the time of wait until no other run of the job is in progress here or elsewhere.
 func (j *Job) begin(ctx context.Context, c claim, wait time.Duration) (*Run, error) {
-	bounded, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	if err := j.enter(bounded); err != nil {
+	until := time.Now().Add(wait)
+	if err := j.enter(ctx, wait); err != nil {
 		return nil, err
 	}
-	if wait == 0 {
-		bounded = nil
-	}
-	r, err := j.acquire(ctx, bounded, c)
+	r, err := j.acquire(ctx, c, max(0, time.Until(until)))
 	if err != nil {
 		<-j.sem
 		return nil, err
@@ -97,12 +93,14 @@ func (j *Job) begin(ctx context.Context, c claim, wait time.Duration) (*Run, err
 
 // enter waits until this process runs no other tick of the job. A later tick must not overtake an
 // earlier one, because recording the later one marks the earlier one as run.
-func (j *Job) enter(bounded context.Context) error {
+func (j *Job) enter(ctx context.Context, wait time.Duration) error {
 	select { // a free semaphore wins over a context that is done: WithWait(0) still runs the tick
 	case j.sem <- struct{}{}:
 		return nil
 	default:
 	}
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	select { // if both are ready, either is right
 	case j.sem <- struct{}{}:
 		return nil
@@ -112,25 +110,21 @@ func (j *Job) enter(bounded context.Context) error {
 	}
 }
 
-// acquire acquires the lease and checks that the run is due. It tries once if bounded is nil.
-func (j *Job) acquire(ctx, bounded context.Context, c claim) (*Run, error) {
+// acquire acquires the lease and checks that the run is due.
+func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, error) {
 	tick, err := j.check(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	acquire := j.client.Acquire
-	if bounded == nil {
-		acquire, bounded = j.client.TryAcquire, ctx
-	}
 	labels := maps.Clone(j.cfg.labels)
 	labels[tickLabel] = tick.UTC().Format(time.RFC3339Nano)
-	lease, err := acquire(bounded, j.name, pglock.WithTTL(j.cfg.ttl), pglock.WithLabels(labels))
+	lease, err := j.client.Acquire(ctx, j.name, pglock.WithWait(wait), pglock.WithTTL(j.cfg.ttl), pglock.WithLabels(labels))
 	if err != nil {
 		return nil, j.explainBusy(ctx, c, err)
 	}
 	// Another process may have run the tick between the first check and the grant.
 	if tick, err = j.check(ctx, c); err != nil {
-		return nil, joinErr(err, release(ctx, lease))
+		return nil, errs.Join(err, release(ctx, lease))
 	}
 	return &Run{j, lease, tick}, nil
 }

@@ -16,10 +16,11 @@ import (
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
-// clockAt returns a clock that shows that time now.
+// clockAt returns a clock that shows that time when it is first looked at: when Run begins, however
+// long this machine takes to open a client.
 func clockAt(at time.Time) func() time.Time {
-	ahead := time.Until(at)
-	return func() time.Time { return time.Now().Add(ahead) }
+	ahead := sync.OnceValue(func() time.Duration { return time.Until(at) })
+	return func() time.Time { return time.Now().Add(ahead()) }
 }
 
 // result is what a replica says of a tick: nil if it ran it, ErrDone or ErrRunning if another one
@@ -30,8 +31,7 @@ type result struct {
 	err     error
 }
 
-// replica starts Run with a clock of its own. Its results go to the channel. The clock is not read
-// before the job is made.
+// replica starts Run with a clock of its own. Its results go to the channel.
 func (f fleet) replica(ctx context.Context, wg *sync.WaitGroup, n int, clock func() time.Time, s schedule.Schedule, results chan<- result, fn schedule.Func, opts ...schedule.Option) {
 	f.t.Helper()
 	logged := make(chan slog.Record, 1000)
@@ -80,9 +80,7 @@ func TestNightlyTickRunsOnceAlthoughClocksDiffer(t *testing.T) {
 	results := make(chan result, 100)
 	var replicas sync.WaitGroup
 	for n, ahead := range []time.Duration{-1500 * time.Millisecond, 0, 800 * time.Millisecond} {
-		// Each replica starts a second before the tick by the true time, however slow this machine is.
-		start := sync.OnceValue(func() func() time.Time { return clockAt(three.Add(ahead - time.Second)) })
-		f.replica(ctx, &replicas, n, func() time.Time { return start()() }, nightly, results, f.noteTick(n))
+		f.replica(ctx, &replicas, n, clockAt(three.Add(ahead-time.Second)), nightly, results, f.noteTick(n))
 	}
 	ran := 0
 	for range 3 {
@@ -300,13 +298,13 @@ func TestTickIsTriedAgain(t *testing.T) {
 func TestLostTickIsRunAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	tick := time.Now().Add(time.Second)
+	tick := time.Now()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	results := make(chan result, 100)
 	var replicas sync.WaitGroup
 	lost := false
-	f.replica(ctx, &replicas, 1, time.Now, list{tick, tick.Add(time.Hour)}, results, func(ctx context.Context, l *pglock.Lease) error {
+	f.replica(ctx, &replicas, 1, clockAt(tick.Add(-time.Second)), list{tick, tick.Add(time.Hour)}, results, func(ctx context.Context, l *pglock.Lease) error {
 		if !lost {
 			lost = true
 			f.expire()
@@ -346,7 +344,7 @@ func TestARunnerThatDiesLate(t *testing.T) {
 		t.Errorf("with WithWait it waits for %v", got)
 	}
 	// A waiter replaces a runner that has died.
-	clock := clockAt(now)
+	clock := clockAt(now.Add(time.Second))
 	dead := f.jobOf(f.client(pglock.WithoutRenewal()), schedule.WithTTL(time.Second))
 	if _, err := dead.Begin(t.Context(), now); err != nil {
 		t.Fatal(err)
@@ -364,7 +362,7 @@ func TestARunnerThatDiesLate(t *testing.T) {
 func TestLongJobOverlapsTheNextTick(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	tick := time.Now().Add(500 * time.Millisecond)
+	tick := time.Now()
 	ticks := list{tick, tick.Add(500 * time.Millisecond), tick.Add(time.Hour)}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -373,7 +371,8 @@ func TestLongJobOverlapsTheNextTick(t *testing.T) {
 	var mu sync.Mutex
 	running := 0
 	for n := range 2 {
-		f.replica(ctx, &replicas, n, time.Now, ticks, results, func(ctx context.Context, l *pglock.Lease) error {
+		clock := clockAt(tick.Add(-500 * time.Millisecond))
+		f.replica(ctx, &replicas, n, clock, ticks, results, func(ctx context.Context, l *pglock.Lease) error {
 			mu.Lock()
 			running++
 			if running != 1 {
@@ -381,7 +380,7 @@ func TestLongJobOverlapsTheNextTick(t *testing.T) {
 			}
 			mu.Unlock()
 			defer func() { mu.Lock(); running--; mu.Unlock() }()
-			locktest.WaitUntilPast(tick.Add(time.Second)) // the next tick has been due for half a second
+			locktest.WaitUntilPast(time.Now().Add(tick.Add(time.Second).Sub(clock()))) // the next tick has been due for half a second
 			return f.noteTick(n)(ctx, l)
 		})
 	}

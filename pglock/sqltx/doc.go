@@ -1,18 +1,52 @@
 // Package sqltx gives a transaction of database/sql, on pgx's stdlib driver, the methods of a pgx
-// transaction. With it, services whose queries go through sqlc or GORM on a *sql.DB can use the
-// packages of this module:
+// transaction. With it, services whose queries go through a *sql.DB can use the packages of this
+// module. pglock.OpenDB opens a client with a *sql.DB.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
 //	defer tx.Rollback()
-//	if err := advisory.Lock(ctx, sqltx.Wrap(tx), key); err != nil {
+//	if err := lease.Guard(ctx, sqltx.Wrap(tx)); err != nil {
 //		return err
 //	}
 //	... tx.ExecContext(ctx, ...) as before
 //	return tx.Commit()
 //
-// With GORM, tx is db.Statement.ConnPool.(*sql.Tx) of the *gorm.DB inside a transaction, or
-// db.Statement.ConnPool.(*gorm.PreparedStmtTX).Tx.(*sql.Tx) with PrepareStmt.
+// # GORM, sqlx, sqlc, ent
+//
+// Each has its own way to a transaction. What Wrap returns works with Guard and Bind of a lease,
+// advisory.Lock, and package rowlock, beside the row locks of the library itself:
+//
+//	library   the transaction                           for this module
+//	sqlx      tx, err := db.BeginTxx(ctx, nil)          sqltx.Wrap(tx)
+//	sqlc      tx, err := db.BeginTx(ctx, nil)           sqltx.Wrap(tx), and queries.WithTx(tx)
+//	ent       tx, err := client.Tx(ctx)                 sqltx.Wrap(tx), with ent's feature sql/execquery
+//	GORM      db.Transaction(func(tx *gorm.DB) error)   gormTx(tx)
+//
+// For GORM, copy this function:
+//
+//	func gormTx(tx *gorm.DB) *sqltx.Tx {
+//		pool := tx.Statement.ConnPool
+//		if prepared, ok := pool.(*gorm.PreparedStmtTX); ok { // with PrepareStmt
+//			pool = prepared.Tx
+//		}
+//		own, _ := pool.(sqltx.SQLTx) // nil outside a transaction: then Guard fails
+//		return sqltx.Wrap(own)
+//	}
+//
+// A transaction that guard protects, the method Guard of a lease, or Bind for a protected table:
+//
+//	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+//		if err := guard(ctx, gormTx(tx)); err != nil {
+//			return err
+//		}
+//		var a Account
+//		if err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).First(&a, "id = ?", id).Error; err != nil {
+//			return err
+//		}
+//		return tx.Model(&a).Update("balance", a.Balance-amount).Error
+//	})
+//
+// internal/adapters has the same transaction for each library, with tests.
 //
 // # Same as with pgx
 //

@@ -15,21 +15,36 @@ import (
 )
 
 // ErrDriver: the transaction does not run on pgx's stdlib driver. Nothing was done.
-var ErrDriver = errors.New("sqltx: the *sql.Tx does not run on pgx's stdlib driver (github.com/jackc/pgx/v5/stdlib)")
+var ErrDriver = errs.ErrDriver
 
-// errNil is the error of every method of a Tx without a *sql.Tx.
+// errNil is the error of every method of a Tx without a transaction.
 var errNil = errs.Errorf("sqltx: the transaction is nil: %w", pgx.ErrTxClosed)
 
-// Tx is a *sql.Tx with the methods of a pgx transaction. Like its *sql.Tx, it is for one goroutine
-// at a time.
+// SQLTx is a transaction of database/sql: a *sql.Tx, or one that wraps it and has its methods, such
+// as a *sqlx.Tx, or a *ent.Tx with the feature sql/execquery. (Commit and Rollback keep a *sql.DB
+// from being passed, whose statements have no transaction in common.)
+type SQLTx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	Commit() error
+	Rollback() error
+}
+
+// Tx is a transaction of database/sql with the methods of a pgx transaction. It is for one
+// goroutine at a time.
 type Tx struct {
-	tx   *sql.Tx
+	tx   SQLTx                    // nil if Wrap was given nil
 	conn atomic.Pointer[pgx.Conn] // known once a statement was sent
 }
 
 // Wrap returns tx with pgx's methods. It sends nothing, and there is nothing to close. Calls of
 // the Tx and of tx itself may alternate. If tx is nil, every method returns pgx.ErrTxClosed.
-func Wrap(tx *sql.Tx) *Tx { return &Tx{tx: tx} }
+func Wrap(tx SQLTx) *Tx {
+	if pgtx.IsNil(tx) {
+		return &Tx{}
+	}
+	return &Tx{tx: tx}
+}
 
 // Exec runs a statement. The tag has only the number of rows. If ctx ends during the statement,
 // the statement is canceled and the transaction is aborted, as after any failed statement; it can
@@ -72,7 +87,7 @@ func (t *Tx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	return row{found}
 }
 
-// Commit commits the *sql.Tx. It ignores its context.
+// Commit commits the transaction. It ignores its context.
 func (t *Tx) Commit(context.Context) error {
 	if t == nil || t.tx == nil {
 		return errNil
@@ -80,7 +95,7 @@ func (t *Tx) Commit(context.Context) error {
 	return translated(t.tx.Commit())
 }
 
-// Rollback rolls back the *sql.Tx. It ignores its context.
+// Rollback rolls the transaction back. It ignores its context.
 func (t *Tx) Rollback(context.Context) error {
 	if t == nil || t.tx == nil {
 		return errNil
@@ -98,14 +113,14 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 		return errs.Errorf("sqltx: nothing was sent: %w", errs.ContextErr(ctx))
 	}
 	options, args := split(args)
-	spy := &spy{tx: t, args: args}
+	spy := &pgtx.Spy{Args: args, Found: func(conn *pgx.Conn) error { t.conn.Store(conn); return nil }}
 	err := pgtx.RunOn(ctx, t.conn.Load, pgtx.CancelSoon, func(ctx context.Context) error {
 		return op(ctx, append(options, spy))
 	})
 	switch {
-	case spy.passed && err != nil && ctx.Err() != nil:
+	case spy.Passed && err != nil && ctx.Err() != nil:
 		return errs.Errorf("%w: %w", errs.ContextErr(ctx), translated(err))
-	case spy.passed:
+	case spy.Passed:
 		return translated(err)
 	case err == nil:
 		return ErrDriver
@@ -124,27 +139,6 @@ func split(args []any) (options, rest []any) {
 		options, args = append(options, args[0]), args[1:]
 	}
 	return options, args
-}
-
-// spy is the only argument of each statement. pgx lets it insert the real arguments, and shows it
-// the connection, which *sql.Tx hides. Another driver can't send it.
-type spy struct {
-	tx     *Tx
-	args   []any
-	passed bool // pgx has called it
-}
-
-// RewriteQuery implements pgx.QueryRewriter.
-func (s *spy) RewriteQuery(ctx context.Context, conn *pgx.Conn, query string, _ []any) (string, []any, error) {
-	s.passed = true
-	s.tx.conn.Store(conn)
-	args := s.args
-	if len(args) > 0 {
-		if own, ok := args[0].(pgx.QueryRewriter); ok {
-			return own.RewriteQuery(ctx, conn, query, args[1:])
-		}
-	}
-	return query, args, nil
 }
 
 // translated adds pgx's error to that of database/sql.

@@ -12,16 +12,20 @@
 // A round is many turns of each, and its figures cover all of them. A ratio is taken within a round.
 // The median of the rounds is judged, so one disturbed round does not decide.
 //
+// A row with Throughput has one long turn per subject and round instead, whose beginning is not counted.
+//
 // A missing subject is reported with each target that needs it. It is never replaced by a figure from
 // elsewhere.
 //
 // # Limits
 //
-// It can't make a busy machine quiet. The range of a ratio over the rounds is shown beside its median,
-// and a wide range is reported: measure again.
+// It can't make a busy machine quiet. The range of the rounds is shown beside each median. If the largest
+// round is more than 1.5 times the smallest, the figure is marked as unsteady: don't quote it, measure
+// again. One round alone can't tell.
 //
 // # Failures
 //
-// An error of any subject ends the row, because half a round compares nothing. Everything that was
+// An error of any subject ends the row, because half a round compares nothing. SoFar has the complete
+// rounds of a row that is interrupted. Everything that was
 // opened is closed in reverse order in every case.
 package trial

@@ -58,6 +58,17 @@ type Series struct {
 	Unit    Unit      `json:"unit"`
 	Median  float64   `json:"median"`
 	Rounds  []float64 `json:"rounds"`
+
+	Unsteady bool `json:"unsteady,omitempty"` // the rounds differ too much to quote the median
+}
+
+// mostSpread is the ratio of the largest to the smallest round up to which a figure is steady.
+const mostSpread = 1.5
+
+// steady reports whether the rounds are close enough to each other that their median tells something.
+func steady(rounds []float64) bool {
+	least, most := slices.Min(rounds), slices.Max(rounds)
+	return least == most || most <= mostSpread*least
 }
 
 // median returns the middle value, or the mean of the two middle ones. Without values it is NaN.

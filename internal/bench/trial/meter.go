@@ -72,17 +72,31 @@ func Repeat(ctx context.Context, d time.Duration, op func(ctx context.Context) e
 	return count, nil
 }
 
-// Crowd runs Repeat in n goroutines. The first error stops all of them.
-func Crowd(ctx context.Context, n int, d time.Duration, op func(ctx context.Context) error) (count int, err error) {
+// Lead returns the warm-up before a turn of a crowd that takes d.
+func Lead(d time.Duration) time.Duration { return d / 2 }
+
+// Crowd repeats op in n goroutines for lead and then for d. It counts the calls that end in the second
+// part, in which all goroutines are under way from the beginning to the end. The first error stops all
+// of them.
+func Crowd(ctx context.Context, n int, lead, d time.Duration, op func(ctx context.Context) error) (count int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	from := time.Now().Add(lead)
+	to := from.Add(d)
 	var total atomic.Int64
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
-			count, err := Repeat(ctx, d, op)
-			if err != nil {
-				cancel(err) // of several only the first is the cause
+			count := 0
+			for now := time.Now(); now.Before(to); {
+				if err := op(ctx); err != nil {
+					cancel(err) // of several only the first is the cause
+					break
+				}
+				now = time.Now()
+				if !now.Before(from) && now.Before(to) {
+					count++
+				}
 			}
 			total.Add(int64(count))
 		})

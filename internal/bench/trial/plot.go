@@ -120,7 +120,7 @@ func (s *series) add(median, y float64, of *Series, unit Unit) {
 	x := max(median, s.floor)
 	rounds := append([]float64{x}, of.Rounds...)
 	s.points = append(s.points, plotter.XY{X: x, Y: y})
-	s.labels = append(s.labels, unit.format(median))
+	s.labels = append(s.labels, unit.format(median)+mark(of.Unsteady))
 	s.ranges = append(s.ranges, struct{ Low, High float64 }{x - max(slices.Min(rounds), s.floor), slices.Max(rounds) - x})
 }
 
@@ -152,7 +152,7 @@ func (o *Outcome) grow(p *plot.Plot) (height vg.Length, err error) {
 		for _, s := range o.Series {
 			if s.Figure == figure && s.Size > 0 {
 				points = append(points, plotter.XY{X: s.Size, Y: s.Median})
-				labels = append(labels, s.Unit.format(s.Median))
+				labels = append(labels, s.Unit.format(s.Median)+mark(s.Unsteady))
 				values = append(values, s.Median)
 				p.Y.Label.Text = string(s.Unit) + ", median of the rounds"
 			}

@@ -32,6 +32,12 @@ type Conditions struct {
 	TurnMS  int64     `json:"turn_ms"`
 }
 
+// At returns the conditions of a row that was measured at a scale.
+func (c Conditions) At(s Scale) *Conditions {
+	c.Rounds, c.Turns, c.TurnMS = s.Rounds, s.Turns, s.Turn.Milliseconds()
+	return &c
+}
+
 // Machine describes the machine, without telling whose it is.
 type Machine struct {
 	OS       string            `json:"os"`
@@ -59,12 +65,18 @@ func ReadResults(path string) (r Results, err error) {
 	return r, nil
 }
 
-// With returns the results with later rows, which replace those with the same number. Each of them
-// keeps its own conditions.
+// Of returns the results with the rows that were measured on a busy machine, or with the others.
+func (r Results) Of(busy bool) Results {
+	r.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(o *Outcome) bool { return o.Busy != busy })
+	return r
+}
+
+// With returns the results with later rows, which replace those with the same number on a machine that
+// is as busy. Each of them keeps its own conditions.
 func (r Results) With(later Results) Results {
 	together := Results{Conditions: r.Conditions}
 	for _, row := range r.Rows {
-		if !slices.ContainsFunc(later.Rows, func(o *Outcome) bool { return o.Number == row.Number }) {
+		if !slices.ContainsFunc(later.Rows, func(o *Outcome) bool { return o.Number == row.Number && o.Busy == row.Busy }) {
 			together.Rows = append(together.Rows, row)
 		}
 	}
@@ -85,7 +97,9 @@ var numbers = regexp.MustCompile(`\[\n[-+.0-9eE,\s]*\]`)
 // Write writes the results to a file atomically, and creates its directory. Rows are in the order of
 // their numbers, and equal results make equal text.
 func (r Results) Write(path string) error {
-	r.Rows = slices.SortedStableFunc(slices.Values(r.Rows), func(a, b *Outcome) int { return byNumber(a.Number, b.Number) })
+	r.Rows = slices.SortedStableFunc(slices.Values(r.Rows), func(a, b *Outcome) int {
+		return cmp.Or(byNumber(a.Number, b.Number), cmp.Compare(strconv.FormatBool(a.Busy), strconv.FormatBool(b.Busy)))
+	})
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

@@ -18,8 +18,16 @@ type Row struct {
 	Subjects []Subject
 	Targets  []Target
 
+	// Throughput marks a row that counts operations per second. A round is one long turn of each
+	// subject. Short turns would measure how the operations start.
+	Throughput bool
+
 	// Once measures each subject in one long turn, which decides its own length.
 	Once bool
+
+	// Estimate returns about how long everything but the turns takes, and with Once the turns, too. It
+	// is only shown. Default: startTime.
+	Estimate func(s Scale) time.Duration
 
 	// Growth draws the subjects, one thing at several sizes, as lines. It may be nil.
 	Growth *Growth
@@ -68,10 +76,44 @@ var ErrMissing = errors.New("trial: missing")
 
 // Scale is how thoroughly a row is measured.
 type Scale struct {
-	Rounds int
-	Turns  int           // of each subject in a round
-	Turn   time.Duration // the length of one
-	Short  bool          // see that it runs, and don't judge
+	Rounds   int
+	Turns    int           // of each subject in a round
+	Turn     time.Duration // the length of one
+	LongTurn time.Duration // the length of one in a row with Throughput, after the warm-up
+	Quick    bool          // an indication, with less of everything
+	Short    bool          // see that it runs, and don't judge
+	Busy     bool          // a process burns a core meanwhile
+}
+
+// startTime is about how long a row takes to start its servers and to end them.
+const startTime = 3 * time.Second
+
+// adapt returns the scale at which a row of this kind is measured.
+func (r Row) adapt(s Scale) Scale {
+	if r.Throughput {
+		s.Turns, s.Turn = 1, s.LongTurn
+	}
+	if r.Once {
+		s.Rounds, s.Turns = 1, 1
+	}
+	return s
+}
+
+// Duration returns about how long the row takes.
+func (r Row) Duration(s Scale) time.Duration {
+	s = r.adapt(s)
+	total := startTime
+	if r.Estimate != nil {
+		total = r.Estimate(s)
+	}
+	if r.Once {
+		return total
+	}
+	turn := s.Turn
+	if r.Throughput {
+		turn += Lead(turn)
+	}
+	return total + turn*time.Duration((s.Rounds+1)*s.Turns*len(r.Subjects))
 }
 
 // Scope lasts from the preparation of a row to its end.

@@ -6,18 +6,21 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
+	"sync"
 )
 
-// Outcome is the outcome of a row. It is complete when Run returns it.
+// Outcome is the outcome of a row. It never changes afterwards.
 type Outcome struct {
 	Number   string      `json:"row"`
 	What     string      `json:"what"`
+	Busy     bool        `json:"busy,omitempty"`     // measured beside a process that burns a core
 	Measured *Conditions `json:"measured,omitempty"` // nil: as the results that it is part of
 	Growth   *Growth     `json:"growth,omitempty"`
 	Series   []*Series   `json:"figures"`
 	Missing  []Absence   `json:"missing"`
 	Verdicts []Verdict   `json:"targets"`
-	Short    bool        `json:"-"`
+	Scale    Scale       `json:"-"` // with the rounds that are complete
 }
 
 // Absence is a subject that could not be measured, and why.
@@ -33,70 +36,120 @@ type contestant struct {
 	series []*Series
 }
 
+// Trial is the measurement of one row. Step and SoFar may be called while it runs.
+type Trial struct {
+	row   Row
+	scale Scale
+
+	mu          sync.Mutex // never held while something is measured
+	step        string
+	contestants []*contestant
+	missing     []Absence
+	rounds      int // complete, without the warm-up
+}
+
+// New returns the measurement of a row, which has not begun.
+func New(row Row, scale Scale) *Trial {
+	return &Trial{row: row, scale: row.adapt(scale), step: "preparation", missing: []Absence{}}
+}
+
 // Run measures a row and judges it. After an error there is no outcome. Everything that was opened is
 // closed when it returns. ctx ends it between operations.
-func Run(ctx context.Context, row Row, scale Scale) (outcome *Outcome, err error) {
-	if err := row.check(); err != nil {
+func Run(ctx context.Context, row Row, scale Scale) (*Outcome, error) {
+	return New(row, scale).Run(ctx)
+}
+
+// Run is the function Run. It is called once.
+func (t *Trial) Run(ctx context.Context) (outcome *Outcome, err error) {
+	if err := t.row.check(); err != nil {
 		return nil, err
 	}
-	first := -1 // which warms up
-	if row.Once {
-		scale.Rounds, scale.Turns, first = 1, 1, 0
-	}
-	scope := &Scope{Scale: scale}
+	scope := &Scope{Scale: t.scale}
 	defer func() {
 		if closing := scope.close(); closing != nil {
-			outcome, err = nil, errors.Join(err, fmt.Errorf("%s: closing: %w", row.Number, closing))
+			outcome, err = nil, errors.Join(err, fmt.Errorf("%s: closing: %w", t.row.Number, closing))
 		}
 	}()
-	if row.Prepare != nil {
-		if err := row.Prepare(ctx, scope); err != nil {
-			return nil, fmt.Errorf("%s: %w", row.Number, err)
+	if t.row.Prepare != nil {
+		if err := t.row.Prepare(ctx, scope); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.row.Number, err)
 		}
 	}
-	outcome = &Outcome{Number: row.Number, What: row.What, Growth: row.Growth, Missing: []Absence{}, Short: scale.Short}
-	contestants, err := outcome.open(ctx, row, scope)
-	if err != nil {
+	if err := t.open(ctx, scope); err != nil {
 		return nil, err
 	}
-	for round := first; round < scale.Rounds; round++ {
-		if err := takeTurns(ctx, contestants, scale); err != nil {
-			return nil, fmt.Errorf("%s: %w", row.Number, err)
+	first := -1 // the warm-up
+	if t.row.Once {
+		first = 0
+	}
+	for round := first; round < t.scale.Rounds; round++ {
+		if err := t.takeTurns(ctx, round); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.row.Number, err)
 		}
-		for _, c := range contestants {
-			if err := c.record(c.meter.Figures(), round >= 0); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", row.Number, c.Name, err)
-			}
+		if err := t.record(round); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.row.Number, err)
 		}
 	}
-	return outcome, outcome.judge(row, contestants)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.judge()
+}
+
+// Step says in a few words what is going on.
+func (t *Trial) Step() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.step
+}
+
+func (t *Trial) enter(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.step = fmt.Sprintf(format, args...)
+}
+
+// SoFar returns the outcome of the complete rounds, or nil if there is none.
+func (t *Trial) SoFar() (*Outcome, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rounds == 0 {
+		return nil, nil
+	}
+	return t.judge()
 }
 
 // open opens the subjects and records the missing ones.
-func (o *Outcome) open(ctx context.Context, row Row, scope *Scope) ([]*contestant, error) {
-	var contestants []*contestant
-	for _, s := range row.Subjects {
+func (t *Trial) open(ctx context.Context, scope *Scope) error {
+	for _, s := range t.row.Subjects {
+		t.enter("preparation of %s", s.Name)
 		meter, err := s.Open(ctx, scope)
-		switch {
-		case errors.Is(err, ErrMissing):
-			o.Missing = append(o.Missing, Absence{Subject: s.Name, Why: err.Error()})
-		case err != nil:
-			return nil, fmt.Errorf("%s: open %s: %w", row.Number, s.Name, err)
-		default:
-			contestants = append(contestants, &contestant{Subject: s, meter: meter})
+		if err != nil && !errors.Is(err, ErrMissing) {
+			return fmt.Errorf("%s: open %s: %w", t.row.Number, s.Name, err)
 		}
+		t.mu.Lock()
+		if err != nil {
+			t.missing = append(t.missing, Absence{Subject: s.Name, Why: err.Error()})
+		} else {
+			t.contestants = append(t.contestants, &contestant{Subject: s, meter: meter})
+		}
+		t.mu.Unlock()
 	}
-	return contestants, nil
+	return nil
 }
 
 // takeTurns runs one round. The order changes from turn to turn, so that no subject always pays for what
 // the same other one left behind.
-func takeTurns(ctx context.Context, contestants []*contestant, scale Scale) error {
+func (t *Trial) takeTurns(ctx context.Context, round int) error {
 	runtime.GC()
-	for turn := range scale.Turns {
-		for i := range contestants {
-			c := contestants[(i+turn)%len(contestants)]
-			if err := c.meter.Turn(ctx, scale.Turn); err != nil {
+	for turn := range t.scale.Turns {
+		for i := range t.contestants {
+			c := t.contestants[(i+turn+max(round, 0))%len(t.contestants)]
+			if round < 0 {
+				t.enter("warm-up: %s", c.Name)
+			} else {
+				t.enter("round %d of %d: %s", round+1, t.scale.Rounds, c.Name)
+			}
+			if err := c.meter.Turn(ctx, t.scale.Turn); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 		}
@@ -104,11 +157,24 @@ func takeTurns(ctx context.Context, contestants []*contestant, scale Scale) erro
 	return nil
 }
 
-// record keeps the figures of a round, if it counts.
-func (c *contestant) record(figures []Figure, counts bool) error {
-	if !counts {
-		return nil
+// record keeps the figures of a round, unless it is the warm-up.
+func (t *Trial) record(round int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.contestants {
+		figures := c.meter.Figures()
+		if round < 0 {
+			continue
+		}
+		if err := c.record(figures); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
 	}
+	t.rounds = round + 1
+	return nil
+}
+
+func (c *contestant) record(figures []Figure) error {
 	if c.series == nil {
 		for _, f := range figures {
 			c.series = append(c.series, &Series{Subject: c.Name, Role: c.Role, Size: c.Size, Figure: f.Name, Unit: f.Unit})
@@ -130,22 +196,29 @@ func (c *contestant) record(figures []Figure, counts bool) error {
 	return nil
 }
 
-// judge computes the medians and judges the targets.
-func (o *Outcome) judge(row Row, contestants []*contestant) error {
-	for _, c := range contestants {
+// judge computes the medians and judges the targets. The caller holds the mutex.
+func (t *Trial) judge() (*Outcome, error) {
+	o := &Outcome{
+		Number: t.row.Number, What: t.row.What, Busy: t.scale.Busy, Growth: t.row.Growth,
+		Missing: slices.Clone(t.missing), Scale: t.scale,
+	}
+	o.Scale.Rounds = t.rounds
+	for _, c := range t.contestants {
 		for _, s := range c.series {
-			s.Median = median(s.Rounds)
-			o.Series = append(o.Series, s)
+			own := *s // later rounds go into the other one
+			own.Rounds = slices.Clone(s.Rounds)
+			own.Median, own.Unsteady = median(own.Rounds), !steady(own.Rounds)
+			o.Series = append(o.Series, &own)
 		}
 	}
-	for _, t := range row.Targets {
-		v, err := o.judgeTarget(t)
+	for _, target := range t.row.Targets {
+		v, err := o.judgeTarget(target)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		o.Verdicts = append(o.Verdicts, v)
 	}
-	return nil
+	return o, nil
 }
 
 func (o *Outcome) find(r Ref) (*Series, error) {

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -89,8 +90,8 @@ func TestTargetsAreJudgedOnTheMedianRatioOfRounds(t *testing.T) {
 		if v.Status != c.want {
 			t.Errorf("%v: %s, want %s", c.rule, v.Status, c.want)
 		}
-		if *v.Ratio != (Spread{Median: 3, Min: 2, Max: 4}) || !v.Unsteady() {
-			t.Errorf("%v: ratio %+v, unsteady %v", c.rule, *v.Ratio, v.Unsteady())
+		if *v.Ratio != (Spread{Median: 3, Min: 2, Max: 4}) || !v.Unsteady {
+			t.Errorf("%v: ratio %+v, unsteady %v", c.rule, *v.Ratio, v.Unsteady)
 		}
 	}
 }
@@ -160,6 +161,119 @@ func TestSubjectsTakeTurnsAndAnotherIsFirstEachTime(t *testing.T) {
 		t.Errorf("turns of the warm-up and of one round: %s", got)
 	}
 }
+
+func TestARowThatCountsTakesLongTurns(t *testing.T) {
+	t.Parallel()
+	var turns []time.Duration
+	subject := Subject{Name: "ours", Open: func(context.Context, *Scope) (Meter, error) { return lengths{&turns}, nil }}
+	scale := Scale{Rounds: 2, Turns: 5, Turn: time.Second, LongTurn: time.Minute}
+	row := Row{Number: "B0", Throughput: true, Subjects: []Subject{subject}}
+	if o := run(t, row, scale); o.Scale.Turns != 1 || o.Scale.Turn != time.Minute {
+		t.Errorf("measured at %+v", o.Scale)
+	}
+	if want := []time.Duration{time.Minute, time.Minute, time.Minute}; !slices.Equal(turns, want) {
+		t.Errorf("turns of the warm-up and two rounds: %v, want %v", turns, want)
+	}
+	if got, want := row.Duration(scale), startTime+3*(time.Minute+Lead(time.Minute)); got != want {
+		t.Errorf("estimated %v, want %v", got, want)
+	}
+	row.Throughput = false
+	if got, want := row.Duration(scale), startTime+3*5*time.Second; got != want {
+		t.Errorf("estimated %v, want %v", got, want)
+	}
+}
+
+// lengths is a meter that notes the lengths of its turns.
+type lengths struct{ turns *[]time.Duration }
+
+func (m lengths) Turn(_ context.Context, d time.Duration) error {
+	*m.turns = append(*m.turns, d)
+	return nil
+}
+func (lengths) Figures() []Figure { return []Figure{{"f", Micros, 1}} }
+
+func TestUnsteadyFiguresAreMarked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		unsteady bool
+		rounds   []float64
+	}{{false, []float64{10, 12, 15}}, {true, []float64{10, 12, 15.1}}, {false, []float64{0, 0, 0}}, {true, []float64{0, 0, 1}}} {
+		o := run(t, Row{Number: "B0", Subjects: []Subject{plays("ours", Ours, c.rounds...)}, Targets: []Target{ratio(AtMost(9), "", "ours")}}, threeRounds)
+		if o.Series[0].Unsteady != c.unsteady || o.Verdicts[0].Unsteady != c.unsteady {
+			t.Errorf("%v: the figure %v, the verdict %v", c.rounds, o.Series[0].Unsteady, o.Verdicts[0].Unsteady)
+		}
+		text, err := json.Marshal(o)
+		if err != nil || strings.Contains(string(text), `"unsteady":true`) != c.unsteady {
+			t.Errorf("%v, %v: %s", c.rounds, err, text)
+		}
+		var table strings.Builder
+		if err := errors.Join(o.WriteFigures(&table), WriteTable(&table, []*Outcome{o})); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(table.String(), "unsteady"); n != map[bool]int{true: 2}[c.unsteady] {
+			t.Errorf("%v: marked %d times in\n%s", c.rounds, n, &table)
+		}
+	}
+}
+
+func TestOnABusyMachineOtherRulesHold(t *testing.T) {
+	t.Parallel()
+	busy := AtMost(3)
+	target := ratio(AtMost(1), "floor", "ours")
+	other := target
+	other.Busy = &busy
+	o := run(t, Row{Number: "B0", Subjects: []Subject{plays("ours", Ours, 2), plays("floor", Floor, 1)}, Targets: []Target{
+		target, other, ratio(AtMost(1).InEveryRound(), "", "ours"), ratio(NoBound(), "floor", "ours"),
+	}}, Scale{Rounds: 1, Turns: 1, Busy: true})
+	for i, want := range []Status{NotJudged, Pass, Miss, NotJudged} {
+		if got := o.Verdicts[i].Status; got != want {
+			t.Errorf("target %d: %s, want %s", i, got, want)
+		}
+	}
+	if !o.Busy || o.Verdicts[1].Target != busy {
+		t.Errorf("busy %v, %v", o.Busy, o.Verdicts[1].Target)
+	}
+}
+
+func TestCompleteRoundsAreThereInTheMiddleOfOne(t *testing.T) {
+	t.Parallel()
+	var trial *Trial
+	var sofar []int
+	look := func() {
+		o, err := trial.SoFar()
+		switch {
+		case err != nil:
+			t.Error(err)
+		case o == nil:
+			sofar = append(sofar, 0)
+		default:
+			sofar = append(sofar, len(o.Series[0].Rounds))
+			if o.Scale.Rounds != len(o.Series[0].Rounds) || o.Verdicts[0].Status != Pass {
+				t.Errorf("%d rounds, %+v", o.Scale.Rounds, o.Verdicts[0])
+			}
+		}
+	}
+	ours := plays("ours", Ours, 1, 1)
+	trial = New(Row{Number: "B0", Subjects: []Subject{ours, {Name: "looks", Open: func(context.Context, *Scope) (Meter, error) {
+		return looks{look}, nil
+	}}}, Targets: []Target{ratio(AtMost(1), "", "ours")}}, Scale{Rounds: 2, Turns: 1})
+	if _, err := trial.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	if want := []int{0, 0, 1, 2}; !slices.Equal(sofar, want) { // warm-up, two rounds, the end
+		t.Errorf("complete rounds: %v, want %v", sofar, want)
+	}
+}
+
+// looks is a meter that calls a function in its turns.
+type looks struct{ look func() }
+
+func (m looks) Turn(context.Context, time.Duration) error {
+	m.look()
+	return nil
+}
+func (looks) Figures() []Figure { return nil }
 
 func TestWhateverWasOpenedIsClosedInReverse(t *testing.T) {
 	t.Parallel()

@@ -10,11 +10,11 @@ import (
 // WriteFigures writes all figures of a row: the median and the range of the rounds.
 func (o *Outcome) WriteFigures(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "%s  %s\n", o.Number, o.What)
+	fmt.Fprintf(t, "%s  %s%s\n", o.Number, o.What, o.marks())
 	for _, s := range o.Series {
 		side := s.side()
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s to %s\n", s.Subject, s.Role, s.Figure,
-			s.Unit.format(s.Median), s.Unit.format(side.Min), s.Unit.format(side.Max))
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s to %s%s\n", s.Subject, s.Role, s.Figure,
+			s.Unit.format(s.Median), s.Unit.format(side.Min), s.Unit.format(side.Max), mark(s.Unsteady))
 	}
 	for _, m := range o.Missing {
 		fmt.Fprintf(t, "  %s\tmissing: %s\n", m.Subject, m.Why)
@@ -29,7 +29,7 @@ func WriteTable(w io.Writer, outcomes []*Outcome) error {
 	for _, o := range outcomes {
 		for _, v := range o.Verdicts {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				o.Number, v.What, v.ours(), v.Against, v.Ratio, v.Target, v.status())
+				o.Number+o.marks(), v.What, v.ours(), v.Against, v.Ratio, v.Target, v.status()+mark(v.Unsteady))
 		}
 	}
 	return t.Flush()
@@ -41,6 +41,25 @@ func (v Verdict) ours() string {
 		return v.Ours.String()
 	}
 	return fmt.Sprintf("%s, at most %s", v.Ours, v.Ours.Unit.format(v.Ours.Max))
+}
+
+// marks says what is special about how the row was measured.
+func (o *Outcome) marks() (marks string) {
+	if o.Scale.Quick {
+		marks += " (quick)"
+	}
+	if o.Busy {
+		marks += " (busy)"
+	}
+	return marks
+}
+
+// mark marks what must not be quoted.
+func mark(unsteady bool) string {
+	if unsteady {
+		return ", unsteady"
+	}
+	return ""
 }
 
 func (v Verdict) status() string {

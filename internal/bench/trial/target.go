@@ -21,6 +21,10 @@ type Target struct {
 	Against Ref
 
 	Rule Rule
+
+	// Busy is the rule beside a process that burns a core. If it is nil, a Rule for the median is not
+	// judged there, and one for every round holds there, too.
+	Busy *Rule
 }
 
 // Rule is the bound of a target.
@@ -28,7 +32,11 @@ type Rule struct {
 	least bool
 	bound float64
 	every bool
+	none  bool
 }
+
+// NoBound shows a comparison and requires nothing.
+func NoBound() Rule { return Rule{none: true} }
 
 // AtMost requires a median of at most bound.
 func AtMost(bound float64) Rule { return Rule{bound: bound} }
@@ -48,9 +56,13 @@ const (
 	atMost  = "≤ "
 	atLeast = "≥ "
 	inEvery = " in every round"
+	noBound = "-"
 )
 
 func (r Rule) String() string {
+	if r.none {
+		return noBound
+	}
 	text := atMost
 	if r.least {
 		text = atLeast
@@ -67,6 +79,10 @@ func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
 func (r *Rule) UnmarshalText(text []byte) (err error) {
+	if string(text) == noBound {
+		*r = NoBound()
+		return nil
+	}
 	bound, every := strings.CutSuffix(string(text), inEvery)
 	bound, least := strings.CutPrefix(bound, atLeast)
 	r.every, r.least = every, least

@@ -10,7 +10,7 @@ const (
 	Pass      Status = "PASS"
 	Miss      Status = "MISS"
 	Missing   Status = "MISSING" // a subject is not installed here, so there is no figure
-	NotJudged Status = "-"       // the run was too short to tell
+	NotJudged Status = "-"       // the run was too short to tell, or there is no bound
 )
 
 // Verdict is the outcome of a target.
@@ -22,6 +22,8 @@ type Verdict struct {
 	Target  Rule     `json:"target"`
 	Status  Status   `json:"status"`
 	Missing []string `json:"missing,omitempty"` // the subjects
+
+	Unsteady bool `json:"unsteady,omitempty"` // what was judged differs too much between the rounds
 }
 
 // Side is one side of a comparison, with its median.
@@ -41,17 +43,16 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-// unsteady is the ratio of the largest to the smallest round from which on the median says little:
-// other work kept the machine busy.
-const unsteady = 2
-
-// Unsteady reports whether the rounds differ so much that the row should be measured again.
-func (v Verdict) Unsteady() bool {
-	return v.Ratio != nil && v.Ratio.Max >= unsteady*v.Ratio.Min
-}
-
 // judgeTarget compares the outcome with one target.
 func (o *Outcome) judgeTarget(t Target) (Verdict, error) {
+	judged := !o.Scale.Short && !t.Rule.none
+	if o.Busy && !t.Rule.every {
+		if t.Busy != nil {
+			t.Rule = *t.Busy
+		} else {
+			judged = false
+		}
+	}
 	v := Verdict{What: t.What, Target: t.Rule, Missing: o.missingIn(t)}
 	if len(v.Missing) > 0 {
 		v.Status = Missing
@@ -72,8 +73,9 @@ func (o *Outcome) judgeTarget(t Target) (Verdict, error) {
 	if v.Against != nil {
 		v.Ratio = &Spread{Median: median(best), Min: slices.Min(best), Max: slices.Max(best)}
 	}
+	v.Unsteady = !steady(best)
 	switch {
-	case o.Short:
+	case !judged:
 		v.Status = NotJudged
 	case t.Rule.holds(t.Rule.deciding(best)):
 		v.Status = Pass

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 func newStore(t *testing.T, pool *pgxpool.Pool, schema string) *store.Store {
 	t.Helper()
 	life, end := context.WithCancel(context.Background())
-	s := store.New(life, pool, store.Config{Schema: schema, MaxConns: 4, Logger: slog.New(slog.DiscardHandler)})
+	s := store.New(life, pool.Config(), store.Config{Schema: schema, MaxConns: 4, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() {
 		end()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

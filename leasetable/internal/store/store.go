@@ -67,11 +67,10 @@ type Store struct {
 	notify  notifications
 }
 
-// New returns a Store for the database of the application's pool. It takes over the pool's server,
-// user, hooks and lifetimes. It opens no connection. The end of life ends every statement. Close
-// the Store.
-func New(life context.Context, app *pgxpool.Pool, cfg Config) *Store {
-	p := app.Config()
+// New returns a Store for the database of p, the configuration of the application's pool. It takes
+// over the pool's server, user, hooks and lifetimes, and changes p, which must be a copy. It opens
+// no connection. The end of life ends every statement. Close the Store.
+func New(life context.Context, p *pgxpool.Config, cfg Config) *Store {
 	s := &Store{
 		config: p, listener: cfg.Listener, schema: cfg.Schema, logger: cfg.Logger,
 		sql: newStatements(cfg.Schema), life: life,

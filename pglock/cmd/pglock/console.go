@@ -68,7 +68,7 @@ func describeBusy(e *pglock.BusyError) string {
 // with pglock's name.
 func withoutPackage(err error) string {
 	text := err.Error()
-	for _, name := range []string{"pglock: ", "leasetable: ", "migrations: "} {
+	for _, name := range []string{"pglock: ", "leasetable: ", "migrations: ", "schedule: "} {
 		text = strings.TrimPrefix(text, name)
 	}
 	return text

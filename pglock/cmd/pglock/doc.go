@@ -1,6 +1,7 @@
 // Command pglock runs programs under a distributed lock in PostgreSQL.
 //
 //	pglock run [flags] NAME -- COMMAND [ARGUMENT...]
+//	pglock doctor [--json]
 //	pglock migrate up [--grant-user ROLE] [--grant-writer ROLE] | down --yes | version | force N
 //	pglock version, pglock --version
 //
@@ -19,6 +20,10 @@
 //	release the lock, for at most 5 s
 //	       │
 //	the command's status, or 128 + n if signal n ended it
+//
+// With --tick or --once-per, pglock first looks whether the tick or the period was run. If so, it exits
+// with 0. It looks again when the lock is granted. When the command has ended with 0, pglock records
+// the run, guarded by the lease, and then releases the lock: see package schedule.
 //
 // The status is 64 for wrong usage, and 70 for errors that have no status of their own.
 //

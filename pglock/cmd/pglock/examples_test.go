@@ -16,17 +16,18 @@ import (
 func TestExamplesOfTheHelp(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	for _, program := range []string{"nightly-report", "migrate-and-restart", "psql", "sleep"} {
+	for _, program := range []string{"nightly-report", "cleanup", "import", "migrate-and-restart", "psql"} {
 		if err := os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\necho "+program+" \"$@\"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	examples := regexp.MustCompile(`(?m)^ +(?:0 3 \* \* \*)? *(pglock run .*)$`).FindAllStringSubmatch(runExamples, -1)
 	want := []string{
-		"nightly-report\nsleep 60\n",
 		"nightly-report\n",
+		"cleanup\n",
+		"import\n",
 		"migrate-and-restart\n",
-		"psql -v token=4 -f prices.sql\n",
+		"psql -v token=5 -f prices.sql\n",
 	}
 	if len(examples) != len(want) {
 		t.Fatalf("%d examples, want %d", len(examples), len(want))
@@ -35,6 +36,14 @@ func TestExamplesOfTheHelp(t *testing.T) {
 		r := c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", example[1]} }).wait()
 		if r.status != 0 || r.stdout != want[i] || r.stderr != "" {
 			t.Errorf("%s: got %+v", example[1], r)
+		}
+		if !strings.Contains(example[1], "--tick") && !strings.Contains(example[1], "--once-per") {
+			continue
+		}
+		// The same line on another host, after the first one has ended.
+		r = c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", example[1]} }).wait()
+		if r.status != 0 || r.stdout != "" {
+			t.Errorf("%s on another host: got %+v", example[1], r)
 		}
 	}
 	if r := c.expect(0, "run", "--help"); !strings.Contains(r.stdout, runExamples) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
+	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
 // commandError is the error of a command that could not be started.
@@ -73,26 +74,47 @@ func (f *runFlags) run(name string, argv []string, options []pglock.Option) erro
 	}
 	bound := exitTimeout
 	defer func() { closeClient(bound) }()
-	lease, err := f.acquire(ctx, client, name)
+	g, err := f.acquire(ctx, client, name)
 	stop() // from here on, signals are for the command, and do not end the release
 	if err = interruptedOr(ctx, err); err != nil {
-		if exitStatusOf(err) == statusNotAcquired {
+		switch {
+		case errors.Is(err, schedule.ErrDone):
+			f.infof("nothing to do: %s", describe(err))
+			return nil
+		case exitStatusOf(err) == statusNotAcquired:
 			f.infof("%s", describe(err))
 			return exitStatus(f.busyStatus)
 		}
 		return f.explainPrivilege(err) // closeClient releases a lease that was granted with the interruption
 	}
 	bound = exitTimeout - releaseTimeout // hold needs the rest for the release
-	return f.hold(lease, signals, child.Command{
+	return f.hold(g, signals, child.Command{
 		Path: path,
 		Args: argv,
-		Env: child.Environ(os.Environ(), map[string]string{
-			"PGLOCK_NAME":   lease.Name(),
-			"PGLOCK_TOKEN":  strconv.FormatInt(int64(lease.Token()), 10),
-			"PGLOCK_HOLDER": lease.Holder(),
-			schemaVariable:  f.schemaName(),
-		}),
+		Env:  child.Environ(os.Environ(), f.variables(g)),
 	})
+}
+
+// grant is a lock that the command runs under.
+type grant struct {
+	lease *pglock.Lease
+	tick  string // with --tick, RFC 3339
+	// end ends the grant after the command has ended with that exit status.
+	end func(ctx context.Context, status int) error
+}
+
+// variables are those that the command gets.
+func (f *runFlags) variables(g *grant) map[string]string {
+	variables := map[string]string{
+		"PGLOCK_NAME":   g.lease.Name(),
+		"PGLOCK_TOKEN":  strconv.FormatInt(int64(g.lease.Token()), 10),
+		"PGLOCK_HOLDER": g.lease.Holder(),
+		schemaVariable:  f.schemaName(),
+	}
+	if g.tick != "" {
+		variables["PGLOCK_TICK"] = g.tick
+	}
+	return variables
 }
 
 // open connects. The returned function closes the connections, and revokes a grant whose reply has
@@ -112,12 +134,28 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		defer cancel()
 		_ = client.Close(ctx) // a lock that could not be released expires by its TTL
-		pool.Close()          // ends at once: only the client has connections
+		closed := make(chan struct{})
+		go func() { pool.Close(); close(closed) }() // waits for statements that record a run
+		select {                                    // in any order: the process ends
+		case <-closed:
+		case <-ctx.Done():
+		}
 	}, nil
 }
 
 // acquire waits for the lock for the time of --wait. If it has to wait, it prints the holder first.
-func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
+func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name string) (*grant, error) {
+	if f.given() {
+		return f.beginOnce(ctx, client, name)
+	}
+	lease, err := f.acquireLease(ctx, client, name)
+	if err != nil {
+		return nil, err
+	}
+	return &grant{lease: lease, end: func(ctx context.Context, _ int) error { return lease.Release(ctx) }}, nil
+}
+
+func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
 	lease, err := client.TryAcquire(ctx, name)
 	var busy *pglock.BusyError
 	if err == nil || !errors.As(err, &busy) || !f.waitForever && f.wait == 0 {
@@ -135,24 +173,29 @@ func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name stri
 	return lease, err
 }
 
-// hold runs the command, releases the lease, and returns the exit status as an error.
-func (f *runFlags) hold(lease *pglock.Lease, signals *signals, command child.Command) error {
-	if err := lease.Err(); err != nil { // this process was suspended since the grant
+// hold runs the command, ends the grant, and returns the exit status as an error.
+func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error {
+	if err := g.lease.Err(); err != nil { // this process was suspended since the grant
 		return err
 	}
 	signals.add(stopSignals)
 	process, err := child.Start(command)
 	if err != nil {
-		f.release(lease, signals)
-		return &commandError{name: command.Args[0], err: err}
+		failed := &commandError{name: command.Args[0], err: err}
+		_ = f.end(g, failed.status(), signals) // prints its error
+		return failed
 	}
-	s := &supervision{lease: lease, process: process, signals: signals, grace: f.grace, console: f.console}
+	s := &supervision{lease: g.lease, process: process, signals: signals, grace: f.grace, console: f.console}
 	s.run()
 	process.Close()
-	if s.lost || f.release(lease, signals) {
+	if s.lost {
 		return exitStatus(statusLost)
 	}
-	if status := process.Status(); status != 0 {
+	status := process.Status()
+	if endStatus := f.end(g, status, signals); status == 0 || endStatus == statusLost {
+		status = endStatus
+	}
+	if status != 0 {
 		return exitStatus(status)
 	}
 	return nil
@@ -161,29 +204,44 @@ func (f *runFlags) hold(lease *pglock.Lease, signals *signals, command child.Com
 // errNoReply is the cause of a release that took longer than releaseTimeout.
 var errNoReply = errors.New("the server does not answer")
 
-// release releases the lease, and reports whether it was lost before. It takes at most
-// releaseTimeout. Signals do not end it, since a lock that is not released stays held until its TTL
-// is over.
-func (f *runFlags) release(lease *pglock.Lease, signals *signals) (lost bool) {
+// end ends the grant of a command that has ended with that status. It returns 0 unless the lock was
+// lost before or a run could not be recorded, and prints why. It takes at most releaseTimeout.
+// Signals do not end it, since a lock that is not released stays held until its TTL is over.
+func (f *runFlags) end(g *grant, status int, signals *signals) int {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), releaseTimeout, errNoReply)
 	defer cancel()
-	released := make(chan error, 1)
-	go func() { released <- lease.Release(ctx) }()
+	ended := make(chan error, 1)
+	go func() { ended <- g.end(ctx, status) }()
+	timeout := ctx.Done()
+	if !f.given() {
+		timeout = nil // Release returns when ctx is done; End continues
+	}
 	for {
 		select { // in any order: a signal only prints a message
-		case err := <-released:
-			switch {
-			case errors.Is(err, pglock.ErrLost):
-				f.errorf("%s", describe(err))
-				return true
-			case err != nil:
-				f.errorf("can't release the lock: it expires within %v: %s", f.ttl, describe(err))
-			}
-			return false
+		case err := <-ended:
+			return f.ended(err, status)
+		case <-timeout:
+			return f.ended(errNoReply, status)
 		case sig := <-signals.c:
 			if isTermination(sig) {
 				f.errorf("got %v: still releasing the lock, for at most a few seconds", sig)
 			}
 		}
 	}
+}
+
+// ended prints the error of a grant that could not be ended, and returns the exit status for it.
+func (f *runFlags) ended(err error, status int) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, pglock.ErrLost):
+		f.errorf("%s", describe(err))
+		return statusLost
+	case f.given() && (status == 0 || f.countFailed):
+		f.errorf("can't record the run or release the lock: another host may run the command again: %s", describe(err))
+		return statusUnavailable
+	}
+	f.errorf("can't release the lock: it expires within %v: %s", f.ttl, describe(err))
+	return 0
 }

@@ -27,10 +27,12 @@ var runExamples string
 type runFlags struct {
 	*globals
 	console
+	onceFlags
 	ttl, wait, grace time.Duration
 	waitForever      bool
 	holder           string
 	labels           []string
+	labelMap         map[string]string
 	busyStatus       int
 }
 
@@ -57,13 +59,14 @@ func newRun(g *globals) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "how long the lock stays held if this host dies")
-	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit)")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit).\nIt does not limit the command")
 	flags.DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
 		"how long the command may take to end when the lock is lost:\nless than half of --ttl (default %v, but at most a third of --ttl)", defaultGrace))
 	flags.StringVar(&f.holder, "holder", "", "the name of the holder, as others see it (default: host, process id, random part)")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
 	flags.IntVar(&f.busyStatus, "busy-status", statusNotAcquired, "the exit status if the lock is not granted in time, 0 to 255")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not print that the command waits, or that the lock is not granted")
+	f.register(cmd)
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not print that the command waits, or why it does not run")
 	return cmd
 }
 
@@ -101,15 +104,19 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	if !cmd.Flags().Changed("grace") {
 		f.grace = min(defaultGrace, f.ttl/3)
 	}
-	labels := map[string]string{}
+	if err := f.onceFlags.check(cmd); err != nil {
+		return nil, err
+	}
+	f.labelMap = map[string]string{}
 	for _, label := range f.labels {
 		key, value, found := strings.Cut(label, "=")
-		if _, twice := labels[key]; !found || key == "" || twice {
+		if _, twice := f.labelMap[key]; !found || key == "" || twice {
 			return nil, usage(cmd, "a --label is invalid: must be key=value, each key once")
 		}
-		labels[key] = value
+		f.labelMap[key] = value
 	}
-	options := append(f.timing(), pglock.WithSchema(f.schemaName()), pglock.WithLabels(labels))
+	options := append(f.timing(), pglock.WithSchema(f.schemaName()), pglock.WithLabels(f.labelMap),
+		pglock.WithLogger(nil)) // the console prints the loss
 	if cmd.Flags().Changed("holder") {
 		options = append(options, pglock.WithHolder(f.holder))
 	}

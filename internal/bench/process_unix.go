@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// detached puts a process into a session of its own that Ctrl-C does not reach.
+func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
 // processorTime returns the processor time of this process.
 func processorTime() time.Duration {
 	var u syscall.Rusage

@@ -1,0 +1,58 @@
+package adapters_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/rowlock"
+	"github.com/pglock/pglock-go/pglock/sqltx"
+)
+
+// accounts is the table for package rowlock.
+var accounts = rowlock.Table{Name: pgx.Identifier{"accounts"}, Key: "id"}
+
+func withdrawSqlx(ctx context.Context, db *sqlx.DB, guard guard, id string, amount int) error {
+	tx, err := db.BeginTxx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
+	if err := guard(ctx, sqltx.Wrap(tx)); err != nil {
+		return err
+	}
+	rows, err := rowlock.ForNoKeyUpdate[struct{ Balance int }](ctx, sqltx.Wrap(tx), accounts, []string{id})
+	if err != nil {
+		return err
+	}
+	row, _ := rows.Get(id)
+	if _, err := tx.NamedExecContext(ctx, "UPDATE accounts SET balance = :balance WHERE id = :id",
+		map[string]any{"id": id, "balance": row.Balance - amount}); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// A lease guards a transaction of sqlx. Package rowlock locks the row that it changes.
+func Example_sqlx() {
+	ctx := context.Background()
+	db, client, end := bank(ctx)
+	defer end()
+	named := sqlx.NewDb(db, "pgx")
+
+	err := client.Do(ctx, "account:17", func(ctx context.Context, l *pglock.Lease) error {
+		return withdrawSqlx(ctx, named, l.Guard, "17", 30)
+	})
+	fmt.Println("left:", balance(ctx, db), err)
+
+	stale, _ := overtaken(ctx, client, db) // a holder that was paused for too long
+	err = withdrawSqlx(ctx, named, stale.Guard, "17", 30)
+	fmt.Println("left:", balance(ctx, db), "stale:", errors.Is(err, pglock.ErrStale))
+	// Output:
+	// left: 70 <nil>
+	// left: 70 stale: true
+}

@@ -1,0 +1,4 @@
+CREATE TABLE accounts (
+    id      text PRIMARY KEY,
+    balance integer NOT NULL
+);

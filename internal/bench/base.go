@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pglock/pglock-go/internal/bench/trial"
+	"github.com/pglock/pglock-go/internal/testserver"
+)
+
+// baseRows are the rows that can be compared with another version of the module.
+var baseRows = []string{"B1", "B2", "B3", "B4", "B10"}
+
+// addBase adds the subjects of another version to the rows, with a line in the table for each figure
+// that has a target. The other version measures with its own code of pglock, but with this code of the
+// benchmark, in processes and on servers of its own.
+func addBase(ctx context.Context, chosen []trial.Row, base string) ([]trial.Row, error) {
+	program, err := buildBase(ctx, base)
+	if err != nil {
+		return nil, fmt.Errorf("bench: -base %s: %w", base, err)
+	}
+	chosen = slices.Clone(chosen)
+	for i, row := range chosen {
+		if slices.Contains(baseRows, row.Number) {
+			chosen[i] = withBase(row, program)
+		}
+	}
+	return chosen, nil
+}
+
+func withBase(row trial.Row, program string) trial.Row {
+	var added []string
+	var compared []trial.Ref
+	row.Subjects, row.Targets = slices.Clone(row.Subjects), slices.Clone(row.Targets)
+	for _, target := range slices.Clone(row.Targets) {
+		for _, ours := range target.Ours {
+			name := ours.Subject + ", base"
+			if !slices.Contains(added, name) {
+				added = append(added, name)
+				row.Subjects = append(row.Subjects, trial.Subject{Name: name, Role: trial.Peer, Open: openBase(row.Number, ours.Subject, program)})
+			}
+			if slices.Contains(compared, ours) || target.Rule == target.Rule.InEveryRound() {
+				continue
+			}
+			compared = append(compared, ours)
+			row.Targets = append(row.Targets, trial.Target{
+				What: ours.Figure + " to that of the base", Ours: []trial.Ref{ours}, Against: trial.Ref{Subject: name, Figure: ours.Figure}, Rule: trial.NoBound(),
+			})
+		}
+	}
+	return row
+}
+
+// openBase opens a subject in a process of the other version.
+func openBase(row, subject, program string) func(context.Context, *trial.Scope) (trial.Meter, error) {
+	return func(_ context.Context, s *trial.Scope) (trial.Meter, error) {
+		p, err := startWorker(program, kindBase)
+		if err != nil {
+			return nil, err
+		}
+		s.Defer(p.end)
+		return trial.NewRemote(trial.Assignment{Row: row, Subject: subject, Scale: s.Scale}, p.stdin, p.stdout)
+	}
+}
+
+// buildBase builds the benchmark with the packages of another version: a copy of its tree with the
+// benchmark and the test server of this one. It returns the program, which lasts as long as this process.
+func buildBase(ctx context.Context, base string) (program string, err error) {
+	results, err := resultsPath()
+	if err != nil {
+		return "", err
+	}
+	here := strings.TrimSuffix(results, filepath.FromSlash(resultsFile))
+	tree, err := testserver.Dir()
+	if err != nil {
+		return "", err
+	}
+	if info, failed := os.Stat(base); failed == nil && info.IsDir() {
+		err = copyTree(tree, base)
+	} else {
+		err = runIn(ctx, here, "git", "archive", "--format=tar", "--output="+filepath.Join(tree, "base.tar"), base)
+		if err == nil {
+			err = runIn(ctx, tree, "tar", "-xf", "base.tar")
+		}
+	}
+	for _, ours := range []string{"internal/bench", "internal/testserver"} {
+		ours = filepath.FromSlash(ours)
+		err = errors.Join(err, os.RemoveAll(filepath.Join(tree, ours)))
+		if err == nil {
+			err = copyTree(filepath.Join(tree, ours), filepath.Join(here, ours))
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	program = filepath.Join(tree, "base")
+	return program, runIn(ctx, filepath.Join(tree, "internal", "bench"), "go", "build", "-mod=mod", "-o", program, ".")
+}
+
+// copyTree copies the files of a directory, without hidden ones.
+func copyTree(to, from string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && name != "." && strings.HasPrefix(entry.Name(), "."):
+			return fs.SkipDir
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(to, name), 0o755)
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, name), text, 0o600)
+	})
+}
+
+func runIn(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, args[0], err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+-- Idempotency keys: one row a key, with the request's fingerprint and its result. See package once.
+--
+-- Run with search_path set to the schema that holds the lock tables. All of this file is one
+-- transaction. "<here>" is that schema; the end of this file puts it in.
+
+-- States of a row:
+--   started  the effect has begun. Without a live grant of that token its outcome is unknown. The
+--            row never expires, because a second call could then repeat the effect.
+--   done     result is the answer. It is null if the answer could not be stored.
+--   failed   result is the text of a definitive failure.
+-- A call in the caller's own transaction has no token: its row is done when others see it.
+--
+-- Only key is indexed, so that every change of a row is a heap-only update.
+CREATE TABLE once_keys (
+    key         lock_name   PRIMARY KEY,
+    fingerprint bytea       NOT NULL CHECK (octet_length(fingerprint) = 32),
+    state       text        NOT NULL CHECK (state IN ('started', 'done', 'failed')),
+    result      bytea       CHECK (octet_length(result) <= 1048576),
+    token       bigint      CHECK (token > 0),
+    holder      text        CHECK (octet_length(holder) BETWEEN 1 AND 512),
+    created_at  finite_time NOT NULL,
+    started_at  finite_time NOT NULL,
+    expires_at  finite_time,
+    CHECK (CASE WHEN state = 'started' THEN expires_at IS NULL AND result IS NULL ELSE expires_at IS NOT NULL END)
+) WITH (
+    fillfactor = 70
+);
+
+COMMENT ON TABLE once_keys IS 'pglock: one row an idempotency key, with the answer to its request';
+COMMENT ON COLUMN once_keys.fingerprint IS 'SHA-256 of what the caller passes to tell requests apart';
+COMMENT ON COLUMN once_keys.state IS 'started, done or failed';
+COMMENT ON COLUMN once_keys.result IS 'null until it is done, or if it could not be stored';
+COMMENT ON COLUMN once_keys.token IS 'fencing token of the attempt; null for calls in a transaction of the caller';
+COMMENT ON COLUMN once_keys.started_at IS 'of the last attempt; created_at is of the first';
+COMMENT ON COLUMN once_keys.expires_at IS 'then the key may be used again; null while started';
+
+-- The effects that have begun and have no outcome yet. Tokens are unique among all names, so the
+-- attempt's grant is found by its token.
+CREATE VIEW once_started AS
+SELECT k.key, k.token, k.holder, k.created_at, k.started_at,
+       EXISTS (SELECT FROM distributed_locks AS l
+               WHERE l.token = k.token AND l.holder IS NOT NULL AND l.expires_at > pg_catalog.clock_timestamp()) AS running
+FROM once_keys AS k
+WHERE k.state = 'started';
+COMMENT ON VIEW once_started IS 'pglock: effects that have begun; if not running, their outcome is unknown';
+
+-- Records that the effect of a key begins, or returns the row that is in the way.
+--
+--   once_fingerprint  32 bytes
+--   wait_ms           bound of the wait for another transaction that inserts the key; null for none
+--   lock_name,        the grant that the effect runs under, which stays current until this
+--   grant_token,      transaction ends; null in a transaction of the caller
+--   holder_name
+--   instead_of        the token of an earlier attempt that this one replaces, or null
+--
+-- claimed: the row is the caller's, in the state started. Otherwise the rest describes the row.
+-- A result is returned only for the same fingerprint.
+--
+-- Why it is safe:
+-- * A row that another transaction has inserted and not committed makes the INSERT wait for it.
+--   Each statement has a snapshot of its own at READ COMMITTED, so the next SELECT finds the row if
+--   it was committed. At REPEATABLE READ and SERIALIZABLE the INSERT, or the UPDATE, fails with
+--   40001 if the row is not in the transaction's snapshot.
+-- * An attempt of Do inserts or replaces a row only while its grant is current (guard), so a paused
+--   holder can't replace the attempt of a newer one.
+-- * A repeated call with the same token finds its own row: the answer to the first may be lost.
+-- * A grant's record is durable before the effect begins, also with synchronous_commit off.
+CREATE FUNCTION once_claim(
+    once_key text, once_fingerprint bytea, wait_ms bigint,
+    lock_name text, grant_token bigint, holder_name text, instead_of bigint,
+    OUT claimed boolean, OUT same boolean, OUT state text, OUT result bytea,
+    OUT token bigint, OUT holder text, OUT started_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old    record;
+    before text := current_setting('lock_timeout');
+BEGIN
+    IF grant_token IS NOT NULL THEN
+        PERFORM "<here>".guard(lock_name, grant_token);
+        IF current_setting('synchronous_commit') = 'off' THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
+    END IF;
+    LOOP
+        SELECT k.fingerprint = once_fingerprint AS same, k.state, k.result, k.token, k.holder, k.started_at,
+               coalesce(k.expires_at <= clock_timestamp(), false) AS expired
+        INTO old FROM "<here>".once_keys AS k WHERE k.key = once_key;
+        IF old.expired IS FALSE AND (old.same AND old.state = 'started' AND old.token = instead_of) IS NOT TRUE THEN
+            claimed := coalesce(old.same AND old.state = 'started' AND old.token = grant_token, false);
+            same := old.same;
+            state := old.state;
+            result := CASE WHEN old.same THEN old.result END;
+            token := old.token;
+            holder := old.holder;
+            started_at := old.started_at;
+            RETURN;
+        END IF;
+        IF wait_ms IS NOT NULL THEN -- a shorter limit of the caller stays in force
+            PERFORM set_config('lock_timeout', least(greatest(wait_ms, 1), 2147483647,
+                CASE WHEN before <> '0' THEN ceil(extract(epoch FROM before::interval) * 1000)::bigint END)::text, true);
+        END IF;
+        started_at := clock_timestamp();
+        IF old.expired IS NULL THEN
+            INSERT INTO "<here>".once_keys AS k (key, fingerprint, state, token, holder, created_at, started_at)
+            VALUES (once_key, once_fingerprint, 'started', grant_token, holder_name, started_at, started_at)
+            ON CONFLICT ON CONSTRAINT once_keys_pkey DO NOTHING;
+        ELSIF old.expired THEN
+            UPDATE "<here>".once_keys AS k
+            SET fingerprint = once_fingerprint, state = 'started', result = NULL, token = grant_token, holder = holder_name,
+                created_at = once_claim.started_at, started_at = once_claim.started_at, expires_at = NULL
+            WHERE k.key = once_key AND k.expires_at <= clock_timestamp();
+        ELSE
+            UPDATE "<here>".once_keys AS k
+            SET token = grant_token, holder = holder_name, started_at = once_claim.started_at
+            WHERE k.key = once_key AND k.state = 'started' AND k.token = instead_of;
+        END IF;
+        claimed := FOUND;
+        PERFORM set_config('lock_timeout', before, true) WHERE wait_ms IS NOT NULL;
+        IF claimed THEN
+            same := true;
+            state := 'started';
+            token := grant_token;
+            holder := holder_name;
+            RETURN;
+        END IF;
+        instead_of := CASE WHEN old.expired IS FALSE THEN NULL ELSE instead_of END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) IS 'pglock: record that the effect of an idempotency key begins, or return its row';
+
+-- A role with USAGE on the schema can't build tables and views on the types of these rows, and
+-- needs the rights of grant_user() to use keys.
+REVOKE USAGE ON TYPE once_keys, once_started FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) FROM PUBLIC;
+
+-- Puts the schema into the function, as in 0002.
+DO $pin$
+BEGIN
+    EXECUTE replace(pg_get_functiondef('once_claim(text, bytea, bigint, text, bigint, text, bigint)'::regprocedure),
+                    '"<here>"', quote_ident(current_schema()));
+END
+$pin$;
+
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';

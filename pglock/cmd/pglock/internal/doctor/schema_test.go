@@ -1,0 +1,107 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
+)
+
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.expect("schema", doctor.OK, "version")
+	for version, says := range map[string]string{"1": "pglock migrate up --schema", "99": "use a newer pglock"} {
+		p.exec("CREATE OR REPLACE FUNCTION " + p.table("pglock_schema_version") + "() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT " + version + "'")
+		p.expect("schema", doctor.Fail, says)
+	}
+	p.exec("UPDATE " + p.table("pglock_migrations") + " SET dirty = true")
+	p.expect("schema", doctor.Fail, "pglock migrate version")
+	p.schema = "none"
+	p.expect("schema", doctor.Fail, "pglock migrate up --schema none")
+}
+
+// TestRights: each right that grant_user grants is looked for, and the remedy restores it.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.expect("rights", doctor.OK, "may acquire locks")
+	revoked := 0
+	for _, sql := range []string{
+		"SELECT ON " + p.table("distributed_locks"), "INSERT ON " + p.table("distributed_locks"), "UPDATE ON " + p.table("lock_waiters"),
+		"DELETE ON " + p.table("lock_waiters"), "USAGE ON SEQUENCE " + p.table("fencing_tokens"), "SELECT ON " + p.table("locks_held"),
+		"EXECUTE ON FUNCTION " + p.table("lift_fencing_tokens") + "(text)", "EXECUTE ON FUNCTION " + p.table("raise_pruned") + "(bigint)",
+		"EXECUTE ON FUNCTION " + p.table("require_unpruned") + "(bigint)", "EXECUTE ON FUNCTION " + p.table("check_fence") + "(text, bigint)",
+		"EXECUTE ON FUNCTION " + p.table("bind") + "(text, bigint)", "EXECUTE ON FUNCTION " + p.table("advance") + "(text, bigint)",
+	} {
+		p.exec("REVOKE " + sql + " FROM " + p.role())
+		right, _, _ := strings.Cut(sql, " ON ")
+		r := p.expect("rights", doctor.Fail, right+" on ")
+		_, remedy, found := strings.Cut(r.Remedy, "run ")
+		if !found {
+			t.Fatalf("no statement in %q", r.Remedy)
+		}
+		p.exec(remedy)
+		revoked++
+	}
+	p.expect("rights", doctor.OK, "may acquire locks")
+	p.exec("REVOKE USAGE ON SCHEMA " + strings.TrimSuffix(p.table(""), `.""`) + " FROM " + p.role())
+	r := p.expect("schema", doctor.Fail, "may not use schema")
+	_, remedy, _ := strings.Cut(r.Remedy, "run ")
+	p.exec(remedy)
+
+	p.exec("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC") // in this database only
+	p.expect("rights", doctor.Warn, "GRANT EXECUTE ON FUNCTION pg_notify")
+	p.exec("GRANT EXECUTE ON FUNCTION pg_notify(text, text) TO PUBLIC")
+
+	p.exec("ALTER TABLE " + p.table("distributed_locks") + " ENABLE ROW LEVEL SECURITY")
+	p.expect("rights", doctor.Fail, "row security")
+	t.Logf("%d rights", revoked)
+}
+
+func TestPooler(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	p := patientAt(t, url)
+	p.expect("pooler", doctor.OK, "none")
+	for _, test := range []struct {
+		mode    string
+		level   doctor.Level
+		says    string
+		deliver doctor.Level
+	}{
+		{"session", doctor.OK, "session mode", doctor.OK},
+		{"transaction", doctor.Warn, "pglock.WithListener", doctor.Warn},
+	} {
+		t.Run(test.mode, func(t *testing.T) {
+			through := pgtest.PoolOn(t, pgtest.Pooler(t, url, test.mode))
+			behind := *p
+			behind.t, behind.conn = t, through.Config().ConnConfig
+			behind.limits.Deliver = p.limits.Deliver / 5
+			behind.expect("pooler", test.level, test.says)
+			behind.expect("notifications", test.deliver, "")
+		})
+	}
+}
+
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	if r, full := doctor.CheckQueue(0.6); !full || r.Level != doctor.Warn || !strings.Contains(r.Found, "60 %") {
+		t.Errorf("%+v", r)
+	}
+	if r, full := doctor.CheckQueue(0.4); full {
+		t.Errorf("%+v", r)
+	}
+	// A listener in a transaction keeps the queue. Its usage is read from the server.
+	p := newPatient(t)
+	listener := p.session(false)
+	if _, err := listener.Exec(t.Context(), "LISTEN x; BEGIN; SELECT 1"); err != nil {
+		t.Fatal(err)
+	}
+	if usage := locktest.Scan[float64](t, p.admin, "SELECT pg_notification_queue_usage()"); usage < 0 || usage > 0.5 {
+		t.Errorf("usage %v", usage)
+	}
+	p.expect("notifications", doctor.OK, "delivered, 0 %")
+}

@@ -1,0 +1,223 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/migrations"
+)
+
+// longTick is a tick that does not change while a test runs.
+const longTick = "30000h"
+
+// age makes the last runs older, as if time had passed.
+func (c *cli) age(d time.Duration) {
+	c.t.Helper()
+	if _, err := c.pool.Exec(c.t.Context(), "UPDATE "+pgx.Identifier{c.schema, "fencing_high_water"}.Sanitize()+" SET token = token - $1", d.Microseconds()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestP58_OncePerTickAndPeriod: hosts that start one after the other run a quick command once, with
+// --tick and with --once-per. In the control, without them, each host runs it.
+func TestP58_OncePerTickAndPeriod(t *testing.T) {
+	t.Parallel()
+	const hosts = 3
+	for name, test := range map[string]struct {
+		flags []string
+		runs  int
+	}{
+		"tick":          {[]string{"--tick", longTick}, 1},
+		"tick, daily":   {[]string{"--tick", "daily@00:00:00"}, 1},
+		"once per":      {[]string{"--once-per", "24h"}, 1},
+		"without waits": {[]string{"--tick", longTick, "--wait", "0"}, 1},
+		"control":       {nil, hosts},
+		"control, try":  {[]string{"--wait", "0"}, hosts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCLI(t)
+			runs := 0
+			for range hosts {
+				args := append(append([]string{"run"}, test.flags...), "report", "--", "echo", "ran")
+				r := c.expect(0, args...)
+				switch {
+				case r.stdout == "ran\n":
+					runs++
+				case !strings.HasPrefix(r.stderr, "pglock: nothing to do: "):
+					t.Errorf("got %+v", r)
+				}
+			}
+			if runs != test.runs {
+				t.Errorf("%d runs on %d hosts, want %d", runs, hosts, test.runs)
+			}
+		})
+	}
+}
+
+// TestOnceAtTheSameMoment: hosts that start at once run the command once. The others wait for it.
+func TestOnceAtTheSameMoment(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--tick=" + longTick, "--once-per=1h"} {
+		c := newCLI(t)
+		var calls []*call
+		for range 5 {
+			calls = append(calls, c.start("run", flag, "report", "--", "echo", "ran"))
+		}
+		stdout := ""
+		for _, p := range calls {
+			r := p.wait()
+			if r.status != 0 {
+				t.Errorf("%s: got %+v", flag, r)
+			}
+			stdout += r.stdout
+		}
+		if stdout != "ran\n" {
+			t.Errorf("%s: the hosts print %q", flag, stdout)
+		}
+	}
+}
+
+// TestPeriodIsOver: the next period begins when the time is over, or ten seconds early.
+func TestPeriodIsOver(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	run := func(what, want string) {
+		t.Helper()
+		if r := c.expect(0, "run", "--quiet", "--once-per", "24h", "report", "--", "echo", "ran"); r.stdout != want || r.stderr != "" {
+			t.Errorf("%s: got %+v", what, r)
+		}
+	}
+	run("at first", "ran\n")
+	c.age(23 * time.Hour)
+	run("after 23 hours", "")
+	c.age(time.Hour - 9*time.Second)
+	run("nine seconds early", "ran\n")
+	run("and again", "")
+}
+
+// TestAFailedRun does not count: the next start runs the command, unless --count-failed is given. A
+// command that does not exist and one that a signal ends fail too.
+func TestAFailedRun(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.expect(3, "run", "--tick", longTick, "n", "--", "sh", "-c", "exit 3")
+	c.expect(statusNotFound, "run", "--tick", longTick, "n", "--", "no-such-command")
+	p := c.start("run", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.waitForStdout("ready")
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.wait(); r.status != 128+int(syscall.SIGTERM) {
+		t.Errorf("got %+v", r)
+	}
+	if r := c.expect(3, "run", "--count-failed", "--tick", longTick, "n", "--", "sh", "-c", "echo ran; exit 3"); r.stdout != "ran\n" {
+		t.Errorf("after failures: got %+v", r)
+	}
+	if r := c.expect(0, "run", "--tick", longTick, "n", "--", "echo", "ran"); r.stdout != "" || !strings.Contains(r.stderr, "was already run") {
+		t.Errorf("after one that counts: got %+v", r)
+	}
+}
+
+// TestWaitingHostTakesOver: the host that runs the command is killed. The host that waits runs it.
+func TestWaitingHostTakesOver(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	first := c.start("run", "--ttl", "8s", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	first.waitForStdout("ready")
+	if r := c.expect(statusNotAcquired, "run", "--wait", "0", "--tick", longTick, "n", "--", "echo", "ran"); r.stdout != "" {
+		t.Errorf("without waiting: got %+v", r)
+	}
+	if r := c.expect(7, "run", "--wait", "100ms", "--busy-status", "7", "--once-per", "1h", "n", "--", "echo", "ran"); r.stdout != "" {
+		t.Errorf("waiting for a short time: got %+v", r)
+	}
+	second := c.start("run", "--tick", longTick, "n", "--", "echo", "ran")
+	second.waitForStderr("waiting: ")
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if r := second.wait(); r.status != 0 || r.stdout != "ran\n" || !strings.Contains(r.stderr, "acquired lock") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestALostRun does not count.
+func TestALostRun(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	p := c.start("run", "--ttl", "8s", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.waitForStdout("ready")
+	c.steal("n")
+	if r := p.wait(); r.status != statusLost {
+		t.Errorf("got %+v", r)
+	}
+	if _, err := c.pool.Exec(t.Context(), "UPDATE "+c.table()+" SET expires_at = clock_timestamp()"); err != nil {
+		t.Fatal(err)
+	}
+	if r := c.expect(0, "run", "--tick", longTick, "n", "--", "echo", "ran"); r.stdout != "ran\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestTickVariable: the command gets the scheduled time, and the lease the labels.
+func TestTickVariable(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.set("TZ", "UTC")
+	before := time.Now().UTC().AddDate(0, 0, -1)
+	p := c.start("run", "--label", "team=a", "--tick", "daily@00:00", "n", "--", "sh", "-c", `echo "$PGLOCK_TICK|$PGLOCK_NAME"`)
+	r := p.wait()
+	var labels string // of the last grant
+	if err := c.pool.QueryRow(t.Context(), "SELECT labels::text FROM "+c.table()+" WHERE name = 'n'").Scan(&labels); err != nil {
+		t.Fatal(err)
+	}
+	tick, err := time.Parse(time.RFC3339, strings.TrimSuffix(r.stdout, "|n\n"))
+	if err != nil || tick.Before(before) || tick.Hour() != 0 || tick.Minute() != 0 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if !strings.Contains(labels, `"team": "a"`) || !strings.Contains(labels, tick.Format(time.DateOnly)) {
+		t.Errorf("labels %s", labels)
+	}
+}
+
+// TestARunThatCanNotBeRecorded: the server hangs when the command has ended. pglock ends within its
+// bound, with a status and a message that say so.
+func TestARunThatCanNotBeRecorded(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{})
+	pool := pgtest.PoolOn(t, server.URL())
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	c := bareCLI(t)
+	c.set("PGLOCK_DATABASE_URL", server.URL())
+	p := c.start("run", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.05; done")
+	p.waitForStdout("ready")
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	r := p.wait()
+	if r.status != statusUnavailable || !strings.Contains(r.stderr, "can't record the run") {
+		t.Errorf("got %+v", r)
+	}
+	if took := time.Since(begin); took > 15*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}

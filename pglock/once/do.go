@@ -1,0 +1,277 @@
+package once
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// persistence is how long Do repeats a statement that fails for a reason that may pass.
+const persistence = 10 * time.Second
+
+// Do runs fn once for each key, for effects outside the database, and stores its result. It holds
+// the lock LockName(key) meanwhile. If a call with the key has an answer, Do returns that answer
+// without the lock and does not run fn. If another call with the key is in progress, Do waits for
+// it.
+//
+//	acquire the lease ─▶ record "started" ─▶ fn ─▶ record "done" with the result ─▶ release
+//
+// fn sends the lease's token, or the key, to the receiver of the effect. Its context is done when
+// ctx is done and when the lease is lost. What fn returns decides about the key:
+//
+//	fn returns                 the effect         recorded       the next call with the key
+//	a result and nil           happened           done           returns the result
+//	Failed(err)                failed for good    failed         returns a *FailedError
+//	NotDone(err)               did not happen     nothing        runs fn
+//	another error, or panics   may have happened  still started  follows the rule
+//
+// The rule also applies after the death of a process between "started" and "done". By default the
+// call fails with an *UnknownError (errors.Is ErrOutcomeUnknown). WithAsk finds out whether the
+// effect happened, and WithRetry runs fn again.
+//
+// fingerprint and the result are as for Tx. A result that can't be stored is an error of the first
+// call, which wraps ErrNoResult and comes with the result, and of each repeated call.
+//
+// On success the result is recorded, durably. Otherwise the error is one of these:
+//   - ErrMismatch, ErrNoResult, a *FailedError or an *UnknownError, as above.
+//   - fn's error, if it was marked with NotDone.
+//   - ErrInProgress, with the *pglock.BusyError, after the wait that WithWait allows.
+//   - ErrNotRecorded, with the result: the effect happened, and the database could not be reached
+//     for 10 s, or another attempt has replaced this one. ErrOutcomeUnknown comes with it.
+//   - an error of Acquire, or of the database before fn ran. fn did not run.
+//   - ErrInvalidKey or ErrInvalidOption, before anything is sent.
+//
+// ctx bounds the waiting and fn. When fn has returned, its outcome is recorded even if ctx is done.
+// Do takes two statements on the pool of the client in addition to the lease's, and one to look for
+// an answer.
+func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerprint []byte, fn func(ctx context.Context, l *pglock.Lease) (T, error), opts ...DoOption) (T, error) {
+	var zero T
+	cfg, err := newConfig(opts, DoOption.applyDo)
+	switch {
+	case err != nil:
+		return zero, err
+	case fn == nil:
+		return zero, invalidOption("do %.64q: the function is nil: must be set", key)
+	case client == nil:
+		return zero, invalidOption("do %.64q: the client is nil: must be set", key)
+	}
+	if err := checkKey(key); err != nil {
+		return zero, err
+	}
+	cfg.schema = client.Schema()
+	c := doCall{config: cfg, client: client, db: client.Pool(), key: key, digest: digest(fingerprint)}
+	e := encoder[T]{key: key}
+	c.effect = func(ctx context.Context, l *pglock.Lease) ([]byte, error) { return e.encode(fn(ctx, l)) }
+	if cfg.ask != nil {
+		ask, ok := cfg.ask.(func(context.Context, *pglock.Lease, Started) (T, error))
+		if !ok {
+			return zero, invalidOption("do %.64q: WithAsk has a %T: must return the result type of Do, %T", key, cfg.ask, zero)
+		}
+		c.inquire = func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) { return e.encode(ask(ctx, l, s)) }
+	}
+	return e.answer(c.run(ctx))
+}
+
+// doCall is a call of Do.
+type doCall struct {
+	config
+	client *pglock.Client
+	db     fencing.DB
+	key    string
+	digest []byte
+
+	effect  func(ctx context.Context, l *pglock.Lease) ([]byte, error)
+	inquire func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) // of WithAsk, or nil
+}
+
+// run returns the recorded answer, or acquires the lease and produces one.
+func (c *doCall) run(ctx context.Context) (data []byte, err error) {
+	r, err := c.read(ctx)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+	case err != nil:
+		return nil, explain(ctx, "do", c.key, c.schema, err)
+	case r.state != stateStarted, !r.same:
+		return r.answer(c.key)
+	}
+	leases := c.leases
+	if c.waitSet {
+		leases = append(leases[:len(leases):len(leases)], pglock.WithWait(c.wait))
+	}
+	held := false
+	acquired := c.client.Do(ctx, LockName(c.key), func(ctx context.Context, l *pglock.Lease) error {
+		held = true
+		data, err = c.underLease(ctx, l)
+		return nil
+	}, leases...)
+	var busy *pglock.BusyError
+	switch {
+	case held: // the record counts, also if the lease was lost after it or could not be released
+		return data, err
+	case errors.As(acquired, &busy):
+		return nil, fmt.Errorf("%w: %w", ErrInProgress, acquired)
+	}
+	return nil, acquired
+}
+
+// underLease records that the effect begins, or follows the rule for one that has begun.
+func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error) {
+	var insteadOf any // the token of the attempt that this one replaces
+	for {
+		r, err := c.claim(ctx, l, insteadOf)
+		switch {
+		case err != nil:
+			return nil, c.notClaimed(ctx, l, err)
+		case r.claimed:
+			r.retried = insteadOf != nil && c.retry
+			return c.attempt(ctx, l, r)
+		case r.state != stateStarted, !r.same, r.token == 0, !c.retry && c.inquire == nil:
+			return r.answer(c.key)
+		}
+		if c.inquire != nil {
+			data, err := c.inquire(ctx, l, Started{Key: c.key, Token: r.token, Holder: r.holder, At: r.startedAt})
+			if classOf(err) != notDone {
+				return c.settle(ctx, l, r, data, err)
+			}
+		}
+		insteadOf = int64(r.token)
+	}
+}
+
+// notClaimed explains why fn did not run. The record may be there, if the reply was lost: without
+// this attempt to delete it, the next call would find an unknown outcome.
+func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) error {
+	failure := explain(ctx, "do", c.key, c.schema, err)
+	if !transient(err) {
+		return failure
+	}
+	if left := pgtx.CleanUp(ctx, func(ctx context.Context) error { return c.deleteRecord(ctx, l.Token()) }); left != nil {
+		return errs.Join(failure, fmt.Errorf("once: do %.64q: fn did not run, but its record may remain: %w", c.key, left))
+	}
+	return failure
+}
+
+// attempt runs fn and records its outcome. If fn panics, the record stays as it is.
+func (c *doCall) attempt(ctx context.Context, l *pglock.Lease, r record) ([]byte, error) {
+	if ctx.Err() != nil {
+		return c.settle(ctx, l, r, nil, NotDone(fmt.Errorf("once: do %.64q: fn did not run: %w", c.key, errs.ContextErr(ctx))))
+	}
+	data, err := c.effect(ctx, l)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+		err = fmt.Errorf("%w: %w", err, errs.ContextErr(ctx)) // the lease was lost, for instance
+	}
+	return c.settle(ctx, l, r, data, err)
+}
+
+// settle records the outcome of the attempt r, and returns the answer of this call. ctx does not
+// bound it.
+func (c *doCall) settle(ctx context.Context, l *pglock.Lease, r record, data []byte, outcome error) ([]byte, error) {
+	state := stateDone
+	switch {
+	case outcome == nil:
+	case classOf(outcome) == noResult:
+		outcome = fmt.Errorf("%w: key %.64q: %w", ErrNoResult, c.key, conceal(outcome))
+	case classOf(outcome) == failed:
+		state, data = stateFailed, []byte(outcome.Error())
+		data = data[:min(len(data), MaxResult)]
+		outcome = &FailedError{Key: c.key, Text: string(data), Cause: outcome}
+	case classOf(outcome) == notDone && !r.retried: // an earlier attempt may still have happened
+		if err := c.forget(ctx, r.token); err != nil {
+			return nil, r.unknown(c.key, errs.Join(outcome, err))
+		}
+		return nil, conceal(outcome)
+	default:
+		return nil, r.unknown(c.key, outcome)
+	}
+	changed, err := c.finish(ctx, r.token, l.Token(), state, data)
+	if err == nil && changed {
+		return data, outcome
+	}
+	if err == nil {
+		return c.overtaken(ctx, l, outcome)
+	}
+	return nil, c.notRecorded(r, outcome, err)
+}
+
+// overtaken returns the answer of an attempt whose record is not its own any more, or is final
+// already: a first statement may have succeeded without an answer.
+func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistence)
+	defer cancel()
+	r, err := c.read(ctx)
+	switch {
+	case err == nil && r.state != stateStarted && r.token == l.Token() && outcome != nil:
+		return nil, outcome
+	case err == nil && r.state != stateStarted:
+		return r.answer(c.key)
+	case err == nil:
+		err = fmt.Errorf("the attempt with token %d has replaced this one", r.token)
+	case errors.Is(err, pgx.ErrNoRows):
+		err = errors.New("somebody has deleted the record")
+	}
+	return nil, c.notRecorded(record{token: l.Token(), holder: l.Holder()}, outcome, err)
+}
+
+func (c *doCall) notRecorded(r record, outcome, err error) error {
+	return errs.Join(r.unknown(c.key, fmt.Errorf("%w: %w", ErrNotRecorded, err)), outcome)
+}
+
+func (c *doCall) read(ctx context.Context) (record, error) {
+	return scan(ctx, c.db, c.schema, readSQL, c.key, c.digest)
+}
+
+// claim records that the attempt of this lease begins. A repeated statement finds its own record.
+func (c *doCall) claim(ctx context.Context, l *pglock.Lease, insteadOf any) (r record, err error) {
+	err = persist(ctx, func(ctx context.Context) error {
+		r, err = scan(ctx, c.db, c.schema, claimSQL, c.key, c.digest, nil, l.Name(), int64(l.Token()), l.Holder(), insteadOf)
+		return err
+	})
+	return r, err
+}
+
+// finish records the outcome of the attempt with token owner, and reports whether the record was
+// still that attempt's.
+func (c *doCall) finish(ctx context.Context, owner, token fencing.Token, state string, data []byte) (changed bool, err error) {
+	err = persist(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		tag, err := c.db.Exec(ctx, schema.Render(recordSQL, c.schema), c.key, int64(owner), int64(token), state, data, c.retention.Microseconds())
+		changed = tag.RowsAffected() == 1
+		return err
+	})
+	return changed, err
+}
+
+// forget deletes the record of the attempt with that token.
+func (c *doCall) forget(ctx context.Context, token fencing.Token) error {
+	return persist(context.WithoutCancel(ctx), func(ctx context.Context) error { return c.deleteRecord(ctx, token) })
+}
+
+func (c *doCall) deleteRecord(ctx context.Context, token fencing.Token) error {
+	_, err := c.db.Exec(ctx, schema.Render(forgetSQL, c.schema), c.key, int64(token))
+	return err
+}
+
+// persist runs op until it succeeds, fails for good, or ctx or the time is over. One try has half of
+// the time, so that a connection that hangs leaves time for another one.
+func persist(ctx context.Context, op func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, persistence)
+	defer cancel()
+	pause := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
+	for {
+		try, cancel := context.WithTimeout(ctx, persistence/2)
+		err := op(try)
+		cancel()
+		if err == nil || !transient(err) || pause.Sleep(ctx) != nil {
+			return err
+		}
+	}
+}

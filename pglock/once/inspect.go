@@ -1,0 +1,123 @@
+package once
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+const (
+	getSQL = "SELECT k.key, k.state, coalesce(k.token, 0), coalesce(k.holder, ''), k.created_at, k.started_at, " +
+		"coalesce(k.expires_at, 'epoch'), coalesce(s.running, false) " +
+		"FROM pglock.once_keys AS k LEFT JOIN pglock.once_started AS s ON s.key = k.key " +
+		"WHERE k.key = $1::text AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"
+
+	unresolvedSQL = "SELECT s.key, 'started', coalesce(s.token, 0), coalesce(s.holder, ''), s.created_at, s.started_at, 'epoch'::timestamptz, s.running " +
+		"FROM pglock.once_started AS s WHERE NOT s.running ORDER BY s.started_at LIMIT $1::bigint"
+)
+
+// Info describes the record of a key.
+type Info struct {
+	Key       string
+	State     string        // "started", "done" or "failed"
+	Running   bool          // started, and the attempt's lease is held
+	Token     fencing.Token // of the last attempt; 0 for a key of Tx
+	Holder    string        // of the last attempt; empty for a key of Tx
+	CreatedAt time.Time     // of the first attempt, by the server's clock
+	StartedAt time.Time     // of the last attempt
+	ExpiresAt time.Time     // zero while started
+}
+
+// Get returns information about a key. The error wraps ErrNotFound if no call has used it or its
+// record has expired. It needs no fingerprint and returns no result. ctx bounds the call.
+func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (Info, error) {
+	if err := checkKey(key); err != nil {
+		return Info{}, err
+	}
+	all, err := infos(ctx, db, opts, "get", getSQL, key)
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("%w: %.64q", ErrNotFound, key)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	return all[0], nil
+}
+
+// Unresolved returns up to limit keys whose effect has begun and whose outcome is unknown, the
+// oldest first: their attempts hold no lease any more. The next call of Do with WithAsk or
+// WithRetry resolves such a key. A person who knows that the effect did not happen deletes the
+// row of once_keys. ctx bounds the call.
+func Unresolved(ctx context.Context, db fencing.DB, limit int, opts ...SchemaOption) ([]Info, error) {
+	if limit <= 0 {
+		return nil, invalidOption("unresolved: limit %d: must be positive", limit)
+	}
+	return infos(ctx, db, opts, "unresolved", unresolvedSQL, limit)
+}
+
+func infos(ctx context.Context, db fencing.DB, opts []SchemaOption, operation, sql string, arg any) ([]Info, error) {
+	cfg, err := newConfig(opts, SchemaOption.applyTx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := db.Query(ctx, schema.Render(sql, cfg.schema), arg)
+	if err == nil {
+		var all []Info
+		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (i Info, err error) {
+			err = row.Scan(&i.Key, &i.State, &i.Token, &i.Holder, &i.CreatedAt, &i.StartedAt, &i.ExpiresAt, &i.Running)
+			if i.State == stateStarted {
+				i.ExpiresAt = time.Time{}
+			}
+			return i, err
+		})
+		if err == nil {
+			return all, nil
+		}
+	}
+	return nil, explain(ctx, operation, fmt.Sprint(arg), cfg.schema, err)
+}
+
+// pruneSQL deletes the expired ones of the next 1000 rows after the key $1, and returns the number
+// of rows read, the last key, and the number of deleted rows. It waits for no row lock. A row that
+// a call claims meanwhile is not expired any more, which the DELETE checks again.
+const pruneSQL = `
+WITH step AS MATERIALIZED (
+    SELECT k.key, k.expires_at <= clock_timestamp() AS expired FROM pglock.once_keys AS k WHERE k.key > $1::text ORDER BY k.key LIMIT 1000
+), expired AS MATERIALIZED (
+    SELECT k.key FROM pglock.once_keys AS k
+    WHERE k.key = ANY (ARRAY(SELECT s.key FROM step AS s WHERE s.expired)) AND k.expires_at <= clock_timestamp()
+    FOR UPDATE SKIP LOCKED
+), pruned AS (
+    DELETE FROM pglock.once_keys AS k USING expired AS e WHERE k.key = e.key RETURNING 1
+)
+SELECT (SELECT count(*) FROM step), coalesce((SELECT max(s.key) FROM step AS s), ''), (SELECT count(*) FROM pruned)`
+
+// Prune deletes the records of keys that have expired, and returns their number, also with an
+// error. Calls do not need it: it only frees space. Run it from time to time, for instance with
+// package schedule. It walks the table in steps of 1000 keys, each a transaction of its own if db is
+// a pool, and waits for no lock. It never deletes a record without an outcome. ctx bounds the call.
+func Prune(ctx context.Context, db fencing.DB, opts ...SchemaOption) (deleted int64, err error) {
+	cfg, err := newConfig(opts, SchemaOption.applyTx)
+	if err != nil {
+		return 0, err
+	}
+	for last := ""; ; {
+		var read, pruned int64
+		err := db.QueryRow(ctx, schema.Render(pruneSQL, cfg.schema), last).Scan(&read, &last, &pruned)
+		deleted += pruned
+		switch {
+		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+			return deleted, fmt.Errorf("once: prune: %w", err)
+		case err != nil:
+			return deleted, explain(ctx, "prune", last, cfg.schema, err)
+		case read == 0:
+			return deleted, nil
+		}
+	}
+}

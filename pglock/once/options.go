@@ -1,0 +1,134 @@
+package once
+
+import (
+	"context"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+const (
+	defaultRetention = 24 * time.Hour
+	maxRetention     = 10 * 365 * 24 * time.Hour
+)
+
+// TxOption configures a call of Tx.
+type TxOption interface{ applyTx(*config) error }
+
+// DoOption configures a call of Do.
+type DoOption interface{ applyDo(*config) error }
+
+// Option configures a call of Tx or Do.
+type Option interface {
+	TxOption
+	DoOption
+}
+
+// SchemaOption names the schema of the keys, for the functions that have no client.
+type SchemaOption string
+
+type config struct {
+	schema    string
+	retention time.Duration
+	wait      time.Duration // if waitSet
+	waitSet   bool
+	leases    []pglock.LeaseOption
+	retry     bool
+	ask       any // func(context.Context, *pglock.Lease, Started) (T, error), with the T of the call
+}
+
+type option func(*config) error
+
+func (o option) applyTx(c *config) error { return o(c) }
+func (o option) applyDo(c *config) error { return o(c) }
+
+type doOption func(*config) error
+
+func (o doOption) applyDo(c *config) error { return o(c) }
+
+func (o SchemaOption) applyTx(c *config) error {
+	c.schema = string(o)
+	return schema.Validate(c.schema)
+}
+
+// WithSchema names the schema of the keys, for Tx, Get, Unresolved and Prune. Do uses its client's
+// schema. Default "pglock".
+func WithSchema(name string) SchemaOption { return SchemaOption(name) }
+
+// WithRetention sets how long an answer is kept, 1 ms to 10 years. Afterwards the key may be used
+// for another request. A record without an outcome is kept until it has one. Default 24 h.
+func WithRetention(d time.Duration) Option {
+	return option(func(c *config) error {
+		if d < time.Millisecond || d > maxRetention {
+			return invalidOption("retention %v: out of range: must be from 1ms to %v", d, maxRetention)
+		}
+		c.retention = d
+		return nil
+	})
+}
+
+// WithWait bounds the wait for another call with the same key. When the time is over, the error
+// wraps ErrInProgress. With 0 the call does not wait. WithWait does not bound fn. Default: until
+// ctx ends.
+func WithWait(d time.Duration) Option {
+	return option(func(c *config) error {
+		if d < 0 {
+			return invalidOption("wait %v is negative: must be 0 or more", d)
+		}
+		c.wait, c.waitSet = d, true
+		return nil
+	})
+}
+
+// WithLease sets options of the lease of Do, such as pglock.WithTTL. Default: those of the client.
+func WithLease(opts ...pglock.LeaseOption) DoOption {
+	return doOption(func(c *config) error { c.leases = append(c.leases, opts...); return nil })
+}
+
+// WithRetry makes Do run fn again if an earlier attempt has left its outcome unknown. The effect may
+// then happen twice: use it if the effect is idempotent, or if its receiver refuses older tokens. An
+// error marked with NotDone says nothing about the earlier attempt, so the outcome stays unknown.
+// Default: ErrOutcomeUnknown.
+func WithRetry() DoOption {
+	return doOption(func(c *config) error { c.retry = true; return nil })
+}
+
+// WithAsk makes Do call ask if an earlier attempt has left its outcome unknown. ask finds out at
+// the receiver of the effect whether it happened, and must not repeat it. What it returns is taken
+// for what fn of the earlier attempt would have returned:
+//
+//   - a result and nil: the effect happened. The result is recorded and returned.
+//   - an error marked with NotDone: it did not happen. Do runs fn.
+//   - an error marked with Failed: it failed for good. That is recorded and returned.
+//   - another error: the outcome stays unknown. Do returns it in an *UnknownError.
+//
+// "It did not happen" must stay true. The process of the earlier attempt may be paused instead of
+// dead, and may continue later: its context is done, but its request may already be on the way.
+// Let the receiver refuse an older token or a second request with the key. T must be the result
+// type of Do. Default: ErrOutcomeUnknown.
+func WithAsk[T any](ask func(ctx context.Context, l *pglock.Lease, s Started) (T, error)) DoOption {
+	return doOption(func(c *config) error {
+		if ask == nil {
+			return invalidOption("WithAsk: the function is nil: must be set")
+		}
+		c.ask = ask
+		return nil
+	})
+}
+
+func newConfig[O any](opts []O, apply func(O, *config) error) (config, error) {
+	c := config{schema: schema.Default, retention: defaultRetention}
+	for _, o := range opts {
+		if any(o) == nil {
+			return c, invalidOption("an option is nil: must be set")
+		}
+		if err := apply(o, &c); err != nil {
+			return c, err
+		}
+	}
+	if c.retry && c.ask != nil {
+		return c, invalidOption("WithRetry and WithAsk: conflict: use one of them")
+	}
+	return c, nil
+}

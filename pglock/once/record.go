@@ -1,0 +1,90 @@
+package once
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// The states of a key. See migrations/0004_once.up.sql.
+const (
+	stateStarted = "started"
+	stateDone    = "done"
+	stateFailed  = "failed"
+)
+
+const (
+	// claimSQL inserts the record of a key, or returns the one that is in the way.
+	claimSQL = "SELECT claimed, coalesce(same, false), coalesce(state, ''), result, coalesce(token, 0), coalesce(holder, ''), started_at " +
+		"FROM pglock.once_claim($1::text, $2::bytea, $3::bigint, $4::text, $5::bigint, $6::text, $7::bigint)"
+
+	// readSQL returns the record of a key unless it has expired.
+	readSQL = "SELECT false, k.fingerprint = $2::bytea, k.state, CASE WHEN k.fingerprint = $2::bytea THEN k.result END, " +
+		"coalesce(k.token, 0), coalesce(k.holder, ''), k.started_at FROM pglock.once_keys AS k " +
+		"WHERE k.key = $1::text AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"
+
+	// storeSQL ends a record that was claimed in the caller's transaction.
+	storeSQL = "UPDATE pglock.once_keys AS k SET state = 'done', result = $2::bytea, " +
+		"expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond' " +
+		"WHERE k.key = $1::text AND k.state = 'started' AND k.token IS NULL"
+
+	// recordSQL ends the record of the attempt with token $2, as the grant $3. It matches that
+	// token, so an attempt that was replaced changes nothing. It is durable when it returns.
+	recordSQL = "WITH durable AS MATERIALIZED (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') " +
+		"WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)) " +
+		"UPDATE pglock.once_keys AS k SET token = $3::bigint, state = $4::text, result = $5::bytea, " +
+		"expires_at = clock_timestamp() + $6::bigint * interval '1 microsecond' " +
+		"FROM durable WHERE k.key = $1::text AND k.state = 'started' AND k.token = $2::bigint"
+
+	// forgetSQL deletes the record of the attempt with token $2.
+	forgetSQL = "DELETE FROM pglock.once_keys AS k WHERE k.key = $1::text AND k.state = 'started' AND k.token = $2::bigint"
+)
+
+// record is the row of a key, as a call finds it.
+type record struct {
+	claimed   bool // it is the caller's, in the state started
+	same      bool // it has the caller's fingerprint
+	state     string
+	result    []byte // nil if there is none
+	token     fencing.Token
+	holder    string
+	startedAt time.Time
+	retried   bool // it replaces an attempt whose outcome is still unknown
+}
+
+func scan(ctx context.Context, db fencing.DB, schemaName, sql string, args ...any) (record, error) {
+	var r record
+	err := db.QueryRow(ctx, schema.Render(sql, schemaName), args...).
+		Scan(&r.claimed, &r.same, &r.state, &r.result, &r.token, &r.holder, &r.startedAt)
+	return r, err
+}
+
+// answer returns what the record says to a repeated request.
+func (r record) answer(key string) ([]byte, error) {
+	switch {
+	case !r.same:
+		return nil, fmt.Errorf("%w: key %.64q: its fingerprint differs: use a new key", ErrMismatch, key)
+	case r.state == stateFailed:
+		return nil, &FailedError{Key: key, Text: string(r.result)}
+	case r.state == stateDone && r.result == nil:
+		return nil, fmt.Errorf("%w: key %.64q", ErrNoResult, key)
+	case r.state == stateDone:
+		return r.result, nil
+	}
+	return nil, r.unknown(key, nil)
+}
+
+func (r record) unknown(key string, cause error) error {
+	return &UnknownError{Key: key, Token: r.token, Holder: r.holder, StartedAt: r.startedAt, Cause: cause}
+}
+
+// Started is an effect that an earlier attempt has begun, and whose outcome is unknown.
+type Started struct {
+	Key    string
+	Token  fencing.Token // of the attempt's lease
+	Holder string        // of the attempt's lease
+	At     time.Time     // by the server's clock
+}

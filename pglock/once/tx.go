@@ -1,0 +1,163 @@
+package once
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// savepoint keeps a call that fails from aborting the caller's transaction, and undoes what fn wrote.
+const savepoint pgtx.Savepoint = "pglock_once"
+
+// Tx runs fn once for each key, and stores its result in tx: fn's writes, the key and the result
+// are committed together or not at all. If a call with the key has been committed, Tx returns its
+// result and does not run fn. If another transaction has called Tx with the key and is still open,
+// Tx waits for it: after its commit Tx returns its result, after its rollback Tx runs fn.
+//
+// fn writes in tx. It must not end tx, call Tx with the same key, or have effects outside the
+// database: they would not be undone with tx. Use Do for those.
+//
+// fingerprint tells requests apart: the parts of the request in which two of them may differ. Its
+// SHA-256 is stored. A call with the key of another request returns ErrMismatch. nil is a
+// fingerprint like any other.
+//
+// A []byte is stored as it is, another type as JSON, at most MaxResult bytes. The caller whose fn
+// ran also gets the result as it was stored.
+//
+// On failure tx is as before the call and remains usable, unless the error wraps ErrTx or is that
+// of a broken connection. fn's writes are undone and nothing is recorded. The error is one of
+// these:
+//   - fn's own error, whatever it is: the next call runs fn.
+//   - ErrMismatch, ErrNoResult or a *FailedError, about the record of an earlier call.
+//   - ErrInProgress, after the wait that WithWait or the transaction's lock_timeout allows.
+//   - ErrOutcomeUnknown: Do has begun an effect with the key.
+//   - ErrSnapshot (SQLSTATE 40001), at REPEATABLE READ and SERIALIZABLE only: another transaction
+//     has used the key since the snapshot of tx. Run the whole transaction again.
+//   - ErrResultTooLarge, or the error of the JSON encoder.
+//   - ErrInvalidKey or ErrInvalidOption, before anything is sent; ErrTx, ErrDeadlock, ErrPrivilege,
+//     ErrSchemaMissing, the context's error and cause, or another error of the server.
+//
+// Tx takes four round trips in addition to fn's, and three for a repeated call. ctx bounds the call
+// and the wait. If ctx ends during the wait, the statement is canceled and tx remains usable.
+func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byte, fn func(ctx context.Context) (T, error), opts ...TxOption) (T, error) {
+	var zero T
+	cfg, err := newConfig(opts, TxOption.applyTx)
+	switch {
+	case err != nil:
+		return zero, err
+	case fn == nil:
+		return zero, invalidOption("tx %.64q: the function is nil: must be set", key)
+	case pgtx.IsNil(tx):
+		return zero, fmt.Errorf("once: tx %.64q: %w: it is nil", key, ErrTx)
+	}
+	if err := checkKey(key); err != nil {
+		return zero, err
+	}
+	c := txCall{config: cfg, tx: tx, key: key, digest: digest(fingerprint)}
+	e := encoder[T]{key: key}
+	data, err := c.run(ctx, func(ctx context.Context) ([]byte, error) {
+		data, err := e.encode(fn(ctx))
+		if classOf(err) == noResult {
+			err = fmt.Errorf("once: tx %.64q: the result can't be stored, and nothing was done: %w", key, err)
+		}
+		return data, conceal(err)
+	})
+	if err != nil {
+		return zero, err
+	}
+	return decode[T](key, data)
+}
+
+// txCall is a call of Tx.
+type txCall struct {
+	config
+	tx     fencing.Tx
+	key    string
+	digest []byte
+}
+
+// run runs fn between SAVEPOINT and RELEASE SAVEPOINT, unless the key has a record.
+func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("once: tx %.64q: %w", c.key, errs.ContextErr(ctx))
+	}
+	if err := savepoint.Set(ctx, c.tx); err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	finished := false
+	defer func() { // without recover, so that a panic keeps its stack
+		if finished {
+			return
+		}
+		if undone := savepoint.Undo(ctx, c.tx); undone != nil {
+			data, err = nil, errs.Join(err, undone)
+		}
+	}()
+	r, err := c.claim(ctx)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if !r.claimed {
+		data, err := r.answer(c.key)
+		if err == nil {
+			finished, err = c.release(ctx)
+		}
+		return data, err
+	}
+	if data, err = fn(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.store(ctx, data); err != nil {
+		return nil, err
+	}
+	finished, err = c.release(ctx)
+	return data, err
+}
+
+// claim inserts the record, or returns the one that is in the way. It waits for a transaction that
+// has inserted one.
+func (c *txCall) claim(ctx context.Context) (r record, err error) {
+	var waitMS any
+	if c.waitSet {
+		waitMS = c.wait.Milliseconds()
+	}
+	err = pgtx.Run(ctx, pgtx.Conn(c.tx), pgtx.CancelSoon, func(ctx context.Context) error {
+		r, err = scan(ctx, c.tx, c.schema, claimSQL, c.key, c.digest, waitMS, nil, nil, nil, nil)
+		return err
+	})
+	return r, err
+}
+
+// store writes the result. It waits for nothing: the row is this transaction's.
+func (c *txCall) store(ctx context.Context, data []byte) error {
+	return pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error {
+		tag, err := c.tx.Exec(ctx, schema.Render(storeSQL, c.schema), c.key, data, c.retention.Microseconds())
+		if err != nil {
+			return c.explain(ctx, err)
+		}
+		if tag.RowsAffected() != 1 {
+			return fmt.Errorf("once: tx %.64q: %w: fn has ended it or rolled it back", c.key, ErrTx)
+		}
+		return nil
+	})
+}
+
+// release makes the work since the savepoint part of the transaction.
+func (c *txCall) release(ctx context.Context) (done bool, err error) {
+	err = pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error {
+		_, err := c.tx.Exec(ctx, savepoint.Release().SQL)
+		return err
+	})
+	if err != nil {
+		return false, c.explain(ctx, err)
+	}
+	return true, nil
+}
+
+func (c *txCall) explain(ctx context.Context, err error) error {
+	return explain(ctx, "tx", c.key, c.schema, err)
+}

@@ -1,0 +1,421 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/pglock/once"
+)
+
+// TestTxRunsOnce: the second call returns the first one's result, and another fingerprint is
+// refused.
+func TestTxRunsOnce(t *testing.T) {
+	t.Parallel()
+	for name, begin := range transactions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			tx := begin(f)
+			first, err := f.call(tx, "k")
+			wantErr(t, "first", err)
+			again, err := f.call(tx, "k")
+			wantErr(t, "again in the same transaction", err)
+			f.commit(tx)
+			tx = begin(f)
+			later, err := f.call(tx, "k")
+			wantErr(t, "later", err)
+			_, err = once.Tx(t.Context(), tx, "k", []byte("another request"), func(context.Context) (int64, error) {
+				t.Error("fn ran for another request")
+				return 0, nil
+			}, f.in)
+			wantErr(t, "another request", err, once.ErrMismatch)
+			other, err := f.call(tx, "another key")
+			wantErr(t, "another key", err)
+			f.commit(tx)
+			if first != again || first != later || other == first || f.effects("k") != 1 || f.effects("another key") != 1 {
+				t.Errorf("%d, %d, %d and %d, with %d effects", first, again, later, other, f.effects("k"))
+			}
+		})
+	}
+}
+
+// TestTxResults: what a call returns is what each repetition returns, whatever its type.
+func TestTxResults(t *testing.T) {
+	t.Parallel()
+	type receipt struct {
+		ID     int
+		Text   string
+		hidden int
+	}
+	check := func(t *testing.T, f fixture, equal func(tx pgx.Tx) (any, any, error)) {
+		t.Helper()
+		tx := f.begin("")
+		if a, b, err := equal(tx); err != nil || a != b {
+			t.Errorf("%v, then %v, %v", a, b, err)
+		}
+		f.commit(tx)
+	}
+	f := newFixture(t)
+	check(t, f, func(tx pgx.Tx) (any, any, error) {
+		fn := func(context.Context) (receipt, error) { return receipt{1, "漢\x00", 7}, nil }
+		a, err := once.Tx(t.Context(), tx, "struct", nil, fn, f.in)
+		b, again := once.Tx(t.Context(), tx, "struct", nil, fn, f.in)
+		if a.hidden != 0 || a.ID != 1 {
+			t.Errorf("%+v", a)
+		}
+		return a, b, errors.Join(err, again)
+	})
+	for _, text := range []string{"", "\x00\xff", strings.Repeat("x", once.MaxResult)} {
+		check(t, f, func(tx pgx.Tx) (any, any, error) {
+			key := pgtest.SchemaName(t)
+			fn := func(context.Context) ([]byte, error) { return []byte(text), nil }
+			a, err := once.Tx(t.Context(), tx, key, nil, fn, f.in)
+			b, again := once.Tx(t.Context(), tx, key, nil, fn, f.in)
+			if string(a) != text {
+				t.Errorf("%d bytes became %d", len(text), len(a))
+			}
+			return string(a), string(b), errors.Join(err, again)
+		})
+	}
+	tx := f.begin("")
+	_, err := once.Tx(t.Context(), tx, "struct", nil, func(context.Context) (receipt, error) { return receipt{}, nil }, f.in)
+	wantErr(t, "control", err)
+	_, err = once.Tx(t.Context(), tx, "struct", nil, func(context.Context) (int, error) { return 0, nil }, f.in)
+	if err == nil || !strings.Contains(err.Error(), "does not fit int") {
+		t.Errorf("another type: %v", err)
+	}
+	f.usable(tx)
+}
+
+// TestTxUndoesWhatFails: fn's writes and the key are gone, the transaction is usable, and the next
+// call runs fn.
+func TestTxUndoesWhatFails(t *testing.T) {
+	t.Parallel()
+	failure := errors.New("declined")
+	for name, begin := range transactions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			tx := begin(f)
+			fail := func(err error) func(context.Context) (any, error) {
+				return func(ctx context.Context) (any, error) {
+					_, inner := f.effect(ctx, tx, "k")
+					return math.NaN(), errors.Join(err, inner)
+				}
+			}
+			_, err := once.Tx(t.Context(), tx, "k", nil, fail(failure), f.in)
+			wantErr(t, "fn fails", err, failure)
+			_, err = once.Tx(t.Context(), tx, "k", nil, fail(once.NotDone(failure)), f.in)
+			wantErr(t, "fn fails with a class", err, failure)
+			_, err = once.Tx(t.Context(), tx, "k", nil, fail(nil), f.in)
+			if err == nil || !strings.Contains(err.Error(), "NaN") || errors.Is(err, once.ErrNoResult) {
+				t.Errorf("not JSON: %v", err)
+			}
+			_, err = once.Tx(t.Context(), tx, "k", nil, func(ctx context.Context) ([]byte, error) {
+				_, err := f.effect(ctx, tx, "k")
+				return make([]byte, once.MaxResult+1), err
+			}, f.in)
+			wantErr(t, "too large", err, once.ErrResultTooLarge)
+			_, err = once.Tx(t.Context(), tx, "k", nil, func(ctx context.Context) (int, error) {
+				_, err := tx.Exec(ctx, "SELECT 1/0")
+				return 0, err
+			}, f.in)
+			if pgtx.SQLState(err) != "22012" {
+				t.Errorf("a statement of fn fails: %v", err)
+			}
+			func() {
+				defer func() {
+					if r := recover(); r != "boom" {
+						t.Errorf("the panic became %v", r)
+					}
+				}()
+				_, _ = once.Tx(t.Context(), tx, "k", nil, func(ctx context.Context) (int, error) {
+					_, _ = f.effect(ctx, tx, "k")
+					panic("boom")
+				}, f.in)
+			}()
+			_, err = f.call(tx, "k")
+			wantErr(t, "the next call", err)
+			f.commit(tx)
+			if n := f.effects("k"); n != 1 {
+				t.Errorf("%d effects", n)
+			}
+		})
+	}
+}
+
+// TestTxFnEndsTheTransaction: the error says so. What was committed without a result has an unknown
+// outcome.
+func TestTxFnEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx := f.begin("")
+	_, err := once.Tx(t.Context(), tx, "k", nil, func(ctx context.Context) (int, error) { return 0, tx.Commit(ctx) }, f.in)
+	wantErr(t, "fn commits", err, once.ErrTx)
+	_, err = once.Tx(t.Context(), f.begin(""), "k", nil, func(context.Context) (int, error) { return 0, nil }, f.in)
+	wantErr(t, "afterwards", err, once.ErrOutcomeUnknown)
+	tx = f.begin("")
+	_, err = once.Tx(t.Context(), tx, "l", nil, func(ctx context.Context) (int, error) {
+		_, err := once.Tx(ctx, tx, "l", nil, func(context.Context) (int, error) { return 1, nil }, f.in)
+		return 0, err
+	}, f.in)
+	wantErr(t, "the same key inside", err, once.ErrOutcomeUnknown)
+	f.usable(tx)
+}
+
+// TestTxWaitsForTheFirst: a call with the same key waits, and gets the result after a commit, or
+// runs fn after a rollback.
+func TestTxWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	for name, begin := range transactions {
+		for _, commits := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := newFixture(t)
+				tx := f.begin("")
+				first, err := f.call(tx, "k")
+				wantErr(t, "first", err)
+				second, ended := begin(f), make(chan int64)
+				go func() {
+					defer close(ended)
+					id, err := f.call(second, "k")
+					if err != nil {
+						t.Error(err)
+					}
+					ended <- id
+				}()
+				f.waits()
+				if commits {
+					f.commit(tx)
+				} else if err := tx.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				id := locktest.Receive(t, ended)
+				<-ended
+				f.commit(second)
+				if (id == first) != commits || f.effects("k") != 1 {
+					t.Errorf("first %d, which committed: %v, second %d, %d effects", first, commits, id, f.effects("k"))
+				}
+			})
+		}
+	}
+}
+
+// TestTxStopsWaiting: the transaction is usable after the wait, and its lock_timeout is unchanged.
+func TestTxStopsWaiting(t *testing.T) {
+	t.Parallel()
+	for name, begin := range transactions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			holder := f.begin("")
+			_, err := f.call(holder, "k")
+			wantErr(t, "first", err)
+			tx := begin(f)
+			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '7s'"); err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.call(tx, "k", once.WithWait(0))
+			wantErr(t, "no wait", err, once.ErrInProgress, once.ErrTimeout)
+			_, err = f.call(tx, "k", once.WithWait(20*time.Millisecond))
+			wantErr(t, "a short wait", err, once.ErrInProgress, once.ErrTimeout)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+			defer cancel()
+			_, err = once.Tx(ctx, tx, "k", []byte("request"), func(context.Context) (int64, error) { return 0, nil }, f.in)
+			wantErr(t, "ctx ends", err, context.DeadlineExceeded)
+			_, err = once.Tx(ctx, tx, "k", []byte("request"), func(context.Context) (int64, error) { return 0, nil }, f.in)
+			wantErr(t, "ctx has ended", err, context.DeadlineExceeded)
+			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '10ms'"); err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.call(tx, "k", once.WithWait(time.Hour))
+			wantErr(t, "the caller's lock_timeout", err, once.ErrInProgress)
+			_, err = f.call(tx, "free", once.WithWait(time.Hour))
+			wantErr(t, "a free key", err)
+			var timeout string
+			if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout); err != nil || timeout != "10ms" {
+				t.Errorf("lock_timeout is %q, %v", timeout, err)
+			}
+		})
+	}
+}
+
+// TestTxIsolation: at REPEATABLE READ and SERIALIZABLE a call whose snapshot is older than the
+// first one's commit fails with 40001, and the repeated transaction finds the result. At READ
+// COMMITTED it finds the result at once.
+func TestTxIsolation(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		for _, when := range []string{"committed before the call", "committed during the call", "rolled back during the call", "expired"} {
+			t.Run(string(level)+", "+when, func(t *testing.T) {
+				t.Parallel()
+				f := newFixture(t)
+				if when == "expired" {
+					old := f.begin("")
+					_, err := f.call(old, "k", once.WithRetention(time.Millisecond))
+					wantErr(t, "an old call", err)
+					f.commit(old)
+					f.sql("DELETE FROM pglock.effects")
+					f.sql("UPDATE pglock.once_keys SET expires_at = clock_timestamp() - interval '1 s'")
+				}
+				late := f.begin(level)
+				f.usable(late) // takes the snapshot
+				tx := f.begin(level)
+				first, err := f.call(tx, "k")
+				wantErr(t, "first", err)
+				if when == "committed before the call" || when == "expired" {
+					f.commit(tx)
+				}
+				type answer struct {
+					id  int64
+					err error
+				}
+				ended := make(chan answer, 1)
+				go func() {
+					id, err := f.call(late, "k")
+					ended <- answer{id, err}
+				}()
+				switch when {
+				case "committed during the call":
+					f.waits()
+					f.commit(tx)
+				case "rolled back during the call":
+					f.waits()
+					if err := tx.Rollback(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got := locktest.Receive(t, ended)
+				if level == pgx.ReadCommitted || when == "rolled back during the call" {
+					wantErr(t, "late", got.err)
+					f.commit(late)
+				} else {
+					wantErr(t, "late", got.err, once.ErrSnapshot)
+					if pgtx.SQLState(got.err) != pgtx.SerializationFailure {
+						t.Errorf("the SQLSTATE is %q", pgtx.SQLState(got.err))
+					}
+					f.usable(late)
+					if err := late.Rollback(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					late = f.begin(level)
+					got.id, err = f.call(late, "k")
+					wantErr(t, "the repeated transaction", err)
+					f.commit(late)
+				}
+				if n := f.effects("k"); n != 1 || when != "rolled back during the call" && got.id != first {
+					t.Errorf("%d, then %d, with %d effects", first, got.id, n)
+				}
+			})
+		}
+	}
+}
+
+// TestTxCrowd: of many concurrent transactions with one key, one runs fn. In the control, which
+// looks for the key and inserts it without once, several do.
+func TestTxCrowd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const keys, callers = 10, 8
+	crowd := func(prefix string, call func(tx pgx.Tx, key string) (int64, error)) (effects, answers int) {
+		var mu sync.Mutex
+		seen := map[int64]bool{}
+		for i := range keys {
+			key := prefix + string(rune('a'+i))
+			var all sync.WaitGroup
+			for range callers {
+				all.Go(func() {
+					err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
+						id, err := call(tx, key)
+						mu.Lock()
+						defer mu.Unlock()
+						seen[id] = true
+						return err
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+		}
+		return scanned[int](f, "SELECT count(*) FROM pglock.effects WHERE key LIKE $1 || '%'", prefix), len(seen)
+	}
+	if n, answers := crowd("once-", func(tx pgx.Tx, key string) (int64, error) { return f.call(tx, key) }); n != keys || answers != keys {
+		t.Errorf("%d effects and %d answers of %d keys", n, answers, keys)
+	}
+	n, _ := crowd("control-", func(tx pgx.Tx, key string) (int64, error) {
+		if n := f.effectsIn(tx, key); n > 0 {
+			return 0, nil
+		}
+		return f.effect(t.Context(), tx, key)
+	})
+	if n <= keys {
+		t.Errorf("control: %d effects of %d keys without once", n, keys)
+	}
+}
+
+// effectsIn counts the effects of a key that a transaction sees, after a pause in which others look
+// too.
+func (f fixture) effectsIn(tx pgx.Tx, key string) (n int) {
+	f.t.Helper()
+	if err := tx.QueryRow(f.t.Context(), "SELECT count(*), pg_sleep(0.02)::text FROM "+pgx.Identifier{f.schema, "effects"}.Sanitize()+" WHERE key = $1", key).Scan(&n, nil); err != nil {
+		f.t.Error(err)
+	}
+	return n
+}
+
+// TestTxReplayWritesNothing: a repeated call works in a read-only transaction.
+func TestTxReplayWritesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx := f.begin("")
+	first, err := f.call(tx, "k")
+	wantErr(t, "first", err)
+	f.commit(tx)
+	readOnly, err := f.pool.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = readOnly.Rollback(context.Background()) }()
+	if again, err := f.call(readOnly, "k"); err != nil || again != first {
+		t.Errorf("%d, %v", again, err)
+	}
+	if _, err := f.call(readOnly, "new"); pgtx.SQLState(err) != "25006" {
+		t.Errorf("control: a new key: %v", err)
+	}
+}
+
+// TestTxDeadlock: two transactions that use two keys in opposite orders.
+func TestTxDeadlock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := f.begin(""), f.begin("")
+	_, err := f.call(a, "1")
+	wantErr(t, "a", err)
+	_, err = f.call(b, "2")
+	wantErr(t, "b", err)
+	ended := make(chan error, 2)
+	end := func(tx pgx.Tx, key string) {
+		_, err := f.call(tx, key)
+		_ = tx.Rollback(context.Background()) // so that the other one continues
+		ended <- err
+	}
+	go end(a, "2")
+	f.waits()
+	go end(b, "1")
+	first, second := locktest.Receive(t, ended), locktest.Receive(t, ended)
+	if errors.Is(first, once.ErrDeadlock) == errors.Is(second, once.ErrDeadlock) {
+		t.Errorf("%v and %v", first, second)
+	}
+}

@@ -1,0 +1,230 @@
+package pglock_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/sqltx"
+)
+
+// openDB returns a client of a *sql.DB with one connection, on the fixture's tables.
+func (f fixture) openDB(opts ...pglock.Option) (*pglock.Client, *sql.DB) {
+	f.t.Helper()
+	return f.openOnDB(stdlib.OpenDB(*f.pool.Config().ConnConfig), opts...)
+}
+
+func (f fixture) openOnDB(db *sql.DB, opts ...pglock.Option) (*pglock.Client, *sql.DB) {
+	f.t.Helper()
+	db.SetMaxOpenConns(1)
+	f.t.Cleanup(func() { _ = db.Close() })
+	c, err := pglock.OpenDB(f.t.Context(), db, append(opts, pglock.WithSchema(f.schema))...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			f.t.Errorf("Close: %v", err)
+		}
+	})
+	return c, db
+}
+
+// TestOpenDBNeedsNoConnectionOfTheDB: the only connection of db is in a transaction while leases
+// are acquired, waited for, renewed, guarded in that transaction, handed over and released. At the
+// end db is closed.
+func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	c, db := f.openDB()
+	const ttl = 2 * time.Second
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Acquire(t.Context(), "n", pglock.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Guard(t.Context(), sqltx.Wrap(tx)); err != nil {
+		t.Errorf("guard: %v", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
+	}
+	if tx, err = db.BeginTx(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	first := l.Deadline()
+	pgtest.Eventually(t, time.Minute, "a renewal", func() bool { return l.Deadline().After(first) })
+	next := make(chan error, 1)
+	go func() {
+		other, err := f.Acquire(t.Context(), "n")
+		if err == nil {
+			err = other.Release(t.Context())
+		}
+		next <- err
+	}()
+	pgtest.Eventually(t, time.Minute, "another client waits", func() bool {
+		_, err := c.TryAcquire(t.Context(), "n", pglock.WithBarging())
+		return errors.Is(err, pglock.ErrNotAcquired)
+	})
+	if err := errors.Join(l.Release(t.Context()), <-next); err != nil {
+		t.Error(err)
+	}
+	if err := c.DoTx(t.Context(), "n", func(context.Context, pgx.Tx) error { return nil }, advisory.WithPoolWait(50*time.Millisecond)); !errors.Is(err, pglock.ErrPoolExhausted) {
+		t.Errorf("DoTx uses the connection of db: %v", err)
+	}
+	if err := errors.Join(tx.Rollback(), db.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := c.DoTx(t.Context(), "n", func(context.Context, pgx.Tx) error { return nil }); err == nil || errors.Is(err, pglock.ErrNotAcquired) {
+		t.Errorf("DoTx on a closed database: %v", err)
+	}
+	if err := c.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return nil }); err != nil {
+		t.Errorf("a lease beside a closed database: %v", err)
+	}
+	f.free("n")
+}
+
+// TestOpenDBRefusesAStaleHolder: the guard works in a transaction of db, and so does the lock of
+// DoTx by hand. The control writes without the guard.
+func TestOpenDBRefusesAStaleHolder(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	c, db := f.openDB()
+	table := schema.Quote(f.schema) + ".written"
+	if _, err := f.pool.Exec(t.Context(), "CREATE TABLE "+table+" AS SELECT 0 AS n"); err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Acquire(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.steal()
+	write := func(guard bool) error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := advisory.Lock(t.Context(), sqltx.Wrap(tx), c.Key("n")); err != nil {
+			return err
+		}
+		if guard {
+			if err := l.Guard(t.Context(), sqltx.Wrap(tx)); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.ExecContext(t.Context(), "UPDATE "+table+" SET n = n + 1"); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	written := func() (n int) {
+		t.Helper()
+		if err := f.pool.QueryRow(t.Context(), "SELECT n FROM "+table).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if err := write(true); !errors.Is(err, pglock.ErrStale) || written() != 0 {
+		t.Errorf("a stale holder: %v, n is %d", err, written())
+	}
+	if err := write(false); err != nil || written() != 1 {
+		t.Errorf("control: %v, n is %d", err, written())
+	}
+	if err := l.Release(t.Context()); !errors.Is(err, pglock.ErrLost) {
+		t.Errorf("release: %v", err)
+	}
+}
+
+// TestOpenDBTakesTheConfigurationOfAConnection: what OptionBeforeConnect has set is in it.
+func TestOpenDBTakesTheConfigurationOfAConnection(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	good := f.pool.Config().ConnConfig
+	bad := good.Copy()
+	bad.Port, bad.Fallbacks = 1, nil
+	_, db := f.openOnDB(stdlib.OpenDB(*bad, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
+		c.Port, c.RuntimeParams = good.Port, map[string]string{"application_name": t.Name()}
+		return nil
+	})))
+	var n int
+	err := f.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", t.Name()+" (pglock)").Scan(&n)
+	if err != nil || n != 1 || db.Stats().InUse != 0 {
+		t.Errorf("%d connections of the client, %d of db in use: %v", n, db.Stats().InUse, err)
+	}
+}
+
+// foreign is a driver that is not pgx's.
+type foreign struct{}
+
+func (foreign) Connect(context.Context) (driver.Conn, error) { return foreign{}, nil }
+func (foreign) Driver() driver.Driver                        { return nil }
+func (foreign) Prepare(string) (driver.Stmt, error)          { return nil, errors.ErrUnsupported }
+func (foreign) Begin() (driver.Tx, error)                    { return nil, errors.ErrUnsupported }
+func (foreign) Close() error                                 { return nil }
+
+func TestOpenDBErrors(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	connect := func(change func(c *pgx.ConnConfig)) *sql.DB {
+		config := f.pool.Config().ConnConfig
+		change(config)
+		db := stdlib.OpenDB(*config)
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	unchanged := func(*pgx.ConnConfig) {}
+	other := sql.OpenDB(foreign{})
+	defer other.Close()
+	closed := connect(unchanged)
+	_ = closed.Close()
+	busy := connect(unchanged)
+	busy.SetMaxOpenConns(1)
+	holder, err := busy.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tc := range map[string]struct {
+		ctx  context.Context //nolint:containedctx // of one call
+		db   *sql.DB
+		opts []pglock.Option
+		want []error
+	}{
+		"another driver": {t.Context(), other, nil, []error{pglock.ErrDriver}},
+		"no database":    {t.Context(), nil, nil, []error{pglock.ErrInvalidOption}},
+		"bad option":     {t.Context(), busy, []pglock.Option{pglock.WithTTL(-1)}, []error{pglock.ErrInvalidOption}},
+		"ended context":  {canceled, connect(unchanged), nil, []error{pglock.ErrUnavailable, context.Canceled}},
+		"no server":      {t.Context(), connect(func(c *pgx.ConnConfig) { c.Port, c.Fallbacks = 1, nil }), nil, []error{pglock.ErrUnavailable}},
+		"no tables":      {t.Context(), connect(unchanged), []pglock.Option{pglock.WithSchema("nowhere")}, []error{pglock.ErrSchemaMissing}},
+		"busy":           {t.Context(), busy, nil, []error{pglock.ErrPoolExhausted}}, // takes 10 s
+	} {
+		c, err := pglock.OpenDB(tc.ctx, tc.db, tc.opts...)
+		for _, want := range tc.want {
+			if c != nil || !errors.Is(err, want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if c, err := pglock.OpenDB(t.Context(), closed); c != nil || err == nil || errors.Is(err, pglock.ErrUnavailable) {
+		t.Errorf("closed: %v", err)
+	}
+	if err := holder.PingContext(t.Context()); err != nil {
+		t.Errorf("the connection of the program: %v", err)
+	}
+}
