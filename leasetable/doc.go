@@ -64,6 +64,28 @@
 // the client of a ticket does not respond within 1.5 s of the release, the queue skips it, and its
 // ticket becomes invalid.
 //
+// # Permits
+//
+// A Semaphore has n permits, and an RWLock has 2^30, of which a reader takes one and a writer takes
+// all. The row of the name is the gate: it has the number of permits and their use. A statement that
+// grants or releases permits locks the gate first, until its commit, so grants of one name come one
+// after the other. Each grant is a row of lock_permits. A grant of all permits is exclusive, and is
+// in the row of the name like any other lock.
+//
+// Tickets work as above. The head of the queue waits until there is room for it, and later waiters
+// wait behind it, even if there is room for them. A release notifies the head if it fits. A grant
+// that leaves room for the next head notifies that one. The local queue has no hand-off.
+//
+//	               ┌─ room for it, or it expired ─┐
+//	               ▼                              │
+//	Acquire ── gate: room, none ahead? ── no ──▶ wait
+//	               │ yes: token drawn, in_use grows, row written
+//	               ▼
+//	             held ── Release: row deleted, in_use shrinks, head notified
+//
+// A guarded transaction locks its permit, not the gate. A permit that it uses counts until the
+// transaction ends, even if the permit has expired or was released.
+//
 // # Architecture
 //
 // Imports go downwards only:
@@ -117,6 +139,26 @@
 // connection. The first attempt stays in flight for up to 5 s. On a slow network the time before
 // the second attempt grows with the measured answer times, up to a third. With the default renewal
 // interval, a lease survives answer times of up to 30 % of its TTL.
+//
+// # Observing
+//
+// An [Observer] receives the events of a client: [WithObserver] says which, and on which goroutines.
+// [WithLogger] logs the same events: grants, waits and releases at Debug, losses and failed renewals
+// at Warn. Package otelpglock, a module of its own, makes OpenTelemetry metrics and traces of them.
+// Without an observer an event costs a few nanoseconds.
+//
+// The client's connections have the application_name of the pool followed by " (pglock)", or
+// "pglock" if it has none. It shows them in pg_stat_activity and in the server's log. PostgreSQL
+// keeps 63 bytes of it, and the client shortens the pool's part.
+//
+// The pool's query tracer (ConnConfig.Tracer) sees the client's connections as well: connecting,
+// each statement of the protocol, its preparation, and the LISTEN of the listening connection. It
+// does not see the checks of a new connection, which bypass pgx.Conn, nor the wait for
+// notifications. A listener of [WithListener] has no tracer. The tracer's context is that of the
+// client for acquires, releases, renewals and tickets, since several calls share a statement: it has
+// no values, so the spans of a tracer have no parent. For Get, Prune and Extend it is derived from
+// the context of the call. A tracer that blocks delays the statement, and so a renewal. Tracers of
+// pgxpool see nothing: the client's connections are not in the pool.
 //
 // # Sizing
 //

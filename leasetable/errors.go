@@ -44,6 +44,10 @@ var (
 	// ErrUnavailable, and no call waits for it to pass.
 	ErrLogin = errs.ErrLogin
 
+	// ErrKind means that a name is used as another kind of lock: as a semaphore with another number
+	// of permits, a readers-writer lock, or a lock with one holder. It comes in a *KindError.
+	ErrKind = errs.ErrKind
+
 	// ErrNotFound means that the table has no row with that name.
 	ErrNotFound = errs.ErrNotFound
 
@@ -82,7 +86,7 @@ type SchemaError = schema.Error
 // BusyError describes the grant that is in the way.
 type BusyError struct {
 	Name      string
-	Holder    string        // empty if the lock is free but its row is in use
+	Holder    string        // empty if the lock is free but its row is in use, or by WithMinHold
 	Token     fencing.Token // of that grant
 	Remaining time.Duration // until it expires unless renewed, by the server's clock
 
@@ -96,7 +100,10 @@ func (e *BusyError) Error() string {
 
 // reason returns the part of the text after the operation.
 func (e *BusyError) reason() string {
-	if e.Holder == "" {
+	switch {
+	case e.Holder == "" && e.Remaining > 0:
+		return fmt.Sprintf("it was released (token %d), and WithMinHold keeps it locked for another %v", e.Token, e.Remaining.Round(time.Millisecond))
+	case e.Holder == "":
 		return "it is changing hands, or a guarded transaction still uses it"
 	}
 	by := e.Holder

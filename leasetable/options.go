@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -58,10 +59,14 @@ type leaseConfig struct {
 	labels     string // JSON
 	barging    bool
 	maxHold    time.Duration // 0: no limit
+	minHold    time.Duration
 	lockDelay  time.Duration
+	failOpen   bool
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
 	join       bool
+
+	permits store.Permits // of a Semaphore or an RWLock
 }
 
 const (

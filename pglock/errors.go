@@ -28,6 +28,8 @@ var (
 	// ErrLogin: the server has rejected the login: unknown role, wrong password, unknown database,
 	// missing right CONNECT, or pg_hba.conf. No call waits for that to pass.
 	ErrLogin = leasetable.ErrLogin
+	// ErrKind: the name is used as another kind of lock. It comes in a *KindError.
+	ErrKind = leasetable.ErrKind
 	// ErrNotFound: the table has no row for that name.
 	ErrNotFound = leasetable.ErrNotFound
 	// ErrInvalidName: a lock's name must be 1 to 512 bytes of UTF-8 without NUL.
@@ -77,7 +79,8 @@ var (
 //	Name      string        // of the lock
 //	Holder    string        // empty if no lease is held and a transaction still uses the row
 //	Token     Token         // of the holder's grant
-//	Remaining time.Duration // until the holder's lease expires unless it is renewed
+//	Remaining time.Duration // until the holder's lease expires unless it is renewed. Without a
+//	                        // holder: until the end of WithMinHold
 //
 //	ThisClient bool // the holder is another call of the same client
 type BusyError = leasetable.BusyError
@@ -135,3 +138,12 @@ type SchemaError = leasetable.SchemaError
 //	Token    Token  // of the refused grant
 //	Current  Token  // the newest known, 0 if there is none
 type StaleError = fencing.StaleError
+
+// KindError is the error of an acquire whose name is used as another kind of lock: a lock with one
+// holder, a readers-writer lock, or a semaphore with another number of permits. It matches ErrKind.
+// It is a [leasetable.KindError], with these fields:
+//
+//	Name   string
+//	Wanted int // the number of permits that the caller meant, 0 for a lock with one holder
+//	Found  int // the number that the name has
+type KindError = leasetable.KindError
