@@ -69,7 +69,7 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 		return zero, err
 	}
 	cfg.schema = client.Schema()
-	c := doCall{config: cfg, client: client, db: client.Pool(), key: key, digest: digest(fingerprint)}
+	c := doCall{config: cfg, client: client, db: client.DB(), key: key, digest: digest(fingerprint)}
 	e := encoder[T]{key: key}
 	c.effect = func(ctx context.Context, l *pglock.Lease) ([]byte, error) { return e.encode(fn(ctx, l)) }
 	if cfg.ask != nil {
