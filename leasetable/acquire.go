@@ -57,6 +57,8 @@ type acquisition struct {
 	// call that the client does not know of.
 	uncertain bool
 
+	answered bool // the server has answered an attempt
+
 	facts acquireFacts
 }
 
@@ -65,6 +67,13 @@ type acquireFacts struct {
 	try, queued, handedOff bool
 	attempts, ahead        int
 	behind                 fencing.Token
+}
+
+// sawAhead records the number of waiters in other processes, until the WaitEvent.
+func (f *acquireFacts) sawAhead(n int) {
+	if !f.queued {
+		f.ahead = n
+	}
 }
 
 func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
@@ -93,7 +102,7 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, ho
 		return nil, err
 	}
 	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.serverTTL(cfg.ttl),
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(),
 	}}
 	// After endCall, so that Close does not wait for an observer.
 	defer func() { c.events.acquired(ctx, a, l, err) }()
@@ -102,6 +111,11 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, ho
 	if err != nil {
 		if a.uncertain {
 			c.revoke(a.req)
+		}
+		if cfg.failOpen && a.databaseAway(ctx, err) {
+			if l := c.unlockedLease(ctx, a, err); l != nil {
+				return l, nil
+			}
 		}
 		return nil, err
 	}
@@ -231,10 +245,12 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 // if this one is used up.
 func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Grant, error) {
 	a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
+	a.answered = a.answered || got.Err == nil
 	switch {
 	case got.Err != nil:
 	case got.Grant.Outcome == store.Busy:
-		a.facts.behind, a.facts.ahead = got.Grant.Token, got.Grant.Ahead
+		a.facts.behind = got.Grant.Token
+		a.facts.sawAhead(got.Grant.Ahead)
 	case got.Grant.Outcome == store.Spent:
 		a.req.ID, a.uncertain = newRequest(), false
 	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):

@@ -31,6 +31,9 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 	if err := l.Err(); err != nil {
 		return fencing.Fence{}, err
 	}
+	if l.Unlocked() {
+		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: %w", l.fence.Name, errUnlocked)
+	}
 	if l.outer != nil {
 		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
 	}
@@ -38,6 +41,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 		return fencing.Fence{}, l.Err()
 	}
 	l.client.untrack(l)
+	l.client.events.handedOver(l)
 	return l.fence, nil
 }
 
@@ -67,6 +71,9 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if err != nil {
 		return nil, err
 	}
+	if cfg.failOpen {
+		return nil, invalidOption("adopt %q: WithFailOpen: not allowed: Adopt returns a lease only of a live grant", f)
+	}
 	if _, err := f.MarshalText(); err != nil {
 		return nil, fmt.Errorf("leasetable: adopt %q: %w", f, err)
 	}
@@ -77,6 +84,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 		return nil, err
 	}
 	defer c.endCall()
+	began := c.events.now()
 	got, err := c.sendAdopt(ctx, f, cfg)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -92,6 +100,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if l == nil {
 		return nil, ErrClosed
 	}
+	c.events.adopted(ctx, l, began)
 	return l, nil
 }
 
@@ -101,7 +110,7 @@ func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg leaseConfig
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	err = c.retry(ctx, c.closing, func(ctx context.Context) error {
-		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.serverTTL(cfg.ttl))
+		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
 		if err == nil && got.Outcome == store.RenewBlocked {
 			return fmt.Errorf("%w: %w", ErrUnavailable, errRowLocked)
 		}

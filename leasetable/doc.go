@@ -118,6 +118,26 @@
 // the second attempt grows with the measured answer times, up to a third. With the default renewal
 // interval, a lease survives answer times of up to 30 % of its TTL.
 //
+// # Observing
+//
+// An [Observer] receives the events of a client: [WithObserver] says which, and on which goroutines.
+// [WithLogger] logs the same events: grants, waits and releases at Debug, losses and failed renewals
+// at Warn. Package otelpglock, a module of its own, makes OpenTelemetry metrics and traces of them.
+// Without an observer an event costs a few nanoseconds.
+//
+// The client's connections have the application_name of the pool followed by " (pglock)", or
+// "pglock" if it has none. It shows them in pg_stat_activity and in the server's log. PostgreSQL
+// keeps 63 bytes of it, and the client shortens the pool's part.
+//
+// The pool's query tracer (ConnConfig.Tracer) sees the client's connections as well: connecting,
+// each statement of the protocol, its preparation, and the LISTEN of the listening connection. It
+// does not see the checks of a new connection, which bypass pgx.Conn, nor the wait for
+// notifications. A listener of [WithListener] has no tracer. The tracer's context is that of the
+// client for acquires, releases, renewals and tickets, since several calls share a statement: it has
+// no values, so the spans of a tracer have no parent. For Get, Prune and Extend it is derived from
+// the context of the call. A tracer that blocks delays the statement, and so a renewal. Tracers of
+// pgxpool see nothing: the client's connections are not in the pool.
+//
 // # Sizing
 //
 // Each grant and each release writes a new version of the lock's row. PostgreSQL removes old

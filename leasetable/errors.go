@@ -77,7 +77,7 @@ type SchemaError = schema.Error
 // BusyError describes the grant that is in the way.
 type BusyError struct {
 	Name      string
-	Holder    string        // empty if the lock is free but its row is in use
+	Holder    string        // empty if the lock is free but its row is in use, or by WithMinHold
 	Token     fencing.Token // of that grant
 	Remaining time.Duration // until it expires unless renewed, by the server's clock
 
@@ -86,7 +86,11 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	if e.Holder == "" {
+	switch {
+	case e.Holder == "" && e.Remaining > 0:
+		return fmt.Sprintf("%v: %q was released (token %d), and WithMinHold keeps it locked for another %v",
+			ErrNotAcquired, e.Name, e.Token, e.Remaining.Round(time.Millisecond))
+	case e.Holder == "":
 		return fmt.Sprintf("%v: %q is changing hands, or a guarded transaction still uses it", ErrNotAcquired, e.Name)
 	}
 	by := e.Holder

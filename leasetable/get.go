@@ -19,7 +19,10 @@ type LockInfo struct {
 	Labels     map[string]string
 	AcquiredAt time.Time     // of the last grant, by the server's clock
 	HeldFor    time.Duration // since AcquiredAt; 0 if not held
-	Remaining  time.Duration // until the grant expires unless renewed; 0 if not held
+
+	// Remaining is how long the grant lasts unless renewed. If Holder is empty, it is how long
+	// WithMinHold keeps the released lock from others. It is 0 if the lock is free.
+	Remaining time.Duration
 
 	// ReleaseRequested says that the holder is asked to release the lock, and ReleaseReason why: see
 	// Client.RequestRelease.
@@ -33,7 +36,7 @@ type LockInfo struct {
 }
 
 // Held reports whether the lock was held when its row was read.
-func (k LockInfo) Held() bool { return k.Remaining > 0 }
+func (k LockInfo) Held() bool { return k.Holder != "" && k.Remaining > 0 }
 
 // LastGrant describes the last grant of a lock that is over. It is the zero value if there is none.
 type LastGrant struct {

@@ -57,7 +57,9 @@ type leaseConfig struct {
 	labels     string // JSON
 	barging    bool
 	maxHold    time.Duration // 0: no limit
+	minHold    time.Duration
 	lockDelay  time.Duration
+	failOpen   bool
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
 	join       bool

@@ -22,8 +22,8 @@ type releaseCall struct {
 	err   error
 }
 
-// Release ends the lease: its Context is done first, then the lock is free for others. After a
-// success, further calls return nil.
+// Release ends the lease: its Context is done first, then the lock is free for others, or is so when
+// the time of WithMinHold is over. After a success, further calls return nil.
 //
 // After HandOver, Release returns nil and does nothing.
 //
@@ -47,6 +47,10 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error {
 	if l.outer != nil {
 		return l.leave()
+	}
+	if l.Unlocked() {
+		l.releaseUnlocked()
+		return nil
 	}
 	_ = l.Err() // finds an expired deadline
 	call, f, err := l.startRelease()
@@ -96,7 +100,11 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	}
 	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call
-	return call, &releaseOp{lease: l, call: call, uncertain: call.again, heir: c.waiters.Reserve(l.fence.Name)}, nil
+	f := &releaseOp{lease: l, call: call, uncertain: call.again}
+	if l.cfg.minHold == 0 { // otherwise the server decides when the lock is free
+		f.heir = c.waiters.Reserve(l.fence.Name)
+	}
+	return call, f, nil
 }
 
 // sendRelease sends f on this goroutine or through the dispatcher. When ctx ends before the answer
@@ -171,10 +179,10 @@ func (c *Client) sendReleases(batch []*releaseOp) {
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		if f.heir == nil {
+		if f.heir == nil && f.lease.cfg.minHold == 0 {
 			return false
 		}
-		go f.retry() // the others don't wait for its commit
+		go f.retry() // the others don't wait for a hand-off's commit
 		return true
 	})
 	if len(batch) == 0 {
@@ -214,7 +222,7 @@ func (f *releaseOp) send(ctx context.Context) {
 
 // sendOnce sends the release statement once.
 func (f *releaseOp) sendOnce(ctx context.Context) (released bool, err error) {
-	released, f.notified, err = f.lease.client.store.Release(ctx, f.lease.fence)
+	released, f.notified, err = f.lease.client.store.Release(ctx, f.lease.fence, f.lease.cfg.minHold)
 	f.uncertain = f.uncertain || store.MaybeApplied(err)
 	return released, err
 }

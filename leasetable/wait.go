@@ -147,6 +147,7 @@ func (w *waiter) observeWait(ctx context.Context) {
 	var busy *BusyError
 	if errors.As(w.last, &busy) {
 		ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
+		w.facts.behind = busy.Token
 	}
 	w.client.events.wait(ctx, ev)
 }
@@ -285,7 +286,8 @@ func (w *waiter) drawTicket(ctx context.Context) (step, error) {
 	}
 	w.failingSince = time.Time{}
 	w.ticketDrawn = true
-	w.ahead, w.remaining, w.facts.ahead = p.Ahead, p.Remaining, p.Ahead
+	w.ahead, w.remaining = p.Ahead, p.Remaining
+	w.facts.sawAhead(p.Ahead)
 	switch {
 	case p.Ahead > 1: // a release will see our ticket
 		return stepSleep, nil

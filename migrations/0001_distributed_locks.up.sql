@@ -20,7 +20,8 @@ CREATE DOMAIN finite_time AS timestamptz CHECK (VALUE > '-infinity' AND VALUE < 
 CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '10000-01-01 00:00+00');
 
 -- A free lock keeps its row: holder is null, expires_at is -infinity, and token and version are
--- those of its last grant.
+-- those of its last grant. If holder is null and expires_at is in the future, the lock was released,
+-- and nobody may acquire it before that time (WithMinHold).
 --
 -- last_holder, ended_at and last_end describe the last grant that has ended: the last one while the
 -- lock is free, and the one before while it is held. The statement that ends a grant writes them,

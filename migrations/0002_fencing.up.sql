@@ -105,7 +105,8 @@ $$;
 --
 -- FOR KEY SHARE: a takeover locks the row FOR UPDATE, so it waits for the end of this
 -- transaction. A renewal does not, and does not wait. The clock is read after the row is locked,
--- because the lease may expire during a wait for the row.
+-- because the lease may expire during a wait for the row. A released lock has no holder, even if it
+-- is not free yet.
 --
 -- A holder that is paused inside its transaction would block all others until it resumes. So the
 -- server ends this transaction when it has been idle for the rest of the lease. A shorter limit of
@@ -121,7 +122,7 @@ DECLARE
 BEGIN
     SELECT l.expires_at INTO ends
     FROM "<here>".distributed_locks AS l
-    WHERE l.name = lock_name AND l.token = grant_token AND l.expires_at > clock_timestamp()
+    WHERE l.name = lock_name AND l.token = grant_token AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
     FOR KEY SHARE;
     ms := ceil(extract(epoch FROM ends - clock_timestamp()) * 1000);
     is_current := coalesce(ms > 0 AND grant_token > 0, false);
@@ -176,7 +177,7 @@ BEGIN
     SELECT l.expires_at, s.secret INTO ends, key
     FROM "<here>".distributed_locks AS l, "<here>".fencing_secret AS s
     WHERE l.name OPERATOR(pg_catalog.=) lock_name AND l.token OPERATOR(pg_catalog.=) grant_token
-      AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+      AND l.holder IS NOT NULL AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
     FOR KEY SHARE OF l;
     -- Read the clock only after the row is locked.
     ms := pg_catalog.ceil(pg_catalog.date_part('epoch', ends OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);

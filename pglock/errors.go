@@ -74,7 +74,8 @@ var (
 //	Name      string        // of the lock
 //	Holder    string        // empty if no lease is held and a transaction still uses the row
 //	Token     Token         // of the holder's grant
-//	Remaining time.Duration // until the holder's lease expires unless it is renewed
+//	Remaining time.Duration // until the holder's lease expires unless it is renewed. Without a
+//	                        // holder: until the end of WithMinHold
 //
 //	ThisClient bool // the holder is another call of the same client
 type BusyError = leasetable.BusyError

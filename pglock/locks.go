@@ -17,7 +17,8 @@ import (
 //	Labels     map[string]string // of the last grant
 //	AcquiredAt time.Time         // of the last grant, by the server's clock
 //	HeldFor    time.Duration     // since AcquiredAt; 0 if the lock is free
-//	Remaining  time.Duration     // until the grant expires unless it is renewed; 0 if the lock is free
+//	Remaining  time.Duration     // until the grant expires unless it is renewed, or until the end of
+//	                             // WithMinHold if Holder is empty; 0 if the lock is free
 //
 //	ReleaseRequested bool   // the holder is asked to release the lock: see Client.RequestRelease
 //	ReleaseReason    string // why

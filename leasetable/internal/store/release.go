@@ -2,18 +2,20 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Release releases one grant. It reports whether the grant was current, expired or not, and whether
-// a waiter was notified. ctx is derived from the life of the Store.
-func (s *Store) Release(ctx context.Context, fence fencing.Fence) (released, notified bool, err error) {
+// Release releases one grant. The lock is free at once, or minHold after the grant. Release reports
+// whether the grant was current, expired or not, and whether a waiter was notified. ctx is derived
+// from the life of the Store.
+func (s *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
 	err = s.sendWaking(ctx, statement{
 		sql:  s.sql.release,
-		args: []any{fence.Name, int64(fence.Token)},
+		args: []any{fence.Name, int64(fence.Token), minHold.Microseconds()},
 		row:  func(r pgx.Rows) error { released = true; return r.Scan(&notified) },
 	})
 	return released && err == nil, notified, err

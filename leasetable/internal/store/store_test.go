@@ -62,7 +62,7 @@ func TestALockFromGrantToPruning(t *testing.T) {
 	if err != nil || renewed[fence].Outcome != store.RenewDone || renewed[fence].Remaining < time.Minute {
 		t.Errorf("renewed %+v, %v", renewed, err)
 	}
-	released, notified, err := s.Release(ctx, fence)
+	released, notified, err := s.Release(ctx, fence, 0)
 	if err != nil || !released || !notified {
 		t.Errorf("released %v, notified %v, %v", released, notified, err)
 	}
