@@ -8,9 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable"
-	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
 // Client acquires locks in one database. Open one Client per process and keep it. It is safe for
@@ -99,18 +97,6 @@ func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 // use. ctx bounds the call.
 func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	return c.leases.Prune(ctx, idle)
-}
-
-// Pool returns the application's pool, which was passed to Open. It returns nil after OpenDB.
-func (c *Client) Pool() *pgxpool.Pool { return c.pool }
-
-// DB returns the application's database: the pool that was passed to Open, or the *sql.DB that was
-// passed to OpenDB, with pgx's methods.
-func (c *Client) DB() fencing.DB {
-	if c.db != nil {
-		return sqltx.WrapDB(c.db)
-	}
-	return c.pool
 }
 
 // Schema returns the name of the schema that holds the tables.

@@ -36,7 +36,7 @@
 //	schedule, once
 //	   │
 //	pglock ──▶ leasetable ──▶ fencing
-//	   └─────▶ advisory, sqltx ◀── rowlock
+//	   └─────▶ advisory ◀── rowlock ──▶ sqltx
 //
 // Programs on database/sql call [OpenDB]; package sqltx has recipes for GORM, sqlx, sqlc and ent.
 // Package migrations creates the tables. Package pglock does not import it.

@@ -9,7 +9,7 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestDoWithAClientOfOpenDB: the record is written on the only connection of a *sql.DB.
+// TestDoWithAClientOfOpenDB: the record is written on a connection of the client.
 func TestDoWithAClientOfOpenDB(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
