@@ -57,6 +57,8 @@ type acquisition struct {
 	// call that the client does not know of.
 	uncertain bool
 
+	answered bool // the server has answered an attempt
+
 	facts acquireFacts
 }
 
@@ -109,6 +111,11 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, ho
 	if err != nil {
 		if a.uncertain {
 			c.revoke(a.req)
+		}
+		if cfg.failOpen && a.databaseAway(ctx, err) {
+			if l := c.unlockedLease(ctx, a, err); l != nil {
+				return l, nil
+			}
 		}
 		return nil, err
 	}
@@ -238,6 +245,7 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 // if this one is used up.
 func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Grant, error) {
 	a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
+	a.answered = a.answered || got.Err == nil
 	switch {
 	case got.Err != nil:
 	case got.Grant.Outcome == store.Busy:

@@ -31,6 +31,9 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 	if err := l.Err(); err != nil {
 		return fencing.Fence{}, err
 	}
+	if l.Unlocked() {
+		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: %w", l.fence.Name, errUnlocked)
+	}
 	if l.outer != nil {
 		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
 	}
@@ -67,6 +70,9 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	cfg, err := c.cfg.lease.with(opts)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.failOpen {
+		return nil, invalidOption("adopt %q: WithFailOpen: not allowed: Adopt returns a lease only of a live grant", f)
 	}
 	if _, err := f.MarshalText(); err != nil {
 		return nil, fmt.Errorf("leasetable: adopt %q: %w", f, err)

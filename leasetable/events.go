@@ -91,6 +91,9 @@ func (e *events) adopted(ctx context.Context, l *Lease, began time.Time) {
 func (e *events) acquireEnds(ctx context.Context, ev AcquireEvent, l *Lease) {
 	if l != nil {
 		ev.Token = l.fence.Token
+		if l.Unlocked() {
+			ev.Outcome = OutcomeUnlocked
+		}
 	}
 	ctx = context.WithoutCancel(ctx)
 	e.each(ev.Name, nil, func(d *delivery) { d.call(func(o Observer) { o.ObserveAcquire(ctx, ev) }) })

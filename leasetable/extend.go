@@ -21,10 +21,13 @@ import (
 // If the lease has ended, the error wraps ErrLost or ErrReleased. If WithMaxHold does not allow the
 // extension, it wraps ErrMaxHold. If the server does not answer it wraps ErrUnavailable, and if ctx
 // ends first it wraps the error and cause of ctx. In these three cases the lease is held as long as
-// before.
+// before. If the lease is unlocked (WithFailOpen), the error wraps ErrNotAcquired.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d > timing.MaxTTL {
 		return invalidOption("extend by %v: too long: must be at most %v", d, timing.MaxTTL)
+	}
+	if l.Unlocked() {
+		return fmt.Errorf("leasetable: extend %q: %w", l.fence.Name, errUnlocked)
 	}
 	if l.outer != nil {
 		if err := l.Err(); err != nil {

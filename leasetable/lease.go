@@ -28,6 +28,8 @@ var errReleasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
 // The three end states are final. The Context is done in all of them. A lease that was handed over
 // counts as released: Err wraps ErrReleased.
 //
+// An unlocked lease (WithFailOpen) has no grant, and can only be released.
+//
 // RequestRelease changes nothing but the channel of ReleaseRequested. WithMaxHold also stops the
 // renewals, so the lease is lost at its deadline unless the holder releases it.
 type Lease struct {
@@ -151,7 +153,7 @@ func (l *Lease) Err() error {
 		return l.joinedErr()
 	}
 	l.mu.Lock()
-	if l.ended == nil && !time.Now().Before(l.deadline) {
+	if l.ended == nil && !l.Unlocked() && !time.Now().Before(l.deadline) {
 		l.mu.Unlock()
 		return l.loseByTime()
 	}
@@ -160,7 +162,8 @@ func (l *Lease) Err() error {
 }
 
 // Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
-// the lease expire then or a little later. It is in the past once the lease has expired.
+// the lease expire then or a little later. It is in the past once the lease has expired, and zero
+// for an unlocked lease.
 func (l *Lease) Deadline() time.Time {
 	l = l.root()
 	l.mu.Lock()
@@ -171,7 +174,7 @@ func (l *Lease) Deadline() time.Time {
 // Guard protects the writes of tx: it locks the grant until the end of tx, with fencing.Check. If
 // it succeeds, tx can commit only while this lease's grant is the current one. If the grant is not
 // current, the error wraps fencing.ErrStale. If the lease has already ended in this process, the
-// error also wraps ErrLost or ErrReleased, and tx is unchanged.
+// error also wraps ErrLost or ErrReleased, or ErrNotAcquired if it is unlocked, and tx is unchanged.
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
@@ -191,7 +194,10 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 // stale returns Err in a form in which errors.Is finds fencing.ErrStale.
 func (l *Lease) stale() error {
 	err := l.Err()
-	if err == nil {
+	switch {
+	case l.Unlocked():
+		err = fmt.Errorf("leasetable: guard %q: %w", l.fence.Name, errUnlocked)
+	case err == nil:
 		return nil
 	}
 	return fmt.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
@@ -254,7 +260,9 @@ func (l *Lease) end(why error) bool {
 		return false
 	}
 	l.ended = why
-	l.timer.Stop()
+	if l.timer != nil { // nil if unlocked
+		l.timer.Stop()
+	}
 	if l.maxHoldTimer != nil {
 		l.maxHoldTimer.Stop()
 	}

@@ -211,6 +211,7 @@ const (
 	OutcomeCanceled    Outcome = "canceled"    // the caller canceled the call
 	OutcomeClosed      Outcome = "closed"      // the client was closed
 	OutcomeUnavailable Outcome = "unavailable" // the server did not answer
+	OutcomeUnlocked    Outcome = "unlocked"    // the server did not answer, and WithFailOpen was given
 	OutcomeFailed      Outcome = "failed"      // another error
 )
 

@@ -59,6 +59,7 @@ type leaseConfig struct {
 	maxHold    time.Duration // 0: no limit
 	minHold    time.Duration
 	lockDelay  time.Duration
+	failOpen   bool
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
 	join       bool

@@ -48,6 +48,10 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 	if l.outer != nil {
 		return l.leave()
 	}
+	if l.Unlocked() {
+		l.releaseUnlocked()
+		return nil
+	}
 	_ = l.Err() // finds an expired deadline
 	call, f, err := l.startRelease()
 	switch {
