@@ -23,6 +23,7 @@ const (
 	codeOption    = "PGL07"
 	codeNoFence   = "PGL08"
 	codeFull      = "PGL09"
+	codeShared    = "PGL10"
 )
 
 // sentinels are the errors that need only the SQLSTATE.
@@ -34,6 +35,7 @@ var sentinels = map[string]error{
 	codeOption:    ErrInvalidOption,
 	codeNoFence:   ErrInvalidFence,
 	codeFull:      ErrFull,
+	codeShared:    ErrShared,
 
 	pgtx.IdleInTransactionSessionTimeout: ErrPaused,
 }

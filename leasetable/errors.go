@@ -39,6 +39,10 @@ var (
 	// read-only.
 	ErrUnavailable = errs.ErrUnavailable
 
+	// ErrKind means that a name is used as another kind of lock: as a semaphore with another number
+	// of permits, a readers-writer lock, or a lock with one holder. It comes in a *KindError.
+	ErrKind = errs.ErrKind
+
 	// ErrNotFound means that the table has no row with that name.
 	ErrNotFound = errs.ErrNotFound
 

@@ -86,7 +86,7 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	var err error
 	var answers map[fencing.Fence]store.Renewal
 	for range 2 { // the first may meet a connection that died long ago
-		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{l.cfg.serverTTL(ttl)}})
+		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{l.cfg.serverTTL(ttl)}, Shared: l.cfg.permits.Shared()})
 		if err == nil || !store.Transient(err) || ctx.Err() != nil {
 			break
 		}

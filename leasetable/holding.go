@@ -35,7 +35,8 @@ func WithLockDelay(d time.Duration) LeaseOption {
 
 // WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
 // is released before. A job that takes a second then runs once, although other replicas start it
-// some seconds later by their own clocks. It has the same purpose as lockAtLeastFor of ShedLock.
+// some seconds later by their own clocks. It has the same purpose as lockAtLeastFor of ShedLock. It
+// does not know of ticks: for a job that must run once per tick, use package schedule.
 //
 // Release returns at once, and the lease is over: its Context is done and its writes are refused.
 // Others see no holder, and the time that is left, in [BusyError.Remaining] and

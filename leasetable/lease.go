@@ -188,6 +188,9 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
 	}
+	if l.cfg.permits.Shared() {
+		return fmt.Errorf("leasetable: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
+	}
 	return fencing.Bind(ctx, tx, l.fence)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -63,6 +64,8 @@ type leaseConfig struct {
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
 	join       bool
+
+	permits store.Permits // of a Semaphore or an RWLock
 }
 
 const (

@@ -101,7 +101,7 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call
 	f := &releaseOp{lease: l, call: call, uncertain: call.again}
-	if l.cfg.minHold == 0 { // otherwise the server decides when the lock is free
+	if !l.cfg.permits.Any() && l.cfg.minHold == 0 { // otherwise the server decides when the lock is free
 		f.heir = c.waiters.Reserve(l.fence.Name)
 	}
 	return call, f, nil
@@ -179,7 +179,7 @@ func (c *Client) sendReleases(batch []*releaseOp) {
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		if f.heir == nil && f.lease.cfg.minHold == 0 {
+		if f.heir == nil && f.lease.cfg.minHold == 0 && !f.lease.cfg.permits.Shared() {
 			return false
 		}
 		go f.retry() // the others don't wait for a hand-off's commit
@@ -222,7 +222,12 @@ func (f *releaseOp) send(ctx context.Context) {
 
 // sendOnce sends the release statement once.
 func (f *releaseOp) sendOnce(ctx context.Context) (released bool, err error) {
-	released, f.notified, err = f.lease.client.store.Release(ctx, f.lease.fence, f.lease.cfg.minHold)
+	c, l := f.lease.client, f.lease
+	if l.cfg.permits.Shared() {
+		released, f.notified, err = c.store.ReleasePermits(ctx, l.fence)
+	} else {
+		released, f.notified, err = c.store.Release(ctx, l.fence, l.cfg.minHold)
+	}
 	f.uncertain = f.uncertain || store.MaybeApplied(err)
 	return released, err
 }

@@ -203,7 +203,7 @@ func (w *waiter) run(ctx context.Context) (store.Grant, error) {
 // firstStep returns the first step of a new head.
 func (w *waiter) firstStep() step {
 	switch start := w.entry.Start(); {
-	case start.AfterGrant:
+	case start.AfterGrant && !w.cfg.permits.Any():
 		w.awaitingHandoff = true
 		return stepSleep
 	case start.Ticket: // of an earlier waiter that has left
@@ -269,7 +269,7 @@ func (w *waiter) afterBusy(g store.Grant) step {
 		w.blockedSince = time.Now()
 	}
 	if !w.entry.HasTicket() {
-		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited
+		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && !w.cfg.permits.Any()
 		// A ticket that was invalid at once is drawn anew only after a pause.
 		if !w.awaitingHandoff && !w.ticketDrawn {
 			return stepJoinQueue

@@ -35,8 +35,11 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 	return do(ctx, name, c.TryAcquire, fn, opts)
 }
 
+// acquireFunc is Client.Acquire, or another way to get a lease.
+type acquireFunc func(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error)
+
 // do runs fn under a lease from acquire.
-func do(ctx context.Context, name string, acquire func(context.Context, string, ...LeaseOption) (*Lease, error),
+func do(ctx context.Context, name string, acquire acquireFunc,
 	fn func(ctx context.Context, l *Lease) error, opts []LeaseOption,
 ) (err error) {
 	if fn == nil {

@@ -25,6 +25,8 @@ var (
 	ErrClosed = leasetable.ErrClosed
 	// ErrUnavailable: the server is unreachable, does not answer, or is read-only.
 	ErrUnavailable = leasetable.ErrUnavailable
+	// ErrKind: the name is used as another kind of lock. It comes in a *KindError.
+	ErrKind = leasetable.ErrKind
 	// ErrNotFound: the table has no row for that name.
 	ErrNotFound = leasetable.ErrNotFound
 	// ErrInvalidName: a lock's name must be 1 to 512 bytes of UTF-8 without NUL.
@@ -132,3 +134,12 @@ type SchemaError = leasetable.SchemaError
 //	Token    Token  // of the refused grant
 //	Current  Token  // the newest known, 0 if there is none
 type StaleError = fencing.StaleError
+
+// KindError is the error of an acquire whose name is used as another kind of lock: a lock with one
+// holder, a readers-writer lock, or a semaphore with another number of permits. It matches ErrKind.
+// It is a [leasetable.KindError], with these fields:
+//
+//	Name   string
+//	Wanted int // the number of permits that the caller meant, 0 for a lock with one holder
+//	Found  int // the number that the name has
+type KindError = leasetable.KindError

@@ -25,6 +25,7 @@ var (
 	ErrPrivilege     = errors.New("pglock: missing privilege")
 	ErrTimeout       = errors.New("pglock: lock timeout")
 	ErrDeadlock      = errors.New("pglock: deadlock: roll back and run the transaction again")
+	ErrKind          = errors.New("pglock: another kind of lock")
 	ErrTx            = errors.New("pglock: transaction not usable")
 
 	ErrPoolExhausted = errors.New("pglock: pool exhausted")

@@ -14,6 +14,7 @@ import (
 type Renewals struct {
 	Grants []fencing.Fence
 	TTLs   []time.Duration
+	Shared bool // all of them are shared; otherwise none is
 }
 
 // Renewal is the answer for one grant.
@@ -55,7 +56,11 @@ func (s *Store) renew(ctx context.Context, send func(context.Context, statement)
 		us[i] = ttl.Microseconds()
 	}
 	answers := make(map[fencing.Fence]Renewal, len(names))
-	sent, err := send(ctx, statement{s.sql.renew, []any{names, tokens, us}, func(r pgx.Rows) error {
+	renewSQL, aliveSQL := s.sql.renew, s.sql.checkAlive
+	if r.Shared {
+		renewSQL, aliveSQL = s.sql.renewPermits, s.sql.checkAlivePermits
+	}
+	sent, err := send(ctx, statement{renewSQL, []any{names, tokens, us}, func(r pgx.Rows) error {
 		var left int64
 		fence := fencing.Fence{Schema: s.schema}
 		err := r.Scan(&fence.Name, &fence.Token, &left)
@@ -63,7 +68,7 @@ func (s *Store) renew(ctx context.Context, send func(context.Context, statement)
 		return err
 	}})
 	if err == nil && len(answers) < len(names) { // the others are gone, or blocked
-		_, err = send(ctx, statement{s.sql.checkAlive, []any{names, tokens}, func(r pgx.Rows) error {
+		_, err = send(ctx, statement{aliveSQL, []any{names, tokens}, func(r pgx.Rows) error {
 			fence := fencing.Fence{Schema: s.schema}
 			err := r.Scan(&fence.Name, &fence.Token)
 			if _, ok := answers[fence]; err == nil && !ok {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"embed"
+	"strings"
 
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -30,6 +31,21 @@ const (
 		"WHERE w.expires_at < clock_timestamp() - interval '1 min' LIMIT 10000 FOR UPDATE SKIP LOCKED))"
 )
 
+// The statements of permits are functions of the schema: see the migration.
+const (
+	acquirePermitsSQL = "SELECT outcome, token, holder, remaining, ahead, invalid FROM pglock.acquire_permits(" +
+		"$1::text, $2::int, $3::int, $4::text::uuid, $5::text, $6::text::jsonb, $7::bigint, $8::bigint, $9::boolean)"
+	releasePermitsSQL = "SELECT pglock.release_permits($1::text, $2::bigint, $3::boolean)"
+	revokePermitsSQL  = "SELECT pglock.release_permits(p.name, p.token, $3::boolean) FROM pglock.lock_permits AS p " +
+		"WHERE p.name = $1::text AND p.request = $2::text::uuid AND p.holder IS NOT NULL"
+	resizePermitsSQL = "SELECT pglock.resize_permits($1::text, $2::int, $3::boolean)"
+)
+
+// permitForm returns a statement about grants, for those in lock_permits.
+func permitForm(verb string) string {
+	return strings.ReplaceAll(SQL(verb), "pglock.distributed_locks", "pglock.lock_permits")
+}
+
 // statements holds the statements of the protocol, rendered for a client's schema.
 type statements struct {
 	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkAlive string
@@ -38,6 +54,8 @@ type statements struct {
 	handoff, adopt                                                      string
 	get, grantedTo, lift, prune, deleteDeadRows                         string
 	list                                                                string
+
+	acquirePermits, releasePermits, revokePermits, renewPermits, checkAlivePermits, resizePermits string
 }
 
 func newStatements(name string) statements {
@@ -51,6 +69,10 @@ func newStatements(name string) statements {
 		get: file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
 		list:           file("list"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
+
+		acquirePermits: schema.Render(acquirePermitsSQL, name), releasePermits: schema.Render(releasePermitsSQL, name),
+		revokePermits: schema.Render(revokePermitsSQL, name), resizePermits: schema.Render(resizePermitsSQL, name),
+		renewPermits: schema.Render(permitForm("renew"), name), checkAlivePermits: schema.Render(permitForm("check_alive"), name),
 	}
 }
 

@@ -155,7 +155,16 @@ func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name stri
 }
 
 func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-	lease, err := client.TryAcquire(ctx, name)
+	try, acquire := client.TryAcquire, client.Acquire
+	if f.permits > 0 {
+		s, err := client.Semaphore(name, f.permits)
+		if err != nil {
+			return nil, err
+		}
+		try = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) { return s.TryAcquire(ctx, 1, opts...) }
+		acquire = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) { return s.Acquire(ctx, 1, opts...) }
+	}
+	lease, err := try(ctx, name)
 	var busy *pglock.BusyError
 	if err == nil || !errors.As(err, &busy) || !f.waitForever && f.wait == 0 {
 		return lease, err
@@ -165,7 +174,7 @@ func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, name
 	if !f.waitForever {
 		options = append(options, pglock.WithWait(f.wait))
 	}
-	lease, err = client.Acquire(ctx, name, options...)
+	lease, err = acquire(ctx, name, options...)
 	if err == nil {
 		f.infof("acquired lock %q (token %d)", name, lease.Token())
 	}

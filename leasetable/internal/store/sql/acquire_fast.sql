@@ -37,6 +37,7 @@ WHERE l.ctid = (
     FROM pglock.distributed_locks AS f
     WHERE f.name = $1::text
       AND f.expires_at <= clock_timestamp()
+      AND (f.capacity > 0) IS NOT TRUE
       AND (f.request <> $3::text::uuid) IS NOT FALSE
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                       WHERE w.name = $1::text AND w.ticket > f.ticket AND w.ticket < $6::bigint

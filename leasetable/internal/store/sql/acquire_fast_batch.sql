@@ -12,6 +12,7 @@ WITH free AS MATERIALIZED (
                 (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
     JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE l.expires_at <= clock_timestamp()
+      AND (l.capacity > 0) IS NOT TRUE
       AND (l.request <> a.request::uuid) IS NOT FALSE
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                       WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < coalesce(a.ticket, ($6::bigint[])[1])
