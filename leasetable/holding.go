@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -121,6 +122,6 @@ func (l *Lease) checkExtension(d time.Duration) error {
 	if !l.maxHoldReached(time.Now()) && l.notAfterMaxHold(until).Equal(until) {
 		return nil
 	}
-	return fmt.Errorf("leasetable: extend %q by %v: %w: WithMaxHold allows renewals for %v after the grant, and the lease ends a TTL (%v) later at the latest",
+	return errs.Errorf("pglock: extend %q by %v: %w: WithMaxHold allows renewals for %v after the grant, and the lease ends a TTL (%v) later at the latest",
 		l.fence.Name, d, ErrMaxHold, l.cfg.maxHold, l.cfg.ttl)
 }
