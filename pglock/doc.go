@@ -33,7 +33,7 @@
 //
 // # Packages
 //
-//	schedule, rowlock, sqltx
+//	schedule, once, rowlock, sqltx
 //	   │
 //	pglock ──▶ leasetable ──▶ fencing
 //	   └─────▶ advisory
