@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -84,10 +85,15 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	if err != nil {
 		return nil, err
 	}
+	return c.acquireOrJoin(ctx, name, cfg, how)
+}
+
+// acquireOrJoin is acquire with options that have been checked.
+func (c *Client) acquireOrJoin(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
 	switch l := c.heldIn(ctx, name); {
 	case l == nil:
 		return c.acquireAs(ctx, name, cfg, how)
-	case !cfg.join:
+	case !cfg.join, l.cfg.permits.Weight < cfg.permits.Weight: // a reader's lease is not a writer's
 		return nil, &HeldError{Name: name, Token: l.Token(), Holder: l.Holder()}
 	case ctx.Err() != nil:
 		return nil, &WaitError{Name: name, Cause: endOf(ctx)}
@@ -96,13 +102,13 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	}
 }
 
-// acquireAs is acquire with options that have been checked.
+// acquireAs is acquireOrJoin without a look at the leases that ctx carries.
 func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (l *Lease, err error) {
 	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
 	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(),
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
 	}}
 	// After endCall, so that Close does not wait for an observer.
 	defer func() { c.events.acquired(ctx, a, l, err) }()
@@ -258,6 +264,9 @@ func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Gr
 		a.req.ID, a.uncertain = newRequest(), false
 		got.Err = errLateGrant
 	}
+	if got.Err == nil && got.Grant.Outcome == store.OtherKind {
+		return got.Grant, &KindError{Name: sent.Name, Wanted: sent.Permits.Capacity, Found: got.Grant.Capacity}
+	}
 	if got.Err == nil {
 		return got.Grant, nil
 	}
@@ -274,7 +283,7 @@ func (c *Client) revoke(r store.Request) {
 		for n := range len(timing.RevokePauses) + 1 {
 			revoked := false
 			err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
-				revoked, err = c.store.Revoke(ctx, r.Name, r.ID)
+				revoked, err = c.store.Revoke(ctx, r)
 				return err
 			})
 			if err != nil {
@@ -296,18 +305,13 @@ func (c *Client) revoke(r store.Request) {
 }
 
 // errLateGrant means that a grant arrived too late to be trusted.
-var errLateGrant = fmt.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
+var errLateGrant = errs.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
 
 // endOf returns why ctx has ended: its error, and its cause if that differs. If the time of
 // WithWait was over first, it returns ErrTimeout alone.
 func endOf(ctx context.Context) error {
-	err := ctx.Err()
-	cause := context.Cause(ctx)
-	switch {
-	case cause == errWaitOver: //nolint:errorlint // the caller's own cause may wrap ErrTimeout
+	if context.Cause(ctx) == errWaitOver { //nolint:errorlint // the caller's own cause may wrap ErrTimeout
 		return ErrTimeout
-	case !errors.Is(cause, err):
-		return fmt.Errorf("%w: %w", err, cause)
 	}
-	return err
+	return errs.ContextErr(ctx)
 }

@@ -25,7 +25,7 @@ const (
 
 // observerRow is B11: what observers cost, by a lone goroutine and by many.
 func observerRow() trial.Row {
-	r := &pairLab{}
+	r := &pairLab{settings: livelySettings}
 	row := trial.Row{
 		Number:  "B11",
 		What:    fmt.Sprintf("acquire+release with observers, one goroutine and %d", distinctCrowd),
@@ -42,7 +42,7 @@ func observerRow() trial.Row {
 				client, err := r.observed(ctx, s, kind)
 				return newPairMeter(&r.lab, client, inTurn()), err
 			}},
-			trial.Subject{Name: crowd(kind), Role: role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+			trial.Subject{Name: crowd(kind), Role: role, Throughput: true, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 				client, err := r.observed(ctx, s, kind)
 				return &pairsMeter{goroutines: distinctCrowd, pair: func(ctx context.Context, name string) error {
 					l, err := client.Acquire(ctx, name)
