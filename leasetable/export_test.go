@@ -15,6 +15,9 @@ var (
 	ReleaseBatchSQL = store.SQL("release_batch")
 	PruneSQL        = store.SQL("prune")
 	ListSQL         = store.SQL("list")
+
+	RevokeGrantSQL    = store.SQL("revoke_grant")
+	RequestReleaseSQL = store.SQL("request_release")
 )
 
 // StopTimer keeps the lease's timer from firing, as in a process that is suspended.
@@ -66,6 +69,13 @@ func ReleaseAgainOnClose(c *Client, l *Lease) {
 // RequestRelease tells the holder of l to release the lock, as the server's request does.
 func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }
 
+// Tracked returns the number of leases that Close would release.
+func Tracked(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.leases)
+}
+
 // StopMaxHoldTimer keeps the timer of WithMaxHold from firing, as in a process that is suspended.
 func StopMaxHoldTimer(l *Lease) { l.maxHoldTimer.Stop() }
 
@@ -95,3 +105,6 @@ func NewDelivery(o Observer, logger *slog.Logger) Delivery {
 
 // Later delivers an event in the background, unless that many wait.
 func (d Delivery) Later(limit int, raise func(Observer)) { d.later(limit, raise) }
+
+// HolderChannel returns the channel of requests to holders.
+func HolderChannel(schema string) string { return store.HolderChannel(schema) }
