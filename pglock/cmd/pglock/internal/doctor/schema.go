@@ -65,19 +65,19 @@ func (e *exam) grantRemedy() string {
 // right is a right that the role lacks.
 type right struct{ Object, Right string }
 
-// checkRights lists what grant_user grants, and pg_notify, which PUBLIC has by default.
+// checkRights lists what grant_user grants, and pg_notify, which PUBLIC has by default. A test
+// compares the list with grant_user.
 func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 	if !e.usable {
 		return nil, nil
 	}
 	missing, err := rows[right](ctx, e, `
-		SELECT c.relname::text, p.need FROM pg_catalog.pg_class AS c, pg_catalog.unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS p (need)
-		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{distributed_locks,lock_waiters}')
-		  AND NOT pg_catalog.has_table_privilege(c.oid, p.need)
-		UNION ALL
-		SELECT c.relname::text, 'SELECT' FROM pg_catalog.pg_class AS c
-		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{locks_held,locks_waiting}')
-		  AND NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+		SELECT c.relname::text, need FROM pg_catalog.pg_class AS c
+		CROSS JOIN LATERAL pg_catalog.unnest(CASE
+			WHEN c.relname = ANY ('{distributed_locks,lock_waiters,once_keys}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
+			WHEN c.relname = ANY ('{locks_held,locks_waiting,once_started,pglock_migrations}') THEN '{SELECT}'
+			ELSE '{}' END::text[]) AS need
+		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND NOT pg_catalog.has_table_privilege(c.oid, need)
 		UNION ALL
 		SELECT c.relname::text, 'USAGE' FROM pg_catalog.pg_class AS c
 		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = 'fencing_tokens' AND c.relkind = 'S'
@@ -89,7 +89,7 @@ func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 		  AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
 		ORDER BY 1, 2`, schema.Quote(e.Schema), []string{
 		"next_fencing_token", "lift_fencing_tokens", "raise_pruned", "require_unpruned", "wake_next", "wake_each",
-		"check_fence", "guard", "bind", "advance"})
+		"check_fence", "guard", "bind", "advance", "once_claim"})
 	if err != nil {
 		return nil, err
 	}
