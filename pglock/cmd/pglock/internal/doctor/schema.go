@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -46,14 +45,14 @@ func (e *exam) checkSchema(ctx context.Context) ([]Result, error) {
 		}
 	}
 	e.usable = version == schema.Version
-	versionErr := schema.Check(e.Schema, version)
+	different := fmt.Sprintf("schema %q is at version %d, and this pglock needs %d", e.Schema, version, schema.Version)
 	switch {
 	case dirty:
 		return []Result{fail("a migration failed half-way", "run pglock migrate version --schema "+schema.ShellWord(e.Schema)+", which says what to do")}, nil
-	case errors.Is(versionErr, schema.ErrOutdated):
-		return []Result{fail(fmt.Sprintf("schema %q is at version %d, and this pglock needs %d", e.Schema, version, schema.Version), migrate)}, nil
-	case versionErr != nil:
-		return []Result{fail(fmt.Sprintf("schema %q is at version %d, and this pglock needs %d", e.Schema, version, schema.Version), "use a newer pglock")}, nil
+	case version < schema.Version:
+		return []Result{fail(different, migrate)}, nil
+	case version > schema.Version:
+		return []Result{fail(different, "use a newer pglock")}, nil
 	}
 	return ok("%q, version %d", e.Schema, version), nil
 }

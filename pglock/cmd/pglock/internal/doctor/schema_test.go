@@ -93,6 +93,7 @@ func TestPooler(t *testing.T) {
 		{"transaction", doctor.Warn, "pglock.WithListener", doctor.Warn},
 	} {
 		t.Run(test.mode, func(t *testing.T) {
+			t.Parallel()
 			through := pgtest.PoolOn(t, pgtest.Pooler(t, url, test.mode))
 			behind := *p
 			behind.t, behind.conn = t, through.Config().ConnConfig
