@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -304,18 +305,13 @@ func (c *Client) revoke(r store.Request) {
 }
 
 // errLateGrant means that a grant arrived too late to be trusted.
-var errLateGrant = fmt.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
+var errLateGrant = errs.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
 
 // endOf returns why ctx has ended: its error, and its cause if that differs. If the time of
 // WithWait was over first, it returns ErrTimeout alone.
 func endOf(ctx context.Context) error {
-	err := ctx.Err()
-	cause := context.Cause(ctx)
-	switch {
-	case cause == errWaitOver: //nolint:errorlint // the caller's own cause may wrap ErrTimeout
+	if context.Cause(ctx) == errWaitOver { //nolint:errorlint // the caller's own cause may wrap ErrTimeout
 		return ErrTimeout
-	case !errors.Is(cause, err):
-		return fmt.Errorf("%w: %w", err, cause)
 	}
-	return err
+	return errs.ContextErr(ctx)
 }

@@ -42,8 +42,27 @@
 //	                           │  ▲                                  │
 //	                           │  └──────────────────────────────────┘
 //	                           ├── Release ─────────▶ released, the row is free
+//	                           ├── HandOver ────────▶ handed over, another process goes on
 //	                           ├── row not ours ────▶ lost
 //	                           └── deadline reached ▶ lost
+//
+// # Holding rules
+//
+// Times count from the grant, from its end, or from a renewal:
+//
+//	grant                  WithMinHold                     WithMaxHold
+//	  ├──────────────────────────┼──────────────────────────────┼─────────────────┐
+//	  │ a released lock stays    │ a released lock is free      │ no renewals,    │ lost
+//	  │ locked, without a holder │ at once                      │ holder is told  │
+//
+//	last renewal           deadline    TTL over          WithLockDelay over
+//	  ├──────────────────────────┼──────────┼──────────────────────┐
+//	  │ the holder trusts it     │ margin   │ others still wait    │ free
+//
+// A lease with WithMinHold is not handed off to a waiter of the same process, so that the server's
+// clock decides. The waiter makes an attempt when the time is over. [Client.Adopt] goes on with the
+// grant of another process, which ends its own lease with [Lease.HandOver]. A lease from
+// [WithFailOpen] may have no grant: see [Lease.Unlocked].
 //
 // # Waiting
 //
@@ -178,8 +197,8 @@
 //
 // # When things fail
 //
-//   - The holder dies: the lock is free when its TTL is over. The head of the queue tries at that
-//     moment.
+//   - The holder dies: the lock is free when its TTL is over, later with WithLockDelay, or with a
+//     WithMinHold that is longer. The head of the queue tries at that moment.
 //   - A waiter dies: the waiters behind it wait up to two seconds longer, once.
 //   - The listening connection fails: waiters poll until there is a new one. It is tested every 10
 //     s, since a half-open connection reports nothing. A new one must first receive a notification

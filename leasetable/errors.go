@@ -39,6 +39,11 @@ var (
 	// read-only.
 	ErrUnavailable = errs.ErrUnavailable
 
+	// ErrLogin means that the server has rejected the login: unknown role, wrong password, unknown
+	// database, missing right CONNECT, or pg_hba.conf. The error has the server's message. It is not
+	// ErrUnavailable, and no call waits for it to pass.
+	ErrLogin = errs.ErrLogin
+
 	// ErrKind means that a name is used as another kind of lock: as a semaphore with another number
 	// of permits, a readers-writer lock, or a lock with one holder. It comes in a *KindError.
 	ErrKind = errs.ErrKind
@@ -90,19 +95,22 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
+	return fmt.Sprintf("pglock: acquire %q: %s", e.Name, e.reason())
+}
+
+// reason returns the part of the text after the operation.
+func (e *BusyError) reason() string {
 	switch {
 	case e.Holder == "" && e.Remaining > 0:
-		return fmt.Sprintf("%v: %q was released (token %d), and WithMinHold keeps it locked for another %v",
-			ErrNotAcquired, e.Name, e.Token, e.Remaining.Round(time.Millisecond))
+		return fmt.Sprintf("it was released (token %d), and WithMinHold keeps it locked for another %v", e.Token, e.Remaining.Round(time.Millisecond))
 	case e.Holder == "":
-		return fmt.Sprintf("%v: %q is changing hands, or a guarded transaction still uses it", ErrNotAcquired, e.Name)
+		return "it is changing hands, or a guarded transaction still uses it"
 	}
 	by := e.Holder
 	if e.ThisClient {
 		by = "this client, " + e.Holder
 	}
-	return fmt.Sprintf("%v: %q is held by %s (token %d) for another %v unless renewed",
-		ErrNotAcquired, e.Name, by, e.Token, e.Remaining.Round(time.Millisecond))
+	return errs.OneLine(fmt.Sprintf("held by %s (token %d), for another %v unless renewed", by, e.Token, e.Remaining.Round(time.Millisecond)))
 }
 
 // Unwrap makes errors.Is find ErrNotAcquired.
@@ -119,9 +127,14 @@ type WaitError struct {
 }
 
 func (e *WaitError) Error() string {
-	s := fmt.Sprintf("%v: gave up on %q after %v: %v", ErrNotAcquired, e.Name, e.Waited.Round(time.Millisecond), e.Cause)
-	if e.Last != nil {
-		s += fmt.Sprintf(" (last answer: %v)", e.Last)
+	s := fmt.Sprintf("pglock: acquire %q: gave up after %v: %s", e.Name, e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
+	var busy *BusyError
+	switch {
+	case e.Last == nil, errors.Is(e.Last, ErrUnavailable) && errors.Is(e.Cause, ErrUnavailable):
+	case errors.As(e.Last, &busy):
+		s += ": " + busy.reason()
+	default:
+		s += ": last answer: " + errs.Reason(e.Last)
 	}
 	return s
 }
@@ -146,9 +159,9 @@ type LostError struct {
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("%v: %q (token %d): %s", ErrLost, e.Name, e.Token, e.Reason)
 	if e.Cause != nil && !errors.Is(e.Cause, ErrMaxHold) { // the reason says so
-		s += fmt.Sprintf(": last renewal: %v", e.Cause)
+		s += ": last renewal: " + errs.Reason(e.Cause)
 	}
-	return s
+	return errs.OneLine(s)
 }
 
 // Unwrap makes errors.Is find ErrLost and the cause.
@@ -160,5 +173,5 @@ func (e *LostError) Unwrap() []error {
 }
 
 func invalidOption(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
+	return errs.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
 }

@@ -3,10 +3,10 @@ package leasetable
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -27,7 +27,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return invalidOption("extend by %v: too long: must be at most %v", d, timing.MaxTTL)
 	}
 	if l.Unlocked() {
-		return fmt.Errorf("leasetable: extend %q: %w", l.fence.Name, errUnlocked)
+		return errs.Errorf("pglock: extend %q: %w", l.fence.Name, errUnlocked)
 	}
 	if l.outer != nil {
 		if err := l.Err(); err != nil {
@@ -62,7 +62,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		case l.Err() != nil:
 			return err
 		case ctx.Err() != nil:
-			return fmt.Errorf("leasetable: extend %q: %w", l.fence.Name, endOf(ctx))
+			return errs.Errorf("pglock: extend %q: %w", l.fence.Name, endOf(ctx))
 		case !errors.Is(err, errRowLocked):
 			return err
 		}
@@ -71,7 +71,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		case <-time.After(pause.Next()):
 		case <-l.Done():
 		case <-ctx.Done():
-			return fmt.Errorf("leasetable: extend %q: %w", l.fence.Name, endOf(ctx))
+			return errs.Errorf("pglock: extend %q: %w", l.fence.Name, endOf(ctx))
 		}
 	}
 }

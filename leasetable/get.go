@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
@@ -80,11 +81,11 @@ func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 	row, found, err := c.store.Get(ctx, name)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return k, fmt.Errorf("leasetable: get %q: %w", name, endOf(ctx))
+		return k, errs.Errorf("pglock: get %q: %w", name, endOf(ctx))
 	case err != nil:
 		return k, c.store.Explain(fmt.Sprintf("get %q", name), err)
 	case !found:
-		return k, fmt.Errorf("%w: %q", ErrNotFound, name)
+		return k, errs.Errorf("%w: %q", ErrNotFound, name)
 	}
 	return newLockInfo(row), nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -35,7 +36,8 @@ func WithLockDelay(d time.Duration) LeaseOption {
 
 // WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
 // is released before. A job that takes a second then runs once, although other replicas start it
-// some seconds later by their own clocks. It has the same purpose as lockAtLeastFor of ShedLock.
+// some seconds later by their own clocks. It has the same purpose as lockAtLeastFor of ShedLock. It
+// does not know of ticks: for a job that must run once per tick, use package schedule.
 //
 // Release returns at once, and the lease is over: its Context is done and its writes are refused.
 // Others see no holder, and the time that is left, in [BusyError.Remaining] and
@@ -120,6 +122,6 @@ func (l *Lease) checkExtension(d time.Duration) error {
 	if !l.maxHoldReached(time.Now()) && l.notAfterMaxHold(until).Equal(until) {
 		return nil
 	}
-	return fmt.Errorf("leasetable: extend %q by %v: %w: WithMaxHold allows renewals for %v after the grant, and the lease ends a TTL (%v) later at the latest",
+	return errs.Errorf("pglock: extend %q by %v: %w: WithMaxHold allows renewals for %v after the grant, and the lease ends a TTL (%v) later at the latest",
 		l.fence.Name, d, ErrMaxHold, l.cfg.maxHold, l.cfg.ttl)
 }

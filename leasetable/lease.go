@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
 // errReleasedByClose ends the leases of a client that is closed.
-var errReleasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
+var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 
 // Lease is one grant of one lock. It is safe for concurrent use. No accessor waits for the network.
 //
@@ -189,7 +190,7 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 		return err
 	}
 	if l.cfg.permits.Shared() {
-		return fmt.Errorf("leasetable: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
+		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
 	}
 	return fencing.Bind(ctx, tx, l.fence)
 }
@@ -199,11 +200,11 @@ func (l *Lease) stale() error {
 	err := l.Err()
 	switch {
 	case l.Unlocked():
-		err = fmt.Errorf("leasetable: guard %q: %w", l.fence.Name, errUnlocked)
+		err = errs.Errorf("pglock: guard %q: %w", l.fence.Name, errUnlocked)
 	case err == nil:
 		return nil
 	}
-	return fmt.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
+	return errs.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
 }
 
 // recordExtension records a promise of the server, and reports false if the lease has ended

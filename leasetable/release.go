@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
@@ -71,7 +72,7 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 	case <-call.done:
 		return call.err
 	case <-givenUp:
-		return fmt.Errorf("leasetable: release %q: not done yet: %w", l.fence.Name, context.Cause(ctx))
+		return errs.Errorf("pglock: release %q: not done yet: %w", l.fence.Name, context.Cause(ctx))
 	}
 }
 
@@ -96,7 +97,7 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	}
 	c := l.client
 	if err := c.beginRelease(); err != nil {
-		return nil, nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
+		return nil, nil, errs.Errorf("pglock: release %q: %w", l.fence.Name, err)
 	}
 	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call

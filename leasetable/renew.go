@@ -299,7 +299,7 @@ func (r *renewer) replan(l *Lease, at time.Time, condition func(*due) bool) {
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 
 // errRowLocked means that a transaction outside of the protocol has locked the row.
-var errRowLocked = errors.New("leasetable: the lock's row is locked by another transaction")
+var errRowLocked = errors.New("pglock: the lock's row is locked by another transaction")
 
 // applyRenewal applies the answer to l, which is to be trusted for ttl less the safety margin. It
 // returns nil if l is renewed, errRowLocked if the renewal must be repeated, and otherwise why the

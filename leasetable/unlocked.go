@@ -3,10 +3,10 @@ package leasetable
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -44,7 +44,7 @@ func (failOpen) applyClient(*clientConfig) error {
 }
 
 // errUnlocked is the error of an operation that needs a grant.
-var errUnlocked = fmt.Errorf("%w: the lease is unlocked, because the database was away (WithFailOpen)", ErrNotAcquired)
+var errUnlocked = errs.Errorf("%w: the lease is unlocked, because the database was away (WithFailOpen)", ErrNotAcquired)
 
 // databaseAway reports whether a failed acquisition may go on without the lock.
 func (a *acquisition) databaseAway(ctx context.Context, err error) bool {

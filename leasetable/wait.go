@@ -3,12 +3,12 @@ package leasetable
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
@@ -48,7 +48,7 @@ type waiter struct {
 }
 
 // errWaitOver is the cause of a context that limitWait has ended. It is compared by identity.
-var errWaitOver = fmt.Errorf("%w", ErrTimeout)
+var errWaitOver = errs.Errorf("%w", ErrTimeout)
 
 // limitWait returns a context that ends with ctx, and when the time of WithWait is over. Until
 // attempted is called, it lasts timing.FirstAttempt at least: a lock that is free must be granted,

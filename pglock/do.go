@@ -54,11 +54,7 @@ func do(ctx context.Context, name string, acquire acquireFunc,
 		if !errors.Is(closed, ErrClosed) {
 			closed = nil // the lease is held, or lost (Release reports that), or released by fn
 		}
-		for _, e := range []error{closed, l.Release(context.WithoutCancel(ctx))} {
-			if e != nil && !errors.Is(err, e) {
-				err = errors.Join(err, e)
-			}
-		}
+		err = errs.Join(err, closed, l.Release(context.WithoutCancel(ctx)))
 	}()
 	ctx, stop := l.WithContext(ctx)
 	defer stop()

@@ -25,6 +25,9 @@ var (
 	ErrClosed = leasetable.ErrClosed
 	// ErrUnavailable: the server is unreachable, does not answer, or is read-only.
 	ErrUnavailable = leasetable.ErrUnavailable
+	// ErrLogin: the server has rejected the login: unknown role, wrong password, unknown database,
+	// missing right CONNECT, or pg_hba.conf. No call waits for that to pass.
+	ErrLogin = leasetable.ErrLogin
 	// ErrKind: the name is used as another kind of lock. It comes in a *KindError.
 	ErrKind = leasetable.ErrKind
 	// ErrNotFound: the table has no row for that name.
@@ -114,7 +117,8 @@ type LostError = leasetable.LostError
 //
 //	Keys   []advisory.Key
 //	Waited time.Duration
-//	Cause  error // ErrTimeout, ErrDeadlock, ErrPoolExhausted, or ctx's error and cause
+//	Cause  error    // ErrTimeout, ErrDeadlock, ErrPoolExhausted, or ctx's error and cause
+//	Names  []string // of the locks, as far as is known
 type NotAcquiredError = advisory.NotAcquiredError
 
 // SchemaError is the error of Open if the tables do not fit this program. It matches ErrSchema and

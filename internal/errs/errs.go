@@ -34,6 +34,9 @@ var (
 		`sql.Open("pgx", url) or stdlib.OpenDB, and import github.com/jackc/pgx/v5/stdlib`)
 )
 
+// The connection was rejected, not the server unreachable: waiting does not help.
+var ErrLogin = errors.New("pglock: login rejected")
+
 // Mark returns an error with the text of err, in which errors.Is also finds kind.
 func Mark(err, kind error) error { return &marked{err, kind} }
 
@@ -46,7 +49,7 @@ func (m *marked) Unwrap() []error { return []error{m.kind, m.err} }
 // Its text is the package's name and the message, as in "advisory: timeout 0s: must be
 // positive". The message says what is wrong, and then the rule or the remedy.
 func InvalidOption(pkg, format string, args ...any) error {
-	return Mark(fmt.Errorf("%s: %w", pkg, fmt.Errorf(format, args...)), ErrInvalidOption)
+	return Mark(Errorf(pkg+": "+format, args...), ErrInvalidOption)
 }
 
 // ContextErr returns why ctx is done: ctx.Err(), followed by context.Cause(ctx) if that is
@@ -54,7 +57,7 @@ func InvalidOption(pkg, format string, args ...any) error {
 func ContextErr(ctx context.Context) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
-		return fmt.Errorf("%w: %w", err, cause)
+		return Errorf("%w: %w", err, cause)
 	}
 	return context.Cause(ctx)
 }

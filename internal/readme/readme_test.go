@@ -107,7 +107,7 @@ func TestLinks(t *testing.T) {
 	t.Parallel()
 	links := 0
 	for _, document := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"} {
-		for _, m := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllStringSubmatch(read(t, filepath.Join(root, document)), -1) {
+		for _, m := range regexp.MustCompile(`\]\(([\w./-]+)(#[^)]*)?\)`).FindAllStringSubmatch(read(t, filepath.Join(root, document)), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}

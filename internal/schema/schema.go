@@ -3,7 +3,6 @@
 package schema
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -26,10 +25,10 @@ const (
 // NUL that do not begin with "pg_", which PostgreSQL reserves.
 func Validate(name string) error {
 	if err := errs.CheckText(name, maxName); err != nil {
-		return fmt.Errorf("%w: it %w", ErrInvalidName, err)
+		return errs.Errorf("%w: it %w", ErrInvalidName, err)
 	}
 	if strings.HasPrefix(name, "pg_") {
-		return fmt.Errorf("%w: %q: must not begin with pg_, which PostgreSQL reserves", ErrInvalidName, name)
+		return errs.Errorf("%w: %q: must not begin with pg_, which PostgreSQL reserves", ErrInvalidName, name)
 	}
 	return nil
 }

@@ -163,7 +163,7 @@ func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) err
 		return c.client.WithConn(ctx, func(conn *pgx.Conn) error { return c.deleteRecord(ctx, conn, l.Token()) })
 	})
 	if left != nil {
-		return errors.Join(failure, fmt.Errorf("once: do %.64q: fn did not run, but its record may remain: %w", c.key, left))
+		return errs.Join(failure, fmt.Errorf("once: do %.64q: fn did not run, but its record may remain: %w", c.key, left))
 	}
 	return failure
 }
@@ -194,7 +194,7 @@ func (c *doCall) settle(ctx context.Context, l *pglock.Lease, r record, data []b
 		outcome = &FailedError{Key: c.key, Text: string(data), Cause: outcome}
 	case classOf(outcome) == notDone && !r.retried: // an earlier attempt may still have happened
 		if err := c.forget(ctx, r.token); err != nil {
-			return nil, r.unknown(c.key, errors.Join(outcome, err))
+			return nil, r.unknown(c.key, errs.Join(outcome, err))
 		}
 		return nil, conceal(outcome)
 	default:
@@ -230,7 +230,7 @@ func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) 
 }
 
 func (c *doCall) notRecorded(r record, outcome, err error) error {
-	return errors.Join(r.unknown(c.key, fmt.Errorf("%w: %w", ErrNotRecorded, err)), outcome)
+	return errs.Join(r.unknown(c.key, fmt.Errorf("%w: %w", ErrNotRecorded, err)), outcome)
 }
 
 func (c *doCall) read(ctx context.Context) (r record, err error) {

@@ -124,7 +124,8 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := pglock.Open(ctx, pool, options...)
+	// Without a logger: this command reports a loss itself, in its own form.
+	client, err := pglock.Open(ctx, pool, append([]pglock.Option{pglock.WithLogger(nil)}, options...)...)
 	if err != nil {
 		pool.Close()
 		return nil, nil, f.explainPrivilege(f.database().explainConnect(err))
@@ -161,8 +162,12 @@ func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, name
 		if err != nil {
 			return nil, err
 		}
-		try = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) { return s.TryAcquire(ctx, 1, opts...) }
-		acquire = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) { return s.Acquire(ctx, 1, opts...) }
+		try = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
+			return s.TryAcquire(ctx, 1, opts...)
+		}
+		acquire = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
+			return s.Acquire(ctx, 1, opts...)
+		}
 	}
 	lease, err := try(ctx, name)
 	var busy *pglock.BusyError
