@@ -58,7 +58,7 @@ func (d DB) borrow(ctx context.Context) (*pgx.Conn, func(), error) {
 	}
 	conn, giveBack, err := pgtx.Borrow(ctx, d.db)
 	if err != nil {
-		return nil, nil, errs.Errorf("sqltx: %w", err)
+		return nil, nil, errs.Errorf("sqltx: %w", pgtx.ExplainLogin(err))
 	}
 	return conn, giveBack, nil
 }
