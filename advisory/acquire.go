@@ -150,7 +150,7 @@ func (a *acquisition) giveUp(ctx context.Context, session *pgx.Conn, err error) 
 			return err
 		})
 	}
-	return errors.Join(err, pgtx.CleanUp(ctx, session.Close))
+	return errs.Join(err, pgtx.CleanUp(ctx, session.Close))
 }
 
 const unlockAll = "SELECT pg_advisory_unlock_all()"

@@ -2,11 +2,10 @@ package advisory
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
@@ -27,7 +26,7 @@ func (d *doCall) connect(ctx context.Context) (*txAttempt, error) {
 	a := &txAttempt{db: db, release: release}
 	if conn := pgtx.Conn(a.db); conn != nil && conn.PgConn().TxStatus() != 'I' && !conn.IsClosed() {
 		a.release()
-		return nil, fmt.Errorf("%w: the connection is already in a transaction: call Lock in it", ErrTx)
+		return nil, errs.Errorf("%w: the connection is already in a transaction: call Lock in it", ErrTx)
 	}
 	return a, nil
 }
@@ -63,7 +62,7 @@ func (d *doCall) lockFirst(ctx context.Context, a *txAttempt) error {
 		d.queueRaise(batch, d.cfg.tx.IsoLevel, &exposed)
 	}
 	if err := a.send(ctx, batch); err != nil {
-		return errors.Join(d.explain(ctx, err), a.abandon(ctx, exposed))
+		return errs.Join(d.explain(ctx, err), a.abandon(ctx, exposed))
 	}
 	if !raise && hasSnapshot(a.level) { // the server's default, which only the server knows
 		return d.raise(ctx, a, pgx.TxIsoLevel(a.level))
@@ -87,10 +86,10 @@ func (d *doCall) tryFirst(ctx context.Context, a *txAttempt) error {
 		})
 	}
 	if err := a.send(ctx, batch); err != nil {
-		return errors.Join(d.explain(ctx, err), a.abandon(ctx, false))
+		return errs.Join(d.explain(ctx, err), a.abandon(ctx, false))
 	}
 	if !got {
-		return errors.Join(errBusy, a.abandon(ctx, false))
+		return errs.Join(errBusy, a.abandon(ctx, false))
 	}
 	level := d.cfg.tx.IsoLevel
 	if level == "" {
@@ -113,7 +112,7 @@ func (d *doCall) raise(ctx context.Context, a *txAttempt, level pgx.TxIsoLevel) 
 	if err == nil {
 		return nil
 	}
-	return errors.Join(d.explain(ctx, err), a.abandon(ctx, exposed))
+	return errs.Join(d.explain(ctx, err), a.abandon(ctx, exposed))
 }
 
 // queueRaise queues the statements that turn a transaction that holds the locks into one of a
@@ -137,7 +136,7 @@ func (d *doCall) queueRaise(batch *pgx.Batch, level pgx.TxIsoLevel, exposed *boo
 		batch.Queue(q.SQL, q.Args...).QueryRow(func(row pgx.Row) error {
 			var held bool
 			if err := row.Scan(&held); err != nil || !held {
-				return errors.Join(err, errNotHeld)
+				return errs.Join(err, errNotHeld)
 			}
 			*exposed = *exposed && i < len(d.keys)-1
 			return nil

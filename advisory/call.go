@@ -3,7 +3,6 @@ package advisory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +17,7 @@ type call struct {
 	shared bool
 	cfg    lockConfig
 	begun  time.Time
+	names  []string // of the keys, for errors
 
 	poolWaited time.Duration // since begun; the timeout does not count it
 }
@@ -31,7 +31,12 @@ func newCall(keys []Key, shared bool, cfg lockConfig) (*call, error) {
 	}
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, Key.compare)
-	return &call{keys: slices.Compact(keys), shared: shared, cfg: cfg, begun: time.Now()}, nil
+	c := &call{keys: slices.Compact(keys), shared: shared, cfg: cfg, begun: time.Now()}
+	c.names = make([]string, len(c.keys))
+	for i, k := range c.keys {
+		c.names[i] = k.name()
+	}
+	return c, nil
 }
 
 // timeoutAt returns when the timeout ends, and the zero time without one.
@@ -44,18 +49,18 @@ func (c *call) timeoutAt() time.Time {
 
 // notAcquired returns the error for a lock that was not granted because of cause.
 func (c *call) notAcquired(cause error) error {
-	return &NotAcquiredError{Keys: c.keys, Waited: time.Since(c.begun), Cause: cause}
+	return &NotAcquiredError{Keys: c.keys, Waited: time.Since(c.begun), Cause: cause, Names: c.names}
 }
 
 // explain turns the error of a statement that locks into this package's errors.
 func (c *call) explain(ctx context.Context, err error) error {
 	if pgtx.Unusable(err) {
-		return fmt.Errorf("%w: %w", ErrTx, err)
+		return errs.Errorf("%w: %w", ErrTx, err)
 	}
 	if cause := pgtx.WaitCause(ctx, err, c.timeoutAt()); cause != nil {
 		return c.notAcquired(cause)
 	}
-	return fmt.Errorf("advisory: lock %v: %w", c.keys, err)
+	return errs.Errorf("advisory: lock %s: %w", describeAll(c.keys, c.names), err)
 }
 
 // poll repeats try while it returns errBusy, until the timeout has passed or ctx is done.

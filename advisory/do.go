@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"time"
@@ -105,7 +104,7 @@ func (d *doCall) run(ctx context.Context) error {
 			return err
 		}
 		if pauses.Sleep(ctx) != nil {
-			return errors.Join(err, errs.ContextErr(ctx))
+			return errs.Join(err, errs.ContextErr(ctx))
 		}
 		d.begun, d.poolWaited = time.Now(), 0
 	}
@@ -138,14 +137,14 @@ func (d *doCall) callAndCommit(ctx context.Context, tx pgx.Tx) (err error) {
 	committed := false
 	defer func() { // without recover, so that a panic keeps its stack
 		if !committed {
-			err = errors.Join(err, rollback(ctx, tx))
+			err = errs.Join(err, rollback(ctx, tx))
 		}
 	}()
 	if err := d.fn(ctx, tx); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("advisory: rolled back: %w", errs.ContextErr(ctx))
+		return errs.Errorf("advisory: rolled back: %w", errs.ContextErr(ctx))
 	}
 	committed = true
 	return commit(ctx, tx)
@@ -154,7 +153,7 @@ func (d *doCall) callAndCommit(ctx context.Context, tx pgx.Tx) (err error) {
 // rollback ends the transaction, also if ctx is done.
 func rollback(ctx context.Context, tx pgx.Tx) error {
 	if err := pgtx.Rollback(ctx, tx); err != nil {
-		return fmt.Errorf("advisory: %w", err)
+		return errs.Errorf("advisory: %w", err)
 	}
 	return nil
 }
@@ -163,17 +162,17 @@ func rollback(ctx context.Context, tx pgx.Tx) error {
 // be committed.
 func commit(ctx context.Context, tx pgx.Tx) error {
 	if conn := pgtx.Conn(tx); conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
-		return errors.Join(fmt.Errorf("%w: the function has ended it, and with it the lock", ErrTx), rollback(ctx, tx))
+		return errs.Join(errs.Errorf("%w: the function has ended it, and with it the lock", ErrTx), rollback(ctx, tx))
 	}
 	err := tx.Commit(ctx)
 	switch state := pgtx.SQLState(err); {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgx.ErrTxClosed):
-		return fmt.Errorf("%w: the function has ended it: %w", ErrTx, err)
+		return errs.Errorf("%w: the function has ended it: %w", ErrTx, err)
 	case errors.Is(err, pgx.ErrTxCommitRollback), pgconn.SafeToRetry(err),
 		state != "" && !strings.HasPrefix(state, "08") && !strings.HasPrefix(state, "57P"):
-		return fmt.Errorf("advisory: rolled back: %w", err)
+		return errs.Errorf("advisory: rolled back: %w", err)
 	}
-	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+	return errs.Errorf("%w: %w", ErrCommitUnknown, err)
 }

@@ -3,6 +3,7 @@ package advisory
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -66,13 +67,28 @@ type NotAcquiredError struct {
 	Keys   []Key         // all keys of the call
 	Waited time.Duration // from the start of the call
 	Cause  error         // nil if the call did not wait: another session holds the lock or is next
+	Names  []string      // that NewKey made the keys from, as far as is known; empty ones are not
+}
+
+// describeAll returns the keys with their names as a list.
+func describeAll(keys []Key, names []string) string {
+	all := make([]string, len(keys))
+	for i, k := range keys {
+		name := ""
+		if i < len(names) {
+			name = names[i]
+		}
+		all[i] = k.describe(name)
+	}
+	return strings.Join(all, ", ")
 }
 
 func (e *NotAcquiredError) Error() string {
+	locks := describeAll(e.Keys, e.Names)
 	if e.Cause == nil {
-		return fmt.Sprintf("advisory: lock %v not acquired: another session holds it or is next", e.Keys)
+		return fmt.Sprintf("advisory: lock %s: another session holds it or is next", locks)
 	}
-	return fmt.Sprintf("advisory: lock %v not acquired after %v: %v", e.Keys, e.Waited.Round(time.Millisecond), e.Cause)
+	return fmt.Sprintf("advisory: lock %s: gave up after %v: %s", locks, e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
 }
 
 // Unwrap returns ErrNotAcquired and the cause.
@@ -88,10 +104,11 @@ type LostError struct {
 	Key   Key
 	PID   uint32 // the server process that held the lock
 	Cause error
+	Name  string // that NewKey made the key from; empty if it is not known
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("advisory: lock %v of server process %d lost: %v", e.Key, e.PID, e.Cause)
+	return fmt.Sprintf("advisory: lock %s of server process %d lost: %s", e.Key.describe(e.Name), e.PID, errs.Reason(e.Cause))
 }
 
 // Unwrap returns ErrLost and the cause.

@@ -3,12 +3,13 @@ package advisory
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // Querier is what Inspect queries: a pool, a connection or a transaction.
@@ -48,7 +49,7 @@ type Usage struct {
 func Inspect(ctx context.Context, db Querier, names *Names) ([]Usage, error) {
 	rows, err := db.Query(ctx, inspectSQL)
 	if err != nil {
-		return nil, fmt.Errorf("advisory: inspect: %w", err)
+		return nil, errs.Errorf("advisory: inspect: %w", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Usage, error) {
 		var u Usage
@@ -63,7 +64,7 @@ func Inspect(ctx context.Context, db Querier, names *Names) ([]Usage, error) {
 		return u, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("advisory: inspect: %w", err)
+		return nil, errs.Errorf("advisory: inspect: %w", err)
 	}
 	return withTurnstiles(all, names), nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/pglock/pglock-go/internal/errs"
 )
@@ -44,7 +45,9 @@ func NewKey(namespace, name string) Key {
 		h.Write(size[:])
 		h.Write([]byte(part))
 	}
-	return Key{id: int64(binary.BigEndian.Uint64(h.Sum(nil)))}
+	k := Key{id: int64(binary.BigEndian.Uint64(h.Sum(nil)))}
+	rememberName(k, name)
+	return k
 }
 
 // KeyFromInt64 returns the key that pg_advisory_lock(id) locks.
@@ -100,12 +103,49 @@ func (k Key) String() string {
 	return fmt.Sprintf("(%d)", k.id)
 }
 
+// remembered has the last names that NewKey was called with, for the texts of errors. A key can't
+// carry its name: keys of the same number must be equal. Each name has one place, and shares it with
+// others.
+var remembered [1 << 12]atomic.Pointer[rememberedName]
+
+type rememberedName struct {
+	id   int64
+	name string
+}
+
+func rememberName(k Key, name string) {
+	place := &remembered[uint64(k.id)%uint64(len(remembered))]
+	if old := place.Load(); old == nil || old.id != k.id {
+		place.Store(&rememberedName{k.id, name})
+	}
+}
+
+// name returns the name that NewKey was called with. It is empty if it is not remembered, or the key
+// was made from numbers.
+func (k Key) name() string {
+	if k.paired || k.invalid != "" {
+		return ""
+	}
+	if r := remembered[uint64(k.id)%uint64(len(remembered))].Load(); r != nil && r.id == k.id {
+		return r.name
+	}
+	return ""
+}
+
+// describe returns the key, after its name if that is known.
+func (k Key) describe(name string) string {
+	if name == "" {
+		return k.String()
+	}
+	return fmt.Sprintf("%q %v", name, k)
+}
+
 // check returns an error that wraps ErrInvalidKey if the key can't be locked.
 func (k Key) check() error {
 	if k.invalid == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", ErrInvalidKey, k.invalid)
+	return errs.Errorf("%w: %s", ErrInvalidKey, k.invalid)
 }
 
 // compare orders keys. Several keys are locked in this order.

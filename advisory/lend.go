@@ -84,10 +84,10 @@ func (c *call) noConn(ctx, bounded context.Context, err error, pool busyPool) er
 	case ctx.Err() != nil:
 		return c.notAcquired(errs.ContextErr(ctx))
 	case !errors.Is(context.Cause(bounded), ErrPoolExhausted):
-		return fmt.Errorf("advisory: %w", err)
+		return errs.Errorf("advisory: lock %s: %w", describeAll(c.keys, c.names), pgtx.ExplainLogin(err))
 	case !pool.full:
-		return fmt.Errorf("advisory: no connection of %s within %v: %w", pool.name, pool.wait, err)
+		return errs.Errorf("advisory: no connection of %s within %v: %w", pool.name, pool.wait, err)
 	}
-	return c.notAcquired(fmt.Errorf("%w: all %d connections of %s were in use for %v: "+
+	return c.notAcquired(errs.Errorf("%w: all %d connections of %s were in use for %v: "+
 		"return them before you wait for a lock, or raise %s", ErrPoolExhausted, pool.conns, pool.name, pool.wait, pool.remedy))
 }

@@ -3,7 +3,6 @@ package advisory
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -88,7 +87,7 @@ func lock(ctx context.Context, tx Tx, keys []Key, shared bool, opts []LockOption
 	case err != nil:
 		return err
 	case pgtx.IsNil(tx):
-		return fmt.Errorf("%w: it is nil", ErrTx)
+		return errs.Errorf("%w: it is nil", ErrTx)
 	case len(c.keys) == 0:
 		return nil
 	case ctx.Err() != nil:
@@ -113,7 +112,7 @@ func (c *call) block(ctx context.Context, tx Tx) error {
 	if !set {
 		return failure
 	}
-	return errors.Join(failure, savepoint.Undo(ctx, tx))
+	return errs.Join(failure, savepoint.Undo(ctx, tx))
 }
 
 func try(ctx context.Context, tx Tx, key Key, shared bool) error {
@@ -122,7 +121,7 @@ func try(ctx context.Context, tx Tx, key Key, shared bool) error {
 	case err != nil:
 		return err
 	case pgtx.IsNil(tx):
-		return fmt.Errorf("%w: it is nil", ErrTx)
+		return errs.Errorf("%w: it is nil", ErrTx)
 	case ctx.Err() != nil:
 		return c.notAcquired(errs.ContextErr(ctx))
 	}

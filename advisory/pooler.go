@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
@@ -65,7 +66,7 @@ func refusePooler(ctx context.Context, conn *pgx.Conn, pid uint32) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("advisory: detecting a pooler in transaction mode: %w", err)
+		return errs.Errorf("advisory: detecting a pooler in transaction mode: %w", err)
 	case pooled:
 		return ErrPooled
 	}

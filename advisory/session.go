@@ -3,7 +3,6 @@ package advisory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 // Both ends are final. In both the Context is done and the connection is closed.
 type Session struct {
 	key    Key
+	name   string // of the key, for errors
 	shared bool
 	pid    uint32
 	conn   *pgx.Conn // used by the watcher, and by runRelease after the watcher has stopped
@@ -42,7 +42,7 @@ type Session struct {
 // newSession returns the lock on conn and starts its watcher.
 func newSession(ctx context.Context, c *call, conn *pgx.Conn, pid uint32, keepAlive time.Duration, leave func()) *Session {
 	s := &Session{
-		key: c.keys[0], shared: c.shared, pid: pid, conn: conn, leave: sync.OnceFunc(leave),
+		key: c.keys[0], name: c.names[0], shared: c.shared, pid: pid, conn: conn, leave: sync.OnceFunc(leave),
 		watchDone: make(chan struct{}), releaseDone: make(chan struct{}),
 	}
 	detached := context.WithoutCancel(ctx)
@@ -91,7 +91,7 @@ func (s *Session) Release(ctx context.Context) error {
 	case <-s.releaseDone:
 		return s.releaseErr
 	case <-ctx.Done():
-		return fmt.Errorf("advisory: release of %v is not finished: %w", s.key, errs.ContextErr(ctx))
+		return errs.Errorf("advisory: release %s: not done yet: %w", s.key.describe(s.name), errs.ContextErr(ctx))
 	}
 }
 
@@ -114,17 +114,17 @@ func (s *Session) unlock(ctx context.Context) error {
 	q := s.key.calling(suffixed("pg_advisory_unlock", s.shared))
 	var held bool
 	if err := s.conn.QueryRow(ctx, q.SQL, q.Args...).Scan(&held); err != nil {
-		return fmt.Errorf("advisory: release of %v: the lock ends with its connection: %w", s.key, err)
+		return errs.Errorf("advisory: release %s: the lock ends with its connection: %w", s.key.describe(s.name), err)
 	}
 	if !held {
-		return &LostError{Key: s.key, PID: s.pid, Cause: errNotHeld}
+		return &LostError{Key: s.key, PID: s.pid, Cause: errNotHeld, Name: s.name}
 	}
 	return nil
 }
 
 // lose ends the lock as lost. It has no effect on the result if the lock has ended.
 func (s *Session) lose(ctx context.Context, cause error) {
-	s.cancel(&LostError{Key: s.key, PID: s.pid, Cause: cause})
+	s.cancel(&LostError{Key: s.key, PID: s.pid, Cause: cause, Name: s.name})
 	s.close(ctx)
 }
 

@@ -3,12 +3,13 @@ package advisory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // runWatch ends the lock when its connection ends. It reads from the connection all the time, so
@@ -48,7 +49,7 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 		err := conn.PgConn().WaitForNotification(context.Background())
 		switch {
 		case conn.IsClosed():
-			return fmt.Errorf("the connection was closed: %w", err)
+			return errs.Errorf("the connection was closed: %w", err)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		case err != nil:
@@ -70,11 +71,11 @@ func probe(conn *pgx.Conn, pid uint32, timeout time.Duration) error {
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the server did not answer within %v: %w", timeout, err)
+		return errs.Errorf("the server did not answer within %v: %w", timeout, err)
 	case err != nil:
 		return err
 	case uint32(found) != pid:
-		return fmt.Errorf("%w: process %d answered instead of %d", ErrPooled, found, pid)
+		return errs.Errorf("%w: process %d answered instead of %d", ErrPooled, found, pid)
 	}
 	return nil
 }

@@ -443,7 +443,7 @@ func TestAUserLeavesNoDamageBehind(t *testing.T) {
 }
 
 // takeovers finds the statements that change tokens in a text of SQL or Go, and of those the ones that
-// do not lock the row FOR UPDATE.
+// do not lock the row FOR UPDATE, neither themselves nor earlier in the same function.
 func takeovers(text string) (all, unlocked []string) {
 	text = regexp.MustCompile(`(?m)^\s*--.*$`).ReplaceAllString(text, "")
 	for _, s := range regexp.MustCompile("[;`]|\"\n").Split(text, -1) {
@@ -454,7 +454,12 @@ func takeovers(text string) (all, unlocked []string) {
 			continue
 		}
 		all = append(all, s)
-		if !regexp.MustCompile(`(?is)\bFOR\s+UPDATE\b`).MatchString(s) {
+		before := text[:strings.Index(text, s)]
+		body := ""
+		if i := strings.LastIndex(before, "AS $$"); i > strings.LastIndex(before, "\n$$;") {
+			body = before[i:]
+		}
+		if !regexp.MustCompile(`(?is)\bFOR\s+UPDATE\b`).MatchString(body + s) {
 			unlocked = append(unlocked, s)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
@@ -47,11 +48,11 @@ func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 		return err
 	}
 	if db == nil || b == nil {
-		return fmt.Errorf("%w: the database or the batch is nil", ErrInvalidOption)
+		return errs.Errorf("%w: the database or the batch is nil", ErrInvalidOption)
 	}
 	state := txStateOf(db)
 	if state == txUnknown {
-		return fmt.Errorf("%w: a %T can't say whether it is in a transaction: pass a pool, a connection or a transaction", ErrInvalidOption, db)
+		return errs.Errorf("%w: a %T can't say whether it is in a transaction: pass a pool, a connection or a transaction", ErrInvalidOption, db)
 	}
 	checked := slices.ContainsFunc(b.QueuedQueries, func(q *pgx.QueuedQuery) bool { return !isPlain(q.SQL) })
 	begin := checked && state == noTx
@@ -68,7 +69,7 @@ func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 	err := results.Close() // reads until the server has answered the commit
 	switch {
 	case outcome.txEnded:
-		return fmt.Errorf("%w: the batch has ended the transaction that it was sent in: %w", ErrInvalidOption, err)
+		return errs.Errorf("%w: the batch has ended the transaction that it was sent in: %w", ErrInvalidOption, err)
 	case err == nil || outcome.bound || isCallersError(err, guarded, begin):
 		return Explain(err)
 	}

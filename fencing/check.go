@@ -3,6 +3,8 @@ package fencing
 import (
 	"context"
 	"fmt"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 const (
@@ -46,7 +48,7 @@ func Check(ctx context.Context, tx Tx, f Fence) error {
 	case err != nil:
 		return explainCall(f.schemaName(), fmt.Sprintf("check %q", f), err)
 	case !current && isolation != "read committed" && newest <= f.Token:
-		return fmt.Errorf("%w: check %q at %s", ErrSnapshot, f, isolation)
+		return errs.Errorf("%w: check %q at %s", ErrSnapshot, f, isolation)
 	case !current:
 		return &StaleError{Resource: f.Name, Token: f.Token, Current: newest}
 	}

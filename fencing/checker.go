@@ -3,8 +3,9 @@ package fencing
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // Checker decides about writes outside the database: to a file store, a queue, another service. It
@@ -54,7 +55,7 @@ func (c *MemoryChecker) Accept(_ context.Context, resource string, token Token) 
 	case token < highest:
 		return &StaleError{Resource: resource, Token: token, Current: highest}
 	case !known && len(c.highest) >= limit:
-		return fmt.Errorf("%w: accept %q: it is new, and %d are kept: raise Limit", ErrFull, resource, len(c.highest))
+		return errs.Errorf("%w: accept %q: it is new, and %d are kept: raise Limit", ErrFull, resource, len(c.highest))
 	}
 	if c.highest == nil {
 		c.highest = map[string]Token{}

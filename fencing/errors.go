@@ -30,6 +30,10 @@ var (
 	ErrSnapshot = errors.New("fencing: the transaction's snapshot is too old: check first in it, or use READ COMMITTED")
 )
 
+// ErrShared: the grant is one of several at the same time, of a semaphore or a reader. Concurrent
+// holders have no order, so it can't be bound. Check works.
+var ErrShared = errors.New("fencing: shared grant")
+
 // ErrFull: the resource is new, and the Checker or the table of Advance keeps no more. Known
 // resources are not affected.
 var ErrFull = errors.New("fencing: too many resources")

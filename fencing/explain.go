@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -23,6 +24,7 @@ const (
 	codeOption    = "PGL07"
 	codeNoFence   = "PGL08"
 	codeFull      = "PGL09"
+	codeShared    = "PGL10"
 )
 
 // sentinels are the errors that need only the SQLSTATE.
@@ -34,6 +36,7 @@ var sentinels = map[string]error{
 	codeOption:    ErrInvalidOption,
 	codeNoFence:   ErrInvalidFence,
 	codeFull:      ErrFull,
+	codeShared:    ErrShared,
 
 	pgtx.IdleInTransactionSessionTimeout: ErrPaused,
 }
@@ -79,7 +82,7 @@ func readFacts[T any](err error, into *T) *T {
 // explained is an error of this package that wraps the server's.
 type explained struct{ known, cause error }
 
-func (e *explained) Error() string   { return fmt.Sprintf("%v (%v)", e.known, e.cause) }
+func (e *explained) Error() string   { return fmt.Sprintf("%v (%s)", e.known, errs.Text(e.cause)) }
 func (e *explained) Unwrap() []error { return []error{e.known, e.cause} }
 
 // explainCall is Explain for a call of a function in the named schema. operation is for the error's
@@ -89,18 +92,18 @@ func explainCall(schemaName, operation string, err error) error {
 		return nil
 	}
 	if errors.Is(err, pgx.ErrTxClosed) {
-		return fmt.Errorf("%w: %s: %w", ErrNoTransaction, operation, err)
+		return errs.Errorf("%w: %s: %w", ErrNoTransaction, operation, err)
 	}
 	switch pgtx.SQLState(err) {
 	case pgtx.InvalidSchemaName, pgtx.UndefinedFunction: // no tables, or those of an earlier version
 		return &schema.Error{Kind: ErrSchemaMissing, Name: schemaName, Want: schema.Version, Cause: err}
 	case pgtx.SerializationFailure: // the row has changed since the snapshot
-		return fmt.Errorf("%w: %s: %w", ErrSnapshot, operation, err)
+		return errs.Errorf("%w: %s: %w", ErrSnapshot, operation, err)
 	case pgtx.InsufficientPrivilege:
-		return fmt.Errorf("%w: %s: %w", ErrPrivilege, operation, err)
+		return errs.Errorf("%w: %s: %w", ErrPrivilege, operation, err)
 	}
 	if known := Explain(err); known != err { //nolint:errorlint // whether it is the same value is the question
 		return known
 	}
-	return fmt.Errorf("fencing: %s: %w", operation, err)
+	return errs.Errorf("fencing: %s: %w", operation, err)
 }

@@ -46,21 +46,21 @@ func (f Fence) check() error {
 		return err
 	}
 	if err := schema.Validate(f.schemaName()); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalidFence, err)
+		return errs.Errorf("%w: %w", ErrInvalidFence, err)
 	}
 	return nil
 }
 
 func checkToken(t Token) error {
 	if t <= 0 {
-		return fmt.Errorf("%w: token %d: must be 1 or more", ErrInvalidFence, t)
+		return errs.Errorf("%w: token %d: must be 1 or more", ErrInvalidFence, t)
 	}
 	return nil
 }
 
 func checkName(name string) error {
 	if err := errs.CheckText(name, maxName); err != nil {
-		return fmt.Errorf("%w: %w: it %w", ErrInvalidFence, errs.ErrInvalidName, err)
+		return errs.Errorf("%w: %w: it %w", ErrInvalidFence, errs.ErrInvalidName, err)
 	}
 	return nil
 }
@@ -96,18 +96,18 @@ func (f *Fence) UnmarshalText(text []byte) error {
 func ParseFence(text string) (Fence, error) {
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 {
-		return Fence{}, fmt.Errorf("%w: %q: must be name@token", ErrInvalidFence, text)
+		return Fence{}, errs.Errorf("%w: %q: must be name@token", ErrInvalidFence, text)
 	}
 	digits, escaped, hasSchema := strings.Cut(text[at+1:], "+")
 	token, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || strconv.FormatInt(token, 10) != digits {
-		return Fence{}, fmt.Errorf("%w: %q: no token after the last @", ErrInvalidFence, text)
+		return Fence{}, errs.Errorf("%w: %q: no token after the last @", ErrInvalidFence, text)
 	}
 	f := Fence{Name: text[:at], Token: Token(token)}
 	if hasSchema {
 		s, err := url.QueryUnescape(escaped)
 		if err != nil || url.QueryEscape(s) != escaped || s == "" || s == schema.Default {
-			return Fence{}, fmt.Errorf("%w: %q: no schema after the +", ErrInvalidFence, text)
+			return Fence{}, errs.Errorf("%w: %q: no schema after the +", ErrInvalidFence, text)
 		}
 		f.Schema = s
 	}

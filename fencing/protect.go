@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
@@ -58,7 +59,7 @@ func Unprotect(ctx context.Context, db DB, table string, opts ...SchemaOption) e
 func explainTable(schemaName, operation, table string, err error) error {
 	call := fmt.Sprintf("%s %q", operation, table)
 	if code := pgtx.SQLState(err); code == "42602" || code == "42601" { // invalid_name, syntax_error
-		return fmt.Errorf("%w: %s: %w", ErrNoTable, call, err)
+		return errs.Errorf("%w: %s: %w", ErrNoTable, call, err)
 	}
 	return explainCall(schemaName, call, err)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -57,6 +58,8 @@ type acquisition struct {
 	// call that the client does not know of.
 	uncertain bool
 
+	answered bool // the server has answered an attempt
+
 	facts acquireFacts
 }
 
@@ -67,6 +70,13 @@ type acquireFacts struct {
 	behind                 fencing.Token
 }
 
+// sawAhead records the number of waiters in other processes, until the WaitEvent.
+func (f *acquireFacts) sawAhead(n int) {
+	if !f.queued {
+		f.ahead = n
+	}
+}
+
 func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -75,10 +85,15 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	if err != nil {
 		return nil, err
 	}
+	return c.acquireOrJoin(ctx, name, cfg, how)
+}
+
+// acquireOrJoin is acquire with options that have been checked.
+func (c *Client) acquireOrJoin(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
 	switch l := c.heldIn(ctx, name); {
 	case l == nil:
 		return c.acquireAs(ctx, name, cfg, how)
-	case !cfg.join:
+	case !cfg.join, l.cfg.permits.Weight < cfg.permits.Weight: // a reader's lease is not a writer's
 		return nil, &HeldError{Name: name, Token: l.Token(), Holder: l.Holder()}
 	case ctx.Err() != nil:
 		return nil, &WaitError{Name: name, Cause: endOf(ctx)}
@@ -87,13 +102,13 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	}
 }
 
-// acquireAs is acquire with options that have been checked.
+// acquireAs is acquireOrJoin without a look at the leases that ctx carries.
 func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (l *Lease, err error) {
 	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
 	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.serverTTL(cfg.ttl),
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
 	}}
 	// After endCall, so that Close does not wait for an observer.
 	defer func() { c.events.acquired(ctx, a, l, err) }()
@@ -102,6 +117,11 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, ho
 	if err != nil {
 		if a.uncertain {
 			c.revoke(a.req)
+		}
+		if cfg.failOpen && a.databaseAway(ctx, err) {
+			if l := c.unlockedLease(ctx, a, err); l != nil {
+				return l, nil
+			}
 		}
 		return nil, err
 	}
@@ -231,16 +251,21 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 // if this one is used up.
 func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Grant, error) {
 	a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
+	a.answered = a.answered || got.Err == nil
 	switch {
 	case got.Err != nil:
 	case got.Grant.Outcome == store.Busy:
-		a.facts.behind, a.facts.ahead = got.Grant.Token, got.Grant.Ahead
+		a.facts.behind = got.Grant.Token
+		a.facts.sawAhead(got.Grant.Ahead)
 	case got.Grant.Outcome == store.Spent:
 		a.req.ID, a.uncertain = newRequest(), false
 	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
 		a.client.revoke(sent)
 		a.req.ID, a.uncertain = newRequest(), false
 		got.Err = errLateGrant
+	}
+	if got.Err == nil && got.Grant.Outcome == store.OtherKind {
+		return got.Grant, &KindError{Name: sent.Name, Wanted: sent.Permits.Capacity, Found: got.Grant.Capacity}
 	}
 	if got.Err == nil {
 		return got.Grant, nil
@@ -258,7 +283,7 @@ func (c *Client) revoke(r store.Request) {
 		for n := range len(timing.RevokePauses) + 1 {
 			revoked := false
 			err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
-				revoked, err = c.store.Revoke(ctx, r.Name, r.ID)
+				revoked, err = c.store.Revoke(ctx, r)
 				return err
 			})
 			if err != nil {
@@ -280,18 +305,13 @@ func (c *Client) revoke(r store.Request) {
 }
 
 // errLateGrant means that a grant arrived too late to be trusted.
-var errLateGrant = fmt.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
+var errLateGrant = errs.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
 
 // endOf returns why ctx has ended: its error, and its cause if that differs. If the time of
 // WithWait was over first, it returns ErrTimeout alone.
 func endOf(ctx context.Context) error {
-	err := ctx.Err()
-	cause := context.Cause(ctx)
-	switch {
-	case cause == errWaitOver: //nolint:errorlint // the caller's own cause may wrap ErrTimeout
+	if context.Cause(ctx) == errWaitOver { //nolint:errorlint // the caller's own cause may wrap ErrTimeout
 		return ErrTimeout
-	case !errors.Is(cause, err):
-		return fmt.Errorf("%w: %w", err, cause)
 	}
-	return err
+	return errs.ContextErr(ctx)
 }

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
 // errHandedOver ends the lease that HandOver is called on.
-var errHandedOver = fmt.Errorf("%w: handed over to another process", ErrReleased)
+var errHandedOver = errs.Errorf("%w: handed over to another process", ErrReleased)
 
 // HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
 // the fence that HandOver returns. Stop the protected work first. The Context is done when HandOver
@@ -31,13 +32,20 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 	if err := l.Err(); err != nil {
 		return fencing.Fence{}, err
 	}
+	if l.Unlocked() {
+		return fencing.Fence{}, errs.Errorf("pglock: hand over %q: %w", l.fence.Name, errUnlocked)
+	}
 	if l.outer != nil {
-		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
+		return fencing.Fence{}, fmt.Errorf("pglock: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
+	}
+	if l.cfg.permits.Shared() {
+		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: %w: only an exclusive grant can be handed over", l.fence.Name, fencing.ErrShared)
 	}
 	if !l.end(errHandedOver) {
 		return fencing.Fence{}, l.Err()
 	}
 	l.client.untrack(l)
+	l.client.events.handedOver(l)
 	return l.fence, nil
 }
 
@@ -67,24 +75,28 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if err != nil {
 		return nil, err
 	}
+	if cfg.failOpen {
+		return nil, invalidOption("adopt %q: WithFailOpen: not allowed: Adopt returns a lease only of a live grant", f)
+	}
 	if _, err := f.MarshalText(); err != nil {
-		return nil, fmt.Errorf("leasetable: adopt %q: %w", f, err)
+		return nil, errs.Errorf("pglock: adopt %q: %w", f, err)
 	}
 	if f.Schema = cmp.Or(f.Schema, schema.Default); f.Schema != c.cfg.schema {
-		return nil, fmt.Errorf("leasetable: adopt %q: %w: its schema is %q: must be the client's, %q", f, fencing.ErrInvalidFence, f.Schema, c.cfg.schema)
+		return nil, errs.Errorf("pglock: adopt %q: %w: its schema is %q: must be the client's, %q", f, fencing.ErrInvalidFence, f.Schema, c.cfg.schema)
 	}
 	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
 	defer c.endCall()
+	began := c.events.now()
 	got, err := c.sendAdopt(ctx, f, cfg)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, fmt.Errorf("leasetable: adopt %q: %w", f, endOf(ctx))
+		return nil, errs.Errorf("pglock: adopt %q: %w", f, endOf(ctx))
 	case err != nil:
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), err)
 	case got.Outcome == store.RenewGone:
-		return nil, fmt.Errorf("leasetable: adopt %q: %w", f, &fencing.StaleError{Resource: f.Name, Token: f.Token, Current: got.Current})
+		return nil, errs.Errorf("pglock: adopt %q: %w", f, &fencing.StaleError{Resource: f.Name, Token: f.Token, Current: got.Current})
 	case !time.Now().Before(cfg.deadline(got.Sent, got.Remaining, cfg.ttl)):
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), errLateGrant)
 	}
@@ -92,6 +104,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if l == nil {
 		return nil, ErrClosed
 	}
+	c.events.adopted(ctx, l, began)
 	return l, nil
 }
 
@@ -101,9 +114,9 @@ func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg leaseConfig
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	err = c.retry(ctx, c.closing, func(ctx context.Context) error {
-		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.serverTTL(cfg.ttl))
+		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
 		if err == nil && got.Outcome == store.RenewBlocked {
-			return fmt.Errorf("%w: %w", ErrUnavailable, errRowLocked)
+			return errs.Errorf("%w: %w", ErrUnavailable, errRowLocked)
 		}
 		return err
 	})

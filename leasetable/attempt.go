@@ -79,6 +79,13 @@ func (a *attempt) abandon() (store.Answer, bool) {
 
 // acquireOne tries the fast path. If that grants nothing, it finds out why.
 func (c *Client) acquireOne(ctx context.Context, a *attempt) (store.Grant, error) {
+	if a.req.Permits.Any() {
+		g, err := c.store.AcquirePermits(ctx, &a.req)
+		if store.RowLocked(err) { // others acquire and release permits, or a guarded transaction goes on
+			return store.Grant{Outcome: store.Busy}, nil
+		}
+		return g, err
+	}
 	if !a.expectHeld {
 		g, err := c.store.AcquireFast(ctx, &a.req)
 		if err != nil || g.Outcome == store.Granted {
@@ -118,6 +125,12 @@ func (c *Client) sendAcquires(all []*attempt) {
 		batch[0].deliver(g, err)
 		return
 	}
+	batch = slices.DeleteFunc(batch, func(a *attempt) bool {
+		if a.req.Permits.Any() { // has no batch form
+			c.sendAlone(a)
+		}
+		return a.req.Permits.Any()
+	})
 	// Each statement commits by itself. So its answers are delivered before the next one is sent,
 	// which may fail.
 	rest := byName(batch)
@@ -191,13 +204,18 @@ func (c *Client) deliverFailure(all []sameName, err error) {
 				a.deliver(store.Grant{}, err)
 				continue
 			}
-			c.calls.Go(func() {
-				ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
-				defer cancel()
-				a.deliver(c.acquireOne(ctx, a))
-			})
+			c.sendAlone(a)
 		}
 	}
+}
+
+// sendAlone sends one attempt on a goroutine of its own.
+func (c *Client) sendAlone(a *attempt) {
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
+		defer cancel()
+		a.deliver(c.acquireOne(ctx, a))
+	})
 }
 
 // warnOfBatch logs that the server refused a batch. Its operations are then sent one by one, which

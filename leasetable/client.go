@@ -4,13 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/batch"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
@@ -32,6 +32,9 @@ type Client struct {
 	pruner  *pruner
 	events  *events
 	channel string // notification channel, and client key in lock_waiters
+
+	inbox   inbox   // requests to holders that were notified
+	watches watches // names that Watch watches
 
 	// life ends at the end of Close. It bounds every statement.
 	life    context.Context //nolint:containedctx // of the client, not of a call
@@ -136,7 +139,7 @@ func (c *Client) Close(ctx context.Context) error {
 	case <-c.closed:
 		return c.closeErr
 	case <-ctx.Done():
-		return fmt.Errorf("leasetable: close: not done yet: %w", context.Cause(ctx))
+		return errs.Errorf("pglock: close: not done yet: %w", context.Cause(ctx))
 	}
 }
 
@@ -169,31 +172,31 @@ func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
 	})
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	errs := make([]error, len(held))
+	failed := make([]error, len(held))
 	slots := make(chan struct{}, c.store.Slots()*c.cfg.batchSize())
 	var all sync.WaitGroup
 	for i, l := range held {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			if errs[i] = context.Cause(ctx); errs[i] == nil {
-				errs[i] = l.awaitRelease(ctx, ctx.Done())
+			if failed[i] = context.Cause(ctx); failed[i] == nil {
+				failed[i] = l.awaitRelease(ctx, ctx.Done())
 			}
-			if errors.Is(errs[i], ErrUnavailable) {
-				giveUp(errs[i])
+			if errors.Is(failed[i], ErrUnavailable) {
+				giveUp(failed[i])
 			}
 		})
 	}
 	all.Wait()
-	return firstOf(errs)
+	return firstOf(failed)
 }
 
 // firstOf returns the first error and the number of errors: one message is enough for a thousand
 // leases on a dead server.
-func firstOf(errs []error) error {
+func firstOf(all []error) error {
 	var first error
 	n := 0
-	for _, err := range errs {
+	for _, err := range all {
 		if err == nil {
 			continue
 		}
@@ -202,7 +205,7 @@ func firstOf(errs []error) error {
 		}
 	}
 	if n > 1 {
-		return fmt.Errorf("%w (and %d more leases)", first, n-1)
+		return errs.Errorf("%w (and %d more leases)", first, n-1)
 	}
 	return first
 }
@@ -213,9 +216,7 @@ func (c *Client) waitlistConfig() waitlist.Config {
 		Store: c.store, Host: host{c}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
 	}
 	if !c.cfg.pollOnly {
-		cfg.Listen = func(ctx context.Context, channel string) (waitlist.Subscription, error) {
-			return c.store.Listen(ctx, channel)
-		}
+		cfg.Listen = c.listen
 	}
 	return cfg
 }

@@ -8,6 +8,7 @@
 //   - The holder stops first. The lease's Context, and every context made by [Lease.WithContext],
 //     is done before the server could grant the lock to another holder. This also holds when the
 //     server hangs, the network is cut, or the process was suspended and then calls Err or Done.
+//     [Client.Revoke] is the exception.
 //   - After a failover, the guarantees above depend on the kind of replication: see Failover.
 //   - Renewing and releasing affect only their own grant.
 //   - A failed try writes nothing. A waiter holds no connection and no transaction: a thousand
@@ -42,8 +43,27 @@
 //	                           │  ▲                                  │
 //	                           │  └──────────────────────────────────┘
 //	                           ├── Release ─────────▶ released, the row is free
+//	                           ├── HandOver ────────▶ handed over, another process goes on
 //	                           ├── row not ours ────▶ lost
 //	                           └── deadline reached ▶ lost
+//
+// # Holding rules
+//
+// Times count from the grant, from its end, or from a renewal:
+//
+//	grant                  WithMinHold                     WithMaxHold
+//	  ├──────────────────────────┼──────────────────────────────┼─────────────────┐
+//	  │ a released lock stays    │ a released lock is free      │ no renewals,    │ lost
+//	  │ locked, without a holder │ at once                      │ holder is told  │
+//
+//	last renewal           deadline    TTL over          WithLockDelay over
+//	  ├──────────────────────────┼──────────┼──────────────────────┐
+//	  │ the holder trusts it     │ margin   │ others still wait    │ free
+//
+// A lease with WithMinHold is not handed off to a waiter of the same process, so that the server's
+// clock decides. The waiter makes an attempt when the time is over. [Client.Adopt] goes on with the
+// grant of another process, which ends its own lease with [Lease.HandOver]. A lease from
+// [WithFailOpen] may have no grant: see [Lease.Unlocked].
 //
 // # Waiting
 //
@@ -63,6 +83,41 @@
 // second, and when the holder's lease would expire. A ticket is valid for 15 s unless refreshed. If
 // the client of a ticket does not respond within 1.5 s of the release, the queue skips it, and its
 // ticket becomes invalid.
+//
+// # Who holds what
+//
+// [Client.Locks] lists the locks with their holders and waiters, [Client.Get] describes one, and
+// [Client.Watch] follows one. The views locks_held and locks_waiting tell the same in SQL: SELECT on
+// them and USAGE on the schema are enough. The row of a lock keeps the holder before, when its grant
+// ended, and how.
+//
+// [Client.RequestRelease] asks a holder to stop; [Client.Revoke] ends its grant:
+//
+//	RequestRelease ── the row has the reason ── NOTIFY, or the next renewal ──▶ ReleaseRequested
+//	Revoke ── the row is free, guards fail ── NOTIFY, or the next renewal ──▶ lost, ErrRevoked
+//	             └── guarded transactions end ── NOTIFY the head of the queue ──▶ the next grant
+//
+// # Permits
+//
+// A Semaphore has n permits, and an RWLock has 2^30, of which a reader takes one and a writer takes
+// all. The row of the name is the gate: it has the number of permits and their use. A statement that
+// grants or releases permits locks the gate first, until its commit, so grants of one name come one
+// after the other. Each grant is a row of lock_permits. A grant of all permits is exclusive, and is
+// in the row of the name like any other lock.
+//
+// Tickets work as above. The head of the queue waits until there is room for it, and later waiters
+// wait behind it, even if there is room for them. A release notifies the head if it fits. A grant
+// that leaves room for the next head notifies that one. The local queue has no hand-off.
+//
+//	               ┌─ room for it, or it expired ─┐
+//	               ▼                              │
+//	Acquire ── gate: room, none ahead? ── no ──▶ wait
+//	               │ yes: token drawn, in_use grows, row written
+//	               ▼
+//	             held ── Release: row deleted, in_use shrinks, head notified
+//
+// A guarded transaction locks its permit, not the gate. A permit that it uses counts until the
+// transaction ends, even if the permit has expired or was released.
 //
 // # Architecture
 //
@@ -118,6 +173,26 @@
 // the second attempt grows with the measured answer times, up to a third. With the default renewal
 // interval, a lease survives answer times of up to 30 % of its TTL.
 //
+// # Observing
+//
+// An [Observer] receives the events of a client: [WithObserver] says which, and on which goroutines.
+// [WithLogger] logs the same events: grants, waits and releases at Debug, losses and failed renewals
+// at Warn. Package otelpglock, a module of its own, makes OpenTelemetry metrics and traces of them.
+// Without an observer an event costs a few nanoseconds.
+//
+// The client's connections have the application_name of the pool followed by " (pglock)", or
+// "pglock" if it has none. It shows them in pg_stat_activity and in the server's log. PostgreSQL
+// keeps 63 bytes of it, and the client shortens the pool's part.
+//
+// The pool's query tracer (ConnConfig.Tracer) sees the client's connections as well: connecting,
+// each statement of the protocol, its preparation, and the LISTEN of the listening connection. It
+// does not see the checks of a new connection, which bypass pgx.Conn, nor the wait for
+// notifications. A listener of [WithListener] has no tracer. The tracer's context is that of the
+// client for acquires, releases, renewals and tickets, since several calls share a statement: it has
+// no values, so the spans of a tracer have no parent. For Get, Prune and Extend it is derived from
+// the context of the call. A tracer that blocks delays the statement, and so a renewal. Tracers of
+// pgxpool see nothing: the client's connections are not in the pool.
+//
 // # Sizing
 //
 // Each grant and each release writes a new version of the lock's row. PostgreSQL removes old
@@ -136,8 +211,8 @@
 //
 // # When things fail
 //
-//   - The holder dies: the lock is free when its TTL is over. The head of the queue tries at that
-//     moment.
+//   - The holder dies: the lock is free when its TTL is over, later with WithLockDelay, or with a
+//     WithMinHold that is longer. The head of the queue tries at that moment.
 //   - A waiter dies: the waiters behind it wait up to two seconds longer, once.
 //   - The listening connection fails: waiters poll until there is a new one. It is tested every 10
 //     s, since a half-open connection reports nothing. A new one must first receive a notification

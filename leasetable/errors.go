@@ -32,12 +32,28 @@ var (
 	// ErrReleased means that the holder has released the lease.
 	ErrReleased = errs.ErrReleased
 
+	// ErrRevoked means that Revoke ended the lease. It comes with ErrLost, in a *LostError.
+	ErrRevoked = errs.ErrRevoked
+
+	// ErrGuarded means that Revoke has ended a grant, but a guarded transaction that began before
+	// can still commit.
+	ErrGuarded = errs.ErrGuarded
+
 	// ErrClosed means that the client was closed.
 	ErrClosed = errs.ErrClosed
 
 	// ErrUnavailable means that the server could not be reached, did not answer in time, or is
 	// read-only.
 	ErrUnavailable = errs.ErrUnavailable
+
+	// ErrLogin means that the server has rejected the login: unknown role, wrong password, unknown
+	// database, missing right CONNECT, or pg_hba.conf. The error has the server's message. It is not
+	// ErrUnavailable, and no call waits for it to pass.
+	ErrLogin = errs.ErrLogin
+
+	// ErrKind means that a name is used as another kind of lock: as a semaphore with another number
+	// of permits, a readers-writer lock, or a lock with one holder. It comes in a *KindError.
+	ErrKind = errs.ErrKind
 
 	// ErrNotFound means that the table has no row with that name.
 	ErrNotFound = errs.ErrNotFound
@@ -77,7 +93,7 @@ type SchemaError = schema.Error
 // BusyError describes the grant that is in the way.
 type BusyError struct {
 	Name      string
-	Holder    string        // empty if the lock is free but its row is in use
+	Holder    string        // empty if the lock is free but its row is in use, or by WithMinHold
 	Token     fencing.Token // of that grant
 	Remaining time.Duration // until it expires unless renewed, by the server's clock
 
@@ -86,15 +102,22 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	if e.Holder == "" {
-		return fmt.Sprintf("%v: %q is changing hands, or a guarded transaction still uses it", ErrNotAcquired, e.Name)
+	return fmt.Sprintf("pglock: acquire %q: %s", e.Name, e.reason())
+}
+
+// reason returns the part of the text after the operation.
+func (e *BusyError) reason() string {
+	switch {
+	case e.Holder == "" && e.Remaining > 0:
+		return fmt.Sprintf("it was released (token %d), and WithMinHold keeps it locked for another %v", e.Token, e.Remaining.Round(time.Millisecond))
+	case e.Holder == "":
+		return "it is changing hands, or a guarded transaction still uses it"
 	}
 	by := e.Holder
 	if e.ThisClient {
 		by = "this client, " + e.Holder
 	}
-	return fmt.Sprintf("%v: %q is held by %s (token %d) for another %v unless renewed",
-		ErrNotAcquired, e.Name, by, e.Token, e.Remaining.Round(time.Millisecond))
+	return errs.OneLine(fmt.Sprintf("held by %s (token %d), for another %v unless renewed", by, e.Token, e.Remaining.Round(time.Millisecond)))
 }
 
 // Unwrap makes errors.Is find ErrNotAcquired.
@@ -111,9 +134,14 @@ type WaitError struct {
 }
 
 func (e *WaitError) Error() string {
-	s := fmt.Sprintf("%v: gave up on %q after %v: %v", ErrNotAcquired, e.Name, e.Waited.Round(time.Millisecond), e.Cause)
-	if e.Last != nil {
-		s += fmt.Sprintf(" (last answer: %v)", e.Last)
+	s := fmt.Sprintf("pglock: acquire %q: gave up after %v: %s", e.Name, e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
+	var busy *BusyError
+	switch {
+	case e.Last == nil, errors.Is(e.Last, ErrUnavailable) && errors.Is(e.Cause, ErrUnavailable):
+	case errors.As(e.Last, &busy):
+		s += ": " + busy.reason()
+	default:
+		s += ": last answer: " + errs.Reason(e.Last)
 	}
 	return s
 }
@@ -132,15 +160,15 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token
 	Reason string // for people to read
-	Cause  error  // of the last renewal, ErrMaxHold, or nil
+	Cause  error  // of the last renewal, ErrMaxHold, ErrRevoked, or nil
 }
 
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("%v: %q (token %d): %s", ErrLost, e.Name, e.Token, e.Reason)
-	if e.Cause != nil && !errors.Is(e.Cause, ErrMaxHold) { // the reason says so
-		s += fmt.Sprintf(": last renewal: %v", e.Cause)
+	if e.Cause != nil && !errors.Is(e.Cause, ErrMaxHold) && !errors.Is(e.Cause, ErrRevoked) { // the reason says so
+		s += ": last renewal: " + errs.Reason(e.Cause)
 	}
-	return s
+	return errs.OneLine(s)
 }
 
 // Unwrap makes errors.Is find ErrLost and the cause.
@@ -152,5 +180,5 @@ func (e *LostError) Unwrap() []error {
 }
 
 func invalidOption(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
+	return errs.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
 }

@@ -73,13 +73,27 @@ func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err err
 	if !e.on() {
 		return
 	}
-	ev := AcquireEvent{
+	e.acquireEnds(ctx, AcquireEvent{
 		Name: a.req.Name, Try: a.facts.try, Outcome: outcomeOf(err), Err: err, Holder: a.cfg.holder,
 		Began: a.began, Waited: time.Since(a.began), Attempts: a.facts.attempts,
 		Queued: a.facts.queued, Ahead: a.facts.ahead, HandedOff: a.facts.handedOff, Behind: a.facts.behind,
-	}
+	}, l)
+}
+
+// adopted raises the AcquireEvent of an Adopt that began at that time, which is from now.
+func (e *events) adopted(ctx context.Context, l *Lease, began time.Time) {
+	e.acquireEnds(ctx, AcquireEvent{
+		Name: l.fence.Name, Outcome: OutcomeGranted, Holder: l.cfg.holder, Began: began, Waited: since(began), Adopted: true,
+	}, l)
+}
+
+// acquireEnds raises an AcquireEvent on this goroutine. l is nil unless the lock was granted.
+func (e *events) acquireEnds(ctx context.Context, ev AcquireEvent, l *Lease) {
 	if l != nil {
 		ev.Token = l.fence.Token
+		if l.Unlocked() {
+			ev.Outcome = OutcomeUnlocked
+		}
 	}
 	ctx = context.WithoutCancel(ctx)
 	e.each(ev.Name, nil, func(d *delivery) { d.call(func(o Observer) { o.ObserveAcquire(ctx, ev) }) })
@@ -112,8 +126,17 @@ func (e *events) renewed(l *Lease, share float64, took time.Duration, err error)
 	})
 }
 
-// lost raises a LossEvent.
-func (e *events) lost(l *Lease, reason LossReason, err *LostError) {
+// lost raises a LossEvent. expired says that the deadline has passed.
+func (e *events) lost(l *Lease, expired bool, err *LostError) {
+	reason := LossEnded
+	switch {
+	case errors.Is(err, ErrRevoked):
+		reason = LossRevoked
+	case errors.Is(err, ErrMaxHold):
+		reason = LossMaxHold
+	case expired:
+		reason = LossExpired
+	}
 	e.each(l.fence.Name, err, func(d *delivery) {
 		ev := LossEvent{
 			Name: l.fence.Name, Token: l.fence.Token, Holder: l.cfg.holder,
@@ -125,13 +148,22 @@ func (e *events) lost(l *Lease, reason LossReason, err *LostError) {
 
 // released raises the ReleaseEvent of f.
 func (e *events) released(f *releaseOp, err error) {
-	l, call := f.lease, f.call
-	e.each(l.fence.Name, err, func(d *delivery) {
-		ev := ReleaseEvent{
-			Name: l.fence.Name, Token: l.fence.Token, Holder: l.cfg.holder,
-			Held: call.began.Sub(l.since), Duration: time.Since(call.began),
-			HandedOff: f.handedOff, Again: call.again, Err: err,
-		}
+	e.releaseEnds(f.lease, f.call.began, ReleaseEvent{HandedOff: f.handedOff, Again: f.call.again, Err: err})
+}
+
+// handedOver raises the ReleaseEvent of a HandOver.
+func (e *events) handedOver(l *Lease) {
+	e.releaseEnds(l, time.Now(), ReleaseEvent{HandedOver: true})
+}
+
+// releaseEnds raises ev with the facts of l, whose release began at that time.
+func (e *events) releaseEnds(l *Lease, began time.Time, ev ReleaseEvent) {
+	if ev.Err == nil && !e.on() {
+		return
+	}
+	ev.Name, ev.Token, ev.Holder = l.fence.Name, l.fence.Token, l.cfg.holder
+	ev.Held, ev.Duration = began.Sub(l.since), time.Since(began)
+	e.each(ev.Name, ev.Err, func(d *delivery) {
 		d.later(maxPendingEvents, func(o Observer) { o.ObserveRelease(l.values(), ev) })
 	})
 }

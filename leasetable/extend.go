@@ -3,10 +3,10 @@ package leasetable
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -21,10 +21,13 @@ import (
 // If the lease has ended, the error wraps ErrLost or ErrReleased. If WithMaxHold does not allow the
 // extension, it wraps ErrMaxHold. If the server does not answer it wraps ErrUnavailable, and if ctx
 // ends first it wraps the error and cause of ctx. In these three cases the lease is held as long as
-// before.
+// before. If the lease is unlocked (WithFailOpen), the error wraps ErrNotAcquired.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d > timing.MaxTTL {
 		return invalidOption("extend by %v: too long: must be at most %v", d, timing.MaxTTL)
+	}
+	if l.Unlocked() {
+		return errs.Errorf("pglock: extend %q: %w", l.fence.Name, errUnlocked)
 	}
 	if l.outer != nil {
 		if err := l.Err(); err != nil {
@@ -59,7 +62,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		case l.Err() != nil:
 			return err
 		case ctx.Err() != nil:
-			return fmt.Errorf("leasetable: extend %q: %w", l.fence.Name, endOf(ctx))
+			return errs.Errorf("pglock: extend %q: %w", l.fence.Name, endOf(ctx))
 		case !errors.Is(err, errRowLocked):
 			return err
 		}
@@ -68,7 +71,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		case <-time.After(pause.Next()):
 		case <-l.Done():
 		case <-ctx.Done():
-			return fmt.Errorf("leasetable: extend %q: %w", l.fence.Name, endOf(ctx))
+			return errs.Errorf("pglock: extend %q: %w", l.fence.Name, endOf(ctx))
 		}
 	}
 }
@@ -83,7 +86,7 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	var err error
 	var answers map[fencing.Fence]store.Renewal
 	for range 2 { // the first may meet a connection that died long ago
-		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{l.cfg.serverTTL(ttl)}})
+		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{l.cfg.serverTTL(ttl)}, Shared: l.cfg.permits.Shared()})
 		if err == nil || !store.Transient(err) || ctx.Err() != nil {
 			break
 		}

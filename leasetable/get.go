@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
@@ -19,7 +20,10 @@ type LockInfo struct {
 	Labels     map[string]string
 	AcquiredAt time.Time     // of the last grant, by the server's clock
 	HeldFor    time.Duration // since AcquiredAt; 0 if not held
-	Remaining  time.Duration // until the grant expires unless renewed; 0 if not held
+
+	// Remaining is how long the grant lasts unless renewed. If Holder is empty, it is how long
+	// WithMinHold keeps the released lock from others. It is 0 if the lock is free.
+	Remaining time.Duration
 
 	// ReleaseRequested says that the holder is asked to release the lock, and ReleaseReason why: see
 	// Client.RequestRelease.
@@ -33,7 +37,7 @@ type LockInfo struct {
 }
 
 // Held reports whether the lock was held when its row was read.
-func (k LockInfo) Held() bool { return k.Remaining > 0 }
+func (k LockInfo) Held() bool { return k.Holder != "" && k.Remaining > 0 }
 
 // LastGrant describes the last grant of a lock that is over. It is the zero value if there is none.
 type LastGrant struct {
@@ -77,11 +81,11 @@ func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 	row, found, err := c.store.Get(ctx, name)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return k, fmt.Errorf("leasetable: get %q: %w", name, endOf(ctx))
+		return k, errs.Errorf("pglock: get %q: %w", name, endOf(ctx))
 	case err != nil:
 		return k, c.store.Explain(fmt.Sprintf("get %q", name), err)
 	case !found:
-		return k, fmt.Errorf("%w: %q", ErrNotFound, name)
+		return k, errs.Errorf("%w: %q", ErrNotFound, name)
 	}
 	return newLockInfo(row), nil
 }

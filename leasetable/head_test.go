@@ -229,7 +229,7 @@ func TestI9_ALostTicketIsRemoved(t *testing.T) {
 	left := make(chan error, 1)
 	go func() { _, err := c.Acquire(ctx, "n"); left <- err }()
 	pgtest.Eventually(t, 10*time.Second, "its ticket is being drawn", func() bool {
-		return value[bool](f, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'pglock.gate'::regclass)")
+		return value[bool](f, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass)", f.named("pglock.gate"))
 	})
 	proxy.DropReplies()
 	if err := tx.Rollback(t.Context()); err != nil {

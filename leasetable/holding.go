@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -33,6 +34,23 @@ func WithLockDelay(d time.Duration) LeaseOption {
 	})
 }
 
+// WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
+// is released before. A job that takes a second then runs once, although other replicas start it
+// some seconds later by their own clocks. It has the same purpose as lockAtLeastFor of ShedLock. It
+// does not know of ticks: for a job that must run once per tick, use package schedule.
+//
+// Release returns at once, and the lease is over: its Context is done and its writes are refused.
+// Others see no holder, and the time that is left, in [BusyError.Remaining] and
+// [LockInfo.Remaining]. Waiters acquire the lock when it is over. [Lease.Release], Close and the
+// death of the holder or of the server make no difference. So if d is longer than the TTL, the lock
+// of a holder that dies is not free after the TTL, but d after the grant. Default 0.
+func WithMinHold(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		c.minHold = d
+		return checkHolding("shortest hold", d)
+	})
+}
+
 // checkHolding returns an error unless d can be a holding rule.
 func checkHolding(what string, d time.Duration) error {
 	if d < 0 || d > timing.MaxTTL {
@@ -44,6 +62,10 @@ func checkHolding(what string, d time.Duration) error {
 // serverTTL returns the TTL to request from the server for a lease that is to be trusted for ttl
 // less the safety margin.
 func (c leaseConfig) serverTTL(ttl time.Duration) time.Duration { return ttl + c.lockDelay }
+
+// grantTTL returns the TTL to request from the server for a new grant. If the holder dies, the lock
+// must not be free before the shortest hold is over.
+func (c leaseConfig) grantTTL() time.Duration { return max(c.serverTTL(c.ttl), c.minHold) }
 
 // deadline returns until when a lease can be trusted whose request was sent at that time. The
 // request was for serverTTL(ttl), and the server promised remaining. The last part of the promise is
@@ -100,6 +122,6 @@ func (l *Lease) checkExtension(d time.Duration) error {
 	if !l.maxHoldReached(time.Now()) && l.notAfterMaxHold(until).Equal(until) {
 		return nil
 	}
-	return fmt.Errorf("leasetable: extend %q by %v: %w: WithMaxHold allows renewals for %v after the grant, and the lease ends a TTL (%v) later at the latest",
+	return errs.Errorf("pglock: extend %q by %v: %w: WithMaxHold allows renewals for %v after the grant, and the lease ends a TTL (%v) later at the latest",
 		l.fence.Name, d, ErrMaxHold, l.cfg.maxHold, l.cfg.ttl)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // A context that a lease has given out carries the lease: Lease.Context, Lease.WithContext, and the
@@ -99,7 +100,7 @@ func (l *Lease) root() *Lease {
 }
 
 // errOuterReleased ends the leases that have joined a lease which is released.
-var errOuterReleased = fmt.Errorf("%w by the holder that was joined", ErrReleased)
+var errOuterReleased = errs.Errorf("%w by the holder that was joined", ErrReleased)
 
 // joinedErr is Err of a joined lease. The first end that it sees stays.
 func (l *Lease) joinedErr() error {

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
 // errReleasedByClose ends the leases of a client that is closed.
-var errReleasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
+var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 
 // Lease is one grant of one lock. It is safe for concurrent use. No accessor waits for the network.
 //
@@ -28,6 +29,8 @@ var errReleasedByClose = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
 // The three end states are final. The Context is done in all of them. A lease that was handed over
 // counts as released: Err wraps ErrReleased.
 //
+// An unlocked lease (WithFailOpen) has no grant, and can only be released.
+//
 // RequestRelease changes nothing but the channel of ReleaseRequested. WithMaxHold also stops the
 // renewals, so the lease is lost at its deadline unless the holder releases it.
 type Lease struct {
@@ -36,7 +39,7 @@ type Lease struct {
 	cfg    leaseConfig
 	ctx    *leaseContext
 	cancel context.CancelCauseFunc
-	since  time.Time // when the request was sent that the server granted
+	since  time.Time // of the grant: see startedGrant
 
 	renewUntil time.Time // by WithMaxHold; zero: no limit
 
@@ -92,7 +95,7 @@ func (c *Client) startLease(ctx context.Context, cfg leaseConfig, g startedGrant
 		fence:    g.fence,
 		cfg:      cfg,
 		grantID:  g.id,
-		since:    g.sent,
+		since:    g.granted,
 		deadline: cfg.deadline(g.sent, g.remaining, cfg.ttl),
 
 		renewUntil: cfg.renewUntil(g.granted),
@@ -151,7 +154,7 @@ func (l *Lease) Err() error {
 		return l.joinedErr()
 	}
 	l.mu.Lock()
-	if l.ended == nil && !time.Now().Before(l.deadline) {
+	if l.ended == nil && !l.Unlocked() && !time.Now().Before(l.deadline) {
 		l.mu.Unlock()
 		return l.loseByTime()
 	}
@@ -160,7 +163,8 @@ func (l *Lease) Err() error {
 }
 
 // Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
-// the lease expire then or a little later. It is in the past once the lease has expired.
+// the lease expire then or a little later. It is in the past once the lease has expired, and zero
+// for an unlocked lease.
 func (l *Lease) Deadline() time.Time {
 	l = l.root()
 	l.mu.Lock()
@@ -171,7 +175,7 @@ func (l *Lease) Deadline() time.Time {
 // Guard protects the writes of tx: it locks the grant until the end of tx, with fencing.Check. If
 // it succeeds, tx can commit only while this lease's grant is the current one. If the grant is not
 // current, the error wraps fencing.ErrStale. If the lease has already ended in this process, the
-// error also wraps ErrLost or ErrReleased, and tx is unchanged.
+// error also wraps ErrLost or ErrReleased, or ErrNotAcquired if it is unlocked, and tx is unchanged.
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
@@ -185,16 +189,22 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
 	}
+	if l.cfg.permits.Shared() {
+		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
+	}
 	return fencing.Bind(ctx, tx, l.fence)
 }
 
 // stale returns Err in a form in which errors.Is finds fencing.ErrStale.
 func (l *Lease) stale() error {
 	err := l.Err()
-	if err == nil {
+	switch {
+	case l.Unlocked():
+		err = errs.Errorf("pglock: guard %q: %w", l.fence.Name, errUnlocked)
+	case err == nil:
 		return nil
 	}
-	return fmt.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
+	return errs.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
 }
 
 // recordExtension records a promise of the server, and reports false if the lease has ended
@@ -237,13 +247,10 @@ func (l *Lease) loseByTime() error {
 func (l *Lease) lose(reason string) error {
 	l.mu.Lock()
 	lost := &LostError{Name: l.fence.Name, Token: l.fence.Token, Reason: reason, Cause: l.failure}
-	kind := LossEnded
-	if !time.Now().Before(l.deadline) {
-		kind = LossExpired
-	}
+	expired := !time.Now().Before(l.deadline)
 	l.mu.Unlock()
 	if l.end(lost) {
-		l.client.events.lost(l, kind, lost)
+		l.client.events.lost(l, expired, lost)
 		return lost
 	}
 	return l.Err()
@@ -257,7 +264,9 @@ func (l *Lease) end(why error) bool {
 		return false
 	}
 	l.ended = why
-	l.timer.Stop()
+	if l.timer != nil { // nil if unlocked
+		l.timer.Stop()
+	}
 	if l.maxHoldTimer != nil {
 		l.maxHoldTimer.Stop()
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"strings"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
 
@@ -89,7 +89,7 @@ func (c *Client) listStep(ctx context.Context, after string, f store.Filter) (st
 	page, err := c.store.List(ctx, after, f)
 	switch {
 	case err != nil && ctx.Err() != nil && !errors.Is(err, ErrClosed):
-		return page, fmt.Errorf("leasetable: list locks: %w", endOf(ctx))
+		return page, errs.Errorf("pglock: list locks: %w", endOf(ctx))
 	case err != nil:
 		return page, c.store.Explain("list locks", err)
 	}

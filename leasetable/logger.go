@@ -46,6 +46,10 @@ func (o *logObserver) ObserveAcquire(ctx context.Context, e AcquireEvent) {
 			"name", e.Name, "outcome", e.Outcome, "waited", e.Waited, "attempts", e.Attempts, "error", e.Err)
 		return
 	}
+	if e.Adopted {
+		o.logger.DebugContext(ctx, "pglock: lease adopted", "name", e.Name, "token", e.Token, "holder", e.Holder)
+		return
+	}
 	o.logger.DebugContext(ctx, "pglock: lock acquired", "name", e.Name, "token", e.Token, "holder", e.Holder,
 		"waited", e.Waited, "attempts", e.Attempts, "handed_off", e.HandedOff)
 }
@@ -54,6 +58,10 @@ func (o *logObserver) ObserveRelease(ctx context.Context, e ReleaseEvent) {
 	if e.Err != nil {
 		o.logger.DebugContext(ctx, "pglock: lock not released",
 			"name", e.Name, "token", e.Token, "holder", e.Holder, "held", e.Held, "error", e.Err)
+		return
+	}
+	if e.HandedOver {
+		o.logger.DebugContext(ctx, "pglock: lease handed over", "name", e.Name, "token", e.Token, "holder", e.Holder, "held", e.Held)
 		return
 	}
 	o.logger.DebugContext(ctx, "pglock: lock released",

@@ -67,7 +67,7 @@ func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
 			release(t, held)
 			l := <-got
 			release(t, l)
-			lost := acquire(t, c, n, leasetable.WithTTL(100*time.Millisecond), leasetable.WithoutRenewal())
+			lost := acquire(t, c, n, leasetable.WithTTL(time.Second), leasetable.WithoutRenewal())
 			within(t, 20*time.Second, "the loss", lost.Done())
 			if err := c.Close(context.Background()); err != nil { // waits for the log
 				t.Error(err)

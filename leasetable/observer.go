@@ -28,8 +28,9 @@ type Observer interface {
 	// ObserveWait is called when an Acquire begins to wait, at most once for each call.
 	ObserveWait(ctx context.Context, e WaitEvent)
 
-	// ObserveAcquire is called when an Acquire or TryAcquire ends, granted or not. A call with an
-	// invalid argument, or on a closed client, raises no event.
+	// ObserveAcquire is called when an Acquire or TryAcquire ends, granted or not, and when Adopt
+	// has adopted a grant. A call with an invalid argument or on a closed client, and one whose
+	// context holds the lock, raise no event.
 	ObserveAcquire(ctx context.Context, e AcquireEvent)
 
 	// ObserveHandoff is called when a release has granted the lock to the next waiter of the same
@@ -43,8 +44,9 @@ type Observer interface {
 	// ObserveLoss is called when a lease is lost. ObserveRelease is not called for it.
 	ObserveLoss(ctx context.Context, e LossEvent)
 
-	// ObserveRelease is called when a release has a result. A release after a failed one raises
-	// another event. A lease that Close leaves to its TTL raises none.
+	// ObserveRelease is called when a release has a result, and by HandOver. A release after a
+	// failed one raises another event. A lease that Close leaves to its TTL raises none, nor does
+	// one that has joined another.
 	ObserveRelease(ctx context.Context, e ReleaseEvent)
 
 	// ObserveBatch is called when a batch of operations was sent. A lone operation is a batch of
@@ -117,9 +119,12 @@ type AcquireEvent struct {
 	Attempts int           // attempts against the server
 
 	Queued    bool          // ObserveWait was called for this call
-	Ahead     int           // of the WaitEvent
+	Ahead     int           // waiters ahead when the call began to wait, or was refused
 	HandedOff bool          // a release of this process granted the lock
 	Behind    fencing.Token // the last grant that was in the way; 0 if none is known
+
+	// Adopted says that this is the result of Adopt. Another process was granted the lock.
+	Adopted bool
 }
 
 // HandoffEvent is a release that has granted the lock to a waiter of the same process.
@@ -157,8 +162,10 @@ type LossReason string
 
 // Reasons of a loss.
 const (
-	LossExpired LossReason = "expired" // its deadline passed without a renewal
-	LossEnded   LossReason = "ended"   // the server has ended the grant, or another holder has the lock
+	LossExpired LossReason = "expired"  // its deadline passed without a renewal
+	LossMaxHold LossReason = "max_hold" // its deadline passed after WithMaxHold had stopped renewals
+	LossRevoked LossReason = "revoked"  // by Client.Revoke
+	LossEnded   LossReason = "ended"    // the server has ended the grant, or another holder has the lock
 )
 
 // ReleaseEvent is the result of a release.
@@ -171,6 +178,9 @@ type ReleaseEvent struct {
 	HandedOff bool          // the lock was granted to the next waiter of this process
 	Again     bool          // an earlier release of this lease has failed
 	Err       error         // wraps ErrLost if the grant had ended before
+
+	// HandedOver says that this is a HandOver. The grant goes on in another process.
+	HandedOver bool
 }
 
 // BatchEvent is a batch of operations that was sent in one statement, or in two.
@@ -202,6 +212,7 @@ const (
 	OutcomeCanceled    Outcome = "canceled"    // the caller canceled the call
 	OutcomeClosed      Outcome = "closed"      // the client was closed
 	OutcomeUnavailable Outcome = "unavailable" // the server did not answer
+	OutcomeUnlocked    Outcome = "unlocked"    // the server did not answer, and WithFailOpen was given
 	OutcomeFailed      Outcome = "failed"      // another error
 )
 

@@ -110,15 +110,21 @@ func TestOpenUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, u := range map[string]*url.URL{
-		"refused":        {Scheme: "postgres", Host: refused, User: url.UserPassword("u", "s3cret"), Path: "/db"},
-		"silent":         {Scheme: "postgres", Host: silent.Addr().String(), User: url.UserPassword("u", "s3cret"), Path: "/db"},
-		"wrong password": {Scheme: "postgres", Host: good.Host, User: url.UserPassword(good.User.Username(), "s3cret"), Path: good.Path},
+	for name, tc := range map[string]struct {
+		u    *url.URL
+		want error
+	}{
+		"refused":        {&url.URL{Scheme: "postgres", Host: refused, User: url.UserPassword("u", "s3cret"), Path: "/db"}, leasetable.ErrUnavailable},
+		"silent":         {&url.URL{Scheme: "postgres", Host: silent.Addr().String(), User: url.UserPassword("u", "s3cret"), Path: "/db"}, leasetable.ErrUnavailable},
+		"wrong password": {&url.URL{Scheme: "postgres", Host: good.Host, User: url.UserPassword(good.User.Username(), "s3cret"), Path: good.Path}, leasetable.ErrLogin},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err := leasetable.Open(ctx, pgtest.PoolOn(t, u.String()))
+		if errors.Is(tc.want, leasetable.ErrLogin) {
+			ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+		}
+		_, err := leasetable.Open(ctx, pgtest.PoolOn(t, tc.u.String()))
 		cancel()
-		if !errors.Is(err, leasetable.ErrUnavailable) {
+		if !errors.Is(err, tc.want) || errors.Is(err, leasetable.ErrLogin) && errors.Is(err, leasetable.ErrUnavailable) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if strings.Contains(err.Error(), "s3cret") {

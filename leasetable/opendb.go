@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -54,14 +53,17 @@ func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
 	stats := db.Stats()
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%w: open: %w", ErrUnavailable, errs.ContextErr(ctx))
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrUnavailable, errs.ContextErr(ctx))
 	case !errors.Is(context.Cause(bounded), ErrPoolExhausted):
 	case stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections:
-		return nil, fmt.Errorf("leasetable: open: %w: all %d connections of the *sql.DB were in use for %v: return one first, or raise SetMaxOpenConns",
+		return nil, errs.Errorf("pglock: open: %w: all %d connections of the *sql.DB were in use for %v: return one first, or raise SetMaxOpenConns",
 			ErrPoolExhausted, stats.MaxOpenConnections, timing.InitBound)
 	}
-	if store.Transient(err) {
-		return nil, fmt.Errorf("%w: open: %w", ErrUnavailable, err)
+	if pgtx.LoginRejected(err) {
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrLogin, err)
 	}
-	return nil, fmt.Errorf("leasetable: open: %w", err)
+	if store.Transient(err) {
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrUnavailable, err)
+	}
+	return nil, errs.Errorf("pglock: open: %w", err)
 }

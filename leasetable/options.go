@@ -13,7 +13,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -57,10 +59,14 @@ type leaseConfig struct {
 	labels     string // JSON
 	barging    bool
 	maxHold    time.Duration // 0: no limit
+	minHold    time.Duration
 	lockDelay  time.Duration
+	failOpen   bool
 	wait       time.Duration // of Acquire, if waitSet
 	waitSet    bool
 	join       bool
+
+	permits store.Permits // of a Semaphore or an RWLock
 }
 
 const (
@@ -326,11 +332,11 @@ func CheckName(name string) error { return checkName(name) }
 func checkName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: empty: must be 1 to %d bytes", ErrInvalidName, maxName)
+		return errs.Errorf("%w: empty: must be 1 to %d bytes", ErrInvalidName, maxName)
 	case len(name) > maxName:
-		return fmt.Errorf("%w: %d bytes: must be at most %d", ErrInvalidName, len(name), maxName)
+		return errs.Errorf("%w: %d bytes: must be at most %d", ErrInvalidName, len(name), maxName)
 	case !storable(name):
-		return fmt.Errorf("%w: %q: must be UTF-8 without NUL", ErrInvalidName, name)
+		return errs.Errorf("%w: %q: must be UTF-8 without NUL", ErrInvalidName, name)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -138,5 +139,5 @@ func (j *pruner) prune(ctx context.Context) error {
 		return err
 	}
 	_, err = c.Prune(l.Context(), c.cfg.retention)
-	return errors.Join(err, l.Release(ctx))
+	return errs.Join(err, l.Release(ctx))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
@@ -22,8 +23,8 @@ type releaseCall struct {
 	err   error
 }
 
-// Release ends the lease: its Context is done first, then the lock is free for others. After a
-// success, further calls return nil.
+// Release ends the lease: its Context is done first, then the lock is free for others, or is so when
+// the time of WithMinHold is over. After a success, further calls return nil.
 //
 // After HandOver, Release returns nil and does nothing.
 //
@@ -48,6 +49,10 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 	if l.outer != nil {
 		return l.leave()
 	}
+	if l.Unlocked() {
+		l.releaseUnlocked()
+		return nil
+	}
 	_ = l.Err() // finds an expired deadline
 	call, f, err := l.startRelease()
 	switch {
@@ -67,7 +72,7 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 	case <-call.done:
 		return call.err
 	case <-givenUp:
-		return fmt.Errorf("leasetable: release %q: not done yet: %w", l.fence.Name, context.Cause(ctx))
+		return errs.Errorf("pglock: release %q: not done yet: %w", l.fence.Name, context.Cause(ctx))
 	}
 }
 
@@ -92,11 +97,15 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	}
 	c := l.client
 	if err := c.beginRelease(); err != nil {
-		return nil, nil, fmt.Errorf("leasetable: release %q: %w", l.fence.Name, err)
+		return nil, nil, errs.Errorf("pglock: release %q: %w", l.fence.Name, err)
 	}
 	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call
-	return call, &releaseOp{lease: l, call: call, uncertain: call.again, heir: c.waiters.Reserve(l.fence.Name)}, nil
+	f := &releaseOp{lease: l, call: call, uncertain: call.again}
+	if !l.cfg.permits.Any() && l.cfg.minHold == 0 { // otherwise the server decides when the lock is free
+		f.heir = c.waiters.Reserve(l.fence.Name)
+	}
+	return call, f, nil
 }
 
 // sendRelease sends f on this goroutine or through the dispatcher. When ctx ends before the answer
@@ -171,10 +180,10 @@ func (c *Client) sendReleases(batch []*releaseOp) {
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		if f.heir == nil {
+		if f.heir == nil && f.lease.cfg.minHold == 0 && !f.lease.cfg.permits.Shared() {
 			return false
 		}
-		go f.retry() // the others don't wait for its commit
+		go f.retry() // the others don't wait for a hand-off's commit
 		return true
 	})
 	if len(batch) == 0 {
@@ -214,7 +223,12 @@ func (f *releaseOp) send(ctx context.Context) {
 
 // sendOnce sends the release statement once.
 func (f *releaseOp) sendOnce(ctx context.Context) (released bool, err error) {
-	released, f.notified, err = f.lease.client.store.Release(ctx, f.lease.fence)
+	c, l := f.lease.client, f.lease
+	if l.cfg.permits.Shared() {
+		released, f.notified, err = c.store.ReleasePermits(ctx, l.fence)
+	} else {
+		released, f.notified, err = c.store.Release(ctx, l.fence, l.cfg.minHold)
+	}
 	f.uncertain = f.uncertain || store.MaybeApplied(err)
 	return released, err
 }

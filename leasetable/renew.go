@@ -55,6 +55,7 @@ type due struct {
 // once. Its answer still counts if it arrives before they end.
 type renewAttempt struct {
 	leases        []*Lease // sorted by name
+	shared        bool     // all of them are, or none is: they are in different tables
 	overdue, done bool     // guarded by the renewer's mu
 }
 
@@ -166,13 +167,17 @@ func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pa
 		batch = batch[:room]
 	}
 	slices.SortFunc(batch, func(a, b *due) int { return cmp.Compare(a.lease.fence.Name, b.lease.fence.Name) })
-	for part := range slices.Chunk(batch, r.batch) {
-		a := &renewAttempt{leases: make([]*Lease, len(part))}
-		for i, p := range part {
-			p.attempt, a.leases[i] = a, p.lease
+	isShared := func(p *due) bool { return p.lease.cfg.permits.Shared() }
+	shared := slices.DeleteFunc(slices.Clone(batch), func(p *due) bool { return !isShared(p) })
+	for _, all := range [][]*due{slices.DeleteFunc(batch, isShared), shared} {
+		for part := range slices.Chunk(all, r.batch) {
+			a := &renewAttempt{leases: make([]*Lease, len(part)), shared: isShared(part[0])}
+			for i, p := range part {
+				p.attempt, a.leases[i] = a, p.lease
+			}
+			attempts = append(attempts, a)
+			r.inFlight++
 		}
-		attempts = append(attempts, a)
-		r.inFlight++
 	}
 	r.next = now.Add(pause)
 	return attempts, renewPatience(shortest, r.store.SlowestPace()), pause
@@ -195,7 +200,7 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(r.ctx, timing.StatementBound)
 	defer cancel()
 	began := r.events.now()
-	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls}, patience,
+	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls, Shared: a.shared}, patience,
 		func(sent time.Time) { r.markOverdue(a, sent) })
 	defer r.end(a)
 	took := since(began)
@@ -294,12 +299,15 @@ func (r *renewer) replan(l *Lease, at time.Time, condition func(*due) bool) {
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 
 // errRowLocked means that a transaction outside of the protocol has locked the row.
-var errRowLocked = errors.New("leasetable: the lock's row is locked by another transaction")
+var errRowLocked = errors.New("pglock: the lock's row is locked by another transaction")
 
 // applyRenewal applies the answer to l, which is to be trusted for ttl less the safety margin. It
 // returns nil if l is renewed, errRowLocked if the renewal must be repeated, and otherwise why the
 // lease has ended.
 func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
+	if answer.Request != nil {
+		l.requestRelease(*answer.Request)
+	}
 	switch answer.Outcome {
 	case store.RenewDone:
 		if l.recordExtension(answer.Sent, answer.Remaining, ttl) {
@@ -312,6 +320,9 @@ func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
 	case store.RenewBlocked:
 		l.recordFailure(errRowLocked)
 		return errRowLocked
+	}
+	if answer.Revoked != nil {
+		return l.loseRevoked(*answer.Revoked)
 	}
 	return l.lose("its grant ended on the server, or another holder has the lock")
 }

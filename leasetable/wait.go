@@ -3,12 +3,12 @@ package leasetable
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
@@ -48,7 +48,7 @@ type waiter struct {
 }
 
 // errWaitOver is the cause of a context that limitWait has ended. It is compared by identity.
-var errWaitOver = fmt.Errorf("%w", ErrTimeout)
+var errWaitOver = errs.Errorf("%w", ErrTimeout)
 
 // limitWait returns a context that ends with ctx, and when the time of WithWait is over. Until
 // attempted is called, it lasts timing.FirstAttempt at least: a lock that is free must be granted,
@@ -147,6 +147,7 @@ func (w *waiter) observeWait(ctx context.Context) {
 	var busy *BusyError
 	if errors.As(w.last, &busy) {
 		ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
+		w.facts.behind = busy.Token
 	}
 	w.client.events.wait(ctx, ev)
 }
@@ -202,7 +203,7 @@ func (w *waiter) run(ctx context.Context) (store.Grant, error) {
 // firstStep returns the first step of a new head.
 func (w *waiter) firstStep() step {
 	switch start := w.entry.Start(); {
-	case start.AfterGrant:
+	case start.AfterGrant && !w.cfg.permits.Any():
 		w.awaitingHandoff = true
 		return stepSleep
 	case start.Ticket: // of an earlier waiter that has left
@@ -268,7 +269,7 @@ func (w *waiter) afterBusy(g store.Grant) step {
 		w.blockedSince = time.Now()
 	}
 	if !w.entry.HasTicket() {
-		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited
+		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && !w.cfg.permits.Any()
 		// A ticket that was invalid at once is drawn anew only after a pause.
 		if !w.awaitingHandoff && !w.ticketDrawn {
 			return stepJoinQueue
@@ -285,7 +286,8 @@ func (w *waiter) drawTicket(ctx context.Context) (step, error) {
 	}
 	w.failingSince = time.Time{}
 	w.ticketDrawn = true
-	w.ahead, w.remaining, w.facts.ahead = p.Ahead, p.Remaining, p.Ahead
+	w.ahead, w.remaining = p.Ahead, p.Remaining
+	w.facts.sawAhead(p.Ahead)
 	switch {
 	case p.Ahead > 1: // a release will see our ticket
 		return stepSleep, nil

@@ -11,6 +11,7 @@ DROP FUNCTION next_fencing_token() CASCADE;
 DROP VIEW locks_waiting CASCADE;
 DROP VIEW locks_held CASCADE;
 DROP TABLE fencing_epoch CASCADE;
+DROP TABLE lock_permits CASCADE;
 DROP TABLE lock_waiters CASCADE;
 DROP TABLE distributed_locks CASCADE;
 DROP DOMAIN lock_name CASCADE;

@@ -20,7 +20,8 @@ CREATE DOMAIN finite_time AS timestamptz CHECK (VALUE > '-infinity' AND VALUE < 
 CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '10000-01-01 00:00+00');
 
 -- A free lock keeps its row: holder is null, expires_at is -infinity, and token and version are
--- those of its last grant.
+-- those of its last grant. If holder is null and expires_at is in the future, the lock was released,
+-- and nobody may acquire it before that time (WithMinHold).
 --
 -- last_holder, ended_at and last_end describe the last grant that has ended: the last one while the
 -- lock is free, and the one before while it is held. The statement that ends a grant writes them,
@@ -45,7 +46,10 @@ CREATE TABLE distributed_locks (
     last_end        text,
     release_request text,
     revoked_token   bigint,
-    revoked_reason  text
+    revoked_reason  text,
+    capacity        integer,
+    in_use          integer,
+    room_since      finite_time
 ) WITH (
     -- The table is small and changes often: half of each page is room for the next versions of its
     -- rows, and vacuum runs early.
@@ -64,7 +68,8 @@ ALTER TABLE distributed_locks
     ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN labels SET STATISTICS 0,
     ALTER COLUMN last_holder SET STATISTICS 0, ALTER COLUMN last_end SET STATISTICS 0,
     ALTER COLUMN release_request SET STATISTICS 0, ALTER COLUMN revoked_token SET STATISTICS 0,
-    ALTER COLUMN revoked_reason SET STATISTICS 0;
+    ALTER COLUMN revoked_reason SET STATISTICS 0, ALTER COLUMN capacity SET STATISTICS 0,
+    ALTER COLUMN in_use SET STATISTICS 0, ALTER COLUMN room_since SET STATISTICS 0;
 
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
 COMMENT ON COLUMN distributed_locks.token IS 'fencing token of the last grant; grows with every grant of any name';
@@ -72,6 +77,9 @@ COMMENT ON COLUMN distributed_locks.version IS 'grows by one on every change of 
 COMMENT ON COLUMN distributed_locks.ticket IS 'of the last waiter that was granted the lock: tickets up to it are used or were skipped';
 COMMENT ON COLUMN distributed_locks.expires_at IS 'by the server''s clock; -infinity while free';
 COMMENT ON COLUMN distributed_locks.ended_at IS 'when the last grant that is over was released, revoked or expired; null if none is over';
+COMMENT ON COLUMN distributed_locks.capacity IS 'the number of permits of a semaphore, 2^30 for a readers-writer lock; null for a lock that has one holder';
+COMMENT ON COLUMN distributed_locks.in_use IS 'the permits in lock_permits, expired ones too until an acquire needs them';
+COMMENT ON COLUMN distributed_locks.room_since IS 'of a name with permits: since when the head of the queue could be granted';
 COMMENT ON COLUMN distributed_locks.request IS 'the attempt that was granted the lock, so that a repeated request is recognized';
 COMMENT ON COLUMN distributed_locks.last_holder IS 'of the last grant that is over';
 COMMENT ON COLUMN distributed_locks.last_end IS 'how the last grant that is over has ended: released, expired or revoked';
@@ -93,6 +101,7 @@ CREATE UNLOGGED TABLE lock_waiters (
     expires_at timestamptz NOT NULL,
     since      timestamptz NOT NULL DEFAULT clock_timestamp(),
     holder     text        NOT NULL DEFAULT '',
+    weight     integer     NOT NULL DEFAULT 1,
     PRIMARY KEY (name, client)
 ) WITH (
     fillfactor = 50,
@@ -103,12 +112,46 @@ CREATE UNLOGGED TABLE lock_waiters (
 
 ALTER TABLE lock_waiters -- as above
     ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
-    ALTER COLUMN since SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0;
+    ALTER COLUMN since SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN weight SET STATISTICS 0;
 
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
+COMMENT ON COLUMN lock_waiters.weight IS 'the permits that the waiter needs; about those of a client that has several waiters';
 COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client';
 COMMENT ON COLUMN lock_waiters.since IS 'since when the first caller of this client waits';
 COMMENT ON COLUMN lock_waiters.holder IS 'the name of that caller, which others see when it holds the lock';
+
+-- The permits of semaphores, and of the readers of readers-writer locks: one row per grant. The row
+-- of the name in distributed_locks is the gate: a statement that grants or releases permits locks it
+-- first. A grant of all permits at once is exclusive. It has no row here, but is in the gate like
+-- any other lock.
+--
+-- The token of a grant here is above the token that the gate had before. A released permit that a
+-- guarded transaction still uses keeps its row, without a holder, until an acquire needs it.
+CREATE TABLE lock_permits (
+    name        lock_name   NOT NULL,
+    token       bigint      NOT NULL,
+    weight      integer     NOT NULL CHECK (weight > 0),
+    version     bigint      NOT NULL,
+    acquired_at finite_time NOT NULL,
+    expires_at  lease_end   NOT NULL,
+    request     uuid        NOT NULL UNIQUE,
+    holder      text,
+    labels      jsonb       NOT NULL DEFAULT '{}',
+    PRIMARY KEY (name, token)
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_threshold = 200,
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+ALTER TABLE lock_permits -- as above
+    ALTER COLUMN token SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN acquired_at SET STATISTICS 0,
+    ALTER COLUMN expires_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0,
+    ALTER COLUMN labels SET STATISTICS 0;
+
+COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of readers; the row of the name in distributed_locks has their number';
+COMMENT ON COLUMN lock_permits.holder IS 'null once released';
 
 -- Who holds what, and who waits for it. A role needs no right on the tables to read these, only
 -- SELECT on the view and USAGE on the schema. security_barrier keeps a cheap function of the reader
@@ -117,7 +160,11 @@ CREATE VIEW locks_held WITH (security_barrier) AS
 SELECT l.name::text AS name, l.holder, l.token, l.acquired_at::timestamptz AS since,
        l.expires_at - clock_timestamp() AS remaining, l.labels
 FROM distributed_locks AS l
-WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp();
+WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+UNION ALL
+SELECT p.name::text, p.holder, p.token, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), p.labels
+FROM lock_permits AS p
+WHERE p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
 
 COMMENT ON VIEW locks_held IS 'pglock: the locks that are held, by the server''s clock';
 COMMENT ON COLUMN locks_held.remaining IS 'until the grant expires unless renewed';

@@ -17,6 +17,7 @@
 --   PGL07  an option that makes no sense
 --   PGL08  not a fence: a name or token that no grant can have
 --   PGL09  the table of marks is full, and this resource is new
+--   PGL10  a shared grant, of a semaphore or a reader, can't be bound
 -- The DETAIL of PGL01 and PGL03 is JSON, for programs.
 --
 -- Settings that end with the transaction hold what it has bound. Their names carry this
@@ -105,7 +106,8 @@ $$;
 --
 -- FOR KEY SHARE: a takeover locks the row FOR UPDATE, so it waits for the end of this
 -- transaction. A renewal does not, and does not wait. The clock is read after the row is locked,
--- because the lease may expire during a wait for the row.
+-- because the lease may expire during a wait for the row. A released lock has no holder, even if it
+-- is not free yet.
 --
 -- A holder that is paused inside its transaction would block all others until it resumes. So the
 -- server ends this transaction when it has been idle for the rest of the lease. A shorter limit of
@@ -121,8 +123,14 @@ DECLARE
 BEGIN
     SELECT l.expires_at INTO ends
     FROM "<here>".distributed_locks AS l
-    WHERE l.name = lock_name AND l.token = grant_token AND l.expires_at > clock_timestamp()
+    WHERE l.name = lock_name AND l.token = grant_token AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
     FOR KEY SHARE;
+    IF NOT FOUND THEN
+        SELECT p.expires_at INTO ends
+        FROM "<here>".lock_permits AS p
+        WHERE p.name = lock_name AND p.token = grant_token AND p.expires_at > clock_timestamp()
+        FOR KEY SHARE;
+    END IF;
     ms := ceil(extract(epoch FROM ends - clock_timestamp()) * 1000);
     is_current := coalesce(ms > 0 AND grant_token > 0, false);
     isolation := current_setting('transaction_isolation');
@@ -176,7 +184,7 @@ BEGIN
     SELECT l.expires_at, s.secret INTO ends, key
     FROM "<here>".distributed_locks AS l, "<here>".fencing_secret AS s
     WHERE l.name OPERATOR(pg_catalog.=) lock_name AND l.token OPERATOR(pg_catalog.=) grant_token
-      AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+      AND l.holder IS NOT NULL AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
     FOR KEY SHARE OF l;
     -- Read the clock only after the row is locked.
     ms := pg_catalog.ceil(pg_catalog.date_part('epoch', ends OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
@@ -184,6 +192,14 @@ BEGIN
         PERFORM "<here>".guard(lock_name, grant_token); -- knows why not, and bounds the idling otherwise
         idle := pg_catalog.current_setting('idle_in_transaction_session_timeout');
         SELECT s.secret INTO STRICT key FROM "<here>".fencing_secret AS s;
+        IF NOT EXISTS (SELECT FROM "<here>".distributed_locks AS l
+                       WHERE l.name OPERATOR(pg_catalog.=) lock_name AND l.token OPERATOR(pg_catalog.=) grant_token
+                         AND (l.capacity IS NULL OR l.holder IS NOT NULL)) THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'PGL10',
+                MESSAGE = pg_catalog.format('pglock: the grant %s of "%s" is one of several at the same time', grant_token, lock_name),
+                HINT = 'Concurrent holders have no order. Use guard(), or acquire the lock exclusively.';
+        END IF;
     ELSE
         idle := "<here>".idle_limit(ms);
     END IF;
@@ -298,7 +314,7 @@ CREATE FUNCTION grant_user(role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM grant_writer(role_name);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, lock_waiters TO %I', role_name);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, lock_waiters, lock_permits TO %I', role_name);
     EXECUTE format('GRANT SELECT ON locks_held, locks_waiting TO %I', role_name);
     EXECUTE format('GRANT USAGE ON SEQUENCE fencing_tokens TO %I', role_name);
     EXECUTE format('GRANT EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) TO %I', role_name);
@@ -340,7 +356,7 @@ FOR EACH ROW WHEN (NEW.token > 4611686018427387904) EXECUTE FUNCTION refuse_jump
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
     fencing_seal(bytea, text), refuse_jump() FROM PUBLIC;
 REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end FROM PUBLIC;
-REVOKE USAGE ON TYPE distributed_locks, lock_waiters, fencing_epoch, fencing_high_water, fencing_secret,
+REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, fencing_high_water, fencing_secret,
     locks_held, locks_waiting FROM PUBLIC;
 
 -- Puts the schema into each function. The three that grant rights name their objects by the

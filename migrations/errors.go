@@ -51,9 +51,9 @@ type PrivilegeError struct {
 func (e *PrivilegeError) Error() string {
 	switch {
 	case e.Remedy != "":
-		return fmt.Sprintf("%v: role %q: %v: let the owner of the tables run: %s", ErrPrivilege, e.Role, e.Cause, e.Remedy)
+		return fmt.Sprintf("%v: role %q: %s: let the owner of the tables run: %s", ErrPrivilege, e.Role, errs.Reason(e.Cause), e.Remedy)
 	case e.Right == "":
-		return fmt.Sprintf("%v: role %q: %v: let the owner of the tables migrate", ErrPrivilege, e.Role, e.Cause)
+		return fmt.Sprintf("%v: role %q: %s: let the owner of the tables migrate", ErrPrivilege, e.Role, errs.Reason(e.Cause))
 	}
 	return fmt.Sprintf("%v: role %q lacks %s on %s: GRANT %s ON %s TO %s, or let a role that has it run `pglock migrate up --grant-user %s`",
 		ErrPrivilege, e.Role, e.Right, e.On, e.Right, e.On, schema.Quote(e.Role), schema.ShellWord(e.Role))
@@ -74,7 +74,7 @@ type DirtyError struct {
 func (e *DirtyError) Error() string {
 	cause := ""
 	if e.Cause != nil {
-		cause = fmt.Sprintf(" (%v)", e.Cause)
+		cause = " (" + errs.Reason(e.Cause) + ")"
 	}
 	text := fmt.Sprintf("%v: a migration of schema %q to version %d did not finish%s. It is one transaction, so it was applied as a whole or not at all: ",
 		ErrDirty, e.Schema, e.Version, cause)
@@ -114,8 +114,13 @@ func (c config) explainWith(err error, remedy string) error {
 	case errors.As(err, &byPointer):
 		cause = byPointer.OrigErr
 	}
-	if pgtx.SQLState(cause) == pgtx.InsufficientPrivilege {
+	switch {
+	case pgtx.LoginRejected(cause):
+		cause = pgtx.ExplainLogin(cause)
+	case pgtx.SQLState(cause) == pgtx.InsufficientPrivilege:
 		return &PrivilegeError{Role: c.role, Remedy: remedy, Cause: cause}
+	case pgtx.SQLState(cause) == pgtx.ReadOnlySQLTransaction:
+		return errs.Errorf("migrations: schema %q: %w: the server is a standby, or default_transaction_read_only is on", c.schema, cause)
 	}
-	return fmt.Errorf("migrations: schema %q: %w", c.schema, cause)
+	return errs.Errorf("migrations: schema %q: %w", c.schema, cause)
 }

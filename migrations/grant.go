@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -28,7 +29,7 @@ func grantAll(ctx context.Context, own *pgxpool.Pool, cfg config) error {
 		for _, g := range cfg.grants {
 			_, err := own.Exec(ctx, "SELECT "+schema.Quote(cfg.schema)+"."+g.function+"($1::text)", g.role)
 			if pgtx.SQLState(err) == pgtx.UndefinedObject {
-				return fmt.Errorf("%w: %q: %w", ErrNoRole, g.role, err)
+				return errs.Errorf("%w: %q: %w", ErrNoRole, g.role, err)
 			}
 			if err != nil {
 				return cfg.explainWith(err, cfg.statement(g))

@@ -40,6 +40,7 @@ var (
 	userRights = append(slices.Clone(writerRights),
 		"DELETE on distributed_locks", "INSERT on distributed_locks", "SELECT on distributed_locks", "UPDATE on distributed_locks",
 		"DELETE on lock_waiters", "INSERT on lock_waiters", "SELECT on lock_waiters", "UPDATE on lock_waiters",
+		"DELETE on lock_permits", "INSERT on lock_permits", "SELECT on lock_permits", "UPDATE on lock_permits",
 		"SELECT on locks_held", "SELECT on locks_waiting", "SELECT on pglock_migrations", "USAGE on fencing_tokens",
 		"DELETE on once_keys", "INSERT on once_keys", "SELECT on once_keys", "UPDATE on once_keys", "SELECT on once_started",
 		"EXECUTE on lift_fencing_tokens", "EXECUTE on once_claim", "EXECUTE on raise_pruned", "EXECUTE on require_unpruned",

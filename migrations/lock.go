@@ -2,14 +2,13 @@ package migrations
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // pollInterval is the mean time between two attempts to acquire the lock.
@@ -26,7 +25,7 @@ func withLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() erro
 			return err
 		}
 		if backoff.Sleep(ctx, backoff.Jitter(pollInterval)) != nil {
-			return fmt.Errorf("migrations: schema %q: gave up while another process migrates it: %w", cfg.schema, context.Cause(ctx))
+			return errs.Errorf("migrations: schema %q: gave up while another process migrates it: %w", cfg.schema, context.Cause(ctx))
 		}
 	}
 }
@@ -35,7 +34,7 @@ func withLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() erro
 func tryWithLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() error) (locked bool, err error) {
 	tx, err := own.Begin(ctx)
 	if err != nil {
-		return false, fmt.Errorf("migrations: %w", err)
+		return false, cfg.explain(err)
 	}
 	// The rollback releases the lock; the transaction wrote nothing. If the rollback fails, the
 	// pool closes the connection, which releases the lock too.
@@ -50,10 +49,10 @@ func tryWithLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() e
 func tryLock(ctx context.Context, tx pgx.Tx, name string) (locked bool, err error) {
 	_, err = tx.Exec(ctx, "SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
 	// The server computes the hash, so that programs in other languages get the same key.
-	err = errors.Join(err, tx.QueryRow(ctx,
+	err = errs.Join(err, tx.QueryRow(ctx,
 		"SELECT pg_try_advisory_xact_lock(hashtextextended('pglock migrations of ' || $1::text, 0))", name).Scan(&locked))
 	if err != nil {
-		return false, fmt.Errorf("migrations: %w", err)
+		return false, errs.Errorf("migrations: %w", err)
 	}
 	return locked, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"embed"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/golang-migrate/migrate/v4"
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -65,7 +65,7 @@ func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 // have is ErrNoVersion.
 func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option) error {
 	if version < 0 || version > schema.Version {
-		return fmt.Errorf("%w: Force: version %d: must be from 0 to %d", ErrNoVersion, version, schema.Version)
+		return errs.Errorf("%w: Force: version %d: must be from 0 to %d", ErrNoVersion, version, schema.Version)
 	}
 	recorded := version
 	if version == 0 {
@@ -146,7 +146,7 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, apply fun
 	}
 	files, err := newSource(cfg.schema)
 	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
+		return errs.Errorf("migrations: %w", err)
 	}
 	driver, err := migratepgx.WithInstance(stdlib.OpenDBFromPool(own), &migratepgx.Config{
 		SchemaName:      cfg.schema,
@@ -157,7 +157,7 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, apply fun
 	}
 	m, err := migrate.NewWithInstance("embedded", files, "pgx5", driver)
 	if err != nil {
-		return errors.Join(cfg.explain(err), driver.Close())
+		return errs.Join(cfg.explain(err), driver.Close())
 	}
 	err = apply(m)
 	if errors.Is(err, migrate.ErrNoChange) {
@@ -169,7 +169,7 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, apply fun
 	} else {
 		err = report(ctx, own, cfg, before)
 	}
-	return errors.Join(err, sourceErr, driverErr)
+	return errs.Join(err, sourceErr, driverErr)
 }
 
 // report reports what has changed since before. The lock is still held, so this call has changed
@@ -206,7 +206,7 @@ func ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	c.MaxConnIdleTime = time.Minute
 	own, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("migrations: %w", err)
+		return nil, errs.Errorf("migrations: %w", err)
 	}
 	return own, nil
 }

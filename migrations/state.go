@@ -2,7 +2,6 @@ package migrations
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -36,7 +35,7 @@ func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, erro
 		cfg.schema, versionTable,
 	).Scan(&s.role, &s.database, &s.schemaExists, &s.mayCreate, &recorded)
 	if err != nil {
-		return s, fmt.Errorf("migrations: %w", err)
+		return s, cfg.explain(err)
 	}
 	cfg.role = s.role
 	if !recorded {

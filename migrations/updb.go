@@ -3,7 +3,6 @@ package migrations
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -22,18 +21,18 @@ func UpDB(ctx context.Context, db *sql.DB, opts ...Option) error {
 	}
 	conn, giveBack, err := pgtx.Borrow(ctx, db)
 	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
+		return errs.Errorf("migrations: %w", pgtx.ExplainLogin(err))
 	}
 	config := conn.Config()
 	giveBack()
 	pooled, err := pgxpool.ParseConfig(config.ConnString()) // pgxpool takes only what it has parsed
 	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
+		return errs.Errorf("migrations: %w", err)
 	}
 	pooled.ConnConfig = config
 	pool, err := pgxpool.NewWithConfig(ctx, pooled) // opens no connection before Up reads its configuration
 	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
+		return errs.Errorf("migrations: %w", err)
 	}
 	defer pool.Close()
 	return Up(ctx, pool, opts...)

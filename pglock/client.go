@@ -99,8 +99,5 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	return c.leases.Prune(ctx, idle)
 }
 
-// Pool returns the application's pool, which was passed to Open.
-func (c *Client) Pool() *pgxpool.Pool { return c.pool }
-
 // Schema returns the name of the schema that holds the tables.
 func (c *Client) Schema() string { return c.schema }

@@ -35,8 +35,11 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 	return do(ctx, name, c.TryAcquire, fn, opts)
 }
 
+// acquireFunc is Client.Acquire, or another way to get a lease.
+type acquireFunc func(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error)
+
 // do runs fn under a lease from acquire.
-func do(ctx context.Context, name string, acquire func(context.Context, string, ...LeaseOption) (*Lease, error),
+func do(ctx context.Context, name string, acquire acquireFunc,
 	fn func(ctx context.Context, l *Lease) error, opts []LeaseOption,
 ) (err error) {
 	if fn == nil {
@@ -51,11 +54,7 @@ func do(ctx context.Context, name string, acquire func(context.Context, string, 
 		if !errors.Is(closed, ErrClosed) {
 			closed = nil // the lease is held, or lost (Release reports that), or released by fn
 		}
-		for _, e := range []error{closed, l.Release(context.WithoutCancel(ctx))} {
-			if e != nil && !errors.Is(err, e) {
-				err = errors.Join(err, e)
-			}
-		}
+		err = errs.Join(err, closed, l.Release(context.WithoutCancel(ctx)))
 	}()
 	ctx, stop := l.WithContext(ctx)
 	defer stop()

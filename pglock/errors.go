@@ -21,10 +21,20 @@ var (
 	ErrMaxHold = leasetable.ErrMaxHold
 	// ErrReleased: the lease was released by its holder.
 	ErrReleased = leasetable.ErrReleased
+	// ErrRevoked: Revoke ended a lease. It comes with ErrLost, in a *LostError.
+	ErrRevoked = leasetable.ErrRevoked
+	// ErrGuarded: Revoke has ended a grant, but a guarded transaction that began before can still
+	// commit.
+	ErrGuarded = leasetable.ErrGuarded
 	// ErrClosed: the client was closed.
 	ErrClosed = leasetable.ErrClosed
 	// ErrUnavailable: the server is unreachable, does not answer, or is read-only.
 	ErrUnavailable = leasetable.ErrUnavailable
+	// ErrLogin: the server has rejected the login: unknown role, wrong password, unknown database,
+	// missing right CONNECT, or pg_hba.conf. No call waits for that to pass.
+	ErrLogin = leasetable.ErrLogin
+	// ErrKind: the name is used as another kind of lock. It comes in a *KindError.
+	ErrKind = leasetable.ErrKind
 	// ErrNotFound: the table has no row for that name.
 	ErrNotFound = leasetable.ErrNotFound
 	// ErrInvalidName: a lock's name must be 1 to 512 bytes of UTF-8 without NUL.
@@ -74,7 +84,8 @@ var (
 //	Name      string        // of the lock
 //	Holder    string        // empty if no lease is held and a transaction still uses the row
 //	Token     Token         // of the holder's grant
-//	Remaining time.Duration // until the holder's lease expires unless it is renewed
+//	Remaining time.Duration // until the holder's lease expires unless it is renewed. Without a
+//	                        // holder: until the end of WithMinHold
 //
 //	ThisClient bool // the holder is another call of the same client
 type BusyError = leasetable.BusyError
@@ -103,7 +114,7 @@ type HeldError = leasetable.HeldError
 //	Name   string
 //	Token  Token
 //	Reason string // for people
-//	Cause  error  // of the last renewal, ErrMaxHold, or nil
+//	Cause  error  // of the last renewal, ErrMaxHold, ErrRevoked, or nil
 type LostError = leasetable.LostError
 
 // NotAcquiredError is the error of DoTx if the lock was not granted. It matches ErrNotAcquired and
@@ -111,7 +122,8 @@ type LostError = leasetable.LostError
 //
 //	Keys   []advisory.Key
 //	Waited time.Duration
-//	Cause  error // ErrTimeout, ErrDeadlock, ErrPoolExhausted, or ctx's error and cause
+//	Cause  error    // ErrTimeout, ErrDeadlock, ErrPoolExhausted, or ctx's error and cause
+//	Names  []string // of the locks, as far as is known
 type NotAcquiredError = advisory.NotAcquiredError
 
 // SchemaError is the error of Open if the tables do not fit this program. It matches ErrSchema and
@@ -131,3 +143,12 @@ type SchemaError = leasetable.SchemaError
 //	Token    Token  // of the refused grant
 //	Current  Token  // the newest known, 0 if there is none
 type StaleError = fencing.StaleError
+
+// KindError is the error of an acquire whose name is used as another kind of lock: a lock with one
+// holder, a readers-writer lock, or a semaphore with another number of permits. It matches ErrKind.
+// It is a [leasetable.KindError], with these fields:
+//
+//	Name   string
+//	Wanted int // the number of permits that the caller meant, 0 for a lock with one holder
+//	Found  int // the number that the name has
+type KindError = leasetable.KindError

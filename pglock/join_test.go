@@ -85,9 +85,11 @@ func TestTheOuterLeaseEndsUnderAJoinedDo(t *testing.T) {
 		end  func(f fixture, c *pglock.Client, outer *pglock.Lease) error
 		want error
 	}{
-		"released": {func(_ fixture, _ *pglock.Client, outer *pglock.Lease) error { return outer.Release(context.Background()) }, pglock.ErrReleased},
-		"lost":     {func(f fixture, _ *pglock.Client, _ *pglock.Lease) error { f.steal(); return nil }, pglock.ErrLost},
-		"closed":   {func(_ fixture, c *pglock.Client, _ *pglock.Lease) error { return c.Close(context.Background()) }, pglock.ErrClosed},
+		"released": {func(_ fixture, _ *pglock.Client, outer *pglock.Lease) error {
+			return outer.Release(context.Background())
+		}, pglock.ErrReleased},
+		"lost":   {func(f fixture, _ *pglock.Client, _ *pglock.Lease) error { f.steal(); return nil }, pglock.ErrLost},
+		"closed": {func(_ fixture, c *pglock.Client, _ *pglock.Lease) error { return c.Close(context.Background()) }, pglock.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

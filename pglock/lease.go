@@ -115,6 +115,9 @@ func (l *Lease) ReleaseRequested() <-chan struct{} { return l.lease().ReleaseReq
 // was no request, or a request without a reason.
 func (l *Lease) ReleaseReason() string { return l.lease().ReleaseReason() }
 
+// Unlocked reports whether the work runs without the lock: see WithFailOpen. Token is 0 then.
+func (l *Lease) Unlocked() bool { return l.lease().Unlocked() }
+
 // HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
 // the fence that HandOver returns, before the grant expires. Stop the protected work first. The
 // Context is done, Err wraps ErrReleased, and Release and Close do not release the lock.

@@ -13,13 +13,24 @@ type Observer = leasetable.Observer
 // NopObserver is an Observer that ignores all events. Embed it in each Observer.
 type NopObserver = leasetable.NopObserver
 
-// The events of an Observer. They are those of package leasetable.
-type (
-	WaitEvent    = leasetable.WaitEvent    // an Acquire begins to wait
-	AcquireEvent = leasetable.AcquireEvent // an Acquire or TryAcquire has ended
-	HandoffEvent = leasetable.HandoffEvent // a release has granted the lock to the next waiter
-	RenewalEvent = leasetable.RenewalEvent // a lease was renewed, or not
-	LossEvent    = leasetable.LossEvent    // a lease was lost
-	ReleaseEvent = leasetable.ReleaseEvent // a lease was released, or not
-	BatchEvent   = leasetable.BatchEvent   // a batch of operations was sent
-)
+// WaitEvent is the beginning of a wait. It is a [leasetable.WaitEvent].
+type WaitEvent = leasetable.WaitEvent
+
+// AcquireEvent is the result of an Acquire or TryAcquire. It is a [leasetable.AcquireEvent].
+type AcquireEvent = leasetable.AcquireEvent
+
+// HandoffEvent is a release that has granted the lock to the next waiter of the same process. It is
+// a [leasetable.HandoffEvent].
+type HandoffEvent = leasetable.HandoffEvent
+
+// RenewalEvent is the result of one renewal of one lease. It is a [leasetable.RenewalEvent].
+type RenewalEvent = leasetable.RenewalEvent
+
+// LossEvent is a lease that was lost. It is a [leasetable.LossEvent].
+type LossEvent = leasetable.LossEvent
+
+// ReleaseEvent is the result of a release. It is a [leasetable.ReleaseEvent].
+type ReleaseEvent = leasetable.ReleaseEvent
+
+// BatchEvent is a batch of operations that was sent. It is a [leasetable.BatchEvent].
+type BatchEvent = leasetable.BatchEvent

@@ -87,9 +87,27 @@ func WithLabels(labels map[string]string) LeaseOption { return leasetable.WithLa
 // Default, and 0: no limit.
 func WithMaxHold(d time.Duration) LeaseOption { return leasetable.WithMaxHold(d) }
 
+// WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
+// is released before, or the holder or the server dies. So a quick job does not run again on another
+// replica whose clock is behind. Release returns at once, and the lease is over for its holder.
+// Default 0.
+func WithMinHold(d time.Duration) LeaseOption { return leasetable.WithMinHold(d) }
+
 // WithLockDelay keeps the lock from others for d after a lease that ended without a release: its
 // holder died, was suspended or was cut off. A release frees the lock at once. Default 0.
 func WithLockDelay(d time.Duration) LeaseOption { return leasetable.WithLockDelay(d) }
+
+// WithFailOpen lets the work run without the lock while the database is away: Do, TryDo, Acquire and
+// TryAcquire then use an unlocked lease instead of returning ErrUnavailable. It does not exclude
+// others, every guard and every protected table refuses it, and it is logged at Warn. Use it for
+// work that is better done twice than not at all.
+//
+// The database is away when it can't be reached or does not answer: for 30 s, for two attempts of
+// TryDo and TryAcquire (10 s at most), or when the time of WithWait, a second or more, is over. Every
+// other failure is returned: a held lock, an invalid option, missing tables or rights, a rejected
+// role. It is an option of a call, not of Open. Default: no work without the lock. See
+// [leasetable.WithFailOpen].
+func WithFailOpen() LeaseOption { return leasetable.WithFailOpen() }
 
 // WithBarging lets a caller overtake the waiters in the queue. Default: first come, first served.
 func WithBarging() LeaseOption { return leasetable.WithBarging() }

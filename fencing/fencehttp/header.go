@@ -2,11 +2,11 @@ package fencehttp
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // Header is the HTTP header that carries a fence. Its value is the fence's text, percent-encoded:
@@ -49,11 +49,11 @@ func FromHeader(h http.Header) (f fencing.Fence, ok bool, err error) {
 	case 1:
 		text, err := url.PathUnescape(all[0])
 		if err != nil {
-			return fencing.Fence{}, false, fmt.Errorf("%w: %w", fencing.ErrInvalidFence, err)
+			return fencing.Fence{}, false, errs.Errorf("%w: %w", fencing.ErrInvalidFence, err)
 		}
 		f, err := fencing.ParseFence(text)
 		return f, err == nil, err
 	default:
-		return fencing.Fence{}, false, fmt.Errorf("%w: %d %s headers: a request carries one", fencing.ErrInvalidFence, len(all), Header)
+		return fencing.Fence{}, false, errs.Errorf("%w: %d %s headers: a request carries one", fencing.ErrInvalidFence, len(all), Header)
 	}
 }

@@ -3,7 +3,6 @@ package fencehttp
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // Transport is an http.RoundTripper that sends the fence of a request's context in its header. It
@@ -96,7 +96,7 @@ func CheckResponse(r *http.Response) error {
 	// The rest of the body, and a repeated error, come from the reader itself.
 	r.Body = &restoredBody{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
 	if err != nil {
-		return fmt.Errorf("fencehttp: read the refusal: %w", err)
+		return errs.Errorf("fencehttp: read the refusal: %w", err)
 	}
 	var a refusal
 	if err := json.Unmarshal(body, &a); err != nil || len(body) == maxBody || a.Error != refusalStale || a.Resource == "" || a.Token <= 0 {

@@ -144,7 +144,7 @@ func (m *leasesMeter) hold(ctx context.Context, client *pglock.Client) error {
 	}
 	took := time.Since(began)
 	m.processor = 100 * (processorTime() - used).Seconds() / took.Seconds()
-	m.statements = (m.transactions(ctx) - transactions - looks) / took.Seconds()
+	m.statements = max(m.transactions(ctx)-transactions-looks, 0) / took.Seconds()
 	for _, l := range leases {
 		if l.Err() != nil {
 			m.lost++

@@ -157,7 +157,7 @@ func sum(results trial.Results, out io.Writer) int {
 
 // rows returns all rows.
 func rows() []trial.Row {
-	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), durableRow(), fairRow(), namesRow(), goroutinesRow()}
+	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), observerRow(), durableRow(), fairRow(), namesRow(), goroutinesRow()}
 }
 
 // choose returns the rows with the given numbers, separated by commas, or all rows.

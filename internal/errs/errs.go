@@ -17,6 +17,8 @@ var (
 	ErrLost          = errors.New("pglock: lock lost")
 	ErrReleased      = errors.New("pglock: lock released")
 	ErrMaxHold       = errors.New("pglock: longest hold reached")
+	ErrRevoked       = errors.New("pglock: grant revoked")
+	ErrGuarded       = errors.New("pglock: a guarded transaction is still open")
 	ErrClosed        = errors.New("pglock: client closed")
 	ErrUnavailable   = errors.New("pglock: database unavailable")
 	ErrNotFound      = errors.New("pglock: no such lock")
@@ -25,6 +27,7 @@ var (
 	ErrPrivilege     = errors.New("pglock: missing privilege")
 	ErrTimeout       = errors.New("pglock: lock timeout")
 	ErrDeadlock      = errors.New("pglock: deadlock: roll back and run the transaction again")
+	ErrKind          = errors.New("pglock: another kind of lock")
 	ErrTx            = errors.New("pglock: transaction not usable")
 
 	ErrPoolExhausted = errors.New("pglock: pool exhausted")
@@ -32,6 +35,9 @@ var (
 	ErrDriver = errors.New("pglock: database/sql uses another driver than pgx's: open the database with " +
 		`sql.Open("pgx", url) or stdlib.OpenDB, and import github.com/jackc/pgx/v5/stdlib`)
 )
+
+// The connection was rejected, not the server unreachable: waiting does not help.
+var ErrLogin = errors.New("pglock: login rejected")
 
 // Mark returns an error with the text of err, in which errors.Is also finds kind.
 func Mark(err, kind error) error { return &marked{err, kind} }
@@ -45,7 +51,7 @@ func (m *marked) Unwrap() []error { return []error{m.kind, m.err} }
 // Its text is the package's name and the message, as in "advisory: timeout 0s: must be
 // positive". The message says what is wrong, and then the rule or the remedy.
 func InvalidOption(pkg, format string, args ...any) error {
-	return Mark(fmt.Errorf("%s: %w", pkg, fmt.Errorf(format, args...)), ErrInvalidOption)
+	return Mark(Errorf(pkg+": "+format, args...), ErrInvalidOption)
 }
 
 // ContextErr returns why ctx is done: ctx.Err(), followed by context.Cause(ctx) if that is
@@ -53,7 +59,7 @@ func InvalidOption(pkg, format string, args ...any) error {
 func ContextErr(ctx context.Context) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
-		return fmt.Errorf("%w: %w", err, cause)
+		return Errorf("%w: %w", err, cause)
 	}
 	return context.Cause(ctx)
 }

@@ -3,7 +3,6 @@ package pgtx
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -42,13 +41,13 @@ func Milliseconds(d time.Duration) int64 {
 func WaitCause(ctx context.Context, err error, timeoutAt time.Time) error {
 	switch state := SQLState(err); {
 	case state == DeadlockDetected:
-		return fmt.Errorf("%w: %w", errs.ErrDeadlock, err)
+		return errs.Errorf("%w: %w", errs.ErrDeadlock, err)
 	case ctx.Err() != nil:
 		return errs.ContextErr(ctx)
 	case state == LockNotAvailable && deadlineFirst(ctx, timeoutAt):
 		return context.DeadlineExceeded
 	case state == LockNotAvailable:
-		return fmt.Errorf("%w: %w", errs.ErrTimeout, err)
+		return errs.Errorf("%w: %w", errs.ErrTimeout, err)
 	case state == QueryCanceled:
 		return err
 	}

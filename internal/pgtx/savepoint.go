@@ -2,8 +2,6 @@ package pgtx
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,7 +44,7 @@ func (s Savepoint) Undo(ctx context.Context, tx Execer) error {
 			_, err = tx.Exec(ctx, back)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: rollback to the savepoint failed: %w", errs.ErrTx, err)
+			return errs.Errorf("%w: rollback to the savepoint failed: %w", errs.ErrTx, err)
 		}
 		return nil
 	})
@@ -60,7 +58,7 @@ func (s Savepoint) Run(ctx context.Context, tx Execer, op func(ctx context.Conte
 		return err
 	}
 	if err := op(ctx); err != nil {
-		return errors.Join(err, s.Undo(ctx, tx))
+		return errs.Join(err, s.Undo(ctx, tx))
 	}
 	_, err := tx.Exec(ctx, s.Release().SQL)
 	return err

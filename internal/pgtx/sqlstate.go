@@ -10,6 +10,10 @@ const (
 	InFailedSQLTransaction          = "25P02"
 	IdleInTransactionSessionTimeout = "25P03"
 
+	ReadOnlySQLTransaction  = "25006"
+	InvalidAuthorization    = "28000"
+	InvalidPassword         = "28P01"
+	InvalidCatalogName      = "3D000"
 	InvalidSQLStatementName = "26000"
 	InvalidSchemaName       = "3F000"
 	UndefinedTable          = "42P01"

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -75,7 +74,7 @@ func connUnder(ctx context.Context, lent *sql.Conn) (conn *pgx.Conn, err error) 
 	case ctx.Err() != nil || errors.Is(err, driver.ErrBadConn):
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errs.ErrDriver, err)
+		return nil, errs.Errorf("%w: %w", errs.ErrDriver, err)
 	}
 	return nil, errs.ErrDriver
 }

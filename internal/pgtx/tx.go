@@ -3,11 +3,12 @@ package pgtx
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // Execer is what this package needs of a transaction. A pgx.Tx is one, and so is a *sqltx.Tx.
@@ -70,5 +71,5 @@ func Rollback(ctx context.Context, tx pgx.Tx) error {
 	if err == nil || errors.Is(err, pgx.ErrTxClosed) {
 		return nil
 	}
-	return fmt.Errorf("rollback: the connection was closed: %w", err)
+	return errs.Errorf("rollback: the connection was closed: %w", err)
 }

@@ -3,7 +3,6 @@
 package schema
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +15,7 @@ const (
 	Default = "pglock"
 
 	// Version is the number of the last migration, which this module needs.
-	Version = 4
+	Version = 5
 
 	// maxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
 	maxName = 63
@@ -26,10 +25,10 @@ const (
 // NUL that do not begin with "pg_", which PostgreSQL reserves.
 func Validate(name string) error {
 	if err := errs.CheckText(name, maxName); err != nil {
-		return fmt.Errorf("%w: it %w", ErrInvalidName, err)
+		return errs.Errorf("%w: it %w", ErrInvalidName, err)
 	}
 	if strings.HasPrefix(name, "pg_") {
-		return fmt.Errorf("%w: %q: must not begin with pg_, which PostgreSQL reserves", ErrInvalidName, name)
+		return errs.Errorf("%w: %q: must not begin with pg_, which PostgreSQL reserves", ErrInvalidName, name)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -39,7 +40,7 @@ func (e *BusyError) Error() string {
 	if e.Holder != "" {
 		holder += fmt.Sprintf(" (%s)", e.Holder)
 	}
-	return fmt.Sprintf("gooselock: acquire %q: held by %s: gave up after %v: %v", e.Name, holder, e.Waited.Round(time.Millisecond), e.Cause)
+	return fmt.Sprintf("gooselock: acquire %q: held by %s: gave up after %v: %s", e.Name, errs.OneLine(holder), e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
 }
 
 // Unwrap makes errors.Is find ErrNotAcquired and the cause.

@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	_ "embed" // holderSQL
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -36,7 +35,7 @@ func NewSessionLocker(name string, opts ...Option) (*SessionLocker, error) {
 		return nil, err
 	}
 	if name == "" {
-		return nil, fmt.Errorf("%w: NewSessionLocker: the name is empty", advisory.ErrInvalidKey)
+		return nil, errs.Errorf("%w: NewSessionLocker: the name is empty", advisory.ErrInvalidKey)
 	}
 	id, _ := advisory.NewKey(KeyNamespace, name).Int64()
 	ids := []int64{id}
@@ -75,7 +74,7 @@ func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 			return l.busy(bounded, start)
 		case err != nil:
 			discard(conn)
-			return fmt.Errorf("gooselock: acquire %q: %w", l.name, err)
+			return errs.Errorf("gooselock: acquire %q: %w", l.name, err)
 		case held == len(l.ids):
 			return nil
 		case ok:
@@ -140,10 +139,10 @@ func (l *SessionLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error
 	switch {
 	case err != nil:
 		discard(conn)
-		return fmt.Errorf("gooselock: release %q: closed the connection: %w", l.name, err)
+		return errs.Errorf("gooselock: release %q: closed the connection: %w", l.name, err)
 	case !held:
 		discard(conn)
-		return fmt.Errorf("gooselock: release %q: the session did not hold it: %w", l.name, ErrLost)
+		return errs.Errorf("gooselock: release %q: the session did not hold it: %w", l.name, ErrLost)
 	}
 	return nil
 }
@@ -158,7 +157,7 @@ func refusePooler(ctx context.Context, conn *sql.Conn) error {
 		return nil
 	})
 	if err != nil && !errors.Is(err, advisory.ErrPooled) {
-		return fmt.Errorf("gooselock: %w", err)
+		return errs.Errorf("gooselock: %w", err)
 	}
 	return err
 }

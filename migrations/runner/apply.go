@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -25,7 +24,7 @@ import (
 func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
 	conn, err := r.pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("runner: %w", err)
+		return errs.Errorf("runner: %w", pgtx.ExplainLogin(err))
 	}
 	defer conn.Release()
 	a := &applier{r, conn, at, m}
@@ -105,7 +104,7 @@ func (a *applier) applyWithoutTx(ctx context.Context) error {
 		// back: nothing is left, so the version goes back too.
 		back := a.at
 		back.name = "" // the comment still has it
-		err = errors.Join(fmt.Errorf("the statement needs a file of its own: %w", err), pgtx.CleanUp(ctx, func(ctx context.Context) error {
+		err = errs.Join(errs.Errorf("the statement needs a file of its own: %w", err), pgtx.CleanUp(ctx, func(ctx context.Context) error {
 			return a.replaceInTx(ctx, a.dirty(), back)
 		}))
 	}
@@ -119,7 +118,7 @@ func (a *applier) recordClean(ctx context.Context) error {
 	case errors.Is(err, errVersionChanged): // a person changed it: errVersionChanged would start a retry
 		return a.failure(ctx, errors.New("the migration ran, but was not recorded: "+err.Error()))
 	case err != nil:
-		return a.failure(ctx, fmt.Errorf("the migration ran, but was not recorded: %w", err))
+		return a.failure(ctx, errs.Errorf("the migration ran, but was not recorded: %w", err))
 	}
 	return nil
 }
@@ -145,7 +144,7 @@ func (a *applier) replaceInTx(ctx context.Context, from, to tableState) error {
 func (a *applier) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	tx, err := a.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
-		return fmt.Errorf("runner: %w", err)
+		return errs.Errorf("runner: %w", err)
 	}
 	defer func() { _ = pgtx.CleanUp(ctx, tx.Rollback) }() // no effect after the commit; if it fails, pgx closes the connection
 	if err := fn(tx); err != nil {
@@ -183,7 +182,7 @@ func (a *applier) readTable(ctx context.Context) (now tableState, err error) {
 // the version table says that the migration succeeded.
 func (a *applier) failure(ctx context.Context, cause error) error {
 	if ctx.Err() != nil && !errors.Is(cause, context.Cause(ctx)) {
-		cause = errors.Join(cause, errs.ContextErr(ctx))
+		cause = errs.Join(cause, errs.ContextErr(ctx))
 	}
 	e := &MigrationError{Version: a.m.version, Name: a.m.name, Table: a.table.quoted, Before: a.at.version, Cause: cause}
 	now, err := a.readTable(ctx)

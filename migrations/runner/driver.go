@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -113,7 +112,7 @@ func (d *Driver) Open(url string) (database.Driver, error) {
 	}
 	outer, err := wrap(d.ctx, inner, d.pool, d.given)
 	if err != nil {
-		return nil, errors.Join(err, inner.Close())
+		return nil, errs.Join(err, inner.Close())
 	}
 	return outer, nil
 }
@@ -126,7 +125,7 @@ func (d *Driver) Close() error {
 		err = nil
 	}
 	d.lock.close()
-	return errors.Join(err, d.inner.Close())
+	return errs.Join(err, d.inner.Close())
 }
 
 // Lock waits for the lock. The error is a *WaitError that names the holder, or database.ErrLocked
@@ -145,7 +144,7 @@ func (d *Driver) Lock() error {
 		return err
 	}
 	if err := d.probe(); err != nil {
-		return errors.Join(err, release(d.ctx, h))
+		return errs.Join(err, release(d.ctx, h))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +157,7 @@ func (d *Driver) Lock() error {
 // the migrations of another.
 func (d *Driver) probe() error {
 	if err := d.inner.Run(strings.NewReader("SELECT pg_backend_pid()")); err != nil {
-		return fmt.Errorf("%w: driver %T: SELECT pg_backend_pid() failed: %w", ErrNotPostgres, d.inner, err)
+		return errs.Errorf("%w: driver %T: SELECT pg_backend_pid() failed: %w", ErrNotPostgres, d.inner, err)
 	}
 	return nil
 }
@@ -211,7 +210,7 @@ func (d *Driver) SetVersion(version int, dirty bool) error {
 	case h != nil && h.Err() != nil:
 		return d.clearDirtyMark(h, version)
 	case dirty && d.ctx.Err() != nil:
-		return fmt.Errorf("runner: stopped at version %d: %w", d.lastClean(), context.Cause(d.ctx))
+		return errs.Errorf("runner: stopped at version %d: %w", d.lastClean(), context.Cause(d.ctx))
 	}
 	err := d.inner.SetVersion(version, dirty)
 	if err == nil {

@@ -2,16 +2,16 @@ package runner
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // unusedLock is a lock that was released because it was not used.
 type unusedLock struct{ heldLock }
 
-var errUnused = fmt.Errorf("%w: released unused: golang-migrate's LockTimeout was over before the lock was granted", ErrLost)
+var errUnused = errs.Errorf("%w: released unused: golang-migrate's LockTimeout was over before the lock was granted", ErrLost)
 
 func (unusedLock) Err() error { return errUnused }
 

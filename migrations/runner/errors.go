@@ -59,7 +59,7 @@ type MigrationError struct {
 }
 
 func (e *MigrationError) Error() string {
-	s := fmt.Sprintf("%v: %d_%s: %v", ErrMigration, e.Version, e.Name, e.Cause)
+	s := fmt.Sprintf("%v: %d_%s: %s", ErrMigration, e.Version, e.Name, errs.Reason(e.Cause))
 	switch {
 	case e.Unknown:
 		return s + ": the server could not be asked whether anything of it is left: read the version in " + e.Table
@@ -147,9 +147,9 @@ type StoppedError struct {
 
 func (e *StoppedError) Error() string {
 	if e.Dirty {
-		return fmt.Sprintf("runner: lost lock %q during the migration to version %d, and could not record its end: %v", e.Lock, e.Version, e.Cause)
+		return fmt.Sprintf("runner: lost lock %q during the migration to version %d, and could not record its end: %s", e.Lock, e.Version, errs.Reason(e.Cause))
 	}
-	return fmt.Sprintf("runner: lost lock %q: stopped at version %d, before the next migration: %v", e.Lock, e.Version, e.Cause)
+	return fmt.Sprintf("runner: lost lock %q: stopped at version %d, before the next migration: %s", e.Lock, e.Version, errs.Reason(e.Cause))
 }
 
 // Unwrap makes errors.Is find ErrLost, and ErrDirty if the version is dirty.

@@ -34,7 +34,7 @@ func Guard(ctx context.Context, client *pglock.Client, name string, fn func(ctx 
 		return err
 	}
 	defer func() { // without recover, so that a panic keeps its stack
-		err = joinErrors(err, release(ctx, h))
+		err = errs.Join(err, release(ctx, h))
 	}()
 	ctx, stop := h.(*pglock.Lease).WithContext(ctx)
 	defer stop()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -78,7 +79,7 @@ func (l *bothLocks) acquire(ctx context.Context) (heldLock, error) {
 	}
 	other, err := l.other.acquire(ctx)
 	if err != nil {
-		return nil, joinErrors(err, release(ctx, own))
+		return nil, errs.Join(err, release(ctx, own))
 	}
 	return &bothHeld{own, other}, nil
 }
@@ -110,17 +111,5 @@ func (h *bothHeld) Err() error {
 
 func (h *bothHeld) Release(ctx context.Context) error {
 	err := h.other.Release(ctx)
-	return joinErrors(err, h.own.Release(ctx))
-}
-
-// joinErrors joins two errors. Unlike errors.Join it returns a single error, and one that wraps the
-// other, unchanged.
-func joinErrors(err, other error) error {
-	if other == nil || errors.Is(err, other) {
-		return err
-	}
-	if err == nil {
-		return other
-	}
-	return errors.Join(err, other)
+	return errs.Join(err, h.own.Release(ctx))
 }

@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -63,7 +62,7 @@ func Run(ctx context.Context, source Source, pool *pgxpool.Pool, opts ...RunOpti
 	}
 	r := &runner{cfg: cfg, files: f}
 	err = r.run(ctx, pool)
-	return errors.Join(err, f.close())
+	return errs.Join(err, f.close())
 }
 
 // defaultTable is golang-migrate's.
@@ -138,7 +137,7 @@ func (r *runner) migrate(ctx context.Context) error {
 		case r.lock.Err() != nil:
 			return &StoppedError{Lock: r.cfg.lock.name, Version: at.version, Cause: r.lock.Err()}
 		case ctx.Err() != nil:
-			return fmt.Errorf("runner: stopped at version %d: %w", at.version, context.Cause(ctx))
+			return errs.Errorf("runner: stopped at version %d: %w", at.version, context.Cause(ctx))
 		case !at.exists:
 			if err := r.table.create(ctx, r.pool); err != nil {
 				return err

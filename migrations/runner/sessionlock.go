@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // sessionLock is an advisory lock of a session. It has two connections of its own, like those of
@@ -45,7 +46,7 @@ func ownPool(ctx context.Context, pool *pgxpool.Pool, configure func(*pgxpool.Co
 	configure(c)
 	own, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("runner: %w", err)
+		return nil, errs.Errorf("runner: %w", err)
 	}
 	return own, nil
 }
@@ -117,7 +118,7 @@ func (l *sessionLock) holder(ctx context.Context) (holderInfo, error) {
 		case errors.Is(err, pgx.ErrNoRows):
 			return holderInfo{}, errNoHolder
 		case err != nil:
-			return holderInfo{}, fmt.Errorf("runner: read the lock's holder: %w", err)
+			return holderInfo{}, errs.Errorf("runner: read the lock's holder: %w", err)
 		}
 		if holder, ok := l.parseHolder(pid, name, now); ok {
 			return holder, nil

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -44,7 +43,7 @@ func openSource(src Source) (*files, error) {
 	}
 	driver, err := src()
 	if err != nil {
-		return nil, fmt.Errorf("runner: open source: %w", err)
+		return nil, errs.Errorf("runner: open source: %w", err)
 	}
 	f := &files{driver: driver}
 	version, err := driver.First()
@@ -52,10 +51,10 @@ func openSource(src Source) (*files, error) {
 		f.versions = append(f.versions, version)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(fmt.Errorf("runner: read source: %w", err), driver.Close())
+		return nil, errs.Join(errs.Errorf("runner: read source: %w", err), driver.Close())
 	}
 	if len(f.versions) == 0 {
-		return nil, errors.Join(ErrNoMigrations, driver.Close())
+		return nil, errs.Join(ErrNoMigrations, driver.Close())
 	}
 	return f, nil
 }
@@ -73,9 +72,9 @@ func (f *files) read(version uint) (m migration, err error) {
 		return m, nil
 	}
 	if err != nil {
-		return m, fmt.Errorf("runner: read source: version %d: %w", version, err)
+		return m, errs.Errorf("runner: read source: version %d: %w", version, err)
 	}
-	defer func() { err = errors.Join(err, body.Close()) }()
+	defer func() { err = errs.Join(err, body.Close()) }()
 	text, err := io.ReadAll(body)
 	m.name, m.sql = name, string(text)
 	return m, err

@@ -44,7 +44,7 @@ func openVersionTable(ctx context.Context, pool *pgxpool.Pool, cfg runConfig) (v
 	if t.schema == "" {
 		var current *string
 		if err := pool.QueryRow(ctx, "SELECT current_schema()").Scan(&current); err != nil {
-			return t, fmt.Errorf("runner: %w", err)
+			return t, errs.Errorf("runner: %w", pgtx.ExplainLogin(err))
 		}
 		if current == nil {
 			return t, errs.InvalidOption("runner", "the search_path of the connection names no schema that exists: set one by WithVersionTable")
@@ -74,7 +74,7 @@ func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState,
 		return s, nil
 	}
 	if err != nil {
-		return s, fmt.Errorf("runner: %w", err)
+		return s, errs.Errorf("runner: %w", pgtx.ExplainLogin(err))
 	}
 	s.exists = true
 	rows, err := pool.Query(ctx, "SELECT version, dirty FROM "+t.quoted)
@@ -87,7 +87,7 @@ func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState,
 		return s, t.wrap(err)
 	}
 	if n > 1 {
-		return s, fmt.Errorf("%w: %s has %d rows: a version table has at most one", ErrOtherSource, t.quoted, n)
+		return s, errs.Errorf("%w: %s has %d rows: a version table has at most one", ErrOtherSource, t.quoted, n)
 	}
 	if n == 1 {
 		s.version = int(version)
@@ -167,5 +167,5 @@ func (t versionTable) replace(ctx context.Context, tx pgx.Tx, from, to tableStat
 
 // wrap adds the table's name to an error of the server's.
 func (t versionTable) wrap(err error) error {
-	return fmt.Errorf("runner: version table %s: %w", t.quoted, err)
+	return errs.Errorf("runner: version table %s: %w", t.quoted, err)
 }

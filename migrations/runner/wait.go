@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/pglock"
 )
 
 // wait acquires the lock. Meanwhile it reports who holds it, and so does its error.
@@ -55,8 +58,21 @@ type WaitError struct {
 }
 
 func (e *WaitError) Error() string {
-	return fmt.Sprintf("runner: acquire %q: held by %s: gave up after %v: %v",
-		e.Lock, holderInfo{name: e.Holder, held: e.Held}, e.Waited.Round(time.Millisecond), e.Cause)
+	return fmt.Sprintf("runner: acquire %q: held by %s: gave up after %v: %s",
+		e.Lock, errs.OneLine(holderInfo{name: e.Holder, held: e.Held}.String()), e.Waited.Round(time.Millisecond), errs.Reason(endOfWait(e.Cause)))
+}
+
+// endOfWait returns what ended the wait that err reports, without what WaitError says itself.
+func endOfWait(err error) error {
+	var lease *pglock.WaitError
+	var session *advisory.NotAcquiredError
+	switch {
+	case errors.As(err, &lease):
+		return lease.Cause
+	case errors.As(err, &session) && session.Cause != nil:
+		return session.Cause
+	}
+	return err
 }
 
 // Unwrap makes errors.Is find ErrNotAcquired and the cause.

@@ -121,12 +121,12 @@ func (f fixture) round(j job, clients []*pglock.Client) (sum tally) {
 	}
 	found := make(chan reply, len(clients))
 	for _, c := range clients {
-		go func() { found <- j.call(f.t.Context(), c) }()
+		go func() { found <- j.call(f.t.Context(), c, f.pool) }()
 	}
 	for range clients {
 		replies = append(replies, <-found)
 	}
-	replies = append(replies, j.call(f.t.Context(), clients[0]))
+	replies = append(replies, j.call(f.t.Context(), clients[0], f.pool))
 	answers := map[int64]bool{}
 	for _, r := range replies {
 		switch {

@@ -52,7 +52,7 @@ const persistence = 10 * time.Second
 //   - ErrInvalidKey or ErrInvalidOption, before anything is sent.
 //
 // ctx bounds the waiting and fn. When fn has returned, its outcome is recorded even if ctx is done.
-// Do takes two statements on the pool of the client in addition to the lease's, and one to look for
+// Do takes two statements on the application's pool in addition to the lease's, and one to look for
 // an answer.
 func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerprint []byte, fn func(ctx context.Context, l *pglock.Lease) (T, error), opts ...DoOption) (T, error) {
 	var zero T
@@ -69,7 +69,7 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 		return zero, err
 	}
 	cfg.schema = client.Schema()
-	c := doCall{config: cfg, client: client, db: client.Pool(), key: key, digest: digest(fingerprint)}
+	c := doCall{config: cfg, client: client, key: key, digest: digest(fingerprint)}
 	e := encoder[T]{key: key}
 	c.effect = func(ctx context.Context, l *pglock.Lease) ([]byte, error) { return e.encode(fn(ctx, l)) }
 	if cfg.ask != nil {
@@ -86,7 +86,6 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 type doCall struct {
 	config
 	client *pglock.Client
-	db     fencing.DB
 	key    string
 	digest []byte
 
@@ -103,6 +102,11 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 		return nil, explain(ctx, "do", c.key, c.schema, err)
 	case r.state != stateStarted, !r.same:
 		return r.answer(c.key)
+	}
+	// A joined lease (pglock.WithJoin) has the token of an outer call, whose record would look like this
+	// call's own.
+	if l, ok := pglock.FromContext(ctx, LockName(c.key)); ok && l.Fence().Schema == c.schema {
+		return nil, fmt.Errorf("%w: do %.64q: ctx carries the lease of the key: fn must not call Do with its own key", ErrInProgress, c.key)
 	}
 	leases := c.leases
 	if c.waitSet {
@@ -155,8 +159,11 @@ func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) err
 	if !transient(err) {
 		return failure
 	}
-	if left := pgtx.CleanUp(ctx, func(ctx context.Context) error { return c.deleteRecord(ctx, l.Token()) }); left != nil {
-		return errors.Join(failure, fmt.Errorf("once: do %.64q: fn did not run, but its record may remain: %w", c.key, left))
+	left := pgtx.CleanUp(ctx, func(ctx context.Context) error {
+		return c.client.WithConn(ctx, func(conn *pgx.Conn) error { return c.deleteRecord(ctx, conn, l.Token()) })
+	})
+	if left != nil {
+		return errs.Join(failure, fmt.Errorf("once: do %.64q: fn did not run, but its record may remain: %w", c.key, left))
 	}
 	return failure
 }
@@ -187,7 +194,7 @@ func (c *doCall) settle(ctx context.Context, l *pglock.Lease, r record, data []b
 		outcome = &FailedError{Key: c.key, Text: string(data), Cause: outcome}
 	case classOf(outcome) == notDone && !r.retried: // an earlier attempt may still have happened
 		if err := c.forget(ctx, r.token); err != nil {
-			return nil, r.unknown(c.key, errors.Join(outcome, err))
+			return nil, r.unknown(c.key, errs.Join(outcome, err))
 		}
 		return nil, conceal(outcome)
 	default:
@@ -223,17 +230,21 @@ func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) 
 }
 
 func (c *doCall) notRecorded(r record, outcome, err error) error {
-	return errors.Join(r.unknown(c.key, fmt.Errorf("%w: %w", ErrNotRecorded, err)), outcome)
+	return errs.Join(r.unknown(c.key, fmt.Errorf("%w: %w", ErrNotRecorded, err)), outcome)
 }
 
-func (c *doCall) read(ctx context.Context) (record, error) {
-	return scan(ctx, c.db, c.schema, readSQL, c.key, c.digest)
+func (c *doCall) read(ctx context.Context) (r record, err error) {
+	err = c.client.WithConn(ctx, func(conn *pgx.Conn) error {
+		r, err = scan(ctx, conn, c.schema, readSQL, c.key, c.digest)
+		return err
+	})
+	return r, err
 }
 
 // claim records that the attempt of this lease begins. A repeated statement finds its own record.
 func (c *doCall) claim(ctx context.Context, l *pglock.Lease, insteadOf any) (r record, err error) {
-	err = persist(ctx, func(ctx context.Context) error {
-		r, err = scan(ctx, c.db, c.schema, claimSQL, c.key, c.digest, nil, l.Name(), int64(l.Token()), l.Holder(), insteadOf)
+	err = c.persist(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		r, err = scan(ctx, conn, c.schema, claimSQL, c.key, c.digest, nil, l.Name(), int64(l.Token()), l.Holder(), insteadOf)
 		return err
 	})
 	return r, err
@@ -242,8 +253,8 @@ func (c *doCall) claim(ctx context.Context, l *pglock.Lease, insteadOf any) (r r
 // finish records the outcome of the attempt with token owner, and reports whether the record was
 // still that attempt's.
 func (c *doCall) finish(ctx context.Context, owner, token fencing.Token, state string, data []byte) (changed bool, err error) {
-	err = persist(context.WithoutCancel(ctx), func(ctx context.Context) error {
-		tag, err := c.db.Exec(ctx, schema.Render(recordSQL, c.schema), c.key, int64(owner), int64(token), state, data, c.retention.Microseconds())
+	err = c.persist(context.WithoutCancel(ctx), func(ctx context.Context, conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, schema.Render(recordSQL, c.schema), c.key, int64(owner), int64(token), state, data, c.retention.Microseconds())
 		changed = tag.RowsAffected() == 1
 		return err
 	})
@@ -252,23 +263,23 @@ func (c *doCall) finish(ctx context.Context, owner, token fencing.Token, state s
 
 // forget deletes the record of the attempt with that token.
 func (c *doCall) forget(ctx context.Context, token fencing.Token) error {
-	return persist(context.WithoutCancel(ctx), func(ctx context.Context) error { return c.deleteRecord(ctx, token) })
+	return c.persist(context.WithoutCancel(ctx), func(ctx context.Context, conn *pgx.Conn) error { return c.deleteRecord(ctx, conn, token) })
 }
 
-func (c *doCall) deleteRecord(ctx context.Context, token fencing.Token) error {
-	_, err := c.db.Exec(ctx, schema.Render(forgetSQL, c.schema), c.key, int64(token))
+func (c *doCall) deleteRecord(ctx context.Context, conn *pgx.Conn, token fencing.Token) error {
+	_, err := conn.Exec(ctx, schema.Render(forgetSQL, c.schema), c.key, int64(token))
 	return err
 }
 
-// persist runs op until it succeeds, fails for good, or ctx or the time is over. One try has half of
-// the time, so that a connection that hangs leaves time for another one.
-func persist(ctx context.Context, op func(ctx context.Context) error) error {
+// persist runs op on a connection until it succeeds, fails for good, or ctx or the time is over. One
+// try has half of the time, so that a connection that hangs leaves time for another one.
+func (c *doCall) persist(ctx context.Context, op func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, persistence)
 	defer cancel()
 	pause := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
 	for {
 		try, cancel := context.WithTimeout(ctx, persistence/2)
-		err := op(try)
+		err := c.client.WithConn(try, func(conn *pgx.Conn) error { return op(try, conn) })
 		cancel()
 		if err == nil || !transient(err) || pause.Sleep(ctx) != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/locktest"
@@ -96,7 +97,7 @@ func TestDoRunsOnce(t *testing.T) {
 }
 
 // TestDoOutcomes: what fn returns decides what is recorded, and what the next call returns.
-func TestDoOutcomes(t *testing.T) {
+func TestDoOutcomes(t *testing.T) { //nolint:tparallel // what follows the subtests needs their records
 	t.Parallel()
 	f := newFixture(t)
 	c := f.client()
@@ -138,6 +139,45 @@ func TestDoOutcomes(t *testing.T) {
 	wantErr(t, "an inner call", err, once.ErrOutcomeUnknown, failure)
 	if once.NotDone(nil) != nil || once.Failed(nil) != nil {
 		t.Error("a nil error has a class")
+	}
+}
+
+// TestDoInsideDo: fn can't run again inside itself, also if the client joins leases.
+func TestDoInsideDo(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.client(pglock.WithJoin())
+	_, err := once.Do(t.Context(), c, "k", nil, func(ctx context.Context, l *pglock.Lease) (int64, error) {
+		_, err := once.Do(ctx, c, "k", nil, func(context.Context, *pglock.Lease) (int64, error) {
+			t.Error("fn runs twice")
+			return 0, nil
+		})
+		wantErr(t, "inside", err, once.ErrInProgress)
+		if _, err := once.Do(ctx, c, "another key", nil, f.pay("another key", nil)); err != nil {
+			t.Errorf("control: another key: %v", err)
+		}
+		return f.pay("k", nil)(ctx, l)
+	})
+	wantErr(t, "outside", err)
+}
+
+// TestDoOpenDB: the client of a *sql.DB.
+func TestDoOpenDB(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	db := stdlib.OpenDB(*f.pool.Config().ConnConfig)
+	t.Cleanup(func() { _ = db.Close() })
+	c, err := pglock.OpenDB(t.Context(), db, pglock.WithSchema(f.schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	first, err := f.do(c, "k", nil)
+	wantErr(t, "first", err)
+	again, err := f.do(c, "k", nil)
+	wantErr(t, "again", err)
+	if first != again || f.effects("k") != 1 || db.Stats().InUse != 0 {
+		t.Errorf("%d and %d, %d effects, %d connections in use", first, again, f.effects("k"), db.Stats().InUse)
 	}
 }
 
@@ -192,7 +232,7 @@ func TestDoResultThatCannotBeStored(t *testing.T) {
 }
 
 // TestDoRules: what a call does about an attempt with an unknown outcome.
-func TestDoRules(t *testing.T) {
+func TestDoRules(t *testing.T) { //nolint:tparallel // the subtests count the questions in one variable
 	t.Parallel()
 	f := newFixture(t)
 	c := f.client()
@@ -305,7 +345,7 @@ func TestDoOvertaken(t *testing.T) {
 			a, b := f.client(), f.client()
 			var second int64
 			var seen error
-			first, err := once.Do(t.Context(), a, "k", []byte("request"), func(ctx context.Context, l *pglock.Lease) (int64, error) {
+			first, err := once.Do(t.Context(), a, "k", []byte("request"), func(ctx context.Context, _ *pglock.Lease) (int64, error) {
 				id, err := f.effect(t.Context(), f.pool, "k")
 				<-ctx.Done() // as if the process were suspended
 				second, seen = f.do(b, "k", nil, rule)

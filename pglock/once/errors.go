@@ -215,7 +215,10 @@ func explain(ctx context.Context, operation, key, schemaName string, err error) 
 // transient reports whether the same statement may succeed a moment later.
 func transient(err error) bool {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
+	switch {
+	case errors.Is(err, errs.ErrDriver):
+		return false
+	case !errors.As(err, &pg):
 		return true // of the network or the pool
 	}
 	// Connection exception, transaction rollback, insufficient resources, operator intervention.

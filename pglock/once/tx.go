@@ -2,7 +2,6 @@ package once
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -95,7 +94,7 @@ func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, 
 			return
 		}
 		if undone := savepoint.Undo(ctx, c.tx); undone != nil {
-			data, err = nil, errors.Join(err, undone)
+			data, err = nil, errs.Join(err, undone)
 		}
 	}()
 	r, err := c.claim(ctx)

@@ -82,7 +82,7 @@ func (j job) reply(ctx context.Context) reply {
 		return reply{Error: err.Error()}
 	}
 	defer func() { _ = client.Close(ctx) }()
-	r := j.call(ctx, client)
+	r := j.call(ctx, client, pool)
 	if j.Step == "after the call" {
 		kill()
 	}
@@ -90,12 +90,12 @@ func (j job) reply(ctx context.Context) reply {
 }
 
 // call makes the call of the job, in any process.
-func (j job) call(ctx context.Context, client *pglock.Client) (r reply) {
+func (j job) call(ctx context.Context, client *pglock.Client, pool *pgxpool.Pool) (r reply) {
 	effect := func(ctx context.Context, db fencing.DB) (id int64, err error) {
 		err = db.QueryRow(ctx, schema.Render("INSERT INTO pglock.effects (key) VALUES ($1) RETURNING id", j.Schema), j.Key).Scan(&id)
 		return id, err
 	}
-	outside := func(ctx context.Context, _ *pglock.Lease) (int64, error) { return effect(ctx, client.Pool()) }
+	outside := func(ctx context.Context, _ *pglock.Lease) (int64, error) { return effect(ctx, pool) }
 	var err error
 	switch j.Form {
 	case doFail:
@@ -103,19 +103,19 @@ func (j job) call(ctx context.Context, client *pglock.Client) (r reply) {
 	case doAsk:
 		r.Answer, err = once.Do(ctx, client, j.Key, nil, outside, once.WithAsk(
 			func(ctx context.Context, _ *pglock.Lease, s once.Started) (id int64, err error) {
-				err = client.Pool().QueryRow(ctx, schema.Render("SELECT id FROM pglock.effects WHERE key = $1", j.Schema), s.Key).Scan(&id)
+				err = pool.QueryRow(ctx, schema.Render("SELECT id FROM pglock.effects WHERE key = $1", j.Schema), s.Key).Scan(&id)
 				if errors.Is(err, pgx.ErrNoRows) {
 					return 0, once.NotDone(err)
 				}
 				return id, err
 			}))
 	case inTx:
-		err = pgx.BeginFunc(ctx, client.Pool(), func(tx pgx.Tx) (err error) {
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
 			r.Answer, err = once.Tx(ctx, tx, j.Key, nil, func(ctx context.Context) (int64, error) { return effect(ctx, tx) }, once.WithSchema(j.Schema))
 			return err
 		})
 	case control:
-		r.Answer, err = effect(ctx, client.Pool())
+		r.Answer, err = effect(ctx, pool)
 	}
 	switch {
 	case errors.Is(err, once.ErrOutcomeUnknown):

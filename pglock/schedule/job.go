@@ -124,7 +124,7 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	}
 	// Another process may have run the tick between the first check and the grant.
 	if tick, err = j.check(ctx, c); err != nil {
-		return nil, joinErr(err, release(ctx, lease))
+		return nil, errs.Join(err, release(ctx, lease))
 	}
 	return &Run{j, lease, tick}, nil
 }

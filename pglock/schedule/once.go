@@ -70,10 +70,10 @@ func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (b
 	}
 	defer func() { // without recover, so that a panic keeps its stack
 		if err != nil && ctx.Err() != nil {
-			err = joinErr(err, r.Abandon(ctx))
+			err = errs.Join(err, r.Abandon(ctx))
 			return
 		}
-		err = joinErr(err, r.End(ctx))
+		err = errs.Join(err, r.End(ctx))
 	}()
 	runCtx, stop := r.Context(ctx)
 	defer stop()

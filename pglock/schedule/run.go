@@ -44,7 +44,7 @@ func (r *Run) End(ctx context.Context) error {
 	if err == nil {
 		err = r.record(ctx)
 	}
-	return joinErr(err, release(ctx, r.lease))
+	return errs.Join(err, release(ctx, r.lease))
 }
 
 // Abandon releases the lease without recording the tick, so that another process may run it.
@@ -61,14 +61,6 @@ func release(ctx context.Context, lease *pglock.Lease) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	return lease.Release(ctx)
-}
-
-// joinErr adds other to err unless err wraps it.
-func joinErr(err, other error) error {
-	if other == nil || errors.Is(err, other) {
-		return err
-	}
-	return errors.Join(err, other)
 }
 
 // record raises the mark to the tick, guarded by the lease.

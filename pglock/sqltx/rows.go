@@ -3,12 +3,13 @@ package sqltx
 import (
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // rows implements pgx.Rows with rows in memory.
@@ -45,7 +46,7 @@ func (r *rows) read(from *sql.Rows, conn *pgx.Conn) error {
 		value := make([][]byte, len(raw))
 		for i, v := range raw {
 			if value[i], err = wire(r.types, r.fields[i], v); err != nil {
-				return fmt.Errorf("sqltx: column %q: %w", r.fields[i].Name, err)
+				return errs.Errorf("sqltx: column %q: %w", r.fields[i].Name, err)
 			}
 		}
 		r.values = append(r.values, value)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync/atomic"
 
@@ -19,7 +18,7 @@ import (
 var ErrDriver = errs.ErrDriver
 
 // errNil is the error of every method of a Tx without a transaction.
-var errNil = fmt.Errorf("sqltx: the transaction is nil: %w", pgx.ErrTxClosed)
+var errNil = errs.Errorf("sqltx: the transaction is nil: %w", pgx.ErrTxClosed)
 
 // SQLTx is a transaction of database/sql: a *sql.Tx, or one that wraps it and has its methods, such
 // as a *sqlx.Tx, or a *ent.Tx with the feature sql/execquery. (Commit and Rollback keep a *sql.DB
@@ -111,7 +110,7 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	case t == nil || t.tx == nil:
 		return errNil
 	case ctx.Err() != nil:
-		return fmt.Errorf("sqltx: nothing was sent: %w", errs.ContextErr(ctx))
+		return errs.Errorf("sqltx: nothing was sent: %w", errs.ContextErr(ctx))
 	}
 	options, args := split(args)
 	spy := &pgtx.Spy{Args: args, Found: func(conn *pgx.Conn) error { t.conn.Store(conn); return nil }}
@@ -120,7 +119,7 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	})
 	switch {
 	case spy.Passed && err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", errs.ContextErr(ctx), translated(err))
+		return errs.Errorf("%w: %w", errs.ContextErr(ctx), translated(err))
 	case spy.Passed:
 		return translated(err)
 	case err == nil:
@@ -128,7 +127,7 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	case errors.Is(err, sql.ErrTxDone), ctx.Err() != nil:
 		return translated(err)
 	}
-	return fmt.Errorf("%w: %w", ErrDriver, err)
+	return errs.Errorf("%w: %w", ErrDriver, err)
 }
 
 // split separates the options that pgx accepts before the arguments. They must precede the spy.
@@ -145,7 +144,7 @@ func split(args []any) (options, rest []any) {
 // translated adds pgx's error to that of database/sql.
 func translated(err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("%w: %w", pgx.ErrTxClosed, err)
+		return errs.Errorf("%w: %w", pgx.ErrTxClosed, err)
 	}
 	return err
 }

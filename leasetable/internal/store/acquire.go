@@ -19,6 +19,8 @@ type Request struct {
 	Labels string // JSON
 	TTL    time.Duration
 	Ticket int64
+
+	Permits Permits
 }
 
 // Tickets of attempts without one.
@@ -36,6 +38,9 @@ const (
 	Granted Outcome = "granted"
 	Busy    Outcome = "busy"
 	Spent   Outcome = "spent"
+
+	OtherKind Outcome = "kind"  // the name has another number of permits: Grant.Capacity
+	again     Outcome = "again" // the zero Outcome
 )
 
 // Grant is the answer to a Request. Unless the Outcome is Granted, it describes what is in the way.
@@ -43,6 +48,7 @@ type Grant struct {
 	Outcome   Outcome
 	Token     fencing.Token
 	Ahead     int  // number of waiters before this one
+	Capacity  int  // of OtherKind: the number of permits, 0 for a lock with one holder
 	Invalid   bool // the ticket: the queue has skipped it
 	Holder    string
 	Remaining time.Duration
@@ -133,7 +139,11 @@ func (s *Store) AcquireFull(ctx context.Context, batch []*Request) (map[string]G
 		return grants, err
 	}
 	err = s.addGrants(ctx, grants, statement{sql: s.sql.acquireFull, args: acquireArgs(rest)}, func(r pgx.Rows, g *namedGrant) error {
-		return g.scan(r, &g.name, &g.Outcome)
+		err := g.scan(r, &g.name, &g.Outcome)
+		if g.Outcome == OtherKind {
+			g.Capacity, g.Ahead = g.Ahead, 0
+		}
+		return err
 	})
 	return grants, err
 }

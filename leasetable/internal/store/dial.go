@@ -75,8 +75,11 @@ func (s *Store) initConn(ctx context.Context, conn *pgx.Conn) error {
 	if version < schema.Version {
 		return schema.Check(s.schema, version)
 	}
-	if standby || readOnly {
-		return errReadOnly
+	switch {
+	case standby:
+		return errStandby
+	case readOnly:
+		return readOnlyError(readOnlySetBy(ctx, conn.PgConn()))
 	}
 	if err := s.checkTokens(ctx, conn.PgConn()); err != nil {
 		return s.Explain("open", err)

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"fmt"
-
 	"github.com/jackc/pgx/v5/pgconn"
 
 	errs "github.com/pglock/pglock-go/internal/errs"
@@ -11,7 +9,7 @@ import (
 // errUnconfirmed means that the primary committed the statement, but the wait for its synchronous
 // standby was canceled. The answer counts as lost: a repeated request finds the first one's effect
 // and waits for the standby again.
-var errUnconfirmed = fmt.Errorf("%w: the wait for a synchronous standby was canceled: the change may be on this server alone", errs.ErrUnavailable)
+var errUnconfirmed = errs.Errorf("%w: the wait for a synchronous standby was canceled: the change may be on this server alone", errs.ErrUnavailable)
 
 // unconfirmedKey marks a connection with such a canceled wait, in its custom data.
 const unconfirmedKey = "pglock: unconfirmed"

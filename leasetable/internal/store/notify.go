@@ -29,24 +29,26 @@ func (n *notifications) refused() {
 	n.offUntil.Store(int64(time.Since(n.epoch) + timing.NotifyBackoff))
 }
 
-// sendWaking sends a statement that notifies a waiter if its last parameter is true. It calls the
+// sendWaking sends a statement that notifies a waiter if its last parameter is true. It returns the
+// time just before the statement was sent. It calls the
 // row function anew for a repeated statement.
-func (s *Store) sendWaking(ctx context.Context, st statement) error {
+func (s *Store) sendWaking(ctx context.Context, st statement) (sent time.Time, err error) {
 	args := st.args
 	notify := s.notify.allowed()
 	st.args = append(args[:len(args):len(args)], notify)
-	_, err := s.sendWithin(ctx, st)
+	sent, err = s.sendWithin(ctx, st)
 	if !notify || !MayBeNotification(err) {
-		return err
+		return sent, err
 	}
 	// Nothing was done. Either the notification or the statement is at fault: try without it.
 	st.args = append(args[:len(args):len(args)], false)
-	if _, again := s.sendWithin(ctx, st); again != nil {
-		return again
+	sent, again := s.sendWithin(ctx, st)
+	if again != nil {
+		return sent, again
 	}
 	s.notify.refused()
 	s.logger.Warn("pglock: the server refuses notifications; waiters poll", "error", err)
-	return nil
+	return sent, nil
 }
 
 // MayBeNotification reports whether the server refused a statement for good in a way that may

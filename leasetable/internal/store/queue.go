@@ -22,10 +22,10 @@ type Position struct {
 const AnyTicket = -1
 
 // JoinQueue draws a ticket for the client in the queue for name. It replaces an earlier one of the
-// client. The ticket shows others that its caller has waited for that time, and the name that the
+// client. The caller needs weight permits, if the lock has permits. The ticket shows others that its caller has waited for that time, and the name that the
 // caller would hold the lock with. JoinQueue tries twice.
-func (s *Store) JoinQueue(ctx context.Context, name, client, holder string, waited time.Duration) (p Position, err error) {
-	args := []any{name, client, timing.TicketTTL.Microseconds(), holder, waited.Microseconds()}
+func (s *Store) JoinQueue(ctx context.Context, name, client, holder string, weight int, waited time.Duration) (p Position, err error) {
+	args := []any{name, client, timing.TicketTTL.Microseconds(), holder, waited.Microseconds(), max(weight, 1)}
 	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, func(r pgx.Rows) error {
 		var left int64
 		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
@@ -38,7 +38,8 @@ func (s *Store) JoinQueue(ctx context.Context, name, client, holder string, wait
 // LeaveQueue deletes a ticket of the client, and notifies the next waiter if the lock is free. ctx
 // is derived from the life of the Store.
 func (s *Store) LeaveQueue(ctx context.Context, name, client string, ticket int64) error {
-	return s.sendWaking(ctx, statement{sql: s.sql.leaveQueue, args: []any{name, client, ticket}})
+	_, err := s.sendWaking(ctx, statement{sql: s.sql.leaveQueue, args: []any{name, client, ticket}})
+	return err
 }
 
 // RefreshTickets extends the client's tickets for names. It returns the tickets that it found, by

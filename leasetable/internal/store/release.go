@@ -2,18 +2,24 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Release releases one grant. It reports whether the grant was current, expired or not, and whether
-// a waiter was notified. ctx is derived from the life of the Store.
-func (s *Store) Release(ctx context.Context, fence fencing.Fence) (released, notified bool, err error) {
-	err = s.sendWaking(ctx, statement{
-		sql:  s.sql.release,
-		args: []any{fence.Name, int64(fence.Token)},
+// Release releases one grant. The lock is free at once, or minHold after the grant. Release reports
+// whether the grant was current, expired or not, and whether a waiter was notified. ctx is derived
+// from the life of the Store.
+func (s *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
+	return s.releaseOne(ctx, s.sql.release, fence.Name, int64(fence.Token), minHold.Microseconds())
+}
+
+func (s *Store) releaseOne(ctx context.Context, sql string, args ...any) (released, notified bool, err error) {
+	_, err = s.sendWaking(ctx, statement{
+		sql:  sql,
+		args: args,
 		row:  func(r pgx.Rows) error { released = true; return r.Scan(&notified) },
 	})
 	return released && err == nil, notified, err
@@ -25,7 +31,7 @@ func (s *Store) Release(ctx context.Context, fence fencing.Fence) (released, not
 func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notified map[fencing.Fence]bool, err error) {
 	names, tokens := split(batch)
 	notified = make(map[fencing.Fence]bool, len(batch))
-	err = s.sendWaking(ctx, statement{s.sql.releaseBatch, []any{names, tokens}, func(r pgx.Rows) error {
+	_, err = s.sendWaking(ctx, statement{s.sql.releaseBatch, []any{names, tokens}, func(r pgx.Rows) error {
 		var woken bool
 		fence := fencing.Fence{Schema: s.schema}
 		err := r.Scan(&fence.Name, &fence.Token, &woken)
@@ -38,12 +44,16 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notifi
 	return notified, nil
 }
 
-// Revoke releases the lock name if the request with that ID holds it, and reports whether it did.
-// ctx is derived from the life of the Store.
-func (s *Store) Revoke(ctx context.Context, name, id string) (revoked bool, err error) {
-	err = s.sendWaking(ctx, statement{
-		sql:  s.sql.revoke,
-		args: []any{name, id},
+// Revoke releases the grant of the request r, if it has one, and reports whether it had. ctx is
+// derived from the life of the Store.
+func (s *Store) Revoke(ctx context.Context, r Request) (revoked bool, err error) {
+	sql := s.sql.revoke
+	if r.Permits.Shared() {
+		sql = s.sql.revokePermits
+	}
+	_, err = s.sendWaking(ctx, statement{
+		sql:  sql,
+		args: []any{r.Name, r.ID},
 		row:  func(pgx.Rows) error { revoked = true; return nil },
 	})
 	return revoked, err

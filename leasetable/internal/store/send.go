@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -106,7 +105,7 @@ func (p *pace) get() time.Duration      { return time.Duration(p.d.Load()) }
 // orClosed adds errs.ErrClosed to an error that came with the end of the client's life.
 func (s *Store) orClosed(err error) error {
 	if err != nil && s.life.Err() != nil {
-		return fmt.Errorf("%w: %w", errs.ErrClosed, err)
+		return errs.Errorf("%w: %w", errs.ErrClosed, err)
 	}
 	return err
 }

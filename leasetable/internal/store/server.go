@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 
@@ -15,7 +14,7 @@ import (
 )
 
 // errOldServer means that the server has not handed out the tokens that this client has seen.
-var errOldServer = fmt.Errorf("%w: the server is behind this client's tokens: an old primary that came back, or a copy of one: connect to the current primary", errs.ErrUnavailable)
+var errOldServer = errs.Errorf("%w: the server is behind this client's tokens: an old primary that came back, or a copy of one: connect to the current primary", errs.ErrUnavailable)
 
 const (
 	// epochSize is the number of tokens between two promotions: see next_fencing_token.
@@ -106,10 +105,10 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	highest, err := strconv.ParseInt(string(row[0]), 10, 64)
 	if err != nil {
-		return fmt.Errorf("leasetable: lift_fencing_tokens: %w", err)
+		return errs.Errorf("pglock: lift_fencing_tokens: %w", err)
 	}
 	if fencing.Token(highest) < newest {
-		return fmt.Errorf("%w: its highest token is %d, this client has seen %d", errOldServer, highest, newest)
+		return errs.Errorf("%w: its highest token is %d, this client has seen %d", errOldServer, highest, newest)
 	}
 	s.lineage.noteServer(fencing.Token(highest))
 	return nil
@@ -144,6 +143,16 @@ func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (versio
 	return version, string(row[1]) == "t", string(row[2]) == "on", string(row[3]), err
 }
 
+// readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It returns
+// nothing if that can't be read.
+func readOnlySetBy(ctx context.Context, conn *pgconn.PgConn) string {
+	row, err := oneRow(conn.ExecParams(ctx, "SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only'", nil, nil, nil, nil).Read())
+	if err != nil {
+		return ""
+	}
+	return " (set by: " + string(row[0]) + ")"
+}
+
 // normalizeSession undoes settings of the role or the database with which pgx would not use the
 // simple protocol or would send names in another encoding. A pooler keeps both settings for each of
 // its clients.
@@ -159,7 +168,7 @@ func normalizeSession(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-var errNoRow = errors.New("leasetable: the server returned no row")
+var errNoRow = errors.New("pglock: the server returned no row")
 
 // oneRow returns the values of a result's first row as text.
 func oneRow(result *pgconn.Result) ([][]byte, error) {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -11,11 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	errs "github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// errReadOnly means that the connection leads to a standby or a read-only server.
-var errReadOnly = fmt.Errorf("%w: the server is read-only: for a cluster name all hosts and set target_session_attrs=read-write", errs.ErrUnavailable)
+// errStandby and readOnlyError say why a connection accepts no writes. After a failover it may be the
+// wrong server, so that another attempt may succeed.
+var errStandby = errs.Errorf("%w: the server is a standby: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
+
+func readOnlyError(setBy string) error {
+	return errs.Errorf("%w: default_transaction_read_only is on%s: turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write",
+		errs.ErrUnavailable, setBy)
+}
 
 // Explain turns an error of this package into one for users. doing names the operation. It wraps a
 // temporary failure with ErrUnavailable. The server's error stays in the chain.
@@ -23,34 +29,33 @@ func (s *Store) Explain(doing string, err error) error {
 	if err == nil {
 		return nil // errors.As would allocate
 	}
-	var pg *pgconn.PgError
 	var se *schema.Error
 	switch {
-	case errors.Is(err, errs.ErrUnavailable), errors.As(err, &se), errors.Is(err, errs.ErrPrivilege), errors.Is(err, errs.ErrClosed):
+	case errors.Is(err, errs.ErrUnavailable), errors.Is(err, errs.ErrLogin), errors.As(err, &se), errors.Is(err, errs.ErrPrivilege), errors.Is(err, errs.ErrClosed):
 		return err // explained where it was found
-	case errors.As(err, &pg):
-		switch pg.Code {
-		case "42P01", "42883", "3F000": // undefined_table, undefined_function, invalid_schema_name
-			return &schema.Error{Kind: schema.ErrMissing, Name: s.schema, Want: schema.Version, Cause: pg}
-		case "42501": // insufficient_privilege
-			return fmt.Errorf("%w in schema %q: %w: let the owner of the tables run SELECT %s.grant_user('ROLE')",
-				errs.ErrPrivilege, s.schema, err, schema.Quote(s.schema))
-		case "28000", "28P01", "3D000":
-			// invalid_authorization, invalid_password, invalid_catalog_name
-			return fmt.Errorf("%w: %s: %w", errs.ErrUnavailable, doing, err)
-		}
+	case pgtx.LoginRejected(err):
+		return errs.Errorf("pglock: %s: %w: %w", doing, errs.ErrLogin, err)
+	}
+	switch pgtx.SQLState(err) {
+	case pgtx.UndefinedTable, pgtx.UndefinedFunction, pgtx.InvalidSchemaName:
+		return &schema.Error{Kind: schema.ErrMissing, Name: s.schema, Want: schema.Version, Cause: err}
+	case pgtx.InsufficientPrivilege:
+		return errs.Errorf("pglock: %s: %w in schema %q: %w: let the owner of the tables run SELECT %s.grant_user('ROLE')",
+			doing, errs.ErrPrivilege, s.schema, err, schema.Quote(s.schema))
+	case pgtx.ReadOnlySQLTransaction:
+		return errs.Errorf("pglock: %s: %w: %w: the server is a standby, or default_transaction_read_only is on", doing, errs.ErrUnavailable, err)
 	}
 	if Transient(err) {
-		return fmt.Errorf("%w: %s: %w", errs.ErrUnavailable, doing, err)
+		return errs.Errorf("pglock: %s: %w: %w", doing, errs.ErrUnavailable, err)
 	}
-	return fmt.Errorf("leasetable: %s: %w", doing, err)
+	return errs.Errorf("pglock: %s: %w", doing, err)
 }
 
 // Transient reports whether the same statement may succeed later on another connection: after a
 // network failure, a restart, a failover, or when a limit was reached.
 func Transient(err error) bool {
 	switch {
-	case errors.Is(err, errs.ErrClosed):
+	case errors.Is(err, errs.ErrClosed), errors.Is(err, errs.ErrLogin):
 		return false
 	case errors.Is(err, errs.ErrUnavailable):
 		return true

@@ -49,7 +49,7 @@ func TestALockFromGrantToPruning(t *testing.T) {
 	if g := grants["n"]; err != nil || g.Outcome != store.Busy || g.Holder != "first" || g.Token != granted.Token || g.Remaining <= 0 {
 		t.Errorf("the full statement on a held lock: %+v, %v", g, err)
 	}
-	position, err := s.JoinQueue(ctx, "n", "client", "holder", time.Second)
+	position, err := s.JoinQueue(ctx, "n", "client", "holder", 1, time.Second)
 	if err != nil || position.Ticket <= int64(granted.Token) || position.Ahead != 0 || position.Free || position.Remaining <= 0 {
 		t.Errorf("a ticket: %+v, %v", position, err)
 	}
@@ -62,7 +62,7 @@ func TestALockFromGrantToPruning(t *testing.T) {
 	if err != nil || renewed[fence].Outcome != store.RenewDone || renewed[fence].Remaining < time.Minute {
 		t.Errorf("renewed %+v, %v", renewed, err)
 	}
-	released, notified, err := s.Release(ctx, fence)
+	released, notified, err := s.Release(ctx, fence, 0)
 	if err != nil || !released || !notified {
 		t.Errorf("released %v, notified %v, %v", released, notified, err)
 	}
@@ -72,7 +72,7 @@ func TestALockFromGrantToPruning(t *testing.T) {
 	if g, err := s.AcquireFast(ctx, second); err != nil || g.Outcome != store.Granted || g.Token <= granted.Token {
 		t.Errorf("the fast path on a free lock: %+v, %v", g, err)
 	}
-	if revoked, err := s.Revoke(ctx, "n", second.ID); err != nil || !revoked {
+	if revoked, err := s.Revoke(ctx, *second); err != nil || !revoked {
 		t.Errorf("revoked %v, %v", revoked, err)
 	}
 	if row, found, err := s.Get(ctx, "n"); err != nil || !found || row.Holder != "" || row.Remaining != 0 {

@@ -36,7 +36,7 @@ func (s *server) do(fn func() error) error {
 	return fn()
 }
 
-func (s *server) JoinQueue(_ context.Context, name, _, _ string, _ time.Duration) (p store.Position, err error) {
+func (s *server) JoinQueue(_ context.Context, name, _, _ string, _ int, _ time.Duration) (p store.Position, err error) {
 	err = s.do(func() error {
 		err := s.failJoin
 		s.failJoin = nil

@@ -29,8 +29,8 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 	}
 	op, begun := l.beginJoin(q)
 	if begun {
-		holder, began := e.Request.Holder, e.began // others see the caller that draws the ticket
-		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, holder, began) })
+		holder, weight, began := e.Request.Holder, e.Request.Permits.Weight, e.began // others see the caller that draws the ticket
+		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, holder, weight, began) })
 	}
 	// Several may be ready. The ticket is the queue's, not the caller's: it is not lost with a
 	// caller that leaves.
@@ -45,9 +45,9 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 }
 
 // runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
-func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, holder string, began time.Time) {
+func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, holder string, weight int, began time.Time) {
 	l.refresher.start()
-	p, err := l.cfg.Store.JoinQueue(ctx, q.name, l.cfg.Client, holder, time.Since(began))
+	p, err := l.cfg.Store.JoinQueue(ctx, q.name, l.cfg.Client, holder, weight, time.Since(began))
 	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", q.name), err)
 
 	unneeded, removals := l.endJoin(q, p.Ticket, err)

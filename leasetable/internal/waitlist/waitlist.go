@@ -47,7 +47,7 @@ import (
 
 // Store has the statements that a List needs: see package store.
 type Store interface {
-	JoinQueue(ctx context.Context, name, client, holder string, waited time.Duration) (store.Position, error)
+	JoinQueue(ctx context.Context, name, client, holder string, weight int, waited time.Duration) (store.Position, error)
 	LeaveQueue(ctx context.Context, name, client string, ticket int64) error
 	RefreshTickets(ctx context.Context, client string, names []string) (map[string]int64, error)
 	DeleteRows(ctx context.Context, client string, names []string, tickets []int64) error
@@ -173,6 +173,10 @@ func (l *List) Stop(ctx context.Context) {
 	l.refresher.stop(ctx)
 	l.listener.stop()
 }
+
+// StartListener opens the listening connection, unless it is open. It is called inside a counted
+// call.
+func (l *List) StartListener() { l.listener.start() }
 
 // Listening reports whether notifications arrive, as far as is known.
 func (l *List) Listening() bool { return l.listener.up.Load() }

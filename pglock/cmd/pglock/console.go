@@ -57,7 +57,11 @@ func describe(err error) string {
 }
 
 func describeBusy(e *pglock.BusyError) string {
-	if e.Holder == "" {
+	switch {
+	case e.Holder == "" && e.Remaining > 0:
+		return fmt.Sprintf("lock %q was released, and WithMinHold keeps it from others for another %v",
+			e.Name, e.Remaining.Round(time.Millisecond))
+	case e.Holder == "":
 		return fmt.Sprintf("lock %q is free, but a transaction still uses its row", e.Name)
 	}
 	return fmt.Sprintf("lock %q is held by %s (token %d): it expires in %v unless renewed",

@@ -124,7 +124,8 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := pglock.Open(ctx, pool, options...)
+	// Without a logger: this command reports a loss itself, in its own form.
+	client, err := pglock.Open(ctx, pool, append([]pglock.Option{pglock.WithLogger(nil)}, options...)...)
 	if err != nil {
 		pool.Close()
 		return nil, nil, f.explainPrivilege(f.database().explainConnect(err))
@@ -155,7 +156,20 @@ func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name stri
 }
 
 func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-	lease, err := client.TryAcquire(ctx, name)
+	try, acquire := client.TryAcquire, client.Acquire
+	if f.permits > 0 {
+		s, err := client.Semaphore(name, f.permits)
+		if err != nil {
+			return nil, err
+		}
+		try = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
+			return s.TryAcquire(ctx, 1, opts...)
+		}
+		acquire = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
+			return s.Acquire(ctx, 1, opts...)
+		}
+	}
+	lease, err := try(ctx, name)
 	var busy *pglock.BusyError
 	if err == nil || !errors.As(err, &busy) || !f.waitForever && f.wait == 0 {
 		return lease, err
@@ -165,7 +179,7 @@ func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, name
 	if !f.waitForever {
 		options = append(options, pglock.WithWait(f.wait))
 	}
-	lease, err = client.Acquire(ctx, name, options...)
+	lease, err = acquire(ctx, name, options...)
 	if err == nil {
 		f.infof("acquired lock %q (token %d)", name, lease.Token())
 	}

@@ -34,6 +34,7 @@ type runFlags struct {
 	labels           []string
 	labelMap         map[string]string
 	busyStatus       int
+	permits          int // 0: the lock has one holder
 }
 
 func newRun(g *globals) *cobra.Command {
@@ -51,7 +52,7 @@ func newRun(g *globals) *cobra.Command {
 				return err
 			}
 			err = f.run(args[0], args[1:], options)
-			if isAny(err, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema) {
+			if isAny(err, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, pglock.ErrKind) {
 				return usage(cmd, "%s", withoutPackage(err))
 			}
 			return err
@@ -62,6 +63,7 @@ func newRun(g *globals) *cobra.Command {
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit).\nIt does not limit the command")
 	flags.DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
 		"how long the command may take to end when the lock is lost:\nless than half of --ttl (default %v, but at most a third of --ttl)", defaultGrace))
+	flags.IntVar(&f.permits, "permits", 0, "make NAME a semaphore: up to this many hosts hold it at the same time")
 	flags.StringVar(&f.holder, "holder", "", "the name of the holder, as others see it (default: host, process id, random part)")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
 	flags.IntVar(&f.busyStatus, "busy-status", statusNotAcquired, "the exit status if the lock is not granted in time, 0 to 255")
@@ -98,6 +100,8 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 		return nil, usage(cmd, "--ttl %v is too short: must be more than 0", f.ttl)
 	case f.grace >= f.ttl-f.grace:
 		return nil, usage(cmd, "--grace %v is too long for --ttl %v: must be less than half of it, so that the command has ended before another host can get the lock", f.grace, f.ttl)
+	case cmd.Flags().Changed("permits") && (f.permits < 1 || f.permits > pglock.MaxPermits):
+		return nil, usage(cmd, "--permits %d is out of range: must be 1 to %d", f.permits, pglock.MaxPermits)
 	case f.busyStatus < 0 || f.busyStatus > 255:
 		return nil, usage(cmd, "--busy-status %d is out of range: must be 0 to 255", f.busyStatus)
 	}

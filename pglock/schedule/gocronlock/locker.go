@@ -207,11 +207,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		return k.run.Abandon(ctx)
 	}
 	err := k.run.End(ctx)
-	result := taskErr
-	if err != nil && !errors.Is(taskErr, err) {
-		result = errors.Join(taskErr, err)
-	}
-	k.job.Report(k.run.Tick(), result)
+	k.job.Report(k.run.Tick(), errs.Join(taskErr, err))
 	return err
 }
 

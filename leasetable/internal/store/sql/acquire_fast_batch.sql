@@ -12,6 +12,7 @@ WITH free AS MATERIALIZED (
                 (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
     JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE l.expires_at <= clock_timestamp()
+      AND (l.capacity > 0) IS NOT TRUE
       AND (l.request <> a.request::uuid) IS NOT FALSE
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                       WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < coalesce(a.ticket, ($6::bigint[])[1])
@@ -30,7 +31,7 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + f.us * interval '1 microsecond', release_request = NULL,
     last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
-    ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
+    ended_at = CASE WHEN l.holder IS NULL THEN l.ended_at ELSE nullif(l.expires_at, '-infinity') END,
     request = f.request, holder = f.holder, labels = f.labels
 FROM free AS f, durable
 WHERE l.ctid = f.ctid

@@ -11,6 +11,8 @@
 --   granted  the grant is ours: its token and remaining time
 --   busy     another holder's: its token, holder and remaining time. If the holder is null and no
 --            time remains, the lock is free, but its row is locked or other waiters are ahead
+--   kind     the name is a semaphore's or a readers-writer lock's: the number of its permits instead
+--            of the number of waiters
 --   spent    this request won before, and its grant has ended: try with a new one
 -- A name that this statement granted has two rows: "granted" counts. A name without a row was
 -- inserted meanwhile: try again.
@@ -53,7 +55,7 @@ WITH input AS MATERIALIZED (
                 (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
 ), seen AS MATERIALIZED (
     SELECT l.ctid, l.name, l.token, l.holder, l.expires_at, a.request, l.request IS NOT DISTINCT FROM a.request AS ours,
-           l.ticket >= a.ticket AS invalid,
+           l.ticket >= a.ticket AS invalid, l.capacity,
            (SELECT count(*) FROM pglock.lock_waiters AS w
             WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
               AND w.expires_at > clock_timestamp()) AS ahead
@@ -64,6 +66,7 @@ WITH input AS MATERIALIZED (
     FROM input AS a
     JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE l.expires_at <= clock_timestamp()
+      AND (l.capacity > 0) IS NOT TRUE
       AND l.request IS DISTINCT FROM a.request
       AND (NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                        WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
@@ -83,7 +86,7 @@ WITH input AS MATERIALIZED (
         acquired_at = clock_timestamp(),
         expires_at = clock_timestamp() + f.us * interval '1 microsecond', release_request = NULL,
         last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
-        ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
+        ended_at = CASE WHEN l.holder IS NULL THEN l.ended_at ELSE nullif(l.expires_at, '-infinity') END,
         request = f.request, holder = f.holder, labels = f.labels
     FROM free AS f
     WHERE l.name = f.name
@@ -133,7 +136,7 @@ FROM durable, (
     SELECT name, 'granted' AS outcome, token, NULL AS holder, expires_at, 0 AS ahead, false AS invalid FROM won
     UNION ALL
     SELECT name,
-           CASE WHEN ours AND expires_at <= clock_timestamp() THEN 'spent' ELSE 'busy' END,
-           token, CASE WHEN NOT ours THEN holder END, CASE WHEN NOT ours THEN expires_at END, ahead, invalid
+           CASE WHEN capacity IS NOT NULL THEN 'kind' WHEN ours AND expires_at <= clock_timestamp() THEN 'spent' ELSE 'busy' END,
+           token, CASE WHEN NOT ours THEN holder END, CASE WHEN NOT ours THEN expires_at END, coalesce(capacity, ahead), invalid
     FROM seen
 ) AS r

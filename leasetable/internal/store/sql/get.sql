@@ -11,7 +11,7 @@ SELECT s.name::text, s.token, s.version, coalesce(s.holder, ''), s.labels::text,
        coalesce(CASE WHEN x.expired THEN 'expired' ELSE s.last_end END, ''),
        CASE WHEN x.expired THEN s.expires_at ELSE s.ended_at END,
        coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN s.revoked_reason END, ''),
-       CASE WHEN s.expires_at > s.read_at THEN s.release_request END,
+       CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN s.release_request END,
        q.holders, q.tickets, q.waited
 FROM step AS s
 CROSS JOIN LATERAL (SELECT s.holder IS NOT NULL AND s.expires_at <= s.read_at AS expired) AS x

@@ -27,7 +27,7 @@ WITH step AS MATERIALIZED (
 ), matching AS MATERIALIZED (
     SELECT s.*
     FROM step AS s
-    WHERE (s.expires_at > s.read_at OR NOT $2::boolean)
+    WHERE (s.holder IS NOT NULL AND s.expires_at > s.read_at OR NOT $2::boolean)
       AND starts_with(s.name, $3::text)
       AND ($4::text = '' OR s.name LIKE $4::text)
       AND ($5::text = '' OR s.holder = $5::text)
@@ -40,7 +40,7 @@ SELECT p.seen, p.last::text, s.name::text, s.token, s.version, coalesce(s.holder
        coalesce(CASE WHEN x.expired THEN 'expired' ELSE s.last_end END, ''),
        CASE WHEN x.expired THEN s.expires_at ELSE s.ended_at END,
        coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN s.revoked_reason END, ''),
-       CASE WHEN s.expires_at > s.read_at THEN s.release_request END,
+       CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN s.release_request END,
        q.holders, q.tickets, q.waited
 FROM page AS p
 LEFT JOIN matching AS s ON true

@@ -17,7 +17,10 @@
 WITH step AS MATERIALIZED (
     SELECT l.ctid, l.name, l.token,
            l.expires_at <= clock_timestamp()
-               AND greatest(l.acquired_at, l.expires_at, l.ended_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond' AS idle
+               AND greatest(l.acquired_at, l.expires_at, l.ended_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond'
+               AND ((l.capacity > 0) IS NOT TRUE OR NOT EXISTS (
+                   SELECT FROM pglock.lock_permits AS p
+                   WHERE p.name = l.name AND p.expires_at > clock_timestamp() - $1::bigint * interval '1 microsecond')) AS idle
     FROM pglock.distributed_locks AS l
     WHERE l.name > $2::text
     ORDER BY l.name
@@ -36,7 +39,11 @@ WITH step AS MATERIALIZED (
 ), pruned AS (
     DELETE FROM pglock.distributed_locks AS l
     WHERE l.ctid = ANY (ARRAY(SELECT i.ctid FROM idle AS i, mark AS m WHERE i.token <= m.up_to))
-    RETURNING 1
+    RETURNING l.name, l.capacity
+), permits AS (
+    DELETE FROM pglock.lock_permits AS p
+    USING pruned AS g
+    WHERE p.name = g.name AND g.capacity > 0
 )
 SELECT (SELECT count(*) FROM step), coalesce((SELECT max(s.name) FROM step AS s), ''), (SELECT count(*) FROM pruned),
        coalesce((SELECT s.name FROM step AS s WHERE s.token < 4611686018427387904 ORDER BY s.token DESC LIMIT 1), ''),

@@ -1,5 +1,6 @@
--- Releases the grant $2 of the name $1, and notifies the head of the queue if $3. The row stays,
--- with its token and version.
+-- Releases the grant $2 of the name $1, and notifies the head of the queue if $4. The row stays,
+-- with its token and version. It has no holder from now on, but the lock is not free until $3
+-- microseconds after the grant: the head learns of that by its next attempt, and waits for it.
 --
 -- Returns one row if the grant was current, expired or not: whether a waiter was notified. No row:
 -- it was released before (a repeated request whose first answer was lost), or it is not current any
@@ -12,9 +13,13 @@
 -- this one in the log. It waits for a row lock of another transaction for a short time only. (The
 -- settings are made in the condition, which is evaluated for the one row that matches.)
 UPDATE pglock.distributed_locks AS l
-SET holder = NULL, expires_at = '-infinity', version = l.version % 9223372036854775807 + 1,
+SET holder = NULL,
+    expires_at = CASE WHEN l.acquired_at + $3::bigint * interval '1 microsecond' > clock_timestamp()
+                      THEN l.acquired_at + $3::bigint * interval '1 microsecond'
+                      ELSE '-infinity' END,
+    version = l.version % 9223372036854775807 + 1,
     last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
 WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL
   AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '250ms', true) = '250ms'
-RETURNING CASE WHEN $3::boolean AND EXISTS (SELECT FROM pglock.lock_waiters AS w WHERE w.name = $1::text)
+RETURNING CASE WHEN $4::boolean AND EXISTS (SELECT FROM pglock.lock_waiters AS w WHERE w.name = $1::text)
                THEN pglock.wake_next(l.name, l.ticket) ELSE false END

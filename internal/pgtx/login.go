@@ -1,0 +1,56 @@
+package pgtx
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/internal/errs"
+)
+
+// LoginRejected reports whether the server is there and has rejected the login of a new connection:
+// unknown role, wrong password, unknown database, missing right CONNECT, or pg_hba.conf. Another
+// attempt is rejected too until somebody changes that.
+//
+// With several hosts, the last attempt counts: an unreachable host may still become the primary. The
+// addresses of one host are one server, which need not listen on all of them.
+func LoginRejected(err error) bool {
+	var connect *pgconn.ConnectError
+	if !errors.As(err, &connect) {
+		return false
+	}
+	attempts := []error{connect.Unwrap()}
+	if all, ok := attempts[0].(interface{ Unwrap() []error }); ok { //nolint:errorlint // the list of attempts itself
+		attempts = all.Unwrap()
+	}
+	if severalHosts(connect.Config) && len(attempts) > 0 {
+		attempts = attempts[len(attempts)-1:]
+	}
+	for _, attempt := range attempts {
+		switch SQLState(attempt) {
+		case InvalidAuthorization, InvalidPassword, InvalidCatalogName, InsufficientPrivilege:
+			return true
+		}
+	}
+	return false
+}
+
+// ExplainLogin returns an error that wraps errs.ErrLogin if LoginRejected(err), and otherwise err.
+func ExplainLogin(err error) error {
+	if !LoginRejected(err) {
+		return err
+	}
+	return errs.Errorf("%w: %w", errs.ErrLogin, err)
+}
+
+func severalHosts(c *pgconn.Config) bool {
+	if c == nil {
+		return false
+	}
+	for _, f := range c.Fallbacks {
+		if f.Host != c.Host || f.Port != c.Port {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+package readme_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"os"
+	"testing/fstest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/migrations/runner"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/rowlock"
+	"github.com/pglock/pglock-go/pglock/schedule"
+)
+
+// makeReport stands for a nightly job.
+func makeReport(context.Context, *pglock.Lease) error { return nil }
+
+func Example_schedule() {
+	pool, end := locktest.ExamplePool()
+	defer end()
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	client, err := pglock.Open(context.Background(), pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(context.Background())
+
+	job, err := schedule.New(client, "nightly-report")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = job.Run(ctx, schedule.Daily("03:00", time.Local), makeReport) // until ctx is done
+
+	fmt.Println(err)
+	// Output: context deadline exceeded
+}
+
+func Example_transaction() {
+	pool, end := locktest.ExamplePool("CREATE TABLE discounts AS SELECT 17 AS id, false AS used")
+	defer end()
+	ctx := context.Background()
+	client, err := pglock.Open(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+
+	err = client.DoTx(ctx, "discount:17", func(ctx context.Context, tx pgx.Tx) error {
+		var used bool // as the last holder of the lock has left it
+		err := tx.QueryRow(ctx, "SELECT used FROM discounts WHERE id = 17").Scan(&used)
+		if err != nil || used {
+			return err
+		}
+		_, err = tx.Exec(ctx, "UPDATE discounts SET used = true WHERE id = 17")
+		return err
+	}, advisory.WithTimeout(2*time.Second))
+
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func Example_rows() {
+	pool, end := locktest.ExamplePool("CREATE TABLE stock (sku text PRIMARY KEY, qty int NOT NULL)", "INSERT INTO stock VALUES ('A-1', 5), ('B-7', 0)")
+	defer end()
+	ctx := context.Background()
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+
+	stock := rowlock.Stock{Table: rowlock.Table{Name: pgx.Identifier{"stock"}, Key: "sku"}, Quantity: "qty"}
+	left, err := rowlock.Reserve(ctx, tx, stock, rowlock.Lines(rowlock.Take("A-1", 2), rowlock.Take("B-7", 1)))
+	var short *rowlock.ShortError // lists the items that are short; nothing was reserved, and tx stays usable
+
+	fmt.Println(errors.As(err, &short), short.Lines[0].Key, left.All() != nil)
+	// Output: true B-7 true
+}
+
+func Example_protect() {
+	pool, end := locktest.ExamplePool("CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL)", "INSERT INTO accounts VALUES (17, 100)")
+	defer end()
+	ctx := context.Background()
+	client, err := pglock.Open(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+
+	err = fencing.Protect(ctx, pool, "accounts", fencing.NamedBy("account:{id}")) // once, or in SQL
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = client.Do(ctx, "account:17", func(ctx context.Context, l *pglock.Lease) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if err := l.Bind(ctx, tx); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "UPDATE accounts SET balance = 90 WHERE id = 17") // as if there were no locks
+			return fencing.Explain(err)
+		})
+	})
+
+	fmt.Println(err)
+	_, err = pool.Exec(ctx, "UPDATE accounts SET balance = 0")
+	fmt.Println(errors.Is(fencing.Explain(err), fencing.ErrUnfenced))
+	// Output:
+	// <nil>
+	// true
+}
+
+func Example_migrate() {
+	pool, end := locktest.ExamplePool()
+	defer end()
+	ctx := context.Background()
+	log.SetOutput(io.Discard)
+	defer log.SetOutput(os.Stderr)
+	embedded := fstest.MapFS{"migrations/1_orders.up.sql": {Data: []byte("CREATE TABLE orders (id int)")}}
+
+	err := runner.Run(ctx, runner.Files(embedded, "migrations"), pool, // golang-migrate's files
+		runner.WithTimeout(10*time.Minute), runner.WithLogger(slog.Default()))
+
+	fmt.Println(err)
+	// Output: <nil>
+}

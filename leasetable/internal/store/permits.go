@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// Permits says how many of the permits of a name a grant has. The zero Permits are those of a lock
+// with one holder.
+type Permits struct {
+	Capacity int // of the name; 0: it has no permits, but one holder
+	Weight   int // of the grant: 1 to Capacity
+}
+
+// Any reports whether the name has permits.
+func (p Permits) Any() bool { return p.Capacity > 0 }
+
+// Shared reports whether others can hold the name at the same time. A shared grant is a row of
+// lock_permits. All others are in the row of the name.
+func (p Permits) Shared() bool { return p.Weight < p.Capacity }
+
+// AcquirePermits makes an attempt to acquire permits. ctx is derived from the life of the Store.
+func (s *Store) AcquirePermits(ctx context.Context, r *Request) (g Grant, err error) {
+	sent, err := s.sendWaking(ctx, statement{
+		sql:  s.sql.acquirePermits,
+		args: []any{r.Name, r.Permits.Capacity, r.Permits.Weight, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket},
+		row: func(row pgx.Rows) error {
+			var left int64
+			var holder *string
+			err := row.Scan(&g.Outcome, &g.Token, &holder, &left, &g.Ahead, &g.Invalid)
+			if holder != nil {
+				g.Holder = *holder
+			}
+			if g.Outcome == OtherKind {
+				g.Capacity, left = int(left), 0
+			}
+			g.Remaining = time.Duration(left) * time.Microsecond
+			return err
+		},
+	})
+	switch {
+	case err != nil:
+		return Grant{}, err // a row before the error promises nothing
+	case g.Outcome == Granted:
+		s.lineage.noteGrant(r.Name, g.Token)
+	case g.Outcome == again:
+		g.Outcome = ""
+	}
+	g.Sent = sent
+	return g, nil
+}
+
+// ReleasePermits is Release for a shared grant.
+func (s *Store) ReleasePermits(ctx context.Context, fence fencing.Fence) (released, notified bool, err error) {
+	return s.releaseOne(ctx, s.sql.releasePermits, fence.Name, int64(fence.Token))
+}
+
+// Resize sets the number of permits of a name, and creates the name if need be. It returns the
+// number of permits that the name had before; 0: it was created; -1: it has one holder, and nothing
+// was changed. ctx is derived from the life of the Store.
+func (s *Store) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
+	_, err = s.sendWaking(ctx, statement{sql: s.sql.resizePermits, args: []any{name, capacity}, row: func(r pgx.Rows) error {
+		return r.Scan(&before)
+	}})
+	return before, err
+}

@@ -1,0 +1,253 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"regexp"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/migrations"
+	"github.com/pglock/pglock-go/migrations/runner"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// TestErrorLines provokes errors and checks each text to the letter: one line, the cause first, and
+// one package's name. Tokens are written N, times T, and addresses A.
+func TestErrorLines(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{})
+	admin := pgtest.PoolOn(t, server.URL())
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	if err := migrations.Up(t.Context(), admin); err != nil {
+		t.Fatal(err)
+	}
+	exec("CREATE ROLE app LOGIN PASSWORD 'secret'; SELECT pglock.grant_user('app')")
+	exec("CREATE ROLE stranger LOGIN PASSWORD 'secret'")
+	exec("CREATE ROLE reader LOGIN PASSWORD 'secret'; SELECT pglock.grant_user('reader'); ALTER ROLE reader SET default_transaction_read_only = on")
+	exec("CREATE DATABASE closed")
+	exec("REVOKE CONNECT ON DATABASE closed FROM PUBLIC")
+	address := mustParse(t, server.URL())
+	pool := func(change func(u *url.URL)) *pgxpool.Pool {
+		u := *address
+		u.User = url.UserPassword("app", "secret")
+		if change != nil {
+			change(&u)
+		}
+		return pgtest.PoolOn(t, u.String())
+	}
+	open := func(change func(u *url.URL)) error {
+		c, err := pglock.Open(t.Context(), pool(change), pglock.WithLogger(slog.New(slog.DiscardHandler)))
+		if err == nil {
+			return c.Close(t.Context())
+		}
+		return err
+	}
+	user := func(name, password string) func(*url.URL) {
+		return func(u *url.URL) { u.User = url.UserPassword(name, password) }
+	}
+	c, err := pglock.Open(t.Context(), pool(nil), pglock.WithHolder("me"), pglock.WithTTL(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	other, err := pglock.Open(t.Context(), pool(nil), pglock.WithHolder("rival\n2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close(context.Background()) })
+	held := func(c *pglock.Client, name string) *pglock.Lease {
+		l, err := c.TryAcquire(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	mine := held(c, "mine")
+	held(other, "theirs")
+	ended := func(how error) context.Context {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(how)
+		return ctx
+	}
+	acquire := func(name string, opts ...pglock.LeaseOption) error {
+		_, err := c.Acquire(t.Context(), name, opts...)
+		return err
+	}
+	failure := errors.New("the work failed")
+	stolen := func(returned error) error {
+		return c.Do(t.Context(), "stolen", func(ctx context.Context, l *pglock.Lease) error {
+			exec("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'stolen'")
+			defer exec("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = 'stolen'")
+			if err := l.Extend(ctx, time.Hour); !errors.Is(err, pglock.ErrLost) {
+				t.Errorf("Extend of a stolen lease: %v", err)
+			}
+			return returned
+		})
+	}
+	inTx := func(p *pgxpool.Pool, fn func(tx pgx.Tx) error) error {
+		tx, err := p.Begin(t.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		return fn(tx)
+	}
+	app := pool(nil)
+	doTx := func(opts ...advisory.DoOption) error {
+		return inTx(app, func(tx pgx.Tx) error {
+			if err := advisory.Lock(t.Context(), tx, c.Key("discount")); err != nil {
+				return err
+			}
+			return c.DoTx(t.Context(), "discount", func(context.Context, pgx.Tx) error { return nil }, opts...)
+		})
+	}
+	ownEnd := func() *pglock.Lease {
+		l := held(c, "ended")
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return l
+	}
+	refused, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = refused.Close()
+
+	for _, tc := range []struct {
+		name string
+		err  error
+		is   []error
+		line string
+	}{
+		{"unknown role", open(user("nobody", "secret")), []error{pglock.ErrLogin}, "pglock: open: login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
+		{"wrong password", open(user("app", "wrong")), []error{pglock.ErrLogin}, "pglock: open: login rejected: failed to connect to `user=app database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"app\" (SQLSTATE 28P01)"},
+		{"unknown database", open(func(u *url.URL) { u.Path = "/none" }), []error{pglock.ErrLogin}, "pglock: open: login rejected: failed to connect to `user=app database=none`: A: server error: FATAL: database \"none\" does not exist (SQLSTATE 3D000)"},
+		{"no right to connect", open(func(u *url.URL) { u.Path = "/closed" }), []error{pglock.ErrLogin}, "pglock: open: login rejected: failed to connect to `user=app database=closed`: A: server error: FATAL: permission denied for database \"closed\" (SQLSTATE 42501)"},
+		{"refused", open(func(u *url.URL) { u.Host = refused.Addr().String() }), []error{pglock.ErrUnavailable}, "pglock: open: database unavailable: failed to connect to `user=app database=postgres`: A: dial error: dial tcp A: connect: connection refused"},
+		{"no rights", open(user("stranger", "secret")), []error{pglock.ErrPrivilege}, `pglock: open: missing privilege in schema "pglock": ERROR: permission denied for schema pglock (SQLSTATE 42501): let the owner of the tables run SELECT "pglock".grant_user('ROLE')`},
+		{"read-only role", open(user("reader", "secret")), []error{pglock.ErrUnavailable}, `pglock: database unavailable: default_transaction_read_only is on (set by: user): turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write`},
+		{"no tables", func() error { _, err := pglock.Open(t.Context(), app, pglock.WithSchema("elsewhere")); return err }(), []error{pglock.ErrSchemaMissing}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
+		{"invalid option", acquire("n", pglock.WithWait(-1)), []error{pglock.ErrInvalidOption}, `pglock: invalid option: wait -1ns is negative: must be 0 or more`},
+		{"invalid name", acquire(""), []error{pglock.ErrInvalidName}, `pglock: invalid lock name: empty: must be 1 to 512 bytes`},
+		{"busy", acquire("theirs", pglock.WithWait(0)), []error{pglock.ErrNotAcquired}, `pglock: acquire "theirs": held by rival; 2 (token N), for another T unless renewed`},
+		{"busy here", acquire("mine", pglock.WithWait(0)), []error{pglock.ErrNotAcquired}, `pglock: acquire "mine": held by this client, me (token N), for another T unless renewed`},
+		{"wait is over", acquire("theirs", pglock.WithWait(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `pglock: acquire "theirs": gave up after T: lock timeout: held by rival; 2 (token N), for another T unless renewed`},
+		{"wait is over here", acquire("mine", pglock.WithWait(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `pglock: acquire "mine": gave up after T: lock timeout: held by this client, me (token N), for another T unless renewed`},
+		{"canceled", func() error { _, err := c.Acquire(ended(failure), "theirs"); return err }(), []error{pglock.ErrNotAcquired, context.Canceled, failure}, `pglock: acquire "theirs": gave up after T: context canceled: the work failed`},
+		{"held by the caller", func() error { _, err := c.Acquire(mine.Context(), "mine"); return err }(), []error{pglock.ErrHeldByCaller}, `pglock: acquire "mine": the caller's context holds this lock (token N): use WithJoin to join its lease, or another context`},
+		{"lost", stolen(nil), []error{pglock.ErrLost}, `pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
+		{"failed and lost", stolen(fmt.Errorf("step 1:\n\tstep 2: %w", failure)), []error{failure, pglock.ErrLost}, `step 1: step 2: the work failed; pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
+		{"not found", func() error { _, err := c.Get(t.Context(), "never"); return err }(), []error{pglock.ErrNotFound}, `pglock: no such lock: "never"`},
+		{"get canceled", func() error { _, err := c.Get(ended(failure), "never"); return err }(), []error{context.Canceled, failure}, `pglock: get "never": context canceled: the work failed`},
+		{"DoTx timeout", doTx(advisory.WithTimeout(20 * time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock "discount" (6824127248951005947): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
+		{"joined lease", func() error {
+			outer := held(c, "outer")
+			inner, err := c.Acquire(outer.Context(), "outer", pglock.WithJoin())
+			if err != nil {
+				return err
+			}
+			return errors.Join(outer.Release(t.Context()), inner.Release(t.Context()))
+		}(), []error{pglock.ErrReleased}, `pglock: lock released by the holder that was joined`},
+		{"guard after the end", ownEnd().Guard(t.Context(), nil), []error{pglock.ErrStale, pglock.ErrReleased}, `pglock: lock released: stale grant: grant N of "ended" has ended`},
+		{"extend canceled", mine.Extend(ended(failure), time.Hour), []error{context.Canceled, failure}, `pglock: extend "mine": context canceled: the work failed`},
+		{"closed", func() error {
+			c, err := pglock.Open(t.Context(), app)
+			if err != nil {
+				return err
+			}
+			_ = c.Close(t.Context())
+			_, err = c.Acquire(t.Context(), "n")
+			return err
+		}(), []error{pglock.ErrClosed}, `pglock: client closed`},
+		{"DoTx canceled", c.DoTx(ended(failure), "discount", func(context.Context, pgx.Tx) error { return nil }), []error{pglock.ErrNotAcquired, context.Canceled, failure}, `advisory: lock "discount" (6824127248951005947): gave up after T: context canceled: the work failed`},
+		{"DoTx fails and can't roll back", c.DoTx(t.Context(), "discount", func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())"); err == nil {
+				t.Error("the connection survived")
+			}
+			return failure
+		}), []error{failure}, `the work failed; advisory: rollback: the connection was closed: conn closed`},
+		{"sequence of keys", inTx(app, func(tx pgx.Tx) error {
+			return inTx(app, func(second pgx.Tx) error {
+				if err := advisory.Lock(t.Context(), tx, advisory.KeyFromInt64(7)); err != nil {
+					return err
+				}
+				return advisory.LockAllWith(t.Context(), second, []advisory.Key{advisory.KeyFromInt64(7), c.Key("b")}, advisory.WithTimeout(20*time.Millisecond))
+			})
+		}), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock (7), "b" (2047708122095418259): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
+		{"runner waits", runner.Guard(t.Context(), c, "theirs", func(context.Context) error { return nil }, runner.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `runner: acquire "theirs": held by rival; 2, which has held the lock for T: gave up after T: context deadline exceeded: lock timeout`},
+		{"DoTx login", func() error {
+			return advisory.Do(t.Context(), pool(user("nobody", "x")), c.Key("discount"), func(context.Context, pgx.Tx) error { return nil })
+		}(), []error{pglock.ErrLogin}, "advisory: lock \"discount\" (6824127248951005947): login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
+		{"DoTx fails and ends the transaction", c.DoTx(t.Context(), "discount", func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }), nil, `pglock: transaction not usable: the function has ended it, and with it the lock`},
+		{"try", inTx(app, func(tx pgx.Tx) error {
+			return inTx(app, func(second pgx.Tx) error {
+				return errors.Join(advisory.Lock(t.Context(), tx, c.Key("a\nb")), advisory.TryLock(t.Context(), second, c.Key("a\nb")))
+			})
+		}), []error{pglock.ErrNotAcquired}, `advisory: lock "a\nb" (-7135131876790250135): another session holds it or is next`},
+		{"stale", inTx(app, func(tx pgx.Tx) error {
+			return fencing.Check(t.Context(), tx, fencing.Fence{Schema: "pglock", Name: "theirs", Token: 1})
+		}), []error{pglock.ErrStale}, `fencing: stale grant: grant N of "theirs", where N is the newest`},
+		{"stale by schema", inTx(app, func(tx pgx.Tx) error {
+			return fencing.Check(t.Context(), tx, fencing.Fence{Schema: "elsewhere", Name: "theirs", Token: 1})
+		}), []error{pglock.ErrSchemaMissing}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
+		{"migrate login", migrations.Up(t.Context(), pool(user("nobody", "x"))), []error{pglock.ErrLogin}, "migrations: schema \"pglock\": login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
+		{"migrate read-only", migrations.Up(t.Context(), pgtest.PoolOn(t, server.URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" }), migrations.WithSchema("new")), nil, `migrations: schema "new": ERROR: cannot execute CREATE SCHEMA in a read-only transaction (SQLSTATE 25006): the server is a standby, or default_transaction_read_only is on`},
+		{"migrate rights", migrations.Up(t.Context(), app, migrations.WithSchema("new")), []error{pglock.ErrPrivilege}, "pglock: missing privilege: role \"app\" lacks CREATE on DATABASE \"postgres\": GRANT CREATE ON DATABASE \"postgres\" TO \"app\", or let a role that has it run `pglock migrate up --grant-user app`"},
+		{"runner login", runner.Run(t.Context(), runner.Files(fstest.MapFS{"1_a.up.sql": {Data: []byte("SELECT 1")}}, "."), pool(user("nobody", "x"))), nil, "runner: login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
+	} {
+		if tc.err == nil {
+			t.Errorf("%s: no error", tc.name)
+			continue
+		}
+		for _, want := range tc.is {
+			if !errors.Is(tc.err, want) {
+				t.Errorf("%s: %v is not %v", tc.name, tc.err, want)
+			}
+		}
+		got := masked(tc.err.Error())
+		if got != tc.line {
+			t.Errorf("%s:\n got %q\nwant %q", tc.name, got, tc.line)
+		}
+	}
+}
+
+// masked replaces what differs from run to run.
+func masked(text string) string {
+	for _, m := range []struct{ from, to string }{
+		{`\S+:\d+ \([^)]*\)`, "A"},
+		{`\b127\.0\.0\.1:\d+`, "A"},
+		{`\b(\d+[hm])*\d+(\.\d+)?(ms|s|µs)\b`, "T"},
+		{`\b(token|grant|where) \d+`, "$1 N"},
+	} {
+		text = regexp.MustCompile(m.from).ReplaceAllString(text, m.to)
+	}
+	return text
+}
+
+func mustParse(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}

@@ -1,0 +1,78 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// At most three of all processes call a slow service at the same time.
+func ExampleClient_Semaphore() {
+	pool, end := locktest.ExamplePool() // creates a database
+	defer end()
+	ctx := context.Background()
+	client, err := pglock.Open(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+	slow, err := client.Semaphore("slow-service", 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var calls, most atomic.Int64
+	var workers sync.WaitGroup
+	for range 10 {
+		workers.Go(func() {
+			err := slow.Do(ctx, 1, func(context.Context, *pglock.Lease) error {
+				now := calls.Add(1)
+				defer calls.Add(-1)
+				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+				}
+				return nil // call the service
+			})
+			if err != nil {
+				log.Print(err)
+			}
+		})
+	}
+	workers.Wait()
+	fmt.Println("never more than three:", most.Load() <= 3)
+	// Output: never more than three: true
+}
+
+// Many replicas read a directory. One of them rebuilds it, alone.
+func ExampleClient_RWLock() {
+	pool, end := locktest.ExamplePool() // creates a database
+	defer end()
+	ctx := context.Background()
+	client, err := pglock.Open(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+	index, err := client.RWLock("index")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	read := func(ctx context.Context, l *pglock.Lease) error {
+		_, err := index.TryRLock(context.Background()) // another reader
+		fmt.Println("another reader:", err)
+		_, err = index.TryLock(context.Background())
+		fmt.Println("a writer:", err != nil)
+		return nil
+	}
+	if err := index.RDo(ctx, read); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// another reader: <nil>
+	// a writer: true
+}

@@ -1,0 +1,45 @@
+// Package oncehttp is a middleware for the HTTP header Idempotency-Key: a request that a client
+// repeats with the same key has its effect once, and each repetition gets the same response.
+//
+//	handler, err := oncehttp.Handler(charge, client, oncehttp.RequireKey())   // effects anywhere
+//	handler, err := oncehttp.TxHandler(order, pool, oncehttp.RequireKey())    // effects in the database
+//
+// [TxHandler] runs the handler in a transaction, which [TxFromContext] returns: the handler's writes
+// and its response are committed together. Use it if all effects are in that database. [Handler]
+// runs the handler under the lease of the key, and records that the effect begins before it does,
+// and its response afterwards. See package once, whose guarantees and limits apply.
+//
+// # Responses
+//
+//	the first request with a key        what the handler writes, after it was recorded
+//	the same request again              the recorded status, body and headers, and Idempotent-Replayed: true
+//	while the first one is in progress  409 in_progress, with Retry-After; or it waits (once.WithWait)
+//	another request with the key        422 mismatch: another method, path, query or body
+//	the outcome is unknown              500 outcome_unknown: the first request crashed; see WithAsk
+//	the response was not stored         410 not_stored: the request is done, its response was too large
+//	no key, several keys, a bad key     400 missing_key (RequireKey), 400 invalid_key
+//	the body is too large               413 body_too_large
+//	the database does not answer        503 unavailable, with Retry-After
+//
+// The package's own responses have a JSON body: {"error":"mismatch","message":"…"}. A client repeats
+// the request with the same key after 409 and 503, and after a broken connection.
+//
+// # Which responses are recorded
+//
+// Handler records each response, whatever its status: also a 500 is the answer to its request.
+// Exceptions are the statuses of [WithNotDone], which say that the request had no effect. If the
+// handler panics or its process dies, the outcome is unknown.
+//
+// TxHandler records statuses below 500. After any other, and after a panic, it rolls back: nothing
+// happened, and the request can be repeated.
+//
+// # Limits
+//
+// The middleware reads the whole request body before the handler runs, 1 MiB at most by default
+// ([WithMaxBody]). It keeps the response until it is recorded: the handler can't flush, hijack the
+// connection or send trailers. A response body has 700 KiB at most. Handler passes a longer one on to
+// the first client without recording it; TxHandler rolls back and answers 500 response_too_large.
+//
+// A key that a client chooses can be guessed by another client. Unless all clients may see each
+// other's responses, set [WithScope].
+package oncehttp

@@ -1,0 +1,250 @@
+package oncehttp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing/fencehttp"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/once"
+)
+
+const (
+	// Header is the HTTP header that carries the key: a string of printable characters, with or
+	// without double quotes around it.
+	Header = "Idempotency-Key"
+
+	// ReplayedHeader is set to "true" in a response that repeats a recorded one.
+	ReplayedHeader = "Idempotent-Replayed"
+)
+
+// errNotRecorded is the error of a call whose response says that nothing was done.
+var errNotRecorded = errors.New("oncehttp: the response is not recorded")
+
+// Handler returns a handler that calls next once for each key, under the lease of the key, and
+// records its response with once.Do. It is for effects outside the database.
+//
+// The context of next is done when the lease is lost. It is not done when the client leaves, because
+// the client will ask again. It carries the fence of the lease, so that a fencehttp.Transport sends
+// the token along: see fencehttp.FromContext.
+//
+// The error wraps ErrInvalidOption of package once.
+func Handler(next http.Handler, client *pglock.Client, opts ...Option) (http.Handler, error) {
+	c, err := newConfig(opts)
+	switch {
+	case err != nil:
+		return nil, err
+	case next == nil, client == nil:
+		return nil, invalidOption("Handler: the handler or the client is nil: both must be set")
+	case len(c.tx) != 1:
+		return nil, invalidOption("Handler: WithTx: is for TxHandler: use WithDo")
+	}
+	return &handler{config: c, next: next, run: func(w http.ResponseWriter, q request) error { return c.runDo(w, q, next, client) }}, nil
+}
+
+// Beginner begins transactions, such as a *pgxpool.Pool.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// TxHandler returns a handler that calls next once for each key, in a transaction that also records
+// its response with once.Tx. It is for effects in the database only. next gets the transaction by
+// TxFromContext, writes in it, and does not end it. The response is sent after the commit.
+//
+// The context of next is the request's: if the client leaves, the transaction is rolled back unless
+// it is committed already. The error wraps ErrInvalidOption of package once.
+func TxHandler(next http.Handler, db Beginner, opts ...Option) (http.Handler, error) {
+	c, err := newConfig(opts)
+	switch {
+	case err != nil:
+		return nil, err
+	case next == nil, pgtx.IsNil(db):
+		return nil, invalidOption("TxHandler: the handler or the pool is nil: both must be set")
+	case len(c.do) != 1, c.ask != nil:
+		return nil, invalidOption("TxHandler: WithDo or WithAsk: is for Handler: use WithTx")
+	}
+	return &handler{config: c, next: next, run: func(w http.ResponseWriter, q request) error { return c.runTx(w, q, next, db) }}, nil
+}
+
+type txKey struct{}
+
+// TxFromContext returns the transaction of a request behind TxHandler. Behind no TxHandler, and for
+// a request without a key, ok is false.
+func TxFromContext(ctx context.Context) (tx pgx.Tx, ok bool) {
+	tx, ok = ctx.Value(txKey{}).(pgx.Tx)
+	return tx, ok
+}
+
+type handler struct {
+	config
+	next http.Handler
+	run  func(w http.ResponseWriter, q request) error // sends the response, or returns why there is none
+}
+
+// request is a request with a key, whose body was read.
+type request struct {
+	*http.Request
+	key         string // with its scope
+	body        []byte
+	fingerprint []byte
+}
+
+// with returns the request for the handler.
+func (q request) with(ctx context.Context) *http.Request {
+	r := q.WithContext(ctx)
+	r.Body = io.NopCloser(bytes.NewReader(q.body))
+	r.ContentLength, r.TransferEncoding = int64(len(q.body)), nil
+	return r
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	keys := r.Header.Values(Header)
+	switch {
+	case !h.methods[r.Method], len(keys) == 0 && !h.requireKey:
+		h.next.ServeHTTP(w, r)
+		return
+	case len(keys) == 0:
+		refuse(w, http.StatusBadRequest, "missing_key", "the request has no "+Header+" header")
+		return
+	case len(keys) > 1:
+		refuse(w, http.StatusBadRequest, "invalid_key", "the request has several "+Header+" headers")
+		return
+	}
+	q := request{Request: r, key: h.key(r, keys[0])}
+	body := r.Body
+	if body == nil {
+		body = http.NoBody
+	}
+	var err error
+	if q.body, err = io.ReadAll(http.MaxBytesReader(w, body, h.maxBody)); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			refuse(w, http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the request body is larger than %d bytes", h.maxBody))
+		} else {
+			refuse(w, http.StatusBadRequest, "invalid_body", "the request body could not be read")
+		}
+		return
+	}
+	q.fingerprint = fmt.Appendf(nil, "%q %q %q %x", r.Method, r.URL.EscapedPath(), r.URL.RawQuery, sha256.Sum256(q.body))
+	if err := h.run(w, q); err != nil {
+		h.refuseCall(w, r, err)
+	}
+}
+
+// key returns the key of a request. A scope contains no slash, so that no two pairs of scope and key
+// are equal.
+func (h *handler) key(r *http.Request, value string) string {
+	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' && !strings.Contains(value[1:n-1], `"`) {
+		value = value[1 : n-1]
+	}
+	if value == "" || h.scope == nil {
+		return value
+	}
+	return url.QueryEscape(h.scope(r)) + "/" + value
+}
+
+// refuseCall answers a request that got no response.
+func (h *handler) refuseCall(w http.ResponseWriter, r *http.Request, err error) {
+	status, kind, message := http.StatusServiceUnavailable, "unavailable", "the request could not be handled: try again with the same key"
+	switch {
+	case errors.Is(err, once.ErrInvalidKey):
+		status, kind, message = http.StatusBadRequest, "invalid_key", fmt.Sprintf("the key must have 1 to %d bytes, with its scope", once.MaxKey)
+	case errors.Is(err, once.ErrMismatch):
+		status, kind, message = http.StatusUnprocessableEntity, "mismatch", "the key was used for another request: use a new key"
+	case errors.Is(err, once.ErrInProgress):
+		status, kind, message = http.StatusConflict, "in_progress", "a request with the key is in progress: try again later"
+	case errors.Is(err, once.ErrOutcomeUnknown):
+		status, kind, message = http.StatusInternalServerError, "outcome_unknown", "an earlier request with the key was interrupted, and its outcome is unknown"
+	case errors.Is(err, errTooLarge), errors.Is(err, once.ErrResultTooLarge):
+		status, kind, message = http.StatusInternalServerError, "response_too_large", "the response is too large to be recorded, and nothing was done"
+	case errors.Is(err, once.ErrNoResult):
+		status, kind, message = http.StatusGone, "not_stored", "the request with the key is done, and its response was not stored"
+	}
+	if status >= http.StatusInternalServerError {
+		h.logger.WarnContext(r.Context(), "oncehttp: no response", "method", r.Method, "path", r.URL.Path, "answer", kind, "error", err)
+	}
+	refuse(w, status, kind, message)
+}
+
+// runDo answers a request by once.Do.
+func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, client *pglock.Client) error {
+	opts := c.do
+	if c.ask != nil {
+		opts = append(opts[:len(opts):len(opts)], c.askOption(q.with(q.Context())))
+	}
+	var rec *recorder // of this request, if next ran
+	recorded, err := once.Do(q.Context(), client, q.key, q.fingerprint, func(ctx context.Context, l *pglock.Lease) (Response, error) {
+		rec = newRecorder(w)
+		ctx, stop := l.WithContext(context.WithoutCancel(ctx))
+		defer stop()
+		next.ServeHTTP(rec, q.with(fencehttp.NewContext(ctx, l.Fence())))
+		response := rec.finish(c.headers)
+		if c.notDone[response.Status] && !rec.tooLarge {
+			return Response{}, once.NotDone(errNotRecorded)
+		}
+		return response, nil
+	}, opts...)
+	switch {
+	case rec == nil && err != nil:
+		return err
+	case rec == nil:
+		recorded.replay(w)
+		return nil
+	case rec.tooLarge: // it is sent
+	case err == nil && !rec.is(recorded): // another request has replaced this one
+		recorded.replay(w)
+	default:
+		rec.send(w)
+	}
+	if err != nil && !errors.Is(err, errNotRecorded) { // the client has its response, but a repetition would not get it
+		c.logger.WarnContext(q.Context(), "oncehttp: response not recorded", "method", q.Method, "path", q.URL.Path, "error", err)
+	}
+	return nil
+}
+
+// runTx answers a request by once.Tx.
+func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db Beginner) error {
+	tx, err := db.Begin(q.Context())
+	if err != nil {
+		return fmt.Errorf("oncehttp: begin: %w", err)
+	}
+	defer pgtx.Rollback(q.Context(), tx) //nolint:errcheck // does nothing after the commit; pgx closes a connection that fails
+	var rec *recorder
+	recorded, err := once.Tx(q.Context(), tx, q.key, q.fingerprint, func(ctx context.Context) (Response, error) {
+		rec = newRecorder(nil)
+		next.ServeHTTP(rec, q.with(context.WithValue(ctx, txKey{}, tx)))
+		response := rec.finish(c.headers)
+		if response.Status >= http.StatusInternalServerError || c.notDone[response.Status] {
+			return Response{}, errNotRecorded
+		}
+		return response, nil
+	}, c.tx...)
+	switch {
+	case errors.Is(err, errNotRecorded) && !rec.tooLarge:
+		rec.send(w)
+		return nil
+	case errors.Is(err, errNotRecorded):
+		return errTooLarge
+	case err != nil:
+		return err
+	case rec == nil:
+		recorded.replay(w)
+		return nil
+	}
+	if err := tx.Commit(q.Context()); err != nil {
+		return fmt.Errorf("oncehttp: commit: %w", err)
+	}
+	rec.send(w)
+	return nil
+}

@@ -1,0 +1,379 @@
+package oncehttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing/fencehttp"
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/once"
+	"github.com/pglock/pglock-go/pglock/once/oncehttp"
+)
+
+// TestRepeatedRequest gets the first response, and another request with the key is refused.
+func TestRepeatedRequest(t *testing.T) {
+	t.Parallel()
+	for kind, build := range handlers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			h := build(f, func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if err != nil || string(body) != "body" && string(body) != "other" {
+					t.Errorf("the handler read %q, %v", body, err)
+				}
+				w.Header().Set("Location", "/orders/1")
+				w.Header().Set("Set-Cookie", "secret")
+				f.number(w, r)
+				w.Header().Set("ETag", "too late")
+			})
+			first := post(h, "k", "/orders?a=1", "body")
+			want(t, "first", first, http.StatusCreated, "call 1", false)
+			if first.Header().Get("Set-Cookie") == "" || first.Header().Get("ETag") != "" {
+				t.Errorf("headers of the first response: %v", first.Header())
+			}
+			for what, key := range map[string]string{"again": "k", "quoted": `"k"`} {
+				again := post(h, key, "/orders?a=1", "body")
+				want(t, what, again, http.StatusCreated, "call 1", true)
+				if again.Header().Get("Location") != "/orders/1" || again.Header().Get("Set-Cookie") != "" || again.Header().Get("Content-Type") != first.Header().Get("Content-Type") {
+					t.Errorf("%s: headers %v", what, again.Header())
+				}
+			}
+			wantRefusal(t, "another body", post(h, "k", "/orders?a=1", "other"), http.StatusUnprocessableEntity, "mismatch")
+			wantRefusal(t, "another path", post(h, "k", "/order?a=1", "body"), http.StatusUnprocessableEntity, "mismatch")
+			wantRefusal(t, "another query", post(h, "k", "/orders?a=2", "body"), http.StatusUnprocessableEntity, "mismatch")
+			r := httptest.NewRequest(http.MethodPatch, "/orders?a=1", strings.NewReader("body"))
+			r.Header.Set(oncehttp.Header, "k")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			wantRefusal(t, "another method", w, http.StatusUnprocessableEntity, "mismatch")
+			want(t, "another key", post(h, "l", "/orders?a=1", "other"), http.StatusCreated, "call 2", false)
+			if kind == "TxHandler" && f.orders() != 2 {
+				t.Errorf("%d orders", f.orders())
+			}
+		})
+	}
+}
+
+func TestRequestsWithoutKeyAndBadKeys(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	h := f.handler(f.number)
+	want(t, "without a key", post(h, "", "/", ""), http.StatusCreated, "call 1", false)
+	want(t, "without a key, again", post(h, "", "/", ""), http.StatusCreated, "call 2", false)
+	required := f.handler(f.number, oncehttp.RequireKey(), oncehttp.WithMaxBody(4))
+	wantRefusal(t, "required", post(required, "", "/", ""), http.StatusBadRequest, "missing_key")
+	for _, key := range []string{`""`, strings.Repeat("k", once.MaxKey+1), "\xff"} {
+		wantRefusal(t, key, post(required, key, "/", ""), http.StatusBadRequest, "invalid_key")
+	}
+	want(t, "control: the longest key", post(required, strings.Repeat("k", once.MaxKey), "/", "1234"), http.StatusCreated, "call 3", false)
+	wantRefusal(t, "a body that is too large", post(required, "k", "/", "12345"), http.StatusRequestEntityTooLarge, "body_too_large")
+	serve := func(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header[oncehttp.Header] = []string{"a", "b"}
+	wantRefusal(t, "two keys", serve(required, r), http.StatusBadRequest, "invalid_key")
+	r = httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("12"), failingReader{}))
+	r.Header.Set(oncehttp.Header, "k")
+	wantRefusal(t, "a body that breaks off", serve(required, r), http.StatusBadRequest, "invalid_body")
+	for i := range 2 {
+		want(t, "GET", serve(required, httptest.NewRequest(http.MethodGet, "/", nil)), http.StatusCreated, fmt.Sprintf("call %d", 4+i), false)
+	}
+	put := f.handler(f.number, oncehttp.WithMethods(http.MethodPut))
+	for _, replayed := range []bool{false, true} {
+		r := httptest.NewRequest(http.MethodPut, "/", nil)
+		r.Header.Set(oncehttp.Header, "put")
+		want(t, "WithMethods", serve(put, r), http.StatusCreated, "call 6", replayed)
+	}
+}
+
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
+
+// TestScopes: equal keys of two accounts are two keys.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	h := f.handler(f.number, oncehttp.WithScope(func(r *http.Request) string { return r.URL.Query().Get("account") }))
+	want(t, "a", post(h, "k", "/?account=a", ""), http.StatusCreated, "call 1", false)
+	want(t, "b", post(h, "k", "/?account=b", ""), http.StatusCreated, "call 2", false)
+	want(t, "a again", post(h, "k", "/?account=a", ""), http.StatusCreated, "call 1", true)
+	want(t, "a slash", post(h, "x/k", "/?account=a", ""), http.StatusCreated, "call 3", false)
+	want(t, "the same text", post(h, "k", "/?account=a/x", ""), http.StatusCreated, "call 4", false)
+}
+
+// TestInProgress: a second request is answered with 409, or waits for the first one's response.
+func TestInProgress(t *testing.T) {
+	t.Parallel()
+	for kind, build := range handlers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			inside, leave := make(chan bool), make(chan bool)
+			next := func(w http.ResponseWriter, r *http.Request) {
+				close(inside)
+				<-leave
+				f.number(w, r)
+			}
+			h := build(f, next)
+			wait := oncehttp.WithDo(once.WithWait(time.Minute))
+			if kind == "TxHandler" {
+				wait = oncehttp.WithTx(once.WithWait(time.Minute))
+			}
+			waits := build(f, next, wait)
+			ended := make(chan *httptest.ResponseRecorder, 2)
+			go func() { ended <- post(h, "k", "/", "") }()
+			<-inside
+			wantRefusal(t, "meanwhile", post(h, "k", "/", ""), http.StatusConflict, "in_progress")
+			go func() { ended <- post(waits, "k", "/", "") }()
+			close(leave)
+			a, b := locktest.Receive(t, ended), locktest.Receive(t, ended)
+			if a.Body.String() != "call 1" || b.Body.String() != "call 1" || f.calls.Load() != 1 {
+				t.Errorf("%q and %q", a.Body, b.Body)
+			}
+		})
+	}
+}
+
+// TestPanics: with Handler the outcome is unknown, and WithAsk resolves it. With TxHandler nothing
+// happened.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	for kind, build := range handlers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			next := func(w http.ResponseWriter, r *http.Request) {
+				if f.calls.Load() == 1 {
+					_, _ = w.Write([]byte("half"))
+					panic(http.ErrAbortHandler)
+				}
+				f.number(w, r)
+			}
+			h := build(f, next)
+			func() {
+				w := httptest.NewRecorder()
+				defer func() {
+					if r := recover(); r != http.ErrAbortHandler || w.Body.Len() > 0 { //nolint:errorlint // it is not wrapped
+						t.Errorf("the panic became %v, after %q", r, w.Body)
+					}
+				}()
+				r := httptest.NewRequest(http.MethodPost, "/", nil)
+				r.Header.Set(oncehttp.Header, "k")
+				h.ServeHTTP(w, r)
+			}()
+			if kind == "TxHandler" {
+				want(t, "again", post(h, "k", "/", ""), http.StatusCreated, "call 2", false)
+				if f.orders() != 1 {
+					t.Errorf("%d orders", f.orders())
+				}
+				return
+			}
+			wantRefusal(t, "again", post(h, "k", "/", ""), http.StatusInternalServerError, "outcome_unknown")
+			asks := f.handler(next, oncehttp.WithAsk(func(_ context.Context, r *http.Request, s once.Started) (oncehttp.Response, error) {
+				if s.Key != "k" || r.URL.Path != "/" {
+					t.Errorf("asked about %+v, %v", s, r.URL)
+				}
+				return oncehttp.Response{Status: http.StatusOK, Body: []byte("found")}, nil
+			}))
+			want(t, "asked", post(asks, "k", "/", ""), http.StatusOK, "found", true)
+			want(t, "once asked", post(h, "k", "/", ""), http.StatusOK, "found", true)
+		})
+	}
+}
+
+// TestStatuses: which responses are recorded.
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	for kind, build := range handlers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			h := build(f, func(w http.ResponseWriter, r *http.Request) {
+				var status int
+				_, _ = fmt.Sscanf(r.URL.Path, "/%d", &status)
+				w.WriteHeader(http.StatusEarlyHints) // is ignored
+				w.WriteHeader(status)
+				fmt.Fprintf(w, "call %d", f.calls.Load())
+			}, oncehttp.WithNotDone(http.StatusTooManyRequests))
+			kept := 0
+			for status, recorded := range map[int]bool{
+				http.StatusOK: true, http.StatusPaymentRequired: true, http.StatusTooManyRequests: false,
+				http.StatusInternalServerError: kind == "Handler",
+			} {
+				path := fmt.Sprintf("/%d", status)
+				first := post(h, path, path, "")
+				again := post(h, path, path, "")
+				if first.Code != status || again.Code != status || (first.Body.String() == again.Body.String()) != recorded {
+					t.Errorf("%d %q, then %d %q, want recorded: %v", first.Code, first.Body, again.Code, again.Body, recorded)
+				}
+				if recorded {
+					kept++
+				}
+			}
+			if kind == "TxHandler" && f.orders() != kept {
+				t.Errorf("%d orders, want %d", f.orders(), kept)
+			}
+		})
+	}
+}
+
+// TestLargeResponses: Handler sends one to the first client and does not record it. TxHandler rolls
+// back.
+func TestLargeResponses(t *testing.T) {
+	t.Parallel()
+	const part = 100 << 10
+	for kind, build := range handlers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			h := build(f, func(w http.ResponseWriter, r *http.Request) {
+				var parts int
+				_, _ = fmt.Sscanf(r.URL.Path, "/%d", &parts)
+				for range parts {
+					if n, err := w.Write(bytes.Repeat([]byte("x"), part)); n != part || err != nil {
+						t.Errorf("written %d, %v", n, err)
+					}
+				}
+			})
+			for _, replayed := range []bool{false, true} {
+				want(t, "control: the largest", post(h, "7", "/7", ""), http.StatusOK, strings.Repeat("x", 7*part), replayed)
+			}
+			first := post(h, "8", "/8", "")
+			if kind == "TxHandler" {
+				wantRefusal(t, "too large", first, http.StatusInternalServerError, "response_too_large")
+				wantRefusal(t, "too large, again", post(h, "8", "/8", ""), http.StatusInternalServerError, "response_too_large")
+				if f.calls.Load() != 3 || f.orders() != 1 {
+					t.Errorf("%d calls, %d orders", f.calls.Load(), f.orders())
+				}
+				return
+			}
+			want(t, "too large", first, http.StatusOK, strings.Repeat("x", 8*part), false)
+			wantRefusal(t, "too large, again", post(h, "8", "/8", ""), http.StatusGone, "not_stored")
+			if f.calls.Load() != 2 {
+				t.Errorf("%d calls", f.calls.Load())
+			}
+		})
+	}
+}
+
+// TestLargeHeaders: a response whose headers do not fit reaches the first client.
+func TestLargeHeaders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	h := f.handler(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", strings.Repeat("x", once.MaxResult))
+		f.number(w, r)
+	})
+	want(t, "first", post(h, "k", "/", ""), http.StatusCreated, "call 1", false)
+	wantRefusal(t, "again", post(h, "k", "/", ""), http.StatusGone, "not_stored")
+}
+
+// TestTheClientLeaves: Handler's request goes on, and the client gets its response later. The context
+// carries the fence and ends with the lease.
+func TestTheClientLeaves(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	leave := make(chan context.CancelFunc, 1)
+	h := f.handler(func(w http.ResponseWriter, r *http.Request) {
+		(<-leave)()
+		if err := r.Context().Err(); err != nil {
+			t.Errorf("the handler's context: %v", err)
+		}
+		if fence, ok := fencehttp.FromContext(r.Context()); !ok || fence.Token == 0 || fence.Name != once.LockName("k") {
+			t.Errorf("the fence is %v", fence)
+		}
+		f.number(w, r)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	leave <- cancel
+	r := httptest.NewRequest(http.MethodPost, "/", nil).WithContext(ctx)
+	r.Header.Set(oncehttp.Header, "k")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	want(t, "again", post(h, "k", "/", ""), http.StatusCreated, "call 1", true)
+
+	lost := f.handler(func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		if err := context.Cause(r.Context()); !errors.Is(err, pglock.ErrLost) {
+			t.Errorf("the context ended with %v", err)
+		}
+		f.number(w, r)
+	}, oncehttp.WithDo(once.WithLease(pglock.WithTTL(2*time.Second), pglock.WithoutRenewal())))
+	want(t, "the lease is lost", post(lost, "lost", "/", ""), http.StatusCreated, "call 2", false)
+	want(t, "and the response is recorded", post(lost, "lost", "/", ""), http.StatusCreated, "call 2", true)
+}
+
+// TestNoDatabase: the request is answered with 503, and the cause is logged and not sent.
+func TestNoDatabase(t *testing.T) {
+	t.Parallel()
+	for kind, build := range handlers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			records := make(chan slog.Record, 1)
+			h := build(f, f.number, oncehttp.WithLogger(slog.New(locktest.Records(records))))
+			locktest.Exec(t, f.admin, "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "+quoted(f.schema)+" FROM "+quoted(pgtest.RoleOf(f.pool)))
+			locktest.Exec(t, f.admin, "REVOKE ALL ON ALL TABLES IN SCHEMA "+quoted(f.schema)+" FROM "+quoted(pgtest.RoleOf(f.pool)))
+			w := post(h, "k", "/", "")
+			wantRefusal(t, "without rights", w, http.StatusServiceUnavailable, "unavailable")
+			if err := locktest.Error(locktest.Receive(t, records)); !errors.Is(err, once.ErrPrivilege) || strings.Contains(w.Body.String(), "permission") {
+				t.Errorf("logged %v, sent %q", err, w.Body)
+			}
+		})
+	}
+}
+
+func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+func TestInvalidOptions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	next := http.NotFoundHandler()
+	ask := func(context.Context, *http.Request, once.Started) (oncehttp.Response, error) {
+		return oncehttp.Response{}, nil
+	}
+	both := map[string]oncehttp.Option{
+		"no methods": oncehttp.WithMethods(), "a negative body": oncehttp.WithMaxBody(-1), "no scope": oncehttp.WithScope(nil),
+		"no ask": oncehttp.WithAsk(nil), "a status": oncehttp.WithNotDone(100), "nil": nil,
+	}
+	for what, o := range both {
+		if _, err := oncehttp.Handler(next, f.client, o); !errors.Is(err, once.ErrInvalidOption) {
+			t.Errorf("Handler, %s: %v", what, err)
+		}
+		if _, err := oncehttp.TxHandler(next, f.pool, o); !errors.Is(err, once.ErrInvalidOption) {
+			t.Errorf("TxHandler, %s: %v", what, err)
+		}
+	}
+	for what, build := range map[string]func() (http.Handler, error){
+		"Handler without a handler": func() (http.Handler, error) { return oncehttp.Handler(nil, f.client) },
+		"Handler without a client":  func() (http.Handler, error) { return oncehttp.Handler(next, nil) },
+		"Handler with WithTx": func() (http.Handler, error) {
+			return oncehttp.Handler(next, f.client, oncehttp.WithTx(once.WithWait(1)))
+		},
+		"TxHandler without a handler": func() (http.Handler, error) { return oncehttp.TxHandler(nil, f.pool) },
+		"TxHandler without a pool":    func() (http.Handler, error) { return oncehttp.TxHandler(next, nil) },
+		"TxHandler with WithDo": func() (http.Handler, error) {
+			return oncehttp.TxHandler(next, f.pool, oncehttp.WithDo(once.WithWait(1)))
+		},
+		"TxHandler with WithAsk": func() (http.Handler, error) { return oncehttp.TxHandler(next, f.pool, oncehttp.WithAsk(ask)) },
+	} {
+		if _, err := build(); !errors.Is(err, once.ErrInvalidOption) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+// Package otelpglock records OpenTelemetry metrics and traces of a pglock client.
+//
+//	observer, err := otelpglock.New()
+//	...
+//	client, err := pglock.Open(ctx, pool, pglock.WithObserver(observer))
+//
+// It is a module of its own, so that OpenTelemetry reaches only programs that use it.
+//
+// # Metrics
+//
+//	name                      kind             unit        attributes
+//	pglock.acquire.duration   histogram        s           pglock.group, pglock.outcome, error.type
+//	pglock.acquire.attempts   counter          {attempt}   pglock.group
+//	pglock.acquire.waiting    up-down counter  {call}      pglock.group
+//	pglock.acquire.ahead      histogram        {waiter}    pglock.group
+//	pglock.handoffs           counter          {handoff}   pglock.group
+//	pglock.lease.active       up-down counter  {lease}     pglock.group
+//	pglock.lease.duration     histogram        s           pglock.group, pglock.end
+//	pglock.lease.losses       counter          {lease}     pglock.group, pglock.loss.reason
+//	pglock.renewal.duration   histogram        s           pglock.group, error.type
+//	pglock.renewal.remaining  histogram        1           pglock.group
+//	pglock.release.duration   histogram        s           pglock.group, error.type
+//	pglock.batch.size         histogram        {operation} pglock.operation
+//	pglock.batch.duration     histogram        s           pglock.operation, error.type
+//
+// Durations are in seconds. pglock.acquire.duration covers the whole call, with the wait.
+// pglock.acquire.ahead has the number of waiters ahead of each call that had to wait.
+// pglock.renewal.remaining has the part of the TTL that remained at each renewal: about 0.67 is
+// usual, and a lease is in danger as it approaches 0. pglock.acquire.attempts counts the statements
+// that calls needed. pglock.lease.active counts the leases of this process. A lease that Close could
+// not release stays in it.
+//
+// The values of the attributes:
+//
+//	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, failed
+//	pglock.end          released, handed_over, expired, max_hold, ended
+//	pglock.loss.reason  expired, max_hold, ended
+//	pglock.operation    acquire, release, renew
+//	error.type          timeout, canceled, closed, unavailable, lost, privilege, schema, _OTHER
+//
+// error.type follows the semantic conventions: it is missing if nothing failed. A lock that is held
+// is not a failure for a call that does not wait, and has the outcome busy.
+//
+// # Groups
+//
+// Lock names are often as many as the rows that they protect, so they are no attributes of metrics.
+// By default the only group is "default". [WithGroup] sets a function that maps names to groups.
+// Each new group beyond the limit of [WithMaxGroups] is counted as "_OTHER_".
+//
+// # Traces
+//
+// Each Acquire and TryAcquire is one span, "pglock acquire", in the trace of its context. Its
+// attributes are pglock.lock.name, pglock.group, pglock.outcome, pglock.attempts, pglock.token,
+// pglock.holder, pglock.queued, pglock.ahead, pglock.handed_off and error.type. Its status is Error
+// with each error.type. If the call waited for another grant of the same process, the span links to
+// the span of that grant. The 1,024 last grants are remembered for this.
+//
+// The statements that a client sends are not children of the span: several calls share a statement.
+// See the documentation of package leasetable for what a query tracer of the pool sees.
+package otelpglock

@@ -1,0 +1,168 @@
+package otelpglock
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// scope is the name of the instrumentation scope.
+const scope = "github.com/pglock/pglock-go/pglock/otelpglock"
+
+// Observer records the events of one or several clients. Pass it to pglock.WithObserver.
+type Observer struct {
+	pglock.NopObserver
+	*instruments
+	tracer    trace.Tracer
+	groups    groups
+	grants    recentGrants
+	hideNames bool
+}
+
+// New returns an Observer. It fails with pglock.ErrInvalidOption, or if the meter provider refuses
+// an instrument.
+func New(opts ...Option) (*Observer, error) {
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	i, err := newInstruments(c.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL)))
+	if err != nil {
+		return nil, fmt.Errorf("otelpglock: create the instruments: %w", err)
+	}
+	return &Observer{
+		instruments: i,
+		tracer:      c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
+		groups:      groups{of: c.group, max: c.maxGroups, seen: map[string]struct{}{}},
+		hideNames:   c.hideNames,
+	}, nil
+}
+
+// group returns the attribute with the group of a name, with room for others.
+func (o *Observer) group(name string) []attribute.KeyValue {
+	return append(make([]attribute.KeyValue, 0, 4), keyGroup.String(o.groups.get(name)))
+}
+
+// ObserveWait counts a call that waits.
+func (o *Observer) ObserveWait(ctx context.Context, e pglock.WaitEvent) {
+	group := metric.WithAttributes(o.group(e.Name)...)
+	o.acquireWaiting.Add(ctx, 1, group)
+	o.acquireAhead.Record(ctx, int64(e.Ahead), group)
+}
+
+// ObserveAcquire records the call and its span.
+func (o *Observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
+	attributes := o.group(e.Name)
+	group := metric.WithAttributes(attributes...)
+	if e.Adopted { // it was acquired in another process
+		o.leaseActive.Add(ctx, 1, group)
+		return
+	}
+	attributes = append(attributes, keyOutcome.String(string(e.Outcome)))
+	switch e.Outcome {
+	case leasetable.OutcomeGranted, leasetable.OutcomeBusy:
+	case leasetable.OutcomeFailed:
+		attributes = withErrorType(attributes, e.Err)
+	default:
+		attributes = append(attributes, semconv.ErrorTypeKey.String(string(e.Outcome)))
+	}
+	ctx = o.span(ctx, e, attributes) // an exemplar leads to it
+
+	o.acquireDuration.Record(ctx, e.Waited.Seconds(), metric.WithAttributes(attributes...))
+	o.acquireAttempts.Add(ctx, int64(e.Attempts), group)
+	if e.Queued {
+		o.acquireWaiting.Add(ctx, -1, group)
+	}
+	if e.Outcome == leasetable.OutcomeGranted {
+		o.leaseActive.Add(ctx, 1, group)
+	}
+}
+
+// span records the span of a call, and returns a context with it. The attributes are those of the
+// metric.
+func (o *Observer) span(ctx context.Context, e pglock.AcquireEvent, attributes []attribute.KeyValue) context.Context {
+	opts := []trace.SpanStartOption{trace.WithTimestamp(e.Began), trace.WithAttributes(attributes...)}
+	if behind, ok := o.grants.find(e.Behind); ok {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: behind, Attributes: []attribute.KeyValue{keyToken.Int64(int64(e.Behind))}}))
+	}
+	ctx, span := o.tracer.Start(ctx, "pglock acquire", opts...)
+	defer span.End(trace.WithTimestamp(e.Began.Add(e.Waited)))
+	if e.Outcome == leasetable.OutcomeGranted {
+		o.grants.add(e.Token, span.SpanContext())
+	}
+	if !span.IsRecording() {
+		return ctx
+	}
+	span.SetAttributes(keyAttempts.Int(e.Attempts), keyQueued.Bool(e.Queued))
+	if e.Queued {
+		span.SetAttributes(keyAhead.Int(e.Ahead))
+	}
+	if !o.hideNames {
+		span.SetAttributes(keyName.String(e.Name), keyHolder.String(e.Holder))
+	}
+	switch e.Outcome {
+	case leasetable.OutcomeGranted:
+		span.SetAttributes(keyToken.Int64(int64(e.Token)), keyHandedOff.Bool(e.HandedOff))
+	case leasetable.OutcomeBusy:
+	default:
+		text := string(e.Outcome)
+		if !o.hideNames {
+			text = e.Err.Error()
+		}
+		span.SetStatus(codes.Error, text)
+	}
+	return ctx
+}
+
+// ObserveHandoff counts the hand-off.
+func (o *Observer) ObserveHandoff(ctx context.Context, e pglock.HandoffEvent) {
+	o.handoffs.Add(ctx, 1, metric.WithAttributes(o.group(e.Name)...))
+}
+
+// ObserveRenewal records the renewal.
+func (o *Observer) ObserveRenewal(ctx context.Context, e pglock.RenewalEvent) {
+	attributes := o.group(e.Name)
+	o.renewalRemaining.Record(ctx, e.Share, metric.WithAttributes(attributes...))
+	o.renewalDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))
+}
+
+// ObserveLoss records the end of the lease.
+func (o *Observer) ObserveLoss(ctx context.Context, e pglock.LossEvent) {
+	attributes := o.group(e.Name)
+	o.leaseLosses.Add(ctx, 1, metric.WithAttributes(append(attributes, keyLossReason.String(string(e.Reason)))...))
+	o.leaseEnds(ctx, attributes, string(e.Reason), e.Held.Seconds())
+}
+
+// ObserveRelease records the release and the end of the lease.
+func (o *Observer) ObserveRelease(ctx context.Context, e pglock.ReleaseEvent) {
+	attributes := o.group(e.Name)
+	if e.HandedOver { // it is released in another process
+		o.leaseEnds(ctx, attributes, "handed_over", e.Held.Seconds())
+		return
+	}
+	o.releaseDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))
+	if !e.Again {
+		o.leaseEnds(ctx, attributes, "released", e.Held.Seconds())
+	}
+}
+
+// leaseEnds records the end of a lease.
+func (o *Observer) leaseEnds(ctx context.Context, group []attribute.KeyValue, how string, held float64) {
+	o.leaseActive.Add(ctx, -1, metric.WithAttributes(group...))
+	o.leaseDuration.Record(ctx, held, metric.WithAttributes(append(group, keyEnd.String(how))...))
+}
+
+// ObserveBatch records the batch.
+func (o *Observer) ObserveBatch(ctx context.Context, e pglock.BatchEvent) {
+	attributes := append(make([]attribute.KeyValue, 0, 2), keyOperation.String(string(e.Operation)))
+	o.batchSize.Record(ctx, int64(e.Size), metric.WithAttributes(attributes...))
+	o.batchDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))
+}

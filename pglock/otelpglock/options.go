@@ -1,0 +1,94 @@
+package otelpglock
+
+import (
+	"fmt"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// defaultMaxGroups is the limit of groups without WithMaxGroups.
+const defaultMaxGroups = 100
+
+// Option configures an Observer.
+type Option func(*config) error
+
+type config struct {
+	meters    metric.MeterProvider
+	tracers   trace.TracerProvider
+	group     func(name string) string
+	maxGroups int
+	hideNames bool
+}
+
+func newConfig(opts []Option) (config, error) {
+	c := config{
+		meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider(),
+		group: func(string) string { return "default" }, maxGroups: defaultMaxGroups,
+	}
+	for _, o := range opts {
+		if err := o(&c); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// WithMeterProvider sets the provider of the instruments. Default: the global one.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(c *config) error {
+		if p == nil {
+			return invalidOption("the meter provider is nil: must be set")
+		}
+		c.meters = p
+		return nil
+	}
+}
+
+// WithTracerProvider sets the provider of the tracer. Default: the global one.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(c *config) error {
+		if p == nil {
+			return invalidOption("the tracer provider is nil: must be set")
+		}
+		c.tracers = p
+		return nil
+	}
+}
+
+// WithGroup sets the function that maps a lock's name to its group, such as "account" for
+// "account:17". It must be fast and safe for concurrent use. Default: all names are in the group
+// "default".
+func WithGroup(group func(name string) string) Option {
+	return func(c *config) error {
+		if group == nil {
+			return invalidOption("the group function is nil: must be set")
+		}
+		c.group = group
+		return nil
+	}
+}
+
+// WithMaxGroups limits the number of groups, 1 or more. Names of further groups are counted in the
+// group "_OTHER_", which comes on top. Default 100.
+func WithMaxGroups(n int) Option {
+	return func(c *config) error {
+		if n < 1 {
+			return invalidOption("%d groups: too few: must be at least 1", n)
+		}
+		c.maxGroups = n
+		return nil
+	}
+}
+
+// WithoutNames keeps lock names, holders and error texts out of spans. Metrics never have them.
+func WithoutNames() Option {
+	return func(c *config) error { c.hideNames = true; return nil }
+}
+
+func invalidOption(format string, args ...any) error {
+	return fmt.Errorf("otelpglock: %w: "+format, append([]any{pglock.ErrInvalidOption}, args...)...)
+}
