@@ -15,7 +15,8 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// baseRows are the rows that can be compared with another version of the module.
+// baseRows are the rows that can be compared with another version of the module. A program that is built
+// with the tag base has only these.
 var baseRows = []string{"B1", "B2", "B3", "B4", "B10"}
 
 // addBase adds the subjects of another version to the rows, with a line in the table for each figure
@@ -101,7 +102,7 @@ func buildBase(ctx context.Context, base string) (program string, err error) {
 		return "", err
 	}
 	program = filepath.Join(tree, "base")
-	return program, runIn(ctx, filepath.Join(tree, "internal", "bench"), "go", "build", "-mod=mod", "-o", program, ".")
+	return program, runIn(ctx, filepath.Join(tree, "internal", "bench"), "go", "build", "-mod=mod", "-tags=base", "-o", program, ".")
 }
 
 // copyTree copies the files of a directory, without hidden ones.

@@ -155,11 +155,6 @@ func sum(results trial.Results, out io.Writer) int {
 	return status
 }
 
-// rows returns all rows.
-func rows() []trial.Row {
-	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), observerRow(), durableRow(), fairRow(), namesRow(), goroutinesRow()}
-}
-
 // choose returns the rows with the given numbers, separated by commas, or all rows.
 func choose(all []trial.Row, numbers string) ([]trial.Row, error) {
 	if numbers == "" {
