@@ -101,7 +101,7 @@ func buildBase(ctx context.Context, base string) (program string, err error) {
 		return "", err
 	}
 	program = filepath.Join(tree, "base")
-	return program, runIn(ctx, filepath.Join(tree, "internal", "bench"), "go", "build", "-mod=mod", "-o", program, ".")
+	return program, runIn(ctx, filepath.Join(tree, "internal", "bench"), "go", "build", "-mod=mod", "-tags=base", "-o", program, ".")
 }
 
 // copyTree copies the files of a directory, without hidden ones.
