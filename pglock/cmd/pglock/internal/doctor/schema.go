@@ -73,7 +73,7 @@ func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 	missing, err := rows[right](ctx, e, `
 		SELECT c.relname::text, need FROM pg_catalog.pg_class AS c
 		CROSS JOIN LATERAL pg_catalog.unnest(CASE
-			WHEN c.relname = ANY ('{distributed_locks,lock_waiters,once_keys}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
+			WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
 			WHEN c.relname = ANY ('{locks_held,locks_waiting,once_started,pglock_migrations}') THEN '{SELECT}'
 			ELSE '{}' END::text[]) AS need
 		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND NOT pg_catalog.has_table_privilege(c.oid, need)
@@ -94,7 +94,7 @@ func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 	}
 	hidden, err := rows[struct{ Table string }](ctx, e, `
 		SELECT c.relname::text FROM pg_catalog.pg_class AS c
-		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{distributed_locks,lock_waiters}')
+		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits}')
 		  AND pg_catalog.row_security_active(c.oid)`, schema.Quote(e.Schema))
 	if err != nil {
 		return nil, err
