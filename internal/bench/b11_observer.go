@@ -13,8 +13,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-func init() { newerRows = append(newerRows, observerRow) }
-
 // observerCrowds are the numbers of callers.
 var observerCrowds = []int{1, distinctCrowd}
 

@@ -15,7 +15,8 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// baseRows are the rows that can be compared with another version of the module.
+// baseRows are the rows that can be compared with another version of the module. A program that is built
+// with the tag base has only these.
 var baseRows = []string{"B1", "B2", "B3", "B4", "B10"}
 
 // addBase adds the subjects of another version to the rows, with a line in the table for each figure

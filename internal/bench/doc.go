@@ -49,7 +49,7 @@
 //
 // # Adding a row
 //
-// A row is one file, <number>_<what>.go, with one function that returns a trial.Row and that main.go
+// A row is one file, <number>_<what>.go, with one function that returns a trial.Row and that rows.go
 // lists. A peer is a Subject whose Open returns trial.ErrMissing if its server is not installed. This
 // is a module of its own, so that the client libraries of peers reach no user of pglock.
 package main

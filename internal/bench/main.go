@@ -155,19 +155,6 @@ func sum(results trial.Results, out io.Writer) int {
 	return status
 }
 
-// newerRows are the rows that use what earlier versions of the module do not have. Their files are not
-// built with the tag base.
-var newerRows []func() trial.Row
-
-// rows returns all rows.
-func rows() []trial.Row {
-	all := []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), durableRow(), fairRow(), namesRow(), goroutinesRow()}
-	for _, row := range newerRows {
-		all = append(all, row())
-	}
-	return all
-}
-
 // choose returns the rows with the given numbers, separated by commas, or all rows.
 func choose(all []trial.Row, numbers string) ([]trial.Row, error) {
 	if numbers == "" {
