@@ -104,11 +104,11 @@ func show(out io.Writer, k pglock.LockInfo) error {
 		line("label", "%s=%s", plain(key), plain(k.Labels[key]))
 	}
 	if k.Last.End != "" {
-		how := string(k.Last.End)
+		how := plain(string(k.Last.End))
 		if k.Last.Reason != "" {
 			how += ", " + plain(k.Last.Reason)
 		}
-		line("last holder", "%s, %s at %s", plain(k.Last.Holder), plain(how), k.Last.EndedAt.UTC().Format(time.RFC3339))
+		line("last holder", "%s, %s at %s", plain(k.Last.Holder), how, k.Last.EndedAt.UTC().Format(time.RFC3339))
 	}
 	for i, w := range k.Waiters {
 		line(fmt.Sprintf("waiter %d", i+1), "%s, for %s", plain(w.Holder), short(w.Waited))
