@@ -38,6 +38,9 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 	if l.outer != nil {
 		return fencing.Fence{}, fmt.Errorf("pglock: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
 	}
+	if l.cfg.permits.Shared() {
+		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: %w: only an exclusive grant can be handed over", l.fence.Name, fencing.ErrShared)
+	}
 	if !l.end(errHandedOver) {
 		return fencing.Fence{}, l.Err()
 	}

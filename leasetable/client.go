@@ -33,6 +33,9 @@ type Client struct {
 	events  *events
 	channel string // notification channel, and client key in lock_waiters
 
+	inbox   inbox   // requests to holders that were notified
+	watches watches // names that Watch watches
+
 	// life ends at the end of Close. It bounds every statement.
 	life    context.Context //nolint:containedctx // of the client, not of a call
 	endLife context.CancelCauseFunc
@@ -213,9 +216,7 @@ func (c *Client) waitlistConfig() waitlist.Config {
 		Store: c.store, Host: host{c}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
 	}
 	if !c.cfg.pollOnly {
-		cfg.Listen = func(ctx context.Context, channel string) (waitlist.Subscription, error) {
-			return c.store.Listen(ctx, channel)
-		}
+		cfg.Listen = c.listen
 	}
 	return cfg
 }

@@ -8,6 +8,7 @@
 //   - The holder stops first. The lease's Context, and every context made by [Lease.WithContext],
 //     is done before the server could grant the lock to another holder. This also holds when the
 //     server hangs, the network is cut, or the process was suspended and then calls Err or Done.
+//     [Client.Revoke] is the exception.
 //   - After a failover, the guarantees above depend on the kind of replication: see Failover.
 //   - Renewing and releasing affect only their own grant.
 //   - A failed try writes nothing. A waiter holds no connection and no transaction: a thousand
@@ -82,6 +83,19 @@
 // second, and when the holder's lease would expire. A ticket is valid for 15 s unless refreshed. If
 // the client of a ticket does not respond within 1.5 s of the release, the queue skips it, and its
 // ticket becomes invalid.
+//
+// # Who holds what
+//
+// [Client.Locks] lists the locks with their holders and waiters, [Client.Get] describes one, and
+// [Client.Watch] follows one. The views locks_held and locks_waiting tell the same in SQL: SELECT on
+// them and USAGE on the schema are enough. The row of a lock keeps the holder before, when its grant
+// ended, and how.
+//
+// [Client.RequestRelease] asks a holder to stop; [Client.Revoke] ends its grant:
+//
+//	RequestRelease ── the row has the reason ── NOTIFY, or the next renewal ──▶ ReleaseRequested
+//	Revoke ── the row is free, guards fail ── NOTIFY, or the next renewal ──▶ lost, ErrRevoked
+//	             └── guarded transactions end ── NOTIFY the head of the queue ──▶ the next grant
 //
 // # Permits
 //

@@ -32,6 +32,13 @@ var (
 	// ErrReleased means that the holder has released the lease.
 	ErrReleased = errs.ErrReleased
 
+	// ErrRevoked means that Revoke ended the lease. It comes with ErrLost, in a *LostError.
+	ErrRevoked = errs.ErrRevoked
+
+	// ErrGuarded means that Revoke has ended a grant, but a guarded transaction that began before
+	// can still commit.
+	ErrGuarded = errs.ErrGuarded
+
 	// ErrClosed means that the client was closed.
 	ErrClosed = errs.ErrClosed
 
@@ -153,12 +160,12 @@ type LostError struct {
 	Name   string
 	Token  fencing.Token
 	Reason string // for people to read
-	Cause  error  // of the last renewal, ErrMaxHold, or nil
+	Cause  error  // of the last renewal, ErrMaxHold, ErrRevoked, or nil
 }
 
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("%v: %q (token %d): %s", ErrLost, e.Name, e.Token, e.Reason)
-	if e.Cause != nil && !errors.Is(e.Cause, ErrMaxHold) { // the reason says so
+	if e.Cause != nil && !errors.Is(e.Cause, ErrMaxHold) && !errors.Is(e.Cause, ErrRevoked) { // the reason says so
 		s += ": last renewal: " + errs.Reason(e.Cause)
 	}
 	return errs.OneLine(s)

@@ -130,6 +130,8 @@ func (e *events) renewed(l *Lease, share float64, took time.Duration, err error)
 func (e *events) lost(l *Lease, expired bool, err *LostError) {
 	reason := LossEnded
 	switch {
+	case errors.Is(err, ErrRevoked):
+		reason = LossRevoked
 	case errors.Is(err, ErrMaxHold):
 		reason = LossMaxHold
 	case expired:

@@ -15,6 +15,9 @@ var (
 	ReleaseBatchSQL = store.SQL("release_batch")
 	PruneSQL        = store.SQL("prune")
 	ListSQL         = store.SQL("list")
+
+	RevokeGrantSQL    = store.SQL("revoke_grant")
+	RequestReleaseSQL = store.SQL("request_release")
 )
 
 // StopTimer keeps the lease's timer from firing, as in a process that is suspended.
@@ -95,3 +98,6 @@ func NewDelivery(o Observer, logger *slog.Logger) Delivery {
 
 // Later delivers an event in the background, unless that many wait.
 func (d Delivery) Later(limit int, raise func(Observer)) { d.later(limit, raise) }
+
+// HolderChannel returns the channel of requests to holders.
+func HolderChannel(schema string) string { return store.HolderChannel(schema) }

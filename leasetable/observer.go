@@ -164,6 +164,7 @@ type LossReason string
 const (
 	LossExpired LossReason = "expired"  // its deadline passed without a renewal
 	LossMaxHold LossReason = "max_hold" // its deadline passed after WithMaxHold had stopped renewals
+	LossRevoked LossReason = "revoked"  // by Client.Revoke
 	LossEnded   LossReason = "ended"    // the server has ended the grant, or another holder has the lock
 )
 

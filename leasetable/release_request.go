@@ -18,20 +18,26 @@ type releaseRequest struct {
 // lease is still held and renewed: the holder decides when to stop, and calls Release.
 // ReleaseReason then returns why.
 //
-// Requests come from RequestRelease. A lease that ends without a request does not close the
+// Requests come from [Client.RequestRelease]. A request arrives with the next renewal, or at once by
+// a notification: the first call opens the client's listening connection. A lease that ends without a request does not close the
 // channel: wait for Done as well.
 func (l *Lease) ReleaseRequested() <-chan struct{} {
-	l = l.root()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	r := &l.request
 	if r.made && r.notify == nil {
+		l.mu.Unlock()
 		return closedChannel
 	}
-	if r.notify == nil {
+	first := r.notify == nil
+	if first {
 		r.notify = make(chan struct{})
 	}
-	return r.notify
+	notify := r.notify
+	l.mu.Unlock()
+	if first {
+		l.client.startListener()
+	}
+	return notify
 }
 
 // ReleaseReason returns the reason of the first request to release the lock. It is empty if there

@@ -305,6 +305,9 @@ var errRowLocked = errors.New("pglock: the lock's row is locked by another trans
 // returns nil if l is renewed, errRowLocked if the renewal must be repeated, and otherwise why the
 // lease has ended.
 func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
+	if answer.Request != nil {
+		l.requestRelease(*answer.Request)
+	}
 	switch answer.Outcome {
 	case store.RenewDone:
 		if l.recordExtension(answer.Sent, answer.Remaining, ttl) {
@@ -317,6 +320,9 @@ func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
 	case store.RenewBlocked:
 		l.recordFailure(errRowLocked)
 		return errRowLocked
+	}
+	if answer.Revoked != nil {
+		return l.loseRevoked(*answer.Revoked)
 	}
 	return l.lose("its grant ended on the server, or another holder has the lock")
 }

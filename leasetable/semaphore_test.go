@@ -337,6 +337,9 @@ func TestBindOfPermits(t *testing.T) {
 	if err := fencing.Bind(t.Context(), begin(t, f), shared.Fence()); !errors.Is(err, fencing.ErrShared) {
 		t.Errorf("fencing.Bind: %v", err)
 	}
+	if _, err := shared.HandOver(); !errors.Is(err, fencing.ErrShared) {
+		t.Errorf("HandOver: %v", err)
+	}
 	if err := shared.Guard(t.Context(), begin(t, f)); err != nil {
 		t.Errorf("Guard: %v", err)
 	}

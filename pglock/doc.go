@@ -33,10 +33,11 @@
 //
 // # Packages
 //
-//	schedule, rowlock, sqltx
+//	schedule, once
 //	   │
 //	pglock ──▶ leasetable ──▶ fencing
-//	   └─────▶ advisory
+//	   └─────▶ advisory ◀── rowlock ──▶ sqltx
 //
+// Programs on database/sql call [OpenDB]; package sqltx has recipes for GORM, sqlx, sqlc and ent.
 // Package migrations creates the tables. Package pglock does not import it.
 package pglock

@@ -21,6 +21,11 @@ var (
 	ErrMaxHold = leasetable.ErrMaxHold
 	// ErrReleased: the lease was released by its holder.
 	ErrReleased = leasetable.ErrReleased
+	// ErrRevoked: Revoke ended a lease. It comes with ErrLost, in a *LostError.
+	ErrRevoked = leasetable.ErrRevoked
+	// ErrGuarded: Revoke has ended a grant, but a guarded transaction that began before can still
+	// commit.
+	ErrGuarded = leasetable.ErrGuarded
 	// ErrClosed: the client was closed.
 	ErrClosed = leasetable.ErrClosed
 	// ErrUnavailable: the server is unreachable, does not answer, or is read-only.
@@ -109,7 +114,7 @@ type HeldError = leasetable.HeldError
 //	Name   string
 //	Token  Token
 //	Reason string // for people
-//	Cause  error  // of the last renewal, ErrMaxHold, or nil
+//	Cause  error  // of the last renewal, ErrMaxHold, ErrRevoked, or nil
 type LostError = leasetable.LostError
 
 // NotAcquiredError is the error of DoTx if the lock was not granted. It matches ErrNotAcquired and

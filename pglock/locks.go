@@ -73,3 +73,37 @@ type LockFilter = leasetable.LockFilter
 func (c *Client) Locks(ctx context.Context, filter LockFilter) iter.Seq2[LockInfo, error] {
 	return c.leases.Locks(ctx, filter)
 }
+
+// Watch returns the state of the lock of that name, and then its new state after each change of its
+// holder: a grant, a release, a revocation or an expiry. Each state is the newest one, and never
+// older than the one before. Holders that came and went during the caller's loop are left out.
+//
+// A release, a revocation or an expiry is seen within milliseconds where notifications arrive.
+// Everything else is seen within a second. A lock that is not watched pays nothing.
+//
+// An error ends the iteration: it wraps ErrUnavailable after an outage of 30 s, ErrClosed, or the
+// error and cause of ctx.
+func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, error] {
+	return c.leases.Watch(ctx, name)
+}
+
+// Revoke ends the grant of the lock with that token, whoever holds it. Its guards fail at once, with
+// ErrStale, and the lock is free for the next waiter. The holder's lease is lost with its next
+// renewal, or at once by a notification, with a *LostError that wraps ErrRevoked and has the reason.
+// Until then the holder works on: only guarded writes are safe. Use RequestRelease if the holder
+// can be asked.
+//
+// Revoke waits for guarded transactions of the holder that have begun before, for a second at most.
+// Then the error wraps ErrGuarded: the grant has ended, such a transaction can still commit, and the
+// lock is granted after it. If the grant is not the current one, the error wraps ErrStale; if the
+// name has no row, ErrNotFound. See leasetable.Client.Revoke.
+func (c *Client) Revoke(ctx context.Context, name string, token Token, reason string) error {
+	return c.leases.Revoke(ctx, name, token, reason)
+}
+
+// RequestRelease asks the holder of the grant with that token to release the lock. The holder sees
+// it as Lease.ReleaseRequested, with its next renewal or at once by a notification, and decides. The
+// errors are those of Revoke, except ErrGuarded.
+func (c *Client) RequestRelease(ctx context.Context, name string, token Token, reason string) error {
+	return c.leases.RequestRelease(ctx, name, token, reason)
+}

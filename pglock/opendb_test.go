@@ -201,7 +201,7 @@ func TestOpenDBErrors(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, tc := range map[string]struct {
-		ctx  context.Context //nolint:containedctx // of one call
+		ctx  context.Context
 		db   *sql.DB
 		opts []pglock.Option
 		want []error

@@ -17,6 +17,8 @@ var (
 	ErrLost          = errors.New("pglock: lock lost")
 	ErrReleased      = errors.New("pglock: lock released")
 	ErrMaxHold       = errors.New("pglock: longest hold reached")
+	ErrRevoked       = errors.New("pglock: grant revoked")
+	ErrGuarded       = errors.New("pglock: a guarded transaction is still open")
 	ErrClosed        = errors.New("pglock: client closed")
 	ErrUnavailable   = errors.New("pglock: database unavailable")
 	ErrNotFound      = errors.New("pglock: no such lock")

@@ -85,12 +85,15 @@ func TestI9_CancelWhilePreparing(t *testing.T) {
 func TestI9_NothingIsCanceledOutsideTheSavepoint(t *testing.T) {
 	t.Parallel()
 	direct := newFixture(t)
-	k := keys(t, "a", "b")
-	for name, call := range map[string]func(ctx context.Context, tx advisory.Tx) error{
-		"Lock":    func(ctx context.Context, tx advisory.Tx) error { return advisory.Lock(ctx, tx, k[0]) },
-		"LockAll": func(ctx context.Context, tx advisory.Tx) error { return advisory.LockAll(ctx, tx, k...) },
-		"TryLock": func(ctx context.Context, tx advisory.Tx) error { return advisory.TryLock(ctx, tx, k[0]) },
-		"LockAll, polling": func(ctx context.Context, tx advisory.Tx) error {
+	for name, call := range map[string]func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error{
+		"Lock": func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error { return advisory.Lock(ctx, tx, k[0]) },
+		"LockAll": func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error {
+			return advisory.LockAll(ctx, tx, k...)
+		},
+		"TryLock": func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error {
+			return advisory.TryLock(ctx, tx, k[0])
+		},
+		"LockAll, polling": func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error {
 			return advisory.LockAllWith(ctx, tx, k, advisory.WithPolling())
 		},
 	} {
@@ -109,7 +112,7 @@ func TestI9_NothingIsCanceledOutsideTheSavepoint(t *testing.T) {
 			replies.Hold()
 			dials := replies.Dials()
 			result := make(chan error, 1)
-			go func() { result <- call(ctx, sqltx.Wrap(tx)) }()
+			go func() { result <- call(ctx, sqltx.Wrap(tx), keys(t, "a", "b")) }()
 			time.AfterFunc(20*time.Millisecond, cancel)
 			// Long after the cancellation, and before the connection is closed.
 			<-time.After(300 * time.Millisecond)

@@ -13,11 +13,11 @@ import (
 // notifySQL tests a listening connection.
 const notifySQL = "SELECT pg_notify($1::text, '')"
 
-// Subscription is a connection that listens on a channel.
+// Subscription is a connection that listens on some channels.
 type Subscription struct{ conn *pgx.Conn }
 
-// Listen opens a connection of its own that listens on channel. The caller must close it.
-func (s *Store) Listen(ctx context.Context, channel string) (*Subscription, error) {
+// Listen opens a connection of its own that listens on the channels. The caller must close it.
+func (s *Store) Listen(ctx context.Context, channels ...string) (*Subscription, error) {
 	config, before := s.listener, (func(context.Context, *pgx.ConnConfig) error)(nil)
 	if config == nil {
 		config, before = s.config.ConnConfig, s.config.BeforeConnect
@@ -31,8 +31,10 @@ func (s *Store) Listen(ctx context.Context, channel string) (*Subscription, erro
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	err = normalizeSession(ctx, conn.PgConn()) // names arrive in UTF-8
-	if err == nil {
-		_, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
+	for _, channel := range channels {
+		if err == nil {
+			_, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
+		}
 	}
 	if err != nil {
 		_ = conn.Close(ctx)
@@ -41,14 +43,13 @@ func (s *Store) Listen(ctx context.Context, channel string) (*Subscription, erro
 	return &Subscription{conn}, nil
 }
 
-// Wait returns the payload of the next notification. It fails when ctx ends or the connection does:
-// see TimedOut.
-func (s *Subscription) Wait(ctx context.Context) (payload string, err error) {
+// Wait returns the next notification. It fails when ctx ends or the connection does: see TimedOut.
+func (s *Subscription) Wait(ctx context.Context) (channel, payload string, err error) {
 	n, err := s.conn.WaitForNotification(ctx)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	return n.Payload, nil
+	return n.Channel, n.Payload, nil
 }
 
 // Ping tests the connection.

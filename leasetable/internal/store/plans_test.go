@@ -53,7 +53,7 @@ func TestPlansAreKept(t *testing.T) {
 		"peek":             func(names []string) []any { return []any{names, acquireArgs(names)[2], same(names, int64(1))} },
 		"acquireFastBatch": acquireArgs,
 		"releaseBatch":     func(names []string) []any { return []any{names, same(names, int64(1)), true} },
-		"checkAlive":       func(names []string) []any { return []any{names, same(names, int64(1))} },
+		"checkGrants":      func(names []string) []any { return []any{names, same(names, int64(1))} },
 		"renew":            func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1))} },
 		"refreshTickets":   func(names []string) []any { return []any{"nobody", names, int64(1)} },
 	} {

@@ -22,6 +22,13 @@ type Renewal struct {
 	Outcome   RenewOutcome
 	Remaining time.Duration
 	Sent      time.Time // just before the statement was sent: Remaining counts from there
+	Status
+}
+
+// Status is what the holder of a grant is to know about it, or not, by nil.
+type Status struct {
+	Request *string // the reason why it is asked to release the lock
+	Revoked *string // the reason why the grant was revoked
 }
 
 // RenewOutcome says what a renewal did for one grant.
@@ -56,30 +63,59 @@ func (s *Store) renew(ctx context.Context, send func(context.Context, statement)
 		us[i] = ttl.Microseconds()
 	}
 	answers := make(map[fencing.Fence]Renewal, len(names))
-	renewSQL, aliveSQL := s.sql.renew, s.sql.checkAlive
+	renewSQL, checkSQL := s.sql.renew, s.sql.checkGrants
 	if r.Shared {
-		renewSQL, aliveSQL = s.sql.renewPermits, s.sql.checkAlivePermits
+		renewSQL, checkSQL = s.sql.renewPermits, s.sql.checkPermits
 	}
 	sent, err := send(ctx, statement{renewSQL, []any{names, tokens, us}, func(r pgx.Rows) error {
 		var left int64
+		answer := Renewal{Outcome: RenewDone}
 		fence := fencing.Fence{Schema: s.schema}
-		err := r.Scan(&fence.Name, &fence.Token, &left)
-		answers[fence] = Renewal{Outcome: RenewDone, Remaining: time.Duration(left) * time.Microsecond}
+		err := r.Scan(&fence.Name, &fence.Token, &left, &answer.Request)
+		answer.Remaining = time.Duration(left) * time.Microsecond
+		answers[fence] = answer
 		return err
 	}})
 	if err == nil && len(answers) < len(names) { // the others are gone, or blocked
-		_, err = send(ctx, statement{aliveSQL, []any{names, tokens}, func(r pgx.Rows) error {
-			fence := fencing.Fence{Schema: s.schema}
-			err := r.Scan(&fence.Name, &fence.Token)
-			if _, ok := answers[fence]; err == nil && !ok {
-				answers[fence] = Renewal{Outcome: RenewBlocked}
+		_, err = s.checkGrants(ctx, send, checkSQL, names, tokens, func(fence fencing.Fence, live bool, status Status) {
+			answer := Renewal{Status: status}
+			if live {
+				answer.Outcome = RenewBlocked
 			}
-			return err
-		}})
+			if _, ok := answers[fence]; !ok {
+				answers[fence] = answer
+			}
+		})
 	}
 	for fence, answer := range answers {
 		answer.Sent = sent
 		answers[fence] = answer
 	}
 	return answers, s.Explain(fmt.Sprintf("renew %d leases", len(names)), err)
+}
+
+// checkGrants calls found for each of the grants that is live or revoked.
+func (s *Store) checkGrants(
+	ctx context.Context, send func(context.Context, statement) (time.Time, error), sql string,
+	names []string, tokens []int64, found func(fence fencing.Fence, live bool, status Status),
+) (time.Time, error) {
+	return send(ctx, statement{sql, []any{names, tokens}, func(r pgx.Rows) error {
+		var live bool
+		var status Status
+		fence := fencing.Fence{Schema: s.schema}
+		if err := r.Scan(&fence.Name, &fence.Token, &live, &status.Request, &status.Revoked); err != nil {
+			return err
+		}
+		found(fence, live, status)
+		return nil
+	}})
+}
+
+// CheckGrants returns what the holders of grants are to know, for each grant that is live or
+// revoked. ctx is derived from the life of the Store.
+func (s *Store) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Status, error) {
+	names, tokens := split(grants)
+	all := make(map[fencing.Fence]Status, len(names))
+	_, err := s.checkGrants(ctx, s.sendWithin, s.sql.checkGrants, names, tokens, func(fence fencing.Fence, _ bool, status Status) { all[fence] = status })
+	return all, err
 }

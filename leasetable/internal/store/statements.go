@@ -41,38 +41,42 @@ const (
 	resizePermitsSQL = "SELECT pglock.resize_permits($1::text, $2::int, $3::boolean)"
 )
 
+// inPermits turns a statement about grants into one for those in lock_permits, which are neither
+// revoked nor asked for.
+var inPermits = strings.NewReplacer("pglock.distributed_locks", "pglock.lock_permits",
+	"l.revoked_token = w.token", "false", "l.revoked_reason", "NULL::text", "l.release_request", "NULL::text")
+
 // permitForm returns a statement about grants, for those in lock_permits.
-func permitForm(verb string) string {
-	return strings.ReplaceAll(SQL(verb), "pglock.distributed_locks", "pglock.lock_permits")
-}
+func permitForm(verb string) string { return inPermits.Replace(SQL(verb)) }
 
 // statements holds the statements of the protocol, rendered for a client's schema.
 type statements struct {
-	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkAlive string
-	release, releaseBatch, revoke                                       string
-	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue        string
-	handoff, adopt                                                      string
-	get, grantedTo, lift, prune, deleteDeadRows                         string
-	list                                                                string
+	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkGrants string
+	release, releaseBatch, revoke                                        string
+	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue         string
+	handoff, adopt                                                       string
+	get, grantedTo, lift, prune, deleteDeadRows                          string
+	list, watch, revokeGrant, awaitGuards, requestRelease                string
 
-	acquirePermits, releasePermits, revokePermits, renewPermits, checkAlivePermits, resizePermits string
+	acquirePermits, releasePermits, revokePermits, renewPermits, checkPermits, resizePermits string
 }
 
 func newStatements(name string) statements {
 	file := func(verb string) string { return schema.Render(SQL(verb), name) }
 	return statements{
-		acquireFast: file("acquire_fast"), acquireFastBatch: file("acquire_fast_batch"), peek: file("peek"), acquireFull: file("acquire_full"), renew: file("renew"), checkAlive: file("check_alive"),
+		acquireFast: file("acquire_fast"), acquireFastBatch: file("acquire_fast_batch"), peek: file("peek"), acquireFull: file("acquire_full"), renew: file("renew"), checkGrants: file("check_grants"),
 		release: file("release"), releaseBatch: file("release_batch"), revoke: file("revoke"),
 		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
 		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
 		handoff: file("handoff"), adopt: file("adopt"),
 		get: file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
-		list:           file("list"),
+		list: file("list"), watch: file("watch"),
+		revokeGrant: file("revoke_grant"), awaitGuards: file("await_guards"), requestRelease: file("request_release"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 
 		acquirePermits: schema.Render(acquirePermitsSQL, name), releasePermits: schema.Render(releasePermitsSQL, name),
 		revokePermits: schema.Render(revokePermitsSQL, name), resizePermits: schema.Render(resizePermitsSQL, name),
-		renewPermits: schema.Render(permitForm("renew"), name), checkAlivePermits: schema.Render(permitForm("check_alive"), name),
+		renewPermits: schema.Render(permitForm("renew"), name), checkPermits: schema.Render(permitForm("check_grants"), name),
 	}
 }
 

@@ -68,7 +68,7 @@ func TestPlansIgnoreTheMomentOfAnalyze(t *testing.T) {
 					"acquireFastBatch": {"free", acquireArgs(names)},
 					"peek":             {"held", []any{names, acquireArgs(names)[2], same(names, int64(1))}},
 					"releaseBatch":     {"held", []any{names, same(names, int64(1)), true}},
-					"checkAlive":       {"held", []any{names, same(names, int64(1))}},
+					"checkGrants":      {"held", []any{names, same(names, int64(1))}},
 					"renew":            {"held", []any{names, same(names, int64(1)), same(names, int64(1))}},
 					"refreshTickets":   {"held", []any{"c", names, int64(1)}},
 				} {

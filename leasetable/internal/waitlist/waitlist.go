@@ -174,6 +174,10 @@ func (l *List) Stop(ctx context.Context) {
 	l.listener.stop()
 }
 
+// StartListener opens the listening connection, unless it is open. It is called inside a counted
+// call.
+func (l *List) StartListener() { l.listener.start() }
+
 // Listening reports whether notifications arrive, as far as is known.
 func (l *List) Listening() bool { return l.listener.up.Load() }
 

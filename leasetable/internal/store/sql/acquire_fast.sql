@@ -30,7 +30,7 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond', release_request = NULL,
     last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
-    ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
+    ended_at = CASE WHEN l.holder IS NULL THEN l.ended_at ELSE nullif(l.expires_at, '-infinity') END,
     request = $3::text::uuid, holder = $2::text, labels = $4::text::jsonb
 WHERE l.ctid = (
     SELECT f.ctid

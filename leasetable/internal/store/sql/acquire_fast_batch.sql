@@ -31,7 +31,7 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + f.us * interval '1 microsecond', release_request = NULL,
     last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
-    ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
+    ended_at = CASE WHEN l.holder IS NULL THEN l.ended_at ELSE nullif(l.expires_at, '-infinity') END,
     request = f.request, holder = f.holder, labels = f.labels
 FROM free AS f, durable
 WHERE l.ctid = f.ctid

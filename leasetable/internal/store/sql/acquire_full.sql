@@ -86,7 +86,7 @@ WITH input AS MATERIALIZED (
         acquired_at = clock_timestamp(),
         expires_at = clock_timestamp() + f.us * interval '1 microsecond', release_request = NULL,
         last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
-        ended_at = nullif(greatest(l.ended_at, l.expires_at), '-infinity'),
+        ended_at = CASE WHEN l.holder IS NULL THEN l.ended_at ELSE nullif(l.expires_at, '-infinity') END,
         request = f.request, holder = f.holder, labels = f.labels
     FROM free AS f
     WHERE l.name = f.name

@@ -4,6 +4,7 @@
 -- Returns one row on success: the new token and the remaining microseconds. No row: other clients
 -- wait, a guarded transaction still uses the grant, or the grant is not current. Then it must be
 -- released.
+-- A name with permits has no hand-off.
 --
 -- Why it is safe: as acquire_fast.sql, except that the row is ours by the grant $2, which its
 -- holder gives up. No ticket is used up.
@@ -18,6 +19,7 @@ WHERE l.ctid = (
     SELECT f.ctid
     FROM pglock.distributed_locks AS f
     WHERE f.name = $1::text AND f.token = $2::bigint AND f.holder IS NOT NULL
+      AND (f.capacity > 0) IS NOT TRUE
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                       WHERE w.name = $1::text AND w.client <> $7::text AND w.ticket > f.ticket
                         AND w.expires_at > clock_timestamp())

@@ -1,7 +1,7 @@
 -- Renews the grants ($1 names, $2 tokens) for $3 microseconds each.
 --
--- Returns a row for each renewed grant: name, token, remaining microseconds. A missing one is gone,
--- or its row is locked: see check_alive.sql.
+-- Returns a row for each renewed grant: name, token, remaining microseconds, and the reason if its
+-- holder is asked to release it. A missing one is gone, or its row is locked: see check_grants.sql.
 --
 -- Why it is safe:
 -- * Name and token must both match, and no row is ever inserted: a lost lease is not won back, and
@@ -35,4 +35,4 @@ SET version = l.version % 9223372036854775807 + 1,
 FROM ours AS o, durable
 WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
 RETURNING l.name, l.token,
-          (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint
+          (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, l.release_request

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
+)
+
+// HolderChannel returns the channel of requests to the holders of a schema's locks. All clients of
+// the schema share it.
+func HolderChannel(schema string) string {
+	sum := sha256.Sum256([]byte(schema))
+	return "pglock_holders_" + hex.EncodeToString(sum[:8])
+}
+
+// Intervention is the answer to a request that concerns the grant of another client.
+type Intervention struct {
+	Found   bool          // there is a row of that name
+	Current fencing.Token // of its last grant
+	Done    bool          // the grant is revoked, or its holder is asked
+}
+
+// RevokeGrant revokes a grant. A grant that was revoked before is Done. It tries twice.
+func (s *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i Intervention, err error) {
+	err = s.intervene(ctx, s.sql.revokeGrant, fence, reason, func(r pgx.Rows) error {
+		var now, before bool
+		err := r.Scan(&i.Current, &now, &before)
+		i.Found, i.Done = true, now || before
+		return err
+	})
+	return i, err
+}
+
+// RequestRelease asks the holder of a grant to release it. It tries twice.
+func (s *Store) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (i Intervention, err error) {
+	err = s.intervene(ctx, s.sql.requestRelease, fence, reason, func(r pgx.Rows) error {
+		i.Found = true
+		return r.Scan(&i.Current, &i.Done)
+	})
+	return i, err
+}
+
+func (s *Store) intervene(ctx context.Context, sql string, fence fencing.Fence, reason string, row func(pgx.Rows) error) error {
+	return s.wakeTwice(ctx, statement{sql, []any{fence.Name, int64(fence.Token), reason, HolderChannel(s.schema)}, row})
+}
+
+// AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and
+// then wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
+func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
+	_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
+	return err
+}
+
+// wakeTwice sends a statement of sendWaking that is safe to repeat, at most twice.
+func (s *Store) wakeTwice(ctx context.Context, st statement) error {
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
+	return s.twice(ctx, func(ctx context.Context) error {
+		_, err := s.sendWaking(ctx, st)
+		return err
+	})
+}
+
+// Watch makes releases of the lock notify channel for a while. It tries twice.
+func (s *Store) Watch(ctx context.Context, name, channel string) error {
+	return s.sendTwice(ctx, statement{sql: s.sql.watch, args: []any{name, channel, timing.TicketTTL.Microseconds()}})
+}
+
+// WatchTicket is the ticket of the rows that Watch writes.
+const WatchTicket = -1

@@ -1,0 +1,17 @@
+-- Asks the holder of the grant $2 of the name $1 to release it, for the reason $3. The holder learns
+-- of it with its next renewal. Notifies the channel $4, which clients that hold leases may listen
+-- on, of the token if $5.
+--
+-- Returns one row if the name has one: the token of its last grant, and whether the holder of $2 is
+-- asked. Only the current grant is asked, and the next grant clears the request. It waits for a row
+-- lock of another transaction for a short time only.
+WITH requested AS (
+    UPDATE pglock.distributed_locks AS l
+    SET release_request = $3::text, version = l.version % 9223372036854775807 + 1
+    WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+      AND set_config('lock_timeout', '250ms', true) = '250ms'
+    RETURNING CASE WHEN $5::boolean THEN pg_notify($4::text, l.token::text) END
+)
+SELECT l.token, EXISTS (SELECT FROM requested)
+FROM pglock.distributed_locks AS l
+WHERE l.name = $1::text

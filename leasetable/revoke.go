@@ -1,0 +1,128 @@
+package leasetable
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable/internal/store"
+)
+
+// maxReason is the longest reason of a revocation or a request in bytes.
+const maxReason = 512
+
+// Revoke ends the grant of the lock name with that token, whoever holds it. At once its guards fail
+// with fencing.ErrStale, it can't be renewed, and the lock is free for the next waiter, which is
+// woken. Later grants of the lock are not affected.
+//
+// The holder learns of it with its next renewal, or at once if its client has a listening
+// connection: after its first wait, or a call of Lease.ReleaseRequested or Watch. Its lease is then
+// lost, with a *LostError that wraps ErrRevoked and has the reason. Until then it works on: the rule
+// that a holder stops before another one is granted the lock does not hold for Revoke. Writes that
+// must not be late need Lease.Guard. [Client.RequestRelease] leaves the end to the holder instead.
+//
+// A guarded transaction of the holder that has begun before may still commit. No other holder is
+// granted the lock before it ends. Revoke waits for that, for a second at most. Then the error wraps
+// ErrGuarded: the grant has ended, and another call of Revoke waits again.
+//
+// If the grant is not the current one, or was released, the error is a *fencing.StaleError. If the
+// name has no row, it wraps ErrNotFound. In both cases nothing is changed. A grant that was revoked
+// before is not an error. If the server does not answer, the error wraps ErrUnavailable, and the
+// grant may have ended; call Revoke again. The role needs the rights of a client (grant_user). The
+// reason may be empty, and has at most 512 bytes of UTF-8 without NUL. ctx bounds the call.
+func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, reason string) error {
+	doing := fmt.Sprintf("revoke grant %d of %q", token, name)
+	fence, err := c.beginIntervention(name, token, reason, doing)
+	if err != nil {
+		return err
+	}
+	defer c.endCall()
+	i, err := c.store.RevokeGrant(ctx, fence, reason)
+	if err := c.intervention(ctx, doing, fence, i, err); err != nil {
+		return err
+	}
+	if l := c.leaseOf(token); l != nil {
+		_ = l.loseRevoked(reason) // the error is the lease's
+	}
+	err = c.store.AwaitGuards(ctx, fence)
+	if store.RowLocked(err) {
+		return fmt.Errorf("leasetable: %s: the grant has ended: %w: call Revoke again to wait for its end", doing, ErrGuarded)
+	}
+	return c.explainIn(ctx, doing, err)
+}
+
+// RequestRelease asks the holder of the grant with that token to release the lock name. The request
+// is stored with the grant. The holder sees it as Lease.ReleaseRequested, with its next renewal, or
+// at once if its client has a listening connection, which ReleaseRequested opens. Whether and when
+// it releases the lock is up to the holder. If there are several requests, the first that it sees
+// counts.
+//
+// Errors are those of [Client.Revoke], except ErrGuarded. ctx bounds the call.
+func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.Token, reason string) error {
+	doing := fmt.Sprintf("request the release of grant %d of %q", token, name)
+	fence, err := c.beginIntervention(name, token, reason, doing)
+	if err != nil {
+		return err
+	}
+	defer c.endCall()
+	i, err := c.store.RequestRelease(ctx, fence, reason)
+	return c.intervention(ctx, doing, fence, i, err)
+}
+
+// beginIntervention checks the arguments of a call that concerns a grant of any client. If it
+// succeeds, endCall must follow.
+func (c *Client) beginIntervention(name string, token fencing.Token, reason, doing string) (fencing.Fence, error) {
+	fence := fencing.Fence{Schema: c.cfg.schema, Name: name, Token: token}
+	if err := checkName(name); err != nil {
+		return fence, err
+	}
+	switch {
+	case token <= 0:
+		return fence, invalidOption("%s: tokens begin at 1: use LockInfo.Token or BusyError.Token", doing)
+	case len(reason) > maxReason || !storable(reason):
+		return fence, invalidOption("%s: reason %.64q: must be at most %d bytes of UTF-8 without NUL", doing, reason, maxReason)
+	}
+	return fence, c.beginCall()
+}
+
+// intervention returns the error of an intervention, or nil.
+func (c *Client) intervention(ctx context.Context, doing string, fence fencing.Fence, i store.Intervention, err error) error {
+	switch {
+	case err != nil:
+		return c.explainIn(ctx, doing, err)
+	case !i.Found:
+		return fmt.Errorf("%w: %q", ErrNotFound, fence.Name)
+	case !i.Done:
+		return fmt.Errorf("leasetable: %s: %w", doing, &fencing.StaleError{Resource: fence.Name, Token: fence.Token, Current: i.Current})
+	}
+	return nil
+}
+
+// explainIn explains an error of the store in a call under ctx.
+func (c *Client) explainIn(ctx context.Context, doing string, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("leasetable: %s: %w", doing, endOf(ctx))
+	}
+	return c.store.Explain(doing, err)
+}
+
+// loseRevoked ends the lease as revoked, unless it has ended, and returns why it ended.
+func (l *Lease) loseRevoked(reason string) error {
+	l.recordFailure(ErrRevoked)
+	if reason == "" {
+		return l.lose("its grant was revoked")
+	}
+	return l.lose(fmt.Sprintf("its grant was revoked: %q", reason)) // any text, in one line
+}
+
+// leaseOf returns the lease of the grant with that token, or nil.
+func (c *Client) leaseOf(token fencing.Token) *Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for l := range c.leases {
+		if l.fence.Token == token {
+			return l
+		}
+	}
+	return nil
+}
