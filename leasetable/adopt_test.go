@@ -259,6 +259,7 @@ func TestARequestIsAnsweredElsewhere(t *testing.T) {
 	if n := value[int](f, "SELECT count(*)::int FROM pglock.written"); n != 3 {
 		t.Errorf("%d rows", n)
 	}
+	pgtest.Eventually(t, time.Minute, "the first process keeps no lease", func() bool { return leasetable.Tracked(c) == 0 })
 }
 
 // TestAdoptRefusesOtherGrants: those that have ended, in any way, those of another name or token,

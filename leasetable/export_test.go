@@ -69,6 +69,13 @@ func ReleaseAgainOnClose(c *Client, l *Lease) {
 // RequestRelease tells the holder of l to release the lock, as the server's request does.
 func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }
 
+// Tracked returns the number of leases that Close would release.
+func Tracked(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.leases)
+}
+
 // StopMaxHoldTimer keeps the timer of WithMaxHold from firing, as in a process that is suspended.
 func StopMaxHoldTimer(l *Lease) { l.maxHoldTimer.Stop() }
 

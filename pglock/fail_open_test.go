@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -170,6 +171,9 @@ func TestFailOpenIsForOutagesOnly(t *testing.T) {
 	must("no name", f.Client, t.Context(), "", pglock.ErrInvalidName)
 	must("an invalid option", f.Client, t.Context(), "n", pglock.ErrInvalidOption, pglock.WithTTL(-1))
 	must("canceled", f.Client, canceled, "n", context.Canceled)
+	outage, cancelOutage := context.WithCancelCause(t.Context())
+	cancelOutage(fmt.Errorf("the caller's: %w", pglock.ErrUnavailable))
+	must("canceled because something is away", f.Client, outage, "n", context.Canceled)
 
 	c, proxy, _ := f.far()
 	proxy.Refuse(true)
