@@ -58,7 +58,7 @@ func Unprotect(ctx context.Context, db DB, table string, opts ...SchemaOption) e
 // explainTable is explainCall for a call with a table's name, which may be invalid SQL.
 func explainTable(schemaName, operation, table string, err error) error {
 	call := fmt.Sprintf("%s %q", operation, table)
-	if code := pgtx.SQLState(err); code == "42602" || code == "42601" { // invalid_name, syntax_error
+	if code := pgtx.SQLState(err); code == pgtx.InvalidName || code == pgtx.SyntaxError {
 		return errs.Errorf("%w: %s: %w", ErrNoTable, call, err)
 	}
 	return explainCall(schemaName, call, err)

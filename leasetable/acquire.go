@@ -176,7 +176,7 @@ func (a *acquisition) busyError(g store.Grant) *BusyError {
 }
 
 // localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
-func (a *acquisition) localHolder() error {
+func (a *acquisition) localHolder() *BusyError {
 	l := a.client.newestLease(a.req.Name)
 	if l == nil || l.Err() != nil {
 		return nil

@@ -39,7 +39,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 		return fencing.Fence{}, fmt.Errorf("pglock: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
 	}
 	if l.cfg.permits.Shared() {
-		return fencing.Fence{}, fmt.Errorf("leasetable: hand over %q: %w: only an exclusive grant can be handed over", l.fence.Name, fencing.ErrShared)
+		return fencing.Fence{}, errs.Errorf("pglock: hand over %q: %w: only an exclusive grant can be handed over", l.fence.Name, fencing.ErrShared)
 	}
 	if !l.end(errHandedOver) {
 		return fencing.Fence{}, l.Err()

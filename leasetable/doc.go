@@ -119,6 +119,12 @@
 // A guarded transaction locks its permit, not the gate. A permit that it uses counts until the
 // transaction ends, even if the permit has expired or was released.
 //
+// # Nested calls
+//
+// The contexts of a lease carry it: [Lease.Context], [Lease.WithContext], and those derived from
+// them. An acquire of the same lock under such a context would wait for itself. It fails at once
+// with ErrHeldByCaller, or joins the lease with [WithJoin]. [FromContext] returns the lease.
+//
 // # Architecture
 //
 // Imports go downwards only:
@@ -220,6 +226,8 @@
 //   - The server is gone: Acquire keeps trying for 30 s. Renewals are tried again until the
 //     deadline; then the lease is lost. After a time-out, a client pings its idle connections
 //     before it uses them again.
+//   - The server rejects the login (a changed password, a revoked right): calls fail with ErrLogin at
+//     once, since waiting does not help. Renewals are tried again until the deadline.
 //   - The server refuses a notification, for lack of a right or because its queue is full: the
 //     release is repeated without it. Waiters poll, and notice the release within a second.
 //   - The holder releases the lock while a guarded transaction of its own is open: the lock is busy

@@ -16,7 +16,7 @@ import (
 )
 
 // refuses fails the test unless both calls under ctx say at once that ctx holds the lock.
-func refuses(t *testing.T, c *leasetable.Client, ctx context.Context, l *leasetable.Lease) {
+func refuses(ctx context.Context, t *testing.T, c *leasetable.Client, l *leasetable.Lease) {
 	t.Helper()
 	for what, call := range map[string]func(context.Context, string, ...leasetable.LeaseOption) (*leasetable.Lease, error){
 		"Acquire": c.Acquire, "TryAcquire": c.TryAcquire,
@@ -51,8 +51,8 @@ func TestANestedAcquireFailsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ctx := range []context.Context{l.Context(), with, derived, inner.Context()} {
-		refuses(t, c, ctx, l)
-		refuses(t, other, ctx, l)
+		refuses(ctx, t, c, l)
+		refuses(ctx, t, other, l)
 		if got, ok := leasetable.FromContext(ctx, "n"); !ok || got != l {
 			t.Errorf("FromContext: %v, %v", got, ok)
 		}
@@ -112,7 +112,7 @@ func nested(t *testing.T, c *leasetable.Client, l *leasetable.Lease) *leasetable
 	return got
 }
 
-func join(t *testing.T, c *leasetable.Client, ctx context.Context, name string, opts ...leasetable.LeaseOption) *leasetable.Lease {
+func join(ctx context.Context, t *testing.T, c *leasetable.Client, name string, opts ...leasetable.LeaseOption) *leasetable.Lease {
 	t.Helper()
 	l, err := c.Acquire(ctx, name, append(opts, leasetable.WithJoin())...)
 	if err != nil {
@@ -127,9 +127,9 @@ func TestWithJoin(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	type key struct{}
-	outer := join(t, c, t.Context(), "n") // nothing to join
+	outer := join(t.Context(), t, c, "n") // nothing to join
 	state := f.version("n")
-	inner := join(t, f.open(), context.WithValue(outer.Context(), key{}, "v"), "n", leasetable.WithTTL(time.Hour), leasetable.WithHolder("another"))
+	inner := join(context.WithValue(outer.Context(), key{}, "v"), t, f.open(), "n", leasetable.WithTTL(time.Hour), leasetable.WithHolder("another"))
 	if inner == outer || inner.Fence() != outer.Fence() || inner.Holder() != outer.Holder() || !inner.Deadline().Equal(outer.Deadline()) {
 		t.Errorf("joined %+v, %q, %v", inner.Fence(), inner.Holder(), inner.Deadline())
 	}
@@ -139,7 +139,7 @@ func TestWithJoin(t *testing.T) {
 	if got, _ := leasetable.FromContext(inner.Context(), "n"); got != inner {
 		t.Errorf("its context carries %p, want %p", got, inner)
 	}
-	third := join(t, c, inner.Context(), "n")
+	third := join(inner.Context(), t, c, "n")
 	release(t, inner)
 	release(t, inner)
 	if inner.Err() == nil || inner.Context().Err() == nil || !errors.Is(context.Cause(inner.Context()), leasetable.ErrReleased) {
@@ -181,7 +181,7 @@ func TestAJoinedLeaseIsLostWithTheOuterOne(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	outer := try(t, c, "n", leasetable.WithTTL(300*time.Millisecond), leasetable.WithoutRenewal())
-	inner := join(t, c, outer.Context(), "n")
+	inner := join(outer.Context(), t, c, "n")
 	leasetable.StopTimer(outer) // as if the process slept
 	rest(t, time.Until(outer.Deadline())+time.Millisecond)
 	if err := inner.Context().Err(); err == nil {
@@ -192,7 +192,7 @@ func TestAJoinedLeaseIsLostWithTheOuterOne(t *testing.T) {
 		t.Errorf("Release: %v", err)
 	}
 	// The lock is not held any more: an ordinary acquire gets it.
-	got := join(t, c, context.WithoutCancel(inner.Context()), "n")
+	got := join(context.WithoutCancel(inner.Context()), t, c, "n")
 	if got.Token() <= outer.Token() {
 		t.Errorf("joined the lost grant %d", got.Token())
 	}
@@ -205,7 +205,7 @@ func TestAJoinedLeaseEndsWithItsClient(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	outer := try(t, c, "n")
-	inner := join(t, c, outer.Context(), "n")
+	inner := join(outer.Context(), t, c, "n")
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,9 @@ func (o *logObserver) ObserveAcquire(ctx context.Context, e AcquireEvent) {
 			"name", e.Name, "outcome", e.Outcome, "waited", e.Waited, "attempts", e.Attempts, "error", e.Err)
 		return
 	}
+	if e.Outcome == OutcomeUnlocked {
+		return // WithFailOpen has a line at Warn
+	}
 	if e.Adopted {
 		o.logger.DebugContext(ctx, "pglock: lease adopted", "name", e.Name, "token", e.Token, "holder", e.Holder)
 		return

@@ -46,7 +46,7 @@ type Observer interface {
 
 	// ObserveRelease is called when a release has a result, and by HandOver. A release after a
 	// failed one raises another event. A lease that Close leaves to its TTL raises none, nor does
-	// one that has joined another.
+	// one that has joined another or has no grant.
 	ObserveRelease(ctx context.Context, e ReleaseEvent)
 
 	// ObserveBatch is called when a batch of operations was sent. A lone operation is a batch of

@@ -128,8 +128,8 @@ func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure
 // giveUp returns the error of a wait that has ended. An entry that has made no attempt tells what
 // this process knows of the holder.
 func (w *waiter) giveUp(ctx context.Context) error {
-	if w.last == nil {
-		w.last = w.localHolder()
+	if busy := w.localHolder(); w.last == nil && busy != nil {
+		w.last = busy
 	}
 	if g, ok := w.entry.LastBusy(); w.last == nil && ok {
 		w.last = w.busyError(g)

@@ -48,12 +48,12 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // Acquire waits until the lock of that name is granted, the time of WithWait is over, or ctx is
-// done. On success the lease is held
-// and renewed until it is released or lost, or until the client is closed. ctx does not govern the
-// lease.
+// done. On success the lease is held and renewed until it is released or lost, or until the client
+// is closed. ctx does not govern the lease.
 //
 // On failure nothing is held or left behind. The error is a *WaitError, a *HeldError if ctx already
-// carries a lease of that lock (see WithJoin), or it wraps ErrInvalidName or ErrInvalidOption. In a *WaitError errors.Is finds ErrNotAcquired and the cause: ErrTimeout,
+// carries a lease of that lock (see WithJoin), or it wraps ErrInvalidName, ErrInvalidOption or
+// ErrKind. In a *WaitError errors.Is finds ErrNotAcquired and the cause: ErrTimeout,
 // context.Canceled, context.DeadlineExceeded, ErrClosed or ErrUnavailable. With WithWait(0) it is a
 // *BusyError instead, as from TryAcquire.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {

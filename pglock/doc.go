@@ -20,6 +20,10 @@
 //	}
 //	... write, commit
 //
+// [Client.TryDo] runs the function only if the lock is free now, and [WithWait] limits how long Do and
+// Acquire wait. The function's context carries the lease: a nested call for the same name fails at
+// once, or joins the lease with [WithJoin].
+//
 // For short work that is one transaction, [Client.DoTx] takes an advisory lock instead of a lease.
 //
 // # Guarantees

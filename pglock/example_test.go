@@ -66,6 +66,36 @@ func ExampleClient_TryAcquire() {
 	// B skips the clean-up: A holds the lock
 }
 
+// A function that locks for itself can be called by one that holds the lock already.
+func ExampleWithJoin() {
+	client, stop := locktest.ExampleClient() // see pglock.Open
+	defer stop()
+
+	post := func(ctx context.Context, text string) error {
+		return client.Do(ctx, "ledger", func(context.Context, *pglock.Lease) error {
+			fmt.Println(text, "under the lock")
+			return nil
+		}, pglock.WithJoin())
+	}
+	err := client.Do(context.Background(), "ledger", func(ctx context.Context, _ *pglock.Lease) error {
+		if err := post(ctx, "debit"); err != nil {
+			return err
+		}
+		return post(ctx, "credit")
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = post(context.Background(), "fee") // acquires the lock itself
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// debit under the lock
+	// credit under the lock
+	// fee under the lock
+}
+
 // Short work that is one transaction needs no lease.
 func ExampleClient_DoTx() {
 	client, stop := locktest.ExampleClient() // see pglock.Open

@@ -211,6 +211,7 @@ func TestOpenDBErrors(t *testing.T) {
 		"bad option":     {t.Context(), busy, []pglock.Option{pglock.WithTTL(-1)}, []error{pglock.ErrInvalidOption}},
 		"ended context":  {canceled, connect(unchanged), nil, []error{pglock.ErrUnavailable, context.Canceled}},
 		"no server":      {t.Context(), connect(func(c *pgx.ConnConfig) { c.Port, c.Fallbacks = 1, nil }), nil, []error{pglock.ErrUnavailable}},
+		"no such role":   {t.Context(), connect(func(c *pgx.ConnConfig) { c.User = "nobody at all" }), nil, []error{pglock.ErrLogin}},
 		"no tables":      {t.Context(), connect(unchanged), []pglock.Option{pglock.WithSchema("nowhere")}, []error{pglock.ErrSchemaMissing}},
 		"busy":           {t.Context(), busy, nil, []error{pglock.ErrPoolExhausted}}, // takes 10 s
 	} {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -49,7 +50,7 @@ func (o *prometheusObserver) ObserveAcquire(_ context.Context, e pglock.AcquireE
 	if e.Queued {
 		o.waiting.Dec()
 	}
-	if e.Err == nil {
+	if e.Outcome == leasetable.OutcomeGranted {
 		o.held.Inc()
 	}
 }

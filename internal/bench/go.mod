@@ -7,13 +7,10 @@ require (
 	github.com/go-redsync/redsync/v4 v4.13.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pglock/pglock-go v0.0.0
-	github.com/pglock/pglock-go/pglock/otelpglock v0.0.0
 	github.com/pressly/goose/v3 v3.24.3
 	github.com/redis/go-redis/v9 v9.5.1
 	github.com/shirou/gopsutil/v4 v4.26.6
 	go.etcd.io/etcd/client/v3 v3.5.17
-	go.opentelemetry.io/otel/sdk v1.44.0
-	go.opentelemetry.io/otel/sdk/metric v1.44.0
 	go.uber.org/goleak v1.3.0
 	gonum.org/v1/plot v0.17.0
 )
@@ -107,5 +104,3 @@ require (
 )
 
 replace github.com/pglock/pglock-go => ../..
-
-replace github.com/pglock/pglock-go/pglock/otelpglock => ../../pglock/otelpglock

@@ -10,5 +10,6 @@
 //     the savepoint, in one round trip where the transaction allows that.
 //   - [LockTimeout], [WaitCause] and [Unusable] turn contexts into lock_timeout, and the
 //     server's answers into errors.
+//   - [LoginRejected] tells a server that rejects a login from one that is unreachable.
 //   - [SQLState] and the constants name the server's errors.
 package pgtx

@@ -20,7 +20,7 @@ func LoginRejected(err error) bool {
 		return false
 	}
 	attempts := []error{connect.Unwrap()}
-	if all, ok := attempts[0].(interface{ Unwrap() []error }); ok { //nolint:errorlint // the list of attempts itself
+	if all, ok := attempts[0].(interface{ Unwrap() []error }); ok {
 		attempts = all.Unwrap()
 	}
 	if severalHosts(connect.Config) && len(attempts) > 0 {

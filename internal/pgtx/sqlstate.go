@@ -9,6 +9,7 @@ const (
 	NoActiveSQLTransaction          = "25P01"
 	InFailedSQLTransaction          = "25P02"
 	IdleInTransactionSessionTimeout = "25P03"
+	TransactionTimeout              = "25P04"
 
 	ReadOnlySQLTransaction  = "25006"
 	InvalidAuthorization    = "28000"
@@ -22,13 +23,20 @@ const (
 	UndefinedObject         = "42704"
 	DuplicateTable          = "42P07"
 	InsufficientPrivilege   = "42501"
+	SyntaxError             = "42601"
+	InvalidName             = "42602"
 
-	NumericValueOutOfRange = "22003"
-	UniqueViolation        = "23505"
-	SerializationFailure   = "40001"
-	DeadlockDetected       = "40P01"
-	LockNotAvailable       = "55P03"
-	QueryCanceled          = "57014"
+	NumericValueOutOfRange     = "22003"
+	UniqueViolation            = "23505"
+	SerializationFailure       = "40001"
+	StatementCompletionUnknown = "40003"
+	DeadlockDetected           = "40P01"
+	LockNotAvailable           = "55P03"
+	QueryCanceled              = "57014"
+	AdminShutdown              = "57P01"
+	CrashShutdown              = "57P02"
+	CannotConnectNow           = "57P03"
+	IdleSessionTimeout         = "57P05"
 )
 
 // DataException is a class of SQLSTATEs, their first two characters.

@@ -106,7 +106,7 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 	// A joined lease (pglock.WithJoin) has the token of an outer call, whose record would look like this
 	// call's own.
 	if l, ok := pglock.FromContext(ctx, LockName(c.key)); ok && l.Fence().Schema == c.schema {
-		return nil, fmt.Errorf("%w: do %.64q: ctx carries the lease of the key: fn must not call Do with its own key", ErrInProgress, c.key)
+		return nil, errs.Errorf("%w: do %.64q: ctx carries the lease of the key: fn must not call Do with its own key", ErrInProgress, c.key)
 	}
 	leases := c.leases
 	if c.waitSet {
@@ -123,7 +123,7 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 	case held: // the record counts, also if the lease was lost after it or could not be released
 		return data, err
 	case errors.As(acquired, &busy):
-		return nil, fmt.Errorf("%w: %w", ErrInProgress, acquired)
+		return nil, errs.Errorf("%w: %w", ErrInProgress, acquired)
 	}
 	return nil, acquired
 }
@@ -163,7 +163,7 @@ func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) err
 		return c.client.WithConn(ctx, func(conn *pgx.Conn) error { return c.deleteRecord(ctx, conn, l.Token()) })
 	})
 	if left != nil {
-		return errs.Join(failure, fmt.Errorf("once: do %.64q: fn did not run, but its record may remain: %w", c.key, left))
+		return errs.Join(failure, errs.Errorf("once: do %.64q: fn did not run, but its record may remain: %w", c.key, left))
 	}
 	return failure
 }
@@ -171,11 +171,11 @@ func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) err
 // attempt runs fn and records its outcome. If fn panics, the record stays as it is.
 func (c *doCall) attempt(ctx context.Context, l *pglock.Lease, r record) ([]byte, error) {
 	if ctx.Err() != nil {
-		return c.settle(ctx, l, r, nil, NotDone(fmt.Errorf("once: do %.64q: fn did not run: %w", c.key, errs.ContextErr(ctx))))
+		return c.settle(ctx, l, r, nil, NotDone(errs.Errorf("once: do %.64q: fn did not run: %w", c.key, errs.ContextErr(ctx))))
 	}
 	data, err := c.effect(ctx, l)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
-		err = fmt.Errorf("%w: %w", err, errs.ContextErr(ctx)) // the lease was lost, for instance
+		err = errs.Errorf("%w: %w", err, errs.ContextErr(ctx)) // the lease was lost, for instance
 	}
 	return c.settle(ctx, l, r, data, err)
 }
@@ -187,7 +187,7 @@ func (c *doCall) settle(ctx context.Context, l *pglock.Lease, r record, data []b
 	switch {
 	case outcome == nil:
 	case classOf(outcome) == noResult:
-		outcome = fmt.Errorf("%w: key %.64q: %w", ErrNoResult, c.key, conceal(outcome))
+		outcome = errs.Errorf("%w: key %.64q: %w", ErrNoResult, c.key, conceal(outcome))
 	case classOf(outcome) == failed:
 		state, data = stateFailed, []byte(outcome.Error())
 		data = data[:min(len(data), MaxResult)]
@@ -230,7 +230,7 @@ func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) 
 }
 
 func (c *doCall) notRecorded(r record, outcome, err error) error {
-	return errs.Join(r.unknown(c.key, fmt.Errorf("%w: %w", ErrNotRecorded, err)), outcome)
+	return errs.Join(r.unknown(c.key, errs.Errorf("%w: %w", ErrNotRecorded, err)), outcome)
 }
 
 func (c *doCall) read(ctx context.Context) (r record, err error) {

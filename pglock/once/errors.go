@@ -196,20 +196,20 @@ func explain(ctx context.Context, operation, key, schemaName string, err error) 
 	var timeoutAt time.Time
 	switch state := pgtx.SQLState(err); {
 	case pgtx.Unusable(err):
-		return fmt.Errorf("%s: %w: %w", where, ErrTx, err)
+		return errs.Errorf("%s: %w: %w", where, ErrTx, err)
 	case state == pgtx.SerializationFailure:
-		return fmt.Errorf("%s: %w: roll back and run the transaction again: %w", where, ErrSnapshot, err)
+		return errs.Errorf("%s: %w: roll back and run the transaction again: %w", where, ErrSnapshot, err)
 	case state == pgtx.InsufficientPrivilege:
-		return fmt.Errorf("%s: %w: %w", where, ErrPrivilege, err)
+		return errs.Errorf("%s: %w: %w", where, ErrPrivilege, err)
 	case state == pgtx.InvalidSchemaName, state == pgtx.UndefinedFunction, state == pgtx.UndefinedTable:
 		return &schema.Error{Kind: ErrSchemaMissing, Name: schemaName, Want: schema.Version, Cause: err}
 	case state == pgtx.LockNotAvailable && ctx.Err() == nil:
-		return fmt.Errorf("%s: %w: %w: %w", where, ErrInProgress, ErrTimeout, err)
+		return errs.Errorf("%s: %w: %w: %w", where, ErrInProgress, ErrTimeout, err)
 	}
 	if cause := pgtx.WaitCause(ctx, err, timeoutAt); cause != nil {
-		return fmt.Errorf("%s: %w", where, cause)
+		return errs.Errorf("%s: %w", where, cause)
 	}
-	return fmt.Errorf("%s: %w", where, fencing.Explain(err))
+	return errs.Errorf("%s: %w", where, fencing.Explain(err))
 }
 
 // transient reports whether the same statement may succeed a moment later.

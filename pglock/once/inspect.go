@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -42,7 +43,7 @@ func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (
 	}
 	all, err := infos(ctx, db, opts, "get", getSQL, key)
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%w: %.64q", ErrNotFound, key)
+		err = errs.Errorf("%w: %.64q", ErrNotFound, key)
 	}
 	if err != nil {
 		return Info{}, err
@@ -113,7 +114,7 @@ func Prune(ctx context.Context, db fencing.DB, opts ...SchemaOption) (deleted in
 		deleted += pruned
 		switch {
 		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-			return deleted, fmt.Errorf("once: prune: %w", err)
+			return deleted, errs.Errorf("once: prune: %w", err)
 		case err != nil:
 			return deleted, explain(ctx, "prune", last, cfg.schema, err)
 		case read == 0:

@@ -3,7 +3,6 @@ package once
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 
 	"github.com/pglock/pglock-go/internal/errs"
 )
@@ -16,7 +15,7 @@ const maxLockName = 512
 
 func checkKey(key string) error {
 	if err := errs.CheckText(key, MaxKey); err != nil {
-		return fmt.Errorf("%w: %.64q: it %w", ErrInvalidKey, key, err)
+		return errs.Errorf("%w: %.64q: it %w", ErrInvalidKey, key, err)
 	}
 	return nil
 }

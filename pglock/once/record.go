@@ -2,10 +2,10 @@ package once
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -66,11 +66,11 @@ func scan(ctx context.Context, db fencing.DB, schemaName, sql string, args ...an
 func (r record) answer(key string) ([]byte, error) {
 	switch {
 	case !r.same:
-		return nil, fmt.Errorf("%w: key %.64q: its fingerprint differs: use a new key", ErrMismatch, key)
+		return nil, errs.Errorf("%w: key %.64q: its fingerprint differs: use a new key", ErrMismatch, key)
 	case r.state == stateFailed:
 		return nil, &FailedError{Key: key, Text: string(r.result)}
 	case r.state == stateDone && r.result == nil:
-		return nil, fmt.Errorf("%w: key %.64q", ErrNoResult, key)
+		return nil, errs.Errorf("%w: key %.64q", ErrNoResult, key)
 	case r.state == stateDone:
 		return r.result, nil
 	}

@@ -3,7 +3,8 @@ package once
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // MaxResult is the largest size of a stored result in bytes.
@@ -21,7 +22,7 @@ func encode(v any) ([]byte, error) {
 		}
 	}
 	if len(data) > MaxResult {
-		return nil, fmt.Errorf("%w: %d bytes: must be at most %d", ErrResultTooLarge, len(data), MaxResult)
+		return nil, errs.Errorf("%w: %d bytes: must be at most %d", ErrResultTooLarge, len(data), MaxResult)
 	}
 	return append([]byte{}, data...), nil
 }
@@ -35,7 +36,7 @@ func decode[T any](key string, data []byte) (v T, err error) {
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		var zero T
-		return zero, fmt.Errorf("once: key %.64q: the stored result does not fit %T: %w", key, v, err)
+		return zero, errs.Errorf("once: key %.64q: the stored result does not fit %T: %w", key, v, err)
 	}
 	return v, nil
 }

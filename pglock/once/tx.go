@@ -2,7 +2,6 @@ package once
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
@@ -52,7 +51,7 @@ func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byt
 	case fn == nil:
 		return zero, invalidOption("tx %.64q: the function is nil: must be set", key)
 	case pgtx.IsNil(tx):
-		return zero, fmt.Errorf("once: tx %.64q: %w: it is nil", key, ErrTx)
+		return zero, errs.Errorf("once: tx %.64q: %w: it is nil", key, ErrTx)
 	}
 	if err := checkKey(key); err != nil {
 		return zero, err
@@ -62,7 +61,7 @@ func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byt
 	data, err := c.run(ctx, func(ctx context.Context) ([]byte, error) {
 		data, err := e.encode(fn(ctx))
 		if classOf(err) == noResult {
-			err = fmt.Errorf("once: tx %.64q: the result can't be stored, and nothing was done: %w", key, err)
+			err = errs.Errorf("once: tx %.64q: the result can't be stored, and nothing was done: %w", key, err)
 		}
 		return data, conceal(err)
 	})
@@ -83,7 +82,7 @@ type txCall struct {
 // run runs fn between SAVEPOINT and RELEASE SAVEPOINT, unless the key has a record.
 func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("once: tx %.64q: %w", c.key, errs.ContextErr(ctx))
+		return nil, errs.Errorf("once: tx %.64q: %w", c.key, errs.ContextErr(ctx))
 	}
 	if err := savepoint.Set(ctx, c.tx); err != nil {
 		return nil, c.explain(ctx, err)
@@ -140,7 +139,7 @@ func (c *txCall) store(ctx context.Context, data []byte) error {
 			return c.explain(ctx, err)
 		}
 		if tag.RowsAffected() != 1 {
-			return fmt.Errorf("once: tx %.64q: %w: fn has ended it or rolled it back", c.key, ErrTx)
+			return errs.Errorf("once: tx %.64q: %w: fn has ended it or rolled it back", c.key, ErrTx)
 		}
 		return nil
 	})

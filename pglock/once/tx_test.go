@@ -235,14 +235,19 @@ func TestTxStopsWaiting(t *testing.T) {
 			wantErr(t, "ctx ends", err, context.DeadlineExceeded)
 			_, err = once.Tx(ctx, tx, "k", []byte("request"), func(context.Context) (int64, error) { return 0, nil }, f.in)
 			wantErr(t, "ctx has ended", err, context.DeadlineExceeded)
+			var timeout string
+			_, err = f.call(tx, "free", once.WithWait(20*time.Millisecond))
+			wantErr(t, "a free key", err)
+			if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout); err != nil || timeout != "7s" {
+				t.Errorf("lock_timeout is %q, %v", timeout, err)
+			}
 			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '10ms'"); err != nil {
 				t.Fatal(err)
 			}
 			_, err = f.call(tx, "k", once.WithWait(time.Hour))
 			wantErr(t, "the caller's lock_timeout", err, once.ErrInProgress)
-			_, err = f.call(tx, "free", once.WithWait(time.Hour))
-			wantErr(t, "a free key", err)
-			var timeout string
+			_, err = f.call(tx, "another free key", once.WithWait(time.Hour))
+			wantErr(t, "another free key", err)
 			if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout); err != nil || timeout != "10ms" {
 				t.Errorf("lock_timeout is %q, %v", timeout, err)
 			}

@@ -32,7 +32,7 @@
 //
 // The values of the attributes:
 //
-//	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, failed
+//	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, unlocked, failed
 //	pglock.end          released, handed_over, expired, max_hold, ended
 //	pglock.loss.reason  expired, max_hold, ended
 //	pglock.operation    acquire, release, renew

@@ -68,7 +68,7 @@ func (o *Observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
 	}
 	attributes = append(attributes, keyOutcome.String(string(e.Outcome)))
 	switch e.Outcome {
-	case leasetable.OutcomeGranted, leasetable.OutcomeBusy:
+	case leasetable.OutcomeGranted, leasetable.OutcomeBusy, leasetable.OutcomeUnlocked:
 	case leasetable.OutcomeFailed:
 		attributes = withErrorType(attributes, e.Err)
 	default:
@@ -108,11 +108,10 @@ func (o *Observer) span(ctx context.Context, e pglock.AcquireEvent, attributes [
 	if !o.hideNames {
 		span.SetAttributes(keyName.String(e.Name), keyHolder.String(e.Holder))
 	}
-	switch e.Outcome {
-	case leasetable.OutcomeGranted:
+	switch {
+	case e.Outcome == leasetable.OutcomeGranted:
 		span.SetAttributes(keyToken.Int64(int64(e.Token)), keyHandedOff.Bool(e.HandedOff))
-	case leasetable.OutcomeBusy:
-	default:
+	case e.Outcome != leasetable.OutcomeBusy && e.Err != nil:
 		text := string(e.Outcome)
 		if !o.hideNames {
 			text = e.Err.Error()

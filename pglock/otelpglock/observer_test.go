@@ -124,6 +124,7 @@ func TestMetricsOfFailures(t *testing.T) {
 		m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: outcome, Err: errors.New("none"), Waited: time.Second})
 	}
 	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: leasetable.OutcomeFailed, Err: pglock.ErrPrivilege, Waited: time.Second})
+	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: leasetable.OutcomeUnlocked, Waited: time.Second})
 	m.ObserveRenewal(ctx, pglock.RenewalEvent{Name: "n", Err: fmt.Errorf("%w: %w", pglock.ErrUnavailable, context.DeadlineExceeded), Duration: time.Second, Share: 0.25})
 	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Err: pglock.ErrUnavailable, Duration: time.Second, Held: time.Minute})
 	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Err: gone, Duration: time.Second, Held: time.Minute, Again: true})
@@ -135,6 +136,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	exactly := func(v float64) func(point) bool { return func(p point) bool { return p == point{1, v} } }
 	want := map[string]func(point) bool{
 		"pglock.acquire.duration s histogram {error.type=privilege pglock.group=default pglock.outcome=failed}": exactly(1),
+		"pglock.acquire.duration s histogram {pglock.group=default pglock.outcome=unlocked}":                    exactly(1),
 		"pglock.acquire.attempts {attempt} counter {pglock.group=default}":                                      total(0),
 		"pglock.renewal.duration s histogram {error.type=unavailable pglock.group=default}":                     exactly(1),
 		"pglock.renewal.remaining 1 histogram {pglock.group=default}":                                           exactly(0.25),

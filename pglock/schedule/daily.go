@@ -32,9 +32,10 @@ type daily struct {
 	loc                  *time.Location
 }
 
+// Next begins with the day of t. The tick of an earlier day is over, since it is the first moment at
+// which the clock shows that time or a later one.
 func (d daily) Next(t time.Time) time.Time {
 	year, month, day := t.In(d.loc).Date()
-	day-- // the tick of yesterday may come after midnight, at the end of a gap
 	for {
 		if tick := d.on(year, month, day); tick.After(t) {
 			return tick

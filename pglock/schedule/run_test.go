@@ -242,55 +242,71 @@ func TestMaxLate(t *testing.T) {
 	}
 }
 
-// TestTickIsTriedAgain: the database is unreachable when the tick is due, and comes back.
+// hooked is a schedule that calls a function when Run begins with a tick, for the first time.
+type hooked struct {
+	list
+	tick  time.Time
+	begin func()
+}
+
+func (h hooked) Next(t time.Time) time.Time {
+	if t.Equal(h.tick) {
+		h.begin()
+	}
+	return h.list.Next(t)
+}
+
+// TestTickIsTriedAgain: the database is unreachable when Run begins, or when the tick is due, and
+// comes back.
 func TestTickIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
-	u, err := url.Parse(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := faultproxy.New(t, u.Host)
-	direct := f.pool
-	f.pool = pgtest.PoolOn(t, proxy.URL(u.String()))
-	tick := time.Now().Add(-time.Minute)
-	if err := f.job().Once(t.Context(), tick.Add(-time.Minute), nothing); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	results := make(chan result, 100)
-	var replicas sync.WaitGroup
-	down := make(chan struct{})
-	var once sync.Once
-	ticks := list{tick.Add(-time.Minute), tick, tick.Add(24 * time.Hour)}
-	shifted := clockAt(tick.Add(time.Second))
-	clock := func() time.Time {
-		once.Do(func() { // Run looks at the clock first
-			proxy.Refuse(true)
-			proxy.Sever()
-			close(down)
+	for _, when := range []string{"at the start", "at the tick"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			u, err := url.Parse(pgtest.URL(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			proxy := faultproxy.New(t, u.Host)
+			behind := f
+			behind.pool = pgtest.PoolOn(t, proxy.URL(u.String()))
+			tick := time.Now().Truncate(time.Second)
+			if err := f.job().Once(t.Context(), tick.Add(-time.Minute), nothing); err != nil {
+				t.Fatal(err)
+			}
+			stop := sync.OnceFunc(func() {
+				proxy.Refuse(true)
+				proxy.Sever()
+			})
+			clock, begin := clockAt(tick.Add(-time.Second)), stop
+			if when == "at the start" { // Run looks at the clock first
+				shifted := clock
+				clock, begin = func() time.Time { stop(); return shifted() }, func() {}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			results := make(chan result, 100)
+			var replicas sync.WaitGroup
+			ticks := hooked{list{tick.Add(-time.Minute), tick, tick.Add(24 * time.Hour)}, tick, begin}
+			behind.replica(ctx, &replicas, 1, clock, ticks, results, f.noteTick(1))
+			if r := locktest.Receive(t, results); r.err == nil {
+				t.Errorf("while it is unreachable: %+v", r)
+			}
+			proxy.Refuse(false)
+			r := locktest.Receive(t, results)
+			for r.err != nil { // the tick's own first failure, if the mark could be read
+				r = locktest.Receive(t, results)
+			}
+			if !r.tick.Equal(tick) {
+				t.Errorf("the tick is %v, want %v", r.tick, tick)
+			}
+			cancel()
+			replicas.Wait()
+			if got := f.ran(); got.runs != 1 {
+				t.Errorf("%d runs", got.runs)
+			}
 		})
-		return shifted()
-	}
-	note := fleet{t, direct, f.schema}
-	f.replica(ctx, &replicas, 1, clock, ticks, results, note.noteTick(1))
-	<-down
-	if r := locktest.Receive(t, results); r.err == nil {
-		t.Errorf("while it is unreachable: %+v", r)
-	}
-	proxy.Refuse(false)
-	r := locktest.Receive(t, results)
-	for !errors.Is(r.err, nil) { // the tick's own first failure, if the mark could be read
-		r = locktest.Receive(t, results)
-	}
-	if !r.tick.Equal(tick) {
-		t.Errorf("the tick is %v, want %v", r.tick, tick)
-	}
-	cancel()
-	replicas.Wait()
-	if got := note.ran(); got.runs != 1 {
-		t.Errorf("%d runs", got.runs)
 	}
 }
 

@@ -4,11 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
@@ -58,7 +58,7 @@ func (d DB) borrow(ctx context.Context) (*pgx.Conn, func(), error) {
 	}
 	conn, giveBack, err := pgtx.Borrow(ctx, d.db)
 	if err != nil {
-		return nil, nil, fmt.Errorf("sqltx: %w", err)
+		return nil, nil, errs.Errorf("sqltx: %w", pgtx.ExplainLogin(err))
 	}
 	return conn, giveBack, nil
 }

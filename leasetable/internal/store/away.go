@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	errs "github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // Away reports whether err, explained, means that the server can't be reached or does not answer. A

@@ -3,7 +3,7 @@ package store
 import (
 	"github.com/jackc/pgx/v5/pgconn"
 
-	errs "github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // errUnconfirmed means that the primary committed the statement, but the wait for its synchronous

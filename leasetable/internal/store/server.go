@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/fencing"
-	errs "github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -92,7 +93,7 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	row, err := s.lift(ctx, conn, name)
 	for range 3 { // a stricter default isolation, and many clients that connect after a failover
 		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Code != "40001" { // serialization_failure
+		if !errors.As(err, &pg) || pg.Code != pgtx.SerializationFailure {
 			break
 		}
 		row, err = s.lift(ctx, conn, name)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	errs "github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -63,13 +63,12 @@ func Transient(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		switch pg.Code {
-		case "25006", // read_only_sql_transaction: the primary became a standby
-			"40001", "40P01", // serialization_failure, deadlock_detected
-			"55P03",          // lock_not_available: the role's lock_timeout
-			"40003",          // statement_completion_unknown
-			"57014",          // query_canceled: the role's statement_timeout
-			"25P03", "25P04", // the role's idle_in_transaction_session_timeout, transaction_timeout
-			"57P01", "57P02", "57P03", "57P05": // shutdown, crash, starting up, idle session ended
+		case pgtx.ReadOnlySQLTransaction, // the primary became a standby
+			pgtx.SerializationFailure, pgtx.DeadlockDetected,
+			pgtx.LockNotAvailable, pgtx.QueryCanceled, // the role's lock_timeout, statement_timeout
+			pgtx.StatementCompletionUnknown,
+			pgtx.IdleInTransactionSessionTimeout, pgtx.TransactionTimeout,
+			pgtx.AdminShutdown, pgtx.CrashShutdown, pgtx.CannotConnectNow, pgtx.IdleSessionTimeout:
 			return true
 		}
 		// connection_exception, insufficient_resources
@@ -85,8 +84,7 @@ func Transient(err error) bool {
 
 // RowLocked reports whether the statement gave up waiting for a row lock.
 func RowLocked(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "55P03" // lock_not_available
+	return pgtx.SQLState(err) == pgtx.LockNotAvailable
 }
 
 // MaybeApplied reports whether the server may have executed the statement although it failed: the
@@ -101,8 +99,8 @@ func MaybeApplied(err error) bool {
 	case errors.As(err, &connect), pgconn.SafeToRetry(err):
 		return false
 	case errors.As(err, &pg):
-		// A pooler that lost its server reports class 08; 40003 is statement_completion_unknown.
-		return endsConnection(pg) || pg.Code == "40003" || strings.HasPrefix(pg.Code, "XX")
+		// A pooler that lost its server reports class 08.
+		return endsConnection(pg) || pg.Code == pgtx.StatementCompletionUnknown || strings.HasPrefix(pg.Code, "XX")
 	}
 	return true
 }
@@ -122,7 +120,7 @@ func ConnectionFailed(err error) bool {
 // endsConnection reports whether the server, or a pooler, ends the connection with this error.
 func endsConnection(pg *pgconn.PgError) bool {
 	switch pg.Code {
-	case "25006", "25P03", "25P04": // read-only, idle in transaction, transaction too long
+	case pgtx.ReadOnlySQLTransaction, pgtx.IdleInTransactionSessionTimeout, pgtx.TransactionTimeout:
 		return true
 	}
 	return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P")

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
-	errs "github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable/internal/store"

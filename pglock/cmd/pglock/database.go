@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -58,7 +59,7 @@ func (d database) explainConnect(err error) error {
 	switch {
 	case !errors.As(err, &connect) && !errors.Is(err, pglock.ErrUnavailable):
 		return err
-	case errors.As(err, &pg) && (pg.Code == "42704" || strings.HasPrefix(pg.Code, "22")): // undefined_object, data_exception
+	case errors.As(err, &pg) && (pg.Code == pgtx.UndefinedObject || strings.HasPrefix(pg.Code, pgtx.DataException)):
 		return fmt.Errorf("%w in %s: the server refuses a parameter (SQLSTATE %s): "+
 			"check names and values, and quote values with blanks", errConnString, d.source, pg.Code)
 	}

@@ -50,3 +50,32 @@ func TestExamplesOfTheHelp(t *testing.T) {
 		t.Error("the help doesn't show the examples")
 	}
 }
+
+// TestCommandsOfTheREADME runs the commands of the README. The programs in them are empty scripts.
+func TestCommandsOfTheREADME(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCLI(t)
+	for _, program := range []string{"nightly-report", "clean-up", "migrate-and-restart", "call-it"} {
+		if err := os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commands := regexp.MustCompile(`(?m)^    (pglock .*)$`).FindAllStringSubmatch(string(readme), -1)
+	if len(commands) < 5 {
+		t.Fatalf("the README has %d commands: the pattern does not find them", len(commands))
+	}
+	for _, command := range commands {
+		line := strings.ReplaceAll(command[1], "--grant-user shop", "--grant-user pg_monitor")
+		r := c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", line} }).wait()
+		if r.status != 0 && !strings.HasPrefix(line, "pglock doctor") { // which reports what it finds here
+			t.Errorf("%s: got %+v", line, r)
+		}
+		if r.status == statusUsage {
+			t.Errorf("%s: wrong usage: %s", line, r.stderr)
+		}
+	}
+}

@@ -23,10 +23,12 @@ import (
 // Level tells how bad a result is.
 type Level string
 
+// The levels. With Warn, locks work, but get slower, or a crash may harm them. With Fail, they do not
+// work or are not safe.
 const (
 	OK   Level = "ok"
-	Warn Level = "warn" // locks work, but slower, or not after a crash
-	Fail Level = "fail" // locks do not work, or are not safe
+	Warn Level = "warn"
+	Fail Level = "fail"
 )
 
 // Result is what one check has found. A check has one result, or one for each problem.
@@ -124,10 +126,13 @@ func Run(ctx context.Context, config Config) []Result {
 		if err == nil {
 			continue
 		}
-		results = append(results, unchecked(check.name, err))
+		r := unchecked(check.name, err)
 		if e.conn.IsClosed() || ctx.Err() != nil {
+			r.Found += ", later checks are left out"
+			results = append(results, r)
 			break
 		}
+		results = append(results, r)
 	}
 	return results
 }
@@ -141,9 +146,9 @@ func unchecked(check string, err error) Result {
 	case pg != nil:
 		return Result{check, Warn, fmt.Sprintf("can't be checked: %s (SQLSTATE %s)", pg.Message, pg.Code), "run doctor with a role that may see it"}
 	case errors.Is(err, context.DeadlineExceeded):
-		return Result{check, Fail, "the server does not answer in time, later checks are left out", "look at the server's load and log, then run doctor again"}
+		return Result{check, Fail, "the server does not answer in time", "look at the server's load and log, then run doctor again"}
 	}
-	return Result{check, Fail, fmt.Sprintf("the connection failed, later checks are left out: %v", err), "look at the server's log, then run doctor again"}
+	return Result{check, Fail, fmt.Sprintf("the connection failed: %v", err), "look at the server's log, then run doctor again"}
 }
 
 func ok(format string, args ...any) []Result {

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -46,14 +45,14 @@ func (e *exam) checkSchema(ctx context.Context) ([]Result, error) {
 		}
 	}
 	e.usable = version == schema.Version
-	versionErr := schema.Check(e.Schema, version)
+	different := fmt.Sprintf("schema %q is at version %d, and this pglock needs %d", e.Schema, version, schema.Version)
 	switch {
 	case dirty:
 		return []Result{fail("a migration failed half-way", "run pglock migrate version --schema "+schema.ShellWord(e.Schema)+", which says what to do")}, nil
-	case errors.Is(versionErr, schema.ErrOutdated):
-		return []Result{fail(fmt.Sprintf("schema %q is at version %d, and this pglock needs %d", e.Schema, version, schema.Version), migrate)}, nil
-	case versionErr != nil:
-		return []Result{fail(fmt.Sprintf("schema %q is at version %d, and this pglock needs %d", e.Schema, version, schema.Version), "use a newer pglock")}, nil
+	case version < schema.Version:
+		return []Result{fail(different, migrate)}, nil
+	case version > schema.Version:
+		return []Result{fail(different, "use a newer pglock")}, nil
 	}
 	return ok("%q, version %d", e.Schema, version), nil
 }
@@ -65,19 +64,19 @@ func (e *exam) grantRemedy() string {
 // right is a right that the role lacks.
 type right struct{ Object, Right string }
 
-// checkRights lists what grant_user grants, and pg_notify, which PUBLIC has by default.
+// checkRights lists what grant_user grants, and pg_notify, which PUBLIC has by default. A test
+// compares the list with grant_user.
 func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 	if !e.usable {
 		return nil, nil
 	}
 	missing, err := rows[right](ctx, e, `
-		SELECT c.relname::text, p.need FROM pg_catalog.pg_class AS c, pg_catalog.unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS p (need)
-		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{distributed_locks,lock_waiters}')
-		  AND NOT pg_catalog.has_table_privilege(c.oid, p.need)
-		UNION ALL
-		SELECT c.relname::text, 'SELECT' FROM pg_catalog.pg_class AS c
-		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{locks_held,locks_waiting}')
-		  AND NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
+		SELECT c.relname::text, need FROM pg_catalog.pg_class AS c
+		CROSS JOIN LATERAL pg_catalog.unnest(CASE
+			WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
+			WHEN c.relname = ANY ('{locks_held,locks_waiting,once_started,pglock_migrations}') THEN '{SELECT}'
+			ELSE '{}' END::text[]) AS need
+		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND NOT pg_catalog.has_table_privilege(c.oid, need)
 		UNION ALL
 		SELECT c.relname::text, 'USAGE' FROM pg_catalog.pg_class AS c
 		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = 'fencing_tokens' AND c.relkind = 'S'
@@ -89,13 +88,13 @@ func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 		  AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
 		ORDER BY 1, 2`, schema.Quote(e.Schema), []string{
 		"next_fencing_token", "lift_fencing_tokens", "raise_pruned", "require_unpruned", "wake_next", "wake_each",
-		"check_fence", "guard", "bind", "advance"})
+		"check_fence", "guard", "bind", "advance", "once_claim"})
 	if err != nil {
 		return nil, err
 	}
 	hidden, err := rows[struct{ Table string }](ctx, e, `
 		SELECT c.relname::text FROM pg_catalog.pg_class AS c
-		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{distributed_locks,lock_waiters}')
+		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits}')
 		  AND pg_catalog.row_security_active(c.oid)`, schema.Quote(e.Schema))
 	if err != nil {
 		return nil, err

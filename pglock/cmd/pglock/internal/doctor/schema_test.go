@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
@@ -23,33 +25,49 @@ func TestSchema(t *testing.T) {
 	p.expect("schema", doctor.Fail, "pglock migrate up --schema none")
 }
 
-// TestRights: each right that grant_user grants is looked for, and the remedy restores it.
+// TestRights: each right that grant_user grants is looked for, and the remedy restores all of them.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	p.expect("rights", doctor.OK, "may acquire locks")
-	revoked := 0
-	for _, sql := range []string{
-		"SELECT ON " + p.table("distributed_locks"), "INSERT ON " + p.table("distributed_locks"), "UPDATE ON " + p.table("lock_waiters"),
-		"DELETE ON " + p.table("lock_waiters"), "USAGE ON SEQUENCE " + p.table("fencing_tokens"), "SELECT ON " + p.table("locks_held"),
-		"EXECUTE ON FUNCTION " + p.table("lift_fencing_tokens") + "(text)", "EXECUTE ON FUNCTION " + p.table("raise_pruned") + "(bigint)",
-		"EXECUTE ON FUNCTION " + p.table("require_unpruned") + "(bigint)", "EXECUTE ON FUNCTION " + p.table("check_fence") + "(text, bigint)",
-		"EXECUTE ON FUNCTION " + p.table("bind") + "(text, bigint)", "EXECUTE ON FUNCTION " + p.table("advance") + "(text, bigint)",
-	} {
-		p.exec("REVOKE " + sql + " FROM " + p.role())
-		right, _, _ := strings.Cut(sql, " ON ")
-		r := p.expect("rights", doctor.Fail, right+" on ")
-		_, remedy, found := strings.Cut(r.Remedy, "run ")
-		if !found {
-			t.Fatalf("no statement in %q", r.Remedy)
-		}
-		p.exec(remedy)
-		revoked++
+	rows, err := p.admin.Query(t.Context(), `
+		SELECT a.privilege_type || ' on ' || c.relname, format('REVOKE %s ON %s FROM %s', a.privilege_type, c.oid::regclass, a.grantee::regrole)
+		FROM pg_class AS c, aclexplode(c.relacl) AS a WHERE a.grantee = $1::text::regrole
+		UNION ALL
+		SELECT a.privilege_type || ' on ' || p.proname, format('REVOKE %s ON FUNCTION %s FROM %s', a.privilege_type, p.oid::regprocedure, a.grantee::regrole)
+		FROM pg_proc AS p, aclexplode(p.proacl) AS a WHERE a.grantee = $1::text::regrole`, p.role())
+	if err != nil {
+		t.Fatal(err)
 	}
-	p.expect("rights", doctor.OK, "may acquire locks")
-	p.exec("REVOKE USAGE ON SCHEMA " + strings.TrimSuffix(p.table(""), `.""`) + " FROM " + p.role())
-	r := p.expect("schema", doctor.Fail, "may not use schema")
+	var right, sql string
+	revoke := map[string]string{}
+	if _, err := pgx.ForEachRow(rows, []any{&right, &sql}, func() error { revoke[right] = sql; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(revoke) < 20 {
+		t.Errorf("grant_user grants only %v", revoke)
+	}
+	for _, sql := range revoke {
+		p.exec(sql)
+	}
+	r := p.expect("rights", doctor.Fail, "lacks")
+	for right := range revoke {
+		if !strings.Contains(r.Found+",", right+",") {
+			t.Errorf("it does not miss %s", right)
+		}
+	}
 	_, remedy, _ := strings.Cut(r.Remedy, "run ")
+	p.exec(remedy)
+	p.expect("rights", doctor.OK, "may acquire locks")
+
+	p.exec("REVOKE DELETE ON " + p.table("lock_waiters") + " FROM " + p.role())
+	if r := p.expect("rights", doctor.Fail, "lacks"); !strings.HasSuffix(r.Found, "lacks DELETE on lock_waiters") {
+		t.Errorf("got %+v", r)
+	}
+	p.exec(remedy)
+	p.exec("REVOKE USAGE ON SCHEMA " + strings.TrimSuffix(p.table(""), `.""`) + " FROM " + p.role())
+	r = p.expect("schema", doctor.Fail, "may not use schema")
+	_, remedy, _ = strings.Cut(r.Remedy, "run ")
 	p.exec(remedy)
 
 	p.exec("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC") // in this database only
@@ -58,7 +76,6 @@ func TestRights(t *testing.T) {
 
 	p.exec("ALTER TABLE " + p.table("distributed_locks") + " ENABLE ROW LEVEL SECURITY")
 	p.expect("rights", doctor.Fail, "row security")
-	t.Logf("%d rights", revoked)
 }
 
 func TestPooler(t *testing.T) {
@@ -76,6 +93,7 @@ func TestPooler(t *testing.T) {
 		{"transaction", doctor.Warn, "pglock.WithListener", doctor.Warn},
 	} {
 		t.Run(test.mode, func(t *testing.T) {
+			t.Parallel()
 			through := pgtest.PoolOn(t, pgtest.Pooler(t, url, test.mode))
 			behind := *p
 			behind.t, behind.conn = t, through.Config().ConnConfig

@@ -127,16 +127,15 @@ func (e *exam) checkConnections(ctx context.Context) ([]Result, error) {
 	}
 	var problems []Result
 	for _, l := range []struct {
-		what              string
-		used, limit       int64
-		remedy            string
-		unlimitedNegative bool
+		what        string
+		used, limit int64 // -1: no limit
+		remedy      string
 	}{
-		{"the server", used, limit, "raise max_connections, use a pooler, or lower the pools of the clients", false},
-		{fmt.Sprintf("role %q", e.role), usedByRole, roleLimit, "ALTER ROLE " + schema.Quote(e.role) + " CONNECTION LIMIT", true},
-		{fmt.Sprintf("database %q", e.Conn.Database), usedInDatabase, databaseLimit, "ALTER DATABASE " + schema.Quote(e.Conn.Database) + " CONNECTION LIMIT", true},
+		{"the server", used, limit, "raise max_connections, use a pooler, or lower the pools of the clients"},
+		{fmt.Sprintf("role %q", e.role), usedByRole, roleLimit, "ALTER ROLE " + schema.Quote(e.role) + " CONNECTION LIMIT with a larger number"},
+		{fmt.Sprintf("database %q", e.Conn.Database), usedInDatabase, databaseLimit, "ALTER DATABASE " + schema.Quote(e.Conn.Database) + " CONNECTION LIMIT with a larger number"},
 	} {
-		if free := l.limit - l.used; free < e.Limits.Headroom && !(l.unlimitedNegative && l.limit < 0) {
+		if l.limit >= 0 && l.limit-l.used < e.Limits.Headroom {
 			problems = append(problems, warn(fmt.Sprintf("%d of %d connections of %s are in use: a client of pglock uses up to 5", l.used, l.limit, l.what), l.remedy))
 		}
 	}

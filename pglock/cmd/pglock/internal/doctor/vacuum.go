@@ -10,7 +10,7 @@ import (
 func quoteSchema(e *exam) string { return schema.Quote(e.Schema) }
 
 // hotTables change with each grant and each wait.
-var hotTables = []string{"distributed_locks", "lock_waiters", "fencing_high_water"}
+var hotTables = []string{"distributed_locks", "lock_waiters", "lock_permits", "fencing_high_water"}
 
 type tableStats struct {
 	Table            string

@@ -1,0 +1,69 @@
+package pgtx_test
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/testserver"
+)
+
+// TestLoginRejected: the shared server may require no password; a private server always does.
+func TestLoginRejected(t *testing.T) {
+	t.Parallel()
+	server, err := url.Parse(pgtest.Server(t, testserver.Options{}).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := listener.Addr().String()
+	listener.Close()
+	for name, tc := range map[string]struct {
+		hosts string
+		user  string
+		path  string
+		want  bool
+	}{
+		"unknown role":                    {server.Host, "nobody", server.Path, true},
+		"unknown database":                {server.Host, "", "/none", true},
+		"no server":                       {refused, "", server.Path, false},
+		"rejected by the last host":       {refused + "," + server.Host, "nobody", server.Path, true},
+		"the first host ends the attempt": {server.Host + "," + refused, "nobody", server.Path, true},
+	} {
+		u := *server
+		u.Host, u.Path = tc.hosts, tc.path
+		if tc.user != "" {
+			u.User = url.UserPassword(tc.user, "wrong")
+		}
+		conn, err := pgx.Connect(t.Context(), u.String())
+		if err == nil {
+			_ = conn.Close(t.Context())
+			t.Errorf("%s: connected", name)
+			continue
+		}
+		if got := pgtx.LoginRejected(err); got != tc.want {
+			t.Errorf("%s: %v, want %v: %v", name, got, tc.want, err)
+		}
+		if explained := pgtx.ExplainLogin(err); errors.Is(explained, errs.ErrLogin) != tc.want || !errors.Is(explained, err) {
+			t.Errorf("%s: explained as %v", name, explained)
+		}
+	}
+	conn, err := pgx.Connect(t.Context(), server.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), "SET ROLE none; SET SESSION AUTHORIZATION nobody_there")
+	if err == nil || pgtx.LoginRejected(err) {
+		t.Errorf("a statement's error is no rejected login: %v", err)
+	}
+}
