@@ -443,7 +443,7 @@ func TestHandOverOfALeaseThatHasEnded(t *testing.T) {
 	if _, err := l.HandOver(); !errors.Is(err, leasetable.ErrReleased) {
 		t.Errorf("released: %v", err)
 	}
-	l = try(t, c, "n", leasetable.WithTTL(50*time.Millisecond), leasetable.WithoutRenewal())
+	l = try(t, c, "n", leasetable.WithTTL(time.Second), leasetable.WithoutRenewal())
 	within(t, 10*time.Second, "the loss", l.Done())
 	if _, err := l.HandOver(); !errors.Is(err, leasetable.ErrLost) {
 		t.Errorf("lost: %v", err)

@@ -208,7 +208,7 @@ func TestLockDelayAfterALateRenewal(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	late := func(name string, opts ...leasetable.LeaseOption) {
-		l := try(t, c, name, append(opts, leasetable.WithTTL(200*time.Millisecond), leasetable.WithoutRenewal())...)
+		l := try(t, c, name, append(opts, leasetable.WithTTL(time.Second), leasetable.WithoutRenewal())...)
 		within(t, 10*time.Second, "the lease is lost", l.Done())
 		f.sql("UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() + interval '1 hour' WHERE name = $1", name)
 		leasetable.ReleaseLost(l)

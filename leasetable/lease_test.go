@@ -192,7 +192,7 @@ func TestGuardOfAnEndedLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
-	late := try(t, c, "late", leasetable.WithTTL(50*time.Millisecond), leasetable.WithoutRenewal())
+	late := try(t, c, "late", leasetable.WithTTL(time.Second), leasetable.WithoutRenewal())
 	released := try(t, c, "released")
 	release(t, released)
 	within(t, 5*time.Second, "the deadline", late.Done())

@@ -163,3 +163,28 @@ func TestAnObserverThatEndsItsGoroutine(t *testing.T) {
 	d.Later(10, func(leasetable.Observer) { close(done) })
 	within(t, 20*time.Second, "the second event", done)
 }
+
+// TestCloseWaitsForObservers that have events left, so that a program's last lease is counted.
+func TestCloseWaitsForObservers(t *testing.T) {
+	t.Parallel()
+	o := &lateObserver{}
+	c := newFixture(t).openUnclosed(leasetable.WithObserver(o))
+	release(t, acquire(t, c, "n"))
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !o.done.Load() {
+		t.Error("Close did not wait for the release's event")
+	}
+}
+
+// lateObserver takes a moment for a release.
+type lateObserver struct {
+	leasetable.NopObserver
+	done atomic.Bool
+}
+
+func (o *lateObserver) ObserveRelease(context.Context, leasetable.ReleaseEvent) {
+	<-time.After(200 * time.Millisecond)
+	o.done.Store(true)
+}

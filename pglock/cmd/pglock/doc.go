@@ -1,6 +1,9 @@
 // Command pglock runs programs under a distributed lock in PostgreSQL.
 //
 //	pglock run [flags] NAME -- COMMAND [ARGUMENT...]
+//	pglock ls [--prefix P] [--held] [--json]
+//	pglock show NAME [--json]
+//	pglock release NAME --force [--token T] [--reason R]
 //	pglock doctor [--json]
 //	pglock migrate up [--grant-user ROLE] [--grant-writer ROLE] | down --yes | version | force N
 //	pglock version, pglock --version
@@ -24,6 +27,9 @@
 // With --tick or --once-per, pglock first looks whether the tick or the period was run. If so, it exits
 // with 0. It looks again when the lock is granted. When the command has ended with 0, pglock records
 // the run, guarded by the lease, and then releases the lock: see package schedule.
+//
+// pglock release exits with 1 if there is no such grant, and with 75 if the grant has ended and a
+// guarded transaction of its holder is still open.
 //
 // The status is 64 for wrong usage, and 70 for errors that have no status of their own.
 //

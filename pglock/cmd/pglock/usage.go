@@ -37,7 +37,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usage(cmd, "--%s needs a value", missing.GetFlag().Name)
 	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
 		return usage(cmd, "--%s is not a duration, like 500ms, 30s or 1h30m", invalid.GetFlag().Name)
-	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "int":
+	case errors.As(err, &invalid) && strings.HasPrefix(invalid.GetFlag().Value.Type(), "int"):
 		return usage(cmd, "--%s is not a number", invalid.GetFlag().Name)
 	case errors.As(err, &invalid):
 		return usage(cmd, "--%s has an invalid value", invalid.GetFlag().Name)

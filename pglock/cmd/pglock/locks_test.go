@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// evil is a name that would clear a terminal, start a line and reverse text, if it were printed.
+const evil = "a\x1b[2J\n\u009b31m\u202eb \"c\""
+
+// printable reports whether no character of text moves a cursor, except the ends of its lines.
+func printable(text string) bool {
+	return strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) < 0
+}
+
+func TestListShowAndRelease(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	client := locktest.ClientOn(t, c.pool, pglock.WithSchema(c.schema))
+	lease := func(name string) *pglock.Lease {
+		l, err := client.TryAcquire(t.Context(), name, pglock.WithHolder(evil), pglock.WithLabels(map[string]string{evil: evil}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	if err := lease("free").Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := lease("held"), lease(evil)
+
+	r := c.expect(0, "ls")
+	lines := strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
+	if len(lines) != 4 || !strings.HasPrefix(lines[0], "NAME ") || !printable(r.stdout) {
+		t.Errorf("ls:\n%s", r.stdout)
+	}
+	at := strings.Index(lines[0], "STATE")
+	for _, line := range lines[1:] {
+		if state := strings.Fields(line[at:])[0]; state != "held" && state != "free" {
+			t.Errorf("not aligned: %s", line)
+		}
+	}
+	if r = c.expect(0, "ls", "--held", "--prefix", "h"); strings.Count(r.stdout, "\n") != 2 || !strings.Contains(r.stdout, "\nheld ") {
+		t.Errorf("ls --held --prefix h:\n%s", r.stdout)
+	}
+	r = c.expect(0, "ls", "--json")
+	if strings.Count(r.stdout, "\n") != 3 || !printable(r.stdout) {
+		t.Errorf("ls --json: %s", r.stdout)
+	}
+	found := false
+	for line := range strings.Lines(r.stdout) {
+		var k lockJSON
+		if err := json.Unmarshal([]byte(line), &k); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		found = found || k.Name == evil && k.Holder == evil && k.Labels[evil] == evil && k.State == "held"
+	}
+	if !found {
+		t.Errorf("ls --json does not keep a name: %s", r.stdout)
+	}
+
+	r = c.expect(0, "show", "held")
+	for _, want := range []string{"state      held", "token      " + fmt.Sprint(l.Token()), "remaining  "} {
+		if !strings.Contains(r.stdout, want) || !printable(r.stdout) {
+			t.Errorf("show: no %q:\n%s", want, r.stdout)
+		}
+	}
+	if r = c.expect(0, "show", "never"); !strings.Contains(r.stdout, "free") {
+		t.Errorf("show of a lock without a row: %s", r.stdout)
+	}
+	var k lockJSON
+	if r = c.expect(0, "show", evil, "--json"); json.Unmarshal([]byte(r.stdout), &k) != nil || k.Name != evil || !printable(r.stdout) {
+		t.Errorf("show --json: %s", r.stdout)
+	}
+
+	if r = c.expect(statusUsage, "release", "held"); !strings.Contains(r.stderr, "--force") {
+		t.Error(r.stderr)
+	}
+	c.expect(statusNoGrant, "release", "held", "--force", "--token", "999999")
+	c.expect(statusNoGrant, "release", "free", "--force")
+	c.expect(statusNoGrant, "release", "never", "--force")
+	if err := l.Err(); err != nil {
+		t.Errorf("after releases of other grants: %v", err)
+	}
+	if r = c.expect(0, "release", "held", "--force", "--reason", evil); !printable(r.stdout) || !strings.Contains(r.stdout, fmt.Sprint(l.Token())) {
+		t.Errorf("release: %s%s", r.stdout, r.stderr)
+	}
+	if r = c.expect(0, "show", "held"); !strings.Contains(r.stdout, "revoked") || !strings.Contains(r.stdout, "state        free") || !printable(r.stdout) {
+		t.Errorf("show after the release:\n%s", r.stdout)
+	}
+	_ = l.Release(t.Context()) // it was lost
+}
+
+// TestAHundredThousandLocksAreListed, each in its line.
+func TestAHundredThousandLocksAreListed(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	const n = 100_000
+	locktest.Exec(t, c.pool, schema.Render(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at)
+		SELECT 'lock-' || i, i, 1, now(), '-infinity' FROM generate_series(1, $1::int) AS i`, c.schema), n)
+	for _, args := range [][]string{{"ls"}, {"ls", "--json"}} {
+		if got, want := strings.Count(c.expect(0, args...).stdout, "\n"), n+2-len(args); got != want {
+			t.Errorf("%v: %d lines, want %d", args, got, want)
+		}
+	}
+}
