@@ -158,7 +158,7 @@ func TestRevokeRespectsGuards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(t.Context())
+	defer func() { _ = tx.Rollback(t.Context()) }()
 	if err := l.Guard(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
