@@ -35,13 +35,10 @@ func pairRow() trial.Row {
 	}
 }
 
-type pairLab struct {
-	lab
-	settings map[string]string // of the server
-}
+type pairLab struct{ lab }
 
 func (r *pairLab) prepare(ctx context.Context, s *trial.Scope) error {
-	if err := r.lab.prepare(ctx, s, r.settings); err != nil {
+	if err := r.lab.prepare(ctx, s, nil); err != nil {
 		return err
 	}
 	if err := r.migrate(ctx, "pglock"); err != nil {

@@ -30,13 +30,11 @@ type Conditions struct {
 	Rounds  int       `json:"rounds"`
 	Turns   int       `json:"turns"` // of each subject in a round
 	TurnMS  int64     `json:"turn_ms"`
-
-	LongTurnMS int64 `json:"long_turn_ms,omitempty"` // of a subject that counts operations per second
 }
 
 // At returns the conditions of a row that was measured at a scale.
 func (c Conditions) At(s Scale) *Conditions {
-	c.Rounds, c.Turns, c.TurnMS, c.LongTurnMS = s.Rounds, s.Turns, s.Turn.Milliseconds(), s.LongTurn.Milliseconds()
+	c.Rounds, c.Turns, c.TurnMS = s.Rounds, s.Turns, s.Turn.Milliseconds()
 	return &c
 }
 

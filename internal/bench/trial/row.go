@@ -45,9 +45,6 @@ type Subject struct {
 	Role Role
 	Size float64 // on the axis of the row's Growth, above 0
 
-	// Throughput is that of the row, for one subject among others that take short turns.
-	Throughput bool
-
 	// Open prepares the subject. If it is not installed on this machine, the error wraps ErrMissing and
 	// says what to install.
 	Open func(ctx context.Context, s *Scope) (Meter, error)
@@ -112,22 +109,11 @@ func (r Row) Duration(s Scale) time.Duration {
 	if r.Once {
 		return total
 	}
-	for _, subject := range r.Subjects {
-		turns, turn := subject.turns(s)
-		if subject.Throughput || r.Throughput {
-			turn += Lead(turn)
-		}
-		total += turn * time.Duration((s.Rounds+1)*turns)
+	turn := s.Turn
+	if r.Throughput {
+		turn += Lead(turn)
 	}
-	return total
-}
-
-// turns returns how many turns the subject takes in a round, and their length.
-func (s Subject) turns(scale Scale) (int, time.Duration) {
-	if s.Throughput {
-		return 1, scale.LongTurn
-	}
-	return scale.Turns, scale.Turn
+	return total + turn*time.Duration((s.Rounds+1)*s.Turns*len(r.Subjects))
 }
 
 // Scope lasts from the preparation of a row to its end.

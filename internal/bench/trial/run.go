@@ -144,16 +144,12 @@ func (t *Trial) takeTurns(ctx context.Context, round int) error {
 	for turn := range t.scale.Turns {
 		for i := range t.contestants {
 			c := t.contestants[(i+turn+max(round, 0))%len(t.contestants)]
-			turns, length := c.turns(t.scale)
-			if turn >= turns {
-				continue
-			}
 			if round < 0 {
 				t.enter("warm-up: %s", c.Name)
 			} else {
 				t.enter("round %d of %d: %s", round+1, t.scale.Rounds, c.Name)
 			}
-			if err := c.meter.Turn(ctx, length); err != nil {
+			if err := c.meter.Turn(ctx, t.scale.Turn); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 		}

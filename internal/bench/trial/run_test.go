@@ -177,18 +177,7 @@ func TestARowThatCountsTakesLongTurns(t *testing.T) {
 	if got, want := row.Duration(scale), startTime+3*(time.Minute+Lead(time.Minute)); got != want {
 		t.Errorf("estimated %v, want %v", got, want)
 	}
-	short := Subject{Name: "short", Open: subject.Open}
-	subject.Throughput = true
-	row = Row{Number: "B0", Subjects: []Subject{short, subject}}
-	turns = nil
-	run(t, row, Scale{Rounds: 1, Turns: 3, Turn: 1, LongTurn: 9})
-	if want := []time.Duration{1, 9, 1, 1, 1, 9, 1, 1}; !slices.Equal(turns, want) {
-		t.Errorf("turns of the warm-up and a round of two subjects: %v, want %v", turns, want)
-	}
-	if got, want := row.Duration(scale), startTime+3*(5*time.Second+time.Minute+Lead(time.Minute)); got != want {
-		t.Errorf("estimated %v, want %v", got, want)
-	}
-	row = Row{Number: "B0", Subjects: []Subject{short}}
+	row.Throughput = false
 	if got, want := row.Duration(scale), startTime+3*5*time.Second; got != want {
 		t.Errorf("estimated %v, want %v", got, want)
 	}
