@@ -178,7 +178,7 @@ func (a *acquisition) busyError(g store.Grant) *BusyError {
 // localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
 func (a *acquisition) localHolder() *BusyError {
 	l := a.client.newestLease(a.req.Name)
-	if l == nil || l.Err() != nil {
+	if held := l != nil && l.Err() == nil; !held {
 		return nil
 	}
 	return &BusyError{

@@ -62,7 +62,7 @@ func ExampleClient_RWLock() {
 		log.Fatal(err)
 	}
 
-	read := func(ctx context.Context, l *pglock.Lease) error {
+	read := func(context.Context, *pglock.Lease) error {
 		_, err := index.TryRLock(context.Background()) // another reader
 		fmt.Println("another reader:", err)
 		_, err = index.TryLock(context.Background())

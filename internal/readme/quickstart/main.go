@@ -1,3 +1,4 @@
+// Quickstart is the first program of the README.
 package main
 
 import (
