@@ -24,6 +24,9 @@ const MaxPermits = allPermits - 1
 // Waiters are served first come, first served across processes, also if a later one needs fewer
 // permits. A waiter whose process does not respond within 1.5 s of a release is skipped.
 //
+// Get and Locks show the name, but not who holds its permits. The view locks_held does. Revoke,
+// RequestRelease and HandOver work for grants of all permits only.
+//
 // A call whose ctx carries a lease of this semaphore acquires further permits. It waits for itself
 // if there are not enough of them.
 type Semaphore struct {

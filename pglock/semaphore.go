@@ -16,6 +16,9 @@ const MaxPermits = leasetable.MaxPermits
 // Lease.Bind returns fencing.ErrShared unless the grant has all permits, since concurrent holders
 // have no order. Waiters are served first come, first served: a waiter for many permits is not
 // overtaken by later ones for few.
+//
+// Get and Locks show the name, but not who holds its permits: see the view locks_held. Revoke,
+// RequestRelease and HandOver work for grants of all permits only.
 type Semaphore struct {
 	name   string
 	leases *leasetable.Semaphore
