@@ -131,6 +131,13 @@ func (c *Client) sendAcquires(all []*attempt) {
 		}
 		return a.req.Permits.Any()
 	})
+	if len(batch) > 0 {
+		c.sendBatch(ctx, batch, began)
+	}
+}
+
+// sendBatch sends attempts of locks with one holder together and delivers the answers.
+func (c *Client) sendBatch(ctx context.Context, batch []*attempt, began time.Time) {
 	// Each statement commits by itself. So its answers are delivered before the next one is sent,
 	// which may fail.
 	rest := byName(batch)
