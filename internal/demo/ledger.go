@@ -88,7 +88,7 @@ func openLedger(ctx context.Context, url, schema, who string) (*ledger, error) {
 	}
 	config.MaxConns = 2
 	config.ConnConfig.RuntimeParams["application_name"] = "pglock demo " + who
-	config.ConnConfig.RuntimeParams["search_path"] = schema
+	config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	return &ledger{url: url, schema: schema, pool: pool}, err
 }
