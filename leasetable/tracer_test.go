@@ -139,7 +139,7 @@ func TestTracerOfThePool(t *testing.T) {
 	if _, err := c.Get(ctx, "n"); err != nil {
 		t.Error(err)
 	}
-	if seen, ofACall := s.saw("SELECT"); !seen || !ofACall {
+	if seen, ofACall := s.saw("x.expired"); !seen || !ofACall {
 		t.Errorf("Get: seen %v, with the context of the call: %v", seen, ofACall)
 	}
 	s.mu.Lock()
