@@ -93,6 +93,8 @@ func (c *Client) acquireOrJoin(ctx context.Context, name string, cfg leaseConfig
 	switch l := c.heldIn(ctx, name); {
 	case l == nil:
 		return c.acquireAs(ctx, name, cfg, how)
+	case l.cfg.permits.Capacity != cfg.permits.Capacity:
+		return nil, &KindError{Name: name, Wanted: cfg.permits.Capacity, Found: l.cfg.permits.Capacity}
 	case !cfg.join, l.cfg.permits.Weight < cfg.permits.Weight: // a reader's lease is not a writer's
 		return nil, &HeldError{Name: name, Token: l.Token(), Holder: l.Holder()}
 	case ctx.Err() != nil:

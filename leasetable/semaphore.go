@@ -98,8 +98,10 @@ func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
 	switch {
 	case err != nil:
 		return nil, c.store.Explain(fmt.Sprintf("resize %q", s.name), err)
-	case before < 0 || before == allPermits:
-		return nil, &KindError{Name: s.name, Wanted: n, Found: max(before, 0)}
+	case before == -1:
+		return nil, &KindError{Name: s.name, Wanted: n}
+	case before == -2:
+		return nil, &KindError{Name: s.name, Wanted: n, Found: allPermits}
 	}
 	return resized, nil
 }

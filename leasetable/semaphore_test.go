@@ -378,6 +378,7 @@ func TestKindsDoNotMix(t *testing.T) {
 			"another": func(name string) error { _, err := semaphore(t, c, name, 4).Acquire(t.Context(), 1); return err },
 		},
 		"rw": {
+			"resize":    func(name string) error { _, err := semaphore(t, c, name, 3).Resize(t.Context(), 4); return err },
 			"lease":     func(name string) error { _, err := c.TryAcquire(t.Context(), name); return err },
 			"semaphore": func(name string) error { _, err := semaphore(t, c, name, 3).Acquire(t.Context(), 1); return err },
 		},

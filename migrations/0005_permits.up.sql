@@ -50,6 +50,20 @@ END
 $$;
 COMMENT ON FUNCTION fits_since(text, bigint, integer, integer, timestamptz) IS 'pglock: since when the next waiter for permits could be granted';
 
+-- Makes the transaction wait for its commit, and the server report a canceled wait for a standby.
+CREATE FUNCTION commit_durably() RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF pg_catalog.current_setting('synchronous_commit') = 'off' THEN
+        PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
+    END IF;
+    IF pg_catalog.current_setting('client_min_messages') = 'error' THEN
+        PERFORM pg_catalog.set_config('client_min_messages', 'warning', true);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION commit_durably() IS 'pglock: a grant must survive a crash';
+
 -- Deletes expired permits that no guarded transaction uses, and returns the sum of their weights.
 -- The caller has locked the gate.
 CREATE FUNCTION free_expired_permits(lock text) RETURNS integer
@@ -135,6 +149,7 @@ BEGIN
                 RETURN;
             END IF;
             CONTINUE WHEN locked = 0;
+            PERFORM "<here>".commit_durably();
             -- The commit of this change follows that of the grant in the log: see acquire_full.sql.
             UPDATE "<here>".distributed_locks AS l SET version = l.version % 9223372036854775807 + 1
             WHERE l.name = acquire_permits.lock;
@@ -152,19 +167,19 @@ BEGIN
         END IF;
         room := gate.capacity - gate.in_use;
         silent := false;
+        IF locked = 1 AND (room < weight OR ahead > 0) THEN
+            freed := "<here>".free_expired_permits(acquire_permits.lock);
+            room := room + freed;
+        END IF;
         IF room < weight OR ahead > 0 THEN
             SELECT p.token, p.expires_at, p.holder INTO first_token, first_ends, first_holder FROM "<here>".lock_permits AS p
             WHERE p.name = acquire_permits.lock AND p.expires_at > clock_timestamp() ORDER BY p.expires_at LIMIT 1;
             SELECT count(*) > 0, greatest(gate.room_since, gate.ended_at, gate.expires_at, max(p.expires_at)) <= clock_timestamp() - interval '1500 ms'
-                AND "<here>".permits_fit(acquire_permits.lock, gate.ticket, room + coalesce(sum(p.weight), 0)::integer)
+                AND "<here>".permits_fit(acquire_permits.lock, gate.ticket, room - freed)
             INTO dead, silent
             FROM "<here>".lock_permits AS p WHERE p.name = acquire_permits.lock AND p.expires_at <= clock_timestamp();
         END IF;
-        IF room < weight AND locked = 1 THEN
-            freed := "<here>".free_expired_permits(acquire_permits.lock);
-            room := room + freed;
-        END IF;
-        IF room < weight AND (locked = 1 OR NOT dead) OR ahead > 0 AND silent IS NOT TRUE THEN
+        IF (room < weight OR ahead > 0 AND silent IS NOT TRUE) AND (locked = 1 OR NOT dead) THEN
             outcome := 'busy'; token := gate.token;
             IF room < weight AND first_token IS NOT NULL THEN
                 token := first_token; holder := first_holder;
@@ -183,12 +198,7 @@ BEGIN
         END IF;
         CONTINUE WHEN locked = 0;
 
-        IF current_setting('synchronous_commit') = 'off' THEN
-            PERFORM set_config('synchronous_commit', 'on', true);
-        END IF;
-        IF current_setting('client_min_messages') = 'error' THEN
-            PERFORM set_config('client_min_messages', 'warning', true);
-        END IF;
+        PERFORM "<here>".commit_durably();
         used_up := CASE
             WHEN my_ticket < 9223372036854775807 THEN greatest(gate.ticket, my_ticket)
             WHEN silent THEN coalesce((
@@ -254,14 +264,16 @@ BEGIN
         UPDATE "<here>".lock_permits AS p
         SET holder = NULL, expires_at = '-infinity', version = p.version % 9223372036854775807 + 1
         WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL;
-        IF FOUND THEN
-            RETURN NEXT false; -- a guarded transaction still uses it
+        IF NOT FOUND THEN
+            RETURN;
         END IF;
-        RETURN;
+        -- A guarded transaction still uses it, or a renewal was in progress, which has ended by now.
+        freed := 0;
     END IF;
+    freed := freed + "<here>".free_expired_permits(release_permits.lock);
     UPDATE "<here>".distributed_locks AS l
     SET in_use = l.in_use - freed, version = l.version % 9223372036854775807 + 1,
-        last_holder = who, last_end = 'released', ended_at = clock_timestamp(),
+        last_holder = coalesce(who, l.last_holder), last_end = 'released', ended_at = clock_timestamp(),
         room_since = "<here>".fits_since(release_permits.lock, gate.ticket, gate.room, gate.room + freed, l.room_since)
     WHERE l.name = release_permits.lock;
     RETURN NEXT notify AND "<here>".permits_fit(release_permits.lock, gate.ticket, gate.room + freed) AND "<here>".wake_next(release_permits.lock, gate.ticket);
@@ -270,7 +282,7 @@ $$;
 COMMENT ON FUNCTION release_permits(text, bigint, boolean) IS 'pglock: release permits of a semaphore or a readers-writer lock';
 
 -- Sets the number of permits, and creates the name if need be. Returns the number before; 0 if the
--- name is new; -1 if it has one holder, and nothing was changed.
+-- name is new; -1 if it has one holder, and -2 if it is a readers-writer lock: nothing was changed.
 CREATE FUNCTION resize_permits(lock text, permits integer, notify boolean) RETURNS integer
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -286,6 +298,8 @@ BEGIN
     SELECT l.capacity, l.in_use, l.ticket INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
     IF gate.capacity IS NULL THEN
         RETURN -1;
+    ELSIF gate.capacity = 1073741824 THEN
+        RETURN -2;
     END IF;
     UPDATE "<here>".distributed_locks AS l
     SET capacity = permits, version = l.version % 9223372036854775807 + 1,
@@ -307,7 +321,7 @@ BEGIN
         SELECT pg_get_functiondef(p.oid) AS definition
         FROM pg_proc AS p
         WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('permits_fit', 'fits_since', 'free_expired_permits', 'acquire_permits', 'release_permits', 'resize_permits')
+          AND p.proname IN ('permits_fit', 'fits_since', 'commit_durably', 'free_expired_permits', 'acquire_permits', 'release_permits', 'resize_permits')
     LOOP
         EXECUTE replace(f.definition, '"<here>"', quote_ident(current_schema()));
     END LOOP;

@@ -99,7 +99,7 @@ func buildBase(ctx context.Context, base string) (program string, err error) {
 		}
 	}
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("version %q: %w", base, err)
 	}
 	program = filepath.Join(tree, "base")
 	return program, runIn(ctx, filepath.Join(tree, "internal", "bench"), "go", "build", "-mod=mod", "-tags=base", "-o", program, ".")

@@ -87,7 +87,7 @@ func parse(args []string, out io.Writer) (command, error) {
 	}
 	switch {
 	case c.scale.Short:
-		c.scale.Rounds, c.scale.Turns, c.scale.Turn, c.scale.LongTurn = 1, 2, 10*time.Millisecond, crowdTurn
+		c.scale.Rounds, c.scale.Turns, c.scale.Turn, c.scale.LongTurn = 1, 2, 10*time.Millisecond, time.Second
 	case c.scale.Quick:
 		c.scale.Rounds, c.scale.Turns, c.scale.LongTurn = 3, 5, 250*time.Millisecond
 	}

@@ -60,8 +60,8 @@ func (s *Store) ReleasePermits(ctx context.Context, fence fencing.Fence) (releas
 }
 
 // Resize sets the number of permits of a name, and creates the name if need be. It returns the
-// number of permits that the name had before; 0: it was created; -1: it has one holder, and nothing
-// was changed. ctx is derived from the life of the Store.
+// number of permits that the name had before; 0: it was created; -1: it has one holder, -2: it is a
+// readers-writer lock, and nothing was changed. ctx is derived from the life of the Store.
 func (s *Store) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
 	_, err = s.sendWaking(ctx, statement{sql: s.sql.resizePermits, args: []any{name, capacity}, row: func(r pgx.Rows) error {
 		return r.Scan(&before)
