@@ -11,7 +11,7 @@ import (
 // maxReason is the longest reason of a revocation or a request in bytes.
 const maxReason = 512
 
-// Revoke ends the grant of the lock name with that token, whoever holds it. At once its guards fail
+// Revoke ends the grant of the lock name with that token. The caller need not be its holder. At once its guards fail
 // with fencing.ErrStale, it can't be renewed, and the lock is free for the next waiter, which is
 // woken. Later grants of the lock are not affected.
 //

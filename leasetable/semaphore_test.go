@@ -391,6 +391,13 @@ func TestKindsDoNotMix(t *testing.T) {
 			}
 		}
 	}
+	if l, err = rwlock(t, c, "rw").TryRLock(t.Context()); err != nil {
+		t.Fatalf("the refused calls have changed the lock: %v", err)
+	}
+	if _, err := c.TryAcquire(l.Context(), "rw", leasetable.WithJoin()); !errors.Is(err, leasetable.ErrKind) {
+		t.Errorf("a lease with one holder joins a reader: %v", err)
+	}
+	release(t, l)
 }
 
 func TestSemaphoreBadInput(t *testing.T) {
@@ -600,4 +607,46 @@ func TestSnapshotOfPermits(t *testing.T) {
 		t.Errorf("the third permit of two: %s", got)
 	}
 	release(t, first)
+}
+
+// TestAGuardDoesNotLetNewcomersPass: a waiting writer keeps its turn while a guarded transaction uses
+// the permit of a reader that was released.
+func TestAGuardDoesNotLetNewcomersPass(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := rwlock(t, f.open(), "rw"), rwlock(t, f.open(), "rw")
+	reader, err := a.RLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer := make(chan *leasetable.Lease, 1)
+	go func() {
+		l, err := b.Lock(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		writer <- l
+	}()
+	pgtest.Eventually(t, 20*time.Second, "the writer has a ticket", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.lock_waiters") == 1
+	})
+	tx := begin(t, f)
+	if err := reader.Guard(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	release(t, reader)
+	// As if the queue had stood still for longer than a silent head delays it.
+	f.sql("UPDATE pglock.distributed_locks SET room_since = clock_timestamp() - interval '1 minute', ended_at = clock_timestamp() - interval '1 minute'")
+	if l, err := a.TryRLock(t.Context()); !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("a newcomer overtook the writer: %v, %v", l, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case l := <-writer:
+		release(t, l)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the writer was not granted")
+	}
 }

@@ -153,7 +153,7 @@ ALTER TABLE lock_permits -- as above
 COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of readers; the row of the name in distributed_locks has their number';
 COMMENT ON COLUMN lock_permits.holder IS 'null once released';
 
--- Who holds what, and who waits for it. A role needs no right on the tables to read these, only
+-- The views of holders and of waiters. A role needs no right on the tables to read these, only
 -- SELECT on the view and USAGE on the schema. security_barrier keeps a cheap function of the reader
 -- from seeing the rows that the view leaves out.
 CREATE VIEW locks_held WITH (security_barrier) AS

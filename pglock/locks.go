@@ -87,7 +87,7 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, err
 	return c.leases.Watch(ctx, name)
 }
 
-// Revoke ends the grant of the lock with that token, whoever holds it. Its guards fail at once, with
+// Revoke ends the grant of the lock with that token. The caller need not be its holder. Its guards fail at once, with
 // ErrStale, and the lock is free for the next waiter. The holder's lease is lost with its next
 // renewal, or at once by a notification, with a *LostError that wraps ErrRevoked and has the reason.
 // Until then the holder works on: only guarded writes are safe. Use RequestRelease if the holder

@@ -25,7 +25,7 @@ const (
 	exitInterrupted = 130
 )
 
-// cleanUpTime bounds what is done at the end of an interrupted run. What is left then ends with the
+// cleanUpTime bounds what is done at the end of an interrupted run. The rest then ends with the
 // process.
 const cleanUpTime = 500 * time.Millisecond
 

@@ -61,7 +61,7 @@ func TestAnInterruptWaitsForNothing(t *testing.T) {
 	if !strings.Contains(out.String(), "the first step") || !strings.HasSuffix(out.String(), clearLine) {
 		t.Errorf("got %q", &out)
 	}
-	// What the interrupt has broken was interrupted, too.
+	// A turn that the interrupt breaks counts as interrupted.
 	if err := p.await(ctx, step, func() error { return errors.New("broken") }); !errors.Is(err, errInterrupted) {
 		t.Errorf("got %v", err)
 	}

@@ -27,7 +27,7 @@ const persistence = 10 * time.Second
 //	acquire the lease ─▶ record "started" ─▶ fn ─▶ record "done" with the result ─▶ release
 //
 // fn sends the lease's token, or the key, to the receiver of the effect. Its context is done when
-// ctx is done and when the lease is lost. What fn returns decides about the key:
+// ctx is done and when the lease is lost. fn's result decides about the key:
 //
 //	fn returns                 the effect         recorded       the next call with the key
 //	a result and nil           happened           done           returns the result

@@ -75,7 +75,7 @@
 //
 // # Limits
 //
-// A key has 1 to 512 bytes, a result 1 MiB at most. Whoever knows a key and the fingerprint gets the
+// A key has 1 to 512 bytes, a result 1 MiB at most. A caller that knows a key and the fingerprint gets the
 // result, so a key that comes from a client must include who the client is. A key belongs to one of
 // Tx and Do: Tx returns ErrOutcomeUnknown for a key that Do has started.
 //

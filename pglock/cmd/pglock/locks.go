@@ -97,7 +97,7 @@ func newRelease(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release NAME --force",
 		Short: "End the grant of another process, which is told the reason",
-		Long: `End the grant of a lock, whoever holds it. The lock is free for the next waiter.
+		Long: `End the grant of a lock, also of another holder. The lock is free for the next waiter.
 
 The old holder's guarded writes fail at once. Its process learns of the end with its
 next renewal, or sooner by a notification, and works on until then: stop it first, if
