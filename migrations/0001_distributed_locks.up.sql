@@ -19,6 +19,9 @@ CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 63);
 CREATE DOMAIN finite_time AS timestamptz CHECK (VALUE > '-infinity' AND VALUE < '10000-01-01 00:00+00');
 CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '10000-01-01 00:00+00');
 
+-- 0002 adds the check.
+CREATE DOMAIN token_value AS bigint;
+
 -- A free lock keeps its row: holder is null, expires_at is -infinity, and token and version are
 -- those of its last grant. If holder is null and expires_at is in the future, the lock was released,
 -- and nobody may acquire it before that time (WithMinHold).
@@ -33,7 +36,7 @@ CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '10000-01-01 00:00+00');
 -- not block them.
 CREATE TABLE distributed_locks (
     name        lock_name   PRIMARY KEY,
-    token       bigint      NOT NULL,
+    token       token_value NOT NULL,
     version     bigint      NOT NULL,
     ticket      bigint      NOT NULL DEFAULT 0,
     acquired_at finite_time NOT NULL,
@@ -92,6 +95,10 @@ COMMENT ON COLUMN distributed_locks.revoked_reason IS 'why the grant with revoke
 -- updates its row, and no index. The table is unlogged: after a crash of the server clients queue
 -- again, which costs order, never exclusion.
 --
+-- A caller that waits for several names has one ticket, in a row for each of them. The client of such
+-- rows is its channel, a slash and a number. Its turn may come at one name long before the others, and
+-- the name is free until then. So the queue does not skip it while it is alive (keep_until).
+--
 -- A row with the ticket -1 belongs to a client that watches the lock. Its ticket is never valid, so
 -- the queue does not see it. A release of a lock without such a row costs nothing more.
 CREATE UNLOGGED TABLE lock_waiters (
@@ -102,6 +109,8 @@ CREATE UNLOGGED TABLE lock_waiters (
     since      timestamptz NOT NULL DEFAULT clock_timestamp(),
     holder     text        NOT NULL DEFAULT '',
     weight     integer     NOT NULL DEFAULT 1,
+    keep_until timestamptz NOT NULL DEFAULT '-infinity',
+    request    uuid,
     PRIMARY KEY (name, client)
 ) WITH (
     fillfactor = 50,
@@ -110,13 +119,18 @@ CREATE UNLOGGED TABLE lock_waiters (
     autovacuum_vacuum_cost_delay = 0
 );
 
-ALTER TABLE lock_waiters -- as above
-    ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
-    ALTER COLUMN since SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN weight SET STATISTICS 0;
+-- As above. A name with many waiters would make the planner expect as many for each name, and read
+-- the queues of all names for the one that it needs.
+ALTER TABLE lock_waiters
+    ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
+    ALTER COLUMN since SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN weight SET STATISTICS 0,
+    ALTER COLUMN keep_until SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0;
 
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
 COMMENT ON COLUMN lock_waiters.weight IS 'the permits that the waiter needs; about those of a client that has several waiters';
-COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client';
+COMMENT ON COLUMN lock_waiters.request IS 'of that caller: a holder can transfer the lock to it';
+COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client; after a slash, what tells it which of its callers waits for several names';
+COMMENT ON COLUMN lock_waiters.keep_until IS 'of a caller that waits for several names: until when the queue does not skip it';
 COMMENT ON COLUMN lock_waiters.since IS 'since when the first caller of this client waits';
 COMMENT ON COLUMN lock_waiters.holder IS 'the name of that caller, which others see when it holds the lock';
 
@@ -129,7 +143,7 @@ COMMENT ON COLUMN lock_waiters.holder IS 'the name of that caller, which others 
 -- guarded transaction still uses keeps its row, without a holder, until an acquire needs it.
 CREATE TABLE lock_permits (
     name        lock_name   NOT NULL,
-    token       bigint      NOT NULL,
+    token       token_value NOT NULL,
     weight      integer     NOT NULL CHECK (weight > 0),
     version     bigint      NOT NULL,
     acquired_at finite_time NOT NULL,
@@ -137,6 +151,7 @@ CREATE TABLE lock_permits (
     request     uuid        NOT NULL UNIQUE,
     holder      text,
     labels      jsonb       NOT NULL DEFAULT '{}',
+    release_request text,
     PRIMARY KEY (name, token)
 ) WITH (
     fillfactor = 50,
@@ -148,34 +163,55 @@ CREATE TABLE lock_permits (
 ALTER TABLE lock_permits -- as above
     ALTER COLUMN token SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN acquired_at SET STATISTICS 0,
     ALTER COLUMN expires_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0,
-    ALTER COLUMN labels SET STATISTICS 0;
+    ALTER COLUMN labels SET STATISTICS 0, ALTER COLUMN release_request SET STATISTICS 0;
 
 COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of readers; the row of the name in distributed_locks has their number';
 COMMENT ON COLUMN lock_permits.holder IS 'null once released';
+COMMENT ON COLUMN lock_permits.release_request IS 'the reason why the holder is asked to release the permits; null if it is not asked';
+
+-- Definitions say what names are for. A client with the option WithUndefined reads them.
+CREATE TABLE lock_definitions (
+    pattern    lock_name   PRIMARY KEY,
+    ttl        interval    CHECK (ttl > interval '0'),
+    team       text        NOT NULL DEFAULT '',
+    purpose    text        NOT NULL DEFAULT '',
+    defined_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+COMMENT ON TABLE lock_definitions IS 'pglock: what the locks are for whose names match a pattern';
+COMMENT ON COLUMN lock_definitions.pattern IS 'of the whole name: * is any text, ? any character; the most specific one counts';
+COMMENT ON COLUMN lock_definitions.ttl IS 'of the leases, unless a call says otherwise; null: the client''s';
 
 -- The views of holders and of waiters. A role needs no right on the tables to read these, only
 -- SELECT on the view and USAGE on the schema. security_barrier keeps a cheap function of the reader
 -- from seeing the rows that the view leaves out.
 CREATE VIEW locks_held WITH (security_barrier) AS
-SELECT l.name::text AS name, l.holder, l.token, l.acquired_at::timestamptz AS since,
-       l.expires_at - clock_timestamp() AS remaining, l.labels
+SELECT l.name::text AS name, l.holder, l.token::bigint, l.acquired_at::timestamptz AS since,
+       l.expires_at - clock_timestamp() AS remaining, l.labels, true AS exclusive, nullif(l.capacity, 1073741824) AS permits
 FROM distributed_locks AS l
 WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
 UNION ALL
-SELECT p.name::text, p.holder, p.token, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), p.labels
+SELECT p.name::text, p.holder, p.token::bigint, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), p.labels,
+       false, CASE WHEN l.capacity < 1073741824 THEN p.weight END
 FROM lock_permits AS p
+JOIN distributed_locks AS l ON l.name = p.name
 WHERE p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
 
 COMMENT ON VIEW locks_held IS 'pglock: the locks that are held, by the server''s clock';
 COMMENT ON COLUMN locks_held.remaining IS 'until the grant expires unless renewed';
+COMMENT ON COLUMN locks_held.exclusive IS 'false for a reader, and for a holder of some of the permits of a semaphore';
+COMMENT ON COLUMN locks_held.permits IS 'of a semaphore: how many of them the holder has; null for other locks';
 
 CREATE VIEW locks_waiting WITH (security_barrier) AS
-SELECT w.name::text AS name, w.ticket, w.holder AS client, clock_timestamp() - w.since AS waited
+SELECT w.name::text AS name, w.ticket, w.holder AS client, clock_timestamp() - w.since AS waited,
+       l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END AS permits
 FROM lock_waiters AS w
 LEFT JOIN distributed_locks AS l ON l.name = w.name
 WHERE w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp();
 
 COMMENT ON VIEW locks_waiting IS 'pglock: the waiters of each name; the smallest ticket is the head of the queue';
+COMMENT ON COLUMN locks_waiting.exclusive IS 'false for one that waits to be a reader, or for some of the permits of a semaphore';
+COMMENT ON COLUMN locks_waiting.permits IS 'of a semaphore: how many of them the waiter needs; null for other locks';
 COMMENT ON COLUMN locks_waiting.client IS 'the name of the waiter, as others see it when it holds the lock';
 
 -- The state of lift_fencing_tokens() and of pruning. A restore of data into a migrated schema can
@@ -339,7 +375,8 @@ $require$, here));
     -- drawn while the release waited for its turn. Without a waiter it sends no notification,
     -- because NOTIFY holds a lock of the whole cluster until the commit is done. Clients that watch
     -- the lock, with ticket -1, are notified too. They come first in the order of tickets, so one
-    -- query finds out that there is none.
+    -- query finds out that there is none. The payload is the name, or what follows the slash of the
+    -- client.
     EXECUTE format(
         'CREATE FUNCTION wake_next(lock_name text, used_up bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS %L',
         format($wake$
@@ -364,7 +401,8 @@ BEGIN
     IF head.client IS NULL THEN
         RETURN false;
     END IF;
-    PERFORM pg_catalog.pg_notify(head.client, lock_name);
+    PERFORM pg_catalog.pg_notify(pg_catalog.split_part(head.client, '/', 1),
+        coalesce(nullif(pg_catalog.split_part(head.client, '/', 2), ''), lock_name));
     RETURN true;
 END
 $wake$, here));

@@ -303,7 +303,7 @@ CREATE FUNCTION grant_writer(role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint) TO %I', role_name);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), require_bound(text, bigint), advance(text, bigint) TO %I', role_name);
     PERFORM require_right(has_function_privilege(role_name, 'bind(text, bigint)', 'EXECUTE'), role_name);
 END
 $$;
@@ -312,12 +312,25 @@ COMMENT ON FUNCTION grant_writer(text) IS 'pglock: give a role what it needs to 
 -- Grants a role what it needs to acquire locks, to write as a holder, and to use idempotency keys.
 CREATE FUNCTION grant_user(role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    f record;
 BEGIN
     PERFORM grant_writer(role_name);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, lock_waiters, lock_permits TO %I', role_name);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, lock_waiters, lock_permits, lock_definitions TO %I', role_name);
     EXECUTE format('GRANT SELECT ON locks_held, locks_waiting TO %I', role_name);
     EXECUTE format('GRANT USAGE ON SEQUENCE fencing_tokens TO %I', role_name);
     EXECUTE format('GRANT EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) TO %I', role_name);
+    -- PUBLIC usually has this right. Some administrators revoke it.
+    FOR f IN
+        SELECT p.oid::regprocedure AS name FROM pg_proc AS p
+        WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
+          AND p.proname IN ('next_fencing_token', 'token_follows', 'wake_next', 'wake_each', 'advisory_key', 'pglock_schema_version',
+                            'head_weight', 'wake_if_fits', 'commit_durably', 'free_expired_permits', 'grant_all_permits', 'share_grant',
+                            'acquire_permits', 'release_permits', 'await_permit_guards', 'downgrade_permits', 'upgrade_permits', 'resize_permits',
+                            'create_free', 'acquire_all', 'join_all')
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f.name, role_name);
+    END LOOP;
     IF to_regclass('once_keys') IS NOT NULL THEN -- since 0004
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON once_keys TO %I', role_name);
         EXECUTE format('GRANT SELECT ON once_started TO %I', role_name);
@@ -332,54 +345,60 @@ END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';
 
--- A role that may change rows could leave a token behind that the next grant can't add 1 to.
--- Beyond 2^62 tokens therefore grow by 1 only. Releases and renewals do not set the token, so
--- they do not pay for the trigger.
-CREATE FUNCTION refuse_jump() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- A role that may change rows could leave a token behind that the next grant can't add 1 to. Beyond
+-- 2^62 tokens therefore grow by 1 only: there must be a row with a token that is at most 1 smaller.
+-- Rows that are restored or replicated are not checked. While a dump is restored, the table has no
+-- index. A trigger would cost each release and each renewal some time, too.
+CREATE FUNCTION token_follows(token bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        IF NEW.token <= greatest(4611686018427387904, OLD.token + 1) THEN
-            RETURN NULL;
-        END IF;
-    END IF;
-    RAISE EXCEPTION USING
-        ERRCODE = 'check_violation', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
-        MESSAGE = format('pglock: token %s of "%s" leaves no room for further grants', NEW.token, NEW.name);
+    RETURN EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.token >= token_follows.token - 1)
+        OR current_setting('session_replication_role') = 'replica'
+        OR NOT EXISTS (
+            SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
+            WHERE c.relnamespace = '<here>'::regnamespace AND c.relname = 'distributed_locks');
 END
 $$;
-CREATE TRIGGER refuse_jump AFTER INSERT OR UPDATE OF token ON distributed_locks
-FOR EACH ROW WHEN (NEW.token > 4611686018427387904) EXECUTE FUNCTION refuse_jump();
+ALTER DOMAIN token_value ADD CONSTRAINT room_for_further_grants CHECK (VALUE <= 4611686018427387904 OR token_follows(VALUE));
 
 -- A role with USAGE on the schema can't hold rows of locks, raise marks or make seals, and no
 -- table of its own blocks migrating down.
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
-    fencing_seal(bytea, text), refuse_jump() FROM PUBLIC;
-REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end FROM PUBLIC;
-REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, fencing_high_water, fencing_secret,
+    fencing_seal(bytea, text), token_follows(bigint) FROM PUBLIC;
+REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, token_value FROM PUBLIC;
+REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, lock_definitions, fencing_epoch, fencing_high_water, fencing_secret,
     locks_held, locks_waiting FROM PUBLIC;
 
--- Puts the schema into each function. The three that grant rights name their objects by the
--- search_path.
-DO $pin$
+-- Puts the schema into the functions with these names: their statements name it as "<here>", their
+-- string literals as '<here>', and the settings that they use as <schema>. Those that grant rights
+-- name their objects by the search_path.
+CREATE FUNCTION pin_functions(names text[]) RETURNS void
+LANGUAGE plpgsql AS $$
 DECLARE
-    f    record;
-    here text := CASE WHEN current_schema() ~ '^[a-z_][a-z0-9_]*$' THEN current_schema()::text
-                      ELSE 'x' || to_hex(hashtextextended(current_schema()::text, 0)) END;
+    here    CONSTANT text := quote_ident(current_schema());
+    setting CONSTANT text := CASE WHEN current_schema() ~ '^[a-z_][a-z0-9_]*$' THEN current_schema()::text
+                                  ELSE 'x' || to_hex(hashtextextended(current_schema()::text, 0)) END;
+    f       record;
 BEGIN
     FOR f IN
-        SELECT p.oid, p.oid::regprocedure AS name, p.proname ~ '^(require_right|grant_writer|grant_user)$' AS grants,
-               pg_get_functiondef(p.oid) AS definition
+        -- pg_get_functiondef ends with $function$, the text of the function, $function$ and a newline.
+        SELECT p.oid::regprocedure AS name, p.proname ~ '^(require_right|grant_(user|writer|owner))$' AS grants,
+               left(pg_get_functiondef(p.oid), -length('$function$' || p.prosrc || '$function$' || chr(10))) AS head,
+               (SELECT string_agg(replace(part, '"<here>"', here), quote_literal(here) ORDER BY n)
+                FROM unnest(string_to_array(replace(p.prosrc, '<schema>', setting), '''<here>''')) WITH ORDINALITY AS u(part, n)) AS text
         FROM pg_proc AS p
-        WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('check_fence', 'guard', 'bind', 'require_bound', 'advance', 'require_right', 'grant_writer', 'grant_user')
+        WHERE p.pronamespace = here::regnamespace AND p.proname = ANY (names)
     LOOP
-        EXECUTE replace(replace(f.definition, '<schema>', here), '"<here>"', quote_ident(current_schema()));
+        EXECUTE f.head || quote_literal(f.text);
         IF f.grants THEN
             EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', f.name, current_schema());
         END IF;
     END LOOP;
 END
-$pin$;
+$$;
+REVOKE EXECUTE ON FUNCTION pin_functions(text[]) FROM PUBLIC;
+COMMENT ON FUNCTION pin_functions(text[]) IS 'pglock: put the name of the schema into functions; migrations call it';
+
+SELECT pin_functions('{token_follows,check_fence,guard,bind,require_bound,advance,require_right,grant_writer,grant_user}');
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

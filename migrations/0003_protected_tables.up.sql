@@ -693,9 +693,20 @@ COMMENT ON FUNCTION unprotect(regclass) IS 'pglock: restore a table to what it w
 -- Grants a role what it needs to protect its own tables. It needs no right on the locks.
 CREATE FUNCTION grant_owner(role_name text) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    f record;
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role_name);
     EXECUTE format('GRANT EXECUTE ON FUNCTION fence_rows(), fence_stamp(), fence_attached(), fence_moved(), fence_changed(), fence_truncate(), fence_truncate_rows() TO %I', role_name);
+    -- PUBLIC usually has this right. Some administrators revoke it.
+    FOR f IN
+        SELECT p.oid::regprocedure AS name FROM pg_proc AS p
+        WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
+          AND p.proname IN ('protect', 'unprotect', 'protection_of', 'drop_triggers', 'create_triggers', 'require_table', 'template_parts',
+                            'table_and_partitions', 'trigger_arguments', 'lock_name_expression', 'raise_unfenced', 'raise_stale')
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f.name, role_name);
+    END LOOP;
     PERFORM require_right(has_function_privilege(role_name, 'fence_rows()', 'EXECUTE'), role_name);
 END
 $$;
@@ -710,25 +721,7 @@ REVOKE EXECUTE ON FUNCTION fence_rows(), fence_stamp(), fence_attached(), fence_
 -- A role with USAGE on the schema can't build tables and views on the types of these rows.
 REVOKE USAGE ON TYPE protected_tables FROM PUBLIC;
 
--- Puts the schema into each function, as in 0002.
-DO $pin$
-DECLARE
-    f    record;
-    here text := CASE WHEN current_schema() ~ '^[a-z_][a-z0-9_]*$' THEN current_schema()::text
-                      ELSE 'x' || to_hex(hashtextextended(current_schema()::text, 0)) END;
-BEGIN
-    FOR f IN
-        SELECT p.oid, pg_get_functiondef(p.oid) AS definition
-        FROM pg_proc AS p
-        WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('bound_grants', 'judge_rows', 'fence_rows', 'fence_stamp', 'fence_moved', 'fence_changed', 'fence_truncate', 'fence_truncate_rows',
-                            'protection_of', 'drop_triggers', 'create_triggers', 'require_table', 'protect', 'unprotect')
-    LOOP
-        EXECUTE replace(replace(replace(f.definition, '<schema>', here), '''<here>''', quote_literal(quote_ident(current_schema()))),
-                        '"<here>"', quote_ident(current_schema()));
-    END LOOP;
-    EXECUTE format('ALTER FUNCTION grant_owner(text) SET search_path = %I, pg_temp', current_schema());
-END
-$pin$;
+SELECT pin_functions('{bound_grants,judge_rows,fence_rows,fence_stamp,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
+    protection_of,drop_triggers,create_triggers,require_table,protect,unprotect,grant_owner}');
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

@@ -134,12 +134,6 @@ COMMENT ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) 
 REVOKE USAGE ON TYPE once_keys, once_started FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) FROM PUBLIC;
 
--- Puts the schema into the function, as in 0002.
-DO $pin$
-BEGIN
-    EXECUTE replace(pg_get_functiondef('once_claim(text, bytea, bigint, text, bigint, text, bigint)'::regprocedure),
-                    '"<here>"', quote_ident(current_schema()));
-END
-$pin$;
+SELECT pin_functions('{once_claim}');
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';

@@ -34,16 +34,22 @@ func rights(t *testing.T, pool *pgxpool.Pool, role, name string) []string {
 // show that these rights are enough.
 var (
 	writerRights = []string{
-		"EXECUTE on advance", "EXECUTE on bind", "EXECUTE on check_fence", "EXECUTE on guard",
+		"EXECUTE on advance", "EXECUTE on bind", "EXECUTE on check_fence", "EXECUTE on guard", "EXECUTE on require_bound",
 		"USAGE on schema",
 	}
 	userRights = append(slices.Clone(writerRights),
 		"DELETE on distributed_locks", "INSERT on distributed_locks", "SELECT on distributed_locks", "UPDATE on distributed_locks",
 		"DELETE on lock_waiters", "INSERT on lock_waiters", "SELECT on lock_waiters", "UPDATE on lock_waiters",
+		"DELETE on lock_definitions", "INSERT on lock_definitions", "SELECT on lock_definitions", "UPDATE on lock_definitions",
 		"DELETE on lock_permits", "INSERT on lock_permits", "SELECT on lock_permits", "UPDATE on lock_permits",
 		"SELECT on locks_held", "SELECT on locks_waiting", "SELECT on pglock_migrations", "USAGE on fencing_tokens",
 		"DELETE on once_keys", "INSERT on once_keys", "SELECT on once_keys", "UPDATE on once_keys", "SELECT on once_started",
 		"EXECUTE on lift_fencing_tokens", "EXECUTE on once_claim", "EXECUTE on raise_pruned", "EXECUTE on require_unpruned",
+		"EXECUTE on next_fencing_token", "EXECUTE on token_follows", "EXECUTE on wake_next", "EXECUTE on wake_each", "EXECUTE on advisory_key", "EXECUTE on pglock_schema_version",
+		"EXECUTE on head_weight", "EXECUTE on wake_if_fits", "EXECUTE on commit_durably", "EXECUTE on free_expired_permits",
+		"EXECUTE on grant_all_permits", "EXECUTE on share_grant", "EXECUTE on acquire_permits", "EXECUTE on release_permits",
+		"EXECUTE on await_permit_guards", "EXECUTE on downgrade_permits", "EXECUTE on upgrade_permits", "EXECUTE on resize_permits",
+		"EXECUTE on create_free", "EXECUTE on acquire_all", "EXECUTE on join_all",
 	)
 )
 

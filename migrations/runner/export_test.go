@@ -51,3 +51,8 @@ func RunObserved(ctx context.Context, source Source, pool *pgxpool.Pool, lost ch
 		return nil
 	}))...)
 }
+
+// CreateVersionTable creates the version table of that name in schema public.
+func CreateVersionTable(ctx context.Context, pool *pgxpool.Pool, table string) error {
+	return versionTable{schema: "public", table: table, quoted: quoteTable("public", table)}.create(ctx, pool)
+}

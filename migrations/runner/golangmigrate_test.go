@@ -25,6 +25,7 @@ func TestWrapLocksItsVersionTable(t *testing.T) {
 		url, elsewhere := pgtest.Database(t), pgtest.Database(t)
 		locktest.Exec(t, pgtest.PoolOn(t, url), `CREATE SCHEMA "odd ""one"`)
 		held := wrapped(t, url, lockOptions(t, kind, url)...)
+		runner.SetUnusedTimeout(held, time.Hour)
 		if err := held.Lock(); err != nil {
 			t.Fatal(err)
 		}

@@ -3,12 +3,17 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/migrations/runner"
 )
 
@@ -182,5 +187,51 @@ func TestOtherSourcesAreRefused(t *testing.T) {
 	locktest.Exec(t, pool, "ALTER TABLE schema_migrations DROP CONSTRAINT schema_migrations_pkey; INSERT INTO schema_migrations VALUES (1, false)")
 	if err := runner.Run(t.Context(), source(note(1)), pool); !errors.Is(err, runner.ErrOtherSource) {
 		t.Errorf("a table with two rows: %v", err)
+	}
+}
+
+// TestVersionTableCreatedAtOnce: as a process that was killed and the next one may do, sessions
+// create the table at the same time, and each of them finds it. The control, the bare statement,
+// fails. So does creating it where a type has its name.
+func TestVersionTableCreatedAtOnce(t *testing.T) {
+	t.Parallel()
+	const sessions, tables = 8, 60
+	pool := pgtest.PoolOn(t, pgtest.Database(t))
+	bare := func(ctx context.Context, pool *pgxpool.Pool, table string) error {
+		_, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS bare_"+table+" (version bigint NOT NULL PRIMARY KEY)")
+		return err
+	}
+	failures := func(create func(context.Context, *pgxpool.Pool, string) error) map[string]int {
+		counts := map[string]int{}
+		var mu sync.Mutex
+		for i := range tables {
+			var wg sync.WaitGroup
+			begin := make(chan struct{})
+			for range sessions {
+				wg.Go(func() {
+					<-begin
+					if err := create(t.Context(), pool, fmt.Sprint("t", i)); err != nil {
+						mu.Lock()
+						defer mu.Unlock()
+						counts[pgtx.SQLState(err)]++
+					}
+				})
+			}
+			close(begin)
+			wg.Wait()
+		}
+		return counts
+	}
+	if got := failures(runner.CreateVersionTable); len(got) > 0 {
+		t.Errorf("failures by SQLSTATE: %v", got)
+	}
+	control := failures(bare)
+	if len(control) == 0 {
+		t.Errorf("%d sessions created each of %d tables at the same time, and none failed", sessions, tables)
+	}
+	t.Logf("failures of the bare statement by SQLSTATE: %v", control)
+	locktest.Exec(t, pool, "CREATE TYPE taken AS ENUM ()")
+	if err := runner.CreateVersionTable(t.Context(), pool, "taken"); pgtx.SQLState(err) != pgtx.DuplicateObject {
+		t.Errorf("a type has the table's name: %v", err)
 	}
 }

@@ -114,17 +114,23 @@ func commentedName(comment string, version int) string {
 	return name
 }
 
-// create creates the table if it is missing. Of two sessions that create it at once, IF NOT EXISTS
-// lets one fail.
+// create creates the table if it is missing. The statement of a process that was killed may still
+// create it. Then IF NOT EXISTS lets one of the two fail, with one of several errors. The second
+// attempt finds the table, or fails for another reason.
 func (t versionTable) create(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+t.quoted+" (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)")
-	if state := pgtx.SQLState(err); state == pgtx.UniqueViolation || state == pgtx.DuplicateTable {
-		return nil
+	_, err := pool.Exec(ctx, t.createSQL())
+	switch pgtx.SQLState(err) {
+	case pgtx.UniqueViolation, pgtx.DuplicateTable, pgtx.DuplicateObject:
+		_, err = pool.Exec(ctx, t.createSQL())
 	}
 	if err != nil {
 		return t.wrap(err)
 	}
 	return nil
+}
+
+func (t versionTable) createSQL() string {
+	return "CREATE TABLE IF NOT EXISTS " + t.quoted + " (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)"
 }
 
 // replace changes the state from one to the other in tx. It returns errVersionChanged if the table

@@ -13,14 +13,23 @@ import (
 
 // Request is one attempt to acquire a lock.
 type Request struct {
-	Name   string
-	ID     string // a UUID: the same for attempts of one call whose effect is unknown
+	Name   string   // for All: a text for people
+	All    []string // names that are acquired together, sorted; nil: only Name
+	ID     string   // a UUID: the same for attempts of one call whose effect is unknown
 	Holder string
 	Labels string // JSON
 	TTL    time.Duration
 	Ticket int64
 
 	Permits Permits
+}
+
+// Names returns the names that the request is for, sorted.
+func (r *Request) Names() []string {
+	if r.All == nil {
+		return []string{r.Name}
+	}
+	return r.All
 }
 
 // Tickets of attempts without one.
@@ -46,6 +55,7 @@ const (
 // Grant is the answer to a Request. Unless the Outcome is Granted, it describes what is in the way.
 type Grant struct {
 	Outcome   Outcome
+	Name      string // which of several names is in the way; empty for a request with one name
 	Token     fencing.Token
 	Ahead     int  // number of waiters before this one
 	Capacity  int  // of OtherKind: the number of permits, 0 for a lock with one holder
@@ -104,11 +114,12 @@ func (s *Store) grantOne(ctx context.Context, name string, st statement) (g Gran
 // the grants by name. ctx is derived from the life of the Store.
 func (s *Store) AcquireFastBatch(ctx context.Context, batch []*Request) (map[string]Grant, error) {
 	grants := make(map[string]Grant, len(batch))
+	var name string
+	var left int64
+	g := Grant{Outcome: Granted}
+	into := []any{&name, &g.Token, &left} // once: a batch has many rows
 	sent, err := s.sendWithin(ctx, statement{s.sql.acquireFastBatch, acquireArgs(batch), func(r pgx.Rows) error {
-		var name string
-		var left int64
-		g := Grant{Outcome: Granted}
-		err := r.Scan(&name, &g.Token, &left)
+		err := r.Scan(into...)
 		g.Remaining = time.Duration(left) * time.Microsecond
 		grants[name] = g
 		return err

@@ -27,6 +27,21 @@ type Row struct {
 	Request    *string // the reason of a request to release the lock, or nil
 
 	Waiters []Waiter // in the order of the queue
+
+	Capacity int           // the number of permits; 0: the lock has one holder
+	Shared   []SharedGrant // that are live, in the order of tokens
+}
+
+// SharedGrant is a live grant of some of the permits of a name.
+type SharedGrant struct {
+	Token      fencing.Token
+	Weight     int
+	Holder     string
+	Labels     string // JSON
+	AcquiredAt time.Time
+	Remaining  time.Duration
+	Age        time.Duration // since AcquiredAt
+	Request    *string       // the reason of a request to release it, or nil
 }
 
 // Waiter is a client in the queue.
@@ -41,14 +56,28 @@ func (row *Row) scan(r pgx.Rows, into ...any) error {
 	var left, age int64
 	var holders []string
 	var tickets, waited []int64
+	var shared struct {
+		tokens, weights, remaining, ages []int64
+		holders, labels                  []string
+		since                            []time.Time
+		requests                         []*string
+	}
 	err := r.Scan(append(into, &row.Name, &row.Token, &row.Version, &row.Holder, &row.Labels, &row.AcquiredAt, &left, &age,
-		&row.LastHolder, &row.LastEnd, &row.EndedAt, &row.Reason, &row.Request, &holders, &tickets, &waited)...)
+		&row.LastHolder, &row.LastEnd, &row.EndedAt, &row.Reason, &row.Request, &holders, &tickets, &waited, &row.Capacity,
+		&shared.tokens, &shared.weights, &shared.holders, &shared.labels, &shared.since, &shared.remaining, &shared.ages, &shared.requests)...)
 	if err != nil {
 		return err
 	}
 	row.Remaining, row.Age = time.Duration(left)*time.Microsecond, time.Duration(age)*time.Microsecond
 	for i, holder := range holders {
 		row.Waiters = append(row.Waiters, Waiter{holder, tickets[i], time.Duration(waited[i]) * time.Microsecond})
+	}
+	for i, token := range shared.tokens {
+		row.Shared = append(row.Shared, SharedGrant{
+			Token: fencing.Token(token), Weight: int(shared.weights[i]), Holder: shared.holders[i], Labels: shared.labels[i],
+			AcquiredAt: shared.since[i], Remaining: time.Duration(shared.remaining[i]) * time.Microsecond,
+			Age: time.Duration(shared.ages[i]) * time.Microsecond, Request: shared.requests[i],
+		})
 	}
 	return nil
 }

@@ -67,6 +67,9 @@ func TimedOut(err error) bool {
 // Notify sends an empty notification on channel, with another connection than that of a
 // Subscription.
 func (s *Store) Notify(ctx context.Context, channel string) error {
-	_, err := s.send(ctx, statement{sql: notifySQL, args: []any{channel}})
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
+	_, err := s.sendWithin(ctx, statement{sql: notifySQL, args: []any{channel}})
+	s.trimQueue(ctx, err)
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
@@ -47,6 +48,7 @@ func (s *Store) sendWaking(ctx context.Context, st statement) (sent time.Time, e
 		return sent, again
 	}
 	s.notify.refused()
+	s.trimQueue(ctx, err)
 	s.logger.Warn("pglock: the server refuses notifications; waiters poll", "error", err)
 	return sent, nil
 }
@@ -56,4 +58,17 @@ func (s *Store) sendWaking(ctx context.Context, st statement) (sent time.Time, e
 func MayBeNotification(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && !Transient(err) && !endsConnection(pg)
+}
+
+// queueUsageSQL makes the server forget the notifications that all listeners have read.
+const queueUsageSQL = "SELECT pg_catalog.pg_notification_queue_usage()"
+
+// trimQueue is called after the server has refused a notification with err. From PostgreSQL 13 on, a
+// queue that was full stays full after its slow listener has gone: only a successful notification
+// trims it, and there is none. The function that reports the usage trims it too. A failure is
+// ignored: another client, or the next refusal, tries again.
+func (s *Store) trimQueue(ctx context.Context, err error) {
+	if pgtx.SQLState(err) == pgtx.ProgramLimitExceeded {
+		_, _ = s.sendWithin(ctx, statement{sql: queueUsageSQL})
+	}
 }

@@ -19,8 +19,7 @@ type Permits struct {
 // Any reports whether the name has permits.
 func (p Permits) Any() bool { return p.Capacity > 0 }
 
-// Shared reports whether others can hold the name at the same time. A shared grant is a row of
-// lock_permits. All others are in the row of the name.
+// Shared reports whether others can hold the name at the same time.
 func (p Permits) Shared() bool { return p.Weight < p.Capacity }
 
 // AcquirePermits makes an attempt to acquire permits. ctx is derived from the life of the Store.
@@ -54,17 +53,55 @@ func (s *Store) AcquirePermits(ctx context.Context, r *Request) (g Grant, err er
 	return g, nil
 }
 
-// ReleasePermits is Release for a shared grant.
+// ReleasePermits is Release for a name with permits.
 func (s *Store) ReleasePermits(ctx context.Context, fence fencing.Fence) (released, notified bool, err error) {
 	return s.releaseOne(ctx, s.sql.releasePermits, fence.Name, int64(fence.Token))
 }
 
 // Resize sets the number of permits of a name, and creates the name if need be. It returns the
 // number of permits that the name had before; 0: it was created; -1: it has one holder, -2: it is a
-// readers-writer lock, and nothing was changed. ctx is derived from the life of the Store.
+// readers-writer lock, and nothing was changed.
 func (s *Store) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
 	_, err = s.sendWaking(ctx, statement{sql: s.sql.resizePermits, args: []any{name, capacity}, row: func(r pgx.Rows) error {
 		return r.Scan(&before)
 	}})
 	return before, err
+}
+
+// Downgrade turns the grant of a writer into that of a reader, with the same token. It reports false
+// if the grant is not current. Repeating it is safe.
+func (s *Store) Downgrade(ctx context.Context, fence fencing.Fence) (done bool, err error) {
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
+	done, _, err = s.releaseOne(ctx, s.sql.downgradePermits, fence.Name, int64(fence.Token))
+	return done, err
+}
+
+// Upgrade turns the grant of a reader into a new one of the writer r, if there is no other reader.
+// The Outcome is Spent if the reader's grant is not current. Repeating it is safe.
+func (s *Store) Upgrade(ctx context.Context, reader fencing.Token, r *Request) (g Grant, err error) {
+	sent, err := s.send(ctx, statement{
+		sql:  s.sql.upgradePermits,
+		args: []any{r.Name, int64(reader), r.ID, r.Holder, r.Labels, r.TTL.Microseconds()},
+		row: func(row pgx.Rows) error {
+			var left int64
+			var holder *string
+			err := row.Scan(&g.Outcome, &g.Token, &holder, &left)
+			if holder != nil {
+				g.Holder = *holder
+			}
+			g.Remaining = time.Duration(left) * time.Microsecond
+			return err
+		},
+	})
+	if err != nil {
+		return Grant{}, err // a row before the error promises nothing
+	}
+	if g.Outcome == Granted {
+		s.lineage.noteGrant(r.Name, g.Token)
+	}
+	g.Sent = sent
+	return g, nil
 }

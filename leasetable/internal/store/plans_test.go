@@ -55,7 +55,7 @@ func TestPlansAreKept(t *testing.T) {
 		"releaseBatch":     func(names []string) []any { return []any{names, same(names, int64(1)), true} },
 		"checkGrants":      func(names []string) []any { return []any{names, same(names, int64(1))} },
 		"renew":            func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1))} },
-		"refreshTickets":   func(names []string) []any { return []any{"nobody", names, int64(1)} },
+		"refreshTickets":   func(names []string) []any { return []any{same(names, "nobody"), names, int64(1), int64(1)} },
 	} {
 		sql := statements.FieldByName(field).String()
 		if _, err := conn.Prepare(t.Context(), field, sql); err != nil {

@@ -113,7 +113,7 @@ func (p *pool) acquire(ctx context.Context, forRenewal bool) (*pooledConn, error
 	} else if got := <-t.ready; got.conn != nil { // served before mu was locked
 		p.put(got.conn)
 	}
-	return nil, context.Cause(ctx)
+	return nil, unsentError{context.Cause(ctx)}
 }
 
 // release returns a connection to the pool, which closes it unless its state is known to be good.

@@ -21,11 +21,11 @@ type Position struct {
 // LeaveQueue delete the client's row, whatever its ticket is.
 const AnyTicket = -1
 
-// JoinQueue draws a ticket for the client in the queue for name. It replaces an earlier one of the
-// client. The caller needs weight permits, if the lock has permits. The ticket shows others that its caller has waited for that time, and the name that the
-// caller would hold the lock with. JoinQueue tries twice.
-func (s *Store) JoinQueue(ctx context.Context, name, client, holder string, weight int, waited time.Duration) (p Position, err error) {
-	args := []any{name, client, timing.TicketTTL.Microseconds(), holder, waited.Microseconds(), max(weight, 1)}
+// JoinQueue draws a ticket for the client in the queue for the name of r. It replaces an earlier one
+// of the client. The ticket shows others that the caller of r has waited for that time, its holder's
+// name and its permits. JoinQueue tries twice.
+func (s *Store) JoinQueue(ctx context.Context, client string, r Request, waited time.Duration) (p Position, err error) {
+	args := []any{r.Name, client, timing.TicketTTL.Microseconds(), r.Holder, waited.Microseconds(), max(r.Permits.Weight, 1), r.ID}
 	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, func(r pgx.Rows) error {
 		var left int64
 		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
@@ -35,34 +35,77 @@ func (s *Store) JoinQueue(ctx context.Context, name, client, holder string, weig
 	return p, err
 }
 
-// LeaveQueue deletes a ticket of the client, and notifies the next waiter if the lock is free. ctx
-// is derived from the life of the Store.
-func (s *Store) LeaveQueue(ctx context.Context, name, client string, ticket int64) error {
-	_, err := s.sendWaking(ctx, statement{sql: s.sql.leaveQueue, args: []any{name, client, ticket}})
+// TakeTicket makes r the request of a ticket that another caller of the client has drawn. Without it,
+// the lock can't be transferred to r. It has no effect if the ticket is not there any more.
+func (s *Store) TakeTicket(ctx context.Context, client string, ticket int64, r Request) error {
+	_, err := s.send(ctx, statement{sql: s.sql.takeTicket, args: []any{r.Name, client, ticket, r.Holder, r.ID, max(r.Permits.Weight, 1)}})
 	return err
 }
 
-// RefreshTickets extends the client's tickets for names. It returns the tickets that it found, by
-// name.
-func (s *Store) RefreshTickets(ctx context.Context, client string, names []string) (map[string]int64, error) {
-	found := make(map[string]int64, len(names))
-	_, err := s.send(ctx, statement{s.sql.refreshTickets, []any{client, names, timing.TicketTTL.Microseconds()}, func(r pgx.Rows) error {
-		var name string
+// Ticket is a ticket of a client in the queues for some names: of one name, or of those that a caller
+// waits for together.
+type Ticket struct {
+	Client string
+	Names  []string // sorted
+	Number int64
+}
+
+// AllSuffix makes the channel of a client the one that notifies its callers that wait for several names.
+// In lock_waiters, a slash and a number tell these callers apart.
+const AllSuffix = "_all"
+
+// LeaveQueue deletes a ticket, and notifies the next waiter of each name that is free. ctx is derived
+// from the life of the Store.
+func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
+	_, err := s.sendWaking(ctx, statement{sql: s.sql.leaveQueue, args: []any{t.Names, t.Client, t.Number}})
+	return err
+}
+
+// RefreshTickets extends tickets. It returns those that it has not found, or not for all their names.
+func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket) (lost []Ticket, err error) {
+	type row struct{ name, client string }
+	found := map[row]int64{}
+	clients, names, _ := flatten(tickets)
+	args := []any{clients, names, timing.TicketTTL.Microseconds(), timing.KeepTicket.Microseconds()}
+	_, err = s.send(ctx, statement{s.sql.refreshTickets, args, func(r pgx.Rows) error {
+		var at row
 		var ticket int64
-		err := r.Scan(&name, &ticket)
-		found[name] = ticket
+		err := r.Scan(&at.name, &at.client, &ticket)
+		found[at] = ticket
 		return err
 	}})
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tickets {
+		for _, name := range t.Names {
+			if found[row{name, t.Client}] != t.Number {
+				lost = append(lost, t)
+				break
+			}
+		}
+	}
+	return lost, nil
 }
 
-// DeleteRows deletes the client's rows with those names and tickets, which are not in use.
-func (s *Store) DeleteRows(ctx context.Context, client string, names []string, tickets []int64) error {
-	_, err := s.send(ctx, statement{sql: s.sql.deleteRows, args: []any{client, names, tickets}})
+// DeleteRows deletes the rows of tickets that are not in use.
+func (s *Store) DeleteRows(ctx context.Context, tickets []Ticket) error {
+	clients, names, numbers := flatten(tickets)
+	_, err := s.send(ctx, statement{sql: s.sql.deleteRows, args: []any{clients, names, numbers}})
 	return err
 }
 
-// QuitQueue deletes all of the client's rows.
+// flatten returns the columns of the rows of tickets.
+func flatten(tickets []Ticket) (clients, names []string, numbers []int64) {
+	for _, t := range tickets {
+		for _, name := range t.Names {
+			clients, names, numbers = append(clients, t.Client), append(names, name), append(numbers, t.Number)
+		}
+	}
+	return clients, names, numbers
+}
+
+// QuitQueue deletes all of the client's rows, also those of its callers that wait for several names.
 func (s *Store) QuitQueue(ctx context.Context, client string) error {
 	_, err := s.send(ctx, statement{sql: s.sql.quitQueue, args: []any{client}})
 	return err

@@ -31,10 +31,11 @@ func (s *Store) releaseOne(ctx context.Context, sql string, args ...any) (releas
 func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notified map[fencing.Fence]bool, err error) {
 	names, tokens := split(batch)
 	notified = make(map[fencing.Fence]bool, len(batch))
+	var woken bool
+	fence := fencing.Fence{Schema: s.schema}
+	into := []any{&fence.Name, &fence.Token, &woken} // once: a batch has many rows
 	_, err = s.sendWaking(ctx, statement{s.sql.releaseBatch, []any{names, tokens}, func(r pgx.Rows) error {
-		var woken bool
-		fence := fencing.Fence{Schema: s.schema}
-		err := r.Scan(&fence.Name, &fence.Token, &woken)
+		err := r.Scan(into...)
 		notified[fence] = woken
 		return err
 	}})
@@ -48,15 +49,20 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notifi
 // derived from the life of the Store.
 func (s *Store) Revoke(ctx context.Context, r Request) (revoked bool, err error) {
 	sql := s.sql.revoke
-	if r.Permits.Shared() {
+	if r.Permits.Any() {
 		sql = s.sql.revokePermits
 	}
-	_, err = s.sendWaking(ctx, statement{
-		sql:  sql,
-		args: []any{r.Name, r.ID},
-		row:  func(pgx.Rows) error { revoked = true; return nil },
-	})
-	return revoked, err
+	for _, name := range r.Names() { // several names are rarely revoked: one after the other will do
+		_, err = s.sendWaking(ctx, statement{
+			sql:  sql,
+			args: []any{name, r.ID},
+			row:  func(pgx.Rows) error { revoked = true; return nil },
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return revoked, nil
 }
 
 // split returns the names and the tokens of grants.

@@ -14,7 +14,6 @@ import (
 type Renewals struct {
 	Grants []fencing.Fence
 	TTLs   []time.Duration
-	Shared bool // all of them are shared; otherwise none is
 }
 
 // Renewal is the answer for one grant.
@@ -63,11 +62,7 @@ func (s *Store) renew(ctx context.Context, send func(context.Context, statement)
 		us[i] = ttl.Microseconds()
 	}
 	answers := make(map[fencing.Fence]Renewal, len(names))
-	renewSQL, checkSQL := s.sql.renew, s.sql.checkGrants
-	if r.Shared {
-		renewSQL, checkSQL = s.sql.renewPermits, s.sql.checkPermits
-	}
-	sent, err := send(ctx, statement{renewSQL, []any{names, tokens, us}, func(r pgx.Rows) error {
+	sent, err := send(ctx, statement{s.sql.renew, []any{names, tokens, us}, func(r pgx.Rows) error {
 		var left int64
 		answer := Renewal{Outcome: RenewDone}
 		fence := fencing.Fence{Schema: s.schema}
@@ -77,7 +72,7 @@ func (s *Store) renew(ctx context.Context, send func(context.Context, statement)
 		return err
 	}})
 	if err == nil && len(answers) < len(names) { // the others are gone, or blocked
-		_, err = s.checkGrants(ctx, send, checkSQL, names, tokens, func(fence fencing.Fence, live bool, status Status) {
+		_, err = s.checkGrants(ctx, send, names, tokens, func(fence fencing.Fence, live bool, status Status) {
 			answer := Renewal{Status: status}
 			if live {
 				answer.Outcome = RenewBlocked
@@ -96,10 +91,10 @@ func (s *Store) renew(ctx context.Context, send func(context.Context, statement)
 
 // checkGrants calls found for each of the grants that is live or revoked.
 func (s *Store) checkGrants(
-	ctx context.Context, send func(context.Context, statement) (time.Time, error), sql string,
+	ctx context.Context, send func(context.Context, statement) (time.Time, error),
 	names []string, tokens []int64, found func(fence fencing.Fence, live bool, status Status),
 ) (time.Time, error) {
-	return send(ctx, statement{sql, []any{names, tokens}, func(r pgx.Rows) error {
+	return send(ctx, statement{s.sql.checkGrants, []any{names, tokens}, func(r pgx.Rows) error {
 		var live bool
 		var status Status
 		fence := fencing.Fence{Schema: s.schema}
@@ -116,6 +111,6 @@ func (s *Store) checkGrants(
 func (s *Store) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Status, error) {
 	names, tokens := split(grants)
 	all := make(map[fencing.Fence]Status, len(names))
-	_, err := s.checkGrants(ctx, s.sendWithin, s.sql.checkGrants, names, tokens, func(fence fencing.Fence, _ bool, status Status) { all[fence] = status })
+	_, err := s.checkGrants(ctx, s.sendWithin, names, tokens, func(fence fencing.Fence, _ bool, status Status) { all[fence] = status })
 	return all, err
 }

@@ -23,16 +23,20 @@ type Intervention struct {
 	Found   bool          // there is a row of that name
 	Current fencing.Token // of its last grant
 	Done    bool          // the grant is revoked, or its holder is asked
+	Permits bool          // the name has permits: the grant may be a shared one
 }
 
 // RevokeGrant revokes a grant. A grant that was revoked before is Done. It tries twice.
 func (s *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i Intervention, err error) {
 	err = s.intervene(ctx, s.sql.revokeGrant, fence, reason, func(r pgx.Rows) error {
 		var now, before bool
-		err := r.Scan(&i.Current, &now, &before)
+		err := r.Scan(&i.Current, &now, &before, &i.Permits)
 		i.Found, i.Done = true, now || before
 		return err
 	})
+	if err == nil && i.Permits && !i.Done {
+		err = s.intervene(ctx, s.sql.revokeShared, fence, reason, func(pgx.Rows) error { i.Done = true; return nil })
+	}
 	return i, err
 }
 
@@ -51,9 +55,16 @@ func (s *Store) intervene(ctx context.Context, sql string, fence fencing.Fence, 
 
 // AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and
 // then wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
-func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
+// permits is that of RevokeGrant.
+func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence, permits bool) error {
 	ctx, cancel := s.withLife(ctx)
 	defer cancel()
+	if permits {
+		_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitShared, args: []any{fence.Name, int64(fence.Token)}})
+		if err != nil {
+			return err
+		}
+	}
 	_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
 	return err
 }

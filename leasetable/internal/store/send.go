@@ -34,10 +34,17 @@ func (s *Store) sendWithin(ctx context.Context, st statement) (time.Time, error)
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-ctx.Done():
-		return time.Time{}, context.Cause(ctx)
+		return time.Time{}, unsentError{context.Cause(ctx)}
 	}
 	return s.roundTrip(ctx, st, false, nil)
 }
+
+// unsentError is the end of a context before its statement was sent: see MaybeApplied.
+type unsentError struct{ error }
+
+// SafeToRetry is what pgconn.SafeToRetry asks for.
+func (unsentError) SafeToRetry() bool { return true }
+func (e unsentError) Unwrap() error   { return e.error }
 
 // sendRenewal sends a renewal. After patience without an answer it calls overdue, perhaps while it
 // returns. ctx is derived from the client's life.
@@ -79,6 +86,9 @@ func (s *Store) roundTrip(
 	}
 	err = confirmed(conn.PgConn(), err)
 	s.pool.release(conn)
+	if errors.Is(ctx.Err(), context.Canceled) { // its caller gave up: it takes longer than this
+		s.pace.note(time.Since(sent))
+	}
 	switch {
 	case err == nil && forRenewal:
 		s.renewPace.note(time.Since(sent))

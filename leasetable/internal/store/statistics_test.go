@@ -70,7 +70,7 @@ func TestPlansIgnoreTheMomentOfAnalyze(t *testing.T) {
 					"releaseBatch":     {"held", []any{names, same(names, int64(1)), true}},
 					"checkGrants":      {"held", []any{names, same(names, int64(1))}},
 					"renew":            {"held", []any{names, same(names, int64(1)), same(names, int64(1))}},
-					"refreshTickets":   {"held", []any{"c", names, int64(1)}},
+					"refreshTickets":   {"held", []any{same(names, "c"), names, int64(1), int64(1)}},
 				} {
 					exec("BEGIN")
 					exec("UPDATE pglock.distributed_locks "+states[run.state]+" WHERE name = ANY ($1::text[])", names)

@@ -1,12 +1,13 @@
--- Grants the name $1 to holder $2 for $5 microseconds, if its row exists and is free. This is the
--- fast path: the single-statement form for a caller that will likely succeed.
+-- Grants the name $1 to holder $2 for $5 microseconds, if its row exists and its last grant was
+-- released. This is the fast path: the single-statement form for a caller that will likely succeed.
 --
 --   $3  the request: the same for all attempts of one acquire
 --   $4  labels, jsonb
 --   $6  the caller's ticket; the largest bigint without a ticket, 0 to ignore the queue
 --
 -- Returns one row if the grant is ours: token and remaining microseconds. Without a row, peek.sql
--- reads the holder, and acquire_full.sql handles all other cases, including new names.
+-- reads the holder, and acquire_full.sql handles all other cases, such as new names and expired
+-- grants, whose end it records.
 --
 -- Why it is safe:
 -- * One winner. The sub-select locks the row before the row is judged free.
@@ -29,13 +30,12 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
     ticket = CASE WHEN $6::bigint < 9223372036854775807 THEN greatest(l.ticket, $6::bigint) ELSE l.ticket END,
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond', release_request = NULL,
-    last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
-    ended_at = CASE WHEN l.holder IS NULL THEN l.ended_at ELSE nullif(l.expires_at, '-infinity') END,
     request = $3::text::uuid, holder = $2::text, labels = $4::text::jsonb
 WHERE l.ctid = (
     SELECT f.ctid
     FROM pglock.distributed_locks AS f
     WHERE f.name = $1::text
+      AND f.holder IS NULL
       AND f.expires_at <= clock_timestamp()
       AND (f.capacity > 0) IS NOT TRUE
       AND (f.request <> $3::text::uuid) IS NOT FALSE

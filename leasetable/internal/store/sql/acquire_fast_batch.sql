@@ -1,22 +1,26 @@
 -- Grants each of the distinct names $1 to its holder $2 for $5 microseconds, if its row exists and
--- is free: the batch form of acquire_fast.sql. $3 requests, $4 labels, $6 tickets. For all but
--- names and requests, an array of one element stands for equal values.
+-- its last grant was released: the batch form of acquire_fast.sql. $3 requests, $4 labels, $6
+-- tickets. For all but names and requests, an array of one element stands for equal values.
 --
 -- Returns name, token and remaining microseconds for each grant. For the other names run peek.sql
--- and acquire_full.sql. acquire_fast.sql says why it is safe.
+-- and acquire_full.sql. acquire_fast.sql says why it is safe. The first condition of "free" is
+-- "l.holder IS NULL" in a form that the planner does not take for rare. Whether anybody waits at all is
+-- found out once, before it is for each name.
 WITH free AS MATERIALIZED (
-    SELECT l.ctid, coalesce(a.holder, ($2::text[])[1]) AS holder, a.request::uuid AS request,
+    SELECT l.ctid, coalesce(a.holder, ($2::text[])[1]) AS holder, a.request,
            coalesce(a.labels, ($4::text[])[1])::jsonb AS labels,
            coalesce(a.us, ($5::bigint[])[1]) AS us, coalesce(a.ticket, ($6::bigint[])[1]) AS ticket
-    FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[]),
+    FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]::uuid[]), (SELECT $4::text[]),
                 (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
     JOIN pglock.distributed_locks AS l ON l.name = a.name
-    WHERE l.expires_at <= clock_timestamp()
+    WHERE (octet_length(l.holder) >= 0) IS NOT TRUE
+      AND l.expires_at <= clock_timestamp()
       AND (l.capacity > 0) IS NOT TRUE
-      AND (l.request <> a.request::uuid) IS NOT FALSE
-      AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                      WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < coalesce(a.ticket, ($6::bigint[])[1])
-                        AND w.expires_at > clock_timestamp())
+      AND (l.request <> a.request) IS NOT FALSE
+      AND ((SELECT NOT EXISTS (SELECT FROM pglock.lock_waiters))
+           OR NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
+                          WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < coalesce(a.ticket, ($6::bigint[])[1])
+                            AND w.expires_at > clock_timestamp()))
     ORDER BY l.name COLLATE "C"
     FOR UPDATE OF l SKIP LOCKED
 ), durable AS MATERIALIZED (
@@ -30,8 +34,6 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
     ticket = CASE WHEN f.ticket < 9223372036854775807 THEN greatest(l.ticket, f.ticket) ELSE l.ticket END,
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + f.us * interval '1 microsecond', release_request = NULL,
-    last_holder = coalesce(l.holder, l.last_holder), last_end = CASE WHEN l.holder IS NULL THEN l.last_end ELSE 'expired' END,
-    ended_at = CASE WHEN l.holder IS NULL THEN l.ended_at ELSE nullif(l.expires_at, '-infinity') END,
     request = f.request, holder = f.holder, labels = f.labels
 FROM free AS f, durable
 WHERE l.ctid = f.ctid

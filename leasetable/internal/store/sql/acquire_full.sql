@@ -36,9 +36,13 @@
 --   have been cut off in its wait, so the grant may be on this server alone. The row changes again
 --   (confirmed), and the commit of that change follows the first one in the log. While the first
 --   attempt still waits for the standby, its row is locked, which looks busy.
+-- * A transferred grant lasts for a short time, until its request is recognized here (transfer.sql).
+--   Then it gets its holder, its labels, and the rest of its time, which counts from the grant. These
+--   are the same for any other grant that is recognized.
 -- * Queue order. While a smaller valid ticket waits, the lock is not for us, unless it has been
 --   free for one and a half seconds. Then the queue skips the tickets before ours, which become
---   invalid.
+--   invalid. A ticket for several names is skipped only if its client does not refresh it: the name
+--   is free while its caller waits for another one.
 -- * The clock is the server's, read after the row is locked. now() would be the start of the
 --   transaction.
 -- * A grant must survive a crash, whatever synchronous_commit says here. The client must learn of a
@@ -54,7 +58,8 @@ WITH input AS MATERIALIZED (
     FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[]),
                 (SELECT $5::bigint[]), (SELECT $6::bigint[])) AS a (name, holder, request, labels, us, ticket)
 ), seen AS MATERIALIZED (
-    SELECT l.ctid, l.name, l.token, l.holder, l.expires_at, a.request, l.request IS NOT DISTINCT FROM a.request AS ours,
+    SELECT l.ctid, l.name, l.token, l.holder, l.expires_at, a.request, a.holder AS caller, a.labels, a.us,
+           l.request IS NOT DISTINCT FROM a.request AS ours,
            l.ticket >= a.ticket AS invalid, l.capacity,
            (SELECT count(*) FROM pglock.lock_waiters AS w
             WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
@@ -71,7 +76,9 @@ WITH input AS MATERIALIZED (
       AND (NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                        WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
                          AND w.expires_at > clock_timestamp())
-           OR greatest(l.ended_at, l.expires_at) <= clock_timestamp() - interval '1500 ms')
+           OR greatest(l.ended_at, l.expires_at) <= clock_timestamp() - interval '1500 ms'
+              AND coalesce((SELECT max(w.keep_until) FROM pglock.lock_waiters AS w
+                            WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket) <= clock_timestamp(), true))
     ORDER BY l.name COLLATE "C"
     FOR UPDATE OF l SKIP LOCKED
 ), regranted AS (
@@ -92,14 +99,15 @@ WITH input AS MATERIALIZED (
     WHERE l.name = f.name
     RETURNING l.name, l.token, l.expires_at
 ), recognized AS MATERIALIZED (
-    SELECT l.ctid
+    SELECT l.ctid, s.caller, s.labels, s.us
     FROM seen AS s
     JOIN pglock.distributed_locks AS l ON l.ctid = s.ctid
     WHERE s.ours AND l.request = s.request AND l.expires_at > clock_timestamp()
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), confirmed AS (
     UPDATE pglock.distributed_locks AS l
-    SET version = l.version % 9223372036854775807 + 1
+    SET version = l.version % 9223372036854775807 + 1, holder = r.caller, labels = r.labels,
+        expires_at = greatest(l.expires_at, l.acquired_at + r.us * interval '1 microsecond')
     FROM recognized AS r
     WHERE l.ctid = r.ctid
     RETURNING l.name, l.token, l.expires_at

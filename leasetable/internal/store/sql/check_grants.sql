@@ -8,3 +8,8 @@ FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS w (name, token)
 JOIN pglock.distributed_locks AS l ON l.name = w.name AND (l.token = w.token OR l.revoked_token = w.token)
 CROSS JOIN LATERAL (SELECT l.token = w.token AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS live) AS g
 WHERE g.live OR l.revoked_token = w.token
+UNION ALL
+SELECT p.name, p.token, true, p.release_request, NULL
+FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS w (name, token)
+JOIN pglock.lock_permits AS p ON p.name = w.name AND p.token = w.token
+WHERE p.holder IS NOT NULL AND p.expires_at > clock_timestamp()

@@ -12,7 +12,8 @@ SELECT s.name::text, s.token, s.version, coalesce(s.holder, ''), s.labels::text,
        CASE WHEN x.expired THEN s.expires_at ELSE s.ended_at END,
        coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN s.revoked_reason END, ''),
        CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN s.release_request END,
-       q.holders, q.tickets, q.waited
+       q.holders, q.tickets, q.waited,
+       coalesce(s.capacity, 0), g.tokens, g.weights, g.holders, g.labels, g.since, g.remaining, g.ages, g.requests
 FROM step AS s
 CROSS JOIN LATERAL (SELECT s.holder IS NOT NULL AND s.expires_at <= s.read_at AS expired) AS x
 CROSS JOIN LATERAL (
@@ -21,3 +22,13 @@ CROSS JOIN LATERAL (
     FROM pglock.lock_waiters AS w
     WHERE w.name = s.name AND w.ticket > s.ticket AND w.expires_at > s.read_at
 ) AS q
+CROSS JOIN LATERAL (
+    SELECT array_agg(p.token ORDER BY p.token) AS tokens, array_agg(p.weight ORDER BY p.token) AS weights,
+           array_agg(p.holder ORDER BY p.token) AS holders, array_agg(p.labels::text ORDER BY p.token) AS labels,
+           array_agg(p.acquired_at::timestamptz ORDER BY p.token) AS since,
+           array_agg((extract(epoch FROM p.expires_at - s.read_at) * 1000000)::bigint ORDER BY p.token) AS remaining,
+           array_agg((extract(epoch FROM s.read_at - p.acquired_at) * 1000000)::bigint ORDER BY p.token) AS ages,
+           array_agg(p.release_request ORDER BY p.token) AS requests
+    FROM pglock.lock_permits AS p
+    WHERE s.capacity > 0 AND p.name = s.name AND p.holder IS NOT NULL AND p.expires_at > s.read_at
+) AS g

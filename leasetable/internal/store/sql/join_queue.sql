@@ -1,6 +1,6 @@
 -- Draws a ticket for the client $2 in the queue for the name $1, valid for $3 microseconds. It
 -- replaces an earlier one of this client. Its caller waits as the holder $4, for $5 microseconds so
--- far, for $6 permits.
+-- far, for $6 permits, with the request $7.
 --
 -- Returns one row: the ticket, the number of other waiters, whether the lock is free, and otherwise
 -- the remaining microseconds of its grant.
@@ -12,13 +12,13 @@
 WITH async AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true)
 ), joined AS (
-    INSERT INTO pglock.lock_waiters AS w (name, client, expires_at, since, holder, weight)
+    INSERT INTO pglock.lock_waiters AS w (name, client, expires_at, since, holder, weight, request)
     SELECT $1::text, $2::text, clock_timestamp() + $3::bigint * interval '1 microsecond',
-           clock_timestamp() - $5::bigint * interval '1 microsecond', $4::text, $6::int
+           clock_timestamp() - $5::bigint * interval '1 microsecond', $4::text, $6::int, $7::text::uuid
     FROM async
     ON CONFLICT (name, client) DO UPDATE
         SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
-            weight = excluded.weight
+            weight = excluded.weight, request = excluded.request
     RETURNING w.ticket
 )
 SELECT j.ticket,

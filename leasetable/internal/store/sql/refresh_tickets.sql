@@ -1,10 +1,21 @@
--- Extends the tickets of the client $1 for the names $2 to $3 microseconds from now. Returns name
--- and ticket of each one found.
+-- Extends the tickets of the clients $1 for the names $2 to $3 microseconds from now. Those of callers
+-- that wait for several names are not skipped for $4 microseconds. Returns name, client and ticket of
+-- each one found.
+--
+-- Rows are locked in the order of names, like those of the other statements about several rows:
+-- they can't deadlock.
 WITH async AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true)
+), mine AS MATERIALIZED (
+    SELECT w.name, w.client
+    FROM unnest((SELECT $1::text[]), (SELECT $2::text[])) AS a (client, name)
+    JOIN pglock.lock_waiters AS w ON w.name = a.name AND w.client = a.client
+    ORDER BY w.name COLLATE "C", w.client
+    FOR UPDATE OF w
 )
 UPDATE pglock.lock_waiters AS w
-SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
-FROM async
-WHERE w.client = $1::text AND w.name = ANY ($2::text[])
-RETURNING w.name, w.ticket
+SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond',
+    keep_until = CASE WHEN w.keep_until > '-infinity' THEN clock_timestamp() + $4::bigint * interval '1 microsecond' ELSE w.keep_until END
+FROM mine AS m, async
+WHERE w.name = m.name AND w.client = m.client
+RETURNING w.name, w.client, w.ticket

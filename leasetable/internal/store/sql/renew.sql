@@ -1,4 +1,5 @@
--- Renews the grants ($1 names, $2 tokens) for $3 microseconds each.
+-- Renews the grants ($1 names, $2 tokens) for $3 microseconds each, wherever they are kept: in the row
+-- of the name, or in lock_permits. A grant can move from the one to the other.
 --
 -- Returns a row for each renewed grant: name, token, remaining microseconds, and the reason if its
 -- holder is asked to release it. A missing one is gone, or its row is locked: see check_grants.sql.
@@ -12,6 +13,8 @@
 -- * greatest(): a renewal never shortens a promise.
 -- * token does not change: the update is heap-only, and compatible with a guard's FOR KEY SHARE.
 -- * Rows are locked in the order of names: clients can't deadlock.
+-- * A grant that moves while this statement runs is locked, or in neither table: it is renewed by the
+--   next attempt.
 -- * Each row is found by the primary key, twice. Joining parameters with results would be quadratic
 --   in a generic plan, which estimates ten rows for $1.
 -- * A renewal must survive a crash, whatever synchronous_commit says here. A canceled wait for a
@@ -23,16 +26,32 @@ WITH ours AS MATERIALIZED (
     WHERE l.holder IS NOT NULL
     ORDER BY l.name
     FOR NO KEY UPDATE OF l SKIP LOCKED
+), ours_shared AS MATERIALIZED (
+    SELECT p.name, p.token, w.us
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
+    JOIN pglock.lock_permits AS p ON p.name = w.name AND p.token = w.token
+    WHERE p.holder IS NOT NULL
+    ORDER BY p.name, p.token
+    FOR NO KEY UPDATE OF p SKIP LOCKED
 ), durable AS MATERIALIZED (
     SELECT CASE WHEN current_setting('synchronous_commit') = 'off'
                 THEN set_config('synchronous_commit', 'on', true) END,
            CASE WHEN current_setting('client_min_messages') = 'error'
                 THEN set_config('client_min_messages', 'warning', true) END
+), renewed AS (
+    UPDATE pglock.distributed_locks AS l
+    SET version = l.version % 9223372036854775807 + 1,
+        expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
+    FROM ours AS o, durable
+    WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
+    RETURNING l.name, l.token, l.expires_at, l.release_request
+), renewed_shared AS (
+    UPDATE pglock.lock_permits AS p
+    SET version = p.version % 9223372036854775807 + 1,
+        expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
+    FROM ours_shared AS o, durable
+    WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()
+    RETURNING p.name, p.token, p.expires_at, p.release_request
 )
-UPDATE pglock.distributed_locks AS l
-SET version = l.version % 9223372036854775807 + 1,
-    expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
-FROM ours AS o, durable
-WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
-RETURNING l.name, l.token,
-          (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, l.release_request
+SELECT r.name, r.token, (extract(epoch FROM r.expires_at - clock_timestamp()) * 1000000)::bigint, r.release_request
+FROM (SELECT * FROM renewed UNION ALL SELECT * FROM renewed_shared) AS r

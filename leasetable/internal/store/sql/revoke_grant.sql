@@ -3,7 +3,8 @@
 -- listen on, of the token if $5.
 --
 -- Returns one row if the name has one: the token of its last grant, whether this statement revoked
--- the grant, and whether an earlier one did.
+-- the grant, whether an earlier one did, and whether the name has permits. Then the grant may be in
+-- lock_permits, and release_permits() revokes it.
 --
 -- Why it is safe:
 -- * Only this grant. Name and token must both match, and the grant must not have ended.
@@ -25,6 +26,6 @@ WITH revoked AS (
       AND set_config('lock_timeout', '250ms', true) = '250ms'
     RETURNING CASE WHEN $5::boolean THEN pg_notify($4::text, l.token::text) END
 )
-SELECT l.token, EXISTS (SELECT FROM revoked), l.revoked_token IS NOT DISTINCT FROM $2::bigint
+SELECT l.token, EXISTS (SELECT FROM revoked), l.revoked_token IS NOT DISTINCT FROM $2::bigint, l.capacity IS NOT NULL
 FROM pglock.distributed_locks AS l
 WHERE l.name = $1::text

@@ -1,0 +1,21 @@
+-- Adds the labels $3, jsonb, to those of the grant $2 of the name $1, or replaces those with the same
+-- keys, if all of them have at most $4 bytes as text. Notifies the clients that watch the lock if $5.
+--
+-- Returns one row if the name has one: the token of its last grant, whether the labels were set, and
+-- whether they would be too large. No labels are set unless the grant is current. It waits for a row
+-- lock of another transaction for a short time only. The labels must survive a crash, like the grant.
+WITH changed AS (
+    UPDATE pglock.distributed_locks AS l
+    SET labels = l.labels || $3::text::jsonb, version = l.version % 9223372036854775807 + 1
+    WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+      AND octet_length((l.labels || $3::text::jsonb)::text) <= $4::int
+      AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) = 'on')
+      AND set_config('lock_timeout', '250ms', true) = '250ms'
+    RETURNING CASE WHEN $5::boolean THEN (
+        SELECT count(pg_notify(w.client, w.name))
+        FROM pglock.lock_waiters AS w
+        WHERE w.name = $1::text AND w.ticket = -1 AND w.expires_at > clock_timestamp()) END
+)
+SELECT l.token, EXISTS (SELECT FROM changed), octet_length((l.labels || $3::text::jsonb)::text) > $4::int
+FROM pglock.distributed_locks AS l
+WHERE l.name = $1::text
