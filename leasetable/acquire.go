@@ -50,7 +50,7 @@ func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOptio
 // acquisition is the state of one call of Acquire or TryAcquire.
 type acquisition struct {
 	client *Client
-	cfg    leaseConfig
+	cfg    *leaseConfig
 	began  time.Time
 	req    store.Request // the ID is the same for all attempts whose effect is unknown
 
@@ -81,7 +81,11 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	cfg, err := c.cfg.lease.with(opts)
+	opts, err := c.defined(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := c.cfg.leaseWith(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -89,13 +93,13 @@ func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, h
 }
 
 // acquireOrJoin is acquire with options that have been checked.
-func (c *Client) acquireOrJoin(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
+func (c *Client) acquireOrJoin(ctx context.Context, name string, cfg *leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
 	switch l := c.heldIn(ctx, name); {
 	case l == nil:
 		return c.acquireAs(ctx, name, cfg, how)
 	case l.cfg.permits.Capacity != cfg.permits.Capacity:
 		return nil, &KindError{Name: name, Wanted: cfg.permits.Capacity, Found: l.cfg.permits.Capacity}
-	case !cfg.join, l.cfg.permits.Weight < cfg.permits.Weight: // a reader's lease is not a writer's
+	case !cfg.join, l.permits().Weight < cfg.permits.Weight: // a reader's lease is not a writer's
 		return nil, &HeldError{Name: name, Token: l.Token(), Holder: l.Holder()}
 	case ctx.Err() != nil:
 		return nil, &WaitError{Name: name, Cause: endOf(ctx)}
@@ -104,14 +108,13 @@ func (c *Client) acquireOrJoin(ctx context.Context, name string, cfg leaseConfig
 	}
 }
 
-// acquireAs is acquireOrJoin without a look at the leases that ctx carries.
-func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (l *Lease, err error) {
+// acquireAs is acquireOrJoin without a look at the leases that ctx carries. The configuration is passed
+// by reference, because the stack of a waiting call should fit into 4 KiB.
+func (c *Client) acquireAs(ctx context.Context, name string, cfg *leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (l *Lease, err error) {
 	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
-	a := &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
-	}}
+	a := newAcquisition(c, name, cfg)
 	// After endCall, so that Close does not wait for an observer.
 	defer func() { c.events.acquired(ctx, a, l, err) }()
 	defer c.endCall()
@@ -130,6 +133,12 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg leaseConfig, ho
 	return c.newLease(ctx, a, g)
 }
 
+func newAcquisition(c *Client, name string, cfg *leaseConfig) *acquisition {
+	return &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
+		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits, All: cfg.names,
+	}}
+}
+
 // once makes attempts until the server answers, within limits.
 func (a *acquisition) once(ctx context.Context) (store.Grant, error) {
 	const (
@@ -137,7 +146,7 @@ func (a *acquisition) once(ctx context.Context) (store.Grant, error) {
 		failures = 2 // the first may have met a connection that died long ago
 	)
 	a.facts.try = true
-	a.client.waiters.AwaitRemoval(ctx, a.req.Name)
+	a.awaitRemoval(ctx)
 	var g store.Grant
 	var err error
 	for failed := 0; failed < failures; {
@@ -169,10 +178,18 @@ func (a *acquisition) ticketOr(ours int64) int64 {
 	return cmp.Or(ours, store.NoTicket)
 }
 
+// awaitRemoval waits until tickets that earlier waiters of this process left behind are deleted.
+func (a *acquisition) awaitRemoval(ctx context.Context) {
+	for _, name := range a.req.Names() {
+		a.client.waiters.AwaitRemoval(ctx, name)
+	}
+}
+
 func (a *acquisition) busyError(g store.Grant) *BusyError {
-	l := a.client.newestLease(a.req.Name)
+	name := cmp.Or(g.Name, a.req.Name)
+	l := a.client.newestLease(name)
 	return &BusyError{
-		Name: a.req.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
+		Name: name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
 		ThisClient: l != nil && l.Token() == g.Token,
 	}
 }
@@ -211,9 +228,10 @@ func (a *acquisition) waitError(ctx context.Context, last error) error {
 
 // attempt makes one attempt to acquire the lock.
 //
-// The statement runs apart from the caller, whose context must not cut it off: canceling a query
-// closes its connection and leaves its effect unknown. A grant that arrives after its caller gave
-// up is revoked. Calls whose context can't be canceled run the statement on their own goroutine.
+// A lone attempt runs its statement on this goroutine, others through the dispatcher. A statement
+// that goes on after its caller gave up is canceled on this goroutine, which closes its connection
+// and leaves its effect unknown: see beginInline. In the dispatcher it goes on. A grant that
+// arrives after its caller gave up is revoked.
 func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (store.Grant, error) {
 	if ctx.Err() != nil {
 		return store.Grant{}, ctx.Err()
@@ -221,9 +239,13 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 	a.facts.attempts++
 	q := &attempt{acquisition: a, req: a.req, expectHeld: expectHeld}
 	q.req.Ticket = ticket
-	if ctx.Done() == nil && a.client.beginInline() {
-		got := q.runInline()
+	if a.client.beginInline(ctx) {
+		got := q.runInline(ctx)
 		a.client.dispatcher.EndInline()
+		if err := ctx.Err(); err != nil && got.Err != nil {
+			a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
+			return store.Grant{}, err
+		}
 		return a.checkGrant(q.req, got)
 	}
 	q.answers = make(chan store.Answer, 1)
@@ -267,7 +289,7 @@ func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Gr
 		got.Err = errLateGrant
 	}
 	if got.Err == nil && got.Grant.Outcome == store.OtherKind {
-		return got.Grant, &KindError{Name: sent.Name, Wanted: sent.Permits.Capacity, Found: got.Grant.Capacity}
+		return got.Grant, &KindError{Name: cmp.Or(got.Grant.Name, sent.Name), Wanted: sent.Permits.Capacity, Found: got.Grant.Capacity}
 	}
 	if got.Err == nil {
 		return got.Grant, nil
@@ -295,11 +317,15 @@ func (c *Client) revoke(r store.Request) {
 			if err != nil || revoked || n == len(timing.RevokePauses) {
 				return
 			}
+			closing := c.closing
+			if n == 0 {
+				closing = nil // Close waits for the second look: most statements that are late have ended by then
+			}
 			select { // when several are ready, a needless look is harmless
 			case <-time.After(timing.RevokePauses[n]):
 			case <-ctx.Done():
 				return
-			case <-c.closing: // Close does not wait for an unlikely grant
+			case <-closing: // Close does not wait longer for an unlikely grant
 				return
 			}
 		}

@@ -379,7 +379,7 @@ func TestI9_AnswerLostAndCallerGone(t *testing.T) {
 	}
 	proxy.Heal()
 	proxy.Sever()
-	pgtest.Eventually(t, 10*time.Second, "the lock is given back", func() bool { return !held() })
+	pgtest.Eventually(t, 30*time.Second, "the late grant is revoked", func() bool { return !held() })
 }
 
 // address returns the address that a pool connects to.

@@ -38,8 +38,8 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 	if l.outer != nil {
 		return fencing.Fence{}, fmt.Errorf("pglock: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
 	}
-	if l.cfg.permits.Shared() {
-		return fencing.Fence{}, errs.Errorf("pglock: hand over %q: %w: only an exclusive grant can be handed over", l.fence.Name, fencing.ErrShared)
+	if l.several() {
+		return fencing.Fence{}, fmt.Errorf("pglock: hand over %q: a lease of several names can't be handed over: use Acquire for each name", l.fence.Name)
 	}
 	if !l.end(errHandedOver) {
 		return fencing.Fence{}, l.Err()
@@ -59,7 +59,8 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 // changed. If no grant of this client's schema can have the fence, the error wraps
 // fencing.ErrInvalidFence. If the server does not answer within 5 s, or only when the grant can't be
 // trusted any more, it wraps ErrUnavailable. If ctx ends first, it wraps the error and cause of ctx.
-// In the last two cases the grant may have been renewed. ctx bounds the call, not the lease. The
+// In the last two cases the grant may have been renewed. WithMinHold is refused for a lock with
+// permits. ctx bounds the call, not the lease. The
 // lease's Context has the values of ctx.
 //
 // The rules of the first process do not come along with the fence: pass WithMaxHold, WithMinHold and
@@ -71,7 +72,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 // with its next renewal. Its guarded writes are refused from then on. HandOver makes sure that the
 // first process neither renews nor releases. Without it, that is the program's duty.
 func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption) (*Lease, error) {
-	cfg, err := c.cfg.lease.with(opts)
+	cfg, err := c.cfg.leaseWith(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +101,10 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	case !time.Now().Before(cfg.deadline(got.Sent, got.Remaining, cfg.ttl)):
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), errLateGrant)
 	}
-	l := c.startLease(ctx, cfg, startedGrant{fence: f, id: got.Request, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
+	if got.Permits.Any() && cfg.minHold > 0 {
+		return nil, invalidOption("adopt %q: WithMinHold: must be 0 for a lock with permits", f)
+	}
+	l := c.startLease(ctx, cfg.forLocks(nil, got.Permits), startedGrant{fence: f, id: got.Request, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
 	if l == nil {
 		return nil, ErrClosed
 	}
@@ -110,7 +114,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 
 // sendAdopt adopts the grant on the server. It tries again while another transaction has locked the
 // row, and after a failure that may be temporary, for timing.StatementBound.
-func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg leaseConfig) (got store.Adoption, err error) {
+func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg *leaseConfig) (got store.Adoption, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	err = c.retry(ctx, c.closing, func(ctx context.Context) error {

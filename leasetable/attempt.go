@@ -45,15 +45,29 @@ func (a *attempt) deliver(g store.Grant, err error) {
 	a.client.endCall()
 }
 
-// beginInline reports whether a caller may run its statement on its own goroutine.
-func (c *Client) beginInline() bool { return !c.cfg.forceBatch && c.dispatcher.BeginInline() }
+// beginInline reports whether the caller with that ctx may run its statement on its own goroutine.
+// That saves two switches between goroutines, but to cancel the statement costs a connection. So
+// while the server is slow, calls that can be canceled leave their statements to the dispatcher.
+// The caller calls EndInline.
+func (c *Client) beginInline(ctx context.Context) bool {
+	cheap := ctx.Done() == nil || c.store.Pace() < timing.CancelGrace/2
+	return cheap && !c.cfg.forceBatch && c.dispatcher.BeginInline()
+}
 
-// runInline runs the attempt on the caller's goroutine.
-func (a *attempt) runInline() store.Answer {
-	ctx, cancel := context.WithTimeout(a.client.life, timing.StatementBound)
+// boundInline returns the context of a statement that runs on the goroutine of a caller with that
+// context: it ends timing.CancelGrace after the caller's.
+func (c *Client) boundInline(caller context.Context, bound time.Duration) (_ context.Context, cancel func()) {
+	ctx, end := context.WithTimeout(c.life, bound)
+	stop := context.AfterFunc(caller, func() { time.AfterFunc(timing.CancelGrace, end) })
+	return ctx, func() { stop(); end() }
+}
+
+// runInline runs the attempt on the goroutine of the caller with that context.
+func (a *attempt) runInline(caller context.Context) store.Answer {
+	ctx, cancel := a.client.boundInline(caller, timing.StatementBound)
 	defer cancel()
 	began := a.client.events.now()
-	g, err := a.client.acquireOne(ctx, a)
+	g, err := a.cfg.kind().attempt(ctx, a.client, a)
 	a.client.events.batch(OperationAcquire, 1, began, err)
 	return store.Answer{Grant: g, Err: err}
 }
@@ -77,32 +91,6 @@ func (a *attempt) abandon() (store.Answer, bool) {
 	return <-a.answers, true
 }
 
-// acquireOne tries the fast path. If that grants nothing, it finds out why.
-func (c *Client) acquireOne(ctx context.Context, a *attempt) (store.Grant, error) {
-	if a.req.Permits.Any() {
-		g, err := c.store.AcquirePermits(ctx, &a.req)
-		if store.RowLocked(err) { // others acquire and release permits, or a guarded transaction goes on
-			return store.Grant{Outcome: store.Busy}, nil
-		}
-		return g, err
-	}
-	if !a.expectHeld {
-		g, err := c.store.AcquireFast(ctx, &a.req)
-		if err != nil || g.Outcome == store.Granted {
-			return g, err
-		}
-	}
-	grants, err := c.store.AcquireFull(ctx, []*store.Request{&a.req})
-	switch g, answered := grants[a.req.Name]; {
-	case answered:
-		return g, nil
-	case store.RowLocked(err): // another client's insert of the same name is in progress
-		return store.Grant{Outcome: store.Busy}, nil
-	default:
-		return store.Grant{}, err // without an error: another client inserted its row meanwhile
-	}
-}
-
 // sendAcquires sends attempts in one statement and delivers the answers.
 func (c *Client) sendAcquires(all []*attempt) {
 	batch := all[:0]
@@ -120,16 +108,17 @@ func (c *Client) sendAcquires(all []*attempt) {
 	defer cancel()
 	began := c.events.now()
 	if len(batch) == 1 && !c.cfg.forceBatch {
-		g, err := c.acquireOne(ctx, batch[0])
+		g, err := batch[0].cfg.kind().attempt(ctx, c, batch[0])
 		c.events.batch(OperationAcquire, 1, began, err)
 		batch[0].deliver(g, err)
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(a *attempt) bool {
-		if a.req.Permits.Any() { // has no batch form
+		batched := a.cfg.kind().batched()
+		if !batched {
 			c.sendAlone(a)
 		}
-		return a.req.Permits.Any()
+		return !batched
 	})
 	if len(batch) > 0 {
 		c.sendBatch(ctx, batch, began)
@@ -221,7 +210,7 @@ func (c *Client) sendAlone(a *attempt) {
 	c.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
 		defer cancel()
-		a.deliver(c.acquireOne(ctx, a))
+		a.deliver(a.cfg.kind().attempt(ctx, c, a))
 	})
 }
 

@@ -36,6 +36,8 @@ type Client struct {
 	inbox   inbox   // requests to holders that were notified
 	watches watches // names that Watch watches
 
+	definitions definitions // see WithUndefined
+
 	// life ends at the end of Close. It bounds every statement.
 	life    context.Context //nolint:containedctx // of the client, not of a call
 	endLife context.CancelCauseFunc

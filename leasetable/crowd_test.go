@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,20 +15,26 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// TestFiveThousandWaiters lets them wait for one name in one process: with one ticket and few
-// connections. All waiters that stay acquire the lock.
-func TestFiveThousandWaiters(t *testing.T) {
+// TestManyWaiters lets 5,000 goroutines wait for one name in one process, in the long form 100,000:
+// with one ticket and few connections. The lock passes among them. Then most leave, while it passes
+// on. All that stay acquire the lock.
+func TestManyWaiters(t *testing.T) {
 	t.Parallel()
-	const waiters, stayers = 5000, 50
+	waiters, stayers, patience := 5000, 50, 20*time.Second
+	if os.Getenv("PGLOCK_CHAOS") != "" {
+		waiters, stayers, patience = 100_000, 1000, 5*time.Minute
+	}
 	f := on(t, pgtest.Database(t))
 	c := f.open()
 	held := try(t, f.open(), "n")
 	leavers, leave := context.WithCancel(t.Context())
-	var served atomic.Int32
+	defer leave()
+	before, began := inUse(), time.Now()
+	var served, stayed atomic.Int32
 	var wg sync.WaitGroup
 	for i := range waiters {
-		ctx := leavers
-		if i%(waiters/stayers) == 0 {
+		ctx, stays := leavers, i%(waiters/stayers) == 0
+		if stays {
 			ctx = t.Context()
 		}
 		wg.Go(func() {
@@ -34,25 +42,45 @@ func TestFiveThousandWaiters(t *testing.T) {
 			switch {
 			case err == nil:
 				served.Add(1)
+				if stays {
+					stayed.Add(1)
+				}
 				release(t, l)
 			case !errors.Is(err, context.Canceled):
 				t.Error(err)
 			}
 		})
 	}
-	pgtest.Eventually(t, 20*time.Second, "all wait", func() bool {
+	pgtest.Eventually(t, patience, "all wait", func() bool {
 		return leasetable.Waiting(c, "n") == waiters && f.tickets("n") == 1
 	})
+	t.Logf("%d wait after %v, with %d bytes each", waiters, time.Since(began), (inUse()-before)/waiters)
 	if n := value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%'"); n > 6 {
 		t.Errorf("%d connections of two clients", n)
 	}
-	leave()
-	pgtest.Eventually(t, 20*time.Second, "most leave", func() bool { return leasetable.Waiting(c, "n") == stayers })
+	began = time.Now()
 	release(t, held)
+	pgtest.Eventually(t, patience, "the lock passes", func() bool { return int(served.Load()) >= stayers })
+	t.Logf("%d grants while they wait, %v each", served.Load(), time.Since(began)/time.Duration(served.Load()))
+	began = time.Now()
+	leave()
 	wg.Wait()
-	if n := served.Load(); n != stayers {
+	t.Logf("all are gone after %v, %d of them with the lock", time.Since(began), served.Load())
+	if n := int(stayed.Load()); n != stayers {
 		t.Errorf("%d of %d who stayed were served", n, stayers)
 	}
+	if n := leasetable.Waiting(c, "n"); n != 0 {
+		t.Errorf("%d still wait", n)
+	}
+	pgtest.Eventually(t, patience, "no ticket is left", func() bool { return f.tickets("n") == 0 })
+}
+
+// inUse returns the bytes of heap and stacks that the process uses.
+func inUse() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapInuse + m.StackInuse)
 }
 
 // TestTooFewConnections: the server gives the role fewer connections than the clients would open.

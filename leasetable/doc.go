@@ -43,6 +43,7 @@
 //	                           │  ▲                                  │
 //	                           │  └──────────────────────────────────┘
 //	                           ├── Release ─────────▶ released, the row is free
+//	                           ├── Transfer ────────▶ released, a named waiter is granted the lock
 //	                           ├── HandOver ────────▶ handed over, another process goes on
 //	                           ├── row not ours ────▶ lost
 //	                           └── deadline reached ▶ lost
@@ -84,6 +85,14 @@
 // the client of a ticket does not respond within 1.5 s of the release, the queue skips it, and its
 // ticket becomes invalid.
 //
+// [Lease.Transfer] passes the queue by: the statement that ends the grant makes another one for the
+// request of a named waiter, which lasts for 1.5 s. The waiter is notified, makes its attempt, and finds
+// that its request has the lock. That confirms the grant for the rest of its TTL. If the waiter is dead,
+// the grant expires, and the queue goes on.
+//
+//	Transfer ── the waiter's grant, for 1.5 s ── NOTIFY ── attempt ── confirmed, held
+//	                                                 └── no attempt ── expired, free for the queue
+//
 // # Who holds what
 //
 // [Client.Locks] lists the locks with their holders and waiters, [Client.Get] describes one, and
@@ -103,7 +112,9 @@
 // all. The row of the name is the gate: it has the number of permits and their use. A statement that
 // grants or releases permits locks the gate first, until its commit, so grants of one name come one
 // after the other. Each grant is a row of lock_permits. A grant of all permits is exclusive, and is
-// in the row of the name like any other lock.
+// in the row of the name like any other lock. [Lease.Downgrade], and Resize under a holder of all
+// permits, move a grant from the gate to lock_permits, with its token. [Lease.TryUpgrade] ends a
+// reader's grant and makes a writer's in one step.
 //
 // Tickets work as above. The head of the queue waits until there is room for it, and later waiters
 // wait behind it, even if there is room for them. A release notifies the head if it fits. A grant
@@ -118,6 +129,33 @@
 //
 // A guarded transaction locks its permit, not the gate. A permit that it uses counts until the
 // transaction ends, even if the permit has expired or was released.
+//
+// # Several names
+//
+// [Client.AcquireAll] acquires several names, or none. A call that waits draws one ticket and stands
+// with it in the queue of each name. A statement locks the rows of all names, and grants them if all
+// are free and the ticket is the smallest valid one at each of them; otherwise it changes nothing.
+//
+// Of all callers that wait, the one with the smallest ticket is the head of each of its queues. It
+// waits for holders only, nobody else is granted a name that is free for it, and it holds nothing
+// meanwhile. So it gets its turn, and then the next one does: there is neither deadlock nor
+// starvation, whatever the overlaps are.
+//
+//	          b is held                       b is released
+//	a  ──── free, idle: the ticket 5 is first ────┬─ granted to the ticket 5
+//	b  ──── held ─────────────────────────────────┘
+//	        the ticket 5 waits for a and b
+//
+// The cost is the idle time of a in this picture. It is at most the time that the call waits as the
+// head of a queue. Callers that hold their names for long make others wait for names that nobody
+// uses. A caller with [WithBarging] overtakes here as well.
+//
+// A waiter that dies is skipped when its client has not refreshed its ticket for 3 s, and the name
+// has been free for 1.5 s. Its ticket is invalid 15 s after the last refresh.
+//
+// The lease has a part for each name, with a row, a renewal and events of its own. All rows have the
+// same token: the parts are one grant. The end of a part ends the lease, and Release releases the
+// parts in one statement.
 //
 // # Nested calls
 //
@@ -229,7 +267,8 @@
 //   - The server rejects the login (a changed password, a revoked right): calls fail with ErrLogin at
 //     once, since waiting does not help. Renewals are tried again until the deadline.
 //   - The server refuses a notification, for lack of a right or because its queue is full: the
-//     release is repeated without it. Waiters poll, and notice the release within a second.
+//     release is repeated without it. Waiters poll, and notice the release within a second. The
+//     client tries again after a minute.
 //   - The holder releases the lock while a guarded transaction of its own is open: the lock is busy
 //     until that transaction ends, which sends no notification. The head polls, and is late by
 //     about an eighth of the time that it had to wait.
@@ -267,6 +306,15 @@
 // ErrUnavailable. There are two limits. A new client has seen no token, so the cluster manager must
 // keep an old primary away. And clients check new connections only, so a pooler must not switch the
 // server of an open one.
+//
+// With Patroni, set synchronous_mode and synchronous_mode_strict. Without the strict mode, a primary
+// that has lost its last standby goes on alone, as with asynchronous replication. A paused or
+// isolated Patroni leaves an old primary that still answers: with synchronous replication it can't
+// report a commit any more, and without it grants locks until somebody stops it, for which Patroni
+// has its watchdog. The time without a grant is Patroni's ttl, not the TTL of the lease: 19 s to 26 s
+// with a ttl of 20 s, and 4 s for a switchover, in `make ha`. A Patroni that takes back the leader's
+// key after a pause, as 3.0 did once with the API of etcd 3, loses commits even with synchronous
+// replication: clients that have seen the lost tokens refuse such a primary.
 //
 // pg_upgrade, and a restored dump of the whole schema, need nothing. If rows arrive without the
 // sequence (logical replication, a dump of one table), run this before the first client connects:

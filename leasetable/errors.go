@@ -55,6 +55,14 @@ var (
 	// of permits, a readers-writer lock, or a lock with one holder. It comes in a *KindError.
 	ErrKind = errs.ErrKind
 
+	// ErrUndefined means that a name has no definition. It comes in an *UndefinedError: see
+	// WithUndefined.
+	ErrUndefined = errs.ErrUndefined
+
+	// ErrNoWaiter means that Transfer found no waiter of that name, or that it did not take the lock
+	// over.
+	ErrNoWaiter = errs.ErrNoWaiter
+
 	// ErrNotFound means that the table has no row with that name.
 	ErrNotFound = errs.ErrNotFound
 
@@ -127,7 +135,7 @@ func (e *BusyError) Unwrap() error { return ErrNotAcquired }
 // (ErrTimeout, context.Canceled, context.DeadlineExceeded and the context's own cause, ErrClosed,
 // or ErrUnavailable), and the last obstacle.
 type WaitError struct {
-	Name   string
+	Name   string // for several names, a text for people; a *BusyError in Last has the one in the way
 	Waited time.Duration
 	Cause  error // why the wait ended
 	Last   error // the last obstacle: a *BusyError, an error of the server, or nil
@@ -138,6 +146,8 @@ func (e *WaitError) Error() string {
 	var busy *BusyError
 	switch {
 	case e.Last == nil, errors.Is(e.Last, ErrUnavailable) && errors.Is(e.Cause, ErrUnavailable):
+	case errors.As(e.Last, &busy) && busy.Name != e.Name: // one of several
+		s += fmt.Sprintf(": %q: %s", busy.Name, busy.reason())
 	case errors.As(e.Last, &busy):
 		s += ": " + busy.reason()
 	default:

@@ -68,16 +68,19 @@ func (e *events) wait(ctx context.Context, ev WaitEvent) {
 	e.each(ev.Name, nil, func(d *delivery) { d.call(func(o Observer) { o.ObserveWait(ctx, ev) }) })
 }
 
-// acquired raises the AcquireEvent of a on this goroutine. l is nil unless the lock was granted.
+// acquired raises the AcquireEvent of a on this goroutine, or one for each of its names. l is nil unless the lock was granted.
 func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err error) {
 	if !e.on() {
 		return
 	}
-	e.acquireEnds(ctx, AcquireEvent{
-		Name: a.req.Name, Try: a.facts.try, Outcome: outcomeOf(err), Err: err, Holder: a.cfg.holder,
+	ev := AcquireEvent{
+		Together: len(a.req.All), Try: a.facts.try, Outcome: outcomeOf(err), Err: err, Holder: a.cfg.holder,
 		Began: a.began, Waited: time.Since(a.began), Attempts: a.facts.attempts,
 		Queued: a.facts.queued, Ahead: a.facts.ahead, HandedOff: a.facts.handedOff, Behind: a.facts.behind,
-	}, l)
+	}
+	for _, ev.Name = range a.req.Names() {
+		e.acquireEnds(ctx, ev, l)
+	}
 }
 
 // adopted raises the AcquireEvent of an Adopt that began at that time, which is from now.
@@ -154,6 +157,16 @@ func (e *events) released(f *releaseOp, err error) {
 // handedOver raises the ReleaseEvent of a HandOver.
 func (e *events) handedOver(l *Lease) {
 	e.releaseEnds(l, time.Now(), ReleaseEvent{HandedOver: true})
+}
+
+// upgraded raises the ReleaseEvent of the reader and the AcquireEvent of the writer, of a TryUpgrade
+// that began at that time.
+func (e *events) upgraded(ctx context.Context, reader, writer *Lease, began time.Time) {
+	e.releaseEnds(reader, began, ReleaseEvent{})
+	e.acquireEnds(ctx, AcquireEvent{
+		Name: writer.fence.Name, Try: true, Outcome: OutcomeGranted, Holder: writer.cfg.holder,
+		Began: began, Waited: time.Since(began), Attempts: 1, Behind: reader.fence.Token,
+	}, writer)
 }
 
 // releaseEnds raises ev with the facts of l, whose release began at that time.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
 )
 
 // Statements for the default schema, for tests that send them.
@@ -18,6 +19,7 @@ var (
 
 	RevokeGrantSQL    = store.SQL("revoke_grant")
 	RequestReleaseSQL = store.SQL("request_release")
+	LeaveQueueSQL     = store.SQL("leave_queue")
 )
 
 // StopTimer keeps the lease's timer from firing, as in a process that is suspended.
@@ -90,9 +92,12 @@ func ReleaseLost(l *Lease) { l.releaseLost() }
 // TrustedFor returns how long a lease with these options is trusted from the moment when its request
 // was sent, if the server promised remaining.
 func TrustedFor(remaining time.Duration, opts ...LeaseOption) (time.Duration, error) {
-	c, err := leaseConfig{ttl: time.Minute}.with(opts)
+	c, err := (&leaseConfig{ttl: time.Minute}).with(opts)
+	if err != nil {
+		return 0, err
+	}
 	var sent time.Time
-	return c.deadline(sent, remaining, c.ttl).Sub(sent), err
+	return c.deadline(sent, remaining, c.ttl).Sub(sent), nil
 }
 
 // Delivery passes events to one observer.
@@ -108,3 +113,33 @@ func (d Delivery) Later(limit int, raise func(Observer)) { d.later(limit, raise)
 
 // HolderChannel returns the channel of requests to holders.
 func HolderChannel(schema string) string { return store.HolderChannel(schema) }
+
+// Repeated does what follows a grant whose first attempt got no answer.
+func Repeated(l *Lease) { l.repeated = true }
+
+// ClientOf returns the client of s.
+func ClientOf(s *Semaphore) *Client { return s.client }
+
+// AllWait reports whether the head of the client's local queue for the names together has a ticket and
+// makes no attempt at the moment.
+func AllWait(c *Client, names ...string) bool {
+	return c.waiters.Snapshot(waitlist.Key(&store.Request{All: names})).Queued
+}
+
+// GoneWhileUpgrading does what follows a renewal that does not find the grant of l, while TryUpgrade
+// waits for its answer or not.
+func GoneWhileUpgrading(l *Lease, upgrading bool) error {
+	l.setUpgrading(upgrading)
+	defer l.setUpgrading(false)
+	return l.applyRenewal(store.Renewal{}, l.cfg.ttl)
+}
+
+// NextLook returns when the client's renewer looks at its plan next, unless it is woken.
+func NextLook(c *Client) time.Time {
+	c.renew.mu.Lock()
+	defer c.renew.mu.Unlock()
+	return c.renew.next
+}
+
+// ErrLateGrant means that a grant arrived too late to be trusted.
+var ErrLateGrant = errLateGrant

@@ -35,6 +35,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		}
 		return l.outer.Extend(ctx, d)
 	}
+	if l.parts != nil {
+		return l.extendAll(ctx, d)
+	}
 	c := l.client
 	if err := c.beginCall(); err != nil {
 		return err
@@ -86,7 +89,7 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	var err error
 	var answers map[fencing.Fence]store.Renewal
 	for range 2 { // the first may meet a connection that died long ago
-		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{l.cfg.serverTTL(ttl)}, Shared: l.cfg.permits.Shared()})
+		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{l.cfg.serverTTL(ttl)}})
 		if err == nil || !store.Transient(err) || ctx.Err() != nil {
 			break
 		}

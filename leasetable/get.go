@@ -33,11 +33,53 @@ type LockInfo struct {
 	Last    LastGrant
 	Waiters []WaiterInfo // in the order of the queue, one for each client that waits
 
+	// Kind says what the lock is. A semaphore and a readers-writer lock can have several grants at
+	// the same time: see Grants. The fields from Holder to ReleaseReason then describe only a grant
+	// that has the whole lock: of all permits, or a writer's. They are zero without one.
+	Kind    Kind
+	Permits int         // the number of permits of a semaphore; 0 otherwise
+	Grants  []GrantInfo // of a semaphore or a readers-writer lock: the live grants, in the order of tokens
+
 	age time.Duration // since AcquiredAt
 }
 
+// Kind is a kind of lock.
+type Kind string
+
+// Kinds of locks.
+const (
+	KindLock      Kind = "lock" // with one holder
+	KindSemaphore Kind = "semaphore"
+	KindRWLock    Kind = "rwlock"
+)
+
+// GrantInfo describes a live grant of a semaphore or a readers-writer lock.
+type GrantInfo struct {
+	Token      fencing.Token
+	Holder     string
+	Labels     map[string]string
+	Permits    int           // of a semaphore: how many of them the grant has; 0 for a readers-writer lock
+	Exclusive  bool          // it has the whole lock: it is a writer's, or has all permits
+	AcquiredAt time.Time     // by the server's clock
+	HeldFor    time.Duration // since AcquiredAt
+	Remaining  time.Duration // until it expires unless renewed
+
+	// ReleaseRequested says that the holder is asked to release the grant, and ReleaseReason why.
+	ReleaseRequested bool
+	ReleaseReason    string
+}
+
 // Held reports whether the lock was held when its row was read.
-func (k LockInfo) Held() bool { return k.Holder != "" && k.Remaining > 0 }
+func (k LockInfo) Held() bool { return k.Holder != "" && k.Remaining > 0 || len(k.Grants) > 0 }
+
+// InUse returns the number of permits of a semaphore that are held. It can be more than Permits
+// after Resize.
+func (k LockInfo) InUse() (n int) {
+	for _, g := range k.Grants {
+		n += g.Permits
+	}
+	return n
+}
 
 // LastGrant describes the last grant of a lock that is over. It is the zero value if there is none.
 type LastGrant struct {
@@ -109,10 +151,50 @@ func newLockInfo(row store.Row) LockInfo {
 	for _, w := range row.Waiters {
 		k.Waiters = append(k.Waiters, WaiterInfo(w))
 	}
-	if json.Unmarshal([]byte(row.Labels), &k.Labels) != nil {
-		k.Labels = foreignLabels(row.Labels)
-	}
+	k.Labels = parseLabels(row.Labels)
+	k.addGrants(row)
 	return k
+}
+
+// addGrants adds what the row says about permits.
+func (k *LockInfo) addGrants(row store.Row) {
+	switch row.Capacity {
+	case 0:
+		k.Kind = KindLock
+		return
+	case allPermits:
+		k.Kind = KindRWLock
+	default:
+		k.Kind, k.Permits = KindSemaphore, row.Capacity
+	}
+	if k.Held() {
+		k.Grants = []GrantInfo{{
+			Token: k.Token, Holder: k.Holder, Labels: k.Labels, Permits: k.Permits, Exclusive: true,
+			AcquiredAt: k.AcquiredAt, HeldFor: k.HeldFor, Remaining: k.Remaining,
+			ReleaseRequested: k.ReleaseRequested, ReleaseReason: k.ReleaseReason,
+		}}
+	}
+	for _, s := range row.Shared {
+		g := GrantInfo{
+			Token: s.Token, Holder: s.Holder, Labels: parseLabels(s.Labels), Permits: s.Weight,
+			AcquiredAt: s.AcquiredAt, HeldFor: max(s.Age, 0), Remaining: s.Remaining,
+		}
+		if k.Kind == KindRWLock {
+			g.Permits = 0
+		}
+		if s.Request != nil {
+			g.ReleaseRequested, g.ReleaseReason = true, *s.Request
+		}
+		k.Grants = append(k.Grants, g)
+	}
+}
+
+// parseLabels returns the labels in JSON.
+func parseLabels(text string) (labels map[string]string) {
+	if json.Unmarshal([]byte(text), &labels) != nil {
+		return foreignLabels(text)
+	}
+	return labels
 }
 
 // foreignLabels returns labels that another program than a client has written: of values that are

@@ -61,21 +61,21 @@ func checkHolding(what string, d time.Duration) error {
 
 // serverTTL returns the TTL to request from the server for a lease that is to be trusted for ttl
 // less the safety margin.
-func (c leaseConfig) serverTTL(ttl time.Duration) time.Duration { return ttl + c.lockDelay }
+func (c *leaseConfig) serverTTL(ttl time.Duration) time.Duration { return ttl + c.lockDelay }
 
 // grantTTL returns the TTL to request from the server for a new grant. If the holder dies, the lock
 // must not be free before the shortest hold is over.
-func (c leaseConfig) grantTTL() time.Duration { return max(c.serverTTL(c.ttl), c.minHold) }
+func (c *leaseConfig) grantTTL() time.Duration { return max(c.serverTTL(c.ttl), c.minHold) }
 
 // deadline returns until when a lease can be trusted whose request was sent at that time. The
 // request was for serverTTL(ttl), and the server promised remaining. The last part of the promise is
 // the lock delay, which is not for the holder.
-func (c leaseConfig) deadline(sent time.Time, remaining, ttl time.Duration) time.Time {
+func (c *leaseConfig) deadline(sent time.Time, remaining, ttl time.Duration) time.Time {
 	return sent.Add(min(remaining-c.lockDelay, ttl) - c.margin)
 }
 
 // renewUntil returns when renewals stop for good, or the zero time.
-func (c leaseConfig) renewUntil(granted time.Time) time.Time {
+func (c *leaseConfig) renewUntil(granted time.Time) time.Time {
 	if c.maxHold == 0 {
 		return time.Time{}
 	}

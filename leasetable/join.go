@@ -16,6 +16,8 @@ import (
 //	no lease         -                       as usual                as usual
 //	a lease          released or lost        as usual                as usual
 //	a lease          held                    *HeldError              a joined lease
+//
+// A semaphore grants further permits to such a call, if its contexts carry few enough of them.
 
 // WithJoin makes Acquire and TryAcquire join the lease of that name which ctx carries (see
 // FromContext), if it is held. Otherwise they acquire the lock as usual.
@@ -49,7 +51,7 @@ type leaseQuery struct {
 }
 
 func (q *leaseQuery) matches(l *Lease) bool {
-	return q.name == l.fence.Name && (q.of == nil || q.of == l.client) && (!q.held || l.Err() == nil)
+	return l.hasName(q.name) && (q.of == nil || q.of == l.client) && (!q.held || l.Err() == nil)
 }
 
 // Value returns the lease if key asks for it, and otherwise the value of the parent.
@@ -57,7 +59,17 @@ func (c *leaseContext) Value(key any) any {
 	if q, ok := key.(*leaseQuery); ok && q.matches(c.lease) {
 		return c.lease
 	}
+	if p, ok := key.(*carriedPermits); ok && p.of == c.lease.client && p.name == c.lease.fence.Name && c.lease.Err() == nil {
+		p.weights[c.lease.root()] = c.lease.permits().Weight
+	}
 	return c.Context.Value(key)
+}
+
+// carriedPermits is a key that collects the permits of the held leases that a context carries.
+type carriedPermits struct {
+	name    string
+	of      *Client
+	weights map[*Lease]int
 }
 
 // heldIn returns the lease of the lock name that ctx carries and that is held, or nil.
@@ -66,11 +78,14 @@ func (c *leaseContext) Value(key any) any {
 // tells: it has the request of its grant, a random UUID. If the server does not answer, heldIn
 // returns nil, and the acquire that follows reports the failure.
 func (c *Client) heldIn(ctx context.Context, name string) *Lease {
-	if l, ok := ctx.Value(&leaseQuery{name: name, held: true, of: c}).(*Lease); ok {
-		return l
-	}
 	l, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease)
-	if !ok || l.fence.Schema != c.cfg.schema || l.grantID == "" || c.beginCall() != nil {
+	if !ok {
+		return nil
+	}
+	if own, ok := ctx.Value(&leaseQuery{name: name, held: true, of: c}).(*Lease); ok {
+		return own
+	}
+	if l.fence.Schema != c.cfg.schema || l.grantID == "" || c.beginCall() != nil {
 		return nil
 	}
 	defer c.endCall()
@@ -139,9 +154,14 @@ type HeldError struct {
 	Name   string
 	Token  fencing.Token // of the grant that ctx carries
 	Holder string        // of that grant
+
+	permits int // of a semaphore: how many of them ctx carries
 }
 
 func (e *HeldError) Error() string {
+	if e.permits > 0 {
+		return fmt.Sprintf("pglock: acquire %q: the caller's context holds %d of its permits: it would wait for itself", e.Name, e.permits)
+	}
 	return fmt.Sprintf("pglock: acquire %q: the caller's context holds this lock (token %d): use WithJoin to join its lease, or another context",
 		e.Name, e.Token)
 }

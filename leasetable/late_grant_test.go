@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/leasetable"
 )
@@ -48,9 +51,59 @@ func TestI9_AGrantThatCanNotBeCanceled(t *testing.T) {
 			pgtest.Eventually(t, 20*time.Second, "the grant is made", func() bool {
 				return value[int64](f, "SELECT token FROM pglock.distributed_locks") > 1
 			})
-			pgtest.Eventually(t, 20*time.Second, "and given back", func() bool {
+			pgtest.Eventually(t, 20*time.Second, "and revoked", func() bool {
 				return value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks")
 			})
 		})
+	}
+}
+
+// TestI9_CloseRevokesAGrantThatIsStillToCome: the acquire statement of a caller that has left reaches
+// the server after the first attempt to revoke its grant, and while the client closes.
+func TestI9_CloseRevokesAGrantThatIsStillToCome(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	var armed atomic.Bool
+	caught, gate, revoking := make(chan struct{}), make(chan struct{}), make(chan struct{}, 100)
+	proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
+		switch {
+		case strings.Contains(r.SQL, "next_fencing_token") && armed.CompareAndSwap(true, false):
+			close(caught)
+			<-gate
+		case strings.Contains(r.SQL, "l.request = $2"):
+			revoking <- struct{}{}
+		}
+		return faultproxy.Pass
+	})
+	c := f.through(proxy.URL(pgtest.URL(t))).openUnclosed(leasetable.WithTTL(time.Hour))
+	release(t, try(t, c, "n"))
+	armed.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	told := make(chan error, 1)
+	go func() { _, err := c.Acquire(ctx, "n"); told <- err }()
+	within(t, 20*time.Second, "the statement is on its way", caught)
+	cancel()
+	if err := <-told; !errors.Is(err, context.Canceled) {
+		t.Errorf("told %v", err)
+	}
+	select {
+	case <-revoking:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no attempt to revoke")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(t.Context()) }()
+	rest(t, 100*time.Millisecond) // the first attempt to revoke has ended
+	close(gate)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if token := value[int64](f, "SELECT token FROM pglock.distributed_locks"); token != 2 {
+		t.Errorf("control: token %d: the late statement did not win", token)
+	}
+	if value[bool](f, "SELECT holder IS NOT NULL FROM pglock.distributed_locks") {
+		t.Error("the lock is held after Close")
 	}
 }

@@ -21,6 +21,7 @@ var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 //	  │   ┌─ renewals, Extend
 //	  ▼   ▼
 //	 held ─┼── Release, Close ───────────────▶ released: the lock is free, at the end of WithMinHold
+//	  │    ├── Transfer ─────────────────────▶ released: a waiter is granted the lock
 //	  │    ├── HandOver ─────────────────────▶ handed over: the grant goes on, in another process
 //	  │    └── deadline reached, grant gone ─▶ lost: the lock is free after WithLockDelay
 //	  │
@@ -36,14 +37,18 @@ var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 type Lease struct {
 	client *Client
 	fence  fencing.Fence
-	cfg    leaseConfig
+	cfg    *leaseConfig
 	ctx    *leaseContext
 	cancel context.CancelCauseFunc
 	since  time.Time // of the grant: see startedGrant
 
 	renewUntil time.Time // by WithMaxHold; zero: no limit
 
-	grantID string // the request that was granted
+	grantID  string // the request that was granted
+	repeated bool   // an attempt of it may still be on its way to the server
+
+	parts []*Lease // of several names, one each; see several
+	all   *Lease   // of a part: the lease that it is a part of; guarded by mu
 
 	// Of a joined lease. It has no deadline, timer or release of its own. See join.go.
 	outer  *Lease      // holds the grant; nil: this lease does
@@ -62,18 +67,25 @@ type Lease struct {
 	request  releaseRequest
 
 	maxHoldTimer *time.Timer // fires at renewUntil; nil: no limit
+
+	held      store.Permits // cfg.permits, or less after Downgrade
+	upgrading bool          // TryUpgrade is in progress
 }
 
 // newLease makes the lease of a grant and plans its renewal.
 func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*Lease, error) {
-	l := c.startLease(ctx, a.cfg, startedGrant{
+	l := a.cfg.kind().start(ctx, c, a.cfg, startedGrant{
 		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token}, id: a.req.ID,
 		sent: g.Sent, remaining: g.Remaining,
-		granted: g.Sent.Add(g.Remaining - a.req.TTL), // earlier than Sent if the answer was lost
+		granted:  g.Sent.Add(g.Remaining - a.req.TTL), // earlier than Sent if the answer was lost
+		repeated: a.uncertain,
 	})
 	if l == nil {
 		c.revoke(a.req)
 		return nil, a.waitError(ctx, ErrClosed)
+	}
+	if a.cfg.announce {
+		c.announce(l)
 	}
 	return l, nil
 }
@@ -85,17 +97,20 @@ type startedGrant struct {
 	sent      time.Time     // just before the statement was sent
 	remaining time.Duration // from sent on
 	granted   time.Time     // not after the server's grant
+	repeated  bool          // see Lease.repeated, which Close may read as soon as the lease is started
 }
 
 // startLease makes a lease of g and plans its renewal. It returns nil if the client was closed since
 // the call began.
-func (c *Client) startLease(ctx context.Context, cfg leaseConfig, g startedGrant) *Lease {
+func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGrant) *Lease {
 	l := &Lease{
 		client:   c,
 		fence:    g.fence,
 		cfg:      cfg,
 		grantID:  g.id,
+		repeated: g.repeated,
 		since:    g.granted,
+		held:     cfg.permits,
 		deadline: cfg.deadline(g.sent, g.remaining, cfg.ttl),
 
 		renewUntil: cfg.renewUntil(g.granted),
@@ -123,14 +138,20 @@ func (c *Client) startLease(ctx context.Context, cfg leaseConfig, g startedGrant
 	return l
 }
 
-// Name returns the lock's name.
+// Name returns the lock's name. For a lease of several names it returns a text for people: see Names.
 func (l *Lease) Name() string { return l.fence.Name }
 
 // Token returns the grant's fencing token. A renewal does not change it.
 func (l *Lease) Token() fencing.Token { return l.fence.Token }
 
-// Fence returns the grant's name and token, for checks by writers here or in other processes.
-func (l *Lease) Fence() fencing.Fence { return l.fence }
+// Fence returns the grant's name and token, for checks by writers here or in other processes. That of
+// a lease of several names has no name, and every check refuses it: see Fences.
+func (l *Lease) Fence() fencing.Fence {
+	if l.several() {
+		return fencing.Fence{Schema: l.fence.Schema, Token: l.fence.Token}
+	}
+	return l.fence
+}
 
 // Holder returns the holder's name that others see.
 func (l *Lease) Holder() string { return l.cfg.holder }
@@ -153,6 +174,9 @@ func (l *Lease) Err() error {
 	if l.outer != nil {
 		return l.joinedErr()
 	}
+	if l.parts != nil {
+		return l.severalErr()
+	}
 	l.mu.Lock()
 	if l.ended == nil && !l.Unlocked() && !time.Now().Before(l.deadline) {
 		l.mu.Unlock()
@@ -167,18 +191,24 @@ func (l *Lease) Err() error {
 // for an unlocked lease.
 func (l *Lease) Deadline() time.Time {
 	l = l.root()
+	if l.parts != nil {
+		return l.severalDeadline()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
 // Guard protects the writes of tx: it locks the grant until the end of tx, with fencing.Check. If
-// it succeeds, tx can commit only while this lease's grant is the current one. If the grant is not
+// it succeeds, tx can commit only while this lease's grant is the current one, of each of its names. If the grant is not
 // current, the error wraps fencing.ErrStale. If the lease has already ended in this process, the
 // error also wraps ErrLost or ErrReleased, or ErrNotAcquired if it is unlocked, and tx is unchanged.
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
+	}
+	if l.several() {
+		return fencing.CheckAll(ctx, tx, l.Fences()...)
 	}
 	return fencing.Check(ctx, tx, l.fence)
 }
@@ -189,8 +219,11 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
 	}
-	if l.cfg.permits.Shared() {
+	if l.permits().Shared() {
 		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
+	}
+	if l.several() {
+		return fencing.BindAll(ctx, tx, l.Fences()...)
 	}
 	return fencing.Bind(ctx, tx, l.fence)
 }

@@ -11,5 +11,8 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(adopterVariable); url != "" {
 		os.Exit(runAdopter(url, os.Stdin, os.Stdout))
 	}
+	if in := os.Getenv(philosophersVariable); in != "" {
+		os.Exit(runPhilosophers(in, os.Stdout))
+	}
 	pgtest.Main(m)
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
 )
 
-// The listening connection listens on three channels:
+// The listening connection listens on four channels:
 //
 //	the client's own     a release wakes the head of a local queue (package waitlist)
+//	the same and _all    a release wakes the head of a local queue for several names
 //	its watch channel    a release of a name that Watch watches
 //	the holders'         a revocation or a request to release, for whichever client has that token
 //
@@ -23,7 +24,7 @@ import (
 
 // listen opens the listening connection.
 func (c *Client) listen(ctx context.Context, channel string) (waitlist.Subscription, error) {
-	sub, err := c.store.Listen(ctx, channel, c.watchChannel(), store.HolderChannel(c.cfg.schema))
+	sub, err := c.store.Listen(ctx, channel, channel+store.AllSuffix, c.watchChannel(), store.HolderChannel(c.cfg.schema))
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +57,8 @@ func (s subscription) Wait(ctx context.Context) (payload string, err error) {
 			return payload, err
 		case strings.HasSuffix(channel, "_watch"):
 			s.client.watches.wake(payload)
+		case strings.HasSuffix(channel, store.AllSuffix):
+			s.client.waiters.WakeAll(payload)
 		default:
 			s.client.holderNotified(payload)
 		}
@@ -75,8 +78,8 @@ func (c *Client) holderNotified(payload string) {
 	if err != nil {
 		return
 	}
-	l := c.leaseOf(fencing.Token(token))
-	if l == nil || c.beginCall() != nil {
+	leases := c.leasesOf(fencing.Token(token))
+	if len(leases) == 0 || c.beginCall() != nil {
 		return
 	}
 	defer c.endCall()
@@ -86,7 +89,9 @@ func (c *Client) holderNotified(payload string) {
 	if in.pending == nil {
 		in.pending = map[*Lease]struct{}{}
 	}
-	in.pending[l] = struct{}{}
+	for _, l := range leases {
+		in.pending[l] = struct{}{}
+	}
 	if !in.looking {
 		in.looking = true
 		c.calls.Go(c.lookAtGrants)

@@ -22,6 +22,9 @@ import (
 // If a method panics, the client recovers, logs the first panic of each observer, and continues
 // as if the method had returned.
 //
+// AcquireAll raises a WaitEvent and an AcquireEvent for each name. All other events are those of its
+// names, which are renewed and released like any other lock.
+//
 // The context has the values of the context that was given to Acquire. For batches it has none. It
 // is never done.
 type Observer interface {
@@ -103,16 +106,20 @@ type WaitEvent struct {
 	// Ahead is the number of waiters ahead: those of this process, and one for each other process
 	// that is known to wait.
 	Ahead int
+
+	// Together is the number of names of AcquireAll, which raises an event for each. 0 for one name.
+	Together int
 }
 
 // AcquireEvent is the result of an Acquire or TryAcquire.
 type AcquireEvent struct {
-	Name    string
-	Try     bool // the call did not wait: TryAcquire, or WithWait(0)
-	Outcome Outcome
-	Err     error         // nil if Outcome is OutcomeGranted
-	Token   fencing.Token // 0 unless granted
-	Holder  string        // of this call: see WithHolder
+	Name     string
+	Together int  // the number of names of AcquireAll, which raises an event for each; 0 for one name
+	Try      bool // the call did not wait: TryAcquire, or WithWait(0)
+	Outcome  Outcome
+	Err      error         // nil if Outcome is OutcomeGranted
+	Token    fencing.Token // 0 unless granted
+	Holder   string        // of this call: see WithHolder
 
 	Began    time.Time     // when the call began
 	Waited   time.Duration // from then to the result

@@ -3,7 +3,6 @@ package leasetable
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -39,7 +38,10 @@ type clientConfig struct {
 	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
 	observers []Observer
-	lease     leaseConfig
+	lease     leaseConfig  // as given: each lease resolves its own defaults
+	resolved  *leaseConfig // of leases without options
+
+	undefined Undefined // what happens to names without a definition
 
 	pruneEvery time.Duration // for tests
 
@@ -48,7 +50,8 @@ type clientConfig struct {
 	forceBatch bool
 }
 
-// leaseConfig holds the options of a lease. check resolves zero durations.
+// leaseConfig holds the options of a lease. check resolves zero durations. Once checked, it does not
+// change.
 type leaseConfig struct {
 	ttl        time.Duration
 	margin     time.Duration
@@ -57,6 +60,7 @@ type leaseConfig struct {
 	noRenewal  bool
 	holder     string
 	labels     string // JSON
+	announce   bool
 	barging    bool
 	maxHold    time.Duration // 0: no limit
 	minHold    time.Duration
@@ -67,6 +71,7 @@ type leaseConfig struct {
 	join       bool
 
 	permits store.Permits // of a Semaphore or an RWLock
+	names   []string      // of AcquireAll, sorted; nil: one name
 }
 
 const (
@@ -237,30 +242,6 @@ func WithHolder(name string) LeaseOption {
 	})
 }
 
-// WithLabels stores labels with the grant, for people and tools that read the table: at most 16 KiB
-// as JSON. Default none.
-func WithLabels(labels map[string]string) LeaseOption {
-	return leaseOption(func(c *leaseConfig) error {
-		for k, v := range labels {
-			if !storable(k) || !storable(v) {
-				return invalidOption("label %.64q: key and value must be UTF-8 without NUL", k)
-			}
-		}
-		text, err := json.Marshal(labels)
-		if err != nil {
-			return invalidOption("labels: %v", err)
-		}
-		if len(text) > maxLabelBytes {
-			return invalidOption("%d bytes of labels: too many: must be at most %d", len(text), maxLabelBytes)
-		}
-		c.labels = string(text)
-		if labels == nil {
-			c.labels = "{}"
-		}
-		return nil
-	})
-}
-
 func newClientConfig(opts []Option) (clientConfig, error) {
 	c := clientConfig{
 		schema:    schema.Default,
@@ -277,40 +258,63 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 	if c.pollOnly && c.listener != nil {
 		return c, invalidOption("WithListener and WithPollOnly: conflict: use one of them")
 	}
-	_, err := c.lease.check()
+	var err error
+	c.resolved, err = c.lease.with(nil)
 	return c, err
+}
+
+// leaseWith returns the configuration of a lease with these options. It must not be changed: leases
+// share it.
+func (c *clientConfig) leaseWith(opts []LeaseOption) (*leaseConfig, error) {
+	if len(opts) == 0 {
+		return c.resolved, nil
+	}
+	return c.lease.with(opts)
 }
 
 // batchSize returns the largest number of names in one acquire or release statement.
 func (c *clientConfig) batchSize() int { return cmp.Or(c.batch, maxBatch) }
 
-// with returns the client's defaults with the options of one lease.
-func (c leaseConfig) with(opts []LeaseOption) (leaseConfig, error) {
+// with returns the options of c with those of one lease, checked.
+func (c *leaseConfig) with(opts []LeaseOption) (*leaseConfig, error) {
+	cfg := new(leaseConfig)
+	*cfg = *c
+	if err := cfg.apply(opts); err != nil {
+		return nil, err
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// apply sets the options, unchecked.
+func (c *leaseConfig) apply(opts []LeaseOption) error {
 	for _, o := range opts {
-		if err := o.applyLease(&c); err != nil {
-			return c, err
+		if err := o.applyLease(c); err != nil {
+			return err
 		}
 	}
-	return c.check()
+	return nil
 }
 
 // check resolves the defaults that depend on the TTL, and returns an error for conflicts.
-func (c leaseConfig) check() (leaseConfig, error) {
+func (c *leaseConfig) check() error {
 	if !c.marginSet {
 		c.margin = min(c.ttl/10, timing.MaxMargin)
 	}
 	if c.margin >= c.ttl {
-		return c, invalidOption("safety margin %v, TTL %v: the margin must be less than the TTL", c.margin, c.ttl)
+		return invalidOption("safety margin %v, TTL %v: the margin must be less than the TTL", c.margin, c.ttl)
 	}
 	if c.noRenewal {
-		return c, nil
+		return nil
 	}
 	c.renewEvery = cmp.Or(c.renewEvery, min(c.ttl/3, (c.ttl-c.margin)/2))
 	if trusted := c.ttl - c.margin; c.renewEvery >= trusted {
-		return c, invalidOption("renewal interval %v, TTL %v, safety margin %v: the interval must be less than %v, the TTL minus the margin",
+		return invalidOption("renewal interval %v, TTL %v, safety margin %v: the interval must be less than %v, the TTL minus the margin",
 			c.renewEvery, c.ttl, c.margin, trusted)
 	}
-	return c, nil
+	return nil
 }
 
 // defaultHolder returns a name that tells people which process holds a lock.

@@ -2,7 +2,10 @@ package leasetable_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/pglock/pglock-go/internal/conformance"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/migrations"
 )
 
 // pooled returns the fixture as seen through a pooler, with statements sent in that mode.
@@ -28,8 +32,9 @@ func pooler(t *testing.T, url string) (through string, modes []pgx.QueryExecMode
 	return pgtest.Pooler(t, url, "transaction", append(settings, "default_pool_size = 6", "max_client_conn = 500")...), modes
 }
 
-// TestP35_PoolerConformance runs the suite through a pooler in transaction mode, in both modes for
-// such poolers.
+// TestP35_PoolerConformance runs the suite through a pooler in transaction mode, in each query mode of
+// pgx that the pooler supports, and in QueryExecModeDescribeExec, which no such pooler supports: clients
+// use QueryExecModeExec instead.
 func TestP35_PoolerConformance(t *testing.T) {
 	t.Parallel()
 	through, modes := pooler(t, pgtest.URL(t))
@@ -38,6 +43,10 @@ func TestP35_PoolerConformance(t *testing.T) {
 		"a listener past it":         {leasetable.WithListener(pgtest.URL(t))},
 		"many together, and past it": {leasetable.WithListener(pgtest.URL(t)), leasetable.WithBatches(64, true)},
 	} {
+		modes := modes
+		if name == "polling" {
+			modes = append(modes[:len(modes):len(modes)], pgx.QueryExecModeDescribeExec)
+		}
 		for _, mode := range modes {
 			t.Run(fmt.Sprint(name, " ", mode), func(t *testing.T) {
 				t.Parallel()
@@ -48,6 +57,52 @@ func TestP35_PoolerConformance(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestP35_ConformanceInSessionMode runs the suite through a pooler in session mode, with the listener
+// through the pooler too. Short: in two query modes of pgx. Long: in each.
+func TestP35_ConformanceInSessionMode(t *testing.T) { //nolint:tparallel // one mode at a time: each client keeps its connections
+	t.Parallel()
+	url := pgtest.Database(t)
+	through := pgtest.Pooler(t, url, "session", "default_pool_size = 80", "max_client_conn = 500")
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol}
+	if os.Getenv("PGLOCK_CHAOS") != "" {
+		modes = append(modes, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec)
+	}
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) func() conformance.Locker {
+				t.Helper()
+				f := on(t, url).pooled(through, mode)
+				return func() conformance.Locker { return leases{f.open()} }
+			})
+		})
+	}
+}
+
+// TestP35_ConformanceBehindPgpool runs the suite through pgpool-II in each query mode of pgx, with the
+// listener through the pooler too. The schemas have plain names: pgpool-II looks functions up in the
+// catalog, does not quote their names, and ends the client's connection if that fails.
+func TestP35_ConformanceBehindPgpool(t *testing.T) { //nolint:tparallel // one mode at a time: each client keeps its connections
+	t.Parallel()
+	url := pgtest.Database(t)
+	through := pgtest.Pgpool(t, url)
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) func() conformance.Locker {
+				t.Helper()
+				direct := fixture{t, pgtest.PoolOn(t, url), "plain_" + strings.ToLower(rand.Text())}
+				if err := migrations.Up(t.Context(), direct.pool, migrations.WithSchema(direct.schema)); err != nil {
+					t.Fatal(err)
+				}
+				f := direct.pooled(through, mode)
+				return func() conformance.Locker { return leases{f.open()} }
+			})
+		})
 	}
 }
 

@@ -65,7 +65,7 @@ func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int6
 type pruner struct {
 	client  *Client
 	every   time.Duration
-	lease   leaseConfig // of store.PruneLock
+	lease   *leaseConfig // of store.PruneLock
 	logger  *slog.Logger
 	running sync.WaitGroup
 }
@@ -79,7 +79,7 @@ func newPruner(c *Client) *pruner {
 		j.every = timing.MaxPruneEvery
 	}
 	// Only the user's holder name applies: the other options may not fit this TTL.
-	j.lease = leaseConfig{ttl: timing.PruneTTL, margin: timing.MaxMargin, renewEvery: timing.PruneTTL / 3, labels: "{}", holder: c.cfg.lease.holder}
+	j.lease = &leaseConfig{ttl: timing.PruneTTL, margin: timing.MaxMargin, renewEvery: timing.PruneTTL / 3, labels: "{}", holder: c.cfg.lease.holder}
 	j.running.Go(j.run)
 	return j
 }

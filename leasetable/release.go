@@ -35,7 +35,7 @@ type releaseCall struct {
 // Release of a joined lease ends that lease only: see WithJoin.
 //
 // ctx bounds how long Release waits. The release itself continues without it. A ctx that has ended
-// before the call, as is common in a defer, is ignored.
+// before the call, as is common in a defer, is ignored, and so is the end of the lease's own Context.
 func (l *Lease) Release(ctx context.Context) error {
 	givenUp := ctx.Done()
 	if ctx.Err() != nil {
@@ -53,11 +53,13 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 		l.releaseUnlocked()
 		return nil
 	}
-	_ = l.Err() // finds an expired deadline
-	call, f, err := l.startRelease()
+	if l.parts != nil {
+		return l.releaseParts(ctx, givenUp)
+	}
+	call, f, err := l.startRelease(nil)
 	switch {
-	case errors.Is(err, errHandedOver):
-		return nil // the grant is another process's
+	case errors.Is(err, errHandedOver), errors.Is(err, errUpgraded):
+		return nil // the grant is another process's, or another lease's
 	case err != nil:
 		return err
 	}
@@ -72,17 +74,22 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 	case <-call.done:
 		return call.err
 	case <-givenUp:
+		if errors.Is(context.Cause(ctx), ErrReleased) { // ctx is of this lease, and has ended with it
+			<-call.done
+			return call.err
+		}
 		return errs.Errorf("pglock: release %q: not done yet: %w", l.fence.Name, context.Cause(ctx))
 	}
 }
 
 // startRelease returns the call in progress, or the last one if it was conclusive. Otherwise it
-// returns a new call and its operation.
-func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
+// returns a new call and its operation, which transfers the lock if to is not nil.
+func (l *Lease) startRelease(to *transfer) (*releaseCall, *releaseOp, error) {
+	_ = l.Err() // finds an expired deadline
 	l.end(ErrReleased)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(l.ended, ErrLost) || errors.Is(l.ended, errHandedOver) {
+	if errors.Is(l.ended, ErrLost) || errors.Is(l.ended, errHandedOver) || errors.Is(l.ended, errUpgraded) {
 		return nil, nil, l.ended
 	}
 	if l.release != nil {
@@ -101,8 +108,9 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	}
 	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call
-	f := &releaseOp{lease: l, call: call, uncertain: call.again}
-	if !l.cfg.permits.Any() && l.cfg.minHold == 0 { // otherwise the server decides when the lock is free
+	f := &releaseOp{lease: l, call: call, uncertain: call.again, transfer: to}
+	// Otherwise the server decides when the lock is free, or it is released with others.
+	if to == nil && l.cfg.kind().batched() && l.cfg.minHold == 0 && l.all == nil {
 		f.heir = c.waiters.Reserve(l.fence.Name)
 	}
 	return call, f, nil
@@ -112,14 +120,13 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 // arrives, the statement is canceled and then repeated in the background. That is safe: it can only
 // end a grant that no holder uses any more. A hand-off is not canceled.
 func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
-	if f.heir != nil && ctx.Done() != nil || !c.beginInline() {
+	if f.heir != nil && ctx.Done() != nil || !c.beginInline(ctx) {
 		c.releases.Submit(f)
 		return
 	}
 	defer c.dispatcher.EndInline()
-	bound, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
+	bound, cancel := c.boundInline(ctx, timing.StatementBound/2)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(timing.CancelGrace, cancel) })()
 	began := c.events.now()
 	f.send(bound)
 	c.events.batch(OperationRelease, 1, began, nil)
@@ -143,6 +150,8 @@ type releaseOp struct {
 	// not mean that the lease was lost.
 	uncertain bool
 
+	transfer *transfer // to a waiter of any process, or nil
+
 	heir      *waitlist.Entry // gets the lock by a hand-off, or nil
 	handedOff bool            // it got the lock
 	notified  bool            // the server notified a waiter
@@ -161,6 +170,9 @@ func (f *releaseOp) finish(err error) {
 			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.untrack(l) })
 		}
 		close(f.call.done)
+		if l.repeated { // an attempt that arrives now would be granted, and nobody would use it
+			c.revoke(store.Request{Name: l.fence.Name, ID: l.grantID, TTL: l.cfg.grantTTL(), Permits: l.cfg.permits})
+		}
 	}
 	if toldElsewhere := f.notified && c.waiters.Listening(); !f.handedOff && !toldElsewhere {
 		c.waiters.WakeHead(l.fence.Name)
@@ -180,7 +192,7 @@ func (c *Client) sendReleases(batch []*releaseOp) {
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		if f.heir == nil && f.lease.cfg.minHold == 0 && !f.lease.cfg.permits.Shared() {
+		if f.heir == nil && f.lease.cfg.minHold == 0 && f.lease.cfg.kind().batched() {
 			return false
 		}
 		go f.retry() // the others don't wait for a hand-off's commit
@@ -223,12 +235,8 @@ func (f *releaseOp) send(ctx context.Context) {
 
 // sendOnce sends the release statement once.
 func (f *releaseOp) sendOnce(ctx context.Context) (released bool, err error) {
-	c, l := f.lease.client, f.lease
-	if l.cfg.permits.Shared() {
-		released, f.notified, err = c.store.ReleasePermits(ctx, l.fence)
-	} else {
-		released, f.notified, err = c.store.Release(ctx, l.fence, l.cfg.minHold)
-	}
+	l := f.lease
+	released, f.notified, err = l.cfg.kind().release(ctx, l.client, l)
 	f.uncertain = f.uncertain || store.MaybeApplied(err)
 	return released, err
 }
@@ -239,7 +247,7 @@ func (f *releaseOp) retry() {
 	c := f.lease.client
 	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
 	defer cancel()
-	if f.heir != nil && f.handOff(ctx) {
+	if f.heir != nil && f.handOff(ctx) || f.transfer != nil && f.transferLock(ctx) {
 		f.finish(nil)
 		return
 	}

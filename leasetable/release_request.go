@@ -19,9 +19,11 @@ type releaseRequest struct {
 // ReleaseReason then returns why.
 //
 // Requests come from [Client.RequestRelease]. A request arrives with the next renewal, or at once by
-// a notification: the first call opens the client's listening connection. A lease that ends without a request does not close the
-// channel: wait for Done as well.
+// a notification: the first call opens the client's listening connection. A lease that ends without
+// a request does not close the channel: wait for Done as well. The channel of a joined lease is that
+// of the lease that holds the grant.
 func (l *Lease) ReleaseRequested() <-chan struct{} {
+	l = l.root()
 	l.mu.Lock()
 	r := &l.request
 	if r.made && r.notify == nil {
@@ -53,14 +55,17 @@ func (l *Lease) ReleaseReason() string {
 // to a lease that is held. Later requests change nothing.
 func (l *Lease) requestRelease(reason string) bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	r := &l.request
-	if l.ended != nil || r.made {
-		return false
+	first, all := l.ended == nil && !r.made, l.all
+	if first {
+		r.made, r.reason = true, reason
+		if r.notify != nil {
+			close(r.notify)
+		}
 	}
-	r.made, r.reason = true, reason
-	if r.notify != nil {
-		close(r.notify)
+	l.mu.Unlock()
+	if first && all != nil {
+		all.requestRelease(reason)
 	}
-	return true
+	return first
 }

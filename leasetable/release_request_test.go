@@ -61,6 +61,25 @@ func TestAReleaseRequestReachesTheHolder(t *testing.T) {
 	release(t, l)
 }
 
+// TestAReleaseRequestReachesAJoinedLease: a request concerns the grant, and so each lease that shares it.
+func TestAReleaseRequestReachesAJoinedLease(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	outer := try(t, c, "n")
+	inner, err := c.TryAcquire(outer.Context(), "n", leasetable.WithJoin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := inner.ReleaseRequested()
+	leasetable.RequestRelease(outer, "deploy")
+	within(t, 10*time.Second, "the request", asked)
+	if reason := inner.ReleaseReason(); reason != "deploy" {
+		t.Errorf("reason: %q", reason)
+	}
+	release(t, inner)
+	release(t, outer)
+}
+
 func TestAReleaseRequestAfterTheEndIsIgnored(t *testing.T) {
 	t.Parallel()
 	l := try(t, newFixture(t).open(), "n")

@@ -39,7 +39,7 @@ type renewer struct {
 
 	mu       sync.Mutex // guards the fields below
 	plan     map[*Lease]*due
-	next     time.Time // when the loop will next read the plan
+	next     time.Time // when the loop reads the plan next, unless it is woken
 	inFlight int       // attempts, except overdue ones
 	overdue  int       // overdue attempts
 }
@@ -55,7 +55,6 @@ type due struct {
 // once. Its answer still counts if it arrives before they end.
 type renewAttempt struct {
 	leases        []*Lease // sorted by name
-	shared        bool     // all of them are, or none is: they are in different tables
 	overdue, done bool     // guarded by the renewer's mu
 }
 
@@ -79,7 +78,7 @@ func (r *renewer) add(l *Lease) {
 	at := l.Deadline().Add(l.cfg.margin - l.cfg.ttl).Add(jittered(l.cfg.renewEvery))
 	r.mu.Lock()
 	r.plan[l] = &due{lease: l, at: at}
-	early := at.Before(r.next)
+	early := r.lookAt(at)
 	r.mu.Unlock()
 	if l.Err() != nil { // ended before it was in the plan: remove missed it
 		r.remove(l)
@@ -87,6 +86,16 @@ func (r *renewer) add(l *Lease) {
 	if early {
 		r.wakeLoop()
 	}
+}
+
+// lookAt makes the loop read the plan at that time at the latest. It reports whether the loop must be
+// woken for that. The caller holds mu.
+func (r *renewer) lookAt(at time.Time) (wake bool) {
+	if !at.Before(r.next) {
+		return false
+	}
+	r.next = at
+	return true
 }
 
 // wakeLoop wakes the loop.
@@ -142,6 +151,9 @@ func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pa
 	defer r.mu.Unlock()
 	shortest := timing.MaxTTL
 	pause = time.Hour
+	if r.next.After(now) { // also if that lease has ended: a lease that follows it need not wake the loop
+		pause = min(pause, r.next.Sub(now))
+	}
 	anyDue := false
 	for l, p := range r.plan {
 		if l.maxHoldReached(now) { // before its timer
@@ -167,17 +179,13 @@ func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pa
 		batch = batch[:room]
 	}
 	slices.SortFunc(batch, func(a, b *due) int { return cmp.Compare(a.lease.fence.Name, b.lease.fence.Name) })
-	isShared := func(p *due) bool { return p.lease.cfg.permits.Shared() }
-	shared := slices.DeleteFunc(slices.Clone(batch), func(p *due) bool { return !isShared(p) })
-	for _, all := range [][]*due{slices.DeleteFunc(batch, isShared), shared} {
-		for part := range slices.Chunk(all, r.batch) {
-			a := &renewAttempt{leases: make([]*Lease, len(part)), shared: isShared(part[0])}
-			for i, p := range part {
-				p.attempt, a.leases[i] = a, p.lease
-			}
-			attempts = append(attempts, a)
-			r.inFlight++
+	for part := range slices.Chunk(batch, r.batch) {
+		a := &renewAttempt{leases: make([]*Lease, len(part))}
+		for i, p := range part {
+			p.attempt, a.leases[i] = a, p.lease
 		}
+		attempts = append(attempts, a)
+		r.inFlight++
 	}
 	r.next = now.Add(pause)
 	return attempts, renewPatience(shortest, r.store.SlowestPace()), pause
@@ -200,7 +208,7 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(r.ctx, timing.StatementBound)
 	defer cancel()
 	began := r.events.now()
-	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls, Shared: a.shared}, patience,
+	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls}, patience,
 		func(sent time.Time) { r.markOverdue(a, sent) })
 	defer r.end(a)
 	took := since(began)
@@ -287,7 +295,7 @@ func (r *renewer) replan(l *Lease, at time.Time, condition func(*due) bool) {
 	if changed {
 		p.at, p.attempt = at, nil
 	}
-	early := changed && at.Before(r.next)
+	early := changed && r.lookAt(at)
 	r.mu.Unlock()
 	if early {
 		r.wakeLoop()
@@ -320,6 +328,9 @@ func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
 	case store.RenewBlocked:
 		l.recordFailure(errRowLocked)
 		return errRowLocked
+	}
+	if l.isUpgrading() {
+		return errRowLocked // its grant may be the writer's by now
 	}
 	if answer.Revoked != nil {
 		return l.loseRevoked(*answer.Revoked)

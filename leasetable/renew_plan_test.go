@@ -12,8 +12,8 @@ import (
 func TestRenewalsFitIntoTheTTL(t *testing.T) {
 	t.Parallel()
 	for ttl := time.Second; ttl < 10*time.Minute; ttl += ttl / 3 {
-		cfg, err := leaseConfig{ttl: ttl}.check()
-		if err != nil {
+		cfg := leaseConfig{ttl: ttl}
+		if err := cfg.check(); err != nil {
 			t.Fatal(err)
 		}
 		trusted := cfg.ttl - cfg.margin

@@ -259,3 +259,22 @@ func TestRenewalsThatGatherFollowAtOnce(t *testing.T) {
 		release(t, l)
 	}
 }
+
+// TestShortLeasesDoNotWakeTheRenewer: leases that end long before they are due leave the plan of the
+// renewer's loop as it is. It need not be woken for each of them.
+func TestShortLeasesDoNotWakeTheRenewer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	release(t, try(t, c, "n"))
+	first := leasetable.NextLook(c)
+	if until := time.Until(first); until > 30*time.Second {
+		t.Errorf("the first lease is looked at after %v", until)
+	}
+	for range 20 {
+		release(t, try(t, c, "n"))
+		if next := leasetable.NextLook(c); next.After(first) {
+			t.Fatalf("the next look was at %v, and is put off by %v", first, next.Sub(first))
+		}
+	}
+}

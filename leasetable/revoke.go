@@ -21,6 +21,9 @@ const maxReason = 512
 // that a holder stops before another one is granted the lock does not hold for Revoke. Writes that
 // must not be late need Lease.Guard. [Client.RequestRelease] leaves the end to the holder instead.
 //
+// Of a semaphore or a readers-writer lock, only the permits of that grant are free: see
+// LockInfo.Grants for the tokens.
+//
 // A guarded transaction of the holder that has begun before may still commit. No other holder is
 // granted the lock before it ends. Revoke waits for that, for a second at most. Then the error wraps
 // ErrGuarded: the grant has ended, and another call of Revoke waits again.
@@ -41,10 +44,12 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 	if err := c.intervention(ctx, doing, fence, i, err); err != nil {
 		return err
 	}
-	if l := c.leaseOf(token); l != nil {
-		_ = l.loseRevoked(reason) // the error is the lease's
+	for _, l := range c.leasesOf(token) {
+		if l.fence.Name == name {
+			_ = l.loseRevoked(reason) // the error is the lease's
+		}
 	}
-	err = c.store.AwaitGuards(ctx, fence)
+	err = c.store.AwaitGuards(ctx, fence, i.Permits)
 	if store.RowLocked(err) {
 		return fmt.Errorf("leasetable: %s: the grant has ended: %w: call Revoke again to wait for its end", doing, ErrGuarded)
 	}
@@ -115,14 +120,14 @@ func (l *Lease) loseRevoked(reason string) error {
 	return l.lose(fmt.Sprintf("its grant was revoked: %q", reason)) // any text, in one line
 }
 
-// leaseOf returns the lease of the grant with that token, or nil.
-func (c *Client) leaseOf(token fencing.Token) *Lease {
+// leasesOf returns the leases of the grant with that token: none, one, or one for each of its names.
+func (c *Client) leasesOf(token fencing.Token) (all []*Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for l := range c.leases {
 		if l.fence.Token == token {
-			return l
+			all = append(all, l)
 		}
 	}
-	return nil
+	return all
 }

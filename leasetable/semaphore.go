@@ -5,11 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pglock/pglock-go/leasetable/internal/store"
-	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
-
-// allPermits is the number of permits of a readers–writer lock.
-const allPermits = 1 << 30
 
 // MaxPermits is the largest number of permits of a semaphore.
 const MaxPermits = allPermits - 1
@@ -24,11 +20,10 @@ const MaxPermits = allPermits - 1
 // Waiters are served first come, first served across processes, also if a later one needs fewer
 // permits. A waiter whose process does not respond within 1.5 s of a release is skipped.
 //
-// Get and Locks show the name, but not who holds its permits. The view locks_held does. Revoke,
-// RequestRelease and HandOver work for grants of all permits only.
+// LockInfo.Grants has the holders. Revoke and RequestRelease concern one of them, by its token.
 //
-// A call whose ctx carries a lease of this semaphore acquires further permits. It waits for itself
-// if there are not enough of them.
+// A call whose ctx carries leases of this semaphore acquires further permits. Acquire returns a
+// *HeldError if the leases leave too few of them: it would wait for itself.
 type Semaphore struct {
 	client   *Client
 	name     string
@@ -53,6 +48,17 @@ func (c *Client) Semaphore(name string, n int) (*Semaphore, error) {
 // Acquire waits until weight permits are granted to this call, and returns their lease. weight is 1
 // to n. Everything else is as for Client.Acquire.
 func (s *Semaphore) Acquire(ctx context.Context, weight int, opts ...LeaseOption) (*Lease, error) {
+	carried := carriedPermits{s.name, s.client, map[*Lease]int{}}
+	_ = ctx.Value(&carried)
+	held := 0
+	for _, n := range carried.weights {
+		held += n
+	}
+	for l := range carried.weights {
+		if held+weight > s.capacity && weight <= s.capacity {
+			return nil, &HeldError{Name: s.name, Token: l.Token(), Holder: l.Holder(), permits: held}
+		}
+	}
 	return s.acquire(ctx, weight, opts, (*acquisition).wait)
 }
 
@@ -72,7 +78,8 @@ func (s *Semaphore) acquire(ctx context.Context, weight int, opts []LeaseOption,
 
 // Resize changes the number of permits to n, 1 to MaxPermits, for all clients. It creates the
 // semaphore if need be. Holders keep their permits: if they have more than n, nobody is granted any
-// until enough are released.
+// until enough are released. A holder of all permits, if n is another number, shares the semaphore
+// from now on, and its Bind fails.
 //
 // Only calls on the returned Semaphore, and on those of other clients with the same n, succeed from
 // now on. Calls with the old n fail with a *KindError, also those that wait. If the name is not a
@@ -88,16 +95,14 @@ func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
 		return nil, err
 	}
 	defer c.endCall()
-	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
-	defer cancel()
 	var before int
-	err = c.retry(ctx, c.closing, func(ctx context.Context) (err error) {
+	err = c.retryChange(ctx, func(ctx context.Context) (err error) {
 		before, err = c.store.Resize(ctx, s.name, n)
 		return err
 	})
 	switch {
 	case err != nil:
-		return nil, c.store.Explain(fmt.Sprintf("resize %q", s.name), err)
+		return nil, c.explainIn(ctx, fmt.Sprintf("resize %q", s.name), err)
 	case before == -1:
 		return nil, &KindError{Name: s.name, Wanted: n}
 	case before == -2:
@@ -106,66 +111,20 @@ func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
 	return resized, nil
 }
 
-// RWLock is a lock that many readers or one writer hold. It is safe for concurrent use. It holds no
-// resources.
-//
-// Each grant is a Lease with a token of its own. A reader's Guard lets other readers' guards pass
-// and keeps writers out. A reader's Bind is refused with fencing.ErrShared.
-//
-// Waiters are served first come, first served across processes: readers that come after a waiting
-// writer wait for it.
-//
-// A call whose ctx carries a lease of this lock fails with a *HeldError, as for any lock, since it
-// could wait for itself. With WithJoin it joins that lease, unless a writer would join a reader.
-type RWLock struct {
-	client *Client
-	name   string
-}
-
-// RWLock returns the readers–writer lock with that name. It does not contact the database. If the
-// name is used for something else, acquiring fails with a *KindError (errors.Is ErrKind).
-func (c *Client) RWLock(name string) (*RWLock, error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	return &RWLock{c, name}, nil
-}
-
-// Lock waits until the caller is the only holder. Everything else is as for Client.Acquire.
-func (l *RWLock) Lock(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
-	return l.acquire(ctx, allPermits, opts, (*acquisition).wait)
-}
-
-// TryLock is Lock without waiting, as Client.TryAcquire.
-func (l *RWLock) TryLock(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
-	return l.acquire(ctx, allPermits, opts, (*acquisition).once)
-}
-
-// RLock waits until no writer holds the lock, or has waited for it longer. Everything else is as
-// for Client.Acquire.
-func (l *RWLock) RLock(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
-	return l.acquire(ctx, 1, opts, (*acquisition).wait)
-}
-
-// TryRLock is RLock without waiting, as Client.TryAcquire. It fails if a writer waits.
-func (l *RWLock) TryRLock(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
-	return l.acquire(ctx, 1, opts, (*acquisition).once)
-}
-
-func (l *RWLock) acquire(ctx context.Context, weight int, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
-	return l.client.acquirePermits(ctx, l.name, store.Permits{Capacity: allPermits, Weight: weight}, opts, how)
-}
-
 // acquirePermits is acquire for a name with permits.
 func (c *Client) acquirePermits(ctx context.Context, name string, permits store.Permits, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
-	cfg, err := c.cfg.lease.with(opts)
+	opts, err := c.defined(ctx, name, opts)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := c.cfg.leaseWith(opts)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.minHold > 0 {
 		return nil, invalidOption("%q: WithMinHold: must be 0 for a lock with permits", name)
 	}
-	cfg.permits = permits
+	cfg = cfg.forLocks(nil, permits)
 	if permits.Capacity == allPermits {
 		return c.acquireOrJoin(ctx, name, cfg, how)
 	}
@@ -173,29 +132,4 @@ func (c *Client) acquirePermits(ctx context.Context, name string, permits store.
 		return nil, invalidOption("semaphore %q: WithJoin: a semaphore's leases can't be joined: acquire permits for each of them", name)
 	}
 	return c.acquireAs(ctx, name, cfg, how)
-}
-
-// KindError says that a name is used as another kind of lock.
-type KindError struct {
-	Name   string
-	Wanted int // the number of permits that the caller meant; 0: a lock with one holder
-	Found  int // the number that it has
-}
-
-func (e *KindError) Error() string {
-	return fmt.Sprintf("%v: %q is %s, not %s", ErrKind, e.Name, kind(e.Found), kind(e.Wanted))
-}
-
-// Unwrap makes errors.Is find ErrKind.
-func (e *KindError) Unwrap() error { return ErrKind }
-
-// kind describes the kind of lock with that number of permits.
-func kind(permits int) string {
-	switch permits {
-	case 0:
-		return "a lock with one holder"
-	case allPermits:
-		return "a readers-writer lock"
-	}
-	return fmt.Sprintf("a semaphore with %d permits", permits)
 }

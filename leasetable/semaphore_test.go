@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -115,7 +116,7 @@ func TestI1_SemaphoreNeverGrantsTooMany(t *testing.T) {
 	t.Parallel()
 	const clients, workers, rounds, limit = 4, 5, 12, 5
 	f := newFixture(t)
-	run := func(name string, capacity int) (most int64) {
+	run := func(name string, capacity int, enough int64, pause time.Duration) (most int64) {
 		var held, highest atomic.Int64
 		var wg sync.WaitGroup
 		for range clients {
@@ -132,7 +133,9 @@ func TestI1_SemaphoreNeverGrantsTooMany(t *testing.T) {
 						now := held.Add(int64(weight))
 						for old := highest.Load(); now > old && !highest.CompareAndSwap(old, now); old = highest.Load() {
 						}
-						<-time.After(time.Millisecond) // others may come in
+						for until := time.Now().Add(pause); highest.Load() < enough && time.Now().Before(until); {
+							<-time.After(time.Millisecond) // others may come in
+						}
 						held.Add(-int64(weight))
 						if err := l.Release(t.Context()); err != nil {
 							t.Error(err)
@@ -144,10 +147,10 @@ func TestI1_SemaphoreNeverGrantsTooMany(t *testing.T) {
 		wg.Wait()
 		return highest.Load()
 	}
-	if most := run("s", limit); most > limit || most < 3 {
+	if most := run("s", limit, math.MaxInt64, time.Millisecond); most > limit || most < 3 {
 		t.Errorf("%d permits of %d were held at the same time", most, limit)
 	}
-	if most := run("control", 2*limit); most <= limit {
+	if most := run("control", 2*limit, limit+1, time.Second); most <= limit {
 		t.Errorf("control: with %d permits only %d were held at the same time", 2*limit, most)
 	}
 	if n := value[int](f, "SELECT sum(in_use) FROM pglock.distributed_locks"); n != 0 {
@@ -336,9 +339,6 @@ func TestBindOfPermits(t *testing.T) {
 	}
 	if err := fencing.Bind(t.Context(), begin(t, f), shared.Fence()); !errors.Is(err, fencing.ErrShared) {
 		t.Errorf("fencing.Bind: %v", err)
-	}
-	if _, err := shared.HandOver(); !errors.Is(err, fencing.ErrShared) {
-		t.Errorf("HandOver: %v", err)
 	}
 	if err := shared.Guard(t.Context(), begin(t, f)); err != nil {
 		t.Errorf("Guard: %v", err)
@@ -649,4 +649,234 @@ func TestAGuardDoesNotLetNewcomersPass(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the writer was not granted")
 	}
+}
+
+// TestResizeSharesAnExclusiveGrant: a holder of all permits keeps as many as it has, and others are
+// granted those that were added.
+func TestResizeSharesAnExclusiveGrant(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open(leasetable.WithTTL(2 * time.Second))
+	two := semaphore(t, c, "s", 2)
+	all := permits(t, two, 2)
+	three, err := two.Resize(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := permits(t, three, 1)
+	noPermits(t, three, 1)
+	if err := all.Bind(t.Context(), begin(t, f)); !errors.Is(err, fencing.ErrShared) {
+		t.Errorf("Bind of a grant that others share now: %v", err)
+	}
+	pgtest.Eventually(t, 20*time.Second, "renewals", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.lock_permits WHERE version > 2") == 2
+	})
+	release(t, all)
+	release(t, permits(t, three, 2))
+	release(t, one)
+	if n := value[int](f, "SELECT in_use FROM pglock.distributed_locks"); n != 0 {
+		t.Errorf("%d permits are in use", n)
+	}
+}
+
+// TestAReleaseMeetsARenewal: a permit that a renewal has locked at the moment of its release is free
+// at once, unlike one that a guarded transaction uses.
+func TestAReleaseMeetsARenewal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := semaphore(t, f.open(), "s", 2)
+	l := permits(t, s, 1)
+	renewal := begin(t, f)
+	if _, err := renewal.Exec(t.Context(), f.named("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE")); err != nil {
+		t.Fatal(err)
+	}
+	released := make(chan error, 1)
+	go func() { released <- l.Release(t.Context()) }()
+	pgtest.Eventually(t, 20*time.Second, "the release waits for the renewal", func() bool {
+		return value[int](f, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')") > 0
+	})
+	if err := renewal.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-released; err != nil {
+		t.Fatal(err)
+	}
+	if n := value[int](f, "SELECT in_use FROM pglock.distributed_locks") + value[int](f, "SELECT count(*) FROM pglock.lock_permits"); n != 0 {
+		t.Errorf("%d: the permit is not free", n)
+	}
+}
+
+// TestAReleaseFreesExpiredPermits: a release frees what other, dead holders have left, so a waiter
+// that needs both is woken by it.
+func TestAReleaseFreesExpiredPermits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := semaphore(t, f.open(), "s", 3)
+	permits(t, s, 1, leasetable.WithTTL(time.Second), leasetable.WithoutRenewal())
+	live := permits(t, s, 1)
+	pgtest.Eventually(t, 10*time.Second, "the expiry", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.lock_permits WHERE expires_at < clock_timestamp()") == 1
+	})
+	if n := value[int](f, "SELECT in_use FROM pglock.distributed_locks"); n != 2 {
+		t.Fatalf("%d permits are in use before the release", n)
+	}
+	release(t, live)
+	if n := value[int](f, "SELECT in_use FROM pglock.distributed_locks"); n != 0 {
+		t.Errorf("%d permits are in use after the release", n)
+	}
+}
+
+const acquirePermitsSQL = "SELECT outcome, token FROM pglock.acquire_permits('s', 2, $1::int, $2::text::uuid, 'x', '{}', 60000000, 9223372036854775807, true)"
+
+// TestP49_ARepeatedRequestForPermitsIsDurable: the repetition of a request finds its own grant, and
+// commits a change of its own after it, durably.
+func TestP49_ARepeatedRequestForPermitsIsDurable(t *testing.T) {
+	t.Parallel()
+	const request = "00000000-0000-4000-8000-000000000001"
+	f := newFixture(t)
+	for _, weight := range []int{1, 2} {
+		f.sql("DELETE FROM pglock.lock_permits")
+		f.sql("DELETE FROM pglock.distributed_locks")
+		var token, version [2]int64
+		for i := range token {
+			tx := begin(t, f)
+			var outcome, durable string
+			if _, err := tx.Exec(t.Context(), "SET LOCAL synchronous_commit = off; SET LOCAL client_min_messages = error"); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.QueryRow(t.Context(), f.named(acquirePermitsSQL), weight, request).Scan(&outcome, &token[i]); err != nil || outcome != "granted" {
+				t.Fatalf("weight %d: %s, %v", weight, outcome, err)
+			}
+			err := tx.QueryRow(t.Context(), "SELECT current_setting('synchronous_commit') || ' ' || current_setting('client_min_messages')").Scan(&durable)
+			if err != nil || durable != "on warning" {
+				t.Errorf("weight %d, attempt %d commits with %s, %v", weight, i, durable, err)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			version[i] = value[int64](f, "SELECT version FROM pglock.distributed_locks")
+		}
+		if token[0] != token[1] || version[1] <= version[0] {
+			t.Errorf("weight %d: tokens %v, versions of the gate %v", weight, token, version)
+		}
+	}
+}
+
+// TestADuplicateAfterTheRelease: a repeated attempt that reaches the server after the release grants
+// nothing. If other permits were released meanwhile, the server can't tell, and the client revokes
+// what it grants.
+func TestADuplicateAfterTheRelease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	s := semaphore(t, c, "s", 2)
+	first := permits(t, s, 1)
+	request := value[string](f, "SELECT request::text FROM pglock.lock_permits")
+	duplicate := func() (outcome string) {
+		var token int64
+		if err := f.pool.QueryRow(t.Context(), f.named(acquirePermitsSQL), 1, request).Scan(&outcome, &token); err != nil {
+			t.Fatal(err)
+		}
+		return outcome
+	}
+	leasetable.Repeated(first)
+	release(t, first)
+	if got := duplicate(); got != "spent" {
+		t.Errorf("after its release a request is %s", got)
+	}
+	release(t, permits(t, s, 1))
+	if got := duplicate(); got != "granted" {
+		t.Errorf("after another release it is %s", got)
+	}
+	pgtest.Eventually(t, 20*time.Second, "the client revokes it", func() bool {
+		return value[int](f, "SELECT in_use FROM pglock.distributed_locks") == 0
+	})
+}
+
+// TestAHeadThatLeavesIsNotTheNextOne: the time after which the queue skips a silent head begins anew
+// for the waiter behind a head that leaves or dies. A newcomer does not overtake it at once.
+func TestAHeadThatLeavesIsNotTheNextOne(t *testing.T) {
+	t.Parallel()
+	for what, leave := range map[string]string{
+		"leaves": "", // by the client's own statement
+		"dies":   "UPDATE pglock.lock_waiters SET expires_at = clock_timestamp() WHERE weight = 2",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			a := semaphore(t, f.open(), "s", 3)
+			held := permits(t, a, 2)
+			long := "clock_timestamp() - interval '1 minute'"
+			// The head needs two permits and is alive in name only, as is the one behind it.
+			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', 'infinity', 2)")
+			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'next', 'infinity', 1)")
+			f.sql("UPDATE pglock.distributed_locks SET acquired_at = " + long + ", room_since = " + long + ", ended_at = " + long)
+			noPermits(t, a, 1) // the head does not fit: nobody passes
+			if leave == "" {
+				f.sql(leasetable.LeaveQueueSQL, []string{"s"}, "head", int64(-1), false)
+			} else {
+				f.sql(leave)
+			}
+			noPermits(t, a, 1) // the next one fits, and has its time from now on
+			pgtest.Eventually(t, 10*time.Second, "a silent head is skipped", func() bool {
+				l, err := a.TryAcquire(t.Context(), 1)
+				if err == nil {
+					release(t, l)
+				}
+				return err == nil
+			})
+			release(t, held)
+		})
+	}
+}
+
+// TestASuccessorHasItsOwnWeight: a waiter that takes over the ticket of another one of its process is
+// in the queue with the number of permits that it needs itself.
+func TestASuccessorHasItsOwnWeight(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := semaphore(t, f.open(), "s", 3), semaphore(t, f.open(), "s", 3)
+	held := permits(t, a, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	left := make(chan error, 1)
+	go func() { _, err := b.Acquire(ctx, 3); left <- err }()
+	f.waiters(1)
+	granted := make(chan *leasetable.Lease, 1)
+	go func() {
+		l, err := b.Acquire(t.Context(), 2)
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- l
+	}()
+	weight := func() int { return value[int](f, "SELECT weight FROM pglock.lock_waiters") }
+	pgtest.Eventually(t, 10*time.Second, "the second waiter", func() bool { return leasetable.Waiting(leasetable.ClientOf(b), "s") == 2 })
+	if n := weight(); n != 3 {
+		t.Fatalf("the head needs %d permits", n)
+	}
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	pgtest.Eventually(t, 10*time.Second, "the weight of the successor", func() bool { return weight() == 2 })
+	release(t, held)
+	release(t, <-granted)
+}
+
+// TestNestedPermitsOfAnotherClient: a nested call through another client is recognized as nested.
+func TestNestedPermitsOfAnotherClient(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := rwlock(t, f.open(), "rw"), rwlock(t, f.open(), "rw")
+	r := read(t, a)
+	if _, err := b.Lock(r.Context()); !errors.Is(err, leasetable.ErrHeldByCaller) {
+		t.Errorf("a writer inside its own reader: %v", err)
+	}
+	joined, err := b.TryRLock(r.Context(), leasetable.WithJoin())
+	if err != nil || joined.Token() != r.Token() {
+		t.Fatalf("a reader joins: %v", err)
+	}
+	release(t, joined)
+	release(t, r)
 }

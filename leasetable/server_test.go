@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/leasetable"
 )
@@ -230,6 +231,15 @@ func TestAForgedTokenHarmsItsOwnNameAlone(t *testing.T) {
 	release(t, try(t, c, "forged"))
 	user := fixture{t, pgtest.UserPool(t, f.pool, f.schema), f.schema}
 	user.sql("UPDATE pglock.distributed_locks SET token = 4611686018427387904, ticket = 9223372036854775806 WHERE name = 'forged'")
+	for _, jump := range []string{
+		"UPDATE pglock.distributed_locks SET token = 4611686018427387906 WHERE name = 'forged'",
+		"UPDATE pglock.distributed_locks SET token = 9223372036854775807 WHERE name = 'forged'",
+		"INSERT INTO pglock.distributed_locks SELECT 'new', 9223372036854775807, 1, 0, clock_timestamp(), '-infinity'",
+	} {
+		if _, err := user.pool.Exec(t.Context(), f.named(jump)); pgtx.SQLState(err) != pgtx.CheckViolation {
+			t.Errorf("%s: %v", jump, err)
+		}
+	}
 	user.sql("SELECT pglock.lift_fencing_tokens('forged')")
 	release(t, try(t, c, "forged", leasetable.WithBarging()))
 	f.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%' AND pid <> pg_backend_pid()`)

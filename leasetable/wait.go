@@ -81,10 +81,10 @@ func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
 		defer end()
 	}
 	waiters := a.client.waiters
-	waiters.AwaitRemoval(ctx, a.req.Name)
-	if waiters.BeginSolo(a.req.Name) {
+	a.awaitRemoval(ctx)
+	if key := waitlist.Key(&a.req); waiters.BeginSolo(key) {
 		g, err := a.attempt(ctx, a.ticketOr(0), false)
-		waiters.EndSolo(a.req.Name)
+		waiters.EndSolo(key)
 		if err == nil && g.Outcome == store.Granted {
 			return g, nil
 		}
@@ -143,13 +143,18 @@ func (w *waiter) observeWait(ctx context.Context) {
 		return
 	}
 	w.facts.queued, w.facts.ahead = true, w.facts.ahead+w.entry.Before
-	ev := WaitEvent{Name: w.req.Name, Ahead: w.facts.ahead}
 	var busy *BusyError
-	if errors.As(w.last, &busy) {
-		ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
+	known := errors.As(w.last, &busy)
+	if known {
 		w.facts.behind = busy.Token
 	}
-	w.client.events.wait(ctx, ev)
+	for _, name := range w.req.Names() {
+		ev := WaitEvent{Name: name, Ahead: w.facts.ahead, Together: len(w.req.All)}
+		if known && busy.Name == name {
+			ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
+		}
+		w.client.events.wait(ctx, ev)
+	}
 }
 
 // leaveWaitlist removes the entry. A grant that was handed off to a caller that gave up is revoked.
@@ -185,6 +190,8 @@ func (w *waiter) run(ctx context.Context) (store.Grant, error) {
 			g, next, err = w.tryAcquire(ctx, next)
 		case stepJoinQueue:
 			next, err = w.drawTicket(ctx)
+		case stepTakeTicket:
+			next, err = stepSleep, w.entry.TakeTicket(ctx)
 		case stepSleep:
 			g, next, err = w.sleep(ctx)
 		}
@@ -203,7 +210,7 @@ func (w *waiter) run(ctx context.Context) (store.Grant, error) {
 // firstStep returns the first step of a new head.
 func (w *waiter) firstStep() step {
 	switch start := w.entry.Start(); {
-	case start.AfterGrant && !w.cfg.permits.Any():
+	case start.AfterGrant && w.cfg.kind().batched():
 		w.awaitingHandoff = true
 		return stepSleep
 	case start.Ticket: // of an earlier waiter that has left
@@ -224,6 +231,7 @@ const (
 	stepAcquireFast      // the lock is likely free
 	stepAcquireFull      // the lock is likely held
 	stepJoinQueue        // draw a ticket
+	stepTakeTicket       // own the ticket of an earlier waiter; no statement if this waiter owns it
 )
 
 // tryAcquire makes one attempt, unless the lock is being handed off to this waiter.
@@ -269,13 +277,14 @@ func (w *waiter) afterBusy(g store.Grant) step {
 		w.blockedSince = time.Now()
 	}
 	if !w.entry.HasTicket() {
-		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && !w.cfg.permits.Any()
+		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && w.cfg.kind().batched()
 		// A ticket that was invalid at once is drawn anew only after a pause.
 		if !w.awaitingHandoff && !w.ticketDrawn {
 			return stepJoinQueue
 		}
+		return stepSleep
 	}
-	return stepSleep
+	return stepTakeTicket
 }
 
 // drawTicket draws a ticket, and returns the next step.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,16 +15,18 @@ import (
 )
 
 // Watch returns the state of the lock name, and then its new state after each change of its holder:
-// a grant, a release, a revocation or an expiry. Renewals are no change. A name without a row is
-// free: only LockInfo.Name is set then.
+// a grant, a release, a revocation or an expiry, and of its labels (Lease.SetLabels). Renewals are no
+// change. Of a semaphore or a readers-writer lock, it returns a state after each change of
+// LockInfo.Grants. A name without a row is free: only LockInfo.Name is set then.
 //
 // Each state is the newest one at the time of its read, and never older than the one before. While
 // the caller's loop runs, changes are not collected: a holder that came and went is left out.
 // Compare tokens to find that out.
 //
-// A release, a revocation and an expiry are seen within milliseconds where notifications arrive, and
-// within a second elsewhere. A grant to a waiter is usually seen some milliseconds after the release
-// before it. Other grants, and a hand-off between callers of one client, are seen within a second.
+// A release, a revocation, an expiry and new labels are seen within milliseconds where notifications
+// arrive, and within a second elsewhere. So is a grant with WithAnnounce. A grant to a waiter is usually
+// seen some milliseconds after the release before it. Other grants, and a hand-off between callers of
+// one client, are seen within a second.
 // The client reads the row that often, and holds no connection in between, except its listening
 // connection, which it opens. A lock that is not watched pays nothing.
 //
@@ -101,20 +104,34 @@ func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error
 	if found {
 		k = newLockInfo(row)
 	}
-	changed = first || k.Token != w.last.Token || k.Held() != w.last.Held()
+	changed = first || !sameHolding(k, w.last) ||
+		!slices.EqualFunc(k.Grants, w.last.Grants, func(a, b GrantInfo) bool { return a.Token == b.Token && a.Exclusive == b.Exclusive })
 	if changed && !first && w.older(k, now) {
 		changed = false
 	}
 	if changed {
 		w.last, w.pause = k, freePause()
-		w.lastUntil = now.Add(k.Remaining + timing.StatementBound)
+		_, last := k.ends()
+		w.lastUntil = now.Add(last + timing.StatementBound)
 	}
-	if k.Held() {
-		w.wait = min(timing.PollBound, k.Remaining+time.Millisecond)
+	if next, _ := k.ends(); k.Held() {
+		w.wait = min(timing.PollBound, next+time.Millisecond)
 	} else {
 		w.wait = w.pause.Next()
 	}
 	return changed, nil
+}
+
+// ends returns when the first and the last of the live grants expire unless renewed.
+func (k LockInfo) ends() (first, last time.Duration) {
+	if len(k.Grants) == 0 {
+		return k.Remaining, k.Remaining
+	}
+	first = k.Grants[0].Remaining
+	for _, g := range k.Grants {
+		first, last = min(first, g.Remaining), max(last, g.Remaining)
+	}
+	return first, last
 }
 
 // freePause returns the pauses between reads while the lock is free. None is longer than PollBound.
@@ -171,7 +188,7 @@ func (w *watcher) end() {
 	}
 	defer c.endCall()
 	c.background(timing.StatementBound, func(ctx context.Context) {
-		_ = c.store.DeleteRows(ctx, c.watchChannel(), []string{w.name}, []int64{store.WatchTicket})
+		_ = c.store.DeleteRows(ctx, []store.Ticket{{Client: c.watchChannel(), Names: []string{w.name}, Number: store.WatchTicket}})
 	})
 }
 

@@ -138,6 +138,8 @@ const (
 //	that failed
 //	IdleRowTTL < TicketTTL: an unused row is deleted while the client knows it
 //	TicketTTL + StatementBound < DeadRowAge: only rows of dead clients are pruned
+//	HeadGrace + SweepEvery < KeepTicket < TicketTTL: the ticket of a living caller that waits for several
+//	names is not skipped, even if its client refreshes it a little late
 const (
 	// TicketTTL is how long a ticket is valid without a refresh. Waiters behind a dead client do
 	// not wait that long: see HeadGrace.
@@ -147,6 +149,11 @@ const (
 	// between two refreshes.
 	SweepEvery   = time.Second
 	RefreshEvery = 4 * time.Second
+
+	// KeepTicket is how long after a refresh the queue does not skip a ticket for several names,
+	// which is refreshed in each round. The other waiters of these names wait for a dead one for
+	// that long, even if the name is free.
+	KeepTicket = 3 * time.Second
 
 	// IdleRowTTL is how long a row without a valid ticket is kept for the next waiter.
 	IdleRowTTL = time.Second
@@ -194,4 +201,16 @@ const (
 	MinRetention     = time.Minute
 	MaxPruneEvery    = time.Hour
 	PruneTTL         = time.Minute
+)
+
+// Definitions of names.
+//
+//	DefinitionsMinAge < DefinitionsMaxAge
+const (
+	// DefinitionsMinAge is how old a client's list is at least when it reads the table again for a
+	// name without a definition.
+	DefinitionsMinAge = time.Second
+
+	// DefinitionsMaxAge is how old a list may become before it is read again in the background.
+	DefinitionsMaxAge = time.Minute
 )

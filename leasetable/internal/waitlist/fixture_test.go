@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +37,8 @@ func (s *server) do(fn func() error) error {
 	return fn()
 }
 
-func (s *server) JoinQueue(_ context.Context, name, _, _ string, _ int, _ time.Duration) (p store.Position, err error) {
+func (s *server) JoinQueue(_ context.Context, _ string, r store.Request, _ time.Duration) (p store.Position, err error) {
+	name := r.Name
 	err = s.do(func() error {
 		err := s.failJoin
 		s.failJoin = nil
@@ -53,40 +55,60 @@ func (s *server) JoinQueue(_ context.Context, name, _, _ string, _ int, _ time.D
 	return p, nil
 }
 
-func (s *server) LeaveQueue(_ context.Context, name, _ string, ticket int64) error {
+func (s *server) TakeTicket(context.Context, string, int64, store.Request) error {
+	return s.do(func() error { return nil })
+}
+
+func (s *server) JoinAll(_ context.Context, names []string, _, _ string, _ time.Duration) (p store.Position, err error) {
+	err = s.do(func() error {
+		s.drawn++
+		for _, name := range names {
+			s.rows[name] = s.drawn
+		}
+		p = store.Position{Ticket: s.drawn, Remaining: time.Hour}
+		return nil
+	})
+	return p, err
+}
+
+func (s *server) LeaveQueue(_ context.Context, t store.Ticket) error {
 	pass(time.Millisecond) // slower than JoinQueue, which may overtake it
 	return s.do(func() error {
 		if s.failLeave > 0 {
 			s.failLeave--
 			return errRefused
 		}
-		if ticket == store.AnyTicket || s.rows[name] == ticket {
+		s.remove(t)
+		return nil
+	})
+}
+
+// remove deletes the rows of a ticket. The caller holds mu.
+func (s *server) remove(t store.Ticket) {
+	for _, name := range t.Names {
+		if t.Number == store.AnyTicket || s.rows[name] == t.Number {
 			delete(s.rows, name)
 		}
-		return nil
-	})
+	}
 }
 
-func (s *server) RefreshTickets(_ context.Context, _ string, names []string) (map[string]int64, error) {
-	found := map[string]int64{}
-	err := s.do(func() error {
+func (s *server) RefreshTickets(_ context.Context, tickets []store.Ticket) (lost []store.Ticket, err error) {
+	err = s.do(func() error {
 		s.refreshed++
-		for _, name := range names {
-			if ticket, ok := s.rows[name]; ok {
-				found[name] = ticket
+		for _, t := range tickets {
+			if slices.ContainsFunc(t.Names, func(name string) bool { return s.rows[name] != t.Number }) {
+				lost = append(lost, t)
 			}
 		}
 		return nil
 	})
-	return found, err
+	return lost, err
 }
 
-func (s *server) DeleteRows(_ context.Context, _ string, names []string, tickets []int64) error {
+func (s *server) DeleteRows(_ context.Context, tickets []store.Ticket) error {
 	return s.do(func() error {
-		for i, name := range names {
-			if s.rows[name] == tickets[i] {
-				delete(s.rows, name)
-			}
+		for _, t := range tickets {
+			s.remove(t)
 		}
 		return nil
 	})

@@ -52,18 +52,23 @@ func (n *listener) stop() {
 }
 
 // run keeps a listening connection. It wakes all heads for each new one, since notifications may
-// have been missed.
+// have been missed. Of an outage it logs the beginning only.
 func (n *listener) run() {
 	pause := timing.FirstReconnect
+	announced := false
 	for n.ctx.Err() == nil {
 		began := time.Now()
 		err := n.listen()
-		n.up.Store(false)
+		wasUp := n.up.Swap(false)
 		if n.ctx.Err() != nil {
 			return
 		}
 		n.list.wakeAll() // they poll from now on
-		n.list.cfg.Logger.Warn("pglock: the listening connection failed; waiters poll until there is a new one", "error", err)
+		if wasUp || !announced {
+			announced = true
+			n.list.cfg.Logger.Warn("pglock: the listening connection failed; waiters poll until there is a new one",
+				"error", n.list.cfg.Store.Explain("listen", err))
+		}
 		if time.Since(began) > timing.MaxReconnect {
 			pause = timing.FirstReconnect
 		}
@@ -148,10 +153,11 @@ func (n *listener) notified(name string) {
 	if l.wakeOrBeginRemoval(name) {
 		return
 	}
+	names := []string{name}
 	if !l.cfg.Host.BeginCall() {
-		l.endRemovals(name, 1)
+		l.endRemovals(names, 1)
 		return
 	}
 	defer l.cfg.Host.EndCall()
-	l.deleteTicket(name, store.AnyTicket, 1)
+	l.deleteTicket(store.Ticket{Client: l.cfg.Client, Names: names, Number: store.AnyTicket}, names, 1)
 }

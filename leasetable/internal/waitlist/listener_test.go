@@ -3,6 +3,8 @@ package waitlist
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -112,6 +114,42 @@ func TestAListenerWithoutDelivery(t *testing.T) {
 		}
 		if took := time.Since(began); took < 3*timing.NoDeliveryPause/2 {
 			t.Errorf("four connections in %v", took)
+		}
+		e.Leave(false)
+		f.stop()
+	})
+}
+
+// TestAnOutageIsLoggedOnce: the listener warns when its connection fails, and not for each attempt to
+// get a new one.
+func TestAnOutageIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, opened := listening(true)
+		var log strings.Builder
+		f.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		connect, away := f.cfg.Listen, atomic.Bool{}
+		attempts := 0
+		f.cfg.Listen = func(ctx context.Context, channel string) (Subscription, error) {
+			if attempts++; away.Load() {
+				return nil, errors.New("connection refused")
+			}
+			return connect(ctx, channel)
+		}
+		e := f.push()
+		if _, err := e.DrawTicket(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for outages := range 3 {
+			synctest.Wait()
+			away.Store(true)
+			close((<-opened).notifications)
+			pass(time.Minute)
+			away.Store(false)
+			pass(2 * timing.MaxReconnect)
+			if n := strings.Count(log.String(), "WARN"); n != outages+1 || attempts < 10*n || !f.Listening() {
+				t.Errorf("%d attempts, listening: %v, log: %s", attempts, f.Listening(), log.String())
+			}
 		}
 		e.Leave(false)
 		f.stop()

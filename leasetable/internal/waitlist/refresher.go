@@ -7,12 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
 // refresher maintains the client's rows in the queue on the server: it refreshes the tickets in use
 // in one statement, and deletes rows that have been idle for timing.IdleRowTTL. A client that waits
-// for the same name again and again reuses its row, and so changes no index.
+// for the same name again and again reuses its row, and so changes no index. Tickets for several names
+// are refreshed in each round: see timing.KeepTicket.
 type refresher struct {
 	list    *List
 	once    sync.Once
@@ -79,35 +81,26 @@ func (r *refresher) round(refresh bool) bool {
 	cfg := &r.list.cfg
 	ctx, cancel := context.WithTimeout(cfg.Life, timing.StatementBound)
 	defer cancel()
-	inUse, names, tickets := r.list.collectRows()
+	inUse, idle := r.list.collectRows(refresh)
 	var err error
-	if len(names) > 0 {
-		err = cfg.Store.DeleteRows(ctx, cfg.Client, names, tickets)
+	if len(idle) > 0 {
+		err = cfg.Store.DeleteRows(ctx, idle)
 	}
-	if refresh && len(inUse) > 0 && err == nil {
+	if len(inUse) > 0 && err == nil {
 		err = r.refresh(ctx, inUse)
 	}
 	if err != nil {
-		cfg.Logger.Warn("pglock: could not refresh the tickets of waiters, trying again", "error", err)
+		cfg.Logger.Warn("pglock: could not refresh the tickets of waiters, trying again", "error", cfg.Store.Explain("refresh tickets", err))
 	}
 	return r.list.hasQueues()
 }
 
 // refresh extends the tickets. A ticket is gone if the server crashed or this process paused for
 // too long. Its waiters draw a new one.
-func (r *refresher) refresh(ctx context.Context, inUse map[string]int64) error {
-	names := make([]string, 0, len(inUse))
-	for name := range inUse {
-		names = append(names, name)
+func (r *refresher) refresh(ctx context.Context, inUse []store.Ticket) error {
+	lost, err := r.list.cfg.Store.RefreshTickets(ctx, inUse)
+	for _, t := range lost {
+		r.list.ticketLost(t)
 	}
-	found, err := r.list.cfg.Store.RefreshTickets(ctx, r.list.cfg.Client, names)
-	if err != nil {
-		return err
-	}
-	for name, ticket := range inUse {
-		if found[name] != ticket {
-			r.list.ticketLost(name, ticket)
-		}
-	}
-	return nil
+	return err
 }

@@ -3,6 +3,7 @@ package waitlist
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -23,14 +24,14 @@ type joinOp struct {
 // effect must be known, so that the row can be deleted. The caller is inside a counted call.
 func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 	l, q := e.list, e.queue
-	l.AwaitRemoval(ctx, q.name) // it may delete any ticket of this client
+	l.AwaitRemoval(ctx, q.key) // it may delete any ticket of this client
 	if ctx.Err() != nil {
 		return store.Position{}, ctx.Err()
 	}
 	op, begun := l.beginJoin(q)
 	if begun {
-		holder, weight, began := e.Request.Holder, e.Request.Permits.Weight, e.began // others see the caller that draws the ticket
-		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, holder, weight, began) })
+		r, began := *e.Request, e.began // others see the caller that draws the ticket
+		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, r, began) })
 	}
 	// Several may be ready. The ticket is the queue's, not the caller's: it is not lost with a
 	// caller that leaves.
@@ -44,37 +45,64 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 	}
 }
 
-// runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
-func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, holder string, weight int, began time.Time) {
-	l.refresher.start()
-	p, err := l.cfg.Store.JoinQueue(ctx, q.name, l.cfg.Client, holder, weight, time.Since(began))
-	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", q.name), err)
-
-	unneeded, removals := l.endJoin(q, p.Ticket, err)
-	close(op.done)
-	l.deleteTicket(q.name, unneeded, removals)
+// TakeTicket makes the entry the owner of its queue's ticket, if an earlier entry has drawn it: a
+// holder can transfer the lock to the owner of a ticket only. The caller is the head.
+func (e *Entry) TakeTicket(ctx context.Context) error {
+	l, q := e.list, e.queue
+	l.mu.Lock()
+	ticket, owner := q.ticket, q.owner
+	l.mu.Unlock()
+	if ticket == 0 || owner == e.Request.ID || q.number != "" { // several names are not transferred
+		return nil
+	}
+	if err := l.cfg.Store.TakeTicket(ctx, l.cfg.Client, ticket, *e.Request); err != nil {
+		return l.cfg.Store.Explain(fmt.Sprintf("wait for %q", q.key), err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.ticket == ticket {
+		q.owner = e.Request.ID
+	}
+	return nil
 }
 
-// deleteTicket deletes a ticket in the background, and then ends as many removals of the name. If
-// the lock is free, the next waiter is woken: the notification may have come to this client. The
-// caller is inside a counted call.
-func (l *List) deleteTicket(name string, ticket int64, removals int) {
+// runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
+func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, r store.Request, began time.Time) {
+	l.refresher.start()
+	var p store.Position
+	var err error
+	if q.number == "" {
+		p, err = l.cfg.Store.JoinQueue(ctx, q.client, r, time.Since(began))
+	} else {
+		p, err = l.cfg.Store.JoinAll(ctx, q.names, q.client, r.Holder, time.Since(began))
+	}
+	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", strings.Join(q.names, ", ")), err)
+
+	unneeded, removals := l.endJoin(q, p.Ticket, r.ID, err)
+	close(op.done)
+	l.deleteTicket(q.ticketOf(unneeded), q.removalKeys(), removals)
+}
+
+// deleteTicket deletes a ticket in the background, and then ends as many removals for the keys. If a
+// lock is free, its next waiter is woken: the notification may have come to this client. The caller
+// is inside a counted call.
+func (l *List) deleteTicket(t store.Ticket, keys []string, removals int) {
 	select {
 	case <-l.cfg.Closing: // Stop deletes all
-		ticket = 0
+		t.Number = 0
 	default:
 	}
-	if ticket == 0 {
-		l.endRemovals(name, removals)
+	if t.Number == 0 {
+		l.endRemovals(keys, removals)
 		return
 	}
 	l.cfg.Host.Background(timing.TicketTTL, func(ctx context.Context) { // by then it has expired
-		defer l.endRemovals(name, removals)
+		defer l.endRemovals(keys, removals)
 		err := l.cfg.Host.Retry(ctx, l.cfg.Closing, func(ctx context.Context) error {
-			return l.cfg.Store.LeaveQueue(ctx, name, l.cfg.Client, ticket)
+			return l.cfg.Store.LeaveQueue(ctx, t)
 		})
 		if err != nil {
-			l.cfg.Logger.Warn("pglock: could not leave the queue; the ticket expires by itself", "name", name, "error", err)
+			l.cfg.Logger.Warn("pglock: could not leave the queue; the ticket expires by itself", "name", strings.Join(t.Names, ", "), "error", l.cfg.Store.Explain("leave the queue", err))
 		}
 	})
 }

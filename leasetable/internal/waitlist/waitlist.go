@@ -22,6 +22,10 @@
 // ends. Until the ticket is deleted it would keep the next caller of this process from a free lock:
 // see List.AwaitRemoval.
 //
+// Calls that wait for several names at once (store.Request.All) queue up with the other calls for the
+// same names. Their queue has one ticket as well, in a row of lock_waiters for each name. It shares no
+// row with the queues of its names: on the server it is another client, with a number.
+//
 // # States of an entry
 //
 //	state       its request is used            next states
@@ -38,6 +42,8 @@ import (
 	"container/list"
 	"context"
 	"log/slog"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,10 +53,12 @@ import (
 
 // Store has the statements that a List needs: see package store.
 type Store interface {
-	JoinQueue(ctx context.Context, name, client, holder string, weight int, waited time.Duration) (store.Position, error)
-	LeaveQueue(ctx context.Context, name, client string, ticket int64) error
-	RefreshTickets(ctx context.Context, client string, names []string) (map[string]int64, error)
-	DeleteRows(ctx context.Context, client string, names []string, tickets []int64) error
+	JoinQueue(ctx context.Context, client string, r store.Request, waited time.Duration) (store.Position, error)
+	TakeTicket(ctx context.Context, client string, ticket int64, r store.Request) error
+	JoinAll(ctx context.Context, names []string, client, holder string, waited time.Duration) (store.Position, error)
+	LeaveQueue(ctx context.Context, t store.Ticket) error
+	RefreshTickets(ctx context.Context, tickets []store.Ticket) (lost []store.Ticket, err error)
+	DeleteRows(ctx context.Context, tickets []store.Ticket) error
 	QuitQueue(ctx context.Context, client string) error
 	Notify(ctx context.Context, channel string) error
 	Explain(doing string, err error) error
@@ -91,25 +99,39 @@ type List struct {
 	listener  listener
 
 	mu       sync.Mutex           // guards the fields below, queues and entries; no I/O under it
-	queues   map[string]*queue    // each has entries, a row, or a statement in progress
-	solo     map[string]struct{}  // names with an attempt outside of a queue
-	removals map[string]*removals // names with tickets that are being deleted
+	queues   map[string]*queue    // by key; each has entries, a row, or a statement in progress
+	numbers  map[string]*queue    // the queues for several names, by number
+	last     int                  // number of the newest of these
+	solo     map[string]struct{}  // keys with an attempt outside of a queue
+	removals map[string]*removals // names and keys with tickets that are being deleted
 }
 
-// removals counts the deletions in progress of tickets for a name.
+// Key returns the key of the local queue for r.
+func Key(r *store.Request) string {
+	if r.All == nil {
+		return r.Name
+	}
+	return "\x00" + strings.Join(r.All, "\x00") // no name has a NUL
+}
+
+// removals counts the deletions in progress of tickets for a name or a key.
 type removals struct {
 	pending int
 	done    chan struct{} // closed when all have ended
 }
 
-// queue is the local queue for one name. The List's mu guards it.
+// queue is the local queue for one name, or for several at once. The List's mu guards it.
 type queue struct {
-	name    string
+	key     string    // see Key
+	names   []string  // sorted
+	client  string    // of its rows in lock_waiters
+	number  string    // of a queue for several names: its client ends with it
 	entries list.List // of *Entry; a list, for removals from the middle
 
 	ticket int64   // the valid ticket in the queue on the server, or 0
 	row    int64   // the ticket in our row of lock_waiters, valid or not; 0: no row
 	join   *joinOp // in progress, or nil
+	owner  string  // the ID of the request that row has
 
 	busy   store.Grant // the last answer that another holder has the lock
 	busyAt time.Time   // when it arrived; zero: there was none
@@ -161,7 +183,10 @@ const (
 
 // New returns a List. It starts its goroutines with the first ticket. Stop it.
 func New(cfg Config) *List {
-	l := &List{cfg: cfg, queues: map[string]*queue{}, solo: map[string]struct{}{}, removals: map[string]*removals{}}
+	l := &List{
+		cfg: cfg, queues: map[string]*queue{}, numbers: map[string]*queue{},
+		solo: map[string]struct{}{}, removals: map[string]*removals{},
+	}
 	l.refresher.init(l)
 	l.listener.init(l)
 	return l
@@ -184,24 +209,48 @@ func (l *List) Listening() bool { return l.listener.up.Load() }
 // BeginSolo reports whether a caller may make an attempt outside of the queue: no local call waits
 // or tries, and no other process is known to wait. Then EndSolo must follow. Until then, other
 // callers queue up.
-func (l *List) BeginSolo(name string) bool {
+func (l *List) BeginSolo(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, trying := l.solo[name]; trying || l.queues[name] != nil {
+	if _, trying := l.solo[key]; trying || l.queues[key] != nil {
 		return false
 	}
-	l.solo[name] = struct{}{}
+	l.solo[key] = struct{}{}
 	return true
 }
 
 // EndSolo ends an attempt outside of the queue.
-func (l *List) EndSolo(name string) {
+func (l *List) EndSolo(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.solo, name)
+	delete(l.solo, key)
 }
 
-// Push appends an entry to the local queue for the lock of r. Its call began at that time.
+// queueFor returns the queue for r, a new one if there is none. The caller holds mu.
+func (l *List) queueFor(r *store.Request) *queue {
+	key := Key(r)
+	q := l.queues[key]
+	if q != nil {
+		return q
+	}
+	q = &queue{key: key, names: r.Names(), client: l.cfg.Client}
+	if r.All != nil {
+		l.last++
+		q.number = strconv.Itoa(l.last)
+		q.client += store.AllSuffix + "/" + q.number
+		l.numbers[q.number] = q
+	}
+	l.queues[key] = q
+	return q
+}
+
+// drop forgets a queue. The caller holds mu.
+func (l *List) drop(q *queue) {
+	delete(l.queues, q.key)
+	delete(l.numbers, q.number)
+}
+
+// Push appends an entry to the local queue for the locks of r. Its call began at that time.
 func (l *List) Push(r *store.Request, began time.Time) *Entry {
 	e := &Entry{
 		Request: r, Handed: make(chan store.Answer, 1),
@@ -211,11 +260,7 @@ func (l *List) Push(r *store.Request, began time.Time) *Entry {
 	e.Head, e.Woken, e.Outage = e.head, e.woken, e.outage
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := l.queues[r.Name]
-	if q == nil {
-		q = &queue{name: r.Name}
-		l.queues[r.Name] = q
-	}
+	q := l.queueFor(r)
 	e.queue = q
 	e.Before = q.entries.Len()
 	e.elem = q.entries.PushBack(e)
@@ -251,14 +296,14 @@ func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
 	}
 	ticket := l.dropIfEmpty(q)
 	if ticket != 0 || q.entries.Len() == 0 && q.join != nil {
-		gone = l.beginRemoval(q.name).done
+		gone = l.beginRemovals(q.removalKeys())
 		if q.join != nil {
 			q.join.removals++ // ended in runJoin, which knows the ticket
 		}
 	}
 	l.mu.Unlock()
 	if ticket != 0 {
-		l.deleteTicket(q.name, ticket, 1)
+		l.deleteTicket(q.ticketOf(ticket), q.removalKeys(), 1)
 	}
 	return gone
 }
@@ -275,15 +320,15 @@ func (l *List) beginJoin(q *queue) (op *joinOp, begun bool) {
 	return q.join, true
 }
 
-// endJoin records the ticket that was drawn for q, or the failure. If all entries have left
+// endJoin records the ticket that was drawn for q by the request with the ID owner, or the failure. If all entries have left
 // meanwhile, it returns the ticket to delete, and the number of removals that end with that.
-func (l *List) endJoin(q *queue, ticket int64, err error) (unneeded int64, removals int) {
+func (l *List) endJoin(q *queue, ticket int64, owner string, err error) (unneeded int64, removals int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	removals, q.join = q.join.removals, nil
 	switch {
 	case err == nil:
-		q.ticket, q.row, q.failingSince = ticket, ticket, time.Time{}
+		q.ticket, q.row, q.owner, q.failingSince = ticket, ticket, owner, time.Time{}
 	case store.MaybeApplied(err): // it may have replaced the known row
 		q.ticket, q.row = 0, store.AnyTicket
 	}
@@ -305,34 +350,52 @@ func (l *List) dropIfEmpty(q *queue) (ticket int64) {
 	}
 	q.emptySince = time.Now()
 	if q.row == 0 {
-		delete(l.queues, q.name)
+		l.drop(q)
 	}
 	return ticket
 }
 
-// beginRemoval notes that a ticket for name is being deleted. endRemovals must follow. The caller
-// holds mu.
-func (l *List) beginRemoval(name string) *removals {
-	r := l.removals[name]
-	if r == nil {
-		r = &removals{done: make(chan struct{})}
-		l.removals[name] = r
+// ticketOf returns the ticket with that number in the rows of q.
+func (q *queue) ticketOf(number int64) store.Ticket {
+	return store.Ticket{Client: q.client, Names: q.names, Number: number}
+}
+
+// removalKeys returns what a removal of the ticket of q is noted for: the key, and the names, whose
+// next callers the ticket would keep from a free lock.
+func (q *queue) removalKeys() []string {
+	if q.number == "" {
+		return q.names
 	}
-	r.pending++
-	return r
+	return append([]string{q.key}, q.names...)
+}
+
+// beginRemovals notes that a ticket is being deleted. endRemovals must follow. It returns a channel
+// that is closed when no ticket for the first key is being deleted any more. The caller holds mu.
+func (l *List) beginRemovals(keys []string) (done <-chan struct{}) {
+	for _, key := range keys {
+		r := l.removals[key]
+		if r == nil {
+			r = &removals{done: make(chan struct{})}
+			l.removals[key] = r
+		}
+		r.pending++
+	}
+	return l.removals[keys[0]].done
 }
 
 // endRemovals ends n removals.
-func (l *List) endRemovals(name string, n int) {
+func (l *List) endRemovals(keys []string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.removals[name]
-	if n == 0 || r == nil {
-		return
-	}
-	if r.pending -= n; r.pending == 0 {
-		delete(l.removals, name)
-		close(r.done)
+	for _, key := range keys {
+		r := l.removals[key]
+		if n == 0 || r == nil {
+			continue
+		}
+		if r.pending -= n; r.pending == 0 {
+			delete(l.removals, key)
+			close(r.done)
+		}
 	}
 }
 
@@ -506,6 +569,14 @@ func (q *queue) wake() bool {
 	return true
 }
 
+// WakeAll wakes the head of the queue for several names with that number. A queue without entries has
+// no valid ticket, or deletes it.
+func (l *List) WakeAll(number string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.numbers[number].wake()
+}
+
 // wakeOrBeginRemoval is WakeHead. If there is no head and no ticket is being drawn, it begins a
 // removal, and endRemovals must follow. Both happen in one step: deleting the client's row must not
 // meet the ticket of a new waiter.
@@ -516,7 +587,7 @@ func (l *List) wakeOrBeginRemoval(name string) (woken bool) {
 	if q.wake() || q != nil && q.join != nil { // runJoin deletes its ticket
 		return true
 	}
-	l.beginRemoval(name)
+	l.beginRemovals([]string{name})
 	return false
 }
 
@@ -529,21 +600,23 @@ func (l *List) wakeAll() {
 	}
 }
 
-// collectRows returns the tickets in use by name, and the idle rows, which it forgets.
-func (l *List) collectRows() (inUse map[string]int64, names []string, tickets []int64) {
+// collectRows returns the tickets in use, only those for several names unless all are wanted, and the
+// idle rows, which it forgets.
+func (l *List) collectRows(all bool) (inUse, idle []store.Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	inUse = map[string]int64{}
-	for name, q := range l.queues {
+	for _, q := range l.queues {
 		switch {
 		case q.ticket != 0:
-			inUse[name] = q.ticket
+			if all || q.number != "" {
+				inUse = append(inUse, q.ticketOf(q.ticket))
+			}
 		case q.entries.Len() == 0 && q.join == nil && time.Since(q.emptySince) > timing.IdleRowTTL:
-			names, tickets = append(names, name), append(tickets, q.row)
-			delete(l.queues, name)
+			idle = append(idle, q.ticketOf(q.row))
+			l.drop(q)
 		}
 	}
-	return inUse, names, tickets
+	return inUse, idle
 }
 
 // hasQueues reports whether there are queues, and so perhaps rows.
@@ -553,11 +626,15 @@ func (l *List) hasQueues() bool {
 	return len(l.queues) > 0
 }
 
-// ticketLost makes the queue for name draw a new ticket, unless it has done so.
-func (l *List) ticketLost(name string, ticket int64) {
+// ticketLost makes the queue of the ticket draw a new one, unless it has done so.
+func (l *List) ticketLost(t store.Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if q := l.queues[name]; q != nil && q.ticket == ticket {
+	q := l.queues[t.Names[0]]
+	if _, number, several := strings.Cut(t.Client, "/"); several {
+		q = l.numbers[number]
+	}
+	if q != nil && q.ticket == t.Number {
 		q.ticket = 0
 		q.wake()
 	}

@@ -1,0 +1,462 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+func read(t *testing.T, l *leasetable.RWLock, opts ...leasetable.LeaseOption) *leasetable.Lease {
+	t.Helper()
+	lease, err := l.TryRLock(t.Context(), opts...)
+	if err != nil {
+		t.Fatalf("TryRLock: %v", err)
+	}
+	return lease
+}
+
+func write(t *testing.T, l *leasetable.RWLock, opts ...leasetable.LeaseOption) *leasetable.Lease {
+	t.Helper()
+	lease, err := l.TryLock(t.Context(), opts...)
+	if err != nil {
+		t.Fatalf("TryLock: %v", err)
+	}
+	return lease
+}
+
+func downgrade(t *testing.T, l *leasetable.Lease) {
+	t.Helper()
+	if err := l.Downgrade(t.Context()); err != nil {
+		t.Fatalf("Downgrade: %v", err)
+	}
+}
+
+// waiters waits until n clients have a ticket.
+func (f fixture) waiters(n int) {
+	f.t.Helper()
+	pgtest.Eventually(f.t, 20*time.Second, "tickets", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE expires_at > clock_timestamp()") == n
+	})
+}
+
+// TestDowngrade: a writer becomes a reader under the same token. Readers that waited come in, a
+// writer does not, and the lease is renewed and released like any other.
+func TestDowngrade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := rwlock(t, f.open(leasetable.WithTTL(2*time.Second)), "rw"), rwlock(t, f.open(), "rw")
+	w := write(t, a, leasetable.WithLabels(map[string]string{"k": "v"}))
+	token := w.Token()
+	reader := make(chan error, 1)
+	go func() {
+		l, err := b.RLock(t.Context())
+		if err == nil {
+			err = l.Release(t.Context())
+		}
+		reader <- err
+	}()
+	f.waiters(1)
+	downgrade(t, w)
+	select {
+	case err := <-reader:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("a waiting reader was not woken")
+	}
+	downgrade(t, w) // nothing more to do
+	if w.Token() != token || w.Err() != nil {
+		t.Errorf("token %d, err %v; want %d", w.Token(), w.Err(), token)
+	}
+	if _, err := b.TryLock(t.Context()); !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("a writer beside the downgraded one: %v", err)
+	}
+	if err := w.Bind(t.Context(), begin(t, f)); !errors.Is(err, fencing.ErrShared) {
+		t.Errorf("Bind: %v", err)
+	}
+	tx := begin(t, f)
+	if err := w.Guard(t.Context(), tx); err != nil {
+		t.Errorf("Guard: %v", err)
+	}
+	_ = tx.Rollback(t.Context())
+	if got := value[string](f, "SELECT format('%s %s %s', token, weight, labels) FROM pglock.lock_permits"); got != value[string](f, "SELECT format('%s 1 {\"k\": \"v\"}', $1::bigint)", int64(token)) {
+		t.Errorf("the permit is %s", got)
+	}
+	pgtest.Eventually(t, 20*time.Second, "renewals", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.lock_permits WHERE version > 3") == 1
+	})
+	release(t, w)
+	release(t, write(t, b))
+}
+
+// TestDowngradeIsWithoutAGap: while a writer becomes a reader, another writer never gets in. The
+// control releases the lock and acquires it again.
+func TestDowngradeIsWithoutAGap(t *testing.T) {
+	t.Parallel()
+	const rounds = 30
+	f := newFixture(t)
+	overtaken := func(name string, change func(a *leasetable.RWLock, w *leasetable.Lease) (*leasetable.Lease, error)) (n int) {
+		a, b := rwlock(t, f.open(), name), rwlock(t, f.open(), name)
+		for range rounds {
+			w := write(t, a)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			var other *leasetable.Lease
+			var wg sync.WaitGroup
+			var granted atomic.Bool
+			wg.Go(func() { other, _ = b.Lock(ctx); granted.Store(true) })
+			pgtest.Eventually(t, 20*time.Second, "a ticket", func() bool {
+				return value[int](f, "SELECT count(*) FROM pglock.lock_waiters AS w JOIN pglock.distributed_locks AS l USING (name) WHERE name = $1 AND w.ticket > l.ticket", name) == 1
+			})
+			r, err := change(a, w)
+			switch {
+			case errors.Is(err, leasetable.ErrNotAcquired):
+				n++
+			case err != nil:
+				t.Fatal(err)
+			default:
+				rest(t, 5*time.Millisecond)
+				if granted.Load() {
+					n++
+				}
+				if err := r.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			wg.Wait()
+			cancel()
+			if other == nil {
+				t.Fatal("the other writer was not granted")
+			}
+			if err := other.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		return n
+	}
+	if n := overtaken("rw", func(_ *leasetable.RWLock, w *leasetable.Lease) (*leasetable.Lease, error) {
+		return w, w.Downgrade(t.Context())
+	}); n > 0 {
+		t.Errorf("%d of %d downgrades let another writer in", n, rounds)
+	}
+	if n := overtaken("control", func(a *leasetable.RWLock, w *leasetable.Lease) (*leasetable.Lease, error) {
+		if err := w.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return a.TryRLock(t.Context())
+	}); n < rounds {
+		t.Errorf("control: a release and an acquire kept the lock in %d of %d rounds", rounds-n, rounds)
+	}
+}
+
+// TestDowngradeOfALostLease: a writer whose grant is gone does not become a reader.
+func TestDowngradeOfALostLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := rwlock(t, f.open(), "rw")
+	w := write(t, a)
+	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity'")
+	if err := w.Downgrade(t.Context()); !errors.Is(err, leasetable.ErrLost) {
+		t.Errorf("Downgrade: %v", err)
+	}
+	w = write(t, a)
+	release(t, w)
+	if err := w.Downgrade(t.Context()); !errors.Is(err, leasetable.ErrReleased) {
+		t.Errorf("Downgrade of a released lease: %v", err)
+	}
+	if _, err := w.TryUpgrade(t.Context()); !errors.Is(err, leasetable.ErrReleased) {
+		t.Errorf("TryUpgrade of a released lease: %v", err)
+	}
+	r := read(t, a)
+	f.sql("DELETE FROM pglock.lock_permits")
+	f.sql("UPDATE pglock.distributed_locks SET in_use = 0")
+	if _, err := r.TryUpgrade(t.Context()); !errors.Is(err, leasetable.ErrLost) {
+		t.Errorf("TryUpgrade of a lost lease: %v", err)
+	}
+}
+
+// TestTryUpgrade: the only reader becomes the writer, under a new token. The old lease has ended
+// without a loss.
+func TestTryUpgrade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := rwlock(t, f.open(), "rw"), rwlock(t, f.open(), "rw")
+	r, other := read(t, a), read(t, b)
+	var busy *leasetable.BusyError
+	if _, err := r.TryUpgrade(t.Context()); !errors.As(err, &busy) || busy.Token != other.Token() || busy.Holder != other.Holder() || busy.Remaining <= 0 {
+		t.Errorf("beside another reader: %v", err)
+	}
+	if err := r.Err(); err != nil {
+		t.Fatalf("a refused upgrade ended the lease: %v", err)
+	}
+	release(t, other)
+	w, err := r.TryUpgrade(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Token() <= other.Token() || r.Token() == w.Token() {
+		t.Errorf("tokens %d, %d and then %d", r.Token(), other.Token(), w.Token())
+	}
+	if err := r.Err(); !errors.Is(err, leasetable.ErrReleased) || errors.Is(err, leasetable.ErrLost) {
+		t.Errorf("the reader's lease ended with %v", err)
+	}
+	release(t, r) // does nothing
+	if err := fencing.Check(t.Context(), begin(t, f), r.Fence()); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a guard with the reader's token: %v", err)
+	}
+	tx := begin(t, f)
+	if err := w.Bind(t.Context(), tx); err != nil {
+		t.Errorf("Bind: %v", err)
+	}
+	_ = tx.Rollback(t.Context())
+	if _, err := w.TryUpgrade(t.Context()); !errors.Is(err, leasetable.ErrHeldByCaller) {
+		t.Errorf("upgrade of a writer: %v", err)
+	}
+	if _, err := b.TryRLock(t.Context()); !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("a reader beside the writer: %v", err)
+	}
+	downgrade(t, w)
+	again, err := w.TryUpgrade(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, again)
+	release(t, write(t, b))
+	if n := value[int](f, "SELECT count(*) FROM pglock.lock_permits"); n != 0 {
+		t.Errorf("%d permits are left", n)
+	}
+}
+
+// TestTwoReadersThatUpgrade: of two readers that want to be the writer, none waits, and at most one
+// is, after the other has ended.
+func TestTwoReadersThatUpgrade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 20 {
+		leases := [2]*leasetable.Lease{read(t, rwlock(t, f.open(), "rw")), read(t, rwlock(t, f.open(), "rw"))}
+		var upgraded [2]*leasetable.Lease
+		var wg sync.WaitGroup
+		for i, l := range leases {
+			wg.Go(func() {
+				var err error
+				if upgraded[i], err = l.TryUpgrade(t.Context()); err != nil && !errors.Is(err, leasetable.ErrNotAcquired) {
+					t.Errorf("TryUpgrade: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if upgraded[0] != nil || upgraded[1] != nil {
+			t.Fatal("a reader beside another one is the writer")
+		}
+		release(t, leases[0])
+		w, err := leases[1].TryUpgrade(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, w)
+	}
+}
+
+// TestUpgradeBesideGuards: a reader that has a guarded transaction open can't upgrade: what it writes
+// there must not be fenced out by its own upgrade.
+func TestUpgradeBesideGuards(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := rwlock(t, f.open(), "rw")
+	r := read(t, a)
+	tx := begin(t, f)
+	if err := r.Guard(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.TryUpgrade(t.Context()); !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("TryUpgrade: %v", err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Errorf("the guarded transaction: %v", err)
+	}
+	w, err := r.TryUpgrade(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A guarded transaction of the writer keeps readers out after a downgrade, until it ends.
+	tx = begin(t, f)
+	if err := w.Guard(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	downgrade(t, w)
+	if _, err := a.TryRLock(t.Context()); !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("a reader beside a guarded transaction of the writer: %v", err)
+	}
+	if _, err := w.TryUpgrade(t.Context()); !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("an upgrade beside a guarded transaction of the writer: %v", err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Errorf("the guarded transaction: %v", err)
+	}
+	release(t, read(t, a))
+	release(t, w)
+}
+
+// TestUpgradeOvertakesAWaitingWriter: the waiting writer could not be granted the lock before the
+// reader ends, and is granted it afterwards.
+func TestUpgradeOvertakesAWaitingWriter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := rwlock(t, f.open(), "rw"), rwlock(t, f.open(), "rw")
+	r := read(t, a)
+	waiting := make(chan *leasetable.Lease, 1)
+	go func() {
+		l, err := b.Lock(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		waiting <- l
+	}()
+	f.waiters(1)
+	w, err := r.TryUpgrade(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, w)
+	select {
+	case l := <-waiting:
+		if l.Token() < w.Token() {
+			t.Errorf("token %d of the waiting writer is not above %d", l.Token(), w.Token())
+		}
+		release(t, l)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the waiting writer was not granted")
+	}
+}
+
+// TestChangesOfOtherLeases: only leases of readers-writer locks change, and not through a lease that
+// has joined them.
+func TestChangesOfOtherLeases(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	for what, l := range map[string]*leasetable.Lease{"lease": try(t, c, "lease"), "semaphore": permits(t, semaphore(t, c, "s", 2), 2)} {
+		if err := l.Downgrade(t.Context()); !errors.Is(err, leasetable.ErrKind) {
+			t.Errorf("Downgrade of a %s: %v", what, err)
+		}
+		if _, err := l.TryUpgrade(t.Context()); !errors.Is(err, leasetable.ErrKind) {
+			t.Errorf("TryUpgrade of a %s: %v", what, err)
+		}
+	}
+	rw := rwlock(t, c, "rw")
+	w := write(t, rw)
+	joined, err := rw.TryLock(w.Context(), leasetable.WithJoin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := joined.Downgrade(t.Context()); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("Downgrade of a joined lease: %v", err)
+	}
+	downgrade(t, w)
+	if err := joined.Bind(t.Context(), begin(t, f)); !errors.Is(err, fencing.ErrShared) {
+		t.Errorf("Bind of a lease that has joined a downgraded one: %v", err)
+	}
+	if _, err := rw.TryLock(w.Context(), leasetable.WithJoin()); !errors.Is(err, leasetable.ErrHeldByCaller) {
+		t.Errorf("a writer joins a downgraded lease: %v", err)
+	}
+}
+
+// TestAdoptPermits: grants of permits are handed over like those of any lock, and keep their kind.
+func TestAdoptPermits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, b := f.open(), f.open(leasetable.WithHolder("B"))
+	handOver := func(l *leasetable.Lease) *leasetable.Lease {
+		t.Helper()
+		fence, err := l.HandOver()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err = b.Adopt(t.Context(), fence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	w := handOver(write(t, rwlock(t, a, "rw")))
+	if _, err := rwlock(t, a, "rw").TryRLock(t.Context()); !errors.Is(err, leasetable.ErrNotAcquired) {
+		t.Errorf("a reader beside the adopted writer: %v", err)
+	}
+	downgrade(t, w)
+	w = handOver(w)
+	again, err := w.TryUpgrade(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence, err := again.HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Adopt(t.Context(), fence, leasetable.WithMinHold(time.Hour)); !errors.Is(err, leasetable.ErrInvalidOption) {
+		t.Errorf("WithMinHold: %v", err)
+	}
+	again, err = b.Adopt(t.Context(), fence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, again)
+	if _, err := b.Adopt(t.Context(), fence); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("Adopt of a released grant: %v", err)
+	}
+	s := handOver(permits(t, semaphore(t, a, "s", 3), 2))
+	noPermits(t, semaphore(t, a, "s", 3), 2)
+	if got := value[string](f, "SELECT holder FROM pglock.lock_permits"); got != "B" {
+		t.Errorf("the holder is %s", got)
+	}
+	release(t, s)
+	release(t, permits(t, semaphore(t, a, "s", 3), 3))
+}
+
+// TestUpgradeMeetsARenewal: a renewal in progress is not taken for a guarded transaction.
+func TestUpgradeMeetsARenewal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := read(t, rwlock(t, f.open(), "rw"))
+	renewal := begin(t, f)
+	if _, err := renewal.Exec(t.Context(), f.named("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE")); err != nil {
+		t.Fatal(err)
+	}
+	upgraded := make(chan error, 1)
+	go func() {
+		w, err := r.TryUpgrade(t.Context())
+		if err == nil {
+			err = w.Release(t.Context())
+		}
+		upgraded <- err
+	}()
+	pgtest.Eventually(t, 20*time.Second, "the upgrade waits for the renewal, or has ended", func() bool {
+		return len(upgraded) > 0 || value[int](f, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')") > 0
+	})
+	if err := renewal.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-upgraded; err != nil {
+		t.Errorf("TryUpgrade: %v", err)
+	}
+}
+
+// TestARenewalMeetsAnUpgrade: until the answer of TryUpgrade is known, a renewal that does not find
+// the reader's grant does not end the lease. Otherwise it does.
+func TestARenewalMeetsAnUpgrade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := read(t, rwlock(t, f.open(), "rw"))
+	if err := leasetable.GoneWhileUpgrading(r, true); err == nil || r.Err() != nil {
+		t.Errorf("during an upgrade: %v, %v", err, r.Err())
+	}
+	if err := leasetable.GoneWhileUpgrading(r, false); !errors.Is(err, leasetable.ErrLost) || !errors.Is(r.Err(), leasetable.ErrLost) {
+		t.Errorf("without one: %v, %v", err, r.Err())
+	}
+}
