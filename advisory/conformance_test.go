@@ -63,7 +63,7 @@ func unlockOf(s *advisory.Session, err error) (conformance.Unlock, error) {
 // TestConformance runs the suite that every kind of lock must pass.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	crowd := func(c *pgxpool.Config) { c.MaxConns = 40 }
+	crowd, odd := func(c *pgxpool.Config) { c.MaxConns = 40 }, pgtest.OddDatabase(t)
 	for name, open := range map[string]func(t *testing.T) conformance.Locker{
 		"transaction": func(t *testing.T) conformance.Locker {
 			t.Helper()
@@ -76,6 +76,14 @@ func TestConformance(t *testing.T) {
 		"session": func(t *testing.T) conformance.Locker {
 			t.Helper()
 			return sessions{pgtest.Pool(t), t.Name()}
+		},
+		"session in an odd database": func(t *testing.T) conformance.Locker {
+			t.Helper()
+			return sessions{pgtest.PoolOn(t, odd), t.Name()}
+		},
+		"transaction in an odd database": func(t *testing.T) conformance.Locker {
+			t.Helper()
+			return transactions{pgtest.PoolOn(t, odd, crowd), t.Name(), nil}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -155,15 +155,26 @@ func (c *call) tryIn(ctx context.Context, tx Tx) error {
 
 // tryKey uses the simple protocol. With the extended one, the last statement's portal stays open
 // in the transaction, and with it a snapshot, and CREATE INDEX CONCURRENTLY would wait for it
-// between two attempts.
+// between two attempts. pgx refuses the simple protocol in sessions with some settings, and then
+// that index has to wait.
 func (c *call) tryKey(ctx context.Context, tx Tx, k Key) error {
 	q := k.calling(c.suffixed("pg_try_advisory_xact_lock"))
+	mode := pgx.QueryExecModeSimpleProtocol
+	if conn := pgtx.Conn(tx); conn != nil && !takesSimpleProtocol(conn) {
+		mode = pgx.QueryExecModeExec
+	}
 	var got bool
-	if err := tx.QueryRow(ctx, q.SQL, append([]any{pgx.QueryExecModeSimpleProtocol}, q.Args...)...).Scan(&got); err != nil {
+	if err := tx.QueryRow(ctx, q.SQL, append([]any{mode}, q.Args...)...).Scan(&got); err != nil {
 		return err
 	}
 	if !got {
 		return errBusy
 	}
 	return nil
+}
+
+// takesSimpleProtocol reports whether pgx sends queries with arguments by the simple protocol.
+func takesSimpleProtocol(conn *pgx.Conn) bool {
+	server := conn.PgConn()
+	return server.ParameterStatus("standard_conforming_strings") == "on" && server.ParameterStatus("client_encoding") == "UTF8"
 }

@@ -51,7 +51,18 @@ func (p *pending) granted(t *testing.T) {
 // isNext waits until a session holds the turnstile.
 func isNext(t *testing.T, direct *pgxpool.Pool, key advisory.Key) {
 	t.Helper()
-	pgtest.Eventually(t, 10*time.Second, "a session is next", func() bool { return exclusively(t, direct, key.Turnstile()) == 1 })
+	pgtest.Eventually(t, 30*time.Second, "a session is next", func() bool { return exclusively(t, direct, key.Turnstile()) == 1 })
+}
+
+// knowsItIsNext waits until the session that holds the turnstile has tried the lock from there. Before
+// that, a lost connection ends Acquire: its caller may not have read the answer.
+func knowsItIsNext(t *testing.T, direct *pgxpool.Pool, key advisory.Key) {
+	t.Helper()
+	classid, objid, objsubid := key.Turnstile().PgLocks()
+	pgtest.Eventually(t, 10*time.Second, "the session that is next has tried the lock", func() bool {
+		return count(t, direct, `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted
+			AND mode = 'ExclusiveLock' AND classid = $1 AND objid = $2 AND objsubid = $3 AND query LIKE '%AS tried%'`, classid, objid, objsubid) == 1
+	})
 }
 
 // exclusively returns how many sessions hold the key exclusively.
@@ -181,6 +192,9 @@ func TestTurnstileOpensWhenItsHolderIsGone(t *testing.T) {
 			before := acquire(t, direct, key, advisory.WithShared())
 			w := later(t, pool, key)
 			isNext(t, direct, key)
+			if name != "silent" {
+				knowsItIsNext(t, direct, key)
+			}
 			fault(proxy, key)
 			since := time.Now()
 			if name == "silent" {

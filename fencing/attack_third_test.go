@@ -222,7 +222,7 @@ func TestThirdRoundNobodyBlocksTheWayDown(t *testing.T) {
 		}
 	}
 	want(t, "a view on the token column", g.run(looker, "CREATE VIEW "+att+".v AS SELECT fence_token FROM "+table), nil)
-	want(t, "a view on the locks", g.run(looker, "CREATE VIEW "+att+".w AS SELECT token FROM "+here+".distributed_locks"), nil)
+	want(t, "a view on the locks", g.run(looker, "CREATE VIEW "+att+".w AS SELECT ticket FROM "+here+".distributed_locks"), nil)
 	want(t, "a view with a trigger, and a child", g.run(owner,
 		"CREATE TABLE "+mine+".t (id int)", "CREATE VIEW "+mine+".v AS SELECT * FROM "+mine+".t",
 		"CREATE TRIGGER a AFTER INSERT ON "+mine+".v FOR EACH STATEMENT EXECUTE FUNCTION "+here+".fence_rows('fence_token', 'strict', '')"), nil)

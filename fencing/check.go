@@ -44,9 +44,15 @@ func Check(ctx context.Context, tx Tx, f Fence) error {
 	var newest Token
 	var isolation string
 	err := tx.QueryRow(ctx, render(checkSQL, f.schemaName()), f.Name, int64(f.Token)).Scan(&current, &newest, &isolation)
-	switch {
-	case err != nil:
+	if err != nil {
 		return explainCall(f.schemaName(), fmt.Sprintf("check %q", f), err)
+	}
+	return checkResult(f, current, newest, isolation)
+}
+
+// checkResult returns what the answer of check_fence means for f.
+func checkResult(f Fence, current bool, newest Token, isolation string) error {
+	switch {
 	case !current && isolation != "read committed" && newest <= f.Token:
 		return errs.Errorf("%w: check %q at %s", ErrSnapshot, f, isolation)
 	case !current:

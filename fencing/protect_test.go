@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -46,7 +47,8 @@ func (g fixture) allWrites() map[string]string {
 func TestEveryWriteIsFenced(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]func(g fixture) (table string){
-		"plain": func(g fixture) string { return g.table("plain", columns) },
+		"plain":        func(g fixture) string { return g.table("plain", columns) },
+		"odd database": func(g fixture) string { return g.table("plain", columns) },
 		"odd names": func(g fixture) string {
 			return g.table(`Odd "table" %s {id} 漢字`, `(id int PRIMARY KEY, v int)`)
 		},
@@ -60,6 +62,9 @@ func TestEveryWriteIsFenced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newFixture(t)
+			if name == "odd database" {
+				g = newFixtureOn(t, pgtest.PoolOn(t, pgtest.OddDatabase(t)))
+			}
 			table := create(g)
 			column := `fence "token" %I`
 			g.protect(table, fencing.WithColumn(column))
