@@ -37,7 +37,7 @@
 //
 // # Packages
 //
-//	schedule, once
+//	schedule, once, leader
 //	   │
 //	pglock ──▶ leasetable ──▶ fencing
 //	   └─────▶ advisory ◀── rowlock ──▶ sqltx

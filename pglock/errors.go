@@ -35,6 +35,10 @@ var (
 	ErrLogin = leasetable.ErrLogin
 	// ErrKind: the name is used as another kind of lock. It comes in a *KindError.
 	ErrKind = leasetable.ErrKind
+	// ErrUndefined: the name has no definition. It comes in an *UndefinedError. See WithUndefined.
+	ErrUndefined = leasetable.ErrUndefined
+	// ErrNoWaiter: Transfer found no waiter of that name, or it did not take the lock over.
+	ErrNoWaiter = leasetable.ErrNoWaiter
 	// ErrNotFound: the table has no row for that name.
 	ErrNotFound = leasetable.ErrNotFound
 	// ErrInvalidName: a lock's name must be 1 to 512 bytes of UTF-8 without NUL.
@@ -93,7 +97,7 @@ type BusyError = leasetable.BusyError
 // WaitError is the error of Acquire if the lock was not granted. It matches ErrNotAcquired, Cause
 // and Last. It is a [leasetable.WaitError], with these fields:
 //
-//	Name   string
+//	Name   string // for several names, a text for people
 //	Waited time.Duration
 //	Cause  error // what ended the wait: ErrTimeout, ctx's error and cause, ErrClosed or ErrUnavailable
 //	Last   error // the last reply: a *BusyError, a server's error, or nil

@@ -76,3 +76,38 @@ func ExampleClient_RWLock() {
 	// another reader: <nil>
 	// a writer: true
 }
+
+// The writer reads on what it has written, together with other readers, and no other writer gets in
+// between.
+func ExampleLease_Downgrade() {
+	pool, end := locktest.ExamplePool() // creates a database
+	defer end()
+	ctx := context.Background()
+	client, err := pglock.Open(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+	index, err := client.RWLock("index")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	err = index.Do(ctx, func(ctx context.Context, l *pglock.Lease) error {
+		token := l.Token() // rebuild the index
+		if err := l.Downgrade(ctx); err != nil {
+			return err
+		}
+		reader, err := index.TryRLock(context.Background())
+		fmt.Println("another reader:", err, "- the same token:", l.Token() == token)
+		_, err = l.TryUpgrade(ctx)
+		fmt.Println("the writer again, beside a reader:", err != nil)
+		return reader.Release(ctx)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// another reader: <nil> - the same token: true
+	// the writer again, beside a reader: true
+}

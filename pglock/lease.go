@@ -12,6 +12,7 @@ import (
 // concurrent use, and its accessors never wait for the network.
 //
 //	held ──Release, Close──▶ released
+//	  ├────Transfer──────────▶ released: a waiter is granted the lock
 //	  ├────HandOver──────────▶ handed over: another process goes on with the grant
 //	  └────deadline reached, grant gone──▶ lost
 //
@@ -30,14 +31,22 @@ func FromContext(ctx context.Context, name string) (*Lease, bool) {
 	return (*Lease)(l), ok
 }
 
-// Name returns the lock's name.
+// Name returns the lock's name. For a lease of several names it returns a text for people: see Names.
 func (l *Lease) Name() string { return l.lease().Name() }
+
+// Names returns the names that the lease holds, sorted: one, or those of AcquireAll.
+func (l *Lease) Names() []string { return l.lease().Names() }
 
 // Token returns the grant's fencing token. Renewals keep it.
 func (l *Lease) Token() Token { return l.lease().Token() }
 
-// Fence returns the grant's schema, name and token, for writers here and in other processes.
+// Fence returns the grant's schema, name and token, for writers here and in other processes. That of
+// a lease of several names has no name, and every check refuses it: see Fences.
 func (l *Lease) Fence() Fence { return l.lease().Fence() }
+
+// Fences returns the fence of each name that the lease holds, in the order of Names. All have the
+// same token. See fencing.CheckAll.
+func (l *Lease) Fences() []Fence { return l.lease().Fences() }
 
 // Holder returns the name of the holder, as others see it.
 func (l *Lease) Holder() string { return l.lease().Holder() }
@@ -71,7 +80,7 @@ func (l *Lease) Err() error { return l.lease().Err() }
 func (l *Lease) Deadline() time.Time { return l.lease().Deadline() }
 
 // Guard protects the writes of tx. After success, tx can commit only while this lease's grant is
-// the current one: no other holder is granted the lock before tx ends. Call Guard before the first
+// the current one: no other holder is granted the lock, or one of several, before tx ends. Call Guard before the first
 // write. Renewals do not wait for tx.
 //
 // If the grant is not the current one, the error wraps ErrStale. If this process knows that the
@@ -126,6 +135,46 @@ func (l *Lease) Unlocked() bool { return l.lease().Unlocked() }
 // no process adopts the grant, the lock is free when it expires. If the lease has ended, the error
 // wraps ErrLost or ErrReleased.
 func (l *Lease) HandOver() (Fence, error) { return l.lease().HandOver() }
+
+// Transfer ends the lease and grants the lock to the waiter with that holder's name (WithHolder), or to
+// the first waiter if the name is empty, with a new token. Stop the protected work first. It waits until
+// the waiter has taken the lock over.
+//
+// If there is no such waiter, the error wraps ErrNoWaiter, and the lease is still held: see Err. If the
+// waiter leaves or does not respond within 1.5 s, the error wraps ErrNoWaiter too, and the lease has
+// ended. See [leasetable.Lease.Transfer].
+func (l *Lease) Transfer(ctx context.Context, holder string) error {
+	return l.lease().Transfer(ctx, holder)
+}
+
+// SetLabels adds labels to those of the grant, and replaces those with the same keys. All together may
+// have 16 KiB as JSON. Callers of Watch are notified. If the lease has ended, the error wraps ErrLost,
+// ErrReleased or ErrStale; if the labels are invalid, ErrInvalidOption; if the server does not answer,
+// ErrUnavailable.
+func (l *Lease) SetLabels(ctx context.Context, labels map[string]string) error {
+	return l.lease().SetLabels(ctx, labels)
+}
+
+// Downgrade turns the lease of a writer, from RWLock.Lock, into that of a reader. The lock is not
+// free in between. Token, deadline and Context stay; readers that wait come in; Bind fails from now
+// on. On a reader's lease it does nothing.
+//
+// The error is a *KindError for another kind of lock. It wraps ErrLost or ErrReleased if the lease
+// has ended. If it wraps ErrUnavailable or the error of ctx, the grant may be a reader's: call
+// Downgrade again. ctx bounds the call. See leasetable.Lease.Downgrade.
+func (l *Lease) Downgrade(ctx context.Context) error { return l.lease().Downgrade(ctx) }
+
+// TryUpgrade makes the only reader, with a lease from RWLock.RLock, the writer. It returns a new
+// lease with a new token, whose Context has the values of ctx. The old lease has ended: its Context
+// is done, and Release does nothing.
+//
+// If there is another reader, or a guarded transaction of this one is open, the error is a
+// *BusyError (errors.Is ErrNotAcquired), and the lease is held as before. TryUpgrade does not wait:
+// two readers would wait for each other. The other errors are those of Downgrade.
+func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
+	writer, err := l.lease().TryUpgrade(ctx)
+	return (*Lease)(writer), err
+}
 
 // Token is a fencing token: a number that grows with every grant. It is a [fencing.Token].
 type Token = fencing.Token

@@ -2,6 +2,7 @@ package pglock_test
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/pglock/pglock-go/leasetable"
@@ -28,7 +29,7 @@ func methods(typ reflect.Type) map[string]string {
 			signature += " " + m.Type.In(j).String()
 		}
 		for j := range m.Type.NumOut() {
-			signature += ", returns " + m.Type.Out(j).String()
+			signature += ", returns " + strings.Replace(m.Type.Out(j).String(), "*leasetable.Lease", "*pglock.Lease", 1)
 		}
 		all[m.Name] = signature
 	}

@@ -25,7 +25,40 @@ import (
 //
 //	Last    LastGrant    // the last grant that is over
 //	Waiters []WaiterInfo // the clients that wait, in the order of the queue
+//
+//	Kind    Kind        // KindLock, KindSemaphore or KindRWLock; empty if the name has no row
+//	Permits int         // the number of permits of a semaphore
+//	Grants  []GrantInfo // of a semaphore or a readers-writer lock: the live grants
+//
+// The fields from Holder to ReleaseReason describe only a grant that has the whole lock. The method
+// InUse returns the number of permits that are held.
 type LockInfo = leasetable.LockInfo
+
+// Kind is a kind of lock.
+type Kind = leasetable.Kind
+
+// Kinds of locks.
+const (
+	KindLock      = leasetable.KindLock // with one holder
+	KindSemaphore = leasetable.KindSemaphore
+	KindRWLock    = leasetable.KindRWLock
+)
+
+// GrantInfo describes a live grant of a semaphore or a readers-writer lock. It is a
+// [leasetable.GrantInfo], with these fields:
+//
+//	Token      Token
+//	Holder     string
+//	Labels     map[string]string
+//	Permits    int           // of a semaphore: how many of them the grant has
+//	Exclusive  bool          // it is a writer's, or has all permits
+//	AcquiredAt time.Time     // by the server's clock
+//	HeldFor    time.Duration // since AcquiredAt
+//	Remaining  time.Duration // until it expires unless renewed
+//
+//	ReleaseRequested bool   // the holder is asked to release the grant: see Client.RequestRelease
+//	ReleaseReason    string // why
+type GrantInfo = leasetable.GrantInfo
 
 // LastGrant describes the last grant of a lock that is over, or is the zero value. It is a
 // [leasetable.LastGrant], with these fields:
@@ -75,11 +108,13 @@ func (c *Client) Locks(ctx context.Context, filter LockFilter) iter.Seq2[LockInf
 }
 
 // Watch returns the state of the lock of that name, and then its new state after each change of its
-// holder: a grant, a release, a revocation or an expiry. Each state is the newest one, and never
-// older than the one before. Holders that came and went during the caller's loop are left out.
+// holder or its labels: a grant, a release, a revocation, an expiry, Lease.SetLabels. Each state is the
+// newest one, and never older than the one before. Holders that came and went during the caller's loop
+// are left out.
 //
-// A release, a revocation or an expiry is seen within milliseconds where notifications arrive.
-// Everything else is seen within a second. A lock that is not watched pays nothing.
+// A release, a revocation, an expiry, new labels and a grant with WithAnnounce are seen within
+// milliseconds where notifications arrive. Everything else is seen within a second. A lock that is not
+// watched pays nothing.
 //
 // An error ends the iteration: it wraps ErrUnavailable after an outage of 30 s, ErrClosed, or the
 // error and cause of ctx.

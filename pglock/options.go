@@ -81,6 +81,13 @@ func WithHolder(name string) LeaseOption { return leasetable.WithHolder(name) }
 // WithLabels stores labels with the grant: 16 KiB or less as JSON. Default none.
 func WithLabels(labels map[string]string) LeaseOption { return leasetable.WithLabels(labels) }
 
+// WithLabel adds a label to those of the options before it. See WithLabels.
+func WithLabel(key, value string) LeaseOption { return leasetable.WithLabel(key, value) }
+
+// WithAnnounce notifies the callers of Watch of the grant, after it was made. Without it they usually
+// see a grant to a new holder within a second. Default: no notification.
+func WithAnnounce() LeaseOption { return leasetable.WithAnnounce() }
+
 // WithMaxHold limits how long the lease can be held: d after the grant, renewals stop and
 // ReleaseRequested is closed. The holder has the rest of its lease to finish and release it, up to
 // one TTL. Then the lease is lost, with an error that wraps ErrMaxHold. Extend does not go further.

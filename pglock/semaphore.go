@@ -17,8 +17,7 @@ const MaxPermits = leasetable.MaxPermits
 // have no order. Waiters are served first come, first served: a waiter for many permits is not
 // overtaken by later ones for few.
 //
-// Get and Locks show the name, but not who holds its permits: see the view locks_held. Revoke,
-// RequestRelease and HandOver work for grants of all permits only.
+// LockInfo.Grants has the holders. Revoke and RequestRelease concern one of them, by its token.
 type Semaphore struct {
 	name   string
 	leases *leasetable.Semaphore
@@ -88,7 +87,8 @@ func (s *Semaphore) Resize(ctx context.Context, n int) (*Semaphore, error) {
 //
 // Each grant is a Lease with a token of its own. A reader's Guard lets the guards of other readers
 // pass and keeps writers out. A reader's Bind returns fencing.ErrShared. Waiters are served first
-// come, first served: readers that come after a waiting writer wait for it.
+// come, first served: readers that come after a waiting writer wait for it. Lease.Downgrade makes a
+// writer a reader, and Lease.TryUpgrade the only reader the writer.
 type RWLock struct {
 	name   string
 	leases *leasetable.RWLock

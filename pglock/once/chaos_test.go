@@ -48,7 +48,7 @@ type tally struct {
 }
 
 // TestChaosKilledAtEachStep: a process is killed at each step of a call, and others repeat the call.
-// The effect never happens twice, and all answers are the same. With Tx, and with Do and WithAsk,
+// The effect never happens twice, and all answers are the same. With Tx, and with Do and WithLookup,
 // each key gets its answer. In the control, without once, each repeated call repeats the effect.
 func TestChaosKilledAtEachStep(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ const persistence = 10 * time.Second
 //	another error, or panics   may have happened  still started  follows the rule
 //
 // The rule also applies after the death of a process between "started" and "done". By default the
-// call fails with an *UnknownError (errors.Is ErrOutcomeUnknown). WithAsk finds out whether the
+// call fails with an *UnknownError (errors.Is ErrOutcomeUnknown). WithLookup finds out whether the
 // effect happened, and WithRetry runs fn again.
 //
 // fingerprint and the result are as for Tx. A result that can't be stored is an error of the first
@@ -72,12 +72,14 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 	c := doCall{config: cfg, client: client, key: key, digest: digest(fingerprint)}
 	e := encoder[T]{key: key}
 	c.effect = func(ctx context.Context, l *pglock.Lease) ([]byte, error) { return e.encode(fn(ctx, l)) }
-	if cfg.ask != nil {
-		ask, ok := cfg.ask.(func(context.Context, *pglock.Lease, Started) (T, error))
+	if cfg.lookup != nil {
+		lookup, ok := cfg.lookup.(func(context.Context, *pglock.Lease, Started) (T, error))
 		if !ok {
-			return zero, invalidOption("do %.64q: WithAsk has a %T: must return the result type of Do, %T", key, cfg.ask, zero)
+			return zero, invalidOption("do %.64q: WithLookup has a %T: must return the result type of Do, %T", key, cfg.lookup, zero)
 		}
-		c.inquire = func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) { return e.encode(ask(ctx, l, s)) }
+		c.lookup = func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) {
+			return e.encode(lookup(ctx, l, s))
+		}
 	}
 	return e.answer(c.run(ctx))
 }
@@ -89,8 +91,8 @@ type doCall struct {
 	key    string
 	digest []byte
 
-	effect  func(ctx context.Context, l *pglock.Lease) ([]byte, error)
-	inquire func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) // of WithAsk, or nil
+	effect func(ctx context.Context, l *pglock.Lease) ([]byte, error)
+	lookup func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) // of WithLookup, or nil
 }
 
 // run returns the recorded answer, or acquires the lease and produces one.
@@ -139,13 +141,13 @@ func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error
 		case r.claimed:
 			r.retried = insteadOf != nil && c.retry
 			return c.attempt(ctx, l, r)
-		case r.state != stateStarted, !r.same, r.token == 0, !c.retry && c.inquire == nil:
+		case r.state != stateStarted, !r.same, r.token == 0, !c.retry && c.lookup == nil:
 			return r.answer(c.key)
 		}
-		if c.inquire != nil {
-			data, err := c.inquire(ctx, l, Started{Key: c.key, Token: r.token, Holder: r.holder, At: r.startedAt})
+		if c.lookup != nil {
+			data, err := c.lookup(ctx, l, Started{Key: c.key, Token: r.token, Holder: r.holder, At: r.startedAt})
 			if classOf(err) != notDone {
-				return c.settle(ctx, l, r, data, err)
+				return c.recordOutcome(ctx, l, r, data, err)
 			}
 		}
 		insteadOf = int64(r.token)
@@ -171,18 +173,18 @@ func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) err
 // attempt runs fn and records its outcome. If fn panics, the record stays as it is.
 func (c *doCall) attempt(ctx context.Context, l *pglock.Lease, r record) ([]byte, error) {
 	if ctx.Err() != nil {
-		return c.settle(ctx, l, r, nil, NotDone(errs.Errorf("once: do %.64q: fn did not run: %w", c.key, errs.ContextErr(ctx))))
+		return c.recordOutcome(ctx, l, r, nil, NotDone(errs.Errorf("once: do %.64q: fn did not run: %w", c.key, errs.ContextErr(ctx))))
 	}
 	data, err := c.effect(ctx, l)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
 		err = errs.Errorf("%w: %w", err, errs.ContextErr(ctx)) // the lease was lost, for instance
 	}
-	return c.settle(ctx, l, r, data, err)
+	return c.recordOutcome(ctx, l, r, data, err)
 }
 
-// settle records the outcome of the attempt r, and returns the answer of this call. ctx does not
+// recordOutcome records the outcome of the attempt r, and returns the answer of this call. ctx does not
 // bound it.
-func (c *doCall) settle(ctx context.Context, l *pglock.Lease, r record, data []byte, outcome error) ([]byte, error) {
+func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r record, data []byte, outcome error) ([]byte, error) {
 	state := stateDone
 	switch {
 	case outcome == nil:

@@ -238,8 +238,8 @@ func TestDoRules(t *testing.T) { //nolint:tparallel // the subtests count the qu
 	c := f.client()
 	lost, offline := errors.New("lost"), errors.New("offline")
 	asked := 0
-	ask := func(v int64, err error) once.DoOption {
-		return once.WithAsk(func(_ context.Context, l *pglock.Lease, s once.Started) (int64, error) {
+	lookup := func(v int64, err error) once.DoOption {
+		return once.WithLookup(func(_ context.Context, l *pglock.Lease, s once.Started) (int64, error) {
 			asked++
 			if s.Token == 0 || s.Token >= l.Token() || s.Holder == "" || s.At.IsZero() {
 				t.Errorf("asked about %+v, as %v", s, l.Fence())
@@ -255,13 +255,13 @@ func TestDoRules(t *testing.T) { //nolint:tparallel // the subtests count the qu
 		state   string
 		effects int
 	}{
-		"it happened":               {ask(7, nil), nil, 7, nil, "done", 1},
-		"it did not happen":         {ask(0, once.NotDone(offline)), nil, 0, nil, "done", 2},
-		"it failed":                 {ask(0, once.Failed(offline)), nil, 0, []error{once.ErrFailed, offline}, "failed", 1},
-		"nobody knows":              {ask(0, offline), nil, 0, []error{once.ErrOutcomeUnknown, offline}, "started", 1},
+		"it happened":               {lookup(7, nil), nil, 7, nil, "done", 1},
+		"it did not happen":         {lookup(0, once.NotDone(offline)), nil, 0, nil, "done", 2},
+		"it failed":                 {lookup(0, once.Failed(offline)), nil, 0, []error{once.ErrFailed, offline}, "failed", 1},
+		"nobody knows":              {lookup(0, offline), nil, 0, []error{once.ErrOutcomeUnknown, offline}, "started", 1},
 		"retry":                     {once.WithRetry(), nil, 0, nil, "done", 2},
 		"retry, and it is not done": {once.WithRetry(), once.NotDone(offline), 0, []error{once.ErrOutcomeUnknown, offline}, "started", 2},
-		"not done, and asked":       {ask(0, once.NotDone(lost)), once.NotDone(offline), 0, []error{offline}, "", 2},
+		"not done, and asked":       {lookup(0, once.NotDone(lost)), once.NotDone(offline), 0, []error{offline}, "", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked = 0
@@ -467,7 +467,7 @@ func TestDoSurvivesFailures(t *testing.T) {
 		f.sql("UPDATE pglock.once_keys SET state = 'done', result = '99', expires_at = clock_timestamp() + interval '1 h' WHERE key = 'applied'")
 	})
 	if first != 99 || err != nil {
-		t.Errorf("a record that is there already: %d, %v", first, err)
+		t.Errorf("a record that already exists: %d, %v", first, err)
 	}
 	first, err = during("deleted", func() { f.sql("DELETE FROM pglock.once_keys WHERE key = 'deleted'") })
 	wantErr(t, "the record was deleted", err, once.ErrNotRecorded, once.ErrOutcomeUnknown)
@@ -479,7 +479,7 @@ func TestDoSurvivesFailures(t *testing.T) {
 	f.sql("GRANT UPDATE ON pglock.once_keys TO " + role)
 	_, err = during("refused", func() {})
 	wantErr(t, "the next call", err, once.ErrOutcomeUnknown)
-	asked, err := during("refused", func() {}, once.WithAsk(func(ctx context.Context, _ *pglock.Lease, s once.Started) (id int64, err error) {
+	asked, err := during("refused", func() {}, once.WithLookup(func(ctx context.Context, _ *pglock.Lease, s once.Started) (id int64, err error) {
 		return id, f.pool.QueryRow(ctx, "SELECT id FROM "+pgx.Identifier{f.schema, "effects"}.Sanitize()+" WHERE key = $1", s.Key).Scan(&id)
 	}))
 	if asked != first || err != nil || first == 0 || f.effects("refused") != 1 {

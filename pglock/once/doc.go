@@ -25,7 +25,7 @@
 //   - Tx: the effect is committed once, and each call that returns nil returns the result that was
 //     committed with it. That holds at every isolation level, and through crashes and failovers
 //     that lose no committed transaction.
-//   - Do with the default rule or with [WithAsk]: fn does not run again after an attempt that may
+//   - Do with the default rule or with [WithLookup]: fn does not run again after an attempt that may
 //     have had its effect. Each call that returns nil returns the same result.
 //   - A key that is used for another request is [ErrMismatch], while the key is kept.
 //   - A repeated call that finds an answer writes nothing and holds no lock.

@@ -87,7 +87,7 @@ type UnknownError struct {
 	Token     fencing.Token // of the attempt
 	Holder    string        // of the attempt's lease
 	StartedAt time.Time     // by the server's clock
-	Cause     error         // the error of this call's fn or ask function; nil if an earlier call began
+	Cause     error         // the error of this call's fn or lookup function; nil if an earlier call began
 }
 
 func (e *UnknownError) Error() string {
@@ -95,7 +95,7 @@ func (e *UnknownError) Error() string {
 	if e.Cause != nil {
 		return s + ": " + e.Cause.Error()
 	}
-	return s + ": find out whether it happened, or set a rule with WithAsk or WithRetry"
+	return s + ": find out whether it happened, or set a rule with WithLookup or WithRetry"
 }
 
 // Unwrap makes errors.Is find ErrOutcomeUnknown and the cause.

@@ -81,7 +81,7 @@ func ExampleDo() {
 	_, err = pay()
 	fmt.Println("again:", errors.Is(err, once.ErrOutcomeUnknown))
 
-	receipt, err := pay(once.WithAsk(func(_ context.Context, _ *pglock.Lease, s once.Started) (string, error) {
+	receipt, err := pay(once.WithLookup(func(_ context.Context, _ *pglock.Lease, s once.Started) (string, error) {
 		if receipt, ok := b.payments[s.Key]; ok {
 			return receipt, nil
 		}

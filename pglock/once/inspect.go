@@ -52,7 +52,7 @@ func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (
 }
 
 // Unresolved returns up to limit keys whose effect has begun and whose outcome is unknown, the
-// oldest first: their attempts hold no lease any more. The next call of Do with WithAsk or
+// oldest first: their attempts hold no lease any more. The next call of Do with WithLookup or
 // WithRetry resolves such a key. A person who knows that the effect did not happen deletes the
 // row of once_keys. ctx bounds the call.
 func Unresolved(ctx context.Context, db fencing.DB, limit int, opts ...SchemaOption) ([]Info, error) {

@@ -75,10 +75,10 @@ func TestInvalidInput(t *testing.T) {
 		wantErr(t, what, err, once.ErrInvalidOption)
 	}
 	for what, opts := range map[string][]once.DoOption{
-		"two rules":             {once.WithRetry(), once.WithAsk(func(context.Context, *pglock.Lease, once.Started) (int, error) { return 0, nil })},
-		"ask with another type": {once.WithAsk(func(context.Context, *pglock.Lease, once.Started) (string, error) { return "", nil })},
-		"nil ask":               {once.WithAsk[int](nil)},
-		"a lease option":        {once.WithLease(pglock.WithTTL(-1))},
+		"two rules":                {once.WithRetry(), once.WithLookup(func(context.Context, *pglock.Lease, once.Started) (int, error) { return 0, nil })},
+		"lookup with another type": {once.WithLookup(func(context.Context, *pglock.Lease, once.Started) (string, error) { return "", nil })},
+		"nil lookup":               {once.WithLookup[int](nil)},
+		"a lease option":           {once.WithLease(pglock.WithTTL(-1))},
 	} {
 		_, err := once.Do(t.Context(), c, "k", nil, do, opts...)
 		wantErr(t, what, err, once.ErrInvalidOption)

@@ -35,7 +35,7 @@ type config struct {
 	waitSet   bool
 	leases    []pglock.LeaseOption
 	retry     bool
-	ask       any // func(context.Context, *pglock.Lease, Started) (T, error), with the T of the call
+	lookup    any // func(context.Context, *pglock.Lease, Started) (T, error), with the T of the call
 }
 
 type option func(*config) error
@@ -94,9 +94,9 @@ func WithRetry() DoOption {
 	return doOption(func(c *config) error { c.retry = true; return nil })
 }
 
-// WithAsk makes Do call ask if an earlier attempt has left its outcome unknown. ask finds out at
-// the receiver of the effect whether it happened, and must not repeat it. What it returns is taken
-// for what fn of the earlier attempt would have returned:
+// WithLookup makes Do call lookup if an earlier attempt has left its outcome unknown. lookup finds
+// out at the receiver of the effect whether it happened, and must not repeat it. Do takes its
+// results for those of the earlier attempt:
 //
 //   - a result and nil: the effect happened. The result is recorded and returned.
 //   - an error marked with NotDone: it did not happen. Do runs fn.
@@ -107,12 +107,12 @@ func WithRetry() DoOption {
 // dead, and may continue later: its context is done, but its request may already be on the way.
 // Let the receiver refuse an older token or a second request with the key. T must be the result
 // type of Do. Default: ErrOutcomeUnknown.
-func WithAsk[T any](ask func(ctx context.Context, l *pglock.Lease, s Started) (T, error)) DoOption {
+func WithLookup[T any](lookup func(ctx context.Context, l *pglock.Lease, s Started) (T, error)) DoOption {
 	return doOption(func(c *config) error {
-		if ask == nil {
-			return invalidOption("WithAsk: the function is nil: must be set")
+		if lookup == nil {
+			return invalidOption("WithLookup: the function is nil: must be set")
 		}
-		c.ask = ask
+		c.lookup = lookup
 		return nil
 	})
 }
@@ -127,8 +127,8 @@ func newConfig[O any](opts []O, apply func(O, *config) error) (config, error) {
 			return c, err
 		}
 	}
-	if c.retry && c.ask != nil {
-		return c, invalidOption("WithRetry and WithAsk: conflict: use one of them")
+	if c.retry && c.lookup != nil {
+		return c, invalidOption("WithRetry and WithLookup: conflict: use one of them")
 	}
 	return c, nil
 }

@@ -101,7 +101,7 @@ func (j job) call(ctx context.Context, client *pglock.Client, pool *pgxpool.Pool
 	case doFail:
 		r.Answer, err = once.Do(ctx, client, j.Key, nil, outside)
 	case doAsk:
-		r.Answer, err = once.Do(ctx, client, j.Key, nil, outside, once.WithAsk(
+		r.Answer, err = once.Do(ctx, client, j.Key, nil, outside, once.WithLookup(
 			func(ctx context.Context, _ *pglock.Lease, s once.Started) (id int64, err error) {
 				err = pool.QueryRow(ctx, schema.Render("SELECT id FROM pglock.effects WHERE key = $1", j.Schema), s.Key).Scan(&id)
 				if errors.Is(err, pgx.ErrNoRows) {

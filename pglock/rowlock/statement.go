@@ -33,8 +33,8 @@ var (
 const claimSQL = `SELECT :columns FROM :table AS t WHERE true :where ORDER BY :order LIMIT $1 FOR UPDATE OF t SKIP LOCKED`
 
 // render inserts the table, its key and the conditions into a statement whose own parameters are
-// args. more is pairs of a further placeholder and its replacement. What is inserted is not
-// searched for placeholders again.
+// args. more is pairs of a further placeholder and its replacement. It does not search
+// the inserted text for placeholders.
 func (c *call) render(sql string, args []any, more ...string) pgtx.Query {
 	conditions, values := where(c.cfg.conditions, len(args)+1)
 	pairs := append([]string{

@@ -63,7 +63,7 @@ func (d DB) borrow(ctx context.Context) (*pgx.Conn, func(), error) {
 	return conn, giveBack, nil
 }
 
-// lentRows are rows of a connection that is given back when they end.
+// lentRows are rows of a connection that returns to the pool when they end.
 type lentRows struct {
 	pgx.Rows
 	giveBack func() // nil once it was called

@@ -17,7 +17,7 @@ import (
 
 var _ fencing.DB = sqltx.DB{}
 
-// TestDBRunsStatements on a *sql.DB with one connection, which is given back after each.
+// TestDBRunsStatements on a *sql.DB with one connection, which returns to the pool after each.
 func TestDBRunsStatements(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -98,20 +98,21 @@ func TestDBErrors(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for name, tc := range map[string]struct {
+		ctx context.Context
 		db  sqltx.DB
 		is  error
 		any bool
 	}{
-		"another driver": {sqltx.WrapDB(other), sqltx.ErrDriver, false},
-		"busy":           {sqltx.WrapDB(f.db), context.DeadlineExceeded, false},
-		"nil":            {sqltx.WrapDB(nil), nil, true},
+		"another driver": {t.Context(), sqltx.WrapDB(other), sqltx.ErrDriver, false},
+		"busy":           {short, sqltx.WrapDB(f.db), context.DeadlineExceeded, false},
+		"nil":            {t.Context(), sqltx.WrapDB(nil), nil, true},
 	} {
-		_, execErr := tc.db.Exec(short, "SELECT 1")
-		found, queryErr := tc.db.Query(short, "SELECT 1")
+		_, execErr := tc.db.Exec(tc.ctx, "SELECT 1")
+		found, queryErr := tc.db.Query(tc.ctx, "SELECT 1")
 		if found.Next() || found.Err() == nil {
 			t.Errorf("%s: the rows have no error", name)
 		}
-		for call, err := range map[string]error{"Exec": execErr, "Query": queryErr, "Scan": tc.db.QueryRow(short, "SELECT 1").Scan(nil)} {
+		for call, err := range map[string]error{"Exec": execErr, "Query": queryErr, "Scan": tc.db.QueryRow(tc.ctx, "SELECT 1").Scan(nil)} {
 			if err == nil || !tc.any && !errors.Is(err, tc.is) {
 				t.Errorf("%s, %s: %v", name, call, err)
 			}

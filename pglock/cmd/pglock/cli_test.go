@@ -33,7 +33,9 @@ func TestMain(m *testing.M) {
 	// Under nohup, SIGHUP would be ignored in the tests and in all processes that they start.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	flag.Parse()
-	_ = flag.Set("test.parallel", "8") // these tests mostly wait
+	if flag.Lookup("test.fuzz").Value.String() == "" {
+		_ = flag.Set("test.parallel", "8") // these tests mostly wait
+	}
 	pgtest.Main(m)
 }
 

@@ -72,7 +72,7 @@ func describeBusy(e *pglock.BusyError) string {
 // with pglock's name.
 func withoutPackage(err error) string {
 	text := err.Error()
-	for _, name := range []string{"pglock: ", "leasetable: ", "migrations: ", "schedule: "} {
+	for _, name := range []string{"pglock: ", "leasetable: ", "migrations: ", "schedule: ", "leader: "} {
 		text = strings.TrimPrefix(text, name)
 	}
 	return text

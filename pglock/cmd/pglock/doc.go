@@ -1,6 +1,7 @@
 // Command pglock runs programs under a distributed lock in PostgreSQL.
 //
 //	pglock run [flags] NAME -- COMMAND [ARGUMENT...]
+//	pglock lead [flags] NAME -- COMMAND [ARGUMENT...]
 //	pglock ls [--prefix P] [--held] [--json]
 //	pglock show NAME [--json]
 //	pglock release NAME --force [--token T] [--reason R]
@@ -27,6 +28,9 @@
 // With --tick or --once-per, pglock first looks whether the tick or the period was run. If so, it exits
 // with 0. It looks again when the lock is granted. When the command has ended with 0, pglock records
 // the run, guarded by the lease, and then releases the lock: see package schedule.
+//
+// pglock lead campaigns for the election NAME instead (package leader), runs COMMAND while it leads, and
+// campaigns again when the leadership is lost.
 //
 // pglock release exits with 1 if there is no such grant, and with 75 if the grant has ended and a
 // guarded transaction of its holder is still open.

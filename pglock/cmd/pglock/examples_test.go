@@ -59,7 +59,7 @@ func TestCommandsOfTheREADME(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCLI(t)
-	for _, program := range []string{"nightly-report", "clean-up", "migrate-and-restart", "call-it"} {
+	for _, program := range []string{"nightly-report", "clean-up", "migrate-and-restart", "call-it", "report", "transfer", "scheduler"} {
 		if err := os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/pglock"
@@ -59,7 +60,7 @@ const (
 
 // run runs argv under the lock. It returns nil if argv succeeded, an exitStatus if argv failed, and
 // another error if argv did not run.
-func (f *runFlags) run(name string, argv []string, options []pglock.Option) error {
+func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 	path, err := child.Find(argv[0])
 	if err != nil {
 		return &commandError{argv[0], isAny(err, exec.ErrNotFound, fs.ErrNotExist), err}
@@ -67,32 +68,44 @@ func (f *runFlags) run(name string, argv []string, options []pglock.Option) erro
 	signals := listenSignals()
 	defer signals.stop()
 	ctx, stop := signals.untilInterrupted()
-	defer stop()
+	defer func() { stop() }()
 	client, closeClient, err := f.open(ctx, options)
 	if err != nil {
 		return interruptedOr(ctx, err)
 	}
 	bound := exitTimeout
 	defer func() { closeClient(bound) }()
-	g, err := f.acquire(ctx, client, name)
-	stop() // from here on, signals are for the command, and do not end the release
-	if err = interruptedOr(ctx, err); err != nil {
-		switch {
-		case errors.Is(err, schedule.ErrDone):
-			f.infof("nothing to do: %s", describe(err))
-			return nil
-		case exitStatusOf(err) == statusNotAcquired:
-			f.infof("%s", describe(err))
-			return exitStatus(f.busyStatus)
+	for {
+		g, err := f.acquire(ctx, client, names)
+		stop() // from here on, signals are for the command, and do not end the release
+		if err = interruptedOr(ctx, err); err != nil {
+			return f.notRun(err) // closeClient releases a lease that was granted with the interruption
 		}
-		return f.explainPrivilege(err) // closeClient releases a lease that was granted with the interruption
+		bound = exitTimeout - releaseTimeout // hold needs the rest for the release
+		err = f.hold(g, signals, child.Command{
+			Path: path,
+			Args: argv,
+			Env:  child.Environ(os.Environ(), f.variables(g)),
+		})
+		if !errors.Is(err, errLeadershipLost) {
+			return err
+		}
+		bound = exitTimeout
+		ctx, stop = signals.untilInterrupted()
 	}
-	bound = exitTimeout - releaseTimeout // hold needs the rest for the release
-	return f.hold(g, signals, child.Command{
-		Path: path,
-		Args: argv,
-		Env:  child.Environ(os.Environ(), f.variables(g)),
-	})
+}
+
+// notRun returns the error of a command that does not run, because the lock was not granted.
+func (f *runFlags) notRun(err error) error {
+	switch {
+	case errors.Is(err, schedule.ErrDone):
+		f.infof("nothing to do: %s", describe(err))
+		return nil
+	case exitStatusOf(err) == statusNotAcquired:
+		f.infof("%s", describe(err))
+		return exitStatus(f.busyStatus)
+	}
+	return f.explainPrivilege(err)
 }
 
 // grant is a lock that the command runs under.
@@ -106,7 +119,7 @@ type grant struct {
 // variables are those that the command gets.
 func (f *runFlags) variables(g *grant) map[string]string {
 	variables := map[string]string{
-		"PGLOCK_NAME":   g.lease.Name(),
+		"PGLOCK_NAME":   strings.Join(g.lease.Names(), "\n"),
 		"PGLOCK_TOKEN":  strconv.FormatInt(int64(g.lease.Token()), 10),
 		"PGLOCK_HOLDER": g.lease.Holder(),
 		schemaVariable:  f.schemaName(),
@@ -144,32 +157,26 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 }
 
 // acquire waits for the lock for the time of --wait. If it has to wait, it prints the holder first.
-func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, name string) (*grant, error) {
-	if f.given() {
-		return f.beginOnce(ctx, client, name)
+func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, names []string) (*grant, error) {
+	switch {
+	case f.election:
+		return f.campaign(ctx, client, names[0])
+	case f.given():
+		return f.beginOnce(ctx, client, names[0])
 	}
-	lease, err := f.acquireLease(ctx, client, name)
+	lease, err := f.acquireLease(ctx, client, names)
 	if err != nil {
 		return nil, err
 	}
 	return &grant{lease: lease, end: func(ctx context.Context, _ int) error { return lease.Release(ctx) }}, nil
 }
 
-func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-	try, acquire := client.TryAcquire, client.Acquire
-	if f.permits > 0 {
-		s, err := client.Semaphore(name, f.permits)
-		if err != nil {
-			return nil, err
-		}
-		try = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
-			return s.TryAcquire(ctx, 1, opts...)
-		}
-		acquire = func(ctx context.Context, _ string, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
-			return s.Acquire(ctx, 1, opts...)
-		}
+func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, names []string) (*pglock.Lease, error) {
+	try, acquire, err := f.calls(client, names)
+	if err != nil {
+		return nil, err
 	}
-	lease, err := try(ctx, name)
+	lease, err := try(ctx)
 	var busy *pglock.BusyError
 	if err == nil || !errors.As(err, &busy) || !f.waitForever && f.wait == 0 {
 		return lease, err
@@ -179,16 +186,52 @@ func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, name
 	if !f.waitForever {
 		options = append(options, pglock.WithWait(f.wait))
 	}
-	lease, err = acquire(ctx, name, options...)
+	lease, err = acquire(ctx, options...)
 	if err == nil {
-		f.infof("acquired lock %q (token %d)", name, lease.Token())
+		f.infof("acquired lock %q (token %d)", lease.Name(), lease.Token())
 	}
 	return lease, err
+}
+
+// acquireCall is a call of a client that acquires a lock.
+type acquireCall func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error)
+
+// calls returns the calls for the kind of lock that the flags name: one that tries, one that waits.
+func (f *runFlags) calls(client *pglock.Client, names []string) (try, acquire acquireCall, err error) {
+	switch {
+	case f.read || f.write:
+		l, err := client.RWLock(names[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		if f.read {
+			return l.TryRLock, l.RLock, nil
+		}
+		return l.TryLock, l.Lock, nil
+	case f.permits > 0:
+		s, err := client.Semaphore(names[0], f.permits)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
+				return s.TryAcquire(ctx, f.weight, opts...)
+			}, func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
+				return s.Acquire(ctx, f.weight, opts...)
+			}, nil
+	}
+	return func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
+			return client.TryAcquireAll(ctx, names, opts...)
+		}, func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
+			return client.AcquireAll(ctx, names, opts...)
+		}, nil
 }
 
 // hold runs the command, ends the grant, and returns the exit status as an error.
 func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error {
 	if err := g.lease.Err(); err != nil { // this process was suspended since the grant
+		if f.election {
+			return errLeadershipLost
+		}
 		return err
 	}
 	signals.add(stopSignals)
@@ -201,7 +244,10 @@ func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error
 	s := &supervision{lease: g.lease, process: process, signals: signals, grace: f.grace, console: f.console}
 	s.run()
 	process.Close()
-	if s.lost {
+	switch {
+	case s.lost && f.election && !s.interrupted:
+		return errLeadershipLost
+	case s.lost:
 		return exitStatus(statusLost)
 	}
 	status := process.Status()

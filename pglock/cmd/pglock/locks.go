@@ -26,8 +26,11 @@ func newList(g *globals) *cobra.Command {
 		Long: `List the locks with their holders and waiters, in the order of the database's
 collation. A free lock is listed until its row is pruned.
 
+A semaphore, or a readers-writer lock with readers, has one line for each grant, in the
+state "shared" unless it is exclusive.
+
 The locks are read in steps, so the list may change while it is printed. Text with
-blanks, quotes or control characters is quoted. With --json, each line is one object.`,
+blanks, quotes or control characters is quoted. With --json, each line is one lock.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
@@ -43,25 +46,47 @@ blanks, quotes or control characters is quoted. With --json, each line is one ob
 
 // list prints the locks as they are read.
 func list(ctx context.Context, client *pglock.Client, filter pglock.LockFilter, w io.Writer, asJSON bool) error {
+	definitions, err := client.Definitions(ctx)
+	if err != nil {
+		return err
+	}
 	out := bufio.NewWriter(w)
 	t := table{out: out}
 	if !asJSON {
-		_ = t.add("NAME", "STATE", "HOLDER", "TOKEN", "SINCE", "REMAINING", "WAITERS")
+		_ = t.add("NAME", "STATE", "HOLDER", "TOKEN", "SINCE", "REMAINING", "WAITERS", "TEAM")
 	}
 	for k, err := range client.Locks(ctx, filter) {
 		if err != nil {
 			return errors.Join(t.flush(), out.Flush(), err)
 		}
 		if asJSON {
-			err = printJSON(out, k, false)
+			err = printJSON(out, k, definitions, false)
 		} else {
-			err = t.add(plain(k.Name), state(k), plain(k.Holder), fmt.Sprint(k.Token), since(k), remaining(k), fmt.Sprint(len(k.Waiters)))
+			err = addLock(&t, k, teamOf(definitions, k.Name))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return errors.Join(t.flush(), out.Flush())
+}
+
+// addLock adds a line for each grant of the lock, and one for a lock without a grant.
+func addLock(t *table, k pglock.LockInfo, team string) error {
+	waiters := fmt.Sprint(len(k.Waiters))
+	if len(k.Grants) == 0 {
+		return t.add(plain(k.Name), state(k), plain(k.Holder), fmt.Sprint(k.Token), since(k), remaining(k), waiters, team)
+	}
+	for _, g := range k.Grants {
+		state := "shared"
+		if g.Exclusive {
+			state = "held"
+		}
+		if err := t.add(plain(k.Name), state, plain(g.Holder), fmt.Sprint(g.Token), short(g.HeldFor), short(g.Remaining), waiters, team); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newShow(g *globals) *cobra.Command {
@@ -76,13 +101,17 @@ func newShow(g *globals) *cobra.Command {
 				if errors.Is(err, pglock.ErrNotFound) {
 					k, err = pglock.LockInfo{Name: args[0]}, nil // never granted, or pruned: free
 				}
+				if err != nil {
+					return err
+				}
+				definitions, err := client.Definitions(ctx)
 				switch {
 				case err != nil:
 					return err
 				case asJSON:
-					return printJSON(cmd.OutOrStdout(), k, true)
+					return printJSON(cmd.OutOrStdout(), k, definitions, true)
 				}
-				return show(cmd.OutOrStdout(), k)
+				return show(cmd.OutOrStdout(), k, definitions)
 			})
 		},
 	}
@@ -103,6 +132,9 @@ The old holder's guarded writes fail at once. Its process learns of the end with
 next renewal, or sooner by a notification, and works on until then: stop it first, if
 its writes are not guarded. A guarded transaction that has begun before can still
 commit; pglock waits for it for a second.
+
+A semaphore, or a readers-writer lock, can have several grants: name one with --token.
+pglock show lists them.
 
 Exit status:
   0   the grant has ended
@@ -133,16 +165,26 @@ func release(ctx context.Context, client *pglock.Client, name string, token pglo
 	var holder string
 	k, err := client.Get(ctx, name)
 	switch {
-	case errors.Is(err, pglock.ErrNotFound), err == nil && token == 0 && k.Holder == "":
+	case errors.Is(err, pglock.ErrNotFound), err == nil && token == 0 && k.Holder == "" && len(k.Grants) == 0:
 		console{}.errorf("lock %q is not held", name)
 		return exitStatus(statusNoGrant)
 	case err != nil:
 		return err
+	case token == 0 && len(k.Grants) > 1:
+		console{}.errorf("lock %q has %d grants: name one of them with --token", name, len(k.Grants))
+		return exitStatus(statusUsage)
+	case token == 0 && len(k.Grants) == 1:
+		token = k.Grants[0].Token
 	case token == 0:
 		token = k.Token
 	}
-	if k.Token == token {
+	if k.Token == token && k.Holder != "" {
 		holder = ", which " + plain(k.Holder) + " held"
+	}
+	for _, g := range k.Grants {
+		if g.Token == token {
+			holder = ", which " + plain(g.Holder) + " held"
+		}
 	}
 	switch err = client.Revoke(ctx, name, token, reason); {
 	case isAny(err, pglock.ErrStale, pglock.ErrNotFound):
@@ -189,10 +231,12 @@ func (g *globals) withClient(fn func(context.Context, *pglock.Client) error) err
 // state says in one word whether a lock is held.
 func state(k pglock.LockInfo) string {
 	switch {
-	case k.Held() && k.Holder == "":
-		return "kept" // released, and not free yet
+	case len(k.Grants) > 0 && !k.Grants[0].Exclusive:
+		return "shared"
 	case k.Held():
 		return "held"
+	case k.Holder == "" && k.Remaining > 0:
+		return "kept" // released, and not free yet
 	case k.Holder != "":
 		return "expired"
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,11 +78,23 @@ func (t *table) flush() error {
 }
 
 // show prints one lock.
-func show(out io.Writer, k pglock.LockInfo) error {
+func show(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition) error {
 	t := table{out: out}
 	line := func(key, format string, args ...any) { _ = t.add(key, fmt.Sprintf(format, args...)) } // printed by flush
 	line("name", "%s", plain(k.Name))
 	line("state", "%s", state(k))
+	switch k.Kind {
+	case pglock.KindSemaphore:
+		line("permits", "%d of %d in use", k.InUse(), k.Permits)
+	case pglock.KindRWLock:
+		line("kind", "readers-writer lock")
+	}
+	switch d, found := pglock.DefinitionOf(definitions, k.Name); {
+	case found:
+		printDefinition(line, d)
+	case len(definitions) > 0:
+		line("defined as", "-")
+	}
 	if k.Token > 0 {
 		line("token", "%d", k.Token)
 	}
@@ -95,13 +108,22 @@ func show(out io.Writer, k pglock.LockInfo) error {
 	if k.ReleaseRequested {
 		line("asked to release", "%s", plain(k.ReleaseReason))
 	}
-	keys := make([]string, 0, len(k.Labels))
-	for key := range k.Labels {
-		keys = append(keys, key)
+	for _, label := range labels(k.Labels) {
+		line("label", "%s", label)
 	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		line("label", "%s=%s", plain(key), plain(k.Labels[key]))
+	for i, g := range k.Grants {
+		if g.Exclusive {
+			continue // above
+		}
+		what := "reader"
+		if k.Kind == pglock.KindSemaphore {
+			what = fmt.Sprintf("%d permits", g.Permits)
+		}
+		text := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s", g.Token, plain(g.Holder), what, short(g.HeldFor), short(g.Remaining))}
+		if g.ReleaseRequested {
+			text = append(text, "asked to release: "+plain(g.ReleaseReason))
+		}
+		line(fmt.Sprintf("grant %d", i+1), "%s", strings.Join(append(text, labels(g.Labels)...), ", "))
 	}
 	if k.Last.End != "" {
 		how := plain(string(k.Last.End))
@@ -114,6 +136,14 @@ func show(out io.Writer, k pglock.LockInfo) error {
 		line(fmt.Sprintf("waiter %d", i+1), "%s, for %s", plain(w.Holder), short(w.Waited))
 	}
 	return t.flush()
+}
+
+// labels returns labels as text, in the order of their keys.
+func labels(m map[string]string) (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, plain(key)+"="+plain(m[key]))
+	}
+	return all
 }
 
 // lockJSON is a lock in JSON. Durations are in seconds.
@@ -129,7 +159,25 @@ type lockJSON struct {
 	ReleaseRequested bool              `json:"release_requested,omitempty"`
 	ReleaseReason    string            `json:"release_reason,omitempty"`
 	Last             *lastJSON         `json:"last,omitempty"`
+	Kind             pglock.Kind       `json:"kind,omitempty"`
+	Permits          int               `json:"permits,omitempty"`
+	InUse            int               `json:"in_use,omitempty"`
+	Grants           []grantJSON       `json:"grants,omitempty"`
+	Definition       *definitionJSON   `json:"definition,omitempty"`
 	Waiters          []waiterJSON      `json:"waiters"`
+}
+
+type grantJSON struct {
+	Token            pglock.Token      `json:"token"`
+	Holder           string            `json:"holder"`
+	Labels           map[string]string `json:"labels,omitempty"`
+	Permits          int               `json:"permits,omitempty"`
+	Exclusive        bool              `json:"exclusive,omitempty"`
+	Since            time.Time         `json:"since"`
+	HeldFor          float64           `json:"held_for"`
+	Remaining        float64           `json:"remaining"`
+	ReleaseRequested bool              `json:"release_requested,omitempty"`
+	ReleaseReason    string            `json:"release_reason,omitempty"`
 }
 
 type lastJSON struct {
@@ -146,7 +194,7 @@ type waiterJSON struct {
 }
 
 // printJSON prints a lock as JSON, in one line unless indented.
-func printJSON(out io.Writer, k pglock.LockInfo, indented bool) error {
+func printJSON(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition, indented bool) error {
 	j := lockJSON{
 		Name: k.Name, State: state(k), Token: k.Token, Holder: k.Holder, Labels: k.Labels,
 		HeldFor: k.HeldFor.Seconds(), Remaining: k.Remaining.Seconds(),
@@ -154,6 +202,14 @@ func printJSON(out io.Writer, k pglock.LockInfo, indented bool) error {
 	}
 	if k.Held() {
 		j.Since = &k.AcquiredAt
+	}
+	j.Definition = definitionOf(definitions, k.Name)
+	j.Kind, j.Permits, j.InUse = k.Kind, k.Permits, k.InUse()
+	for _, g := range k.Grants {
+		j.Grants = append(j.Grants, grantJSON{
+			g.Token, g.Holder, g.Labels, g.Permits, g.Exclusive, g.AcquiredAt, g.HeldFor.Seconds(), g.Remaining.Seconds(),
+			g.ReleaseRequested, g.ReleaseReason,
+		})
 	}
 	if k.Last.End != "" {
 		j.Last = &lastJSON{k.Last.Holder, k.Last.End, k.Last.EndedAt, k.Last.Reason}

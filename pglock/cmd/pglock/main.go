@@ -57,7 +57,7 @@ lines: keep passwords in the environment or in ~/.pgpass.`,
 	root.Flags().Bool("version", false, "print the versions of pglock, of Go and of the schema")
 	root.PersistentFlags().StringVar(&g.databaseURL, "database-url", "", "the database: a `URL`, or keywords and values")
 	root.PersistentFlags().StringVar(&g.schema, "schema", schema.Default, "the schema with pglock's tables, or $PGLOCK_SCHEMA")
-	root.AddCommand(newRun(g), newList(g), newShow(g), newRelease(g), newDoctor(g), newMigrate(g), newVersion())
+	root.AddCommand(newRun(g), newLead(g), newList(g), newShow(g), newRelease(g), newDefine(g), newUndefine(g), newDoctor(g), newMigrate(g), newVersion())
 	return root
 }
 

@@ -42,8 +42,6 @@ func (f *onceFlags) check(cmd *cobra.Command) error {
 		return usage(cmd, "--once-per %v is too short: must be 1s or more", f.oncePer)
 	case flags.Changed("count-failed") && !tick && !per:
 		return usage(cmd, "--count-failed has no effect: must be with --tick or --once-per")
-	case (tick || per) && flags.Changed("permits"):
-		return usage(cmd, "--permits is given with --tick or --once-per: a run that counts once has one holder")
 	case tick:
 		f.ticks = parseTicks(f.tick)
 		if tick, err := schedule.Due(f.ticks, time.Now()); err != nil || tick.IsZero() {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/leader"
 )
 
 const (
@@ -34,7 +35,12 @@ type runFlags struct {
 	labels           []string
 	labelMap         map[string]string
 	busyStatus       int
-	permits          int // 0: the lock has one holder
+	permits, weight  int // permits 0: the lock has one holder
+	read, write      bool
+	also             []string
+
+	election bool // of pglock lead
+	payload  string
 }
 
 func newRun(g *globals) *cobra.Command {
@@ -46,30 +52,43 @@ func newRun(g *globals) *cobra.Command {
 		Example:               strings.TrimRight(runExamples, "\n"),
 		DisableFlagsInUseLine: true,
 		Args:                  nameAndCommand,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			options, err := f.check(cmd)
-			if err != nil {
-				return err
-			}
-			err = f.run(args[0], args[1:], options)
-			if isAny(err, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, pglock.ErrKind) {
-				return usage(cmd, "%s", withoutPackage(err))
-			}
-			return err
-		},
+		RunE:                  f.runE,
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "how long the lock stays held if this host dies")
+	f.registerHolder(cmd)
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit).\nIt does not limit the command")
-	flags.DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
-		"how long the command may take to end when the lock is lost:\nless than half of --ttl (default %v, but at most a third of --ttl)", defaultGrace))
 	flags.IntVar(&f.permits, "permits", 0, "make NAME a semaphore: up to this many hosts hold it at the same time")
-	flags.StringVar(&f.holder, "holder", "", "the name of the holder, as others see it (default: host, process id, random part)")
-	flags.StringArrayVar(&f.labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
+	flags.IntVar(&f.weight, "weight", 1, "with --permits: how many of them this command needs")
+	flags.BoolVar(&f.read, "read", false, "make NAME a readers-writer lock, and hold it together with other readers")
+	flags.BoolVar(&f.write, "write", false, "make NAME a readers-writer lock, and hold it alone")
+	flags.StringArrayVar(&f.also, "also", nil, "another lock, as `NAME`, to hold together with NAME: all or none; may be repeated")
 	flags.IntVar(&f.busyStatus, "busy-status", statusNotAcquired, "the exit status if the lock is not granted in time, 0 to 255")
 	f.register(cmd)
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not print that the command waits, or why it does not run")
 	return cmd
+}
+
+// registerHolder adds the flags of a holder.
+func (f *runFlags) registerHolder(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "how long the lock stays held if this host dies")
+	flags.DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
+		"how long the command may take to end when the lock is lost:\nless than half of --ttl (default %v, but at most a third of --ttl)", defaultGrace))
+	flags.StringVar(&f.holder, "holder", "", "the name of the holder, as others see it (default: host, process id, random part)")
+	flags.StringArrayVar(&f.labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not print that the command waits, or why it does not run")
+}
+
+// runE is the function of the command.
+func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
+	options, err := f.check(cmd)
+	if err != nil {
+		return err
+	}
+	err = f.run(append([]string{args[0]}, f.also...), args[1:], options)
+	if isAny(err, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, pglock.ErrKind, leader.ErrPayload) {
+		return usage(cmd, "%s", withoutPackage(err))
+	}
+	return err
 }
 
 // nameAndCommand checks that the arguments are NAME -- COMMAND.
@@ -83,6 +102,20 @@ func nameAndCommand(cmd *cobra.Command, args []string) error {
 		return usage(cmd, "more than one argument before --: must be the lock's name only")
 	case len(args) == 1:
 		return usage(cmd, "no command is given after --")
+	}
+	return nil
+}
+
+// checkKind refuses flags of several kinds of locks.
+func (f *runFlags) checkKind(cmd *cobra.Command) error {
+	kinds := 0
+	for _, given := range []bool{f.permits > 0, f.read, f.write, len(f.also) > 0, f.given()} {
+		if given {
+			kinds++
+		}
+	}
+	if kinds > 1 {
+		return usage(cmd, "--permits, --read, --write, --also, --tick and --once-per exclude each other: must be one of them")
 	}
 	return nil
 }
@@ -102,6 +135,8 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 		return nil, usage(cmd, "--grace %v is too long for --ttl %v: must be less than half of it, so that the command has ended before another host can get the lock", f.grace, f.ttl)
 	case cmd.Flags().Changed("permits") && (f.permits < 1 || f.permits > pglock.MaxPermits):
 		return nil, usage(cmd, "--permits %d is out of range: must be 1 to %d", f.permits, pglock.MaxPermits)
+	case cmd.Flags().Changed("weight") && (f.weight < 1 || f.weight > f.permits):
+		return nil, usage(cmd, "--weight %d is out of range: must be 1 to the number of --permits", f.weight)
 	case f.busyStatus < 0 || f.busyStatus > 255:
 		return nil, usage(cmd, "--busy-status %d is out of range: must be 0 to 255", f.busyStatus)
 	}
@@ -109,6 +144,9 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 		f.grace = min(defaultGrace, f.ttl/3)
 	}
 	if err := f.onceFlags.check(cmd); err != nil {
+		return nil, err
+	}
+	if err := f.checkKind(cmd); err != nil {
 		return nil, err
 	}
 	f.labelMap = map[string]string{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/leader"
 )
 
 // Exit statuses: those of sysexits.h, and those of the shell from 126 on.
@@ -59,7 +60,7 @@ func exitStatusOf(err error) int {
 	case errors.As(err, &command):
 		return command.status()
 	case errors.As(err, &misused),
-		isAny(err, errConnString, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, migrations.ErrNoRole):
+		isAny(err, errConnString, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, leader.ErrPayload, migrations.ErrNoRole):
 		return statusUsage
 	case errors.Is(err, pglock.ErrLost): // before ErrUnavailable, which may be the reason of the loss
 		return statusLost

@@ -35,11 +35,12 @@ type supervision struct {
 	signals *signals
 	grace   time.Duration
 
-	lost       bool // the lease; the command and its descendants got TERM
-	killed     bool // the command and its descendants got KILL
-	ended      bool // the command; others of its group may run
-	terminated bool // a termination signal was forwarded to the group, or ended the command
-	abandoned  bool // the processes that must end took too long
+	lost        bool // the lease; the command and its descendants got TERM
+	killed      bool // the command and its descendants got KILL
+	ended       bool // the command; others of its group may run
+	interrupted bool // a termination signal was forwarded
+	terminated  bool // a termination signal was forwarded to the group, or ended the command
+	abandoned   bool // the processes that must end took too long
 
 	timeout <-chan time.Time // fires when the processes that must end have taken too long
 	poll    <-chan time.Time // fires while run waits for them
@@ -154,7 +155,8 @@ func (s *supervision) forward(sig os.Signal) {
 	case isContinue(sig):
 		s.resume()
 	case isForwarded(sig):
-		s.terminated = s.terminated || isTermination(sig)
+		s.interrupted = s.interrupted || isTermination(sig)
+		s.terminated = s.terminated || s.interrupted
 		s.check(s.process.Signal(sig))
 	}
 }

@@ -47,7 +47,7 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // afterDashes returns a hint if the unknown flag may be one of the command to run.
 func afterDashes(cmd *cobra.Command) string {
-	if cmd.Name() == runName {
+	if cmd.Name() == runName || cmd.Name() == leadName {
 		return " (the command and its own flags come after --)"
 	}
 	return ""

@@ -15,7 +15,7 @@
 //	the same request again              the recorded status, body and headers, and Idempotent-Replayed: true
 //	while the first one is in progress  409 in_progress, with Retry-After; or it waits (once.WithWait)
 //	another request with the key        422 mismatch: another method, path, query or body
-//	the outcome is unknown              500 outcome_unknown: the first request crashed; see WithAsk
+//	the outcome is unknown              500 outcome_unknown: the first request crashed; see WithLookup
 //	the response was not stored         410 not_stored: the request is done, its response was too large
 //	no key, several keys, a bad key     400 missing_key (RequireKey), 400 invalid_key
 //	the body is too large               413 body_too_large

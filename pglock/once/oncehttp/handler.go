@@ -35,7 +35,7 @@ var errNotRecorded = errors.New("oncehttp: the response is not recorded")
 // records its response with once.Do. It is for effects outside the database.
 //
 // The context of next is done when the lease is lost. It is not done when the client leaves, because
-// the client will ask again. It carries the fence of the lease, so that a fencehttp.Transport sends
+// the client will try again. It carries the fence of the lease, so that a fencehttp.Transport sends
 // the token along: see fencehttp.FromContext.
 //
 // The error wraps ErrInvalidOption of package once.
@@ -70,8 +70,8 @@ func TxHandler(next http.Handler, db Beginner, opts ...Option) (http.Handler, er
 		return nil, err
 	case next == nil, pgtx.IsNil(db):
 		return nil, invalidOption("TxHandler: the handler or the pool is nil: both must be set")
-	case len(c.do) != 1, c.ask != nil:
-		return nil, invalidOption("TxHandler: WithDo or WithAsk: is for Handler: use WithTx")
+	case len(c.do) != 1, c.lookup != nil:
+		return nil, invalidOption("TxHandler: WithDo or WithLookup: is for Handler: use WithTx")
 	}
 	return &handler{config: c, next: next, run: func(w http.ResponseWriter, q request) error { return c.runTx(w, q, next, db) }}, nil
 }
@@ -180,8 +180,8 @@ func (h *handler) refuseCall(w http.ResponseWriter, r *http.Request, err error) 
 // runDo answers a request by once.Do.
 func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, client *pglock.Client) error {
 	opts := c.do
-	if c.ask != nil {
-		opts = append(opts[:len(opts):len(opts)], c.askOption(q.with(q.Context())))
+	if c.lookup != nil {
+		opts = append(opts[:len(opts):len(opts)], c.lookupOption(q.with(q.Context())))
 	}
 	var rec *recorder // of this request, if next ran
 	recorded, err := once.Do(q.Context(), client, q.key, q.fingerprint, func(ctx context.Context, l *pglock.Lease) (Response, error) {

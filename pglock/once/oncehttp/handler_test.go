@@ -150,7 +150,7 @@ func TestInProgress(t *testing.T) {
 	}
 }
 
-// TestPanics: with Handler the outcome is unknown, and WithAsk resolves it. With TxHandler nothing
+// TestPanics: with Handler the outcome is unknown, and WithLookup resolves it. With TxHandler nothing
 // happened.
 func TestPanics(t *testing.T) {
 	t.Parallel()
@@ -185,13 +185,13 @@ func TestPanics(t *testing.T) {
 				return
 			}
 			wantRefusal(t, "again", post(h, "k", "/", ""), http.StatusInternalServerError, "outcome_unknown")
-			asks := f.handler(next, oncehttp.WithAsk(func(_ context.Context, r *http.Request, s once.Started) (oncehttp.Response, error) {
+			lookups := f.handler(next, oncehttp.WithLookup(func(_ context.Context, r *http.Request, s once.Started) (oncehttp.Response, error) {
 				if s.Key != "k" || r.URL.Path != "/" {
 					t.Errorf("asked about %+v, %v", s, r.URL)
 				}
 				return oncehttp.Response{Status: http.StatusOK, Body: []byte("found")}, nil
 			}))
-			want(t, "asked", post(asks, "k", "/", ""), http.StatusOK, "found", true)
+			want(t, "asked", post(lookups, "k", "/", ""), http.StatusOK, "found", true)
 			want(t, "once asked", post(h, "k", "/", ""), http.StatusOK, "found", true)
 		})
 	}
@@ -344,12 +344,12 @@ func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	next := http.NotFoundHandler()
-	ask := func(context.Context, *http.Request, once.Started) (oncehttp.Response, error) {
+	lookup := func(context.Context, *http.Request, once.Started) (oncehttp.Response, error) {
 		return oncehttp.Response{}, nil
 	}
 	both := map[string]oncehttp.Option{
 		"no methods": oncehttp.WithMethods(), "a negative body": oncehttp.WithMaxBody(-1), "no scope": oncehttp.WithScope(nil),
-		"no ask": oncehttp.WithAsk(nil), "a status": oncehttp.WithNotDone(100), "nil": nil,
+		"no lookup": oncehttp.WithLookup(nil), "a status": oncehttp.WithNotDone(100), "nil": nil,
 	}
 	for what, o := range both {
 		if _, err := oncehttp.Handler(next, f.client, o); !errors.Is(err, once.ErrInvalidOption) {
@@ -370,7 +370,7 @@ func TestInvalidOptions(t *testing.T) {
 		"TxHandler with WithDo": func() (http.Handler, error) {
 			return oncehttp.TxHandler(next, f.pool, oncehttp.WithDo(once.WithWait(1)))
 		},
-		"TxHandler with WithAsk": func() (http.Handler, error) { return oncehttp.TxHandler(next, f.pool, oncehttp.WithAsk(ask)) },
+		"TxHandler with WithLookup": func() (http.Handler, error) { return oncehttp.TxHandler(next, f.pool, oncehttp.WithLookup(lookup)) },
 	} {
 		if _, err := build(); !errors.Is(err, once.ErrInvalidOption) {
 			t.Errorf("%s: %v", what, err)

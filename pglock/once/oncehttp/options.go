@@ -23,7 +23,7 @@ type config struct {
 	headers    map[string]bool
 	scope      func(*http.Request) string
 	notDone    map[int]bool
-	ask        func(ctx context.Context, r *http.Request, s once.Started) (Response, error)
+	lookup     func(ctx context.Context, r *http.Request, s once.Started) (Response, error)
 	do         []once.DoOption
 	tx         []once.TxOption
 	logger     *slog.Logger
@@ -100,16 +100,16 @@ func WithNotDone(statuses ...int) Option {
 	}
 }
 
-// WithAsk sets the function that Handler calls when an earlier request with the key has left its
+// WithLookup sets the function that Handler calls when an earlier request with the key has left its
 // outcome unknown. It returns the response that the earlier request should have had, or
-// once.NotDone(err) if that request had no effect and will have none. See once.WithAsk. Not for
+// once.NotDone(err) if that request had no effect and will have none. See once.WithLookup. Not for
 // TxHandler. Default: 500 outcome_unknown.
-func WithAsk(ask func(ctx context.Context, r *http.Request, s once.Started) (Response, error)) Option {
+func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started) (Response, error)) Option {
 	return func(c *config) error {
-		if ask == nil {
-			return invalidOption("WithAsk: the function is nil: must be set")
+		if lookup == nil {
+			return invalidOption("WithLookup: the function is nil: must be set")
 		}
-		c.ask = ask
+		c.lookup = lookup
 		return nil
 	}
 }
@@ -160,9 +160,11 @@ func newConfig(opts []Option) (config, error) {
 	return c, nil
 }
 
-// askOption returns the once.WithAsk of a request.
-func (c *config) askOption(r *http.Request) once.DoOption {
-	return once.WithAsk(func(ctx context.Context, _ *pglock.Lease, s once.Started) (Response, error) { return c.ask(ctx, r, s) })
+// lookupOption returns the once.WithLookup of a request.
+func (c *config) lookupOption(r *http.Request) once.DoOption {
+	return once.WithLookup(func(ctx context.Context, _ *pglock.Lease, s once.Started) (Response, error) {
+		return c.lookup(ctx, r, s)
+	})
 }
 
 func set[T comparable](values []T) map[T]bool {

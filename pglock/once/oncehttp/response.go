@@ -39,7 +39,7 @@ func (r Response) replay(w http.ResponseWriter) {
 		w.Header()[name] = values
 	}
 	w.Header().Set(ReplayedHeader, "true")
-	w.WriteHeader(max(r.Status, http.StatusOK)) // 0 if a WithAsk function left it out
+	w.WriteHeader(max(r.Status, http.StatusOK)) // 0 if a WithLookup function left it out
 	_, _ = w.Write(r.Body)                      // the client may have left
 }
 

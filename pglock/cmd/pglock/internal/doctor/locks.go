@@ -12,8 +12,8 @@ import (
 
 // scan is what one pass over the lock table finds.
 type scan struct {
-	Complete      bool // false: the table could not be read in time, and the rest is zero
-	Rows, Held    int64
+	Complete      bool  // false: the table could not be read in time, and the rest is zero
+	Rows, Held    int64 // names; a name with several holders counts once
 	Expired       int64 // held, and neither released nor renewed
 	Idle          int64 // for IdleFor
 	Token, Ticket int64 // the highest ones, without forged tokens
@@ -35,12 +35,16 @@ func (e *exam) scanLocks(ctx context.Context) (scan, error) {
 			return err
 		}
 		return tx.QueryRow(ctx, `
-			SELECT count(*), count(*) FILTER (WHERE l.expires_at > clock_timestamp()),
+			SELECT count(*), count(*) FILTER (WHERE l.expires_at > clock_timestamp() OR l.capacity IS NOT NULL AND EXISTS (
+			           SELECT FROM `+e.name("lock_permits")+` AS p WHERE p.name = l.name AND p.expires_at > clock_timestamp())),
 			       count(*) FILTER (WHERE l.holder IS NOT NULL AND l.expires_at <= clock_timestamp()),
-			       count(*) FILTER (WHERE greatest(l.acquired_at, l.expires_at, l.ended_at) < clock_timestamp() - $1::float8 * interval '1 second'),
-			       coalesce(max(l.token) FILTER (WHERE l.token < 4611686018427387904), 0),
+			       count(*) FILTER (WHERE greatest(l.acquired_at, l.expires_at, l.ended_at) < clock_timestamp() - $1::float8 * interval '1 second'
+			           AND NOT (l.capacity IS NOT NULL AND EXISTS (SELECT FROM `+e.name("lock_permits")+` AS p WHERE p.name = l.name AND p.expires_at > clock_timestamp()))),
+			       greatest(coalesce(max(l.token) FILTER (WHERE l.token < 4611686018427387904), 0),
+			                (SELECT max(p.token) FROM `+e.name("lock_permits")+` AS p WHERE p.token < 4611686018427387904)),
 			       coalesce(max(l.ticket) FILTER (WHERE l.ticket < 4611686018427387904), 0),
-			       count(*) FILTER (WHERE greatest(l.token, l.ticket) >= 4611686018427387904),
+			       count(*) FILTER (WHERE greatest(l.token, l.ticket) >= 4611686018427387904)
+			           + (SELECT count(*) FROM `+e.name("lock_permits")+` AS p WHERE p.token >= 4611686018427387904),
 			       coalesce(extract(epoch FROM max(l.acquired_at) - clock_timestamp()), 0)::float8,
 			       coalesce(extract(epoch FROM clock_timestamp() - max(l.acquired_at) FILTER (WHERE l.name = 'pglock:prune')), -1)::float8
 			FROM `+e.name("distributed_locks")+` AS l`, e.Limits.IdleFor.Seconds()).

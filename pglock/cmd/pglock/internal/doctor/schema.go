@@ -16,13 +16,15 @@ type tables struct {
 
 // checkSchema reads the catalogs first, which any role may.
 func (e *exam) checkSchema(ctx context.Context) ([]Result, error) {
-	var exists, usage, recorded bool
+	var exists, usage, callable, recorded bool
 	err := e.row(ctx, `
 		SELECT EXISTS (SELECT FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = n.oid AND p.proname = 'pglock_schema_version'),
 		       coalesce(pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
+		       EXISTS (SELECT FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = n.oid AND p.proname = 'pglock_schema_version'
+		               AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')),
 		       EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.relnamespace = n.oid AND c.relname = 'pglock_migrations'
 		               AND pg_catalog.has_table_privilege(c.oid, 'SELECT'))
-		FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1`, []any{e.Schema}, &exists, &usage, &recorded)
+		FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1`, []any{e.Schema}, &exists, &usage, &callable, &recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -32,6 +34,8 @@ func (e *exam) checkSchema(ctx context.Context) ([]Result, error) {
 		return []Result{fail(fmt.Sprintf("there are no tables of pglock in schema %q", e.Schema), migrate+", or name the right schema")}, nil
 	case !usage:
 		return []Result{fail(fmt.Sprintf("role %q may not use schema %q", e.role, e.Schema), e.grantRemedy())}, nil
+	case !callable:
+		return []Result{fail(fmt.Sprintf("role %q lacks EXECUTE on pglock_schema_version", e.role), e.grantRemedy())}, nil
 	}
 	var version int
 	if err := e.row(ctx, "SELECT "+schema.Quote(e.Schema)+".pglock_schema_version()", nil, &version); err != nil {
@@ -73,7 +77,7 @@ func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 	missing, err := rows[right](ctx, e, `
 		SELECT c.relname::text, need FROM pg_catalog.pg_class AS c
 		CROSS JOIN LATERAL pg_catalog.unnest(CASE
-			WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
+			WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,lock_definitions,once_keys}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
 			WHEN c.relname = ANY ('{locks_held,locks_waiting,once_started,pglock_migrations}') THEN '{SELECT}'
 			ELSE '{}' END::text[]) AS need
 		WHERE c.relnamespace = pg_catalog.to_regnamespace($1) AND NOT pg_catalog.has_table_privilege(c.oid, need)
@@ -87,8 +91,12 @@ func (e *exam) checkRights(ctx context.Context) ([]Result, error) {
 		       OR p.oid = 'pg_catalog.pg_notify(text, text)'::pg_catalog.regprocedure)
 		  AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
 		ORDER BY 1, 2`, schema.Quote(e.Schema), []string{
-		"next_fencing_token", "lift_fencing_tokens", "raise_pruned", "require_unpruned", "wake_next", "wake_each",
-		"check_fence", "guard", "bind", "advance", "once_claim"})
+		"next_fencing_token", "token_follows", "lift_fencing_tokens", "raise_pruned", "require_unpruned", "wake_next", "wake_each",
+		"check_fence", "guard", "bind", "require_bound", "advance", "once_claim", "advisory_key",
+		"head_weight", "wake_if_fits", "commit_durably", "free_expired_permits", "grant_all_permits", "share_grant",
+		"acquire_permits", "release_permits", "await_permit_guards", "downgrade_permits", "upgrade_permits", "resize_permits",
+		"create_free", "acquire_all", "join_all",
+	})
 	if err != nil {
 		return nil, err
 	}

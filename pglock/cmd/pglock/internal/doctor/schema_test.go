@@ -50,6 +50,10 @@ func TestRights(t *testing.T) {
 	for _, sql := range revoke {
 		p.exec(sql)
 	}
+	p.exec("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA " + strings.TrimSuffix(p.table(""), `.""`) + " FROM PUBLIC")
+	p.expect("schema", doctor.Fail, "lacks EXECUTE on pglock_schema_version")
+	p.exec("GRANT EXECUTE ON FUNCTION " + p.table("pglock_schema_version") + "() TO PUBLIC") // without it, nothing else is checked
+	delete(revoke, "EXECUTE on pglock_schema_version")
 	r := p.expect("rights", doctor.Fail, "lacks")
 	for right := range revoke {
 		if !strings.Contains(r.Found+",", right+",") {

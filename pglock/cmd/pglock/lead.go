@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/leader"
+)
+
+const leadName = "lead"
+
+//go:embed help/lead.txt
+var leadHelp string
+
+func newLead(g *globals) *cobra.Command {
+	f := &runFlags{globals: g, election: true}
+	cmd := &cobra.Command{
+		Use:                   leadName + " [flags] NAME -- COMMAND [ARGUMENT...]",
+		Short:                 "Run a command while this host is the leader",
+		Long:                  strings.TrimSpace(leadHelp),
+		Example:               `  pglock lead --payload "$(hostname):8080" scheduler -- ./scheduler`,
+		DisableFlagsInUseLine: true,
+		Args:                  nameAndCommand,
+		RunE:                  f.runE,
+	}
+	f.registerHolder(cmd)
+	cmd.Flags().StringVar(&f.payload, "payload", "", "what others see of the leader, at most 8 KiB")
+	return cmd
+}
+
+// errLeadershipLost is the error of a command that was stopped, because its leadership was lost.
+var errLeadershipLost = errors.New("the leadership is lost")
+
+// campaign waits until this host leads. If there is another leader, it prints it first.
+func (f *runFlags) campaign(ctx context.Context, client *pglock.Client, name string) (*grant, error) {
+	e, err := leader.New(client, name)
+	if err != nil {
+		return nil, err
+	}
+	l, err := e.Leader(ctx)
+	if err == nil {
+		f.infof("waiting: %q is led by %s (token %d): %s", name, l.Name, l.Token, plain(l.Payload))
+	}
+	t, err := e.Campaign(ctx, f.payload)
+	if err != nil {
+		return nil, err
+	}
+	if l.Elected() {
+		f.infof("this host leads %q (token %d)", name, t.Lease().Token())
+	}
+	return &grant{lease: t.Lease(), end: func(ctx context.Context, _ int) error { return t.Resign(ctx) }}, nil
+}

@@ -1,0 +1,72 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+)
+
+// leads is a command that prints that it leads, and ends on TERM.
+var leads = []string{"--", "sh", "-c", `trap 'exit 0' TERM; echo "leads $PGLOCK_TOKEN"; while :; do sleep 0.05; done`}
+
+// TestLead: one of two hosts leads. Others see its payload. When its command ends, the other one leads.
+func TestLead(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	first := c.start(append([]string{"lead", "--payload", "host-1:80", "--holder", "first", "n"}, leads...)...)
+	first.waitForStdout("leads 1\n")
+	if r := c.expect(0, "show", "n"); !strings.Contains(r.stdout, "payload=host-1:80") || !strings.Contains(r.stdout, "first") {
+		t.Errorf("show: %s", r.stdout)
+	}
+	var shown struct{ Labels map[string]string }
+	if r := c.expect(0, "ls", "--json"); json.Unmarshal([]byte(r.stdout), &shown) != nil || shown.Labels["payload"] != "host-1:80" {
+		t.Errorf("ls: %s", r.stdout)
+	}
+	second := c.start(append([]string{"lead", "--payload", "host-2:80", "n"}, leads...)...)
+	second.waitForStderr(`waiting: "n" is led by first (token 1): host-1:80`)
+	pgtest.Eventually(t, patience, "the second host waits", func() bool { return strings.Contains(c.run("show", "n").stdout, "waiter 1") })
+	if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r := first.wait(); r.status != 0 || strings.Contains(r.stdout, "leads 2") {
+		t.Errorf("the first leader: %+v", r)
+	}
+	second.waitForStdout("leads ")
+	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	second.wait()
+}
+
+// TestLeadAgainAfterALoss: the command is stopped, and runs again when this host leads again.
+func TestLeadAgainAfterALoss(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	p := c.start(append([]string{"lead", "--ttl", "2s", "n"}, leads...)...)
+	p.waitForStdout("leads ")
+	c.expect(0, "release", "n", "--force", "--reason", "a test")
+	pgtest.Eventually(t, patience, "it leads again", func() bool { return strings.Count(read(t, p.stdout.Name()), "leads ") == 2 })
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.wait(); r.status != 0 || strings.Count(r.stdout, "leads ") != 2 || !strings.Contains(r.stderr, "a test") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestLeadUsage: wrong usage has the status 64, and the command's own status is pglock's.
+func TestLeadUsage(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.expect(statusUsage, "lead", "n")
+	c.expect(statusUsage, "lead", "n", "--tick", "1h", "--", "true")
+	c.expect(statusUsage, "lead", "--payload", strings.Repeat("x", 9000), "n", "--", "true")
+	c.expect(statusUsage, "lead", "--grace", "20s", "n", "--", "true")
+	c.expect(7, "lead", "-q", "n", "--", "sh", "-c", "exit 7")
+	c.expect(statusNotFound, "lead", "n", "--", "no-such-command")
+}
