@@ -28,6 +28,8 @@ var (
 	ErrTimeout       = errors.New("pglock: lock timeout")
 	ErrDeadlock      = errors.New("pglock: deadlock: roll back and run the transaction again")
 	ErrKind          = errors.New("pglock: another kind of lock")
+	ErrUndefined     = errors.New("pglock: undefined name")
+	ErrNoWaiter      = errors.New("pglock: no such waiter")
 	ErrTx            = errors.New("pglock: transaction not usable")
 
 	ErrPoolExhausted = errors.New("pglock: pool exhausted")

@@ -13,6 +13,7 @@
 //	Sever        current connections are reset in both directions.
 //	Refuse       new connections are closed at once.
 //	Delay        everything arrives later, in each direction.
+//	OnRequest    single requests of PostgreSQL's protocol lose their reply or arrive twice.
 //
 // Faults hold for current and new connections, and they combine. A fault is in force when its method
 // returns: a byte that is sent after that meets it.

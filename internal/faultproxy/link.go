@@ -17,6 +17,7 @@ type link struct {
 	cancel context.CancelFunc
 	client *net.TCPConn
 	frozen atomic.Bool // nothing passes any more
+	dialog *dialog     // nil: requests are not read
 
 	mu     sync.Mutex
 	server *net.TCPConn // nil until dialed
@@ -124,12 +125,18 @@ func (l *link) deliver(c chunk, to *net.TCPConn, count *atomic.Int64, lost *bool
 			return true
 		}
 	}
+	broken := false
+	if l.dialog != nil && lost == nil {
+		c.data = l.dialog.toServer(c.data)
+	} else if l.dialog != nil {
+		c.data, broken = l.dialog.toClient(c.data)
+	}
 	n, err := to.Write(c.data)
 	count.Add(int64(n))
-	if err != nil {
+	if err != nil || broken {
 		l.reset()
 	}
-	return err == nil
+	return err == nil && !broken
 }
 
 // awaitPassage returns true when the time has come and no fault holds the data back. It returns

@@ -22,7 +22,8 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	faults  faults
-	changed chan struct{} // closed and replaced whenever faults change
+	decide  func(Request) Fate // nil: requests are not read
+	changed chan struct{}      // closed and replaced whenever faults change
 	links   map[*link]struct{}
 }
 
@@ -89,6 +90,9 @@ func (p *Proxy) runAccept() {
 		p.mu.Lock()
 		refuse := p.faults.refuse
 		l.frozen.Store(p.faults.freeze)
+		if p.decide != nil {
+			l.dialog = newDialog(p.decide)
+		}
 		p.links[l] = struct{}{}
 		p.mu.Unlock()
 		if refuse || p.ctx.Err() != nil {

@@ -25,7 +25,7 @@ func TestSchemaNamesAreOddAndUnique(t *testing.T) { //nolint:tparallel // the su
 	pool := pgtest.Pool(t)
 	var names []string
 	t.Run("create", func(t *testing.T) {
-		for range 12 {
+		for range 30 { // other tests use names meanwhile
 			name := pgtest.SchemaName(t)
 			if len(name) > 63 {
 				t.Errorf("%q has %d bytes, PostgreSQL would cut it", name, len(name))

@@ -22,16 +22,20 @@ const (
 	// PoolerPreparesVariable says that this PgBouncer knows prepared statements: 1.21 and later.
 	PoolerPreparesVariable = "PGLOCK_TEST_PGBOUNCER_PREPARES"
 
-	// poolerScript ends PgBouncer when its standard input ends, as it does after a SIGKILL of the test.
-	poolerScript = `"$@" </dev/null & bouncer=$!; cat >/dev/null; kill $bouncer; wait $bouncer`
+	// PgpoolVariable is the path of the pgpool of Pgpool.
+	PgpoolVariable = "PGLOCK_TEST_PGPOOL"
+
+	// poolerScript ends a pooler by a signal when its standard input ends, as it does after a SIGKILL
+	// of the test.
+	poolerScript = `signal=$1; shift; "$@" </dev/null & pooler=$!; cat >/dev/null; kill -"$signal" $pooler; wait $pooler`
 )
 
 // PoolerModes returns the execution modes that the PgBouncer at hand supports in transaction mode,
 // and the settings that it needs for them.
 func PoolerModes() (modes []pgx.QueryExecMode, settings []string) {
-	modes = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
+	modes = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe}
 	if os.Getenv(PoolerPreparesVariable) != "" {
-		return append(modes, pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe), []string{"max_prepared_statements = 100"}
+		return append(modes, pgx.QueryExecModeCacheStatement), []string{"max_prepared_statements = 100"}
 	}
 	return modes, nil
 }
@@ -51,8 +55,50 @@ func Pooler(tb testing.TB, databaseURL, mode string, settings ...string) string 
 	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
 		command = []string{program, "-u", "postgres", file}
 	}
+	return runPooler(tb, databaseURL, port, "TERM", command)
+}
+
+// Pgpool is Pooler for pgpool-II, with one backend. It lends each client a session of the server for
+// as long as the client is connected. The test is skipped unless PgpoolVariable names the program,
+// which testdata/matrix.sh does.
+func Pgpool(tb testing.TB, databaseURL string, settings ...string) string {
+	tb.Helper()
+	program := os.Getenv(PgpoolVariable)
+	if program == "" {
+		tb.Skipf("only with %s: make matrix", PgpoolVariable)
+	}
+	server, dir, port := config(tb, databaseURL), tb.TempDir(), freePort(tb)
+	lines := append([]string{
+		"backend_clustering_mode = 'streaming_replication'", // the usual one
+		fmt.Sprintf("backend_hostname0 = '%s'", server.Host),
+		fmt.Sprintf("backend_port0 = %d", server.Port),
+		"backend_flag0 = 'ALWAYS_PRIMARY'",
+		"sr_check_period = 0",
+		"listen_addresses = '127.0.0.1'",
+		fmt.Sprintf("port = %d", port),
+		fmt.Sprintf("unix_socket_directories = '%s'", dir),
+		"pcp_listen_addresses = '127.0.0.1'",
+		fmt.Sprintf("pcp_port = %d", freePort(tb)),
+		fmt.Sprintf("pcp_socket_dir = '%s'", dir),
+		fmt.Sprintf("wd_ipc_socket_dir = '%s'", dir),
+		fmt.Sprintf("pid_file_name = '%s'", filepath.Join(dir, "pgpool.pid")),
+		fmt.Sprintf("logdir = '%s'", dir),
+		"enable_pool_hba = off",
+		"allow_clear_text_frontend_auth = on", // it logs in with the client's password
+		"num_init_children = 120",
+	}, settings...)
+	file := filepath.Join(dir, "pgpool.conf")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return runPooler(tb, databaseURL, port, "INT", []string{program, "-n", "-f", file})
+}
+
+// runPooler starts a pooler, which Cleanup ends by the signal, and returns the URL through it.
+func runPooler(tb testing.TB, databaseURL string, port int, signal string, command []string) string {
+	tb.Helper()
 	var log bytes.Buffer
-	run := exec.Command("sh", append([]string{"-c", poolerScript, "sh"}, command...)...)
+	run := exec.Command("sh", append([]string{"-c", poolerScript, "sh", signal}, command...)...)
 	run.Stdout, run.Stderr = &log, &log
 	input, err := run.StdinPipe()
 	if err != nil {
@@ -65,11 +111,11 @@ func Pooler(tb testing.TB, databaseURL, mode string, settings ...string) string 
 		_ = input.Close()
 		_ = run.Wait() // ended by a signal
 		if tb.Failed() {
-			tb.Logf("PgBouncer's log:\n%s", log.String())
+			tb.Logf("the pooler's log ends with:\n%s", log.Bytes()[max(0, log.Len()-32<<10):])
 		}
 	})
 	through := poolerURL(tb, databaseURL, port)
-	Eventually(tb, 20*time.Second, "PgBouncer answers", func() bool {
+	Eventually(tb, 20*time.Second, "the pooler answers", func() bool {
 		return execute(config(tb, through), "SELECT 1") == nil
 	})
 	return through

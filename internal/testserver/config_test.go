@@ -26,10 +26,12 @@ func TestReadConfig(t *testing.T) {
 		{name: "forced embedded", env: map[string]string{ServerVariable: "embedded"}, ways: []Way{WayEmbedded}, image: DefaultImage},
 		{name: "forced url without one", env: map[string]string{ServerVariable: "url"}, fails: URLVariable},
 		{name: "forced nonsense", env: map[string]string{ServerVariable: "magic"}, fails: "must be url, docker, local or embedded"},
+		{name: "settings", env: map[string]string{SettingsVariable: " work_mem=1MB search_path= "}, ways: all, image: DefaultImage},
+		{name: "settings without a value", env: map[string]string{SettingsVariable: "work_mem"}, fails: "name=value"},
 		{name: "patience", env: map[string]string{PatienceVariable: "soon"}, fails: PatienceVariable},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, variable := range []string{URLVariable, ServerVariable, ImageVariable, RepositoryVariable, PatienceVariable} {
+			for _, variable := range []string{URLVariable, ServerVariable, ImageVariable, RepositoryVariable, PatienceVariable, SettingsVariable} {
 				t.Setenv(variable, test.env[variable])
 			}
 			c, err := readConfig()
@@ -41,6 +43,9 @@ func TestReadConfig(t *testing.T) {
 			}
 			if err != nil || !slices.Equal(c.ways, test.ways) || c.image != test.image || c.repository != defaultRepository {
 				t.Errorf("got %+v, %v", c, err)
+			}
+			if test.env[SettingsVariable] != "" && (c.settings["work_mem"] != "1MB" || c.settings["max_connections"] == "" || len(c.settings) != len(sharedSettings)+2) {
+				t.Errorf("settings %v", c.settings)
 			}
 		})
 	}

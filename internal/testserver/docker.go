@@ -72,7 +72,7 @@ func (c config) startContainer(ctx context.Context) (*Shared, error) {
 
 func (c config) request(name string) testcontainers.ContainerRequest {
 	command := []string{"postgres", "-c", "fsync=off", "-c", "full_page_writes=off"}
-	for setting, value := range sharedSettings {
+	for setting, value := range c.settings {
 		command = append(command, "-c", setting+"="+value)
 	}
 	return testcontainers.ContainerRequest{

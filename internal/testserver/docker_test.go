@@ -180,11 +180,10 @@ func TestDocker(t *testing.T) {
 	if !containerExists(t, name) {
 		t.Error("there is no leftover")
 	}
-	next := s.user()
+	s.sweep()
 	if containerExists(t, name) {
 		t.Error("the container was not swept")
 	}
-	next.leave()
 	s.mustEmpty(a.Server.URL)
 }
 

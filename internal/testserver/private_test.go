@@ -251,6 +251,6 @@ func TestPausedServerIsSwept(t *testing.T) {
 	}
 	a.killKeepers(t)
 	a.kill()
-	s.user().leave()
+	s.sweep()
 	s.mustEmpty(a.URL)
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +217,20 @@ func (s *stage) user(env ...string) *actor {
 		s.t.Fatal(a.Error)
 	}
 	return a
+}
+
+// sweep starts processes until one of them has removed what is left in the directory. Usually that is
+// the first one, but a killed keeper may hold its lock for another moment.
+func (s *stage) sweep() {
+	s.t.Helper()
+	leftovers, err := os.ReadDir(s.dir)
+	if err != nil || len(leftovers) == 0 {
+		s.t.Fatalf("there are no leftovers: %v", err)
+	}
+	pgtest.Eventually(s.t, time.Minute, "a new process removes the leftovers", func() bool {
+		s.user().leave()
+		return !slices.ContainsFunc(leftovers, func(e os.DirEntry) bool { return exists(filepath.Join(s.dir, e.Name())) })
+	})
 }
 
 // mustEmpty expects that soon nothing is left: no file, no process, no answer at the addresses.

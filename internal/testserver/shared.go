@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -28,6 +29,9 @@ const (
 	BinDirVariable = "PGLOCK_TEST_BINDIR"
 	// RepositoryVariable is the Maven repository for the way embedded. Default: Maven Central.
 	RepositoryVariable = "PGLOCK_TEST_EMBEDDED_REPOSITORY"
+	// SettingsVariable changes settings of a shared server that is started here: name=value, separated
+	// by spaces.
+	SettingsVariable = "PGLOCK_TEST_SETTINGS"
 	// PatienceVariable bounds the wait for a registry or a repository. Default: 5m.
 	PatienceVariable = "PGLOCK_TEST_PATIENCE"
 
@@ -121,6 +125,7 @@ type config struct {
 	image      string
 	repository string
 	patience   time.Duration
+	settings   map[string]string // of a server that is started
 }
 
 func readConfig() (config, error) {
@@ -130,6 +135,14 @@ func readConfig() (config, error) {
 		image:      os.Getenv(ImageVariable),
 		repository: os.Getenv(RepositoryVariable),
 		patience:   5 * time.Minute,
+		settings:   maps.Clone(sharedSettings),
+	}
+	for setting := range strings.FieldsSeq(os.Getenv(SettingsVariable)) {
+		name, value, found := strings.Cut(setting, "=")
+		if !found || name == "" {
+			return c, fmt.Errorf("testserver: %s: %q: must be name=value", SettingsVariable, setting)
+		}
+		c.settings[name] = value
 	}
 	if text := os.Getenv(PatienceVariable); text != "" {
 		patience, err := time.ParseDuration(text)
@@ -193,13 +206,13 @@ func (c config) startBy(ctx context.Context, way Way) (*Shared, error) {
 		if err != nil {
 			return nil, err
 		}
-		return startFrom(ctx, bin)
+		return c.startFrom(ctx, bin)
 	default:
 		bin, err := c.download(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return startFrom(ctx, bin)
+		return c.startFrom(ctx, bin)
 	}
 }
 
@@ -216,8 +229,8 @@ func named(ctx context.Context, url string) (*Shared, error) {
 }
 
 // startFrom starts a server from a directory of programs. Close ends it.
-func startFrom(ctx context.Context, bin string) (*Shared, error) {
-	server, err := Start(ctx, Options{BinDir: bin, Settings: sharedSettings})
+func (c config) startFrom(ctx context.Context, bin string) (*Shared, error) {
+	server, err := Start(ctx, Options{BinDir: bin, Settings: c.settings})
 	if err != nil {
 		return nil, err
 	}

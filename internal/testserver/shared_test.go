@@ -72,10 +72,8 @@ func TestKilledKeeper(t *testing.T) {
 	if !reachable(before.Server.URL) {
 		t.Fatal("there is no leftover")
 	}
-	after := s.user()
-	mustRefuse(t, before.Server.URL)
-	after.leave()
-	s.mustEmpty(after.Server.URL)
+	s.sweep()
+	s.mustEmpty(before.Server.URL)
 }
 
 // TestProgramInDirectory kills a process that has started another program.

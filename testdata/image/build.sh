@@ -194,7 +194,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 docker version >/dev/null 2>&1 || fail "no Docker engine answers"
 if [ -z "$force" ] && docker image inspect "$name" >/dev/null 2>&1; then
-	say "$name is there already; --force builds it again"
+	say "$name exists; --force builds it again"
 	exit 0
 fi
 

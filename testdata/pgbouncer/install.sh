@@ -7,7 +7,7 @@
 # usage: install.sh [--suite SUITE] [DIRECTORY]
 #
 #   --suite    the Debian release to take it from; without it trixie, whose PgBouncer (1.24) knows prepared statements
-#   DIRECTORY  to put it in; without it, one in the user's cache. What is there already is used.
+#   DIRECTORY  to put it in; without it, one in the user's cache. An earlier download is used again.
 #
 # The packages come from where this machine's apt gets its own, through an apt root of their own: nothing is
 # installed, and root is not needed. Exit status: 69 if this machine has no such source, 1 if something is broken.

@@ -1,0 +1,190 @@
+package faultproxy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"sync"
+)
+
+// Request is what a client of PostgreSQL sends before it waits for an answer: a simple query, or
+// messages that end with Sync. Those that execute nothing are no requests.
+type Request struct {
+	SQL           string // several statements are joined by newlines
+	InTransaction bool   // the server was in a transaction block before
+}
+
+// Fate is what happens to a request.
+type Fate int
+
+// The fates of requests.
+const (
+	Pass      Fate = iota
+	LoseReply      // the server executes it, and the connection is reset instead of the reply
+	Twice          // the server gets it twice in a row; the client gets the first reply
+	Again          // the server gets it again after the next request; the client gets the first reply
+)
+
+// OnRequest makes decide choose the fate of each request of PostgreSQL's protocol, on connections
+// that are made from now on. It understands connections without TLS. decide may be called
+// concurrently. Other faults apply as well.
+func (p *Proxy) OnRequest(decide func(Request) Fate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.decide = decide
+}
+
+// dialog follows the messages of one connection in both directions.
+type dialog struct {
+	decide func(Request) Fate
+
+	// Of the direction to the server.
+	in       []byte // the beginning of an incomplete message
+	started  bool   // the startup message has passed
+	raw      bool   // not a session: a request to cancel
+	group    []byte // the complete messages since the last Sync
+	executed []string
+	prepared map[string]string // name → SQL
+	late     []byte            // to be sent again after the next request
+
+	// Of the direction to the client.
+	out   []byte
+	ready bool // the login has ended
+
+	mu      sync.Mutex
+	pending []answer // one for each group that the server has not answered, oldest first
+	block   bool     // in a transaction block
+}
+
+// answer is what happens to the replies to one group.
+type answer struct{ swallow, reset bool }
+
+func newDialog(decide func(Request) Fate) *dialog {
+	return &dialog{decide: decide, prepared: make(map[string]string)}
+}
+
+// toServer returns the bytes to be sent in place of data.
+func (d *dialog) toServer(data []byte) (send []byte) {
+	if d.raw {
+		return data
+	}
+	d.in = append(d.in, data...)
+	if !d.started {
+		if len(d.in) < 8 || len(d.in) < int(binary.BigEndian.Uint32(d.in)) {
+			return nil
+		}
+		const protocol3 = 3 << 16
+		n := int(binary.BigEndian.Uint32(d.in))
+		d.raw = binary.BigEndian.Uint32(d.in[4:]) != protocol3
+		send, d.in, d.started = bytes.Clone(d.in[:n]), d.in[n:], true
+		if d.raw {
+			return append(send, d.in...)
+		}
+	}
+	for len(d.in) >= 5 {
+		n := 1 + int(binary.BigEndian.Uint32(d.in[1:]))
+		if len(d.in) < n {
+			break
+		}
+		send = append(send, d.request(d.in[:n])...)
+		d.in = d.in[n:]
+	}
+	return send
+}
+
+// request handles one message of the client.
+func (d *dialog) request(message []byte) (send []byte) {
+	kind, body := message[0], message[5:]
+	switch kind {
+	case 'p', 'X': // password, end
+		return bytes.Clone(message)
+	case 'P':
+		name, rest := cString(body)
+		d.prepared[name], _ = cString(rest)
+	case 'B':
+		_, rest := cString(body)
+		name, _ := cString(rest)
+		d.executed = append(d.executed, d.prepared[name])
+	case 'Q':
+		sql, _ := cString(body)
+		d.executed = append(d.executed, sql)
+	}
+	d.group = append(d.group, message...)
+	if kind != 'Q' && kind != 'S' {
+		return nil
+	}
+	send = d.group
+	group, executed := bytes.Clone(d.group), d.executed
+	d.group, d.executed = nil, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first, second := answer{}, answer{swallow: true}
+	fate := Pass
+	if len(executed) > 0 {
+		fate = d.decide(Request{strings.Join(executed, "\n"), d.block})
+	}
+	if fate == LoseReply {
+		first = answer{swallow: true, reset: true}
+	}
+	d.pending = append(d.pending, first)
+	if fate == Twice {
+		send, d.pending = append(send, group...), append(d.pending, second)
+	}
+	if d.late != nil && !d.block {
+		send, d.pending, d.late = append(send, d.late...), append(d.pending, second), nil
+	}
+	if fate == Again {
+		d.late = group
+	}
+	return send
+}
+
+// toClient returns the bytes to be sent in place of data, and whether the connection ends now.
+func (d *dialog) toClient(data []byte) (send []byte, reset bool) {
+	if d.raw {
+		return data, false
+	}
+	d.out = append(d.out, data...)
+	for len(d.out) >= 5 {
+		n := 1 + int(binary.BigEndian.Uint32(d.out[1:]))
+		if len(d.out) < n {
+			break
+		}
+		message := bytes.Clone(d.out[:n])
+		d.out = d.out[n:]
+		keep, end := d.reply(message)
+		if end {
+			return send, true
+		}
+		if keep {
+			send = append(send, message...)
+		}
+	}
+	return send, false
+}
+
+// reply handles one message of the server.
+func (d *dialog) reply(message []byte) (keep, reset bool) {
+	kind := message[0]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ready { // the login
+		d.ready = kind == 'Z'
+		return true, false
+	}
+	if kind == 'A' || len(d.pending) == 0 { // a notification, or the server ends the connection
+		return true, false
+	}
+	now := d.pending[0]
+	if kind == 'Z' {
+		d.pending = d.pending[1:]
+		d.block = len(message) > 5 && message[5] != 'I'
+	}
+	return !now.swallow, now.reset && kind == 'Z'
+}
+
+// cString splits b after its first NUL.
+func cString(b []byte) (s string, rest []byte) {
+	head, rest, _ := bytes.Cut(b, []byte{0})
+	return string(head), rest
+}
