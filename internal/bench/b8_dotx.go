@@ -48,7 +48,7 @@ func (r *txLab) ours(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newTxMeter(func(ctx context.Context, name string) error { return client.DoTx(ctx, name, nothing) }), nil
+	return newTimedMeter("transaction", func(ctx context.Context, name string) error { return client.DoTx(ctx, name, nothing) }), nil
 }
 
 func (r *txLab) bounded(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
@@ -56,7 +56,7 @@ func (r *txLab) bounded(ctx context.Context, s *trial.Scope) (trial.Meter, error
 	if err != nil {
 		return nil, err
 	}
-	return newTxMeter(func(ctx context.Context, name string) error {
+	return newTimedMeter("transaction", func(ctx context.Context, name string) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		return client.DoTx(ctx, name, nothing)
@@ -72,7 +72,7 @@ func (r *txLab) pipelined(ctx context.Context, s *trial.Scope) (trial.Meter, err
 	if err != nil {
 		return nil, err
 	}
-	return newTxMeter(func(ctx context.Context, name string) error { return pipelined(ctx, pool, name) }), nil
+	return newTimedMeter("transaction", func(ctx context.Context, name string) error { return pipelined(ctx, pool, name) }), nil
 }
 
 func pipelined(ctx context.Context, pool *pgxpool.Pool, name string) error {
@@ -93,36 +93,10 @@ func (r *txLab) oneByOne(ctx context.Context, s *trial.Scope) (trial.Meter, erro
 	if err != nil {
 		return nil, err
 	}
-	return newTxMeter(func(ctx context.Context, name string) error {
+	return newTimedMeter("transaction", func(ctx context.Context, name string) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, lockByHand, name)
 			return err
 		})
 	}), nil
 }
-
-// txMeter times transactions, one after the other.
-type txMeter struct {
-	name func() string
-	do   func(ctx context.Context, name string) error
-	took *trial.Latencies
-}
-
-func newTxMeter(do func(ctx context.Context, name string) error) *txMeter {
-	return &txMeter{name: inTurn(), do: do, took: trial.NewLatencies()}
-}
-
-func (m *txMeter) Turn(ctx context.Context, d time.Duration) error {
-	_, err := trial.Repeat(ctx, d, func(ctx context.Context) error {
-		name := m.name()
-		began := time.Now()
-		if err := m.do(ctx, name); err != nil {
-			return err
-		}
-		m.took.Record(time.Since(began))
-		return nil
-	})
-	return err
-}
-
-func (m *txMeter) Figures() []trial.Figure { return m.took.Figures("transaction") }

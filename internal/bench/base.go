@@ -21,8 +21,13 @@ var baseRows = []string{"B1", "B2", "B3", "B4", "B10"}
 
 // addBase adds the subjects of another version to the rows, with a line in the table for each figure
 // that has a target. The other version measures with its own code of pglock, but with this code of the
-// benchmark, in processes and on servers of its own.
+// benchmark, in processes and on servers of its own. So do the subjects of this version that are compared:
+// a version is as fast as itself only if both are measured in the same way.
 func addBase(ctx context.Context, chosen []trial.Row, base string) ([]trial.Row, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
 	program, err := buildBase(ctx, base)
 	if err != nil {
 		return nil, fmt.Errorf("bench: -base %s: %w", base, err)
@@ -30,13 +35,13 @@ func addBase(ctx context.Context, chosen []trial.Row, base string) ([]trial.Row,
 	chosen = slices.Clone(chosen)
 	for i, row := range chosen {
 		if slices.Contains(baseRows, row.Number) {
-			chosen[i] = withBase(row, program)
+			chosen[i] = withBase(row, self, program)
 		}
 	}
 	return chosen, nil
 }
 
-func withBase(row trial.Row, program string) trial.Row {
+func withBase(row trial.Row, self, program string) trial.Row {
 	var added []string
 	var compared []trial.Ref
 	row.Subjects, row.Targets = slices.Clone(row.Subjects), slices.Clone(row.Targets)
@@ -45,7 +50,9 @@ func withBase(row trial.Row, program string) trial.Row {
 			name := ours.Subject + ", base"
 			if !slices.Contains(added, name) {
 				added = append(added, name)
-				row.Subjects = append(row.Subjects, trial.Subject{Name: name, Role: trial.Peer, Open: openBase(row.Number, ours.Subject, program)})
+				here := slices.IndexFunc(row.Subjects, func(s trial.Subject) bool { return s.Name == ours.Subject })
+				row.Subjects[here].Open = openElsewhere(row.Number, ours.Subject, self)
+				row.Subjects = append(row.Subjects, trial.Subject{Name: name, Role: trial.Peer, Open: openElsewhere(row.Number, ours.Subject, program)})
 			}
 			if slices.Contains(compared, ours) || target.Rule == target.Rule.InEveryRound() {
 				continue
@@ -59,8 +66,8 @@ func withBase(row trial.Row, program string) trial.Row {
 	return row
 }
 
-// openBase opens a subject in a process of the other version.
-func openBase(row, subject, program string) func(context.Context, *trial.Scope) (trial.Meter, error) {
+// openElsewhere opens a subject in a process of its own, of this version or another one.
+func openElsewhere(row, subject, program string) func(context.Context, *trial.Scope) (trial.Meter, error) {
 	return func(_ context.Context, s *trial.Scope) (trial.Meter, error) {
 		p, err := startWorker(program, kindBase)
 		if err != nil {

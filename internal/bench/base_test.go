@@ -43,9 +43,12 @@ func TestEachTargetOfARowIsComparedWithTheBase(t *testing.T) {
 			{Ours: ours("few", "p50"), Against: trial.Ref{Subject: "floor", Figure: "p50"}, Rule: trial.AtMost(1)},
 			{Ours: ours("few", "WAL"), Rule: trial.AtMost(0).InEveryRound()},
 		},
-	}, "")
+	}, "", "")
 	var subjects, targets []string
 	for _, s := range row.Subjects {
+		if remote := s.Name != "floor"; remote != (s.Open != nil) {
+			t.Errorf("%s is measured in a process of its own: %t, want %t", s.Name, s.Open != nil, remote)
+		}
 		subjects = append(subjects, s.Name)
 	}
 	for _, target := range row.Targets[3:] {

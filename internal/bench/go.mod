@@ -12,6 +12,7 @@ require (
 	github.com/shirou/gopsutil/v4 v4.26.6
 	go.etcd.io/etcd/client/v3 v3.5.17
 	go.uber.org/goleak v1.3.0
+	golang.org/x/sync v0.22.0
 	gonum.org/v1/plot v0.17.0
 )
 
@@ -93,7 +94,6 @@ require (
 	golang.org/x/crypto v0.54.0 // indirect
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/net v0.56.0 // indirect
-	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260630182238-925bb5da69e7 // indirect

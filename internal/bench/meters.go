@@ -163,3 +163,30 @@ func alwaysNew() func() string {
 		return fmt.Sprintf("new-%d", serial)
 	}
 }
+
+// timedMeter times operations, one after the other.
+type timedMeter struct {
+	what string
+	name func() string
+	do   func(ctx context.Context, name string) error
+	took *trial.Latencies
+}
+
+func newTimedMeter(what string, do func(ctx context.Context, name string) error) *timedMeter {
+	return &timedMeter{what: what, name: inTurn(), do: do, took: trial.NewLatencies()}
+}
+
+func (m *timedMeter) Turn(ctx context.Context, d time.Duration) error {
+	_, err := trial.Repeat(ctx, d, func(ctx context.Context) error {
+		name := m.name()
+		began := time.Now()
+		if err := m.do(ctx, name); err != nil {
+			return err
+		}
+		m.took.Record(time.Since(began))
+		return nil
+	})
+	return err
+}
+
+func (m *timedMeter) Figures() []trial.Figure { return m.took.Figures(m.what) }

@@ -76,7 +76,7 @@ func Repeat(ctx context.Context, d time.Duration, op func(ctx context.Context) e
 func Lead(d time.Duration) time.Duration { return d / 2 }
 
 // Crowd repeats op in n goroutines for lead and then for d. It counts the calls that end in the second
-// part, in which all goroutines are under way from the beginning to the end. The first error stops all
+// part, in which all goroutines run from the beginning to the end. The first error stops all
 // of them.
 func Crowd(ctx context.Context, n int, lead, d time.Duration, op func(ctx context.Context) error) (count int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -36,11 +36,11 @@ type Remote struct {
 // NewRemote gives a process its assignment. It returns when the subject is open there.
 func NewRemote(a Assignment, stdin io.Writer, stdout io.Reader) (*Remote, error) {
 	r := &Remote{in: json.NewEncoder(stdin), out: json.NewDecoder(bufio.NewReader(stdout))}
-	_, err := r.ask(a)
+	_, err := r.send(a)
 	return r, err
 }
 
-func (r *Remote) ask(question any) (answer reply, err error) {
+func (r *Remote) send(question any) (answer reply, err error) {
 	if err = r.in.Encode(question); err == nil {
 		err = r.out.Decode(&answer)
 	}
@@ -55,14 +55,14 @@ func (r *Remote) ask(question any) (answer reply, err error) {
 
 // Turn lets the other process take a turn.
 func (r *Remote) Turn(_ context.Context, d time.Duration) error {
-	_, err := r.ask(request{d})
+	_, err := r.send(request{d})
 	return err
 }
 
 // Figures returns the figures of the other process. A failure becomes a figure that is no number, which
 // ends the trial.
 func (r *Remote) Figures() []Figure {
-	answer, err := r.ask(request{})
+	answer, err := r.send(request{})
 	if err != nil {
 		return []Figure{{Name: err.Error(), Value: math.NaN()}}
 	}
