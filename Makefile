@@ -24,7 +24,7 @@ test: setup ## Run all tests, with the race detector, on a PostgreSQL that they 
 .PHONY: go-test
 go-test:
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	go test $(RACE) ./...
+	go test $(RACE) -timeout 30m ./...
 	cd internal/bench && go test ./...
 	cd internal/adapters && go test $(RACE) ./...
 	cd pglock/otelpglock && go test $(RACE) ./...
@@ -34,13 +34,29 @@ matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17 and 18; VERSIONS
 	testdata/matrix.sh $(or $(VERSIONS),13 15 17 18)
 
 .PHONY: chaos
-chaos: setup ## Run the experiments with killed and paused holders in full length, for minutes
-	PGLOCK_CHAOS=1 go test -count=1 -timeout 40m -v -run 'Chaos|Paused|Checker|Advance' ./fencing ./migrations/... ./pglock/... ./leasetable
+chaos: setup ## Run all kinds of locks under all faults, for ten minutes, then the long forms of other tests; SEED=n repeats, CHURN=1h
+	PGLOCK_CHAOS=1 PGLOCK_CHAOS_SEED=$(SEED) go test -count=1 -timeout 30m -v ./internal/chaos
+	PGLOCK_CHAOS=1 go test -count=1 -timeout 40m -v -run 'Chaos|Paused|Checker|Advance|ManyWaiters' ./fencing ./migrations/... ./pglock/... ./leasetable ./leasetable/internal/store
+	PGLOCK_CHAOS=1 PGLOCK_CHURN=$(CHURN) go test -count=1 -timeout 3h -v ./internal/limits
 	cd internal/adapters && PGLOCK_CHAOS=1 go test -count=1 -timeout 20m -v -run Chaos ./...
 
+.PHONY: fuzz
+fuzz: setup ## Run each fuzz test for ten seconds, or for TIME=10m; TARGET=FuzzLabels for one of them
+	go run ./internal/testserver/run $(MAKE) --no-print-directory go-fuzz
+
+.PHONY: go-fuzz
+go-fuzz:
+	@git grep -oh --untracked '^func $(or $(TARGET),Fuzz)[A-Za-z]*(f ' -- '*_test.go' >/dev/null || { echo "fuzz: no such test: $(TARGET)"; exit 1; }
+	@git grep -o --untracked '^func $(or $(TARGET),Fuzz)[A-Za-z]*(f ' -- '*_test.go' | sed 's/:func / /; s/(f $$//' | while read -r file name; do \
+		echo "$$name"; go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(or $(TIME),10s) -parallel=1 "./$${file%/*}" </dev/null || exit 1; done
+
+.PHONY: ha
+ha: ## Run locks on a cluster of three servers under Patroni, with failovers, for ten minutes; ARGS="-replication sync"
+	go build -o bin/ha ./internal/ha && exec bin/ha $(ARGS)
+
 .PHONY: clock
-clock: setup ## Run the lease tests with a wall clock that jumps by five minutes, ten times a second
-	testdata/clock/jump.sh ./leasetable
+clock: setup ## Run the tests of leases and the short chaos with a wall clock that jumps by five minutes, ten times a second
+	testdata/clock/jump.sh ./leasetable ./internal/chaos
 
 .PHONY: demo
 demo: ## Show what the lock and the guard are worth: processes compete, one is killed, one is paused

@@ -3,6 +3,7 @@ module github.com/pglock/pglock-go
 go 1.25.11
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/containerd/errdefs v1.0.0
 	github.com/fergusstrange/embedded-postgres v1.34.0
 	github.com/golang-migrate/migrate/v4 v4.20.1
@@ -15,6 +16,7 @@ require (
 	github.com/testcontainers/testcontainers-go v0.44.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.47.0
+	pgregory.net/rapid v1.2.0
 )
 
 require (
