@@ -26,12 +26,14 @@ func TestI9_AGrantThatCanNotBeCanceled(t *testing.T) {
 			f := newFixture(t)
 			c := f.open(leasetable.WithTTL(time.Hour))
 			release(t, try(t, c, "n"))
+			// The client repeats its request to cancel every 100 ms. A longer sleep always ends by a request, so
+			// that none arrives outside the inner block.
 			f.sql(fmt.Sprintf(`CREATE FUNCTION pglock.commit_slowly() RETURNS trigger LANGUAGE plpgsql AS $$
 			       DECLARE
 			           done timestamptz := clock_timestamp() + interval '%d s';
 			       BEGIN
 			           WHILE NEW.holder = 'slow' AND clock_timestamp() < done LOOP
-			               BEGIN PERFORM pg_sleep(0.1); EXCEPTION WHEN query_canceled THEN NULL; END;
+			               BEGIN PERFORM pg_sleep(0.5); EXCEPTION WHEN query_canceled THEN NULL; END;
 			           END LOOP;
 			           RETURN NULL;
 			       END $$`, seconds))
