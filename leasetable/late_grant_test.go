@@ -26,14 +26,18 @@ func TestI9_AGrantThatCanNotBeCanceled(t *testing.T) {
 			f := newFixture(t)
 			c := f.open(leasetable.WithTTL(time.Hour))
 			release(t, try(t, c, "n"))
-			// The client repeats its request to cancel every 100 ms. A longer sleep always ends by a request, so
-			// that none arrives outside the inner block.
+			// For one request to cancel, the server sends two signals. If the first one ends the long sleep, the
+			// second one may arrive during the short sleep.
 			f.sql(fmt.Sprintf(`CREATE FUNCTION pglock.commit_slowly() RETURNS trigger LANGUAGE plpgsql AS $$
 			       DECLARE
 			           done timestamptz := clock_timestamp() + interval '%d s';
 			       BEGIN
 			           WHILE NEW.holder = 'slow' AND clock_timestamp() < done LOOP
-			               BEGIN PERFORM pg_sleep(0.5); EXCEPTION WHEN query_canceled THEN NULL; END;
+			               BEGIN
+			                   BEGIN PERFORM pg_sleep_until(done); EXCEPTION WHEN query_canceled THEN NULL; END;
+			                   PERFORM pg_sleep(0.1);
+			               EXCEPTION WHEN query_canceled THEN NULL;
+			               END;
 			           END LOOP;
 			           RETURN NULL;
 			       END $$`, seconds))
