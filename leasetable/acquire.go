@@ -51,8 +51,9 @@ func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOptio
 type acquisition struct {
 	client *Client
 	cfg    *leaseConfig
+	name   string // of several names: a text for people
+	id     string // of the request: the same for all attempts whose effect is unknown
 	began  time.Time
-	req    store.Request // the ID is the same for all attempts whose effect is unknown
 
 	// uncertain says that an attempt's answer was lost: the server may hold a grant for this
 	// call that the client does not know of.
@@ -121,7 +122,7 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg *leaseConfig, h
 	g, err := how(a, ctx)
 	if err != nil {
 		if a.uncertain {
-			c.revoke(a.req)
+			c.revoke(a.request(a.id))
 		}
 		if cfg.failOpen && a.databaseAway(ctx, err) {
 			if l := c.unlockedLease(ctx, a, err); l != nil {
@@ -134,9 +135,23 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg *leaseConfig, h
 }
 
 func newAcquisition(c *Client, name string, cfg *leaseConfig) *acquisition {
-	return &acquisition{client: c, cfg: cfg, began: time.Now(), req: store.Request{
-		Name: name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits, All: cfg.names,
-	}}
+	return &acquisition{client: c, cfg: cfg, name: name, id: newRequest(), began: time.Now()}
+}
+
+// request returns the request with that ID, without a ticket.
+func (a *acquisition) request(id string) *store.Request {
+	return &store.Request{
+		Name: a.name, All: a.cfg.names, ID: id, Holder: a.cfg.holder, Labels: a.cfg.labels,
+		TTL: a.cfg.grantTTL(), Ticket: store.NoTicket, Permits: a.cfg.permits,
+	}
+}
+
+// names returns the names that the call is for, sorted.
+func (a *acquisition) names() []string {
+	if a.cfg.names == nil {
+		return []string{a.name}
+	}
+	return a.cfg.names
 }
 
 // once makes attempts until the server answers, within limits.
@@ -180,13 +195,13 @@ func (a *acquisition) ticketOr(ours int64) int64 {
 
 // awaitRemoval waits until tickets that earlier waiters of this process left behind are deleted.
 func (a *acquisition) awaitRemoval(ctx context.Context) {
-	for _, name := range a.req.Names() {
+	for _, name := range a.names() {
 		a.client.waiters.AwaitRemoval(ctx, name)
 	}
 }
 
 func (a *acquisition) busyError(g store.Grant) *BusyError {
-	name := cmp.Or(g.Name, a.req.Name)
+	name := cmp.Or(g.Name, a.name)
 	l := a.client.newestLease(name)
 	return &BusyError{
 		Name: name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
@@ -196,12 +211,12 @@ func (a *acquisition) busyError(g store.Grant) *BusyError {
 
 // localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
 func (a *acquisition) localHolder() *BusyError {
-	l := a.client.newestLease(a.req.Name)
+	l := a.client.newestLease(a.name)
 	if held := l != nil && l.Err() == nil; !held {
 		return nil
 	}
 	return &BusyError{
-		Name: a.req.Name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
+		Name: a.name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
 		ThisClient: true,
 	}
 }
@@ -223,7 +238,7 @@ func (a *acquisition) waitError(ctx context.Context, last error) error {
 	if errors.Is(last, cause) || errors.Is(last, ErrClosed) {
 		last = nil
 	}
-	return &WaitError{Name: a.req.Name, Waited: time.Since(a.began), Cause: cause, Last: last}
+	return &WaitError{Name: a.name, Waited: time.Since(a.began), Cause: cause, Last: last}
 }
 
 // attempt makes one attempt to acquire the lock.
@@ -237,8 +252,7 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 		return store.Grant{}, ctx.Err()
 	}
 	a.facts.attempts++
-	q := &attempt{acquisition: a, req: a.req, expectHeld: expectHeld}
-	q.req.Ticket = ticket
+	q := &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld}
 	if a.client.beginInline(ctx) {
 		got := q.runInline(ctx)
 		a.client.dispatcher.EndInline()
@@ -246,7 +260,7 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 			a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
 			return store.Grant{}, err
 		}
-		return a.checkGrant(q.req, got)
+		return a.checkGrant(q.id, got)
 	}
 	q.answers = make(chan store.Answer, 1)
 	a.client.calls.Add(1) // deliver ends this call
@@ -268,12 +282,12 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 			return store.Grant{}, left
 		}
 	}
-	return a.checkGrant(q.req, got)
+	return a.checkGrant(q.id, got)
 }
 
-// checkGrant returns the grant if it can still be trusted. It gives the next attempt a new request
-// if this one is used up.
-func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Grant, error) {
+// checkGrant returns the grant of the request with that ID if it can still be trusted. It gives the
+// next attempt a new ID if this one is used up.
+func (a *acquisition) checkGrant(id string, got store.Answer) (store.Grant, error) {
 	a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
 	a.answered = a.answered || got.Err == nil
 	switch {
@@ -282,19 +296,19 @@ func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Gr
 		a.facts.behind = got.Grant.Token
 		a.facts.sawAhead(got.Grant.Ahead)
 	case got.Grant.Outcome == store.Spent:
-		a.req.ID, a.uncertain = newRequest(), false
+		a.id, a.uncertain = newRequest(), false
 	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
-		a.client.revoke(sent)
-		a.req.ID, a.uncertain = newRequest(), false
+		a.client.revoke(a.request(id))
+		a.id, a.uncertain = newRequest(), false
 		got.Err = errLateGrant
 	}
 	if got.Err == nil && got.Grant.Outcome == store.OtherKind {
-		return got.Grant, &KindError{Name: cmp.Or(got.Grant.Name, sent.Name), Wanted: sent.Permits.Capacity, Found: got.Grant.Capacity}
+		return got.Grant, &KindError{Name: cmp.Or(got.Grant.Name, a.name), Wanted: a.cfg.permits.Capacity, Found: got.Grant.Capacity}
 	}
 	if got.Err == nil {
 		return got.Grant, nil
 	}
-	return got.Grant, a.client.store.Explain(fmt.Sprintf("acquire %q", a.req.Name), got.Err)
+	return got.Grant, a.client.store.Explain(fmt.Sprintf("acquire %q", a.name), got.Err)
 }
 
 // revoke ends the grant of r in the background, if the server has made one. The caller must be
@@ -302,7 +316,7 @@ func (a *acquisition) checkGrant(sent store.Request, got store.Answer) (store.Gr
 //
 // The acquire statement may still be on its way to the server, or past the point where it can be
 // canceled. So revoke looks again, after timing.RevokePauses, until it finds a grant.
-func (c *Client) revoke(r store.Request) {
+func (c *Client) revoke(r *store.Request) {
 	c.background(min(r.TTL, timing.OutagePatience), func(ctx context.Context) {
 		for n := range len(timing.RevokePauses) + 1 {
 			revoked := false

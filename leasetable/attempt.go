@@ -15,9 +15,10 @@ import (
 
 // attempt is one attempt of a call, on its way to the server and back.
 type attempt struct {
-	*acquisition               // its request may change later
-	req          store.Request // of this attempt
-	expectHeld   bool          // skip the fast path
+	*acquisition        // its ID may change later
+	id           string // of this attempt's request
+	ticket       int64
+	expectHeld   bool // skip the fast path
 
 	// An answer is sent before state says so: a goroutine that sees attemptAnswered finds it.
 	answers chan store.Answer // buffer of one
@@ -35,12 +36,19 @@ const (
 	attemptAbandoned       // the caller gave up: a grant is revoked
 )
 
+// request returns the request of the attempt.
+func (a *attempt) request() *store.Request {
+	r := a.acquisition.request(a.id)
+	r.Ticket = a.ticket
+	return r
+}
+
 // deliver sends the answer to the caller, or revokes the grant if the caller gave up. It is called
 // once per attempt.
 func (a *attempt) deliver(g store.Grant, err error) {
 	a.answers <- store.Answer{Grant: g, Err: err}
 	if !a.state.CompareAndSwap(attemptSent, attemptAnswered) && (err == nil && g.Outcome == store.Granted || store.MaybeApplied(err)) {
-		a.client.revoke(a.req)
+		a.client.revoke(a.request())
 	}
 	a.client.endCall()
 }
@@ -129,16 +137,23 @@ func (c *Client) sendAcquires(all []*attempt) {
 func (c *Client) sendBatch(ctx context.Context, batch []*attempt, began time.Time) {
 	// Each statement commits by itself. So its answers are delivered before the next one is sent,
 	// which may fail.
-	rest := byName(batch)
-	likely := slices.DeleteFunc(slices.Clone(rest), func(r sameName) bool { return r[0].expectHeld })
+	var likely, rest []sameName // likely to be granted, and the others
+	for _, r := range byName(batch) {
+		if r[0].expectHeld {
+			rest = append(rest, r)
+		} else {
+			likely = append(likely, r)
+		}
+	}
 	if len(likely) > 0 {
 		grants, err := c.store.AcquireFastBatch(ctx, firsts(likely))
 		if err != nil {
 			c.events.batch(OperationAcquire, len(batch), began, err)
-			c.deliverFailure(rest, err)
+			c.deliverFailure(slices.Concat(likely, rest), err)
 			return
 		}
-		rest = deliverAnswers(rest, grants)
+		rest = append(rest, deliverAnswers(likely, grants)...)
+		slices.SortFunc(rest, func(a, b sameName) int { return cmp.Compare(a[0].name, b[0].name) })
 	}
 	if len(rest) == 0 {
 		c.events.batch(OperationAcquire, len(batch), began, nil)
@@ -171,20 +186,22 @@ func (r sameName) deliver(g store.Grant) {
 func firsts(all []sameName) []*store.Request {
 	first := make([]*store.Request, len(all))
 	for i, r := range all {
-		first[i] = &r[0].req
+		first[i] = r[0].request()
 	}
 	return first
 }
 
-// deliverAnswers delivers the answers and returns the attempts without one.
-func deliverAnswers(all []sameName, grants map[string]store.Grant) []sameName {
-	return slices.DeleteFunc(all, func(r sameName) bool {
-		g, answered := grants[r[0].req.Name]
-		if answered {
-			r.deliver(g)
+// deliverAnswers delivers the answers, of which there is one for each name, and returns the attempts
+// without an outcome.
+func deliverAnswers(all []sameName, grants []store.Grant) (rest []sameName) {
+	for i, r := range all {
+		if grants[i].Outcome == "" {
+			rest = append(rest, r)
+		} else {
+			r.deliver(grants[i])
 		}
-		return answered
-	})
+	}
+	return rest
 }
 
 // deliverFailure handles a statement that failed for all its attempts. One attempt at fault must
@@ -226,10 +243,10 @@ func (c *Client) warnOfBatch(err error, what string) {
 // group has its smallest ticket.
 func byName(batch []*attempt) (all []sameName) {
 	slices.SortStableFunc(batch, func(a, b *attempt) int {
-		return cmp.Or(cmp.Compare(a.req.Name, b.req.Name), cmp.Compare(a.req.Ticket, b.req.Ticket))
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.ticket, b.ticket))
 	})
 	for i, a := range batch {
-		if i > 0 && batch[i-1].req.Name == a.req.Name {
+		if i > 0 && batch[i-1].name == a.name {
 			last := &all[len(all)-1]
 			(*last)[0].expectHeld = true // several want it
 			*last = append(*last, a)

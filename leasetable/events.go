@@ -74,11 +74,11 @@ func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err err
 		return
 	}
 	ev := AcquireEvent{
-		Together: len(a.req.All), Try: a.facts.try, Outcome: outcomeOf(err), Err: err, Holder: a.cfg.holder,
+		Together: len(a.cfg.names), Try: a.facts.try, Outcome: outcomeOf(err), Err: err, Holder: a.cfg.holder,
 		Began: a.began, Waited: time.Since(a.began), Attempts: a.facts.attempts,
 		Queued: a.facts.queued, Ahead: a.facts.ahead, HandedOff: a.facts.handedOff, Behind: a.facts.behind,
 	}
-	for _, ev.Name = range a.req.Names() {
+	for _, ev.Name = range a.names() {
 		e.acquireEnds(ctx, ev, l)
 	}
 }

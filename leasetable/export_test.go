@@ -123,7 +123,7 @@ func ClientOf(s *Semaphore) *Client { return s.client }
 // AllWait reports whether the head of the client's local queue for the names together has a ticket and
 // makes no attempt at the moment.
 func AllWait(c *Client, names ...string) bool {
-	return c.waiters.Snapshot(waitlist.Key(&store.Request{All: names})).Queued
+	return c.waiters.Snapshot(waitlist.Key("", names)).Queued
 }
 
 // GoneWhileUpgrading does what follows a renewal that does not find the grant of l, while TryUpgrade

@@ -73,6 +73,44 @@ func TestHandoffYields(t *testing.T) {
 	}
 }
 
+// TestHandoffAfterAUsedUpRequest: a waiter whose request was used up has a new one, and the lock is
+// handed off to that one. A client of another process then recognizes the lease by it.
+func TestHandoffAfterAUsedUpRequest(t *testing.T) {
+	t.Parallel()
+	f, events := newFixture(t), &recorder{}
+	c, theirs := f.open(leasetable.WithObserver(events)), f.open()
+	for range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
+		held := try(t, c, "n")
+		waiter := f.queued(t.Context(), c, "n", "heir")
+		request := func() string {
+			return value[string](f, "SELECT request::text FROM pglock.lock_waiters WHERE name = 'n' AND holder = 'heir'")
+		}
+		first := request()
+		// The row says that the waiter's request was granted, and that its grant has ended. Another
+		// waiter is ahead, so that the next request is not granted at once.
+		f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, keep_until) " +
+			"SELECT name, 'ghost', ticket - 1, expires_at, expires_at FROM pglock.lock_waiters WHERE name = 'n'")
+		f.sql("CREATE TABLE pglock.saved AS SELECT request, holder, expires_at FROM pglock.distributed_locks WHERE name = 'n'")
+		f.sql("UPDATE pglock.distributed_locks SET request = $1::text::uuid, holder = NULL, expires_at = clock_timestamp() WHERE name = 'n'", first)
+		f.sql("SELECT pg_notify(client, name) FROM pglock.lock_waiters WHERE name = 'n' AND holder = 'heir'")
+		pgtest.Eventually(t, 10*time.Second, "the waiter has a new request", func() bool { return request() != first })
+		f.sql("UPDATE pglock.distributed_locks AS l SET request = s.request, holder = s.holder, expires_at = s.expires_at FROM pglock.saved AS s WHERE l.name = 'n'")
+		f.sql("DROP TABLE pglock.saved")
+		f.sql("DELETE FROM pglock.lock_waiters WHERE client = 'ghost'")
+		release(t, held)
+		l := got(t, waiter)
+		var carried *leasetable.HeldError
+		if _, err := theirs.TryAcquire(l.Context(), "n"); !errors.As(err, &carried) {
+			t.Errorf("another client does not recognize the lease: %v", err)
+		}
+		release(t, l)
+		if acquired := await[leasetable.AcquireEvent](t, events, 2); acquired[len(acquired)-1].HandedOff {
+			return
+		}
+	}
+	t.Error("no hand-off in ten rounds")
+}
+
 // TestP04_NoHandoffDuringAGuardedTransaction: the guarded writes of the previous holder end before
 // the next one has the lock.
 func TestP04_NoHandoffDuringAGuardedTransaction(t *testing.T) {

@@ -43,6 +43,9 @@ func FromContext(ctx context.Context, name string) (*Lease, bool) {
 	return l, ok
 }
 
+// anyLease is the key of the innermost lease that a context carries.
+type anyLease struct{}
+
 // leaseQuery is the key of the leases that a context carries. It matches by its fields.
 type leaseQuery struct {
 	name string
@@ -56,11 +59,17 @@ func (q *leaseQuery) matches(l *Lease) bool {
 
 // Value returns the lease if key asks for it, and otherwise the value of the parent.
 func (c *leaseContext) Value(key any) any {
-	if q, ok := key.(*leaseQuery); ok && q.matches(c.lease) {
+	switch k := key.(type) {
+	case anyLease:
 		return c.lease
-	}
-	if p, ok := key.(*carriedPermits); ok && p.of == c.lease.client && p.name == c.lease.fence.Name && c.lease.Err() == nil {
-		p.weights[c.lease.root()] = c.lease.permits().Weight
+	case *leaseQuery:
+		if k.matches(c.lease) {
+			return c.lease
+		}
+	case *carriedPermits:
+		if k.of == c.lease.client && k.name == c.lease.fence.Name && c.lease.Err() == nil {
+			k.weights[c.lease.root()] = c.lease.permits().Weight
+		}
 	}
 	return c.Context.Value(key)
 }
@@ -78,6 +87,9 @@ type carriedPermits struct {
 // tells: it has the request of its grant, a random UUID. If the server does not answer, heldIn
 // returns nil, and the acquire that follows reports the failure.
 func (c *Client) heldIn(ctx context.Context, name string) *Lease {
+	if ctx.Value(anyLease{}) == nil { // saves an allocation in most calls
+		return nil
+	}
 	l, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease)
 	if !ok {
 		return nil

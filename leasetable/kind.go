@@ -51,21 +51,18 @@ func (exclusiveKind) batched() bool { return true }
 
 // attempt tries the fast path. If that grants nothing, it finds out why.
 func (exclusiveKind) attempt(ctx context.Context, c *Client, a *attempt) (store.Grant, error) {
+	r := a.request()
 	if !a.expectHeld {
-		g, err := c.store.AcquireFast(ctx, &a.req)
+		g, err := c.store.AcquireFast(ctx, r)
 		if err != nil || g.Outcome == store.Granted {
 			return g, err
 		}
 	}
-	grants, err := c.store.AcquireFull(ctx, []*store.Request{&a.req})
-	switch g, answered := grants[a.req.Name]; {
-	case answered:
-		return g, nil
-	case store.RowLocked(err): // another client's insert of the same name is in progress
+	grants, err := c.store.AcquireFull(ctx, []*store.Request{r})
+	if store.RowLocked(err) { // another client's insert of the same name is in progress
 		return store.Grant{Outcome: store.Busy}, nil
-	default:
-		return store.Grant{}, err // without an error: another client inserted its row meanwhile
 	}
+	return grants[0], err // without an outcome: another client inserted its row meanwhile
 }
 
 func (exclusiveKind) start(ctx context.Context, c *Client, cfg *leaseConfig, g startedGrant) *Lease {
@@ -82,7 +79,7 @@ type permitsKind struct{}
 func (permitsKind) batched() bool { return false }
 
 func (permitsKind) attempt(ctx context.Context, c *Client, a *attempt) (store.Grant, error) {
-	g, err := c.store.AcquirePermits(ctx, &a.req)
+	g, err := c.store.AcquirePermits(ctx, a.request())
 	if store.RowLocked(err) { // others acquire and release permits, or a guarded transaction goes on
 		return store.Grant{Outcome: store.Busy}, nil
 	}
@@ -104,12 +101,13 @@ type severalKind struct{ exclusiveKind }
 func (severalKind) batched() bool { return false }
 
 func (severalKind) attempt(ctx context.Context, c *Client, a *attempt) (store.Grant, error) {
-	g, err := c.store.AcquireAll(ctx, &a.req)
+	r := a.request()
+	g, err := c.store.AcquireAll(ctx, r)
 	switch {
 	case store.RowLocked(err): // another client's insert of a name is in progress
-		return store.Grant{Outcome: store.Busy, Name: a.req.All[0]}, nil
+		return store.Grant{Outcome: store.Busy, Name: r.All[0]}, nil
 	case err == nil && g.Outcome == store.Spent: // the grants of the other names may be live
-		c.revoke(a.req)
+		c.revoke(r)
 	}
 	return g, err
 }

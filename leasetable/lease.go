@@ -75,13 +75,13 @@ type Lease struct {
 // newLease makes the lease of a grant and plans its renewal.
 func (c *Client) newLease(ctx context.Context, a *acquisition, g store.Grant) (*Lease, error) {
 	l := a.cfg.kind().start(ctx, c, a.cfg, startedGrant{
-		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name, Token: g.Token}, id: a.req.ID,
+		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.name, Token: g.Token}, id: a.id,
 		sent: g.Sent, remaining: g.Remaining,
-		granted:  g.Sent.Add(g.Remaining - a.req.TTL), // earlier than Sent if the answer was lost
+		granted:  g.Sent.Add(g.Remaining - a.cfg.grantTTL()), // earlier than Sent if the answer was lost
 		repeated: a.uncertain,
 	})
 	if l == nil {
-		c.revoke(a.req)
+		c.revoke(a.request(a.id))
 		return nil, a.waitError(ctx, ErrClosed)
 	}
 	if a.cfg.announce {

@@ -171,7 +171,7 @@ func (f *releaseOp) finish(err error) {
 		}
 		close(f.call.done)
 		if l.repeated { // an attempt that arrives now would be granted, and nobody would use it
-			c.revoke(store.Request{Name: l.fence.Name, ID: l.grantID, TTL: l.cfg.grantTTL(), Permits: l.cfg.permits})
+			c.revoke(&store.Request{Name: l.fence.Name, ID: l.grantID, TTL: l.cfg.grantTTL(), Permits: l.cfg.permits})
 		}
 	}
 	if toldElsewhere := f.notified && c.waiters.Listening(); !f.handedOff && !toldElsewhere {
@@ -278,7 +278,8 @@ func (f *releaseOp) releaseResult(released bool) error {
 func (f *releaseOp) handOff(ctx context.Context) bool {
 	c, heir := f.lease.client, f.heir
 	f.heir = nil
-	g, err := c.store.HandOff(ctx, f.lease.fence, heir.Request, c.channel)
+	r := heir.Request()
+	g, err := c.store.HandOff(ctx, f.lease.fence, r, c.channel)
 	f.uncertain = f.uncertain || store.MaybeApplied(err)
 	if err != nil && !store.MaybeApplied(err) || err == nil && g.Outcome != store.Granted {
 		heir.CancelHandoff()
@@ -286,9 +287,9 @@ func (f *releaseOp) handOff(ctx context.Context) bool {
 	}
 	// The heir checks an uncertain grant itself: its next attempt finds it.
 	if !heir.Deliver(store.Answer{Grant: g, Err: err, Released: f.lease.fence.Token}) {
-		c.revoke(*heir.Request) // its caller has left; this wakes the next waiter
+		c.revoke(r) // its caller has left; this wakes the next waiter
 	} else if err == nil {
-		c.events.handedOff(f.lease, heir.Request, g.Token)
+		c.events.handedOff(f.lease, r, g.Token)
 	}
 	f.handedOff = err == nil
 	return f.handedOff

@@ -127,7 +127,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 		return nil, &HeldError{Name: l.fence.Name, Token: l.fence.Token, Holder: l.cfg.holder}
 	}
 	cfg := l.cfg.forLocks(nil, store.Permits{Capacity: allPermits, Weight: allPermits})
-	r := store.Request{
+	r := &store.Request{
 		Name: l.fence.Name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
 	}
 	// Until the answer is known, a renewal that does not find the reader's grant does not end l.
@@ -136,7 +136,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	var g store.Grant
 	uncertain := false // an answer was lost
 	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
-		g, err = c.store.Upgrade(ctx, l.fence.Token, &r)
+		g, err = c.store.Upgrade(ctx, l.fence.Token, r)
 		uncertain = uncertain || store.MaybeApplied(err)
 		if store.RowLocked(err) { // a guarded transaction of the last writer has locked the gate
 			g, err = store.Grant{Outcome: store.Busy}, nil

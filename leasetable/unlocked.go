@@ -67,7 +67,7 @@ func (a *acquisition) databaseAway(ctx context.Context, err error) bool {
 // unlockedLease returns a lease without a grant, or nil if the client was closed since the call
 // began.
 func (c *Client) unlockedLease(ctx context.Context, a *acquisition, why error) *Lease {
-	l := &Lease{client: c, fence: fencing.Fence{Schema: c.cfg.schema, Name: a.req.Name}, cfg: a.cfg, since: time.Now()}
+	l := &Lease{client: c, fence: fencing.Fence{Schema: c.cfg.schema, Name: a.name}, cfg: a.cfg, since: time.Now()}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	l.ctx, l.cancel = &leaseContext{inner, l, cancel}, cancel
 	c.mu.Lock()
@@ -77,7 +77,7 @@ func (c *Client) unlockedLease(ctx context.Context, a *acquisition, why error) *
 		return nil
 	}
 	c.leases[l] = struct{}{}
-	c.cfg.logger.Warn("pglock: the database is away: the work runs without the lock", "name", a.req.Name, "error", why)
+	c.cfg.logger.Warn("pglock: the database is away: the work runs without the lock", "name", a.name, "error", why)
 	return l
 }
 

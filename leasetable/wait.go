@@ -82,7 +82,7 @@ func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
 	}
 	waiters := a.client.waiters
 	a.awaitRemoval(ctx)
-	if key := waitlist.Key(&a.req); waiters.BeginSolo(key) {
+	if key := waitlist.Key(a.name, a.cfg.names); waiters.BeginSolo(key) {
 		g, err := a.attempt(ctx, a.ticketOr(0), false)
 		waiters.EndSolo(key)
 		if err == nil && g.Outcome == store.Granted {
@@ -97,7 +97,7 @@ func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
 
 // waitQueued is wait after a first attempt, if there was one.
 func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure error) (g store.Grant, err error) {
-	e := a.client.waiters.Push(&a.req, a.began)
+	e := a.client.waiters.Push(a.request(a.id), a.began)
 	defer func() { a.leaveWaitlist(e, err == nil) }()
 	w := &waiter{acquisition: a, entry: e, pause: newPause()}
 	if failure != nil {
@@ -148,8 +148,8 @@ func (w *waiter) observeWait(ctx context.Context) {
 	if known {
 		w.facts.behind = busy.Token
 	}
-	for _, name := range w.req.Names() {
-		ev := WaitEvent{Name: name, Ahead: w.facts.ahead, Together: len(w.req.All)}
+	for _, name := range w.names() {
+		ev := WaitEvent{Name: name, Ahead: w.facts.ahead, Together: len(w.cfg.names)}
 		if known && busy.Name == name {
 			ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
 		}
@@ -165,7 +165,7 @@ func (a *acquisition) leaveWaitlist(e *waitlist.Entry, granted bool) {
 	select {
 	case got := <-e.Handed: // it came with the end of ctx
 		if got.Err == nil || store.MaybeApplied(got.Err) {
-			a.client.revoke(a.req)
+			a.client.revoke(a.request(a.id))
 		}
 	default:
 	}
@@ -241,6 +241,7 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g store.Grant, next 
 		return g, stepSleep, nil // for the end of the hand-off
 	}
 	g, err = w.attempt(ctx, w.ticketOr(ticket), how == stepAcquireFull)
+	w.entry.SetID(w.id)
 	used := err == nil && (g.Outcome == store.Granted || g.Invalid) && !w.cfg.barging
 	w.entry.EndAttempt(ticket, err == nil, used)
 	switch {
@@ -324,7 +325,7 @@ func (w *waiter) recordFailure(ctx context.Context, err error) error {
 
 // outageError returns the error of a call that the server did not answer for timing.OutagePatience.
 func (w *waiter) outageError(err error) error {
-	return &WaitError{Name: w.req.Name, Waited: time.Since(w.began), Cause: err, Last: w.last}
+	return &WaitError{Name: w.name, Waited: time.Since(w.began), Cause: err, Last: w.last}
 }
 
 // sleep waits until another attempt is worthwhile, or the lock is handed off.
@@ -337,7 +338,8 @@ func (w *waiter) sleep(ctx context.Context) (g store.Grant, next step, err error
 	// of ctx. A wake-up between the attempt and this select is buffered.
 	select {
 	case got := <-w.entry.Handed:
-		g, err := w.checkGrant(w.req, got)
+		g, err := w.checkGrant(w.id, *got)
+		w.entry.SetID(w.id)
 		w.facts.handedOff, w.facts.behind = err == nil, got.Released
 		return g, stepAcquireFull, err
 	case <-w.entry.Woken:

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -111,83 +112,83 @@ func (s *Store) grantOne(ctx context.Context, name string, st statement) (g Gran
 }
 
 // AcquireFastBatch runs the fast path for requests with distinct names, sorted by name. It returns
-// the grants by name. ctx is derived from the life of the Store.
-func (s *Store) AcquireFastBatch(ctx context.Context, batch []*Request) (map[string]Grant, error) {
-	grants := make(map[string]Grant, len(batch))
+// a Grant for each of them, without an Outcome if the lock was not granted. ctx is derived from the
+// life of the Store.
+func (s *Store) AcquireFastBatch(ctx context.Context, batch []*Request) ([]Grant, error) {
+	st := statement{sql: s.sql.acquireFastBatch, args: acquireArgs(batch)}
 	var name string
 	var left int64
-	g := Grant{Outcome: Granted}
+	var g Grant
 	into := []any{&name, &g.Token, &left} // once: a batch has many rows
-	sent, err := s.sendWithin(ctx, statement{s.sql.acquireFastBatch, acquireArgs(batch), func(r pgx.Rows) error {
+	return s.grantBatch(ctx, batch, st, func(r pgx.Rows) (string, Grant, error) {
 		err := r.Scan(into...)
-		g.Remaining = time.Duration(left) * time.Microsecond
-		grants[name] = g
-		return err
-	}})
-	if err != nil {
-		return nil, err // rows before the error promise nothing
-	}
-	for name, g := range grants {
-		g.Sent = sent
-		grants[name] = g
-		s.lineage.noteGrant(name, g.Token)
-	}
-	return grants, nil
+		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
+		return name, g, err
+	})
 }
 
-// AcquireFull handles requests that the fast path does not grant: it reads the holders of their
-// locks, and runs the full statement for the rest. It returns the answers by name, also with an
-// error, since each of the two statements commits by itself. ctx is derived from the life of the
-// Store.
-func (s *Store) AcquireFull(ctx context.Context, batch []*Request) (map[string]Grant, error) {
-	grants := make(map[string]Grant, len(batch))
-	err := s.addGrants(ctx, grants, statement{sql: s.sql.peek, args: peekArgs(batch)}, func(r pgx.Rows, g *namedGrant) error {
+// AcquireFull handles requests that the fast path does not grant, with distinct names, sorted by
+// name: it reads the holders of their locks, and runs the full statement for the rest. It returns a
+// Grant for each of them, also with an error, since each of the two statements commits by itself.
+// ctx is derived from the life of the Store.
+func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
+	st := statement{sql: s.sql.peek, args: peekArgs(batch)}
+	grants, err := s.grantBatch(ctx, batch, st, func(r pgx.Rows) (name string, g Grant, err error) {
 		g.Outcome = Busy
-		return g.scan(r, &g.name)
+		err = g.scan(r, &name)
+		return name, g, err
 	})
-	rest := slices.DeleteFunc(slices.Clone(batch), func(r *Request) bool { return grants[r.Name].Outcome != "" })
-	if err != nil || len(rest) == 0 {
-		return grants, err
+	if err != nil {
+		return make([]Grant, len(batch)), err
 	}
-	err = s.addGrants(ctx, grants, statement{sql: s.sql.acquireFull, args: acquireArgs(rest)}, func(r pgx.Rows, g *namedGrant) error {
-		err := g.scan(r, &g.name, &g.Outcome)
+	var rest []*Request
+	var at []int // in batch
+	for i, r := range batch {
+		if grants[i].Outcome == "" {
+			rest, at = append(rest, r), append(at, i)
+		}
+	}
+	if len(rest) == 0 {
+		return grants, nil
+	}
+	st = statement{sql: s.sql.acquireFull, args: acquireArgs(rest)}
+	answers, err := s.grantBatch(ctx, rest, st, func(r pgx.Rows) (name string, g Grant, err error) {
+		err = g.scan(r, &name, &g.Outcome)
 		if g.Outcome == OtherKind {
 			g.Capacity, g.Ahead = g.Ahead, 0
 		}
-		return err
+		return name, g, err
 	})
+	for i, g := range answers {
+		grants[at[i]] = g
+	}
 	return grants, err
 }
 
-type namedGrant struct {
-	name string
-	Grant
-}
-
-// addGrants sends a statement and adds its rows to grants.
-func (s *Store) addGrants(ctx context.Context, grants map[string]Grant, st statement, scan func(pgx.Rows, *namedGrant) error) error {
-	var rows []namedGrant
+// grantBatch sends a statement for requests that are sorted by name, and returns the answer to each
+// of them. scan reads the answer to the request with that name from a row.
+func (s *Store) grantBatch(ctx context.Context, batch []*Request, st statement, scan func(pgx.Rows) (name string, g Grant, err error)) ([]Grant, error) {
+	grants := make([]Grant, len(batch))
 	st.row = func(r pgx.Rows) error {
-		var g namedGrant
-		err := scan(r, &g)
-		rows = append(rows, g)
+		name, g, err := scan(r)
+		at, found := slices.BinarySearchFunc(batch, name, func(r *Request, name string) int { return cmp.Compare(r.Name, name) })
+		if found && grants[at].Outcome != Granted { // a name that was just granted has two rows: Granted counts
+			grants[at] = g
+		}
 		return err
 	}
 	sent, err := s.sendWithin(ctx, st)
 	if err != nil {
-		return err // rows before the error promise nothing
+		return nil, err // rows before the error promise nothing
 	}
-	for _, g := range rows { // a name that was just granted has two: Granted counts
-		if grants[g.name].Outcome == Granted {
-			continue
-		}
+	for i := range grants {
+		g := &grants[i]
 		g.Sent = sent
-		grants[g.name] = g.Grant
 		if g.Outcome == Granted {
-			s.lineage.noteGrant(g.name, g.Token)
+			s.lineage.noteGrant(batch[i].Name, g.Token)
 		}
 	}
-	return nil
+	return grants, nil
 }
 
 // scan reads a row whose first columns are into.

@@ -24,7 +24,7 @@ const AnyTicket = -1
 // JoinQueue draws a ticket for the client in the queue for the name of r. It replaces an earlier one
 // of the client. The ticket shows others that the caller of r has waited for that time, its holder's
 // name and its permits. JoinQueue tries twice.
-func (s *Store) JoinQueue(ctx context.Context, client string, r Request, waited time.Duration) (p Position, err error) {
+func (s *Store) JoinQueue(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
 	args := []any{r.Name, client, timing.TicketTTL.Microseconds(), r.Holder, waited.Microseconds(), max(r.Permits.Weight, 1), r.ID}
 	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, func(r pgx.Rows) error {
 		var left int64
@@ -37,7 +37,7 @@ func (s *Store) JoinQueue(ctx context.Context, client string, r Request, waited 
 
 // TakeTicket makes r the request of a ticket that another caller of the client has drawn. Without it,
 // the lock can't be transferred to r. It has no effect if the ticket is not there any more.
-func (s *Store) TakeTicket(ctx context.Context, client string, ticket int64, r Request) error {
+func (s *Store) TakeTicket(ctx context.Context, client string, ticket int64, r *Request) error {
 	_, err := s.send(ctx, statement{sql: s.sql.takeTicket, args: []any{r.Name, client, ticket, r.Holder, r.ID, max(r.Permits.Weight, 1)}})
 	return err
 }

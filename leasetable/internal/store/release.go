@@ -47,7 +47,7 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notifi
 
 // Revoke releases the grant of the request r, if it has one, and reports whether it had. ctx is
 // derived from the life of the Store.
-func (s *Store) Revoke(ctx context.Context, r Request) (revoked bool, err error) {
+func (s *Store) Revoke(ctx context.Context, r *Request) (revoked bool, err error) {
 	sql := s.sql.revoke
 	if r.Permits.Any() {
 		sql = s.sql.revokePermits

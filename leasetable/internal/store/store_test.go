@@ -39,7 +39,7 @@ func TestALockFromGrantToPruning(t *testing.T) {
 		t.Errorf("the fast path on a new name: %+v, %v", g, err)
 	}
 	grants, err := s.AcquireFull(ctx, []*store.Request{first})
-	granted := grants["n"]
+	granted := grants[0]
 	if err != nil || granted.Outcome != store.Granted || granted.Token == 0 || granted.Sent.IsZero() {
 		t.Fatalf("%+v, %v", grants, err)
 	}
@@ -47,10 +47,10 @@ func TestALockFromGrantToPruning(t *testing.T) {
 		t.Errorf("the fast path on a held lock: %+v, %v", g, err)
 	}
 	grants, err = s.AcquireFull(ctx, []*store.Request{second})
-	if g := grants["n"]; err != nil || g.Outcome != store.Busy || g.Holder != "first" || g.Token != granted.Token || g.Remaining <= 0 {
+	if g := grants[0]; err != nil || g.Outcome != store.Busy || g.Holder != "first" || g.Token != granted.Token || g.Remaining <= 0 {
 		t.Errorf("the full statement on a held lock: %+v, %v", g, err)
 	}
-	position, err := s.JoinQueue(ctx, "client", store.Request{Name: "n", Holder: "holder", ID: second.ID}, time.Second)
+	position, err := s.JoinQueue(ctx, "client", &store.Request{Name: "n", Holder: "holder", ID: second.ID}, time.Second)
 	if err != nil || position.Ticket <= int64(granted.Token) || position.Ahead != 0 || position.Free || position.Remaining <= 0 {
 		t.Errorf("a ticket: %+v, %v", position, err)
 	}
@@ -75,7 +75,7 @@ func TestALockFromGrantToPruning(t *testing.T) {
 	if g, err := s.AcquireFast(ctx, second); err != nil || g.Outcome != store.Granted || g.Token <= granted.Token {
 		t.Errorf("the fast path on a free lock: %+v, %v", g, err)
 	}
-	if revoked, err := s.Revoke(ctx, *second); err != nil || !revoked {
+	if revoked, err := s.Revoke(ctx, second); err != nil || !revoked {
 		t.Errorf("revoked %v, %v", revoked, err)
 	}
 	if row, found, err := s.Get(ctx, "n"); err != nil || !found || row.Holder != "" || row.Remaining != 0 {

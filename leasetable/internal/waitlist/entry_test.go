@@ -48,6 +48,25 @@ func TestAGrantHasOneOwner(t *testing.T) {
 	}
 }
 
+// TestSetIDReplacesTheRequest: who has read the request before, in order to hand the lock off, sees
+// no change.
+func TestSetIDReplacesTheRequest(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	e := f.push()
+	defer e.Leave(false)
+	before := e.Request()
+	e.SetID(before.ID)
+	if e.Request() != before {
+		t.Error("the same ID made another request")
+	}
+	e.SetID("other")
+	if after := e.Request(); after.ID != "other" || after.Name != before.Name || before.ID == "other" {
+		t.Errorf("%+v became %+v", before, after)
+	}
+}
+
 // TestLeavingALongQueueCostsTheSame: many local callers wait for one name, and leave from the
 // front, the middle or the end.
 func TestLeavingALongQueueCostsTheSame(t *testing.T) {

@@ -37,7 +37,7 @@ func (s *server) do(fn func() error) error {
 	return fn()
 }
 
-func (s *server) JoinQueue(_ context.Context, _ string, r store.Request, _ time.Duration) (p store.Position, err error) {
+func (s *server) JoinQueue(_ context.Context, _ string, r *store.Request, _ time.Duration) (p store.Position, err error) {
 	name := r.Name
 	err = s.do(func() error {
 		err := s.failJoin
@@ -55,7 +55,7 @@ func (s *server) JoinQueue(_ context.Context, _ string, r store.Request, _ time.
 	return p, nil
 }
 
-func (s *server) TakeTicket(context.Context, string, int64, store.Request) error {
+func (s *server) TakeTicket(context.Context, string, int64, *store.Request) error {
 	return s.do(func() error { return nil })
 }
 

@@ -30,7 +30,7 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 	}
 	op, begun := l.beginJoin(q)
 	if begun {
-		r, began := *e.Request, e.began // others see the caller that draws the ticket
+		r, began := e.Request(), e.began // others see the caller that draws the ticket
 		l.cfg.Host.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, r, began) })
 	}
 	// Several may be ready. The ticket is the queue's, not the caller's: it is not lost with a
@@ -50,24 +50,24 @@ func (e *Entry) DrawTicket(ctx context.Context) (store.Position, error) {
 func (e *Entry) TakeTicket(ctx context.Context) error {
 	l, q := e.list, e.queue
 	l.mu.Lock()
-	ticket, owner := q.ticket, q.owner
+	ticket, owner, r := q.ticket, q.owner, e.request
 	l.mu.Unlock()
-	if ticket == 0 || owner == e.Request.ID || q.number != "" { // several names are not transferred
+	if ticket == 0 || owner == r.ID || q.number != "" { // several names are not transferred
 		return nil
 	}
-	if err := l.cfg.Store.TakeTicket(ctx, l.cfg.Client, ticket, *e.Request); err != nil {
+	if err := l.cfg.Store.TakeTicket(ctx, l.cfg.Client, ticket, r); err != nil {
 		return l.cfg.Store.Explain(fmt.Sprintf("wait for %q", q.key), err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if q.ticket == ticket {
-		q.owner = e.Request.ID
+		q.owner = r.ID
 	}
 	return nil
 }
 
 // runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
-func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, r store.Request, began time.Time) {
+func (l *List) runJoin(ctx context.Context, q *queue, op *joinOp, r *store.Request, began time.Time) {
 	l.refresher.start()
 	var p store.Position
 	var err error

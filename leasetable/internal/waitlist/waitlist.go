@@ -53,8 +53,8 @@ import (
 
 // Store has the statements that a List needs: see package store.
 type Store interface {
-	JoinQueue(ctx context.Context, client string, r store.Request, waited time.Duration) (store.Position, error)
-	TakeTicket(ctx context.Context, client string, ticket int64, r store.Request) error
+	JoinQueue(ctx context.Context, client string, r *store.Request, waited time.Duration) (store.Position, error)
+	TakeTicket(ctx context.Context, client string, ticket int64, r *store.Request) error
 	JoinAll(ctx context.Context, names []string, client, holder string, waited time.Duration) (store.Position, error)
 	LeaveQueue(ctx context.Context, t store.Ticket) error
 	RefreshTickets(ctx context.Context, tickets []store.Ticket) (lost []store.Ticket, err error)
@@ -106,12 +106,12 @@ type List struct {
 	removals map[string]*removals // names and keys with tickets that are being deleted
 }
 
-// Key returns the key of the local queue for r.
-func Key(r *store.Request) string {
-	if r.All == nil {
-		return r.Name
+// Key returns the key of the local queue for a name, or for several ones, which are sorted.
+func Key(name string, several []string) string {
+	if several == nil {
+		return name
 	}
-	return "\x00" + strings.Join(r.All, "\x00") // no name has a NUL
+	return "\x00" + strings.Join(several, "\x00") // no name has a NUL
 }
 
 // removals counts the deletions in progress of tickets for a name or a key.
@@ -151,12 +151,11 @@ func (q *queue) head() *Entry {
 
 // Entry is the place of one waiting call in a local queue.
 type Entry struct {
-	Request *store.Request    // changed by its caller only while the entry is waiting
-	Head    <-chan struct{}   // closed when the entry becomes the head
-	Woken   <-chan struct{}   // buffer of one: another attempt is worthwhile
-	Handed  chan store.Answer // buffer of one: the result of a hand-off
-	Outage  <-chan error      // buffer of one: the server did not answer for timing.OutagePatience
-	Before  int               // entries before this one when it was pushed
+	Head   <-chan struct{}    // closed when the entry becomes the head
+	Woken  <-chan struct{}    // buffer of one: another attempt is worthwhile
+	Handed chan *store.Answer // buffer of one: the result of a hand-off; a pointer, since there are many entries
+	Outage <-chan error       // buffer of one: the server did not answer for timing.OutagePatience
+	Before int                // entries before this one when it was pushed
 
 	list   *List
 	queue  *queue
@@ -167,6 +166,7 @@ type Entry struct {
 	outage chan error
 
 	// guarded by the List's mu
+	request    *store.Request // replaced, never changed
 	state      state
 	afterGrant bool // the entry before this one left with the grant
 }
@@ -228,7 +228,7 @@ func (l *List) EndSolo(key string) {
 
 // queueFor returns the queue for r, a new one if there is none. The caller holds mu.
 func (l *List) queueFor(r *store.Request) *queue {
-	key := Key(r)
+	key := Key(r.Name, r.All)
 	q := l.queues[key]
 	if q != nil {
 		return q
@@ -253,7 +253,7 @@ func (l *List) drop(q *queue) {
 // Push appends an entry to the local queue for the locks of r. Its call began at that time.
 func (l *List) Push(r *store.Request, began time.Time) *Entry {
 	e := &Entry{
-		Request: r, Handed: make(chan store.Answer, 1),
+		request: r, Handed: make(chan *store.Answer, 1),
 		list: l, began: began,
 		head: make(chan struct{}), woken: make(chan struct{}, 1), outage: make(chan error, 1),
 	}
@@ -268,6 +268,24 @@ func (l *List) Push(r *store.Request, began time.Time) *Entry {
 		close(e.head)
 	}
 	return e
+}
+
+// Request returns the request of the entry's call. It must not be changed.
+func (e *Entry) Request() *store.Request {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return e.request
+}
+
+// SetID gives the entry a request with that ID, if its request has another one.
+func (e *Entry) SetID(id string) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	if e.request.ID != id {
+		r := *e.request
+		r.ID = id
+		e.request = &r
+	}
 }
 
 // IsHead reports whether the entry is or was the head.
@@ -536,7 +554,7 @@ func (e *Entry) Deliver(a store.Answer) bool {
 		return false
 	}
 	e.state = waiting
-	e.Handed <- a
+	e.Handed <- &a
 	return true
 }
 
