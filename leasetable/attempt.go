@@ -137,23 +137,21 @@ func (c *Client) sendAcquires(all []*attempt) {
 func (c *Client) sendBatch(ctx context.Context, batch []*attempt, began time.Time) {
 	// Each statement commits by itself. So its answers are delivered before the next one is sent,
 	// which may fail.
-	var likely, rest []sameName // likely to be granted, and the others
-	for _, r := range byName(batch) {
-		if r[0].expectHeld {
-			rest = append(rest, r)
-		} else {
-			likely = append(likely, r)
-		}
-	}
+	rest := byName(batch)
+	likely := slices.DeleteFunc(slices.Clone(rest), func(r sameName) bool { return r[0].expectHeld })
 	if len(likely) > 0 {
 		grants, err := c.store.AcquireFastBatch(ctx, firsts(likely))
 		if err != nil {
 			c.events.batch(OperationAcquire, len(batch), began, err)
-			c.deliverFailure(slices.Concat(likely, rest), err)
+			c.deliverFailure(rest, err)
 			return
 		}
-		rest = append(rest, deliverAnswers(likely, grants)...)
-		slices.SortFunc(rest, func(a, b sameName) int { return cmp.Compare(a[0].name, b[0].name) })
+		for i, r := range rest {
+			if r[0].expectHeld { // was not sent
+				grants = slices.Insert(grants, i, store.Grant{})
+			}
+		}
+		rest = deliverAnswers(rest, grants)
 	}
 	if len(rest) == 0 {
 		c.events.batch(OperationAcquire, len(batch), began, nil)

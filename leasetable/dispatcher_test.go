@@ -84,6 +84,67 @@ func TestCallsShareAStatement(t *testing.T) {
 	}
 }
 
+// TestDifferentLocksInABatch: known and new names, free and held ones, wanted once and twice. Each
+// call gets the answer for its own name, from its first attempt.
+func TestDifferentLocksInABatch(t *testing.T) {
+	t.Parallel()
+	f, events := newFixture(t), &recorder{}
+	theirs := f.open(leasetable.WithHolder("them"))
+	c := f.open(leasetable.WithMaxConns(2), leasetable.WithHolder("us"), leasetable.WithObserver(events))
+	wanted := map[string]int{"a free": 2, "b free": 1, "c held": 1, "d held": 2, "e free": 1, "f held": 1, "g new": 1, "h new": 2, "i free": 1}
+	calls, free := 0, 0
+	for name, times := range wanted {
+		calls += times
+		if !strings.HasSuffix(name, "held") {
+			free++
+		}
+		if !strings.HasSuffix(name, "new") {
+			if l := try(t, theirs, name); strings.HasSuffix(name, "free") {
+				release(t, l)
+			}
+		}
+	}
+	resume := f.occupy(c)
+	var wg sync.WaitGroup
+	for name, times := range wanted {
+		for range times {
+			wg.Go(func() {
+				l, err := c.TryAcquire(t.Context(), name)
+				if err == nil {
+					release(t, l)
+					return
+				}
+				holder := "us" // the other call in this batch
+				if strings.HasSuffix(name, "held") {
+					holder = "them"
+				}
+				var busy *leasetable.BusyError
+				if !errors.As(err, &busy) || busy.Name != name || busy.Holder != holder {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+	}
+	gathered(t, c, calls)
+	resume()
+	wg.Wait()
+	granted := 0
+	for _, e := range await[leasetable.AcquireEvent](t, events, 1+calls) {
+		if e.Name == "in the way" {
+			continue
+		}
+		if e.Attempts != 1 {
+			t.Errorf("%s was tried %d times", e.Name, e.Attempts)
+		}
+		if e.Outcome == leasetable.OutcomeGranted {
+			granted++
+		}
+	}
+	if granted != free {
+		t.Errorf("%d of %d free locks were granted", granted, free)
+	}
+}
+
 // TestOneNameInABatch: of several calls for one name in the same statement one acquires the lock.
 // The others learn its holder.
 func TestOneNameInABatch(t *testing.T) {
