@@ -3,14 +3,18 @@ package leasetable
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"errors"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/leasetable/internal/batch"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
@@ -226,3 +230,128 @@ func (c *Client) waitlistConfig() waitlist.Config {
 // newChannel returns a random channel name of 33 letters and digits, unique to the client in any
 // schema.
 func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
+
+// OpenDB is Open for a *sql.DB on pgx's stdlib driver. It takes one connection out of db, reads
+// its configuration, and returns it. From then on the client does not use db: its own connections
+// have that configuration, and renewals go on when db is exhausted or closed. It does not close db.
+//
+// The configuration has the server, the user, the execution mode and the query tracer. The hooks of
+// stdlib's options can't be read from db. See pglock.OpenDB for what that means.
+//
+// The errors are those of Open. OpenDB also fails with ErrDriver if db runs on another driver, and
+// with ErrPoolExhausted if db has lent no connection for 10 s. ctx bounds OpenDB only.
+func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
+	cfg, err := newClientConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if db == nil {
+		return nil, invalidOption("open: the *sql.DB is nil: pass one on pgx's stdlib driver")
+	}
+	connections, err := configOf(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, connections, cfg)
+}
+
+// configOf returns the configuration of a pool with the connections of db.
+func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, timing.InitBound, ErrPoolExhausted)
+	defer cancel()
+	conn, giveBack, err := pgtx.Borrow(bounded, db)
+	if err == nil {
+		defer giveBack()
+		// The last three are pgxpool's defaults.
+		return &pgxpool.Config{
+			ConnConfig: conn.Config(), MaxConnLifetime: time.Hour, MaxConnIdleTime: 30 * time.Minute, HealthCheckPeriod: time.Minute,
+		}, nil
+	}
+	stats := db.Stats()
+	switch {
+	case ctx.Err() != nil:
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrUnavailable, errs.ContextErr(ctx))
+	case !errors.Is(context.Cause(bounded), ErrPoolExhausted):
+	case stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections:
+		return nil, errs.Errorf("pglock: open: %w: all %d connections of the *sql.DB were in use for %v: return one first, or raise SetMaxOpenConns",
+			ErrPoolExhausted, stats.MaxOpenConnections, timing.InitBound)
+	}
+	if pgtx.LoginRejected(err) {
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrLogin, err)
+	}
+	if store.Transient(err) {
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrUnavailable, err)
+	}
+	return nil, errs.Errorf("pglock: open: %w", err)
+}
+
+// beginCall counts a call unless the client is closed. If it succeeds, endCall must follow.
+func (c *Client) beginCall() error { return c.countCall(&c.isClosed) }
+
+// beginRelease is beginCall for releases, for which Close itself waits.
+func (c *Client) beginRelease() error { return c.countCall(&c.draining) }
+
+// countCall counts a call unless refused is set, which mu guards.
+func (c *Client) countCall(refused *bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if *refused {
+		return ErrClosed
+	}
+	c.calls.Add(1)
+	return nil
+}
+
+func (c *Client) endCall() { c.calls.Done() }
+
+// background runs fn on a goroutine of its own, bounded by the client's life and by bound. The
+// caller must be inside a counted call. Close waits for fn.
+func (c *Client) background(bound time.Duration, fn func(ctx context.Context)) {
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life, bound)
+		defer cancel()
+		fn(ctx)
+	})
+}
+
+// retry repeats op, which must be safe to repeat, until it succeeds, fails for good, or ctx ends.
+// After quit is closed it does not repeat a failure; quit may be nil. Each attempt has its own time
+// limit.
+func (c *Client) retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
+	pause := newPause()
+	for {
+		attempt, cancel := context.WithTimeout(ctx, timing.StatementBound/2)
+		err := op(attempt)
+		cancel()
+		if err == nil || !store.Transient(err) || ctx.Err() != nil {
+			return err
+		}
+		// If several are ready, one more attempt is harmless.
+		select {
+		case <-time.After(pause.Next()):
+		case <-ctx.Done():
+			return err
+		case <-quit:
+			return err
+		}
+	}
+}
+
+// newPause returns the pauses between repeated attempts.
+func newPause() backoff.Backoff {
+	return backoff.Backoff{First: timing.FirstPause, Max: timing.MaxPause}
+}
+
+// host is the client as its local queues see it.
+type host struct{ client *Client }
+
+func (h host) BeginCall() bool { return h.client.beginRelease() == nil }
+func (h host) EndCall()        { h.client.endCall() }
+
+func (h host) Background(bound time.Duration, fn func(ctx context.Context)) {
+	h.client.background(bound, fn)
+}
+
+func (h host) Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
+	return h.client.retry(ctx, quit, op)
+}

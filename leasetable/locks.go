@@ -4,12 +4,217 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
+	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 )
+
+// LockInfo describes a lock that is held, or was held.
+type LockInfo struct {
+	Name       string
+	Token      fencing.Token // of the last grant
+	Version    int64         // grows by one with every change of the row
+	Holder     string        // empty if released
+	Labels     map[string]string
+	AcquiredAt time.Time     // of the last grant, by the server's clock
+	HeldFor    time.Duration // since AcquiredAt; 0 if not held
+
+	// Remaining is how long the grant lasts unless renewed. If Holder is empty, it is how long
+	// WithMinHold keeps the released lock from others. It is 0 if the lock is free.
+	Remaining time.Duration
+
+	// ReleaseRequested says that the holder is asked to release the lock, and ReleaseReason why: see
+	// Client.RequestRelease.
+	ReleaseRequested bool
+	ReleaseReason    string
+
+	Last    LastGrant
+	Waiters []WaiterInfo // in the order of the queue, one for each client that waits
+
+	// Kind says what the lock is. A semaphore and a readers-writer lock can have several grants at
+	// the same time: see Grants. The fields from Holder to ReleaseReason then describe only a grant
+	// that has the whole lock: of all permits, or a writer's. They are zero without one.
+	Kind    Kind
+	Permits int         // the number of permits of a semaphore; 0 otherwise
+	Grants  []GrantInfo // of a semaphore or a readers-writer lock: the live grants, in the order of tokens
+
+	age time.Duration // since AcquiredAt
+}
+
+// Kind is a kind of lock.
+type Kind string
+
+// Kinds of locks.
+const (
+	KindLock      Kind = "lock" // with one holder
+	KindSemaphore Kind = "semaphore"
+	KindRWLock    Kind = "rwlock"
+)
+
+// GrantInfo describes a live grant of a semaphore or a readers-writer lock.
+type GrantInfo struct {
+	Token      fencing.Token
+	Holder     string
+	Labels     map[string]string
+	Permits    int           // of a semaphore: how many of them the grant has; 0 for a readers-writer lock
+	Exclusive  bool          // it has the whole lock: it is a writer's, or has all permits
+	AcquiredAt time.Time     // by the server's clock
+	HeldFor    time.Duration // since AcquiredAt
+	Remaining  time.Duration // until it expires unless renewed
+
+	// ReleaseRequested says that the holder is asked to release the grant, and ReleaseReason why.
+	ReleaseRequested bool
+	ReleaseReason    string
+}
+
+// Held reports whether the lock was held when its row was read.
+func (k LockInfo) Held() bool { return k.Holder != "" && k.Remaining > 0 || len(k.Grants) > 0 }
+
+// InUse returns the number of permits of a semaphore that are held. It can be more than Permits
+// after Resize.
+func (k LockInfo) InUse() (n int) {
+	for _, g := range k.Grants {
+		n += g.Permits
+	}
+	return n
+}
+
+// LastGrant describes the last grant of a lock that is over. It is the zero value if there is none.
+type LastGrant struct {
+	Holder  string
+	EndedAt time.Time // by the server's clock
+	End     End       // empty if no grant is over
+	Reason  string    // of a revocation
+}
+
+// End says how a grant has ended.
+type End string
+
+// Ends of a grant.
+const (
+	EndReleased End = "released" // by its holder
+	EndExpired  End = "expired"  // its holder has not renewed it
+	EndRevoked  End = "revoked"  // by Client.Revoke
+)
+
+// WaiterInfo describes a client that waits for a lock. All callers of the client that wait for it
+// are one waiter, which the first one of them describes.
+type WaiterInfo struct {
+	Holder string        // the name that it would hold the lock with
+	Ticket int64         // its place in the queue: smaller tickets are first
+	Waited time.Duration // so far, by the server's clock
+}
+
+// Get returns information about the lock name. The lock may have changed when Get returns. Get
+// returns ErrNotFound if the name was never granted or its row has been pruned; the lock is free
+// then. If ctx ends first, the error wraps the error and cause of ctx. If the server does not
+// answer within 5 s, it wraps ErrUnavailable.
+func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
+	k := LockInfo{Name: name}
+	if err := checkName(name); err != nil {
+		return k, err
+	}
+	if err := c.beginCall(); err != nil {
+		return k, err
+	}
+	defer c.endCall()
+	row, found, err := c.store.Get(ctx, name)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return k, errs.Errorf("pglock: get %q: %w", name, endOf(ctx))
+	case err != nil:
+		return k, c.store.Explain(fmt.Sprintf("get %q", name), err)
+	case !found:
+		return k, errs.Errorf("%w: %q", ErrNotFound, name)
+	}
+	return newLockInfo(row), nil
+}
+
+// newLockInfo returns what a row says.
+func newLockInfo(row store.Row) LockInfo {
+	k := LockInfo{
+		Name: row.Name, Token: row.Token, Version: row.Version, Holder: row.Holder,
+		AcquiredAt: row.AcquiredAt, Remaining: row.Remaining, age: row.Age,
+		Last: LastGrant{Holder: row.LastHolder, End: End(row.LastEnd), Reason: row.Reason},
+	}
+	if k.Held() {
+		k.HeldFor = max(row.Age, 0)
+	}
+	if row.Request != nil {
+		k.ReleaseRequested, k.ReleaseReason = true, *row.Request
+	}
+	if row.EndedAt != nil {
+		k.Last.EndedAt = *row.EndedAt
+	}
+	for _, w := range row.Waiters {
+		k.Waiters = append(k.Waiters, WaiterInfo(w))
+	}
+	k.Labels = parseLabels(row.Labels)
+	k.addGrants(row)
+	return k
+}
+
+// addGrants adds what the row says about permits.
+func (k *LockInfo) addGrants(row store.Row) {
+	switch row.Capacity {
+	case 0:
+		k.Kind = KindLock
+		return
+	case allPermits:
+		k.Kind = KindRWLock
+	default:
+		k.Kind, k.Permits = KindSemaphore, row.Capacity
+	}
+	if k.Held() {
+		k.Grants = []GrantInfo{{
+			Token: k.Token, Holder: k.Holder, Labels: k.Labels, Permits: k.Permits, Exclusive: true,
+			AcquiredAt: k.AcquiredAt, HeldFor: k.HeldFor, Remaining: k.Remaining,
+			ReleaseRequested: k.ReleaseRequested, ReleaseReason: k.ReleaseReason,
+		}}
+	}
+	for _, s := range row.Shared {
+		g := GrantInfo{
+			Token: s.Token, Holder: s.Holder, Labels: parseLabels(s.Labels), Permits: s.Weight,
+			AcquiredAt: s.AcquiredAt, HeldFor: max(s.Age, 0), Remaining: s.Remaining,
+		}
+		if k.Kind == KindRWLock {
+			g.Permits = 0
+		}
+		if s.Request != nil {
+			g.ReleaseRequested, g.ReleaseReason = true, *s.Request
+		}
+		k.Grants = append(k.Grants, g)
+	}
+}
+
+// parseLabels returns the labels in JSON.
+func parseLabels(text string) (labels map[string]string) {
+	if json.Unmarshal([]byte(text), &labels) != nil {
+		return foreignLabels(text)
+	}
+	return labels
+}
+
+// foreignLabels returns labels that another program than a client has written: of values that are
+// no strings, the JSON.
+func foreignLabels(text string) map[string]string {
+	var values map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(text), &values) // no labels if it is no object
+	labels := make(map[string]string, len(values))
+	for key, raw := range values {
+		var value string
+		if json.Unmarshal(raw, &value) != nil {
+			value = string(raw)
+		}
+		labels[key] = value
+	}
+	return labels
+}
 
 // LockFilter selects locks by all of its fields that are set. The zero value selects all locks, held
 // or free.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
 	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
@@ -84,7 +85,7 @@ func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error
 		}
 	}
 	if ctx.Err() != nil {
-		return false, fmt.Errorf("leasetable: watch %q: %w", w.name, endOf(ctx))
+		return false, errs.Errorf("pglock: watch %q: %w", w.name, endOf(ctx))
 	}
 	if err := c.beginCall(); err != nil {
 		return false, err
@@ -166,7 +167,7 @@ func (w *watcher) fail(ctx context.Context, err error) error {
 	doing := fmt.Sprintf("watch %q", w.name)
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("leasetable: %s: %w", doing, endOf(ctx))
+		return errs.Errorf("pglock: %s: %w", doing, endOf(ctx))
 	case errors.Is(err, ErrClosed) || !store.Transient(err):
 		return w.client.store.Explain(doing, err)
 	case w.failingSince.IsZero():

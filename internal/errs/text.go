@@ -9,8 +9,8 @@ import (
 
 // prefixes begin the errors of this module's packages.
 var prefixes = []string{
-	"pglock: ", "leasetable: ", "advisory: ", "fencing: ", "fencehttp: ", "schedule: ", "gocronlock: ", "cronlock: ",
-	"rowlock: ", "once: ", "election: ", "sqltx: ", "migrations: ", "runner: ", "gooselock: ", "pgtx: ",
+	"pglock: ", "advisory: ", "fencing: ", "fencehttp: ", "migrations: ", "runner: ", "gooselock: ",
+	"schedule: ", "gocronlock: ", "rowlock: ", "sqltx: ", "once: ", "oncehttp: ", "leader: ",
 }
 
 // Text returns the text of err on one line.

@@ -4,6 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -45,5 +51,42 @@ func TestTextsAreOneLineAndNameOnePackage(t *testing.T) {
 	}
 	if got := errs.OneLine("\x1b[31m\r\n a\tb \n"); got != "[31m; a b" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestPrefixesAreThePackages: each package whose errors begin with its name is known here, and no
+// other name is. The errors of package leasetable begin with "pglock: ", the name that users know.
+func TestPrefixesAreThePackages(t *testing.T) {
+	t.Parallel()
+	root := os.DirFS("../..")
+	begins := regexp.MustCompile(`(?:errors\.New|Errorf)\("([a-z]+): `)
+	used := map[string]bool{}
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "internal" || name == "testdata" || name == "pglock/cmd" || name == "pglock/otelpglock" || strings.HasPrefix(path.Base(name), ".") && name != "."):
+			return fs.SkipDir // no user's program links them, or it is a module of its own
+		case d.IsDir() || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		for _, m := range begins.FindAllSubmatch(text, -1) {
+			if used[string(m[1])] = true; !slices.Contains(errs.Prefixes, string(m[1])+": ") {
+				t.Errorf("%s: errors begin with %q", name, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range errs.Prefixes {
+		if !used[strings.TrimSuffix(p, ": ")] {
+			t.Errorf("no error begins with %q", p)
+		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // errIncomplete: the server sent fewer answers than it got statements. pgx has closed the
 // connection then.
-var errIncomplete = errors.New("pgtx: the server's answer is incomplete")
+var errIncomplete = errors.New("pglock: the server's answer is incomplete")
 
 // pipeline sends SAVEPOINT, a query and RELEASE SAVEPOINT in one round trip. It asks the server
 // to answer the first at once. The server parses each statement in its turn, so that the query

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -43,17 +44,17 @@ func describe(err error) string {
 	case errors.As(err, &lost):
 		text := fmt.Sprintf("lost the lock %q (token %d): %s", lost.Name, lost.Token, lost.Reason)
 		if lost.Cause != nil {
-			text += fmt.Sprintf(" (last renewal: %s)", withoutPackage(lost.Cause))
+			text += fmt.Sprintf(" (last renewal: %s)", errs.Reason(lost.Cause))
 		}
 		return text
 	case exitStatusOf(err) != statusNotAcquired:
-		return withoutPackage(err)
+		return errs.Reason(err)
 	case errors.As(err, &wait) && errors.As(wait.Last, &busy):
 		return fmt.Sprintf("gave up after %v: %s", wait.Waited.Round(time.Millisecond), describeBusy(busy))
 	case errors.As(err, &busy):
 		return describeBusy(busy)
 	}
-	return withoutPackage(err)
+	return errs.Reason(err)
 }
 
 func describeBusy(e *pglock.BusyError) string {
@@ -66,16 +67,6 @@ func describeBusy(e *pglock.BusyError) string {
 	}
 	return fmt.Sprintf("lock %q is held by %s (token %d): it expires in %v unless renewed",
 		e.Name, e.Holder, e.Token, e.Remaining.Round(time.Millisecond))
-}
-
-// withoutPackage returns err's text without the package name at its start, since every line begins
-// with pglock's name.
-func withoutPackage(err error) string {
-	text := err.Error()
-	for _, name := range []string{"pglock: ", "leasetable: ", "migrations: ", "schedule: ", "leader: "} {
-		text = strings.TrimPrefix(text, name)
-	}
-	return text
 }
 
 // oneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces

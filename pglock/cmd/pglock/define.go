@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -26,7 +27,7 @@ them, and use the TTL of the definition.`,
 			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
 				err := client.Define(ctx, d)
 				if isAny(err, pglock.ErrInvalidName, pglock.ErrInvalidOption) {
-					return usage(cmd, "%s", withoutPackage(err))
+					return usage(cmd, "%s", errs.Reason(err))
 				}
 				return err
 			})
@@ -47,7 +48,7 @@ func newUndefine(g *globals) *cobra.Command {
 			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
 				err := client.Undefine(ctx, args[0])
 				if errors.Is(err, pglock.ErrNotFound) {
-					console{}.errorf("%s", withoutPackage(err))
+					console{}.errorf("%s", errs.Reason(err))
 					return exitStatus(statusNoGrant)
 				}
 				return err

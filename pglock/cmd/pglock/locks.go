@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -188,10 +189,10 @@ func release(ctx context.Context, client *pglock.Client, name string, token pglo
 	}
 	switch err = client.Revoke(ctx, name, token, reason); {
 	case isAny(err, pglock.ErrStale, pglock.ErrNotFound):
-		console{}.errorf("%s", withoutPackage(err))
+		console{}.errorf("%s", errs.Reason(err))
 		return exitStatus(statusNoGrant)
 	case errors.Is(err, pglock.ErrGuarded):
-		console{}.errorf("%s", withoutPackage(err))
+		console{}.errorf("%s", errs.Reason(err))
 		return exitStatus(statusNotAcquired)
 	case err != nil:
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
@@ -86,7 +87,7 @@ func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
 	}
 	err = f.run(append([]string{args[0]}, f.also...), args[1:], options)
 	if isAny(err, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, pglock.ErrKind, leader.ErrPayload) {
-		return usage(cmd, "%s", withoutPackage(err))
+		return usage(cmd, "%s", errs.Reason(err))
 	}
 	return err
 }
