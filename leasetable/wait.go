@@ -241,9 +241,8 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g store.Grant, next 
 		return g, stepSleep, nil // for the end of the hand-off
 	}
 	g, err = w.attempt(ctx, w.ticketOr(ticket), how == stepAcquireFull)
-	w.entry.SetID(w.id)
 	used := err == nil && (g.Outcome == store.Granted || g.Invalid) && !w.cfg.barging
-	w.entry.EndAttempt(ticket, err == nil, used)
+	w.entry.EndAttempt(w.id, ticket, err == nil, used)
 	switch {
 	case err != nil:
 		return g, stepSleep, err
@@ -339,7 +338,7 @@ func (w *waiter) sleep(ctx context.Context) (g store.Grant, next step, err error
 	select {
 	case got := <-w.entry.Handed:
 		g, err := w.checkGrant(w.id, *got)
-		w.entry.SetID(w.id)
+		w.entry.EndHandoff(w.id)
 		w.facts.handedOff, w.facts.behind = err == nil, got.Released
 		return g, stepAcquireFull, err
 	case <-w.entry.Woken:

@@ -55,11 +55,13 @@ func TestTextsAreOneLineAndNameOnePackage(t *testing.T) {
 }
 
 // TestPrefixesAreThePackages: each package whose errors begin with its name is known here, and no
-// other name is. The errors of package leasetable begin with "pglock: ", the name that users know.
+// other name is. The errors of package leasetable begin with "pglock: ", the name that users know. An
+// error that wraps another one is made by Errorf, which removes the name of the inner one's package.
 func TestPrefixesAreThePackages(t *testing.T) {
 	t.Parallel()
 	root := os.DirFS("../..")
 	begins := regexp.MustCompile(`(?:errors\.New|Errorf)\("([a-z]+): `)
+	wraps := regexp.MustCompile(`fmt\.Errorf\("[a-z]+: [^"]*%w[^"]*"`)
 	used := map[string]bool{}
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -78,6 +80,9 @@ func TestPrefixesAreThePackages(t *testing.T) {
 			if used[string(m[1])] = true; !slices.Contains(errs.Prefixes, string(m[1])+": ") {
 				t.Errorf("%s: errors begin with %q", name, m[1])
 			}
+		}
+		for _, m := range wraps.FindAll(text, -1) {
+			t.Errorf("%s: %s, not errs.Errorf", name, m)
 		}
 		return nil
 	})

@@ -3,7 +3,6 @@ package leader
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -61,13 +60,13 @@ func (e *Election) Name() string { return e.name }
 // and cause. ctx bounds the call, not the term.
 func (e *Election) Campaign(ctx context.Context, payload string) (*Term, error) {
 	if err := checkPayload(payload); err != nil {
-		return nil, fmt.Errorf("leader: campaign for %q: %w", e.name, err)
+		return nil, errs.Errorf("leader: campaign for %q: %w", e.name, err)
 	}
 	select { // if both are ready, either is right: Acquire looks at ctx
 	case e.campaign <- struct{}{}:
 		defer func() { <-e.campaign }()
 	case <-ctx.Done():
-		return nil, errs.Mark(fmt.Errorf("leader: campaign for %q: another call of this candidate campaigns: %w", e.name, errs.ContextErr(ctx)), pglock.ErrNotAcquired)
+		return nil, errs.Mark(errs.Errorf("leader: campaign for %q: another call of this candidate campaigns: %w", e.name, errs.ContextErr(ctx)), pglock.ErrNotAcquired)
 	}
 	if t, leads := e.Term(); leads {
 		if err := t.Proclaim(ctx, payload); err != nil {

@@ -2,7 +2,6 @@ package leader
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -46,7 +45,7 @@ func newConfig() config { return config{logger: slog.Default} }
 func WithPayload(payload string) Option {
 	return func(c *config) error {
 		if err := checkPayload(payload); err != nil {
-			return fmt.Errorf("leader: WithPayload: %w", err)
+			return errs.Errorf("leader: WithPayload: %w", err)
 		}
 		c.payload = payload
 		return nil

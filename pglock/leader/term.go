@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -48,7 +49,7 @@ func (t *Term) Lease() *pglock.Lease { return t.lease }
 // pglock.ErrUnavailable, and the payload may have been replaced. ctx bounds the call.
 func (t *Term) Proclaim(ctx context.Context, payload string) error {
 	if err := checkPayload(payload); err != nil {
-		return fmt.Errorf("leader: proclaim in %q: %w", t.election.name, err)
+		return errs.Errorf("leader: proclaim in %q: %w", t.election.name, err)
 	}
 	return t.lease.SetLabels(ctx, map[string]string{PayloadLabel: payload})
 }

@@ -178,5 +178,5 @@ func (c *call) explain(ctx, bounded context.Context, err error) error {
 	case strings.HasPrefix(state, pgtx.DataException):
 		return invalidOption("a value does not fit its column of %s: %w", c.table, err)
 	}
-	return fmt.Errorf("rowlock: %s: %w", c.table, err)
+	return errs.Errorf("rowlock: %s: %w", c.table, err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
@@ -35,7 +36,7 @@ func (c *call) completeTableError(ctx context.Context, failure error) error {
 	}
 	table.Hint = columnHint(table.Columns)
 	if len(table.Columns) == 0 {
-		return fmt.Errorf("rowlock: %s: %w", c.table, table.Cause)
+		return errs.Errorf("rowlock: %s: %w", c.table, table.Cause)
 	}
 	return failure
 }

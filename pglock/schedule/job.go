@@ -105,7 +105,7 @@ func (j *Job) enter(ctx context.Context, wait time.Duration) error {
 	case j.sem <- struct{}{}:
 		return nil
 	case <-bounded.Done():
-		return errs.Mark(fmt.Errorf("schedule: job %q: an earlier tick still runs in this process: %w",
+		return errs.Mark(errs.Errorf("schedule: job %q: an earlier tick still runs in this process: %w",
 			j.name, context.Cause(bounded)), ErrNotAcquired)
 	}
 }
@@ -154,10 +154,10 @@ func (j *Job) explainBusy(ctx context.Context, c claim, err error) error {
 	case parseErr != nil: // the holder is another program
 		return err
 	case running.Before(c.tick):
-		return fmt.Errorf("schedule: job %q: tick %s is skipped: tick %s still runs: %w",
+		return errs.Errorf("schedule: job %q: tick %s is skipped: tick %s still runs: %w",
 			j.name, format(c.tick), format(running), err)
 	}
-	return errs.Mark(fmt.Errorf("schedule: job %q: another process runs tick %s: %w", j.name, format(running), err), ErrRunning)
+	return errs.Mark(errs.Errorf("schedule: job %q: another process runs tick %s: %w", j.name, format(running), err), ErrRunning)
 }
 
 // inspectTimeout bounds the queries that find out which tick the holder runs.

@@ -3,7 +3,6 @@ package schedule
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -71,7 +70,7 @@ func (r *Run) record(ctx context.Context) error {
 		}
 		err := r.job.advance(ctx, tx, fencing.Token(r.tick.UnixMicro()))
 		if errors.Is(err, fencing.ErrStale) { // the lease allows one run at a time: the mark was set by hand
-			return errs.Mark(fmt.Errorf("schedule: job %q: a tick at or after %s was recorded meanwhile: %w",
+			return errs.Mark(errs.Errorf("schedule: job %q: a tick at or after %s was recorded meanwhile: %w",
 				r.job.name, format(r.tick), err), ErrDone)
 		}
 		return err

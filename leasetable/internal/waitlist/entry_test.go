@@ -18,7 +18,7 @@ func TestAGrantHasOneOwner(t *testing.T) {
 		t.Helper()
 		_, ok := e.BeginAttempt()
 		if ok {
-			e.EndAttempt(0, true, false)
+			e.EndAttempt(e.Request().ID, 0, true, false)
 		}
 		if ok != want {
 			t.Errorf("%s it may make an attempt: %v", when, ok)
@@ -37,7 +37,15 @@ func TestAGrantHasOneOwner(t *testing.T) {
 		t.Error("it was reserved with a grant in its hands")
 	}
 	<-e.Handed
-	may(true, "when that is taken")
+	may(false, "while its caller checks the grant")
+	if f.Reserve("n") != nil {
+		t.Error("it was reserved while its caller checks the grant")
+	}
+	e.EndHandoff("next")
+	if id := e.Request().ID; id != "next" {
+		t.Errorf("the next hand-off is for %q", id)
+	}
+	may(true, "when that is done")
 	f.Reserve("n")
 	e.Leave(false)
 	if e.Deliver(store.Answer{}) {
@@ -48,20 +56,20 @@ func TestAGrantHasOneOwner(t *testing.T) {
 	}
 }
 
-// TestSetIDReplacesTheRequest: who has read the request before, in order to hand the lock off, sees
-// no change.
-func TestSetIDReplacesTheRequest(t *testing.T) {
+// TestARequestIsReplaced: who has read the request before, in order to hand the lock off, sees no
+// change.
+func TestARequestIsReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
 	defer f.stop()
 	e := f.push()
 	defer e.Leave(false)
 	before := e.Request()
-	e.SetID(before.ID)
+	e.EndAttempt(before.ID, 0, true, false)
 	if e.Request() != before {
 		t.Error("the same ID made another request")
 	}
-	e.SetID("other")
+	e.EndAttempt("other", 0, true, false)
 	if after := e.Request(); after.ID != "other" || after.Name != before.Name || before.ID == "other" {
 		t.Errorf("%+v became %+v", before, after)
 	}

@@ -31,11 +31,12 @@
 //	state       its request is used            next states
 //	waiting     by nothing                     attempting (BeginAttempt), reserved (Reserve), left
 //	attempting  by an attempt of its caller    waiting (EndAttempt)
-//	reserved    by a release that hands off    waiting (Deliver, CancelHandoff), left
+//	reserved    by a release that hands off    delivered (Deliver), waiting (CancelHandoff), left
+//	delivered   by its caller                  waiting (EndHandoff), left
 //	left        by nothing                     -
 //
-// An entry that was delivered the result of a hand-off begins no attempt before it has taken the
-// result: the same grant would be returned twice and revoked once.
+// While the caller of a delivered entry checks the result, the entry begins no attempt and is not
+// reserved again: the same grant would be returned twice and revoked once.
 package waitlist
 
 import (
@@ -178,6 +179,7 @@ const (
 	waiting state = iota
 	attempting
 	reserved
+	delivered
 	left
 )
 
@@ -277,10 +279,9 @@ func (e *Entry) Request() *store.Request {
 	return e.request
 }
 
-// SetID gives the entry a request with that ID, if its request has another one.
-func (e *Entry) SetID(id string) {
-	e.list.mu.Lock()
-	defer e.list.mu.Unlock()
+// setID gives the entry a request with that ID, if its request has another one. The caller holds
+// the List's mu.
+func (e *Entry) setID(id string) {
 	if e.request.ID != id {
 		r := *e.request
 		r.ID = id
@@ -459,7 +460,7 @@ func (e *Entry) HasTicket() bool {
 func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
-	if e.state != waiting || len(e.Handed) > 0 {
+	if e.state != waiting {
 		return 0, false
 	}
 	e.state = attempting
@@ -467,11 +468,12 @@ func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 }
 
 // EndAttempt ends an attempt with that ticket. answered says that the server answered, usedUp that
-// the ticket was used or is invalid.
-func (e *Entry) EndAttempt(ticket int64, answered, usedUp bool) {
+// the ticket was used or is invalid. id is the ID of the caller's next request.
+func (e *Entry) EndAttempt(id string, ticket int64, answered, usedUp bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
 	e.state = waiting
+	e.setID(id)
 	if answered {
 		e.queue.failingSince = time.Time{}
 	}
@@ -538,7 +540,7 @@ func (l *List) Reserve(name string) *Entry {
 		return nil
 	}
 	e := q.head()
-	if e.state != waiting || len(e.Handed) > 0 {
+	if e.state != waiting {
 		return nil
 	}
 	e.state = reserved
@@ -553,9 +555,18 @@ func (e *Entry) Deliver(a store.Answer) bool {
 	if e.state == left {
 		return false
 	}
-	e.state = waiting
+	e.state = delivered
 	e.Handed <- &a
 	return true
+}
+
+// EndHandoff ends a hand-off whose result the caller has taken from Handed and checked. id is the ID
+// of the caller's next request.
+func (e *Entry) EndHandoff(id string) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.state = waiting
+	e.setID(id)
 }
 
 // CancelHandoff ends the reservation: other processes wait, or there is nothing to hand off.

@@ -21,6 +21,7 @@ type model struct {
 	steps   []string
 	entries []*Entry // in the order of arrival
 	pending *Entry   // reserved, or nil
+	handed  *Entry   // has the result of a hand-off, or nil
 	trying  *Entry   // makes an attempt, or nil
 	ticket  int64    // of that attempt
 	lost    bool     // the server has lost a row that the list may know
@@ -64,7 +65,7 @@ func draw(fail error) func(m *model) bool {
 func begin() func(m *model) bool {
 	return withHead(func(m *model, head *Entry) bool {
 		ticket, ok := head.BeginAttempt()
-		if want := m.trying != head && m.pending != head && len(head.Handed) == 0; ok != want {
+		if want := m.trying != head && m.pending != head && m.handed != head; ok != want {
 			m.fail("an attempt may begin: %v, want %v", ok, want)
 		}
 		if ok {
@@ -83,7 +84,7 @@ func end(usedUp bool) func(m *model) bool {
 		}
 		m.trying = nil
 		before := m.validTicket(e)
-		e.EndAttempt(m.ticket, true, usedUp)
+		e.EndAttempt(e.Request().ID, m.ticket, true, usedUp)
 		want := before
 		if usedUp && m.ticket == before {
 			want = 0
@@ -127,7 +128,7 @@ var steps = []step{
 	{"last leaves", leave(last, false)},
 	{"reserve", func(m *model) bool {
 		e := m.Reserve("n")
-		if e != nil && (len(m.entries) == 0 || e != m.entries[0] || m.pending == e) {
+		if e != nil && (len(m.entries) == 0 || e != m.entries[0] || m.pending == e || m.handed == e) {
 			m.fail("reserved another entry than the head, or twice")
 		}
 		if e != nil {
@@ -143,7 +144,19 @@ var steps = []step{
 		m.pending = nil
 		if got := e.Deliver(store.Answer{}); got != slices.Contains(m.entries, e) {
 			m.fail("delivered: %v", got)
+		} else if got {
+			m.handed = e
 		}
+		return true
+	}},
+	{"the result is taken", func(m *model) bool {
+		e := m.handed
+		if e == nil || !slices.Contains(m.entries, e) {
+			return false
+		}
+		m.handed = nil
+		<-e.Handed
+		e.EndHandoff("another")
 		return true
 	}},
 	{"cancel the hand-off", func(m *model) bool {
@@ -394,7 +407,7 @@ func TestAnOutageIsTold(t *testing.T) {
 			t.Errorf("told: %d, %d, %d", len(head.Outage), len(early.Outage), len(late.Outage))
 		}
 		ticket, _ := head.BeginAttempt()
-		head.EndAttempt(ticket, true, false)
+		head.EndAttempt(head.Request().ID, ticket, true, false)
 		if since := head.Fail(errRefused); !since.Equal(time.Now()) {
 			t.Errorf("after an answer: failing since %v", since)
 		}

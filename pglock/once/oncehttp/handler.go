@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing/fencehttp"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/once"
@@ -217,7 +218,7 @@ func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, clie
 func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db Beginner) error {
 	tx, err := db.Begin(q.Context())
 	if err != nil {
-		return fmt.Errorf("oncehttp: begin: %w", err)
+		return errs.Errorf("oncehttp: begin: %w", err)
 	}
 	defer pgtx.Rollback(q.Context(), tx) //nolint:errcheck // does nothing after the commit; pgx closes a connection that fails
 	var rec *recorder
@@ -243,7 +244,7 @@ func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db B
 		return nil
 	}
 	if err := tx.Commit(q.Context()); err != nil {
-		return fmt.Errorf("oncehttp: commit: %w", err)
+		return errs.Errorf("oncehttp: commit: %w", err)
 	}
 	rec.send(w)
 	return nil
