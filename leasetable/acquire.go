@@ -135,7 +135,7 @@ func (c *Client) acquireAs(ctx context.Context, name string, cfg *leaseConfig, h
 }
 
 func newAcquisition(c *Client, name string, cfg *leaseConfig) *acquisition {
-	return &acquisition{client: c, cfg: cfg, name: name, id: newRequest(), began: time.Now()}
+	return &acquisition{client: c, cfg: cfg, name: name, id: newRequestID(), began: time.Now()}
 }
 
 // request returns the request with that ID, without a ticket.
@@ -296,10 +296,10 @@ func (a *acquisition) checkGrant(id string, got store.Answer) (store.Grant, erro
 		a.facts.behind = got.Grant.Token
 		a.facts.sawAhead(got.Grant.Ahead)
 	case got.Grant.Outcome == store.Spent:
-		a.id, a.uncertain = newRequest(), false
+		a.id, a.uncertain = newRequestID(), false
 	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
 		a.client.revoke(a.request(id))
-		a.id, a.uncertain = newRequest(), false
+		a.id, a.uncertain = newRequestID(), false
 		got.Err = errLateGrant
 	}
 	if got.Err == nil && got.Grant.Outcome == store.OtherKind {

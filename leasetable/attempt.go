@@ -267,9 +267,9 @@ func forLater(g store.Grant, first *attempt) store.Grant {
 	return g
 }
 
-// newRequest returns a random UUID (RFC 9562, version 4) as text. All attempts of one acquire carry
+// newRequestID returns a random UUID (RFC 9562, version 4) as text. All attempts of one acquire carry
 // the same request, so that the server recognizes a repetition.
-func newRequest() string {
+func newRequestID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails, by its contract
 	b[6] = b[6]&0x0f | 0x40

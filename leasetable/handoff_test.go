@@ -3,6 +3,7 @@ package leasetable_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -79,32 +80,34 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 	t.Parallel()
 	f, events := newFixture(t), &recorder{}
 	c, theirs := f.open(leasetable.WithObserver(events)), f.open()
-	for range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
-		held := try(t, c, "n")
-		waiter := f.queued(t.Context(), c, "n", "heir")
+	for round := range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
+		name := fmt.Sprint("n", round) // the queue keeps the row of the last waiter for a name
+		held := try(t, c, name)
+		waiter := f.queued(t.Context(), c, name, "heir")
 		request := func() string {
-			return value[string](f, "SELECT request::text FROM pglock.lock_waiters WHERE name = 'n' AND holder = 'heir'")
+			return value[string](f, "SELECT request::text FROM pglock.lock_waiters WHERE name = $1 AND holder = 'heir'", name)
 		}
 		first := request()
 		// The row says that the waiter's request was granted, and that its grant has ended. Another
 		// waiter is ahead, so that the next request is not granted at once.
-		f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, keep_until) " +
-			"SELECT name, 'ghost', ticket - 1, expires_at, expires_at FROM pglock.lock_waiters WHERE name = 'n'")
-		f.sql("CREATE TABLE pglock.saved AS SELECT request, holder, expires_at FROM pglock.distributed_locks WHERE name = 'n'")
-		f.sql("UPDATE pglock.distributed_locks SET request = $1::text::uuid, holder = NULL, expires_at = clock_timestamp() WHERE name = 'n'", first)
-		f.sql("SELECT pg_notify(client, name) FROM pglock.lock_waiters WHERE name = 'n' AND holder = 'heir'")
+		f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, keep_until) "+
+			"SELECT name, 'ghost', ticket - 1, expires_at, expires_at FROM pglock.lock_waiters WHERE name = $1", name)
+		f.sql("CREATE TABLE pglock.saved AS SELECT name, request, holder, expires_at FROM pglock.distributed_locks")
+		f.sql("UPDATE pglock.distributed_locks SET request = $2::text::uuid, holder = NULL, expires_at = clock_timestamp() WHERE name = $1", name, first)
+		f.sql("SELECT pg_notify(client, name) FROM pglock.lock_waiters WHERE name = $1 AND holder = 'heir'", name)
 		pgtest.Eventually(t, 10*time.Second, "the waiter has a new request", func() bool { return request() != first })
-		f.sql("UPDATE pglock.distributed_locks AS l SET request = s.request, holder = s.holder, expires_at = s.expires_at FROM pglock.saved AS s WHERE l.name = 'n'")
+		f.sql("UPDATE pglock.distributed_locks AS l SET request = s.request, holder = s.holder, expires_at = s.expires_at "+
+			"FROM pglock.saved AS s WHERE l.name = $1 AND s.name = $1", name)
 		f.sql("DROP TABLE pglock.saved")
 		f.sql("DELETE FROM pglock.lock_waiters WHERE client = 'ghost'")
 		release(t, held)
 		l := got(t, waiter)
 		var carried *leasetable.HeldError
-		if _, err := theirs.TryAcquire(l.Context(), "n"); !errors.As(err, &carried) {
+		if _, err := theirs.TryAcquire(l.Context(), name); !errors.As(err, &carried) {
 			t.Errorf("another client does not recognize the lease: %v", err)
 		}
 		release(t, l)
-		if acquired := await[leasetable.AcquireEvent](t, events, 2); acquired[len(acquired)-1].HandedOff {
+		if acquired := await[leasetable.AcquireEvent](t, events, 2*(round+1)); acquired[len(acquired)-1].HandedOff {
 			return
 		}
 	}

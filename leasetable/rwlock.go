@@ -128,7 +128,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	}
 	cfg := l.cfg.forLocks(nil, store.Permits{Capacity: allPermits, Weight: allPermits})
 	r := &store.Request{
-		Name: l.fence.Name, ID: newRequest(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
+		Name: l.fence.Name, ID: newRequestID(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
 	}
 	// Until the answer is known, a renewal that does not find the reader's grant does not end l.
 	l.setUpgrading(true)
