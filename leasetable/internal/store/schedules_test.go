@@ -264,9 +264,8 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 			return number(word)
 		}
 	}
-	us := func() int64 {
-		d := time.Minute
-		if text := st.options["ttl"]; text != "" {
+	option := func(name string, d time.Duration) int64 {
+		if text := st.options[name]; text != "" {
 			var err error
 			if d, err = time.ParseDuration(text); err != nil {
 				bad = err
@@ -274,6 +273,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		}
 		return d.Microseconds()
 	}
+	us := func() int64 { return option("ttl", time.Minute) }
 	weight := func(text string) (weight, capacity int) {
 		w, c, _ := strings.Cut(text, "/")
 		weight, err := strconv.Atoi(w)
@@ -309,7 +309,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "check_grants":
 		args = []any{[]string{arg(0)}, []int64{number(arg(1))}}
 	case "release":
-		args = []any{arg(0), number(arg(1)), int64(0), true}
+		args = []any{arg(0), number(arg(1)), option("hold", 0), true}
 	case "release_permits", "downgrade_permits":
 		args = []any{arg(0), number(arg(1)), true}
 	case "handoff":

@@ -31,7 +31,8 @@
 -- * No deadlock. All statements lock and insert rows in the order of names.
 -- * Losing is free. On a held lock nothing is locked and nothing written.
 -- * Repeating it is safe. A request whose grant is live gets that grant again. After that grant has
---   ended, a delayed attempt can't win it back.
+--   ended, a delayed attempt can't win it back, not even while a minimum hold keeps the released row
+--   from expiring: without a holder there is no grant to recognize.
 -- * A recognized grant is durable. With a synchronous standby, the commit of the first attempt may
 --   have been cut off in its wait, so the grant may be on this server alone. The row changes again
 --   (confirmed), and the commit of that change follows the first one in the log. While the first
@@ -102,7 +103,7 @@ WITH input AS MATERIALIZED (
     SELECT l.ctid, s.caller, s.labels, s.us
     FROM seen AS s
     JOIN pglock.distributed_locks AS l ON l.ctid = s.ctid
-    WHERE s.ours AND l.request = s.request AND l.expires_at > clock_timestamp()
+    WHERE s.ours AND l.request = s.request AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), confirmed AS (
     UPDATE pglock.distributed_locks AS l
@@ -144,7 +145,8 @@ FROM durable, (
     SELECT name, 'granted' AS outcome, token, NULL AS holder, expires_at, 0 AS ahead, false AS invalid FROM won
     UNION ALL
     SELECT name,
-           CASE WHEN capacity IS NOT NULL THEN 'kind' WHEN ours AND expires_at <= clock_timestamp() THEN 'spent' ELSE 'busy' END,
+           CASE WHEN capacity IS NOT NULL THEN 'kind'
+                WHEN ours AND (holder IS NULL OR expires_at <= clock_timestamp()) THEN 'spent' ELSE 'busy' END,
            token, CASE WHEN NOT ours THEN holder END, CASE WHEN NOT ours THEN expires_at END, coalesce(capacity, ahead), invalid
     FROM seen
 ) AS r

@@ -1,6 +1,8 @@
 -- Releases the grant $2 of the name $1, and notifies the head of the queue if $4. The row stays,
 -- with its token and version. It has no holder from now on, but the lock is not free until $3
--- microseconds after the grant: the head learns of that by its next attempt, and waits for it.
+-- microseconds after the grant: the head learns of that by its next attempt, and waits for it. With
+-- $3 = 0 it is free at once. If the server's clock was set back since the grant, these microseconds
+-- count from now, because the time of the grant lies in the future.
 --
 -- Returns one row if the grant was current, expired or not: whether a waiter was notified. No row:
 -- it was released before (a repeated request whose first answer was lost), or it is not current any
@@ -14,8 +16,8 @@
 -- settings are made in the condition, which is evaluated for the one row that matches.)
 UPDATE pglock.distributed_locks AS l
 SET holder = NULL,
-    expires_at = CASE WHEN l.acquired_at + $3::bigint * interval '1 microsecond' > clock_timestamp()
-                      THEN l.acquired_at + $3::bigint * interval '1 microsecond'
+    expires_at = CASE WHEN least(l.acquired_at, clock_timestamp()) + $3::bigint * interval '1 microsecond' > clock_timestamp()
+                      THEN least(l.acquired_at, clock_timestamp()) + $3::bigint * interval '1 microsecond'
                       ELSE '-infinity' END,
     version = l.version % 9223372036854775807 + 1,
     last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
