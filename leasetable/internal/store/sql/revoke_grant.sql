@@ -8,9 +8,10 @@
 --
 -- Why it is safe:
 -- * Only this grant. Name and token must both match, and the grant must not have ended.
--- * A guard or a renewal that begins after this commit finds no live grant. A guarded transaction in
---   progress holds the row with FOR KEY SHARE, which does not delay this update, and keeps the next
---   grant away until it ends: see await_guards.sql.
+-- * A renewal that begins after this commit finds no live grant, and neither does a guard whose snapshot
+--   is newer. A guarded transaction in progress holds the row with FOR KEY SHARE, which does not delay
+--   this update, and keeps the next grant away until it ends. await_guards.sql waits for these, and
+--   stops guards with older snapshots.
 -- * Repeating it is safe: the row says which grant was revoked.
 -- * It must survive a crash, whatever synchronous_commit says here: the old holder would be the
 --   current one again.
