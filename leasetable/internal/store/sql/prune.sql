@@ -13,7 +13,10 @@
 -- * Rows in use by others are skipped. Rows that were granted meanwhile are not idle.
 -- * A step costs the same however many rows there are. 1000 is a constant, so that the planner
 --   walks the index instead of sorting the table.
--- * FOR UPDATE conflicts with a guard that holds the last grant.
+-- * FOR UPDATE conflicts with a guard that holds the last grant. A name stays if a guard holds one of
+--   its released permits (used): the permit counts until that transaction ends.
+-- * No waiting. SKIP LOCKED: neither the row of a name nor that of a permit delays the others, which
+--   would be busy meanwhile.
 WITH step AS MATERIALIZED (
     SELECT l.ctid, l.name, l.token,
            l.expires_at <= clock_timestamp()
@@ -26,24 +29,38 @@ WITH step AS MATERIALIZED (
     ORDER BY l.name
     LIMIT 1000
 ), idle AS MATERIALIZED (
-    SELECT l.ctid, l.token
+    SELECT l.ctid, l.name, l.token, l.capacity
     FROM pglock.distributed_locks AS l
     WHERE l.ctid = ANY (ARRAY(SELECT s.ctid FROM step AS s WHERE s.idle))
       AND l.expires_at <= clock_timestamp()
       AND greatest(l.acquired_at, l.expires_at, l.ended_at) <= clock_timestamp() - $1::bigint * interval '1 microsecond'
     FOR UPDATE SKIP LOCKED
-), mark AS MATERIALIZED (
-    SELECT pglock.raise_pruned(max(i.token)) AS up_to
+), permits AS MATERIALIZED (
+    SELECT p.ctid, p.name, p.token
+    FROM pglock.lock_permits AS p
+    WHERE p.name = ANY (ARRAY(SELECT i.name FROM idle AS i WHERE i.capacity > 0))
+    FOR UPDATE SKIP LOCKED
+), used AS MATERIALIZED (
+    SELECT p.name, p.token
+    FROM pglock.lock_permits AS p
+    WHERE p.name = ANY (ARRAY(SELECT i.name FROM idle AS i WHERE i.capacity > 0))
+    EXCEPT
+    SELECT p.name, p.token FROM permits AS p
+), unused AS MATERIALIZED (
+    SELECT i.ctid, i.token
     FROM idle AS i
+    WHERE i.name NOT IN (SELECT u.name FROM used AS u)
+), mark AS MATERIALIZED (
+    SELECT pglock.raise_pruned(max(u.token)) AS up_to
+    FROM unused AS u
     HAVING count(*) > 0
 ), pruned AS (
     DELETE FROM pglock.distributed_locks AS l
-    WHERE l.ctid = ANY (ARRAY(SELECT i.ctid FROM idle AS i, mark AS m WHERE i.token <= m.up_to))
-    RETURNING l.name, l.capacity
-), permits AS (
+    WHERE l.ctid = ANY (ARRAY(SELECT u.ctid FROM unused AS u, mark AS m WHERE u.token <= m.up_to))
+    RETURNING l.name
+), freed AS (
     DELETE FROM pglock.lock_permits AS p
-    USING pruned AS g
-    WHERE p.name = g.name AND g.capacity > 0
+    WHERE p.ctid = ANY (ARRAY(SELECT q.ctid FROM permits AS q JOIN pruned AS g ON g.name = q.name))
 )
 SELECT (SELECT count(*) FROM step), coalesce((SELECT max(s.name) FROM step AS s), ''), (SELECT count(*) FROM pruned),
        coalesce((SELECT s.name FROM step AS s WHERE s.token < 4611686018427387904 ORDER BY s.token DESC LIMIT 1), ''),
