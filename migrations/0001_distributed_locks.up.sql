@@ -97,7 +97,8 @@ COMMENT ON COLUMN distributed_locks.revoked_reason IS 'why the grant with revoke
 --
 -- A caller that waits for several names has one ticket, in a row for each of them. The client of such
 -- rows is its channel, a slash and a number. Its turn may come at one name long before the others, and
--- the name is free until then. So the queue does not skip it while it is alive (keep_until).
+-- the name is free until then. So the queue does not skip it while it is alive (keep_until). Neither does
+-- it skip a head that finds the row of a free lock in use by a guarded transaction.
 --
 -- A row with the ticket -1 belongs to a client that watches the lock. Its ticket is never valid, so
 -- the queue does not see it. A release of a lock without such a row costs nothing more.
@@ -130,7 +131,7 @@ COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come f
 COMMENT ON COLUMN lock_waiters.weight IS 'the permits that the waiter needs; about those of a client that has several waiters';
 COMMENT ON COLUMN lock_waiters.request IS 'of that caller: a holder can transfer the lock to it';
 COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client; after a slash, what tells it which of its callers waits for several names';
-COMMENT ON COLUMN lock_waiters.keep_until IS 'of a caller that waits for several names: until when the queue does not skip it';
+COMMENT ON COLUMN lock_waiters.keep_until IS 'until when the queue does not skip the ticket: of a caller that waits for several names, or of a head that found the row locked';
 COMMENT ON COLUMN lock_waiters.since IS 'since when the first caller of this client waits';
 COMMENT ON COLUMN lock_waiters.holder IS 'the name of that caller, which others see when it holds the lock';
 

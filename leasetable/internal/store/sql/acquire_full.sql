@@ -40,10 +40,11 @@
 -- * A transferred grant lasts for a short time, until its request is recognized here (transfer.sql).
 --   Then it gets its holder, its labels, and the rest of its time, which counts from the grant. These
 --   are the same for any other grant that is recognized.
--- * Queue order. While a smaller valid ticket waits, the lock is not for us, unless it has been
---   free for one and a half seconds. Then the queue skips the tickets before ours, which become
---   invalid. A ticket for several names is skipped only if its client does not refresh it: the name
---   is free while its caller waits for another one.
+-- * Queue order. While a smaller valid ticket waits, the lock is not for us, unless it could have been
+--   granted for one and a half seconds. Then the queue skips the tickets before ours, which become
+--   invalid. That time begins anew whenever the head finds the row locked (kept), because a guarded
+--   transaction may outlive the release by any time. A ticket for several names is skipped only if
+--   its client does not refresh it: the name is free while its caller waits for another one.
 -- * The clock is the server's, read after the row is locked. now() would be the start of the
 --   transaction.
 -- * A grant must survive a crash, whatever synchronous_commit says here. The client must learn of a
@@ -61,7 +62,7 @@ WITH input AS MATERIALIZED (
 ), seen AS MATERIALIZED (
     SELECT l.ctid, l.name, l.token, l.holder, l.expires_at, a.request, a.holder AS caller, a.labels, a.us,
            l.request IS NOT DISTINCT FROM a.request AS ours,
-           l.ticket >= a.ticket AS invalid, l.capacity,
+           a.ticket, l.ticket >= a.ticket AS invalid, l.capacity,
            (SELECT count(*) FROM pglock.lock_waiters AS w
             WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < a.ticket
               AND w.expires_at > clock_timestamp()) AS ahead
@@ -99,6 +100,16 @@ WITH input AS MATERIALIZED (
     FROM free AS f
     WHERE l.name = f.name
     RETURNING l.name, l.token, l.expires_at
+), kept AS (
+    UPDATE pglock.lock_waiters AS w
+    SET keep_until = clock_timestamp() + interval '1500 ms'
+    WHERE w.ctid = ANY (ARRAY(
+        SELECT v.ctid
+        FROM seen AS s
+        JOIN pglock.lock_waiters AS v ON v.name = s.name AND v.ticket = s.ticket
+        WHERE s.ahead = 0 AND s.expires_at <= clock_timestamp() AND NOT s.ours AND NOT s.invalid
+          AND s.name NOT IN (SELECT g.name FROM regranted AS g)
+        FOR UPDATE OF v SKIP LOCKED))
 ), recognized AS MATERIALIZED (
     SELECT l.ctid, s.caller, s.labels, s.us
     FROM seen AS s

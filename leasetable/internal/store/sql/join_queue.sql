@@ -18,7 +18,7 @@ WITH async AS MATERIALIZED (
     FROM async
     ON CONFLICT (name, client) DO UPDATE
         SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
-            weight = excluded.weight, request = excluded.request
+            weight = excluded.weight, request = excluded.request, keep_until = excluded.keep_until
     RETURNING w.ticket
 )
 SELECT j.ticket,

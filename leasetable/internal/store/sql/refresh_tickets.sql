@@ -15,7 +15,7 @@ WITH async AS MATERIALIZED (
 )
 UPDATE pglock.lock_waiters AS w
 SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond',
-    keep_until = CASE WHEN w.keep_until > '-infinity' THEN clock_timestamp() + $4::bigint * interval '1 microsecond' ELSE w.keep_until END
+    keep_until = CASE WHEN position('/' IN w.client) > 0 THEN clock_timestamp() + $4::bigint * interval '1 microsecond' ELSE w.keep_until END
 FROM mine AS m, async
 WHERE w.name = m.name AND w.client = m.client
 RETURNING w.name, w.client, w.ticket
