@@ -257,7 +257,8 @@
 //
 //   - The holder dies: the lock is free when its TTL is over, later with WithLockDelay, or with a
 //     WithMinHold that is longer. The head of the queue tries at that moment.
-//   - A waiter dies: the waiters behind it wait up to two seconds longer, once.
+//   - A waiter dies: the waiters behind it wait up to two seconds longer, once. They wait up to four
+//     seconds if it waited for several names or permits.
 //   - The listening connection fails: waiters poll until there is a new one. It is tested every 10
 //     s, since a half-open connection reports nothing. A new one must first receive a notification
 //     from its own client. Behind a pooler that delivers none, waiters poll.

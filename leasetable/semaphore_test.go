@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/leasetable"
 )
@@ -649,6 +650,60 @@ func TestAGuardDoesNotLetNewcomersPass(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the writer was not granted")
 	}
+}
+
+// TestP67_ADeadWriterDoesNotBlockReaders: a writer that waits behind a reader keeps newcomers out as long as its process
+// lives, through more than one lifetime of its ticket, and for a few seconds longer.
+func TestP67_ADeadWriterDoesNotBlockReaders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	reader, err := rwlock(t, f.open(), "rw").RLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release(t, reader)
+	ctx, cancel := context.WithCancel(t.Context())
+	writer := f.through(proxy.URL(pgtest.URL(t))).openUnclosed()
+	gone := make(chan error, 1)
+	go func() {
+		_, err := rwlock(t, writer, "rw").Lock(ctx)
+		gone <- err
+	}()
+	refreshed := func() (at time.Time) {
+		_ = f.pool.QueryRow(t.Context(), f.named("SELECT expires_at FROM pglock.lock_waiters WHERE weight > 1")).Scan(&at)
+		return at
+	}
+	pgtest.Eventually(t, 20*time.Second, "the writer has a ticket", func() bool { return !refreshed().IsZero() })
+	newcomer := rwlock(t, f.open(), "rw")
+	first := refreshed()
+	pgtest.Eventually(t, time.Minute, "the ticket outlives its first lifetime twice", func() bool {
+		before := refreshed()
+		l, err := newcomer.TryRLock(t.Context())
+		switch {
+		case err == nil && refreshed() != before: // the machine was so slow that the ticket had expired
+			release(t, l)
+		case !errors.Is(err, leasetable.ErrNotAcquired):
+			t.Fatalf("a newcomer overtook a living writer: %v, %v", l, err)
+		}
+		return refreshed().Sub(first) > 6*time.Second
+	})
+	proxy.Cut()
+	died := time.Now()
+	l, err := newcomer.RLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(died); took > 10*time.Second { // a ticket for one permit lives for 15 s
+		t.Errorf("a dead writer kept a reader out for %v", took)
+	}
+	release(t, l)
+	proxy.Heal()
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	_ = writer.Close(t.Context())
 }
 
 // TestResizeSharesAnExclusiveGrant: a holder of all permits keeps as many as it has, and others are

@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -55,7 +56,9 @@ func TestPlansAreKept(t *testing.T) {
 		"releaseBatch":     func(names []string) []any { return []any{names, same(names, int64(1)), true} },
 		"checkGrants":      func(names []string) []any { return []any{names, same(names, int64(1))} },
 		"renew":            func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1))} },
-		"refreshTickets":   func(names []string) []any { return []any{same(names, "nobody"), names, int64(1), int64(1)} },
+		"refreshTickets": func(names []string) []any {
+			return []any{same(names, "nobody"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}
+		},
 	} {
 		sql := statements.FieldByName(field).String()
 		if _, err := conn.Prepare(t.Context(), field, sql); err != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,7 @@ const AnyTicket = -1
 // of the client. The ticket shows others that the caller of r has waited for that time, its holder's
 // name and its permits. JoinQueue tries twice.
 func (s *Store) JoinQueue(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
-	args := []any{r.Name, client, timing.TicketTTL.Microseconds(), r.Holder, waited.Microseconds(), max(r.Permits.Weight, 1), r.ID}
+	args := []any{r.Name, client, ticketTTL(r.Permits.Weight > 1).Microseconds(), r.Holder, waited.Microseconds(), max(r.Permits.Weight, 1), r.ID}
 	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, func(r pgx.Rows) error {
 		var left int64
 		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
@@ -48,6 +49,16 @@ type Ticket struct {
 	Client string
 	Names  []string // sorted
 	Number int64
+	Heavy  bool // its caller needs several permits
+}
+
+// ticketTTL returns how long a ticket is valid without a refresh. A head that needs more permits than
+// are free can't be told from a dead one by its silence, so a heavy ticket expires soon.
+func ticketTTL(heavy bool) time.Duration {
+	if heavy {
+		return timing.KeepTicket
+	}
+	return timing.TicketTTL
 }
 
 // AllSuffix makes the channel of a client the one that notifies its callers that wait for several names.
@@ -61,12 +72,16 @@ func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
 	return err
 }
 
-// RefreshTickets extends tickets. It returns those that it has not found, or not for all their names.
+// RefreshTickets extends tickets, heavy ones for a shorter time. It returns those that it has not found, or not for all their names.
 func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket) (lost []Ticket, err error) {
 	type row struct{ name, client string }
 	found := map[row]int64{}
 	clients, names, _ := flatten(tickets)
-	args := []any{clients, names, timing.TicketTTL.Microseconds(), timing.KeepTicket.Microseconds()}
+	var ttls []int64
+	for _, t := range tickets {
+		ttls = append(ttls, slices.Repeat([]int64{ticketTTL(t.Heavy).Microseconds()}, len(t.Names))...)
+	}
+	args := []any{clients, names, ttls, timing.KeepTicket.Microseconds()}
 	_, err = s.send(ctx, statement{s.sql.refreshTickets, args, func(r pgx.Rows) error {
 		var at row
 		var ticket int64

@@ -57,7 +57,7 @@ func TestTimingMatchesTheSQL(t *testing.T) {
 		want               time.Duration
 		times              int
 	}{
-		{"timing.HeadGrace in acquire_full.sql", store.SQL("acquire_full"), `interval '([0-9]+ ms)'`, timing.HeadGrace, 2},
+		{"timing.HeadGrace in acquire_full.sql", store.SQL("acquire_full"), `interval '([0-9]+ ms)'`, timing.HeadGrace, 3},
 		{"timing.LockTimeout in acquire_full.sql", store.SQL("acquire_full"), `'lock_timeout', '([0-9]+ms)'`, timing.LockTimeout, 1},
 		{"timing.LockTimeout in release.sql", store.SQL("release"), `'lock_timeout', '([0-9]+ms)'`, timing.LockTimeout, 1},
 		{"timing.LockTimeout in set_labels.sql", store.SQL("set_labels"), `'lock_timeout', '([0-9]+ms)'`, timing.LockTimeout, 1},

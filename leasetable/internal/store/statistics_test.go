@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,7 +71,7 @@ func TestPlansIgnoreTheMomentOfAnalyze(t *testing.T) {
 					"releaseBatch":     {"held", []any{names, same(names, int64(1)), true}},
 					"checkGrants":      {"held", []any{names, same(names, int64(1))}},
 					"renew":            {"held", []any{names, same(names, int64(1)), same(names, int64(1))}},
-					"refreshTickets":   {"held", []any{same(names, "c"), names, int64(1), int64(1)}},
+					"refreshTickets":   {"held", []any{same(names, "c"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}},
 				} {
 					exec("BEGIN")
 					exec("UPDATE pglock.distributed_locks "+states[run.state]+" WHERE name = ANY ($1::text[])", names)

@@ -150,9 +150,10 @@ const (
 	SweepEvery   = time.Second
 	RefreshEvery = 4 * time.Second
 
-	// KeepTicket is how long after a refresh the queue does not skip a ticket for several names,
-	// which is refreshed in each round. The other waiters of these names wait for a dead one for
-	// that long, even if the name is free.
+	// KeepTicket is how long after a refresh the queue does not skip a ticket for several names, and
+	// how long a ticket for several permits is valid. Both are refreshed in each round. The other
+	// waiters wait for a dead one for that long, even if the name is free, or if it needs more
+	// permits than are free.
 	KeepTicket = 3 * time.Second
 
 	// IdleRowTTL is how long a row without a valid ticket is kept for the next waiter.

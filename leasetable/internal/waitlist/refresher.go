@@ -14,7 +14,7 @@ import (
 // refresher maintains the client's rows in the queue on the server: it refreshes the tickets in use
 // in one statement, and deletes rows that have been idle for timing.IdleRowTTL. A client that waits
 // for the same name again and again reuses its row, and so changes no index. Tickets for several names
-// are refreshed in each round: see timing.KeepTicket.
+// or permits are refreshed in each round: see timing.KeepTicket.
 type refresher struct {
 	list    *List
 	once    sync.Once

@@ -376,7 +376,11 @@ func (l *List) dropIfEmpty(q *queue) (ticket int64) {
 
 // ticketOf returns the ticket with that number in the rows of q.
 func (q *queue) ticketOf(number int64) store.Ticket {
-	return store.Ticket{Client: q.client, Names: q.names, Number: number}
+	t := store.Ticket{Client: q.client, Names: q.names, Number: number}
+	if e := q.head(); e != nil {
+		t.Heavy = e.request.Permits.Weight > 1
+	}
+	return t
 }
 
 // removalKeys returns what a removal of the ticket of q is noted for: the key, and the names, whose
@@ -629,16 +633,16 @@ func (l *List) wakeAll() {
 	}
 }
 
-// collectRows returns the tickets in use, only those for several names unless all are wanted, and the
-// idle rows, which it forgets.
+// collectRows returns the tickets in use, only heavy ones and those for several names unless all are
+// wanted, and the idle rows, which it forgets.
 func (l *List) collectRows(all bool) (inUse, idle []store.Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, q := range l.queues {
 		switch {
 		case q.ticket != 0:
-			if all || q.number != "" {
-				inUse = append(inUse, q.ticketOf(q.ticket))
+			if t := q.ticketOf(q.ticket); all || t.Heavy || q.number != "" {
+				inUse = append(inUse, t)
 			}
 		case q.entries.Len() == 0 && q.join == nil && time.Since(q.emptySince) > timing.IdleRowTTL:
 			idle = append(idle, q.ticketOf(q.row))

@@ -1,4 +1,4 @@
--- Extends the tickets of the clients $1 for the names $2 to $3 microseconds from now. Those of callers
+-- Makes the tickets of the clients $1 for the names $2 expire $3 microseconds from now. Those of callers
 -- that wait for several names are not skipped for $4 microseconds. Returns name, client and ticket of
 -- each one found.
 --
@@ -7,14 +7,14 @@
 WITH async AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true)
 ), mine AS MATERIALIZED (
-    SELECT w.name, w.client
-    FROM unnest((SELECT $1::text[]), (SELECT $2::text[])) AS a (client, name)
+    SELECT w.name, w.client, a.us
+    FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[])) AS a (client, name, us)
     JOIN pglock.lock_waiters AS w ON w.name = a.name AND w.client = a.client
     ORDER BY w.name COLLATE "C", w.client
     FOR UPDATE OF w
 )
 UPDATE pglock.lock_waiters AS w
-SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond',
+SET expires_at = clock_timestamp() + m.us * interval '1 microsecond',
     keep_until = CASE WHEN position('/' IN w.client) > 0 THEN clock_timestamp() + $4::bigint * interval '1 microsecond' ELSE w.keep_until END
 FROM mine AS m, async
 WHERE w.name = m.name AND w.client = m.client
