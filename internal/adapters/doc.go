@@ -2,8 +2,7 @@
 // robfig/cron, and the database libraries GORM, sqlx, sqlc and ent. It is a separate module, so that
 // pglock's go.mod does not require these programs.
 //
-// Packages sqlcstore and entstore are generated, in their directories:
+// Package sqlcstore is generated, in its directory:
 //
 //	sqlc generate
-//	ent generate --feature sql/execquery,sql/lock --target . ./schema
 package adapters

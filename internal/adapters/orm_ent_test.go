@@ -9,37 +9,48 @@ import (
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
 
-	"github.com/pglock/pglock-go/internal/adapters/entstore"
-	"github.com/pglock/pglock-go/internal/adapters/entstore/account"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-func withdrawEnt(ctx context.Context, client *entstore.Client, guard guard, id string, amount int) error {
-	tx, err := client.Tx(ctx)
+// withdrawEnt uses ent's driver and its statement builders. A generated *ent.Tx with the features
+// sql/execquery and sql/lock runs the same statements on the same transaction.
+func withdrawEnt(ctx context.Context, driver *entsql.Driver, guard guard, id string, amount int) error {
+	tx, err := beginEnt(ctx, driver)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()                                //nolint:errcheck // after the commit it does nothing
-	if err := guard(ctx, sqltx.Wrap(tx)); err != nil { // ent's feature sql/execquery
+	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
+	if err := guard(ctx, sqltx.Wrap(tx)); err != nil {
 		return err
 	}
-	a, err := tx.Account.Query().Where(account.ID(id)).ForUpdate().Only(ctx) // ent's feature sql/lock
-	if err != nil {
+	var rows entsql.Rows
+	query, args := entsql.Dialect(dialect.Postgres).Select("balance").From(entsql.Table("accounts")).Where(entsql.EQ("id", id)).ForUpdate().Query()
+	if err := tx.Query(ctx, query, args, &rows); err != nil {
 		return err
 	}
-	if err := tx.Account.UpdateOne(a).SetBalance(a.Balance - amount).Exec(ctx); err != nil {
+	balance, err := entsql.ScanInt(rows)
+	if err := errors.Join(err, rows.Close()); err != nil {
+		return err
+	}
+	query, args = entsql.Dialect(dialect.Postgres).Update("accounts").Set("balance", balance-amount).Where(entsql.EQ("id", id)).Query()
+	if err := tx.Exec(ctx, query, args, nil); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-func openEnt(db *sql.DB) *entstore.Client {
-	return entstore.NewClient(entstore.Driver(entsql.OpenDB(dialect.Postgres, db)))
+func openEnt(db *sql.DB) *entsql.Driver { return entsql.OpenDB(dialect.Postgres, db) }
+
+func beginEnt(ctx context.Context, driver *entsql.Driver) (*entsql.Tx, error) {
+	tx, err := driver.Tx(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return tx.(*entsql.Tx), nil
 }
 
-// A lease guards a transaction of ent, which also locks the row that it changes. The code is
-// generated with the features sql/execquery and sql/lock.
+// A lease guards a transaction of ent, which also locks the row that it changes.
 func Example_ent() {
 	ctx := context.Background()
 	db, client, end := bank(ctx)

@@ -198,7 +198,7 @@ func TestTransactionsOfLibraries(t *testing.T) {
 		}
 	}
 	stock := rowlock.Stock{Table: rowlock.Table{Name: []string{"kept"}, Key: "id"}, Quantity: "n"}
-	tx, err := openEnt(db).Tx(t.Context())
+	tx, err := beginEnt(t.Context(), openEnt(db))
 	if err != nil {
 		t.Fatal(err)
 	}
