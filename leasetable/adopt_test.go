@@ -394,6 +394,43 @@ func TestI3_AnAdopterStopsFirst(t *testing.T) {
 	}
 }
 
+// TestAHandOverDoesNotProlongTheHold: processes that hand a grant to each other share one longest hold,
+// which counts from the grant. An adopter whose longest hold is over is asked to stop at once. In the
+// control, it may hold for longer.
+func TestAHandOverDoesNotProlongTheHold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	fence, err := try(t, c, "n", leasetable.WithTTL(time.Hour)).HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.sql("UPDATE pglock.distributed_locks SET acquired_at = acquired_at - interval '1 hour' WHERE name = 'n'")
+	for range 3 {
+		l, err := c.Adopt(t.Context(), fence, leasetable.WithTTL(time.Hour), leasetable.WithMaxHold(2*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-l.ReleaseRequested():
+			t.Error("control: it is asked to stop in the middle of its hold")
+		default:
+		}
+		if _, err := l.HandOver(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := c.Adopt(t.Context(), fence, leasetable.WithTTL(time.Hour), leasetable.WithMaxHold(time.Hour/2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "the longest hold", l.ReleaseRequested())
+	if err := l.Extend(t.Context(), time.Hour); !errors.Is(err, leasetable.ErrMaxHold) {
+		t.Errorf("Extend after the longest hold: %v", err)
+	}
+	release(t, l)
+}
+
 // TestTwoProcessesThatRenewOneGrant: without HandOver, both keep it alive, and the release of one
 // ends it for the other. The token does not change.
 func TestTwoProcessesThatRenewOneGrant(t *testing.T) {

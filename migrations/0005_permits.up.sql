@@ -146,7 +146,6 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     gate      record;
     dead      boolean; -- there are expired permits
-    last_expiry timestamptz; -- of those
     first     record; -- the live permit that expires first
     mine      bigint; -- the token of this request's grant
     until     timestamptz;
@@ -222,12 +221,11 @@ BEGIN
         silent := false;
         IF room < weight OR ahead > 0 THEN
             need := "<here>".head_weight(acquire_permits.lock, gate.ticket);
-            SELECT count(*) > 0, max(p.expires_at) INTO dead, last_expiry
-            FROM "<here>".lock_permits AS p WHERE p.name = acquire_permits.lock AND p.expires_at <= clock_timestamp();
+            dead := EXISTS (SELECT FROM "<here>".lock_permits AS p WHERE p.name = acquire_permits.lock AND p.expires_at <= clock_timestamp());
             -- The head is silent if it could have been granted for that long: since there is room
             -- for it, and since the waiters before it were granted, left or died.
             silent := room >= need AND greatest(
-                gate.acquired_at, gate.room_since, gate.ended_at, gate.expires_at, last_expiry,
+                gate.acquired_at, gate.room_since, gate.expires_at,
                 (SELECT max(w.expires_at) FROM "<here>".lock_waiters AS w
                  WHERE w.name = acquire_permits.lock AND w.ticket > gate.ticket AND w.ticket < my_ticket AND w.expires_at <= clock_timestamp())
                 ) <= clock_timestamp() - interval '1500 ms';

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
 // schedules is the directory of the scripts. Its README.md describes their language.
@@ -175,6 +177,9 @@ func (p *performance) finish(s *session, st step) error {
 		got = "error " + r.code()
 	default:
 		got = outcome(st.verb, r.rows)
+		if st.verb == "heard" {
+			got = s.heard()
+		}
 	}
 	if !st.hasExpectation {
 		if r.err != nil || blocker != nil {
@@ -264,8 +269,8 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 			return number(word)
 		}
 	}
-	option := func(name string, d time.Duration) int64 {
-		if text := st.options[name]; text != "" {
+	duration := func(option string, d time.Duration) int64 {
+		if text := st.options[option]; text != "" {
 			var err error
 			if d, err = time.ParseDuration(text); err != nil {
 				bad = err
@@ -273,7 +278,8 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		}
 		return d.Microseconds()
 	}
-	us := func() int64 { return option("ttl", time.Minute) }
+	us := func() int64 { return duration("ttl", time.Minute) }
+	keep := func() int64 { return duration("keep", timing.KeepTicket) }
 	weight := func(text string) (weight, capacity int) {
 		w, c, _ := strings.Cut(text, "/")
 		weight, err := strconv.Atoi(w)
@@ -289,6 +295,10 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		sql = st.verb
 	case "sql":
 		sql = testClock(p.w.schema).Replace(strings.ReplaceAll(arg(0), "pglock.", schema.Quote(p.w.schema)+"."))
+	case "listen": // to the notifications of this session's tickets
+		sql = "LISTEN " + schema.Quote(s.client())
+	case "heard":
+		sql = "SELECT"
 	case "stall": // the inserts of this session wait while another one stops them
 		sql = "SET test.stall = on"
 	case "stop":
@@ -300,7 +310,9 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		args = []any{arg(0), number(arg(1))}
 	case "acquire_fast":
 		args = []any{arg(0), s.name, p.request(st), "{}", us(), ticket()}
-	case "acquire_full":
+	case "acquire_all":
+		args = []any{strings.Split(arg(0), ","), p.request(st), s.name, "{}", us(), ticket()}
+	case "acquire_full", "acquire_fast_batch":
 		args = []any{[]string{arg(0)}, []string{s.name}, []string{p.request(st)}, []string{"{}"}, []int64{us()}, []int64{ticket()}}
 	case "peek":
 		args = []any{[]string{arg(0)}, []string{p.request(st)}, []int64{ticket()}}
@@ -309,11 +321,17 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "check_grants":
 		args = []any{[]string{arg(0)}, []int64{number(arg(1))}}
 	case "release":
-		args = []any{arg(0), number(arg(1)), option("hold", 0), true}
-	case "release_permits", "downgrade_permits":
+		args = []any{arg(0), number(arg(1)), duration("hold", 0), true}
+	case "release_batch":
+		args = []any{[]string{arg(0)}, []int64{number(arg(1))}, true}
+	case "resize_permits":
+		capacity, err := strconv.Atoi(arg(1))
+		bad = errors.Join(bad, err)
+		args = []any{arg(0), capacity, true}
+	case "release_permits", "downgrade_permits", "await_permit_guards":
 		args = []any{arg(0), number(arg(1)), true}
 	case "handoff":
-		args = []any{arg(0), number(arg(1)), p.request(st), s.name, "{}", us(), "client_" + s.name}
+		args = []any{arg(0), number(arg(1)), p.request(st), s.name, "{}", us(), s.client()}
 	case "transfer":
 		args = []any{arg(0), number(arg(1)), "", us(), false}
 	case "upgrade_permits":
@@ -322,7 +340,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		args = []any{arg(0), number(arg(1)), us(), s.name}
 	case "revoke":
 		args = []any{arg(0), p.request(st), true}
-	case "revoke_grant":
+	case "revoke_grant", "revoke_permits", "request_release":
 		args = []any{arg(0), number(arg(1)), "a reason", "channel", false}
 	case "await_guards":
 		args = []any{arg(0), number(arg(1)), true}
@@ -331,9 +349,15 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		if text := st.options["weight"]; text != "" {
 			w, _ = strconv.Atoi(text)
 		}
-		args = []any{arg(0), "client_" + s.name, us(), s.name, int64(0), w, p.request(st)}
+		args = []any{arg(0), s.client(), us(), s.name, int64(0), w, p.request(st)}
+	case "join_all":
+		args = []any{strings.Split(arg(0), ","), s.client() + "/1", us(), keep(), s.name, int64(0), true}
+	case "refresh_tickets":
+		args = []any{[]string{s.client() + st.options["of"]}, []string{arg(0)}, []int64{us()}, keep()}
+	case "watch":
+		args = []any{arg(0), s.client(), us()}
 	case "leave_queue":
-		args = []any{[]string{arg(0)}, "client_" + s.name, number(arg(1)), true}
+		args = []any{[]string{arg(0)}, s.client(), number(arg(1)), true}
 	case "prune":
 		args = []any{int64(0), ""}
 	case "acquire_permits":
@@ -349,7 +373,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 func outcome(verb string, rows [][]any) string {
 	if len(rows) == 0 {
 		switch verb {
-		case "begin", "commit", "rollback", "stall", "sql":
+		case "begin", "commit", "rollback", "stall", "listen", "watch", "sql":
 			return "done"
 		}
 		return "nothing"
@@ -377,6 +401,13 @@ func outcome(verb string, rows [][]any) string {
 	switch verb {
 	case "begin", "commit", "rollback", "stall", "stop", "resume", "guard", "bind":
 		return "done"
+	case "acquire_fast_batch":
+		return "granted " + text(row[1])
+	case "acquire_all":
+		if row[0] == "granted" {
+			return "granted " + text(row[2])
+		}
+		return refused(row[0], row[3], row[5], row[6])
 	case "acquire_fast", "handoff", "transfer":
 		return "granted " + text(row[0])
 	case "acquire_full": // of two rows, granted counts
@@ -405,17 +436,23 @@ func outcome(verb string, rows [][]any) string {
 			return "live"
 		}
 		return "revoked"
-	case "release", "release_permits", "downgrade_permits", "leave_queue", "await_guards", "revoke":
-		if row[0] == true {
+	case "release", "release_permits", "downgrade_permits", "leave_queue", "await_guards", "await_permit_guards", "revoke", "release_batch":
+		if row[len(row)-1] == true {
 			return "done and notified"
 		}
 		return "done"
-	case "revoke_grant":
+	case "revoke_grant", "request_release":
 		if row[1] == true {
-			return "revoked"
+			return map[string]string{"revoke_grant": "revoked", "request_release": "asked"}[verb]
 		}
 		return "nothing"
-	case "join_queue":
+	case "revoke_permits":
+		return "revoked"
+	case "resize_permits":
+		return "was " + text(row[0])
+	case "refresh_tickets":
+		return "refreshed " + text(row[2])
+	case "join_queue", "join_all":
 		state := "held"
 		if row[2] == true {
 			state = "free"

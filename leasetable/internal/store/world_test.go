@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,10 @@ var worldFields = map[string]string{
 	"release": "release", "revoke": "revoke", "join_queue": "joinQueue", "leave_queue": "leaveQueue", "handoff": "handoff",
 	"adopt": "adopt", "prune": "prune", "revoke_grant": "revokeGrant", "await_guards": "awaitGuards",
 	"acquire_permits": "acquirePermits", "release_permits": "releasePermits", "downgrade_permits": "downgradePermits",
-	"upgrade_permits": "upgradePermits", "transfer": "transfer",
+	"upgrade_permits": "upgradePermits", "transfer": "transfer", "resize_permits": "resizePermits",
+	"revoke_permits": "revokeShared", "await_permit_guards": "awaitShared",
+	"acquire_all": "acquireAll", "join_all": "joinAll", "refresh_tickets": "refreshTickets",
+	"acquire_fast_batch": "acquireFastBatch", "release_batch": "releaseBatch", "request_release": "requestRelease", "watch": "watch",
 }
 
 func newWorld(t *testing.T) *world {
@@ -107,7 +111,7 @@ func (w *world) mutate(name, before, after string) (undo func()) {
 		}
 		return strings.ReplaceAll(text, before, after)
 	}
-	if text, ok := w.sql[name]; ok && !strings.HasSuffix(name, "_permits") {
+	if text, ok := w.sql[name]; ok && !strings.Contains(text, "."+name+"(") { // not a call of the function
 		w.sql[name] = change(text)
 		return func() { w.sql[name] = text }
 	}
@@ -210,9 +214,28 @@ func (w *world) session(name string) *session {
 
 func (s *session) pid() uint32 { return s.conn.PgConn().PID() }
 
+// client returns the client of the session's tickets, which is its channel: of this world alone.
+func (s *session) client() string { return fmt.Sprintf("client_%x_%s", uint64(s.w.key), s.name) }
+
+// heard returns the payloads of the notifications that have arrived with the answers of the server.
+func (s *session) heard() string {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	var payloads []string
+	for {
+		n, err := s.conn.WaitForNotification(over) // what has arrived, it returns first
+		if err != nil {
+			return cmp.Or(strings.Join(payloads, " "), "nothing")
+		}
+		payloads = append(payloads, n.Payload)
+	}
+}
+
 // end rolls back. The connection is kept for another session, unless a statement of it still waits.
 func (s *session) end() {
-	if s.pending == nil && s.run("ROLLBACK") == nil && s.run("SELECT set_config('test.stall', '', false), pg_advisory_unlock_all()") == nil {
+	if s.pending == nil && s.run("ROLLBACK") == nil && s.run("UNLISTEN *") == nil &&
+		s.run("SELECT set_config('test.stall', '', false), pg_advisory_unlock_all()") == nil {
+		s.heard()
 		s.w.idle = append(s.w.idle, s)
 		return
 	}

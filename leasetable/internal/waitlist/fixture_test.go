@@ -27,6 +27,7 @@ type server struct {
 	failJoin  error            // of the next JoinQueue
 	failLeave int              // so many LeaveQueue fail
 	refreshed int
+	taken     int // tickets that changed their owner
 	quit      bool
 }
 
@@ -56,7 +57,7 @@ func (s *server) JoinQueue(_ context.Context, _ string, r *store.Request, _ time
 }
 
 func (s *server) TakeTicket(context.Context, string, int64, *store.Request) error {
-	return s.do(func() error { return nil })
+	return s.do(func() error { s.taken++; return nil })
 }
 
 func (s *server) JoinAll(_ context.Context, names []string, _, _ string, _ time.Duration) (p store.Position, err error) {
@@ -144,10 +145,19 @@ func (s *server) row(name string) int64 {
 }
 
 // client is a fake of the client.
-type client struct{ calls sync.WaitGroup }
+type client struct {
+	calls  sync.WaitGroup
+	closed bool // it is too late for a call
+}
 
-func (c *client) BeginCall() bool { c.calls.Add(1); return true }
-func (c *client) EndCall()        { c.calls.Done() }
+func (c *client) BeginCall() bool {
+	if !c.closed {
+		c.calls.Add(1)
+	}
+	return !c.closed
+}
+
+func (c *client) EndCall() { c.calls.Done() }
 
 func (c *client) Background(bound time.Duration, fn func(ctx context.Context)) {
 	c.calls.Go(func() {
@@ -197,6 +207,11 @@ func (f fixture) stop() {
 }
 
 func (f fixture) push() *Entry { return f.Push(&store.Request{Name: "n"}, time.Now()) }
+
+// pushAll is push for a caller that waits for two names.
+func (f fixture) pushAll() *Entry {
+	return f.Push(&store.Request{Name: "m and n", All: []string{"m", "n"}}, time.Now())
+}
 
 // pass waits for d of the bubble's time.
 func pass(d time.Duration) { <-time.After(d) }

@@ -59,6 +59,16 @@ func listening(deliver bool) (f fixture, opened chan *subscription) {
 	return f, opened
 }
 
+// isWoken takes the wake-up of the entry. Without one it fails, since the listener never stops trying.
+func isWoken(t *testing.T, e *Entry, why string) {
+	t.Helper()
+	select { // the wake-up is there at once
+	case <-e.Woken:
+	case <-time.After(time.Second):
+		t.Fatalf("the head is not woken: %s", why)
+	}
+}
+
 // TestAListenerFirstHearsItself: only then it counts. A notification wakes the head of its queue. A
 // silent connection is pinged, and replaced when that fails; all heads are woken then.
 func TestAListenerFirstHearsItself(t *testing.T) {
@@ -74,7 +84,7 @@ func TestAListenerFirstHearsItself(t *testing.T) {
 		if !f.Listening() {
 			t.Error("it does not listen")
 		}
-		<-e.Woken // the connection is new
+		isWoken(t, e, "there is a new connection")
 		first.notifications <- "other"
 		first.notifications <- "n"
 		<-e.Woken
@@ -143,7 +153,9 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 		for outages := range 3 {
 			synctest.Wait()
 			away.Store(true)
+			isWoken(t, e, "there is a new connection")
 			close((<-opened).notifications)
+			isWoken(t, e, "it must poll from now on")
 			pass(time.Minute)
 			away.Store(false)
 			pass(2 * timing.MaxReconnect)
