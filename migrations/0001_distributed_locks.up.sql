@@ -230,7 +230,7 @@ COMMENT ON COLUMN fencing_epoch.pruned IS 'no pruned row had a higher token';
 
 DO $install$
 DECLARE
-    here     text := quote_ident(current_schema());
+    here     text := pg_catalog.quote_ident(pg_catalog.current_schema());
     -- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a
     -- token. So a standby that was promoted without the last grants still draws larger tokens than
     -- the old primary. 2^44 tokens fit in a timeline. The name of a WAL file begins with the
@@ -458,3 +458,37 @@ COMMENT ON FUNCTION advisory_key(text, text) IS 'pglock: the key of pg_advisory_
 -- Clients compare it with the version that they need.
 CREATE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 COMMENT ON FUNCTION pglock_schema_version() IS 'pglock: the number of the last migration';
+
+-- Revokes what ALTER DEFAULT PRIVILEGES has granted to others on the objects that this transaction has
+-- made. Only PUBLIC keeps what the server itself grants it. Other rights are the decision of the
+-- grant functions, and each migration calls this before it grants anything. The tables of the
+-- migrations themselves were made before: a role with more than SELECT could block or redirect them.
+CREATE FUNCTION revoke_defaults(here regnamespace) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT DISTINCT format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END)
+        FROM (
+            SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner, c.relacl, false,
+                   age(c.xmin) <= 0, c.relname = 'pglock_migrations'
+            FROM pg_class AS c WHERE c.relnamespace = here
+            UNION ALL
+            SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, p.proacl, true, age(p.xmin) <= 0, false
+            FROM pg_proc AS p WHERE p.pronamespace = here
+            UNION ALL
+            SELECT 'TYPE', t.oid::regtype::text, t.typowner, t.typacl, true, age(t.xmin) <= 0, false
+            FROM pg_type AS t WHERE t.typnamespace = here
+        ) AS o (kind, name, owner, acl, is_public, is_new, is_record), aclexplode(o.acl) AS a
+        WHERE a.grantee <> o.owner AND NOT (a.grantee = 0 AND o.is_public)
+          AND (o.is_new OR o.is_record AND a.privilege_type <> 'SELECT')
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION revoke_defaults(regnamespace) FROM PUBLIC;
+COMMENT ON FUNCTION revoke_defaults(regnamespace) IS 'pglock: revoke default privileges of others on new objects; migrations call it';
+
+SELECT revoke_defaults(pg_catalog.quote_ident(pg_catalog.current_schema())::pg_catalog.regnamespace);

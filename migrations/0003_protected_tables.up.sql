@@ -452,8 +452,6 @@ CROSS JOIN LATERAL protection_of(c.oid) AS p
 WHERE NOT c.relispartition
   AND EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND t.tgfoid = 'fence_rows()'::regprocedure);
 COMMENT ON VIEW protected_tables IS 'pglock: what is protected, and how';
--- It shows only what any role can read in the catalog.
-GRANT SELECT ON protected_tables TO PUBLIC;
 
 -- Drops the triggers of a table and its partitions, and other triggers with their names. Triggers of
 -- partitions that belong to a trigger of the table are dropped with it.
@@ -691,23 +689,15 @@ $$;
 COMMENT ON FUNCTION unprotect(regclass) IS 'pglock: restore a table to what it was before protect';
 
 -- Grants a role what it needs to protect its own tables. It needs no right on the locks.
+-- PUBLIC usually has EXECUTE on the functions without "fence_". Some administrators revoke it.
 CREATE FUNCTION grant_owner(role_name text) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    f record;
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION fence_rows(), fence_stamp(), fence_attached(), fence_moved(), fence_changed(), fence_truncate(), fence_truncate_rows() TO %I', role_name);
-    -- PUBLIC usually has this right. Some administrators revoke it.
-    FOR f IN
-        SELECT p.oid::regprocedure AS name FROM pg_proc AS p
-        WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('protect', 'unprotect', 'protection_of', 'drop_triggers', 'create_triggers', 'require_table', 'template_parts',
-                            'table_and_partitions', 'trigger_arguments', 'lock_name_expression', 'raise_unfenced', 'raise_stale')
-    LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f.name, role_name);
-    END LOOP;
-    PERFORM require_right(has_function_privilege(role_name, 'fence_rows()', 'EXECUTE'), role_name);
+    PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
+        '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
+          protect,unprotect,protection_of,drop_triggers,create_triggers,require_table,template_parts,
+          table_and_partitions,trigger_arguments,lock_name_expression,raise_unfenced,raise_stale}');
+    PERFORM "<here>".require_right(has_function_privilege(role_name, format('%s.fence_rows()', '<here>'), 'EXECUTE'), role_name);
 END
 $$;
 COMMENT ON FUNCTION grant_owner(text) IS 'pglock: give a role what it needs to protect tables that it owns';
@@ -723,5 +713,8 @@ REVOKE USAGE ON TYPE protected_tables FROM PUBLIC;
 
 SELECT pin_functions('{bound_grants,judge_rows,fence_rows,fence_stamp,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
     protection_of,drop_triggers,create_triggers,require_table,protect,unprotect,grant_owner}');
+
+-- It shows only what any role can read in the catalog.
+GRANT SELECT ON protected_tables TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';
