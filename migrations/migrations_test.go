@@ -3,7 +3,9 @@ package migrations_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -267,24 +269,71 @@ func TestNewerSchemaIsUnchanged(t *testing.T) {
 	}
 }
 
+// TestUpWaitsNoLongerThanItsContext, and its error names the session that holds the lock.
 func TestUpWaitsNoLongerThanItsContext(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	name := pgtest.SchemaName(t)
+	name := pgtest.Schema(t, pool)
+	in := migrations.WithSchema(name)
+	if err := migrations.Down(t.Context(), pool, in); err != nil { // leaves the version table
+		t.Fatal(err)
+	}
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('pglock migrations of ' || $1::text, 0))", name); err != nil {
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+schema.Quote(name)+".pglock_migrations IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := migrations.Up(ctx, pool, migrations.WithSchema(name)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("while another session migrates: %v", err)
+	session := fmt.Sprintf("session %d, role", tx.Conn().PgConn().PID())
+	if err := migrations.Up(ctx, pool, in); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), session) {
+		t.Errorf("while another session migrates: %v, want %q", err, session)
 	}
 	if err := migrations.Up(t.Context(), pool, migrations.WithSchema("")); !errors.Is(err, migrations.ErrInvalidSchema) {
 		t.Errorf("no name: %v", err)
 	}
 }
+
+// TestUpSaysWhatItWaitsFor after five seconds. It changes slog's default, so it is not parallel.
+func TestUpSaysWhatItWaitsFor(t *testing.T) {
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	if err := migrations.Down(t.Context(), pool, migrations.WithSchema(name)); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+schema.Quote(name)+".pglock_migrations IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	logged := make(chan string, 10)
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(line []byte) { logged <- string(line) }), nil)))
+	done := make(chan error, 1)
+	go func() { done <- migrations.Up(t.Context(), pool, migrations.WithSchema(name)) }()
+	select { // Up can't return before the lock is free, unless it fails
+	case err := <-done:
+		t.Fatalf("Up: %v", err)
+	case line := <-logged:
+		if want := fmt.Sprintf("session %d, role", tx.Conn().PgConn().PID()); !strings.Contains(line, want) {
+			t.Errorf("logged %q, want %q", line, want)
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Up, after the lock was free: %v", err)
+	}
+}
+
+type writer func(line []byte)
+
+func (w writer) Write(line []byte) (int, error) { w(line); return len(line), nil }
