@@ -270,14 +270,17 @@ func TestP53_NamedByTakesNamesThatDoNotDependOnTheSession(t *testing.T) {
 	g.sql("CREATE DOMAIN pglock.day AS date; CREATE DOMAIN pglock.inner_no AS int; CREATE DOMAIN pglock.no AS pglock.inner_no")
 	for i, kind := range []string{
 		"date", "timestamp", "timestamptz", "time", "timetz", "interval", "real", "double precision", "money", "bytea", "boolean", "char(3)",
-		"jsonb", "int[]", "int4range", "inet", here + ".day", here + ".pair",
+		"jsonb", "int[]", "int4range", "inet", here + ".day", here + ".pair", here + ".color",
 	} {
 		table := g.table(sprintf("refused %d", i), "(id "+kind+")")
 		want(t, kind, fencing.Protect(t.Context(), g.pool, table, fencing.NamedBy("n:{id}"), fencing.WithSchema(g.schema)), fencing.ErrColumn)
 	}
+	color := g.table("of a color", "(id "+here+".color)")
+	g.sql("INSERT INTO " + color + " VALUES ('red'); ALTER TYPE pglock.color RENAME VALUE 'red' TO 'blue'")
+	g.holds(color, "(blue)") // control: the owner of an enum changes the text of rows without a write
 	for kind, text := range map[string]string{
 		"smallint": "-7", "integer": "7", "bigint": "9223372036854775807", "numeric": "1.50", "text": "ä b", "varchar(9)": "x", "name": "y",
-		"uuid": "6b4e0c3a-0000-4000-8000-000000000001", here + ".color": "red", here + ".no": "5",
+		"uuid": "6b4e0c3a-0000-4000-8000-000000000001", here + ".no": "5",
 	} {
 		table := g.table("taken "+text, "(id "+kind+")")
 		g.protect(table, fencing.NamedBy("n:{id}"))

@@ -128,9 +128,10 @@
 // A Checker does not know the locks. It refuses a token that comes after a newer one. It accepts a
 // late token that comes first.
 //
-// A partition that is attached later refuses writes until [Protect] is called again, except
-// TRUNCATE of that partition alone. A partition that is detached refuses writes too: call Protect
-// or Unprotect for it. Tables with foreign tables as partitions can't be protected. If a table gets
+// A partition that is attached later, or again, refuses writes until [Protect] is called again,
+// except TRUNCATE of that partition alone. So do all partitions after ALTER TABLE … ENABLE TRIGGER
+// USER of their table. A partition that is detached refuses writes too: call Protect or Unprotect
+// for it. Tables with foreign tables as partitions can't be protected. If a table gets
 // children by INHERITS later, the next Protect refuses it; until then writes to the children are
 // not fenced.
 //
