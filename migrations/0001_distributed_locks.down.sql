@@ -20,5 +20,7 @@ DROP DOMAIN lock_name CASCADE;
 DROP DOMAIN wake_channel CASCADE;
 DROP DOMAIN finite_time CASCADE;
 DROP DOMAIN lease_end CASCADE;
+DROP DOMAIN permit_count CASCADE;
+DROP DOMAIN permit_sum CASCADE;
 DROP DOMAIN token_value CASCADE;
 DROP SEQUENCE fencing_tokens CASCADE;

@@ -12,12 +12,18 @@ CREATE SEQUENCE fencing_tokens AS bigint CACHE 1;
 -- at each change of a row, although the name never changes.
 CREATE DOMAIN lock_name AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 512);
 
--- A channel that NOTIFY accepts. Any other text would make each release of the lock fail.
-CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 63);
+-- A channel that NOTIFY accepts: without what follows a slash, it is not empty. Any other text would make
+-- each release of the lock fail.
+CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 63 AND left(VALUE, 1) <> '/');
 
--- Finite times, because older servers can't subtract infinity. A free lock expires at -infinity.
-CREATE DOMAIN finite_time AS timestamptz CHECK (VALUE > '-infinity' AND VALUE < '10000-01-01 00:00+00');
-CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '10000-01-01 00:00+00');
+-- Times whose differences fit into the durations of clients, 292 years in nanoseconds. Older servers
+-- can't subtract infinity. A free lock expires at -infinity.
+CREATE DOMAIN finite_time AS timestamptz CHECK (VALUE >= '1970-01-01 00:00+00' AND VALUE < '2262-01-01 00:00+00');
+CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '2262-01-01 00:00+00' AND (VALUE >= '1970-01-01 00:00+00' OR VALUE = '-infinity'));
+
+-- Numbers of permits whose sums and differences fit into an integer: see 0005.
+CREATE DOMAIN permit_count AS integer CHECK (VALUE BETWEEN 1 AND 1073741824);
+CREATE DOMAIN permit_sum AS integer CHECK (VALUE BETWEEN 0 AND 1073741824);
 
 -- 0002 adds the check.
 CREATE DOMAIN token_value AS bigint;
@@ -50,8 +56,8 @@ CREATE TABLE distributed_locks (
     release_request text,
     revoked_token   bigint,
     revoked_reason  text,
-    capacity        integer,
-    in_use          integer,
+    capacity        permit_count,
+    in_use          permit_sum,
     room_since      finite_time
 ) WITH (
     -- The table is small and changes often: half of each page is room for the next versions of its
@@ -105,11 +111,11 @@ CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
     client     wake_channel NOT NULL,
     ticket     bigint      NOT NULL DEFAULT nextval('fencing_tokens'),
-    expires_at timestamptz NOT NULL,
-    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at finite_time NOT NULL,
+    since      finite_time NOT NULL DEFAULT clock_timestamp(),
     holder     text        NOT NULL DEFAULT '',
-    weight     integer     NOT NULL DEFAULT 1,
-    keep_until timestamptz NOT NULL DEFAULT '-infinity',
+    weight     permit_count NOT NULL DEFAULT 1,
+    keep_until lease_end   NOT NULL DEFAULT '-infinity',
     request    uuid,
     PRIMARY KEY (name, client)
 ) WITH (
@@ -144,7 +150,7 @@ COMMENT ON COLUMN lock_waiters.holder IS 'the name of that caller, which others 
 CREATE TABLE lock_permits (
     name        lock_name   NOT NULL,
     token       token_value NOT NULL,
-    weight      integer     NOT NULL CHECK (weight > 0),
+    weight      integer     NOT NULL CHECK (weight BETWEEN 1 AND 1073741824),
     version     bigint      NOT NULL,
     acquired_at finite_time NOT NULL,
     expires_at  lease_end   NOT NULL,
@@ -187,7 +193,7 @@ COMMENT ON COLUMN lock_definitions.ttl IS 'of the leases, unless a call says oth
 -- from seeing the rows that the view leaves out.
 CREATE VIEW locks_held WITH (security_barrier) AS
 SELECT l.name::text AS name, l.holder, l.token::bigint, l.acquired_at::timestamptz AS since,
-       l.expires_at - clock_timestamp() AS remaining, l.labels, true AS exclusive, nullif(l.capacity, 1073741824) AS permits
+       l.expires_at - clock_timestamp() AS remaining, l.labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
 FROM distributed_locks AS l
 WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
 UNION ALL
@@ -204,7 +210,7 @@ COMMENT ON COLUMN locks_held.permits IS 'of a semaphore: how many of them the ho
 
 CREATE VIEW locks_waiting WITH (security_barrier) AS
 SELECT w.name::text AS name, w.ticket, w.holder AS client, clock_timestamp() - w.since AS waited,
-       l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END AS permits
+       l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END::integer AS permits
 FROM lock_waiters AS w
 LEFT JOIN distributed_locks AS l ON l.name = w.name
 WHERE w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp();

@@ -370,7 +370,7 @@ ALTER DOMAIN token_value ADD CONSTRAINT room_for_further_grants CHECK (VALUE <= 
 -- table of its own blocks migrating down.
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
     fencing_seal(bytea, text), token_follows(bigint) FROM PUBLIC;
-REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, token_value FROM PUBLIC;
+REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
 REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, lock_definitions, fencing_epoch, fencing_high_water, fencing_secret,
     locks_held, locks_waiting FROM PUBLIC;
 
