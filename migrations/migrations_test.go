@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -269,35 +268,8 @@ func TestNewerSchemaIsUnchanged(t *testing.T) {
 	}
 }
 
-// TestUpWaitsNoLongerThanItsContext, and its error names the session that holds the lock.
-func TestUpWaitsNoLongerThanItsContext(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	name := pgtest.Schema(t, pool)
-	in := migrations.WithSchema(name)
-	if err := migrations.Down(t.Context(), pool, in); err != nil { // leaves the version table
-		t.Fatal(err)
-	}
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+schema.Quote(name)+".pglock_migrations IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	session := fmt.Sprintf("session %d, role", tx.Conn().PgConn().PID())
-	if err := migrations.Up(ctx, pool, in); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), session) {
-		t.Errorf("while another session migrates: %v, want %q", err, session)
-	}
-	if err := migrations.Up(t.Context(), pool, migrations.WithSchema("")); !errors.Is(err, migrations.ErrInvalidSchema) {
-		t.Errorf("no name: %v", err)
-	}
-}
-
-// TestUpSaysWhatItWaitsFor after five seconds. It changes slog's default, so it is not parallel.
+// TestUpSaysWhatItWaitsFor after five seconds, and waits no longer than its context. It changes slog's
+// default, so it is not parallel.
 func TestUpSaysWhatItWaitsFor(t *testing.T) {
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
@@ -316,21 +288,31 @@ func TestUpSaysWhatItWaitsFor(t *testing.T) {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(line []byte) { logged <- string(line) }), nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- migrations.Up(t.Context(), pool, migrations.WithSchema(name)) }()
+	go func() { done <- migrations.Up(ctx, pool, migrations.WithSchema(name)) }()
+	session := fmt.Sprintf("session %d, role", tx.Conn().PgConn().PID())
 	select { // Up can't return before the lock is free, unless it fails
 	case err := <-done:
 		t.Fatalf("Up: %v", err)
 	case line := <-logged:
-		if want := fmt.Sprintf("session %d, role", tx.Conn().PgConn().PID()); !strings.Contains(line, want) {
-			t.Errorf("logged %q, want %q", line, want)
+		if !strings.Contains(line, session) {
+			t.Errorf("logged %q, want %q", line, session)
 		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), session) {
+		t.Errorf("Up, canceled: %v, want %q", err, session)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-done; err != nil {
+	if err := migrations.Up(t.Context(), pool, migrations.WithSchema(name)); err != nil {
 		t.Errorf("Up, after the lock was free: %v", err)
+	}
+	if err := migrations.Up(t.Context(), pool, migrations.WithSchema("")); !errors.Is(err, migrations.ErrInvalidSchema) {
+		t.Errorf("no name: %v", err)
 	}
 }
 
