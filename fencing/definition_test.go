@@ -40,7 +40,7 @@ func (g fixture) definition(table string) string {
 func TestUnprotectRestoresTheTable(t *testing.T) {
 	t.Parallel()
 	g := newFixtureOn(t, pgtest.PoolOn(t, pgtest.Database(t)))
-	f := g.grant("1", time.Minute)
+	f := g.grant("1", time.Hour)
 	for name, tc := range map[string]struct {
 		columns string
 		opts    []fencing.Option
