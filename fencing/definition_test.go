@@ -40,7 +40,7 @@ func (g fixture) definition(table string) string {
 func TestUnprotectRestoresTheTable(t *testing.T) {
 	t.Parallel()
 	g := newFixtureOn(t, pgtest.PoolOn(t, pgtest.Database(t)))
-	f := g.grant("1", time.Minute)
+	f := g.grant("1", time.Hour)
 	for name, tc := range map[string]struct {
 		columns string
 		opts    []fencing.Option
@@ -158,6 +158,7 @@ func TestProtectRefuses(t *testing.T) {
 		"empty name column":   {table, []fencing.Option{fencing.NamedBy("n{}")}, fencing.ErrInvalidOption},
 		"open brace":          {table, []fencing.Option{fencing.NamedBy("{n{id}")}, fencing.ErrInvalidOption},
 		"closing brace":       {table, []fencing.Option{fencing.NamedBy("{id}}")}, fencing.ErrInvalidOption},
+		"columns in a row":    {table, []fencing.Option{fencing.NamedBy("{id}{v}")}, fencing.ErrInvalidOption},
 		"empty template":      {table, []fencing.Option{fencing.NamedBy("")}, fencing.ErrInvalidOption},
 		"nil":                 {table, []fencing.Option{nil}, fencing.ErrInvalidOption},
 		"invalid schema":      {table, []fencing.Option{fencing.WithSchema("pg_x")}, fencing.ErrInvalidSchema},

@@ -73,8 +73,9 @@
 //     prevents until the transaction ends.
 //   - It can't read the key of the seals, attach the fence's functions to its own tables, or run
 //     code with the rights of the owner of the locks. Nor can the owner of a protected table.
-//   - A role of grant_user can't leave a row in the lock tables that makes later statements of
-//     others fail.
+//   - A role of grant_user can't leave a row in the lock tables that makes statements of others
+//     fail, except those that concern the name of that row: it may keep that lock for itself anyway.
+//     Deleting the row repairs that name.
 //
 // The fence does not stop:
 //
@@ -90,9 +91,14 @@
 //   - Defects of the server. Keep it at its newest minor release: MERGE has had several that hide
 //     rows from triggers. The one that is known to hide rows that MERGE moves to another partition
 //     does not matter here: such rows are judged one by one.
-//   - Roles that can read the table fencing_secret: the owner of the lock tables, superusers,
-//     members of pg_read_all_data.
-//   - Roles with CREATE in the schema of the locks. Only its owner needs that.
+//   - Roles that know the key of the seals, because they can read the table fencing_secret: the owner
+//     of the lock tables, superusers and members of pg_read_all_data; roles with REPLICATION, which
+//     can copy the whole server; members of pg_read_server_files and pg_execute_server_program; and
+//     all who can read a backup, a dump, or the files of the server. If the key has leaked, replace
+//     it by UPDATE pglock.fencing_secret SET secret = sha256(convert_to(gen_random_uuid()::text ||
+//     gen_random_uuid(), 'UTF8')). Transactions that have bound a grant by then fail once.
+//   - Roles with CREATE in the schema of the locks. Only its owner needs that, and migrations refuse
+//     a schema in which others have it. `pglock doctor` lists the rights that no role needs.
 //   - Roles with the rights of grant_writer that know the current token of a lock. A fence is not a
 //     secret: holders pass it on, and refusals contain it. Such a role writes as that grant. It can
 //     keep the lock from others for as long as its transaction lasts, also after the lease has
@@ -128,9 +134,10 @@
 // A Checker does not know the locks. It refuses a token that comes after a newer one. It accepts a
 // late token that comes first.
 //
-// A partition that is attached later refuses writes until [Protect] is called again, except
-// TRUNCATE of that partition alone. A partition that is detached refuses writes too: call Protect
-// or Unprotect for it. Tables with foreign tables as partitions can't be protected. If a table gets
+// A partition that is attached later, or again, refuses writes until [Protect] is called again,
+// except TRUNCATE of that partition alone. So do all partitions after ALTER TABLE … ENABLE TRIGGER
+// USER of their table. A partition that is detached refuses writes too: call Protect or Unprotect
+// for it. Tables with foreign tables as partitions can't be protected. If a table gets
 // children by INHERITS later, the next Protect refuses it; until then writes to the children are
 // not fenced.
 //

@@ -57,11 +57,12 @@ func Permissive() Option {
 // written.
 //
 // The columns must not be generated, and their type must be smallint, integer, bigint, numeric,
-// text, varchar, name, uuid, an enum, or a domain over one of them; otherwise the error is
-// ErrColumn. The text of other types depends on settings of the session, such as DateStyle, or on
-// where it is converted. A column that is renamed later is looked up by its new name. With several
-// columns of text, separate them by a character that they can't contain: two rows with the same
-// spelling belong to one lock. Default: a grant of any lock passes.
+// text, varchar, name, uuid, or a domain over one of them; otherwise the error is ErrColumn. The
+// text of other types depends on settings of the session, such as DateStyle, or on where it is
+// converted, and that of an enum changes when its owner renames a value. A column that is renamed
+// later is looked up by its new name. Separate several columns by a character that they can't
+// contain, because two rows with the same spelling belong to one lock; a template with two columns
+// side by side, such as "{a}{b}", is ErrInvalidOption. Default: a grant of any lock passes.
 func NamedBy(template string) Option {
 	return optionFunc(func(p *protection) error {
 		if template == "" {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -156,6 +157,79 @@ func TestDetachedPartitionRefusesWrites(t *testing.T) {
 	}
 	if after := g.tableOnly(part); after != before {
 		t.Errorf("Unprotect left %s, at first it was %s", after, before)
+	}
+}
+
+// TestP71_PartitionThatComesBackIsANewOne: a partition that is detached, unprotected and attached again
+// refuses writes until the table is protected again, also in a partition of a partition. The control
+// shows what the trigger of new partitions keeps out.
+func TestP71_PartitionThatComesBackIsANewOne(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]string{"of the table": "root", "of a partition": "mid"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newFixture(t)
+			outsider := g.role("outsider")
+			table := g.table("root", "(id int, v int) PARTITION BY LIST (id)")
+			g.sql("CREATE TABLE pglock.mid PARTITION OF " + table + " FOR VALUES IN (1, 2) PARTITION BY LIST (id)")
+			if of == "root" {
+				g.sql("DROP TABLE pglock.mid")
+			}
+			parent, part := schema.Quote(g.schema)+"."+of, g.table("part", "(id int, v int)")
+			attach := func() {
+				g.sql("ALTER TABLE " + parent + " ATTACH PARTITION " + part + " FOR VALUES IN (1)")
+			}
+			attach()
+			role := schema.Quote(pgtest.RoleOf(outsider))
+			g.sql("GRANT USAGE ON SCHEMA " + schema.Quote(g.schema) + " TO " + role + "; GRANT SELECT, INSERT, UPDATE, DELETE ON " + table + ", " + part + " TO " + role)
+			g.protect(table)
+			f := g.grant("n", time.Hour)
+			want(t, "control: before it leaves", g.as(f, "INSERT INTO "+part+" VALUES (1, 0)", "UPDATE "+table+" SET v = 1"), nil)
+
+			g.sql("ALTER TABLE " + parent + " DETACH PARTITION " + part)
+			want(t, "Unprotect", fencing.Unprotect(t.Context(), g.pool, part, fencing.WithSchema(g.schema)), nil)
+			g.sql("ALTER TABLE " + part + " ADD COLUMN IF NOT EXISTS fence_token bigint")
+			attach()
+			attack := []string{"SELECT " + g.forge("n", huge), sprintf("UPDATE %s SET v = 666, fence_token = %d", part, int64(huge))}
+			refused(t, "a forged token", g.run(outsider, attack...))
+			want(t, "through the table", g.as(f, "UPDATE "+table+" SET v = 2"), fencing.ErrUnfenced)
+			if value[bool](g, "SELECT enabled FROM pglock.protected_tables") {
+				t.Error("it counts as protected")
+			}
+			g.sql("ALTER TABLE " + part + " DISABLE TRIGGER zz_pglock_fence_attached")
+			want(t, "control: without that trigger", g.run(outsider, attack...), nil)
+			g.reset(part, f.Token)
+			g.protect(table)
+			want(t, "a later grant, after Protect", g.as(g.grant("n", time.Hour), "UPDATE "+part+" SET v = 3"), nil)
+			refused(t, "a forged token, after Protect", g.run(outsider, attack...))
+		})
+	}
+}
+
+// TestRowsMoveByTheCollationOfTheKey: the key tells partitions apart that the column's collation does
+// not. MERGE hides such rows from the triggers after the statement, on servers without the fix of
+// November 2026. The control is the same attack without the trigger of rows that move.
+func TestRowsMoveByTheCollationOfTheKey(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	if g.serverVersion() < mergeSince {
+		t.Skip("no MERGE")
+	}
+	g.sql("CREATE COLLATION pglock.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+	for kind, ops := range map[string]string{"a collation": ` COLLATE "C"`, "an operator class": ` COLLATE "C" text_pattern_ops`} {
+		table := g.table(kind, "(k text COLLATE pglock.ci, v int) PARTITION BY RANGE (k"+ops+")")
+		g.sql(sprintf("CREATE TABLE pglock.%q PARTITION OF %s FOR VALUES FROM ('A') TO ('B'); CREATE TABLE pglock.%q PARTITION OF %[2]s DEFAULT", kind+" A", table, kind+" rest"))
+		g.protect(table)
+		older, newer := g.grant("older", time.Hour), g.grant("newer", time.Hour)
+		want(t, kind+": a row", g.as(newer, "INSERT INTO "+table+" VALUES ('A', 0)"), nil)
+		attack := "MERGE INTO " + table + " AS t USING (VALUES ('A')) AS s (k) ON t.k = s.k WHEN MATCHED THEN UPDATE SET k = 'a', v = 666"
+		want(t, kind, g.as(older, attack), fencing.ErrStale)
+		g.holds(table, "(A,0,%d)", newer.Token)
+		g.sql("ALTER TABLE " + table + " DISABLE TRIGGER zz_pglock_fence_zmoved")
+		if err := g.as(older, attack); err != nil {
+			want(t, kind+": control: a server with the fix", err, fencing.ErrStale)
+			t.Logf("%s: this server hides no row that moves, so the control shows nothing", kind)
+		}
 	}
 }
 

@@ -52,6 +52,8 @@ func TestRestoredTableIsProtected(t *testing.T) {
 	if n := value[int](g, "SELECT count(*) FROM pglock.protected_tables WHERE enabled"); n != 3 {
 		t.Errorf("%d tables are protected", n)
 	}
+	g.sql("CREATE TABLE later PARTITION OF parted FOR VALUES IN (99)")
+	want(t, "a partition that came after the dump", g.unbound("INSERT INTO later VALUES (99, 0)"), fencing.ErrUnfenced)
 	g.sql("CREATE TABLE another " + columns)
 	g.protect("another") // its number is a new one
 	if err := fencing.Unprotect(t.Context(), g.pool, "whole"); err != nil {

@@ -227,7 +227,7 @@ func TestAWatcherLearnsOfAReleaseThatFitsNobody(t *testing.T) {
 	f := newFixture(t)
 	s := semaphore(t, f.open(), "s", 3)
 	a, b := permits(t, s, 1), permits(t, s, 1)
-	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', 'infinity', 3)")
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', now() + interval '1 hour', 3)")
 	watcher := f.open()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -863,8 +863,8 @@ func TestAHeadThatLeavesIsNotTheNextOne(t *testing.T) {
 			held := permits(t, a, 2)
 			long := "clock_timestamp() - interval '1 minute'"
 			// The head needs two permits and is alive in name only, as is the one behind it.
-			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', 'infinity', 2)")
-			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'next', 'infinity', 1)")
+			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', now() + interval '1 hour', 2)")
+			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'next', now() + interval '1 hour', 1)")
 			f.sql("UPDATE pglock.distributed_locks SET acquired_at = " + long + ", room_since = " + long + ", ended_at = " + long)
 			noPermits(t, a, 1) // the head does not fit: nobody passes
 			if leave == "" {

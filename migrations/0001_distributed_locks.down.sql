@@ -1,6 +1,7 @@
 -- Removes all locks, held ones too: stop their holders first. CASCADE also removes the objects that
 -- any role with USAGE may have built on the functions and types, so that they can't block this.
 DROP FUNCTION pglock_schema_version() CASCADE;
+DROP FUNCTION revoke_defaults(regnamespace) CASCADE;
 DROP FUNCTION advisory_key(text, text) CASCADE;
 DROP FUNCTION wake_each(text[], bigint[]) CASCADE;
 DROP FUNCTION wake_next(text, bigint) CASCADE;
@@ -19,5 +20,7 @@ DROP DOMAIN lock_name CASCADE;
 DROP DOMAIN wake_channel CASCADE;
 DROP DOMAIN finite_time CASCADE;
 DROP DOMAIN lease_end CASCADE;
+DROP DOMAIN permit_count CASCADE;
+DROP DOMAIN permit_sum CASCADE;
 DROP DOMAIN token_value CASCADE;
 DROP SEQUENCE fencing_tokens CASCADE;

@@ -12,12 +12,18 @@ CREATE SEQUENCE fencing_tokens AS bigint CACHE 1;
 -- at each change of a row, although the name never changes.
 CREATE DOMAIN lock_name AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 512);
 
--- A channel that NOTIFY accepts. Any other text would make each release of the lock fail.
-CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 63);
+-- A channel that NOTIFY accepts: without what follows a slash, it is not empty. Any other text would make
+-- each release of the lock fail.
+CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 63 AND left(VALUE, 1) <> '/');
 
--- Finite times, because older servers can't subtract infinity. A free lock expires at -infinity.
-CREATE DOMAIN finite_time AS timestamptz CHECK (VALUE > '-infinity' AND VALUE < '10000-01-01 00:00+00');
-CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '10000-01-01 00:00+00');
+-- Times whose differences fit into the durations of clients, 292 years in nanoseconds. Older servers
+-- can't subtract infinity. A free lock expires at -infinity.
+CREATE DOMAIN finite_time AS timestamptz CHECK (VALUE >= '1970-01-01 00:00+00' AND VALUE < '2262-01-01 00:00+00');
+CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '2262-01-01 00:00+00' AND (VALUE >= '1970-01-01 00:00+00' OR VALUE = '-infinity'));
+
+-- Numbers of permits whose sums and differences fit into an integer: see 0005.
+CREATE DOMAIN permit_count AS integer CHECK (VALUE BETWEEN 1 AND 1073741824);
+CREATE DOMAIN permit_sum AS integer CHECK (VALUE BETWEEN 0 AND 1073741824);
 
 -- 0002 adds the check.
 CREATE DOMAIN token_value AS bigint;
@@ -50,8 +56,8 @@ CREATE TABLE distributed_locks (
     release_request text,
     revoked_token   bigint,
     revoked_reason  text,
-    capacity        integer,
-    in_use          integer,
+    capacity        permit_count,
+    in_use          permit_sum,
     room_since      finite_time
 ) WITH (
     -- The table is small and changes often: half of each page is room for the next versions of its
@@ -106,11 +112,11 @@ CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
     client     wake_channel NOT NULL,
     ticket     bigint      NOT NULL DEFAULT nextval('fencing_tokens'),
-    expires_at timestamptz NOT NULL,
-    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at finite_time NOT NULL,
+    since      finite_time NOT NULL DEFAULT clock_timestamp(),
     holder     text        NOT NULL DEFAULT '',
-    weight     integer     NOT NULL DEFAULT 1,
-    keep_until timestamptz NOT NULL DEFAULT '-infinity',
+    weight     permit_count NOT NULL DEFAULT 1,
+    keep_until lease_end   NOT NULL DEFAULT '-infinity',
     request    uuid,
     PRIMARY KEY (name, client)
 ) WITH (
@@ -145,7 +151,7 @@ COMMENT ON COLUMN lock_waiters.holder IS 'the name of that caller, which others 
 CREATE TABLE lock_permits (
     name        lock_name   NOT NULL,
     token       token_value NOT NULL,
-    weight      integer     NOT NULL CHECK (weight > 0),
+    weight      integer     NOT NULL CHECK (weight BETWEEN 1 AND 1073741824),
     version     bigint      NOT NULL,
     acquired_at finite_time NOT NULL,
     expires_at  lease_end   NOT NULL,
@@ -188,7 +194,7 @@ COMMENT ON COLUMN lock_definitions.ttl IS 'of the leases, unless a call says oth
 -- from seeing the rows that the view leaves out.
 CREATE VIEW locks_held WITH (security_barrier) AS
 SELECT l.name::text AS name, l.holder, l.token::bigint, l.acquired_at::timestamptz AS since,
-       l.expires_at - clock_timestamp() AS remaining, l.labels, true AS exclusive, nullif(l.capacity, 1073741824) AS permits
+       l.expires_at - clock_timestamp() AS remaining, l.labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
 FROM distributed_locks AS l
 WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
 UNION ALL
@@ -205,7 +211,7 @@ COMMENT ON COLUMN locks_held.permits IS 'of a semaphore: how many of them the ho
 
 CREATE VIEW locks_waiting WITH (security_barrier) AS
 SELECT w.name::text AS name, w.ticket, w.holder AS client, clock_timestamp() - w.since AS waited,
-       l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END AS permits
+       l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END::integer AS permits
 FROM lock_waiters AS w
 LEFT JOIN distributed_locks AS l ON l.name = w.name
 WHERE w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp();
@@ -231,7 +237,7 @@ COMMENT ON COLUMN fencing_epoch.pruned IS 'no pruned row had a higher token';
 
 DO $install$
 DECLARE
-    here     text := quote_ident(current_schema());
+    here     text := pg_catalog.quote_ident(pg_catalog.current_schema());
     -- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a
     -- token. So a standby that was promoted without the last grants still draws larger tokens than
     -- the old primary. 2^44 tokens fit in a timeline. The name of a WAL file begins with the
@@ -459,3 +465,37 @@ COMMENT ON FUNCTION advisory_key(text, text) IS 'pglock: the key of pg_advisory_
 -- Clients compare it with the version that they need.
 CREATE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 COMMENT ON FUNCTION pglock_schema_version() IS 'pglock: the number of the last migration';
+
+-- Revokes what ALTER DEFAULT PRIVILEGES has granted to others on the objects that this transaction has
+-- made. Only PUBLIC keeps what the server itself grants it. Other rights are the decision of the
+-- grant functions, and each migration calls this before it grants anything. The tables of the
+-- migrations themselves were made before: a role with more than SELECT could block or redirect them.
+CREATE FUNCTION revoke_defaults(here regnamespace) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT DISTINCT format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END)
+        FROM (
+            SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner, c.relacl, false,
+                   age(c.xmin) <= 0, c.relname = 'pglock_migrations'
+            FROM pg_class AS c WHERE c.relnamespace = here
+            UNION ALL
+            SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, p.proacl, true, age(p.xmin) <= 0, false
+            FROM pg_proc AS p WHERE p.pronamespace = here
+            UNION ALL
+            SELECT 'TYPE', t.oid::regtype::text, t.typowner, t.typacl, true, age(t.xmin) <= 0, false
+            FROM pg_type AS t WHERE t.typnamespace = here
+        ) AS o (kind, name, owner, acl, is_public, is_new, is_record), aclexplode(o.acl) AS a
+        WHERE a.grantee <> o.owner AND NOT (a.grantee = 0 AND o.is_public)
+          AND (o.is_new OR o.is_record AND a.privilege_type <> 'SELECT')
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION revoke_defaults(regnamespace) FROM PUBLIC;
+COMMENT ON FUNCTION revoke_defaults(regnamespace) IS 'pglock: revoke default privileges of others on new objects; migrations call it';
+
+SELECT revoke_defaults(pg_catalog.quote_ident(pg_catalog.current_schema())::pg_catalog.regnamespace);

@@ -40,14 +40,13 @@ CREATE TABLE fencing_high_water (
 );
 COMMENT ON TABLE fencing_high_water IS 'pglock: the highest token that a resource has seen; lower ones are refused';
 
--- The key of fencing_seal(). Only the owner of the tables may read it.
+-- The key of fencing_seal(). Only the owner of the tables may read it: see revoke_defaults().
 CREATE TABLE fencing_secret (
     one    boolean PRIMARY KEY DEFAULT true CHECK (one),
     secret bytea   NOT NULL
 );
 INSERT INTO fencing_secret (secret)
 SELECT decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');
-REVOKE ALL ON fencing_secret FROM PUBLIC;
 COMMENT ON TABLE fencing_secret IS 'pglock: a role that reads this can write to protected tables without a grant';
 
 -- The seal: a keyed hash of what a transaction has bound. It holds for this transaction of this
@@ -285,14 +284,36 @@ END
 $$;
 COMMENT ON FUNCTION advance(text, bigint) IS 'pglock: raise the mark of a resource to this token, or fail with PGL01 if it is higher';
 
+-- Grants a role rights on the objects of these names that exist. It finds them in the catalog, and
+-- nothing here depends on the caller's search_path. So a function that a stranger has left in that
+-- path, or in this schema, runs with nobody else's rights.
+CREATE FUNCTION grant_on(role_name text, rights text, kind text, names text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    object text;
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %s TO %I', '<here>', role_name);
+    FOR object IN
+        SELECT c.oid::regclass::text FROM pg_class AS c
+        WHERE kind <> 'FUNCTION' AND c.relnamespace = '<here>'::regnamespace AND c.relname = ANY (names)
+        UNION ALL
+        SELECT p.oid::regprocedure::text FROM pg_proc AS p
+        WHERE kind = 'FUNCTION' AND p.pronamespace = '<here>'::regnamespace AND p.proname = ANY (names)
+    LOOP
+        EXECUTE format('GRANT %s ON %s %s TO %I', rights, kind, object, role_name);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION grant_on(text, text, text, text[]) IS 'pglock: the grant functions call it';
+
 -- GRANT only warns if the role has the right itself but may not grant it.
 CREATE FUNCTION require_right(has boolean, role_name text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT has THEN
         RAISE EXCEPTION USING
             ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('pglock: %I may not grant rights in schema %I to %I', current_user, current_schema(), role_name);
+            MESSAGE = format('pglock: %I may not grant rights in schema %s to %I', current_user, '<here>', role_name);
     END IF;
 END
 $$;
@@ -300,47 +321,31 @@ $$;
 -- Grants a role what it needs to check fences and to write as a holder. To undo it: REVOKE, or DROP
 -- OWNED BY the role.
 CREATE FUNCTION grant_writer(role_name text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), require_bound(text, bigint), advance(text, bigint) TO %I', role_name);
-    PERFORM require_right(has_function_privilege(role_name, 'bind(text, bigint)', 'EXECUTE'), role_name);
+    PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION', '{check_fence,guard,bind,require_bound,advance}');
+    PERFORM "<here>".require_right(has_function_privilege(role_name, format('%s.bind(text, bigint)', '<here>'), 'EXECUTE'), role_name);
 END
 $$;
 COMMENT ON FUNCTION grant_writer(text) IS 'pglock: give a role what it needs to write as a holder';
 
--- Grants a role what it needs to acquire locks, to write as a holder, and to use idempotency keys.
+-- Grants a role what it needs to acquire locks, to write as a holder, and to use idempotency keys. A
+-- service that migrates when it starts reads pglock_migrations, to see that there is nothing to do.
+-- PUBLIC usually has EXECUTE on most of these functions. Some administrators revoke it.
 CREATE FUNCTION grant_user(role_name text) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    f record;
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM grant_writer(role_name);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, lock_waiters, lock_permits, lock_definitions TO %I', role_name);
-    EXECUTE format('GRANT SELECT ON locks_held, locks_waiting TO %I', role_name);
-    EXECUTE format('GRANT USAGE ON SEQUENCE fencing_tokens TO %I', role_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) TO %I', role_name);
-    -- PUBLIC usually has this right. Some administrators revoke it.
-    FOR f IN
-        SELECT p.oid::regprocedure AS name FROM pg_proc AS p
-        WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('next_fencing_token', 'token_follows', 'wake_next', 'wake_each', 'advisory_key', 'pglock_schema_version',
-                            'head_weight', 'wake_if_fits', 'commit_durably', 'free_expired_permits', 'grant_all_permits', 'share_grant',
-                            'acquire_permits', 'release_permits', 'await_permit_guards', 'downgrade_permits', 'upgrade_permits', 'resize_permits',
-                            'create_free', 'acquire_all', 'join_all')
-    LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f.name, role_name);
-    END LOOP;
-    IF to_regclass('once_keys') IS NOT NULL THEN -- since 0004
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON once_keys TO %I', role_name);
-        EXECUTE format('GRANT SELECT ON once_started TO %I', role_name);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) TO %I', role_name);
-    END IF;
-    -- A service that migrates when it starts must see that there is nothing to do.
-    IF to_regclass('pglock_migrations') IS NOT NULL THEN
-        EXECUTE format('GRANT SELECT ON pglock_migrations TO %I', role_name);
-    END IF;
-    PERFORM require_right(has_table_privilege(role_name, 'distributed_locks', 'INSERT'), role_name);
+    PERFORM "<here>".grant_writer(role_name);
+    PERFORM "<here>".grant_on(role_name, 'SELECT, INSERT, UPDATE, DELETE', 'TABLE',
+        '{distributed_locks,lock_waiters,lock_permits,lock_definitions,once_keys}');
+    PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,pglock_migrations}');
+    PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
+    PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
+        '{lift_fencing_tokens,raise_pruned,require_unpruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
+          pglock_schema_version,head_weight,wake_if_fits,commit_durably,free_expired_permits,grant_all_permits,share_grant,
+          acquire_permits,release_permits,await_permit_guards,downgrade_permits,upgrade_permits,resize_permits,create_free,
+          acquire_all,join_all,once_claim}');
+    PERFORM "<here>".require_right(has_table_privilege(role_name, format('%s.distributed_locks', '<here>'), 'INSERT'), role_name);
 END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';
@@ -365,40 +370,36 @@ ALTER DOMAIN token_value ADD CONSTRAINT room_for_further_grants CHECK (VALUE <= 
 -- table of its own blocks migrating down.
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
     fencing_seal(bytea, text), token_follows(bigint) FROM PUBLIC;
-REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, token_value FROM PUBLIC;
+REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
 REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, lock_definitions, fencing_epoch, fencing_high_water, fencing_secret,
     locks_held, locks_waiting FROM PUBLIC;
 
 -- Puts the schema into the functions with these names: their statements name it as "<here>", their
--- string literals as '<here>', and the settings that they use as <schema>. Those that grant rights
--- name their objects by the search_path.
-CREATE FUNCTION pin_functions(names text[]) RETURNS void
-LANGUAGE plpgsql AS $$
+-- string literals as '<here>', and the settings that they use as <schema>. Then it revokes the default
+-- privileges of others. Grants to PUBLIC come after it.
+CREATE FUNCTION pin_functions(names text[], here text DEFAULT pg_catalog.quote_ident(pg_catalog.current_schema())) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    here    CONSTANT text := quote_ident(current_schema());
-    setting CONSTANT text := CASE WHEN current_schema() ~ '^[a-z_][a-z0-9_]*$' THEN current_schema()::text
-                                  ELSE 'x' || to_hex(hashtextextended(current_schema()::text, 0)) END;
+    setting CONSTANT text := CASE WHEN here ~ '^[a-z_][a-z0-9_]*$' THEN here
+                                  ELSE 'x' || to_hex(hashtextextended((SELECT n.nspname::text FROM pg_namespace AS n WHERE n.oid = here::regnamespace), 0)) END;
     f       record;
 BEGIN
     FOR f IN
         -- pg_get_functiondef ends with $function$, the text of the function, $function$ and a newline.
-        SELECT p.oid::regprocedure AS name, p.proname ~ '^(require_right|grant_(user|writer|owner))$' AS grants,
-               left(pg_get_functiondef(p.oid), -length('$function$' || p.prosrc || '$function$' || chr(10))) AS head,
+        SELECT left(pg_get_functiondef(p.oid), -length('$function$' || p.prosrc || '$function$' || chr(10))) AS head,
                (SELECT string_agg(replace(part, '"<here>"', here), quote_literal(here) ORDER BY n)
                 FROM unnest(string_to_array(replace(p.prosrc, '<schema>', setting), '''<here>''')) WITH ORDINALITY AS u(part, n)) AS text
         FROM pg_proc AS p
         WHERE p.pronamespace = here::regnamespace AND p.proname = ANY (names)
     LOOP
         EXECUTE f.head || quote_literal(f.text);
-        IF f.grants THEN
-            EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', f.name, current_schema());
-        END IF;
     END LOOP;
+    EXECUTE format('SELECT %s.revoke_defaults(%L)', here, here);
 END
 $$;
-REVOKE EXECUTE ON FUNCTION pin_functions(text[]) FROM PUBLIC;
-COMMENT ON FUNCTION pin_functions(text[]) IS 'pglock: put the name of the schema into functions; migrations call it';
+REVOKE EXECUTE ON FUNCTION pin_functions(text[], text) FROM PUBLIC;
+COMMENT ON FUNCTION pin_functions(text[], text) IS 'pglock: put the name of the schema into functions, and revoke default privileges; migrations call it';
 
-SELECT pin_functions('{token_follows,check_fence,guard,bind,require_bound,advance,require_right,grant_writer,grant_user}');
+SELECT pin_functions('{token_follows,check_fence,guard,bind,require_bound,advance,grant_on,require_right,grant_writer,grant_user}');
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

@@ -10,8 +10,7 @@
 --   _updated, _deleted         after each statement: judge the rows that it has written
 --   zz_pglock_fence_truncate,
 --   _truncate_rows             before TRUNCATE
---   zz_pglock_fence_attached,
---   _attached_deleted          after each row of a partition that is newer than the others
+--   zz_pglock_fence_attached   after each row of a partition that was attached later
 --   zz_pglock_fence_zmoved     before each row of a partitioned table whose partition key changes
 --   zz_pglock_fence_changed    after each row of a permissive table whose token changes
 --
@@ -251,7 +250,9 @@ END
 $$;
 
 -- After each row of a partition that was attached after protect(). A statement on such a partition
--- would run none of the triggers after statements.
+-- would run none of the triggers after statements. The server gives each partition that is attached a
+-- copy of this trigger. protect() disables the copies of those that have the other triggers, and a
+-- copy ends when its partition is detached. So a partition that comes back is a new one.
 CREATE FUNCTION fence_attached() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -397,7 +398,7 @@ $$;
 
 -- Returns the arguments that a table is protected with, or NULL, and whether its protection is
 -- complete: each trigger exists on the table and its partitions, calls the right function with the
--- right arguments, and is enabled. Only roles with the rights of grant_owner() can create such
+-- right arguments, and is enabled, except that of fence_attached() on partitions with rows. Only roles with the rights of grant_owner() can create such
 -- triggers. If a column is renamed, the condition of the stamp follows and the arguments do not. Then
 -- the protection is not complete.
 CREATE FUNCTION protection_of(target regclass, OUT arguments text[], OUT complete boolean)
@@ -416,7 +417,7 @@ BEGIN
         VALUES ('fence_rows', 4, false), ('fence_rows', 8, false), ('fence_rows', 16, false), ('fence_stamp', 23, true),
                ('fence_truncate', 34, false), ('fence_truncate_rows', 34, false)
         UNION ALL
-        SELECT w.* FROM (VALUES ('fence_attached', 21, true), ('fence_attached', 9, true), ('fence_moved', 19, NULL)) AS w
+        SELECT w.* FROM (VALUES ('fence_attached', 29, false), ('fence_moved', 19, NULL)) AS w
         WHERE EXISTS (SELECT FROM rels AS r WHERE r.oid = target AND r.relkind = 'p')
         UNION ALL
         SELECT 'fence_changed', 17, true
@@ -431,7 +432,7 @@ BEGIN
                    SELECT FROM ours AS o
                    WHERE o.tgrelid = r.oid AND o.proname = w.proname AND o.tgtype = w.tgtype AND (o.tgqual IS NOT NULL = w.has_condition OR w.has_condition IS NULL)
                      AND (o.proname <> 'fence_rows' OR ((o.tgtype & 8 <> 0 OR o.tgnewtable = 'new_rows') AND (o.tgtype & 4 <> 0 OR o.tgoldtable = 'old_rows')))
-                     AND o.tgenabled IN ('O', 'A') AND o.tgargs = (SELECT own.tgargs FROM own)))
+                     AND (o.tgenabled IN ('O', 'A')) = (w.proname <> 'fence_attached' OR r.relkind = 'p') AND o.tgargs = (SELECT own.tgargs FROM own)))
            AND NOT EXISTS (
                SELECT FROM ours AS o, LATERAL (SELECT pg_get_triggerdef(o.oid) AS def, "<here>".trigger_arguments(o.oid) AS args) AS d
                WHERE o.tgrelid = target AND o.proname = 'fence_stamp'
@@ -452,8 +453,6 @@ CROSS JOIN LATERAL protection_of(c.oid) AS p
 WHERE NOT c.relispartition
   AND EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND t.tgfoid = 'fence_rows()'::regprocedure);
 COMMENT ON VIEW protected_tables IS 'pglock: what is protected, and how';
--- It shows only what any role can read in the catalog.
-GRANT SELECT ON protected_tables TO PUBLIC;
 
 -- Drops the triggers of a table and its partitions, and other triggers with their names. Triggers of
 -- partitions that belong to a trigger of the table are dropped with it.
@@ -495,16 +494,20 @@ BEGIN
                    ' EXECUTE FUNCTION %s.fence_stamp(%s)', target, arguments[1], bound, '<here>', quoted);
     parts := ARRAY(SELECT t FROM "<here>".table_and_partitions(target) AS t ORDER BY t::oid);
     IF (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = target) THEN
-        EXECUTE format('CREATE TRIGGER zz_pglock_fence_attached AFTER INSERT OR UPDATE ON %s FOR EACH ROW'
-                       ' WHEN (NEW.tableoid <> ALL (%L::pg_catalog.regclass[])) EXECUTE FUNCTION %s.fence_attached(%s)',
-                       target, parts, '<here>', quoted);
-        EXECUTE format('CREATE TRIGGER zz_pglock_fence_attached_deleted AFTER DELETE ON %s FOR EACH ROW'
-                       ' WHEN (OLD.tableoid <> ALL (%L::pg_catalog.regclass[])) EXECUTE FUNCTION %s.fence_attached(%s)',
-                       target, parts, '<here>', quoted);
-        -- Its name sorts after the stamp. If a key is an expression, the trigger has no condition.
-        SELECT CASE WHEN bool_or(k.attnum = 0) THEN ''
-                    ELSE format(' WHEN (%s)', string_agg(format('OLD.%1$I IS DISTINCT FROM NEW.%1$I', a.attname), ' OR ') FILTER (WHERE a.attname IS NOT NULL)) END INTO moves
-        FROM pg_partitioned_table AS p CROSS JOIN LATERAL unnest(p.partattrs) AS k (attnum)
+        EXECUTE format('CREATE TRIGGER zz_pglock_fence_attached AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW'
+                       ' EXECUTE FUNCTION %s.fence_attached(%s)', target, '<here>', quoted);
+        -- The copies of a partitioned partition stay, because its later partitions copy them.
+        FOR rel IN SELECT c.oid FROM pg_class AS c WHERE c.oid = ANY (parts) AND c.relkind = 'r' LOOP
+            EXECUTE format('ALTER TABLE %s DISABLE TRIGGER zz_pglock_fence_attached', rel);
+        END LOOP;
+        -- Its name sorts after the stamp. It has no condition if a key is an expression, or is compared
+        -- by an operator class of its own. Otherwise texts are compared by their bytes: the collation of
+        -- the key, which decides where a row goes, can distinguish what that of the column does not.
+        SELECT CASE WHEN bool_or(k.attnum = 0 OR NOT o.opcdefault) THEN ''
+                    ELSE format(' WHEN (%s)', string_agg(format('OLD.%1$I%2$s IS DISTINCT FROM NEW.%1$I%2$s', a.attname,
+                        CASE WHEN a.attcollation <> 0 THEN ' COLLATE pg_catalog."C"' END), ' OR ') FILTER (WHERE a.attname IS NOT NULL)) END INTO moves
+        FROM pg_partitioned_table AS p CROSS JOIN LATERAL unnest(p.partattrs, p.partclass) AS k (attnum, opclass)
+        JOIN pg_opclass AS o ON o.oid = k.opclass
         LEFT JOIN pg_attribute AS a ON a.attrelid = p.partrelid AND a.attnum = k.attnum
         WHERE p.partrelid = ANY (parts);
         EXECUTE format('CREATE TRIGGER zz_pglock_fence_zmoved BEFORE UPDATE ON %s FOR EACH ROW%s EXECUTE FUNCTION %s.fence_moved(%s)',
@@ -555,7 +558,8 @@ $$;
 -- Splits the template of a lock's name: literal, column, literal, column ...
 --
 -- The text of a column must not depend on the session: settings such as DateStyle and TimeZone
--- would give one row several locks.
+-- would give one row several locks. Nor may it change without a write: the owner of an enum can
+-- rename its values, which would hand rows to another lock.
 CREATE FUNCTION template_parts(target regclass, template text) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -586,12 +590,17 @@ BEGIN
         WHILE (SELECT t.typtype = 'd' FROM pg_type AS t WHERE t.oid = base) LOOP
             base := (SELECT t.typbasetype FROM pg_type AS t WHERE t.oid = base);
         END LOOP;
-        IF base <> ALL ('{int2,int4,int8,numeric,text,varchar,name,uuid}'::regtype[])
-           AND (SELECT t.typtype <> 'e' FROM pg_type AS t WHERE t.oid = base) THEN
+        IF base <> ALL ('{int2,int4,int8,numeric,text,varchar,name,uuid}'::regtype[]) THEN
             RAISE EXCEPTION USING
                 ERRCODE = 'PGL05', COLUMN = part[2],
                 MESSAGE = format('pglock: column "%s" of %s has the type %s: a lock''s name takes columns of type smallint, integer, bigint, '
-                                 'numeric, text, varchar, name, uuid, an enum, or a domain over one of them', part[2], target, format_type(col.atttypid, NULL));
+                                 'numeric, text, varchar, name, uuid, or a domain over one of them', part[2], target, format_type(col.atttypid, NULL));
+        END IF;
+        IF cardinality(parts) > 2 AND part[1] = '' THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'PGL07',
+                MESSAGE = format('pglock: "%s" has two columns side by side, so rows with different values have one lock: '
+                                 'separate them by text that the values do not contain', template);
         END IF;
     END LOOP;
     IF parsed <> template OR position('{' IN template) = 0 THEN
@@ -691,23 +700,15 @@ $$;
 COMMENT ON FUNCTION unprotect(regclass) IS 'pglock: restore a table to what it was before protect';
 
 -- Grants a role what it needs to protect its own tables. It needs no right on the locks.
+-- PUBLIC usually has EXECUTE on the functions without "fence_". Some administrators revoke it.
 CREATE FUNCTION grant_owner(role_name text) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    f record;
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role_name);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION fence_rows(), fence_stamp(), fence_attached(), fence_moved(), fence_changed(), fence_truncate(), fence_truncate_rows() TO %I', role_name);
-    -- PUBLIC usually has this right. Some administrators revoke it.
-    FOR f IN
-        SELECT p.oid::regprocedure AS name FROM pg_proc AS p
-        WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-          AND p.proname IN ('protect', 'unprotect', 'protection_of', 'drop_triggers', 'create_triggers', 'require_table', 'template_parts',
-                            'table_and_partitions', 'trigger_arguments', 'lock_name_expression', 'raise_unfenced', 'raise_stale')
-    LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f.name, role_name);
-    END LOOP;
-    PERFORM require_right(has_function_privilege(role_name, 'fence_rows()', 'EXECUTE'), role_name);
+    PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
+        '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
+          protect,unprotect,protection_of,drop_triggers,create_triggers,require_table,template_parts,
+          table_and_partitions,trigger_arguments,lock_name_expression,raise_unfenced,raise_stale}');
+    PERFORM "<here>".require_right(has_function_privilege(role_name, format('%s.fence_rows()', '<here>'), 'EXECUTE'), role_name);
 END
 $$;
 COMMENT ON FUNCTION grant_owner(text) IS 'pglock: give a role what it needs to protect tables that it owns';
@@ -723,5 +724,8 @@ REVOKE USAGE ON TYPE protected_tables FROM PUBLIC;
 
 SELECT pin_functions('{bound_grants,judge_rows,fence_rows,fence_stamp,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
     protection_of,drop_triggers,create_triggers,require_table,protect,unprotect,grant_owner}');
+
+-- It shows only what any role can read in the catalog.
+GRANT SELECT ON protected_tables TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

@@ -70,8 +70,8 @@ END
 $$;
 COMMENT ON FUNCTION commit_durably() IS 'pglock: a grant must survive a crash';
 
--- Deletes expired permits that no guarded transaction uses, and returns the sum of their weights.
--- The caller has locked the gate.
+-- Deletes expired permits that no guarded transaction uses, and returns the sum of their weights, but
+-- no more than are in use: a role may have inserted rows of its own. The caller has locked the gate.
 CREATE FUNCTION free_expired_permits(lock text) RETURNS integer
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -84,7 +84,8 @@ BEGIN
     ), gone AS (
         DELETE FROM "<here>".lock_permits AS p USING dead AS d WHERE p.ctid = d.ctid RETURNING p.weight
     )
-    SELECT coalesce(sum(g.weight), 0) INTO freed FROM gone AS g;
+    SELECT least(coalesce(sum(g.weight), 0), (SELECT l.in_use FROM "<here>".distributed_locks AS l WHERE l.name = lock)) INTO freed
+    FROM gone AS g;
     RETURN freed;
 END
 $$;

@@ -8,7 +8,9 @@
 //	       │
 //	no right to create? ──▶ ErrPrivilege, nothing changed
 //	       │
-//	acquire the lock (poll for a transaction's advisory lock)
+//	can others put code into the schema? ──▶ ErrUntrusted, nothing changed
+//	       │
+//	acquire the lock (poll for a lock on the version table)
 //	       │
 //	golang-migrate: mark dirty, run the file in one transaction, mark clean
 //
@@ -22,6 +24,12 @@
 // to continue.
 //
 // # Roles
+//
+// Functions in the schema can take part in a migration, and run with the rights of the role that
+// migrates. So [Up], [Down] and [Force] refuse a schema that belongs to another role, in which
+// another role may create objects, or in which it has left a function ([ErrUntrusted]). Superusers
+// and members of the migrating role are trusted, because they can act as that role anyway. The
+// rights that ALTER DEFAULT PRIVILEGES gives others on new objects are revoked in each migration.
 //
 // A separate role may own the tables, so that services can't change them. It runs `pglock migrate
 // up --grant-user SERVICE`, or calls [Up] with [WithUser]. [WithWriter] and [WithOwner] grant less:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/golang-migrate/migrate/v4"
-	"github.com/golang-migrate/migrate/v4/database"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
@@ -20,6 +19,10 @@ var (
 	// ErrDirty: a migration did not finish. The *DirtyError around it says how to continue.
 	ErrDirty = errors.New("migrations: dirty version")
 
+	// ErrUntrusted: another role owns the schema, may create objects in it, or has left functions in
+	// it. Migrations would run that role's code with the rights of this one, so nothing was changed.
+	// Members of this role and superusers are trusted. The error names the remedy.
+	ErrUntrusted = errors.New("migrations: untrusted schema")
 	// ErrNoVersion: this module has no migration of that number.
 	ErrNoVersion = errors.New("migrations: no such version")
 
@@ -104,23 +107,13 @@ func (c config) explainWith(err error, remedy string) error {
 	if errors.As(err, &dirty) {
 		return &DirtyError{Schema: c.schema, Version: max(dirty.Version, 0), Found: -1}
 	}
-	// golang-migrate's errors have a field instead of Unwrap, and are values or pointers.
-	cause := err
-	var byValue database.Error
-	var byPointer *database.Error
 	switch {
-	case errors.As(err, &byValue):
-		cause = byValue.OrigErr
-	case errors.As(err, &byPointer):
-		cause = byPointer.OrigErr
+	case pgtx.LoginRejected(err):
+		err = pgtx.ExplainLogin(err)
+	case pgtx.SQLState(err) == pgtx.InsufficientPrivilege:
+		return &PrivilegeError{Role: c.role, Remedy: remedy, Cause: err}
+	case pgtx.SQLState(err) == pgtx.ReadOnlySQLTransaction:
+		return errs.Errorf("migrations: schema %q: %w: the server is a standby, or default_transaction_read_only is on", c.schema, err)
 	}
-	switch {
-	case pgtx.LoginRejected(cause):
-		cause = pgtx.ExplainLogin(cause)
-	case pgtx.SQLState(cause) == pgtx.InsufficientPrivilege:
-		return &PrivilegeError{Role: c.role, Remedy: remedy, Cause: cause}
-	case pgtx.SQLState(cause) == pgtx.ReadOnlySQLTransaction:
-		return errs.Errorf("migrations: schema %q: %w: the server is a standby, or default_transaction_read_only is on", c.schema, cause)
-	}
-	return errs.Errorf("migrations: schema %q: %w", c.schema, cause)
+	return errs.Errorf("migrations: schema %q: %w", c.schema, err)
 }

@@ -19,22 +19,17 @@ func (c config) statement(g grant) string {
 	return fmt.Sprintf("SELECT %s.%s(%s)", schema.Quote(c.schema), g.function, schema.Literal(g.role))
 }
 
-// grantAll grants the roles their rights, under the lock: the server refuses two sessions that
-// change the rights of one table at once.
+// grantAll grants the roles their rights. The caller holds the lock, because the server refuses two
+// sessions that change the rights of one table at once.
 func grantAll(ctx context.Context, own *pgxpool.Pool, cfg config) error {
-	if len(cfg.grants) == 0 {
-		return nil
-	}
-	return withLock(ctx, own, cfg, func() error {
-		for _, g := range cfg.grants {
-			_, err := own.Exec(ctx, "SELECT "+schema.Quote(cfg.schema)+"."+g.function+"($1::text)", g.role)
-			if pgtx.SQLState(err) == pgtx.UndefinedObject {
-				return errs.Errorf("%w: %q: %w", ErrNoRole, g.role, err)
-			}
-			if err != nil {
-				return cfg.explainWith(err, cfg.statement(g))
-			}
+	for _, g := range cfg.grants {
+		_, err := own.Exec(ctx, "SELECT "+schema.Quote(cfg.schema)+"."+g.function+"($1::pg_catalog.text)", g.role)
+		if pgtx.SQLState(err) == pgtx.UndefinedObject {
+			return errs.Errorf("%w: %q: %w", ErrNoRole, g.role, err)
 		}
-		return nil
-	})
+		if err != nil {
+			return cfg.explainWith(err, cfg.statement(g))
+		}
+	}
+	return nil
 }

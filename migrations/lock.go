@@ -2,30 +2,48 @@ package migrations
 
 import (
 	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// pollInterval is the mean time between two attempts to acquire the lock.
-const pollInterval = 60 * time.Millisecond
+const (
+	// pollInterval is the mean time between two attempts to acquire the lock.
+	pollInterval = 60 * time.Millisecond
+	// patience is how long withLock waits before it warns.
+	patience = 5 * time.Second
+)
 
-// withLock runs fn while a transaction holds an advisory lock on the schema's name. It polls: a
-// session that blocks in pg_advisory_lock holds a snapshot, which CREATE INDEX CONCURRENTLY waits
-// for, and it can outlive its caller. golang-migrate's own lock does both, but it is never
-// contended under this lock.
+//go:embed sql/read_holder.sql
+var readHolderSQL string
+
+// withLock runs fn while a transaction holds a lock on the version table. Reading the table does not
+// conflict with it. Only a role that may change the table can acquire it, while any role can hold an
+// advisory lock for as long as it likes. It polls: a session that waits for a lock has a snapshot,
+// for which CREATE INDEX CONCURRENTLY waits, and it can outlive its caller.
 func withLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() error) error {
-	for {
+	warned := false
+	for began := time.Now(); ; {
 		locked, err := tryWithLock(ctx, own, cfg, fn)
 		if locked || err != nil {
 			return err
 		}
+		if !warned && time.Since(began) >= patience {
+			warned = true
+			slog.WarnContext(ctx, "pglock: still waiting for another process that migrates the schema",
+				"schema", cfg.schema, "waited", time.Since(began).Round(time.Second), "holder", holder(ctx, own, cfg))
+		}
 		if backoff.Sleep(ctx, backoff.Jitter(pollInterval)) != nil {
-			return errs.Errorf("migrations: schema %q: gave up while another process migrates it: %w", cfg.schema, context.Cause(ctx))
+			return errs.Errorf("migrations: schema %q: gave up while another process migrates it (%s): %w",
+				cfg.schema, holder(ctx, own, cfg), context.Cause(ctx))
 		}
 	}
 }
@@ -40,19 +58,31 @@ func tryWithLock(ctx context.Context, own *pgxpool.Pool, cfg config, fn func() e
 	// pool closes the connection, which releases the lock too.
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 
-	if locked, err = tryLock(ctx, tx, cfg.schema); err != nil || !locked {
-		return false, err
+	_, err = tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0")
+	if err == nil {
+		_, err = tx.Exec(ctx, "LOCK TABLE "+cfg.versionTable()+" IN SHARE UPDATE EXCLUSIVE MODE NOWAIT")
+	}
+	switch {
+	case pgtx.SQLState(err) == pgtx.LockNotAvailable:
+		return false, nil
+	case err != nil:
+		return false, cfg.explain(err)
 	}
 	return true, fn()
 }
 
-func tryLock(ctx context.Context, tx pgx.Tx, name string) (locked bool, err error) {
-	_, err = tx.Exec(ctx, "SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
-	// The server computes the hash, so that programs in other languages get the same key.
-	err = errs.Join(err, tx.QueryRow(ctx,
-		"SELECT pg_try_advisory_xact_lock(hashtextextended('pglock migrations of ' || $1::text, 0))", name).Scan(&locked))
+// holder describes the session that holds the lock. ctx may have ended.
+func holder(ctx context.Context, own *pgxpool.Pool, cfg config) string {
+	var pid uint32
+	var role, application string
+	err := pgtx.CleanUp(ctx, func(ctx context.Context) error {
+		return own.QueryRow(ctx, readHolderSQL, cfg.versionTable()).Scan(&pid, &role, &application)
+	})
 	if err != nil {
-		return false, errs.Errorf("migrations: %w", err)
+		return "its session is unknown"
 	}
-	return locked, nil
+	return fmt.Sprintf("session %d, role %q, application %q", pid, role, application)
 }
+
+// versionTable returns the quoted name of the version table.
+func (c config) versionTable() string { return schema.Quote(c.schema) + "." + versionTable }

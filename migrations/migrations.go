@@ -7,23 +7,24 @@ import (
 	"time"
 
 	"github.com/golang-migrate/migrate/v4"
-	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
+	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // FS holds the migrations as plain SQL, 0001_name.up.sql and 0001_name.down.sql, so that another
 // tool can run them. Each file must run in one transaction, with search_path set to the schema of
-// the tables.
+// the tables. That tool does not make the check that Up makes (ErrUntrusted), so the schema must
+// belong to the role that runs the files, and no other role may ever have had CREATE on it.
 //
 //go:embed *.sql
 var FS embed.FS
 
-// versionTable is golang-migrate's record. Its name is not schema_migrations, because the schema
-// may also hold the application's own version table.
+// versionTable is the record of versions, which golang-migrate's command can read. Its name is not
+// schema_migrations, because the schema may also hold the application's own version table.
 const versionTable = "pglock_migrations"
 
 // Up creates the schema if it is missing, and migrates its tables to the version that this module
@@ -35,16 +36,17 @@ const versionTable = "pglock_migrations"
 // and the right to grant. WithReport reports what has changed.
 //
 // ctx bounds the wait for the lock. A migration that has begun is not cancelled: each is one short
-// transaction.
+// transaction. After five seconds of waiting, a warning in slog.Default() names the session that
+// holds the lock, and so does the error if ctx ends first.
 //
-// The error is ErrPrivilege (a *PrivilegeError, which names the missing right), ErrDirty, ErrNewer,
-// ErrNoRole, ErrInvalidOption, ErrInvalidSchema or the server's. After an error the tables are as
+// The error is ErrPrivilege (a *PrivilegeError, which names the missing right), ErrUntrusted,
+// ErrDirty, ErrNewer, ErrNoRole, ErrInvalidOption, ErrInvalidSchema or the server's. After an error the tables are as
 // they were before the migration that failed.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{
 		done:   func(s state) bool { return s.version == schema.Version },
 		apply:  stepTo(schema.Version),
-		finish: grantAll,
+		grants: true,
 	})
 }
 
@@ -99,7 +101,7 @@ func Version(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (int, erro
 type task struct {
 	done   func(state) bool // no migration is needed
 	apply  func(*migrate.Migrate) error
-	finish func(ctx context.Context, own *pgxpool.Pool, cfg config) error // always called; may be nil
+	grants bool // also grant the rights
 }
 
 // run performs the task under the lock. It needs no lock if the task is done.
@@ -119,18 +121,61 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 		return err
 	}
 	cfg.role = s.role
-	if !t.done(s) || s.dirty {
+	migrating := !t.done(s) || s.dirty
+	granting := t.grants && len(cfg.grants) > 0
+	if !migrating && !granting {
+		return nil
+	}
+	if migrating {
 		if err := s.checkRights(cfg); err != nil {
 			return err
 		}
+	}
+	if err := prepare(ctx, own, cfg, s); err != nil {
+		return err
+	}
+	if migrating {
 		if err := withLock(ctx, own, cfg, func() error { return migrateSchema(ctx, own, cfg, t.apply) }); err != nil {
 			return err
 		}
 	}
-	if t.finish == nil {
+	if !granting {
 		return nil
 	}
-	return t.finish(ctx, own, cfg)
+	return withLock(ctx, own, cfg, func() error { return grantAll(ctx, own, cfg) })
+}
+
+// prepare creates the schema and the version table if they are missing, and returns ErrUntrusted if
+// another role could run code in the schema as this one. Other processes may do the same at the
+// same time. Only a role that passes can change the schema afterwards.
+func prepare(ctx context.Context, own *pgxpool.Pool, cfg config, s state) error {
+	if !s.schemaExists {
+		if err := create(ctx, own, cfg, "CREATE SCHEMA "+schema.Quote(cfg.schema)); err != nil {
+			return err
+		}
+		var err error // another process may have created it, and default privileges may be on it
+		if s, err = readState(ctx, own, cfg); err != nil {
+			return err
+		}
+	}
+	if err := s.checkTrust(cfg); err != nil {
+		return err
+	}
+	if s.recorded {
+		return nil
+	}
+	return create(ctx, own, cfg, "CREATE TABLE IF NOT EXISTS "+cfg.versionTable()+
+		" (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)")
+}
+
+// create runs a statement that creates something, unless another process creates it at the same time.
+func create(ctx context.Context, own *pgxpool.Pool, cfg config, sql string) error {
+	_, err := own.Exec(ctx, sql)
+	switch pgtx.SQLState(err) {
+	case pgtx.UniqueViolation, pgtx.DuplicateSchema, pgtx.DuplicateTable:
+		return nil
+	}
+	return cfg.explain(err)
 }
 
 // migrateSchema lets golang-migrate apply the migrations, on a connection of own.
@@ -139,25 +184,17 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, apply fun
 	if err != nil {
 		return err
 	}
-	if !before.schemaExists {
-		if _, err := own.Exec(ctx, "CREATE SCHEMA "+schema.Quote(cfg.schema)); err != nil {
-			return cfg.explain(err)
-		}
-	}
-	files, err := newSource(cfg.schema)
+	files, err := iofs.New(FS, ".")
 	if err != nil {
 		return errs.Errorf("migrations: %w", err)
 	}
-	driver, err := migratepgx.WithInstance(stdlib.OpenDBFromPool(own), &migratepgx.Config{
-		SchemaName:      cfg.schema,
-		MigrationsTable: versionTable,
-	})
+	d, err := newDriver(ctx, own, cfg)
 	if err != nil {
 		return cfg.explain(err)
 	}
-	m, err := migrate.NewWithInstance("embedded", files, "pgx5", driver)
+	m, err := migrate.NewWithInstance("embedded", files, "pglock", d)
 	if err != nil {
-		return errs.Join(cfg.explain(err), driver.Close())
+		return errs.Join(cfg.explain(err), d.Close())
 	}
 	err = apply(m)
 	if errors.Is(err, migrate.ErrNoChange) {

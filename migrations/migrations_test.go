@@ -3,7 +3,9 @@ package migrations_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -11,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -267,24 +268,54 @@ func TestNewerSchemaIsUnchanged(t *testing.T) {
 	}
 }
 
-func TestUpWaitsNoLongerThanItsContext(t *testing.T) {
-	t.Parallel()
+// TestUpSaysWhatItWaitsFor after five seconds, and waits no longer than its context. It changes slog's
+// default, so it is not parallel.
+func TestUpSaysWhatItWaitsFor(t *testing.T) {
 	pool := pgtest.Pool(t)
-	name := pgtest.SchemaName(t)
+	name := pgtest.Schema(t, pool)
+	if err := migrations.Down(t.Context(), pool, migrations.WithSchema(name)); err != nil {
+		t.Fatal(err)
+	}
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended('pglock migrations of ' || $1::text, 0))", name); err != nil {
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+schema.Quote(name)+".pglock_migrations IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	logged := make(chan string, 10)
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(line []byte) { logged <- string(line) }), nil)))
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := migrations.Up(ctx, pool, migrations.WithSchema(name)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("while another session migrates: %v", err)
+	done := make(chan error, 1)
+	go func() { done <- migrations.Up(ctx, pool, migrations.WithSchema(name)) }()
+	session := fmt.Sprintf("session %d, role", tx.Conn().PgConn().PID())
+	select { // Up can't return before the lock is free, unless it fails
+	case err := <-done:
+		t.Fatalf("Up: %v", err)
+	case line := <-logged:
+		if !strings.Contains(line, session) {
+			t.Errorf("logged %q, want %q", line, session)
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), session) {
+		t.Errorf("Up, canceled: %v, want %q", err, session)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(t.Context(), pool, migrations.WithSchema(name)); err != nil {
+		t.Errorf("Up, after the lock was free: %v", err)
 	}
 	if err := migrations.Up(t.Context(), pool, migrations.WithSchema("")); !errors.Is(err, migrations.ErrInvalidSchema) {
 		t.Errorf("no name: %v", err)
 	}
 }
+
+type writer func(line []byte)
+
+func (w writer) Write(line []byte) (int, error) { w(line); return len(line), nil }

@@ -2,9 +2,13 @@ package migrations
 
 import (
 	"context"
+	_ "embed"
+	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -12,11 +16,19 @@ import (
 type state struct {
 	role, database string
 	schemaExists   bool
-	mayCreate      bool // objects in the schema, or the schema if it is missing
-	version        int  // 0 without tables
+	mayCreate      bool     // objects in the schema, or the schema if it is missing
+	recorded       bool     // the version table exists, and reading it runs no code
+	finding        stranger // the zero value if there is none
+	version        int      // 0 without tables
 	dirty          bool
 	found          int // if dirty: the version of the tables, -1 if it could not be read
 }
+
+// stranger is a role that could run code as the migrating one, and why: see read_state.sql.
+type stranger struct{ kind, name, role string }
+
+//go:embed sql/read_state.sql
+var readStateSQL string
 
 // dirtyError returns the error for a dirty state.
 func (s state) dirtyError(cfg config, cause error) error {
@@ -25,26 +37,18 @@ func (s state) dirtyError(cfg config, cause error) error {
 
 func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, error) {
 	var s state
-	var recorded bool
-	err := pool.QueryRow(ctx, `
-		SELECT current_user::text, current_database()::text, n.oid IS NOT NULL,
-		       CASE WHEN n.oid IS NULL THEN has_database_privilege(current_database(), 'CREATE')
-		            ELSE has_schema_privilege(n.oid, 'CREATE') END,
-		       EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = $2::text)
-		FROM (SELECT) one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $1::text`,
-		cfg.schema, versionTable,
-	).Scan(&s.role, &s.database, &s.schemaExists, &s.mayCreate, &recorded)
+	err := pool.QueryRow(ctx, readStateSQL, cfg.schema, versionTable).Scan(&s.role, &s.database, &s.schemaExists, &s.mayCreate,
+		&s.recorded, &s.finding.kind, &s.finding.name, &s.finding.role)
 	if err != nil {
 		return s, cfg.explain(err)
 	}
 	cfg.role = s.role
-	if !recorded {
+	if !s.recorded {
 		return s, nil
 	}
 	var version *int
 	var dirty *bool
-	err = pool.QueryRow(ctx, "SELECT v.version, v.dirty FROM (SELECT) one LEFT JOIN "+
-		schema.Quote(cfg.schema)+"."+versionTable+" v ON true").Scan(&version, &dirty)
+	err = pool.QueryRow(ctx, "SELECT v.version, v.dirty FROM (SELECT) one LEFT JOIN "+cfg.versionTable()+" v ON true").Scan(&version, &dirty)
 	if err != nil {
 		return s, cfg.explainRead(err)
 	}
@@ -62,19 +66,15 @@ func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, erro
 }
 
 // tablesVersion returns the version that a function of the schema returns, which each migration
-// replaces in its own transaction: 0 without tables, -1 if it can't be read.
+// replaces in its own transaction: 0 without tables, -1 if it can't be read. It reads the text of the
+// function instead of calling it, because the schema may be a stranger's.
 func tablesVersion(ctx context.Context, pool *pgxpool.Pool, cfg config) int {
-	function := schema.Quote(cfg.schema) + ".pglock_schema_version()"
-	var exists bool
-	err := pool.QueryRow(ctx, "SELECT pg_catalog.to_regprocedure($1::text) IS NOT NULL", function).Scan(&exists)
-	if err != nil {
-		return -1
-	}
-	if !exists {
-		return 0
-	}
 	var version int
-	if err := pool.QueryRow(ctx, "SELECT "+function).Scan(&version); err != nil {
+	err := pool.QueryRow(ctx, `
+		SELECT coalesce(pg_catalog.max(coalesce(pg_catalog.substring(p.prosrc, '^SELECT ([0-9]{1,9})$'), '-1')::pg_catalog.int4), 0)
+		FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+		WHERE n.nspname = $1::pg_catalog.text::pg_catalog.name AND p.proname = 'pglock_schema_version'::pg_catalog.name`, cfg.schema).Scan(&version)
+	if err != nil {
 		return -1
 	}
 	return version
@@ -91,4 +91,28 @@ func (s state) checkRights(cfg config) error {
 		on = "DATABASE " + schema.Quote(s.database)
 	}
 	return &PrivilegeError{Role: s.role, Right: "CREATE", On: on}
+}
+
+// checkTrust returns an error that wraps ErrUntrusted if another role could run code as this one. The
+// error names the remedy.
+func (s state) checkTrust(cfg config) error {
+	f, quoted, by := s.finding, schema.Quote(cfg.schema), "PUBLIC"
+	if f.role != by {
+		by = schema.Quote(f.role)
+	}
+	var what, remedy string
+	switch f.kind {
+	case "":
+		return nil
+	case "owner":
+		what = fmt.Sprintf("belongs to role %s", by)
+		remedy = fmt.Sprintf("migrate as that role, or use another schema; or, if that role may do all that %q may, ALTER SCHEMA %s OWNER TO %s", s.role, quoted, schema.Quote(s.role))
+	case "create":
+		what = fmt.Sprintf("grants CREATE to %s", by)
+		remedy = fmt.Sprintf("REVOKE CREATE ON SCHEMA %s FROM %s, or use another schema", quoted, by)
+	default:
+		what = fmt.Sprintf("has the %s %s of role %s", f.kind, f.name, by)
+		remedy = fmt.Sprintf("DROP %s %s, or use another schema", strings.ToUpper(f.kind), f.name)
+	}
+	return errs.Errorf("%w: schema %q %s, so a migration could run code of others as %q: %s", ErrUntrusted, cfg.schema, what, s.role, remedy)
 }

@@ -22,6 +22,7 @@ const (
 	UndefinedFunction       = "42883"
 	UndefinedObject         = "42704"
 	DuplicateTable          = "42P07"
+	DuplicateSchema         = "42P06"
 	DuplicateObject         = "42710"
 	InsufficientPrivilege   = "42501"
 	SyntaxError             = "42601"

@@ -47,7 +47,7 @@ SELECT p.seen, p.last::text, s.name::text, s.token, s.version, coalesce(s.holder
        (extract(epoch FROM s.read_at - s.acquired_at) * 1000000)::bigint,
        coalesce(CASE WHEN x.expired THEN s.holder ELSE s.last_holder END, ''),
        coalesce(CASE WHEN x.expired THEN 'expired' ELSE s.last_end END, ''),
-       CASE WHEN x.expired THEN s.expires_at ELSE s.ended_at END,
+       CASE WHEN x.expired THEN nullif(s.expires_at, '-infinity') ELSE s.ended_at END,
        coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN s.revoked_reason END, ''),
        CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN s.release_request END,
        q.holders, q.tickets, q.waited,

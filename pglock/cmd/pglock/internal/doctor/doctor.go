@@ -104,6 +104,7 @@ func Run(ctx context.Context, config Config) []Result {
 		{"server", e.checkServer},
 		{"schema", e.checkSchema},
 		{"rights", e.checkRights},
+		{"grants", e.checkGrants},
 		{"pooler", e.checkPooler},
 		{"notifications", e.checkNotifications},
 		{"clock", e.checkClock},

@@ -39,7 +39,7 @@ func TestHealthy(t *testing.T) {
 		}
 		checks[r.Check] = true
 	}
-	if len(checks) != 17 {
+	if len(checks) != 18 {
 		t.Errorf("%d checks", len(checks))
 	}
 	if after := locktest.Scan[int64](t, p.admin, sequence+p.table("fencing_tokens")); after != before {

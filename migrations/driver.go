@@ -1,0 +1,79 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/golang-migrate/migrate/v4/database"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// driver applies migrations for golang-migrate, and records them in the same table as its own driver.
+// That one waits without end for an advisory lock whose key any role can compute, replaces the version
+// by TRUNCATE, which needs the lock that withLock holds, and resolves names by the connection's
+// search_path, where strangers may have created functions.
+type driver struct {
+	ctx   context.Context // of the call, without its end: a migration that has begun is not cancelled
+	conn  *pgxpool.Conn
+	path  string // sets search_path
+	table string
+}
+
+func newDriver(ctx context.Context, own *pgxpool.Pool, cfg config) (*driver, error) {
+	conn, err := own.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	path := "SET LOCAL search_path TO " + schema.Quote(cfg.schema) + ", pg_temp;\n"
+	return &driver{context.WithoutCancel(ctx), conn, path, cfg.versionTable()}, nil
+}
+
+// Run applies one file in one transaction: the server makes one of all statements of a simple query.
+// The search_path is local to it, so the connection keeps its own, also behind a pooler.
+func (d *driver) Run(migration io.Reader) error {
+	sql, err := io.ReadAll(migration)
+	if err != nil {
+		return err
+	}
+	return d.conn.Conn().PgConn().Exec(d.ctx, d.path+string(sql)).Close()
+}
+
+// SetVersion replaces the record. golang-migrate's number for no version stays only while dirty.
+func (d *driver) SetVersion(version int, dirty bool) error {
+	return pgx.BeginFunc(d.ctx, d.conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(d.ctx, "DELETE FROM "+d.table)
+		if err == nil && (version >= 0 || dirty) {
+			_, err = tx.Exec(d.ctx, "INSERT INTO "+d.table+" (version, dirty) VALUES ($1, $2)", version, dirty)
+		}
+		return err
+	})
+}
+
+func (d *driver) Version() (version int, dirty bool, err error) {
+	err = d.conn.QueryRow(d.ctx, "SELECT version, dirty FROM "+d.table).Scan(&version, &dirty)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return database.NilVersion, false, nil
+	}
+	return version, dirty, err
+}
+
+func (d *driver) Close() error {
+	d.conn.Release()
+	return nil
+}
+
+// Lock does nothing, because withLock holds the lock.
+func (d *driver) Lock() error { return nil }
+
+// Unlock does nothing.
+func (d *driver) Unlock() error { return nil }
+
+// Open is not used.
+func (d *driver) Open(string) (database.Driver, error) { return nil, errors.ErrUnsupported }
+
+// Drop is not used.
+func (d *driver) Drop() error { return errors.ErrUnsupported }
