@@ -329,7 +329,7 @@ BEGIN
         DELETE FROM "<here>".lock_permits AS p USING free AS f WHERE p.ctid = f.ctid
         RETURNING p.holder, p.request, p.weight INTO mine;
         IF FOUND THEN
-            room := room + mine.weight;
+            room := least(room + mine.weight, gate.capacity); -- a row that a user forged may weigh more
         ELSE
             SELECT p.holder, p.request INTO mine FROM "<here>".lock_permits AS p
             WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL;
