@@ -108,6 +108,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if l == nil {
 		return nil, ErrClosed
 	}
+	c.lookAt(l) // its holder may have been asked to release it before
 	c.events.adopted(ctx, l, began)
 	return l, nil
 }

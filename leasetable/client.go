@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
@@ -51,11 +52,14 @@ type Client struct {
 	closed   chan struct{} // closed when Close is done
 	closeErr error         // set before closed is closed
 
-	mu       sync.Mutex          // guards the four below
+	mu       sync.Mutex          // guards the six below
 	isClosed bool                // no new calls
 	draining bool                // no new releases either
 	leases   map[*Lease]struct{} // Close releases these
 	newest   map[string]*Lease   // of leases, by name
+
+	unclaimed     [maxUnclaimed]fencing.Token // a ring: see holderNotified
+	lastUnclaimed int
 
 	// calls counts the goroutines that work for callers. To add to it, hold mu and see one of the
 	// flags unset, or be inside a counted call.

@@ -143,3 +143,10 @@ func NextLook(c *Client) time.Time {
 
 // ErrLateGrant means that a grant arrived too late to be trusted.
 var ErrLateGrant = errLateGrant
+
+// Unclaimed returns how many notifications of tokens without a lease the client has received.
+func Unclaimed(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastUnclaimed
+}

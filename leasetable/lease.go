@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,6 +128,7 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 	if !closed {
 		c.leases[l], c.newest[l.fence.Name] = struct{}{}, l
 	}
+	notified := slices.Contains(c.unclaimed[:], l.fence.Token)
 	c.mu.Unlock()
 	if closed { // Close has not seen this lease
 		l.end(errReleasedByClose)
@@ -134,6 +136,9 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 	}
 	if !cfg.noRenewal {
 		c.renew.add(l)
+	}
+	if notified {
+		c.lookAt(l)
 	}
 	return l
 }

@@ -227,9 +227,25 @@ func (s *watches) wake(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.byName[name] {
-		select {
-		case w.woken <- struct{}{}:
-		default: // woken already
+		w.wake()
+	}
+}
+
+// wakeAll makes all calls of Watch read their rows.
+func (s *watches) wakeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, all := range s.byName {
+		for w := range all {
+			w.wake()
 		}
+	}
+}
+
+// wake makes w read the row.
+func (w *watcher) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default: // woken already
 	}
 }
