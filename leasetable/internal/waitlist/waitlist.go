@@ -2,7 +2,8 @@
 // process's ticket in the queue on the server.
 //
 // Only the head of each local queue contacts the server, so that a thousand waiters cost as many
-// statements as one, and acquire the lock in the order of arrival. For each local queue the process
+// statements as one, and acquire the lock in the order of arrival. (An entry whose time is over before
+// it was the head makes one attempt, without the ticket, before it leaves.) For each local queue the process
 // holds one ticket: a row of lock_waiters.
 //
 // # States of a local queue
@@ -455,7 +456,7 @@ func (e *Entry) HasTicket() bool {
 }
 
 // BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is
-// none. It returns false if a hand-off uses the request, or its result was not taken: a grant has
+// none, or it is another entry's turn. It returns false if a hand-off uses the request, or its result was not taken: a grant has
 // one owner. Otherwise EndAttempt must follow.
 func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	e.list.mu.Lock()
@@ -464,6 +465,9 @@ func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 		return 0, false
 	}
 	e.state = attempting
+	if e.queue.head() != e {
+		return 0, true
+	}
 	return e.queue.ticket, true
 }
 
