@@ -138,7 +138,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
 		g, err = c.store.Upgrade(ctx, l.fence.Token, r)
 		uncertain = uncertain || store.MaybeApplied(err)
-		if store.RowLocked(err) { // a guarded transaction of the last writer has locked the gate
+		if store.RowLocked(err) { // many others acquire and release the lock
 			g, err = store.Grant{Outcome: store.Busy}, nil
 		}
 		return err

@@ -21,8 +21,10 @@
 --   snapshot of its own, so the statements after the lock see what the previous holder of the gate
 --   has committed. One statement could not do both: it would go on with the snapshot of its start.
 -- * Losing is free. An acquire that can't succeed finds that out before it locks the gate.
--- * The gate is locked until the commit only: guards lock permits, or an exclusive grant. An
---   acquire waits for it for a quarter of a second at most (lock_timeout).
+-- * The gate is locked until the commit only, for which an acquire waits for a quarter of a second at
+--   most (lock_timeout). The exception is a guard of an exclusive grant, which may last, because it is
+--   somebody's transaction. So a statement waits FOR NO KEY UPDATE, which a guard does not delay. It
+--   takes FOR UPDATE, with which it meets the guard, only with SKIP LOCKED.
 -- * A permit that a guarded transaction uses counts until that transaction ends, whether it has
 --   expired or was released: its row is locked, and SKIP LOCKED leaves it alone.
 -- * No deadlock. The gate is locked before permits, and a statement locks one gate.
@@ -156,6 +158,7 @@ DECLARE
     freed     integer := 0;
     silent    boolean;
     used_up   bigint;
+    guarded   boolean := false; -- a guarded transaction of an earlier exclusive grant uses the gate
 BEGIN
     outcome := 'again'; token := 0; remaining := 0; ahead := 0; invalid := false;
     FOR locked IN 0..1 LOOP
@@ -169,10 +172,15 @@ BEGIN
                 CONTINUE;
             END IF;
         ELSE
-            PERFORM set_config('lock_timeout', '250ms', true);
-            SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock FOR UPDATE;
-            IF NOT FOUND THEN
-                RETURN;
+            SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock FOR UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN -- in use for a moment, or guarded, perhaps for long
+                PERFORM set_config('lock_timeout', '250ms', true);
+                SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock FOR NO KEY UPDATE;
+                IF NOT FOUND THEN
+                    RETURN;
+                END IF;
+                PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock FOR UPDATE SKIP LOCKED;
+                guarded := NOT FOUND;
             END IF;
         END IF;
         -- Without a ticket and with room, it likely succeeds: the checks below run once, under the lock.
@@ -216,6 +224,9 @@ BEGIN
         IF gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN
             outcome := 'busy'; token := gate.token; holder := gate.holder;
             remaining := (extract(epoch FROM gate.expires_at - clock_timestamp()) * 1000000)::bigint;
+            RETURN;
+        ELSIF guarded THEN
+            outcome := 'busy'; token := gate.token;
             RETURN;
         END IF;
         room := gate.capacity - gate.in_use;
@@ -446,7 +457,7 @@ DECLARE
     until timestamptz;
 BEGIN
     PERFORM set_config('lock_timeout', '250ms', true);
-    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = upgrade_permits.lock FOR UPDATE;
+    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = upgrade_permits.lock FOR NO KEY UPDATE;
     SELECT * INTO mine FROM "<here>".lock_permits AS p
     WHERE p.name = upgrade_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
     IF gate.request = request_id AND gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN -- a repetition
@@ -458,7 +469,9 @@ BEGIN
         RETURN;
     ELSE
         freed := "<here>".free_expired_permits(upgrade_permits.lock);
-        IF gate.in_use - freed = mine.weight THEN
+        -- A guard of an earlier exclusive grant is not waited for: see acquire_permits.
+        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = upgrade_permits.lock FOR UPDATE SKIP LOCKED;
+        IF FOUND AND gate.in_use - freed = mine.weight THEN
             -- This waits for a renewal in progress. Afterwards only a guard can hold the row.
             PERFORM FROM "<here>".lock_permits AS p WHERE p.name = upgrade_permits.lock AND p.token = grant_token FOR NO KEY UPDATE;
             DELETE FROM "<here>".lock_permits AS p
