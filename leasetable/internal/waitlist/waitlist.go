@@ -534,8 +534,8 @@ func later(a, b time.Time) time.Time {
 }
 
 // Reserve reserves the head for a hand-off of the lock name. The head makes no attempt until
-// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress,
-// or if other processes wait too.
+// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress, if
+// it wants the name as another kind of lock, or if other processes wait too.
 func (l *List) Reserve(name string) *Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -544,7 +544,7 @@ func (l *List) Reserve(name string) *Entry {
 		return nil
 	}
 	e := q.head()
-	if e.state != waiting {
+	if e.state != waiting || e.request.Permits.Any() {
 		return nil
 	}
 	e.state = reserved
