@@ -1,6 +1,7 @@
 package leasetable
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -129,8 +130,10 @@ func AllWait(c *Client, names ...string) bool {
 // GoneWhileUpgrading does what follows a renewal that does not find the grant of l, while TryUpgrade
 // waits for its answer or not.
 func GoneWhileUpgrading(l *Lease, upgrading bool) error {
-	l.setUpgrading(upgrading)
-	defer l.setUpgrading(false)
+	if upgrading {
+		_ = l.beginUpgrade(context.Background())
+		defer l.endUpgrade()
+	}
 	return l.applyRenewal(store.Renewal{}, l.cfg.ttl)
 }
 

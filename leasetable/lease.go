@@ -70,7 +70,7 @@ type Lease struct {
 	maxHoldTimer *time.Timer // fires at renewUntil; nil: no limit
 
 	held      store.Permits // cfg.permits, or less after Downgrade
-	upgrading bool          // TryUpgrade is in progress
+	upgrading chan struct{} // closed at the end of the TryUpgrade in progress; nil: there is none
 }
 
 // newLease makes the lease of a grant and plans its renewal.
