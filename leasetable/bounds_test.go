@@ -59,7 +59,7 @@ func TestCloseWhileTheDatabaseIsAway(t *testing.T) {
 		t.Errorf("told %v", err)
 	}
 	began := time.Now()
-	_ = c.Close(t.Context()) // nothing is held
+	_ = c.Close(t.Context())                              // nothing is held
 	if took := time.Since(began); took > 20*time.Second { // 5 s, and what the machine takes
 		t.Errorf("Close took %v", took)
 	}
