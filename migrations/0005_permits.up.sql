@@ -346,6 +346,9 @@ BEGIN
             SELECT p.holder, p.request INTO mine FROM "<here>".lock_permits AS p
             WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL;
             IF NOT FOUND THEN
+                IF how = 'revoked' AND gate.revoked_permits ? grant_token::text THEN
+                    RETURN NEXT false; -- a repetition
+                END IF;
                 RETURN;
             END IF;
             -- A guarded transaction uses it until its end. Or a renewal was in progress, for which
@@ -367,6 +370,12 @@ BEGIN
         last_holder = mine.holder, last_end = how, ended_at = clock_timestamp(),
         revoked_token = CASE WHEN how = 'revoked' THEN grant_token ELSE l.revoked_token END,
         revoked_reason = CASE WHEN how = 'revoked' THEN why ELSE l.revoked_reason END,
+        -- Each of the holders is to learn why. Beyond that size it begins anew, because a row that others
+        -- have written may be anything.
+        revoked_permits = CASE
+            WHEN how <> 'revoked' THEN l.revoked_permits
+            WHEN pg_column_size(l.revoked_permits) < 16384 THEN l.revoked_permits || jsonb_build_object(grant_token, coalesce(why, ''))
+            ELSE jsonb_build_object(grant_token, coalesce(why, '')) END,
         room_since = CASE WHEN room >= need AND before < need THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = release_permits.lock;
     RETURN NEXT notify AND waiting AND "<here>".wake_if_fits(release_permits.lock, gate.ticket, need, room);
