@@ -61,6 +61,11 @@ type acquisition struct {
 
 	answered bool // the server has answered an attempt
 
+	// attempted says that the call has had the attempt that each call has: the server has said that
+	// the lock is held, or has not answered.
+	attempted bool
+	limit     *waitLimit // of WithWait, or nil
+
 	facts acquireFacts
 }
 
@@ -252,7 +257,17 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 		return store.Grant{}, ctx.Err()
 	}
 	a.facts.attempts++
-	q := &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld}
+	if a.limit != nil && !a.attempted {
+		a.limit.widen()
+		defer a.limit.restrict()
+	}
+	g, err := a.send(ctx, &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld})
+	a.attempted = a.attempted || err != nil || g.Holder != "" || g.Remaining > 0
+	return g, err
+}
+
+// send sends an attempt, on this goroutine or through the dispatcher: see attempt.
+func (a *acquisition) send(ctx context.Context, q *attempt) (store.Grant, error) {
 	if a.client.beginInline(ctx) {
 		got := q.runInline(ctx)
 		a.client.dispatcher.EndInline()

@@ -89,6 +89,9 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 		return nil, err
 	}
 	defer c.endCall()
+	if err := c.checkMinHold(ctx, f, cfg); err != nil {
+		return nil, err
+	}
 	began := c.events.now()
 	got, err := c.sendAdopt(ctx, f, cfg)
 	switch {
@@ -101,15 +104,29 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	case !time.Now().Before(cfg.deadline(got.Sent, got.Remaining, cfg.ttl)):
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), errLateGrant)
 	}
-	if got.Permits.Any() && cfg.minHold > 0 {
-		return nil, invalidOption("adopt %q: WithMinHold: must be 0 for a lock with permits", f)
-	}
 	l := c.startLease(ctx, cfg.forLocks(nil, got.Permits), startedGrant{fence: f, id: got.Request, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
 	if l == nil {
 		return nil, ErrClosed
 	}
+	c.lookAt(l) // its holder may have been asked to release it before
 	c.events.adopted(ctx, l, began)
 	return l, nil
+}
+
+// checkMinHold refuses WithMinHold for a lock with permits, before Adopt would keep the permits for that
+// time. A name stays of one kind while the grant lives.
+func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseConfig) error {
+	if cfg.minHold == 0 {
+		return nil
+	}
+	row, _, err := c.store.Get(ctx, f.Name)
+	if err != nil {
+		return c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
+	}
+	if row.Capacity > 0 {
+		return invalidOption("adopt %q: WithMinHold: must be 0 for a lock with permits", f)
+	}
+	return nil
 }
 
 // sendAdopt adopts the grant on the server. It tries again while another transaction has locked the

@@ -250,19 +250,6 @@ func (l *Lease) severalDeadline() time.Time {
 	return deadline
 }
 
-// extendAll is Extend of a lease with parts.
-func (l *Lease) extendAll(ctx context.Context, d time.Duration) error {
-	for _, p := range l.parts {
-		if err := l.Err(); err != nil {
-			return err
-		}
-		if err := p.Extend(ctx, d); err != nil {
-			return err
-		}
-	}
-	return l.Err()
-}
-
 // releaseParts is Release of a lease with parts. It waits until givenUp, whose cause is in ctx. The
 // context ends before the first name is free. A loss of one part is reported after the others are
 // released.

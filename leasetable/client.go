@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
@@ -46,16 +47,24 @@ type Client struct {
 	life    context.Context //nolint:containedctx // of the client, not of a call
 	endLife context.CancelCauseFunc
 
+	// cleanup is of work in the background. It ends with life, or timing.StatementBound after Close
+	// has begun: a server that is away must not keep a process from its end.
+	cleanup    context.Context //nolint:containedctx // of the client, not of a call
+	endCleanup context.CancelFunc
+
 	// closing is closed when Close begins: waiters give up.
 	closing  chan struct{}
 	closed   chan struct{} // closed when Close is done
 	closeErr error         // set before closed is closed
 
-	mu       sync.Mutex          // guards the four below
+	mu       sync.Mutex          // guards the six below
 	isClosed bool                // no new calls
 	draining bool                // no new releases either
 	leases   map[*Lease]struct{} // Close releases these
 	newest   map[string]*Lease   // of leases, by name
+
+	unclaimed     [maxUnclaimed]fencing.Token // a ring: see holderNotified
+	lastUnclaimed int
 
 	// calls counts the goroutines that work for callers. To add to it, hold mu and see one of the
 	// flags unset, or be inside a counted call.
@@ -100,6 +109,7 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 		channel: newChannel(),
 		events:  newEvents(&cfg),
 	}
+	c.cleanup, c.endCleanup = context.WithCancel(life)
 	c.dispatcher = batch.New(s.Slots(), cfg.batchSize())
 	c.acquires = batch.NewQueue(c.dispatcher, c.sendAcquires)
 	c.releases = batch.NewQueue(c.dispatcher, c.sendReleases)
@@ -154,6 +164,7 @@ func (c *Client) Close(ctx context.Context) error {
 func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	close(c.closing)
 	defer context.AfterFunc(ctx, func() { c.endLife(ErrClosed) })()
+	defer time.AfterFunc(timing.StatementBound, c.endCleanup).Stop()
 	err := c.releaseAll(ctx, held)
 	c.pruner.stop()
 	c.renew.stop()
@@ -163,6 +174,7 @@ func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	c.calls.Wait()
 	c.dispatcher.Stop()
 	c.waiters.Stop(ctx)
+	c.unwatch(ctx)
 	c.endLife(ErrClosed)
 	c.store.Close(ctx)
 	c.events.flush(ctx)
@@ -304,11 +316,11 @@ func (c *Client) countCall(refused *bool) error {
 
 func (c *Client) endCall() { c.calls.Done() }
 
-// background runs fn on a goroutine of its own, bounded by the client's life and by bound. The
-// caller must be inside a counted call. Close waits for fn.
+// background runs fn on a goroutine of its own, bounded by cleanup and by bound. The caller must be
+// inside a counted call. Close waits for fn.
 func (c *Client) background(bound time.Duration, fn func(ctx context.Context)) {
 	c.calls.Go(func() {
-		ctx, cancel := context.WithTimeout(c.life, bound)
+		ctx, cancel := context.WithTimeout(c.cleanup, bound)
 		defer cancel()
 		fn(ctx)
 	})

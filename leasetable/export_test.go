@@ -1,6 +1,7 @@
 package leasetable
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -129,8 +130,10 @@ func AllWait(c *Client, names ...string) bool {
 // GoneWhileUpgrading does what follows a renewal that does not find the grant of l, while TryUpgrade
 // waits for its answer or not.
 func GoneWhileUpgrading(l *Lease, upgrading bool) error {
-	l.setUpgrading(upgrading)
-	defer l.setUpgrading(false)
+	if upgrading {
+		_ = l.beginUpgrade(context.Background())
+		defer l.endUpgrade()
+	}
 	return l.applyRenewal(store.Renewal{}, l.cfg.ttl)
 }
 
@@ -143,3 +146,10 @@ func NextLook(c *Client) time.Time {
 
 // ErrLateGrant means that a grant arrived too late to be trusted.
 var ErrLateGrant = errLateGrant
+
+// Unclaimed returns how many notifications of tokens without a lease the client has received.
+func Unclaimed(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastUnclaimed
+}

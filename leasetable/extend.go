@@ -1,8 +1,10 @@
 package leasetable
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -35,9 +37,6 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		}
 		return l.outer.Extend(ctx, d)
 	}
-	if l.parts != nil {
-		return l.extendAll(ctx, d)
-	}
 	c := l.client
 	if err := c.beginCall(); err != nil {
 		return err
@@ -53,7 +52,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		if time.Until(l.Deadline()) >= d {
 			return nil
 		}
-		if err := l.checkExtension(d); err != nil {
+		if err := l.limited().checkExtension(d); err != nil {
 			return err
 		}
 		began := time.Now()
@@ -79,9 +78,25 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// renewNow extends the lease, to be trusted for ttl less the safety margin from now. It does not use
-// the connections that are kept for renewals.
+// limited returns the lease whose WithMaxHold counts: of several names, that of any part.
+func (l *Lease) limited() *Lease {
+	if l.parts != nil {
+		return l.parts[0]
+	}
+	return l
+}
+
+// renewNow extends the lease, to be trusted for ttl less the safety margin from now: all its parts in one
+// statement. It does not use the connections that are kept for renewals.
 func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
+	parts := l.parts
+	if parts == nil {
+		parts = []*Lease{l}
+	}
+	r := store.Renewals{TTLs: slices.Repeat([]time.Duration{l.cfg.serverTTL(ttl)}, len(parts))}
+	for _, p := range parts {
+		r.Grants = append(r.Grants, p.fence)
+	}
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	c := l.client
@@ -89,16 +104,21 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	var err error
 	var answers map[fencing.Fence]store.Renewal
 	for range 2 { // the first may meet a connection that died long ago
-		answers, err = c.store.Renew(ctx, store.Renewals{Grants: []fencing.Fence{l.fence}, TTLs: []time.Duration{l.cfg.serverTTL(ttl)}})
+		answers, err = c.store.Renew(ctx, r)
 		if err == nil || !store.Transient(err) || ctx.Err() != nil {
 			break
 		}
 	}
-	share, took := c.events.share(l), since(began)
-	c.events.batch(OperationRenew, 1, began, err)
-	if err == nil {
-		err = l.applyRenewal(answers[l.fence], ttl)
+	took := since(began)
+	c.events.batch(OperationRenew, len(parts), began, err)
+	var failed error // of the first part that was not extended
+	for _, p := range parts {
+		share, err := c.events.share(p), err
+		if err == nil {
+			err = p.applyRenewal(answers[p.fence], ttl)
+		}
+		c.events.renewed(p, share, took, err)
+		failed = cmp.Or(failed, err)
 	}
-	c.events.renewed(l, share, took, err)
-	return err
+	return failed
 }

@@ -80,7 +80,7 @@ func (permitsKind) batched() bool { return false }
 
 func (permitsKind) attempt(ctx context.Context, c *Client, a *attempt) (store.Grant, error) {
 	g, err := c.store.AcquirePermits(ctx, a.request())
-	if store.RowLocked(err) { // others acquire and release permits, or a guarded transaction goes on
+	if store.RowLocked(err) { // many others acquire and release permits
 		return store.Grant{Outcome: store.Busy}, nil
 	}
 	return g, err

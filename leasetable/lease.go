@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,7 +70,7 @@ type Lease struct {
 	maxHoldTimer *time.Timer // fires at renewUntil; nil: no limit
 
 	held      store.Permits // cfg.permits, or less after Downgrade
-	upgrading bool          // TryUpgrade is in progress
+	upgrading chan struct{} // closed at the end of the TryUpgrade in progress; nil: there is none
 }
 
 // newLease makes the lease of a grant and plans its renewal.
@@ -127,6 +128,7 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 	if !closed {
 		c.leases[l], c.newest[l.fence.Name] = struct{}{}, l
 	}
+	notified := slices.Contains(c.unclaimed[:], l.fence.Token)
 	c.mu.Unlock()
 	if closed { // Close has not seen this lease
 		l.end(errReleasedByClose)
@@ -134,6 +136,9 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 	}
 	if !cfg.noRenewal {
 		c.renew.add(l)
+	}
+	if notified {
+		c.lookAt(l)
 	}
 	return l
 }

@@ -94,6 +94,84 @@ func TestWithWaitGetsAFreeLockFromASlowServer(t *testing.T) {
 	release(t, acquire(t, c, "n", leasetable.WithWait(1)))
 }
 
+// TestP66_EachCallHasAnAttempt, however short its wait is: also while other callers of the process
+// are at work on the name. As many callers as permits are granted them all.
+func TestP66_EachCallHasAnAttempt(t *testing.T) {
+	t.Parallel()
+	const callers = 20
+	f := newFixture(t)
+	s := semaphore(t, f.open(leasetable.WithTTL(time.Hour)), "s", callers)
+	for _, wait := range []time.Duration{1, time.Millisecond} {
+		for range 5 {
+			var wg sync.WaitGroup
+			granted := make(chan *leasetable.Lease, callers)
+			for range callers {
+				wg.Go(func() {
+					l, err := s.Acquire(t.Context(), 1, leasetable.WithWait(wait))
+					if err != nil {
+						t.Errorf("within %v: %v", wait, err)
+						return
+					}
+					granted <- l
+				})
+			}
+			wg.Wait()
+			close(granted)
+			_, err := s.Acquire(t.Context(), 1, leasetable.WithWait(wait)) // the control
+			if full := len(granted) == callers; full && !errors.Is(err, leasetable.ErrTimeout) {
+				t.Errorf("a caller too many: %v", err)
+			}
+			for l := range granted {
+				release(t, l)
+			}
+		}
+	}
+}
+
+// TestP66_AnAttemptBesideAnIdleQueue: an earlier caller of the process has waited, and the lock was
+// just released.
+func TestP66_AnAttemptBesideAnIdleQueue(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other, c := f.open(), f.open()
+	for range 10 {
+		held := try(t, other, "n")
+		got := f.waits(c, "n")
+		release(t, held)
+		release(t, <-got)
+		l, err := c.Acquire(t.Context(), "n", leasetable.WithWait(1))
+		if err != nil {
+			t.Fatalf("the lock is free: %v", err)
+		}
+		release(t, l)
+	}
+}
+
+// TestP66_TheLastAttemptKnowsTheHolder: a call whose time ends behind another one of its process says
+// who holds the lock then, and not who held it when that one asked.
+func TestP66_TheLastAttemptKnowsTheHolder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other, c := f.open(), f.open()
+	gone := try(t, other, "n", leasetable.WithHolder("gone"), leasetable.WithTTL(time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { _, err := c.Acquire(ctx, "n"); ended <- err }()
+	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return leasetable.HeadWaits(c, "n") })
+	// No release notifies the head. The next grant does not concern it.
+	f.sql("UPDATE pglock.distributed_locks SET holder = 'present', token = pglock.next_fencing_token(), request = gen_random_uuid()")
+	_, err := c.Acquire(t.Context(), "n", leasetable.WithWait(1))
+	var busy *leasetable.BusyError
+	if !errors.As(err, &busy) || busy.Holder != "present" {
+		t.Errorf("told %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the one that waits: %v", err)
+	}
+	_ = gone.Release(t.Context()) // it is lost
+}
+
 // TestWithWaitKnowsWhatEndedFirst tells the end of the wait from that of the caller's context.
 func TestWithWaitKnowsWhatEndedFirst(t *testing.T) {
 	t.Parallel()

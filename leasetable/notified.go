@@ -2,6 +2,8 @@ package leasetable
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,12 +24,18 @@ import (
 // Any role can send notifications. They change nothing by themselves: each one leads to a look at
 // the row, and there is one look at a time, however many notifications arrive.
 
-// listen opens the listening connection.
+// listen opens the listening connection. What was asked, revoked or changed before it listened had
+// notified nobody, so then it has a look at all held grants and watched names.
 func (c *Client) listen(ctx context.Context, channel string) (waitlist.Subscription, error) {
 	sub, err := c.store.Listen(ctx, channel, channel+store.AllSuffix, c.watchChannel(), store.HolderChannel(c.cfg.schema))
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	held := slices.Collect(maps.Keys(c.leases))
+	c.mu.Unlock()
+	c.lookAt(held...)
+	c.watches.wakeAll()
 	return subscription{sub, c}, nil
 }
 
@@ -72,13 +80,30 @@ type inbox struct {
 	looking bool // lookAtGrants runs
 }
 
-// holderNotified has a look at the grant with the token in payload, if this client has it.
+// maxUnclaimed is the number of tokens that a client remembers of notifications that came before its
+// grant.
+const maxUnclaimed = 16
+
+// holderNotified has a look at the grant with the token in payload, if this client has it. The answer
+// to its acquire may still be on its way, because others can read the token at once. So the newest
+// tokens without a lease are remembered: see startLease.
 func (c *Client) holderNotified(payload string) {
 	token, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil {
 		return
 	}
-	leases := c.leasesOf(fencing.Token(token))
+	c.mu.Lock()
+	leases := c.leasesWith(fencing.Token(token))
+	if len(leases) == 0 {
+		c.unclaimed[c.lastUnclaimed%maxUnclaimed] = fencing.Token(token)
+		c.lastUnclaimed++
+	}
+	c.mu.Unlock()
+	c.lookAt(leases...)
+}
+
+// lookAt reads in the background what the server says about the leases, and tells their holders.
+func (c *Client) lookAt(leases ...*Lease) {
 	if len(leases) == 0 || c.beginCall() != nil {
 		return
 	}
@@ -98,32 +123,45 @@ func (c *Client) holderNotified(payload string) {
 	}
 }
 
-// lookAtGrants reads what the server says about the leases in the inbox, and tells their holders. A
-// failure is ignored: the next renewal tells them.
+// lookAtGrants looks at the leases in the inbox until it is empty. A failure is repeated for
+// timing.OutagePatience, because a lease without renewals would never learn of it. After that the
+// next renewal, or the next listening connection, tells.
 func (c *Client) lookAtGrants() {
 	in := &c.inbox
 	for {
 		in.mu.Lock()
-		leases, fences := in.pending, []fencing.Fence(nil)
+		leases := slices.Collect(maps.Keys(in.pending))
 		in.pending = nil
 		in.looking = len(leases) > 0
 		in.mu.Unlock()
 		if len(leases) == 0 {
 			return
 		}
-		for l := range leases {
-			fences = append(fences, l.fence)
+		for part := range slices.Chunk(leases, renewBatchSize) {
+			c.tellHolders(part)
 		}
-		ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
-		answers, _ := c.store.CheckGrants(ctx, fences)
-		cancel()
-		for l := range leases {
-			switch status := answers[l.fence]; {
-			case status.Revoked != nil:
-				_ = l.loseRevoked(*status.Revoked) // the error is the lease's
-			case status.Request != nil:
-				l.requestRelease(*status.Request)
-			}
+	}
+}
+
+// tellHolders has one look at the leases.
+func (c *Client) tellHolders(leases []*Lease) {
+	fences := make([]fencing.Fence, len(leases))
+	for i, l := range leases {
+		fences[i] = l.fence
+	}
+	ctx, cancel := context.WithTimeout(c.life, timing.OutagePatience)
+	defer cancel()
+	var answers map[fencing.Fence]store.Status
+	_ = c.retry(ctx, c.closing, func(ctx context.Context) (err error) { // see lookAtGrants
+		answers, err = c.store.CheckGrants(ctx, fences)
+		return err
+	})
+	for _, l := range leases {
+		switch status := answers[l.fence]; {
+		case status.Revoked != nil:
+			_ = l.loseRevoked(*status.Revoked) // the error is the lease's
+		case status.Request != nil:
+			l.requestRelease(*status.Request)
 		}
 	}
 }

@@ -169,7 +169,7 @@ func WithBarging() LeaseOption {
 
 // WithWait bounds how long Acquire waits for the lock, and nothing else: neither the lease nor the
 // work. When the time is over, Acquire returns a *WaitError in which errors.Is finds
-// ErrNotAcquired and ErrTimeout. The first attempt has a second even if d is shorter. With 0,
+// ErrNotAcquired and ErrTimeout. Each call makes an attempt, which has a second even if d is shorter. With 0,
 // Acquire is TryAcquire. TryAcquire never waits, with or without this option. Default: until ctx
 // ends.
 func WithWait(d time.Duration) LeaseOption {

@@ -3,7 +3,9 @@ package leasetable_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strings"
 	"testing"
 	"time"
 
@@ -261,4 +263,36 @@ func TestAWatcherLearnsOfAReleaseThatFitsNobody(t *testing.T) {
 		t.Error(err)
 	}
 	release(t, b)
+}
+
+// TestEachHolderOfRevokedPermitsLearnsWhy, also if no notification tells it: one revocation of a name
+// does not replace another. Each can be repeated.
+func TestEachHolderOfRevokedPermitsLearnsWhy(t *testing.T) {
+	t.Parallel()
+	const holders = 5
+	f := newFixture(t)
+	s := semaphore(t, f.open(leasetable.WithTTL(10*time.Second), leasetable.WithPollOnly()), "s", holders+1)
+	operator := f.open()
+	var all []*leasetable.Lease
+	for range holders {
+		all = append(all, permits(t, s, 1))
+	}
+	spared := permits(t, s, 1)
+	for range 2 {
+		for i, l := range all {
+			if err := operator.Revoke(t.Context(), "s", l.Token(), fmt.Sprint("reason ", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, l := range all {
+		within(t, 20*time.Second, "the loss", l.Done())
+		if err := l.Err(); !errors.Is(err, leasetable.ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprintf(`"reason %d"`, i)) {
+			t.Errorf("holder %d is told %v", i, err)
+		}
+	}
+	if err := spared.Err(); err != nil {
+		t.Errorf("another holder: %v", err)
+	}
+	release(t, spared)
 }

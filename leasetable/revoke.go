@@ -122,9 +122,14 @@ func (l *Lease) loseRevoked(reason string) error {
 }
 
 // leasesOf returns the leases of the grant with that token: none, one, or one for each of its names.
-func (c *Client) leasesOf(token fencing.Token) (all []*Lease) {
+func (c *Client) leasesOf(token fencing.Token) []*Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.leasesWith(token)
+}
+
+// leasesWith is leasesOf for a caller that holds mu.
+func (c *Client) leasesWith(token fencing.Token) (all []*Lease) {
 	for l := range c.leases {
 		if l.fence.Token == token {
 			all = append(all, l)

@@ -113,7 +113,8 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 //
 // If there is another reader, or a guarded transaction of this one is in progress, the error is a
 // *BusyError (errors.Is ErrNotAcquired), and the lease is held as before. On the lease of a writer it
-// is a *HeldError. Otherwise the errors are those of Downgrade. If the answer to the upgrade was
+// is a *HeldError. Another call on the same lease waits for the first one; if that one succeeds, it
+// returns an error that wraps ErrReleased. Otherwise the errors are those of Downgrade. If the answer to the upgrade was
 // lost, so is the lease.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	doing := fmt.Sprintf("upgrade %q", l.fence.Name)
@@ -123,6 +124,12 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	}
 	c := l.client
 	defer c.endCall()
+	// Until the answer is known, a renewal that does not find the reader's grant does not end l. Nor
+	// does another upgrade, which would not find it either.
+	if err := l.beginUpgrade(ctx); err != nil {
+		return nil, err
+	}
+	defer l.endUpgrade()
 	if !l.permits().Shared() {
 		return nil, &HeldError{Name: l.fence.Name, Token: l.fence.Token, Holder: l.cfg.holder}
 	}
@@ -130,15 +137,12 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	r := &store.Request{
 		Name: l.fence.Name, ID: newRequestID(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
 	}
-	// Until the answer is known, a renewal that does not find the reader's grant does not end l.
-	l.setUpgrading(true)
-	defer l.setUpgrading(false)
 	var g store.Grant
 	uncertain := false // an answer was lost
 	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
 		g, err = c.store.Upgrade(ctx, l.fence.Token, r)
 		uncertain = uncertain || store.MaybeApplied(err)
-		if store.RowLocked(err) { // a guarded transaction of the last writer has locked the gate
+		if store.RowLocked(err) { // many others acquire and release the lock
 			g, err = store.Grant{Outcome: store.Busy}, nil
 		}
 		return err
@@ -206,14 +210,39 @@ func (l *Lease) permits() store.Permits {
 	return l.held
 }
 
-func (l *Lease) setUpgrading(now bool) {
+// beginUpgrade waits until no other call upgrades l, and returns why l has ended, if it has. If it
+// succeeds, endUpgrade must follow.
+func (l *Lease) beginUpgrade(ctx context.Context) error {
+	for {
+		if err := l.Err(); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		other := l.upgrading
+		if other == nil {
+			l.upgrading = make(chan struct{})
+		}
+		l.mu.Unlock()
+		if other == nil {
+			return nil
+		}
+		select { // when both are ready, the loop looks at the lease first
+		case <-other:
+		case <-ctx.Done():
+			return errs.Errorf("pglock: upgrade %q: %w", l.fence.Name, endOf(ctx))
+		}
+	}
+}
+
+func (l *Lease) endUpgrade() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.upgrading = now
+	close(l.upgrading)
+	l.upgrading = nil
 }
 
 func (l *Lease) isUpgrading() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.upgrading
+	return l.upgrading != nil
 }

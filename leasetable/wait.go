@@ -50,79 +50,130 @@ type waiter struct {
 // errWaitOver is the cause of a context that limitWait has ended. It is compared by identity.
 var errWaitOver = errs.Errorf("%w", ErrTimeout)
 
+// waitLimit ends the wait of a call. Only the call's goroutine uses it.
+type waitLimit struct {
+	until time.Time
+	timer *time.Timer
+	over  func()
+}
+
 // limitWait returns a context that ends with ctx, and when the time of WithWait is over. Until
-// attempted is called, it lasts timing.FirstAttempt at least: a lock that is free must be granted,
-// however short the time is. The caller must call end.
-func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, attempted, end func()) {
+// restrict is called, and during the first attempt, it lasts timing.FirstAttempt at least: a lock
+// that is free must be granted, however short the time is. The caller must call end.
+func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, end func()) {
 	limited, cancel := context.WithCancelCause(ctx)
 	over := func() { cancel(errWaitOver) }
-	timer := time.AfterFunc(max(a.cfg.wait, timing.FirstAttempt), over)
-	return limited, func() {
-			if rest := a.cfg.wait - time.Since(a.began); rest > 0 {
-				timer.Reset(rest)
-			} else {
-				over()
-			}
-		}, func() {
-			timer.Stop()
-			cancel(nil)
-		}
+	a.limit = &waitLimit{a.began.Add(a.cfg.wait), time.AfterFunc(max(a.cfg.wait, timing.FirstAttempt), over), over}
+	return limited, func() { a.limit.timer.Stop(); cancel(nil) }
+}
+
+// widen gives an attempt its time, unless the wait is over.
+func (m *waitLimit) widen() {
+	if m.timer.Stop() {
+		m.timer.Reset(max(time.Until(m.until), timing.FirstAttempt))
+	}
+}
+
+// restrict ends the wait when its time is over.
+func (m *waitLimit) restrict() {
+	switch rest := time.Until(m.until); {
+	case rest <= 0:
+		m.over()
+	case m.timer.Stop():
+		m.timer.Reset(rest)
+	}
 }
 
 // wait makes attempts until the lock is granted, ctx ends, or the time of WithWait is over.
-func (a *acquisition) wait(ctx context.Context) (store.Grant, error) {
-	attempted := func() {}
+func (a *acquisition) wait(ctx context.Context) (g store.Grant, err error) {
+	caller := ctx
 	if a.cfg.waitSet {
 		if a.cfg.wait == 0 {
 			return a.once(ctx)
 		}
 		var end func()
-		ctx, attempted, end = a.limitWait(ctx)
+		ctx, end = a.limitWait(ctx)
 		defer end()
 	}
 	waiters := a.client.waiters
 	a.awaitRemoval(ctx)
 	if key := waitlist.Key(a.name, a.cfg.names); waiters.BeginSolo(key) {
-		g, err := a.attempt(ctx, a.ticketOr(0), false)
+		g, err = a.attempt(ctx, a.ticketOr(0), false)
 		waiters.EndSolo(key)
 		if err == nil && g.Outcome == store.Granted {
 			return g, nil
 		}
-		attempted()
-		return a.waitQueued(ctx, g, err)
 	}
-	attempted()
-	return a.waitQueued(ctx, store.Grant{}, nil)
+	if a.limit != nil {
+		a.limit.restrict()
+	}
+	return a.waitQueued(ctx, caller, g, err)
 }
 
-// waitQueued is wait after a first attempt, if there was one.
-func (a *acquisition) waitQueued(ctx context.Context, first store.Grant, failure error) (g store.Grant, err error) {
+// waitQueued is wait after a first attempt, if there was one. ctx is that of the caller, or ends with
+// the time of WithWait.
+func (a *acquisition) waitQueued(ctx, caller context.Context, first store.Grant, failure error) (g store.Grant, err error) {
 	e := a.client.waiters.Push(a.request(a.id), a.began)
 	defer func() { a.leaveWaitlist(e, err == nil) }()
 	w := &waiter{acquisition: a, entry: e, pause: newPause()}
 	if failure != nil {
-		if err := w.recordFailure(ctx, failure); err != nil {
-			return store.Grant{}, err
-		}
+		err = w.recordFailure(ctx, failure)
 	} else if first.Outcome == store.Busy {
 		w.last = a.busyError(first)
 		e.NoteBusy(first)
 	}
-	if !e.IsHead() {
+	if err == nil {
+		g, err = w.await(ctx)
+	}
+	if timeOver := context.Cause(ctx) == errWaitOver && errors.Is(err, ErrTimeout); timeOver && !a.attempted { //nolint:errorlint // see endOf
+		return w.lastAttempt(ctx, caller)
+	}
+	return g, err
+}
+
+// await waits until the call is the head of the local queue, and then runs.
+func (w *waiter) await(ctx context.Context) (store.Grant, error) {
+	if !w.entry.IsHead() {
 		w.observeWait(ctx)
 	}
 	// Several may be ready. A caller that becomes the head when ctx ends finds out in run. An
 	// outage ends the call in any case.
 	select {
-	case <-e.Head:
+	case <-w.entry.Head:
 		return w.run(ctx)
-	case err := <-e.Outage:
+	case err := <-w.entry.Outage:
 		return store.Grant{}, w.outageError(err)
 	case <-ctx.Done():
 		return store.Grant{}, w.giveUp(ctx)
-	case <-a.client.closing:
+	case <-w.client.closing:
 		return store.Grant{}, w.giveUp(ctx)
 	}
+}
+
+// lastAttempt makes the attempt of a call whose time ended, with ctx, before it had one: others of
+// this process were at work on the lock. A hand-off to this call in progress counts as its attempt.
+// While the lock is free for others, as before the head of the queue takes it, it looks again.
+func (w *waiter) lastAttempt(ctx, caller context.Context) (g store.Grant, err error) {
+	const looks = 5
+	bounded, cancel := context.WithTimeout(caller, timing.FirstAttempt)
+	defer cancel()
+	w.awaitRemoval(bounded)
+	w.pause = newPause()
+	for sent := w.facts.attempts; err == nil && g.Outcome != store.Granted && !w.attempted && w.facts.attempts < sent+looks; {
+		if g, _, err = w.tryAcquire(bounded, stepAcquireFull); err == nil && g.Outcome != store.Granted && !w.attempted {
+			g, _, err = w.sleep(bounded)
+		}
+	}
+	switch {
+	case err == nil && g.Outcome == store.Granted:
+		return g, nil
+	case err == nil, bounded.Err() != nil, errors.Is(err, ErrClosed):
+	case !errors.Is(err, ErrUnavailable):
+		return g, err
+	default:
+		w.last = err
+	}
+	return g, w.giveUp(ctx)
 }
 
 // giveUp returns the error of a wait that has ended. An entry that has made no attempt tells what

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -193,6 +194,18 @@ func (w *watcher) end() {
 	})
 }
 
+// unwatch ends the notifications of all names when the client closes, because a loop over Watch may be
+// busy then. Rows that can't be deleted before ctx ends expire. No watcher announces any more.
+func (c *Client) unwatch(ctx context.Context) {
+	names := c.watches.names()
+	if len(names) == 0 || c.cfg.pollOnly {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
+	defer cancel()
+	_ = c.store.DeleteRows(ctx, []store.Ticket{{Client: c.watchChannel(), Names: names, Number: store.WatchTicket}})
+}
+
 // watches has the running calls of Watch by name.
 type watches struct {
 	mu     sync.Mutex // guards byName
@@ -222,14 +235,37 @@ func (s *watches) remove(w *watcher) (last bool) {
 	return last
 }
 
+// names returns the names that are watched.
+func (s *watches) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.byName))
+}
+
 // wake makes all calls of Watch for name read the row.
 func (s *watches) wake(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.byName[name] {
-		select {
-		case w.woken <- struct{}{}:
-		default: // woken already
+		w.wake()
+	}
+}
+
+// wakeAll makes all calls of Watch read their rows.
+func (s *watches) wakeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, all := range s.byName {
+		for w := range all {
+			w.wake()
 		}
+	}
+}
+
+// wake makes w read the row.
+func (w *watcher) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default: // woken already
 	}
 }

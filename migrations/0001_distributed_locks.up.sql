@@ -56,6 +56,7 @@ CREATE TABLE distributed_locks (
     release_request text,
     revoked_token   bigint,
     revoked_reason  text,
+    revoked_permits jsonb,
     capacity        permit_count,
     in_use          permit_sum,
     room_since      finite_time
@@ -77,7 +78,7 @@ ALTER TABLE distributed_locks
     ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN labels SET STATISTICS 0,
     ALTER COLUMN last_holder SET STATISTICS 0, ALTER COLUMN last_end SET STATISTICS 0,
     ALTER COLUMN release_request SET STATISTICS 0, ALTER COLUMN revoked_token SET STATISTICS 0,
-    ALTER COLUMN revoked_reason SET STATISTICS 0, ALTER COLUMN capacity SET STATISTICS 0,
+    ALTER COLUMN revoked_reason SET STATISTICS 0, ALTER COLUMN revoked_permits SET STATISTICS 0, ALTER COLUMN capacity SET STATISTICS 0,
     ALTER COLUMN in_use SET STATISTICS 0, ALTER COLUMN room_since SET STATISTICS 0;
 
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
@@ -95,6 +96,7 @@ COMMENT ON COLUMN distributed_locks.last_end IS 'how the last grant that is over
 COMMENT ON COLUMN distributed_locks.release_request IS 'the reason why the current holder is asked to release the lock; null if it is not asked';
 COMMENT ON COLUMN distributed_locks.revoked_token IS 'of the last grant that was revoked, so that its holder learns the reason';
 COMMENT ON COLUMN distributed_locks.revoked_reason IS 'why the grant with revoked_token was revoked';
+COMMENT ON COLUMN distributed_locks.revoked_permits IS 'of a name with permits: the reasons of the grants that were revoked, by token';
 
 -- The wait queue: one row per process and name, first come first served by ticket. A ticket is
 -- valid until it expires, or until the lock's row has one as high. A client that waits again

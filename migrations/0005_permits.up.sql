@@ -21,8 +21,10 @@
 --   snapshot of its own, so the statements after the lock see what the previous holder of the gate
 --   has committed. One statement could not do both: it would go on with the snapshot of its start.
 -- * Losing is free. An acquire that can't succeed finds that out before it locks the gate.
--- * The gate is locked until the commit only: guards lock permits, or an exclusive grant. An
---   acquire waits for it for a quarter of a second at most (lock_timeout).
+-- * The gate is locked until the commit only, for which an acquire waits for a quarter of a second at
+--   most (lock_timeout). The exception is a guard of an exclusive grant, which may last, because it is
+--   somebody's transaction. So a statement waits FOR NO KEY UPDATE, which a guard does not delay. It
+--   takes FOR UPDATE, with which it meets the guard, only with SKIP LOCKED.
 -- * A permit that a guarded transaction uses counts until that transaction ends, whether it has
 --   expired or was released: its row is locked, and SKIP LOCKED leaves it alone.
 -- * No deadlock. The gate is locked before permits, and a statement locks one gate.
@@ -156,6 +158,7 @@ DECLARE
     freed     integer := 0;
     silent    boolean;
     used_up   bigint;
+    guarded   boolean := false; -- a guarded transaction of an earlier exclusive grant uses the gate
 BEGIN
     outcome := 'again'; token := 0; remaining := 0; ahead := 0; invalid := false;
     FOR locked IN 0..1 LOOP
@@ -169,10 +172,15 @@ BEGIN
                 CONTINUE;
             END IF;
         ELSE
-            PERFORM set_config('lock_timeout', '250ms', true);
-            SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock FOR UPDATE;
-            IF NOT FOUND THEN
-                RETURN;
+            SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock FOR UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN -- in use for a moment, or guarded, perhaps for long
+                PERFORM set_config('lock_timeout', '250ms', true);
+                SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock FOR NO KEY UPDATE;
+                IF NOT FOUND THEN
+                    RETURN;
+                END IF;
+                PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = acquire_permits.lock FOR UPDATE SKIP LOCKED;
+                guarded := NOT FOUND;
             END IF;
         END IF;
         -- Without a ticket and with room, it likely succeeds: the checks below run once, under the lock.
@@ -216,6 +224,13 @@ BEGIN
         IF gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN
             outcome := 'busy'; token := gate.token; holder := gate.holder;
             remaining := (extract(epoch FROM gate.expires_at - clock_timestamp()) * 1000000)::bigint;
+            RETURN;
+        ELSIF guarded THEN
+            outcome := 'busy'; token := gate.token;
+            IF gate.room_since <= clock_timestamp() - interval '500 ms' THEN -- the head could not be granted until now
+                UPDATE "<here>".distributed_locks AS l SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+                WHERE l.name = acquire_permits.lock;
+            END IF;
             RETURN;
         END IF;
         room := gate.capacity - gate.in_use;
@@ -334,6 +349,9 @@ BEGIN
             SELECT p.holder, p.request INTO mine FROM "<here>".lock_permits AS p
             WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL;
             IF NOT FOUND THEN
+                IF how = 'revoked' AND gate.revoked_permits ? grant_token::text THEN
+                    RETURN NEXT false; -- a repetition
+                END IF;
                 RETURN;
             END IF;
             -- A guarded transaction uses it until its end. Or a renewal was in progress, for which
@@ -355,6 +373,12 @@ BEGIN
         last_holder = mine.holder, last_end = how, ended_at = clock_timestamp(),
         revoked_token = CASE WHEN how = 'revoked' THEN grant_token ELSE l.revoked_token END,
         revoked_reason = CASE WHEN how = 'revoked' THEN why ELSE l.revoked_reason END,
+        -- Each of the holders is to learn why. Beyond that size it begins anew, because a row that others
+        -- have written may be anything.
+        revoked_permits = CASE
+            WHEN how <> 'revoked' THEN l.revoked_permits
+            WHEN pg_column_size(l.revoked_permits) < 16384 THEN l.revoked_permits || jsonb_build_object(grant_token, coalesce(why, ''))
+            ELSE jsonb_build_object(grant_token, coalesce(why, '')) END,
         room_since = CASE WHEN room >= need AND before < need THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = release_permits.lock;
     RETURN NEXT notify AND waiting AND "<here>".wake_if_fits(release_permits.lock, gate.ticket, need, room);
@@ -445,7 +469,7 @@ DECLARE
     until timestamptz;
 BEGIN
     PERFORM set_config('lock_timeout', '250ms', true);
-    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = upgrade_permits.lock FOR UPDATE;
+    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = upgrade_permits.lock FOR NO KEY UPDATE;
     SELECT * INTO mine FROM "<here>".lock_permits AS p
     WHERE p.name = upgrade_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
     IF gate.request = request_id AND gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN -- a repetition
@@ -457,7 +481,9 @@ BEGIN
         RETURN;
     ELSE
         freed := "<here>".free_expired_permits(upgrade_permits.lock);
-        IF gate.in_use - freed = mine.weight THEN
+        -- A guard of an earlier exclusive grant is not waited for: see acquire_permits.
+        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = upgrade_permits.lock FOR UPDATE SKIP LOCKED;
+        IF FOUND AND gate.in_use - freed = mine.weight THEN
             -- This waits for a renewal in progress. Afterwards only a guard can hold the row.
             PERFORM FROM "<here>".lock_permits AS p WHERE p.name = upgrade_permits.lock AND p.token = grant_token FOR NO KEY UPDATE;
             DELETE FROM "<here>".lock_permits AS p

@@ -71,12 +71,12 @@ func applicationName(app string) string {
 // initConn checks the server of a new connection: after a failover it may be another one. See
 // server.go.
 func (s *Store) initConn(ctx context.Context, conn *pgx.Conn) error {
-	version, standby, readOnly, isolation, err := s.readServerInfo(ctx, conn.PgConn())
+	version, standby, readOnly, frame, err := s.readServerInfo(ctx, conn.PgConn())
 	if err != nil {
 		return s.Explain("open", err)
 	}
 	s.version.Store(int64(version))
-	s.explicitRC.Store(isolation != "read committed")
+	conn.PgConn().CustomData()[frameKey] = frame
 	if version < schema.Version {
 		return schema.Check(s.schema, version)
 	}

@@ -70,8 +70,8 @@ func (s *Store) roundTrip(
 	if err != nil {
 		return sent, s.orClosed(err)
 	}
-	explicitRC := s.explicitRC.Load()
-	if forRenewal && !explicitRC && conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+	frame, _ := conn.PgConn().CustomData()[frameKey].([]string)
+	if forRenewal && frame == nil && conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		// A new connection has no time for a round trip that prepares the statement.
 		st.args = append([]any{pgx.QueryExecModeExec}, st.args...)
 	}
@@ -79,8 +79,8 @@ func (s *Store) roundTrip(
 	if watch != nil {
 		defer watch(sent)()
 	}
-	if explicitRC {
-		err = st.sendInTransaction(ctx, conn.Conn)
+	if frame != nil {
+		err = st.sendInTransaction(ctx, conn.Conn, frame)
 	} else {
 		err = st.sendAlone(ctx, conn.Conn)
 	}
@@ -128,12 +128,15 @@ func (st statement) sendAlone(ctx context.Context, conn *pgx.Conn) error {
 	return st.read(rows)
 }
 
-// sendInTransaction is for servers whose default isolation is stricter, where takeovers would fail
-// to serialize instead of waiting for each other. One READ COMMITTED statement is enough. All of it
-// is sent at once: a client that paused before its COMMIT would block the row while it sleeps.
-func (st statement) sendInTransaction(ctx context.Context, conn *pgx.Conn) error {
+// sendInTransaction is for sessions whose default isolation is stricter, where takeovers would fail
+// to serialize instead of waiting for each other, or whose planner may not use what the statements
+// need: see readServerInfo. One READ COMMITTED statement is enough. All of it is sent at once: a
+// client that paused before its COMMIT would block the row while it sleeps.
+func (st statement) sendInTransaction(ctx context.Context, conn *pgx.Conn, frame []string) error {
 	batch := &pgx.Batch{}
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	for _, before := range frame {
+		batch.Queue(before)
+	}
 	batch.Queue(st.sql, st.args...).Query(st.read)
 	batch.Queue("COMMIT")
 	return conn.SendBatch(ctx, batch).Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -123,25 +124,45 @@ func (s *Store) lift(ctx context.Context, conn *pgconn.PgConn, name string) ([][
 		[][]byte{[]byte(name)}, nil, nil, nil).Read())
 }
 
-// readServerInfo reads the schema version and the state of a server.
-func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (version int, standby, readOnly bool, isolation string, err error) {
+// frameKey is the key of a connection's frame in its custom data.
+const frameKey = "pglock: frame"
+
+// neededPaths are settings of the planner without which the statements of the protocol, which find each
+// row by its name, read whole tables. A role or a database may turn them off.
+var neededPaths = [...]string{"enable_nestloop", "enable_indexscan", "enable_bitmapscan", "enable_tidscan"}
+
+// readServerInfo reads the schema version and the state of a server, and the frame: what is sent before
+// each statement, in one transaction with it. It is empty if the settings of the session are fine.
+//
+// The frame is sent with each statement, not once, because a pooler in transaction mode keeps no
+// settings, and would leave them to other clients.
+func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (version int, standby, readOnly bool, frame []string, err error) {
 	if err = normalizeSession(ctx, conn); err != nil {
-		return 0, false, false, "", err
+		return 0, false, false, nil, err
 	}
 	results, err := conn.Exec(ctx, "SELECT "+schema.Quote(s.schema)+".pglock_schema_version(), pg_is_in_recovery(), "+
-		"current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation')").ReadAll()
+		"current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation')"+
+		", current_setting('"+strings.Join(neededPaths[:], "'), current_setting('")+"')").ReadAll()
 	if err != nil {
-		return 0, false, false, "", err
+		return 0, false, false, nil, err
 	}
 	if len(results) != 1 {
-		return 0, false, false, "", errNoRow
+		return 0, false, false, nil, errNoRow
 	}
 	row, err := oneRow(results[0])
 	if err != nil {
-		return 0, false, false, "", err
+		return 0, false, false, nil, err
+	}
+	for i, path := range neededPaths {
+		if string(row[4+i]) == "off" {
+			frame = append(frame, "SET LOCAL "+path+" = on")
+		}
+	}
+	if frame != nil || string(row[3]) != "read committed" {
+		frame = append([]string{"BEGIN ISOLATION LEVEL READ COMMITTED"}, frame...)
 	}
 	version, err = strconv.Atoi(string(row[0]))
-	return version, string(row[1]) == "t", string(row[2]) == "on", string(row[3]), err
+	return version, string(row[1]) == "t", string(row[2]) == "on", frame, err
 }
 
 // readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It returns

@@ -59,9 +59,7 @@ type Store struct {
 
 	pace, renewPace pace // of other statements and of renewals
 
-	// Facts about the server, set by the newest connection.
-	version    atomic.Int64 // of the schema
-	explicitRC atomic.Bool  // the default isolation is stricter than READ COMMITTED
+	version atomic.Int64 // of the schema, on the newest connection
 
 	lineage lineage
 	notify  notifications

@@ -103,3 +103,31 @@ func TestLeavingALongQueueCostsTheSame(t *testing.T) {
 		f.stop()
 	}
 }
+
+// TestAHandOffLooksAtTheKind: a caller that takes the name for a semaphore is not granted a lock with
+// one holder. And an entry behind the head makes an attempt without the queue's ticket.
+func TestAHandOffLooksAtTheKind(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	e := f.Push(&store.Request{Name: "n", ID: "1", Permits: store.Permits{Capacity: 3, Weight: 1}}, time.Now())
+	if f.Reserve("n") != nil {
+		t.Error("it was reserved")
+	}
+	second := f.push()
+	e.queue.ticket = 7
+	for entry, want := range map[*Entry]int64{e: 7, second: 0} {
+		ticket, ok := entry.BeginAttempt()
+		if !ok || ticket != want {
+			t.Errorf("the ticket is %d, %v, want %d", ticket, ok, want)
+		}
+		entry.EndAttempt("2", ticket, true, false)
+	}
+	e.queue.ticket = 0
+	e.Leave(false)
+	if f.Reserve("n") != second {
+		t.Error("the control was not reserved")
+	}
+	second.CancelHandoff()
+	second.Leave(false)
+}

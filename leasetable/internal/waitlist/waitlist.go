@@ -2,7 +2,8 @@
 // process's ticket in the queue on the server.
 //
 // Only the head of each local queue contacts the server, so that a thousand waiters cost as many
-// statements as one, and acquire the lock in the order of arrival. For each local queue the process
+// statements as one, and acquire the lock in the order of arrival. (An entry whose time is over before
+// it was the head makes one attempt, without the ticket, before it leaves.) For each local queue the process
 // holds one ticket: a row of lock_waiters.
 //
 // # States of a local queue
@@ -459,7 +460,7 @@ func (e *Entry) HasTicket() bool {
 }
 
 // BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is
-// none. It returns false if a hand-off uses the request, or its result was not taken: a grant has
+// none, or it is another entry's turn. It returns false if a hand-off uses the request, or its result was not taken: a grant has
 // one owner. Otherwise EndAttempt must follow.
 func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	e.list.mu.Lock()
@@ -468,6 +469,9 @@ func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 		return 0, false
 	}
 	e.state = attempting
+	if e.queue.head() != e {
+		return 0, true
+	}
 	return e.queue.ticket, true
 }
 
@@ -534,8 +538,8 @@ func later(a, b time.Time) time.Time {
 }
 
 // Reserve reserves the head for a hand-off of the lock name. The head makes no attempt until
-// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress,
-// or if other processes wait too.
+// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress, if
+// it wants the name as another kind of lock, or if other processes wait too.
 func (l *List) Reserve(name string) *Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -544,7 +548,7 @@ func (l *List) Reserve(name string) *Entry {
 		return nil
 	}
 	e := q.head()
-	if e.state != waiting {
+	if e.state != waiting || e.request.Permits.Any() {
 		return nil
 	}
 	e.state = reserved

@@ -3,11 +3,11 @@
 -- revoked. A grant that is neither live nor revoked has no row. If a renewal left out a live grant,
 -- another transaction has locked its row.
 SELECT l.name, w.token, g.live, CASE WHEN g.live THEN l.release_request END,
-       CASE WHEN l.revoked_token = w.token THEN coalesce(l.revoked_reason, '') END
+       CASE WHEN l.revoked_token = w.token THEN coalesce(l.revoked_reason, '') ELSE l.revoked_permits ->> w.token::text END
 FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS w (name, token)
-JOIN pglock.distributed_locks AS l ON l.name = w.name AND (l.token = w.token OR l.revoked_token = w.token)
+JOIN pglock.distributed_locks AS l ON l.name = w.name AND (l.token = w.token OR l.revoked_token = w.token OR l.revoked_permits ? w.token::text)
 CROSS JOIN LATERAL (SELECT l.token = w.token AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AS live) AS g
-WHERE g.live OR l.revoked_token = w.token
+WHERE g.live OR l.revoked_token = w.token OR l.revoked_permits ? w.token::text
 UNION ALL
 SELECT p.name, p.token, true, p.release_request, NULL
 FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS w (name, token)
