@@ -83,6 +83,10 @@
 //
 //   - A machine whose clock is more than a minute ahead of the database's gets ErrClock. It would
 //     run ticks too early, and record them for all others.
+//   - If the database's clock was ahead too and is set back, the last recorded tick is in the future.
+//     Nothing says which of the ticks before it were run, so all of them fail with ErrClock until that
+//     time, or until an operator deletes the row that the error names. Then the latest tick that is
+//     due runs, although it may have run before.
 //   - All processes must use the same schedule, in the same time zone.
 //   - The job's writes are not fenced automatically. The function gets the lease to guard them.
 package schedule

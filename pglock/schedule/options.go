@@ -18,7 +18,8 @@ var (
 	// with ErrNotAcquired.
 	ErrRunning = errors.New("schedule: another process runs the tick")
 
-	// ErrClock: this machine's clock is more than a minute ahead of the database's.
+	// ErrClock: this machine's clock, or the last recorded tick, is more than a minute ahead of the
+	// database's clock. The text says which, and the remedy.
 	ErrClock = errors.New("schedule: clock is ahead of the database's")
 
 	// ErrMissed: the tick was not run in time, and is now later than WithMaxLate allows.

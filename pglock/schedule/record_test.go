@@ -130,3 +130,65 @@ func TestP61_RecordingEndsWithTheLease(t *testing.T) {
 		t.Errorf("another machine: %v", err)
 	}
 }
+
+// TestAMarkInTheFutureIsNoticed: the clocks were a day ahead when a tick was recorded. Until an
+// operator deletes the mark, no tick runs, and each is a failure: none of them passes for done. In the
+// control the mark is that of a machine whose clock is half a minute ahead.
+func TestAMarkInTheFutureIsNoticed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	logged := make(chan slog.Record, 10)
+	job := f.job(schedule.WithLogger(slog.New(locktest.Records(logged))))
+	mark := func(ahead time.Duration) {
+		t.Helper()
+		locktest.Exec(t, f.pool, "DELETE FROM "+f.table("fencing_high_water"))
+		locktest.Exec(t, f.pool, "INSERT INTO "+f.table("fencing_high_water")+" (resource, token) VALUES ('last tick: report', $1)", time.Now().Add(ahead).UnixMicro())
+	}
+	minutely := schedule.Every(time.Minute)
+	mark(30 * time.Second)
+	if err := job.RunDue(t.Context(), minutely, nothing); !errors.Is(err, schedule.ErrDone) {
+		t.Errorf("control: %v", err)
+	}
+	if r := locktest.Receive(t, logged); r.Level != slog.LevelDebug {
+		t.Errorf("control: logged %v", r)
+	}
+	mark(24 * time.Hour)
+	err := job.RunDue(t.Context(), minutely, nothing)
+	if !errors.Is(err, schedule.ErrClock) || errors.Is(err, schedule.ErrDone) || !strings.Contains(err.Error(), `"last tick: report"`) || !strings.Contains(err.Error(), f.schema+".fencing_high_water") {
+		t.Errorf("a tick: %v", err)
+	}
+	if r := locktest.Receive(t, logged); r.Level != slog.LevelWarn || !errors.Is(locktest.Error(r), schedule.ErrClock) {
+		t.Errorf("a tick: logged %v", r)
+	}
+	if err := job.OncePer(t.Context(), time.Hour, nothing); !errors.Is(err, schedule.ErrClock) {
+		t.Errorf("once per hour: %v", err)
+	}
+	locktest.Exec(t, f.pool, "DELETE FROM "+f.table("fencing_high_water")+" WHERE resource = 'last tick: report'")
+	if err := job.RunDue(t.Context(), minutely, nothing); err != nil {
+		t.Errorf("after the remedy: %v", err)
+	}
+}
+
+// TestRunsDoNotJoin: the function of a tick runs the job again, on a client whose leases join. In the
+// control another job of that client runs.
+func TestRunsDoNotJoin(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	client := f.client(pglock.WithJoin())
+	tick, runs := time.Now(), 0
+	other, err := schedule.New(client, "another report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = f.jobOf(client).Once(t.Context(), tick, func(ctx context.Context, l *pglock.Lease) error {
+		runs++
+		err := f.jobOf(client).Once(ctx, tick, func(context.Context, *pglock.Lease) error { runs++; return nil })
+		if !errors.Is(err, pglock.ErrHeldByCaller) || l.Err() != nil {
+			t.Errorf("inside: %v, and the lease of the run: %v", err, l.Err())
+		}
+		return other.Once(ctx, tick, nothing)
+	})
+	if err != nil || runs != 1 {
+		t.Errorf("%v, the tick ran %d times", err, runs)
+	}
+}
