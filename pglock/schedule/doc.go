@@ -71,10 +71,10 @@
 //
 // # Failures
 //
-// [Job.Run] and the schedulers' packages have no caller to return an error to. They log failures
+// [Job.Run] and most schedulers have no caller to return an error to. Run and RunDue log failures
 // at Warn, by slog.Default() unless [WithLogger] sets another logger: the job's own error, a tick
 // that could not be run, and a lost lease. If the database is stopped, each machine logs one line
-// per tick, and tries again until the next tick is due. [WithReport] receives the results, for
+// per tick; Run tries again until the next tick is due. [WithReport] receives the results, for
 // metrics. A tick that another process has run (ErrDone) or is running (ErrRunning) is not a failure:
 // it is not reported, and logged at Debug. A tick that is skipped because an earlier one still runs
 // is a failure.

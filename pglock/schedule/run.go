@@ -81,7 +81,7 @@ func (r *Run) record(ctx context.Context) error {
 		err := r.job.inTx(ctx, r.raiseMark)
 		if pgtx.Transient(err) && !logged {
 			logged = true
-			r.job.Logger().Warn("pglock: tick can't be recorded, trying again", "job", r.job.name, "tick", r.tick, "error", err)
+			r.job.cfg.logger().Warn("pglock: tick can't be recorded, trying again", "job", r.job.name, "tick", r.tick, "error", err)
 		}
 		return err
 	})
