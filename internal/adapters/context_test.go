@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
@@ -30,33 +28,18 @@ func TestI3_RunContextsCheckTheClock(t *testing.T) {
 		}
 	}
 	for name, run := range map[string]func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error){
-		"gocron, Locker": func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error) {
+		"gocron": func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error) {
 			t.Helper()
-			locker, err := gocronlock.NewLocker[gocron.Lock](client, time.Hour, schedule.WithTTL(ttl))
+			job, err := schedule.New(client, "report", schedule.WithTTL(ttl))
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			lock, err := locker.Lock(ctx, "report")
+			task, err := gocronlock.Task(job, every{time.Hour}, work)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := locker.Task(work)(ctx); err != nil {
-				t.Error(err)
-			}
-			if err := lock.Unlock(ctx); !errors.Is(err, pglock.ErrLost) {
-				t.Errorf("Unlock: %v", err)
-			}
-		},
-		"gocron, Elector": func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error) {
-			t.Helper()
-			elector, err := gocronlock.NewElector(client, "leader", pglock.WithTTL(ttl))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := elector.Task(work)(t.Context()); err != nil {
-				t.Error(err)
+			if err := task(t.Context()); !errors.Is(err, pglock.ErrLost) {
+				t.Errorf("the task: %v", err)
 			}
 		},
 		"cron": func(t *testing.T, client *pglock.Client, work func(ctx context.Context, l *pglock.Lease) error) {

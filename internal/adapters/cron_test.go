@@ -82,7 +82,7 @@ func TestCronWrapper(t *testing.T) {
 				}
 				continue
 			}
-			if r := <-elsewhere; r.Level != slog.LevelDebug || !cronlock.Done(locktest.Error(r)) {
+			if r := <-elsewhere; r.Level != slog.LevelDebug || !schedule.Done(locktest.Error(r)) {
 				t.Errorf("tick %d, another machine: logged %v", i, r)
 			}
 		}
@@ -90,7 +90,7 @@ func TestCronWrapper(t *testing.T) {
 	}
 	shift.Add(-int64(3 * time.Hour)) // a clock that is set back does not add ticks
 	jobs[0].Run()
-	if r := <-elsewhere; r.Level != slog.LevelDebug || !errors.Is(locktest.Error(r), cronlock.ErrDone) {
+	if r := <-elsewhere; r.Level != slog.LevelDebug || !errors.Is(locktest.Error(r), schedule.ErrDone) {
 		t.Errorf("a clock that was set back: logged %v", r)
 	}
 	shift.Add(int64(2 * time.Hour))
@@ -244,7 +244,7 @@ func TestCronsOwnDST(t *testing.T) {
 					t.Fatal(err)
 				}
 				err = job.RunDue(t.Context(), spec, func(context.Context, *pglock.Lease) error { got = append(got, tick); return nil })
-				if err != nil && !cronlock.Done(err) {
+				if err != nil && !schedule.Done(err) {
 					t.Error(err)
 				}
 			}

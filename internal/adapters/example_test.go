@@ -3,6 +3,7 @@ package adapters_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"log"
 	"os"
 	"path/filepath"
@@ -18,14 +19,13 @@ import (
 
 	"github.com/pglock/pglock-go/migrations/gooselock"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/schedule"
 	"github.com/pglock/pglock-go/pglock/schedule/cronlock"
 	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
 func report(context.Context, *pglock.Lease) error { return nil }
-
-func poll(context.Context, *pglock.Lease) error { return nil }
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -37,26 +37,16 @@ func must[T any](v T, err error) T {
 // The functions with the suffix Example are the code in the doc.go of gocronlock and cronlock:
 // TestDocumentationShowsTheExamples compares them.
 
-func gridExample(client *pglock.Client) error {
-	locker, err := gocronlock.NewLocker[gocron.Lock](client, time.Minute)
+func taskExample(client *pglock.Client) error {
+	job, err := schedule.New(client, "report")
 	if err != nil {
 		return err
 	}
-	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+	fiveMinutes, err := cron.ParseStandard("*/5 * * * *") // of robfig/cron/v3, as gocron does
 	if err != nil {
 		return err
 	}
-	_, err = s.NewJob(gocron.CronJob("*/5 * * * *", false),
-		gocron.NewTask(locker.Task(report)), gocron.WithName("report"))
-	if err != nil {
-		return err
-	}
-	s.Start()
-	return nil
-}
-
-func intervalExample(client *pglock.Client) error {
-	locker, err := gocronlock.NewJobLocker[gocron.Lock](client, "poll", 4*time.Second)
+	task, err := gocronlock.Task(job, fiveMinutes, report)
 	if err != nil {
 		return err
 	}
@@ -64,25 +54,7 @@ func intervalExample(client *pglock.Client) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.NewJob(gocron.DurationJob(4*time.Second),
-		gocron.NewTask(locker.Task(poll)), gocron.WithDistributedJobLocker(locker))
-	if err != nil {
-		return err
-	}
-	s.Start()
-	return nil
-}
-
-func leaderExample(client *pglock.Client) error {
-	elector, err := gocronlock.NewElector(client, "leader")
-	if err != nil {
-		return err
-	}
-	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
-	if err != nil {
-		return err
-	}
-	_, err = s.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(elector.Task(report)))
+	_, err = s.NewJob(gocron.CronJob("*/5 * * * *", false), gocron.NewTask(task))
 	if err != nil {
 		return err
 	}
@@ -123,7 +95,7 @@ func wrapperExample(ctx context.Context, job *schedule.Job, fiveMinutes cron.Sch
 // examples has the functions above by the package whose doc.go shows them. It also keeps them from
 // being reported as unused.
 var examples = map[string][]any{
-	"gocronlock": {gridExample, intervalExample, leaderExample},
+	"gocronlock": {taskExample},
 	"cronlock":   {funcExample, wrapperExample},
 }
 
@@ -146,13 +118,36 @@ func TestDocumentationShowsTheExamples(t *testing.T) {
 			_, rest, _ := strings.Cut(string(source), "func "+function+"(")
 			_, rest, _ = strings.Cut(rest, "{\n")
 			body, _, found := strings.Cut(rest, "\treturn nil\n}\n")
-			code := "//" + strings.ReplaceAll(strings.TrimSuffix(body, "\n"), "\n", "\n//") + "\n"
-			if !found || !strings.Contains(string(doc), code) {
+			if code := comment(body); !found || !strings.Contains(string(doc), code) {
 				t.Errorf("the doc.go of %s does not show %s:\n%s", name, function, code)
 			}
 		}
 	}
+	_, rest, _ := strings.Cut(string(source), "\ntype elector ")
+	body, _, found := strings.Cut(rest, "\n}\n")
+	code := comment("\t" + strings.ReplaceAll("type elector "+body+"\n}", "\n", "\n\t"))
+	doc, err := os.ReadFile(filepath.Join("..", "..", "pglock", "schedule", "gocronlock", "doc.go"))
+	if err != nil || !found || !strings.Contains(string(doc), strings.ReplaceAll(code, "//\t\n", "//\n")) {
+		t.Errorf("the doc.go of gocronlock does not show the elector, %v:\n%s", err, code)
+	}
 }
+
+// comment returns the code as a comment.
+func comment(code string) string {
+	return "//" + strings.ReplaceAll(strings.TrimSuffix(code, "\n"), "\n", "\n//") + "\n"
+}
+
+// elector is the gocron.Elector that the doc.go of gocronlock shows.
+type elector struct{ *leader.Election }
+
+func (e elector) IsLeader(context.Context) error {
+	if _, leads := e.Term(); !leads {
+		return errors.New("another scheduler leads")
+	}
+	return nil
+}
+
+var _ gocron.Elector = elector{}
 
 // goose under an advisory lock of the connection that migrates.
 func Example_goose() {

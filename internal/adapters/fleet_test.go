@@ -62,9 +62,6 @@ func TestChaosEveryTickOnceInAFleet(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			period, count := 200*time.Millisecond, 8
-			if kind == "gocron" { // the lease of a dead process must expire within a tick
-				period, count = time.Second, 5
-			}
 			if os.Getenv("PGLOCK_CHAOS") != "" {
 				period, count = time.Second, 60
 			}

@@ -3,23 +3,20 @@ package adapters_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
+	"github.com/robfig/cron/v3"
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/schedule"
 	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
-)
-
-var (
-	_ gocron.Locker  = (*gocronlock.Locker[gocron.Lock])(nil)
-	_ gocron.Lock    = (*gocronlock.Lock)(nil)
-	_ gocron.Elector = (*gocronlock.Elector)(nil)
 )
 
 // newScheduler returns a scheduler that stops at the end of the test.
@@ -46,6 +43,21 @@ func now(t *testing.T, s gocron.Scheduler, task any, opts ...gocron.JobOption) {
 	s.Start()
 }
 
+// newTask returns the task of a scheduler of its own, for a job with hourly ticks of which one was due
+// half an hour ago.
+func newTask(t *testing.T, url string, fn schedule.Func, opts ...schedule.Option) func(ctx context.Context) error {
+	t.Helper()
+	job, err := schedule.New(locktest.Client(t, url), "report", append([]schedule.Option{at(lastHour.Add(30 * time.Minute))}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := gocronlock.Task(job, schedule.Every(time.Hour), fn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
 // lastHour is a past hour, so that its ticks do not depend on the time of day.
 var lastHour = time.Now().Truncate(time.Hour).Add(-time.Hour)
 
@@ -55,205 +67,167 @@ func at(now time.Time) schedule.Option {
 	return schedule.WithClock(func() time.Time { return time.Now().Add(shift) })
 }
 
-// TestHourlyTickIsNotRunMinutesEarly: a job that is due five minutes before the hour belongs to the
-// last hour. The tick of the next hour would be refused with ErrClock.
-func TestHourlyTickIsNotRunMinutesEarly(t *testing.T) {
-	t.Parallel()
-	reported := make(chan time.Time, 1)
-	locker, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, pgtest.Database(t)), time.Hour, at(lastHour.Add(55*time.Minute)),
-		schedule.WithReport(func(tick time.Time, _ error) { reported <- tick }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := locker.Lock(t.Context(), "report")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if tick := <-reported; !tick.Equal(lastHour) {
-		t.Errorf("the tick was %v", tick)
-	}
-}
-
 // TestAGocronJobLearnsOfLoss: its context is done, and another scheduler runs the tick.
 func TestAGocronJobLearnsOfLoss(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := pgtest.PoolOn(t, url)
-	reports, halfPast := make(chan error, 2), at(lastHour.Add(30*time.Minute))
-	locker, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, url), time.Hour, halfPast, schedule.WithTTL(6*time.Second), schedule.WithReport(func(_ time.Time, err error) { reports <- err }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	now(t, newScheduler(t, gocron.WithDistributedLocker(locker)), locker.Task(func(ctx context.Context, l *pglock.Lease) error {
+	ended, reports := make(chan error, 1), make(chan error, 2)
+	task := newTask(t, url, func(ctx context.Context, l *pglock.Lease) error {
 		locktest.Exec(t, pool, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE token = $1", int64(l.Token()))
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 		return nil
-	}))
-	select {
-	case err := <-ended:
-		if !errors.Is(err, pglock.ErrLost) {
-			t.Errorf("the cause: %v", err)
-		}
-	case err := <-reports:
-		t.Fatalf("the task has not run: %v", err)
-	case <-time.After(locktest.Patience):
-		t.Fatal("gocron has not run the task")
+	}, schedule.WithTTL(6*time.Second), schedule.WithReport(func(_ time.Time, err error) { reports <- err }))
+	now(t, newScheduler(t), task)
+	if err := locktest.Receive(t, ended); !errors.Is(err, pglock.ErrLost) {
+		t.Errorf("the cause: %v", err)
 	}
-	if err := <-reports; !errors.Is(err, schedule.ErrLost) {
+	if err := locktest.Receive(t, reports); !errors.Is(err, schedule.ErrLost) {
 		t.Errorf("the report: %v", err)
 	}
-	other, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, url), time.Hour, halfPast)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ran := make(chan struct{})
-	now(t, newScheduler(t, gocron.WithDistributedLocker(other)), other.Task(func(context.Context, *pglock.Lease) error { close(ran); return nil }))
-	<-ran
+	ran := make(chan bool, 1)
+	now(t, newScheduler(t), newTask(t, url, func(context.Context, *pglock.Lease) error { ran <- true; return nil }))
+	locktest.Receive(t, ran)
 }
 
-// TestAGocronJobThatRanIsSkippedElsewhere: gocron gets the reason.
-func TestAGocronJobThatRanIsSkippedElsewhere(t *testing.T) {
+// TestAGocronTickThatRanElsewhereIsNoFailure: gocron learns of the job's own error only.
+func TestAGocronTickThatRanElsewhereIsNoFailure(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	done, halfPast := make(chan error, 2), at(lastHour.Add(30*time.Minute))
-	for range 2 {
-		locker, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, url), time.Hour, halfPast)
-		if err != nil {
-			t.Fatal(err)
-		}
-		now(t, newScheduler(t, gocron.WithDistributedLocker(locker)), locker.Task(func(context.Context, *pglock.Lease) error { return nil }), gocron.WithEventListeners(
-			gocron.AfterJobRuns(func(uuid.UUID, string) { done <- nil }),
-			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { done <- err }),
+	var runs atomic.Int32
+	for i, want := range []error{errTask, nil} {
+		ended := make(chan error, 1)
+		now(t, newScheduler(t), newTask(t, url, func(context.Context, *pglock.Lease) error { runs.Add(1); return errTask }), gocron.WithEventListeners(
+			gocron.AfterJobRuns(func(uuid.UUID, string) { ended <- nil }),
+			gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { ended <- err }),
 		))
-	}
-	first, second := <-done, <-done
-	if first != nil {
-		first, second = second, first
-	}
-	if first != nil || !errors.Is(second, schedule.ErrDone) {
-		t.Errorf("two machines: %v, %v", first, second)
-	}
-}
-
-// TestALockerWaitsForLessThanATick: gocron plans the next tick when Lock has returned.
-func TestALockerWaitsForLessThanATick(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t)
-	lockers := make([]*gocronlock.Locker[gocron.Lock], 2)
-	for i := range lockers {
-		var err error
-		if lockers[i], err = gocronlock.NewLocker[gocron.Lock](locktest.Client(t, url), time.Second); err != nil {
-			t.Fatal(err)
+		if err := locktest.Receive(t, ended); !errors.Is(err, want) {
+			t.Errorf("scheduler %d: %v, want %v", i, err, want)
 		}
 	}
-	held, err := lockers[0].Lock(t.Context(), "report")
-	if err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	if _, err := lockers[1].Lock(t.Context(), "report"); !errors.Is(err, schedule.ErrNotAcquired) {
-		t.Errorf("while it runs elsewhere: %v", err)
-	}
-	if d := time.Since(begun); d > 15*time.Second { // it takes a second on an idle machine
-		t.Errorf("that took %v", d)
-	}
-	if err := held.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock: %v", err)
+	if n := runs.Load(); n != 1 {
+		t.Errorf("%d runs", n)
 	}
 }
 
-// TestATaskWithoutItsLockerDoesNotRun: it would run in every scheduler.
-func TestATaskWithoutItsLockerDoesNotRun(t *testing.T) {
+// TestAStoppedGocronLeavesItsTick: the run ends with its scheduler, nothing is logged or reported, and
+// another scheduler runs the tick.
+func TestAStoppedGocronLeavesItsTick(t *testing.T) {
 	t.Parallel()
-	locker, err := gocronlock.NewLocker[gocron.Lock](locktest.Client(t, pgtest.Database(t)), time.Hour)
+	url := pgtest.Database(t)
+	running, reports := make(chan bool, 1), make(chan error, 2)
+	report := schedule.WithReport(func(_ time.Time, err error) { reports <- err })
+	s, err := gocron.NewScheduler(gocron.WithStopTimeout(locktest.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
-	failed := make(chan error, 1)
-	now(t, newScheduler(t), locker.Task(func(context.Context, *pglock.Lease) error { t.Error("it ran"); return nil }),
-		gocron.WithEventListeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
-	if err := <-failed; !errors.Is(err, gocronlock.ErrNoLock) {
-		t.Errorf("without its locker: %v", err)
+	now(t, s, newTask(t, url, func(ctx context.Context, _ *pglock.Lease) error {
+		running <- true
+		<-ctx.Done()
+		return ctx.Err()
+	}, report))
+	locktest.Receive(t, running)
+	if err := s.Shutdown(); err != nil {
+		t.Error(err)
+	}
+	if len(reports) != 0 {
+		t.Errorf("reported %v", <-reports)
+	}
+	now(t, newScheduler(t), newTask(t, url, func(context.Context, *pglock.Lease) error { return nil }, report))
+	if err := locktest.Receive(t, reports); err != nil {
+		t.Errorf("the other scheduler: %v", err)
 	}
 }
 
-// TestElector: one scheduler is the leader. Another one takes over when the leader resigns or loses
-// its lease.
+// TestGocronJobWithItsOwnInterval: two schedulers that start at different times. In the control, with
+// ticks that are finer than the interval, both run the job.
+func TestGocronJobWithItsOwnInterval(t *testing.T) {
+	t.Parallel()
+	const interval = time.Second
+	for name, ticks := range map[string]schedule.Schedule{
+		"its interval": schedule.Every(interval), "control, finer ticks": schedule.Every(interval / 4),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Database(t)
+			locktest.Client(t, url) // creates the tables
+			pool := pgtest.PoolOn(t, url)
+			locktest.Exec(t, pool, "CREATE TABLE runs (tick timestamptz, machine int)")
+			const doubled = "SELECT count(*) FROM (SELECT FROM runs GROUP BY date_trunc('second', tick) HAVING count(*) > 1) d"
+			begin := time.Now().Truncate(interval).Add(2*interval + 300*time.Millisecond)
+			for machine := range 2 {
+				job, err := schedule.New(locktest.Client(t, url), "report")
+				if err != nil {
+					t.Fatal(err)
+				}
+				task, err := gocronlock.Task(job, ticks, func(ctx context.Context, l *pglock.Lease) error {
+					_, err := pool.Exec(ctx, "INSERT INTO runs SELECT (labels->>'tick')::timestamptz, $1 FROM pglock.distributed_locks WHERE token = $2", machine, int64(l.Token()))
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := newScheduler(t)
+				if _, err := s.NewJob(gocron.DurationJob(interval), gocron.NewTask(task),
+					gocron.WithStartAt(gocron.WithStartDateTime(begin.Add(time.Duration(machine)*375*time.Millisecond)))); err != nil {
+					t.Fatal(err)
+				}
+				s.Start()
+			}
+			if name != "its interval" {
+				pgtest.Eventually(t, locktest.Patience, "seconds in which both ran it", func() bool { return locktest.Scan[int](t, pool, doubled) >= 2 })
+				return
+			}
+			pgtest.Eventually(t, locktest.Patience, "four runs", func() bool { return locktest.Scan[int](t, pool, "SELECT count(*) FROM runs") >= 4 })
+			if n := locktest.Scan[int](t, pool, doubled); n != 0 {
+				t.Errorf("in %d seconds the job ran twice", n)
+			}
+		})
+	}
+}
+
+// TestElector: the scheduler whose election leads runs a job, and the other one does not.
 func TestElector(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	pool := pgtest.PoolOn(t, url)
-	electors := make([]*gocronlock.Elector, 2)
-	for i := range electors {
-		var err error
-		if electors[i], err = gocronlock.NewElector(locktest.Client(t, url), "leader", pglock.WithTTL(time.Second)); err != nil {
+	term := (*leader.Term)(nil)
+	for _, leads := range []bool{true, false} {
+		election, err := leader.New(locktest.Client(t, url), "leader")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	one, other := electors[0], electors[1]
-	for range 2 {
-		if err := one.IsLeader(t.Context()); err != nil {
-			t.Errorf("the first: %v", err)
+		if leads { // Run does this
+			if term, err = election.Campaign(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			ran := make(chan bool, 1)
+			now(t, newScheduler(t, gocron.WithDistributedElector(elector{election})), func() { ran <- true })
+			locktest.Receive(t, ran)
 		}
-		var busy *pglock.BusyError
-		if err := other.IsLeader(t.Context()); !errors.As(err, &busy) {
-			t.Errorf("the second: %v", err)
+		if err := (elector{election}).IsLeader(t.Context()); (err == nil) != leads {
+			t.Errorf("it leads: %v, %v", leads, err)
 		}
 	}
-	if err := one.Resign(t.Context()); err != nil {
+	if err := term.Resign(t.Context()); err != nil {
 		t.Error(err)
-	}
-	if err := one.Resign(t.Context()); err != nil {
-		t.Errorf("again: %v", err)
-	}
-	// The other one is the leader now, with gocron.
-	ended := make(chan error, 1)
-	now(t, newScheduler(t, gocron.WithDistributedElector(other)), other.Task(func(ctx context.Context, _ *pglock.Lease) error {
-		locktest.Exec(t, pool, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE holder IS NOT NULL")
-		<-ctx.Done()
-		ended <- context.Cause(ctx)
-		return nil
-	}))
-	if err := <-ended; !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("the cause: %v", err)
-	}
-	if err := one.IsLeader(t.Context()); err != nil {
-		t.Errorf("after the leader's loss: %v", err)
-	}
-	if err := other.Task(func(context.Context, *pglock.Lease) error { t.Error("it ran"); return nil })(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("a task of a scheduler that is not the leader: %v", err)
-	}
-	if _, err := gocronlock.NewElector(nil, "leader"); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("no client: %v", err)
 	}
 }
 
-func TestLockerInvalidArguments(t *testing.T) {
+func TestTaskInvalidArguments(t *testing.T) {
 	t.Parallel()
-	client := locktest.Client(t, pgtest.Database(t))
-	if _, err := gocronlock.NewLocker[gocron.Lock](client, 0); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("no grid: %v", err)
-	}
-	if _, err := gocronlock.NewLocker[gocron.Lock](nil, time.Second); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("no client: %v", err)
-	}
-	type other interface {
-		gocron.Lock
-		More()
-	}
-	if _, err := gocronlock.NewLocker[other](client, time.Second); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("another type: %v", err)
-	}
-	locker, err := gocronlock.NewLocker[gocron.Lock](client, time.Second)
+	job, err := schedule.New(locktest.Client(t, pgtest.Database(t)), "n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locker.Lock(t.Context(), ""); !errors.Is(err, pglock.ErrInvalidName) {
-		t.Errorf("a job without a name: %v", err)
+	none := func(context.Context, *pglock.Lease) error { return nil }
+	_, noJob := gocronlock.Task(nil, schedule.Every(time.Hour), none)
+	_, noSchedule := gocronlock.Task(job, nil, none)
+	_, fromTheStart := gocronlock.Task(job, cron.Every(time.Hour), none)
+	_, noFunc := gocronlock.Task(job, schedule.Every(time.Hour), nil)
+	for name, err := range map[string]error{"no job": noJob, "no schedule": noSchedule, "a schedule that counts from the start": fromTheStart, "no function": noFunc} {
+		if !errors.Is(err, pglock.ErrInvalidOption) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

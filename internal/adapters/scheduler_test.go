@@ -122,8 +122,8 @@ func (m *machine) exec(sql string, args ...any) {
 }
 
 // gocronWith starts gocron with ticks at the whole multiples of the period by this machine's clock.
-func (m *machine) gocronWith(opt gocron.SchedulerOption, task any) error {
-	s, err := gocron.NewScheduler(opt, gocron.WithStopTimeout(time.Second))
+func (m *machine) gocronWith(task func(ctx context.Context) error) error {
+	s, err := gocron.NewScheduler(gocron.WithStopTimeout(time.Second))
 	if err != nil {
 		return err
 	}
@@ -138,16 +138,20 @@ func (m *machine) gocronWith(opt gocron.SchedulerOption, task any) error {
 }
 
 func (m *machine) gocron() error {
-	locker, err := gocronlock.NewLocker[gocron.Lock](m.client, m.period, append(m.options(), schedule.WithTTL(m.period*7/10))...)
+	job, err := schedule.New(m.client, "report", m.options()...)
 	if err != nil {
 		return err
 	}
-	return m.gocronWith(gocron.WithDistributedLocker(locker), locker.Task(m.work))
+	task, err := gocronlock.Task(job, schedule.Every(m.period), m.work)
+	if err != nil {
+		return err
+	}
+	return m.gocronWith(task)
 }
 
 // gocronBare is the control.
 func (m *machine) gocronBare() error {
-	return m.gocronWith(gocron.WithLimitConcurrentJobs(10, gocron.LimitModeWait), func(ctx context.Context) error { return m.work(ctx, nil) })
+	return m.gocronWith(func(ctx context.Context) error { return m.work(ctx, nil) })
 }
 
 // every is a cron.Schedule with ticks at the whole multiples of the period by the machine's clock.

@@ -10,7 +10,7 @@ import (
 // prefixes begin the errors of this module's packages.
 var prefixes = []string{
 	"pglock: ", "advisory: ", "fencing: ", "fencehttp: ", "migrations: ", "runner: ", "gooselock: ",
-	"schedule: ", "gocronlock: ", "rowlock: ", "sqltx: ", "once: ", "oncehttp: ", "leader: ",
+	"schedule: ", "rowlock: ", "sqltx: ", "once: ", "oncehttp: ", "leader: ",
 }
 
 // Text returns the text of err on one line.

@@ -57,8 +57,15 @@ func (e *Election) Name() string { return e.name }
 //
 // On failure nothing is held, except the term of an Election that leads. The error wraps ErrPayload, or
 // is one of pglock.Client.Acquire: after the end of ctx it wraps pglock.ErrNotAcquired and ctx's error
-// and cause. ctx bounds the call, not the term.
+// and cause. If ctx is that of a term of another Election of the same name, it wraps
+// pglock.ErrHeldByCaller, also with pglock.WithJoin: a joined lease would be a second leader with the
+// same token. ctx bounds the call, not the term.
 func (e *Election) Campaign(ctx context.Context, payload string) (*Term, error) {
+	return e.campaignWith(ctx, payload)
+}
+
+// campaignWith is Campaign with further options of the lease.
+func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pglock.LeaseOption) (*Term, error) {
 	if err := checkPayload(payload); err != nil {
 		return nil, errs.Errorf("leader: campaign for %q: %w", e.name, err)
 	}
@@ -74,10 +81,16 @@ func (e *Election) Campaign(ctx context.Context, payload string) (*Term, error) 
 		}
 		return t, nil
 	}
-	lease, err := e.client.Acquire(ctx, e.name, append(slices.Clone(e.cfg.lease), pglock.WithLabel(PayloadLabel, payload), pglock.WithAnnounce())...)
-	switch {
-	case err != nil:
+	opts = slices.Concat(e.cfg.lease, []pglock.LeaseOption{pglock.WithLabel(PayloadLabel, payload), pglock.WithAnnounce()}, opts)
+	lease, err := e.client.Acquire(ctx, e.name, opts...)
+	if err != nil {
 		return nil, err
+	}
+	outer, carried := pglock.FromContext(ctx, e.name)
+	switch {
+	case carried && outer.Fence() == lease.Fence():
+		return nil, errs.Join(errs.Mark(errs.Errorf("leader: campaign for %q: the context is that of its leader, and elections do not join: use another context",
+			e.name), pglock.ErrHeldByCaller), lease.Release(ctx))
 	case lease.Unlocked():
 		return nil, errs.Join(invalidOption("campaign for %q: WithFailOpen: a leader needs the lock", e.name), lease.Release(ctx))
 	}

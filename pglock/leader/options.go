@@ -53,8 +53,9 @@ func WithPayload(payload string) Option {
 }
 
 // WithLease sets the options of the leader's lease: pglock.WithTTL for the time after which a dead leader
-// is replaced, pglock.WithHolder for the candidate's name, pglock.WithMaxHold for the longest term of Run.
-// Campaign refuses pglock.WithFailOpen. Default: those of the client.
+// is replaced, pglock.WithHolder for the candidate's name, pglock.WithMaxHold for the longest term of Run,
+// pglock.WithWait for the longest wait of Campaign. Campaign refuses pglock.WithFailOpen and does not
+// join a lease with pglock.WithJoin. Default: those of the client.
 func WithLease(opts ...pglock.LeaseOption) Option {
 	return func(c *config) error {
 		for i, o := range opts {

@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -13,6 +14,10 @@ import (
 
 // minRetry and maxRetry bound the pauses of Run while the database is unreachable.
 const minRetry, maxRetry = 100 * time.Millisecond, 5 * time.Second
+
+// forever is the wait of Run, whatever the options say: a candidate that leaves the queue and campaigns
+// again would go to its end each time, and a short wait would make that a loop without a pause.
+const forever = time.Duration(math.MaxInt64)
 
 // Func is the work of a leader. ctx is done when the leadership has ended, and when the leader is asked
 // to resign. Then Func must return.
@@ -28,7 +33,8 @@ func Run(ctx context.Context, client *pglock.Client, name string, fn Func, opts 
 }
 
 // Run campaigns with the payload of WithPayload, runs fn while this candidate leads, and campaigns
-// again, until ctx is done. At most one fn runs at a time.
+// again, until ctx is done. At most one fn runs at a time. The candidate stays in the queue until it is
+// elected: pglock.WithWait does not apply.
 //
 // fn's context is done, and its cause tells why:
 //   - ctx is done: ctx's cause.
@@ -50,7 +56,7 @@ func (e *Election) Run(ctx context.Context, fn Func) error {
 	}
 	pause := backoff.Backoff{First: minRetry, Max: maxRetry}
 	for {
-		t, err := e.Campaign(ctx, e.cfg.payload)
+		t, err := e.campaignWith(ctx, e.cfg.payload, pglock.WithWait(forever))
 		switch {
 		case err == nil:
 			pause.Reset()
@@ -60,8 +66,6 @@ func (e *Election) Run(ctx context.Context, fn Func) error {
 			continue
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, pglock.ErrTimeout): // WithWait bounds one attempt, not Run
-			continue
 		case !errors.Is(err, pglock.ErrUnavailable) || errors.Is(err, pglock.ErrClosed):
 			return err
 		}

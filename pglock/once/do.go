@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -158,7 +157,7 @@ func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error
 // this attempt to delete it, the next call would find an unknown outcome.
 func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) error {
 	failure := explain(ctx, "do", c.key, c.schema, err)
-	if !transient(err) {
+	if !pgtx.Transient(err) {
 		return failure
 	}
 	left := pgtx.CleanUp(ctx, func(ctx context.Context) error {
@@ -215,9 +214,11 @@ func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r record, d
 // overtaken returns the answer of an attempt whose record is not its own any more, or is final
 // already: a first statement may have succeeded without an answer.
 func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistence)
-	defer cancel()
-	r, err := c.read(ctx)
+	var r record
+	err := c.persist(context.WithoutCancel(ctx), func(ctx context.Context, conn *pgx.Conn) (err error) {
+		r, err = scan(ctx, conn, c.schema, readSQL, c.key, c.digest)
+		return err
+	})
 	switch {
 	case err == nil && r.state != stateStarted && r.token == l.Token() && outcome != nil:
 		return nil, outcome
@@ -273,18 +274,11 @@ func (c *doCall) deleteRecord(ctx context.Context, conn *pgx.Conn, token fencing
 	return err
 }
 
-// persist runs op on a connection until it succeeds, fails for good, or ctx or the time is over. One
-// try has half of the time, so that a connection that hangs leaves time for another one.
+// persist runs op on a connection until it succeeds, fails for good, or ctx or the time is over.
 func (c *doCall) persist(ctx context.Context, op func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, persistence)
 	defer cancel()
-	pause := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
-	for {
-		try, cancel := context.WithTimeout(ctx, persistence/2)
-		err := c.client.WithConn(try, func(conn *pgx.Conn) error { return op(try, conn) })
-		cancel()
-		if err == nil || !transient(err) || pause.Sleep(ctx) != nil {
-			return err
-		}
-	}
+	return pgtx.Persist(ctx, func(ctx context.Context) error {
+		return c.client.WithConn(ctx, func(conn *pgx.Conn) error { return op(ctx, conn) })
+	})
 }

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
@@ -210,17 +206,4 @@ func explain(ctx context.Context, operation, key, schemaName string, err error) 
 		return errs.Errorf("%s: %w", where, cause)
 	}
 	return errs.Errorf("%s: %w", where, fencing.Explain(err))
-}
-
-// transient reports whether the same statement may succeed a moment later.
-func transient(err error) bool {
-	var pg *pgconn.PgError
-	switch {
-	case errors.Is(err, errs.ErrDriver):
-		return false
-	case !errors.As(err, &pg):
-		return true // of the network or the pool
-	}
-	// Connection exception, transaction rollback, insufficient resources, operator intervention.
-	return slices.ContainsFunc([]string{"08", "40", "53", "57"}, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
 }

@@ -15,11 +15,17 @@ import (
 	"github.com/pglock/pglock-go/pglock/once"
 )
 
-// breaker breaks a connection when the reply to a statement with that text arrives, once. The server
-// has run the statement.
+// breaker breaks a connection when the reply to a statement with the first text arrives, then when
+// that to one with the second text does, and so on. The server has run the statements.
 type breaker struct {
-	text   []byte
-	broken atomic.Bool
+	texts  []string
+	broken atomic.Int32 // how many texts
+}
+
+// breaks reports whether the reply to a message is the next one to lose.
+func (b *breaker) breaks(message []byte) bool {
+	n := b.broken.Load()
+	return int(n) < len(b.texts) && bytes.Contains(message, []byte(b.texts[n])) && b.broken.CompareAndSwap(n, n+1)
 }
 
 func (b *breaker) on(c *pgx.ConnConfig) {
@@ -38,7 +44,7 @@ type breakingConn struct {
 }
 
 func (c *breakingConn) Write(p []byte) (int, error) {
-	if bytes.Contains(p, c.breaker.text) && c.breaker.broken.CompareAndSwap(false, true) {
+	if c.breaker.breaks(p) {
 		c.sent.Store(true)
 	}
 	return c.Conn.Write(p)
@@ -54,22 +60,24 @@ func (c *breakingConn) Read(p []byte) (int, error) {
 }
 
 // TestDoRepliesAreLost: each statement of Do is sent again when its reply is lost, and finds what the
-// first one has done.
+// first one has done. So is the one that looks for what the first one has done.
 func TestDoRepliesAreLost(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("not now")
-	for text, test := range map[string]struct {
+	for name, test := range map[string]struct {
+		texts   []string
 		outcome error
 		state   string
 	}{
-		"once_claim":   {nil, "done"},
-		"WITH durable": {nil, "done"},
-		"DELETE FROM":  {once.NotDone(failure), ""},
+		"claim":           {[]string{"once_claim"}, nil, "done"},
+		"record":          {[]string{"WITH durable"}, nil, "done"},
+		"record and read": {[]string{"WITH durable", "SELECT false"}, nil, "done"},
+		"forget":          {[]string{"DELETE FROM"}, once.NotDone(failure), ""},
 	} {
-		t.Run(text, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			b := &breaker{text: []byte(text)}
+			b := &breaker{texts: test.texts}
 			config := f.pool.Config()
 			b.on(config.ConnConfig)
 			pool, err := pgxpool.NewWithConfig(t.Context(), config)
@@ -86,8 +94,8 @@ func TestDoRepliesAreLost(t *testing.T) {
 			} else {
 				wantErr(t, "first", err, failure)
 			}
-			if errors.Is(err, once.ErrOutcomeUnknown) || !b.broken.Load() || f.effects("k") != 1 || f.state("k") != test.state {
-				t.Errorf("%v, reply lost: %v, %d effects, state %q", err, b.broken.Load(), f.effects("k"), f.state("k"))
+			if errors.Is(err, once.ErrOutcomeUnknown) || int(b.broken.Load()) != len(test.texts) || f.effects("k") != 1 || f.state("k") != test.state {
+				t.Errorf("%v, %d replies lost, %d effects, state %q", err, b.broken.Load(), f.effects("k"), f.state("k"))
 			}
 			if test.outcome != nil {
 				return

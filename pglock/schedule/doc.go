@@ -71,10 +71,10 @@
 //
 // # Failures
 //
-// [Job.Run] and the schedulers' packages have no caller to return an error to. They log failures
+// [Job.Run] and most schedulers have no caller to return an error to. Run and RunDue log failures
 // at Warn, by slog.Default() unless [WithLogger] sets another logger: the job's own error, a tick
 // that could not be run, and a lost lease. If the database is stopped, each machine logs one line
-// per tick, and tries again until the next tick is due. [WithReport] receives the results, for
+// per tick; Run tries again until the next tick is due. [WithReport] receives the results, for
 // metrics. A tick that another process has run (ErrDone) or is running (ErrRunning) is not a failure:
 // it is not reported, and logged at Debug. A tick that is skipped because an earlier one still runs
 // is a failure.
@@ -83,6 +83,10 @@
 //
 //   - A machine whose clock is more than a minute ahead of the database's gets ErrClock. It would
 //     run ticks too early, and record them for all others.
+//   - If the database's clock was ahead too and is set back, the last recorded tick is in the future.
+//     Nothing says which of the ticks before it were run, so all of them fail with ErrClock until that
+//     time, or until an operator deletes the row that the error names. Then the latest tick that is
+//     due runs, although it may have run before.
 //   - All processes must use the same schedule, in the same time zone.
 //   - The job's writes are not fenced automatically. The function gets the lease to guard them.
 package schedule

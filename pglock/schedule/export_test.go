@@ -4,3 +4,6 @@ import "time"
 
 // WaitFor is waitFor, for tests.
 func (j *Job) WaitFor(s Schedule, tick time.Time) time.Duration { return j.waitFor(s, tick) }
+
+// Report is report, for tests.
+func (j *Job) Report(tick time.Time, err error) { j.report(tick, err) }

@@ -57,8 +57,9 @@ func (j *Job) Name() string { return j.name }
 //   - ErrDone: the tick was run.
 //   - ErrNotAcquired: this tick or an earlier one still ran when the time of WithWait was over.
 //     With ErrRunning it was this tick.
-//   - ErrClock: this machine's clock is ahead.
+//   - ErrClock: this machine's clock is ahead, or the clock of an earlier run was.
 //   - ErrMissed: the tick is later than WithMaxLate allows.
+//   - pglock.ErrHeldByCaller: ctx is that of a run of the job. Runs do not join one another.
 //
 // ctx bounds Begin only.
 func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
@@ -121,6 +122,10 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	lease, err := j.client.Acquire(ctx, j.name, pglock.WithWait(wait), pglock.WithTTL(j.cfg.ttl), pglock.WithLabels(labels))
 	if err != nil {
 		return nil, j.explainBusy(ctx, c, err)
+	}
+	if outer, ok := pglock.FromContext(ctx, j.name); ok && outer.Fence() == lease.Fence() { // by pglock.WithJoin of the client
+		return nil, errs.Join(errs.Mark(fmt.Errorf("schedule: job %q: the context is that of a run of the job, and runs do not join one another: use another context",
+			j.name), pglock.ErrHeldByCaller), release(ctx, lease))
 	}
 	// Another process may have run the tick between the first check and the grant.
 	if tick, err = j.check(ctx, c); err != nil {

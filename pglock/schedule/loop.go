@@ -74,7 +74,7 @@ func (j *Job) runTick(ctx context.Context, s Schedule, tick time.Time, fn Func) 
 		case ctx.Err() != nil && !lost:
 			return context.Cause(ctx)
 		case !failed || began || isFinal(err):
-			j.Report(tick, err)
+			j.report(tick, err)
 		}
 		if began && !lost || isFinal(err) {
 			return nil
@@ -117,7 +117,7 @@ func (j *Job) firstTick(ctx context.Context, s Schedule) (time.Time, error) {
 		case errors.Is(err, pglock.ErrClosed):
 			return time.Time{}, err
 		case ctx.Err() == nil && !failed:
-			j.Report(began, err)
+			j.report(began, err)
 		}
 		if !j.sleepUntil(ctx, j.wallClock().Add(pause)) {
 			return time.Time{}, context.Cause(ctx)

@@ -54,6 +54,10 @@ type claim struct {
 
 // check returns the tick to run, or why it must not be run: ErrDone, ErrClock, ErrMissed. With a
 // period the tick is the time by the database's clock.
+//
+// Begin refuses ticks that are ahead by more than maxAhead, so a mark that is further ahead was
+// recorded by a wrong clock, or the clock is wrong now. The ticks up to the mark may have been run or
+// not, so none of them runs, but they don't pass for done either: that would stop the job silently.
 func (j *Job) check(ctx context.Context, c claim) (tick time.Time, err error) {
 	if c.period == 0 && c.tick.UnixMicro() <= 1 {
 		return tick, invalidOption("tick %s is too early: must be after 1970", format(c.tick))
@@ -61,6 +65,10 @@ func (j *Job) check(ctx context.Context, c claim) (tick time.Time, err error) {
 	last, now, err := j.readMark(ctx)
 	if err != nil {
 		return tick, err
+	}
+	if ahead := last.Sub(now); ahead > maxAhead {
+		return tick, errs.Mark(fmt.Errorf("schedule: job %q: the last recorded tick, %s, is %v ahead of the database's clock, which is or was wrong: correct the clock, or delete the row %q of table %s.fencing_high_water",
+			j.name, format(last), ahead.Round(time.Second), markPrefix+j.name, j.client.Schema()), ErrClock)
 	}
 	if c.period > 0 {
 		if since := now.Sub(last); since < c.period-early(c.period) {

@@ -54,7 +54,7 @@ func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
 	}
 	_, err = j.once(ctx, claim{tick: tick}, j.waitFor(s, tick), fn)
 	if ctx.Err() == nil || err == nil || errors.Is(err, pglock.ErrLost) { // otherwise another process runs the tick
-		j.Report(tick, err)
+		j.report(tick, err)
 	}
 	return err
 }

@@ -18,7 +18,8 @@ var (
 	// with ErrNotAcquired.
 	ErrRunning = errors.New("schedule: another process runs the tick")
 
-	// ErrClock: this machine's clock is more than a minute ahead of the database's.
+	// ErrClock: this machine's clock, or the last recorded tick, is more than a minute ahead of the
+	// database's clock. The text says which, and the remedy.
 	ErrClock = errors.New("schedule: clock is ahead of the database's")
 
 	// ErrMissed: the tick was not run in time, and is now later than WithMaxLate allows.
@@ -118,11 +119,11 @@ func WithLabels(labels map[string]string) Option {
 	}
 }
 
-// WithReport makes Run, RunDue and gocronlock call report with the result of each tick that
-// this process ran or failed to run: nil, the job's own error, or why the tick was not run or not
-// recorded. They do not call it for ticks that other processes have run or are running (ErrDone,
-// ErrRunning), nor for runs that end because their context is done. Several goroutines may call
-// report at once. Failures are also logged: see WithLogger. Default: no function.
+// WithReport makes Run and RunDue call report with the result of each tick that this process ran or
+// failed to run: nil, the job's own error, or why the tick was not run or not recorded. They do not
+// call it for ticks that other processes have run or are running (ErrDone, ErrRunning), nor for runs
+// that end because their context is done. Several goroutines may call report at once. Failures are
+// also logged: see WithLogger. Default: no function.
 func WithReport(report func(tick time.Time, err error)) Option {
 	return func(c *config) error {
 		if report == nil {
@@ -133,10 +134,11 @@ func WithReport(report func(tick time.Time, err error)) Option {
 	}
 }
 
-// WithLogger sets the logger of Run, RunDue and of the schedulers' packages. Failures are logged at Warn:
-// the job's own errors, ticks that could not be run, and lost leases. A tick can't be run if the
-// database is unreachable or an earlier tick still runs. Ticks that other processes have run or are
-// running are logged at Debug. Nil means no logger. Default: slog.Default().
+// WithLogger sets the logger of a Job. Run and RunDue log failures at Warn: the job's own errors,
+// ticks that could not be run, and lost leases. A tick can't be run if the database is unreachable or
+// an earlier tick still runs. Each run logs at Warn that its tick could not be recorded at first. Ticks
+// that other processes have run or are running are logged at Debug. Nil means no logger. Default:
+// slog.Default().
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		c.logger = func() *slog.Logger { return l }
@@ -158,21 +160,22 @@ func WithClock(now func() time.Time) Option {
 	}
 }
 
-// Report logs the result of a tick and calls the function of WithReport. For a tick that another
-// process has run or is running it only logs, at Debug. It is for schedulers' packages.
-func (j *Job) Report(tick time.Time, err error) {
+// Done reports whether an error only says that the tick was run before, or that another process runs
+// it: ErrDone or ErrRunning.
+func Done(err error) bool { return errors.Is(err, ErrDone) || errors.Is(err, ErrRunning) }
+
+// report logs the result of a tick and calls the function of WithReport. For a tick that another
+// process has run or is running it only logs, at Debug.
+func (j *Job) report(tick time.Time, err error) {
 	switch {
-	case errors.Is(err, ErrDone) || errors.Is(err, ErrRunning):
-		j.Logger().Debug("pglock: another process runs the tick", "job", j.name, "tick", tick, "error", err)
+	case Done(err):
+		j.cfg.logger().Debug("pglock: another process runs the tick", "job", j.name, "tick", tick, "error", err)
 		return
 	case err != nil:
-		j.Logger().Warn("pglock: tick failed", "job", j.name, "tick", tick, "error", err)
+		j.cfg.logger().Warn("pglock: tick failed", "job", j.name, "tick", tick, "error", err)
 	}
 	j.cfg.report(tick, err)
 }
-
-// Logger returns the logger of WithLogger. It is for schedulers' packages.
-func (j *Job) Logger() *slog.Logger { return j.cfg.logger() }
 
 // Now returns the time by the job's clock. It is for schedulers' packages.
 func (j *Job) Now() time.Time { return j.cfg.now() }

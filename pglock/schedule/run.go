@@ -8,7 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -32,13 +34,13 @@ func (r *Run) Context(parent context.Context) (context.Context, context.CancelFu
 	return r.lease.WithContext(parent)
 }
 
-// End records the tick as run and releases the lease. If the lease was lost, the tick is not
-// recorded, another process may run it too, and the error wraps ErrLost or fencing.ErrStale. End
-// continues for up to 10 s when ctx is done.
+// End records the tick as run and releases the lease. While the database can't be reached it tries
+// again, as long as the lease is held, because a tick that is not recorded runs again elsewhere. If
+// the lease was lost, the tick is not recorded, another process may run it too, and the error wraps
+// ErrLost or fencing.ErrStale. When ctx is done, End has 10 s left to record the tick, and then 10 s
+// to release the lease.
 func (r *Run) End(ctx context.Context) error {
 	defer func() { <-r.job.sem }()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
 	err := r.lease.Err()
 	if err == nil {
 		err = r.record(ctx)
@@ -53,7 +55,7 @@ func (r *Run) Abandon(ctx context.Context) error {
 	return release(ctx, r.lease)
 }
 
-// endTimeout bounds the statements at the end of a run.
+// endTimeout is how long recording a tick continues after ctx is done. It also bounds the release.
 const endTimeout = 10 * time.Second
 
 func release(ctx context.Context, lease *pglock.Lease) error {
@@ -62,17 +64,37 @@ func release(ctx context.Context, lease *pglock.Lease) error {
 	return lease.Release(ctx)
 }
 
-// record raises the mark to the tick, guarded by the lease.
+// record raises the mark to the tick, guarded by the lease, and repeats that while the lease is held.
+// A try whose reply was lost has raised the mark: the same tick may come again.
 func (r *Run) record(ctx context.Context) error {
-	return r.job.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := r.lease.Guard(ctx, tx); err != nil {
-			return err
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		if backoff.Sleep(late, endTimeout) == nil {
+			cancel()
 		}
-		err := r.job.advance(ctx, tx, fencing.Token(r.tick.UnixMicro()))
-		if errors.Is(err, fencing.ErrStale) { // the lease allows one run at a time: the mark was set by hand
-			return errs.Mark(errs.Errorf("schedule: job %q: a tick at or after %s was recorded meanwhile: %w",
-				r.job.name, format(r.tick), err), ErrDone)
+	})()
+	held, stop := r.lease.WithContext(late)
+	defer stop()
+	logged := false
+	return pgtx.Persist(held, func(ctx context.Context) error {
+		err := r.job.inTx(ctx, r.raiseMark)
+		if pgtx.Transient(err) && !logged {
+			logged = true
+			r.job.cfg.logger().Warn("pglock: tick can't be recorded, trying again", "job", r.job.name, "tick", r.tick, "error", err)
 		}
 		return err
 	})
+}
+
+func (r *Run) raiseMark(ctx context.Context, tx pgx.Tx) error {
+	if err := r.lease.Guard(ctx, tx); err != nil {
+		return err
+	}
+	err := r.job.advance(ctx, tx, fencing.Token(r.tick.UnixMicro()))
+	if errors.Is(err, fencing.ErrStale) { // the lease allows one run at a time: the mark was set by hand
+		return errs.Mark(errs.Errorf("schedule: job %q: a tick after %s was recorded meanwhile: %w",
+			r.job.name, format(r.tick), err), ErrDone)
+	}
+	return err
 }

@@ -1,8 +1,9 @@
 // Package oncehttp is a middleware for the HTTP header Idempotency-Key: a request that a client
 // repeats with the same key has its effect once, and each repetition gets the same response.
 //
-//	handler, err := oncehttp.Handler(charge, client, oncehttp.RequireKey())   // effects anywhere
-//	handler, err := oncehttp.TxHandler(order, pool, oncehttp.RequireKey())    // effects in the database
+//	account := func(r *http.Request) string { return accountOf(r.Context()) } // whose key it is
+//	handler, err := oncehttp.Handler(charge, client, account, oncehttp.RequireKey()) // effects anywhere
+//	handler, err := oncehttp.TxHandler(order, pool, account, oncehttp.RequireKey())  // effects in the database
 //
 // [TxHandler] runs the handler in a transaction, which [TxFromContext] returns: the handler's writes
 // and its response are committed together. Use it if all effects are in that database. [Handler]
@@ -17,17 +18,29 @@
 //	another request with the key        422 mismatch: another method, path, query or body
 //	the outcome is unknown              500 outcome_unknown: the first request crashed; see WithLookup
 //	the response was not stored         410 not_stored: the request is done, its response was too large
-//	no key, several keys, a bad key     400 missing_key (RequireKey), 400 invalid_key
+//	the stored response is damaged      500 invalid_record: the request is done
+//	no key, several keys, a bad key     400 missing_key (RequireKey), 400 invalid_key (WithKeyCheck)
 //	the body is too large               413 body_too_large
 //	the database does not answer        503 unavailable, with Retry-After
 //
-// The package's own responses have a JSON body: {"error":"mismatch","message":"…"}. A client repeats
-// the request with the same key after 409 and 503, and after a broken connection.
+// The package's own responses are problem details (RFC 9457, application/problem+json) with the kind of
+// the error as a member: {"title":"Unprocessable Entity","status":422,"detail":"…","error":"mismatch"}.
+// With [WithDocumentation] they link to a description of the API. A client repeats the request with the
+// same key after 409 and 503, and after a broken connection. Header and answers are those of
+// draft-ietf-httpapi-idempotency-key-header.
+//
+// # Scopes
+//
+// A client chooses its keys, and can choose or guess that of another client. So each handler needs a
+// scope, a function that says whose key a request carries: with the key and the body of another account,
+// a client does not get that account's response. [OneScope] is for handlers whose clients may all get
+// each other's responses. Requests for which a scope is empty, such as those without a login, have one
+// scope. Package once stores the scope, escaped as in a query, a slash, and the key.
 //
 // # Which responses are recorded
 //
-// Handler records each response, whatever its status: also a 500 is the answer to its request.
-// Exceptions are the statuses of [WithNotDone], which say that the request had no effect. If the
+// Handler records each response, whatever its status: also a 500 is the answer to its request. A status
+// of 1000 or more, at which net/http panics, becomes 500. Exceptions are the statuses of [WithNotDone], which say that the request had no effect. If the
 // handler panics or its process dies, the outcome is unknown.
 //
 // TxHandler records statuses below 500. After any other, and after a panic, it rolls back: nothing
@@ -39,7 +52,4 @@
 // ([WithMaxBody]). It keeps the response until it is recorded: the handler can't flush, hijack the
 // connection or send trailers. A response body has 700 KiB at most. Handler passes a longer one on to
 // the first client without recording it; TxHandler rolls back and answers 500 response_too_large.
-//
-// A key that a client chooses can be guessed by another client. Unless all clients may see each
-// other's responses, set [WithScope].
 package oncehttp

@@ -31,7 +31,7 @@ func ExampleTxHandler() {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "order %d", id)
 	})
-	handler, err := oncehttp.TxHandler(orders, pool, oncehttp.RequireKey(), oncehttp.WithTx(once.WithWait(time.Minute)))
+	handler, err := oncehttp.TxHandler(orders, pool, oncehttp.OneScope, oncehttp.RequireKey(), oncehttp.WithTx(once.WithWait(time.Minute)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,8 +66,8 @@ func ExampleHandler() {
 		charges++ // at the bank, with the key
 		fmt.Fprintf(w, "charged %s", r.FormValue("amount"))
 	})
-	handler, err := oncehttp.Handler(charge, client, oncehttp.RequireKey(),
-		oncehttp.WithScope(func(r *http.Request) string { return r.Header.Get("Authorization") }))
+	account := func(r *http.Request) string { return r.Header.Get("Authorization") } // whose key it is
+	handler, err := oncehttp.Handler(charge, client, account, oncehttp.RequireKey())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (f fixture) orders() int {
 // handler returns a Handler that counts calls of next.
 func (f fixture) handler(next http.HandlerFunc, opts ...oncehttp.Option) http.Handler {
 	f.t.Helper()
-	h, err := oncehttp.Handler(f.counted(next), f.client, append([]oncehttp.Option{oncehttp.WithLogger(nil)}, opts...)...)
+	h, err := oncehttp.Handler(f.counted(next), f.client, oncehttp.OneScope, append([]oncehttp.Option{oncehttp.WithLogger(nil)}, opts...)...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (f fixture) txHandler(next http.HandlerFunc, opts ...oncehttp.Option) http.
 			f.t.Error(err)
 		}
 		next(w, r)
-	}), f.pool, append([]oncehttp.Option{oncehttp.WithLogger(nil), oncehttp.WithTx(once.WithSchema(f.schema))}, opts...)...)
+	}), f.pool, oncehttp.OneScope, append([]oncehttp.Option{oncehttp.WithLogger(nil), oncehttp.WithTx(once.WithSchema(f.schema))}, opts...)...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -118,10 +118,14 @@ func want(t *testing.T, what string, w *httptest.ResponseRecorder, status int, b
 // wantRefusal fails the test unless the package itself has answered, with that kind of error.
 func wantRefusal(t *testing.T, what string, w *httptest.ResponseRecorder, status int, kind string) {
 	t.Helper()
-	var body struct{ Error, Message string }
+	var body struct {
+		Type, Title, Detail, Error string
+		Status                     int
+	}
 	err := json.Unmarshal(w.Body.Bytes(), &body)
 	again := status == http.StatusConflict || status == http.StatusServiceUnavailable
-	if w.Code != status || err != nil || body.Error != kind || body.Message == "" || (w.Header().Get("Retry-After") != "") != again {
+	if w.Code != status || err != nil || body.Error != kind || body.Status != status || body.Title == "" || body.Detail == "" || body.Type != "" ||
+		w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Link") != "" || (w.Header().Get("Retry-After") != "") != again {
 		t.Errorf("%s: %d %.200q, %v, want %d %s", what, w.Code, w.Body, err, status, kind)
 	}
 }

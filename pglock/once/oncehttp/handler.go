@@ -39,9 +39,14 @@ var errNotRecorded = errors.New("oncehttp: the response is not recorded")
 // the client will try again. It carries the fence of the lease, so that a fencehttp.Transport sends
 // the token along: see fencehttp.FromContext.
 //
+// scope returns whose key a request carries, such as the account of an authenticated request: equal
+// keys of two scopes are two keys. It must not return the same for two clients that may not get each
+// other's responses, because a client chooses its keys and can choose that of another one. If all of
+// them may, pass OneScope.
+//
 // The error wraps ErrInvalidOption of package once.
-func Handler(next http.Handler, client *pglock.Client, opts ...Option) (http.Handler, error) {
-	c, err := newConfig(opts)
+func Handler(next http.Handler, client *pglock.Client, scope func(*http.Request) string, opts ...Option) (http.Handler, error) {
+	c, err := newConfig(scope, opts)
 	switch {
 	case err != nil:
 		return nil, err
@@ -63,9 +68,9 @@ type Beginner interface {
 // TxFromContext, writes in it, and does not end it. The response is sent after the commit.
 //
 // The context of next is the request's: if the client leaves, the transaction is rolled back unless
-// it is committed already. The error wraps ErrInvalidOption of package once.
-func TxHandler(next http.Handler, db Beginner, opts ...Option) (http.Handler, error) {
-	c, err := newConfig(opts)
+// it is committed already. scope is as for Handler. The error wraps ErrInvalidOption of package once.
+func TxHandler(next http.Handler, db Beginner, scope func(*http.Request) string, opts ...Option) (http.Handler, error) {
+	c, err := newConfig(scope, opts)
 	switch {
 	case err != nil:
 		return nil, err
@@ -116,13 +121,25 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	case len(keys) == 0:
-		refuse(w, http.StatusBadRequest, "missing_key", "the request has no "+Header+" header")
+		h.refuse(w, http.StatusBadRequest, "missing_key", "the request has no "+Header+" header")
 		return
 	case len(keys) > 1:
-		refuse(w, http.StatusBadRequest, "invalid_key", "the request has several "+Header+" headers")
+		h.refuse(w, http.StatusBadRequest, "invalid_key", "the request has several "+Header+" headers")
 		return
 	}
-	q := request{Request: r, key: h.key(r, keys[0])}
+	key := unquoted(keys[0])
+	if key == "" {
+		h.refuseCall(w, r, once.ErrInvalidKey)
+		return
+	}
+	if h.keyCheck != nil {
+		if err := h.keyCheck(key); err != nil {
+			h.refuse(w, http.StatusBadRequest, "invalid_key", "the key is invalid: "+errs.Text(err))
+			return
+		}
+	}
+	// A scope contains no slash, so that no two pairs of scope and key are equal.
+	q := request{Request: r, key: url.QueryEscape(h.scope(r)) + "/" + key}
 	body := r.Body
 	if body == nil {
 		body = http.NoBody
@@ -131,9 +148,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if q.body, err = io.ReadAll(http.MaxBytesReader(w, body, h.maxBody)); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			refuse(w, http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the request body is larger than %d bytes", h.maxBody))
+			h.refuse(w, http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the request body is larger than %d bytes", h.maxBody))
 		} else {
-			refuse(w, http.StatusBadRequest, "invalid_body", "the request body could not be read")
+			h.refuse(w, http.StatusBadRequest, "invalid_body", "the request body could not be read")
 		}
 		return
 	}
@@ -143,39 +160,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// key returns the key of a request. A scope contains no slash, so that no two pairs of scope and key
-// are equal.
-func (h *handler) key(r *http.Request, value string) string {
+// unquoted returns a key without the double quotes of a string of RFC 8941.
+func unquoted(value string) string {
 	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' && !strings.Contains(value[1:n-1], `"`) {
-		value = value[1 : n-1]
+		return value[1 : n-1]
 	}
-	if value == "" || h.scope == nil {
-		return value
-	}
-	return url.QueryEscape(h.scope(r)) + "/" + value
-}
-
-// refuseCall answers a request that got no response.
-func (h *handler) refuseCall(w http.ResponseWriter, r *http.Request, err error) {
-	status, kind, message := http.StatusServiceUnavailable, "unavailable", "the request could not be handled: try again with the same key"
-	switch {
-	case errors.Is(err, once.ErrInvalidKey):
-		status, kind, message = http.StatusBadRequest, "invalid_key", fmt.Sprintf("the key must have 1 to %d bytes, with its scope", once.MaxKey)
-	case errors.Is(err, once.ErrMismatch):
-		status, kind, message = http.StatusUnprocessableEntity, "mismatch", "the key was used for another request: use a new key"
-	case errors.Is(err, once.ErrInProgress):
-		status, kind, message = http.StatusConflict, "in_progress", "a request with the key is in progress: try again later"
-	case errors.Is(err, once.ErrOutcomeUnknown):
-		status, kind, message = http.StatusInternalServerError, "outcome_unknown", "an earlier request with the key was interrupted, and its outcome is unknown"
-	case errors.Is(err, errTooLarge), errors.Is(err, once.ErrResultTooLarge):
-		status, kind, message = http.StatusInternalServerError, "response_too_large", "the response is too large to be recorded, and nothing was done"
-	case errors.Is(err, once.ErrNoResult):
-		status, kind, message = http.StatusGone, "not_stored", "the request with the key is done, and its response was not stored"
-	}
-	if status >= http.StatusInternalServerError {
-		h.logger.WarnContext(r.Context(), "oncehttp: no response", "method", r.Method, "path", r.URL.Path, "answer", kind, "error", err)
-	}
-	refuse(w, status, kind, message)
+	return value
 }
 
 // runDo answers a request by once.Do.
@@ -200,11 +190,10 @@ func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, clie
 	case rec == nil && err != nil:
 		return err
 	case rec == nil:
-		recorded.replay(w)
-		return nil
+		return recorded.replay(w)
 	case rec.tooLarge: // it is sent
 	case err == nil && !rec.is(recorded): // another request has replaced this one
-		recorded.replay(w)
+		return recorded.replay(w)
 	default:
 		rec.send(w)
 	}
@@ -240,8 +229,7 @@ func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db B
 	case err != nil:
 		return err
 	case rec == nil:
-		recorded.replay(w)
-		return nil
+		return recorded.replay(w)
 	}
 	if err := tx.Commit(q.Context()); err != nil {
 		return errs.Errorf("oncehttp: commit: %w", err)

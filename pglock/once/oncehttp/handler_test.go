@@ -74,10 +74,10 @@ func TestRequestsWithoutKeyAndBadKeys(t *testing.T) {
 	want(t, "without a key, again", post(h, "", "/", ""), http.StatusCreated, "call 2", false)
 	required := f.handler(f.number, oncehttp.RequireKey(), oncehttp.WithMaxBody(4))
 	wantRefusal(t, "required", post(required, "", "/", ""), http.StatusBadRequest, "missing_key")
-	for _, key := range []string{`""`, strings.Repeat("k", once.MaxKey+1), "\xff"} {
+	for _, key := range []string{`""`, strings.Repeat("k", once.MaxKey), "\xff"} { // with the scope, the second one is too long
 		wantRefusal(t, key, post(required, key, "/", ""), http.StatusBadRequest, "invalid_key")
 	}
-	want(t, "control: the longest key", post(required, strings.Repeat("k", once.MaxKey), "/", "1234"), http.StatusCreated, "call 3", false)
+	want(t, "control: the longest key", post(required, strings.Repeat("k", once.MaxKey-1), "/", "1234"), http.StatusCreated, "call 3", false)
 	wantRefusal(t, "a body that is too large", post(required, "k", "/", "12345"), http.StatusRequestEntityTooLarge, "body_too_large")
 	serve := func(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -105,16 +105,33 @@ type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
 
-// TestScopes: equal keys of two accounts are two keys.
+// TestScopes: equal keys of two accounts are two keys. In the control, with one scope for all, an account
+// gets the response to the request of another one.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	h := f.handler(f.number, oncehttp.WithScope(func(r *http.Request) string { return r.URL.Query().Get("account") }))
-	want(t, "a", post(h, "k", "/?account=a", ""), http.StatusCreated, "call 1", false)
-	want(t, "b", post(h, "k", "/?account=b", ""), http.StatusCreated, "call 2", false)
-	want(t, "a again", post(h, "k", "/?account=a", ""), http.StatusCreated, "call 1", true)
-	want(t, "a slash", post(h, "x/k", "/?account=a", ""), http.StatusCreated, "call 3", false)
-	want(t, "the same text", post(h, "k", "/?account=a/x", ""), http.StatusCreated, "call 4", false)
+	as := func(h http.Handler, account, key string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Account", account)
+		r.Header.Set(oncehttp.Header, key)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	scope := func(r *http.Request) string { return r.Header.Get("Account") }
+	h, err := oncehttp.Handler(f.counted(f.number), f.client, scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "a", as(h, "a", "k"), http.StatusCreated, "call 1", false)
+	want(t, "b", as(h, "b", "k"), http.StatusCreated, "call 2", false)
+	want(t, "nobody", as(h, "", "k"), http.StatusCreated, "call 3", false)
+	want(t, "a again", as(h, "a", "k"), http.StatusCreated, "call 1", true)
+	want(t, "a slash", as(h, "a", "x/k"), http.StatusCreated, "call 4", false)
+	want(t, "the same text", as(h, "a/x", "k"), http.StatusCreated, "call 5", false)
+	control := f.handler(f.number)
+	want(t, "control: a", as(control, "a", "l"), http.StatusCreated, "call 6", false)
+	want(t, "control: b", as(control, "b", "l"), http.StatusCreated, "call 6", true)
 }
 
 // TestInProgress: a second request is answered with 409, or waits for the first one's response.
@@ -186,7 +203,7 @@ func TestPanics(t *testing.T) {
 			}
 			wantRefusal(t, "again", post(h, "k", "/", ""), http.StatusInternalServerError, "outcome_unknown")
 			lookups := f.handler(next, oncehttp.WithLookup(func(_ context.Context, r *http.Request, s once.Started) (oncehttp.Response, error) {
-				if s.Key != "k" || r.URL.Path != "/" {
+				if s.Key != "/k" || r.URL.Path != "/" {
 					t.Errorf("asked about %+v, %v", s, r.URL)
 				}
 				return oncehttp.Response{Status: http.StatusOK, Body: []byte("found")}, nil
@@ -295,7 +312,7 @@ func TestTheClientLeaves(t *testing.T) {
 		if err := r.Context().Err(); err != nil {
 			t.Errorf("the handler's context: %v", err)
 		}
-		if fence, ok := fencehttp.FromContext(r.Context()); !ok || fence.Token == 0 || fence.Name != once.LockName("k") {
+		if fence, ok := fencehttp.FromContext(r.Context()); !ok || fence.Token == 0 || fence.Name != once.LockName("/k") {
 			t.Errorf("the fence is %v", fence)
 		}
 		f.number(w, r)
@@ -348,29 +365,33 @@ func TestInvalidOptions(t *testing.T) {
 		return oncehttp.Response{}, nil
 	}
 	both := map[string]oncehttp.Option{
-		"no methods": oncehttp.WithMethods(), "a negative body": oncehttp.WithMaxBody(-1), "no scope": oncehttp.WithScope(nil),
-		"no lookup": oncehttp.WithLookup(nil), "a status": oncehttp.WithNotDone(100), "nil": nil,
+		"no methods": oncehttp.WithMethods(), "a negative body": oncehttp.WithMaxBody(-1),
+		"no lookup": oncehttp.WithLookup(nil), "no key check": oncehttp.WithKeyCheck(nil), "no address": oncehttp.WithDocumentation("idempotency"), "a bracket": oncehttp.WithDocumentation("https://example.com/>"), "a status": oncehttp.WithNotDone(100), "nil": nil,
 	}
 	for what, o := range both {
-		if _, err := oncehttp.Handler(next, f.client, o); !errors.Is(err, once.ErrInvalidOption) {
+		if _, err := oncehttp.Handler(next, f.client, oncehttp.OneScope, o); !errors.Is(err, once.ErrInvalidOption) {
 			t.Errorf("Handler, %s: %v", what, err)
 		}
-		if _, err := oncehttp.TxHandler(next, f.pool, o); !errors.Is(err, once.ErrInvalidOption) {
+		if _, err := oncehttp.TxHandler(next, f.pool, oncehttp.OneScope, o); !errors.Is(err, once.ErrInvalidOption) {
 			t.Errorf("TxHandler, %s: %v", what, err)
 		}
 	}
 	for what, build := range map[string]func() (http.Handler, error){
-		"Handler without a handler": func() (http.Handler, error) { return oncehttp.Handler(nil, f.client) },
-		"Handler without a client":  func() (http.Handler, error) { return oncehttp.Handler(next, nil) },
+		"Handler without a handler": func() (http.Handler, error) { return oncehttp.Handler(nil, f.client, oncehttp.OneScope) },
+		"Handler without a scope":   func() (http.Handler, error) { return oncehttp.Handler(next, f.client, nil) },
+		"TxHandler without a scope": func() (http.Handler, error) { return oncehttp.TxHandler(next, f.pool, nil) },
+		"Handler without a client":  func() (http.Handler, error) { return oncehttp.Handler(next, nil, oncehttp.OneScope) },
 		"Handler with WithTx": func() (http.Handler, error) {
-			return oncehttp.Handler(next, f.client, oncehttp.WithTx(once.WithWait(1)))
+			return oncehttp.Handler(next, f.client, oncehttp.OneScope, oncehttp.WithTx(once.WithWait(1)))
 		},
-		"TxHandler without a handler": func() (http.Handler, error) { return oncehttp.TxHandler(nil, f.pool) },
-		"TxHandler without a pool":    func() (http.Handler, error) { return oncehttp.TxHandler(next, nil) },
+		"TxHandler without a handler": func() (http.Handler, error) { return oncehttp.TxHandler(nil, f.pool, oncehttp.OneScope) },
+		"TxHandler without a pool":    func() (http.Handler, error) { return oncehttp.TxHandler(next, nil, oncehttp.OneScope) },
 		"TxHandler with WithDo": func() (http.Handler, error) {
-			return oncehttp.TxHandler(next, f.pool, oncehttp.WithDo(once.WithWait(1)))
+			return oncehttp.TxHandler(next, f.pool, oncehttp.OneScope, oncehttp.WithDo(once.WithWait(1)))
 		},
-		"TxHandler with WithLookup": func() (http.Handler, error) { return oncehttp.TxHandler(next, f.pool, oncehttp.WithLookup(lookup)) },
+		"TxHandler with WithLookup": func() (http.Handler, error) {
+			return oncehttp.TxHandler(next, f.pool, oncehttp.OneScope, oncehttp.WithLookup(lookup))
+		},
 	} {
 		if _, err := build(); !errors.Is(err, once.ErrInvalidOption) {
 			t.Errorf("%s: %v", what, err)

@@ -1,10 +1,14 @@
 package oncehttp
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/textproto"
+	"net/url"
+	"strings"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
@@ -21,12 +25,15 @@ type config struct {
 	methods    map[string]bool
 	maxBody    int64
 	headers    map[string]bool
-	scope      func(*http.Request) string
+	keyCheck   func(key string) error
 	notDone    map[int]bool
 	lookup     func(ctx context.Context, r *http.Request, s once.Started) (Response, error)
 	do         []once.DoOption
 	tx         []once.TxOption
 	logger     *slog.Logger
+
+	scope         func(*http.Request) string
+	documentation *url.URL // nil if there is none
 }
 
 // RequireKey refuses requests without a key with 400. Default: they reach the handler, and nothing
@@ -73,14 +80,34 @@ func WithHeaders(names ...string) Option {
 	}
 }
 
-// WithScope sets the function that tells whose keys are separate, for instance by the account of an
-// authenticated request. Equal keys of two scopes are two keys. Default: one scope.
-func WithScope(scope func(*http.Request) string) Option {
+// OneScope is the scope of a handler whose clients may all get each other's responses, such as an
+// internal service with a single client.
+func OneScope(*http.Request) string { return "" }
+
+// WithKeyCheck sets a function that checks the key of each request, without the double quotes around
+// it, for instance that it is a UUID. A key for which check returns an error is answered with 400
+// invalid_key, whose detail has the text of the error. Default: 1 to once.MaxKey bytes of UTF-8 without
+// NUL, with the scope.
+func WithKeyCheck(check func(key string) error) Option {
 	return func(c *config) error {
-		if scope == nil {
-			return invalidOption("WithScope: the function is nil: must be set")
+		if check == nil {
+			return invalidOption("WithKeyCheck: the function is nil: must be set")
 		}
-		c.scope = scope
+		c.keyCheck = check
+		return nil
+	}
+}
+
+// WithDocumentation sets the address of a page that describes to clients how the API uses keys. The
+// package's own responses link to it, by a Link header and as the type of the problem, with the kind of
+// error as the fragment. Default: no link.
+func WithDocumentation(address string) Option {
+	return func(c *config) error {
+		u, err := url.Parse(address)
+		if err != nil || !u.IsAbs() || u.Host == "" || strings.ContainsAny(address, `<>" `) {
+			return invalidOption("WithDocumentation: %q is not the address of a page: must be like https://example.com/idempotency", address)
+		}
+		c.documentation = u
 		return nil
 	}
 }
@@ -101,8 +128,8 @@ func WithNotDone(statuses ...int) Option {
 }
 
 // WithLookup sets the function that Handler calls when an earlier request with the key has left its
-// outcome unknown. It returns the response that the earlier request should have had, or
-// once.NotDone(err) if that request had no effect and will have none. See once.WithLookup. Not for
+// outcome unknown. It returns the response that the earlier request should have had, with status 200 if
+// it sets none, or once.NotDone(err) if that request had no effect and will have none. See once.WithLookup. Not for
 // TxHandler. Default: 500 outcome_unknown.
 func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started) (Response, error)) Option {
 	return func(c *config) error {
@@ -137,8 +164,12 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-func newConfig(opts []Option) (config, error) {
+func newConfig(scope func(*http.Request) string, opts []Option) (config, error) {
+	if scope == nil {
+		return config{}, invalidOption("the scope is nil: must be set, to OneScope if all clients may get each other's responses")
+	}
 	c := config{
+		scope:   scope,
 		methods: set([]string{http.MethodPost, http.MethodPatch}),
 		maxBody: defaultMaxBody,
 		headers: set([]string{
@@ -160,10 +191,16 @@ func newConfig(opts []Option) (config, error) {
 	return c, nil
 }
 
-// lookupOption returns the once.WithLookup of a request.
+// lookupOption returns the once.WithLookup of a request. A response that could not be sent leaves the
+// outcome unknown.
 func (c *config) lookupOption(r *http.Request) once.DoOption {
 	return once.WithLookup(func(ctx context.Context, _ *pglock.Lease, s once.Started) (Response, error) {
-		return c.lookup(ctx, r, s)
+		found, err := c.lookup(ctx, r, s)
+		found.Status = cmp.Or(found.Status, http.StatusOK)
+		if err == nil && !validStatus(found.Status) {
+			err = fmt.Errorf("oncehttp: the function of WithLookup returned the status %d: must be from 200 to 999", found.Status)
+		}
+		return found, err
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 )
@@ -14,7 +15,7 @@ const maxResponse = 700 << 10
 
 // Response is a recorded response.
 type Response struct {
-	Status int         `json:"status"`
+	Status int         `json:"status"`           // 200 to 999
 	Header http.Header `json:"header,omitempty"` // of the allowed headers
 	Body   []byte      `json:"body,omitempty"`
 
@@ -22,6 +23,13 @@ type Response struct {
 }
 
 var errTooLarge = errors.New("oncehttp: the response body is larger than " + strconv.Itoa(maxResponse) + " bytes")
+
+// errRecord: what is stored as the response of a key is none, for instance because its status is 1000.
+var errRecord = errors.New("oncehttp: the recorded response is invalid")
+
+// validStatus reports whether net/http sends a response with that status, instead of panicking, as the
+// last one to a request.
+func validStatus(status int) bool { return status >= http.StatusOK && status <= 999 }
 
 // MarshalJSON implements json.Marshaler. It fails for a response that is too large, so that it is
 // not stored.
@@ -33,14 +41,19 @@ func (r Response) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(r))
 }
 
-// replay sends a recorded response.
-func (r Response) replay(w http.ResponseWriter) {
+// replay sends a recorded response. It returns an error that wraps errRecord, and sends nothing, if the
+// status is invalid: the row may have been written by another program.
+func (r Response) replay(w http.ResponseWriter) error {
+	if !validStatus(r.Status) {
+		return fmt.Errorf("%w: its status is %d", errRecord, r.Status)
+	}
 	for name, values := range r.Header {
 		w.Header()[name] = values
 	}
 	w.Header().Set(ReplayedHeader, "true")
-	w.WriteHeader(max(r.Status, http.StatusOK)) // 0 if a WithLookup function left it out
-	_, _ = w.Write(r.Body)                      // the client may have left
+	w.WriteHeader(r.Status)
+	_, _ = w.Write(r.Body) // the client may have left
+	return nil
 }
 
 // recorder is the ResponseWriter of the handler. It keeps the response until it is recorded.
@@ -60,10 +73,14 @@ func newRecorder(out http.ResponseWriter) *recorder {
 // Header implements http.ResponseWriter.
 func (r *recorder) Header() http.Header { return r.header }
 
-// WriteHeader implements http.ResponseWriter. It ignores informational responses.
+// WriteHeader implements http.ResponseWriter. It ignores informational responses, and replaces a status
+// at which net/http panics, because the request is done and its response would fail at each replay.
 func (r *recorder) WriteHeader(status int) {
 	if r.status != 0 || status < http.StatusOK {
 		return
+	}
+	if !validStatus(status) {
+		status = http.StatusInternalServerError
 	}
 	r.status, r.sent = status, r.header.Clone()
 }
@@ -113,20 +130,4 @@ func (r *recorder) send(w http.ResponseWriter) {
 	}
 	w.WriteHeader(r.status)
 	_, _ = w.Write(r.body.Bytes()) // the client may have left
-}
-
-// refusal is the body of a response of this package.
-type refusal struct {
-	Error   string `json:"error"`
-	Message string `json:"message"`
-}
-
-func refuse(w http.ResponseWriter, status int, kind, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if status == http.StatusConflict || status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
-	}
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(refusal{kind, "oncehttp: " + message}) // the client may have left
 }

@@ -2,7 +2,6 @@ package cronlock
 
 import (
 	"context"
-	"errors"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
@@ -85,10 +84,3 @@ func check(job *schedule.Job, ticks Schedule) error {
 func invalidOption(format string, args ...any) error {
 	return errs.InvalidOption("cronlock", format, args...)
 }
-
-// ErrDone is schedule.ErrDone.
-var ErrDone = schedule.ErrDone
-
-// Done reports whether an error of schedule.Job only says that another process has run the tick or
-// runs it. Such errors are not reported.
-func Done(err error) bool { return errors.Is(err, ErrDone) || errors.Is(err, schedule.ErrRunning) }

@@ -1,37 +1,18 @@
 // Package gocronlock connects package schedule to github.com/go-co-op/gocron/v2: among any number
-// of schedulers, one runs each tick of a job.
+// of schedulers, one runs each tick of a job. If that scheduler dies, another one runs the same
+// tick.
 //
-// [Locker] chooses a scheduler for each tick. If that scheduler dies, another one runs the same
-// tick: see package schedule. [Elector] chooses one scheduler for all ticks. After its death, ticks
-// are missed until its lease has expired, and around the change both schedulers may run the same
-// tick. Prefer Locker.
+// [Task] makes the function for gocron.NewTask:
 //
-// # Jobs on a grid
-//
-// Cron expressions, daily jobs and the like share the locker of the scheduler. Its grid is a
-// minute, or a second for cron expressions with seconds:
-//
-//	locker, err := gocronlock.NewLocker[gocron.Lock](client, time.Minute)
+//	job, err := schedule.New(client, "report")
 //	if err != nil {
 //		return err
 //	}
-//	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+//	fiveMinutes, err := cron.ParseStandard("*/5 * * * *") // of robfig/cron/v3, as gocron does
 //	if err != nil {
 //		return err
 //	}
-//	_, err = s.NewJob(gocron.CronJob("*/5 * * * *", false),
-//		gocron.NewTask(locker.Task(report)), gocron.WithName("report"))
-//	if err != nil {
-//		return err
-//	}
-//	s.Start()
-//
-// # Jobs with their own interval
-//
-// A DurationJob counts from the start of its scheduler, so its ticks are at different moments in
-// each scheduler. Give such a job its own locker, with its interval:
-//
-//	locker, err := gocronlock.NewJobLocker[gocron.Lock](client, "poll", 4*time.Second)
+//	task, err := gocronlock.Task(job, fiveMinutes, report)
 //	if err != nil {
 //		return err
 //	}
@@ -39,41 +20,45 @@
 //	if err != nil {
 //		return err
 //	}
-//	_, err = s.NewJob(gocron.DurationJob(4*time.Second),
-//		gocron.NewTask(locker.Task(poll)), gocron.WithDistributedJobLocker(locker))
+//	_, err = s.NewJob(gocron.CronJob("*/5 * * * *", false), gocron.NewTask(task))
 //	if err != nil {
 //		return err
 //	}
 //	s.Start()
 //
-// A job that does not fit the grid of its locker runs once in each scheduler, or too rarely. gocron
-// gives a locker only the job's name. The locker derives the interval from its first calls, and
-// logs a warning at the third.
+// For a gocron.DailyJob, the ticks are those of schedule.Daily in the location of the scheduler. For a
+// gocron.DurationJob of d, which counts from the start of its scheduler, they are those of
+// schedule.Every(d): in each interval, the first scheduler that calls the task runs it.
+//
+// # Why a task and not a gocron.Locker
+//
+// gocron gives a Locker the name of the job, but not the tick. A Locker must derive the tick from the
+// time at which it is called. A scheduler that was paused calls it late, at the time of another tick,
+// and the job runs again. A Task asks the schedule instead. Use it without WithDistributedLocker.
 //
 // # One leader
 //
-//	elector, err := gocronlock.NewElector(client, "leader")
-//	if err != nil {
-//		return err
+// A gocron.Elector chooses one scheduler for all jobs. Ticks are missed until a dead leader's lease
+// has expired, and around the change both leaders may run a tick, unless it is a Task. An
+// Election of package leader with this method is one:
+//
+//	type elector struct{ *leader.Election }
+//
+//	func (e elector) IsLeader(context.Context) error {
+//		if _, leads := e.Term(); !leads {
+//			return errors.New("another scheduler leads")
+//		}
+//		return nil
 //	}
-//	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
-//	if err != nil {
-//		return err
-//	}
-//	_, err = s.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(elector.Task(report)))
-//	if err != nil {
-//		return err
-//	}
-//	s.Start()
+//
+// Another goroutine calls its method Run, with a function that waits for the end of its context.
 //
 // # Failures
 //
-// gocron drops the errors of lockers and electors. This package logs them at Warn, like the errors
-// of tasks made by Task: see schedule.WithLogger and [WithElectorLogger]. A tick that another
-// scheduler runs is not a failure.
+// The job logs failures at Warn, by slog.Default() unless schedule.WithLogger sets another logger. A
+// tick that another scheduler runs is not a failure.
 //
 // # Types
 //
-// This package does not import gocron: its types satisfy gocron's interfaces. The method Lock must
-// return gocron's own interface type, which a type parameter names: NewLocker[gocron.Lock].
+// This package does not import gocron.
 package gocronlock

@@ -2,40 +2,43 @@ package gocronlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/schedule"
 	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
-// One scheduler is the leader and runs all jobs. Pass its elector to gocron.WithDistributedElector,
-// and its task to gocron.NewTask.
-func ExampleElector() {
+// Each scheduler makes a task and passes it to gocron.NewTask. Scheduler B is paused for a minute, so
+// that gocron calls its task late: it finds the tick done.
+func ExampleTask() {
 	client, stop := locktest.ExampleClient() // see pglock.Open
 	defer stop()
 	ctx := context.Background()
+	due := time.Date(2024, 11, 21, 12, 0, 0, 0, time.UTC)
 
-	for _, scheduler := range []string{"A", "B"} {
-		elector, err := gocronlock.NewElector(client, "leader", pglock.WithHolder(scheduler))
+	for _, scheduler := range []struct {
+		name string
+		late time.Duration
+	}{{"A", 0}, {"B", time.Minute}} {
+		job, err := schedule.New(client, "report", schedule.WithClock(func() time.Time { return due.Add(scheduler.late) }))
 		if err != nil {
 			log.Fatal(err)
 		}
-		task := elector.Task(func(context.Context, *pglock.Lease) error {
-			fmt.Println(scheduler, "runs the job")
+		task, err := gocronlock.Task(job, schedule.Every(time.Hour), func(context.Context, *pglock.Lease) error {
+			fmt.Println("scheduler", scheduler.name, "makes the report")
 			return nil
 		})
-		err = task(ctx) // gocron calls it
-		var busy *pglock.BusyError
-		if errors.As(err, &busy) {
-			fmt.Println(scheduler, "does not run the job: the leader is", busy.Holder)
-		} else if err != nil {
+		if err != nil {
 			log.Fatal(err)
 		}
+		fmt.Println(scheduler.name, task(ctx)) // gocron calls it
 	}
 	// Output:
-	// A runs the job
-	// B does not run the job: the leader is A
+	// scheduler A makes the report
+	// A <nil>
+	// B <nil>
 }

@@ -1,0 +1,44 @@
+package pgtx
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
+)
+
+// tryTime bounds one try of Persist, so that a connection that hangs leaves time for another one.
+const tryTime = 5 * time.Second
+
+// Persist calls op until it succeeds, fails for a reason that does not pass by itself (see
+// Transient), or ctx is done, and returns the error of the last try. The context of a try ends after
+// 5 s. A try whose reply was lost may have taken effect, so op must be one that can be repeated.
+func Persist(ctx context.Context, op func(ctx context.Context) error) error {
+	pause := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
+	for {
+		try, cancel := context.WithTimeout(ctx, tryTime)
+		err := op(try)
+		cancel()
+		if !Transient(err) || pause.Sleep(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// Transient reports whether the operation that failed with err may succeed a moment later.
+func Transient(err error) bool {
+	switch state := SQLState(err); {
+	case err == nil, errors.Is(err, errs.ErrDriver), errors.Is(err, pgx.ErrNoRows):
+		return false
+	case len(state) < 2:
+		return true // of the network or the pool
+	default:
+		// Connection exception, transaction rollback, insufficient resources, operator intervention.
+		return slices.Contains([]string{"08", "40", "53", "57"}, state[:2])
+	}
+}
