@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
@@ -66,17 +67,17 @@ func describeBusy(e *pglock.BusyError) string {
 		return fmt.Sprintf("lock %q is free, but a transaction still uses its row", e.Name)
 	}
 	return fmt.Sprintf("lock %q is held by %s (token %d): it expires in %v unless renewed",
-		e.Name, e.Holder, e.Token, e.Remaining.Round(time.Millisecond))
+		e.Name, plain(e.Holder), e.Token, e.Remaining.Round(time.Millisecond))
 }
 
-// oneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces
-// control characters, since a holder's name can contain any text.
+// oneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces all
+// characters that plain quotes: those that move a cursor, reverse text, or can't be seen.
 func oneLine(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }), " ")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }), " ")
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return '?'
 	}, text)
 }

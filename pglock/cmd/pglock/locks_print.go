@@ -18,7 +18,8 @@ import (
 )
 
 // plain returns text as it is if it is one printable word, and quoted otherwise: a name can have
-// blanks, and sequences that move a terminal's cursor.
+// blanks, and characters that move a terminal's cursor, reverse text, or can't be seen. All text of
+// others is printed by plain, oneLine or escapeJSON.
 func plain(text string) string {
 	if text == "" {
 		return "-"
@@ -217,21 +218,26 @@ func printJSON(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition
 	for _, w := range k.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, w.Waited.Seconds()})
 	}
+	return encodeJSON(out, j, indented)
+}
+
+// encodeJSON prints a value as JSON that is safe for a terminal.
+func encodeJSON(out io.Writer, value any, indented bool) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	if indented {
 		encoder.SetIndent("", "  ")
 	}
-	if err := encoder.Encode(j); err != nil {
+	if err := encoder.Encode(value); err != nil {
 		return err
 	}
 	_, err := io.WriteString(out, escapeJSON(text.String()))
 	return err
 }
 
-// escapeJSON escapes what encoding/json leaves as it is and a terminal may obey: control characters
-// from 0x7f on, and characters that change the direction of text. They occur in strings only.
+// escapeJSON escapes what encoding/json leaves as it is and a terminal may obey or hide: control
+// characters from 0x7f on, and format characters. They occur in strings only.
 func escapeJSON(text string) string {
 	var safe strings.Builder
 	for _, r := range text {

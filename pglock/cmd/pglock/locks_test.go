@@ -12,8 +12,9 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// evil is a name that would clear a terminal, start a line and reverse text, if it were printed.
-const evil = "a\x1b[2J\n\u009b31m\u202eb \"c\""
+// evil is a name that would clear a terminal, start a line, reverse text and hide some, if it were
+// printed.
+const evil = "a\x1b[2J\n\u009b31m\u202eb \"c\"\u2066\u200b\u00ad\ufeff\U000e0041"
 
 // printable reports whether no character of text moves a cursor, except the ends of its lines.
 func printable(text string) bool {
