@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -27,9 +29,14 @@ func (c console) infof(format string, args ...any) {
 	}
 }
 
-// report prints err, unless it was printed before, and returns pglock's exit status.
+// report prints err, unless it was printed before, and returns pglock's exit status. If the reader of
+// stdout has ended, as in `pglock ls | head`, it prints nothing.
 func report(err error) int {
 	var printed exitStatus
+	var write *fs.PathError
+	if errors.As(err, &write) && write.Path == os.Stdout.Name() && errors.Is(write, syscall.EPIPE) {
+		return statusSignal + int(syscall.SIGPIPE)
+	}
 	if err != nil && !errors.As(err, &printed) {
 		console{}.errorf("%s", describe(err))
 	}
