@@ -29,8 +29,8 @@ func (c console) infof(format string, args ...any) {
 	}
 }
 
-// report prints err, unless it was printed before, and returns pglock's exit status. If the reader of
-// stdout has ended, as in `pglock ls | head`, it prints nothing.
+// report prints err, unless it was printed before, and returns pglock's exit status. If the reader
+// of stdout has ended, as in `pglock ls | head`, it prints nothing.
 func report(err error) int {
 	var printed exitStatus
 	var write *fs.PathError

@@ -77,8 +77,8 @@ type explained struct {
 func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.err }
 
-// shorten returns the text of err, which wraps connect, with the last attempt of pgx at each address
-// only: before it, pgx has tried the same address with TLS, and that text hides the cause.
+// shorten returns the text of err, which wraps connect, with only the last attempt of pgx at each
+// address: before it, pgx has tried the same address with TLS, and that text hides the cause.
 func shorten(err error, connect *pgconn.ConnectError) string {
 	text := errs.Text(err)
 	if connect == nil {

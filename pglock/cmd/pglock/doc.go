@@ -63,12 +63,14 @@
 // pglock. On Linux the supervisor knows the deadline of the lease. It sends TERM to the command so
 // early that the grace is over before the lease expires, and then KILL, also to a stopped command.
 // pglock exits with 76 when it continues. The supervisor's clock counts the time for which the
-// machine is suspended. On other systems the command of a suspended pglock runs on beside the next holder,
-// and is terminated when pglock continues. Fence writes that must not come late, with PGLOCK_TOKEN.
+// machine is suspended. On other systems the command of a suspended pglock runs on beside the next
+// holder, and is terminated when pglock continues. Fence writes that must not come late, with
+// PGLOCK_TOKEN.
 //
-// If pglock and its supervisor are suspended at the same time, the command runs on until one of them
-// continues. If both are killed at the same time, the kernel kills the command on Linux, and the
-// processes that it has started run on; so they do if the supervisor is killed while pglock is
-// suspended. A command that gains privileges when it starts (sudo) is not killed with the supervisor,
-// and may refuse signals.
+// If pglock and its supervisor are suspended at the same time, the command runs on until one of
+// them continues. If both are killed at the same time, the kernel kills the command on Linux, and
+// the processes that it has started run on; so they do if the supervisor is killed while pglock is
+// suspended. A command that gains privileges when it starts (sudo) is not killed with the
+// supervisor, and may refuse signals. On a machine so busy that the supervisor does not run within
+// a twentieth of --ttl, a command that ignores TERM may be killed late.
 package main

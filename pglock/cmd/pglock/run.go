@@ -170,9 +170,9 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 func (f *runFlags) spare() time.Duration { return min(f.ttl/20, 5*time.Second) }
 
 // timing makes the grace a part of the lease's safety margin. If the lease can't be renewed, the
-// command gets TERM, and KILL after the grace, before the server lets the lease expire; the spare time
-// is between the KILL and the expiry. Renewals are more frequent than by default, so that a short
-// outage does not end the lease.
+// command gets TERM, and KILL after the grace, before the server lets the lease expire; the spare
+// time is between the KILL and the expiry. Renewals are more frequent than by default, so that a
+// short outage does not end the lease.
 //
 // Since the grace is less than half of the TTL, at least 0.45 TTL remain for renewals.
 func (f *runFlags) timing() []pglock.Option {

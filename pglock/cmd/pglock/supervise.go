@@ -27,9 +27,9 @@ const (
 //	   │                                           has the grace to end ──▶ done
 //	   └ lease lost ──▶ TERM ── grace over ──▶ KILL ── all ended ──▶ done
 //
-// After a loss, the group and, on Linux, all other descendants of the command must end. On Linux the
-// supervisor (see package child) sends the same signals if this process is suspended. A lease whose
-// command the supervisor had to end counts as lost.
+// After a loss, the group and, on Linux, all other descendants of the command must end. On Linux
+// the supervisor (see package child) sends the same signals if this process is suspended. A lease
+// whose command the supervisor had to end counts as lost.
 type supervision struct {
 	console
 	lease   *pglock.Lease
@@ -117,16 +117,17 @@ func (s *supervision) done() bool {
 	return !s.terminated || !s.process.GroupAlive()
 }
 
-// deadlines returns when the supervisor must send TERM and KILL. A running pglock sends TERM itself at
-// the deadline of the lease, and a quarter of the spare time is left for that, because some commands
-// take a second TERM for impatience. The KILL has all of the spare time until the lease expires.
+// deadlines returns when the supervisor must send TERM and KILL. A running pglock sends TERM itself
+// at the deadline of the lease, and a quarter of the spare time is left for that, because some
+// commands take a second TERM for impatience. The KILL has all of the spare time until the lease
+// expires.
 func (s *supervision) deadlines() (term, kill time.Time) {
 	deadline := s.lease.Deadline()
 	return deadline.Add(s.spare / 4), deadline.Add(s.grace)
 }
 
-// terminate sends TERM to the command and its descendants if the lease is lost, unless the supervisor
-// has done so. It may be called again.
+// terminate sends TERM to the command and its descendants if the lease is lost, unless the
+// supervisor has done so. It may be called again.
 func (s *supervision) terminate() {
 	expired, lost := s.process.Expired(), s.lease.Err()
 	switch {

@@ -10,7 +10,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// beating is a command that writes the time until it gets the signals. It says what it does on TERM.
+// beating is a command that writes the time until it gets the signals. It says what it does on
+// TERM.
 const beating = `trap "echo TERM >> log; $1" TERM; echo $PPID > supervisor; echo $$ > pid; while :; do date +%s.%N >> beats; sleep 0.02; done`
 
 // expired waits until the server has let the lock expire.
@@ -19,9 +20,9 @@ func (c *cli) expired(name string) {
 	pgtest.Eventually(c.t, patience, "the lease has expired", func() bool { _, live := c.row(name); return !live })
 }
 
-// TestSuspendedPglockEndsItsCommand: the supervisor ends the command of a suspended pglock before the
-// server lets the lease expire, with TERM and, after the grace, with KILL. When pglock continues, it
-// reports the loss.
+// TestSuspendedPglockEndsItsCommand: the supervisor ends the command of a suspended pglock before
+// the server lets the lease expire, with TERM and, after the grace, with KILL. When pglock
+// continues, it reports the loss.
 func TestSuspendedPglockEndsItsCommand(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -56,8 +57,8 @@ func TestSuspendedPglockEndsItsCommand(t *testing.T) {
 	}
 }
 
-// TestOvertakenPglockAndSupervisor is the control: if the supervisor is suspended as well, the command
-// runs on when its lease has expired, beside the next holder.
+// TestOvertakenPglockAndSupervisor is the control: if the supervisor is suspended as well, the
+// command runs on when its lease has expired, beside the next holder.
 func TestOvertakenPglockAndSupervisor(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -83,8 +84,8 @@ func TestOvertakenPglockAndSupervisor(t *testing.T) {
 	}
 }
 
-// TestSuspendedLeaderEndsItsCommand: a suspended leader's command has ended when the next host leads,
-// and the leader campaigns again when it continues.
+// TestSuspendedLeaderEndsItsCommand: a suspended leader's command has ended when the next host
+// leads, and the leader campaigns again when it continues.
 func TestSuspendedLeaderEndsItsCommand(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -109,7 +110,8 @@ func TestSuspendedLeaderEndsItsCommand(t *testing.T) {
 	}
 }
 
-// TestShortSuspension: a command whose pglock continues in time keeps running, under the same grant.
+// TestShortSuspension: a command whose pglock continues in time keeps running, under the same
+// grant.
 func TestShortSuspension(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usageError is the error of an invalid command line. Its text repeats no argument that is longer than
-// a word, since an argument in the wrong place may be a connection string.
+// usageError is the error of an invalid command line. Its text repeats no argument that is longer
+// than a word, since an argument in the wrong place may be a connection string.
 type usageError struct {
 	reason string
 	help   string // the command whose --help explains more
@@ -45,8 +45,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage(cmd, "unknown flag")
 }
 
-// shortNumber returns a blank and the value if it can be part of an error: it begins with a digit, and
-// is too short and too plain for a connection string.
+// shortNumber returns a blank and the value if it can be part of an error: it begins with a digit,
+// and is too short and too plain for a connection string.
 func shortNumber(value string) string {
 	if len(value) == 0 || len(value) > 8 || value[0] < '0' || value[0] > '9' || !plainWord(strings.Trim(value, "0123456789.")) {
 		return ""

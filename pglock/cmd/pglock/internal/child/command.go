@@ -14,10 +14,10 @@ type Command struct {
 	Env  []string
 
 	// Deadlines returns until when the command may run. On Linux the supervisor sends TERM to the
-	// command and its descendants at term, and KILL at kill, unless a later call has returned a later
-	// time meanwhile: so it also does while this process is suspended. A goroutine calls Deadlines
-	// before the command starts, and then again and again, more often when term is close. With nil
-	// there are none. Other systems ignore it.
+	// command and its descendants at term, and KILL at kill, unless a later call has returned a
+	// later time meanwhile: so it also does while this process is suspended. A goroutine calls
+	// Deadlines before the command starts, and then again and again, more often when term is close.
+	// With nil there are none. Other systems ignore it.
 	Deadlines func() (term, kill time.Time)
 }
 

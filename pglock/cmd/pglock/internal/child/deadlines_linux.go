@@ -39,12 +39,13 @@ func (d deadlines) set(term, kill time.Time) (reached bool) {
 	return setTimer(d.term, term)
 }
 
-// setTimer replaces the time of a timer, and reports whether it had been reached before. A zero time
-// is never reached. If the kernel refused the new time, the old one would still count.
+// setTimer replaces the time of a timer, and reports whether it had been reached before. A zero
+// time is never reached. If the kernel refused the new time, the old one would still count.
 func setTimer(fd int, at time.Time) (reached bool) {
 	left := never
 	var now unix.Timespec
-	// This clock is read first: a suspension between the two readings makes the timer early, not late.
+	// This clock is read first: a suspension between the two readings makes the timer early, not
+	// late.
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // it exists, since the timer does
 	if !at.IsZero() {
 		left = time.Until(at)

@@ -47,8 +47,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestStoppedSupervisorFindsTheLastDeadline: a deadline that passed while the supervisor was stopped
-// has no effect if a later one replaced it meanwhile. In the control none did.
+// TestStoppedSupervisorFindsTheLastDeadline: a deadline that passed while the supervisor was
+// stopped has no effect if a later one replaced it meanwhile. In the control none did.
 func TestStoppedSupervisorFindsTheLastDeadline(t *testing.T) {
 	for name, replaced := range map[string]bool{"replaced": true, "control": false} {
 		t.Run(name, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestStoppedSupervisorFindsTheLastDeadline(t *testing.T) {
 	}
 }
 
-// TestEndInTimeRemovesTheDeadline: a deadline that passes after the end of the tree, but before this
-// process notices that end, must not count as reached.
+// TestEndInTimeRemovesTheDeadline: a deadline that passes after the end of the tree, but before
+// this process notices that end, must not count as reached.
 func TestEndInTimeRemovesTheDeadline(t *testing.T) {
 	p, dir := startScript(t, `echo > ready; until test -e go; do sleep 0.02; done`)
 	p.heartbeat.set(time.Now().Add(time.Hour), time.Now().Add(time.Hour))
@@ -109,8 +109,8 @@ func TestDeadlineBeforeTheStart(t *testing.T) {
 	p.Close()
 }
 
-// TestHeartbeatMovesTheDeadline: a beat moves the deadline before it is reached. After the last beat,
-// which is the control, it stays.
+// TestHeartbeatMovesTheDeadline: a beat moves the deadline before it is reached. After the last
+// beat, which is the control, it stays.
 func TestHeartbeatMovesTheDeadline(t *testing.T) {
 	for name, beats := range map[string]bool{"beats": true, "control": false} {
 		t.Run(name, func(t *testing.T) {

@@ -28,14 +28,15 @@
 //	both are suspended         the tree runs on until one of them continues
 //
 // The deadlines are two timers in the kernel, which both processes share. This process moves them
-// again and again. The supervisor sends TERM to the tree when the first is reached, and KILL when the
-// second is.
+// again and again. The supervisor sends TERM to the tree when the first is reached, and KILL when
+// the second is.
 //
 // The supervisor is this program, started again: see Hook. It has its own process group, discards
 // signals, and prints nothing. Its name is lock-supervisor, which `pkill -9 pglock` does not match.
 //
-// On other systems the command is this process's child, and has no deadlines. On Windows the end of the job object ends
-// the command and its descendants. On the others nothing ends them if this process is killed.
+// On other systems the command is this process's child, and has no deadlines. On Windows the end of
+// the job object ends the command and its descendants. On the others nothing ends them if this
+// process is killed.
 //
 // # The terminal
 //

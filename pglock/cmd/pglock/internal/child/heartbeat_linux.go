@@ -9,8 +9,8 @@ import (
 // minBeat is the shortest time between two beats.
 const minBeat = 5 * time.Millisecond
 
-// heartbeat moves the deadlines while this process runs, from before the start of the supervisor on.
-// When this process is suspended they stay, and the supervisor acts.
+// heartbeat moves the deadlines while this process runs, from before the start of the supervisor
+// on. When this process is suspended they stay, and the supervisor acts.
 type heartbeat struct {
 	deadlines
 	next func() (term, kill time.Time)
@@ -41,8 +41,8 @@ func newHeartbeat(next func() (term, kill time.Time)) (*heartbeat, error) {
 	return h, nil
 }
 
-// run beats after an eighth of the time that is left, and so just before the deadline too, when a late
-// renewal may have moved it.
+// run beats after an eighth of the time that is left, and so just before the deadline too, when a
+// late renewal may have moved it.
 func (h *heartbeat) run() {
 	defer close(h.halted)
 	for {

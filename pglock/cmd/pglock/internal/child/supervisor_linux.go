@@ -14,7 +14,8 @@ import (
 )
 
 // supervisorName is the first argument of a supervisor. The others are the socket, the two timers,
-// the process group of the process that started it, the command's path, and the command's arguments.
+// the process group of the process that started it, the command's path, and the command's
+// arguments.
 //
 // It is also the name of the process, 15 bytes at most. It differs from pglock's, so that `pkill -9
 // pglock` does not kill the supervisor.
