@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
@@ -26,9 +29,14 @@ func (c console) infof(format string, args ...any) {
 	}
 }
 
-// report prints err, unless it was printed before, and returns pglock's exit status.
+// report prints err, unless it was printed before, and returns pglock's exit status. If the reader
+// of stdout has ended, as in `pglock ls | head`, it prints nothing.
 func report(err error) int {
 	var printed exitStatus
+	var write *fs.PathError
+	if errors.As(err, &write) && write.Path == os.Stdout.Name() && errors.Is(write, syscall.EPIPE) {
+		return statusSignal + int(syscall.SIGPIPE)
+	}
 	if err != nil && !errors.As(err, &printed) {
 		console{}.errorf("%s", describe(err))
 	}
@@ -66,17 +74,17 @@ func describeBusy(e *pglock.BusyError) string {
 		return fmt.Sprintf("lock %q is free, but a transaction still uses its row", e.Name)
 	}
 	return fmt.Sprintf("lock %q is held by %s (token %d): it expires in %v unless renewed",
-		e.Name, e.Holder, e.Token, e.Remaining.Round(time.Millisecond))
+		e.Name, plain(e.Holder), e.Token, e.Remaining.Round(time.Millisecond))
 }
 
-// oneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces
-// control characters, since a holder's name can contain any text.
+// oneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces all
+// characters that plain quotes: those that move a cursor, reverse text, or can't be seen.
 func oneLine(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }), " ")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }), " ")
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return '?'
 	}, text)
 }

@@ -48,7 +48,7 @@ func newUndefine(g *globals) *cobra.Command {
 			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
 				err := client.Undefine(ctx, args[0])
 				if errors.Is(err, pglock.ErrNotFound) {
-					console{}.errorf("%s", errs.Reason(err))
+					console{}.errorf("no definition of %q", args[0])
 					return exitStatus(statusNoGrant)
 				}
 				return err

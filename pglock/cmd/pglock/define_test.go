@@ -36,5 +36,7 @@ func TestDefinitions(t *testing.T) {
 		t.Errorf("show --json: %s", r.stdout)
 	}
 	c.expect(0, "undefine", "job/*")
-	c.expect(statusNoGrant, "undefine", "job/*")
+	if r := c.expect(statusNoGrant, "undefine", "job/*"); r.stderr != "pglock: no definition of \"job/*\"\n" {
+		t.Errorf("undefine of nothing: %s", r.stderr)
+	}
 }

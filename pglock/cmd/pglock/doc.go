@@ -41,7 +41,8 @@
 //
 // While COMMAND runs, no other holder is granted the lock. If the lease can't be renewed, the
 // command gets TERM so early that its grace is over before the server lets the lease expire. For
-// this, --grace must be less than half of --ttl.
+// this, --grace must be less than half of --ttl. For a suspended pglock this holds on Linux: see
+// Limits.
 //
 // pglock ends within 5 s of the command, or of an interruption, also if the server hangs.
 //
@@ -58,12 +59,18 @@
 // without the lock, and pglock prints a message, on Linux with their names. After a termination
 // signal, the rest of the process group has --grace to end.
 //
-// A stopped pglock can't renew. When Ctrl-Z stops the command, pglock stops too. If the lease has
-// expired when both continue, the command is terminated. After kill -STOP of pglock alone the
-// command runs on without renewals until pglock continues. Fence writes that must not come late,
-// with PGLOCK_TOKEN.
+// A suspended pglock can't renew: after kill -STOP, or after Ctrl-Z, which stops the command and
+// pglock. On Linux the supervisor knows the deadline of the lease. It sends TERM to the command so
+// early that the grace is over before the lease expires, and then KILL, also to a stopped command.
+// pglock exits with 76 when it continues. The supervisor's clock counts the time for which the
+// machine is suspended. On other systems the command of a suspended pglock runs on beside the next
+// holder, and is terminated when pglock continues. Fence writes that must not come late, with
+// PGLOCK_TOKEN.
 //
-// If pglock and its supervisor are killed at the same time, the kernel kills the command on Linux,
-// and the processes that it has started run on. A command that gains privileges when it starts
-// (sudo) is not killed with the supervisor, and may refuse signals.
+// If pglock and its supervisor are suspended at the same time, the command runs on until one of
+// them continues. If both are killed at the same time, the kernel kills the command on Linux, and
+// the processes that it has started run on; so they do if the supervisor is killed while pglock is
+// suspended. A command that gains privileges when it starts (sudo) is not killed with the
+// supervisor, and may refuse signals. On a machine so busy that the supervisor does not run within
+// a twentieth of --ttl, a command that ignores TERM may be killed late.
 package main

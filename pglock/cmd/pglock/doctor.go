@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -70,13 +69,10 @@ func (g *globals) doctor(out io.Writer, asJSON bool) error {
 
 func printResults(out io.Writer, results []doctor.Result, asJSON bool) error {
 	if asJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(struct {
+		return encodeJSON(out, struct {
 			OK     bool            `json:"ok"`
 			Checks []doctor.Result `json:"checks"`
-		}{!doctor.Failed(results), results})
+		}{!doctor.Failed(results), results}, true)
 	}
 	width := 0
 	for _, r := range results {

@@ -235,13 +235,15 @@ func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error
 		return err
 	}
 	signals.add(stopSignals)
+	s := &supervision{lease: g.lease, signals: signals, grace: f.grace, spare: f.spare(), console: f.console}
+	command.Deadlines = s.deadlines
 	process, err := child.Start(command)
 	if err != nil {
 		failed := &commandError{name: command.Args[0], err: err}
 		_ = f.end(g, failed.status(), signals) // prints its error
 		return failed
 	}
-	s := &supervision{lease: g.lease, process: process, signals: signals, grace: f.grace, console: f.console}
+	s.process = process
 	s.run()
 	process.Close()
 	switch {

@@ -44,7 +44,7 @@ func (f *runFlags) campaign(ctx context.Context, client *pglock.Client, name str
 	}
 	l, err := e.Leader(ctx)
 	if err == nil {
-		f.infof("waiting: %q is led by %s (token %d): %s", name, l.Name, l.Token, plain(l.Payload))
+		f.infof("waiting: %q is led by %s (token %d): %s", name, plain(l.Name), l.Token, plain(l.Payload))
 	}
 	t, err := e.Campaign(ctx, f.payload)
 	if err != nil {

@@ -79,7 +79,7 @@ func addLock(t *table, k pglock.LockInfo, team string) error {
 		return t.add(plain(k.Name), state(k), plain(k.Holder), fmt.Sprint(k.Token), since(k), remaining(k), waiters, team)
 	}
 	for _, g := range k.Grants {
-		state := "shared"
+		state := stateShared
 		if g.Exclusive {
 			state = "held"
 		}
@@ -229,11 +229,14 @@ func (g *globals) withClient(fn func(context.Context, *pglock.Client) error) err
 	return interruptedOr(ctx, g.explainPrivilege(fn(ctx, client)))
 }
 
+// stateShared is the state of a lock whose grants leave room for others.
+const stateShared = "shared"
+
 // state says in one word whether a lock is held.
 func state(k pglock.LockInfo) string {
 	switch {
 	case len(k.Grants) > 0 && !k.Grants[0].Exclusive:
-		return "shared"
+		return stateShared
 	case k.Held():
 		return "held"
 	case k.Holder == "" && k.Remaining > 0:

@@ -18,7 +18,8 @@ import (
 )
 
 // plain returns text as it is if it is one printable word, and quoted otherwise: a name can have
-// blanks, and sequences that move a terminal's cursor.
+// blanks, and characters that move a terminal's cursor, reverse text, or can't be seen. All text of
+// others is printed by plain, oneLine or escapeJSON.
 func plain(text string) string {
 	if text == "" {
 		return "-"
@@ -77,17 +78,22 @@ func (t *table) flush() error {
 	return nil
 }
 
+// kinds are the kinds of locks as text.
+var kinds = map[pglock.Kind]string{
+	pglock.KindLock: "lock", pglock.KindSemaphore: "semaphore", pglock.KindRWLock: "readers-writer lock",
+}
+
 // show prints one lock.
 func show(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition) error {
 	t := table{out: out}
 	line := func(key, format string, args ...any) { _ = t.add(key, fmt.Sprintf(format, args...)) } // printed by flush
 	line("name", "%s", plain(k.Name))
 	line("state", "%s", state(k))
-	switch k.Kind {
-	case pglock.KindSemaphore:
+	if kind, known := kinds[k.Kind]; known { // unknown without a row
+		line("kind", "%s", kind)
+	}
+	if k.Kind == pglock.KindSemaphore {
 		line("permits", "%d of %d in use", k.InUse(), k.Permits)
-	case pglock.KindRWLock:
-		line("kind", "readers-writer lock")
 	}
 	switch d, found := pglock.DefinitionOf(definitions, k.Name); {
 	case found:
@@ -95,21 +101,26 @@ func show(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition) err
 	case len(definitions) > 0:
 		line("defined as", "-")
 	}
-	if k.Token > 0 {
+	shared := state(k) == stateShared // then the grants below have these lines
+	if k.Token > 0 && !shared {
 		line("token", "%d", k.Token)
 	}
 	if k.Holder != "" {
 		line("holder", "%s", plain(k.Holder))
 	}
-	if k.Held() {
+	if k.Held() && !shared {
 		line("since", "%s (%s)", k.AcquiredAt.UTC().Format(time.RFC3339), short(k.HeldFor))
 		line("remaining", "%s unless renewed", short(k.Remaining))
 	}
 	if k.ReleaseRequested {
 		line("asked to release", "%s", plain(k.ReleaseReason))
 	}
+	labelKey := "label"
+	if k.Holder == "" {
+		labelKey = "last label"
+	}
 	for _, label := range labels(k.Labels) {
-		line("label", "%s", label)
+		line(labelKey, "%s", label)
 	}
 	for i, g := range k.Grants {
 		if g.Exclusive {
@@ -117,7 +128,10 @@ func show(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition) err
 		}
 		what := "reader"
 		if k.Kind == pglock.KindSemaphore {
-			what = fmt.Sprintf("%d permits", g.Permits)
+			what = "1 permit"
+			if g.Permits != 1 {
+				what = fmt.Sprintf("%d permits", g.Permits)
+			}
 		}
 		text := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s", g.Token, plain(g.Holder), what, short(g.HeldFor), short(g.Remaining))}
 		if g.ReleaseRequested {
@@ -200,7 +214,7 @@ func printJSON(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition
 		HeldFor: k.HeldFor.Seconds(), Remaining: k.Remaining.Seconds(),
 		ReleaseRequested: k.ReleaseRequested, ReleaseReason: k.ReleaseReason, Waiters: []waiterJSON{},
 	}
-	if k.Held() {
+	if k.Held() && j.State != stateShared {
 		j.Since = &k.AcquiredAt
 	}
 	j.Definition = definitionOf(definitions, k.Name)
@@ -217,21 +231,26 @@ func printJSON(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition
 	for _, w := range k.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, w.Waited.Seconds()})
 	}
+	return encodeJSON(out, j, indented)
+}
+
+// encodeJSON prints a value as JSON that is safe for a terminal.
+func encodeJSON(out io.Writer, value any, indented bool) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	if indented {
 		encoder.SetIndent("", "  ")
 	}
-	if err := encoder.Encode(j); err != nil {
+	if err := encoder.Encode(value); err != nil {
 		return err
 	}
 	_, err := io.WriteString(out, escapeJSON(text.String()))
 	return err
 }
 
-// escapeJSON escapes what encoding/json leaves as it is and a terminal may obey: control characters
-// from 0x7f on, and characters that change the direction of text. They occur in strings only.
+// escapeJSON escapes what encoding/json leaves as it is and a terminal may obey or hide: control
+// characters from 0x7f on, and format characters. They occur in strings only.
 func escapeJSON(text string) string {
 	var safe strings.Builder
 	for _, r := range text {

@@ -3,7 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode"
 
@@ -12,8 +15,9 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// evil is a name that would clear a terminal, start a line and reverse text, if it were printed.
-const evil = "a\x1b[2J\n\u009b31m\u202eb \"c\""
+// evil is a name that would clear a terminal, start a line, reverse text and hide some, if it were
+// printed.
+const evil = "a\x1b[2J\n\u009b31m\u202eb \"c\"\u2066\u200b\u00ad\ufeff\U000e0041"
 
 // printable reports whether no character of text moves a cursor, except the ends of its lines.
 func printable(text string) bool {
@@ -67,7 +71,7 @@ func TestListShowAndRelease(t *testing.T) {
 	}
 
 	r = c.expect(0, "show", "held")
-	for _, want := range []string{"state      held", "token      " + fmt.Sprint(l.Token()), "remaining  "} {
+	for _, want := range []string{"state      held", "kind       lock", "\nlabel ", "token      " + fmt.Sprint(l.Token()), "remaining  "} {
 		if !strings.Contains(r.stdout, want) || !printable(r.stdout) {
 			t.Errorf("show: no %q:\n%s", want, r.stdout)
 		}
@@ -92,7 +96,7 @@ func TestListShowAndRelease(t *testing.T) {
 	if r = c.expect(0, "release", "held", "--force", "--reason", evil); !printable(r.stdout) || !strings.Contains(r.stdout, fmt.Sprint(l.Token())) {
 		t.Errorf("release: %s%s", r.stdout, r.stderr)
 	}
-	if r = c.expect(0, "show", "held"); !strings.Contains(r.stdout, `, revoked, "a`) || !strings.Contains(r.stdout, "state        free") || !printable(r.stdout) {
+	if r = c.expect(0, "show", "held"); !strings.Contains(r.stdout, `, revoked, "a`) || !strings.Contains(r.stdout, "state        free") || !strings.Contains(r.stdout, "\nlast label ") || strings.Contains(r.stdout, "\nlabel ") || !printable(r.stdout) {
 		t.Errorf("show after the release:\n%s", r.stdout)
 	}
 	_ = l.Release(t.Context()) // it was lost
@@ -109,5 +113,21 @@ func TestAHundredThousandLocksAreListed(t *testing.T) {
 		if got, want := strings.Count(c.expect(0, args...).stdout, "\n"), n+2-len(args); got != want {
 			t.Errorf("%v: %d lines, want %d", args, got, want)
 		}
+	}
+}
+
+// TestClosedStdout: a reader of the list that ends early, as head does, is no error.
+func TestClosedStdout(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	reader.Close()
+	p := c.startWith(func(cmd *exec.Cmd) { cmd.Stdout = writer }, "ls")
+	if r := p.wait(); r.status != statusSignal+int(syscall.SIGPIPE) || r.stderr != "" {
+		t.Errorf("got %+v", r)
 	}
 }

@@ -76,8 +76,8 @@ func TestStoppedCommandIsTerminated(t *testing.T) {
 	}
 }
 
-// TestStoppedPglockLosesTheLock: a stopped pglock can't renew, and its command still runs. When
-// pglock continues, it reports the loss and ends the command.
+// TestStoppedPglockLosesTheLock: a stopped pglock can't renew. When it continues, it reports the loss,
+// and the command has ended or ends.
 func TestStoppedPglockLosesTheLock(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -142,24 +142,6 @@ func TestGraceJustBelowHalfOfTheTTL(t *testing.T) {
 	p, pid := c.cut("--ttl", "20s", "--grace", "9999ms")
 	gone(t, pid)
 	c.checkEndedInTime()
-	if r := p.wait(); r.status != statusLost {
-		t.Errorf("got %+v", r)
-	}
-}
-
-// TestCommandOutlivesAStoppedPglock is the control: the command of a stopped pglock runs on after
-// its lease has expired.
-func TestCommandOutlivesAStoppedPglock(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	p := c.start("run", "--ttl", "2s", "n", "--", "sh", "-c", "echo $$ > pid; exec sleep 60")
-	pid := c.pid("pid")
-	p.signal(syscall.SIGSTOP)
-	pgtest.Eventually(t, patience, "the lease has expired", func() bool { _, live := c.row("n"); return !live })
-	if !alive(pid) {
-		t.Error("the command has ended")
-	}
-	p.signal(syscall.SIGCONT)
 	if r := p.wait(); r.status != statusLost {
 		t.Errorf("got %+v", r)
 	}

@@ -28,6 +28,9 @@ type globals struct {
 // execute runs pglock and returns its exit status.
 func execute(args []string) int {
 	root := newRoot()
+	if len(args) == 1 && args[0] == cobra.ShellCompRequestCmd {
+		args = append(args, "") // cobra has no status 64 for it: complete the empty word
+	}
 	root.SetArgs(args)
 	return report(root.Execute())
 }

@@ -23,11 +23,12 @@ func TestPermits(t *testing.T) {
 	if r := c.expect(0, "ls"); strings.Count(r.stdout, " shared ") != 2 {
 		t.Errorf("ls:\n%s", r.stdout)
 	}
-	if r := c.expect(0, "show", "s"); !strings.Contains(r.stdout, "2 of 2 in use") || strings.Count(r.stdout, "\ngrant ") != 2 || strings.Count(r.stdout, ", 1 permits, ") != 2 {
+	if r := c.expect(0, "show", "s"); !strings.Contains(r.stdout, "2 of 2 in use") || strings.Count(r.stdout, "\ngrant ") != 2 || strings.Count(r.stdout, ", 1 permit, ") != 2 ||
+		!strings.Contains(r.stdout, "\nkind     semaphore\n") || strings.Contains(r.stdout, "\nsince ") || strings.Contains(r.stdout, "\nremaining ") || strings.Contains(r.stdout, "\ntoken ") {
 		t.Errorf("show:\n%s", r.stdout)
 	}
 	var k lockJSON
-	if r := c.expect(0, "ls", "--json"); json.Unmarshal([]byte(r.stdout), &k) != nil || k.Kind != pglock.KindSemaphore || k.Permits != 2 || k.InUse != 2 || len(k.Grants) != 2 {
+	if r := c.expect(0, "ls", "--json"); json.Unmarshal([]byte(r.stdout), &k) != nil || k.Kind != pglock.KindSemaphore || k.Permits != 2 || k.InUse != 2 || len(k.Grants) != 2 || k.Since != nil {
 		t.Fatalf("ls --json: %s", r.stdout)
 	}
 	if r := c.expect(statusUsage, "release", "s", "--force"); !strings.Contains(r.stderr, "--token") {

@@ -166,14 +166,17 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	return options, nil
 }
 
+// spare is the part of the TTL for the KILL and for clocks that run at different rates.
+func (f *runFlags) spare() time.Duration { return min(f.ttl/20, 5*time.Second) }
+
 // timing makes the grace a part of the lease's safety margin. If the lease can't be renewed, the
-// command gets TERM, and KILL after the grace, before the server lets the lease expire. A twentieth
-// of the TTL, at most 5 s, is for the KILL and for clocks that run at different rates. Renewals are
-// more frequent than by default, so that a short outage does not end the lease.
+// command gets TERM, and KILL after the grace, before the server lets the lease expire; the spare
+// time is between the KILL and the expiry. Renewals are more frequent than by default, so that a
+// short outage does not end the lease.
 //
 // Since the grace is less than half of the TTL, at least 0.45 TTL remain for renewals.
 func (f *runFlags) timing() []pglock.Option {
-	margin := f.grace + min(f.ttl/20, 5*time.Second)
+	margin := f.grace + f.spare()
 	return []pglock.Option{
 		pglock.WithTTL(f.ttl),
 		pglock.WithSafetyMargin(margin),

@@ -27,13 +27,16 @@ const (
 //	   │                                           has the grace to end ──▶ done
 //	   └ lease lost ──▶ TERM ── grace over ──▶ KILL ── all ended ──▶ done
 //
-// After a loss, the group and, on Linux, all other descendants of the command must end.
+// After a loss, the group and, on Linux, all other descendants of the command must end. On Linux
+// the supervisor (see package child) sends the same signals if this process is suspended. A lease
+// whose command the supervisor had to end counts as lost.
 type supervision struct {
 	console
 	lease   *pglock.Lease
 	process *child.Process
 	signals *signals
 	grace   time.Duration
+	spare   time.Duration // from the end of the grace to the expiry of the lease
 
 	lost        bool // the lease; the command and its descendants got TERM
 	killed      bool // the command and its descendants got KILL
@@ -114,20 +117,38 @@ func (s *supervision) done() bool {
 	return !s.terminated || !s.process.GroupAlive()
 }
 
-// terminate sends TERM to the command and its descendants if the lease is lost. It may be called
-// again.
+// deadlines returns when the supervisor must send TERM and KILL. A running pglock sends TERM itself
+// at the deadline of the lease, and a quarter of the spare time is left for that, because some
+// commands take a second TERM for impatience. The KILL has all of the spare time until the lease
+// expires.
+func (s *supervision) deadlines() (term, kill time.Time) {
+	deadline := s.lease.Deadline()
+	return deadline.Add(s.spare / 4), deadline.Add(s.grace)
+}
+
+// terminate sends TERM to the command and its descendants if the lease is lost, unless the
+// supervisor has done so. It may be called again.
 func (s *supervision) terminate() {
-	if s.lost || s.lease.Err() == nil {
+	expired, lost := s.process.Expired(), s.lease.Err()
+	switch {
+	case s.lost || lost == nil && !expired:
 		return
+	case lost == nil: // the last renewal did not reach the supervisor
+		lost = &pglock.LostError{Name: s.lease.Name(), Token: s.lease.Token(), Reason: "pglock was suspended until its deadline"}
 	}
 	s.lost = true
-	s.errorf("%s: stopping the command", describe(s.lease.Err()))
-	s.check(s.process.Terminate())
 	s.timeout = time.After(s.grace)
+	var err error
+	if !expired { // before any message: stderr may be a pipe that nobody reads
+		err = s.process.Terminate()
+	}
+	s.errorf("%s: stopping the command", describe(lost))
+	s.check(err)
 }
 
 // commandEnded begins the wait for the other processes that must end.
 func (s *supervision) commandEnded() {
+	s.terminate() // the supervisor may have ended the command
 	s.ended = true
 	s.terminated = s.terminated || s.process.Signaled()
 	s.poll = time.Tick(pollInterval)
@@ -144,9 +165,10 @@ func (s *supervision) kill() {
 		return
 	}
 	s.killed = true
-	s.errorf("the command and its processes did not end within %v: killing them", s.grace)
-	s.check(s.process.Kill())
 	s.timeout = time.After(killTimeout)
+	err := s.process.Kill()
+	s.errorf("the command and its processes did not end within %v: killing them", s.grace)
+	s.check(err)
 }
 
 // forward sends a signal to the group.

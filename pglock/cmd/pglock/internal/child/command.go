@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Command is a program to start. It inherits this process's stdin, stdout and stderr.
@@ -11,6 +12,13 @@ type Command struct {
 	Path string   // of the program, from Find
 	Args []string // the first is the name by which it is called
 	Env  []string
+
+	// Deadlines returns until when the command may run. On Linux the supervisor sends TERM to the
+	// command and its descendants at term, and KILL at kill, unless a later call has returned a
+	// later time meanwhile: so it also does while this process is suspended. A goroutine calls
+	// Deadlines before the command starts, and then again and again, more often when term is close.
+	// With nil there are none. Other systems ignore it.
+	Deadlines func() (term, kill time.Time)
 }
 
 // Find returns the path of a program. It searches $PATH unless name contains a slash. If there is

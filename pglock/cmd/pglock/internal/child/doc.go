@@ -20,16 +20,23 @@
 // the supervisor's child, in any process group or session. So the tree can always be found, and the
 // supervisor knows when the last process has ended.
 //
-//	this process is killed   the socket is closed: the supervisor kills the tree
-//	the supervisor is killed the kernel kills the command; this process is a subreaper too,
-//	                         inherits the rest, and replaces the supervisor
-//	both are killed at once  the kernel kills the command; processes that it has started run on
+//	this process is killed     the socket is closed: the supervisor kills the tree
+//	this process is suspended  the supervisor ends the tree at its deadlines: see Command.Deadlines
+//	the supervisor is killed   the kernel kills the command; this process is a subreaper too,
+//	                           inherits the rest, and replaces the supervisor
+//	both are killed at once    the kernel kills the command; processes that it has started run on
+//	both are suspended         the tree runs on until one of them continues
+//
+// The deadlines are two timers in the kernel, which both processes share. This process moves them
+// again and again. The supervisor sends TERM to the tree when the first is reached, and KILL when
+// the second is.
 //
 // The supervisor is this program, started again: see Hook. It has its own process group, discards
 // signals, and prints nothing. Its name is lock-supervisor, which `pkill -9 pglock` does not match.
 //
-// On other systems the command is this process's child. On Windows the end of the job object ends
-// the command and its descendants. On the others nothing ends them if this process is killed.
+// On other systems the command is this process's child, and has no deadlines. On Windows the end of
+// the job object ends the command and its descendants. On the others nothing ends them if this
+// process is killed.
 //
 // # The terminal
 //

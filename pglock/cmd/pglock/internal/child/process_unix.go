@@ -60,6 +60,7 @@ func (p *Process) Signal(sig os.Signal) error {
 // Terminate sends TERM to the group and, on Linux, to all other descendants of the command. It
 // continues stopped processes, so that they receive it.
 func (p *Process) Terminate() error {
+	defer p.terminated()
 	return errors.Join(
 		p.Signal(syscall.SIGTERM), p.Signal(syscall.SIGCONT),
 		p.signalOthers(syscall.SIGTERM, syscall.SIGCONT),

@@ -75,6 +75,9 @@ func (p *Process) Signal(os.Signal) error {
 	}
 }
 
+// Expired returns false: there is no supervisor.
+func (p *Process) Expired() bool { return false }
+
 // Terminate sends Ctrl-Break to the group.
 func (p *Process) Terminate() error { return p.Signal(os.Interrupt) }
 

@@ -16,6 +16,7 @@ import (
 type system struct {
 	supervisor      *os.Process
 	socket          *link         // to the supervisor
+	heartbeat       *heartbeat    // for the supervisor
 	supervisorEnded chan struct{} // closed when the supervisor has ended
 	treeEnded       chan struct{} // closed when the command and all its descendants have ended
 	closing         atomic.Bool   // Close kills the supervisor
@@ -48,18 +49,29 @@ func (p *Process) start(c Command) error {
 	if err != nil {
 		return fmt.Errorf("socket to the supervisor: %w", err)
 	}
-	args := []string{supervisorName, strconv.Itoa(theirs), strconv.Itoa(syscall.Getpgrp()), c.Path}
+	beat, err := newHeartbeat(c.Deadlines)
+	if err != nil {
+		ours.close()
+		return errors.Join(fmt.Errorf("timers of the supervisor: %w", err), unix.Close(theirs))
+	}
+	args := []string{supervisorName}
+	for _, number := range []int{theirs, beat.term, beat.kill, syscall.Getpgrp()} {
+		args = append(args, strconv.Itoa(number))
+	}
+	args = append(args, c.Path)
 	process, err := os.StartProcess("/proc/self/exe", append(args, c.Args...), &os.ProcAttr{
 		Env:   c.Env,
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C must not end it before it discards signals
 	})
 	_ = unix.Close(theirs)
+	beat.closeOnExec()
 	if err != nil {
 		ours.close()
+		beat.end()
 		return fmt.Errorf("start the supervisor, which needs /proc: %v", err) //nolint:errorlint // not wrapped: fs.ErrNotExist would be about the command
 	}
-	p.supervisor, p.socket = process, ours
+	p.supervisor, p.socket, p.heartbeat = process, ours, beat
 	first, ok := ours.receive()
 	switch {
 	case ok && (first.kind == started || first.kind == startedInForeground):
@@ -74,6 +86,7 @@ func (p *Process) start(c Command) error {
 		err = errors.New("the supervisor ended before it started the command")
 	}
 	p.reapSupervisor()
+	beat.end()
 	return err
 }
 
@@ -171,7 +184,11 @@ func (p *Process) Remaining() (names []string, left bool) {
 func (p *Process) Close() {
 	p.terminal.reclaim()
 	p.terminal.close()
-	if p.closing.Swap(true) || isClosed(p.supervisorEnded) {
+	if p.closing.Swap(true) {
+		return
+	}
+	p.heartbeat.end()
+	if isClosed(p.supervisorEnded) {
 		return
 	}
 	// KILL also ends a stopped supervisor. It leaves the supervisor no time to treat the end of the

@@ -57,6 +57,11 @@ func (p *Process) runWait() {
 // signalOthers does nothing: processes that have left the group can't be found.
 func (p *Process) signalOthers(...syscall.Signal) error { return nil }
 
+// Expired returns false: there is no supervisor.
+func (p *Process) Expired() bool { return false }
+
+func (p *Process) terminated() {}
+
 // GroupAlive reports whether a process is left in the group.
 func (p *Process) GroupAlive() bool { return !errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) }
 

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervisorName is the first argument of a supervisor. The others are the socket, the process
-// group of the process that started it, the command's path, and the command's arguments.
+// supervisorName is the first argument of a supervisor. The others are the socket, the two timers,
+// the process group of the process that started it, the command's path, and the command's
+// arguments.
 //
 // It is also the name of the process, 15 bytes at most. It differs from pglock's, so that `pkill -9
 // pglock` does not kill the supervisor.
@@ -41,24 +42,30 @@ func Hook() {
 		hooked.Store(true)
 		return
 	}
-	if len(os.Args) < 5 { // called by hand
+	const numbers = 4
+	if len(os.Args) < numbers+3 { // called by hand
 		os.Exit(1)
 	}
-	socket, err1 := strconv.Atoi(os.Args[1])
-	group, err2 := strconv.Atoi(os.Args[2])
-	if err1 != nil || err2 != nil {
-		os.Exit(1)
+	var n [numbers]int
+	for i := range n {
+		var err error
+		if n[i], err = strconv.Atoi(os.Args[1+i]); err != nil {
+			os.Exit(1)
+		}
 	}
-	supervise(&link{socket}, group, Command{Path: os.Args[3], Args: os.Args[4:], Env: os.Environ()})
+	command := Command{Path: os.Args[numbers+1], Args: os.Args[numbers+2:], Env: os.Environ()}
+	supervise(&link{n[0]}, deadlines{n[1], n[2]}, n[3], command)
 	os.Exit(0)
 }
 
-// supervise starts the command, and reports events about it and its descendants. It returns when
+// supervise starts the command, reports events about it and its descendants, and ends them at their
+// deadlines, for which the other process may be suspended. It returns when
 // the command could not be started. Otherwise it returns when the process at the other end of the
 // socket and all descendants have ended, unless it is killed before.
-func supervise(socket *link, group int, c Command) {
+func supervise(socket *link, timers deadlines, group int, c Command) {
 	runtime.LockOSThread() // the kernel kills the command when the thread that started it ends
 	unix.CloseOnExec(socket.fd)
+	timers.closeOnExec()
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0) // the default is "exe"
 	discardSignals()
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -81,11 +88,22 @@ func supervise(socket *link, group int, c Command) {
 	}()
 	go func() {
 		<-abandoned
-		killTree(treeEmpty)
+		killTree(pid, treeEmpty)
 		os.Exit(0)
+	}()
+	go func() {
+		waitTimer(timers.term)
+		signalTree(pid, syscall.SIGTERM, syscall.SIGCONT)
+	}()
+	go func() {
+		waitTimer(timers.kill)
+		killTree(pid, treeEmpty)
 	}()
 	waitTree(pid, socket.send)
 	close(treeEmpty)
+	if !timers.termReached() { // all have ended in time, whenever the other process learns of it
+		timers.set(time.Time{}, time.Time{})
+	}
 	<-abandoned // the other process is alive, and will kill this one
 }
 
@@ -149,14 +167,26 @@ func waitTree(command int, report func(event)) {
 	}
 }
 
+// signalTree sends the signals to all descendants. The command's group gets them first, because the
+// others must be found in /proc, which takes longer when the machine is busy. For the number of the
+// group see Process.Signal.
+func signalTree(command int, signals ...syscall.Signal) {
+	for _, sig := range signals {
+		_ = syscall.Kill(-command, sig) // the group may be empty
+	}
+	for _, d := range descendants(os.Getpid(), 0) {
+		if d.group != command {
+			_ = d.signal(signals...) // it may have ended
+		}
+	}
+}
+
 // killTree kills all descendants, also those that are being started, until none is left.
-func killTree(treeEmpty <-chan struct{}) {
+func killTree(command int, treeEmpty <-chan struct{}) {
 	next, timeout := time.NewTicker(killInterval), time.After(killTimeout)
 	defer next.Stop()
 	for {
-		for _, d := range descendants(os.Getpid(), 0) {
-			_ = d.signal(syscall.SIGKILL) // it may have ended
-		}
+		signalTree(command, syscall.SIGKILL)
 		select { // in any order: one more round does no harm
 		case <-treeEmpty:
 			return

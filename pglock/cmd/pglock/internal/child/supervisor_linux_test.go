@@ -131,7 +131,10 @@ func TestCloseKeepsOtherProcesses(t *testing.T) {
 			p, dir := startScript(t, daemon+`echo > ready`)
 			waitFor(t, "the command ends", p.Done())
 			pid := pidIn(t, dir, "daemon")
-			defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+			defer func() {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+				pgtest.Eventually(t, patience, "the daemon has ended", func() bool { return !runs(pid) })
+			}()
 			if p.GroupAlive() || !p.Alive() {
 				t.Errorf("group alive: %v, alive: %v", p.GroupAlive(), p.Alive())
 			}
