@@ -137,7 +137,10 @@ func TestCloseEndsWatch(t *testing.T) {
 	f := newFixture(t)
 	c := f.openUnclosed()
 	const rows = "SELECT count(*) FROM pglock.lock_waiters"
-	for range c.Watch(t.Context(), "n") {
+	for _, err := range c.Watch(t.Context(), "n") {
+		if err != nil {
+			t.Error(err)
+		}
 		if n := value[int](f, rows); n != 1 {
 			t.Errorf("%d rows of a watched name", n)
 		}

@@ -17,7 +17,7 @@ import (
 // by TRUNCATE, which needs the lock that withLock holds, and resolves names by the connection's
 // search_path, where strangers may have created functions.
 type driver struct {
-	ctx   context.Context // of the call, without its end: a migration that has begun is not cancelled
+	ctx   context.Context //nolint:containedctx // golang-migrate's methods take none; without its end, because a migration that has begun is not canceled
 	conn  *pgxpool.Conn
 	path  string // sets search_path
 	table string

@@ -68,13 +68,12 @@ func TestRunStaysInTheQueue(t *testing.T) {
 // leader with the same token, also if leases join. The term stays.
 func TestElectionsDoNotJoin(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
 	for name, opts := range map[string][]leader.Option{
 		"WithJoin": {leader.WithLease(pglock.WithJoin())}, "control: without": nil, "WithJoin of the client": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := f
-			f.t = t
+			t.Parallel()
+			f := newFixture(t)
 			c := f.client()
 			if name == "WithJoin of the client" {
 				c = f.client(pglock.WithJoin())
