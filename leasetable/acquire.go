@@ -253,14 +253,14 @@ func (a *acquisition) waitError(ctx context.Context, last error) error {
 // and leaves its effect unknown: see beginInline. In the dispatcher it goes on. A grant that
 // arrives after its caller gave up is revoked.
 func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (store.Grant, error) {
-	if ctx.Err() != nil {
-		return store.Grant{}, ctx.Err()
-	}
-	a.facts.attempts++
 	if a.limit != nil && !a.attempted {
 		a.limit.widen()
 		defer a.limit.restrict()
 	}
+	if ctx.Err() != nil {
+		return store.Grant{}, ctx.Err()
+	}
+	a.facts.attempts++
 	g, err := a.send(ctx, &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld})
 	a.attempted = a.attempted || err != nil || g.Holder != "" || g.Remaining > 0
 	return g, err

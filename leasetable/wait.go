@@ -67,10 +67,13 @@ func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, e
 	return limited, func() { a.limit.timer.Stop(); cancel(nil) }
 }
 
-// widen gives an attempt its time, unless the wait is over.
+// widen gives an attempt its time, unless the wait is over. Then the context has ended when it returns:
+// an attempt must not begin while the timer fires.
 func (m *waitLimit) widen() {
 	if m.timer.Stop() {
 		m.timer.Reset(max(time.Until(m.until), timing.FirstAttempt))
+	} else {
+		m.over()
 	}
 }
 
