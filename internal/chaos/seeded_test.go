@@ -35,9 +35,9 @@ var bugs = []struct {
 		// The pause in the trigger makes others wait there.
 		"permits that are counted in the statement that locks the gate", semaphoreName,
 		changed("acquire_permits",
-			"FROM pglock.distributed_locks AS l WHERE l.name = acquire_permits.lock FOR UPDATE;",
+			"FROM pglock.distributed_locks AS l WHERE l.name = acquire_permits.lock FOR NO KEY UPDATE;",
 			"FROM (SELECT g.*, (SELECT coalesce(sum(p.weight), 0)::int FROM pglock.lock_permits AS p WHERE p.name = g.name) AS counted "+
-				"FROM pglock.distributed_locks AS g WHERE g.name = acquire_permits.lock FOR UPDATE) AS l; gate.in_use := gate.counted;",
+				"FROM pglock.distributed_locks AS g WHERE g.name = acquire_permits.lock FOR NO KEY UPDATE) AS l; gate.in_use := gate.counted;",
 			"IF gate.capacity IS DISTINCT FROM permits THEN",
 			"IF locked = 0 THEN gate.in_use := (SELECT coalesce(sum(p.weight), 0) FROM pglock.lock_permits AS p WHERE p.name = acquire_permits.lock); END IF; "+
 				"IF gate.capacity IS DISTINCT FROM permits THEN") +

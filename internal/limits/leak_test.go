@@ -55,7 +55,7 @@ func (k *leaked) leak(ctx context.Context, c *churn, client *pglock.Client) erro
 	if _, err := s.TryAcquire(ctx, 1); err != nil {
 		return err
 	}
-	_, err = c.pool.Exec(ctx, `INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ($1, 'gone', '-infinity')`, rand.Text())
+	_, err = c.pool.Exec(ctx, `INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ($1, 'gone', '1970-01-02')`, rand.Text())
 	return err
 }
 

@@ -377,11 +377,13 @@ func (l *List) dropIfEmpty(q *queue) (ticket int64) {
 
 // ticketOf returns the ticket with that number in the rows of q.
 func (q *queue) ticketOf(number int64) store.Ticket {
-	t := store.Ticket{Client: q.client, Names: q.names, Number: number}
-	if e := q.head(); e != nil {
-		t.Heavy = e.request.Permits.Weight > 1
-	}
-	return t
+	return store.Ticket{Client: q.client, Names: q.names, Number: number}
+}
+
+// heavy reports whether the head needs several permits. The caller holds mu.
+func (q *queue) heavy() bool {
+	e := q.head()
+	return e != nil && e.request.Permits.Weight > 1
 }
 
 // removalKeys returns what a removal of the ticket of q is noted for: the key, and the names, whose
@@ -645,7 +647,9 @@ func (l *List) collectRows(all bool) (inUse, idle []store.Ticket) {
 	for _, q := range l.queues {
 		switch {
 		case q.ticket != 0:
-			if t := q.ticketOf(q.ticket); all || t.Heavy || q.number != "" {
+			t := q.ticketOf(q.ticket)
+			t.Heavy = q.heavy()
+			if all || t.Heavy || q.number != "" {
 				inUse = append(inUse, t)
 			}
 		case q.entries.Len() == 0 && q.join == nil && time.Since(q.emptySince) > timing.IdleRowTTL:
