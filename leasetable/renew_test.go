@@ -108,16 +108,16 @@ func TestP14_RenewalAnswerLost(t *testing.T) {
 	f := newFixture(t)
 	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
 	c := f.through(proxy.URL(pgtest.URL(t))).open()
-	l := try(t, c, "n", leasetable.WithTTL(3*time.Second), leasetable.WithRenewEvery(200*time.Millisecond))
+	l := try(t, c, "n", leasetable.WithTTL(20*time.Second), leasetable.WithRenewEvery(200*time.Millisecond))
 	version := func() int64 { return value[int64](f, "SELECT version FROM pglock.distributed_locks") }
-	pgtest.Eventually(t, 3*time.Second, "a renewal", func() bool { return version() > 1 })
+	pgtest.Eventually(t, 20*time.Second, "a renewal", func() bool { return version() > 1 })
 	applied := version()
 	proxy.DropReplies() // the next renewal is the last: its connection stays silent, and no new one gets through
-	pgtest.Eventually(t, 3*time.Second, "a renewal without an answer", func() bool { return version() > applied })
+	pgtest.Eventually(t, 20*time.Second, "a renewal without an answer", func() bool { return version() > applied })
 	proxy.Heal()
 	proxy.Sever()
 	answered := version()
-	pgtest.Eventually(t, 3*time.Second, "a renewal after it", func() bool { return version() > answered+1 })
+	pgtest.Eventually(t, 20*time.Second, "a renewal after it", func() bool { return version() > answered+1 })
 	if err := l.Err(); err != nil {
 		t.Error(err)
 	}
