@@ -24,8 +24,8 @@ import (
 // Any role can send notifications. They change nothing by themselves: each one leads to a look at
 // the row, and there is one look at a time, however many notifications arrive.
 
-// listen opens the listening connection. What was asked, revoked or changed before it listened had
-// notified nobody, so then it has a look at all held grants and watched names.
+// listen opens the listening connection. Requests, revocations and changes before that moment have
+// notified nobody, so it then reads all held grants and watched names.
 func (c *Client) listen(ctx context.Context, channel string) (waitlist.Subscription, error) {
 	sub, err := c.store.Listen(ctx, channel, channel+store.AllSuffix, c.watchChannel(), store.HolderChannel(c.cfg.schema))
 	if err != nil {

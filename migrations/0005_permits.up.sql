@@ -227,7 +227,7 @@ BEGIN
             RETURN;
         ELSIF guarded THEN
             outcome := 'busy'; token := gate.token;
-            IF gate.room_since <= clock_timestamp() - interval '500 ms' THEN -- the head could not be granted until now
+            IF (gate.room_since > clock_timestamp() - interval '500 ms') IS NOT TRUE THEN -- the head could not be granted until now
                 UPDATE "<here>".distributed_locks AS l SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
                 WHERE l.name = acquire_permits.lock;
             END IF;

@@ -72,7 +72,8 @@ func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
 	return err
 }
 
-// RefreshTickets extends tickets, heavy ones for a shorter time. It returns those that it has not found, or not for all their names.
+// RefreshTickets extends tickets, heavy ones for a shorter time. It returns those that it has not
+// found, or not for all their names.
 func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket) (lost []Ticket, err error) {
 	type row struct{ name, client string }
 	found := map[row]int64{}
