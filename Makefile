@@ -5,9 +5,13 @@ SHELL := /bin/bash
 # The race detector needs cgo, a C compiler and the C library's headers. Without them the tests run without it. The
 # check is done when a recipe runs, because the target setup may have installed them.
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && $$(go env CC) -E -include stdlib.h -x c /dev/null >/dev/null 2>&1 && echo -race)
-TOOLS := go tool -modfile=internal/tools/go.mod
+# The path of a tool, which is built if need be. Its module is not in go.work, so that it does not decide about versions.
+tool = $$(GOWORK=off go tool -n -modfile=internal/tools/go.mod $(1))
 SCRIPTS = .ci/run $(shell find testdata -name '*.sh')
 SYSTEMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+# The modules of go.work. internal/bench is only vetted: it is run by hand.
+MODULES := . internal/adapters internal/testserver/remote pglock/otelpglock
+PACKAGES := ./... $(patsubst %,./%/...,$(filter-out .,$(MODULES)))
 
 .PHONY: help
 help: ## Print this list
@@ -24,10 +28,8 @@ test: setup ## Run all tests, with the race detector, on a PostgreSQL that they 
 .PHONY: go-test
 go-test:
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	go test $(RACE) -timeout 30m ./...
-	cd internal/bench && go test ./...
-	cd internal/adapters && go test $(RACE) ./...
-	cd pglock/otelpglock && go test $(RACE) ./...
+	go test $(RACE) -timeout 30m $(PACKAGES)
+	go test ./internal/bench/...
 
 .PHONY: matrix
 matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17 and 18; VERSIONS=18 for one of them
@@ -36,9 +38,9 @@ matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17 and 18; VERSIONS
 .PHONY: chaos
 chaos: setup ## Run all kinds of locks under all faults, for ten minutes, then the long forms of other tests; SEED=n repeats, CHURN=1h
 	PGLOCK_CHAOS=1 PGLOCK_CHAOS_SEED=$(SEED) go test -count=1 -timeout 30m -v ./internal/chaos
-	PGLOCK_CHAOS=1 go test -count=1 -timeout 40m -v -run 'Chaos|Paused|Checker|Advance|ManyWaiters' ./fencing ./migrations/... ./pglock/... ./leasetable ./leasetable/internal/store
+	PGLOCK_CHAOS=1 go test -count=1 -timeout 40m -v -run 'Chaos|Paused|Checker|Advance|ManyWaiters' ./fencing ./pglock/... ./leasetable
 	PGLOCK_CHAOS=1 PGLOCK_CHURN=$(CHURN) go test -count=1 -timeout 3h -v ./internal/limits
-	cd internal/adapters && PGLOCK_CHAOS=1 go test -count=1 -timeout 20m -v -run Chaos ./...
+	PGLOCK_CHAOS=1 go test -count=1 -timeout 20m -v -run Chaos ./internal/adapters/...
 
 .PHONY: fuzz
 fuzz: setup ## Run each fuzz test for ten seconds, or for TIME=10m; TARGET=FuzzLabels for one of them
@@ -56,7 +58,14 @@ ha: ## Run locks on a cluster of three servers under Patroni, with failovers, fo
 
 .PHONY: clock
 clock: setup ## Run the tests of leases and the short chaos with a wall clock that jumps by five minutes, ten times a second
-	testdata/clock/jump.sh ./leasetable ./internal/chaos
+	testdata/clock/jump.sh ./pglock ./internal/chaos
+
+.PHONY: nightly
+nightly: setup ## Run what takes too long for each change: builds for every system, the jumping clock, PostgreSQL 13, the long forms of all tests
+	$(MAKE) --no-print-directory release-check
+	$(MAKE) --no-print-directory clock
+	$(MAKE) --no-print-directory matrix VERSIONS=13
+	$(MAKE) --no-print-directory chaos
 
 .PHONY: demo
 demo: ## Show what the lock and the guard are worth: processes compete, one is killed, one is paused
@@ -79,7 +88,7 @@ build: ## Build the command into bin/
 
 .PHONY: release-check
 release-check: ## Build the command for every system and check the release configuration, without a release
-	@for s in $(SYSTEMS); do echo "build $$s"; GOOS=$${s%/*} GOARCH=$${s#*/} CGO_ENABLED=0 go build -trimpath -o /dev/null ./pglock/cmd/pglock || exit 1; done
+	@for s in $(SYSTEMS); do echo "build $$s"; GOOS=$${s%/*} GOARCH=$${s#*/} CGO_ENABLED=0 go build -o /dev/null ./pglock/cmd/pglock || exit 1; done
 	@if command -v goreleaser >/dev/null; then goreleaser check && goreleaser release --snapshot --clean --skip=publish; \
 	else echo "release-check: goreleaser is not installed: its configuration was not checked"; fi
 
@@ -88,24 +97,25 @@ image: ## Build a PostgreSQL image for the tests where no container registry can
 	testdata/image/build.sh
 
 .PHONY: lint
-lint: ## Check formatting, vet for every system, lint, also shell scripts where shellcheck is installed
+lint: ## Check formatting, vet, lint, also for other systems, and shell scripts where shellcheck is installed
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
-	@for s in $(SYSTEMS); do echo "vet $$s"; GOOS=$${s%/*} GOARCH=$${s#*/} CGO_ENABLED=0 go vet ./... || exit 1; done
-	cd internal/bench && go vet ./...
+	go vet $(PACKAGES) ./internal/bench/...
+	@# No file is for one processor only. What has no file for a system of its own compiles with the command.
+	@for s in darwin windows; do packages=$$($(tagged)); echo "vet $$s:" $$packages; \
+		GOOS=$$s GOARCH=arm64 CGO_ENABLED=0 go vet $$packages || exit 1; done
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(SCRIPTS); else echo "lint: shellcheck is not installed"; fi
-	$(TOOLS) golangci-lint run ./...
-	cd internal/adapters && go vet ./... && go tool -modfile=../tools/go.mod golangci-lint run ./...
-	cd pglock/otelpglock && go vet ./... && go tool -modfile=../../internal/tools/go.mod golangci-lint run ./...
+	$(call tool,golangci-lint) run $(PACKAGES)
+
+# The packages with files for some systems only.
+tagged = go list -f '{{if .IgnoredGoFiles}}{{.ImportPath}}{{end}}' ./...
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities, where their database can be reached
-	@out=$$($(TOOLS) govulncheck ./... 2>&1) && status=0 || status=$$?; echo "$$out"; \
+	@out=$$(GOWORK=off $(call tool,govulncheck) ./... 2>&1) && status=0 || status=$$?; echo "$$out"; \
 	case "$$out" in *"fetching vulnerabilities"*) echo "vuln: NOT CHECKED: the vulnerability database could not be reached"; exit 0;; esac; \
 	exit $$status
 
 .PHONY: tidy
-tidy: ## Bring go.mod and go.sum of every module in order
-	go mod tidy
-	cd internal/bench && go mod tidy
-	cd internal/adapters && go mod tidy
-	cd pglock/otelpglock && go mod tidy
+tidy: ## Bring go.mod and go.sum of every module in order; DIFF=-diff only says what is not
+	@# The go command does so for one module alone, so each has a replace directive for those of this repository.
+	@for m in $(MODULES) internal/bench; do echo "tidy $$m"; GOWORK=off go -C $$m mod tidy $(DIFF) || exit 1; done

@@ -3,10 +3,13 @@ package advisory
 import (
 	"context"
 	"errors"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
@@ -22,29 +25,31 @@ import (
 // wait ended: with ErrTimeout, ErrPoolExhausted, or ctx's error and cause. It is ErrPooled behind
 // a pooler in transaction mode, ErrInvalidKey, ErrInvalidOption, or the server's.
 //
-// Acquire polls with pauses of up to 375 ms and uses a connection only for an attempt. Of the
-// goroutines that want the same key exclusively from the same pool, one polls and the others wait
-// behind it, first come, first served. No waiter holds a snapshot, and none holds a connection,
-// with one exception: if readers (WithShared) and writers compete, the waiter that is next keeps
-// a connection, which is removed from the pool, and is granted the lock after its present
-// holders. See the package documentation.
-//
-// Two sessions of one process exclude each other like those of two processes. The holder of a
-// shared lock must not acquire it again: with a writer that waits in between, neither continues.
+// Acquire polls with pauses of up to 375 ms, uses a connection only for an attempt, and holds no
+// snapshot meanwhile. Of the goroutines that want the same key from the same pool, one polls and
+// the others wait behind it, first come, first served. The processes are not served in order.
+// Two sessions of one process exclude each other like those of two processes.
 func Acquire(ctx context.Context, pool *pgxpool.Pool, key Key, opts ...SessionOption) (*Session, error) {
-	a, err := newAcquisition(ctx, pool, key, opts, true)
+	a, err := newAcquisition(ctx, pool, key, opts)
 	if err != nil {
 		return nil, err
 	}
-	return a.wait(ctx)
+	leave, err := a.enter(ctx, &sessionAdmission, pool, 1)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.poll(ctx, leave)
+	if err != nil {
+		leave()
+	}
+	return s, err
 }
 
-// TryAcquire makes one attempt. If another session holds the lock or is next for it, the error is a
-// *NotAcquiredError (errors.Is ErrNotAcquired) without a cause. A shared try therefore fails beside
-// readers while a writer waits, like sync.RWMutex's TryRLock. A try delays no waiter, because it
-// never becomes next. ctx bounds the attempt. Otherwise TryAcquire is like Acquire.
+// TryAcquire makes one attempt, which ctx bounds. If another session holds the lock, the error is
+// a *NotAcquiredError (errors.Is ErrNotAcquired) without a cause. Otherwise TryAcquire is like
+// Acquire.
 func TryAcquire(ctx context.Context, pool *pgxpool.Pool, key Key, opts ...SessionOption) (*Session, error) {
-	a, err := newAcquisition(ctx, pool, key, opts, false)
+	a, err := newAcquisition(ctx, pool, key, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -58,19 +63,17 @@ func TryAcquire(ctx context.Context, pool *pgxpool.Pool, key Key, opts ...Sessio
 // acquisition is one call of Acquire or TryAcquire.
 type acquisition struct {
 	*call
-	cfg   sessionConfig
-	pool  *pgxpool.Pool
-	waits bool // it may become next
+	pool *pgxpool.Pool
 }
 
-func newAcquisition(ctx context.Context, pool *pgxpool.Pool, key Key, opts []SessionOption, waits bool) (*acquisition, error) {
-	cfg := sessionConfig{poolWait: defaultPoolWait, keepAlive: defaultKeepAlive}
+func newAcquisition(ctx context.Context, pool *pgxpool.Pool, key Key, opts []SessionOption) (*acquisition, error) {
+	cfg := newConfig()
 	for _, o := range opts {
 		if err := o.applySession(&cfg); err != nil {
 			return nil, err
 		}
 	}
-	c, err := newCall([]Key{key}, cfg.shared, cfg.lock)
+	c, err := newCall([]Key{key}, false, cfg)
 	switch {
 	case err != nil:
 		return nil, err
@@ -79,35 +82,38 @@ func newAcquisition(ctx context.Context, pool *pgxpool.Pool, key Key, opts []Ses
 	case ctx.Err() != nil:
 		return nil, c.notAcquired(errs.ContextErr(ctx))
 	}
-	return &acquisition{call: c, cfg: cfg, pool: pool, waits: waits}, nil
+	return &acquisition{c, pool}, nil
 }
 
-// sessionGates admit one exclusive call of Acquire for each key. A holder stays behind the gate
-// until it has released, so that the others need not poll meanwhile.
-var sessionGates gates
+// sessionAdmission admits one call of Acquire for each key. A holder keeps its place until it has
+// released, so that the others need not poll meanwhile.
+var sessionAdmission admission
 
-// wait repeats the attempt until the lock is granted.
-func (a *acquisition) wait(ctx context.Context) (s *Session, err error) {
-	leave := func() {}
-	if !a.shared {
-		if leave, err = a.enter(ctx, &sessionGates, a.pool, 1); err != nil {
-			return nil, err
+// poll repeats the attempt until the lock is granted, the timeout has passed, or ctx is done.
+func (a *acquisition) poll(ctx context.Context, leave func()) (*Session, error) {
+	pauses := backoff.Backoff{First: firstPause, Max: maxPause}
+	for {
+		s, err := a.attempt(ctx, leave)
+		if !errors.Is(err, errBusy) {
+			return s, err
+		}
+		d, timeout := pauses.Next(), false
+		if end := a.timeoutAt(); !end.IsZero() && time.Until(end) <= d {
+			d, timeout = max(time.Until(end), 0), true
+		}
+		if backoff.Sleep(ctx, d) != nil {
+			return nil, a.notAcquired(errs.ContextErr(ctx))
+		}
+		if timeout {
+			return nil, a.notAcquired(ErrTimeout)
 		}
 	}
-	err = a.poll(ctx, pollPauses(), func() (err error) {
-		s, err = a.attempt(ctx, leave)
-		return err
-	})
-	if err != nil {
-		leave()
-	}
-	return s, err
 }
 
 // attempt tries the lock once. It returns errBusy, and returns the connection to the pool, if
 // another session holds the lock. A connection that may hold the lock unnoticed is closed.
 func (a *acquisition) attempt(ctx context.Context, leave func()) (*Session, error) {
-	conn, err := a.connFrom(ctx, a.pool, a.cfg.poolWait)
+	conn, err := a.connFrom(ctx, a.pool)
 	if err != nil {
 		return nil, err
 	}
@@ -116,87 +122,48 @@ func (a *acquisition) attempt(ctx context.Context, leave func()) (*Session, erro
 		conn.Release() // it holds nothing
 		return nil, a.explain(ctx, err)
 	}
-	outcome, err := a.pass(ctx, conn.Conn())
-	if err == nil && outcome != granted && outcome != next {
+	held, err := a.try(ctx, conn.Conn())
+	if err == nil && !held {
 		conn.Release()
 		return nil, errBusy
 	}
 	session := conn.Hijack()
-	if err == nil && outcome == next {
-		err = a.waitNext(ctx, session)
-	}
-	if err == nil && ctx.Err() == nil {
-		return newSession(ctx, a.call, session, pid, a.cfg.keepAlive, leave), nil
-	}
-	return nil, a.giveUp(ctx, session, err)
-}
-
-// giveUp closes the connection and returns why the lock was not granted. It unlocks the
-// connection's keys first: the server notices the end of a connection a moment later, and until
-// then the caller's next attempt would find the turnstile closed.
-func (a *acquisition) giveUp(ctx context.Context, session *pgx.Conn, err error) error {
-	var refused *NotAcquiredError
 	switch {
-	case errors.Is(err, errBusy), errors.As(err, &refused):
-	case err == nil:
+	case err != nil:
+		err = a.explain(ctx, err)
+	case ctx.Err() != nil:
 		err = a.notAcquired(errs.ContextErr(ctx))
 	default:
-		err = a.explain(ctx, err)
+		return newSession(ctx, a.keys[0], session, pid, a.cfg.keepAlive, leave), nil
 	}
-	if !session.IsClosed() {
-		// If it fails, the end of the connection unlocks.
-		_ = pgtx.CleanUp(ctx, func(ctx context.Context) error {
-			_, err := session.Exec(ctx, unlockAll)
-			return err
-		})
-	}
-	return errs.Join(err, pgtx.CleanUp(ctx, session.Close))
+	return nil, errs.Join(err, closeUnlocked(ctx, session))
 }
 
 const unlockAll = "SELECT pg_advisory_unlock_all()"
 
-// Outcomes of pass.sql. With any other outcome the session holds nothing.
-const (
-	granted = "granted" // the session holds the lock
-	next    = "next"    // the session holds the turnstile
-)
-
-// pass passes the turnstile, tries the lock and returns the outcome. It first unlocks keys that
-// an earlier user of the pooled connection left locked: the server grants a session again what the
-// session holds already.
-func (a *acquisition) pass(ctx context.Context, conn *pgx.Conn) (outcome string, err error) {
+// try tries the lock. It first unlocks keys that an earlier user of the pooled connection left
+// locked: the server grants a session again what the session holds already.
+func (a *acquisition) try(ctx context.Context, conn *pgx.Conn) (held bool, err error) {
 	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) error {
 		batch := &pgx.Batch{}
 		batch.Queue(unlockAll)
-		q := a.keys[0].withTurnstile(passSQL, a.shared, a.waits)
-		batch.Queue(q.SQL, q.Args...).QueryRow(func(row pgx.Row) error { return row.Scan(&outcome, nil, nil) })
+		tried := "pg_try_advisory_lock" + arguments(a.keys[0].paired, 1)
+		sql := strings.Replace(acquireSQL, "pg_try_advisory_lock($1)", tried, 1)
+		batch.Queue(sql, a.keys[0].args()...).QueryRow(func(row pgx.Row) error { return row.Scan(&held, nil) })
 		return conn.SendBatch(ctx, batch).Close()
 	})
-	return outcome, err
+	return held, err
 }
 
-// waitNext tries the lock on the connection that holds the turnstile until the lock is granted.
-// Meanwhile the server lets no other session pass. If the connection is lost, and the turnstile
-// with it, waitNext returns errBusy: then the caller polls like all others.
-func (a *acquisition) waitNext(ctx context.Context, conn *pgx.Conn) error {
-	err := a.poll(ctx, nextPauses(), func() error {
-		got, err := a.enterTurnstile(ctx, conn)
-		if err == nil && !got {
-			return errBusy
-		}
-		return err
-	})
-	if err != nil && conn.IsClosed() && ctx.Err() == nil {
-		return errBusy
+// closeUnlocked closes a connection that may hold locks. It unlocks them first: the server notices
+// the end of a connection a moment later, and until then the caller's next attempt would fail.
+func closeUnlocked(ctx context.Context, conn *pgx.Conn) error {
+	if !conn.IsClosed() {
+		// If it fails, the end of the connection unlocks.
+		_ = pgtx.CleanUp(ctx, func(ctx context.Context) error {
+			_, err := conn.Exec(ctx, unlockAll)
+			return err
+		})
 	}
-	return err
-}
-
-// enterTurnstile tries the lock once. If it is granted, the turnstile is open again.
-func (a *acquisition) enterTurnstile(ctx context.Context, conn *pgx.Conn) (got bool, err error) {
-	q := a.keys[0].withTurnstile(enterSQL, a.shared)
-	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) error {
-		return conn.QueryRow(ctx, q.SQL, q.Args...).Scan(&got, nil, nil)
-	})
-	return got, err
+	return pgtx.CleanUp(ctx, conn.Close)
 }

@@ -48,21 +48,13 @@ func TestI9_P26_CancelAnywhere(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context) error{
 		"Lock":       inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.Lock(ctx, tx, key) }),
 		"LockShared": inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.LockShared(ctx, tx, key) }),
-		"Lock, polling": inTx(func(ctx context.Context, tx pgx.Tx) error {
-			return advisory.Lock(ctx, tx, key, advisory.WithPolling())
+		"LockAll": inTx(func(ctx context.Context, tx pgx.Tx) error {
+			return advisory.LockAll(ctx, tx, []advisory.Key{other, key})
 		}),
-		"LockAll": inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.LockAll(ctx, tx, other, key) }),
-		"LockAll, polling": inTx(func(ctx context.Context, tx pgx.Tx) error {
-			return advisory.LockAllWith(ctx, tx, []advisory.Key{key, other}, advisory.WithPolling())
-		}),
-		"TryLock":     inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.TryLock(ctx, tx, key) }),
-		"Do":          func(ctx context.Context) error { return advisory.Do(ctx, pool, key, noWork) },
-		"Do, polling": func(ctx context.Context) error { return advisory.Do(ctx, pool, key, noWork, advisory.WithPolling()) },
+		"TryLock": inTx(func(ctx context.Context, tx pgx.Tx) error { return advisory.TryLock(ctx, tx, key) }),
+		"Do":      func(ctx context.Context) error { return advisory.Do(ctx, pool, key, noWork) },
 		"Do, serializable": func(ctx context.Context) error {
 			return advisory.Do(ctx, pool, key, noWork, advisory.WithIsolation(pgx.Serializable), advisory.WithKeys(other))
-		},
-		"Do, serializable, polling": func(ctx context.Context) error {
-			return advisory.Do(ctx, pool, key, noWork, advisory.WithIsolation(pgx.Serializable), advisory.WithPolling())
 		},
 		"Acquire":    func(ctx context.Context) error { return release(advisory.Acquire(ctx, pool, key)) },
 		"TryAcquire": func(ctx context.Context) error { return release(advisory.TryAcquire(ctx, pool, key)) },
@@ -100,8 +92,8 @@ func TestI9_P26_CancelAnywhere(t *testing.T) {
 			whole(t, pool)
 		}
 	}
-	if n := advisory.Gates(pool); n != 0 {
-		t.Errorf("%d gates are in use", n)
+	if n := advisory.Admitted(pool); n != 0 {
+		t.Errorf("%d keys have callers that are still admitted", n)
 	}
 }
 

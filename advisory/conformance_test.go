@@ -17,11 +17,10 @@ import (
 type transactions struct {
 	pool      *pgxpool.Pool
 	namespace string
-	opts      []advisory.LockOption
 }
 
 func (l transactions) Lock(ctx context.Context, name string) (conformance.Unlock, error) {
-	return l.lock(func(tx advisory.Tx, key advisory.Key) error { return advisory.Lock(ctx, tx, key, l.opts...) }, name)
+	return l.lock(func(tx advisory.Tx, key advisory.Key) error { return advisory.Lock(ctx, tx, key) }, name)
 }
 
 func (l transactions) TryLock(ctx context.Context, name string) (conformance.Unlock, error) {
@@ -67,11 +66,7 @@ func TestConformance(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) conformance.Locker{
 		"transaction": func(t *testing.T) conformance.Locker {
 			t.Helper()
-			return transactions{pgtest.Pool(t, crowd), t.Name(), nil}
-		},
-		"transaction, polling": func(t *testing.T) conformance.Locker {
-			t.Helper()
-			return transactions{pgtest.Pool(t, crowd), t.Name(), []advisory.LockOption{advisory.WithPolling()}}
+			return transactions{pgtest.Pool(t, crowd), t.Name()}
 		},
 		"session": func(t *testing.T) conformance.Locker {
 			t.Helper()
@@ -83,7 +78,7 @@ func TestConformance(t *testing.T) {
 		},
 		"transaction in an odd database": func(t *testing.T) conformance.Locker {
 			t.Helper()
-			return transactions{pgtest.PoolOn(t, odd, crowd), t.Name(), nil}
+			return transactions{pgtest.PoolOn(t, odd, crowd), t.Name()}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
@@ -21,9 +22,9 @@ type DB interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// doGates admit two calls of Do for each key: the holder, and one that waits in the server, so
-// that the lock passes on without a round trip.
-var doGates gates
+// doAdmission admits two calls of Do for each key: the holder, and one that waits in the server,
+// so that the next holder is granted the lock without a round trip.
+var doAdmission admission
 
 const doWidth = 2
 
@@ -46,9 +47,9 @@ const doWidth = 2
 // transaction.
 //
 // fn must not end the transaction. At every isolation level, it reads what the lock's last holder
-// has committed, or newer.
+// has committed, or newer. For a read-only transaction, begin fn with SET TRANSACTION READ ONLY.
 func Do(ctx context.Context, db DB, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...DoOption) error {
-	return do(ctx, db, lendFrom(db), key, fn, opts)
+	return do(ctx, db, sourceOf(db), key, fn, opts)
 }
 
 // DoDB is Do on a connection of a *sql.DB that runs on pgx's stdlib driver, also through a driver
@@ -56,17 +57,17 @@ func Do(ctx context.Context, db DB, key Key, fn func(ctx context.Context, tx pgx
 // *sql.Tx, begin one and call Lock with it, through package sqltx. On any other driver the error
 // wraps ErrDriver, and nothing was sent.
 func DoDB(ctx context.Context, db *sql.DB, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...DoOption) error {
-	return do(ctx, db, lendFromDB(db), key, fn, opts)
+	return do(ctx, db, sourceOfDB(db), key, fn, opts)
 }
 
-func do(ctx context.Context, db any, lend lender, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts []DoOption) error {
-	cfg := doConfig{poolWait: defaultPoolWait}
+func do(ctx context.Context, db any, source connSource, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts []DoOption) error {
+	cfg := newConfig()
 	for _, o := range opts {
 		if err := o.applyDo(&cfg); err != nil {
 			return err
 		}
 	}
-	c, err := newCall(append([]Key{key}, cfg.moreKeys...), false, cfg.lock)
+	c, err := newCall(append([]Key{key}, cfg.moreKeys...), false, cfg)
 	switch {
 	case err != nil:
 		return err
@@ -76,27 +77,25 @@ func do(ctx context.Context, db any, lend lender, key Key, fn func(ctx context.C
 		return invalidOption("the database is nil")
 	}
 	if reflect.TypeOf(db).Comparable() { // pointers are
-		leave, err := c.enter(ctx, &doGates, db, doWidth)
+		leave, err := c.enter(ctx, &doAdmission, db, doWidth)
 		if err != nil {
 			return err
 		}
 		defer leave()
 	}
-	d := doCall{call: c, cfg: cfg, lend: lend, fn: fn}
-	return d.run(ctx)
+	return (&doCall{c, source, fn}).run(ctx)
 }
 
 // doCall is one call of Do.
 type doCall struct {
 	*call
-	cfg  doConfig
-	lend lender
-	fn   func(ctx context.Context, tx pgx.Tx) error
+	source connSource
+	fn     func(ctx context.Context, tx pgx.Tx) error
 }
 
 // run runs transactions until one succeeds or fails for good.
 func (d *doCall) run(ctx context.Context) error {
-	pauses := pollPauses()
+	pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 	for failed := 0; ; failed++ {
 		err := d.runOnce(ctx)
 		state := pgtx.SQLState(err)
@@ -110,26 +109,21 @@ func (d *doCall) run(ctx context.Context) error {
 	}
 }
 
-// runOnce runs one transaction that gets the lock. With polling, each attempt has a transaction
-// and a connection of its own, and the pauses have none.
+// runOnce runs one transaction that begins with the lock.
 func (d *doCall) runOnce(ctx context.Context) error {
-	if !d.call.cfg.polling {
-		return d.transaction(ctx, d.lockFirst)
-	}
-	return d.poll(ctx, pollPauses(), func() error { return d.transaction(ctx, d.tryFirst) })
-}
-
-// transaction runs one transaction that begins with acquire.
-func (d *doCall) transaction(ctx context.Context, acquire func(context.Context, *txAttempt) error) error {
-	a, err := d.connect(ctx)
+	db, release, err := d.source(ctx, d.call)
 	if err != nil {
 		return err
 	}
-	defer a.release()
-	if err := acquire(ctx, a); err != nil {
+	defer release()
+	if conn := pgtx.Conn(db); conn != nil && conn.PgConn().TxStatus() != 'I' && !conn.IsClosed() {
+		return errs.Errorf("%w: the connection is already in a transaction: call Lock in it", ErrTx)
+	}
+	tx, err := d.begin(ctx, db)
+	if err != nil {
 		return err
 	}
-	return d.callAndCommit(ctx, a.tx)
+	return d.callAndCommit(ctx, tx)
 }
 
 // callAndCommit calls the function and ends the transaction.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // ledger is a table with one number, in a schema of its own.
@@ -116,49 +115,42 @@ func TestDoCommitsAndRollsBack(t *testing.T) {
 func TestDoSeesWhatTheLastHolderWrote(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
-		for _, polling := range []bool{false, true} {
-			for _, deflt := range []string{"read committed", "repeatable read"} {
-				t.Run(fmt.Sprintf("%s polling %v default %s", level, polling, deflt), func(t *testing.T) {
-					t.Parallel()
-					l := newLedger(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = deflt })
-					key := advisory.NewKey("snapshot", t.Name())
-					opts := []advisory.DoOption{advisory.WithKeys(advisory.NewKey("snapshot too", t.Name()))}
-					if level != "" {
-						opts = append(opts, advisory.WithIsolation(level))
-					}
-					if polling {
-						opts = append(opts, advisory.WithPolling())
-					}
-					before := holder(t, l.pool, key)
-					seen := make(chan error, 1)
-					go func() {
-						seen <- advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
-							if got := setting(t, tx, "transaction_isolation"); level != "" && got != string(level) || level == "" && got != deflt {
-								return fmt.Errorf("isolation level %s", got)
-							}
-							if n := held(t, tx); n != 2 {
-								return fmt.Errorf("%d locks", n)
-							}
-							return l.increment(ctx, tx)
-						}, opts...)
-					}()
-					if !polling {
-						pgtest.Eventually(t, 10*time.Second, "Do waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
-					}
-					if _, err := before.Exec(t.Context(), "UPDATE "+l.table+" SET n = 41"); err != nil {
-						t.Fatal(err)
-					}
-					if err := before.Commit(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					if err := <-seen; err != nil || l.n() != 42 {
-						t.Errorf("%v, n is %d", err, l.n())
-					}
-					if n := locksOn(t, l.pool, key); n != 0 {
-						t.Errorf("%d locks are left", n)
-					}
-				})
-			}
+		for _, deflt := range []string{"read committed", "repeatable read"} {
+			t.Run(fmt.Sprintf("%s default %s", level, deflt), func(t *testing.T) {
+				t.Parallel()
+				l := newLedger(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = deflt })
+				key := advisory.NewKey("snapshot", t.Name())
+				opts := []advisory.DoOption{advisory.WithKeys(advisory.NewKey("snapshot too", t.Name()))}
+				if level != "" {
+					opts = append(opts, advisory.WithIsolation(level))
+				}
+				before := holder(t, l.pool, key)
+				seen := make(chan error, 1)
+				go func() {
+					seen <- advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
+						if got := setting(t, tx, "transaction_isolation"); level != "" && got != string(level) || level == "" && got != deflt {
+							return fmt.Errorf("isolation level %s", got)
+						}
+						if n := held(t, tx); n != 2 {
+							return fmt.Errorf("%d locks", n)
+						}
+						return l.increment(ctx, tx)
+					}, opts...)
+				}()
+				pgtest.Eventually(t, 10*time.Second, "Do waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
+				if _, err := before.Exec(t.Context(), "UPDATE "+l.table+" SET n = 41"); err != nil {
+					t.Fatal(err)
+				}
+				if err := before.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-seen; err != nil || l.n() != 42 {
+					t.Errorf("%v, n is %d", err, l.n())
+				}
+				if n := locksOn(t, l.pool, key); n != 0 {
+					t.Errorf("%d locks are left", n)
+				}
+			})
 		}
 	}
 }
@@ -224,19 +216,6 @@ func TestDoRetries(t *testing.T) {
 	}
 }
 
-// TestDoAccessMode: a read-only transaction can hold a lock but can't write.
-func TestDoAccessMode(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t)
-	key := advisory.NewKey("mode", t.Name())
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
-		err := advisory.Do(t.Context(), l.pool, key, l.increment, advisory.WithAccessMode(pgx.ReadOnly), advisory.WithIsolation(level))
-		if pgtx.SQLState(err) != "25006" { // read_only_sql_transaction
-			t.Errorf("at %s: %v", level, err)
-		}
-	}
-}
-
 // TestP18_WaitersLeaveThePoolAlone: many goroutines that want one key use two connections, so that
 // the holder and other callers find one. The control uses a connection for each waiter.
 func TestP18_WaitersLeaveThePoolAlone(t *testing.T) {
@@ -293,7 +272,7 @@ func TestP18_WaitersLeaveThePoolAlone(t *testing.T) {
 }
 
 // TestDoDeadlock: functions that lock each other's keys in their transactions get ErrDeadlock,
-// although others wait at the gates of the same keys, and with WithRetry both succeed.
+// although others wait for admission to the same keys, and with WithRetry both succeed.
 func TestDoDeadlock(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, func(c *pgxpool.Config) { c.MaxConns = 16 })
@@ -308,7 +287,7 @@ func TestDoDeadlock(t *testing.T) {
 			all.Go(func() {
 				errs[i] = advisory.Do(soon(t, time.Minute), l.pool, keys[i], func(ctx context.Context, tx pgx.Tx) error {
 					met()
-					for range 3 { // wait at the gate
+					for range 3 { // wait for admission
 						all.Go(func() { _ = advisory.Do(soon(t, time.Minute), l.pool, keys[i], noWork) })
 					}
 					return errors.Join(advisory.Lock(ctx, tx, keys[1-i]), l.increment(ctx, tx))
@@ -383,15 +362,15 @@ func TestDoOnAConnection(t *testing.T) {
 	}
 }
 
-// TestDoTimeout: the option or ctx ends the wait at the gate, in the server, and between polls.
+// TestDoTimeout: the option or ctx ends the wait for admission, and in the server.
 func TestDoTimeout(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	key := advisory.NewKey("timeout", t.Name())
 	holder(t, pool, key)
-	for range 3 { // two wait in the server, the others at the gate
+	for range 3 { // two wait in the server, the others for admission
 		for _, opts := range [][]advisory.DoOption{
-			{}, {advisory.WithPolling()}, {advisory.WithIsolation(pgx.RepeatableRead)}, {advisory.WithIsolation(pgx.Serializable), advisory.WithPolling()},
+			{}, {advisory.WithIsolation(pgx.RepeatableRead)},
 		} {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
@@ -414,7 +393,7 @@ func TestDoInvalidOptions(t *testing.T) {
 	key := advisory.NewKey("options", t.Name())
 	for what, option := range map[string]advisory.DoOption{
 		"timeout": advisory.WithTimeout(-1), "pool": advisory.WithPoolWait(0), "retry": advisory.WithRetry(-1),
-		"level": advisory.WithIsolation("snapshot; DROP TABLE x"), "mode": advisory.WithAccessMode("write only"),
+		"level": advisory.WithIsolation("snapshot; DROP TABLE x"),
 	} {
 		if err := advisory.Do(t.Context(), pool, key, noWork, option); !errors.Is(err, advisory.ErrInvalidOption) {
 			t.Errorf("%s: %v", what, err)

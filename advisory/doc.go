@@ -5,7 +5,7 @@
 //	          yes ╱        ╲ no
 //	[Do], [Lock] on your tx   must holders never overlap, or must it work through poolers?
 //	                            no ╱            ╲ yes
-//	                         [Acquire]      package leasetable
+//	                         [Acquire]      package pglock: leases
 //
 // No table is needed. A [Key] is a 64-bit hash of a name, or a number that other programs use.
 //
@@ -18,7 +18,7 @@
 //     the caller's transaction and its settings are unchanged.
 //   - Do reads what the lock's last holder has committed, at every isolation level.
 //   - In one process, at most two calls of Do with the same key use a connection, and at most one
-//     call of Acquire that wants the key exclusively, during an attempt or while it is next.
+//     call of Acquire, during an attempt.
 //   - A connection that may still hold a lock is closed and not returned to its pool.
 //
 // # Limits
@@ -29,9 +29,16 @@
 // that end before the holder does; [Session.Done] is closed a second later at most. If two holders
 // at once would do harm, use a transaction, or a lease with its guard.
 //
-// A wait that blocks in the server holds a snapshot, and CREATE INDEX CONCURRENTLY and vacuum
-// wait for it. [WithPolling] and Acquire poll instead. Pollers are not served in order, they come
-// after transactions that block in the server, and the server detects no deadlock among them.
+// A wait in a transaction blocks in the server and holds a snapshot, and CREATE INDEX CONCURRENTLY
+// and vacuum wait for it. For waits that may be long use Acquire, which polls, or a lease. Pollers
+// are not served in order, they come after transactions that block in the server, and the server
+// detects no deadlock among them.
+//
+// Readers and writers lock in transactions on both sides ([LockShared], [Lock]): the server queues
+// them, so that a writer that waits stops new readers. Session locks are exclusive. An Acquire
+// beside LockShared transactions that overlap is not granted the lock before there is a moment
+// without readers, which may never come. If the work of readers and writers is longer than a
+// transaction, use the readers–writer lock of package pglock, whose queue is fair.
 //
 // # A wait in a transaction
 //
@@ -46,46 +53,12 @@
 // # A session lock
 //
 //	Acquire ── a connection of the pool: is it behind a pooler in transaction mode? ── ErrPooled
-//	              │ pass the turnstile, try the lock
-//	              │   closed, busy: return the connection, pause
-//	              │   next: keep the connection, poll until the lock is free
+//	              │ try the lock; while it is held: return the connection, pause, try again
 //	              ▼
 //	            held, on a connection that is removed from the pool
 //	              │ a closed connection is noticed at once; the server is probed four times a second
 //	              ├── Release: unlocked, confirmed by the server, closed
 //	              └── silent or gone: lost, closed
-//
-// # Readers and writers
-//
-// Readers are sessions that acquire the lock with [WithShared]; writers are the others. Readers
-// that overlap would keep out a polling writer forever, and writers that follow each other would
-// keep out a reader. So each lock has a second key, its turnstile ([Key.Turnstile]). This is the
-// no-starve solution of the readers–writers problem in Downey, The Little Book of Semaphores,
-// adapted to polling: Downey's turnstile is a fair queue, and this one is held only by a waiter
-// that the other kind keeps out.
-//
-//	pass    lock the turnstile shared, try the lock, unlock the turnstile: one statement
-//	stay    if the other kind holds the lock, try to lock the turnstile exclusively: next
-//	enter   try the lock every 50 ms; once it is held, unlock the turnstile: one statement
-//
-//	state              waiter that may stay   grant that follows
-//	held by readers    one writer             that writer, after the readers that hold the lock
-//	held by a writer   one reader             that reader, after the writer, and then all readers
-//
-// While one waiter is next, no other session passes, and a try reports that the lock is not free.
-// So a waiter waits for the holders that it met, for at most 375 ms until its next attempt, and
-// for waiters of its own kind that attempted earlier. Writers without readers leave the turnstile
-// open, at no cost.
-//
-// The waiter that is next holds a connection: one for each key, however many wait. PostgreSQL 14
-// and later end its session after two seconds of silence. If the waiter was paused, others pass
-// then, and it tries again when it resumes. On PostgreSQL 13 they wait until it resumes or its
-// connection ends.
-//
-// A reader must not acquire the same key again, as with sync.RWMutex: if a writer waits in
-// between, the reader waits for the writer and the writer for the reader. Transactions and plain
-// SQL do not use the turnstile, so [LockShared] transactions that overlap can keep out a writer's
-// Acquire. If both kinds meet, lock in transactions on both sides: the server queues them.
 //
 // # Failures
 //
@@ -93,6 +66,5 @@
 //     connection was closed, and after eleven seconds if the machine is gone.
 //   - The server dies: transactions are rolled back, and session locks are lost.
 //   - The answer to a commit is lost: [ErrCommitUnknown].
-//   - pg_terminate_backend or pg_cancel_backend: the call fails without the lock. An Acquire that
-//     is next and loses its connection continues on another one.
+//   - pg_terminate_backend or pg_cancel_backend: the call fails without the lock.
 package advisory

@@ -182,7 +182,7 @@ func TestDoDBWaitsForAConnection(t *testing.T) {
 			t.Error(err)
 		}
 		tx := holder(t, l.pool, key)
-		err = advisory.DoDB(t.Context(), db, key, noWork, advisory.WithTimeout(30*time.Millisecond), advisory.WithPolling())
+		err = advisory.DoDB(t.Context(), db, key, noWork, advisory.WithTimeout(30*time.Millisecond))
 		if !isAll(err, advisory.ErrTimeout, advisory.ErrNotAcquired) {
 			t.Errorf("busy: %v", err)
 		}

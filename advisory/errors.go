@@ -66,27 +66,22 @@ var errNotHeld = errors.New("the session did not hold the lock")
 type NotAcquiredError struct {
 	Keys   []Key         // all keys of the call
 	Waited time.Duration // from the start of the call
-	Cause  error         // nil if the call did not wait: another session holds the lock or is next
-	Names  []string      // that NewKey made the keys from, as far as is known; empty ones are not
+	Cause  error         // nil if the call did not wait: another session holds the lock
 }
 
 // describeAll returns the keys with their names as a list.
-func describeAll(keys []Key, names []string) string {
+func describeAll(keys []Key) string {
 	all := make([]string, len(keys))
 	for i, k := range keys {
-		name := ""
-		if i < len(names) {
-			name = names[i]
-		}
-		all[i] = k.describe(name)
+		all[i] = k.describe()
 	}
 	return strings.Join(all, ", ")
 }
 
 func (e *NotAcquiredError) Error() string {
-	locks := describeAll(e.Keys, e.Names)
+	locks := describeAll(e.Keys)
 	if e.Cause == nil {
-		return fmt.Sprintf("advisory: lock %s: another session holds it or is next", locks)
+		return fmt.Sprintf("advisory: lock %s: another session holds it", locks)
 	}
 	return fmt.Sprintf("advisory: lock %s: gave up after %v: %s", locks, e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
 }
@@ -104,11 +99,10 @@ type LostError struct {
 	Key   Key
 	PID   uint32 // the server process that held the lock
 	Cause error
-	Name  string // that NewKey made the key from; empty if it is not known
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("advisory: lock %s of server process %d lost: %s", e.Key.describe(e.Name), e.PID, errs.Reason(e.Cause))
+	return fmt.Sprintf("advisory: lock %s of server process %d lost: %s", e.Key.describe(), e.PID, errs.Reason(e.Cause))
 }
 
 // Unwrap returns ErrLost and the cause.

@@ -116,41 +116,18 @@ func ExampleAcquire() {
 	// <nil>
 }
 
-// A wait that may be long polls, so that CREATE INDEX CONCURRENTLY and vacuum do not wait for the
-// waiter.
-func ExampleWithPolling() {
-	ctx := context.Background()
-	pool := connect(ctx)
-	defer pool.Close()
-	key := advisory.NewKey("example migrations", "main")
-
-	held, free := make(chan struct{}), make(chan struct{})
-	done := make(chan error)
-	go func() {
-		done <- advisory.Do(ctx, pool, key, func(context.Context, pgx.Tx) error { close(held); <-free; return nil })
-	}()
-	<-held
-	time.AfterFunc(20*time.Millisecond, func() { close(free) })
-	err := advisory.Do(ctx, pool, key, func(context.Context, pgx.Tx) error { fmt.Println("granted"); return nil }, advisory.WithPolling())
-	fmt.Println(err, <-done)
-	// Output:
-	// granted
-	// <nil> <nil>
-}
-
 // Inspect lists the sessions that hold a lock or wait for it.
 func ExampleInspect() {
 	ctx := context.Background()
 	pool := connect(ctx)
 	defer pool.Close()
 
-	var names advisory.Names // remembers the names of keys
-	key := names.Key("example orders", "4711")
+	key := advisory.NewKey("example orders", "4711")
 	err := advisory.Do(ctx, pool, key, func(ctx context.Context, _ pgx.Tx) error {
-		all, err := advisory.Inspect(ctx, pool, &names)
+		all, err := advisory.Inspect(ctx, pool)
 		for _, u := range all {
 			if u.Key == key {
-				fmt.Printf("%s: held: %v, for longer than 0: %v, waits for: %v\n", u.Name, u.Granted, u.TransactionAge > 0, u.WaitsFor)
+				fmt.Printf("%s/%s: held: %v, for longer than 0: %v, waits for: %v\n", u.Namespace, u.Name, u.Granted, u.TransactionAge > 0, u.WaitsFor)
 			}
 		}
 		return err

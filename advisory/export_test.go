@@ -19,17 +19,18 @@ func Forget(ctx context.Context, s *Session) error {
 	return err
 }
 
-// Gates returns how many gates of that pool or connection are in use.
-func Gates(db any) int {
+// Admitted returns how many keys of that pool or connection have callers that are admitted or wait
+// for it.
+func Admitted(db any) int {
 	n := 0
-	for _, g := range []*gates{&doGates, &sessionGates} {
-		g.mu.Lock()
-		for key := range g.open {
+	for _, a := range []*admission{&doAdmission, &sessionAdmission} {
+		a.mu.Lock()
+		for key := range a.open {
 			if key.db == db {
 				n++
 			}
 		}
-		g.mu.Unlock()
+		a.mu.Unlock()
 	}
 	return n
 }

@@ -17,11 +17,7 @@ func TestInspect(t *testing.T) {
 	pool := pgtest.PoolOn(t, pgtest.Database(t), func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["application_name"] = "inspected"
 	})
-	var names advisory.Names
-	key := names.Key("orders", "42")
-	if key != advisory.NewKey("orders", "42") {
-		t.Error("another key")
-	}
+	key := advisory.NewKey("orders", "42")
 	pair := advisory.KeyFromInt32s(-7, 8)
 	before := holder(t, pool, key)
 	if err := advisory.LockShared(t.Context(), before, pair); err != nil {
@@ -33,7 +29,7 @@ func TestInspect(t *testing.T) {
 	go func() { result <- advisory.Lock(t.Context(), waiter, key) }()
 	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
 
-	all, err := advisory.Inspect(t.Context(), pool, &names)
+	all, err := advisory.Inspect(t.Context(), pool)
 	if err != nil || len(all) != 4 {
 		t.Fatalf("%+v, %v", all, err)
 	}
@@ -55,7 +51,7 @@ func TestInspect(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), "SELECT host(inet_client_addr())").Scan(&address); err != nil {
 		t.Fatal(err)
 	}
-	if !h.Granted || h.Shared || h.Name != "orders/42" || h.ApplicationName != "inspected" || h.User != user || h.ClientAddr != address ||
+	if !h.Granted || h.Shared || h.Namespace != "orders" || h.Name != "42" || h.ApplicationName != "inspected" || h.User != user || h.ClientAddr != address ||
 		h.SessionAge <= 0 || h.TransactionAge <= 0 || h.Waiting != 0 || len(h.WaitsFor) != 0 {
 		t.Errorf("the holder: %+v", h)
 	}
@@ -77,61 +73,7 @@ func TestInspect(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
-	if all, err := advisory.Inspect(t.Context(), waiter, nil); err != nil || len(all) != 2 || all[0].Name != "" {
-		t.Errorf("%+v, %v", all, err)
-	}
-}
-
-// TestInspectTurnstile: the session that is next is listed under the key that it waits for, after
-// the holders.
-func TestInspectTurnstile(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.PoolOn(t, pgtest.Database(t))
-	var names advisory.Names
-	other := acquire(t, pool, advisory.KeyFromInt64(1), advisory.WithKeepAliveTimeout(time.Minute))
-	for _, key := range []advisory.Key{names.Key("orders", "42"), advisory.KeyFromInt32s(4, 2), advisory.KeyFromInt64(-42)} {
-		holder := acquire(t, pool, key, advisory.WithShared(), advisory.WithKeepAliveTimeout(time.Minute))
-		w := later(t, pool, key)
-		isNext(t, pool, key)
-		tx := begin(t, pool)
-		queued := make(chan error, 1)
-		go func() { queued <- advisory.Lock(t.Context(), tx, key) }()
-		pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
-
-		all, err := advisory.Inspect(t.Context(), pool, &names)
-		if err != nil || len(all) != 4 {
-			t.Fatalf("%+v, %v", all, err)
-		}
-		var of []advisory.Usage
-		for _, u := range all {
-			if u.Key == key {
-				of = append(of, u)
-			} else if u.PID != other.PID() || u.Next {
-				t.Errorf("%+v", u)
-			}
-		}
-		if len(of) != 3 {
-			t.Fatalf("%+v", all)
-		}
-		if u := of[0]; !u.Granted || u.Next || u.PID != holder.PID() || u.Name != of[1].Name || (u.Name == "orders/42") != (key == advisory.NewKey("orders", "42")) {
-			t.Errorf("the holder: %+v", u)
-		}
-		if u := of[1]; u.Granted || !u.Next || u.Shared || len(u.WaitsFor) != 1 || u.WaitsFor[0] != holder.PID() {
-			t.Errorf("the one that is next: %+v", u)
-		}
-		if u := of[2]; u.Granted || u.Next || len(u.WaitsFor) != 1 {
-			t.Errorf("the transaction: %+v", u)
-		}
-		if err := holder.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := <-queued; err != nil {
-			t.Error(err)
-		}
-		_ = tx.Rollback(t.Context())
-		w.granted(t)
-	}
-	if all, err := advisory.Inspect(t.Context(), pool, &names); err != nil || len(all) != 1 {
+	if all, err := advisory.Inspect(t.Context(), waiter); err != nil || len(all) != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -156,7 +98,7 @@ func TestInspectPreparedTransactions(t *testing.T) {
 	go func() { waiting <- advisory.Lock(t.Context(), waiter, key) }()
 	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
 
-	all, err := advisory.Inspect(t.Context(), pool, nil)
+	all, err := advisory.Inspect(t.Context(), pool)
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%+v, %v", all, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -46,7 +45,9 @@ func NewKey(namespace, name string) Key {
 		h.Write([]byte(part))
 	}
 	k := Key{id: int64(binary.BigEndian.Uint64(h.Sum(nil)))}
-	rememberName(k, name)
+	if old := k.place().Load(); old == nil || old.id != k.id {
+		k.place().Store(&rememberedName{k.id, namespace, name})
+	}
 	return k
 }
 
@@ -63,19 +64,6 @@ func (k Key) Int64() (id int64, ok bool) { return k.id, !k.paired }
 
 // Int32s returns the pair. ok is false for a number.
 func (k Key) Int32s() (a, b int32, ok bool) { return int32(k.id >> 32), int32(k.id), k.paired }
-
-// Turnstile returns the key that Acquire locks while a reader or writer is next for k. Programs
-// never need it; it explains what pg_locks shows. It is NewKey("pglock turnstile", "7") for the
-// number 7, and NewKey("pglock turnstile", "7, 9") for the pair; that namespace is reserved. In
-// SQL it is SELECT pglock.advisory_key('pglock turnstile', '7, 9'). It is frozen like NewKey.
-func (k Key) Turnstile() Key {
-	if a, b, paired := k.Int32s(); paired {
-		return NewKey(turnstileNamespace, fmt.Sprintf("%d, %d", a, b))
-	}
-	return NewKey(turnstileNamespace, strconv.FormatInt(k.id, 10))
-}
-
-const turnstileNamespace = "pglock turnstile"
 
 // PgLocks returns the columns classid, objid and objsubid of the key in pg_locks, whose locktype
 // is advisory.
@@ -103,41 +91,34 @@ func (k Key) String() string {
 	return fmt.Sprintf("(%d)", k.id)
 }
 
-// remembered has the last names that NewKey was called with, for the texts of errors. A key can't
-// carry its name: keys of the same number must be equal. Each name has one place, and shares it with
-// others.
+// remembered has the last names that NewKey was called with, for people. A key can't carry its
+// name: keys of the same number must be equal. Each name has one place, and shares it with others.
 var remembered [1 << 12]atomic.Pointer[rememberedName]
 
 type rememberedName struct {
-	id   int64
-	name string
+	id              int64
+	namespace, name string
 }
 
-func rememberName(k Key, name string) {
-	place := &remembered[uint64(k.id)%uint64(len(remembered))]
-	if old := place.Load(); old == nil || old.id != k.id {
-		place.Store(&rememberedName{k.id, name})
-	}
+func (k Key) place() *atomic.Pointer[rememberedName] {
+	return &remembered[uint64(k.id)%uint64(len(remembered))]
 }
 
-// name returns the name that NewKey was called with. It is empty if it is not remembered, or the key
-// was made from numbers.
-func (k Key) name() string {
-	if k.paired || k.invalid != "" {
-		return ""
+// names returns what NewKey was called with. Both are empty if it is not remembered, or the key was
+// made from numbers.
+func (k Key) names() (namespace, name string) {
+	if r := k.place().Load(); r != nil && r.id == k.id && !k.paired && k.invalid == "" {
+		return r.namespace, r.name
 	}
-	if r := remembered[uint64(k.id)%uint64(len(remembered))].Load(); r != nil && r.id == k.id {
-		return r.name
-	}
-	return ""
+	return "", ""
 }
 
 // describe returns the key, after its name if that is known.
-func (k Key) describe(name string) string {
-	if name == "" {
-		return k.String()
+func (k Key) describe() string {
+	if _, name := k.names(); name != "" {
+		return fmt.Sprintf("%q %v", name, k)
 	}
-	return fmt.Sprintf("%q %v", name, k)
+	return k.String()
 }
 
 // check returns an error that wraps ErrInvalidKey if the key can't be locked.

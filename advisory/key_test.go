@@ -3,7 +3,6 @@ package advisory_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -126,7 +125,7 @@ func TestInvalidKey(t *testing.T) {
 		for what, err := range map[string]error{
 			"Lock":     advisory.Lock(t.Context(), tx, key),
 			"TryLock":  advisory.TryLock(t.Context(), tx, key),
-			"LockAll":  advisory.LockAll(t.Context(), tx, advisory.NewKey("a", "b"), key),
+			"LockAll":  advisory.LockAll(t.Context(), tx, []advisory.Key{advisory.NewKey("a", "b"), key}),
 			"Do":       advisory.Do(t.Context(), pool, key, noWork),
 			"WithKeys": advisory.Do(t.Context(), pool, advisory.NewKey("a", "b"), noWork, advisory.WithKeys(key)),
 			"Acquire":  second(advisory.Acquire(t.Context(), pool, key)),
@@ -137,44 +136,6 @@ func TestInvalidKey(t *testing.T) {
 		}
 		if held(t, tx) != 0 {
 			t.Error("something was locked")
-		}
-	}
-}
-
-// TestP32_TurnstileVectors: the turnstiles of keys are frozen. A program in another language wrote
-// the file; SQL must agree.
-func TestP32_TurnstileVectors(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../testdata/advisory_turnstiles.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var vectors []struct {
-		Arguments string
-		Key       int64 `json:",string"`
-	}
-	if err := json.Unmarshal(text, &vectors); err != nil {
-		t.Fatal(err)
-	}
-	if len(vectors) != 23 {
-		t.Fatalf("%d vectors", len(vectors))
-	}
-	pool := pgtest.Pool(t)
-	function := schema.Render("SELECT pglock.advisory_key('pglock turnstile', $1)", pgtest.Schema(t, pool))
-	for _, v := range vectors {
-		var a, b int64
-		key := advisory.Key{}
-		if n, _ := fmt.Sscanf(v.Arguments, "%d, %d", &a, &b); n == 2 {
-			key = advisory.KeyFromInt32s(int32(a), int32(b))
-		} else {
-			key = advisory.KeyFromInt64(a)
-		}
-		var inSQL int64
-		if err := pool.QueryRow(t.Context(), function, v.Arguments).Scan(&inSQL); err != nil {
-			t.Fatal(err)
-		}
-		if id, ok := key.Turnstile().Int64(); !ok || id != v.Key || inSQL != v.Key {
-			t.Errorf("%v: %d, in SQL %d, want %d", key, id, inSQL, v.Key)
 		}
 	}
 }

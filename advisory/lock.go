@@ -2,7 +2,6 @@ package advisory
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -53,15 +52,10 @@ func LockShared(ctx context.Context, tx Tx, key Key, opts ...LockOption) error {
 }
 
 // LockAll acquires exclusive locks on all keys, or on none, in one statement. It locks them in
-// the same order everywhere, whatever the order of the arguments, so that calls do not deadlock
-// with each other. A key that is given twice is locked once. Without keys it returns nil.
-// Otherwise it is like Lock.
-func LockAll(ctx context.Context, tx Tx, keys ...Key) error {
-	return LockAllWith(ctx, tx, keys)
-}
-
-// LockAllWith is LockAll with options. WithTimeout bounds the wait for all keys together.
-func LockAllWith(ctx context.Context, tx Tx, keys []Key, opts ...LockOption) error {
+// the same order everywhere, whatever the order of keys, so that calls do not deadlock with each
+// other. A key that is given twice is locked once. Without keys it returns nil. WithTimeout bounds
+// the wait for all keys together. Otherwise LockAll is like Lock.
+func LockAll(ctx context.Context, tx Tx, keys []Key, opts ...LockOption) error {
 	return lock(ctx, tx, keys, false, opts)
 }
 
@@ -69,41 +63,24 @@ func LockAllWith(ctx context.Context, tx Tx, keys []Key, opts ...LockOption) err
 // If another session holds it, the error is a *NotAcquiredError (errors.Is ErrNotAcquired)
 // without a cause, and tx is unchanged. ctx bounds the attempt. TryLock sets no savepoint: any
 // other error of the server (its statement_timeout, pg_cancel_backend) aborts tx, as for any
-// statement. Otherwise it is like Lock.
+// statement. Between two tries tx holds no snapshot at READ COMMITTED, so a program may poll while
+// another builds an index concurrently. Otherwise TryLock is like Lock.
 func TryLock(ctx context.Context, tx Tx, key Key) error { return try(ctx, tx, key, false) }
 
 // TryLockShared is TryLock with a shared lock: it fails while an exclusive one is held.
 func TryLockShared(ctx context.Context, tx Tx, key Key) error { return try(ctx, tx, key, true) }
 
 func lock(ctx context.Context, tx Tx, keys []Key, shared bool, opts []LockOption) error {
-	var cfg lockConfig
+	cfg := newConfig()
 	for _, o := range opts {
 		if err := o.applyLock(&cfg); err != nil {
 			return err
 		}
 	}
-	c, err := newCall(keys, shared, cfg)
-	switch {
-	case err != nil:
+	c, err := newTxCall(ctx, tx, keys, shared, cfg)
+	if err != nil || len(keys) == 0 {
 		return err
-	case pgtx.IsNil(tx):
-		return errs.Errorf("%w: it is nil", ErrTx)
-	case len(c.keys) == 0:
-		return nil
-	case ctx.Err() != nil:
-		return c.notAcquired(errs.ContextErr(ctx))
-	case cfg.polling:
-		return c.poll(ctx, pollPauses(), func() error { return c.tryIn(ctx, tx) })
 	}
-	return c.block(ctx, tx)
-}
-
-// savepoint keeps a wait that fails from aborting the caller's transaction, and releases a lock
-// that was granted at the same moment.
-const savepoint pgtx.Savepoint = "pglock_lock"
-
-// block waits in the server, inside the savepoint.
-func (c *call) block(ctx context.Context, tx Tx) error {
 	set, err := savepoint.Exec(ctx, tx, c.statement(pgtx.LockTimeout(ctx, c.timeoutAt())))
 	if err == nil {
 		return nil
@@ -115,66 +92,53 @@ func (c *call) block(ctx context.Context, tx Tx) error {
 	return errs.Join(failure, savepoint.Undo(ctx, tx))
 }
 
-func try(ctx context.Context, tx Tx, key Key, shared bool) error {
-	c, err := newCall([]Key{key}, shared, lockConfig{})
+// newTxCall is newCall for a lock in the caller's transaction.
+func newTxCall(ctx context.Context, tx Tx, keys []Key, shared bool, cfg config) (*call, error) {
+	c, err := newCall(keys, shared, cfg)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case pgtx.IsNil(tx):
-		return errs.Errorf("%w: it is nil", ErrTx)
-	case ctx.Err() != nil:
-		return c.notAcquired(errs.ContextErr(ctx))
+		return nil, errs.Errorf("%w: it is nil", ErrTx)
+	case len(keys) > 0 && ctx.Err() != nil:
+		return nil, c.notAcquired(errs.ContextErr(ctx))
 	}
-	if err := c.tryIn(ctx, tx); !errors.Is(err, errBusy) {
-		return err
-	}
-	return c.notAcquired(nil)
+	return c, nil
 }
 
-// tryIn tries each key once. If one is not free, it releases those before it and returns
-// errBusy.
-func (c *call) tryIn(ctx context.Context, tx Tx) error {
-	err := pgtx.Uncanceled(ctx, tx, func(ctx context.Context) error {
-		if len(c.keys) == 1 {
-			return c.tryKey(ctx, tx, c.keys[0])
-		}
-		return savepoint.Run(ctx, tx, func(ctx context.Context) error {
-			for _, k := range c.keys {
-				if err := c.tryKey(ctx, tx, k); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-	if err == nil || errors.Is(err, errBusy) && !errors.Is(err, ErrTx) {
-		return err
-	}
-	return c.explain(ctx, err)
-}
+// savepoint keeps a wait that fails from aborting the caller's transaction, and releases a lock
+// that was granted at the same moment.
+const savepoint pgtx.Savepoint = "pglock_lock"
 
-// tryKey uses the simple protocol. With the extended one, the last statement's portal stays open
-// in the transaction, and with it a snapshot, and CREATE INDEX CONCURRENTLY would wait for it
-// between two attempts. pgx refuses the simple protocol in sessions with some settings, and then
-// that index has to wait.
-func (c *call) tryKey(ctx context.Context, tx Tx, k Key) error {
-	q := k.calling(c.suffixed("pg_try_advisory_xact_lock"))
-	mode := pgx.QueryExecModeSimpleProtocol
-	if conn := pgtx.Conn(tx); conn != nil && !takesSimpleProtocol(conn) {
-		mode = pgx.QueryExecModeExec
+func try(ctx context.Context, tx Tx, key Key, shared bool) error {
+	c, err := newTxCall(ctx, tx, []Key{key}, shared, newConfig())
+	if err != nil {
+		return err
 	}
 	var got bool
-	if err := tx.QueryRow(ctx, q.SQL, append([]any{mode}, q.Args...)...).Scan(&got); err != nil {
-		return err
-	}
-	if !got {
-		return errBusy
+	err = pgtx.Uncanceled(ctx, tx, func(ctx context.Context) error {
+		q := key.calling(c.suffixed("pg_try_advisory_xact_lock"))
+		return tx.QueryRow(ctx, q.SQL, append([]any{tryMode(tx)}, q.Args...)...).Scan(&got)
+	})
+	switch {
+	case err != nil:
+		return c.explain(ctx, err)
+	case !got:
+		return c.notAcquired(nil)
 	}
 	return nil
 }
 
-// takesSimpleProtocol reports whether pgx sends queries with arguments by the simple protocol.
-func takesSimpleProtocol(conn *pgx.Conn) bool {
-	server := conn.PgConn()
-	return server.ParameterStatus("standard_conforming_strings") == "on" && server.ParameterStatus("client_encoding") == "UTF8"
+// tryMode returns pgx's mode for a try: the simple protocol. With the extended one, the last
+// statement's portal stays open in the transaction, and with it a snapshot, and CREATE INDEX
+// CONCURRENTLY would wait for it between two tries. pgx refuses the simple protocol in sessions
+// with some settings, and then that index has to wait.
+func tryMode(tx Tx) pgx.QueryExecMode {
+	if conn := pgtx.Conn(tx); conn != nil {
+		server := conn.PgConn()
+		if server.ParameterStatus("standard_conforming_strings") != "on" || server.ParameterStatus("client_encoding") != "UTF8" {
+			return pgx.QueryExecModeExec
+		}
+	}
+	return pgx.QueryExecModeSimpleProtocol
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +77,30 @@ func TestSharedLocks(t *testing.T) {
 	}
 }
 
+// TestP55_AWaitingWriterStopsNewReaders: transactions queue in the server, so that readers that
+// overlap do not keep a writer out. The control has no writer that waits.
+func TestP55_AWaitingWriterStopsNewReaders(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("shared", t.Name())
+	reader, another, writer, next := begin(t, pool), begin(t, pool), begin(t, pool), begin(t, pool)
+	if err := errors.Join(advisory.LockShared(t.Context(), reader, key), advisory.TryLockShared(t.Context(), another, key)); err != nil {
+		t.Fatalf("control: two readers: %v", err)
+	}
+	granted := make(chan error, 1)
+	go func() { granted <- advisory.Lock(t.Context(), writer, key) }()
+	pgtest.Eventually(t, 10*time.Second, "the writer waits", func() bool { return waitsFor(t, pool, key) == 1 })
+	if err := advisory.TryLockShared(t.Context(), next, key); !errors.Is(err, advisory.ErrNotAcquired) {
+		t.Errorf("a reader beside a writer that waits: %v", err)
+	}
+	if err := errors.Join(reader.Rollback(t.Context()), another.Rollback(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if err := <-granted; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestP34_TimeoutLeavesTheTransaction: a wait that ends without the lock leaves the caller's
 // transaction usable, with its settings, and without the lock. The error has the reason (P23).
 func TestP34_TimeoutLeavesTheTransaction(t *testing.T) {
@@ -111,9 +136,6 @@ func testTimeout(t *testing.T, pool *pgxpool.Pool, key advisory.Key) {
 		"own lock_timeout":  {t.Context(), "90ms", []advisory.LockOption{advisory.WithTimeout(time.Hour)}, []error{advisory.ErrTimeout}, []error{context.DeadlineExceeded}},
 		"own, nothing else": {t.Context(), "90ms", nil, []error{advisory.ErrTimeout}, []error{context.DeadlineExceeded}},
 		"own, far deadline": {soon(t, time.Hour), "90ms", nil, []error{advisory.ErrTimeout}, []error{context.DeadlineExceeded}},
-		"polling, WithTimeout": {t.Context(), "7s", []advisory.LockOption{advisory.WithPolling(), advisory.WithTimeout(short)},
-			[]error{advisory.ErrTimeout}, []error{context.DeadlineExceeded, context.Canceled}},
-		"polling, deadline": {soon(t, short), "7s", []advisory.LockOption{advisory.WithPolling()}, []error{context.DeadlineExceeded}, []error{advisory.ErrTimeout}},
 	} {
 		tx := begin(t, pool)
 		if _, err := tx.Exec(t.Context(), "SET statement_timeout = '5min'; SET LOCAL lock_timeout = '"+tc.own+"'"); err != nil {
@@ -163,7 +185,7 @@ func TestP34_SuccessLeavesTheSettings(t *testing.T) {
 		}
 		for i, err := range []error{
 			advisory.Lock(t.Context(), tx, advisory.NewKey(t.Name(), "a"), advisory.WithTimeout(time.Minute)),
-			advisory.LockAll(soon(t, time.Hour), tx, advisory.NewKey(t.Name(), "b"), advisory.KeyFromInt32s(34, 35)),
+			advisory.LockAll(soon(t, time.Hour), tx, []advisory.Key{advisory.NewKey(t.Name(), "b"), advisory.KeyFromInt32s(34, 35)}),
 			advisory.Lock(t.Context(), tx, advisory.NewKey(t.Name(), "c"), advisory.WithTimeout(100*365*24*time.Hour)),
 		} {
 			if err != nil {
@@ -252,7 +274,7 @@ func TestP37_Deadlock(t *testing.T) {
 						return err
 					}
 					n := (i + j) % len(keys)
-					err = advisory.LockAll(t.Context(), tx, append(append([]advisory.Key{}, keys[n:]...), keys[:n]...)...)
+					err = advisory.LockAll(t.Context(), tx, slices.Concat(keys[n:], keys[:n]))
 					if err = errors.Join(err, tx.Rollback(t.Context())); err != nil {
 						return err
 					}
@@ -277,30 +299,24 @@ func TestLockAllIsAllOrNothing(t *testing.T) {
 	for i := range 5 {
 		keys = append(keys, advisory.NewKey(t.Name(), fmt.Sprint(i)))
 	}
-	for _, polling := range []bool{false, true} {
-		opts := []advisory.LockOption{advisory.WithTimeout(200 * time.Millisecond)}
-		if polling {
-			opts = append(opts, advisory.WithPolling())
+	for _, key := range keys {
+		other := holder(t, pool, key)
+		tx := begin(t, pool)
+		if err := advisory.LockAll(t.Context(), tx, keys, advisory.WithTimeout(200*time.Millisecond)); !isAll(err, advisory.ErrNotAcquired, advisory.ErrTimeout) {
+			t.Errorf("one is held: %v", err)
 		}
-		for _, key := range keys {
-			other := holder(t, pool, key)
-			tx := begin(t, pool)
-			if err := advisory.LockAllWith(t.Context(), tx, keys, opts...); !isAll(err, advisory.ErrNotAcquired, advisory.ErrTimeout) {
-				t.Errorf("one is held: %v", err)
-			}
-			if n := held(t, tx); n != 0 {
-				t.Errorf("%d locks are left", n)
-			}
-			usable(t, tx)
-			_ = other.Rollback(t.Context())
-			if err := advisory.LockAllWith(t.Context(), tx, keys, opts...); err != nil {
-				t.Errorf("none is held: %v", err)
-			}
-			if n := held(t, tx); n != len(keys) {
-				t.Errorf("%d locks", n)
-			}
-			_ = tx.Rollback(t.Context())
+		if n := held(t, tx); n != 0 {
+			t.Errorf("%d locks are left", n)
 		}
+		usable(t, tx)
+		_ = other.Rollback(t.Context())
+		if err := advisory.LockAll(t.Context(), tx, keys, advisory.WithTimeout(200*time.Millisecond)); err != nil {
+			t.Errorf("none is held: %v", err)
+		}
+		if n := held(t, tx); n != len(keys) {
+			t.Errorf("%d locks", n)
+		}
+		_ = tx.Rollback(t.Context())
 	}
 	// Three waits in a row, each shorter than the timeout, are longer than the timeout.
 	tx := begin(t, pool)
@@ -312,10 +328,10 @@ func TestLockAllIsAllOrNothing(t *testing.T) {
 	}
 	defer rolledBack.Wait()
 	begun := time.Now()
-	if err := advisory.LockAllWith(t.Context(), tx, keys, advisory.WithTimeout(250*time.Millisecond)); !errors.Is(err, advisory.ErrTimeout) {
+	if err := advisory.LockAll(t.Context(), tx, keys, advisory.WithTimeout(250*time.Millisecond)); !errors.Is(err, advisory.ErrTimeout) {
 		t.Errorf("after %v: %v", time.Since(begun), err)
 	}
-	if err := advisory.LockAll(t.Context(), tx); err != nil {
+	if err := advisory.LockAll(t.Context(), tx, nil); err != nil {
 		t.Errorf("no keys: %v", err)
 	}
 }
@@ -332,12 +348,10 @@ func TestLockBadTransaction(t *testing.T) {
 	_, _ = aborted.Exec(t.Context(), "SELECT 1/0")
 	for name, tx := range map[string]advisory.Tx{"committed": committed, "aborted": aborted, "nil": nil} {
 		for what, err := range map[string]error{
-			"Lock":             advisory.Lock(t.Context(), tx, key),
-			"Lock, timeout":    advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(time.Second)),
-			"Lock, polling":    advisory.Lock(t.Context(), tx, key, advisory.WithPolling()),
-			"TryLock":          advisory.TryLock(t.Context(), tx, key),
-			"LockAll":          advisory.LockAll(t.Context(), tx, key, advisory.KeyFromInt64(1)),
-			"LockAll, polling": advisory.LockAllWith(t.Context(), tx, []advisory.Key{key, advisory.KeyFromInt64(1)}, advisory.WithPolling()),
+			"Lock":          advisory.Lock(t.Context(), tx, key),
+			"Lock, timeout": advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(time.Second)),
+			"TryLock":       advisory.TryLock(t.Context(), tx, key),
+			"LockAll":       advisory.LockAll(t.Context(), tx, []advisory.Key{key, advisory.KeyFromInt64(1)}),
 		} {
 			if !errors.Is(err, advisory.ErrTx) || errors.Is(err, advisory.ErrNotAcquired) {
 				t.Errorf("%s in a transaction that is %s: %v", what, name, err)
@@ -355,9 +369,6 @@ func TestLockInvalidOptions(t *testing.T) {
 		if err := advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(d)); !errors.Is(err, advisory.ErrInvalidOption) || !strings.Contains(err.Error(), d.String()) {
 			t.Errorf("a timeout of %v: %v", d, err)
 		}
-	}
-	if err := advisory.Lock(t.Context(), tx, key, advisory.WithPoolWait(time.Second)); !errors.Is(err, advisory.ErrInvalidOption) {
-		t.Errorf("WithPoolWait: %v", err)
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -378,7 +389,7 @@ func TestNilPointerIsErrTx(t *testing.T) {
 	var tx pgx.Tx = none
 	key := advisory.NewKey("nil", t.Name())
 	for what, err := range map[string]error{
-		"Lock": advisory.Lock(t.Context(), tx, key), "TryLock": advisory.TryLock(t.Context(), tx, key), "LockAll": advisory.LockAll(t.Context(), tx, key),
+		"Lock": advisory.Lock(t.Context(), tx, key), "TryLock": advisory.TryLock(t.Context(), tx, key), "LockAll": advisory.LockAll(t.Context(), tx, []advisory.Key{key}),
 	} {
 		if !errors.Is(err, advisory.ErrTx) {
 			t.Errorf("%s: %v", what, err)
@@ -393,7 +404,7 @@ func TestNotAcquiredNamesEachKeyOnce(t *testing.T) {
 	a, b, pair := advisory.KeyFromInt64(8_001), advisory.KeyFromInt64(8_002), advisory.KeyFromInt32s(0, 1)
 	holder(t, pool, b)
 	given := []advisory.Key{pair, b, a, b}
-	err := advisory.LockAllWith(soon(t, 1), begin(t, pool), given, advisory.WithPolling())
+	err := advisory.LockAll(soon(t, time.Second/10), begin(t, pool), given)
 	var failed *advisory.NotAcquiredError
 	if !errors.As(err, &failed) || len(failed.Keys) != 3 || failed.Keys[0] != a || failed.Keys[1] != b || failed.Keys[2] != pair {
 		t.Errorf("%v", err)

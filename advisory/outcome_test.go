@@ -104,7 +104,7 @@ func TestDoReportsAnEndedTransaction(t *testing.T) {
 	pool := pgtest.Pool(t)
 	key := advisory.NewKey("ended", t.Name())
 	for _, sql := range []string{"COMMIT", "ROLLBACK", "END; SELECT 1"} {
-		for _, options := range [][]advisory.DoOption{nil, {advisory.WithPolling()}, {advisory.WithIsolation(pgx.Serializable)}} {
+		for _, options := range [][]advisory.DoOption{nil, {advisory.WithIsolation(pgx.Serializable)}} {
 			err := advisory.Do(t.Context(), pool, key, func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, sql)
 				return err

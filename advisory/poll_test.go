@@ -14,35 +14,29 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// TestP30_PollingLetsIndexesBeBuilt: while a transaction waits for the lock, the holder builds an
-// index concurrently, which waits for all snapshots. A poller holds none.
-func TestP30_PollingLetsIndexesBeBuilt(t *testing.T) {
+// TestP30_TriesLetIndexesBeBuilt: the holder builds an index concurrently, which waits for all
+// snapshots, while a transaction polls for the lock by TryLock, which leaves none. The control
+// blocks in the server, so that the two wait for each other.
+func TestP30_TriesLetIndexesBeBuilt(t *testing.T) {
 	t.Parallel()
-	built, waited := buildIndexUnderLock(t, advisory.WithPolling())
-	if built != nil {
-		t.Errorf("CREATE INDEX CONCURRENTLY: %v", built)
+	built, tried := buildIndexUnderLock(t, "state = 'idle in transaction' AND query LIKE '%pg_try_advisory%'", advisory.TryLock)
+	if built != nil || !errors.Is(tried, advisory.ErrNotAcquired) {
+		t.Errorf("CREATE INDEX CONCURRENTLY: %v; the try: %v", built, tried)
 	}
-	if waited != nil {
-		t.Errorf("the waiter, after it: %v", waited)
+	built, waited := buildIndexUnderLock(t, "wait_event_type = 'Lock' AND wait_event = 'advisory'", func(ctx context.Context, tx advisory.Tx, key advisory.Key) error {
+		return advisory.Lock(ctx, tx, key)
+	})
+	if !errors.Is(waited, advisory.ErrDeadlock) && pgtx.SQLState(built) != "40P01" {
+		t.Errorf("control: no deadlock, then the tries show nothing: the index: %v; the waiter: %v", built, waited)
 	}
 }
 
-// TestP30_PollingLetsIndexesBeBuiltControl blocks in the server: the two wait for each other.
-func TestP30_PollingLetsIndexesBeBuiltControl(t *testing.T) {
-	t.Parallel()
-	built, waited := buildIndexUnderLock(t)
-	if err := errors.Join(built, waited); err == nil {
-		t.Error("no deadlock: then polling shows nothing either")
-	} else if !errors.Is(waited, advisory.ErrDeadlock) && pgtx.SQLState(built) != "40P01" {
-		t.Errorf("the index: %v; the waiter: %v", built, waited)
-	}
-}
-
-func buildIndexUnderLock(t *testing.T, opts ...advisory.LockOption) (built, waited error) {
+// buildIndexUnderLock builds an index while it holds a lock that a transaction wants, whose session
+// has been seen in the given state.
+func buildIndexUnderLock(t *testing.T, state string, lock func(context.Context, advisory.Tx, advisory.Key) error) (built, waited error) {
 	t.Helper()
 	// A database of its own: the build waits for every snapshot in it.
 	pool := pgtest.PoolOn(t, pgtest.Database(t))
-	key := advisory.KeyFromInt64(30)
 	conn, err := pgx.Connect(t.Context(), pool.Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
@@ -55,17 +49,20 @@ func buildIndexUnderLock(t *testing.T, opts ...advisory.LockOption) (built, wait
 	}
 	tx := begin(t, pool)
 	result := make(chan error, 1)
-	ctx := soon(t, time.Minute)
+	over := make(chan struct{})
 	go func() {
-		err := advisory.Lock(ctx, tx, key, opts...)
+		err := lock(soon(t, time.Minute), tx, advisory.KeyFromInt64(30))
+		if errors.Is(err, advisory.ErrNotAcquired) && !errors.Is(err, advisory.ErrDeadlock) {
+			<-over // the transaction stays open, as between two tries
+		}
 		// The build waits for the end of a transaction that had a snapshot.
 		result <- errors.Join(err, tx.Rollback(context.Background()))
 	}()
-	pgtest.Eventually(t, 10*time.Second, "the waiter tries the lock", func() bool {
-		return len(opts) > 0 && count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%pg_try_advisory%'") == 1 ||
-			len(opts) == 0 && waitsFor(t, pool, key) == 1
+	pgtest.Eventually(t, 10*time.Second, "the transaction has tried the lock", func() bool {
+		return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "+state) == 1
 	})
 	_, built = conn.Exec(soon(t, 30*time.Second), "CREATE INDEX CONCURRENTLY ON stock (id)")
+	close(over)
 	if _, err := conn.Exec(t.Context(), "SELECT pg_advisory_unlock(30)"); err != nil {
 		t.Error(err)
 	}
@@ -81,9 +78,6 @@ func TestTimeoutDoesNotCountThePoolsWait(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, pool *pgxpool.Pool, key advisory.Key) error{
 		"Do": func(ctx context.Context, pool *pgxpool.Pool, key advisory.Key) error {
 			return advisory.Do(ctx, pool, key, noWork, advisory.WithTimeout(timeout))
-		},
-		"Do, polling": func(ctx context.Context, pool *pgxpool.Pool, key advisory.Key) error {
-			return advisory.Do(ctx, pool, key, noWork, advisory.WithTimeout(timeout), advisory.WithPolling())
 		},
 		"Acquire": func(ctx context.Context, pool *pgxpool.Pool, key advisory.Key) error {
 			s, err := advisory.Acquire(ctx, pool, key, advisory.WithTimeout(timeout))

@@ -20,24 +20,21 @@ const poolerProbes = 20
 // lock on a connection of their own. It may open a second connection for a moment. ctx bounds the
 // call, and conn survives the end of ctx unless the server is silent.
 func EnsureDirect(ctx context.Context, conn *pgx.Conn) error {
-	pid, err := backendPID(ctx, conn)
-	if err != nil {
-		return err
-	}
-	return refusePooler(ctx, conn, pid)
+	_, err := directBackendPID(ctx, conn)
+	return err
 }
 
-// directBackendPID returns the process that serves the connection, after EnsureDirect. The
+// directBackendPID returns the process that serves the connection, after a check for a pooler. The
 // result is kept with the connection.
 func directBackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	const key = "pglock.backend"
 	if pid, ok := conn.PgConn().CustomData()[key].(uint32); ok {
 		return pid, nil
 	}
-	if pid, err = backendPID(ctx, conn); err == nil {
-		err = refusePooler(ctx, conn, pid)
+	if pid, err = backendPID(ctx, conn); err != nil {
+		return 0, err
 	}
-	if err == nil {
+	if err = refusePooler(ctx, conn, pid); err == nil {
 		conn.PgConn().CustomData()[key] = pid
 	}
 	return pid, err

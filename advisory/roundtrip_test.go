@@ -38,11 +38,9 @@ func TestDoTakesTwoRoundTrips(t *testing.T) {
 					"timeout":         {[]advisory.DoOption{advisory.WithTimeout(time.Minute), advisory.WithIsolation(pgx.ReadCommitted)}, 1},
 					"timeout, serializable": {[]advisory.DoOption{
 						advisory.WithTimeout(time.Minute), advisory.WithIsolation(pgx.Serializable)}, 1},
-					"keys":         {[]advisory.DoOption{advisory.WithKeys(advisory.KeyFromInt32s(77, 1)), advisory.WithIsolation(pgx.Serializable)}, 1},
-					"read only":    {[]advisory.DoOption{advisory.WithAccessMode(pgx.ReadOnly), advisory.WithIsolation(pgx.Serializable)}, 1},
-					"pgx.BeginTx":  {nil, 2}, // the control: not pipelined, and a lock
-					"failing":      {[]advisory.DoOption{advisory.WithIsolation(pgx.Serializable)}, 1},
-					"with polling": {[]advisory.DoOption{advisory.WithPolling(), advisory.WithIsolation(pgx.ReadCommitted)}, 1},
+					"keys":        {[]advisory.DoOption{advisory.WithKeys(advisory.KeyFromInt32s(77, 1)), advisory.WithIsolation(pgx.Serializable)}, 1},
+					"pgx.BeginTx": {nil, 2}, // the control: not pipelined, and a lock
+					"failing":     {[]advisory.DoOption{advisory.WithIsolation(pgx.Serializable)}, 1},
 				} {
 					for prepared := range 2 { // the first one prepares
 						begin, end := turnsAround(t, pool, func(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {

@@ -21,12 +21,10 @@ import (
 //
 // Both ends are final. In both the Context is done and the connection is closed.
 type Session struct {
-	key    Key
-	name   string // of the key, for errors
-	shared bool
-	pid    uint32
-	conn   *pgx.Conn // used by the watcher, and by runRelease after the watcher has stopped
-	leave  func()    // leaves the gate
+	key   Key
+	pid   uint32
+	conn  *pgx.Conn // used by the watcher, and by runRelease after the watcher has stopped
+	leave func()    // lets the next goroutine of this process acquire the lock
 
 	ctx    context.Context //nolint:containedctx // it is the lock's, not a call's
 	cancel context.CancelCauseFunc
@@ -40,9 +38,9 @@ type Session struct {
 }
 
 // newSession returns the lock on conn and starts its watcher.
-func newSession(ctx context.Context, c *call, conn *pgx.Conn, pid uint32, keepAlive time.Duration, leave func()) *Session {
+func newSession(ctx context.Context, key Key, conn *pgx.Conn, pid uint32, keepAlive time.Duration, leave func()) *Session {
 	s := &Session{
-		key: c.keys[0], name: c.names[0], shared: c.shared, pid: pid, conn: conn, leave: sync.OnceFunc(leave),
+		key: key, pid: pid, conn: conn, leave: sync.OnceFunc(leave),
 		watchDone: make(chan struct{}), releaseDone: make(chan struct{}),
 	}
 	detached := context.WithoutCancel(ctx)
@@ -91,7 +89,7 @@ func (s *Session) Release(ctx context.Context) error {
 	case <-s.releaseDone:
 		return s.releaseErr
 	case <-ctx.Done():
-		return errs.Errorf("advisory: release %s: not done yet: %w", s.key.describe(s.name), errs.ContextErr(ctx))
+		return errs.Errorf("advisory: release %s: not done yet: %w", s.key.describe(), errs.ContextErr(ctx))
 	}
 }
 
@@ -111,24 +109,24 @@ func (s *Session) runRelease(ctx context.Context) {
 }
 
 func (s *Session) unlock(ctx context.Context) error {
-	q := s.key.calling(suffixed("pg_advisory_unlock", s.shared))
+	q := s.key.calling("pg_advisory_unlock")
 	var held bool
 	if err := s.conn.QueryRow(ctx, q.SQL, q.Args...).Scan(&held); err != nil {
-		return errs.Errorf("advisory: release %s: the lock ends with its connection: %w", s.key.describe(s.name), err)
+		return errs.Errorf("advisory: release %s: the lock ends with its connection: %w", s.key.describe(), err)
 	}
 	if !held {
-		return &LostError{Key: s.key, PID: s.pid, Cause: errNotHeld, Name: s.name}
+		return &LostError{Key: s.key, PID: s.pid, Cause: errNotHeld}
 	}
 	return nil
 }
 
 // lose ends the lock as lost. It has no effect on the result if the lock has ended.
 func (s *Session) lose(ctx context.Context, cause error) {
-	s.cancel(&LostError{Key: s.key, PID: s.pid, Cause: cause, Name: s.name})
+	s.cancel(&LostError{Key: s.key, PID: s.pid, Cause: cause})
 	s.close(ctx)
 }
 
-// close closes the connection, and with it what is left of the lock, and leaves the gate.
+// close closes the connection, and with it what is left of the lock.
 func (s *Session) close(ctx context.Context) {
 	_ = pgtx.CleanUp(ctx, s.conn.Close) // the connection is gone either way
 	s.leave()

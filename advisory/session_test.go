@@ -88,29 +88,6 @@ func TestSessionExcludes(t *testing.T) {
 	}
 }
 
-func TestSessionShared(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	key := advisory.NewKey("session", t.Name())
-	one := acquire(t, pool, key, advisory.WithShared())
-	two := acquire(t, pool, key, advisory.WithShared())
-	if _, err := advisory.TryAcquire(t.Context(), pool, key); !errors.Is(err, advisory.ErrNotAcquired) {
-		t.Errorf("exclusive beside shared: %v", err)
-	}
-	for _, s := range []*advisory.Session{one, two} {
-		if err := s.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	exclusive, err := advisory.TryAcquire(t.Context(), pool, key)
-	if err != nil {
-		t.Fatalf("exclusive after shared: %v", err)
-	}
-	if err := exclusive.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestI8_SessionOutlivesTheContext: ctx bounds acquiring only.
 func TestI8_SessionOutlivesTheContext(t *testing.T) {
 	t.Parallel()

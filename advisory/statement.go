@@ -16,11 +16,8 @@ var lockFile string
 //go:embed sql/lock_one.sql
 var lockOneFile string
 
-//go:embed sql/pass.sql
-var passFile string
-
-//go:embed sql/enter.sql
-var enterFile string
+//go:embed sql/acquire.sql
+var acquireFile string
 
 //go:embed sql/inspect.sql
 var inspectFile string
@@ -28,33 +25,10 @@ var inspectFile string
 // The statements, without the comments of their files.
 var (
 	lockSQL    = schema.Render(lockFile, schema.Default)
-	lockOneSQL = renderLockOne()
-	passSQL    = renderKey(passFile, 4)
-	enterSQL   = renderKey(enterFile, 3)
+	lockOneSQL = schema.Render(lockOneFile, schema.Default)
+	acquireSQL = schema.Render(acquireFile, schema.Default)
 	inspectSQL = schema.Render(inspectFile, schema.Default)
 )
-
-// lockForm selects one of the server's four lock functions.
-type lockForm struct{ paired, shared bool }
-
-// renderLockOne returns lock_one.sql for each form.
-func renderLockOne() map[lockForm]string {
-	rendered := map[lockForm]string{}
-	for _, f := range []lockForm{{false, false}, {false, true}, {true, false}, {true, true}} {
-		call := suffixed("pg_advisory_xact_lock", f.shared) + arguments(f.paired, 2)
-		rendered[f] = strings.Replace(schema.Render(lockOneFile, schema.Default), "pg_advisory_xact_lock($2)", call, 1)
-	}
-	return rendered
-}
-
-// renderKey returns the file for a number and for a pair, whose parameters begin with $n.
-func renderKey(file string, n int) map[bool]string {
-	rendered, sql := map[bool]string{}, schema.Render(file, schema.Default)
-	for _, paired := range []bool{false, true} {
-		rendered[paired] = strings.ReplaceAll(sql, ":key", arguments(paired, n))
-	}
-	return rendered
-}
 
 // statement returns the query that locks all keys of the call until the transaction ends, and
 // waits for lockTimeout at most; 0 is no bound. The second column of its row is the transaction's
@@ -66,9 +40,9 @@ func (c *call) statement(lockTimeout time.Duration) pgtx.Query {
 			q.SQL += ", current_setting('transaction_isolation')"
 			return q
 		}
-		_, _, paired := c.keys[0].Int32s()
+		call := c.suffixed("pg_advisory_xact_lock") + arguments(c.keys[0].paired, 2)
 		return pgtx.Query{
-			SQL:  lockOneSQL[lockForm{paired, c.shared}],
+			SQL:  strings.Replace(lockOneSQL, "pg_advisory_xact_lock($2)", call, 1),
 			Args: append([]any{pgtx.Milliseconds(lockTimeout)}, q.Args...),
 		}
 	}
@@ -97,16 +71,6 @@ func (k Key) calling(function string) pgtx.Query {
 	return pgtx.Query{SQL: "SELECT " + function + arguments(k.paired, 1), Args: k.args()}
 }
 
-// withTurnstile returns pass.sql or enter.sql for the key: the turnstile, then flags, then the
-// key are its arguments.
-func (k Key) withTurnstile(rendered map[bool]string, flags ...bool) pgtx.Query {
-	args := []any{k.Turnstile().id}
-	for _, f := range flags {
-		args = append(args, f)
-	}
-	return pgtx.Query{SQL: rendered[k.paired], Args: append(args, k.args()...)}
-}
-
 // arguments returns the parameters of a key, numbered from n.
 func arguments(paired bool, n int) string {
 	switch {
@@ -119,10 +83,8 @@ func arguments(paired bool, n int) string {
 }
 
 // suffixed returns the name of the lock function for the call's mode.
-func (c *call) suffixed(function string) string { return suffixed(function, c.shared) }
-
-func suffixed(function string, shared bool) string {
-	if shared {
+func (c *call) suffixed(function string) string {
+	if c.shared {
 		return function + "_shared"
 	}
 	return function

@@ -3,6 +3,7 @@ package fencing_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -12,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/locktest"
 )
 
 // advance is Advance in a transaction of its own.
@@ -32,12 +33,10 @@ func TestAdvance(t *testing.T) {
 		{"r", 5, 0}, {"r", 5, 0}, {"r", 4, 5}, {"r", 7, 0}, {"r", 5, 7}, {"other", 1, 0}, {"r", 1 << 62, 0}, {"r", 8, 1 << 62},
 	} {
 		err := g.advance(t.Context(), step.resource, step.token)
-		var stale *fencing.StaleError
-		switch {
-		case step.current == 0 && err != nil:
-			t.Errorf("%v: %v", step, err)
-		case step.current != 0 && (!errors.As(err, &stale) || *stale != fencing.StaleError{Resource: step.resource, Token: step.token, Current: step.current}):
-			t.Errorf("%v: %v", step, err)
+		if step.current == 0 {
+			want(t, fmt.Sprint(step), err, nil)
+		} else {
+			wantStale(t, fmt.Sprint(step), err, fencing.StaleError{Resource: step.resource, Token: step.token, Current: step.current})
 		}
 	}
 	for what, err := range map[string]error{
@@ -51,11 +50,11 @@ func TestAdvance(t *testing.T) {
 		want(t, what, err, fencing.ErrInvalidFence)
 	}
 	want(t, "a schema that isn't there", fencing.Advance(t.Context(), g.begin(), "r", 1, fencing.WithSchema("no such schema")), fencing.ErrSchemaMissing)
-	want(t, "no schema", fencing.Advance(t.Context(), g.begin(), "r", 1, fencing.WithSchema("")), fencing.ErrInvalidSchema)
+	want(t, "no schema", fencing.Advance(t.Context(), g.begin(), "r", 1, fencing.WithSchema("")), fencing.ErrInvalidOption)
 }
 
-// TestAdvanceOfOneTokenTwice: two transactions come with the mark's own token while a third one raises
-// the mark. Both are stale, and do not wait for each other.
+// TestAdvanceOfOneTokenTwice: two transactions come with the mark's own token while a third one
+// raises the mark. Both are stale, and do not wait for each other.
 func TestAdvanceOfOneTokenTwice(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
@@ -78,9 +77,7 @@ func TestAdvanceOfOneTokenTwice(t *testing.T) {
 			tx := g.begin()
 			go func() { waiting <- raise(tx, mark) }()
 		}
-		pgtest.Eventually(t, 10*time.Second, "both wait", func() bool {
-			return value[int](g, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = $1", pgtest.RoleOf(g.writer)) == 2
-		})
+		locktest.WaitingAs(t, g.pool, g.writer, 2)
 		want(t, "its commit", newer.Commit(t.Context()), nil)
 		for range cap(waiting) {
 			want(t, "the mark's own token", <-waiting, fencing.ErrStale)
@@ -98,34 +95,28 @@ func TestAdvanceIsMonotone(t *testing.T) {
 	mark := g.table("mark", "(token bigint)")
 	g.sql("INSERT INTO " + mark + " VALUES (0)")
 	const workers, rounds = 8, 40
-	run := func(how string, accept func(tx pgx.Tx, token fencing.Token) error) {
-		t.Helper()
-		var all sync.WaitGroup
-		for range workers {
-			all.Go(func() {
-				for i := range rounds {
-					token := fencing.Token(1 + rand.Int64N(int64(10*(i+1))))
-					err := pgx.BeginFunc(t.Context(), g.writer, func(tx pgx.Tx) error {
-						if err := accept(tx, token); err != nil {
-							return err
-						}
-						_, err := tx.Exec(t.Context(), "INSERT INTO "+history+" (how, token) VALUES ($1, $2)", how, int64(token))
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := range rounds {
+				token := fencing.Token(1 + rand.Int64N(int64(10*(i+1))))
+				err := pgx.BeginFunc(t.Context(), g.writer, func(tx pgx.Tx) error {
+					if err := fencing.Advance(t.Context(), tx, "r", token, fencing.WithSchema(g.schema)); err != nil {
 						return err
-					})
-					if err != nil && !errors.Is(err, fencing.ErrStale) {
-						t.Error(err)
 					}
+					_, err := tx.Exec(t.Context(), "INSERT INTO "+history+" (how, token) VALUES ('advance', $1)", int64(token))
+					return err
+				})
+				if err != nil && !errors.Is(err, fencing.ErrStale) {
+					t.Error(err)
 				}
-			})
-		}
-		all.Wait()
+			}
+		})
 	}
+	all.Wait()
 	backwards := func(how string) int {
 		return value[int](g, "SELECT count(*) FROM (SELECT token, max(token) OVER (ORDER BY n) AS newest FROM "+history+" WHERE how = $1) h WHERE token < newest", how)
 	}
-	run("advance", func(tx pgx.Tx, token fencing.Token) error {
-		return fencing.Advance(t.Context(), tx, "r", token, fencing.WithSchema(g.schema))
-	})
 	if n := backwards("advance"); n > 0 {
 		t.Errorf("%d tokens were accepted after newer ones", n)
 	}
@@ -133,23 +124,13 @@ func TestAdvanceIsMonotone(t *testing.T) {
 		t.Errorf("only %d were accepted at all", n)
 	}
 	// The control compares and writes in two statements, and another transaction writes in between.
-	plain := func(tx pgx.Tx, token fencing.Token, between func()) {
-		t.Helper()
-		var newest fencing.Token
-		if err := tx.QueryRow(t.Context(), "SELECT token FROM "+mark).Scan(&newest); err != nil || newest > token {
-			t.Fatalf("%d after %d: %v", token, newest, err)
-		}
-		between()
-		for _, sql := range []string{"UPDATE " + mark + " SET token = $1", "INSERT INTO " + history + " (how, token) VALUES ('control', $1)"} {
-			if _, err := tx.Exec(t.Context(), sql, int64(token)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	write := func(tx pgx.Tx, token int) error {
+		return g.send(tx, sprintf("UPDATE %s SET token = %d", mark, token), sprintf("INSERT INTO %s (how, token) VALUES ('control', %d)", history, token))
 	}
-	plain(g.begin(), 5, func() { plain(g.begin(), 9, func() {}) })
+	first := g.begin()
+	g.exec(first, sprintf("SELECT 1 / count(*) FROM %s WHERE token <= 5", mark))
+	ok(t, write(g.begin(), 9))
+	ok(t, write(first, 5))
 	if n := backwards("control"); n != 1 {
 		t.Errorf("control: a mark that is compared and written in two statements went back %d times", n)
 	}
@@ -165,23 +146,17 @@ func TestAdvanceLocksItsMark(t *testing.T) {
 	want(t, "the same, meanwhile", g.advance(t.Context(), "r", 5), nil)
 	done := make(chan error, 1)
 	go func() { done <- g.advance(t.Context(), "r", 6) }()
-	pgtest.Eventually(t, 30*time.Second, "the newer one waits", func() bool {
-		return value[bool](g, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = $1)", pgtest.RoleOf(g.writer))
-	})
+	locktest.WaitingAs(t, g.pool, g.writer, 1)
 	select {
 	case err := <-done:
 		t.Errorf("a newer token did not wait: %v", err)
 	default:
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, tx.Commit(t.Context()))
 	want(t, "the newer one, then", <-done, nil)
 	// An older snapshot can't decide.
 	tx = g.beginOn(g.writer, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil {
-		t.Fatal(err)
-	}
+	g.exec(tx, "SELECT 1")
 	want(t, "raised since", g.advance(t.Context(), "r", 9), nil)
 	want(t, "on an old snapshot", fencing.Advance(t.Context(), tx, "r", 8, fencing.WithSchema(g.schema)), fencing.ErrSnapshot)
 }

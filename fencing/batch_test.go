@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 func batch(statements ...string) *pgx.Batch {
@@ -30,12 +31,6 @@ var modes = map[string]pgx.QueryExecMode{
 	"describe": pgx.QueryExecModeDescribeExec, "exec": pgx.QueryExecModeExec, "simple": pgx.QueryExecModeSimpleProtocol,
 }
 
-// in returns a pool of one connection as the writer, with that mode.
-func (g fixture) in(mode pgx.QueryExecMode, url string) *pgxpool.Pool {
-	g.t.Helper()
-	return pgtest.PoolOn(g.t, url, g.asWriter(mode))
-}
-
 // asWriter configures a pool of one connection, as the writer and with that mode.
 func (g fixture) asWriter(mode pgx.QueryExecMode) func(*pgxpool.Config) {
 	writer := g.writer.Config().ConnConfig
@@ -49,58 +44,52 @@ func (g fixture) asWriter(mode pgx.QueryExecMode) func(*pgxpool.Config) {
 // TestBatchIsAllOrNothing in each of pgx's modes, and leaves the connection usable.
 func TestBatchIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g, table := newProtectedTable(t)
-			plain := g.table("plain", columns)
-			old, current := g.grant("n", time.Minute), g.grant("n", time.Minute)
-			pool := g.in(mode, pgtest.URL(t))
-			backend := func() (pid int) {
-				t.Helper()
-				if err := pool.QueryRow(t.Context(), "SELECT pg_backend_pid() WHERE current_setting('idle_in_transaction_session_timeout') = '0'").Scan(&pid); err != nil {
-					t.Fatal(err)
-				}
-				return pid
-			}
-			first := backend()
-			var read int
-			b := batch("INSERT INTO "+table+" VALUES (1, 0)", "INSERT INTO "+plain+" VALUES (1, 0)")
-			b.Queue("SELECT v + $1::int FROM "+table+" WHERE id = $2", 7, 1).QueryRow(func(row pgx.Row) error { return row.Scan(&read) })
-			want(t, "the current grant", fencing.Batch(t.Context(), pool, current, b), nil)
-			if read != 7 {
-				t.Errorf("read %d", read)
-			}
-			g.holds(table, "(1,0,%d)", current.Token)
+	each(t, modes, func(t *testing.T, _ string, mode pgx.QueryExecMode) { //nolint:thelper // it is the test itself
+		g, table := newProtectedTable(t)
+		plain := g.table("plain", columns)
+		old, current := g.grant("n", time.Minute), g.grant("n", time.Minute)
+		pool := pgtest.PoolOn(t, pgtest.URL(t), g.asWriter(mode))
+		backend := func() (pid int) {
+			t.Helper()
+			ok(t, pool.QueryRow(t.Context(), "SELECT pg_backend_pid() WHERE current_setting('idle_in_transaction_session_timeout') = '0'").Scan(&pid))
+			return pid
+		}
+		first := backend()
+		var read int
+		b := batch("INSERT INTO "+table+" VALUES (1, 0)", "INSERT INTO "+plain+" VALUES (1, 0)")
+		b.Queue("SELECT v + $1::int FROM "+table+" WHERE id = $2", 7, 1).QueryRow(func(row pgx.Row) error { return row.Scan(&read) })
+		want(t, "the current grant", fencing.Batch(t.Context(), pool, current, b), nil)
+		if read != 7 {
+			t.Errorf("read %d", read)
+		}
+		g.holds(table, "(1,0,%d)", current.Token)
 
-			for what, tc := range map[string]struct {
-				fence fencing.Fence
-				batch *pgx.Batch
-				want  error
-				code  string
-			}{
-				"stale":         {old, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
-				"forged":        {fencing.Fence{Schema: g.schema, Name: "n", Token: current.Token + 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
-				"fails":         {current, batch("INSERT INTO "+plain+" VALUES (2)", "INSERT INTO "+plain+" VALUES (1)"), nil, "23505"},
-				"unknown table": {current, batch("INSERT INTO "+plain+" VALUES (2)", "INSERT INTO never VALUES (1)"), nil, "42P01"},
-				"unknown function, which is not one of ours": {current, batch("INSERT INTO "+plain+" VALUES (2)", "SELECT never()"), nil, "42883"},
-				"no schema": {fencing.Fence{Schema: "no such schema", Name: "n", Token: 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrSchemaMissing, ""},
-			} {
-				err := fencing.Batch(t.Context(), pool, tc.fence, tc.batch)
-				var pg *pgconn.PgError
-				if tc.want != nil && !errors.Is(err, tc.want) || tc.code != "" && (!errors.As(err, &pg) || pg.Code != tc.code || errors.Is(err, fencing.ErrSchemaMissing)) {
-					t.Errorf("%s: %v", what, err)
-				}
-				g.holds(plain, "(1,0)")
+		for what, tc := range map[string]struct {
+			fence fencing.Fence
+			batch *pgx.Batch
+			want  error
+			code  string
+		}{
+			"stale":         {old, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
+			"forged":        {fencing.Fence{Schema: g.schema, Name: "n", Token: current.Token + 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
+			"fails":         {current, batch("INSERT INTO "+plain+" VALUES (2)", "INSERT INTO "+plain+" VALUES (1)"), nil, "23505"},
+			"unknown table": {current, batch("INSERT INTO "+plain+" VALUES (2)", "INSERT INTO never VALUES (1)"), nil, "42P01"},
+			"unknown function, which is not one of ours": {current, batch("INSERT INTO "+plain+" VALUES (2)", "SELECT never()"), nil, "42883"},
+			"no schema": {fencing.Fence{Schema: "no such schema", Name: "n", Token: 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrSchemaMissing, ""},
+		} {
+			err := fencing.Batch(t.Context(), pool, tc.fence, tc.batch)
+			if !errors.Is(err, tc.want) && tc.want != nil || tc.want == nil && (pgtx.SQLState(err) != tc.code || errors.Is(err, fencing.ErrSchemaMissing)) {
+				t.Errorf("%s: %v", what, err)
 			}
-			want(t, "no batch", fencing.Batch(t.Context(), pool, current, nil), fencing.ErrInvalidOption)
-			want(t, "nothing in it", fencing.Batch(t.Context(), pool, current, &pgx.Batch{}), nil)
 			g.holds(plain, "(1,0)")
-			if last := backend(); last != first {
-				t.Errorf("the connection was given up: %d, then %d", first, last)
-			}
-		})
-	}
+		}
+		want(t, "no batch", fencing.Batch(t.Context(), pool, current, nil), fencing.ErrInvalidOption)
+		want(t, "nothing in it", fencing.Batch(t.Context(), pool, current, &pgx.Batch{}), nil)
+		g.holds(plain, "(1,0)")
+		if last := backend(); last != first {
+			t.Errorf("the connection was given up: %d, then %d", first, last)
+		}
+	})
 }
 
 // TestBatchInATransaction of the caller's commits with it.
@@ -134,16 +123,14 @@ func TestBatchTakesOneRoundTrip(t *testing.T) {
 	table := g.table("t", columns)
 	f := g.grant("n", time.Minute)
 	u, err := url.Parse(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	proxy := faultproxy.New(t, u.Host)
 	const way = 100 * time.Millisecond
 	for name, mode := range modes {
 		if mode == pgx.QueryExecModeDescribeExec {
 			continue // asks the server about each statement each time
 		}
-		pool := g.in(mode, proxy.URL(u.String()))
+		pool := pgtest.PoolOn(t, proxy.URL(u.String()), g.asWriter(mode))
 		update := func() error { return fencing.Batch(t.Context(), pool, f, batch("UPDATE "+table+" SET v = v + 1")) }
 		usual := func() error {
 			return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -165,9 +152,7 @@ func TestBatchTakesOneRoundTrip(t *testing.T) {
 			least := math.Inf(1)
 			for try := 0; try < 5 && least >= 2; try++ {
 				began := time.Now()
-				if err := call(); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, call())
 				least = min(least, time.Since(began).Seconds()/(2*way).Seconds())
 			}
 			return least
@@ -191,9 +176,7 @@ func TestBatchEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	err := fencing.Batch(ctx, g.writer, f, batch("INSERT INTO "+table+" VALUES (1)", "SELECT pg_sleep(60)"))
 	want(t, "the call", err, context.DeadlineExceeded)
-	pgtest.Eventually(t, 30*time.Second, "the grant is free to be taken over", func() bool {
-		return value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' FOR UPDATE SKIP LOCKED)")
-	})
+	pgtest.Eventually(t, locktest.Patience, "the grant is free to be taken over", func() bool { return g.free("n") })
 	g.holds(table, "")
 	pgtest.Eventually(t, 20*time.Second, "the connection is back in the pool", func() bool { return g.writer.Stat().AcquiredConns() == 0 })
 }

@@ -16,93 +16,69 @@ import (
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-func TestCheckPassesTheCurrentGrantOnly(t *testing.T) {
+// guards are the calls that guard a transaction. They differ only in what a protected table makes
+// of them.
+var guards = map[string]func(context.Context, fencing.Tx, fencing.Fence) error{"Check": fencing.Check, "Bind": fencing.Bind}
+
+func TestGuardsPassTheCurrentGrantOnly(t *testing.T) {
 	t.Parallel()
-	g := newFixture(t)
-	old := g.grant("n", time.Minute)
-	current := g.grant("n", time.Minute)
-	ended := g.grant("ended", -time.Second)
-	for name, tc := range map[string]struct {
-		fence   fencing.Fence
-		current fencing.Token // of the error; -1 for no error
-	}{
-		"current":      {current, -1},
-		"older":        {old, current.Token},
-		"forged":       {fencing.Fence{Schema: g.schema, Name: "n", Token: current.Token + 1}, current.Token},
-		"ended":        {ended, ended.Token},
-		"unknown name": {fencing.Fence{Schema: g.schema, Name: "never", Token: 1}, 0},
-	} {
-		err := fencing.Check(t.Context(), g.begin(), tc.fence)
-		if tc.current < 0 {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
+	g, table := newProtectedTable(t)
+	old, current, ended := g.grant("n", time.Minute), g.grant("n", time.Minute), g.grant("ended", -time.Second)
+	for call, guard := range guards {
+		want(t, call+" of the current one", guard(t.Context(), g.begin(), current), nil)
+		for name, tc := range map[string]struct {
+			fence   fencing.Fence
+			current fencing.Token
+		}{
+			"older":        {old, current.Token},
+			"forged":       {fencing.Fence{Schema: g.schema, Name: "n", Token: current.Token + 1}, current.Token},
+			"ended":        {ended, ended.Token},
+			"unknown name": {fencing.Fence{Schema: g.schema, Name: "never", Token: 1}, 0},
+		} {
+			tx := g.begin()
+			wantStale(t, call+", "+name, guard(t.Context(), tx, tc.fence), fencing.StaleError{Resource: tc.fence.Name, Token: tc.fence.Token, Current: tc.current})
+			// A caller that ignores the error can't write either.
+			if g.send(tx, "INSERT INTO "+table+" VALUES (1)") == nil {
+				t.Errorf("%s, %s: a write after the refusal passed", call, name)
 			}
-			continue
 		}
-		var stale *fencing.StaleError
-		if !errors.Is(err, fencing.ErrStale) || !errors.As(err, &stale) || stale.Current != tc.current || stale.Token != tc.fence.Token {
-			t.Errorf("%s: %v", name, err)
-		}
+		want(t, call+" in a schema that isn't there", guard(t.Context(), g.begin(), fencing.Fence{Schema: "no such schema", Name: "n", Token: 1}), fencing.ErrSchemaMissing)
 	}
-	if err := fencing.Check(t.Context(), g.begin(), fencing.Fence{Schema: "no such schema", Name: "n", Token: 1}); !errors.Is(err, fencing.ErrSchemaMissing) {
-		t.Errorf("a schema that isn't there: %v", err)
-	}
+	want(t, "a write", g.as(current, "INSERT INTO "+table+" VALUES (1)"), nil)
 }
 
-// TestP04_CheckDelaysATakeover: no takeover comes between the check and the commit, and the
-// holder's renewals do not wait.
-func TestP04_CheckDelaysATakeover(t *testing.T) {
+// TestP04_GuardsDelayATakeover: no takeover comes between the guard and the commit, and the
+// holder's renewals do not wait. The control takes over without locking the row FOR UPDATE, and
+// succeeds during the guarded transaction.
+func TestP04_GuardsDelayATakeover(t *testing.T) {
 	t.Parallel()
-	g := newFixture(t)
-	fence := g.grant("n", time.Minute)
-	tx := g.begin()
-	if err := fencing.Check(t.Context(), tx, fence); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.pool.Exec(t.Context(), schema.Render("UPDATE pglock.distributed_locks SET expires_at = expires_at + interval '1 s', version = version + 1", g.schema)); err != nil {
-		t.Errorf("a renewal during the guarded transaction: %v", err)
-	}
-	takenOver := make(chan struct{})
-	go func() {
-		defer close(takenOver)
-		g.grant("n", time.Minute)
-	}()
-	pgtest.Eventually(t, 30*time.Second, "the takeover waits", func() bool {
-		var waits bool
-		err := g.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position($1 IN query) > 0)`,
-			schema.Quote(g.schema)+".distributed_locks").Scan(&waits)
-		if err != nil {
-			t.Fatal(err)
+	for call, guard := range guards {
+		g := newFixture(t)
+		fence := g.grant("n", time.Minute)
+		tx := g.begin()
+		ok(t, guard(t.Context(), tx, fence))
+		g.renew("n") // hangs if it waits
+		takenOver := make(chan struct{})
+		go func() {
+			defer close(takenOver)
+			g.grant("n", time.Minute)
+		}()
+		pgtest.Eventually(t, 30*time.Second, "the takeover waits", func() bool {
+			return value[bool](g, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position($1 IN query) > 0)", schema.Quote(g.schema)+".distributed_locks")
+		})
+		select {
+		case <-takenOver:
+			t.Errorf("%s: the takeover went through during the guarded transaction", call)
+		default:
 		}
-		return waits
-	})
-	select {
-	case <-takenOver:
-		t.Error("the takeover went through during the guarded transaction")
-	default:
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Errorf("commit: %v", err)
-	}
-	<-takenOver
-	if err := fencing.Check(t.Context(), g.begin(), fence); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("after the takeover: %v", err)
-	}
-}
+		ok(t, tx.Commit(t.Context()))
+		<-takenOver
+		want(t, call+" after the takeover", guard(t.Context(), g.begin(), fence), fencing.ErrStale)
 
-// TestP04_CheckDelaysATakeoverControl takes over without locking the row FOR UPDATE, and succeeds
-// during the guarded transaction.
-func TestP04_CheckDelaysATakeoverControl(t *testing.T) {
-	t.Parallel()
-	g := newFixture(t)
-	fence := g.grant("n", time.Minute)
-	tx := g.begin()
-	if err := fencing.Check(t.Context(), tx, fence); err != nil {
-		t.Fatal(err)
-	}
-	g.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token() WHERE name = 'n'") // hangs if it waits
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Error(err)
+		tx = g.begin()
+		ok(t, guard(t.Context(), tx, g.grant("n", time.Minute)))
+		g.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token() WHERE name = 'n'") // the control hangs if it waits
+		ok(t, tx.Commit(t.Context()))
 	}
 }
 
@@ -111,42 +87,30 @@ func TestP04_CheckDelaysATakeoverControl(t *testing.T) {
 func TestCheckBoundsAPausedHolder(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
-	limit := func(own string, hold func(tx pgx.Tx) error) string {
+	limit := func(call, own string, f fencing.Fence) (ms string) {
 		tx := g.begin()
 		defer func() { _ = tx.Rollback(context.Background()) }()
-		if _, err := tx.Exec(t.Context(), "SELECT set_config('idle_in_transaction_session_timeout', $1, true)", own); err != nil {
-			t.Fatal(err)
-		}
-		if err := hold(tx); err != nil {
-			t.Fatal(err)
-		}
-		var ms string
-		if err := tx.QueryRow(t.Context(), "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'").Scan(&ms); err != nil {
-			t.Fatal(err)
-		}
+		g.exec(tx, "SELECT set_config('idle_in_transaction_session_timeout', $1, true)", own)
+		ok(t, guards[call](t.Context(), tx, f))
+		ok(t, tx.QueryRow(t.Context(), "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'").Scan(&ms))
 		return ms
 	}
 	long, longest := g.grant("long", time.Hour), g.grant("longest", 1000*time.Hour)
-	for own, want := range map[string]string{"5s": "5000", "1min": "60000", "250": "250", "1h": "3600000", "1d": "3600000", "0": "3600000"} {
-		for how, hold := range map[string]func(tx pgx.Tx) error{
-			"Check": func(tx pgx.Tx) error { return fencing.Check(t.Context(), tx, long) },
-			"Bind":  func(tx pgx.Tx) error { return fencing.Bind(t.Context(), tx, long) },
-		} {
+	for call := range guards {
+		for own, want := range map[string]string{"5s": "5000", "1min": "60000", "250": "250", "1h": "3600000", "1d": "3600000", "0": "3600000"} {
 			// Some of the hour has passed by then.
-			if got := limit(own, hold); got != want && (want != "3600000" || got < "3400000" || len(got) != 7) {
-				t.Errorf("%s: with a limit of %s of the caller's own it is %s ms, want %s", how, own, got, want)
+			if got := limit(call, own, long); got != want && (want != "3600000" || got < "3400000" || len(got) != 7) {
+				t.Errorf("%s: with a limit of %s of the caller's own it is %s ms, want %s", call, own, got, want)
 			}
 		}
-	}
-	if got := limit("0", func(tx pgx.Tx) error { return fencing.Bind(t.Context(), tx, longest) }); got != "2147483647" {
-		t.Errorf("of a lease that lasts longer than a limit can: %s", got)
+		if got := limit(call, "0", longest); got != "2147483647" {
+			t.Errorf("%s of a lease that lasts longer than a limit can: %s", call, got)
+		}
 	}
 
 	tx := g.begin()
 	short := g.grant("short", 2*time.Second)
-	if err := fencing.Check(t.Context(), tx, short); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, fencing.Check(t.Context(), tx, short))
 	// The holder pauses here; a takeover waits no longer than about the lease.
 	g.grant("short", time.Minute)
 	if err := tx.Commit(t.Context()); err == nil {
@@ -167,20 +131,14 @@ func TestCheckOnAnOldSnapshot(t *testing.T) {
 	} {
 		fence := g.grant(name, short)
 		tx := begin()
-		if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil { // takes the snapshot
-			t.Fatal(err)
-		}
-		if _, err := g.pool.Exec(t.Context(), schema.Render("UPDATE pglock.distributed_locks SET "+change+" WHERE name = $1", g.schema), name); err != nil {
-			t.Fatal(err)
-		}
+		g.exec(tx, "SELECT 1") // takes the snapshot
+		g.sql("UPDATE pglock.distributed_locks SET "+change+" WHERE name = $1", name)
 		<-time.After(short) // by the snapshot, the lease has ended
 		if err := fencing.Check(t.Context(), tx, fence); !errors.Is(err, fencing.ErrSnapshot) || errors.Is(err, fencing.ErrStale) {
 			t.Errorf("%s since the snapshot: %v", name, err)
 		}
 	}
-	if err := fencing.Check(t.Context(), begin(), g.grant("first", time.Minute)); err != nil {
-		t.Errorf("checked first: %v", err)
-	}
+	want(t, "checked first", fencing.Check(t.Context(), begin(), g.grant("first", time.Minute)), nil)
 }
 
 // TestP04_OnlyATransactionCanBeChecked: a program that passes a pool or a connection, where the
@@ -209,12 +167,11 @@ func TestEndedTransactionIsRefused(t *testing.T) {
 	g := newFixture(t)
 	f := g.grant("n", time.Minute)
 	ended := g.begin()
-	if err := ended.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ended.Commit(t.Context()))
 	for name, tx := range map[string]fencing.Tx{"nil": nil, "one that was committed": ended} {
-		want(t, "Check in "+name, fencing.Check(t.Context(), tx, f), fencing.ErrNoTransaction)
-		want(t, "Bind in "+name, fencing.Bind(t.Context(), tx, f), fencing.ErrNoTransaction)
+		for call, guard := range guards {
+			want(t, call+" in "+name, guard(t.Context(), tx, f), fencing.ErrNoTransaction)
+		}
 		want(t, "Advance in "+name, fencing.Advance(t.Context(), tx, "r", 1, fencing.WithSchema(g.schema)), fencing.ErrNoTransaction)
 	}
 }
@@ -245,9 +202,7 @@ func TestInvalidFenceIsNotSent(t *testing.T) {
 				t.Errorf("%s: %s: %v", name, call, err)
 			}
 		}
-		if err := fencing.Check(t.Context(), tx, f); err != nil {
-			t.Errorf("%s: the transaction was harmed: %v", name, err)
-		}
+		want(t, name+": the transaction was not harmed", fencing.Check(t.Context(), tx, f), nil)
 	}
 	// The functions check their arguments too, for callers in SQL.
 	for _, call := range []string{"pglock.bind('n', 0)", "pglock.bind('n', NULL)", "pglock.bind(NULL, 1)", "pglock.guard('', 1)", "pglock.check_fence(NULL, 1)", "pglock.advance('r', -1)"} {
@@ -263,12 +218,6 @@ func TestFenceOfAnotherSchemaIsStale(t *testing.T) {
 	if mine.Token != theirs.Token {
 		t.Fatalf("tokens %d and %d", mine.Token, theirs.Token)
 	}
-	table := here.table("t", "(id int PRIMARY KEY)")
-	here.protect(table)
-	tx := here.beginOn(here.pool, pgx.TxOptions{})
-	if err := fencing.Bind(t.Context(), tx, theirs); err != nil {
-		t.Fatal(err)
-	}
-	_, err := tx.Exec(t.Context(), "INSERT INTO "+table+" VALUES (1)")
-	want(t, "a write with the other schema's grant", fencing.Explain(err), fencing.ErrUnfenced)
+	table := here.elsewhere("t")
+	want(t, "a write with the other schema's grant", here.run(here.pool, there.bindSQL(theirs), "INSERT INTO "+table+" VALUES (1)"), fencing.ErrUnfenced)
 }

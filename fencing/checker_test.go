@@ -38,23 +38,16 @@ func TestP05_CheckersAreMonotone(t *testing.T) {
 			for _, call := range calls {
 				resource, token := names[int(call.Resource)%len(names)], fencing.Token(call.Token)
 				err := c.Accept(t.Context(), resource, token)
-				var stale *fencing.StaleError
-				switch {
-				case token <= 0:
-					if !errors.Is(err, fencing.ErrInvalidFence) {
-						t.Errorf("%s: token %d: %v", kind, token, err)
-						return false
-					}
-				case token < highest[resource]:
-					if !errors.As(err, &stale) || *stale != (fencing.StaleError{Resource: resource, Token: token, Current: highest[resource]}) {
-						t.Errorf("%s: %d after %d: %v", kind, token, highest[resource], err)
-						return false
-					}
-				case err != nil:
-					t.Errorf("%s: %d after %d: %v", kind, token, highest[resource], err)
-					return false
-				default:
+				if token >= highest[resource] && token > 0 {
 					highest[resource] = token
+					want(t, kind, err, nil)
+				} else if token <= 0 {
+					want(t, kind, err, fencing.ErrInvalidFence)
+				} else {
+					wantStale(t, kind, err, fencing.StaleError{Resource: resource, Token: token, Current: highest[resource]})
+				}
+				if t.Failed() {
+					return false
 				}
 			}
 			return true
@@ -63,9 +56,7 @@ func TestP05_CheckersAreMonotone(t *testing.T) {
 		if kind == "table" && !long() {
 			count = 15
 		}
-		if err := quick.Check(monotone, &quick.Config{MaxCount: count}); err != nil {
-			t.Errorf("%s: %v", kind, err)
-		}
+		want(t, kind, quick.Check(monotone, &quick.Config{MaxCount: count}), nil)
 	}
 }
 
@@ -91,10 +82,7 @@ func TestCheckersAreMonotoneUnderConcurrency(t *testing.T) {
 			})
 		}
 		all.Wait()
-		var stale *fencing.StaleError
-		if err := c.Accept(t.Context(), "r", 1); !errors.As(err, &stale) || stale.Current != workers*rounds {
-			t.Errorf("%s: %v", kind, err)
-		}
+		wantStale(t, kind, c.Accept(t.Context(), "r", 1), fencing.StaleError{Resource: "r", Token: 1, Current: workers * rounds})
 	}
 }
 
@@ -140,9 +128,7 @@ func TestTableCheckerIsBounded(t *testing.T) {
 	g := newFixture(t)
 	c := fencing.NewTableChecker(g.writer, fencing.WithSchema(g.schema))
 	want(t, "the first", c.Accept(t.Context(), "a", 1), nil)
-	if _, err := g.pool.Exec(t.Context(), "CREATE OR REPLACE FUNCTION "+schema.Quote(g.schema)+".high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 32768'"); err != nil {
-		t.Fatal(err)
-	}
+	g.exec(g.pool, "CREATE OR REPLACE FUNCTION "+schema.Quote(g.schema)+".high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 32768'")
 	accepted := 0
 	for ; accepted < 10_000; accepted++ {
 		if err := c.Accept(t.Context(), "invented "+strconv.Itoa(accepted), 1); err != nil {
@@ -156,9 +142,7 @@ func TestTableCheckerIsBounded(t *testing.T) {
 	want(t, "a new one", c.Accept(t.Context(), "b", 2), fencing.ErrFull)
 	want(t, "a known one", c.Accept(t.Context(), "a", 2), nil)
 	want(t, "an older token", c.Accept(t.Context(), "a", 1), fencing.ErrStale)
-	if _, err := g.writer.Exec(t.Context(), "CREATE OR REPLACE FUNCTION "+schema.Quote(g.schema)+".high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1'"); err == nil {
-		t.Error("a writer sets the limit")
-	}
+	wantCode(t, "a writer sets the limit", g.unbound("CREATE OR REPLACE FUNCTION pglock.high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1'"), "42501")
 }
 
 // FuzzMemoryChecker: the bytes are resources and tokens in turn.

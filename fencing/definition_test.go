@@ -62,13 +62,9 @@ func TestUnprotectRestoresTheTable(t *testing.T) {
 		if g.definition(table) == before {
 			t.Errorf("%s: Protect changed nothing", name)
 		}
-		if err := g.as(f, "INSERT INTO "+table+" VALUES (1, 0)"); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		want(t, name, g.as(f, "INSERT INTO "+table+" VALUES (1, 0)"), nil)
 		for range 2 { // the second does nothing
-			if err := fencing.Unprotect(t.Context(), g.pool, table, fencing.WithSchema(g.schema)); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			want(t, name, fencing.Unprotect(t.Context(), g.pool, table, fencing.WithSchema(g.schema)), nil)
 			if after := g.definition(table); after != before {
 				t.Errorf("%s: before:\n%s\nafter:\n%s", name, before, after)
 			}
@@ -161,7 +157,7 @@ func TestProtectRefuses(t *testing.T) {
 		"columns in a row":    {table, []fencing.Option{fencing.NamedBy("{id}{v}")}, fencing.ErrInvalidOption},
 		"empty template":      {table, []fencing.Option{fencing.NamedBy("")}, fencing.ErrInvalidOption},
 		"nil":                 {table, []fencing.Option{nil}, fencing.ErrInvalidOption},
-		"invalid schema":      {table, []fencing.Option{fencing.WithSchema("pg_x")}, fencing.ErrInvalidSchema},
+		"invalid schema":      {table, []fencing.Option{fencing.WithSchema("pg_x")}, fencing.ErrInvalidOption},
 		"missing schema":      {table, []fencing.Option{fencing.WithSchema("no such schema")}, fencing.ErrSchemaMissing},
 		"other column":        {protected, []fencing.Option{fencing.NamedBy("n{id}"), fencing.WithColumn("x")}, fencing.ErrProtected},
 		"other mode":          {protected, []fencing.Option{fencing.NamedBy("n{id}"), fencing.Permissive()}, fencing.ErrProtected},
@@ -239,9 +235,7 @@ func TestDownUnprotects(t *testing.T) {
 	dropped := g.table("dropped", columns)
 	g.protect(dropped)
 	g.sql("DROP TABLE " + dropped)
-	if err := migrations.Down(t.Context(), g.pool, migrations.WithSchema(g.schema)); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, migrations.Down(t.Context(), g.pool, migrations.WithSchema(g.schema)))
 	if after := g.tableOnly(table); after != before {
 		t.Errorf("Down left %s, before Protect it was %s", after, before)
 	}

@@ -58,9 +58,6 @@ var (
 	// ErrInvalidOption: an option is invalid. The error names the rule.
 	ErrInvalidOption = errs.ErrInvalidOption
 
-	// ErrInvalidSchema: the schema's name is empty, too long, not UTF-8, or reserved.
-	ErrInvalidSchema = schema.ErrInvalidName
-
 	// ErrSchemaMissing: the fence's schema has no lock tables.
 	ErrSchemaMissing = schema.ErrMissing
 

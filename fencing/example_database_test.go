@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/locktest"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock"
 )
 
 // exampleDatabase returns a pool on a new database with the lock tables, after it has run the
 // statements.
-func exampleDatabase(statements ...string) (pool *pgxpool.Pool, client *leasetable.Client, done func()) {
+func exampleDatabase(statements ...string) (pool *pgxpool.Pool, client *pglock.Client, done func()) {
 	ctx := context.Background()
 	pool, stop := locktest.ExamplePool(statements...)
-	client, err := leasetable.Open(ctx, pool)
+	client, err := pglock.Open(ctx, pool)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func exampleDatabase(statements ...string) (pool *pgxpool.Pool, client *leasetab
 }
 
 // overtake grants the lease's lock to another holder.
-func overtake(ctx context.Context, client *leasetable.Client, l *leasetable.Lease) *leasetable.Lease {
+func overtake(ctx context.Context, client *pglock.Client, l *pglock.Lease) *pglock.Lease {
 	if err := l.Release(ctx); err != nil {
 		log.Fatal(err)
 	}

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -71,9 +72,7 @@ func (g fixture) grant(name string, d time.Duration) fencing.Fence {
 		 FROM (SELECT count(*) FROM locked) AS waited
 		 ON CONFLICT (name) DO UPDATE SET token = excluded.token, version = l.version + 1, holder = 'h', expires_at = excluded.expires_at
 		 RETURNING token`), name, d.Microseconds()).Scan(&f.Token)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	ok(g.t, err)
 	return f
 }
 
@@ -95,9 +94,7 @@ func (g fixture) named(statement string) string { return schema.Render(statement
 // sql runs a statement as superuser, written for the default schema.
 func (g fixture) sql(statement string, args ...any) {
 	g.t.Helper()
-	if _, err := g.pool.Exec(g.t.Context(), g.named(statement), args...); err != nil {
-		g.t.Fatalf("%s: %v", statement, err)
-	}
+	locktest.Exec(g.t, g.pool, g.named(statement), args...)
 }
 
 // table creates a table in the fixture's schema, grants the writer its rights, and returns its name
@@ -110,6 +107,18 @@ func (g fixture) table(name, columns string) string {
 	return table
 }
 
+// reset gives the table one row: 1, 0 and that token.
+func (g fixture) reset(table string, token fencing.Token) {
+	g.t.Helper()
+	g.replica("DELETE FROM "+table, sprintf("INSERT INTO %s (id, v, fence_token) VALUES (1, 0, %d)", table, token))
+}
+
+// replica runs statements as superuser that fire no trigger.
+func (g fixture) replica(statements ...string) {
+	g.t.Helper()
+	g.sql("SET session_replication_role = replica; " + strings.Join(statements, "; ") + "; RESET session_replication_role")
+}
+
 // open grants the writer the rights on a table.
 func (g fixture) open(table string) {
 	g.t.Helper()
@@ -118,32 +127,14 @@ func (g fixture) open(table string) {
 
 func (g fixture) protect(table string, opts ...fencing.Option) {
 	g.t.Helper()
-	if err := fencing.Protect(g.t.Context(), g.pool, table, append(opts, fencing.WithSchema(g.schema))...); err != nil {
-		g.t.Fatal(err)
-	}
-}
-
-// protectAtOnce calls Protect six times at once, as replicas that start together do.
-func (g fixture) protectAtOnce(table string) {
-	g.t.Helper()
-	var all sync.WaitGroup
-	for range 6 {
-		all.Go(func() {
-			if err := fencing.Protect(g.t.Context(), g.pool, table, fencing.WithSchema(g.schema)); err != nil {
-				g.t.Error(err)
-			}
-		})
-	}
-	all.Wait()
+	ok(g.t, fencing.Protect(g.t.Context(), g.pool, table, append(opts, fencing.WithSchema(g.schema))...))
 }
 
 // conn returns a connection of the writer's.
 func (g fixture) conn() *pgxpool.Conn {
 	g.t.Helper()
 	conn, err := g.writer.Acquire(g.t.Context())
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	ok(g.t, err)
 	g.t.Cleanup(conn.Release)
 	return conn
 }
@@ -156,9 +147,7 @@ func (g fixture) begin() pgx.Tx {
 func (g fixture) beginOn(pool *pgxpool.Pool, o pgx.TxOptions) pgx.Tx {
 	g.t.Helper()
 	tx, err := pool.BeginTx(g.t.Context(), o)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	ok(g.t, err)
 	g.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -168,9 +157,7 @@ func (g fixture) bound(fences ...fencing.Fence) pgx.Tx {
 	g.t.Helper()
 	tx := g.begin()
 	for _, f := range fences {
-		if err := fencing.Bind(g.t.Context(), tx, f); err != nil {
-			g.t.Fatal(err)
-		}
+		ok(g.t, fencing.Bind(g.t.Context(), tx, f))
 	}
 	return tx
 }
@@ -199,6 +186,25 @@ func (g fixture) commit(tx pgx.Tx, statements ...string) error {
 	return fencing.Explain(tx.Commit(g.t.Context()))
 }
 
+var ok = locktest.OK
+
+// each runs the test for each of the cases, as parallel subtests.
+func each[V any](t *testing.T, cases map[string]V, test func(t *testing.T, name string, v V)) {
+	t.Helper()
+	for name := range cases {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, name, cases[name]) })
+	}
+}
+
+// wantStale fails the test unless err is that StaleError.
+func wantStale(t *testing.T, what string, err error, stale fencing.StaleError) {
+	t.Helper()
+	var got *fencing.StaleError
+	if !errors.Is(err, fencing.ErrStale) || !errors.As(err, &got) || *got != stale {
+		t.Errorf("%s: %v, want %v", what, err, &stale)
+	}
+}
+
 // want fails the test unless err is the sentinel, or nil if the sentinel is nil.
 func want(t *testing.T, what string, err, sentinel error) {
 	t.Helper()
@@ -211,13 +217,9 @@ func want(t *testing.T, what string, err, sentinel error) {
 func (g fixture) dump(table string) string {
 	g.t.Helper()
 	rows, err := g.pool.Query(g.t.Context(), "SELECT t::text FROM "+table+" AS t ORDER BY 1")
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	ok(g.t, err)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	ok(g.t, err)
 	return strings.Join(all, " ")
 }
 
@@ -232,11 +234,33 @@ func (g fixture) holds(table, format string, args ...any) {
 // value reads one value with a statement written for the default schema.
 func value[T any](g fixture, statement string, args ...any) T {
 	g.t.Helper()
-	var v T
-	if err := g.pool.QueryRow(g.t.Context(), g.named(statement), args...).Scan(&v); err != nil {
+	return locktest.Scan[T](g.t, g.pool, g.named(statement), args...)
+}
+
+// free reports whether a takeover of the lock would not have to wait.
+func (g fixture) free(name string) bool {
+	g.t.Helper()
+	return value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = $1 FOR UPDATE SKIP LOCKED)", name)
+}
+
+// exec ends the test unless the statement, written for the default schema, succeeds.
+func (g fixture) exec(db interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}, statement string, args ...any,
+) {
+	g.t.Helper()
+	if _, err := db.Exec(g.t.Context(), g.named(statement), args...); err != nil {
 		g.t.Fatalf("%s: %v", statement, err)
 	}
-	return v
+}
+
+// savepoint calls do after a savepoint of tx, and rolls back to it.
+func (g fixture) savepoint(tx pgx.Tx, do func(inner pgx.Tx)) {
+	g.t.Helper()
+	inner, err := tx.Begin(g.t.Context())
+	ok(g.t, err)
+	do(inner)
+	ok(g.t, inner.Rollback(g.t.Context()))
 }
 
 // serverVersion is 150018 for 15.18.
@@ -265,26 +289,11 @@ func (g fixture) elsewhereUnprotected(name string) string {
 	return table
 }
 
-// role returns a pool as a new role with only the rights of PUBLIC.
-func (g fixture) role(kind string) *pgxpool.Pool {
+// role returns a pool as a new role with only the rights of PUBLIC. Its name is as odd as that of a
+// schema.
+func (g fixture) role() *pgxpool.Pool {
 	g.t.Helper()
-	role := pgtest.SchemaName(g.t) // as odd as that of a schema
-	g.sql("CREATE ROLE " + schema.Quote(role) + " LOGIN PASSWORD 'poor'")
-	as := pgtest.PoolOn(g.t, g.pool.Config().ConnString(), func(c *pgxpool.Config) {
-		c.ConnConfig.User, c.ConnConfig.Password = role, "poor"
-		c.ConnConfig.Database = g.pool.Config().ConnConfig.Database
-		c.ConnConfig.RuntimeParams["application_name"] = kind
-	})
-	g.t.Cleanup(func() {
-		as.Close()
-		ctx := context.Background()
-		for _, s := range []string{"DROP OWNED BY " + schema.Quote(role) + " CASCADE", "DROP ROLE " + schema.Quote(role)} {
-			if _, err := g.pool.Exec(ctx, s); err != nil {
-				g.t.Logf("%s: %v", s, err) // its server may be gone by then
-			}
-		}
-	})
-	return as
+	return locktest.PoorRole(g.t, g.pool.Config().ConnString(), pgtest.SchemaName(g.t))
 }
 
 // literal returns a text as an SQL string literal.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock"
 )
 
 // form is the way in which a holder's writes are fenced.
@@ -88,7 +88,7 @@ func holdAll(in *bufio.Reader, say *json.Encoder) error {
 		return err
 	}
 	defer pool.Close()
-	client, err := leasetable.Open(ctx, pool, leasetable.WithSchema(s.Schema), leasetable.WithTTL(s.TTL))
+	client, err := pglock.Open(ctx, pool, pglock.WithSchema(s.Schema), pglock.WithTTL(s.TTL))
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func holdAll(in *bufio.Reader, say *json.Encoder) error {
 }
 
 // round is one grant and one write.
-func (s spec) round(ctx context.Context, client *leasetable.Client, pool *pgxpool.Pool, in *bufio.Reader, say *json.Encoder) error {
+func (s spec) round(ctx context.Context, client *pglock.Client, pool *pgxpool.Pool, in *bufio.Reader, say *json.Encoder) error {
 	lease, err := client.Acquire(ctx, "counter")
 	if err != nil {
 		return err
@@ -195,17 +195,11 @@ func startHolder(t *testing.T, s spec) *holder {
 	h.cmd.Env = append(os.Environ(), holderVariable+"=1")
 	h.cmd.Stderr = &h.stderr
 	in, err := h.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	out, err := h.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	h.in = in
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, h.cmd.Start())
 	go func() {
 		defer close(h.reports)
 		for all := json.NewDecoder(out); ; {
@@ -223,9 +217,7 @@ func startHolder(t *testing.T, s spec) *holder {
 		_ = h.cmd.Wait() // killed
 	})
 	first, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	h.tell(string(first))
 	return h
 }

@@ -4,8 +4,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -17,10 +15,4 @@ func TestMain(m *testing.M) {
 		os.Exit(hold(os.Stdin, os.Stdout))
 	}
 	pgtest.Main(m)
-}
-
-// connString returns the address of the pool's database, and its role.
-func connString(pool *pgxpool.Pool) (host, role, password string) {
-	c := pool.Config().ConnConfig
-	return pool.Config().ConnString(), c.User, c.Password
 }

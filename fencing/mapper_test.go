@@ -22,17 +22,24 @@ type mapper struct {
 	table string
 	db    interface {
 		PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
-		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	}
 }
 
-func (m mapper) exec(ctx context.Context, query string, args ...any) error {
-	statement, err := m.db.PrepareContext(ctx, query)
+// call carries out one of the statements that the mapper has generated, which changes one row.
+func (m mapper) call(ctx context.Context, name string) error {
+	query := map[string]string{
+		"create": "INSERT INTO %s (id, balance) VALUES ($1, $2)",
+		"save":   "INSERT INTO %s (id, balance) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET balance = excluded.balance",
+		"update": "UPDATE %s SET balance = $2 WHERE id = $1",
+		"remove": "DELETE FROM %s WHERE id = $1 AND balance <> $2",
+	}[name]
+	a := map[string]account{"create": {3, 0}, "save": {1, 11}, "update": {1, 12}, "remove": {2, 0}}[name]
+	statement, err := m.db.PrepareContext(ctx, sprintf(query, m.table))
 	if err != nil {
 		return err
 	}
 	defer statement.Close()
-	result, err := statement.ExecContext(ctx, args...)
+	result, err := statement.ExecContext(ctx, a.ID, a.Balance)
 	if err != nil {
 		return err
 	}
@@ -40,27 +47,6 @@ func (m mapper) exec(ctx context.Context, query string, args ...any) error {
 		return errors.Join(err, errors.New("mapper: not one row"))
 	}
 	return nil
-}
-
-func (m mapper) create(ctx context.Context, a account) error {
-	return m.exec(ctx, "INSERT INTO "+m.table+" (id, balance) VALUES ($1, $2)", a.ID, a.Balance)
-}
-
-func (m mapper) save(ctx context.Context, a account) error {
-	return m.exec(ctx, "INSERT INTO "+m.table+" (id, balance) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET balance = excluded.balance", a.ID, a.Balance)
-}
-
-func (m mapper) update(ctx context.Context, a account) error {
-	return m.exec(ctx, "UPDATE "+m.table+" SET balance = $2 WHERE id = $1", a.ID, a.Balance)
-}
-
-func (m mapper) remove(ctx context.Context, a account) error {
-	return m.exec(ctx, "DELETE FROM "+m.table+" WHERE id = $1", a.ID)
-}
-
-func (m mapper) find(ctx context.Context, id int) (a account, err error) {
-	err = m.db.QueryRowContext(ctx, "SELECT id, balance FROM "+m.table+" WHERE id = $1", id).Scan(&a.ID, &a.Balance)
-	return a, err
 }
 
 // TestObjectMapperIsFenced: in strict mode, every write by code without tokens is refused, and
@@ -76,34 +62,28 @@ func TestObjectMapperIsFenced(t *testing.T) {
 	defer db.Close()
 	ctx := t.Context()
 
-	calls := map[string]func(mapper) error{
-		"create": func(m mapper) error { return m.create(ctx, account{3, 0}) },
-		"save":   func(m mapper) error { return m.save(ctx, account{1, 11}) },
-		"update": func(m mapper) error { return m.update(ctx, account{1, 12}) },
-		"remove": func(m mapper) error { return m.remove(ctx, account{2, 0}) },
-	}
-	// inTx runs the call in a transaction of its own, after begin, and commits.
-	inTx := func(begin func(*sql.Tx) error, do func(mapper) error) error {
+	// inTx makes the call in a transaction of its own, after begin, and commits.
+	inTx := func(begin func(*sql.Tx) error, name string) error {
 		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		defer func() { _ = tx.Rollback() }() // after the commit it does nothing
 		if err := begin(tx); err != nil {
 			return err
 		}
-		if err := do(mapper{table, tx}); err != nil {
+		if err := (mapper{table, tx}).call(ctx, name); err != nil {
 			return fencing.Explain(err)
 		}
 		return fencing.Explain(tx.Commit())
 	}
+	calls := []string{"create", "save", "update", "remove"}
 	nothing := func(*sql.Tx) error { return nil }
-	for name, call := range calls {
-		want(t, name+" by itself", fencing.Explain(call(mapper{table, db})), fencing.ErrUnfenced)
-		want(t, name+" in a transaction without a grant", inTx(nothing, call), fencing.ErrUnfenced)
+	for _, name := range calls {
+		want(t, name+" by itself", fencing.Explain(mapper{table, db}.call(ctx, name)), fencing.ErrUnfenced)
+		want(t, name+" in a transaction without a grant", inTx(nothing, name), fencing.ErrUnfenced)
 	}
 	g.holds(table, "(1,10,) (2,10,)")
-	if a, err := (mapper{table, db}).find(ctx, 1); err != nil || a != (account{1, 10}) {
+	var a account
+	if err := db.QueryRowContext(ctx, "SELECT id, balance FROM "+table+" WHERE id = $1", 1).Scan(&a.ID, &a.Balance); err != nil || a != (account{1, 10}) {
 		t.Errorf("reading: %v, %v", a, err)
 	}
 
@@ -111,19 +91,15 @@ func TestObjectMapperIsFenced(t *testing.T) {
 	bind := func(f fencing.Fence) func(*sql.Tx) error {
 		return func(tx *sql.Tx) error { return fencing.Bind(ctx, sqltx.Wrap(tx), f) }
 	}
-	for _, name := range []string{"create", "save", "update", "remove"} {
-		want(t, name+" with a grant", inTx(bind(late), calls[name]), nil)
+	for _, name := range calls {
+		want(t, name+" with a grant", inTx(bind(late), name), nil)
 	}
 	g.holds(table, "(1,12,%[1]d) (3,0,%[1]d)", late.Token)
 	for _, name := range []string{"save", "update"} {
-		err := inTx(bind(early), calls[name])
-		var stale *fencing.StaleError
-		if !errors.As(err, &stale) || stale.Current != late.Token {
-			t.Errorf("%s with an earlier grant: %v", name, err)
-		}
+		wantStale(t, name+" with an earlier grant", inTx(bind(early), name), fencing.StaleError{Resource: "early", Token: early.Token, Current: late.Token})
 	}
 	next := g.grant("late", time.Minute)
-	want(t, "a grant that was taken over", inTx(bind(late), calls["update"]), fencing.ErrStale)
-	want(t, "the next one", inTx(bind(next), calls["update"]), nil)
+	want(t, "a grant that was taken over", inTx(bind(late), "update"), fencing.ErrStale)
+	want(t, "the next one", inTx(bind(next), "update"), nil)
 	g.holds(table, "(1,12,%d) (3,0,%d)", next.Token, late.Token)
 }

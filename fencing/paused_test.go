@@ -13,25 +13,22 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/testserver"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock"
 )
 
 // stop halts the process, as a hypervisor or a debugger would.
 func (h *holder) stop() {
 	h.t.Helper()
-	if err := testserver.Suspend(h.cmd.Process.Pid); err != nil {
-		h.t.Fatal(err)
-	}
+	ok(h.t, testserver.Suspend(h.cmd.Process.Pid))
 }
 
 func (h *holder) resume() {
 	h.t.Helper()
-	if err := h.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		h.t.Fatal(err)
-	}
+	ok(h.t, h.cmd.Process.Signal(syscall.SIGCONT))
 }
 
 // arena is a schema with a counter, a competing client in this process, and the input of a holder
@@ -39,7 +36,7 @@ func (h *holder) resume() {
 type arena struct {
 	fixture
 	user  *pgxpool.Pool
-	rival *leasetable.Client
+	rival *pglock.Client
 	spec  spec
 }
 
@@ -52,19 +49,10 @@ func newArena(t *testing.T, s spec) arena {
 	if s.Form == bound {
 		g.protect(schema.Quote(g.schema) + ".counter")
 	}
-	var err error
-	if a.rival, err = leasetable.Open(t.Context(), a.user, leasetable.WithSchema(g.schema)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := a.rival.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	a.rival = locktest.ClientOn(t, a.user, pglock.WithSchema(g.schema))
 	a.spec.Schema = g.schema
-	a.spec.URL, a.spec.Role, a.spec.Password = connString(a.user)
+	c := a.user.Config()
+	a.spec.URL, a.spec.Role, a.spec.Password = c.ConnString(), c.ConnConfig.User, c.ConnConfig.Password
 	return a
 }
 
@@ -108,9 +96,7 @@ func TestI4_ThePausedHolder(t *testing.T) {
 				}
 				h.stop()
 				h.tell("write") // it reads this when it resumes
-				if err := a.takeOver(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, a.takeOver(t.Context()))
 				h.resume()
 				if r := h.hear(); r.Refused {
 					got.refused++
@@ -154,9 +140,7 @@ func TestI4_AHolderPausedInsideItsTransaction(t *testing.T) {
 				h.stop()
 				paused := time.Now()
 				h.tell("write")
-				if err := a.takeOver(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, a.takeOver(t.Context()))
 				longest = max(longest, time.Since(paused))
 				h.resume()
 				if r := h.hear(); r.Wrote || !r.Paused {
@@ -186,9 +170,7 @@ func TestI4_AHolderPausedInsideItsTransaction(t *testing.T) {
 		h.tell("write")
 		ctx, cancel := context.WithTimeout(t.Context(), ttl+2*time.Second)
 		defer cancel()
-		if err := a.takeOver(ctx); !errors.Is(err, leasetable.ErrNotAcquired) {
-			t.Errorf("control: without the bound the lock was taken over: %v", err)
-		}
+		want(t, "control: without the bound the lock was taken over", a.takeOver(ctx), pglock.ErrNotAcquired)
 		h.resume()
 		if r := h.hear(); !r.Wrote { // no other holder was granted the lock
 			t.Errorf("the holder woke to %+v", r)
@@ -201,13 +183,9 @@ func TestFenceWorksInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, spec{Form: guarded})
 	l, err := a.rival.Acquire(t.Context(), "counter")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	text, err := l.Fence().MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	f, err := fencing.ParseFence(string(text))
 	if err != nil || f != l.Fence() {
 		t.Fatalf("%s: %v, %v", text, f, err)
@@ -217,18 +195,12 @@ func TestFenceWorksInAnotherProcess(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil { // which does not wait for the transaction
 		t.Fatal(err)
 	}
-	if _, err := a.rival.TryAcquire(t.Context(), "counter"); !errors.Is(err, leasetable.ErrNotAcquired) {
+	if _, err := a.rival.TryAcquire(t.Context(), "counter"); !errors.Is(err, pglock.ErrNotAcquired) {
 		t.Errorf("while the fence is held the lock was granted: %v", err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, tx.Commit(t.Context()))
 	next, err := a.rival.TryAcquire(t.Context(), "counter")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	want(t, "afterwards", fencing.Check(t.Context(), a.begin(), f), fencing.ErrStale)
-	if err := next.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, next.Release(t.Context()))
 }

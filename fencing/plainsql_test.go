@@ -34,9 +34,7 @@ func TestPlainSQL(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := pgtest.PoolOn(t, url)
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, migrations.Up(t.Context(), pool))
 	g := fixture{t: t, pool: pool, schema: "pglock"}
 	const name = `the "report's" lock`
 	old, current := g.grant(name, time.Minute), g.grant(name, time.Minute)
@@ -68,9 +66,7 @@ func TestPlainSQL(t *testing.T) {
 func (g fixture) playPlain(name string, old, current fencing.Fence) (said []string) {
 	g.t.Helper()
 	conn, err := pgx.ConnectConfig(g.t.Context(), g.pool.Config().ConnConfig)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	ok(g.t, err)
 	defer conn.Close(g.t.Context())
 	script := strings.NewReplacer(":'name'", "'"+strings.ReplaceAll(name, "'", "''")+"'", ":token", sprintf("%d", current.Token), ":old", sprintf("%d", old.Token)).Replace(plainSQL)
 	state := ""

@@ -2,6 +2,7 @@ package fencing_test
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -30,13 +31,10 @@ var writes = map[string]string{
 const mergeSince = 150000
 
 func (g fixture) allWrites() map[string]string {
-	all := map[string]string{}
-	for name, sql := range writes {
-		all[name] = sql
-	}
+	all := maps.Clone(writes)
 	if g.serverVersion() >= mergeSince {
 		all["MERGE matched"] = "MERGE INTO %s AS t USING (VALUES (1)) AS s (id) ON s.id = t.id WHEN MATCHED THEN UPDATE SET v = 1"
-		all["MERGE not matched"] = "MERGE INTO %s AS t USING (VALUES (101)) AS s (id) ON s.id = t.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (101, 1)"
+		all["MERGE not matched"] = "MERGE INTO %s AS t USING (VALUES (100)) AS s (id) ON s.id = t.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (100, 1)"
 		all["MERGE delete"] = "MERGE INTO %s AS t USING (VALUES (1)) AS s (id) ON s.id = t.id WHEN MATCHED THEN DELETE"
 	}
 	return all
@@ -46,61 +44,44 @@ func (g fixture) allWrites() map[string]string {
 // row that a later grant has written, in a plain table and a partitioned one.
 func TestEveryWriteIsFenced(t *testing.T) {
 	t.Parallel()
-	for name, create := range map[string]func(g fixture) (table string){
-		"plain":        func(g fixture) string { return g.table("plain", columns) },
-		"odd database": func(g fixture) string { return g.table("plain", columns) },
-		"odd names": func(g fixture) string {
-			return g.table(`Odd "table" %s {id} 漢字`, `(id int PRIMARY KEY, v int)`)
-		},
-		"partitioned": func(g fixture) string {
-			table := g.table("parted", "(id int PRIMARY KEY, v int) PARTITION BY LIST (id)")
-			g.sql("CREATE TABLE pglock.parted_1 PARTITION OF " + table + " FOR VALUES IN (1)")
-			g.sql("CREATE TABLE pglock.parted_n PARTITION OF " + table + " DEFAULT")
-			return table
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := newFixture(t)
-			if name == "odd database" {
-				g = newFixtureOn(t, pgtest.PoolOn(t, pgtest.OddDatabase(t)))
+	each(t, map[string]string{"plain": "t", "odd database": "t", "odd names": `Odd "table" %s {id} 漢字`, "partitioned": "parted"}, func(t *testing.T, kind, name string) { //nolint:thelper // it is the test itself
+		g := newFixture(t)
+		if kind == "odd database" {
+			g = newFixtureOn(t, pgtest.PoolOn(t, pgtest.OddDatabase(t)))
+		}
+		table := g.table(name, columns+map[string]string{"partitioned": " PARTITION BY LIST (id)"}[kind])
+		if kind == "partitioned" {
+			g.sql("CREATE TABLE pglock.p1 PARTITION OF " + table + " FOR VALUES IN (1); CREATE TABLE pglock.rest PARTITION OF " + table + " DEFAULT")
+		}
+		const column = `fence "token" %I`
+		g.protect(table, fencing.WithColumn(column))
+		early, late := g.grant("early", time.Minute), g.grant("late", time.Minute)
+		reset := func(f fencing.Fence) {
+			g.replica("DELETE FROM "+table, sprintf("INSERT INTO %s (id, v, %s) VALUES (1, 0, %d)", table, schema.Quote(column), f.Token))
+		}
+		for name, write := range g.allWrites() {
+			sql := sprintf(write, table)
+			reset(early)
+			want(t, name+" without a grant", g.unbound(sql), fencing.ErrUnfenced)
+			g.holds(table, "(1,0,%d)", early.Token)
+			want(t, name+" with a grant", g.as(late, sql), nil)
+			if got := g.dump(table); got == sprintf("(1,0,%d)", early.Token) {
+				t.Errorf("%s with a grant wrote nothing", name)
 			}
-			table := create(g)
-			column := `fence "token" %I`
-			g.protect(table, fencing.WithColumn(column))
-			early := g.grant("early", time.Minute)
-			late := g.grant("late", time.Minute)
-			reset := func(token any) {
-				g.sql("SET session_replication_role = replica; DELETE FROM " + table + "; RESET session_replication_role")
-				g.sql(sprintf("SET session_replication_role = replica; INSERT INTO %s (id, v, %s) VALUES (1, 0, %v); RESET session_replication_role", table, schema.Quote(column), token))
+			if strings.Contains(write, "100") { // another row
+				g.holds(table, "(1,0,%d) (100,1,%d)", early.Token, late.Token)
+				continue
 			}
-			for name, write := range g.allWrites() {
-				sql := sprintf(write, table)
-				reset(uint64(early.Token))
-				want(t, name+" without a grant", g.unbound(sql), fencing.ErrUnfenced)
-				g.holds(table, "(1,0,%d)", early.Token)
-				want(t, name+" with a grant", g.as(late, sql), nil)
-				if got := g.dump(table); got == sprintf("(1,0,%d)", early.Token) {
-					t.Errorf("%s with a grant wrote nothing", name)
-				}
-				if strings.Contains(write, "100") || strings.Contains(write, "101") {
-					g.holds(table, "(1,0,%d) (%s,1,%d)", early.Token, map[bool]string{true: "100", false: "101"}[strings.Contains(write, "100")], late.Token)
-					continue // another row
-				}
-				reset(uint64(late.Token))
-				err := g.as(early, sql)
-				var stale *fencing.StaleError
-				if !errors.As(err, &stale) || *stale != (fencing.StaleError{Resource: "early", Token: early.Token, Current: late.Token}) {
-					t.Errorf("%s after a later grant: %v", name, err)
-				}
-				var pg *pgconn.PgError
-				if !errors.As(err, &pg) || pg.TableName == "" || pg.SchemaName != g.schema {
-					t.Errorf("%s: the error does not name the table: %#v", name, pg)
-				}
-				g.holds(table, "(1,0,%d)", late.Token)
+			reset(late)
+			err := g.as(early, sql)
+			wantStale(t, name+" after a later grant", err, fencing.StaleError{Resource: "early", Token: early.Token, Current: late.Token})
+			var pg *pgconn.PgError
+			if !errors.As(err, &pg) || pg.TableName == "" || pg.SchemaName != g.schema {
+				t.Errorf("%s: the error does not name the table: %#v", name, pg)
 			}
-		})
-	}
+			g.holds(table, "(1,0,%d)", late.Token)
+		}
+	})
 }
 
 func TestCopyIsFenced(t *testing.T) {
@@ -116,12 +97,8 @@ func TestCopyIsFenced(t *testing.T) {
 	want(t, "COPY without a grant", copyIn(g.begin(), "id", "v"), fencing.ErrUnfenced)
 	want(t, "COPY with a token of its own", copyIn(g.begin(), "id", "v", "fence_token"), fencing.ErrUnfenced)
 	tx := g.bound(f)
-	if err := copyIn(tx, "id", "v", "fence_token"); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, copyIn(tx, "id", "v", "fence_token"))
+	ok(t, tx.Commit(t.Context()))
 	g.holds(table, "(0,0,%[1]d) (1,0,%[1]d)", f.Token)
 }
 
@@ -138,9 +115,7 @@ func TestOnlyTriggersWriteTheTokenColumn(t *testing.T) {
 		"UPDATE %s SET fence_token = 0 WHERE id = 1",
 		"INSERT INTO %s VALUES (1, 0, 99999) ON CONFLICT (id) DO UPDATE SET fence_token = excluded.fence_token + 1",
 	} {
-		if err := g.as(f, sprintf(sql, table)); err != nil {
-			t.Errorf("%s: %v", sql, err)
-		}
+		want(t, sql, g.as(f, sprintf(sql, table)), nil)
 		g.holds(table, "(1,0,%d)", f.Token)
 	}
 }
@@ -176,35 +151,6 @@ func TestPermissive(t *testing.T) {
 	g.protect(named, fencing.Permissive(), fencing.NamedBy("n{id}"))
 	want(t, "without a grant", g.unbound(sprintf("INSERT INTO %s VALUES (1)", named)), nil)
 	want(t, "with the grant of another lock", g.as(late, sprintf("UPDATE %s SET v = 1", named)), fencing.ErrOtherLock)
-}
-
-func TestNamedBy(t *testing.T) {
-	t.Parallel()
-	g := newFixture(t)
-	table := g.table("t", `("Tenant {" text, "no" int, v int)`)
-	want(t, "braces", fencing.Protect(t.Context(), g.pool, table, fencing.NamedBy("{Tenant {}"), fencing.WithSchema(g.schema)), fencing.ErrInvalidOption)
-	g.sql("ALTER TABLE " + table + ` RENAME "Tenant {" TO "Ten ant's"`)
-	g.protect(table, fencing.NamedBy(`it's %s "{Ten ant's}"/{no}`))
-	f := g.grant(`it's %s "ünïcödé"/7`, time.Minute)
-	want(t, "its row", g.as(f, "INSERT INTO "+table+" VALUES ('ünïcödé', 7, 0)", "UPDATE "+table+" SET v = 1"), nil)
-	want(t, "another", g.as(f, "INSERT INTO "+table+" VALUES ('ünïcödé', 8, 0)"), fencing.ErrOtherLock)
-	want(t, "another by case", g.as(f, "INSERT INTO "+table+" VALUES ('ÜNÏCÖDÉ', 7, 0)"), fencing.ErrOtherLock)
-	want(t, "no lock", g.as(f, "INSERT INTO "+table+" VALUES (NULL, 7, 0)"), fencing.ErrOtherLock)
-	want(t, "unnamed", g.as(f, "UPDATE "+table+` SET "no" = NULL`), fencing.ErrOtherLock)
-	want(t, "TRUNCATE", g.as(f, "TRUNCATE "+table), fencing.ErrOtherLock)
-	want(t, "without", g.unbound("TRUNCATE "+table), fencing.ErrUnfenced)
-
-	// If the collation finds two names equal that differ in case, they are still two locks.
-	g.sql("CREATE COLLATION pglock.caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
-	caseless := g.table("caseless", "(id text COLLATE pglock.caseless)")
-	g.sql("ALTER TABLE " + caseless + " ALTER id TYPE text COLLATE " + schema.Quote(g.schema) + ".caseless")
-	g.protect(caseless, fencing.NamedBy("{id}"))
-	lower := g.grant("lower", time.Minute)
-	want(t, "same", g.as(lower, "INSERT INTO "+caseless+" VALUES ('lower')"), nil)
-	want(t, "equal by collation alone", g.as(lower, "INSERT INTO "+caseless+" VALUES ('LOWER')"), fencing.ErrOtherLock)
-	for _, both := range []string{"('lower'), ('LOWER')", "('LOWER'), ('lower')"} {
-		want(t, "equal by collation, in one statement", g.as(lower, "INSERT INTO "+caseless+" VALUES "+both), fencing.ErrOtherLock)
-	}
 }
 
 // TestTriggersSeeTheFinalRow: they run after the table's other triggers.
@@ -247,27 +193,12 @@ func TestPreparedTransactions(t *testing.T) {
 	f := g.grant("n", time.Minute)
 	tx := g.bound(f)
 	for _, s := range []string{"INSERT INTO " + table + " VALUES (1, 0)", "PREPARE TRANSACTION 'p'"} {
-		if _, err := tx.Exec(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		g.exec(tx, s)
 	}
 	g.end("n")
-	if free := value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' FOR UPDATE SKIP LOCKED)"); free {
+	if g.free("n") {
 		t.Error("another holder was granted the lock before the prepared transaction ends")
 	}
-	if _, err := g.writer.Exec(t.Context(), "COMMIT PREPARED 'p'"); err != nil {
-		t.Fatal(err)
-	}
+	g.exec(g.writer, "COMMIT PREPARED 'p'")
 	g.holds(table, "(1,0,%d)", f.Token)
-}
-
-// TestProtectAtOnce: replicas that start together all succeed.
-func TestProtectAtOnce(t *testing.T) {
-	t.Parallel()
-	g := newFixture(t)
-	table := g.table("t", columns)
-	g.protectAtOnce(table)
-	if n := value[int](g, "SELECT count(*) FROM pg_trigger WHERE tgrelid = $1::text::regclass", table); n != 6 {
-		t.Errorf("%d triggers", n)
-	}
 }

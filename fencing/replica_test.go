@@ -20,15 +20,11 @@ func TestReplicatedRowsAreAccepted(t *testing.T) {
 	publisher.sql("CREATE DATABASE subscriber")
 	config := publisher.pool.Config()
 	there, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	there.Path = "/subscriber"
 	pool := pgtest.PoolOn(t, there.String())
 	subscriber := fixture{t: t, pool: pool, schema: publisher.schema}
-	if err := migrate(t, pool, publisher.schema); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, migrate(t, pool, publisher.schema))
 	for _, g := range []fixture{publisher, subscriber} {
 		g.sql("CREATE TABLE pglock.t " + columns)
 		g.protect(schema.Quote(g.schema) + ".t")

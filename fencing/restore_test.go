@@ -17,9 +17,7 @@ func TestRestoredTableIsProtected(t *testing.T) {
 	t.Parallel()
 	from, to := pgtest.Database(t), pgtest.Database(t)
 	g := fixture{t: t, pool: pgtest.PoolOn(t, from), schema: "pglock"}
-	if err := migrations.Up(t.Context(), g.pool); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, migrations.Up(t.Context(), g.pool))
 	g.writer = g.pool
 	g.sql("CREATE TABLE whole " + columns + "; CREATE TABLE named " + columns + "; CREATE TABLE parted (id int, v int) PARTITION BY LIST (id); CREATE TABLE part PARTITION OF parted DEFAULT")
 	g.protect("whole")
@@ -56,8 +54,6 @@ func TestRestoredTableIsProtected(t *testing.T) {
 	want(t, "a partition that came after the dump", g.unbound("INSERT INTO later VALUES (99, 0)"), fencing.ErrUnfenced)
 	g.sql("CREATE TABLE another " + columns)
 	g.protect("another") // its number is a new one
-	if err := fencing.Unprotect(t.Context(), g.pool, "whole"); err != nil {
-		t.Error(err)
-	}
+	ok(t, fencing.Unprotect(t.Context(), g.pool, "whole"))
 	want(t, "another, while others are unprotected", g.unbound("INSERT INTO another VALUES (1)"), fencing.ErrUnfenced)
 }

@@ -60,7 +60,7 @@ func TestWithoutRights(t *testing.T) {
 func TestOwnerProtects(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
-	owner := g.role("owner")
+	owner := g.role()
 	role := schema.Quote(pgtest.RoleOf(owner))
 	in := fencing.WithSchema(g.schema)
 	table := g.elsewhereUnprotected("t")

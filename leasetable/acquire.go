@@ -3,372 +3,236 @@ package leasetable
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
+	"math"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/errs"
-	"github.com/pglock/pglock-go/leasetable/internal/store"
-	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
-// Acquire waits until the lock name is granted to this call, and returns the lease. A waiting
-// call holds no connection and no transaction. All calls of a client that wait for one name share
-// one row of lock_waiters. A free lock is granted without such a row.
-//
-// The lease is renewed until it is released, it is lost, or the client is closed. ctx bounds the
-// call, not the lease. The lease's Context has the values of ctx.
-//
-// When ctx ends first, Acquire returns a *WaitError, in which errors.Is finds ErrNotAcquired and
-// the error and cause of ctx. The lock is not held. Acquire waits up to 20 ms for a statement in
-// progress. A grant that arrives later is revoked. A grant that a broken network delivers much
-// later ends by its TTL.
-//
-// WithWait bounds the wait as well. The *WaitError then wraps ErrTimeout, and no error of ctx.
-//
-// If ctx carries a held lease of this lock, Acquire returns a *HeldError at once, or joins the lease
-// with WithJoin. The contexts of a lease carry it, and so do those derived from them: use another
-// context to wait for a lock that the program itself will release.
-//
-// The *WaitError wraps ErrUnavailable if the server could not be reached for 30 s, and ErrClosed
-// if the client was closed. Acquire returns ErrInvalidName and ErrInvalidOption at once.
-func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
-	return c.acquire(ctx, name, opts, (*acquisition).wait)
+// Request is one attempt to acquire a lock.
+type Request struct {
+	Name   string   // for All: a text for people
+	All    []string // names that are acquired together, sorted; nil: only Name
+	ID     string   // a UUID: the same for attempts of one call whose effect is unknown
+	Holder string
+	Labels string // JSON
+	TTL    time.Duration
+	Ticket int64
+
+	Permits Permits
 }
 
-// TryAcquire acquires the lock name if it is free or its lease has expired. Otherwise it returns a
-// *BusyError (errors.Is ErrNotAcquired) with the holder and the remaining time of its lease, and
-// has written nothing.
-//
-// ctx bounds the call, not the lease. If the server does not answer, the error wraps
-// ErrUnavailable. A grant that the server made all the same is revoked.
-func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
-	return c.acquire(ctx, name, opts, (*acquisition).once)
+// Names returns the names that the request is for, sorted.
+func (r *Request) Names() []string {
+	if r.All == nil {
+		return []string{r.Name}
+	}
+	return r.All
 }
 
-// acquisition is the state of one call of Acquire or TryAcquire.
-type acquisition struct {
-	client *Client
-	cfg    *leaseConfig
-	name   string // of several names: a text for people
-	id     string // of the request: the same for all attempts whose effect is unknown
-	began  time.Time
+// Tickets of attempts without one.
+const (
+	NoTicket    = math.MaxInt64 // waits for every ticket
+	BargeTicket = 0             // ignores the wait queue
+)
 
-	// uncertain says that an attempt's answer was lost: the server may hold a grant for this
-	// call that the client does not know of.
-	uncertain bool
+// Outcome is the result of an attempt: see sql/acquire_full.sql.
+type Outcome string
 
-	answered bool // the server has answered an attempt
+// Outcomes of an attempt. The zero Outcome means that there is no answer for the name: another
+// client has inserted its row meanwhile.
+const (
+	Granted      Outcome = "granted"
+	Busy         Outcome = "busy"
+	RequestEnded Outcome = "spent"
 
-	// attempted says that the call has had the attempt that each call has: the server has said that
-	// the lock is held, or has not answered.
-	attempted bool
-	limit     *waitLimit // of WithWait, or nil
+	OtherKind Outcome = "kind"  // the name has another number of permits: Grant.Capacity
+	again     Outcome = "again" // the zero Outcome
+)
 
-	facts acquireFacts
+// Grant is the answer to a Request. Unless the Outcome is Granted, it describes what is in the way.
+type Grant struct {
+	Outcome   Outcome
+	Name      string // which of several names is in the way; empty for a request with one name
+	Token     fencing.Token
+	Ahead     int  // number of waiters before this one
+	Capacity  int  // of OtherKind: the number of permits, 0 for a lock with one holder
+	Invalid   bool // the ticket: the queue has skipped it
+	Holder    string
+	Remaining time.Duration
+	Sent      time.Time // just before the statement was sent: promises count from there
 }
 
-// acquireFacts are facts for the events of an acquisition. See AcquireEvent.
-type acquireFacts struct {
-	try, queued, handedOff bool
-	attempts, ahead        int
-	behind                 fencing.Token
+// Answer is what came of a statement for a Request: a Grant or an error.
+type Answer struct {
+	Grant    Grant
+	Err      error
+	Released fencing.Token // of a hand-off: the grant that ended with it
 }
 
-// sawAhead records the number of waiters in other processes, until the WaitEvent.
-func (f *acquireFacts) sawAhead(n int) {
-	if !f.queued {
-		f.ahead = n
-	}
-}
-
-func (c *Client) acquire(ctx context.Context, name string, opts []LeaseOption, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	opts, err := c.defined(ctx, name, opts)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := c.cfg.leaseWith(opts)
-	if err != nil {
-		return nil, err
-	}
-	return c.acquireOrJoin(ctx, name, cfg, how)
-}
-
-// acquireOrJoin is acquire with options that have been checked.
-func (c *Client) acquireOrJoin(ctx context.Context, name string, cfg *leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (*Lease, error) {
-	switch l := c.heldIn(ctx, name); {
-	case l == nil:
-		return c.acquireAs(ctx, name, cfg, how)
-	case l.cfg.permits.Capacity != cfg.permits.Capacity:
-		return nil, &KindError{Name: name, Wanted: cfg.permits.Capacity, Found: l.cfg.permits.Capacity}
-	case !cfg.join, l.permits().Weight < cfg.permits.Weight: // a reader's lease is not a writer's
-		return nil, &HeldError{Name: name, Token: l.Token(), Holder: l.Holder()}
-	case ctx.Err() != nil:
-		return nil, &WaitError{Name: name, Cause: endOf(ctx)}
-	default:
-		return l.join(ctx), nil
-	}
-}
-
-// acquireAs is acquireOrJoin without a look at the leases that ctx carries. The configuration is passed
-// by reference, because the stack of a waiting call should fit into 4 KiB.
-func (c *Client) acquireAs(ctx context.Context, name string, cfg *leaseConfig, how func(*acquisition, context.Context) (store.Grant, error)) (l *Lease, err error) {
-	if err := c.beginCall(); err != nil {
-		return nil, err
-	}
-	a := newAcquisition(c, name, cfg)
-	// After endCall, so that Close does not wait for an observer.
-	defer func() { c.events.acquired(ctx, a, l, err) }()
-	defer c.endCall()
-	g, err := how(a, ctx)
-	if err != nil {
-		if a.uncertain {
-			c.revoke(a.request(a.id))
-		}
-		if cfg.failOpen && a.databaseAway(ctx, err) {
-			if l := c.unlockedLease(ctx, a, err); l != nil {
-				return l, nil
-			}
-		}
-		return nil, err
-	}
-	return c.newLease(ctx, a, g)
-}
-
-func newAcquisition(c *Client, name string, cfg *leaseConfig) *acquisition {
-	return &acquisition{client: c, cfg: cfg, name: name, id: newRequestID(), began: time.Now()}
-}
-
-// request returns the request with that ID, without a ticket.
-func (a *acquisition) request(id string) *store.Request {
-	return &store.Request{
-		Name: a.name, All: a.cfg.names, ID: id, Holder: a.cfg.holder, Labels: a.cfg.labels,
-		TTL: a.cfg.grantTTL(), Ticket: store.NoTicket, Permits: a.cfg.permits,
-	}
-}
-
-// names returns the names that the call is for, sorted.
-func (a *acquisition) names() []string {
-	if a.cfg.names == nil {
-		return []string{a.name}
-	}
-	return a.cfg.names
-}
-
-// once makes attempts until the server answers, within limits.
-func (a *acquisition) once(ctx context.Context) (store.Grant, error) {
-	const (
-		tries    = 5 // while rows appear or requests are used up
-		failures = 2 // the first may have met a connection that died long ago
-	)
-	a.facts.try = true
-	a.awaitRemoval(ctx)
-	var g store.Grant
-	var err error
-	for failed := 0; failed < failures; {
-		for range tries {
-			if g, err = a.attempt(ctx, a.ticketOr(0), false); err != nil || g.Outcome == store.Granted || g.Outcome == store.Busy {
-				break
-			}
-		}
-		switch {
-		case err == nil && g.Outcome == store.Granted:
-			return g, nil
-		case err == nil:
-			return g, a.busyError(g)
-		case ctx.Err() != nil || errors.Is(err, ErrClosed):
-			return g, a.waitError(ctx, err)
-		case !errors.Is(err, ErrUnavailable), errors.Is(err, errLateGrant):
-			return g, err
-		}
-		failed++
-	}
-	return g, err
-}
-
-// ticketOr returns the ticket for an attempt: ours unless it is 0 or the call barges.
-func (a *acquisition) ticketOr(ours int64) int64 {
-	if a.cfg.barging {
-		return store.BargeTicket
-	}
-	return cmp.Or(ours, store.NoTicket)
-}
-
-// awaitRemoval waits until tickets that earlier waiters of this process left behind are deleted.
-func (a *acquisition) awaitRemoval(ctx context.Context) {
-	for _, name := range a.names() {
-		a.client.waiters.AwaitRemoval(ctx, name)
-	}
-}
-
-func (a *acquisition) busyError(g store.Grant) *BusyError {
-	name := cmp.Or(g.Name, a.name)
-	l := a.client.newestLease(name)
-	return &BusyError{
-		Name: name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
-		ThisClient: l != nil && l.Token() == g.Token,
-	}
-}
-
-// localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
-func (a *acquisition) localHolder() *BusyError {
-	l := a.client.newestLease(a.name)
-	if held := l != nil && l.Err() == nil; !held {
-		return nil
-	}
-	return &BusyError{
-		Name: a.name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
-		ThisClient: true,
-	}
-}
-
-// newestLease returns the newest lease of that name which this client has not seen the end of, or
-// nil.
-func (c *Client) newestLease(name string) *Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.newest[name]
-}
-
-// waitError returns the error of a call that gave up. last is what stood in the way.
-func (a *acquisition) waitError(ctx context.Context, last error) error {
-	cause := ErrClosed
-	if ctx.Err() != nil {
-		cause = endOf(ctx)
-	}
-	if errors.Is(last, cause) || errors.Is(last, ErrClosed) {
-		last = nil
-	}
-	return &WaitError{Name: a.name, Waited: time.Since(a.began), Cause: cause, Last: last}
-}
-
-// attempt makes one attempt to acquire the lock.
-//
-// A lone attempt runs its statement on this goroutine, others through the dispatcher. A statement
-// that goes on after its caller gave up is canceled on this goroutine, which closes its connection
-// and leaves its effect unknown: see beginInline. In the dispatcher it goes on. A grant that
-// arrives after its caller gave up is revoked.
-func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (store.Grant, error) {
-	if a.limit != nil && !a.attempted {
-		a.limit.widen()
-		defer a.limit.restrict()
-	}
-	if ctx.Err() != nil {
-		return store.Grant{}, ctx.Err()
-	}
-	a.facts.attempts++
-	g, err := a.send(ctx, &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld})
-	a.attempted = a.attempted || err != nil || g.Holder != "" || g.Remaining > 0
-	return g, err
-}
-
-// send sends an attempt, on this goroutine or through the dispatcher: see attempt.
-func (a *acquisition) send(ctx context.Context, q *attempt) (store.Grant, error) {
-	if a.client.beginInline(ctx) {
-		got := q.runInline(ctx)
-		a.client.dispatcher.EndInline()
-		if err := ctx.Err(); err != nil && got.Err != nil {
-			a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
-			return store.Grant{}, err
-		}
-		return a.checkGrant(q.id, got)
-	}
-	q.answers = make(chan store.Answer, 1)
-	a.client.calls.Add(1) // deliver ends this call
-	a.client.acquires.Submit(q)
-	var got store.Answer
-	left := error(nil)
-	// Two may be ready. An answer that came with the end of ctx is returned or revoked: both are
-	// right.
-	select {
-	case got = <-q.answers:
-	case <-ctx.Done():
-		left = ctx.Err()
-	case <-a.client.closing:
-		left = ErrClosed
-	}
-	if left != nil {
-		answered := false
-		if got, answered = q.abandon(); !answered {
-			return store.Grant{}, left
-		}
-	}
-	return a.checkGrant(q.id, got)
-}
-
-// checkGrant returns the grant of the request with that ID if it can still be trusted. It gives the
-// next attempt a new ID if this one is used up.
-func (a *acquisition) checkGrant(id string, got store.Answer) (store.Grant, error) {
-	a.uncertain = a.uncertain || store.MaybeApplied(got.Err)
-	a.answered = a.answered || got.Err == nil
-	switch {
-	case got.Err != nil:
-	case got.Grant.Outcome == store.Busy:
-		a.facts.behind = got.Grant.Token
-		a.facts.sawAhead(got.Grant.Ahead)
-	case got.Grant.Outcome == store.Spent:
-		a.id, a.uncertain = newRequestID(), false
-	case got.Grant.Outcome == store.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
-		a.client.revoke(a.request(id))
-		a.id, a.uncertain = newRequestID(), false
-		got.Err = errLateGrant
-	}
-	if got.Err == nil && got.Grant.Outcome == store.OtherKind {
-		return got.Grant, &KindError{Name: cmp.Or(got.Grant.Name, a.name), Wanted: a.cfg.permits.Capacity, Found: got.Grant.Capacity}
-	}
-	if got.Err == nil {
-		return got.Grant, nil
-	}
-	return got.Grant, a.client.store.Explain(fmt.Sprintf("acquire %q", a.name), got.Err)
-}
-
-// revoke ends the grant of r in the background, if the server has made one. The caller must be
-// inside a counted call. If the server can't be reached for a TTL, the grant has expired.
-//
-// The acquire statement may still be on its way to the server, or past the point where it can be
-// canceled. So revoke looks again, after timing.RevokePauses, until it finds a grant.
-func (c *Client) revoke(r *store.Request) {
-	c.background(min(r.TTL, timing.OutagePatience), func(ctx context.Context) {
-		for n := range len(timing.RevokePauses) + 1 {
-			revoked := false
-			err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
-				revoked, err = c.store.Revoke(ctx, r)
-				return err
-			})
-			if err != nil {
-				c.cfg.logger.Warn("pglock: could not revoke a late grant; it expires after its TTL",
-					"name", r.Name, "ttl", r.TTL, "error", err)
-			}
-			if err != nil || revoked || n == len(timing.RevokePauses) {
-				return
-			}
-			closing := c.closing
-			if n == 0 {
-				closing = nil // Close waits for the second look: most statements that are late have ended by then
-			}
-			select { // when several are ready, a needless look is harmless
-			case <-time.After(timing.RevokePauses[n]):
-			case <-ctx.Done():
-				return
-			case <-closing: // Close does not wait longer for an unlikely grant
-				return
-			}
-		}
+// AcquireFast runs the fast path, which grants a lock whose row exists and is free. Without a grant
+// it returns the zero Grant: AcquireFull finds out why. ctx is derived from the life of the Store.
+func (s *Store) AcquireFast(ctx context.Context, r *Request) (Grant, error) {
+	return s.grantOne(ctx, r.Name, statement{
+		sql:  s.sql.acquireFast,
+		args: []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket},
 	})
 }
 
-// errLateGrant means that a grant arrived too late to be trusted.
-var errLateGrant = errs.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
+// HandOff grants the lock of fence to the request r of the same client, instead of releasing it. It
+// returns the zero Grant if the lock must be released. r.Ticket is not used. ctx is derived from
+// the life of the Store.
+func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
+	return s.grantOne(ctx, r.Name, statement{
+		sql:  s.sql.handoff,
+		args: []any{fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client},
+	})
+}
 
-// endOf returns why ctx has ended: its error, and its cause if that differs. If the time of
-// WithWait was over first, it returns ErrTimeout alone.
-func endOf(ctx context.Context) error {
-	if context.Cause(ctx) == errWaitOver { //nolint:errorlint // the caller's own cause may wrap ErrTimeout
-		return ErrTimeout
+// grantOne runs a statement that returns one row if it grants the lock.
+func (s *Store) grantOne(ctx context.Context, name string, st statement) (g Grant, err error) {
+	st.row = func(r pgx.Rows) error {
+		var left int64
+		err := r.Scan(&g.Token, &left)
+		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
+		return err
 	}
-	return errs.ContextErr(ctx)
+	sent, err := s.sendWithin(ctx, st)
+	if err != nil {
+		return Grant{}, err // a row before the error promises nothing
+	}
+	if g.Outcome == Granted {
+		g.Sent = sent
+		s.highWater.observeGrant(name, g.Token)
+	}
+	return g, nil
+}
+
+// AcquireFastBatch runs the fast path for requests with distinct names, sorted by name. It returns
+// a Grant for each of them, without an Outcome if the lock was not granted. ctx is derived from the
+// life of the Store.
+func (s *Store) AcquireFastBatch(ctx context.Context, batch []*Request) ([]Grant, error) {
+	st := statement{sql: s.sql.acquireFastBatch, args: acquireArgs(batch)}
+	var name string
+	var left int64
+	var g Grant
+	into := []any{&name, &g.Token, &left} // once: a batch has many rows
+	return s.grantBatch(ctx, batch, st, func(r pgx.Rows) (string, Grant, error) {
+		err := r.Scan(into...)
+		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
+		return name, g, err
+	})
+}
+
+// AcquireFull handles requests that the fast path does not grant, with distinct names, sorted by
+// name: it reads the holders of their locks, and runs the full statement for the rest. It returns a
+// Grant for each of them, also with an error, since each of the two statements commits by itself.
+// ctx is derived from the life of the Store.
+func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
+	st := statement{sql: s.sql.peek, args: peekArgs(batch)}
+	grants, err := s.grantBatch(ctx, batch, st, func(r pgx.Rows) (name string, g Grant, err error) {
+		g.Outcome = Busy
+		err = g.scan(r, &name)
+		return name, g, err
+	})
+	if err != nil {
+		return make([]Grant, len(batch)), err
+	}
+	var rest []*Request
+	var at []int // in batch
+	for i, r := range batch {
+		if grants[i].Outcome == "" {
+			rest, at = append(rest, r), append(at, i)
+		}
+	}
+	if len(rest) == 0 {
+		return grants, nil
+	}
+	st = statement{sql: s.sql.acquireFull, args: acquireArgs(rest)}
+	answers, err := s.grantBatch(ctx, rest, st, func(r pgx.Rows) (name string, g Grant, err error) {
+		err = g.scan(r, &name, &g.Outcome)
+		if g.Outcome == OtherKind {
+			g.Capacity, g.Ahead = g.Ahead, 0
+		}
+		return name, g, err
+	})
+	for i, g := range answers {
+		grants[at[i]] = g
+	}
+	return grants, err
+}
+
+// grantBatch sends a statement for requests that are sorted by name, and returns the answer to each
+// of them. scan reads the answer to the request with that name from a row.
+func (s *Store) grantBatch(ctx context.Context, batch []*Request, st statement, scan func(pgx.Rows) (name string, g Grant, err error)) ([]Grant, error) {
+	grants := make([]Grant, len(batch))
+	st.row = func(r pgx.Rows) error {
+		name, g, err := scan(r)
+		at, found := slices.BinarySearchFunc(batch, name, func(r *Request, name string) int { return cmp.Compare(r.Name, name) })
+		if found && grants[at].Outcome != Granted { // a name that was just granted has two rows: Granted counts
+			grants[at] = g
+		}
+		return err
+	}
+	sent, err := s.sendWithin(ctx, st)
+	if err != nil {
+		return nil, err // rows before the error promise nothing
+	}
+	for i := range grants {
+		g := &grants[i]
+		g.Sent = sent
+		if g.Outcome == Granted {
+			s.highWater.observeGrant(batch[i].Name, g.Token)
+		}
+	}
+	return grants, nil
+}
+
+// scan reads a row whose first columns are into.
+func (g *Grant) scan(r pgx.Rows, into ...any) error {
+	var holder *string
+	var left int64
+	if err := r.Scan(append(into, &g.Token, &holder, &left, &g.Ahead, &g.Invalid)...); err != nil {
+		return err
+	}
+	if holder != nil {
+		g.Holder = *holder
+	}
+	g.Remaining = time.Duration(left) * time.Microsecond
+	return nil
+}
+
+// peekArgs returns the arguments of the peek statement.
+func peekArgs(batch []*Request) []any {
+	n := len(batch)
+	names, ids, tickets := make([]string, n), make([]string, n), make([]int64, n)
+	for i, r := range batch {
+		names[i], ids[i], tickets[i] = r.Name, r.ID, r.Ticket
+	}
+	return []any{names, ids, collapse(tickets)}
+}
+
+// acquireArgs returns the arguments of the batch statements that grant.
+func acquireArgs(batch []*Request) []any {
+	n := len(batch)
+	names, holders, ids, labels := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	us, tickets := make([]int64, n), make([]int64, n)
+	for i, r := range batch {
+		names[i], holders[i], ids[i], labels[i] = r.Name, r.Holder, r.ID, r.Labels
+		us[i], tickets[i] = r.TTL.Microseconds(), r.Ticket
+	}
+	return []any{names, collapse(holders), ids, collapse(labels), collapse(us), collapse(tickets)}
+}
+
+// collapse returns values, or only the first one if all are equal.
+func collapse[T comparable](values []T) []T {
+	for _, v := range values {
+		if v != values[0] {
+			return values
+		}
+	}
+	return values[:1]
 }

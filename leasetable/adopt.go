@@ -1,145 +1,46 @@
 package leasetable
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/errs"
-	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/leasetable/internal/store"
-	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
-// errHandedOver ends the lease that HandOver is called on.
-var errHandedOver = errs.Errorf("%w: handed over to another process", ErrReleased)
-
-// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
-// the fence that HandOver returns. Stop the protected work first. The Context is done when HandOver
-// returns, and Err wraps ErrReleased. The lease is not renewed any more, and Release and Close do
-// not release the lock.
-//
-// The other process must call Adopt before the grant expires. Usually two thirds of the TTL are left,
-// less after failed renewals. Call [Lease.Extend] before HandOver if the fence takes longer to
-// arrive. If no process adopts the grant, the lock is free when the grant expires. This process may
-// adopt it again as well.
-//
-// HandOver does not contact the database. If the lease has ended, it returns why: an error that
-// wraps ErrLost or ErrReleased. It refuses a lease that has joined another one (WithJoin).
-func (l *Lease) HandOver() (fencing.Fence, error) {
-	if err := l.Err(); err != nil {
-		return fencing.Fence{}, err
-	}
-	if l.Unlocked() {
-		return fencing.Fence{}, errs.Errorf("pglock: hand over %q: %w", l.fence.Name, errUnlocked)
-	}
-	if l.outer != nil {
-		return fencing.Fence{}, fmt.Errorf("pglock: hand over %q: the lease has joined another one: hand over that one", l.fence.Name)
-	}
-	if l.several() {
-		return fencing.Fence{}, fmt.Errorf("pglock: hand over %q: a lease of several names can't be handed over: use Acquire for each name", l.fence.Name)
-	}
-	if !l.end(errHandedOver) {
-		return fencing.Fence{}, l.Err()
-	}
-	l.client.untrack(l)
-	l.client.events.handedOver(l)
-	return l.fence, nil
+// AdoptResult is the answer to Adopt.
+type AdoptResult struct {
+	Renewal
+	Age     time.Duration // since the grant
+	Request string        // the ID of the request that was granted
+	Permits Permits
+	Current fencing.Token // of the newest grant of the name, if this one is gone; 0: none
 }
 
-// Adopt returns a lease of the grant that f names, which another process was granted and has handed
-// over: see [Lease.HandOver]. It renews the grant at once, with the TTL of this client and opts, and
-// makes this client's holder name the one that others see. Token and labels stay. The lease is
-// renewed and released like one from Acquire.
-//
-// If the grant is not current any more, because it was released, has expired or was followed by
-// another one, the error is a *fencing.StaleError (errors.Is fencing.ErrStale), and nothing has
-// changed. If no grant of this client's schema can have the fence, the error wraps
-// fencing.ErrInvalidFence. If the server does not answer within 5 s, or only when the grant can't be
-// trusted any more, it wraps ErrUnavailable. If ctx ends first, it wraps the error and cause of ctx.
-// In the last two cases the grant may have been renewed. WithMinHold is refused for a lock with
-// permits. ctx bounds the call, not the lease. The
-// lease's Context has the values of ctx.
-//
-// The rules of the first process do not come along with the fence: pass WithMaxHold, WithMinHold and
-// WithLockDelay again. The first two count from the grant.
-//
-// Adopt does not exclude the process that had the grant before: both know the same name and token,
-// and the database can't tell them apart. While both renew, the grant lasts. When one of them
-// releases it, the lock is free for others at once, although the other process learns of it only
-// with its next renewal. Its guarded writes are refused from then on. HandOver makes sure that the
-// first process neither renews nor releases. Without it, that is the program's duty.
-func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption) (*Lease, error) {
-	cfg, err := c.cfg.leaseWith(opts)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.failOpen {
-		return nil, invalidOption("adopt %q: WithFailOpen: not allowed: Adopt returns a lease only of a live grant", f)
-	}
-	if _, err := f.MarshalText(); err != nil {
-		return nil, errs.Errorf("pglock: adopt %q: %w", f, err)
-	}
-	if f.Schema = cmp.Or(f.Schema, schema.Default); f.Schema != c.cfg.schema {
-		return nil, errs.Errorf("pglock: adopt %q: %w: its schema is %q: must be the client's, %q", f, fencing.ErrInvalidFence, f.Schema, c.cfg.schema)
-	}
-	if err := c.beginCall(); err != nil {
-		return nil, err
-	}
-	defer c.endCall()
-	if err := c.checkMinHold(ctx, f, cfg); err != nil {
-		return nil, err
-	}
-	began := c.events.now()
-	got, err := c.sendAdopt(ctx, f, cfg)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, errs.Errorf("pglock: adopt %q: %w", f, endOf(ctx))
-	case err != nil:
-		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), err)
-	case got.Outcome == store.RenewGone:
-		return nil, errs.Errorf("pglock: adopt %q: %w", f, &fencing.StaleError{Resource: f.Name, Token: f.Token, Current: got.Current})
-	case !time.Now().Before(cfg.deadline(got.Sent, got.Remaining, cfg.ttl)):
-		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), errLateGrant)
-	}
-	l := c.startLease(ctx, cfg.forLocks(nil, got.Permits), startedGrant{fence: f, id: got.Request, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
-	if l == nil {
-		return nil, ErrClosed
-	}
-	c.lookAt(l) // its holder may have been asked to release it before
-	c.events.adopted(ctx, l, began)
-	return l, nil
-}
-
-// checkMinHold refuses WithMinHold for a lock with permits, before Adopt would keep the permits for that
-// time. A name stays of one kind while the grant lives.
-func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseConfig) error {
-	if cfg.minHold == 0 {
-		return nil
-	}
-	row, _, err := c.store.Get(ctx, f.Name)
-	if err != nil {
-		return c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
-	}
-	if row.Capacity > 0 {
-		return invalidOption("adopt %q: WithMinHold: must be 0 for a lock with permits", f)
-	}
-	return nil
-}
-
-// sendAdopt adopts the grant on the server. It tries again while another transaction has locked the
-// row, and after a failure that may be temporary, for timing.StatementBound.
-func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg *leaseConfig) (got store.Adoption, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
-	defer cancel()
-	err = c.retry(ctx, c.closing, func(ctx context.Context) error {
-		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
-		if err == nil && got.Outcome == store.RenewBlocked {
-			return errs.Errorf("%w: %w", ErrUnavailable, errRowLocked)
-		}
+// Adopt renews one grant and makes holder its holder. If it does not, it finds out why.
+func (s *Store) Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (a AdoptResult, err error) {
+	args := []any{fence.Name, int64(fence.Token), ttl.Microseconds(), holder}
+	a.Sent, err = s.send(ctx, statement{s.sql.adopt, args, func(r pgx.Rows) error {
+		var left, age int64
+		err := r.Scan(&left, &age, &a.Request, &a.Permits.Capacity, &a.Permits.Weight)
+		a.Remaining, a.Age = time.Duration(left)*time.Microsecond, time.Duration(age)*time.Microsecond
+		a.Outcome = RenewDone
 		return err
+	}})
+	if err != nil || a.Outcome == RenewDone {
+		return a, err
+	}
+	names, tokens := split([]fencing.Fence{fence})
+	_, err = s.checkGrants(ctx, s.send, names, tokens, func(_ fencing.Fence, live bool, _ Status) {
+		if live {
+			a.Outcome = RenewBlocked
+		}
 	})
-	return got, err
+	if err != nil || a.Outcome == RenewBlocked {
+		return a, err
+	}
+	row, _, err := s.Get(ctx, fence.Name)
+	a.Current = row.Token
+	return a, err
 }

@@ -2,154 +2,59 @@ package leasetable
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
-	"github.com/pglock/pglock-go/leasetable/internal/store"
-	"github.com/pglock/pglock-go/leasetable/internal/waitlist"
+	"github.com/jackc/pgx/v5"
 )
 
-// Statements for the default schema, for tests that send them.
-var (
-	AcquireFullSQL  = store.SQL("acquire_full")
-	PeekSQL         = store.SQL("peek")
-	AcquireFastSQL  = store.SQL("acquire_fast")
-	ReleaseBatchSQL = store.SQL("release_batch")
-	PruneSQL        = store.SQL("prune")
-	ListSQL         = store.SQL("list")
+// Statements returns all statements, rendered for a schema.
+func Statements(schema string) any { return newStatements(schema) }
 
-	RevokeGrantSQL    = store.SQL("revoke_grant")
-	RequestReleaseSQL = store.SQL("request_release")
-	LeaveQueueSQL     = store.SQL("leave_queue")
-)
+// DeleteDeadRowsSQL is a statement without a file.
+const DeleteDeadRowsSQL = deleteDeadRowsSQL
 
-// StopTimer keeps the lease's timer from firing, as in a process that is suspended.
-func StopTimer(l *Lease) { l.timer.Stop() }
+// Files are the statements in files.
+var Files = sqlFiles
 
-// NewBackoff returns the pauses of one waiter.
-func NewBackoff() func() time.Duration {
-	pause := newPause()
-	return pause.Next
+// TestPool is a pool of connections without a client.
+type TestPool struct{ p *pool }
+
+// PoolConn is a connection of a TestPool.
+type PoolConn = pooledConn
+
+// NewTestPool returns a pool that keeps limit connections, each for lifetime or until it was idle
+// for idleTime, which it checks every reapEvery.
+func NewTestPool(limit int, lifetime, idleTime, reapEvery time.Duration, dial func(context.Context) (*pgx.Conn, error)) TestPool {
+	return TestPool{newPool(context.Background(), limit, poolTimes{lifetime: lifetime, idleTime: idleTime, reapEvery: reapEvery}, dial)}
 }
 
-// Waiting returns the length of the client's local queue for name.
-func Waiting(c *Client, name string) int { return c.waiters.Snapshot(name).Waiting }
-
-// WithBatches limits batches and renewals to n operations, and with forced also sends single
-// operations as batches.
-func WithBatches(n int, forced bool) Option {
-	return clientOption(func(c *clientConfig) error {
-		c.batch, c.forceBatch = n, forced
-		return nil
-	})
+// Acquire acquires a connection.
+func (t TestPool) Acquire(ctx context.Context, forRenewal bool) (*PoolConn, error) {
+	return t.p.acquire(ctx, forRenewal)
 }
 
-// PendingCalls returns the number of calls that wait for a worker.
-func PendingCalls(c *Client) int { return c.dispatcher.Pending() }
+// Release returns a connection to the pool.
+func (t TestPool) Release(c *PoolConn) { t.p.release(c) }
 
-// Listening reports whether the client's listening connection delivers.
-func Listening(c *Client) bool { return c.waiters.Listening() }
+// Suspect is called when a statement that was sent at that time has timed out, Reset when the
+// server has ended a connection.
+func (t TestPool) Suspect(sent time.Time) { t.p.suspect(sent) }
+func (t TestPool) Reset()                 { t.p.reset() }
 
-// WithPruneEvery makes the client prune that often, with that retention.
-func WithPruneEvery(every, retention time.Duration) Option {
-	return clientOption(func(c *clientConfig) error {
-		c.pruneEvery, c.retention = every, retention
-		return nil
-	})
+// Close closes the pool.
+func (t TestPool) Close(ctx context.Context) { t.p.close(ctx) }
+
+// Counts returns the numbers of waiting callers, of dials in flight, and of open connections.
+func (t TestPool) Counts() (waiting, dialing, open int) {
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	return len(t.p.renewals) + len(t.p.others), t.p.dialing, t.p.open
 }
 
-// HeadWaits reports whether the head of the client's local queue for name has a ticket and makes no
-// attempt at the moment.
-func HeadWaits(c *Client, name string) bool { return c.waiters.Snapshot(name).Queued }
+// Dial opens a connection like the pool of s, with the application's hooks.
+func Dial(ctx context.Context, s *Store) (*pgx.Conn, error) { return s.dial(ctx) }
 
-// ReleaseAgainOnClose makes Close release l again, as if l had ended at this moment.
-func ReleaseAgainOnClose(c *Client, l *Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.leases[l] = struct{}{}
-}
-
-// RequestRelease tells the holder of l to release the lock, as the server's request does.
-func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }
-
-// Tracked returns the number of leases that Close would release.
-func Tracked(c *Client) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.leases)
-}
-
-// StopMaxHoldTimer keeps the timer of WithMaxHold from firing, as in a process that is suspended.
-func StopMaxHoldTimer(l *Lease) { l.maxHoldTimer.Stop() }
-
-// RecordExtension does what follows a renewal of l that the server has just promised for that long.
-func RecordExtension(l *Lease, remaining time.Duration) {
-	l.recordExtension(time.Now(), remaining, remaining)
-}
-
-// ReleaseLost does what follows a renewal of l that is answered after l was lost.
-func ReleaseLost(l *Lease) { l.releaseLost() }
-
-// TrustedFor returns how long a lease with these options is trusted from the moment when its request
-// was sent, if the server promised remaining.
-func TrustedFor(remaining time.Duration, opts ...LeaseOption) (time.Duration, error) {
-	c, err := (&leaseConfig{ttl: time.Minute}).with(opts)
-	if err != nil {
-		return 0, err
-	}
-	var sent time.Time
-	return c.deadline(sent, remaining, c.ttl).Sub(sent), nil
-}
-
-// Delivery passes events to one observer.
-type Delivery struct{ *delivery }
-
-// NewDelivery returns a Delivery to o.
-func NewDelivery(o Observer, logger *slog.Logger) Delivery {
-	return Delivery{&delivery{observer: o, logger: logger}}
-}
-
-// Later delivers an event in the background, unless that many wait.
-func (d Delivery) Later(limit int, raise func(Observer)) { d.later(limit, raise) }
-
-// HolderChannel returns the channel of requests to holders.
-func HolderChannel(schema string) string { return store.HolderChannel(schema) }
-
-// Repeated does what follows a grant whose first attempt got no answer.
-func Repeated(l *Lease) { l.repeated = true }
-
-// ClientOf returns the client of s.
-func ClientOf(s *Semaphore) *Client { return s.client }
-
-// AllWait reports whether the head of the client's local queue for the names together has a ticket and
-// makes no attempt at the moment.
-func AllWait(c *Client, names ...string) bool {
-	return c.waiters.Snapshot(waitlist.Key("", names)).Queued
-}
-
-// GoneWhileUpgrading does what follows a renewal that does not find the grant of l, while TryUpgrade
-// waits for its answer or not.
-func GoneWhileUpgrading(l *Lease, upgrading bool) error {
-	if upgrading {
-		_ = l.beginUpgrade(context.Background())
-		defer l.endUpgrade()
-	}
-	return l.applyRenewal(store.Renewal{}, l.cfg.ttl)
-}
-
-// NextLook returns when the client's renewer looks at its plan next, unless it is woken.
-func NextLook(c *Client) time.Time {
-	c.renew.mu.Lock()
-	defer c.renew.mu.Unlock()
-	return c.renew.next
-}
-
-// ErrLateGrant means that a grant arrived too late to be trusted.
-var ErrLateGrant = errLateGrant
-
-// Unclaimed returns how many notifications of tokens without a lease the client has received.
-func Unclaimed(c *Client) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lastUnclaimed
+// Connect opens a connection like a Store.
+func Connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	return connect(ctx, config, nil)
 }

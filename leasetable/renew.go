@@ -1,339 +1,120 @@
 package leasetable
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"math/rand/v2"
-	"slices"
-	"sync"
+	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/leasetable/internal/store"
-	"github.com/pglock/pglock-go/leasetable/internal/timing"
 )
 
+// Extension is a grant to renew, with the time that it is to last from now.
+type Extension struct {
+	Fence fencing.Fence
+	TTL   time.Duration
+}
+
+// Renewal is the answer for one grant.
+type Renewal struct {
+	Outcome   RenewOutcome
+	Remaining time.Duration
+	Sent      time.Time // just before the statement was sent: Remaining counts from there
+	Status
+}
+
+// Status is what the holder of a grant is to know about it, or not, by nil.
+type Status struct {
+	Request *string // the reason why it is asked to release the lock
+	Revoked *string // the reason why the grant was revoked
+}
+
+// RenewOutcome says what a renewal did for one grant.
+type RenewOutcome int
+
+// Outcomes of a renewal.
 const (
-	// renewBatchSize is the largest number of leases that one statement renews.
-	renewBatchSize = 1000
-
-	// maxOverdueRenewals is the number of overdue attempts. They are counted apart from the
-	// store.MaxRenewals others, and do not block them. While all are in flight, leases that become
-	// due gather.
-	maxOverdueRenewals = 4
+	RenewGone    RenewOutcome = iota // not the current grant any more, or expired
+	RenewBlocked                     // its row is locked by another transaction: try again
+	RenewDone
 )
 
-// renewer renews all due leases of a client in one statement, from one loop. While a statement
-// hangs, the loop renews leases that become due, and retries the same leases on another connection.
-type renewer struct {
-	store   *store.Store
-	events  *events
-	wake    chan struct{}   // buffer of one: the plan has changed
-	ctx     context.Context //nolint:containedctx // ends the loop and the statements
-	quit    context.CancelFunc
-	stopped chan struct{}
-	batches sync.WaitGroup // statements in flight
-
-	batch int // leases per statement
-
-	mu       sync.Mutex // guards the fields below
-	plan     map[*Lease]*due
-	next     time.Time // when the loop reads the plan next, unless it is woken
-	inFlight int       // attempts, except overdue ones
-	overdue  int       // overdue attempts
+// Renew renews grants, which are sorted by name. It uses none of the connections that are kept for renewals. A grant without
+// an answer is gone. It tries twice.
+func (s *Store) Renew(ctx context.Context, all []Extension) (answers map[fencing.Fence]Renewal, err error) {
+	err = s.twice(ctx, func(ctx context.Context) error {
+		answers, err = s.renew(ctx, s.send, all)
+		return err
+	})
+	return answers, err
 }
 
-// due says when a lease is to be renewed next.
-type due struct {
-	lease   *Lease
-	at      time.Time
-	attempt *renewAttempt // in flight and not overdue, or nil
+// RenewReserved is Renew on the connections that are kept for renewals. After patience without an
+// answer it calls overdue, perhaps while it returns. ctx is derived from the life of the Store.
+func (s *Store) RenewReserved(ctx context.Context, all []Extension, patience time.Duration, overdue func(sent time.Time)) (map[fencing.Fence]Renewal, error) {
+	send := func(ctx context.Context, st statement) (time.Time, error) {
+		return s.sendRenewal(ctx, st, patience, overdue)
+	}
+	return s.renew(ctx, send, all)
 }
 
-// renewAttempt is one attempt to renew some leases. When it is overdue, its leases are due again at
-// once. Its answer still counts if it arrives before they end.
-type renewAttempt struct {
-	leases        []*Lease // sorted by name
-	overdue, done bool     // guarded by the renewer's mu
-}
-
-func newRenewer(c *Client) *renewer {
-	ctx, quit := context.WithCancel(c.life)
-	return &renewer{
-		store:   c.store,
-		events:  c.events,
-		wake:    make(chan struct{}, 1),
-		ctx:     ctx,
-		quit:    quit,
-		stopped: make(chan struct{}),
-		batch:   cmp.Or(c.cfg.batch, renewBatchSize),
-		plan:    map[*Lease]*due{},
+func (s *Store) renew(ctx context.Context, send func(context.Context, statement) (time.Time, error), all []Extension) (map[fencing.Fence]Renewal, error) {
+	n := len(all)
+	names, tokens, us := make([]string, n), make([]int64, n), make([]int64, n)
+	for i, x := range all {
+		names[i], tokens[i], us[i] = x.Fence.Name, int64(x.Fence.Token), x.TTL.Microseconds()
 	}
-}
-
-// add renews l from now on.
-func (r *renewer) add(l *Lease) {
-	// A grant that was recognized after a lost answer has less than its TTL left.
-	at := l.Deadline().Add(l.cfg.margin - l.cfg.ttl).Add(jittered(l.cfg.renewEvery))
-	r.mu.Lock()
-	r.plan[l] = &due{lease: l, at: at}
-	early := r.lookAt(at)
-	r.mu.Unlock()
-	if l.Err() != nil { // ended before it was in the plan: remove missed it
-		r.remove(l)
-	}
-	if early {
-		r.wakeLoop()
-	}
-}
-
-// lookAt makes the loop read the plan at that time at the latest. It reports whether the loop must be
-// woken for that. The caller holds mu.
-func (r *renewer) lookAt(at time.Time) (wake bool) {
-	if !at.Before(r.next) {
-		return false
-	}
-	r.next = at
-	return true
-}
-
-// wakeLoop wakes the loop.
-func (r *renewer) wakeLoop() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // a signal is pending
-	}
-}
-
-// remove ends the renewal of l.
-func (r *renewer) remove(l *Lease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.plan, l)
-}
-
-// stop ends the loop and the statements in flight. No lease is held any more. It is called once.
-func (r *renewer) stop() {
-	r.quit()
-	<-r.stopped
-	r.batches.Wait()
-}
-
-// run is the loop of the renewer.
-func (r *renewer) run() {
-	defer close(r.stopped)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		// If several are ready, a needless look at the plan is harmless, as no lease is held when
-		// ctx ends.
-		select {
-		case <-r.ctx.Done():
-			return
-		case <-r.wake: // a new lease may be due before the timer
-		case <-timer.C:
-		}
-		attempts, patience, pause := r.collect(time.Now())
-		for _, a := range attempts {
-			r.batches.Go(func() { r.renew(a, patience) })
-		}
-		timer.Reset(pause)
-	}
-}
-
-// collect starts attempts for the leases that are due, together with those that are due soon. It
-// returns the attempts, the time after which they are overdue, and the time until the next lease is
-// due. A hanging attempt keeps its leases from another connection until it is overdue: even the
-// client's shortest lease must outlast a few attempts.
-func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pause time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	shortest := timing.MaxTTL
-	pause = time.Hour
-	if r.next.After(now) { // also if that lease has ended: a lease that follows it need not wake the loop
-		pause = min(pause, r.next.Sub(now))
-	}
-	anyDue := false
-	for l, p := range r.plan {
-		if l.maxHoldReached(now) { // before its timer
-			delete(r.plan, l)
-			continue
-		}
-		anyDue = anyDue || p.attempt == nil && !p.at.After(now)
-		shortest = min(shortest, l.cfg.ttl-l.cfg.margin)
-	}
-	var batch []*due
-	for l, p := range r.plan {
-		switch soon := now.Add(l.cfg.renewEvery / 8); {
-		case p.attempt != nil:
-		case anyDue && !p.at.After(soon):
-			batch = append(batch, p)
-		default:
-			pause = min(pause, p.at.Sub(now))
-		}
-	}
-	if room := (store.MaxRenewals - r.inFlight) * r.batch; len(batch) > room {
-		// The others gather. The end of an attempt wakes the loop.
-		slices.SortFunc(batch, func(a, b *due) int { return a.at.Compare(b.at) })
-		batch = batch[:room]
-	}
-	slices.SortFunc(batch, func(a, b *due) int { return cmp.Compare(a.lease.fence.Name, b.lease.fence.Name) })
-	for part := range slices.Chunk(batch, r.batch) {
-		a := &renewAttempt{leases: make([]*Lease, len(part))}
-		for i, p := range part {
-			p.attempt, a.leases[i] = a, p.lease
-		}
-		attempts = append(attempts, a)
-		r.inFlight++
-	}
-	r.next = now.Add(pause)
-	return attempts, renewPatience(shortest, r.store.SlowestPace()), pause
-}
-
-// renewPatience returns how long an attempt may stay unanswered before another one is sent. It
-// grows with the time that renewals take, up to a third of the shortest trusted time.
-func renewPatience(trusted, pace time.Duration) time.Duration {
-	return max(min(max(trusted/6, 2*pace), trusted/3, timing.StatementBound), timing.MinRenewPatience)
-}
-
-// renew renews the leases in one statement and plans their next renewals. A failure is not a loss:
-// a lease is tried again while it can be trusted.
-func (r *renewer) renew(a *renewAttempt, patience time.Duration) {
-	grants, ttls := make([]fencing.Fence, len(a.leases)), make([]time.Duration, len(a.leases))
-	for i, l := range a.leases {
-		grants[i], ttls[i] = l.fence, l.cfg.serverTTL(l.cfg.ttl)
-	}
-	// Deadlines do not bound it: another attempt may move them while this one waits.
-	ctx, cancel := context.WithTimeout(r.ctx, timing.StatementBound)
-	defer cancel()
-	began := r.events.now()
-	answers, err := r.store.RenewReserved(ctx, store.Renewals{Grants: grants, TTLs: ttls}, patience,
-		func(sent time.Time) { r.markOverdue(a, sent) })
-	defer r.end(a)
-	took := since(began)
-	r.events.batch(OperationRenew, len(a.leases), began, err)
-	for _, l := range a.leases {
-		share := r.events.share(l)
-		if err != nil {
-			r.events.renewed(l, share, took, err)
-			l.recordFailure(err)
-			if errors.Is(l.Err(), ErrLost) {
-				l.releaseLost() // the attempt may have extended it
+	answers := make(map[fencing.Fence]Renewal, len(names))
+	sent, err := send(ctx, statement{s.sql.renew, []any{names, tokens, us}, func(r pgx.Rows) error {
+		var left int64
+		answer := Renewal{Outcome: RenewDone}
+		fence := fencing.Fence{Schema: s.schema}
+		err := r.Scan(&fence.Name, &fence.Token, &left, &answer.Request)
+		answer.Remaining = time.Duration(left) * time.Microsecond
+		answers[fence] = answer
+		return err
+	}})
+	if err == nil && len(answers) < len(names) { // the others are gone, or blocked
+		_, err = s.checkGrants(ctx, send, names, tokens, func(fence fencing.Fence, live bool, status Status) {
+			answer := Renewal{Status: status}
+			if live {
+				answer.Outcome = RenewBlocked
 			}
-			r.retrySoon(l, a)
-			continue
+			if _, ok := answers[fence]; !ok {
+				answers[fence] = answer
+			}
+		})
+	}
+	for fence, answer := range answers {
+		answer.Sent = sent
+		answers[fence] = answer
+	}
+	return answers, s.Explain(fmt.Sprintf("renew %d leases", len(names)), err)
+}
+
+// checkGrants calls found for each of the grants that is live or revoked.
+func (s *Store) checkGrants(
+	ctx context.Context, send func(context.Context, statement) (time.Time, error),
+	names []string, tokens []int64, found func(fence fencing.Fence, live bool, status Status),
+) (time.Time, error) {
+	return send(ctx, statement{s.sql.checkGrants, []any{names, tokens}, func(r pgx.Rows) error {
+		var live bool
+		var status Status
+		fence := fencing.Fence{Schema: s.schema}
+		if err := r.Scan(&fence.Name, &fence.Token, &live, &status.Request, &status.Revoked); err != nil {
+			return err
 		}
-		err := l.applyRenewal(answers[l.fence], l.cfg.ttl)
-		r.events.renewed(l, share, took, err)
-		switch {
-		case err == nil:
-			r.planNext(l, answers[l.fence].Sent)
-		case errors.Is(err, errRowLocked):
-			r.retrySoon(l, a)
-		}
-	}
+		found(fence, live, status)
+		return nil
+	}})
 }
 
-// markOverdue makes the leases of an attempt due again, on another connection. When too many
-// attempts are overdue, another one would not help.
-func (r *renewer) markOverdue(a *renewAttempt, sent time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if a.done || a.overdue || r.overdue == maxOverdueRenewals {
-		return
-	}
-	a.overdue = true
-	r.inFlight--
-	r.overdue++
-	now := time.Now()
-	for _, l := range a.leases {
-		if p := r.plan[l]; p != nil && p.attempt == a {
-			p.at, p.attempt = now, nil
-		}
-	}
-	r.store.Suspect(sent)
-	r.wakeLoop()
-}
-
-// end ends the attempt and lets the loop start another one.
-func (r *renewer) end(a *renewAttempt) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a.done = true
-	if a.overdue {
-		r.overdue--
-	} else {
-		r.inFlight--
-	}
-	r.wakeLoop() // due leases may have gathered
-}
-
-// retrySoon plans several attempts in the rest of the trusted time of l, unless another attempt has
-// followed a.
-func (r *renewer) retrySoon(l *Lease, a *renewAttempt) {
-	soon := min(time.Until(l.Deadline())/6, l.cfg.renewEvery/4, timing.MaxRenewRetry)
-	at := time.Now().Add(jittered(max(soon, time.Millisecond)))
-	r.replan(l, at, func(p *due) bool { return p.attempt == a })
-}
-
-// planNext plans the next renewal of l. It counts from the time when the last one was sent, like
-// the deadline, and ignores an attempt in flight.
-func (r *renewer) planNext(l *Lease, sent time.Time) {
-	at := sent.Add(jittered(l.cfg.renewEvery))
-	if soonest := time.Now().Add(l.cfg.renewEvery / 4); at.Before(soonest) {
-		at = soonest
-	}
-	r.replan(l, at, func(*due) bool { return true })
-}
-
-// replan sets when l is due next, if l is in the plan and condition holds.
-func (r *renewer) replan(l *Lease, at time.Time, condition func(*due) bool) {
-	r.mu.Lock()
-	p := r.plan[l]
-	changed := p != nil && condition(p)
-	if changed {
-		p.at, p.attempt = at, nil
-	}
-	early := changed && r.lookAt(at)
-	r.mu.Unlock()
-	if early {
-		r.wakeLoop()
-	}
-}
-
-// jittered shortens d by up to a tenth. It never lengthens d: a renewal may be planned shortly
-// before a deadline.
-func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
-
-// errRowLocked means that a transaction outside of the protocol has locked the row.
-var errRowLocked = errors.New("pglock: the lock's row is locked by another transaction")
-
-// applyRenewal applies the answer to l, which is to be trusted for ttl less the safety margin. It
-// returns nil if l is renewed, errRowLocked if the renewal must be repeated, and otherwise why the
-// lease has ended.
-func (l *Lease) applyRenewal(answer store.Renewal, ttl time.Duration) error {
-	if answer.Request != nil {
-		l.requestRelease(*answer.Request)
-	}
-	switch answer.Outcome {
-	case store.RenewDone:
-		if l.recordExtension(answer.Sent, answer.Remaining, ttl) {
-			return nil
-		}
-		if errors.Is(l.Err(), ErrLost) { // if it was released, the release is in progress
-			l.releaseLost()
-		}
-		return l.Err()
-	case store.RenewBlocked:
-		l.recordFailure(errRowLocked)
-		return errRowLocked
-	}
-	if l.isUpgrading() {
-		return errRowLocked // its grant may be the writer's by now
-	}
-	if answer.Revoked != nil {
-		return l.loseRevoked(*answer.Revoked)
-	}
-	return l.lose("its grant ended on the server, or another holder has the lock")
+// CheckGrants returns what the holders of grants are to know, for each grant that is live or
+// revoked. ctx is derived from the life of the Store.
+func (s *Store) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Status, error) {
+	names, tokens := split(grants)
+	all := make(map[fencing.Fence]Status, len(names))
+	_, err := s.checkGrants(ctx, s.sendWithin, names, tokens, func(fence fencing.Fence, _ bool, status Status) { all[fence] = status })
+	return all, err
 }

@@ -2,208 +2,87 @@ package leasetable
 
 import (
 	"context"
-	"fmt"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/errs"
-	"github.com/pglock/pglock-go/leasetable/internal/store"
+	"github.com/pglock/pglock-go/internal/timing"
 )
 
-// maxReason is the longest reason of a revocation or a request in bytes.
-const maxReason = 512
+// HolderChannel returns the channel of requests to the holders of a schema's locks. All clients of
+// the schema share it.
+func HolderChannel(schema string) string {
+	sum := sha256.Sum256([]byte(schema))
+	return "pglock_holders_" + hex.EncodeToString(sum[:8])
+}
 
-// Revoke ends the grant of the lock name with that token. The caller need not be its holder. At once its guards fail
-// with fencing.ErrStale, it can't be renewed, and the lock is free for the next waiter, which is
-// woken. Later grants of the lock are not affected.
-//
-// The holder learns of it with its next renewal, or at once if its client has a listening
-// connection: after its first wait, or a call of Lease.ReleaseRequested or Watch. Its lease is then
-// lost, with a *LostError that wraps ErrRevoked and has the reason. Until then it works on: the rule
-// that a holder stops before another one is granted the lock does not hold for Revoke. Writes that
-// must not be late need Lease.Guard. [Client.RequestRelease] leaves the end to the holder instead.
-//
-// Of a semaphore or a readers-writer lock, only the permits of that grant are free: see
-// LockInfo.Grants for the tokens.
-//
-// A guarded transaction of the holder that has begun before may still commit. No other holder is
-// granted the lock before it ends. Revoke waits for that, for a second at most. Then the error wraps
-// ErrGuarded: the grant has ended, and another call of Revoke waits again.
-//
-// If the grant is not the current one, or was released, the error is a *fencing.StaleError. If the
-// name has no row, it wraps ErrNotFound. In both cases nothing is changed. A grant that was revoked
-// before is not an error. If the server does not answer, the error wraps ErrUnavailable, and the
-// grant may have ended; call Revoke again. The role needs the rights of a client (grant_user). The
-// reason may be empty, and has at most 512 bytes of UTF-8 without NUL. ctx bounds the call.
-func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, reason string) error {
-	doing := fmt.Sprintf("revoke grant %d of %q", token, name)
-	fence, err := c.beginIntervention(name, token, reason, doing)
-	if err != nil {
+// GrantCall is the answer to a request that concerns the grant of another client.
+type GrantCall struct {
+	Found   bool          // there is a row of that name
+	Current fencing.Token // of its last grant
+	Done    bool          // the grant is revoked, or its holder is asked
+	Permits bool          // the name has permits: the grant may be a shared one
+}
+
+// RevokeGrant revokes a grant. A grant that was revoked before is Done. It tries twice.
+func (s *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
+	err = s.intervene(ctx, s.sql.revokeGrant, fence, reason, func(r pgx.Rows) error {
+		var now, before bool
+		err := r.Scan(&i.Current, &now, &before, &i.Permits)
+		i.Found, i.Done = true, now || before
 		return err
+	})
+	if err == nil && i.Permits && !i.Done {
+		err = s.intervene(ctx, s.sql.revokeShared, fence, reason, func(pgx.Rows) error { i.Done = true; return nil })
 	}
-	defer c.endCall()
-	i, err := c.store.RevokeGrant(ctx, fence, reason)
-	if err := c.intervention(ctx, doing, fence, i, err); err != nil {
-		return err
-	}
-	for _, l := range c.leasesOf(token) {
-		if l.fence.Name == name {
-			_ = l.loseRevoked(reason) // the error is the lease's
+	return i, err
+}
+
+// RequestRelease asks the holder of a grant to release it. It tries twice.
+func (s *Store) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
+	err = s.intervene(ctx, s.sql.requestRelease, fence, reason, func(r pgx.Rows) error {
+		i.Found = true
+		return r.Scan(&i.Current, &i.Done)
+	})
+	return i, err
+}
+
+func (s *Store) intervene(ctx context.Context, sql string, fence fencing.Fence, reason string, row func(pgx.Rows) error) error {
+	return s.wakeTwice(ctx, statement{sql, []any{fence.Name, int64(fence.Token), reason, HolderChannel(s.schema)}, row})
+}
+
+// AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and
+// then wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
+// permits is that of RevokeGrant.
+func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence, permits bool) error {
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
+	if permits {
+		_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitShared, args: []any{fence.Name, int64(fence.Token)}})
+		if err != nil {
+			return err
 		}
 	}
-	err = c.store.AwaitGuards(ctx, fence, i.Permits)
-	if store.RowLocked(err) {
-		return errs.Errorf("pglock: %s: the grant has ended: %w: call Revoke again to wait for its end", doing, ErrGuarded)
-	}
-	return c.explainIn(ctx, doing, err)
+	_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
+	return err
 }
 
-// RequestRelease asks the holder of the grant with that token to release the lock name. The request
-// is stored with the grant. The holder sees it as Lease.ReleaseRequested, with its next renewal, or
-// at once if its client has a listening connection, which ReleaseRequested opens. Whether and when
-// it releases the lock is up to the holder. If there are several requests, the first that it sees
-// counts.
-//
-// Errors are those of [Client.Revoke], except ErrGuarded. ctx bounds the call.
-func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.Token, reason string) error {
-	doing := fmt.Sprintf("request the release of grant %d of %q", token, name)
-	fence, err := c.beginIntervention(name, token, reason, doing)
-	if err != nil {
+// wakeTwice sends a statement of sendWaking that is safe to repeat, at most twice.
+func (s *Store) wakeTwice(ctx context.Context, st statement) error {
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
+	return s.twice(ctx, func(ctx context.Context) error {
+		_, err := s.sendWaking(ctx, st)
 		return err
-	}
-	defer c.endCall()
-	i, err := c.store.RequestRelease(ctx, fence, reason)
-	return c.intervention(ctx, doing, fence, i, err)
+	})
 }
 
-// beginIntervention checks the arguments of a call that concerns a grant of any client. If it
-// succeeds, endCall must follow.
-func (c *Client) beginIntervention(name string, token fencing.Token, reason, doing string) (fencing.Fence, error) {
-	fence := fencing.Fence{Schema: c.cfg.schema, Name: name, Token: token}
-	if err := checkName(name); err != nil {
-		return fence, err
-	}
-	switch {
-	case token <= 0:
-		return fence, invalidOption("%s: tokens begin at 1: use LockInfo.Token or BusyError.Token", doing)
-	case len(reason) > maxReason || !storable(reason):
-		return fence, invalidOption("%s: reason %.64q: must be at most %d bytes of UTF-8 without NUL", doing, reason, maxReason)
-	}
-	return fence, c.beginCall()
+// Watch makes releases of the lock notify channel for a while. It tries twice.
+func (s *Store) Watch(ctx context.Context, name, channel string) error {
+	return s.sendTwice(ctx, statement{sql: s.sql.watch, args: []any{name, channel, timing.TicketTTL.Microseconds()}})
 }
 
-// intervention returns the error of an intervention, or nil.
-func (c *Client) intervention(ctx context.Context, doing string, fence fencing.Fence, i store.Intervention, err error) error {
-	switch {
-	case err != nil:
-		return c.explainIn(ctx, doing, err)
-	case !i.Found:
-		return fmt.Errorf("%w: %q", ErrNotFound, fence.Name)
-	case !i.Done:
-		return errs.Errorf("pglock: %s: %w", doing, &fencing.StaleError{Resource: fence.Name, Token: fence.Token, Current: i.Current})
-	}
-	return nil
-}
-
-// explainIn explains an error of the store in a call under ctx.
-func (c *Client) explainIn(ctx context.Context, doing string, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return errs.Errorf("pglock: %s: %w", doing, endOf(ctx))
-	}
-	return c.store.Explain(doing, err)
-}
-
-// loseRevoked ends the lease as revoked, unless it has ended, and returns why it ended.
-func (l *Lease) loseRevoked(reason string) error {
-	l.recordFailure(ErrRevoked)
-	if reason == "" {
-		return l.lose("its grant was revoked")
-	}
-	return l.lose(fmt.Sprintf("its grant was revoked: %q", reason)) // any text, in one line
-}
-
-// leasesOf returns the leases of the grant with that token: none, one, or one for each of its names.
-func (c *Client) leasesOf(token fencing.Token) []*Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.leasesWith(token)
-}
-
-// leasesWith is leasesOf for a caller that holds mu.
-func (c *Client) leasesWith(token fencing.Token) (all []*Lease) {
-	for l := range c.leases {
-		if l.fence.Token == token {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// closedChannel is closed. It is shared by all leases.
-var closedChannel = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// releaseRequest is a request to the holder of a lease to release it. The lease's mu guards it.
-type releaseRequest struct {
-	made   bool
-	reason string        // of the first request
-	notify chan struct{} // nil until ReleaseRequested is called before a request
-}
-
-// ReleaseRequested returns a channel that is closed when the holder should release the lock. The
-// lease is still held and renewed: the holder decides when to stop, and calls Release.
-// ReleaseReason then returns why.
-//
-// Requests come from [Client.RequestRelease]. A request arrives with the next renewal, or at once by
-// a notification: the first call opens the client's listening connection. A lease that ends without
-// a request does not close the channel: wait for Done as well. The channel of a joined lease is that
-// of the lease that holds the grant.
-func (l *Lease) ReleaseRequested() <-chan struct{} {
-	l = l.root()
-	l.mu.Lock()
-	r := &l.request
-	if r.made && r.notify == nil {
-		l.mu.Unlock()
-		return closedChannel
-	}
-	first := r.notify == nil
-	if first {
-		r.notify = make(chan struct{})
-	}
-	notify := r.notify
-	l.mu.Unlock()
-	if first {
-		l.client.startListener()
-	}
-	return notify
-}
-
-// ReleaseReason returns the reason of the first request to release the lock. It is empty if there
-// was no request, or a request without a reason.
-func (l *Lease) ReleaseReason() string {
-	l = l.root()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.request.reason
-}
-
-// requestRelease tells the holder to release the lock. It reports whether this is the first request
-// to a lease that is held. Later requests change nothing.
-func (l *Lease) requestRelease(reason string) bool {
-	l.mu.Lock()
-	r := &l.request
-	first, all := l.ended == nil && !r.made, l.all
-	if first {
-		r.made, r.reason = true, reason
-		if r.notify != nil {
-			close(r.notify)
-		}
-	}
-	l.mu.Unlock()
-	if first && all != nil {
-		all.requestRelease(reason)
-	}
-	return first
-}
+// WatchTicket is the ticket of the rows that Watch writes.
+const WatchTicket = -1

@@ -12,7 +12,6 @@ DROP FUNCTION next_fencing_token() CASCADE;
 DROP VIEW locks_waiting CASCADE;
 DROP VIEW locks_held CASCADE;
 DROP TABLE fencing_epoch CASCADE;
-DROP TABLE lock_definitions CASCADE;
 DROP TABLE lock_permits CASCADE;
 DROP TABLE lock_waiters CASCADE;
 DROP TABLE distributed_locks CASCADE;

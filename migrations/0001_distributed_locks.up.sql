@@ -119,7 +119,6 @@ CREATE UNLOGGED TABLE lock_waiters (
     holder     text        NOT NULL DEFAULT '',
     weight     permit_count NOT NULL DEFAULT 1,
     keep_until lease_end   NOT NULL DEFAULT '-infinity',
-    request    uuid,
     PRIMARY KEY (name, client)
 ) WITH (
     fillfactor = 50,
@@ -133,11 +132,10 @@ CREATE UNLOGGED TABLE lock_waiters (
 ALTER TABLE lock_waiters
     ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
     ALTER COLUMN since SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN weight SET STATISTICS 0,
-    ALTER COLUMN keep_until SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0;
+    ALTER COLUMN keep_until SET STATISTICS 0;
 
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
 COMMENT ON COLUMN lock_waiters.weight IS 'the permits that the waiter needs; about those of a client that has several waiters';
-COMMENT ON COLUMN lock_waiters.request IS 'of that caller: a holder can transfer the lock to it';
 COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client; after a slash, what tells it which of its callers waits for several names';
 COMMENT ON COLUMN lock_waiters.keep_until IS 'until when the queue does not skip the ticket: of a caller that waits for several names, or of a head that found the row locked';
 COMMENT ON COLUMN lock_waiters.since IS 'since when the first caller of this client waits';
@@ -177,19 +175,6 @@ ALTER TABLE lock_permits -- as above
 COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of readers; the row of the name in distributed_locks has their number';
 COMMENT ON COLUMN lock_permits.holder IS 'null once released';
 COMMENT ON COLUMN lock_permits.release_request IS 'the reason why the holder is asked to release the permits; null if it is not asked';
-
--- Definitions say what names are for. A client with the option WithUndefined reads them.
-CREATE TABLE lock_definitions (
-    pattern    lock_name   PRIMARY KEY,
-    ttl        interval    CHECK (ttl > interval '0'),
-    team       text        NOT NULL DEFAULT '',
-    purpose    text        NOT NULL DEFAULT '',
-    defined_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-
-COMMENT ON TABLE lock_definitions IS 'pglock: what the locks are for whose names match a pattern';
-COMMENT ON COLUMN lock_definitions.pattern IS 'of the whole name: * is any text, ? any character; the most specific one counts';
-COMMENT ON COLUMN lock_definitions.ttl IS 'of the leases, unless a call says otherwise; null: the client''s';
 
 -- The views of holders and of waiters. A role needs no right on the tables to read these, only
 -- SELECT on the view and USAGE on the schema. security_barrier keeps a cheap function of the reader

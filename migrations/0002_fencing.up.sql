@@ -337,7 +337,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".grant_writer(role_name);
     PERFORM "<here>".grant_on(role_name, 'SELECT, INSERT, UPDATE, DELETE', 'TABLE',
-        '{distributed_locks,lock_waiters,lock_permits,lock_definitions,once_keys}');
+        '{distributed_locks,lock_waiters,lock_permits,once_keys}');
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
@@ -371,7 +371,7 @@ ALTER DOMAIN token_value ADD CONSTRAINT room_for_further_grants CHECK (VALUE <= 
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
     fencing_seal(bytea, text), token_follows(bigint) FROM PUBLIC;
 REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
-REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, lock_definitions, fencing_epoch, fencing_high_water, fencing_secret,
+REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, fencing_high_water, fencing_secret,
     locks_held, locks_waiting FROM PUBLIC;
 
 -- Puts the schema into the functions with these names: their statements name it as "<here>", their

@@ -38,7 +38,7 @@
 //
 // # A service's own migrations
 //
-// Package migrations/runner runs those under a lock, and package migrations/gooselock has locks for
+// Package pglock/runner runs those under a lock, and package pglock/gooselock has locks for
 // goose. Programs that only use locks do not need any of these packages: pglock imports none of
 // them, so golang-migrate reaches only the programs that call it.
 package migrations

@@ -37,9 +37,6 @@ var (
 
 	// ErrDriver: the *sql.DB of UpDB does not run on pgx's stdlib driver. Nothing was done.
 	ErrDriver = errs.ErrDriver
-
-	// ErrInvalidSchema: the schema's name is empty, too long, not UTF-8, or reserved.
-	ErrInvalidSchema = schema.ErrInvalidName
 )
 
 // PrivilegeError reports which right a role lacks, and on which object.

@@ -40,7 +40,6 @@ var (
 	userRights = append(slices.Clone(writerRights),
 		"DELETE on distributed_locks", "INSERT on distributed_locks", "SELECT on distributed_locks", "UPDATE on distributed_locks",
 		"DELETE on lock_waiters", "INSERT on lock_waiters", "SELECT on lock_waiters", "UPDATE on lock_waiters",
-		"DELETE on lock_definitions", "INSERT on lock_definitions", "SELECT on lock_definitions", "UPDATE on lock_definitions",
 		"DELETE on lock_permits", "INSERT on lock_permits", "SELECT on lock_permits", "UPDATE on lock_permits",
 		"SELECT on locks_held", "SELECT on locks_waiting", "SELECT on pglock_migrations", "USAGE on fencing_tokens",
 		"DELETE on once_keys", "INSERT on once_keys", "SELECT on once_keys", "UPDATE on once_keys", "SELECT on once_started",

@@ -40,7 +40,7 @@ const versionTable = "pglock_migrations"
 // holds the lock, and so does the error if ctx ends first.
 //
 // The error is ErrPrivilege (a *PrivilegeError, which names the missing right), ErrUntrusted,
-// ErrDirty, ErrNewer, ErrNoRole, ErrInvalidOption, ErrInvalidSchema or the server's. After an error the tables are as
+// ErrDirty, ErrNewer, ErrNoRole, ErrInvalidOption or the server's. After an error the tables are as
 // they were before the migration that failed.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{

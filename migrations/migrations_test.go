@@ -311,7 +311,7 @@ func TestUpSaysWhatItWaitsFor(t *testing.T) {
 	if err := migrations.Up(t.Context(), pool, migrations.WithSchema(name)); err != nil {
 		t.Errorf("Up, after the lock was free: %v", err)
 	}
-	if err := migrations.Up(t.Context(), pool, migrations.WithSchema("")); !errors.Is(err, migrations.ErrInvalidSchema) {
+	if err := migrations.Up(t.Context(), pool, migrations.WithSchema("")); !errors.Is(err, migrations.ErrInvalidOption) {
 		t.Errorf("no name: %v", err)
 	}
 }

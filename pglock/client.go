@@ -2,102 +2,310 @@ package pglock
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
-	"sync/atomic"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/batch"
+	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
-// Client acquires locks in one database. Open one Client per process and keep it. It is safe for
-// concurrent use.
+// Client grants leases and renews them. It is safe for concurrent use. Open one client per process
+// and keep it: it owns a few connections (see WithMaxConns) and goroutines. Their number depends
+// neither on the leases nor on the waiters.
 type Client struct {
-	leases *leasetable.Client
-	pool   *pgxpool.Pool // the application's, from Open; only DoTx uses it
-	db     *sql.DB       // the same, from OpenDB
-	schema string
-	closed atomic.Bool
+	pool *pgxpool.Pool // the application's, of Open; only DoTx and WithConn use it
+	db   *sql.DB       // the same, of OpenDB
+
+	cfg        clientConfig
+	store      *leasetable.Store
+	renew      *renewer
+	dispatcher *batch.Dispatcher
+	acquires   *batch.Queue[*attempt]
+	releases   *batch.Queue[*releaseOp]
+
+	waiters *waitlist.Queues
+	pruner  *pruner
+	events  *events
+	channel string // notification channel, and client key in lock_waiters
+
+	signals signals // requests to holders that were notified
+	watches watches // names that Watch watches
+
+	// life ends at the end of Close. It bounds every statement.
+	life    context.Context //nolint:containedctx // of the client, not of a call
+	endLife context.CancelCauseFunc
+
+	// cleanup is of work in the background. It ends with life, or timing.StatementBound after Close
+	// has begun: a server that is away must not keep a process from its end.
+	cleanup    context.Context //nolint:containedctx // of the client, not of a call
+	endCleanup context.CancelFunc
+
+	// closing is closed when Close begins: waiters give up.
+	closing  chan struct{}
+	closed   chan struct{} // closed when Close is done
+	closeErr error         // set before closed is closed
+
+	mu       sync.Mutex          // guards the six below
+	isClosed bool                // no new calls
+	draining bool                // no new releases either
+	leases   map[*Lease]struct{} // Close releases these
+	newest   map[string]*Lease   // of leases, by name
+
+	unclaimed     [maxUnclaimed]fencing.Token // a ring: see holderNotified
+	lastUnclaimed int
+
+	// calls counts the goroutines that work for callers. To add to it, hold mu and see one of the
+	// flags unset, or be inside a counted call.
+	calls sync.WaitGroup
 }
 
-// Open returns a client for the database that pool connects to. It connects once and checks that
-// the tables exist and have this module's version. Package migrations and `pglock migrate up`
-// create them. On failure nothing is left behind, and the error wraps ErrSchema, ErrPrivilege,
-// ErrUnavailable, ErrInvalidOption or ErrInvalidSchema. ctx bounds Open only.
+// Open returns a client for the database of pool. The client opens its own connections
+// (WithMaxConns), so that neither side can starve the other. It does not use or close the pool. It
+// takes over the pool's server, user, BeforeConnect, AfterConnect, lifetimes and query tracer. A
+// dial may take the connect_timeout of the connection string (5 s without one) for each host, and
+// a hook may take 10 s. Hooks must return when their context ends.
 //
-// Leases use a few connections of the client's own, with the configuration of the pool, so that an
-// exhausted pool does not lose leases. Only DoTx uses the pool itself. Close does not close it.
+// Open makes one connection. It fails with ErrSchema (missing, outdated or newer tables),
+// ErrPrivilege, ErrUnavailable or ErrInvalidOption, and leaves nothing behind.
+// ctx bounds Open only. The caller must call Close.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, error) {
-	leases, err := leasetable.Open(ctx, pool, opts...)
+	cfg, err := newClientConfig(opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{leases: leases, pool: pool, schema: leases.Schema()}, nil
+	if pool == nil {
+		return nil, invalidOption("open: the pool is nil: pass a *pgxpool.Pool")
+	}
+	c, err := open(ctx, pool.Config(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.pool = pool
+	return c, nil
 }
 
-// Close ends the client: waiting calls return ErrClosed, the Context of every lease is done, the
-// leases are released, and connections and goroutines end. Stop the work that leases protect
-// before.
+// open returns a client whose connections have the configuration of a pool.
+func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*Client, error) {
+	life, endLife := context.WithCancelCause(context.Background())
+	s := leasetable.New(life, connections, leasetable.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+	if err := s.Check(ctx); err != nil {
+		endLife(err)
+		s.Close(ctx)
+		return nil, err
+	}
+	c := &Client{
+		cfg: cfg, store: s,
+		life: life, endLife: endLife,
+		closing: make(chan struct{}), closed: make(chan struct{}),
+		leases:  map[*Lease]struct{}{},
+		newest:  map[string]*Lease{},
+		channel: newChannel(),
+		events:  newEvents(&cfg),
+	}
+	c.cleanup, c.endCleanup = context.WithCancel(life)
+	c.dispatcher = batch.New(s.Slots(), cfg.batchSize())
+	c.acquires = batch.NewQueue(c.dispatcher, c.sendAcquires)
+	c.releases = batch.NewQueue(c.dispatcher, c.sendReleases)
+	c.waiters = waitlist.New(c.waitlistConfig())
+	c.renew = newRenewer(c)
+	go c.renew.run()
+	c.pruner = newPruner(c)
+	return c, nil
+}
+
+// Schema returns the name of the schema with the client's tables.
+func (c *Client) Schema() string { return c.cfg.schema }
+
+// Close closes the client. Waiting calls return ErrClosed, and the Context of every lease ends.
+// Then Close releases the leases and stops the connections and goroutines. Stop the work that the
+// leases protect first: others may acquire the locks before Close returns.
 //
-// ctx bounds Close. Leases that could not be released by then expire by their TTL. If ctx is done
-// when Close is called, Close is bounded by 5 s instead. Close may be called again.
+// If ctx ends first, Close returns its error, and leases that are not released expire. Everything
+// local is stopped in any case. If ctx has ended before the call, as is common after a signal,
+// Close has 5 s. Close also retries releases that have failed.
+//
+// A second call waits for the first one and returns its error.
 func (c *Client) Close(ctx context.Context) error {
-	c.closed.Store(true)
-	return c.leases.Close(ctx)
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), timing.StatementBound)
+		defer cancel()
+	}
+	c.mu.Lock()
+	first := !c.isClosed
+	c.isClosed = true
+	held := make([]*Lease, 0, len(c.leases))
+	for l := range c.leases {
+		held = append(held, l)
+	}
+	c.mu.Unlock()
+	if first {
+		c.closeErr = c.shutDown(ctx, held)
+		close(c.closed)
+		return c.closeErr // also when ctx ended while dead connections were closed
+	}
+	select {
+	case <-c.closed:
+		return c.closeErr
+	case <-ctx.Done():
+		return errs.Errorf("pglock: close: not done yet: %w", context.Cause(ctx))
+	}
 }
 
-// Acquire waits until the lock of that name is granted, the time of WithWait is over, or ctx is
-// done. On success the lease is held and renewed until it is released or lost, or until the client
-// is closed. ctx does not govern the lease.
-//
-// On failure nothing is held or left behind. The error is a *WaitError, a *HeldError if ctx already
-// carries a lease of that lock (see WithJoin), or it wraps ErrInvalidName, ErrInvalidOption or
-// ErrKind. In a *WaitError errors.Is finds ErrNotAcquired and the cause: ErrTimeout,
-// context.Canceled, context.DeadlineExceeded, ErrClosed or ErrUnavailable. With WithWait(0) it is a
-// *BusyError instead, as from TryAcquire.
-func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
-	l, err := c.leases.Acquire(ctx, name, opts...)
-	return (*Lease)(l), err
+// shutDown closes the client. The end of ctx ends the client's life, and so every statement in
+// progress: nothing here waits longer.
+func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
+	close(c.closing)
+	defer context.AfterFunc(ctx, func() { c.endLife(ErrClosed) })()
+	defer time.AfterFunc(timing.StatementBound, c.endCleanup).Stop()
+	err := c.releaseAll(ctx, held)
+	c.pruner.stop()
+	c.renew.stop()
+	c.mu.Lock()
+	c.draining = true
+	c.mu.Unlock()
+	c.calls.Wait()
+	c.dispatcher.Stop()
+	c.waiters.Stop(ctx)
+	c.unwatch(ctx)
+	c.endLife(ErrClosed)
+	c.store.Close(ctx)
+	return err
 }
 
-// TryAcquire acquires the lock of that name if it is free, without waiting for it. If the lock is
-// held, the error is a *BusyError (errors.Is ErrNotAcquired) with the holder and the remaining time
-// of its lease, and nothing was written. ctx bounds the call, not the lease.
-func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
-	l, err := c.leases.TryAcquire(ctx, name, opts...)
-	return (*Lease)(l), err
+// releaseAll ends all leases, then releases them, as many at a time as the dispatcher can send.
+// After the first failure to reach the server it leaves the others to their TTL.
+func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
+	// All leases end before the first lock is free for others.
+	held = slices.DeleteFunc(held, func(l *Lease) bool {
+		return !l.end(errReleasedByClose) && errors.Is(l.Err(), ErrLost) // its holder knows
+	})
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	failed := make([]error, len(held))
+	slots := make(chan struct{}, c.store.Slots()*c.cfg.batchSize())
+	var all sync.WaitGroup
+	for i, l := range held {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if failed[i] = context.Cause(ctx); failed[i] == nil {
+				failed[i] = l.awaitRelease(ctx, ctx.Done())
+			}
+			if errors.Is(failed[i], ErrUnavailable) {
+				giveUp(failed[i])
+			}
+		})
+	}
+	all.Wait()
+	return firstOf(failed)
 }
 
-// Adopt returns a lease of the grant that f names, which another process was granted and has handed
-// over with Lease.HandOver. It renews the grant at once and makes this client's holder name the one
-// that others see. Token and labels stay. The lease is renewed and released like one from Acquire.
-// Rules such as WithMaxHold do not come along with the fence: pass them again.
-//
-// If the grant has ended, the error is a *StaleError (errors.Is ErrStale), and nothing has changed.
-// If no grant of this client's schema can have the fence, it wraps fencing.ErrInvalidFence. If the
-// server does not answer, it wraps ErrUnavailable, and if ctx is done first, ctx's error and cause;
-// the grant may have been renewed then. ctx bounds the call, not the lease.
-//
-// Adopt does not exclude the process that had the grant before: the database can't tell the two
-// apart. HandOver makes sure that it neither renews nor releases. See [leasetable.Client.Adopt].
-func (c *Client) Adopt(ctx context.Context, f Fence, opts ...LeaseOption) (*Lease, error) {
-	l, err := c.leases.Adopt(ctx, f, opts...)
-	return (*Lease)(l), err
+// firstOf returns the first error and the number of errors: one message is enough for a thousand
+// leases on a dead server.
+func firstOf(all []error) error {
+	var first error
+	n := 0
+	for _, err := range all {
+		if err == nil {
+			continue
+		}
+		if n++; first == nil {
+			first = err
+		}
+	}
+	if n > 1 {
+		return errs.Errorf("%w (and %d more leases)", first, n-1)
+	}
+	return first
 }
 
-// Get returns information about the lock of that name, which is held or free. The error wraps
-// ErrNotFound if the name was never granted or has been pruned. ctx bounds the call.
-func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
-	return c.leases.Get(ctx, name)
+// waitlistConfig returns the configuration of the client's local queues.
+func (c *Client) waitlistConfig() waitlist.Config {
+	cfg := waitlist.Config{
+		Store: c.store, Tasks: tasks{c}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
+	}
+	if !c.cfg.pollOnly {
+		cfg.Listen = c.listen
+	}
+	return cfg
 }
 
-// Prune deletes the rows of names that had no holder for the time idle, and returns the number of
-// deleted rows. Later grants of such a name still get a larger token. It skips rows that are in
-// use. ctx bounds the call.
-func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
-	return c.leases.Prune(ctx, idle)
+// newChannel returns a random channel name of 33 letters and digits, unique to the client in any
+// schema.
+func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
+
+// hasClosed reports whether Close has begun.
+func (c *Client) hasClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isClosed
 }
 
-// Schema returns the name of the schema that holds the tables.
-func (c *Client) Schema() string { return c.schema }
+// beginCall counts a call unless the client is closed. If it succeeds, endCall must follow.
+func (c *Client) beginCall() error { return c.countCall(&c.isClosed) }
+
+// beginRelease is beginCall for releases, for which Close itself waits.
+func (c *Client) beginRelease() error { return c.countCall(&c.draining) }
+
+// countCall counts a call unless refused is set, which mu guards.
+func (c *Client) countCall(refused *bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if *refused {
+		return ErrClosed
+	}
+	c.calls.Add(1)
+	return nil
+}
+
+func (c *Client) endCall() { c.calls.Done() }
+
+// background runs fn on a goroutine of its own, bounded by cleanup and by bound. The caller must be
+// inside a counted call. Close waits for fn.
+func (c *Client) background(bound time.Duration, fn func(ctx context.Context)) {
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(c.cleanup, bound)
+		defer cancel()
+		fn(ctx)
+	})
+}
+
+// retry repeats op, which must be safe to repeat, until it succeeds, fails for good, or ctx ends.
+// After quit is closed it does not repeat a failure; quit may be nil. Each attempt has its own time
+// limit.
+func (c *Client) retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
+	p := backoff.Policy{Transient: leasetable.Transient, Pauses: newPause(), Try: timing.StatementBound / 2, Quit: quit}
+	return backoff.Retry(ctx, p, op)
+}
+
+// newPause returns the pauses between repeated attempts.
+func newPause() backoff.Backoff {
+	return backoff.Backoff{First: timing.FirstPause, Max: timing.MaxPause}
+}
+
+// tasks are the client as its local queues see it.
+type tasks struct{ client *Client }
+
+func (t tasks) BeginCall() bool { return t.client.beginRelease() == nil }
+func (t tasks) EndCall()        { t.client.endCall() }
+
+func (t tasks) Background(bound time.Duration, fn func(ctx context.Context)) {
+	t.client.background(bound, fn)
+}
+
+func (t tasks) Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
+	return t.client.retry(ctx, quit, op)
+}

@@ -14,7 +14,7 @@ import (
 // done. It holds no lock, and works after Close too. Packages that stand on a Client use it for
 // their own tables, so that they work with both.
 //
-// The error is fn's, or that of the pool. It wraps ErrDriver if the *sql.DB runs on a driver that
+// The error is fn's, or that of the pool. It wraps advisory.ErrDriver if the *sql.DB runs on a driver that
 // is not pgx's. fn must end its transactions. A connection that is closed, busy or in a transaction
 // when fn returns is not used again.
 func (c *Client) WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {

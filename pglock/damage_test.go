@@ -72,11 +72,8 @@ func (d *damaged) operations() map[string]func(ctx context.Context) error {
 			return nil
 		},
 		"a semaphore": func(ctx context.Context) error {
-			s, err := d.client.Semaphore("permits", 3)
-			if err != nil {
-				return err
-			}
-			l, err := s.TryAcquire(ctx, 1)
+			s := d.client.Semaphore("permits", 3)
+			l, err := s.TryAcquire(ctx)
 			if err != nil {
 				return err
 			}

@@ -13,8 +13,8 @@ import (
 func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
-		"../pglock", "../advisory", "../leasetable", "../fencing", "../fencing/fencehttp", "../pglock/rowlock", "../pglock/sqltx", "../pglock/once/...",
-		"../pglock/schedule/...", "../migrations/gooselock").Output()
+		"../pglock", "../advisory", "../leasetable", "../fencing", "../fencing/fencehttp", "../pglock/rowlock", "../pglock/sqltx", "../pglock/leader", "../pglock/once/...",
+		"../pglock/schedule/...", "../pglock/gooselock").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +40,37 @@ func TestRuntimeDependencies(t *testing.T) {
 	}
 }
 
+// TestModuleRequirements keeps what a user's go mod tidy reads to pgx, golang-migrate, what they need,
+// and a few small modules of the tests and the command: testdata/modules.golden lists go.mod. A large
+// one, such as a client of Docker, belongs into a module of its own, like internal/testserver/remote.
+func TestModuleRequirements(t *testing.T) {
+	t.Parallel()
+	const file = "../testdata/modules.golden"
+	text, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "\t") { // in a require block: go.mod has no others
+			found = append(found, strings.Fields(line)[0])
+		}
+	}
+	slices.Sort(found)
+	golden, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Fields(string(golden)); !slices.Equal(found, want) {
+		t.Errorf("go.mod requires\n  %s\nwant, as in %s,\n  %s", strings.Join(found, "\n  "), file, strings.Join(want, "\n  "))
+	}
+}
+
 // TestLocksDoNotLinkHTTP: net/http, with TLS and HTTP/2, would make up half of a small program.
 // Only fencing/fencehttp and pglock/once/oncehttp import it.
 func TestLocksDoNotLinkHTTP(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/once"} {
+	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/leader", "../pglock/once"} {
 		out, err := exec.Command("go", "list", "-deps", path).Output()
 		if err != nil {
 			t.Fatal(err)

@@ -15,14 +15,14 @@ import (
 // fn guards writes that must not come late with l.Guard.
 //
 // fn's context carries the lease: see FromContext. A Do or Acquire of the same name under that
-// context would wait for itself. It returns a *HeldError at once, or joins the lease: see WithJoin.
+// context would wait for itself, so it returns a *HeldError at once, unless Do has WithJoin.
 //
 // Do returns nil if fn returned nil, and the lease was held until fn returned or released it.
 // Otherwise the error is fn's, joined with ErrLost if the lease was lost, with ErrClosed if the
 // client was closed, and with the error of a failed release. If fn panics or calls runtime.Goexit,
 // the lock is released and the panic or exit continues.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
-	return do(ctx, name, c.Acquire, fn, opts)
+	return c.Lock(name).Do(ctx, fn, opts...)
 }
 
 // TryDo is Do without waiting for the lock: it runs fn if the lock is free. If the lock is held, fn
@@ -32,23 +32,47 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 // TryDo excludes calls that overlap. It does not keep a call from running again what another
 // process has just done: for a job that must run once per tick, use package schedule.
 func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
-	return do(ctx, name, c.TryAcquire, fn, opts)
+	return c.Lock(name).TryDo(ctx, fn, opts...)
 }
 
-// acquireFunc is Client.Acquire, or another way to get a lease.
-type acquireFunc func(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error)
+// WithJoin makes Do and TryDo run fn under the lease of that lock which ctx carries, if it is held:
+// see FromContext. Otherwise, and in Acquire and TryAcquire, the option has no effect.
+//
+// fn gets that lease, whose TTL, holder and labels stay as they are, and Do does not release it. If
+// it ends while fn runs, Do returns its error with fn's, because the work was not covered to its end.
+// Functions that join one lease at the same time do not exclude each other. A writer does not join a
+// reader's lease, and a semaphore's lease can't be joined.
+func WithJoin() LeaseOption {
+	return leaseOption(func(c *leaseConfig) error { c.join = true; return nil })
+}
 
-// do runs fn under a lease from acquire.
-func do(ctx context.Context, name string, acquire acquireFunc,
-	fn func(ctx context.Context, l *Lease) error, opts []LeaseOption,
-) (err error) {
+func (l Lock) do(ctx context.Context, fn func(context.Context, *Lease) error, opts []LeaseOption, how acquireMethod) error {
 	if fn == nil {
-		return errs.InvalidOption("pglock", "do %q: function is nil: must be set", name)
+		return invalidOption("do %q: function is nil: must be set", l.name)
 	}
-	l, err := acquire(ctx, name, opts...)
+	cfg, err := l.configure(opts)
+	switch {
+	case err != nil:
+		return err
+	case cfg.join && l.isSemaphore():
+		return invalidOption("semaphore %q: WithJoin: a semaphore's leases can't be joined: acquire permits for each of them", l.name)
+	}
+	outer, err := l.carriedBy(ctx)
+	switch {
+	case cfg.join && outer != nil:
+		return outer.runJoined(ctx, fn)
+	case err != nil:
+		return err
+	}
+	held, err := l.client.acquire(ctx, l.name, cfg, how)
 	if err != nil {
 		return err
 	}
+	return held.run(ctx, fn)
+}
+
+// run runs fn under the lease and releases it.
+func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
 	defer func() { // without recover, so that a panic keeps its stack
 		closed := l.Err()
 		if !errors.Is(closed, ErrClosed) {
@@ -59,4 +83,15 @@ func do(ctx context.Context, name string, acquire acquireFunc,
 	ctx, stop := l.WithContext(ctx)
 	defer stop()
 	return fn(ctx, l)
+}
+
+// runJoined runs fn under the lease, which another call releases.
+func (l *Lease) runJoined(ctx context.Context, fn func(context.Context, *Lease) error) error {
+	if ctx.Err() != nil {
+		return &WaitError{Name: l.fence.Name, Cause: endOf(ctx)}
+	}
+	ctx, stop := l.WithContext(ctx)
+	defer stop()
+	err := fn(ctx, l)
+	return errs.Join(err, l.Err())
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// fixture is a client with its own schema.
-type fixture struct {
+// app is a client with its own schema.
+type app struct {
 	*pglock.Client
 	t      *testing.T
 	pool   *pgxpool.Pool
 	schema string
 }
 
-func open(t *testing.T) fixture {
+func newApp(t *testing.T) app {
 	t.Helper()
 	pool := pgtest.Pool(t)
-	f := fixture{t: t, pool: pool, schema: pgtest.Schema(t, pool)}
+	f := app{t: t, pool: pool, schema: pgtest.Schema(t, pool)}
 	f.Client = f.openOn(pool)
 	return f
 }
 
-func (f fixture) openOn(pool *pgxpool.Pool) *pglock.Client {
+func (f app) openOn(pool *pgxpool.Pool) *pglock.Client {
 	f.t.Helper()
 	c, err := pglock.Open(f.t.Context(), pool, pglock.WithSchema(f.schema))
 	if err != nil {
@@ -47,7 +47,7 @@ func (f fixture) openOn(pool *pgxpool.Pool) *pglock.Client {
 }
 
 // free fails the test if the lock is held.
-func (f fixture) free(name string) {
+func (f app) free(name string) {
 	f.t.Helper()
 	if k, err := f.Get(f.t.Context(), name); err != nil || k.Held() {
 		f.t.Errorf("the lock should be free: %+v, %v", k, err)
@@ -55,7 +55,7 @@ func (f fixture) free(name string) {
 }
 
 // steal grants every lock to a thief.
-func (f fixture) steal() {
+func (f app) steal() {
 	f.t.Helper()
 	if _, err := f.pool.Exec(f.t.Context(), schema.Render("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'", f.schema)); err != nil {
 		f.t.Fatal(err)
@@ -64,7 +64,7 @@ func (f fixture) steal() {
 
 func TestDoHoldsTheLockAndReleasesIt(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	err := f.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
 		if k, err := f.Get(ctx, "n"); err != nil || !k.Held() || k.Token != l.Token() {
 			t.Errorf("during Do the table has %+v, %v", k, err)
@@ -84,7 +84,7 @@ func TestDoHoldsTheLockAndReleasesIt(t *testing.T) {
 
 func TestDoReturnsTheFunctionsError(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	failure := errors.New("the work failed")
 	if err := f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return failure }); !errors.Is(err, failure) || errors.Is(err, pglock.ErrLost) {
 		t.Errorf("Do: %v", err)
@@ -97,7 +97,7 @@ func TestDoReturnsTheFunctionsError(t *testing.T) {
 
 func TestDoReleasesOnPanicAndOnGoexit(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	func() {
 		defer func() {
 			if got := recover(); got != "boom" {
@@ -118,7 +118,7 @@ func TestDoReleasesOnPanicAndOnGoexit(t *testing.T) {
 
 func TestDoReportsTheLoss(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	failure := errors.New("interrupted")
 	for _, returned := range []error{nil, failure} {
 		err := f.Do(t.Context(), "n", func(ctx context.Context, _ *pglock.Lease) error {
@@ -148,7 +148,7 @@ func TestDoReportsTheLoss(t *testing.T) {
 
 func TestDoEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	err := f.Do(ctx, "n", func(ctx context.Context, l *pglock.Lease) error {
 		cancel()
@@ -168,7 +168,7 @@ func TestDoEndsWithItsContext(t *testing.T) {
 // before a timer has run.
 func TestDoContextChecksTheClock(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	err := f.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
 		for time.Now().Before(l.Deadline()) {
 			runtime.Gosched()
@@ -177,7 +177,7 @@ func TestDoContextChecksTheClock(t *testing.T) {
 			t.Error("past the deadline the function's context is not done")
 		}
 		return nil
-	}, pglock.WithTTL(100*time.Millisecond), pglock.WithoutRenewal())
+	}, pglock.WithTTL(100*time.Millisecond), pglock.WithRenewEvery(0))
 	if !errors.Is(err, pglock.ErrLost) {
 		t.Errorf("Do: %v", err)
 	}
@@ -186,7 +186,7 @@ func TestDoContextChecksTheClock(t *testing.T) {
 // TestP41_DoReturnsTheReleaseError: the server becomes unreachable while the function runs.
 func TestP41_DoReturnsTheReleaseError(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	u, err := url.Parse(pgtest.URL(t))
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestP41_DoReturnsTheReleaseError(t *testing.T) {
 
 func TestDoDoesNotRunWithoutTheLock(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	l, err := f.Acquire(t.Context(), "n")
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func TestDoDoesNotRunWithoutTheLock(t *testing.T) {
 // TestTryDoRunsOrTellsWhoHoldsTheLock also holds that WithWait bounds the wait and not the work.
 func TestTryDoRunsOrTellsWhoHoldsTheLock(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	runs := 0
 	err := f.TryDo(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
 		runs++
@@ -262,7 +262,7 @@ func TestTryDoRunsOrTellsWhoHoldsTheLock(t *testing.T) {
 // TestDoReportsAClosedClient: another holder may have the lock while the function still runs.
 func TestDoReportsAClosedClient(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	c := f.openOn(f.pool)
 	err := c.Do(t.Context(), "n", func(ctx context.Context, _ *pglock.Lease) error {
 		if err := c.Close(t.Context()); err != nil {
@@ -281,7 +281,7 @@ func TestDoReportsAClosedClient(t *testing.T) {
 // TestDoReturnsTheFunctionsErrorUnchanged: callers may compare it with ==.
 func TestDoReturnsTheFunctionsErrorUnchanged(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	mine := errors.New("mine")
 	if err := f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return mine }); err != mine { //nolint:errorlint // identity is the point
 		t.Errorf("Do: %#v", err)

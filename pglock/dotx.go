@@ -6,7 +6,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/advisory"
-	"github.com/pglock/pglock-go/leasetable"
 )
 
 // DoTx runs fn in a transaction that holds the lock of that name, and commits the transaction. Use
@@ -18,9 +17,9 @@ import (
 // when fn panics. The error is then one of these:
 //   - fn's own error.
 //   - A *NotAcquiredError, which wraps ErrNotAcquired. fn did not run. It also wraps ErrTimeout,
-//     ErrDeadlock, ErrPoolExhausted, or ctx's error and cause.
-//   - The commit's error. It wraps ErrCommitUnknown if the reply was lost.
-//   - ErrInvalidName, ErrInvalidOption or ErrClosed, before anything is sent.
+//     ErrDeadlock, advisory.ErrPoolExhausted, or ctx's error and cause.
+//   - The commit's error. It wraps advisory.ErrCommitUnknown if the reply was lost.
+//   - ErrInvalidOption or ErrClosed, before anything is sent.
 //
 // fn reads what the last holder of the lock committed, or newer data, at every isolation level. fn
 // must not end the transaction. Close does not wait for fn.
@@ -34,10 +33,10 @@ import (
 //
 //	err := advisory.Lock(ctx, sqltx.Wrap(tx), client.Key(name))
 func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error {
-	if err := leasetable.CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
-	if c.closed.Load() {
+	if c.hasClosed() {
 		return ErrClosed
 	}
 	if c.db != nil {
@@ -50,5 +49,5 @@ func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Cont
 // advisory.WithKeys. In SQL it is pglock.advisory_key(schema, name), where schema is the schema of
 // the tables.
 func (c *Client) Key(name string) advisory.Key {
-	return advisory.NewKey(c.schema, name)
+	return advisory.NewKey(c.cfg.schema, name)
 }

@@ -23,7 +23,7 @@ import (
 func TestDoTxAppliesADiscountOnce(t *testing.T) {
 	t.Parallel()
 	const servers = 20
-	f := open(t)
+	f := newApp(t)
 	table := schema.Quote(f.schema) + ".discounts"
 	applied := func(read func(), do func(apply func(ctx context.Context, tx pgx.Tx) error) error) (n int) {
 		t.Helper()
@@ -79,7 +79,7 @@ func TestDoTxAppliesADiscountOnce(t *testing.T) {
 // lock.
 func TestDoTxKey(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	err := f.DoTx(t.Context(), "n", func(ctx context.Context, _ pgx.Tx) error {
 		other, err := f.pool.Begin(ctx)
 		if err != nil {
@@ -119,9 +119,8 @@ func TestDoTxErrors(t *testing.T) {
 			is  []error
 		}{
 			"busy":      {c.DoTx(ctx, "n", nothing, advisory.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}},
-			"polling":   {c.DoTx(ctx, "n", nothing, advisory.WithTimeout(20*time.Millisecond), advisory.WithPolling()), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}},
-			"no name":   {c.DoTx(ctx, "", nothing), []error{pglock.ErrInvalidName}},
-			"long name": {c.DoTx(ctx, strings.Repeat("x", 513), nothing), []error{pglock.ErrInvalidName}},
+			"no name":   {c.DoTx(ctx, "", nothing), []error{pglock.ErrInvalidOption}},
+			"long name": {c.DoTx(ctx, strings.Repeat("x", 513), nothing), []error{pglock.ErrInvalidOption}},
 			"time-out":  {c.DoTx(ctx, "n", nothing, advisory.WithTimeout(-1)), []error{pglock.ErrInvalidOption}},
 			"function":  {c.DoTx(ctx, "n", nil), []error{pglock.ErrInvalidOption}},
 			"own":       {c.DoTx(ctx, "other", func(context.Context, pgx.Tx) error { return own }, advisory.WithKeys(c.Key("third")), advisory.WithPoolWait(time.Second)), []error{own}},
@@ -133,7 +132,7 @@ func TestDoTxErrors(t *testing.T) {
 			}
 		}
 		return nil
-	}, advisory.WithIsolation(pgx.Serializable), advisory.WithAccessMode(pgx.ReadOnly), advisory.WithRetry(1))
+	}, advisory.WithIsolation(pgx.Serializable), advisory.WithRetry(1))
 	if err != nil {
 		t.Error(err)
 	}

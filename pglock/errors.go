@@ -1,144 +1,211 @@
 package pglock
 
 import (
+	"errors"
+	"fmt"
+	"time"
+
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// Sentinel errors, for errors.Is. They are the same values as in the packages that define them.
 var (
-	// ErrNotAcquired: the lock was not granted to this caller. TryAcquire returns it in a
-	// *BusyError, Acquire in a *WaitError, DoTx in a *NotAcquiredError.
-	ErrNotAcquired = leasetable.ErrNotAcquired
-	// ErrHeldByCaller: ctx already carries a lease of that lock, so that waiting would never end. It
-	// comes in a *HeldError. See WithJoin.
-	ErrHeldByCaller = leasetable.ErrHeldByCaller
-	// ErrLost: the lease ended before it was released. It is the cause of the lease's Context, in a
-	// *LostError.
-	ErrLost = leasetable.ErrLost
-	// ErrMaxHold: WithMaxHold ended a lease, or refuses to extend it.
-	ErrMaxHold = leasetable.ErrMaxHold
-	// ErrReleased: the lease was released by its holder.
-	ErrReleased = leasetable.ErrReleased
-	// ErrRevoked: Revoke ended a lease. It comes with ErrLost, in a *LostError.
-	ErrRevoked = leasetable.ErrRevoked
-	// ErrGuarded: Revoke has ended a grant, but a guarded transaction that began before can still
-	// commit.
-	ErrGuarded = leasetable.ErrGuarded
-	// ErrClosed: the client was closed.
-	ErrClosed = leasetable.ErrClosed
-	// ErrUnavailable: the server is unreachable, does not answer, or is read-only.
-	ErrUnavailable = leasetable.ErrUnavailable
-	// ErrLogin: the server has rejected the login: unknown role, wrong password, unknown database,
-	// missing right CONNECT, or pg_hba.conf. No call waits for that to pass.
-	ErrLogin = leasetable.ErrLogin
-	// ErrKind: the name is used as another kind of lock. It comes in a *KindError.
-	ErrKind = leasetable.ErrKind
-	// ErrUndefined: the name has no definition. It comes in an *UndefinedError. See WithUndefined.
-	ErrUndefined = leasetable.ErrUndefined
-	// ErrNoWaiter: Transfer found no waiter of that name, or it did not take the lock over.
-	ErrNoWaiter = leasetable.ErrNoWaiter
-	// ErrNotFound: the table has no row for that name.
-	ErrNotFound = leasetable.ErrNotFound
-	// ErrInvalidName: a lock's name must be 1 to 512 bytes of UTF-8 without NUL.
-	ErrInvalidName = leasetable.ErrInvalidName
-	// ErrInvalidOption: an option is out of its range or conflicts with another option. The text
-	// names the rule.
-	ErrInvalidOption = leasetable.ErrInvalidOption
-	// ErrSchema: the tables do not fit this program. It comes in a *SchemaError, with one of the
-	// next three.
-	ErrSchema = leasetable.ErrSchema
-	// ErrSchemaMissing: the schema has no lock tables.
-	ErrSchemaMissing = leasetable.ErrSchemaMissing
-	// ErrSchemaOutdated: an earlier version of this module created the tables.
-	ErrSchemaOutdated = leasetable.ErrSchemaOutdated
-	// ErrSchemaNewer: a later version of this module created the tables.
-	ErrSchemaNewer = leasetable.ErrSchemaNewer
-	// ErrInvalidSchema: PostgreSQL would truncate or refuse that schema name.
-	ErrInvalidSchema = leasetable.ErrInvalidSchema
-	// ErrPrivilege: the database role lacks a right on the tables.
-	ErrPrivilege = leasetable.ErrPrivilege
-	// ErrTimeout: the lock was not granted within the time of WithWait, or for DoTx within that of
-	// advisory.WithTimeout or the server's lock_timeout.
-	ErrTimeout = leasetable.ErrTimeout
-	// ErrDeadlock: the server ended a deadlock by refusing the lock of this DoTx. Run it again.
+	// ErrNotAcquired means that the lock was not granted to this call. TryAcquire returns it in
+	// a *BusyError, Acquire in a *WaitError.
+	ErrNotAcquired = errs.ErrNotAcquired
+
+	// ErrHeldByCaller means that the context of an acquire carries a lease of the same lock. It
+	// comes in a *HeldError.
+	ErrHeldByCaller = errs.ErrHeldByCaller
+
+	// ErrTimeout means that the time of WithWait is over.
+	ErrTimeout = errs.ErrTimeout
+
+	// ErrLost means that the lease ended before it was released. It is the cause of the lease's
+	// Context. The *LostError around it has the reason.
+	ErrLost = errs.ErrLost
+
+	// ErrReleased means that the holder has released the lease.
+	ErrReleased = errs.ErrReleased
+
+	// ErrRevoked means that Revoke ended the lease. It comes with ErrLost, in a *LostError.
+	ErrRevoked = errs.ErrRevoked
+
+	// ErrGuarded means that Revoke has ended a grant, but a guarded transaction that began before
+	// can still commit.
+	ErrGuarded = errs.ErrGuarded
+
+	// ErrClosed means that the client was closed.
+	ErrClosed = errs.ErrClosed
+
+	// ErrUnavailable means that the server could not be reached, did not answer in time, or is
+	// read-only.
+	ErrUnavailable = errs.ErrUnavailable
+
+	// ErrLogin means that the server has rejected the login: unknown role, wrong password, unknown
+	// database, missing right CONNECT, or pg_hba.conf. The error has the server's message. It is not
+	// ErrUnavailable, and no call waits for it to pass.
+	ErrLogin = errs.ErrLogin
+
+	// ErrKind means that a name is used as another kind of lock: as a semaphore with another number
+	// of permits, a readers-writer lock, or a lock with one holder. It comes in a *KindError.
+	ErrKind = errs.ErrKind
+
+	// ErrNotFound means that the table has no row with that name.
+	ErrNotFound = errs.ErrNotFound
+
+	// ErrInvalidOption means that an argument or an option is invalid, alone or combined with another
+	// one. The text names the rule, as for a lock's name: 1 to 512 bytes of UTF-8 without NUL.
+	ErrInvalidOption = errs.ErrInvalidOption
+
+	// ErrSchema means that the tables do not fit this program. It comes with one of the three
+	// errors below, in a *SchemaError with both versions.
+	ErrSchema = schema.ErrSchema
+	// ErrPrivilege means that the database role lacks a right on the tables.
+	ErrPrivilege = errs.ErrPrivilege
+
+	// ErrDeadlock means that the server ended a deadlock by refusing the lock of a DoTx. Run it again.
 	ErrDeadlock = advisory.ErrDeadlock
-	// ErrPoolExhausted: no connection of the application's pool became free for DoTx, or none of
-	// its *sql.DB for OpenDB.
-	ErrPoolExhausted = advisory.ErrPoolExhausted
-	// ErrDriver: the *sql.DB of OpenDB does not run on pgx's stdlib driver.
-	ErrDriver = leasetable.ErrDriver
-	// ErrCommitUnknown: the reply to the commit of DoTx was lost. The commit may have succeeded.
-	ErrCommitUnknown = advisory.ErrCommitUnknown
-	// ErrStale: the grant of a guarded write is not the current one. It comes in a *StaleError.
+
+	// ErrStale means that the grant of a guarded write is not the current one. It comes in a *StaleError.
 	ErrStale = fencing.ErrStale
-	// ErrSnapshot: the transaction's snapshot is too old for Guard. Call Guard first in the
-	// transaction, or use READ COMMITTED.
-	ErrSnapshot = fencing.ErrSnapshot
-	// ErrUnfenced: a protected table was written without a grant.
-	ErrUnfenced = fencing.ErrUnfenced
-	// ErrOtherLock: a row of a protected table belongs to another lock.
-	ErrOtherLock = fencing.ErrOtherLock
 )
 
-// BusyError is the error of TryAcquire if the lock is held. It matches ErrNotAcquired. It is a
-// [leasetable.BusyError], with these fields:
-//
-//	Name      string        // of the lock
-//	Holder    string        // empty if no lease is held and a transaction still uses the row
-//	Token     Token         // of the holder's grant
-//	Remaining time.Duration // until the holder's lease expires unless it is renewed. Without a
-//	                        // holder: until the end of WithMinHold
-//
-//	ThisClient bool // the holder is another call of the same client
-type BusyError = leasetable.BusyError
+// errMaxHold is the cause of a loss by WithMaxHold.
+var errMaxHold = errors.New("pglock: longest hold reached")
 
-// WaitError is the error of Acquire if the lock was not granted. It matches ErrNotAcquired, Cause
-// and Last. It is a [leasetable.WaitError], with these fields:
-//
-//	Name   string // for several names, a text for people
-//	Waited time.Duration
-//	Cause  error // what ended the wait: ErrTimeout, ctx's error and cause, ErrClosed or ErrUnavailable
-//	Last   error // the last reply: a *BusyError, a server's error, or nil
-type WaitError = leasetable.WaitError
+// SchemaError has the version of the tables that was found and the version that is needed.
+type SchemaError = schema.Error
 
-// HeldError is the error of Acquire, TryAcquire, Do and TryDo if ctx carries a held lease of the same
-// lock. It matches ErrHeldByCaller, and not ErrNotAcquired: the mistake is in the program. It is a
-// [leasetable.HeldError], with these fields:
-//
-//	Name   string
-//	Token  Token  // of the grant that ctx carries
-//	Holder string // of that grant
-type HeldError = leasetable.HeldError
+// BusyError describes the grant that is in the way.
+type BusyError struct {
+	Name      string
+	Holder    string        // empty if the lock is free but its row is in use, or by WithMinHold
+	Token     fencing.Token // of that grant
+	Remaining time.Duration // until it expires unless renewed, by the server's clock
 
-// LostError is the error of a lease that was lost. It matches ErrLost and Cause. It is a
-// [leasetable.LostError], with these fields:
-//
-//	Name   string
-//	Token  Token
-//	Reason string // for people
-//	Cause  error  // of the last renewal, ErrMaxHold, ErrRevoked, or nil
-type LostError = leasetable.LostError
+	// ThisClient says that the holder is another call of the same client.
+	ThisClient bool
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("pglock: acquire %q: %s", e.Name, e.reason())
+}
+
+// reason returns the part of the text after the operation.
+func (e *BusyError) reason() string {
+	switch {
+	case e.Holder == "" && e.Remaining > 0:
+		return fmt.Sprintf("it was released (token %d), and WithMinHold keeps it locked for another %v", e.Token, e.Remaining.Round(time.Millisecond))
+	case e.Holder == "":
+		return "it is changing hands, or a guarded transaction still uses it"
+	}
+	by := e.Holder
+	if e.ThisClient {
+		by = "this client, " + e.Holder
+	}
+	return errs.OneLine(fmt.Sprintf("held by %s (token %d), for another %v unless renewed", by, e.Token, e.Remaining.Round(time.Millisecond)))
+}
+
+// Unwrap makes errors.Is find ErrNotAcquired.
+func (e *BusyError) Unwrap() error { return ErrNotAcquired }
+
+// WaitError is the error of an Acquire that gave up. errors.Is finds ErrNotAcquired, the cause
+// (ErrTimeout, context.Canceled, context.DeadlineExceeded and the context's own cause, ErrClosed,
+// or ErrUnavailable), and the last obstacle.
+type WaitError struct {
+	Name   string // for several names, a text for people; a *BusyError in Last has the one in the way
+	Waited time.Duration
+	Cause  error // why the wait ended
+	Last   error // the last obstacle: a *BusyError, an error of the server, or nil
+}
+
+func (e *WaitError) Error() string {
+	s := fmt.Sprintf("pglock: acquire %q: gave up after %v: %s", e.Name, e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
+	var busy *BusyError
+	switch {
+	case e.Last == nil, errors.Is(e.Last, ErrUnavailable) && errors.Is(e.Cause, ErrUnavailable):
+	case errors.As(e.Last, &busy) && busy.Name != e.Name: // one of several
+		s += fmt.Sprintf(": %q: %s", busy.Name, busy.reason())
+	case errors.As(e.Last, &busy):
+		s += ": " + busy.reason()
+	default:
+		s += ": last answer: " + errs.Reason(e.Last)
+	}
+	return s
+}
+
+// Unwrap makes errors.Is and errors.As find the sentinel and both causes.
+func (e *WaitError) Unwrap() []error {
+	all := []error{ErrNotAcquired, e.Cause}
+	if e.Last != nil {
+		all = append(all, e.Last)
+	}
+	return all
+}
+
+// LostError says which lease was lost, and why.
+type LostError struct {
+	Name   string
+	Token  fencing.Token
+	Reason string // for people to read
+	Cause  error  // of the last renewal, ErrRevoked, or nil
+}
+
+func (e *LostError) Error() string {
+	s := fmt.Sprintf("%v: %q (token %d): %s", ErrLost, e.Name, e.Token, e.Reason)
+	if e.Cause != nil && !errors.Is(e.Cause, errMaxHold) && !errors.Is(e.Cause, ErrRevoked) { // the reason says so
+		s += ": last renewal: " + errs.Reason(e.Cause)
+	}
+	return errs.OneLine(s)
+}
+
+// Unwrap makes errors.Is find ErrLost and the cause.
+func (e *LostError) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{ErrLost}
+	}
+	return []error{ErrLost, e.Cause}
+}
+
+// KindError says that a name is used as another kind of lock.
+type KindError struct {
+	Name   string
+	Wanted int // the number of permits that the caller meant; 0: a lock with one holder
+	Found  int // the number that it has
+}
+
+func (e *KindError) Error() string {
+	return fmt.Sprintf("%v: %q is %s, not %s", ErrKind, e.Name, describeKind(e.Found), describeKind(e.Wanted))
+}
+
+// Unwrap makes errors.Is find ErrKind.
+func (e *KindError) Unwrap() error { return ErrKind }
+
+// describeKind describes the kind of lock with that number of permits.
+func describeKind(permits int) string {
+	switch permits {
+	case 0:
+		return "a lock with one holder"
+	case allPermits:
+		return "a readers-writer lock"
+	}
+	return fmt.Sprintf("a semaphore with %d permits", permits)
+}
+
+func invalidOption(format string, args ...any) error {
+	return errs.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
+}
 
 // NotAcquiredError is the error of DoTx if the lock was not granted. It matches ErrNotAcquired and
 // Cause. It is an [advisory.NotAcquiredError], with these fields:
 //
 //	Keys   []advisory.Key
 //	Waited time.Duration
-//	Cause  error    // ErrTimeout, ErrDeadlock, ErrPoolExhausted, or ctx's error and cause
-//	Names  []string // of the locks, as far as is known
+//	Cause  error // ErrTimeout, ErrDeadlock, advisory.ErrPoolExhausted, or ctx's error and cause
 type NotAcquiredError = advisory.NotAcquiredError
-
-// SchemaError is the error of Open if the tables do not fit this program. It matches ErrSchema and
-// Kind. It is a [leasetable.SchemaError], with these fields:
-//
-//	Kind  error  // ErrSchemaMissing, ErrSchemaOutdated or ErrSchemaNewer
-//	Name  string // of the schema
-//	Found int    // the version in the database, 0 if missing
-//	Want  int    // the version that this program needs
-//	Cause error  // the server's error, or nil
-type SchemaError = leasetable.SchemaError
 
 // StaleError is the error of Guard and Bind if the grant is not the current one. It matches
 // ErrStale. It is a [fencing.StaleError], with these fields:
@@ -147,12 +214,3 @@ type SchemaError = leasetable.SchemaError
 //	Token    Token  // of the refused grant
 //	Current  Token  // the newest known, 0 if there is none
 type StaleError = fencing.StaleError
-
-// KindError is the error of an acquire whose name is used as another kind of lock: a lock with one
-// holder, a readers-writer lock, or a semaphore with another number of permits. It matches ErrKind.
-// It is a [leasetable.KindError], with these fields:
-//
-//	Name   string
-//	Wanted int // the number of permits that the caller meant, 0 for a lock with one holder
-//	Found  int // the number that the name has
-type KindError = leasetable.KindError

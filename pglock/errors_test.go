@@ -18,10 +18,11 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/migrations"
-	"github.com/pglock/pglock-go/migrations/runner"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/runner"
 )
 
 // TestErrorLines provokes errors and checks each text to the letter: one line, the cause first, and
@@ -145,28 +146,20 @@ func TestErrorLines(t *testing.T) {
 		{"refused", open(func(u *url.URL) { u.Host = refused.Addr().String() }), []error{pglock.ErrUnavailable}, "pglock: open: database unavailable: failed to connect to `user=app database=postgres`: A: dial error: dial tcp A: connect: connection refused"},
 		{"no rights", open(user("stranger", "secret")), []error{pglock.ErrPrivilege}, `pglock: open: missing privilege in schema "pglock": ERROR: permission denied for schema pglock (SQLSTATE 42501): let the owner of the tables run SELECT "pglock".grant_user('ROLE')`},
 		{"read-only role", open(user("reader", "secret")), []error{pglock.ErrUnavailable}, `pglock: database unavailable: default_transaction_read_only is on (set by: user): turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write`},
-		{"no tables", func() error { _, err := pglock.Open(t.Context(), app, pglock.WithSchema("elsewhere")); return err }(), []error{pglock.ErrSchemaMissing}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
+		{"no tables", func() error { _, err := pglock.Open(t.Context(), app, pglock.WithSchema("elsewhere")); return err }(), []error{schema.ErrMissing}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
 		{"invalid option", acquire("n", pglock.WithWait(-1)), []error{pglock.ErrInvalidOption}, `pglock: invalid option: wait -1ns is negative: must be 0 or more`},
-		{"invalid name", acquire(""), []error{pglock.ErrInvalidName}, `pglock: invalid lock name: empty: must be 1 to 512 bytes`},
+		{"invalid name", acquire(""), []error{pglock.ErrInvalidOption}, `pglock: invalid lock name: empty: must be 1 to 512 bytes`},
 		{"busy", acquire("theirs", pglock.WithWait(0)), []error{pglock.ErrNotAcquired}, `pglock: acquire "theirs": held by rival; 2 (token N), for another T unless renewed`},
 		{"busy here", acquire("mine", pglock.WithWait(0)), []error{pglock.ErrNotAcquired}, `pglock: acquire "mine": held by this client, me (token N), for another T unless renewed`},
 		{"wait is over", acquire("theirs", pglock.WithWait(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `pglock: acquire "theirs": gave up after T: lock timeout: held by rival; 2 (token N), for another T unless renewed`},
 		{"wait is over here", acquire("mine", pglock.WithWait(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `pglock: acquire "mine": gave up after T: lock timeout: held by this client, me (token N), for another T unless renewed`},
 		{"canceled", func() error { _, err := c.Acquire(ended(failure), "theirs"); return err }(), []error{pglock.ErrNotAcquired, context.Canceled, failure}, `pglock: acquire "theirs": gave up after T: context canceled: the work failed`},
-		{"held by the caller", func() error { _, err := c.Acquire(mine.Context(), "mine"); return err }(), []error{pglock.ErrHeldByCaller}, `pglock: acquire "mine": the caller's context holds this lock (token N): use WithJoin to join its lease, or another context`},
+		{"held by the caller", func() error { _, err := c.Acquire(mine.Context(), "mine"); return err }(), []error{pglock.ErrHeldByCaller}, `pglock: acquire "mine": the caller's context holds this lock (token N): use Do with WithJoin, or another context`},
 		{"lost", stolen(nil), []error{pglock.ErrLost}, `pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
 		{"failed and lost", stolen(fmt.Errorf("step 1:\n\tstep 2: %w", failure)), []error{failure, pglock.ErrLost}, `step 1: step 2: the work failed; pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
 		{"not found", func() error { _, err := c.Get(t.Context(), "never"); return err }(), []error{pglock.ErrNotFound}, `pglock: no such lock: "never"`},
 		{"get canceled", func() error { _, err := c.Get(ended(failure), "never"); return err }(), []error{context.Canceled, failure}, `pglock: get "never": context canceled: the work failed`},
 		{"DoTx timeout", doTx(advisory.WithTimeout(20 * time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock "discount" (6824127248951005947): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
-		{"joined lease", func() error {
-			outer := held(c, "outer")
-			inner, err := c.Acquire(outer.Context(), "outer", pglock.WithJoin())
-			if err != nil {
-				return err
-			}
-			return errors.Join(outer.Release(t.Context()), inner.Release(t.Context()))
-		}(), []error{pglock.ErrReleased}, `pglock: lock released by the holder that was joined`},
 		{"guard after the end", ownEnd().Guard(t.Context(), nil), []error{pglock.ErrStale, pglock.ErrReleased}, `pglock: lock released: stale grant: grant N of "ended" has ended`},
 		{"extend canceled", mine.Extend(ended(failure), time.Hour), []error{context.Canceled, failure}, `pglock: extend "mine": context canceled: the work failed`},
 		{"closed", func() error {
@@ -190,7 +183,7 @@ func TestErrorLines(t *testing.T) {
 				if err := advisory.Lock(t.Context(), tx, advisory.KeyFromInt64(7)); err != nil {
 					return err
 				}
-				return advisory.LockAllWith(t.Context(), second, []advisory.Key{advisory.KeyFromInt64(7), c.Key("b")}, advisory.WithTimeout(20*time.Millisecond))
+				return advisory.LockAll(t.Context(), second, []advisory.Key{advisory.KeyFromInt64(7), c.Key("b")}, advisory.WithTimeout(20*time.Millisecond))
 			})
 		}), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock (7), "b" (2047708122095418259): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
 		{"runner waits", runner.Guard(t.Context(), c, "theirs", func(context.Context) error { return nil }, runner.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `runner: acquire "theirs": held by rival; 2, which has held the lock for T: gave up after T: context deadline exceeded: lock timeout`},
@@ -202,13 +195,13 @@ func TestErrorLines(t *testing.T) {
 			return inTx(app, func(second pgx.Tx) error {
 				return errors.Join(advisory.Lock(t.Context(), tx, c.Key("a\nb")), advisory.TryLock(t.Context(), second, c.Key("a\nb")))
 			})
-		}), []error{pglock.ErrNotAcquired}, `advisory: lock "a\nb" (-7135131876790250135): another session holds it or is next`},
+		}), []error{pglock.ErrNotAcquired}, `advisory: lock "a\nb" (-7135131876790250135): another session holds it`},
 		{"stale", inTx(app, func(tx pgx.Tx) error {
 			return fencing.Check(t.Context(), tx, fencing.Fence{Schema: "pglock", Name: "theirs", Token: 1})
 		}), []error{pglock.ErrStale}, `fencing: stale grant: grant N of "theirs", where N is the newest`},
 		{"stale by schema", inTx(app, func(tx pgx.Tx) error {
 			return fencing.Check(t.Context(), tx, fencing.Fence{Schema: "elsewhere", Name: "theirs", Token: 1})
-		}), []error{pglock.ErrSchemaMissing}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
+		}), []error{schema.ErrMissing}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
 		{"migrate login", migrations.Up(t.Context(), pool(user("nobody", "x"))), []error{pglock.ErrLogin}, "migrations: schema \"pglock\": login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
 		{"migrate read-only", migrations.Up(t.Context(), pgtest.PoolOn(t, server.URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" }), migrations.WithSchema("new")), nil, `migrations: schema "new": ERROR: cannot execute CREATE SCHEMA in a read-only transaction (SQLSTATE 25006): the server is a standby, or default_transaction_read_only is on`},
 		{"migrate rights", migrations.Up(t.Context(), app, migrations.WithSchema("new")), []error{pglock.ErrPrivilege}, "pglock: missing privilege: role \"app\" lacks CREATE on DATABASE \"postgres\": GRANT CREATE ON DATABASE \"postgres\" TO \"app\", or let a role that has it run `pglock migrate up --grant-user app`"},

@@ -12,7 +12,7 @@ import (
 
 // Two transfers in opposite directions need the same two accounts. Neither holds one account while it
 // waits for the other, so they can't deadlock.
-func ExampleClient_DoAll() {
+func ExampleClient_All() {
 	pool, end := locktest.ExamplePool() // creates a database
 	defer end()
 	ctx := context.Background()
@@ -24,7 +24,7 @@ func ExampleClient_DoAll() {
 
 	balance := map[string]int{"account:1": 100, "account:2": 100}
 	transfer := func(from, to string, amount int) error {
-		return client.DoAll(ctx, []string{from, to}, func(context.Context, *pglock.Lease) error {
+		return client.All(client.Lock(from), client.Lock(to)).Do(ctx, func(context.Context, *pglock.Lease) error {
 			balance[from] -= amount // in a database: guard the transaction with the lease first
 			balance[to] += amount
 			return nil

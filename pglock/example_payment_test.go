@@ -41,7 +41,7 @@ func Example_paymentWorker() {
 	defer client.Close(ctx)
 
 	paused, err := client.Acquire(ctx, "order:7", pglock.WithHolder("worker A"),
-		pglock.WithTTL(100*time.Millisecond), pglock.WithoutRenewal()) // as if the process were suspended
+		pglock.WithTTL(100*time.Millisecond), pglock.WithRenewEvery(0)) // as if the process were suspended
 	if err != nil {
 		log.Fatal(err)
 	}

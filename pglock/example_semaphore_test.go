@@ -21,16 +21,13 @@ func ExampleClient_Semaphore() {
 		log.Fatal(err)
 	}
 	defer client.Close(ctx)
-	slow, err := client.Semaphore("slow-service", 3)
-	if err != nil {
-		log.Fatal(err)
-	}
+	slow := client.Semaphore("slow-service", 3)
 
 	var calls, most atomic.Int64
 	var workers sync.WaitGroup
 	for range 10 {
 		workers.Go(func() {
-			err := slow.Do(ctx, 1, func(context.Context, *pglock.Lease) error {
+			err := slow.Do(ctx, func(context.Context, *pglock.Lease) error {
 				now := calls.Add(1)
 				defer calls.Add(-1)
 				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
@@ -48,7 +45,7 @@ func ExampleClient_Semaphore() {
 }
 
 // Many replicas read a directory. One of them rebuilds it, alone.
-func ExampleClient_RWLock() {
+func ExampleClient_Reader() {
 	pool, end := locktest.ExamplePool() // creates a database
 	defer end()
 	ctx := context.Background()
@@ -57,19 +54,14 @@ func ExampleClient_RWLock() {
 		log.Fatal(err)
 	}
 	defer client.Close(ctx)
-	index, err := client.RWLock("index")
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	read := func(context.Context, *pglock.Lease) error {
-		_, err := index.TryRLock(context.Background()) // another reader
+	err = client.Reader("index").Do(ctx, func(context.Context, *pglock.Lease) error {
+		_, err := client.Reader("index").TryAcquire(context.Background())
 		fmt.Println("another reader:", err)
-		_, err = index.TryLock(context.Background())
+		_, err = client.Writer("index").TryAcquire(context.Background())
 		fmt.Println("a writer:", err != nil)
 		return nil
-	}
-	if err := index.RDo(ctx, read); err != nil {
+	})
+	if err != nil {
 		log.Fatal(err)
 	}
 	// Output:
@@ -88,17 +80,12 @@ func ExampleLease_Downgrade() {
 		log.Fatal(err)
 	}
 	defer client.Close(ctx)
-	index, err := client.RWLock("index")
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	err = index.Do(ctx, func(ctx context.Context, l *pglock.Lease) error {
+	err = client.Writer("index").Do(ctx, func(ctx context.Context, l *pglock.Lease) error {
 		token := l.Token() // rebuild the index
 		if err := l.Downgrade(ctx); err != nil {
 			return err
 		}
-		reader, err := index.TryRLock(context.Background())
+		reader, err := client.Reader("index").TryAcquire(context.Background())
 		fmt.Println("another reader:", err, "- the same token:", l.Token() == token)
 		_, err = l.TryUpgrade(ctx)
 		fmt.Println("the writer again, beside a reader:", err != nil)

@@ -11,7 +11,7 @@ import (
 // TestDoLeavesALockThatItsFunctionHandsOver: Do does not release it, and another client goes on.
 func TestDoLeavesALockThatItsFunctionHandsOver(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	var fence pglock.Fence
 	err := f.Do(t.Context(), "n", func(_ context.Context, l *pglock.Lease) (err error) {
 		fence, err = l.HandOver()

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
@@ -49,7 +50,6 @@ func TestHostileTextComesBack(t *testing.T) {
 			for i, text := range hostileTexts {
 				other := hostileTexts[(i+1)%len(hostileTexts)]
 				h.lock(text, other)
-				h.definition(text, other)
 				h.others(text, other)
 				if i%4 == 0 || os.Getenv("PGLOCK_CHAOS") != "" {
 					h.queue(text)
@@ -191,10 +191,10 @@ func (h *hostile) lock(name, text string) {
 	h.ok("Revoke", h.a.Revoke(ctx, name, adopted.Token(), reason))
 	k, err = h.a.Get(ctx, name)
 	h.ok("Get", err)
-	h.same("after Revoke", k.Last.Reason, reason, k.Last.Holder, text)
+	h.same("after Revoke", k.Previous.Reason, reason, k.Previous.Holder, text)
 }
 
-// queue takes a holder's name through the queue, and hands the lock over to that waiter.
+// queue takes a holder's name through the queue.
 func (h *hostile) queue(text string) {
 	ctx := h.Context()
 	l, err := h.a.TryAcquire(ctx, "queue")
@@ -211,21 +211,8 @@ func (h *hostile) queue(text string) {
 		k, err := h.a.Get(ctx, "queue")
 		return err == nil && len(k.Waiters) == 1 && k.Waiters[0].Holder == text
 	})
-	h.ok("Transfer", l.Transfer(ctx, text))
+	h.ok("Release", l.Release(ctx))
 	h.ok("Acquire", <-got)
-}
-
-// definition takes texts through a definition.
-func (h *hostile) definition(pattern, text string) {
-	ctx := h.Context()
-	want := pglock.Definition{Pattern: pattern, Team: text, Purpose: pattern, TTL: time.Minute}
-	h.ok("Define", h.a.Define(ctx, want))
-	all, err := h.b.Definitions(ctx)
-	h.ok("Definitions", err)
-	if len(all) != 1 || all[0] != want {
-		h.Errorf("Definitions: got %+v, want %+v", all, want)
-	}
-	h.ok("Undefine", h.a.Undefine(ctx, pattern))
 }
 
 // permits takes texts through a semaphore, a readers-writer lock and several names.
@@ -238,9 +225,7 @@ func (h *hostile) permits(name, text string) {
 		}
 		return whole
 	}
-	s, err := h.a.Semaphore(cut("s"), 2)
-	h.ok("Semaphore", err)
-	permit, err := s.TryAcquire(ctx, 1, pglock.WithHolder(text), pglock.WithLabel(text, name))
+	permit, err := h.a.Semaphore(cut("s"), 2).TryAcquire(ctx, pglock.WithHolder(text), pglock.WithLabels(map[string]string{text: name}))
 	h.ok("TryAcquire", err)
 	k, err := h.b.Get(ctx, cut("s"))
 	h.ok("Get", err)
@@ -250,13 +235,11 @@ func (h *hostile) permits(name, text string) {
 	h.ok("RequestRelease", h.b.RequestRelease(ctx, cut("s"), permit.Token(), text))
 	h.ok("Revoke", h.b.Revoke(ctx, cut("s"), permit.Token(), text))
 
-	rw, err := h.a.RWLock(cut("r"))
-	h.ok("RWLock", err)
-	reader, err := rw.TryRLock(ctx, pglock.WithHolder(text))
+	reader, err := h.a.Reader(cut("r")).TryAcquire(ctx, pglock.WithHolder(text))
 	h.ok("TryRLock", err)
 	h.ok("Release", reader.Release(ctx))
 
-	several, err := h.a.TryAcquireAll(ctx, []string{cut("a"), cut("b")}, pglock.WithHolder(text))
+	several, err := locktest.All(h.a, cut("a"), cut("b")).TryAcquire(ctx, pglock.WithHolder(text))
 	h.ok("TryAcquireAll", err)
 	for _, f := range several.Fences() {
 		k, err := h.b.Get(ctx, f.Name)
@@ -299,7 +282,7 @@ func (h *hostile) refused(text string) {
 	short := len(text) <= 512
 	name := func(what string, err error) {
 		h.Helper()
-		if !errors.Is(err, pglock.ErrInvalidName) {
+		if !errors.Is(err, pglock.ErrInvalidOption) {
 			h.Errorf("%s(%.20q): %v", what, text, err)
 		}
 	}
@@ -313,38 +296,34 @@ func (h *hostile) refused(text string) {
 	name("TryAcquire", err)
 	_, err = h.a.Acquire(ctx, text)
 	name("Acquire", err)
-	_, err = h.a.TryAcquireAll(ctx, []string{"n", text})
+	_, err = locktest.All(h.a, "n", text).TryAcquire(ctx)
 	name("TryAcquireAll", err)
 	_, err = h.a.Get(ctx, text)
 	name("Get", err)
-	_, err = h.a.Semaphore(text, 2)
+	_, err = h.a.Semaphore(text, 2).Acquire(ctx)
 	name("Semaphore", err)
-	_, err = h.a.RWLock(text)
-	name("RWLock", err)
+	_, err = h.a.Writer(text).TryAcquire(ctx)
+	name("Writer", err)
 	for _, err := range h.a.Watch(ctx, text) {
 		name("Watch", err)
 		break
 	}
 	name("Revoke", h.a.Revoke(ctx, text, 1, ""))
 	name("RequestRelease", h.a.RequestRelease(ctx, text, 1, ""))
-	name("Define", h.a.Define(ctx, pglock.Definition{Pattern: text}))
-	name("Undefine", h.a.Undefine(ctx, text))
 	if _, err = h.a.Adopt(ctx, pglock.Fence{Schema: h.schema, Name: text, Token: 1}); !errors.Is(err, fencing.ErrInvalidFence) {
 		h.Errorf("Adopt(%.20q): %v", text, err)
 	}
-	option("Define: team", h.a.Define(ctx, pglock.Definition{Pattern: "n", Team: text}))
-	option("Define: purpose", h.a.Define(ctx, pglock.Definition{Pattern: "n", Purpose: text}))
 	_, err = h.a.TryAcquire(ctx, "n", pglock.WithHolder(text))
 	option("WithHolder", err)
 	option("Revoke: reason", h.a.Revoke(ctx, "n", 1, text))
 	option("RequestRelease: reason", h.a.RequestRelease(ctx, "n", 1, text))
-	if _, err := pglock.Open(ctx, h.user, pglock.WithSchema(text)); !errors.Is(err, pglock.ErrInvalidSchema) && !errors.Is(err, pglock.ErrInvalidOption) {
+	if _, err := pglock.Open(ctx, h.user, pglock.WithSchema(text)); !errors.Is(err, pglock.ErrInvalidOption) {
 		h.Errorf("WithSchema(%.20q): %v", text, err)
 	}
 	if short {
-		_, err = h.a.TryAcquire(ctx, "n", pglock.WithLabel(text, "v"))
+		_, err = h.a.TryAcquire(ctx, "n", pglock.WithLabels(map[string]string{text: "v"}))
 		option("WithLabel: key", err)
-		_, err = h.a.TryAcquire(ctx, "n", pglock.WithLabel("k", text))
+		_, err = h.a.TryAcquire(ctx, "n", pglock.WithLabels(map[string]string{"k": text}))
 		option("WithLabel: value", err)
 		for _, err := range h.a.Locks(ctx, pglock.LockFilter{Prefix: text}) {
 			option("Locks", err)

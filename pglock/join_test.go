@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
 
 // TestANestedDoFailsAtOnce: it would wait for itself.
 func TestANestedDoFailsAtOnce(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	never := func(context.Context, *pglock.Lease) error {
 		t.Error("the nested function ran")
 		return nil
@@ -46,7 +47,7 @@ func TestANestedDoFailsAtOnce(t *testing.T) {
 // TestJoinedDos run at the same time under one grant, and the lock is held until the outer Do ends.
 func TestJoinedDos(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	const goroutines = 8
 	err := f.Do(t.Context(), "n", func(ctx context.Context, outer *pglock.Lease) error {
 		var all, inside sync.WaitGroup
@@ -56,7 +57,7 @@ func TestJoinedDos(t *testing.T) {
 				err := f.Do(ctx, "n", func(ctx context.Context, l *pglock.Lease) error {
 					inside.Done()
 					inside.Wait() // for all of them
-					if l == outer || l.Token() != outer.Token() {
+					if l != outer {
 						t.Errorf("token %d in the lease of %d", l.Token(), outer.Token())
 					}
 					return f.TryDo(ctx, "n", func(ctx context.Context, _ *pglock.Lease) error { return ctx.Err() }, pglock.WithJoin())
@@ -82,18 +83,18 @@ func TestJoinedDos(t *testing.T) {
 func TestTheOuterLeaseEndsUnderAJoinedDo(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		end  func(f fixture, c *pglock.Client, outer *pglock.Lease) error
+		end  func(f app, c *pglock.Client, outer *pglock.Lease) error
 		want error
 	}{
-		"released": {func(_ fixture, _ *pglock.Client, outer *pglock.Lease) error {
+		"released": {func(_ app, _ *pglock.Client, outer *pglock.Lease) error {
 			return outer.Release(context.Background())
 		}, pglock.ErrReleased},
-		"lost":   {func(f fixture, _ *pglock.Client, _ *pglock.Lease) error { f.steal(); return nil }, pglock.ErrLost},
-		"closed": {func(_ fixture, c *pglock.Client, _ *pglock.Lease) error { return c.Close(context.Background()) }, pglock.ErrClosed},
+		"lost":   {func(f app, _ *pglock.Client, _ *pglock.Lease) error { f.steal(); return nil }, pglock.ErrLost},
+		"closed": {func(_ app, c *pglock.Client, _ *pglock.Lease) error { return c.Close(context.Background()) }, pglock.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := open(t)
+			f := newApp(t)
 			c := f.openOn(f.pool)
 			var joined error
 			outer := c.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
@@ -123,11 +124,10 @@ func TestTheOuterLeaseEndsUnderAJoinedDo(t *testing.T) {
 	}
 }
 
-// TestAPanicInAJoinedDo releases the joined lease, and the outer one when it passes the outer Do.
+// TestAPanicInAJoinedDo passes, and the lock is released when it passes the outer Do.
 func TestAPanicInAJoinedDo(t *testing.T) {
 	t.Parallel()
-	f := open(t)
-	var inner *pglock.Lease
+	f := newApp(t)
 	caught := func(fn func()) (got any) {
 		defer func() { got = recover() }()
 		fn()
@@ -136,10 +136,10 @@ func TestAPanicInAJoinedDo(t *testing.T) {
 	got := caught(func() {
 		_ = f.Do(t.Context(), "n", func(ctx context.Context, outer *pglock.Lease) error {
 			nested := func() {
-				_ = f.Do(ctx, "n", func(_ context.Context, l *pglock.Lease) error { inner = l; panic("boom") }, pglock.WithJoin())
+				_ = f.Do(ctx, "n", func(context.Context, *pglock.Lease) error { panic("boom") }, pglock.WithJoin())
 			}
-			if got := caught(nested); got != "boom" || !errors.Is(inner.Err(), pglock.ErrReleased) || outer.Err() != nil {
-				t.Errorf("recovered %v, the joined lease: %v, the outer one: %v", got, inner.Err(), outer.Err())
+			if got := caught(nested); got != "boom" || outer.Err() != nil {
+				t.Errorf("recovered %v, the outer lease: %v", got, outer.Err())
 			}
 			nested()
 			return nil
@@ -149,4 +149,42 @@ func TestAPanicInAJoinedDo(t *testing.T) {
 		t.Errorf("recovered %v", got)
 	}
 	f.free("n")
+}
+
+// TestWithJoin: fn runs under the lease that its context carries, which stays as it is. A lease that has
+// ended is not joined, nor by a call whose context is done, and Acquire does not join.
+func TestWithJoin(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, other := f.open(), f.open()
+	outer := try(t, c, "n", pglock.WithTTL(300*time.Millisecond), pglock.WithRenewEvery(0))
+	state := f.version("n")
+	ran := func(ctx context.Context, c *pglock.Client, opts ...pglock.LeaseOption) (token pglock.Token, err error) {
+		err = c.TryDo(ctx, "n", func(_ context.Context, l *pglock.Lease) error { token = l.Token(); return nil }, append(opts, pglock.WithJoin())...)
+		return token, err
+	}
+	for _, client := range []*pglock.Client{c, other} {
+		if token, err := ran(outer.Context(), client, pglock.WithTTL(time.Hour)); err != nil || token != outer.Token() {
+			t.Errorf("joined %d: %v", token, err)
+		}
+		if _, err := client.TryAcquire(outer.Context(), "n", pglock.WithJoin()); !errors.Is(err, pglock.ErrHeldByCaller) {
+			t.Errorf("TryAcquire: %v", err)
+		}
+	}
+	if now := f.version("n"); now != state {
+		t.Errorf("joining has written: version %d, was %d", now, state)
+	}
+	canceled, cancel := context.WithCancel(outer.Context())
+	cancel()
+	if _, err := ran(canceled, c); !errors.Is(err, context.Canceled) || !errors.Is(err, pglock.ErrNotAcquired) {
+		t.Errorf("under a context that is done: %v", err)
+	}
+	within(t, 10*time.Second, "the loss", outer.Done())
+	pgtest.Eventually(t, 10*time.Second, "the next grant", func() bool {
+		token, err := ran(context.WithoutCancel(outer.Context()), c)
+		return err == nil && token > outer.Token()
+	})
+	if token, err := ran(t.Context(), c); err != nil || token <= outer.Token() {
+		t.Errorf("without a lease: %d, %v", token, err)
+	}
 }

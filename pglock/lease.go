@@ -2,178 +2,402 @@ package pglock
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Lease is one grant of one lock. Acquire, TryAcquire and Do return or pass one. It is safe for
-// concurrent use, and its accessors never wait for the network.
-//
-//	held ──Release, Close──▶ released
-//	  ├────Transfer──────────▶ released: a waiter is granted the lock
-//	  ├────HandOver──────────▶ handed over: another process goes on with the grant
-//	  └────deadline reached, grant gone──▶ lost
-//
-// All ends are final, and in all of them the Context is done.
-//
-// A *Lease can be converted to a *leasetable.Lease and back: they are the same value.
-type Lease leasetable.Lease
+// errReleasedByClose ends the leases of a client that is closed.
+var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 
-func (l *Lease) lease() *leasetable.Lease { return (*leasetable.Lease)(l) }
+// Lease is one grant of one lock, with one token for all of the lock's names. It is safe for
+// concurrent use. No accessor waits for the network.
+//
+//	Acquire, Adopt
+//	  │   ┌─ renewals, Extend
+//	  ▼   ▼
+//	 held ─┼── Release, Close ───────────────▶ released: the lock is free, at the end of WithMinHold
+//	  │    ├── HandOver ─────────────────────▶ handed over: the grant goes on, in another process
+//	  │    └── deadline reached, grant gone ─▶ lost: the lock is free after WithLockDelay
+//	  │
+//	  └─ asked to release, by RequestRelease or WithMaxHold: still held
+//
+// The three end states are final. The Context is done in all of them. A lease that was handed over
+// counts as released: Err wraps ErrReleased.
+//
+// RequestRelease changes nothing but the channel of ReleaseRequested. WithMaxHold also stops the
+// renewals, so the lease is lost at its deadline unless the holder releases it.
+type Lease struct {
+	client *Client
+	fence  fencing.Fence
+	cfg    *leaseConfig
+	ctx    *leaseContext
+	cancel context.CancelCauseFunc
+	since  time.Time // of the grant: see startedGrant
 
-// FromContext returns the lease of the lock of that name which ctx carries, and false if there is
-// none. These contexts carry a lease: that of the function that Do and TryDo call, those of the
-// lease's Context and WithContext, and those derived from them. The lease may have ended: see Err.
-func FromContext(ctx context.Context, name string) (*Lease, bool) {
-	l, ok := leasetable.FromContext(ctx, name)
-	return (*Lease)(l), ok
+	renewUntil time.Time // by WithMaxHold; zero: no limit
+
+	grantID  string // the request that was granted
+	repeated bool   // an attempt of it may still be on its way to the server
+
+	mu sync.Mutex // guards the fields below; no I/O under it
+
+	// deadline is when the holder stops trusting the lease, in monotonic time: the time before
+	// the last successful request was sent, plus the TTL, less the safety margin. The server
+	// counts the TTL from a later time.
+	deadline time.Time
+	timer    *time.Timer // fires at the deadline
+	ended    error       // nil while held, then ErrReleased or a *LostError
+	failure  error       // of the last renewal, nil after a success
+	release  *releaseCall
+	request  releaseRequest
+
+	maxHoldTimer *time.Timer // fires at renewUntil; nil: no limit
+
+	held      leasetable.Permits // cfg.permits, or less after Downgrade
+	upgrading chan struct{}      // closed at the end of the TryUpgrade in progress; nil: there is none
+}
+
+// newLease makes the lease of a grant and plans its renewal.
+func (c *Client) newLease(ctx context.Context, a *acquisition, g leasetable.Grant) (*Lease, error) {
+	l := c.startLease(ctx, a.cfg, startedGrant{
+		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.name, Token: g.Token}, id: a.id,
+		sent: g.Sent, remaining: g.Remaining,
+		granted:  g.Sent.Add(g.Remaining - a.cfg.grantTTL()), // earlier than Sent if the answer was lost
+		repeated: a.uncertain,
+	})
+	if l == nil {
+		c.revoke(a.request(a.id))
+		return nil, a.waitError(ctx, ErrClosed)
+	}
+	return l, nil
+}
+
+// startedGrant is what the server has promised for a grant.
+type startedGrant struct {
+	fence     fencing.Fence
+	id        string        // of the request that was granted
+	sent      time.Time     // just before the statement was sent
+	remaining time.Duration // from sent on
+	granted   time.Time     // not after the server's grant
+	repeated  bool          // see Lease.repeated, which Close may read as soon as the lease is started
+}
+
+// startLease makes a lease of g and plans its renewal. It returns nil if the client was closed since
+// the call began.
+func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGrant) *Lease {
+	l := &Lease{
+		client:   c,
+		fence:    g.fence,
+		cfg:      cfg,
+		grantID:  g.id,
+		repeated: g.repeated,
+		since:    g.granted,
+		held:     cfg.permits,
+		deadline: cfg.deadline(g.sent, g.remaining, cfg.ttl),
+
+		renewUntil: cfg.renewUntil(g.granted),
+	}
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	l.ctx, l.cancel = &leaseContext{inner, l, cancel}, cancel
+	l.mu.Lock()
+	l.timer = time.AfterFunc(time.Until(l.deadline), func() { _ = l.Err() })
+	l.startMaxHold()
+	l.mu.Unlock()
+
+	c.mu.Lock()
+	closed := c.isClosed
+	if !closed {
+		c.leases[l] = struct{}{}
+		for i := range l.count() {
+			c.newest[l.nameAt(i)] = l
+		}
+	}
+	notified := slices.Contains(c.unclaimed[:], l.fence.Token)
+	c.mu.Unlock()
+	if closed { // Close has not seen this lease
+		l.end(errReleasedByClose)
+		return nil
+	}
+	if !cfg.noRenewal {
+		c.renew.add(l)
+	}
+	if notified {
+		c.signal(l)
+	}
+	return l
 }
 
 // Name returns the lock's name. For a lease of several names it returns a text for people: see Names.
-func (l *Lease) Name() string { return l.lease().Name() }
+func (l *Lease) Name() string { return l.fence.Name }
 
-// Names returns the names that the lease holds, sorted: one, or those of AcquireAll.
-func (l *Lease) Names() []string { return l.lease().Names() }
+// Token returns the grant's fencing token. A renewal does not change it.
+func (l *Lease) Token() fencing.Token { return l.fence.Token }
 
-// Token returns the grant's fencing token. Renewals keep it.
-func (l *Lease) Token() Token { return l.lease().Token() }
-
-// Fence returns the grant's schema, name and token, for writers here and in other processes. That of
+// Fence returns the grant's name and token, for checks by writers here or in other processes. That of
 // a lease of several names has no name, and every check refuses it: see Fences.
-func (l *Lease) Fence() Fence { return l.lease().Fence() }
+func (l *Lease) Fence() fencing.Fence {
+	if l.several() {
+		return fencing.Fence{Schema: l.fence.Schema, Token: l.fence.Token}
+	}
+	return l.fence
+}
+
+// Names returns the names that the lease holds, sorted.
+func (l *Lease) Names() []string {
+	names := make([]string, l.count())
+	for i := range names {
+		names[i] = l.nameAt(i)
+	}
+	return names
+}
 
 // Fences returns the fence of each name that the lease holds, in the order of Names. All have the
-// same token. See fencing.CheckAll.
-func (l *Lease) Fences() []Fence { return l.lease().Fences() }
+// same token.
+func (l *Lease) Fences() []fencing.Fence { return l.appendFences(make([]fencing.Fence, 0, l.count())) }
 
-// Holder returns the name of the holder, as others see it.
-func (l *Lease) Holder() string { return l.lease().Holder() }
+func (l *Lease) appendFences(all []fencing.Fence) []fencing.Fence {
+	for i := range l.count() {
+		all = append(all, l.fenceAt(i))
+	}
+	return all
+}
+
+// several reports whether the lease has several names, in the order of cfg.names.
+func (l *Lease) several() bool { return l.cfg.names != nil }
+
+// count returns the number of names.
+func (l *Lease) count() int { return max(len(l.cfg.names), 1) }
+
+// nameAt returns one of the names, which are numbered from 0 to count-1.
+func (l *Lease) nameAt(i int) string {
+	if l.several() {
+		return l.cfg.names[i]
+	}
+	return l.fence.Name
+}
+
+// fenceAt returns the fence of one of the names.
+func (l *Lease) fenceAt(i int) fencing.Fence {
+	return fencing.Fence{Schema: l.fence.Schema, Name: l.nameAt(i), Token: l.fence.Token}
+}
+
+func (l *Lease) hasName(name string) bool {
+	if !l.several() {
+		return l.fence.Name == name
+	}
+	_, found := slices.BinarySearch(l.cfg.names, name)
+	return found
+}
+
+// hasAll reports whether the lease has all of the names.
+func (l *Lease) hasAll(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !l.hasName(name) })
+}
+
+// Holder returns the holder's name that others see.
+func (l *Lease) Holder() string { return l.cfg.holder }
 
 // Context returns a context that is done when the lease is lost or released, always before the
-// server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased. It has the
-// values of the context that was given to Acquire.
+// server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased. It has
+// the values of the context that was given to Acquire.
 //
-// Do the protected work under it, or under WithContext if the work has its own context. In a
-// process that was suspended, Context and Err report the loss at the first look after the pause.
-// Writes that must not come late need Guard as well, since the process may be suspended after the
-// look.
-func (l *Lease) Context() context.Context { return l.lease().Context() }
+// Do the protected work under this context, or under WithContext if the work has its own. When a
+// suspended process wakes, Context and Err are correct at once, but instructions may run before
+// the work looks at them. Writes that must not be late need Guard as well.
+func (l *Lease) Context() context.Context { return l.ctx }
 
-// WithContext returns a context that is done when parent is done or when the lease ends. Its cause
-// is parent's, or the lease's Err. It has parent's values and deadline. The caller must call cancel
-// when the work has ended. cancel does not affect the lease.
-func (l *Lease) WithContext(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
-	return l.lease().WithContext(parent)
-}
+// Done returns the Done channel of Context.
+func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Done returns the channel that is closed when Context is done.
-func (l *Lease) Done() <-chan struct{} { return l.lease().Done() }
-
-// Err returns nil while the lease is held. Then it returns why the lease ended: a *LostError
+// Err returns nil while the lease is held, and then the reason of its end: a *LostError
 // (errors.Is ErrLost), or an error that wraps ErrReleased.
-func (l *Lease) Err() error { return l.lease().Err() }
-
-// Deadline returns until when the lease is trusted unless it is renewed: the server's expiry less
-// the safety margin.
-func (l *Lease) Deadline() time.Time { return l.lease().Deadline() }
-
-// Guard protects the writes of tx. After success, tx can commit only while this lease's grant is
-// the current one: no other holder is granted the lock, or one of several, before tx ends. Call Guard before the first
-// write. Renewals do not wait for tx.
-//
-// If the grant is not the current one, the error wraps ErrStale. If this process knows that the
-// lease has ended, the error also wraps ErrLost or ErrReleased, and tx is unchanged. After any
-// other error, roll tx back. See fencing.Check, which Guard calls.
-func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error { return l.lease().Guard(ctx, tx) }
-
-// Bind is Guard for transactions that write to protected tables: see fencing.Bind, which it calls.
-// Its errors are those of Guard.
-func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error { return l.lease().Bind(ctx, tx) }
-
-// Extend makes sure that at least d remains until the lease's deadline. It renews the lease at once
-// if less remains. Call it before a step that must not be interrupted. A d beyond the TTL extends
-// the lease once. Later renewals never shorten it.
-//
-// If the lease has ended, the error wraps ErrLost or ErrReleased. If WithMaxHold does not allow the
-// extension, it wraps ErrMaxHold. If the server does not answer, it wraps ErrUnavailable. If ctx ends
-// first, it wraps ctx's error and cause. In the last three cases the lease is held as long as before.
-func (l *Lease) Extend(ctx context.Context, d time.Duration) error { return l.lease().Extend(ctx, d) }
-
-// Release ends the lease. Its Context is done first. Then the lock is free, or is granted to the
-// next waiter. Release may be called again, and returns nil after a success.
-//
-// If the lease was lost, the error is a *LostError (errors.Is ErrLost), and nothing is changed. If
-// the server does not answer within 5 s, the error wraps ErrUnavailable: the lock then expires by
-// its TTL, and Release may be called again.
-//
-// Release of a joined lease ends that lease only: see WithJoin.
-//
-// ctx bounds how long the call waits. The release continues without it. A ctx that is done when
-// Release is called, as in many deferred calls, has no effect.
-func (l *Lease) Release(ctx context.Context) error { return l.lease().Release(ctx) }
-
-// ReleaseRequested returns a channel that is closed when the holder should release the lock. The
-// lease is still held and renewed: the holder decides when to stop, and calls Release.
-// ReleaseReason then returns why. A lease that ends without a request does not close the channel:
-// wait for Done as well.
-func (l *Lease) ReleaseRequested() <-chan struct{} { return l.lease().ReleaseRequested() }
-
-// ReleaseReason returns the reason of the first request to release the lock. It is empty if there
-// was no request, or a request without a reason.
-func (l *Lease) ReleaseReason() string { return l.lease().ReleaseReason() }
-
-// Unlocked reports whether the work runs without the lock: see WithFailOpen. Token is 0 then.
-func (l *Lease) Unlocked() bool { return l.lease().Unlocked() }
-
-// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
-// the fence that HandOver returns, before the grant expires. Stop the protected work first. The
-// Context is done, Err wraps ErrReleased, and Release and Close do not release the lock.
-//
-// Usually two thirds of the TTL are left. Call Extend before if the fence takes longer to arrive. If
-// no process adopts the grant, the lock is free when it expires. If the lease has ended, the error
-// wraps ErrLost or ErrReleased.
-func (l *Lease) HandOver() (Fence, error) { return l.lease().HandOver() }
-
-// Transfer ends the lease and grants the lock to the waiter with that holder's name (WithHolder), or to
-// the first waiter if the name is empty, with a new token. Stop the protected work first. It waits until
-// the waiter has taken the lock over.
-//
-// If there is no such waiter, the error wraps ErrNoWaiter, and the lease is still held: see Err. If the
-// waiter leaves or does not respond within 1.5 s, the error wraps ErrNoWaiter too, and the lease has
-// ended. See [leasetable.Lease.Transfer].
-func (l *Lease) Transfer(ctx context.Context, holder string) error {
-	return l.lease().Transfer(ctx, holder)
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	if l.ended == nil && !time.Now().Before(l.deadline) {
+		l.mu.Unlock()
+		return l.loseByTime()
+	}
+	defer l.mu.Unlock()
+	return l.ended
 }
 
-// SetLabels adds labels to those of the grant, and replaces those with the same keys. All together may
-// have 16 KiB as JSON. Callers of Watch are notified. If the lease has ended, the error wraps ErrLost,
-// ErrReleased or ErrStale; if the labels are invalid, ErrInvalidOption; if the server does not answer,
-// ErrUnavailable.
-func (l *Lease) SetLabels(ctx context.Context, labels map[string]string) error {
-	return l.lease().SetLabels(ctx, labels)
+// Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
+// the lease expire then or a little later. It is in the past once the lease has expired.
+func (l *Lease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
 }
 
-// Downgrade turns the lease of a writer, from RWLock.Lock, into that of a reader. The lock is not
-// free in between. Token, deadline and Context stay; readers that wait come in; Bind fails from now
-// on. On a reader's lease it does nothing.
-//
-// The error is a *KindError for another kind of lock. It wraps ErrLost or ErrReleased if the lease
-// has ended. If it wraps ErrUnavailable or the error of ctx, the grant may be a reader's: call
-// Downgrade again. ctx bounds the call. See leasetable.Lease.Downgrade.
-func (l *Lease) Downgrade(ctx context.Context) error { return l.lease().Downgrade(ctx) }
+// Guard protects the writes of tx: it locks the grant until the end of tx, with fencing.Check. If
+// it succeeds, tx can commit only while this lease's grant is the current one, of each of its names. If the grant is not
+// current, the error wraps fencing.ErrStale. If the lease has already ended in this process, the
+// error also wraps ErrLost or ErrReleased, and tx is unchanged.
+func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
+	if err := l.stale(); err != nil {
+		return err
+	}
+	if l.several() {
+		return fencing.CheckAll(ctx, tx, l.Fences()...)
+	}
+	return fencing.Check(ctx, tx, l.fence)
+}
 
-// TryUpgrade makes the only reader, with a lease from RWLock.RLock, the writer. It returns a new
-// lease with a new token, whose Context has the values of ctx. The old lease has ended: its Context
-// is done, and Release does nothing.
+// Bind is Guard for transactions that write to protected tables. It calls fencing.Bind, and returns
+// the errors of Guard.
+func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
+	if err := l.stale(); err != nil {
+		return err
+	}
+	if l.permits().Shared() {
+		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
+	}
+	if l.several() {
+		return fencing.BindAll(ctx, tx, l.Fences()...)
+	}
+	return fencing.Bind(ctx, tx, l.fence)
+}
+
+// stale returns Err in a form in which errors.Is finds fencing.ErrStale.
+func (l *Lease) stale() error {
+	err := l.Err()
+	if err == nil {
+		return nil
+	}
+	return errs.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
+}
+
+// recordExtension records a promise of the server, and reports false if the lease has ended
+// meanwhile. A promise never shortens another one.
+func (l *Lease) recordExtension(sent time.Time, remaining, ttl time.Duration) bool {
+	if l.Err() != nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != nil {
+		return false
+	}
+	l.failure = nil
+	if d := l.notAfterMaxHold(l.cfg.deadline(sent, remaining, ttl)); d.After(l.deadline) {
+		l.deadline = d
+		// The timer may be firing. Then Err reads the new deadline.
+		l.timer.Reset(time.Until(d))
+	}
+	return true
+}
+
+// recordFailure records why a renewal failed, for the LostError if the lease is lost.
+func (l *Lease) recordFailure(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failure = err
+}
+
+// loseByTime ends the lease at its deadline.
+func (l *Lease) loseByTime() error {
+	if l.maxHoldReached(time.Now()) {
+		l.recordFailure(errMaxHold)
+		return l.lose(l.fence.Name, fmt.Sprintf("WithMaxHold stopped its renewals %v after the grant", l.cfg.maxHold))
+	}
+	return l.lose(l.fence.Name, "its deadline passed without a renewal")
+}
+
+// lose ends the lease as lost, unless it has ended, and returns why it ended. Of several names, name is
+// the one whose grant is gone; the others stay held until their TTL or Release.
+func (l *Lease) lose(name, reason string) error {
+	l.mu.Lock()
+	lost := &LostError{Name: name, Token: l.fence.Token, Reason: reason, Cause: l.failure}
+	expired := !time.Now().Before(l.deadline)
+	l.mu.Unlock()
+	if l.end(lost) {
+		l.client.events.lost(l, expired, lost)
+		return lost
+	}
+	return l.Err()
+}
+
+// end ends the lease for the reason why, and reports whether it was still held.
+func (l *Lease) end(why error) bool {
+	l.mu.Lock()
+	if l.ended != nil {
+		l.mu.Unlock()
+		return false
+	}
+	l.ended = why
+	l.timer.Stop()
+	if l.maxHoldTimer != nil {
+		l.maxHoldTimer.Stop()
+	}
+	l.mu.Unlock()
+	l.cancel(why) // not under mu: it calls into contexts derived by others
+
+	c := l.client
+	c.renew.remove(l)
+	if errors.Is(why, ErrLost) { // otherwise Release calls untrack
+		c.untrack(l)
+	}
+	return true
+}
+
+// untrack removes l from the leases that Close releases.
+func (c *Client) untrack(l *Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.leases, l)
+	for i := range l.count() {
+		if name := l.nameAt(i); c.newest[name] == l {
+			delete(c.newest, name)
+		}
+	}
+}
+
+// WithContext returns a context that is done when parent is done or the lease ends, whichever is
+// first. Its cause is that of parent, or the lease's Err, which wraps ErrLost or ErrReleased. It
+// has the values and the deadline of parent.
 //
-// If there is another reader, or a guarded transaction of this one is open, the error is a
-// *BusyError (errors.Is ErrNotAcquired), and the lease is held as before. TryUpgrade does not wait:
-// two readers would wait for each other. The other errors are those of Downgrade.
-func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
-	writer, err := l.lease().TryUpgrade(ctx)
-	return (*Lease)(writer), err
+// Use it for work that both its own context and the lease must be able to end. Like the lease's
+// Context, it is correct at the first call of Err or Done after a pause of the process, since both
+// read the clock. A context derived from it ends some microseconds later.
+//
+// The caller must call cancel when the work has ended. This does not affect the lease.
+func (l *Lease) WithContext(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	inner, end := context.WithCancelCause(parent)
+	c := &leaseContext{inner, l, end}
+	unlink := context.AfterFunc(l.ctx, func() { _ = c.Err() })
+	return c, func() {
+		unlink()
+		end(nil)
+	}
+}
+
+// leaseContext is done when its lease ends. Err and Done read the clock: in a process that slept
+// past the deadline, the lease's timer needs a moment to fire, and the work must not use that
+// moment.
+type leaseContext struct {
+	context.Context //nolint:containedctx // it is a context itself
+	lease           *Lease
+	cancel          context.CancelCauseFunc // of Context
+}
+
+func (c *leaseContext) Err() error {
+	// The lease records its end before it cancels its contexts. A call in between cancels this one.
+	if err := c.lease.Err(); err != nil {
+		c.cancel(err) // no effect on a context that is done
+	}
+	return c.Context.Err()
+}
+
+func (c *leaseContext) Done() <-chan struct{} {
+	_ = c.Err()
+	return c.Context.Done()
 }
 
 // Token is a fencing token: a number that grows with every grant. It is a [fencing.Token].

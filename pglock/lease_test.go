@@ -1,37 +1,208 @@
 package pglock_test
 
 import (
-	"reflect"
-	"strings"
+	"context"
+	"errors"
 	"testing"
+	"time"
 
-	"github.com/pglock/pglock-go/leasetable"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestLeaseHasAllMethods: go doc shows the methods of pglock.Lease because the package declares
-// them. They must be those of leasetable.Lease, with the same signatures.
-func TestLeaseHasAllMethods(t *testing.T) {
+// stored returns the expiry of the lease of that name by the server's clock.
+func (f fixture) stored(name string) time.Time {
+	f.t.Helper()
+	return value[time.Time](f, "SELECT expires_at FROM pglock.distributed_locks WHERE name = $1", name)
+}
+
+// expiry returns the local time at which the server lets the lease expire, early by the round trip.
+func (f fixture) expiry(name string) time.Time {
+	f.t.Helper()
+	began := time.Now()
+	remaining := value[float64](f, "SELECT extract(epoch FROM expires_at - clock_timestamp())::float8 FROM pglock.distributed_locks WHERE name = $1", name)
+	return began.Add(time.Duration(remaining * float64(time.Second)))
+}
+
+// TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt halts all processes of the server. I3:
+// the Context ends before the expiry that the server has stored.
+func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 	t.Parallel()
-	want, got := methods(reflect.TypeFor[*leasetable.Lease]()), methods(reflect.TypeFor[*pglock.Lease]())
-	if !reflect.DeepEqual(want, got) {
-		t.Errorf("leasetable.Lease has %v,\npglock.Lease has %v", want, got)
+	server := pgtest.Server(t, testserver.Options{})
+	f := on(t, server.URL())
+	c := f.openUnclosed()
+	l := try(t, c, "n", pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(1500*time.Millisecond))
+	pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
+		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > 1
+	})
+	expiry := f.expiry("n") // the next renewal, more than a second from now, would move it
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	resumed := false
+	defer func() {
+		if !resumed {
+			_ = server.Resume()
+		}
+	}()
+	// P09: accessors answer while a renewal hangs. This hangs if they don't.
+	for time.Until(l.Deadline()) > 0 {
+		_, _, _, _ = l.Err(), l.Token(), l.Context().Err(), l.Fence()
+		rest(t, 10*time.Millisecond)
+	}
+	within(t, time.Second, "the context ends while the server is halted", l.Done())
+	stopped := time.Now()
+	if !errors.Is(context.Cause(l.Context()), pglock.ErrLost) {
+		t.Errorf("cause: %v", context.Cause(l.Context()))
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	resumed = true
+	if ahead := expiry.Sub(stopped); ahead <= 0 {
+		t.Errorf("the holder stopped %v after the server's expiry", -ahead)
+	} else {
+		t.Logf("I3: the holder stopped %v before the server's expiry (TTL 3s, margin 300ms, server halted)", ahead.Round(time.Millisecond))
+	}
+	if err := c.Close(context.Background()); err != nil {
+		t.Error(err)
 	}
 }
 
-// methods returns the signatures of the exported methods by their names.
-func methods(typ reflect.Type) map[string]string {
-	all := map[string]string{}
-	for i := range typ.NumMethod() {
-		m := typ.Method(i)
-		signature := ""
-		for j := 1; j < m.Type.NumIn(); j++ {
-			signature += " " + m.Type.In(j).String()
+// TestI3_TheHolderStopsBeforeOthersAreGranted cuts the holder's network, without notice to either
+// side, while another client waits for the lock.
+func TestI3_TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	cut := f.through(proxy.URL(pgtest.URL(t))).openUnclosed()
+	other := f.open()
+	l := try(t, cut, "n", pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(1500*time.Millisecond))
+	pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
+		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > 1
+	})
+	stopped := make(chan time.Time, 1)
+	context.AfterFunc(l.Context(), func() { stopped <- time.Now() })
+	expiry := f.expiry("n")
+	proxy.Cut()
+	next := acquire(t, other, "n")
+	granted := time.Now()
+	select {
+	case at := <-stopped:
+		if !at.Before(expiry) || !at.Before(granted) {
+			t.Errorf("stopped at %v, the server's expiry was %v, the next grant %v", at, expiry, granted)
 		}
-		for j := range m.Type.NumOut() {
-			signature += ", returns " + strings.Replace(m.Type.Out(j).String(), "*leasetable.Lease", "*pglock.Lease", 1)
-		}
-		all[m.Name] = signature
+		t.Logf("I3: the holder stopped %v before the server's expiry and %v before the next grant (TTL 3s, margin 300ms, network cut)",
+			expiry.Sub(at).Round(time.Millisecond), granted.Sub(at).Round(time.Millisecond))
+	default:
+		t.Error("somebody else was granted the lock, and the holder's context is not done")
 	}
-	return all
+	if next.Token() <= l.Token() {
+		t.Errorf("token %d after %d", next.Token(), l.Token())
+	}
+	proxy.Heal()
+	if err := cut.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	release(t, next)
+}
+
+// TestI3_ControlTrustingTheAnswersTime computes the deadline of a holder that counts the TTL from
+// the answer, with no margin: the server's expiry is before it.
+func TestI3_ControlTrustingTheAnswersTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	release(t, try(t, c, "n"))
+	const delay, ttl = 300 * time.Millisecond, 4 * time.Second
+	proxy.Delay(delay)
+	l := try(t, c, "n", pglock.WithTTL(ttl), pglock.WithSafetyMargin(0), pglock.WithRenewEvery(0))
+	naive := time.Now().Add(ttl)
+	proxy.Delay(0)
+	expiry := f.expiry("n")
+	if !l.Deadline().Before(expiry) {
+		t.Errorf("the deadline is %v after the server's expiry", l.Deadline().Sub(expiry))
+	}
+	if naive.Before(expiry) {
+		t.Errorf("control: counting from the answer, the deadline would be before the expiry too")
+	}
+	release(t, l)
+}
+
+// TestErrReadsTheClock: a process that slept past the deadline learns of it by Err and by the
+// context's Err, although no timer has fired.
+func TestErrReadsTheClock(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	l := try(t, c, "n", pglock.WithTTL(300*time.Millisecond), pglock.WithRenewEvery(0))
+	pglock.StopTimer(l)
+	rest(t, time.Until(l.Deadline()))
+	if l.Context().Err() == nil || !errors.Is(l.Err(), pglock.ErrLost) {
+		t.Errorf("past the deadline: context %v, lease %v", l.Context().Err(), l.Err())
+	}
+	select {
+	case <-l.Done():
+	default:
+		t.Error("Done is not closed")
+	}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	f.sql("CREATE TABLE pglock.ledger (n int)")
+	write := func(l *pglock.Lease) error {
+		return pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
+			if err := l.Guard(t.Context(), tx); err != nil {
+				return err
+			}
+			_, err := tx.Exec(t.Context(), f.named("INSERT INTO pglock.ledger VALUES (1)"))
+			return err
+		})
+	}
+	l := try(t, c, "n", pglock.WithRenewEvery(0))
+	if err := write(l); err != nil {
+		t.Errorf("the holder's write: %v", err)
+	}
+	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
+	var stale *fencing.StaleError
+	if err := write(l); !errors.As(err, &stale) || stale.Token != l.Token() || stale.Current <= l.Token() {
+		t.Errorf("a stale holder's write: %v", err)
+	}
+	if n := value[int](f, "SELECT count(*) FROM pglock.ledger"); n != 1 {
+		t.Errorf("%d rows were written", n)
+	}
+	if err := l.Release(t.Context()); !errors.Is(err, pglock.ErrLost) {
+		t.Errorf("Release: %v", err)
+	}
+	if err := write(l); !errors.Is(err, pglock.ErrReleased) {
+		t.Errorf("a write after Release: %v", err)
+	}
+}
+
+// TestGuardOfAnEndedLease: writers find ErrStale, whether the client or the server notices the end.
+func TestGuardOfAnEndedLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	late := try(t, c, "late", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+	released := try(t, c, "released")
+	release(t, released)
+	within(t, 5*time.Second, "the deadline", late.Done())
+	for l, why := range map[*pglock.Lease]error{late: pglock.ErrLost, released: pglock.ErrReleased} {
+		for name, check := range map[string]func(context.Context, fencing.Tx) error{"Guard": l.Guard, "Bind": l.Bind} {
+			err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return check(t.Context(), tx) })
+			var stale *fencing.StaleError
+			if !errors.Is(err, why) || !errors.Is(err, fencing.ErrStale) || !errors.As(err, &stale) || stale.Token != l.Token() {
+				t.Errorf("%s of a lease that has ended: %v", name, err)
+			}
+		}
+	}
 }

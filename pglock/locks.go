@@ -2,143 +2,291 @@ package pglock
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"iter"
+	"strings"
+	"time"
 
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// LockInfo describes a lock that is held or was held. It is a [leasetable.LockInfo], with these
-// fields, and a method Held, which reports whether the lock was held when its row was read:
-//
-//	Name       string
-//	Token      Token             // of the last grant
-//	Version    int64             // grows with every change of the row
-//	Holder     string            // empty if the lock was released
-//	Labels     map[string]string // of the last grant
-//	AcquiredAt time.Time         // of the last grant, by the server's clock
-//	HeldFor    time.Duration     // since AcquiredAt; 0 if the lock is free
-//	Remaining  time.Duration     // until the grant expires unless it is renewed, or until the end of
-//	                             // WithMinHold if Holder is empty; 0 if the lock is free
-//
-//	ReleaseRequested bool   // the holder is asked to release the lock: see Client.RequestRelease
-//	ReleaseReason    string // why
-//
-//	Last    LastGrant    // the last grant that is over
-//	Waiters []WaiterInfo // the clients that wait, in the order of the queue
-//
-//	Kind    Kind        // KindLock, KindSemaphore or KindRWLock; empty if the name has no row
-//	Permits int         // the number of permits of a semaphore
-//	Grants  []GrantInfo // of a semaphore or a readers-writer lock: the live grants
-//
-// The fields from Holder to ReleaseReason describe only a grant that has the whole lock. The method
-// InUse returns the number of permits that are held.
-type LockInfo = leasetable.LockInfo
+// LockInfo describes a lock that is held, or was held.
+type LockInfo struct {
+	Name       string
+	Token      fencing.Token // of the last grant
+	Version    int64         // grows by one with every change of the row
+	Holder     string        // empty if released
+	Labels     map[string]string
+	AcquiredAt time.Time     // of the last grant, by the server's clock
+	HeldFor    time.Duration // since AcquiredAt; 0 if not held
+
+	// Remaining is how long the grant lasts unless renewed. If Holder is empty, it is how long
+	// WithMinHold keeps the released lock from others. It is 0 if the lock is free.
+	Remaining time.Duration
+
+	// ReleaseRequested says that the holder is asked to release the lock, and ReleaseReason why: see
+	// Client.RequestRelease.
+	ReleaseRequested bool
+	ReleaseReason    string
+
+	Previous PreviousGrant
+	Waiters  []WaiterInfo // in the order of the queue, one for each client that waits
+
+	// Kind says what the lock is. A semaphore and a readers-writer lock can have several grants at
+	// the same time: see Grants. The fields from Holder to ReleaseReason then describe only a grant
+	// that has the whole lock: of all permits, or a writer's. They are zero without one.
+	Kind    Kind
+	Permits int         // the number of permits of a semaphore; 0 otherwise
+	Grants  []GrantInfo // of a semaphore or a readers-writer lock: the live grants, in the order of tokens
+
+	age time.Duration // since AcquiredAt
+}
 
 // Kind is a kind of lock.
-type Kind = leasetable.Kind
+type Kind string
 
 // Kinds of locks.
 const (
-	KindLock      = leasetable.KindLock // with one holder
-	KindSemaphore = leasetable.KindSemaphore
-	KindRWLock    = leasetable.KindRWLock
+	KindLock      Kind = "lock" // with one holder
+	KindSemaphore Kind = "semaphore"
+	KindRWLock    Kind = "rwlock"
 )
 
-// GrantInfo describes a live grant of a semaphore or a readers-writer lock. It is a
-// [leasetable.GrantInfo], with these fields:
-//
-//	Token      Token
-//	Holder     string
-//	Labels     map[string]string
-//	Permits    int           // of a semaphore: how many of them the grant has
-//	Exclusive  bool          // it is a writer's, or has all permits
-//	AcquiredAt time.Time     // by the server's clock
-//	HeldFor    time.Duration // since AcquiredAt
-//	Remaining  time.Duration // until it expires unless renewed
-//
-//	ReleaseRequested bool   // the holder is asked to release the grant: see Client.RequestRelease
-//	ReleaseReason    string // why
-type GrantInfo = leasetable.GrantInfo
+// GrantInfo describes a live grant of a semaphore or a readers-writer lock.
+type GrantInfo struct {
+	Token      fencing.Token
+	Holder     string
+	Labels     map[string]string
+	Permits    int           // of a semaphore: how many of them the grant has; 0 for a readers-writer lock
+	Exclusive  bool          // it has the whole lock: it is a writer's, or has all permits
+	AcquiredAt time.Time     // by the server's clock
+	HeldFor    time.Duration // since AcquiredAt
+	Remaining  time.Duration // until it expires unless renewed
 
-// LastGrant describes the last grant of a lock that is over, or is the zero value. It is a
-// [leasetable.LastGrant], with these fields:
+	// ReleaseRequested says that the holder is asked to release the grant, and ReleaseReason why.
+	ReleaseRequested bool
+	ReleaseReason    string
+}
+
+// Held reports whether the lock was held when its row was read.
+func (k LockInfo) Held() bool { return k.Holder != "" && k.Remaining > 0 || len(k.Grants) > 0 }
+
+// InUse returns the number of permits of a semaphore that are held. It can be more than Permits
+// after Resize.
+func (k LockInfo) InUse() (n int) {
+	for _, g := range k.Grants {
+		n += g.Permits
+	}
+	return n
+}
+
+// PreviousGrant describes the last grant of a lock that is over. It is the zero value if there is none.
+type PreviousGrant struct {
+	Holder  string
+	EndedAt time.Time // by the server's clock
+	End     string    // "released" by its holder, "expired" or "revoked"; empty if no grant is over
+	Reason  string    // of a revocation
+}
+
+// WaiterInfo describes a client that waits for a lock. All callers of the client that wait for it
+// are one waiter, which the first one of them describes.
+type WaiterInfo struct {
+	Holder string        // the name that it would hold the lock with
+	Ticket int64         // its place in the queue: smaller tickets are first
+	Waited time.Duration // so far, by the server's clock
+}
+
+// Get returns information about the lock name. The lock may have changed when Get returns. Get
+// returns ErrNotFound if the name was never granted or its row has been pruned; the lock is free
+// then. If ctx ends first, the error wraps the error and cause of ctx. If the server does not
+// answer within 5 s, it wraps ErrUnavailable.
+func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
+	k := LockInfo{Name: name}
+	if err := checkName(name); err != nil {
+		return k, err
+	}
+	if err := c.beginCall(); err != nil {
+		return k, err
+	}
+	defer c.endCall()
+	row, found, err := c.store.Get(ctx, name)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return k, errs.Errorf("pglock: get %q: %w", name, endOf(ctx))
+	case err != nil:
+		return k, c.store.Explain(fmt.Sprintf("get %q", name), err)
+	case !found:
+		return k, errs.Errorf("%w: %q", ErrNotFound, name)
+	}
+	return newLockInfo(row), nil
+}
+
+// newLockInfo returns what a row says.
+func newLockInfo(row leasetable.Row) LockInfo {
+	k := LockInfo{
+		Name: row.Name, Token: row.Token, Version: row.Version, Holder: row.Holder,
+		AcquiredAt: row.AcquiredAt, Remaining: row.Remaining, age: row.Age,
+		Previous: PreviousGrant{Holder: row.LastHolder, End: row.LastEnd, Reason: row.Reason},
+	}
+	if k.Held() {
+		k.HeldFor = max(row.Age, 0)
+	}
+	if row.Request != nil {
+		k.ReleaseRequested, k.ReleaseReason = true, *row.Request
+	}
+	if row.EndedAt != nil {
+		k.Previous.EndedAt = *row.EndedAt
+	}
+	for _, w := range row.Waiters {
+		k.Waiters = append(k.Waiters, WaiterInfo(w))
+	}
+	k.Labels = parseLabels(row.Labels)
+	k.addGrants(row)
+	return k
+}
+
+// addGrants adds what the row says about permits.
+func (k *LockInfo) addGrants(row leasetable.Row) {
+	switch row.Capacity {
+	case 0:
+		k.Kind = KindLock
+		return
+	case allPermits:
+		k.Kind = KindRWLock
+	default:
+		k.Kind, k.Permits = KindSemaphore, row.Capacity
+	}
+	if k.Held() {
+		k.Grants = []GrantInfo{{
+			Token: k.Token, Holder: k.Holder, Labels: k.Labels, Permits: k.Permits, Exclusive: true,
+			AcquiredAt: k.AcquiredAt, HeldFor: k.HeldFor, Remaining: k.Remaining,
+			ReleaseRequested: k.ReleaseRequested, ReleaseReason: k.ReleaseReason,
+		}}
+	}
+	for _, s := range row.Shared {
+		g := GrantInfo{
+			Token: s.Token, Holder: s.Holder, Labels: parseLabels(s.Labels), Permits: s.Weight,
+			AcquiredAt: s.AcquiredAt, HeldFor: max(s.Age, 0), Remaining: s.Remaining,
+		}
+		if k.Kind == KindRWLock {
+			g.Permits = 0
+		}
+		if s.Request != nil {
+			g.ReleaseRequested, g.ReleaseReason = true, *s.Request
+		}
+		k.Grants = append(k.Grants, g)
+	}
+}
+
+// parseLabels returns the labels in JSON.
+func parseLabels(text string) (labels map[string]string) {
+	if json.Unmarshal([]byte(text), &labels) != nil {
+		return foreignLabels(text)
+	}
+	return labels
+}
+
+// foreignLabels returns labels that another program than a client has written: of values that are
+// no strings, the JSON.
+func foreignLabels(text string) map[string]string {
+	var values map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(text), &values) // no labels if it is no object
+	labels := make(map[string]string, len(values))
+	for key, raw := range values {
+		var value string
+		if json.Unmarshal(raw, &value) != nil {
+			value = string(raw)
+		}
+		labels[key] = value
+	}
+	return labels
+}
+
+// LockFilter selects locks by all of its fields that are set. The zero value selects all locks, held
+// or free.
+type LockFilter struct {
+	Held    bool              // held locks only
+	Prefix  string            // of the name
+	Pattern string            // of the whole name: * is any text, ? any character
+	Holder  string            // of the last grant, unless released
+	Labels  map[string]string // of the last grant, which may have more
+}
+
+// likePattern turns a Pattern into one of LIKE.
+var likePattern = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`, `*`, `%`, `?`, `_`)
+
+// check returns the filter for the server.
+func (f LockFilter) check() (leasetable.Filter, error) {
+	for what, text := range map[string]string{"prefix": f.Prefix, "pattern": f.Pattern, "holder": f.Holder} {
+		if !storable(text) {
+			return leasetable.Filter{}, invalidOption("lock filter: %s %.64q: must be UTF-8 without NUL", what, text)
+		}
+	}
+	for k, v := range f.Labels {
+		if !storable(k) || !storable(v) {
+			return leasetable.Filter{}, invalidOption("lock filter: label %.64q: key and value must be UTF-8 without NUL", k)
+		}
+	}
+	labels := []byte("{}")
+	if len(f.Labels) > 0 {
+		var err error
+		if labels, err = json.Marshal(f.Labels); err != nil {
+			return leasetable.Filter{}, invalidOption("lock filter: labels: %v", err)
+		}
+	}
+	return leasetable.Filter{
+		Held: f.Held, Prefix: f.Prefix, Pattern: likePattern.Replace(f.Pattern), Holder: f.Holder, Labels: string(labels),
+	}, nil
+}
+
+// Locks returns the locks that match filter, in the order of their names by the database's
+// collation. Locks whose row has been pruned, or that were never granted, have none.
 //
-//	Holder  string
-//	EndedAt time.Time // by the server's clock
-//	End     End       // EndReleased, EndExpired, EndRevoked, or empty if no grant is over
-//	Reason  string    // of a revocation
-type LastGrant = leasetable.LastGrant
-
-// End says how a grant has ended.
-type End = leasetable.End
-
-// Ends of a grant.
-const (
-	EndReleased = leasetable.EndReleased // by its holder
-	EndExpired  = leasetable.EndExpired  // its holder has not renewed it
-	EndRevoked  = leasetable.EndRevoked  // by Client.Revoke
-)
-
-// WaiterInfo describes a client that waits for a lock. It is a [leasetable.WaiterInfo], with these
-// fields:
+// The locks are read in steps of some hundred rows, each with a statement of its own. Between two
+// steps the client holds no connection and no snapshot, however long the caller's loop takes, and
+// its memory does not grow with the number of locks. Each lock is as it was when its step was read;
+// locks of different steps may never have been in these states at the same time.
 //
-//	Holder string        // the name that it would hold the lock with
-//	Ticket int64         // its place in the queue: smaller tickets are first
-//	Waited time.Duration // so far
-type WaiterInfo = leasetable.WaiterInfo
-
-// LockFilter selects the locks that Client.Locks returns, by all of its fields that are set. It is a
-// [leasetable.LockFilter], with these fields:
-//
-//	Held    bool              // held locks only
-//	Prefix  string            // of the name
-//	Pattern string            // of the whole name: * is any text, ? any character
-//	Holder  string            // of the last grant, unless released
-//	Labels  map[string]string // of the last grant, which may have more
-type LockFilter = leasetable.LockFilter
-
-// Locks returns the locks that match filter, in the order of their names. It reads them in steps,
-// and holds no connection, transaction or snapshot between two steps: the number of locks and the
-// duration of the caller's loop do not matter. Each lock is as it was when its step was read.
-//
-// An error ends the iteration. It wraps ErrInvalidOption, ErrUnavailable, ErrClosed, or the error
-// and cause of ctx, which bounds the whole iteration.
+// An error ends the iteration. It wraps ErrInvalidOption for an invalid filter, ErrUnavailable if
+// the server does not answer a step within 5 s, ErrClosed, or the error and cause of ctx. ctx bounds
+// the whole iteration.
 func (c *Client) Locks(ctx context.Context, filter LockFilter) iter.Seq2[LockInfo, error] {
-	return c.leases.Locks(ctx, filter)
+	return func(yield func(LockInfo, error) bool) {
+		f, err := filter.check()
+		if err != nil {
+			yield(LockInfo{}, err)
+			return
+		}
+		for page := (leasetable.Page{}); !page.Done; {
+			if page, err = c.listStep(ctx, page.Last, f); err != nil {
+				yield(LockInfo{}, err)
+				return
+			}
+			for _, row := range page.Rows {
+				if !yield(newLockInfo(row), nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
-// Watch returns the state of the lock of that name, and then its new state after each change of its
-// holder or its labels: a grant, a release, a revocation, an expiry, Lease.SetLabels. Each state is the
-// newest one, and never older than the one before. Holders that came and went during the caller's loop
-// are left out.
-//
-// A release, a revocation, an expiry, new labels and a grant with WithAnnounce are seen within
-// milliseconds where notifications arrive. Everything else is seen within a second. A lock that is not
-// watched pays nothing.
-//
-// An error ends the iteration: it wraps ErrUnavailable after an outage of 30 s, ErrClosed, or the
-// error and cause of ctx.
-func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, error] {
-	return c.leases.Watch(ctx, name)
-}
-
-// Revoke ends the grant of the lock with that token. The caller need not be its holder. Its guards fail at once, with
-// ErrStale, and the lock is free for the next waiter. The holder's lease is lost with its next
-// renewal, or at once by a notification, with a *LostError that wraps ErrRevoked and has the reason.
-// Until then the holder works on: only guarded writes are safe. Use RequestRelease if the holder
-// can be asked.
-//
-// Revoke waits for guarded transactions of the holder that have begun before, for a second at most.
-// Then the error wraps ErrGuarded: the grant has ended, such a transaction can still commit, and the
-// lock is granted after it. If the grant is not the current one, the error wraps ErrStale; if the
-// name has no row, ErrNotFound. See leasetable.Client.Revoke.
-func (c *Client) Revoke(ctx context.Context, name string, token Token, reason string) error {
-	return c.leases.Revoke(ctx, name, token, reason)
-}
-
-// RequestRelease asks the holder of the grant with that token to release the lock. The holder sees
-// it as Lease.ReleaseRequested, with its next renewal or at once by a notification, and decides. The
-// errors are those of Revoke, except ErrGuarded.
-func (c *Client) RequestRelease(ctx context.Context, name string, token Token, reason string) error {
-	return c.leases.RequestRelease(ctx, name, token, reason)
+// listStep reads the next locks after a name.
+func (c *Client) listStep(ctx context.Context, after string, f leasetable.Filter) (leasetable.Page, error) {
+	if err := c.beginCall(); err != nil {
+		return leasetable.Page{}, err
+	}
+	defer c.endCall()
+	page, err := c.store.List(ctx, after, f)
+	switch {
+	case err != nil && ctx.Err() != nil && !errors.Is(err, ErrClosed):
+		return page, errs.Errorf("pglock: list locks: %w", endOf(ctx))
+	case err != nil:
+		return page, c.store.Explain("list locks", err)
+	}
+	return page, nil
 }

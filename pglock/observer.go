@@ -1,36 +1,243 @@
 package pglock
 
-import "github.com/pglock/pglock-go/leasetable"
+import (
+	"context"
+	"errors"
+	"time"
 
-// WithObserver adds an observer, which receives the client's events: see [leasetable.Observer].
-// Nil adds none. Default none. Package otelpglock has an observer for OpenTelemetry.
-func WithObserver(o Observer) Option { return leasetable.WithObserver(o) }
+	"github.com/pglock/pglock-go/fencing"
+)
 
-// Observer receives the events of a client, for metrics, traces and logs. It embeds NopObserver
-// and defines the methods that it needs. It is a [leasetable.Observer].
-type Observer = leasetable.Observer
+// Observer receives the events of a client, for metrics, traces and logs. See [WithObserver].
+//
+// An Observer embeds [NopObserver] and defines the methods that it needs. Later versions may add
+// methods to this interface and fields to the events.
+//
+// The methods are called synchronously, where the event happens, and must not block: a slow method
+// delays its call and what follows it, such as the other leases of a renewal that was answered, or the
+// next waiter. They must be safe for concurrent use. The result of a renewal or of a release counts
+// before its observers are called, so the observers delay neither the lease nor its end. A method that
+// hands events to something slow puts them into a buffer of its own, and drops what does not fit.
+//
+// A call or a lease of several names raises an event for each of them.
+//
+// The context has the values of the context that was given to Acquire. For batches it has none. It
+// is never done.
+type Observer interface {
+	// ObserveWait is called when an Acquire begins to wait, at most once for each call.
+	ObserveWait(ctx context.Context, e WaitEvent)
+
+	// ObserveAcquire is called when an Acquire or TryAcquire ends, granted or not, and when Adopt
+	// has adopted a grant. A call with an invalid argument or on a closed client, and one whose
+	// context holds the lock, raise no event.
+	ObserveAcquire(ctx context.Context, e AcquireEvent)
+
+	// ObserveHandoff is called when a release has granted the lock to the next waiter of the same
+	// process. ObserveAcquire and ObserveRelease are called as well. The context is that of the
+	// released lease.
+	ObserveHandoff(ctx context.Context, e HandoffEvent)
+
+	// ObserveRenewal is called for each lease that a statement renews or fails to renew.
+	ObserveRenewal(ctx context.Context, e RenewalEvent)
+
+	// ObserveLoss is called when a lease is lost. ObserveRelease is not called for it.
+	ObserveLoss(ctx context.Context, e LossEvent)
+
+	// ObserveRelease is called when a release has a result, and by HandOver. A release after a
+	// failed one raises another event. A lease that Close leaves to its TTL raises none.
+	ObserveRelease(ctx context.Context, e ReleaseEvent)
+
+	// ObserveBatch is called when a batch of operations was sent. A lone operation is a batch of
+	// one.
+	ObserveBatch(ctx context.Context, e BatchEvent)
+
+	mustEmbedNopObserver()
+}
 
 // NopObserver is an Observer that ignores all events. Embed it in each Observer.
-type NopObserver = leasetable.NopObserver
+type NopObserver struct{}
 
-// WaitEvent is the beginning of a wait. It is a [leasetable.WaitEvent].
-type WaitEvent = leasetable.WaitEvent
+// ObserveWait ignores the event.
+func (NopObserver) ObserveWait(context.Context, WaitEvent) {}
 
-// AcquireEvent is the result of an Acquire or TryAcquire. It is a [leasetable.AcquireEvent].
-type AcquireEvent = leasetable.AcquireEvent
+// ObserveAcquire ignores the event.
+func (NopObserver) ObserveAcquire(context.Context, AcquireEvent) {}
 
-// HandoffEvent is a release that has granted the lock to the next waiter of the same process. It is
-// a [leasetable.HandoffEvent].
-type HandoffEvent = leasetable.HandoffEvent
+// ObserveHandoff ignores the event.
+func (NopObserver) ObserveHandoff(context.Context, HandoffEvent) {}
 
-// RenewalEvent is the result of one renewal of one lease. It is a [leasetable.RenewalEvent].
-type RenewalEvent = leasetable.RenewalEvent
+// ObserveRenewal ignores the event.
+func (NopObserver) ObserveRenewal(context.Context, RenewalEvent) {}
 
-// LossEvent is a lease that was lost. It is a [leasetable.LossEvent].
-type LossEvent = leasetable.LossEvent
+// ObserveLoss ignores the event.
+func (NopObserver) ObserveLoss(context.Context, LossEvent) {}
 
-// ReleaseEvent is the result of a release. It is a [leasetable.ReleaseEvent].
-type ReleaseEvent = leasetable.ReleaseEvent
+// ObserveRelease ignores the event.
+func (NopObserver) ObserveRelease(context.Context, ReleaseEvent) {}
 
-// BatchEvent is a batch of operations that was sent. It is a [leasetable.BatchEvent].
-type BatchEvent = leasetable.BatchEvent
+// ObserveBatch ignores the event.
+func (NopObserver) ObserveBatch(context.Context, BatchEvent) {}
+
+func (NopObserver) mustEmbedNopObserver() {}
+
+// WithObserver adds an observer, which receives the client's events. Nil adds none. Default none.
+func WithObserver(o Observer) Option {
+	return clientOption(func(c *clientConfig) error {
+		if o != nil {
+			c.observers = append(c.observers, o)
+		}
+		return nil
+	})
+}
+
+// WaitEvent says which lock a call begins to wait for, and what is in the way, as far as the client
+// knows.
+type WaitEvent struct {
+	Name      string
+	Holder    string        // of the lock; empty if unknown or released
+	Token     fencing.Token // of the holder's grant; 0 if unknown
+	Remaining time.Duration // until that grant expires unless renewed; 0 if unknown
+
+	// Ahead is the number of waiters ahead: those of this process, and one for each other process
+	// that is known to wait.
+	Ahead int
+
+	// Together is the number of names of the call, which raises an event for each; 0 for one name.
+	Together int
+}
+
+// AcquireEvent is the result of an Acquire or TryAcquire.
+type AcquireEvent struct {
+	Name     string
+	Together int  // the number of names of the call, which raises an event for each; 0 for one name
+	Try      bool // the call did not wait: TryAcquire, or WithWait(0)
+	Outcome  Outcome
+	Err      error         // nil if Outcome is OutcomeGranted
+	Token    fencing.Token // 0 unless granted
+	Holder   string        // of this call: see WithHolder
+
+	Began    time.Time     // when the call began
+	Waited   time.Duration // from then to the result
+	Attempts int           // attempts against the server
+
+	Queued    bool          // ObserveWait was called for this call
+	Ahead     int           // waiters ahead when the call began to wait, or was refused
+	HandedOff bool          // a release of this process granted the lock
+	Blocker   fencing.Token // the last grant that was in the way; 0 if none is known
+
+	// Adopted says that this is the result of Adopt. Another process was granted the lock.
+	Adopted bool
+}
+
+// HandoffEvent is a release that has granted the lock to a waiter of the same process.
+type HandoffEvent struct {
+	Name     string
+	Released fencing.Token // the grant that ended
+	Token    fencing.Token // the new grant
+	Holder   string        // of the new grant
+}
+
+// RenewalEvent is the result of one renewal of one lease.
+type RenewalEvent struct {
+	Name  string
+	Token fencing.Token
+
+	// TTLRemaining is the part of the TTL that remained when the answer arrived, before the renewal. By
+	// default it is about two thirds. The smaller it gets, the closer is the loss.
+	TTLRemaining float64
+	Duration     time.Duration // of the statement and the wait for its connection
+	Err          error
+}
+
+// LossEvent is a lease that was lost.
+type LossEvent struct {
+	Name   string
+	Token  fencing.Token
+	Holder string
+	Reason LossReason
+	Held   time.Duration // from the grant to the loss
+	Err    *LostError    // with the reason as text, and the last failure of a renewal
+}
+
+// LossReason says how a lease was lost.
+type LossReason string
+
+// Reasons of a loss.
+const (
+	LossExpired LossReason = "expired"  // its deadline passed without a renewal
+	LossMaxHold LossReason = "max_hold" // its deadline passed after WithMaxHold had stopped renewals
+	LossRevoked LossReason = "revoked"  // by Client.Revoke
+	LossEnded   LossReason = "ended"    // the server has ended the grant, or another holder has the lock
+)
+
+// ReleaseEvent is the result of a release.
+type ReleaseEvent struct {
+	Name      string
+	Token     fencing.Token
+	Holder    string
+	Held      time.Duration // from the grant to the release
+	Duration  time.Duration // from then to the result
+	HandedOff bool          // the lock was granted to the next waiter of this process
+	Again     bool          // an earlier release of this lease has failed
+	Err       error         // wraps ErrLost if the grant had ended before
+
+	// HandedOver says that this is a HandOver. The grant goes on in another process.
+	HandedOver bool
+}
+
+// BatchEvent is a batch of operations that was sent in one statement, or in two.
+type BatchEvent struct {
+	Operation Operation
+	Size      int
+	Duration  time.Duration // of the statements and the wait for their connection
+	Err       error         // of the whole batch
+}
+
+// Operation is what a batch does.
+type Operation string
+
+// Operations of batches.
+const (
+	OperationAcquire Operation = "acquire"
+	OperationRelease Operation = "release" // also hand-offs
+	OperationRenew   Operation = "renew"
+)
+
+// Outcome is the result of an Acquire or TryAcquire in one word, for metrics.
+type Outcome string
+
+// Outcomes of an Acquire or TryAcquire.
+const (
+	OutcomeGranted     Outcome = "granted"
+	OutcomeBusy        Outcome = "busy"        // a call that does not wait: the lock is held
+	OutcomeTimeout     Outcome = "timeout"     // the time of WithWait or of the context was over
+	OutcomeCanceled    Outcome = "canceled"    // the caller canceled the call
+	OutcomeClosed      Outcome = "closed"      // the client was closed
+	OutcomeUnavailable Outcome = "unavailable" // the server did not answer
+	OutcomeFailed      Outcome = "failed"      // another error
+)
+
+// outcomeOf returns the outcome of a call with that error.
+func outcomeOf(err error) Outcome {
+	var wait *WaitError
+	var busy *BusyError
+	switch {
+	case err == nil:
+		return OutcomeGranted
+	case errors.As(err, &wait): // what ended the wait counts, not the last obstacle
+		err = wait.Cause
+	case errors.As(err, &busy):
+		return OutcomeBusy
+	}
+	switch {
+	case errors.Is(err, ErrClosed):
+		return OutcomeClosed
+	case errors.Is(err, ErrUnavailable):
+		return OutcomeUnavailable
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return OutcomeTimeout
+	case errors.Is(err, context.Canceled):
+		return OutcomeCanceled
+	}
+	return OutcomeFailed
+}

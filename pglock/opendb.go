@@ -3,7 +3,14 @@ package pglock
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
@@ -29,13 +36,55 @@ import (
 // pool. A program with such hooks should call Open with a pgxpool.Pool that has the same hooks. Open
 // only reads the configuration of that pool, which opens no connection before DoTx.
 //
-// The errors are those of Open. The error wraps ErrDriver if db runs on another driver, such as
-// lib/pq, and ErrPoolExhausted if db has lent no connection for 10 s, because the program holds all
+// The errors are those of Open. The error wraps advisory.ErrDriver if db runs on another driver, such as
+// lib/pq, and advisory.ErrPoolExhausted if db has lent no connection for 10 s, because the program holds all
 // of them. ctx bounds OpenDB only.
 func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
-	leases, err := leasetable.OpenDB(ctx, db, opts...)
+	cfg, err := newClientConfig(opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{leases: leases, db: db, schema: leases.Schema()}, nil
+	if db == nil {
+		return nil, invalidOption("open: the *sql.DB is nil: pass one on pgx's stdlib driver")
+	}
+	connections, err := configOf(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	c, err := open(ctx, connections, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.db = db
+	return c, nil
+}
+
+// configOf returns the configuration of a pool with the connections of db.
+func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, timing.InitBound, errs.ErrPoolExhausted)
+	defer cancel()
+	conn, giveBack, err := pgtx.Borrow(bounded, db)
+	if err == nil {
+		defer giveBack()
+		// The last three are pgxpool's defaults.
+		return &pgxpool.Config{
+			ConnConfig: conn.Config(), MaxConnLifetime: time.Hour, MaxConnIdleTime: 30 * time.Minute, HealthCheckPeriod: time.Minute,
+		}, nil
+	}
+	stats := db.Stats()
+	switch {
+	case ctx.Err() != nil:
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrUnavailable, errs.ContextErr(ctx))
+	case !errors.Is(context.Cause(bounded), errs.ErrPoolExhausted):
+	case stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections:
+		return nil, errs.Errorf("pglock: open: %w: all %d connections of the *sql.DB were in use for %v: return one first, or raise SetMaxOpenConns",
+			errs.ErrPoolExhausted, stats.MaxOpenConnections, timing.InitBound)
+	}
+	if pgtx.LoginRejected(err) {
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrLogin, err)
+	}
+	if leasetable.Transient(err) {
+		return nil, errs.Errorf("pglock: open: %w: %w", ErrUnavailable, err)
+	}
+	return nil, errs.Errorf("pglock: open: %w", err)
 }

@@ -12,19 +12,20 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
-// openDB returns a client of a *sql.DB with one connection, on the fixture's tables.
-func (f fixture) openDB(opts ...pglock.Option) (*pglock.Client, *sql.DB) {
+// openDB returns a client of a *sql.DB with one connection, on the app's tables.
+func (f app) openDB(opts ...pglock.Option) (*pglock.Client, *sql.DB) {
 	f.t.Helper()
 	return f.openOnDB(stdlib.OpenDB(*f.pool.Config().ConnConfig), opts...)
 }
 
-func (f fixture) openOnDB(db *sql.DB, opts ...pglock.Option) (*pglock.Client, *sql.DB) {
+func (f app) openOnDB(db *sql.DB, opts ...pglock.Option) (*pglock.Client, *sql.DB) {
 	f.t.Helper()
 	db.SetMaxOpenConns(1)
 	f.t.Cleanup(func() { _ = db.Close() })
@@ -45,7 +46,7 @@ func (f fixture) openOnDB(db *sql.DB, opts ...pglock.Option) (*pglock.Client, *s
 // end db is closed.
 func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	c, db := f.openDB()
 	const ttl = 2 * time.Second
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -82,7 +83,7 @@ func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
 	if err := errors.Join(l.Release(t.Context()), <-next); err != nil {
 		t.Error(err)
 	}
-	if err := c.DoTx(t.Context(), "n", func(context.Context, pgx.Tx) error { return nil }, advisory.WithPoolWait(50*time.Millisecond)); !errors.Is(err, pglock.ErrPoolExhausted) {
+	if err := c.DoTx(t.Context(), "n", func(context.Context, pgx.Tx) error { return nil }, advisory.WithPoolWait(50*time.Millisecond)); !errors.Is(err, errs.ErrPoolExhausted) {
 		t.Errorf("DoTx uses the connection of db: %v", err)
 	}
 	if err := errors.Join(tx.Rollback(), db.Close()); err != nil {
@@ -101,7 +102,7 @@ func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
 // DoTx by hand. The control writes without the guard.
 func TestOpenDBRefusesAStaleHolder(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	c, db := f.openDB()
 	table := schema.Quote(f.schema) + ".written"
 	if _, err := f.pool.Exec(t.Context(), "CREATE TABLE "+table+" AS SELECT 0 AS n"); err != nil {
@@ -152,7 +153,7 @@ func TestOpenDBRefusesAStaleHolder(t *testing.T) {
 // TestOpenDBTakesTheConfigurationOfAConnection: what OptionBeforeConnect has set is in it.
 func TestOpenDBTakesTheConfigurationOfAConnection(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	good := f.pool.Config().ConnConfig
 	bad := good.Copy()
 	bad.Port, bad.Fallbacks = 1, nil
@@ -178,7 +179,7 @@ func (foreign) Close() error                                 { return nil }
 
 func TestOpenDBErrors(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	connect := func(change func(c *pgx.ConnConfig)) *sql.DB {
 		config := f.pool.Config().ConnConfig
 		change(config)
@@ -206,14 +207,14 @@ func TestOpenDBErrors(t *testing.T) {
 		opts []pglock.Option
 		want []error
 	}{
-		"another driver": {t.Context(), other, nil, []error{pglock.ErrDriver}},
+		"another driver": {t.Context(), other, nil, []error{errs.ErrDriver}},
 		"no database":    {t.Context(), nil, nil, []error{pglock.ErrInvalidOption}},
 		"bad option":     {t.Context(), busy, []pglock.Option{pglock.WithTTL(-1)}, []error{pglock.ErrInvalidOption}},
 		"ended context":  {canceled, connect(unchanged), nil, []error{pglock.ErrUnavailable, context.Canceled}},
 		"no server":      {t.Context(), connect(func(c *pgx.ConnConfig) { c.Port, c.Fallbacks = 1, nil }), nil, []error{pglock.ErrUnavailable}},
 		"no such role":   {t.Context(), connect(func(c *pgx.ConnConfig) { c.User = "nobody at all" }), nil, []error{pglock.ErrLogin}},
-		"no tables":      {t.Context(), connect(unchanged), []pglock.Option{pglock.WithSchema("nowhere")}, []error{pglock.ErrSchemaMissing}},
-		"busy":           {t.Context(), busy, nil, []error{pglock.ErrPoolExhausted}}, // takes 10 s
+		"no tables":      {t.Context(), connect(unchanged), []pglock.Option{pglock.WithSchema("nowhere")}, []error{schema.ErrMissing}},
+		"busy":           {t.Context(), busy, nil, []error{errs.ErrPoolExhausted}}, // takes 10 s
 	} {
 		c, err := pglock.OpenDB(tc.ctx, tc.db, tc.opts...)
 		for _, want := range tc.want {

@@ -1,120 +1,376 @@
 package pglock
 
 import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Option configures a Client. Each LeaseOption is an Option too: given to Open, it sets the default
-// of that client's leases.
-type Option = leasetable.Option
+// Option configures a Client. Each LeaseOption is also an Option: given to Open, it becomes the
+// default for that client's leases.
+type Option interface {
+	applyClient(*clientConfig) error
+}
 
 // LeaseOption configures one lease.
-type LeaseOption = leasetable.LeaseOption
+type LeaseOption interface {
+	Option
+	applyLease(*leaseConfig) error
+}
+
+type clientConfig struct {
+	schema    string
+	maxConns  int
+	retention time.Duration // 0: no pruning
+	pollOnly  bool
+	listener  *pgx.ConnConfig // nil: the pool's
+	logger    *slog.Logger
+	observers []Observer
+	lease     leaseConfig  // as given: each lease resolves its own defaults
+	resolved  *leaseConfig // of leases without options
+
+	policy func(name string) ([]LeaseOption, error) // of WithNamePolicy, or nil
+
+	pruneEvery time.Duration // for tests
+
+	// For tests: the size of batches and of renewals, and batch statements for single operations.
+	batch      int
+	forceBatch bool
+}
+
+// leaseConfig holds the options of a lease. check resolves zero durations. Once checked, it does not
+// change.
+type leaseConfig struct {
+	ttl        time.Duration
+	margin     time.Duration
+	marginSet  bool
+	renewEvery time.Duration
+	noRenewal  bool
+	holder     string
+	labels     string // JSON
+	barging    bool
+	maxHold    time.Duration // 0: no limit
+	minHold    time.Duration
+	lockDelay  time.Duration
+	wait       time.Duration // of Acquire, if waitSet
+	waitSet    bool
+	join       bool
+
+	permits leasetable.Permits // of a semaphore or a readers–writer lock
+	names   []string           // of several names, sorted; nil: one name
+}
+
+const (
+	defaultMaxConns = 4
+	minMaxConns     = 2
+	maxBatch        = 128
+	maxHolder       = 512
+	maxLabelBytes   = 16 << 10
+)
+
+type clientOption func(*clientConfig) error
+
+func (o clientOption) applyClient(c *clientConfig) error { return o(c) }
+
+type leaseOption func(*leaseConfig) error
+
+func (o leaseOption) applyClient(c *clientConfig) error { return o(&c.lease) }
+func (o leaseOption) applyLease(c *leaseConfig) error   { return o(c) }
 
 // WithSchema names the schema that holds the tables. Default "pglock".
-func WithSchema(name string) Option { return leasetable.WithSchema(name) }
+func WithSchema(name string) Option {
+	return clientOption(func(c *clientConfig) error {
+		c.schema = name
+		return schema.Validate(name)
+	})
+}
 
-// WithMaxConns limits the client's own connections, not counting the listener: 2 or more. Default
-// 4.
-func WithMaxConns(n int) Option { return leasetable.WithMaxConns(n) }
+// WithMaxConns limits the client's own connections, 2 or more. One of them is kept for renewals.
+// Renewals may open one more, and others to replace connections that hang. Connections are opened
+// on demand. The listening connection, from the first wait on, comes on top. Default 4.
+func WithMaxConns(n int) Option {
+	return clientOption(func(c *clientConfig) error {
+		if n < minMaxConns {
+			return invalidOption("%d connections: too few: must be at least %d, since one is kept for renewals", n, minMaxConns)
+		}
+		c.maxConns = n
+		return nil
+	})
+}
 
 // WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
-// releases at Debug, one line each. Nil means no logger. Default: slog.Default(), as it is at the
+// releases at Debug, one line each. Nil disables logging. Default: [slog.Default], as it is at the
 // time, at Warn.
-func WithLogger(l *slog.Logger) Option { return leasetable.WithLogger(l) }
+func WithLogger(l *slog.Logger) Option {
+	return clientOption(func(c *clientConfig) error {
+		if l == nil {
+			l = slog.New(slog.DiscardHandler)
+		}
+		c.logger = l
+		return nil
+	})
+}
 
-// WithPollOnly makes waiters poll instead of using LISTEN, for poolers in transaction mode and
-// servers without notifications. A waiter then gets the lock up to 400 ms late. Default: listen.
-func WithPollOnly() Option { return leasetable.WithPollOnly() }
+// WithRetention deletes the rows of names that have been idle for d, a minute or more. One client
+// at a time does so, every quarter of d, or every hour if that is shorter. With 0 the rows stay until
+// Prune is called, and the client deletes only the queue rows of dead clients. Default 24 h.
+func WithRetention(d time.Duration) Option {
+	return clientOption(func(c *clientConfig) error {
+		if d != 0 && d < timing.MinRetention {
+			return invalidOption("retention %v: too short: must be 0, or at least %v", d, timing.MinRetention)
+		}
+		c.retention = d
+		return nil
+	})
+}
 
-// WithListener sets the connection string of the listener, which must lead to the same database
-// past a pooler. Default: the pool's.
-func WithListener(connString string) Option { return leasetable.WithListener(connString) }
+// WithNamePolicy calls policy for each name that is acquired or adopted, before the database is
+// contacted. The options that it returns come before those of the call, so a TTL of the call wins,
+// and labels of both are stored. If it returns an error, the call fails with an error that wraps it:
+// so a program can refuse names that no team has claimed. A call for several names applies the options
+// of each, and the shortest TTL of all counts. policy must be safe for concurrent use and must not
+// block. Default: every valid name, without options.
+func WithNamePolicy(policy func(name string) ([]LeaseOption, error)) Option {
+	return clientOption(func(c *clientConfig) error {
+		c.policy = policy
+		return nil
+	})
+}
 
-// WithRetention deletes the rows of names that had no holder for the time d, a minute or more.
-// Default 24 h.
-func WithRetention(d time.Duration) Option { return leasetable.WithRetention(d) }
+// WithPollOnly makes waiters poll instead of using LISTEN: for poolers in transaction mode, and
+// servers without notifications. Waiters then acquire a released lock up to 400 ms later. Default:
+// LISTEN, and polling while notifications do not arrive, which a test on each connection finds out.
+func WithPollOnly() Option {
+	return clientOption(func(c *clientConfig) error { c.pollOnly = true; return nil })
+}
 
-// WithoutPruning keeps the rows of all names until Prune is called.
-func WithoutPruning() Option { return leasetable.WithoutPruning() }
+// WithListener sets a connection string, as a URL or in keyword/value form, for the listening
+// connection: for example one that bypasses a pooler to the same database. Default: the pool's.
+func WithListener(connString string) Option {
+	return clientOption(func(c *clientConfig) (err error) {
+		if c.listener, err = pgx.ParseConfig(connString); err != nil {
+			return invalidOption("listener: connection string: %v", err)
+		}
+		return nil
+	})
+}
 
-// WithWait bounds how long Acquire and Do wait for the lock. It bounds neither the lease nor the
-// work. When the time is over, the error is a *WaitError that wraps ErrNotAcquired and ErrTimeout.
-// The first attempt has a second even if d is shorter. With 0, Acquire is TryAcquire, and Do is
-// TryDo. Default: until ctx ends.
-func WithWait(d time.Duration) LeaseOption { return leasetable.WithWait(d) }
+// WithBarging makes a caller ignore the wait queue: it may acquire a free lock before the waiters.
+// Default: first come, first served.
+func WithBarging() LeaseOption {
+	return leaseOption(func(c *leaseConfig) error { c.barging = true; return nil })
+}
 
-// WithJoin makes Acquire, TryAcquire, Do and TryDo join the lease of that name which ctx carries, if
-// it is held. Otherwise they acquire the lock as usual. Without this option they return a
-// *HeldError if ctx carries the lease.
-//
-// A joined lease is the same grant, with the same token and deadline. TTL, holder, labels and wait
-// are those of the outer lease, whatever the other options say. Release ends the joined lease only:
-// the lock stays held until the outer lease is released. Extend extends both. When the outer lease
-// is lost or released, the joined lease ends with it, and Release returns the reason. Leases that
-// join one lease do not exclude each other.
-func WithJoin() LeaseOption { return leasetable.WithJoin() }
+// WithWait bounds how long Acquire waits for the lock, and nothing else: neither the lease nor the
+// work. When the time is over, Acquire returns a *WaitError in which errors.Is finds
+// ErrNotAcquired and ErrTimeout. Each call makes an attempt, which has a second even if d is shorter. With 0,
+// Acquire is TryAcquire. TryAcquire never waits, with or without this option. Default: until ctx
+// ends.
+func WithWait(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		if d < 0 {
+			return invalidOption("wait %v is negative: must be 0 or more", d)
+		}
+		c.wait, c.waitSet = d, true
+		return nil
+	})
+}
 
-// WithTTL sets how long a grant lasts without renewal, 10 ms to 10 years. It is how long others
-// wait after a holder's death. Default 30 s.
-func WithTTL(d time.Duration) LeaseOption { return leasetable.WithTTL(d) }
+// WithTTL sets how long a grant lasts unless renewed, 10 ms to 10 years. Others wait that long
+// after a holder dies. A holder can work that long, less the safety margin, while the server is
+// down. Default 30 s.
+func WithTTL(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		if d < timing.MinTTL || d > timing.MaxTTL {
+			return invalidOption("TTL %v: out of range: must be from %v to %v", d, timing.MinTTL, timing.MaxTTL)
+		}
+		c.ttl = d
+		return nil
+	})
+}
 
 // WithSafetyMargin sets how long before the server's expiry the holder stops trusting the lease. It
-// must be shorter than the TTL. Default: a tenth of the TTL, at most 5 s.
-func WithSafetyMargin(d time.Duration) LeaseOption { return leasetable.WithSafetyMargin(d) }
+// covers clocks that run at different rates, and the time that the holder's work needs to stop. It
+// must be less than the TTL. Default a tenth of the TTL, at most 5 s.
+func WithSafetyMargin(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		if d < 0 {
+			return invalidOption("safety margin %v is negative: must be 0 or more", d)
+		}
+		c.margin, c.marginSet = d, true
+		return nil
+	})
+}
 
-// WithRenewEvery sets the longest time between renewals. It must be shorter than the TTL less the
-// safety margin. Default: a third of the TTL, or half of the TTL less the margin if that is
-// shorter.
-func WithRenewEvery(d time.Duration) LeaseOption { return leasetable.WithRenewEvery(d) }
+// WithRenewEvery sets the longest time between renewals, which start up to a tenth earlier. It must
+// be less than the TTL minus the safety margin, because a renewal must be answered in what remains.
+// With 0 the lease is not renewed, and ends after its TTL unless Extend extends it. Default a third
+// of the TTL, or half of the trusted time if that is less.
+func WithRenewEvery(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		if d < 0 {
+			return invalidOption("renewal interval %v is negative: must be 0 or more", d)
+		}
+		c.renewEvery, c.noRenewal = d, d == 0
+		return nil
+	})
+}
 
-// WithoutRenewal lets the lease expire after its TTL unless Extend is called. Default: renew.
-func WithoutRenewal() LeaseOption { return leasetable.WithoutRenewal() }
+// WithHolder sets the holder's name that others see: 1 to 512 bytes of UTF-8 without NUL. It is
+// for people and has no effect on who gets the lock. Default: host name, process ID and a random
+// part.
+func WithHolder(name string) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		if name == "" || len(name) > maxHolder || !storable(name) {
+			return invalidOption("holder %.64q: must be 1 to %d bytes of UTF-8 without NUL", name, maxHolder)
+		}
+		c.holder = name
+		return nil
+	})
+}
 
-// WithHolder sets the holder's name, as others see it: 1 to 512 bytes of UTF-8 without NUL.
-// Default: host name, process id and a random part.
-func WithHolder(name string) LeaseOption { return leasetable.WithHolder(name) }
+func newClientConfig(opts []Option) (clientConfig, error) {
+	c := clientConfig{
+		schema:    schema.Default,
+		maxConns:  defaultMaxConns,
+		retention: timing.DefaultRetention,
+		logger:    slog.New(defaultHandler{}),
+		lease:     leaseConfig{ttl: timing.DefaultTTL, labels: "{}", holder: defaultHolder()},
+	}
+	for _, o := range opts {
+		if err := o.applyClient(&c); err != nil {
+			return c, err
+		}
+	}
+	if c.pollOnly && c.listener != nil {
+		return c, invalidOption("WithListener and WithPollOnly: conflict: use one of them")
+	}
+	resolved := c.lease
+	c.resolved = &resolved
+	return c, resolved.check()
+}
 
-// WithLabels stores labels with the grant: 16 KiB or less as JSON. Default none.
-func WithLabels(labels map[string]string) LeaseOption { return leasetable.WithLabels(labels) }
+// leaseFor returns the configuration of a lease of these names with the options of the policy and then
+// opts. It must not be changed: leases share it.
+func (c *clientConfig) leaseFor(names []string, opts []LeaseOption) (*leaseConfig, error) {
+	if c.policy == nil && len(opts) == 0 {
+		return c.resolved, nil
+	}
+	cfg := new(leaseConfig)
+	*cfg = c.lease
+	if c.policy != nil {
+		if err := c.applyPolicy(cfg, names); err != nil {
+			return nil, err
+		}
+	}
+	if err := cfg.apply(opts); err != nil {
+		return nil, err
+	}
+	return cfg, cfg.check()
+}
 
-// WithLabel adds a label to those of the options before it. See WithLabels.
-func WithLabel(key, value string) LeaseOption { return leasetable.WithLabel(key, value) }
+// applyPolicy sets the options that the policy has for each of the names.
+func (c *clientConfig) applyPolicy(cfg *leaseConfig, names []string) error {
+	shortest := timing.MaxTTL + 1
+	for _, name := range names {
+		opts, err := c.policy(name)
+		if err != nil {
+			return errs.Errorf("pglock: acquire %q: refused by WithNamePolicy: %w", name, err)
+		}
+		if err := cfg.apply(opts); err != nil {
+			return err
+		}
+		shortest = min(shortest, cfg.ttl)
+		if len(names) > 1 {
+			cfg.ttl = c.lease.ttl
+		}
+	}
+	cfg.ttl = shortest
+	return nil
+}
 
-// WithAnnounce notifies the callers of Watch of the grant, after it was made. Without it they usually
-// see a grant to a new holder within a second. Default: no notification.
-func WithAnnounce() LeaseOption { return leasetable.WithAnnounce() }
+// forLocks returns the configuration for a lock that is not plain: several names, or permits.
+func (c *leaseConfig) forLocks(names []string, permits leasetable.Permits) *leaseConfig {
+	cfg := *c
+	cfg.names, cfg.permits = names, permits
+	return &cfg
+}
 
-// WithMaxHold limits how long the lease can be held: d after the grant, renewals stop and
-// ReleaseRequested is closed. The holder has the rest of its lease to finish and release it, up to
-// one TTL. Then the lease is lost, with an error that wraps ErrMaxHold. Extend does not go further.
-// Default, and 0: no limit.
-func WithMaxHold(d time.Duration) LeaseOption { return leasetable.WithMaxHold(d) }
+// plain reports whether the configuration is for one name with one holder: its attempts and releases
+// share statements with others, and its release can hand the lock off within the process.
+func (c *leaseConfig) plain() bool { return c.names == nil && !c.permits.Any() }
 
-// WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
-// is released before, or the holder or the server dies. So a quick job does not run again on another
-// replica whose clock is behind. Release returns at once, and the lease is over for its holder.
-// Default 0.
-func WithMinHold(d time.Duration) LeaseOption { return leasetable.WithMinHold(d) }
+// batchSize returns the largest number of names in one acquire or release statement.
+func (c *clientConfig) batchSize() int { return cmp.Or(c.batch, maxBatch) }
 
-// WithLockDelay keeps the lock from others for d after a lease that ended without a release: its
-// holder died, was suspended or was cut off. A release frees the lock at once. Default 0.
-func WithLockDelay(d time.Duration) LeaseOption { return leasetable.WithLockDelay(d) }
+// apply sets the options, unchecked.
+func (c *leaseConfig) apply(opts []LeaseOption) error {
+	for _, o := range opts {
+		if err := o.applyLease(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// WithFailOpen lets the work run without the lock while the database is away: Do, TryDo, Acquire and
-// TryAcquire then use an unlocked lease instead of returning ErrUnavailable. It does not exclude
-// others, every guard and every protected table refuses it, and it is logged at Warn. Use it for
-// work that is better done twice than not at all.
-//
-// The database is away when it can't be reached or does not answer: for 30 s, for two attempts of
-// TryDo and TryAcquire (10 s at most), or when the time of WithWait, a second or more, is over. Every
-// other failure is returned: a held lock, an invalid option, missing tables or rights, a rejected
-// role. It is an option of a call, not of Open. Default: no work without the lock. See
-// [leasetable.WithFailOpen].
-func WithFailOpen() LeaseOption { return leasetable.WithFailOpen() }
+// check resolves the defaults that depend on the TTL, and returns an error for conflicts.
+func (c *leaseConfig) check() error {
+	if !c.marginSet {
+		c.margin = min(c.ttl/10, timing.MaxMargin)
+	}
+	if c.margin >= c.ttl {
+		return invalidOption("safety margin %v, TTL %v: the margin must be less than the TTL", c.margin, c.ttl)
+	}
+	if c.noRenewal {
+		return nil
+	}
+	c.renewEvery = cmp.Or(c.renewEvery, min(c.ttl/3, (c.ttl-c.margin)/2))
+	if trusted := c.ttl - c.margin; c.renewEvery >= trusted {
+		return invalidOption("renewal interval %v, TTL %v, safety margin %v: the interval must be less than %v, the TTL minus the margin",
+			c.renewEvery, c.ttl, c.margin, trusted)
+	}
+	return nil
+}
 
-// WithBarging lets a caller overtake the waiters in the queue. Default: first come, first served.
-func WithBarging() LeaseOption { return leasetable.WithBarging() }
+// defaultHolder returns a name that tells people which process holds a lock.
+func defaultHolder() string {
+	host, err := os.Hostname()
+	if err != nil || !storable(host) {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%.200s:%d:%.6s", host, os.Getpid(), rand.Text())
+}
+
+// maxName is the longest lock name in bytes.
+const maxName = 512
+
+// CheckName returns an error that wraps ErrInvalidOption unless name is 1 to 512 bytes of UTF-8
+// without NUL.
+func CheckName(name string) error { return checkName(name) }
+
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errs.Errorf("%w: empty: must be 1 to %d bytes", errs.ErrInvalidName, maxName)
+	case len(name) > maxName:
+		return errs.Errorf("%w: %d bytes: must be at most %d", errs.ErrInvalidName, len(name), maxName)
+	case !storable(name):
+		return errs.Errorf("%w: %q: must be UTF-8 without NUL", errs.ErrInvalidName, name)
+	}
+	return nil
+}
+
+// storable reports whether PostgreSQL stores s in a text column unchanged.
+func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

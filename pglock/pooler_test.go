@@ -2,76 +2,231 @@ package pglock_test
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/conformance"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestP35_PoolerInTransactionMode: leases and DoTx work through the pooler, and exclude clients
-// that connect past it.
-func TestP35_PoolerInTransactionMode(t *testing.T) {
-	t.Parallel()
-	f := open(t)
+// pooled returns the fixture as seen through a pooler, with statements sent in that mode.
+func (f fixture) pooled(through string, mode pgx.QueryExecMode) fixture {
+	f.t.Helper()
+	return fixture{f.t, pgtest.PoolOn(f.t, through, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), f.schema}
+}
+
+// pooler starts one in transaction mode, with fewer connections than its users would open.
+func pooler(t *testing.T, url string) (through string, modes []pgx.QueryExecMode) {
+	t.Helper()
 	modes, settings := pgtest.PoolerModes()
-	through := pgtest.Pooler(t, pgtest.URL(t), "transaction", append(settings, "default_pool_size = 6")...)
-	table := schema.Quote(f.schema) + ".counter"
-	if _, err := f.pool.Exec(t.Context(), "CREATE TABLE "+table+" AS SELECT 0 AS n"); err != nil {
-		t.Fatal(err)
+	return pgtest.Pooler(t, url, "transaction", append(settings, "default_pool_size = 6", "max_client_conn = 500")...), modes
+}
+
+// TestP35_PoolerConformance runs the suite through a pooler in transaction mode, in each query mode of
+// pgx that the pooler supports, and in QueryExecModeDescribeExec, which no such pooler supports: clients
+// use QueryExecModeExec instead.
+func TestP35_PoolerConformance(t *testing.T) {
+	t.Parallel()
+	through, modes := pooler(t, pgtest.URL(t))
+	for name, opts := range map[string][]pglock.Option{
+		"polling":                    {pglock.WithPollOnly()},
+		"a listener past it":         {pglock.WithListener(pgtest.URL(t))},
+		"many together, and past it": {pglock.WithListener(pgtest.URL(t)), pglock.WithBatches(64, true)},
+	} {
+		modes := modes
+		if name == "polling" {
+			modes = append(modes[:len(modes):len(modes)], pgx.QueryExecModeDescribeExec)
+		}
+		for _, mode := range modes {
+			t.Run(fmt.Sprint(name, " ", mode), func(t *testing.T) {
+				t.Parallel()
+				conformance.Run(t, func(t *testing.T) func() conformance.Locker {
+					t.Helper()
+					f := newFixture(t).pooled(through, mode)
+					return func() conformance.Locker { return leasesOf(f.open(opts...)) }
+				})
+			})
+		}
 	}
-	const workers, rounds = 6, 4
-	for i, mode := range modes {
-		pooled := pgtest.PoolOn(t, through, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-		c := f.openOn(pooled)
-		fromDB, _ := f.openOnDB(stdlib.OpenDB(*pooled.Config().ConnConfig))
-		name := fmt.Sprint("pooled ", mode)
-		var all sync.WaitGroup
-		for _, client := range []*pglock.Client{c, fromDB, f.Client} {
-			for range workers / 3 {
-				all.Go(func() {
+}
+
+// TestP35_ConformanceInSessionMode runs the suite through a pooler in session mode, with the listener
+// through the pooler too. Short: in two query modes of pgx. Long: in each.
+func TestP35_ConformanceInSessionMode(t *testing.T) { //nolint:tparallel // one mode at a time: each client keeps its connections
+	t.Parallel()
+	url := pgtest.Database(t)
+	through := pgtest.Pooler(t, url, "session", "default_pool_size = 80", "max_client_conn = 500")
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol}
+	if os.Getenv("PGLOCK_CHAOS") != "" {
+		modes = append(modes, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec)
+	}
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) func() conformance.Locker {
+				t.Helper()
+				f := on(t, url).pooled(through, mode)
+				return func() conformance.Locker { return leasesOf(f.open()) }
+			})
+		})
+	}
+}
+
+// TestP35_ConformanceBehindPgpool runs the suite through pgpool-II in each query mode of pgx, with the
+// listener through the pooler too. The schemas have plain names: pgpool-II looks functions up in the
+// catalog, does not quote their names, and ends the client's connection if that fails.
+func TestP35_ConformanceBehindPgpool(t *testing.T) { //nolint:tparallel // one mode at a time: each client keeps its connections
+	t.Parallel()
+	url := pgtest.Database(t)
+	through := pgtest.Pgpool(t, url)
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) func() conformance.Locker {
+				t.Helper()
+				direct := fixture{t, pgtest.PoolOn(t, url), "plain_" + strings.ToLower(rand.Text())}
+				if err := migrations.Up(t.Context(), direct.pool, migrations.WithSchema(direct.schema)); err != nil {
+					t.Fatal(err)
+				}
+				f := direct.pooled(through, mode)
+				return func() conformance.Locker { return leasesOf(f.open()) }
+			})
+		})
+	}
+}
+
+// TestP35_AListenerPastThePooler wakes a waiter behind a pooler before its next poll.
+func TestP35_AListenerPastThePooler(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	direct := on(t, url)
+	through, modes := pooler(t, url)
+	f := direct.pooled(through, modes[0])
+	holder := direct.open(pglock.WithPollOnly(), pglock.WithTTL(time.Hour))
+	c := f.open(pglock.WithListener(url))
+	for round := range 5 { // a slow machine may be late for one
+		if direct.wokenEarly(holder, c, fmt.Sprint("n", round)) {
+			return
+		}
+	}
+	t.Error("no notification has woken it")
+}
+
+// wokenEarly reports whether a waiter whose pauses have grown to at least a third of a second
+// acquires the lock before its next poll, which only a notification makes possible. Another client
+// is the holder.
+func (f fixture) wokenEarly(holder, waiter *pglock.Client, name string) bool {
+	f.t.Helper()
+	held := try(f.t, holder, name)
+	got := make(chan *pglock.Lease, 1)
+	go func() {
+		l, err := waiter.Acquire(f.t.Context(), name)
+		if err != nil {
+			f.t.Error(err)
+		}
+		got <- l
+	}()
+	pgtest.Eventually(f.t, 10*time.Second, "it waits", func() bool { return f.tickets(name) == 1 && pglock.Listening(waiter) })
+	rest(f.t, 3*time.Second) // for its pauses to grow
+	// The last attempt of a waiter, by the server's clock. No other client uses this database.
+	question := f.named(pglock.PeekSQL)[:60]
+	attempted := func() time.Time {
+		return value[time.Time](f, `SELECT coalesce(max(query_start), 'epoch') FROM pg_stat_activity
+			WHERE datname = current_database() AND left(query, length($1)) = $1`, question)
+	}
+	before := attempted()
+	last := before
+	pgtest.Eventually(f.t, 10*time.Second, "it polls", func() bool { last = attempted(); return last.After(before) })
+	pgtest.Eventually(f.t, 10*time.Second, "it has its answer", func() bool { return pglock.HeadWaits(waiter, name) })
+	release(f.t, held)
+	l := <-got
+	if l == nil {
+		return false
+	}
+	after := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks WHERE name = $1", name).Sub(last)
+	f.t.Logf("%s: granted %v after the last question", name, after)
+	release(f.t, l)
+	return after < 250*time.Millisecond
+}
+
+// TestP35_ListeningThroughAPooler: no notification arrives. A client finds that out, so its waiters
+// poll as with WithPollOnly. Nothing is left behind.
+func TestP35_ListeningThroughAPooler(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	direct := on(t, url)
+	through, modes := pooler(t, url)
+	const clients, workers, rounds = 2, 2, 2
+	for _, mode := range modes {
+		f := direct.pooled(through, mode)
+		all := []*pglock.Client{direct.openUnclosed()} // one of them bypasses the pooler
+		for range clients {
+			all = append(all, f.openUnclosed())
+		}
+		var longest time.Duration
+		var wg sync.WaitGroup
+		for _, c := range all {
+			for range workers {
+				wg.Go(func() {
 					for range rounds {
-						err := client.DoTx(t.Context(), name, func(ctx context.Context, tx pgx.Tx) error {
-							var n int
-							if err := tx.QueryRow(ctx, "SELECT n FROM "+table).Scan(&n); err != nil {
-								return err
-							}
-							_, err := tx.Exec(ctx, "UPDATE "+table+" SET n = $1", n+1)
-							return err
-						}, advisory.WithTimeout(time.Minute))
-						if err != nil {
-							t.Errorf("%v: %v", mode, err)
-						}
+						held := acquire(t, c, "released")
+						rest(t, 5*time.Millisecond)
+						release(t, held)
 					}
 				})
 			}
 		}
-		all.Wait()
-		var n int
-		if err := f.pool.QueryRow(t.Context(), "SELECT n FROM "+table).Scan(&n); err != nil || n != (i+1)*workers*rounds {
-			t.Errorf("%v: n is %d, %v", mode, n, err)
+		wg.Wait()
+		// A release alone: only its own poll helps the waiter.
+		for range 2 {
+			held := try(t, all[0], "n", pglock.WithTTL(time.Hour))
+			got := make(chan struct{})
+			var l *pglock.Lease
+			go func() {
+				defer close(got)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var err error
+				if l, err = all[1].Acquire(ctx, "n"); err != nil {
+					t.Error(err)
+				}
+			}()
+			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return pglock.HeadWaits(all[1], "n") })
+			rest(t, 2*time.Second) // for its pauses to grow
+			release(t, held)
+			freed := time.Now()
+			within(t, 20*time.Second, "the waiter is granted the lock", got) // usually 1 s
+			longest = max(longest, time.Since(freed))
+			if l == nil {
+				return
+			}
+			release(t, l)
 		}
-
-		l, err := fromDB.TryAcquire(t.Context(), name, pglock.WithTTL(time.Minute))
-		if err != nil {
-			t.Fatalf("%v: %v", mode, err)
+		t.Logf("%v: granted %v after a release, at the longest", mode, longest.Round(time.Millisecond))
+		if pglock.Listening(all[1]) {
+			t.Error("it believes that it listens")
 		}
-		if _, err := f.TryAcquire(t.Context(), name); !errors.Is(err, pglock.ErrNotAcquired) {
-			t.Errorf("%v: beside the holder: %v", mode, err)
+		for _, c := range all {
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
-		err = pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return l.Guard(t.Context(), tx) })
-		if err := errors.Join(err, l.Extend(t.Context(), 30*time.Second), l.Release(t.Context())); err != nil {
-			t.Errorf("%v: %v", mode, err)
+		if n := value[int](direct, "SELECT count(*) FROM pglock.lock_waiters"); n != 0 {
+			t.Errorf("%v: %d are left in the queue", mode, n)
 		}
-		f.free(name)
+		if n := value[int](direct, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL"); n != 0 {
+			t.Errorf("%v: %d locks are left", mode, n)
+		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // the function and one after it.
 func TestDoTxTakesTwoRoundTrips(t *testing.T) {
 	t.Parallel()
-	f := open(t)
+	f := newApp(t)
 	c := f.openOn(pgtest.Pool(t, pgtest.CountTurns))
 	for what, opts := range map[string][]advisory.DoOption{
 		"plain": nil, "with a time-out": {advisory.WithTimeout(time.Minute)}, "serializable": {advisory.WithIsolation(pgx.Serializable)},

@@ -64,12 +64,12 @@ for version in "$@"; do
 	tests "PostgreSQL $version" ${PGLOCK_MATRIX_PACKAGES:-./...}
 	if [ -n "$newer" ]; then
 		export PGLOCK_TEST_PGBOUNCER="$newer" PGLOCK_TEST_PGBOUNCER_PREPARES=1
-		tests "PostgreSQL $version, PgBouncer 1.24" -run 'Pooler|SessionMode' ./advisory ./leasetable ./pglock ./pglock/rowlock
+		tests "PostgreSQL $version, PgBouncer 1.24" -run 'Pooler|SessionMode' ./advisory ./pglock ./pglock/rowlock
 		unset PGLOCK_TEST_PGBOUNCER PGLOCK_TEST_PGBOUNCER_PREPARES
 	fi
 	if [ "$version" -ge 17 ]; then
 		export PGLOCK_TEST_SETTINGS=max_notify_queue_pages=64
-		tests "PostgreSQL $version, full notification queue" -run TestI10_FullNotificationQueue ./leasetable
+		tests "PostgreSQL $version, full notification queue" -run TestI10_FullNotificationQueue ./pglock
 		unset PGLOCK_TEST_SETTINGS
 	fi
 done

@@ -60,7 +60,7 @@ func TestI3_RunContextsCheckTheClock(t *testing.T) {
 			const rounds = 4 // without a look at the clock, the timer has run in about half of the rounds
 			ran := 0
 			for range rounds {
-				run(t, locktest.Client(t, pgtest.Database(t), pglock.WithoutRenewal()), func(ctx context.Context, l *pglock.Lease) error {
+				run(t, locktest.Client(t, pgtest.Database(t), pglock.WithRenewEvery(0)), func(ctx context.Context, l *pglock.Lease) error {
 					ran++
 					look(t, ctx, l.Deadline())
 					return nil

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/pglock/pglock-go/internal/locktest"
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -50,13 +49,13 @@ func (o *prometheusObserver) ObserveAcquire(_ context.Context, e pglock.AcquireE
 	if e.Queued {
 		o.waiting.Dec()
 	}
-	if e.Outcome == leasetable.OutcomeGranted {
+	if e.Outcome == pglock.OutcomeGranted {
 		o.held.Inc()
 	}
 }
 
 func (o *prometheusObserver) ObserveRenewal(_ context.Context, e pglock.RenewalEvent) {
-	o.remaining.Observe(e.Share)
+	o.remaining.Observe(e.TTLRemaining)
 }
 
 func (o *prometheusObserver) ObserveLoss(_ context.Context, e pglock.LossEvent) {

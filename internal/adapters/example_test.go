@@ -17,8 +17,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/robfig/cron/v3"
 
-	"github.com/pglock/pglock-go/migrations/gooselock"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/gooselock"
 	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/schedule"
 	"github.com/pglock/pglock-go/pglock/schedule/cronlock"

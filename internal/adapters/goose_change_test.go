@@ -10,7 +10,8 @@ import (
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/migrations/gooselock"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/gooselock"
 )
 
 // TestI1_P42_OldAndNewGooseReplicasExclude: a replica of an earlier release migrates with goose's
@@ -78,7 +79,7 @@ func TestI1_P42_OldAndNewGooseReplicasExclude(t *testing.T) {
 			})
 			if c.oldFirst {
 				_, err := renewed(gooselock.WithTimeout(500 * time.Millisecond)).Up(t.Context())
-				if !errors.Is(err, gooselock.ErrNotAcquired) || !errors.Is(err, gooselock.ErrTimeout) {
+				if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, pglock.ErrTimeout) {
 					t.Errorf("a new one, timed out: %v", err)
 				}
 			}
@@ -124,7 +125,7 @@ func TestAGooseReleaseWithoutTheKeyExcludesOneWithIt(t *testing.T) {
 	if err := lockers[0].SessionLock(t.Context(), with); err != nil {
 		t.Fatal(err)
 	}
-	if err := lockers[1].SessionLock(t.Context(), without); !errors.Is(err, gooselock.ErrNotAcquired) {
+	if err := lockers[1].SessionLock(t.Context(), without); !errors.Is(err, pglock.ErrNotAcquired) {
 		t.Errorf("without the key while one with it migrates: %v", err)
 	}
 	if err := lockers[0].SessionUnlock(t.Context(), with); err != nil {
@@ -141,7 +142,7 @@ func TestAGooseReleaseWithoutTheKeyExcludesOneWithIt(t *testing.T) {
 	if err := lockers[2].SessionUnlock(t.Context(), again); err != nil {
 		t.Error(err)
 	}
-	if _, err := gooselock.NewLocker(locktest.Client(t, url), "m", gooselock.WithKey(7)); !errors.Is(err, gooselock.ErrInvalidOption) {
+	if _, err := gooselock.NewLocker(locktest.Client(t, url), "m", gooselock.WithKey(7)); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("a lease with a number: %v", err)
 	}
 	locktest.NoLockLeft(t, pgtest.PoolOn(t, url))

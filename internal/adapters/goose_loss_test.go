@@ -14,8 +14,8 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/migrations/gooselock"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/gooselock"
 )
 
 // TestGooseStopsWhenItsLockIsLost before the next migration.
@@ -38,7 +38,7 @@ func TestGooseStopsWhenItsLockIsLost(t *testing.T) {
 					ctx, stop := l.StopOnLoss(t.Context())
 					defer stop()
 					_, err := p.Up(ctx)
-					if !errors.Is(context.Cause(ctx), gooselock.ErrLost) {
+					if !errors.Is(context.Cause(ctx), pglock.ErrLost) {
 						t.Errorf("the cause: %v", context.Cause(ctx))
 					}
 					return err
@@ -68,7 +68,7 @@ func TestGooseStopsWhenItsLockIsLost(t *testing.T) {
 			go func() { end <- up() }()
 			g.Reached()
 			lose()
-			if err := <-end; err == nil || name == "Locker" && !errors.Is(err, gooselock.ErrLost) {
+			if err := <-end; err == nil || name == "Locker" && !errors.Is(err, pglock.ErrLost) {
 				t.Errorf("the run ended with %v", err)
 			}
 			if locktest.Scan[bool](t, pool, "SELECT to_regclass('c') IS NOT NULL") {
@@ -110,19 +110,19 @@ func TestP28_P35_GooseRefusesSharedSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Up(t.Context()); !errors.Is(err, gooselock.ErrLost) {
+	if _, err := p.Up(t.Context()); !errors.Is(err, pglock.ErrLost) {
 		t.Errorf("a migration that releases the lock: %v", err)
 	}
 	locktest.NoLockLeft(t, pgtest.PoolOn(t, url))
 	for name, o := range map[string]gooselock.Option{"timeout": gooselock.WithTimeout(0)} {
-		if _, err := gooselock.NewSessionLocker("m", o); !errors.Is(err, gooselock.ErrInvalidOption) {
+		if _, err := gooselock.NewSessionLocker("m", o); !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if _, err := gooselock.NewSessionLocker(""); !errors.Is(err, advisory.ErrInvalidKey) {
 		t.Errorf("no name: %v", err)
 	}
-	if _, err := gooselock.NewLocker(nil, "m"); !errors.Is(err, gooselock.ErrInvalidOption) {
+	if _, err := gooselock.NewLocker(nil, "m"); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("no client: %v", err)
 	}
 }

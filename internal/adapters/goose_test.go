@@ -17,8 +17,8 @@ import (
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/migrations/gooselock"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/gooselock"
 )
 
 var (
@@ -191,13 +191,13 @@ func TestP30_P31_GooseWaits(t *testing.T) {
 			go func() { _, err := first.Up(t.Context()); end <- err }()
 			g.Reached()
 			_, err := provider(locktest.Client(t, url), openDB(t, url), gooselock.WithTimeout(time.Second)).Up(t.Context())
-			if !errors.Is(err, gooselock.ErrNotAcquired) || !errors.Is(err, gooselock.ErrTimeout) || !strings.Contains(err.Error(), "the holder") {
+			if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, pglock.ErrTimeout) || !strings.Contains(err.Error(), "the holder") {
 				t.Errorf("timed out: %v", err)
 			}
 			late := k.lock(t, locktest.Client(t, url), openDB(t, url))
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			if err := late(ctx); !errors.Is(err, gooselock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
+			if err := late(ctx); !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("by its context: %v", err)
 			}
 			waiters := make(chan error, 5)

@@ -25,13 +25,15 @@ func withdrawSqlx(ctx context.Context, db *sqlx.DB, guard guard, id string, amou
 	if err := guard(ctx, sqltx.Wrap(tx)); err != nil {
 		return err
 	}
-	rows, err := rowlock.ForNoKeyUpdate[struct{ Balance int }](ctx, sqltx.Wrap(tx), accounts, []string{id})
-	if err != nil {
+	if _, err := rowlock.Lock(ctx, sqltx.Wrap(tx), accounts, []string{id}, rowlock.ForNoKeyUpdate); err != nil {
 		return err
 	}
-	row, _ := rows.Get(id)
+	var balance int
+	if err := tx.GetContext(ctx, &balance, "SELECT balance FROM accounts WHERE id = $1", id); err != nil {
+		return err
+	}
 	if _, err := tx.NamedExecContext(ctx, "UPDATE accounts SET balance = :balance WHERE id = :id",
-		map[string]any{"id": id, "balance": row.Balance - amount}); err != nil {
+		map[string]any{"id": id, "balance": balance - amount}); err != nil {
 		return err
 	}
 	return tx.Commit()

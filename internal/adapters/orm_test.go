@@ -17,6 +17,7 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/migrations"
@@ -59,7 +60,7 @@ func balance(ctx context.Context, db *sql.DB) (n int) {
 // overtaken returns the lease of a holder that does not know that its lease has expired and that its
 // lock was granted to another holder, as after a pause of the process. next is the other's lease.
 func overtaken(ctx context.Context, client *pglock.Client, db *sql.DB) (stale, next *pglock.Lease) {
-	stale = must(client.Acquire(ctx, "account:17", pglock.WithTTL(time.Hour), pglock.WithoutRenewal()))
+	stale = must(client.Acquire(ctx, "account:17", pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0)))
 	must(db.ExecContext(ctx, "UPDATE pglock.distributed_locks SET expires_at = clock_timestamp()"))
 	next = must(client.Acquire(ctx, "account:17"))
 	return stale, next
@@ -126,8 +127,8 @@ func TestLibrariesRefuseAStaleHolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			withdraw = library(openDB(t, url)) // the cached statements of the other connections lack the token column
-			check("a protected table without a grant", unguarded, pglock.ErrUnfenced)
-			check("a guard does not bind", next.Guard, pglock.ErrUnfenced)
+			check("a protected table without a grant", unguarded, fencing.ErrUnfenced)
+			check("a guard does not bind", next.Guard, fencing.ErrUnfenced)
 			check("a stale grant", stale.Bind, pglock.ErrStale)
 			check("the holder's grant", next.Bind, nil)
 		})
@@ -207,7 +208,7 @@ func TestTransactionsOfLibraries(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, err := rowlock.Reserve(t.Context(), sqltx.Wrap(tx), stock, rowlock.Lines(rowlock.Take("a", 2)))
-	if n, _ := left.Get("a"); err != nil || n != "3" {
+	if err != nil || left["a"] != "3" {
 		t.Errorf("Reserve in a transaction of ent: %v, %v", left, err)
 	}
 	if err := advisory.Lock(t.Context(), sqltx.Wrap(tx), advisory.NewKey("orm", t.Name()), advisory.WithTimeout(time.Minute)); err != nil {
@@ -242,7 +243,7 @@ func TestOtherDriversAreRefused(t *testing.T) {
 			return nil
 		}),
 	} {
-		if !errors.Is(err, pglock.ErrDriver) || !strings.Contains(err.Error(), `sql.Open("pgx", url)`) {
+		if !errors.Is(err, errs.ErrDriver) || !strings.Contains(err.Error(), `sql.Open("pgx", url)`) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package backoff computes the pauses between attempts that are repeated.
+// Package backoff repeats operations, and computes the pauses between the attempts.
 //
 // A pause doubles from attempt to attempt up to a limit. Each is drawn at random between half
 // and one and a half times its nominal value, so that processes that fail together do not try
@@ -32,6 +32,42 @@ func (b *Backoff) Reset() { b.nominal = 0 }
 // Sleep waits for the next pause, or until ctx is done. It returns nil after the pause, and
 // ctx.Err() when ctx is done first.
 func (b *Backoff) Sleep(ctx context.Context) error { return Sleep(ctx, b.Next()) }
+
+// Policy says how an operation is repeated that can be.
+type Policy struct {
+	Transient func(error) bool // the failures after which it is repeated
+	Pauses    Backoff          // between tries; the zero Backoff makes none
+	Tries     int              // at most; 0: no limit
+	Try       time.Duration    // bounds each try, so that one that hangs leaves time for another; 0: no bound
+	Quit      <-chan struct{}  // no try begins after it is closed, except the first; nil: never
+}
+
+// Retry calls op until it succeeds, fails for good, or the policy or ctx ends the tries. It returns
+// the error of the last one. The answer to a try may have been lost, so that op takes effect twice.
+func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
+	for tries := 1; ; tries++ {
+		try, cancel := ctx, context.CancelFunc(func() {})
+		if p.Try > 0 {
+			try, cancel = context.WithTimeout(ctx, p.Try)
+		}
+		err := op(try)
+		cancel()
+		if err == nil || !p.Transient(err) || ctx.Err() != nil || tries == p.Tries {
+			return err
+		}
+		if p.Pauses.Max == 0 {
+			continue
+		}
+		// If several are ready, one more try is harmless.
+		select {
+		case <-time.After(p.Pauses.Next()):
+		case <-ctx.Done():
+			return err
+		case <-p.Quit:
+			return err
+		}
+	}
+}
 
 // Jitter returns a random duration of at least d/2 and less than d/2 + d. d must be positive.
 func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

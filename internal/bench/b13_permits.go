@@ -89,31 +89,19 @@ func (r *permitsLab) leases(ctx context.Context, s *trial.Scope) (trial.Meter, e
 
 func (r *permitsLab) semaphores(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 	return r.pairs(ctx, s, func(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-		permits, err := client.Semaphore("semaphore "+name, 3)
-		if err != nil {
-			return nil, err
-		}
-		return permits.Acquire(ctx, 1)
+		return client.Semaphore("semaphore "+name, 3).Acquire(ctx)
 	})
 }
 
 func (r *permitsLab) readers(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 	return r.pairs(ctx, s, func(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-		lock, err := client.RWLock("rw " + name)
-		if err != nil {
-			return nil, err
-		}
-		return lock.RLock(ctx)
+		return client.Reader("rw " + name).Acquire(ctx)
 	})
 }
 
 func (r *permitsLab) writers(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 	return r.pairs(ctx, s, func(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-		lock, err := client.RWLock("rw " + name)
-		if err != nil {
-			return nil, err
-		}
-		return lock.Lock(ctx)
+		return client.Writer("rw " + name).Acquire(ctx)
 	})
 }
 

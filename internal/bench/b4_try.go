@@ -95,7 +95,7 @@ func (r *tryLab) prepare(ctx context.Context, s *trial.Scope) error {
 		return err
 	}
 	// A renewal in the middle of a turn would write WAL that is not the tries'.
-	if _, err := holder.TryAcquire(ctx, "held", pglock.WithTTL(24*time.Hour), pglock.WithoutRenewal()); err != nil {
+	if _, err := holder.TryAcquire(ctx, "held", pglock.WithTTL(24*time.Hour), pglock.WithRenewEvery(0)); err != nil {
 		return err
 	}
 	err = r.exec(ctx,

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
@@ -354,29 +355,14 @@ func (h *holding) handOver(ctx context.Context) {
 }
 
 func (h *holding) call(ctx context.Context, try bool) (*pglock.Lease, error) {
+	lock := h.client.Lock(h.record.Name)
 	switch h.record.Name {
 	case semaphoreName:
-		s, err := h.client.Semaphore(semaphoreName, capacity)
-		if err != nil {
-			return nil, err
-		}
-		if try {
-			return s.TryAcquire(ctx, int(h.record.Weight))
-		}
-		return s.Acquire(ctx, int(h.record.Weight))
+		lock = h.client.Semaphore(semaphoreName, capacity).Weight(int(h.record.Weight))
 	case rwName:
-		l, err := h.client.RWLock(rwName)
-		switch {
-		case err != nil:
-			return nil, err
-		case h.shared && try:
-			return l.TryRLock(ctx)
-		case h.shared:
-			return l.RLock(ctx)
-		case try:
-			return l.TryLock(ctx)
+		if lock = h.client.Writer(rwName); h.shared {
+			lock = h.client.Reader(rwName)
 		}
-		return l.Lock(ctx)
 	case electionName:
 		e, err := leader.New(h.client, electionName)
 		if err != nil {
@@ -387,30 +373,20 @@ func (h *holding) call(ctx context.Context, try bool) (*pglock.Lease, error) {
 		}
 		return h.term.Lease(), nil
 	}
-	if len(h.record.Names) > 1 && try {
-		return h.client.TryAcquireAll(ctx, h.record.Names)
-	} else if len(h.record.Names) > 1 {
-		return h.client.AcquireAll(ctx, h.record.Names)
+	if len(h.record.Names) > 1 {
+		lock = locktest.All(h.client, h.record.Names...)
 	}
 	if try {
-		return h.client.TryAcquire(ctx, h.record.Name)
+		return lock.TryAcquire(ctx)
 	}
-	return h.client.Acquire(ctx, h.record.Name)
+	return lock.Acquire(ctx)
 }
 
-// lead proclaims another payload, or transfers the term. A candidate that does not respond costs the
-// term.
+// lead proclaims another payload.
 func (h *holding) lead(ctx context.Context) {
 	ctx, cancel := h.hurried(ctx)
 	defer cancel()
-	if h.r.IntN(2) == 0 {
-		_ = h.term.Proclaim(ctx, h.op+" again")
-		return
-	}
-	call := monotonic()
-	if err := h.term.Transfer(ctx, ""); err != nil {
-		h.say(record{What: abandoned, Call: call, Return: monotonic()})
-	}
+	_ = h.term.Proclaim(ctx, h.op+" again")
 }
 
 // lower makes a writer a reader, in the holder's view also if the server does not answer.

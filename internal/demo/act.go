@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/testserver"
 )
@@ -26,8 +28,6 @@ type act struct {
 	guarded bool    // and guard each write with it
 	pauses  []place // where holders are paused, after one was killed
 }
-
-func (a act) account() string { return fmt.Sprintf("act %d", a.number) }
 
 func (d demo) acts() []act {
 	acts := []act{{
@@ -52,36 +52,38 @@ func (d demo) acts() []act {
 // performance is an act while it is played.
 type performance struct {
 	act
-	*ledger
 	crew
-	ttl      time.Duration
-	story    *story
-	result   result
-	lastHeld int64 // token of the latest holder that was killed or paused
+	demo
+	*story
+	book   ledger
+	result result
 }
 
 // playAct plays one act with processes of its own. They have ended when it returns.
-func (d demo) playAct(ctx context.Context, a act, book *ledger, s *story) (result, error) {
+func (d demo) playAct(ctx context.Context, a act, book ledger, s *story) (result, error) {
 	s.heading(fmt.Sprintf("Act %d  %s", a.number, a.about))
-	p := &performance{act: a, ledger: book, ttl: d.ttl, story: s, result: result{act: a}}
+	p := &performance{act: a, demo: d, story: s, book: book, result: result{act: a}}
+	p.events = make(chan event, 100)
 	defer p.dismiss()
-	err := p.assemble(ctx, d)
+	err := p.assemble(ctx)
+	victims := p.members
 	if err == nil && a.locked {
-		err = p.hit(ctx, beforeWrite, true)
+		err = p.hit(ctx, victims[0], beforeWrite, true)
 	}
-	for _, where := range a.pauses {
+	for i, where := range a.pauses {
 		if err == nil {
-			err = p.hit(ctx, where, false)
+			err = p.hit(ctx, victims[i+1], where, false)
 		}
 	}
 	if err == nil {
-		err = p.finish(ctx, d)
+		err = p.finish(ctx)
+	}
+	for _, e := range p.reports(0, granted) {
+		p.result.grants = append(p.result.grants, grant{e.Worker, e.Token, e.At})
 	}
 	if err == nil {
-		p.result.grants, err = book.grants(ctx, a.account())
-	}
-	if err == nil {
-		p.result.tally, err = book.tally(ctx, a.account())
+		t := &p.result.tally
+		err = book.pool.QueryRow(ctx, "SELECT (SELECT count(*) FROM entries WHERE account = $1), balance FROM ledger WHERE account = $1", a.name).Scan(&t.deposits, &t.balance)
 	}
 	s.say("all", "end: %d deposits were made, the balance says %d: %d lost; %d grants",
 		p.result.deposits, p.result.balance, p.result.lost(), len(p.result.grants))
@@ -89,108 +91,86 @@ func (d demo) playAct(ctx context.Context, a act, book *ledger, s *story) (resul
 }
 
 // assemble starts the processes and lets all of them begin at once.
-func (p *performance) assemble(ctx context.Context, d demo) error {
-	if err := p.exec(ctx, "INSERT INTO ledger (account, balance) VALUES ($1, 0)", p.account()); err != nil {
+func (p *performance) assemble(ctx context.Context) error {
+	if _, err := p.book.pool.Exec(ctx, "INSERT INTO ledger (account, balance) VALUES ($1, 0)", p.name); err != nil {
 		return err
 	}
 	var pids []string
-	for i := range d.workers {
-		m, err := p.hire(assignment{
-			Name: string(rune('A' + i)), URL: p.url, Schema: p.schema, Account: p.account(),
-			Locked: p.locked, Guarded: p.guarded, TTL: d.ttl, Rounds: d.rounds,
+	for i := range p.workers {
+		err := p.hire(assignment{
+			Name: string(rune('A' + i)), URL: p.book.url, Schema: p.book.schema, Account: p.name,
+			Locked: p.locked, Guarded: p.guarded, TTL: p.ttl, Rounds: p.rounds,
 		})
 		if err != nil {
 			return err
 		}
-		pids = append(pids, fmt.Sprint(m.pid()))
+		pids = append(pids, fmt.Sprint(p.members[i].pid()))
 	}
-	if err := p.untilCount(ctx, "all workers to be ready", d.workers, countEvents, p.account(), ready, -1); err != nil {
+	if err := p.untilHeard(ctx, "all workers to be ready", p.workers, -1, ready); err != nil {
 		return err
 	}
-	p.story.say("all", "begin, as processes %s", strings.Join(pids, " "))
-	return p.write(ctx, p.account(), event{Kind: begin})
+	p.say("all", "begin, as processes %s", strings.Join(pids, " "))
+	for _, m := range p.members {
+		m.order(begin)
+	}
+	return nil
 }
 
-// hit kills or pauses a holder at a place of its deposit, and waits until the others have gone on. It
-// wakes a paused one then, and waits for the outcome of its write.
-func (p *performance) hit(ctx context.Context, where place, kill bool) error {
-	held, err := p.holdSomebody(ctx, where)
+// hit has a worker stay at a place of a deposit, after the lock has changed hands a few times, and kills
+// or pauses it there. It wakes a paused one when the others have gone on, and waits for the outcome of
+// its write.
+func (p *performance) hit(ctx context.Context, m *member, where place, kill bool) error {
+	err := p.untilHeard(ctx, "the lock to change hands", len(p.reports(0, granted))+p.workers+1, 0, granted)
 	if err != nil {
 		return err
 	}
-	m, begun, how := p.members[held.Worker[0]-'A'], time.Now(), "pause"
+	m.order(string(where))
+	before := len(p.reports(0, holding))
+	if err := p.untilHeard(ctx, "a holder to come "+string(where), before+1, 0, holding); err != nil {
+		return err
+	}
+	held, begun, how := p.reports(0, holding)[before], time.Now(), "kill"
+	p.say(m.name, "has token %d, has read %d, is %s of %d", held.Token, held.Balance, where, held.Balance+1)
 	if kill {
-		how = "kill"
 		m.kill()
 		<-m.exited
-		p.story.say(m.name, "KILLED (process %d)", m.pid())
-	} else {
-		if err := testserver.Suspend(m.pid()); err != nil {
-			return err
-		}
-		p.story.say(m.name, "PAUSED (process %d), as by its garbage collector or hypervisor", m.pid())
-		// The worker finds this when it is woken, so that only the write is left to do.
-		if err := p.write(ctx, p.account(), event{Kind: resume, Token: held.Token}); err != nil {
-			return err
-		}
+		p.say(m.name, "KILLED (process %d)", m.pid())
+		return p.succeed(ctx, held.Token, begun, how)
 	}
-	if err := p.succeed(ctx, held.Token, begun, how); err != nil || kill {
+	how = "pause"
+	if err := testserver.Suspend(m.pid()); err != nil {
 		return err
 	}
-	err = p.untilCount(ctx, "others to be granted the lock", meanwhileGrants, countEvents, p.account(), granted, held.Token)
+	p.say(m.name, "PAUSED (process %d), as by its garbage collector or hypervisor", m.pid())
+	m.order(resume) // it finds this when it is woken, so that only the write is left to do
+	err = p.succeed(ctx, held.Token, begun, how)
 	if err == nil {
-		err = p.untilCount(ctx, "others to write", meanwhileDeposits, countEntries, p.account(), held.Token)
+		err = p.untilHeard(ctx, "others to be granted the lock", meanwhileGrants, held.Token, granted)
+	}
+	if err == nil {
+		err = p.untilHeard(ctx, "others to write", meanwhileDeposits, held.Token, deposited)
 	}
 	if err != nil {
 		return err
 	}
-	p.story.say(m.name, "WOKEN after %.2f s, when others have written with newer tokens: it goes on where it was, and writes",
+	p.say(m.name, "WOKEN after %.2f s, when others have written with newer tokens: it continues where it was, and writes",
 		time.Since(begun).Seconds())
 	if err := testserver.Resume(m.pid()); err != nil {
 		return err
 	}
-	return p.lateWrite(ctx, held)
-}
-
-// lateWrite waits for the outcome of a woken holder's write.
-func (p *performance) lateWrite(ctx context.Context, held event) error {
-	var e event
-	err := p.until(ctx, "the woken worker's write", func() (found bool, err error) {
-		e, found, err = p.read(ctx, "kind IN ('wrote', 'refused') AND token = $2", p.account(), held.Token)
-		return found, err
-	})
-	if err != nil {
+	if err := p.untilHeard(ctx, "the woken worker's write", len(p.result.late)+1, 0, wrote+refused); err != nil {
 		return err
 	}
-	late := lateWrite{holder: held.Worker, token: held.Token, passed: e.Kind == wrote}
-	if !late.passed {
-		err = json.Unmarshal([]byte(e.Text), &late.refusals)
-	}
+	e := p.reports(0, wrote+refused)[len(p.result.late)]
+	late := lateWrite{holder: e.Worker, token: e.Token, passed: e.Kind == wrote, refusals: e.Refusals}
 	p.result.late = append(p.result.late, late)
-	p.story.lateWrite(late, e.Balance)
-	return err
-}
-
-// holdSomebody has a holder stay at that place of a deposit, after the lock has changed hands a few
-// times.
-func (p *performance) holdSomebody(ctx context.Context, where place) (held event, err error) {
-	before, err := p.count(ctx, countEvents, p.account(), granted, 0)
-	if err == nil {
-		err = p.untilCount(ctx, "the lock to change hands", before+len(p.members)+1, countEvents, p.account(), granted, 0)
+	if late.passed {
+		p.say(late.holder, "STALE WRITE: writes %d with token %d; nothing refuses it", e.Balance, late.token)
 	}
-	if err == nil {
-		err = p.write(ctx, p.account(), event{Kind: hold, Text: string(where)})
+	for _, r := range late.refusals {
+		p.say(late.holder, "REFUSED by %s: %s", r.By, r.Error)
 	}
-	if err != nil {
-		return event{}, err
-	}
-	err = p.until(ctx, "a holder to come "+string(where), func() (found bool, err error) {
-		held, found, err = p.read(ctx, "kind = 'holding' AND token > $2", p.account(), p.lastHeld)
-		return found, err
-	})
-	p.lastHeld = held.Token
-	p.story.say(held.Worker, "has token %d, has read %d, is %s of %d", held.Token, held.Balance, where, held.Balance+1)
-	return held, err
+	return nil
 }
 
 // succeed waits until another worker is granted the lock after the holder of a token was killed or
@@ -199,38 +179,36 @@ func (p *performance) holdSomebody(ctx context.Context, where place) (held event
 func (p *performance) succeed(ctx context.Context, token int64, begun time.Time, how string) error {
 	s := succession{token: token}
 	err := p.until(ctx, "another worker to be granted the lock", func() (bool, error) {
-		at, err := p.expiry(ctx, token)
-		if !at.IsZero() {
-			s.expiry = at
+		err := p.book.pool.QueryRow(ctx, "SELECT expires_at FROM distributed_locks WHERE name = $1 AND token = $2", lockName, token).Scan(&s.expiry)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) { // a newer grant
+			return false, err
 		}
-		next, found, err2 := p.read(ctx, "kind = 'granted' AND token > $2", p.account(), token)
-		s.next = grant{next.Worker, next.Token, next.At}
-		return found, errors.Join(err, err2)
+		next := p.reports(token, granted)
+		if len(next) > 0 {
+			s.next = grant{next[0].Worker, next[0].Token, next[0].At}
+		}
+		return len(next) > 0, nil
 	})
 	if err != nil {
 		return err
 	}
 	p.result.successions = append(p.result.successions, s)
-	p.story.say(s.next.holder, "takes over with token %d, %.2f s after the %s (TTL %v), %v after the expiry",
+	p.say(s.next.holder, "takes over with token %d, %.2f s after the %s (TTL %v), %v after the expiry",
 		s.next.token, time.Since(begun).Seconds(), how, p.ttl, s.next.at.Sub(s.expiry).Round(time.Millisecond))
 	return nil
 }
 
 // finish ends the act when all deposits are made.
-func (p *performance) finish(ctx context.Context, d demo) error {
-	err := p.untilCount(ctx, "the deposits to be made", d.workers*d.rounds, countEntries, p.account(), -1)
-	if err == nil {
-		err = p.write(ctx, p.account(), event{Kind: finish})
-	}
-	if err != nil {
+func (p *performance) finish(ctx context.Context) error {
+	if err := p.untilHeard(ctx, "the deposits to be made", p.workers*p.rounds, -1, deposited+wrote); err != nil {
 		return err
 	}
-	return p.until(ctx, "the workers to end", func() (bool, error) {
-		for _, m := range p.members {
-			if !m.ended() {
-				return false, nil
-			}
+	for _, m := range p.members {
+		if p.locked && !m.ended() { // without a lock they end by themselves, and a write to one that has is a SIGPIPE
+			m.order(finish)
 		}
-		return true, nil
+	}
+	return p.until(ctx, "the workers to end", func() (bool, error) {
+		return !slices.ContainsFunc(p.members, func(m *member) bool { return !m.ended() }), nil
 	})
 }

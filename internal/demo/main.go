@@ -10,15 +10,9 @@
 //	                             woken: its late write loses deposits
 //	act 3  the lock and a guard  the same, and the late writes are refused
 //
-// The parent starts workers (its own program again). They report events to a table, where they also
-// find the parent's orders:
-//
-//	parent ── begin, hold, resume, finish ──────▶ worker
-//	parent ◀── ready, granted, holding, wrote, … ─ worker
-//	parent ── SIGKILL, SIGSTOP, SIGCONT ────────▶ worker
-//
-// Nothing is left to luck: a worker that is to be killed or paused is held between its read and its
-// write until the signal has reached it, and it is woken when the others have gone on.
+// The parent starts workers (its own program again), which report on their standard output and get
+// orders on their standard input. A worker that is to be killed or paused is held between its read and
+// its write until the signal has reached it, and woken when others have written.
 //
 // The exit status is 0 if everything came about as expected (see judge), 1 if not or after a
 // failure, 2 after a usage error, and 130 after an interrupt. The workers, the schema and the server
@@ -27,16 +21,22 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/migrations"
 )
 
 const (
@@ -55,17 +55,10 @@ type demo struct {
 	noGuard bool          // act 3 has no guard: then the demo must fail
 }
 
-const (
-	minWorkers, maxWorkers = 3, 26 // one is killed, one is paused, one goes on
-	minRounds, maxRounds   = 10, 1000
-	minTTL                 = 300 * time.Millisecond // time for some work
-	maxTTL                 = 10 * time.Second       // the demo waits for it five times
-)
-
 func main() {
 	testserver.Hook()
 	if job, found := os.LookupEnv(workerVariable); found {
-		os.Exit(work(job, os.Stdin, os.Stderr))
+		os.Exit(work(job, ordersFrom(os.Stdin), os.Stdout, os.Stderr))
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -100,31 +93,20 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// parseArgs reads the command line. It has written an error to errs when it returns one.
+// parseArgs reads the command line. It has written an error to errs when it returns one. One worker is
+// killed, two are paused, and the demo waits for the TTL five times.
 func parseArgs(args []string, errs io.Writer) (demo, error) {
 	d := demo{workers: 4, rounds: 30, ttl: 2 * time.Second}
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.IntVar(&d.workers, "workers", d.workers, fmt.Sprintf("processes in each act, `n` from %d to %d", minWorkers, maxWorkers))
-	flags.IntVar(&d.rounds, "rounds", d.rounds, fmt.Sprintf("deposits for each process on average, `n` from %d to %d", minRounds, maxRounds))
-	flags.DurationVar(&d.ttl, "ttl", d.ttl, fmt.Sprintf("`duration` of a lease that isn't renewed, from %v to %v", minTTL, maxTTL))
+	flags.IntVar(&d.workers, "workers", d.workers, "processes in each act, `n` from 3 to 26")
+	flags.DurationVar(&d.ttl, "ttl", d.ttl, "`duration` of a lease that isn't renewed, from 300ms to 10s")
 	flags.BoolVar(&d.noGuard, "no-guard", false, "leave the guard out of act 3, to see the demo fail")
 	err := flags.Parse(args)
-	if err != nil {
-		return d, err
-	}
-	switch {
-	case flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case d.workers < minWorkers || d.workers > maxWorkers:
-		err = fmt.Errorf("--workers %d: must be from %d to %d", d.workers, minWorkers, maxWorkers)
-	case d.rounds < minRounds || d.rounds > maxRounds:
-		err = fmt.Errorf("--rounds %d: must be from %d to %d", d.rounds, minRounds, maxRounds)
-	case d.ttl < minTTL || d.ttl > maxTTL:
-		err = fmt.Errorf("--ttl %v: must be from %v to %v", d.ttl, minTTL, maxTTL)
-	}
-	if err != nil {
-		fmt.Fprintln(errs, "demo:", err)
+	if err == nil && (flags.NArg() > 0 || d.workers < 3 || d.workers > 26 || d.ttl < 300*time.Millisecond || d.ttl > 10*time.Second) {
+		err = errors.New("demo: invalid argument")
+		fmt.Fprintln(errs, err)
+		flags.Usage()
 	}
 	return d, err
 }
@@ -145,11 +127,17 @@ func (d demo) perform(ctx context.Context, s *story) error {
 // errNotAsExpected if the judgment is bad. When it returns, the workers have ended and the schema is
 // dropped, even after ctx ended.
 func (d demo) play(ctx context.Context, url string, s *story) (err error) {
-	book, err := createLedger(ctx, url)
-	if err != nil {
+	book := ledger{url: url, schema: "pglock_demo_" + strings.ToLower(rand.Text()[:10])}
+	if book.pool, err = connect(ctx, url, book.schema, "parent"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, book.drop()) }()
+	if err := migrations.Up(ctx, book.pool, migrations.WithSchema(book.schema)); err != nil {
+		return err
+	}
+	if _, err := book.pool.Exec(ctx, createSQL); err != nil {
+		return err
+	}
 	var results []result
 	for _, a := range d.acts() {
 		r, err := d.playAct(ctx, a, book, s)
@@ -160,4 +148,43 @@ func (d demo) play(ctx context.Context, url string, s *story) (err error) {
 	}
 	s.results(results)
 	return s.verdict(judge(results[0], results[1], results[2]))
+}
+
+// createSQL names no schema, because connections have it as their search_path.
+//
+//go:embed sql/create.sql
+var createSQL string
+
+// ledger is a schema with the balances, the entries that say what they should be, and pglock's own
+// tables.
+type ledger struct {
+	url, schema string
+	pool        *pgxpool.Pool
+}
+
+// connect opens a pool. The server's view of its connections shows who.
+func connect(ctx context.Context, url, schema, who string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 2
+	config.ConnConfig.RuntimeParams["application_name"] = "pglock demo " + who
+	config.ConnConfig.RuntimeParams["search_path"] = schema
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// errLeftBehind means that the schema could not be dropped.
+var errLeftBehind = errors.New("left behind")
+
+// drop removes the schema and closes the pool, also after an interrupt. The server soon notices that the
+// workers are gone.
+func (l ledger) drop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	defer l.pool.Close()
+	if _, err := l.pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+l.schema+" CASCADE"); err != nil {
+		return fmt.Errorf("schema %s is %w: %w", l.schema, errLeftBehind, err)
+	}
+	return nil
 }

@@ -18,7 +18,7 @@ const demoVariable = "PGLOCK_DEMO_TEST"
 func TestMain(m *testing.M) {
 	testserver.Hook()
 	if job, found := os.LookupEnv(workerVariable); found {
-		os.Exit(work(job, os.Stdin, os.Stderr))
+		os.Exit(work(job, ordersFrom(os.Stdin), os.Stdout, os.Stderr))
 	}
 	if os.Getenv(demoVariable) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -20,6 +21,15 @@ type result struct {
 	successions []succession
 	late        []lateWrite
 }
+
+// tally is what the tables say about an account.
+type tally struct {
+	deposits int64 // entries
+	balance  int64
+}
+
+// lost returns how many deposits the balance lacks.
+func (t tally) lost() int64 { return t.deposits - t.balance }
 
 // grant is one grant of the lock.
 type grant struct {
@@ -51,64 +61,43 @@ type finding struct {
 
 // judge compares the acts with what each of them is to show.
 func judge(none, lock, guard result) []finding {
+	check := func(expected string, ok bool, format string, args ...any) finding {
+		if ok {
+			return finding{expected: expected}
+		}
+		return finding{expected, fmt.Sprintf(format, args...)}
+	}
+	loss := func(r result) string { return fmt.Sprintf("of %d deposits %d were lost", r.deposits, r.lost()) }
+	fenced := slices.ContainsFunc(guard.late, func(w lateWrite) bool {
+		return slices.ContainsFunc(w.refusals, func(why refusal) bool { return why.By == byFence })
+	})
 	findings := []finding{
-		{"without a lock deposits are lost", none.lostSome()},
-		{"with the lock alone the woken holder's late write gets through", lock.latePassed()},
-		{"with the lock alone deposits are lost", lock.lostSome()},
-		{"with the guard the woken holders' late writes are refused", guard.lateRefused()},
-		{"with the guard no deposit is lost", guard.lostNone()},
+		check("without a lock deposits are lost", none.lost() > 0, "%s", loss(none)),
+		check("with the lock alone the woken holder's late write gets through", lock.passed() > 0 && lock.passed() == len(lock.late),
+			"of %d late writes %d got through", len(lock.late), lock.passed()),
+		check("with the lock alone deposits are lost", lock.lost() > 0, "%s", loss(lock)),
+		check("with the guard the woken holders' late writes are refused", guard.passed() == 0 && fenced,
+			"%d of %d got through, and one was refused with %q: %v", guard.passed(), len(guard.late), fencing.ErrStale, fenced),
+		check("with the guard no deposit is lost", guard.lost() == 0 && guard.deposits > 0, "%s", loss(guard)),
 	}
 	for _, r := range []result{lock, guard} {
 		in := fmt.Sprintf("act %d: ", r.number)
 		findings = append(findings,
 			finding{in + "nobody got in before the lease of the killed or paused holder had ended", r.succeededInTime()},
 			finding{in + "tokens grow from grant to grant", r.tokensGrew()},
-			finding{in + "entries are in token order, but for late writes that got through", r.entriesInOrder()},
 		)
 	}
-	return append(findings, finding{"tokens grow from act to act", followed(lock, guard)})
+	return findings
 }
 
-func (r result) lostSome() string {
-	if r.lost() > 0 {
-		return ""
-	}
-	return fmt.Sprintf("of %d deposits %d were lost", r.deposits, r.lost())
-}
-
-func (r result) lostNone() string {
-	if r.lost() == 0 && r.deposits > 0 {
-		return ""
-	}
-	return fmt.Sprintf("of %d deposits %d were lost", r.deposits, r.lost())
-}
-
-func (r result) latePassed() string {
-	if len(r.late) == 0 {
-		return "nobody wrote late"
-	}
-	for _, w := range r.late {
-		if !w.passed {
-			return fmt.Sprintf("%s's write with token %d was refused", w.holder, w.token)
-		}
-	}
-	return ""
-}
-
-// lateRefused wants every late write refused, and one at least by the comparison
-// of tokens.
-func (r result) lateRefused() string {
-	fenced := false
+// passed returns how many late writes got through.
+func (r result) passed() (n int) {
 	for _, w := range r.late {
 		if w.passed {
-			return fmt.Sprintf("%s's write with token %d got through", w.holder, w.token)
+			n++
 		}
-		fenced = fenced || slices.ContainsFunc(w.refusals, func(why refusal) bool { return why.By == byFence })
 	}
-	if !fenced {
-		return fmt.Sprintf("none of %d was refused with %q", len(r.late), fencing.ErrStale)
-	}
-	return ""
+	return n
 }
 
 func (r result) succeededInTime() string {
@@ -141,36 +130,45 @@ func (r result) tokensGrew() string {
 	return ""
 }
 
-func (r result) entriesInOrder() string {
-	late := map[int64]int{}
-	for _, w := range r.late {
-		if w.passed {
-			late[w.token]++
-		}
-	}
-	for _, token := range r.overdue {
-		if late[token]--; late[token] < 0 {
-			return fmt.Sprintf("token %d wrote after a newer one", token)
-		}
-	}
-	for token, missing := range late {
-		if missing > 0 {
-			return fmt.Sprintf("token %d's late write was not after a newer one's", token)
-		}
-	}
-	return ""
+// story prints what happens, as it happens. One goroutine uses it.
+type story struct {
+	out   io.Writer
+	begun time.Time
 }
 
-// followed reports whether all grants of b are newer than those of a.
-func followed(a, b result) string {
-	var last int64
-	for _, g := range a.grants {
-		last = max(last, g.token)
+// say prints a line with the time and the worker's name.
+func (s *story) say(who, format string, args ...any) {
+	fmt.Fprintf(s.out, "%7.2f  %-4s %s\n", time.Since(s.begun).Seconds(), who, fmt.Sprintf(format, args...))
+}
+
+func (s *story) heading(text string) { fmt.Fprintf(s.out, "\n%s\n", text) }
+
+// results prints the table of all acts.
+func (s *story) results(all []result) {
+	s.heading(fmt.Sprintf("Result%25s %9s %9s %8s   late writes", "deposits", "balance", "lost", "grants"))
+	for _, r := range all {
+		fmt.Fprintf(s.out, "  %d  %-17s %9d %9d %9d %8d   %d got through, %d refused\n", r.number, r.name,
+			r.deposits, r.balance, r.lost(), len(r.grants), r.passed(), len(r.late)-r.passed())
 	}
-	for _, g := range b.grants {
-		if g.token <= last {
-			return fmt.Sprintf("act %d had token %d, and act %d token %d", a.number, last, b.number, g.token)
+	fmt.Fprintln(s.out)
+}
+
+// verdict prints the findings, and returns errNotAsExpected if one is bad.
+func (s *story) verdict(findings []finding) error {
+	wrong := 0
+	for _, f := range findings {
+		if f.fault == "" {
+			fmt.Fprintln(s.out, "  ok      "+f.expected)
+			continue
 		}
+		wrong++
+		fmt.Fprintf(s.out, "  FAILED  %s\n          but %s\n", f.expected, f.fault)
 	}
-	return ""
+	if wrong > 0 {
+		s.heading(fmt.Sprintf("Not as expected: %d of %d checks failed.", wrong, len(findings)))
+		return errNotAsExpected
+	}
+	s.heading("As expected: a lock alone does not keep a paused holder from writing; its fencing token, checked\n" +
+		"in the transaction that writes, does.")
+	return nil
 }

@@ -17,7 +17,7 @@ func after(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 func asExpected() (none, lock, guard result) {
 	none = result{act: act{number: 1}, tally: tally{deposits: 10, balance: 4}}
 	lock = result{
-		act: act{number: 2}, tally: tally{deposits: 10, balance: 8, overdue: []int64{2}},
+		act: act{number: 2}, tally: tally{deposits: 10, balance: 8},
 		grants:      []grant{{"B", 2, after(4)}, {"A", 1, after(1)}, {"C", 3, after(7)}},
 		successions: []succession{{1, after(3), grant{"B", 2, after(4)}}, {2, after(6), grant{"C", 3, after(7)}}},
 		late:        []lateWrite{{holder: "B", token: 2, passed: true}},
@@ -62,32 +62,23 @@ func TestJudgeFindsFault(t *testing.T) {
 			[]string{"without a lock deposits are lost: of 10 deposits 0 were lost"}},
 		{"nothing lost with the lock alone", func(_, lock, _ *result) { lock.balance = 10 },
 			[]string{"with the lock alone deposits are lost: of 10"}},
-		{"nobody wrote late", func(_, lock, _ *result) { lock.late, lock.overdue = nil, nil },
-			[]string{"gets through: nobody wrote late"}},
-		{"refused without a guard", func(_, lock, _ *result) { lock.late[0].passed, lock.overdue = false, nil },
-			[]string{"gets through: B's write with token 2 was refused"}},
-		{"late write came in time", func(_, lock, _ *result) { lock.overdue = nil },
-			[]string{"act 2: entries are in token order, but for late writes that got through: token 2's late write was not"}},
-		{"another stale write", func(_, lock, _ *result) { lock.overdue = []int64{1, 2} },
-			[]string{"act 2: entries are in token order, but for late writes that got through: token 1 wrote"}},
-		{"two writes of one late holder", func(_, lock, _ *result) { lock.overdue = []int64{2, 2} },
-			[]string{"act 2: entries are in token order, but for late writes that got through: token 2 wrote"}},
+		{"nobody wrote late", func(_, lock, _ *result) { lock.late = nil },
+			[]string{"gets through: of 0 late writes 0 got through"}},
+		{"refused without a guard", func(_, lock, _ *result) { lock.late[0].passed = false },
+			[]string{"gets through: of 1 late writes 0 got through"}},
 		{"lost with the guard", func(_, _, guard *result) { guard.balance = 9 },
 			[]string{"with the guard no deposit is lost: of 10 deposits 1 were lost"}},
 		{"more than was deposited", func(_, _, guard *result) { guard.balance = 11 },
 			[]string{"with the guard no deposit is lost"}},
 		{"no deposits with the guard", func(_, _, guard *result) { guard.tally = tally{} },
 			[]string{"with the guard no deposit is lost"}},
-		{"stale write with the guard", func(_, _, guard *result) { guard.overdue = []int64{5} },
-			[]string{"act 3: entries are in token order, but for late writes that got through: token 5 wrote"}},
 		{"got through the guard", func(_, _, guard *result) {
 			guard.late[1] = lateWrite{holder: "C", token: 6, passed: true}
-			guard.overdue = []int64{6}
-		}, []string{"are refused: C's write with token 6 got through"}},
+		}, []string{"are refused: 1 of 2 got through"}},
 		{"never compared with the newest token", func(_, _, guard *result) { guard.late[0].refusals = guard.late[0].refusals[:1] },
-			[]string{`are refused: none of 2 was refused with "fencing: stale grant"`}},
+			[]string{`are refused: 0 of 2 got through, and one was refused with "fencing: stale grant": false`}},
 		{"nobody late with the guard", func(_, _, guard *result) { guard.late = nil },
-			[]string{"are refused: none of 0"}},
+			[]string{"are refused: 0 of 0"}},
 		{"successor came early", func(_, lock, _ *result) { lock.successions[0].expiry = after(5) },
 			[]string{"act 2: nobody got in before the lease of the killed or paused holder had ended: token 2 was granted 1s before"}},
 		{"expiry never seen", func(_, _, guard *result) { guard.successions[1].expiry = time.Time{} },
@@ -100,8 +91,6 @@ func TestJudgeFindsFault(t *testing.T) {
 			[]string{"act 2: tokens grow from grant to grant: token 2 was granted after token 2"}},
 		{"one grant", func(_, lock, _ *result) { lock.grants = lock.grants[:1] },
 			[]string{"act 2: tokens grow from grant to grant: there were 1 grants"}},
-		{"tokens began again", func(_, lock, _ *result) { lock.grants[2].token = 7 },
-			[]string{"tokens grow from act to act: act 2 had token 7, and act 3 token 4"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock"
@@ -27,16 +29,31 @@ type assignment struct {
 	Name, URL, Schema, Account string
 	Locked, Guarded            bool
 	TTL                        time.Duration
-	Rounds                     int // deposits without a lock; with it a worker goes on until the order finish
+	Rounds                     int // deposits without a lock; with it a worker continues until the order finish
 }
 
-// place is a point in a deposit.
+// place is a point in a deposit, and the order to stay there once.
 type place string
 
 const (
 	beforeWrite   place = "before the write"
 	inTransaction place = "in the transaction" // after the guard, if there is one
 )
+
+// The orders of the parent, as lines of the standard input, beside the places.
+const begin, resume, finish = "begin", "resume", "finish"
+
+// event is a line of JSON, with which a worker reports to its parent.
+type event struct {
+	Worker, Kind string
+	Token        int64     // of the lease, 0 without one
+	Balance      int64     // read (holding) or written
+	At           time.Time // of granted: by the server's clock
+	Refusals     []refusal // of refused
+}
+
+// The kinds of events. A worker that was held reports wrote or refused.
+const ready, granted, holding, deposited, wrote, refused = "ready", "granted", "holding", "deposited", "wrote", "refused"
 
 // refusal is why a write was refused.
 type refusal struct {
@@ -58,20 +75,30 @@ var errRefused = errors.New("demo: the write was refused")
 // worker is one of the processes that deposit.
 type worker struct {
 	assignment
-	book   *ledger
+	orders <-chan string
+	stayAt place // an order that was not yet carried out
+	end    bool  // after the current deposit
+	out    *json.Encoder
+	pool   *pgxpool.Pool
 	client *pglock.Client // nil without the lock
 	held   bool           // in the current deposit
 }
 
-// work is main for a worker. It returns the exit status. The end of the parent ends the worker.
-func work(text string, in io.Reader, errs io.Writer) int {
-	if in != nil {
-		go func() {
-			_, _ = io.Copy(io.Discard, in)
-			os.Exit(exitFailed)
-		}()
-	}
-	var w worker
+// ordersFrom returns the lines that the parent writes. Its end ends the worker.
+func ordersFrom(parent io.Reader) <-chan string {
+	orders := make(chan string)
+	go func() {
+		for lines := bufio.NewScanner(parent); lines.Scan(); {
+			orders <- lines.Text()
+		}
+		os.Exit(exitFailed)
+	}()
+	return orders
+}
+
+// work is main for a worker. It returns the exit status.
+func work(text string, orders <-chan string, out, errs io.Writer) int {
+	w := worker{orders: orders, out: json.NewEncoder(out)}
 	err := json.Unmarshal([]byte(text), &w.assignment)
 	if err == nil {
 		err = w.run(context.Background())
@@ -84,46 +111,33 @@ func work(text string, in io.Reader, errs io.Writer) int {
 }
 
 func (w *worker) run(ctx context.Context) (err error) {
-	if w.book, err = openLedger(ctx, w.URL, w.Schema, w.Name); err != nil {
+	if w.pool, err = connect(ctx, w.URL, w.Schema, w.Name); err != nil {
 		return err
 	}
-	defer w.book.pool.Close()
+	defer w.pool.Close()
 	if w.Locked {
-		w.client, err = pglock.Open(ctx, w.book.pool, pglock.WithSchema(w.Schema), pglock.WithTTL(w.TTL), pglock.WithHolder(w.Name))
+		w.client, err = pglock.Open(ctx, w.pool, pglock.WithSchema(w.Schema), pglock.WithTTL(w.TTL), pglock.WithHolder(w.Name))
 		if err != nil {
 			return err
 		}
 		defer func() { _ = w.client.Close(ctx) }() // nothing is held any more
 	}
-	if err := w.report(ctx, event{Kind: ready}); err != nil {
-		return err
+	err = w.report(event{Kind: ready})
+	for order := ""; order != begin; order = <-w.orders {
 	}
-	if err := w.await(ctx, begin, 0); err != nil {
-		return err
-	}
-	for range w.Rounds {
-		if w.Locked {
-			break
+	for i := 0; err == nil && !w.end && (w.Locked || i < w.Rounds); i++ {
+		if !w.Locked {
+			err = w.deposit(ctx, nil)
+			continue
 		}
-		if err := w.deposit(ctx, nil); err != nil {
-			return err
-		}
-	}
-	for w.Locked && err == nil {
-		var finished bool
-		if finished, err = w.told(ctx, finish, 0); finished {
-			break
-		}
-		if err == nil {
-			err = w.useLease(ctx)
-		}
-		pause(ctx, between(40*time.Millisecond, 120*time.Millisecond)) // leave the lock to others
+		err = w.useLease(ctx)
+		w.rest(between(40, 120)) // leave the lock to others
 	}
 	return err
 }
 
-// useLease acquires the lock, makes a few deposits and releases. A lost lease is no error: the worker
-// acquires again.
+// useLease acquires the lock, makes a few deposits and releases. A lost lease is no error, because the
+// worker acquires again.
 func (w *worker) useLease(ctx context.Context) error {
 	lease, err := w.client.Acquire(ctx, lockName)
 	if err != nil {
@@ -131,7 +145,7 @@ func (w *worker) useLease(ctx context.Context) error {
 	}
 	info, err := w.client.Get(ctx, lockName)
 	if err == nil && info.Token == lease.Token() { // with the server's time of the grant
-		err = w.report(ctx, event{Kind: granted, Token: int64(lease.Token()), At: info.AcquiredAt})
+		err = w.report(event{Kind: granted, Token: int64(lease.Token()), At: info.AcquiredAt})
 	}
 	for i := 0; err == nil && i < depositsPerLease; i++ {
 		err = w.deposit(ctx, lease)
@@ -149,20 +163,20 @@ func (w *worker) useLease(ctx context.Context) error {
 func (w *worker) deposit(ctx context.Context, lease *pglock.Lease) error {
 	w.held = false
 	var balance int64
-	err := w.book.pool.QueryRow(ctx, "SELECT balance FROM ledger WHERE account = $1", w.Account).Scan(&balance)
+	err := w.pool.QueryRow(ctx, "SELECT balance FROM ledger WHERE account = $1", w.Account).Scan(&balance)
 	if err != nil {
 		return err
 	}
-	pause(ctx, between(4*time.Millisecond, 8*time.Millisecond))
+	w.rest(between(4, 8))
 	if lease != nil && lease.Err() != nil {
 		return lease.Err()
 	}
 	// Between this check and the write no program checks its lock again. A pause may come here as
 	// well as anywhere else, and this is where the demo makes one.
-	if err := w.stay(ctx, beforeWrite, lease, balance); err != nil {
+	if err := w.stay(beforeWrite, lease, balance); err != nil {
 		return err
 	}
-	tx, err := w.book.pool.Begin(ctx)
+	tx, err := w.pool.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -178,29 +192,32 @@ func (w *worker) write(ctx context.Context, tx pgx.Tx, lease *pglock.Lease, read
 			return w.refusedByGuard(ctx, tx, lease, err)
 		}
 	}
-	if err := w.stay(ctx, inTransaction, lease, read); err != nil {
+	if err := w.stay(inTransaction, lease, read); err != nil {
 		return err
 	}
-	var token int64
+	e := event{Kind: deposited, Balance: read + 1}
 	if lease != nil {
-		token = int64(lease.Token())
+		e.Token = int64(lease.Token())
 	}
 	// The balance's row stays locked until the commit, so entries are numbered in the order of the
 	// writes.
 	var batch pgx.Batch
 	batch.Queue("UPDATE ledger SET balance = $2 WHERE account = $1", w.Account, read+1)
-	batch.Queue("INSERT INTO entries (account, worker, token) VALUES ($1, $2, $3)", w.Account, w.Name, token)
+	batch.Queue("INSERT INTO entries (account, worker, token) VALUES ($1, $2, $3)", w.Account, w.Name, e.Token)
 	err := tx.SendBatch(ctx, &batch).Close()
 	if err != nil && w.Guarded && tx.Conn().IsClosed() {
-		return w.refuse(ctx, lease, refusal{byServer, err.Error()})
+		return w.refuse(lease, refusal{byServer, err.Error()})
 	}
 	if err == nil {
 		err = tx.Commit(ctx)
 	}
-	if err != nil || !w.held {
+	if err != nil {
 		return err
 	}
-	return w.report(ctx, event{Kind: wrote, Token: token, Balance: read + 1})
+	if w.held {
+		e.Kind = wrote
+	}
+	return w.report(e)
 }
 
 // refusedByGuard reports the guard's error. If that came from the holder's own clock, it lets the
@@ -211,63 +228,49 @@ func (w *worker) refusedByGuard(ctx context.Context, tx pgx.Tx, lease *pglock.Le
 		all = append(all, refusal{byLease, err.Error()})
 		err = fencing.Check(ctx, tx, lease.Fence())
 	}
-	if errors.Is(err, fencing.ErrStale) {
-		all, err = append(all, refusal{byFence, err.Error()}), nil
+	if !errors.Is(err, fencing.ErrStale) {
+		return errors.Join(err, w.refuse(lease, all...))
 	}
-	if err != nil {
-		return err
-	}
-	return w.refuse(ctx, lease, all...)
+	return w.refuse(lease, append(all, refusal{byFence, err.Error()})...)
 }
 
-func (w *worker) refuse(ctx context.Context, lease *pglock.Lease, why ...refusal) error {
-	text, err := json.Marshal(why)
-	if err == nil {
-		err = w.report(ctx, event{Kind: refused, Token: int64(lease.Token()), Text: string(text)})
-	}
-	return errors.Join(errRefused, err)
+func (w *worker) refuse(lease *pglock.Lease, why ...refusal) error {
+	return errors.Join(errRefused, w.report(event{Kind: refused, Token: int64(lease.Token()), Refusals: why}))
 }
 
-// stay takes an order to hold here, if there is one, and waits for the order to resume.
-func (w *worker) stay(ctx context.Context, here place, lease *pglock.Lease, read int64) error {
-	if lease == nil {
+// stay carries out an order to stay here, if there is one, and waits for the order to resume.
+func (w *worker) stay(here place, lease *pglock.Lease, read int64) error {
+	if lease == nil || w.stayAt != here {
 		return nil
 	}
-	tag, err := w.book.pool.Exec(ctx, "UPDATE events SET kind = 'holding', worker = $3, token = $4, balance = $5 "+
-		"WHERE account = $1 AND kind = 'hold' AND text = $2", w.Account, here, w.Name, int64(lease.Token()), read)
-	if err != nil || tag.RowsAffected() == 0 {
-		return err
+	w.stayAt, w.held = "", true
+	err := w.report(event{Kind: holding, Token: int64(lease.Token()), Balance: read})
+	for order := ""; order != resume; order = <-w.orders {
 	}
-	w.held = true
-	return w.await(ctx, resume, int64(lease.Token()))
+	return err
 }
 
-func (w *worker) report(ctx context.Context, e event) error {
+func (w *worker) report(e event) error {
 	e.Worker = w.Name
-	return w.book.write(ctx, w.Account, e)
+	return w.out.Encode(e)
 }
 
-// told reports whether the parent has given an order.
-func (w *worker) told(ctx context.Context, kind string, token int64) (bool, error) {
-	_, found, err := w.book.read(ctx, "kind = $2 AND token = $3", w.Account, kind, token)
-	return found, err
-}
-
-// await waits for an order of the parent.
-func (w *worker) await(ctx context.Context, kind string, token int64) error {
-	for {
-		if found, err := w.told(ctx, kind, token); found || err != nil {
-			return err
+// rest takes orders for a time.
+func (w *worker) rest(d time.Duration) {
+	for over := time.After(d); ; {
+		select { // if both are ready, the order is taken at the next rest
+		case <-over:
+			return
+		case order := <-w.orders:
+			w.end = w.end || order == finish
+			if order == string(beforeWrite) || order == string(inTransaction) {
+				w.stayAt = place(order)
+			}
 		}
-		pause(ctx, 5*time.Millisecond)
 	}
 }
 
-func between(least, most time.Duration) time.Duration { return least + rand.N(most-least) }
-
-// pause returns after d, or when ctx is done.
-func pause(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	<-ctx.Done()
+// between returns a random time of so many milliseconds.
+func between(least, most int) time.Duration {
+	return time.Duration(least+rand.N(most-least)) * time.Millisecond
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestWorkerReportsFailure(t *testing.T) {
 		string(homeless): "schema missing",
 	} {
 		var errs strings.Builder
-		if status := work(job, nil, &errs); status != exitFailed || !strings.Contains(errs.String(), want) {
+		if status := work(job, nil, io.Discard, &errs); status != exitFailed || !strings.Contains(errs.String(), want) {
 			t.Errorf("%q: status %d, %q, want %q", job, status, errs.String(), want)
 		}
 	}

@@ -55,14 +55,14 @@ func TestTextsAreOneLineAndNameOnePackage(t *testing.T) {
 }
 
 // TestPrefixesAreThePackages: each package whose errors begin with its name is known here, and no
-// other name is. The errors of package leasetable begin with "pglock: ", the name that users know. An
+// other name is. The errors of package leasetable begin with "pglock: " too, the name that users know. An
 // error that wraps another one is made by Errorf, which removes the name of the inner one's package.
 func TestPrefixesAreThePackages(t *testing.T) {
 	t.Parallel()
 	root := os.DirFS("../..")
 	begins := regexp.MustCompile(`(?:errors\.New|Errorf)\("([a-z]+): `)
 	wraps := regexp.MustCompile(`fmt\.Errorf\("[a-z]+: [^"]*%w[^"]*"`)
-	linked := []string{"backoff", "errs", "pgtx", "schema"} // of internal: a user's program links them
+	linked := []string{"backoff", "errs", "pgtx", "schema", "timing"} // of internal: a user's program links them
 	others := []string{".git", "testdata", "pglock/cmd", "pglock/otelpglock"}
 	used := map[string]bool{}
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {

@@ -48,14 +48,10 @@ func (k *leaked) leak(ctx context.Context, c *churn, client *pglock.Client) erro
 		<-k.stop
 		clear(memory)
 	})
-	s, err := client.Semaphore("leaked "+rand.Text(), 2)
-	if err != nil {
+	if _, err := client.Semaphore("leaked "+rand.Text(), 2).TryAcquire(ctx); err != nil {
 		return err
 	}
-	if _, err := s.TryAcquire(ctx, 1); err != nil {
-		return err
-	}
-	_, err = c.pool.Exec(ctx, `INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ($1, 'gone', '1970-01-02')`, rand.Text())
+	_, err := c.pool.Exec(ctx, `INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ($1, 'gone', '1970-01-02')`, rand.Text())
 	return err
 }
 

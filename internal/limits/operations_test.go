@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -34,22 +35,14 @@ var operations = []operation{
 		return err
 	}},
 	{"semaphore", 8, func(_ *churn, ctx context.Context, client *pglock.Client) error {
-		s, err := client.Semaphore(oneOf("semaphore", 4), 3)
-		if err != nil {
-			return err
-		}
-		return release(ctx)(s.Acquire(ctx, 1+mathrand.N(3)))
+		return release(ctx)(client.Semaphore(oneOf("semaphore", 4), 3).Weight(1 + mathrand.N(3)).Acquire(ctx))
 	}},
 	{"reader", 6, func(_ *churn, ctx context.Context, client *pglock.Client) error {
-		l, err := client.RWLock(oneOf("rw", 3))
-		if err != nil {
-			return err
-		}
-		return release(ctx)(l.RLock(ctx))
+		return release(ctx)(client.Reader(oneOf("rw", 3)).Acquire(ctx))
 	}},
 	{"writer", 3, (*churn).write},
 	{"several names", 4, func(_ *churn, ctx context.Context, client *pglock.Client) error {
-		return release(ctx)(client.AcquireAll(ctx, []string{oneOf("left", 5), oneOf("middle", 5), oneOf("right", 5)}))
+		return release(ctx)(locktest.All(client, oneOf("left", 5), oneOf("middle", 5), oneOf("right", 5)).Acquire(ctx))
 	}},
 	{"DoTx", 2, func(_ *churn, ctx context.Context, client *pglock.Client) error {
 		return client.DoTx(ctx, oneOf("tx", 5), func(context.Context, pgx.Tx) error { return nil })
@@ -76,7 +69,7 @@ var operations = []operation{
 		return l.Release(ctx)
 	}},
 	{"lost lease", 1, func(_ *churn, ctx context.Context, client *pglock.Client) error {
-		l, err := client.Acquire(ctx, oneOf("lost", 20), pglock.WithTTL(50*time.Millisecond), pglock.WithoutRenewal())
+		l, err := client.Acquire(ctx, oneOf("lost", 20), pglock.WithTTL(50*time.Millisecond), pglock.WithRenewEvery(0))
 		if err != nil {
 			return err
 		}
@@ -117,11 +110,7 @@ func (c *churn) guard(ctx context.Context, client *pglock.Client) error {
 
 // write holds a readers-writer lock, at first as the writer and then as a reader.
 func (c *churn) write(ctx context.Context, client *pglock.Client) error {
-	l, err := client.RWLock(oneOf("rw", 3))
-	if err != nil {
-		return err
-	}
-	w, err := l.Lock(ctx)
+	w, err := client.Writer(oneOf("rw", 3)).Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,19 +129,11 @@ func (c *churn) cancel(ctx context.Context, client *pglock.Client) error {
 	kept := context.WithoutCancel(ctx)
 	switch mathrand.N(4) {
 	case 0:
-		s, err := client.Semaphore(oneOf("semaphore", 4), 3)
-		if err != nil {
-			return err
-		}
-		return release(kept)(s.Acquire(ctx, 3))
+		return release(kept)(client.Semaphore(oneOf("semaphore", 4), 3).Weight(3).Acquire(ctx))
 	case 1:
-		l, err := client.RWLock(oneOf("rw", 3))
-		if err != nil {
-			return err
-		}
-		return release(kept)(l.Lock(ctx))
+		return release(kept)(client.Writer(oneOf("rw", 3)).Acquire(ctx))
 	case 2:
-		return release(kept)(client.AcquireAll(ctx, []string{oneOf("left", 5), oneOf("hot", 3)}))
+		return release(kept)(locktest.All(client, oneOf("left", 5), oneOf("hot", 3)).Acquire(ctx))
 	default:
 		return release(kept)(client.Acquire(ctx, oneOf("hot", 3)))
 	}

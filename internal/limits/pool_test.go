@@ -24,21 +24,13 @@ type acquireOf func(ctx context.Context, c *pglock.Client) (*pglock.Lease, error
 var exclusive = map[string]acquireOf{
 	"lease": func(ctx context.Context, c *pglock.Client) (*pglock.Lease, error) { return c.Acquire(ctx, "lease") },
 	"semaphore": func(ctx context.Context, c *pglock.Client) (*pglock.Lease, error) {
-		s, err := c.Semaphore("semaphore", 3)
-		if err != nil {
-			return nil, err
-		}
-		return s.Acquire(ctx, 2)
+		return c.Semaphore("semaphore", 3).Weight(2).Acquire(ctx)
 	},
 	"writer": func(ctx context.Context, c *pglock.Client) (*pglock.Lease, error) {
-		l, err := c.RWLock("rw")
-		if err != nil {
-			return nil, err
-		}
-		return l.Lock(ctx)
+		return c.Writer("rw").Acquire(ctx)
 	},
 	"several names": func(ctx context.Context, c *pglock.Client) (*pglock.Lease, error) {
-		return c.AcquireAll(ctx, []string{"left", "right"})
+		return locktest.All(c, "left", "right").Acquire(ctx)
 	},
 	"election": func(ctx context.Context, c *pglock.Client) (*pglock.Lease, error) {
 		e, err := leader.New(c, "election")
@@ -149,8 +141,8 @@ func TestWorkHasThePoolOfOne(t *testing.T) {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return l.Guard(ctx, tx) })
 	}
 	for what, work := range map[string]func() error{
-		"Do":    func() error { return c.Do(ctx, "do", write) },
-		"DoAll": func() error { return c.DoAll(ctx, []string{"a", "b"}, write) },
+		"Do":                func() error { return c.Do(ctx, "do", write) },
+		"Do, several names": func() error { return locktest.All(c, "a", "b").Do(ctx, write) },
 		"once.Do": func() error {
 			_, err := once.Do(ctx, c, "key", nil, func(ctx context.Context, l *pglock.Lease) (string, error) { return "done", write(ctx, l) })
 			return err

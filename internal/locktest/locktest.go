@@ -80,10 +80,35 @@ func PoorRole(tb testing.TB, url, role string) *pgxpool.Pool {
 	admin := pgtest.PoolOn(tb, url)
 	Exec(tb, admin, "CREATE ROLE "+schema.Quote(role)+" LOGIN PASSWORD 'poor'")
 	tb.Cleanup(func() {
-		_, err := admin.Exec(context.Background(), "DROP OWNED BY "+schema.Quote(role)+"; DROP ROLE "+schema.Quote(role))
+		_, err := admin.Exec(context.Background(), "DROP OWNED BY "+schema.Quote(role)+" CASCADE; DROP ROLE "+schema.Quote(role))
 		if err != nil {
 			tb.Error(err)
 		}
 	})
 	return pgtest.PoolOn(tb, url, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "poor" })
+}
+
+// All returns the lock of these names together.
+func All(client *pglock.Client, names ...string) pglock.Lock {
+	locks := make([]pglock.Lock, len(names))
+	for i, name := range names {
+		locks[i] = client.Lock(name)
+	}
+	return client.All(locks...)
+}
+
+// OK ends the test unless err is nil.
+func OK(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// WaitingAs waits until n sessions of the pool's role wait for a lock of another transaction.
+func WaitingAs(tb testing.TB, admin, pool *pgxpool.Pool, n int) {
+	tb.Helper()
+	pgtest.Eventually(tb, Patience, "statements wait for a lock", func() bool {
+		return Scan[int](tb, admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = $1", pgtest.RoleOf(pool)) == n
+	})
 }

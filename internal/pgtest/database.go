@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -14,10 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/pglock/pglock-go/migrations"
 )
 
 const (
@@ -91,43 +87,6 @@ func open(tb testing.TB, config *pgxpool.Config) *pgxpool.Pool {
 	return pool
 }
 
-// Schema creates a schema with all of pglock's tables and returns its name. Cleanup drops it. PUBLIC
-// has no rights in it: UserPool and WriterPool have what they are granted, and nothing else.
-func Schema(tb testing.TB, pool *pgxpool.Pool) string {
-	tb.Helper()
-	name := SchemaName(tb)
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
-	defer cancel()
-	if err := migrations.Up(ctx, pool, migrations.WithSchema(name)); err != nil {
-		tb.Fatalf("pgtest: migrate %q: %v", name, err)
-	}
-	if _, err := pool.Exec(ctx, "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "+quote(name)+" FROM PUBLIC"); err != nil {
-		tb.Fatalf("pgtest: revoke in %q: %v", name, err)
-	}
-	return name
-}
-
-// SchemaName returns the name of a schema that does not exist yet on the shared server. Cleanup
-// drops the schema with everything in it. Some of the names need quoting.
-func SchemaName(tb testing.TB) string {
-	tb.Helper()
-	server := config(tb, URL(tb))
-	name := oddName()
-	tb.Cleanup(func() {
-		drop := func() error { return execute(server, "DROP SCHEMA IF EXISTS "+quote(name)+" CASCADE") }
-		err := drop()
-		// A statement that a closed client has given up may still run on the server, and use two tables.
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.Code == "40P01" {
-			err = drop()
-		}
-		if err != nil {
-			tb.Errorf("pgtest: drop schema %q: %v", name, err)
-		}
-	})
-	return name
-}
-
 // Database creates an empty database on the shared server and returns its URL. Cleanup drops it,
 // even while clients are connected.
 func Database(tb testing.TB) string {
@@ -141,6 +100,7 @@ func Database(tb testing.TB) string {
 		tb.Fatalf("pgtest: create database %q: %v", name, err)
 	}
 	tb.Cleanup(func() {
+		forgetUsed(name)
 		if err := execute(server, "DROP DATABASE "+quote(name)+" WITH (FORCE)"); err != nil {
 			tb.Errorf("pgtest: drop database %q: %v", name, err)
 		}
@@ -183,6 +143,7 @@ func poolAs(tb testing.TB, pool *pgxpool.Pool, schema, kind string) *pgxpool.Poo
 			if err := execute(admin, "DROP OWNED BY "+quote(role), "DROP ROLE "+quote(role)); err != nil {
 				tb.Logf("pgtest: drop role %q: %v", role, err) // its server may be closed
 			}
+			roles.Delete(role) // the schema's next test creates it again
 		})
 	}
 	c.ConnConfig.User, c.ConnConfig.Password = role, rolePassword

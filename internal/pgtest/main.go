@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -16,7 +17,7 @@ import (
 
 // minParallel is the least number of tests of a package that run at once. Most of their time they
 // wait for leases to expire and for servers to answer.
-const minParallel = 4
+const minParallel = 6
 
 // Main runs the tests and exits. The process fails if a test left a goroutine behind, except those
 // that ignored names by their function: some libraries never end theirs. TestMain calls it.
@@ -26,7 +27,7 @@ func Main(m *testing.M, ignored ...string) {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(minParallel, runtime.GOMAXPROCS(0))))
 	}
 	options := []goleak.Option{goleak.Cleanup(func(status int) {
-		if err := testserver.Close(); err != nil {
+		if err := errors.Join(dropUsed(), testserver.Close()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			status = max(status, 1)
 		}

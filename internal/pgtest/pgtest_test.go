@@ -100,25 +100,3 @@ func TestEventually(t *testing.T) {
 		t.Errorf("it failed with %q", probe.message)
 	}
 }
-
-func TestSchemaIsMigratedAndDropped(t *testing.T) { //nolint:tparallel // the subtest ends first, so that its cleanup can be looked at
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	var name string
-	count := func() (n int) {
-		const sql = "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'distributed_locks'"
-		if err := pool.QueryRow(t.Context(), sql, name).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	t.Run("use", func(t *testing.T) {
-		name = pgtest.Schema(t, pool)
-		if count() != 1 {
-			t.Error("the schema has no table")
-		}
-	})
-	if count() != 0 {
-		t.Error("the schema was left behind")
-	}
-}

@@ -19,15 +19,8 @@ const tryTime = 5 * time.Second
 // Transient), or ctx is done, and returns the error of the last try. The context of a try ends after
 // 5 s. A try whose reply was lost may have taken effect, so op must be one that can be repeated.
 func Persist(ctx context.Context, op func(ctx context.Context) error) error {
-	pause := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
-	for {
-		try, cancel := context.WithTimeout(ctx, tryTime)
-		err := op(try)
-		cancel()
-		if !Transient(err) || pause.Sleep(ctx) != nil {
-			return err
-		}
-	}
+	pauses := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
+	return backoff.Retry(ctx, backoff.Policy{Transient: Transient, Pauses: pauses, Try: tryTime}, op)
 }
 
 // Transient reports whether the operation that failed with err may succeed a moment later.

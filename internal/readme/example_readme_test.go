@@ -16,9 +16,9 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/locktest"
-	"github.com/pglock/pglock-go/migrations/runner"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/rowlock"
+	"github.com/pglock/pglock-go/pglock/runner"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
@@ -84,7 +84,7 @@ func Example_rows() {
 	left, err := rowlock.Reserve(ctx, tx, stock, rowlock.Lines(rowlock.Take("A-1", 2), rowlock.Take("B-7", 1)))
 	var short *rowlock.ShortError // lists the items that are short; nothing was reserved, and tx stays usable
 
-	fmt.Println(errors.As(err, &short), short.Lines[0].Key, left.All() != nil)
+	fmt.Println(errors.As(err, &short), short.Lines[0].Key, left == nil)
 	// Output: true B-7 true
 }
 

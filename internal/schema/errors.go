@@ -3,6 +3,8 @@ package schema
 import (
 	"errors"
 	"fmt"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // The public packages export these sentinels under the same names.
@@ -11,7 +13,7 @@ var (
 	ErrMissing     = errors.New("pglock: schema missing")
 	ErrOutdated    = errors.New("pglock: schema older than this program")
 	ErrNewer       = errors.New("pglock: schema newer than this program")
-	ErrInvalidName = errors.New("pglock: invalid schema name")
+	ErrInvalidName = errs.Mark(errors.New("pglock: invalid schema name"), errs.ErrInvalidOption)
 )
 
 // Error reports how the schema in the database differs from the one that this program needs.

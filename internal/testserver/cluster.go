@@ -103,11 +103,11 @@ func (s *Server) run(ctx context.Context, path string, args ...string) error {
 	if s.account.name != "" && (errors.Is(err, os.ErrPermission) || strings.Contains(string(out), "ermission denied")) {
 		hint = fmt.Sprintf("\nThe server runs as %s: set TMPDIR to a directory that this user can enter, such as /tmp.", s.account.name)
 	}
-	return fmt.Errorf("testserver: %s: %w: %s%s", path, errors.Join(err, ctx.Err()), lastLines(string(out)), hint)
+	return fmt.Errorf("testserver: %s: %w: %s%s", path, errors.Join(err, ctx.Err()), LastLines(string(out)), hint)
 }
 
-// lastLines returns the end of a program's output.
-func lastLines(output string) string {
+// LastLines returns the end of a program's output.
+func LastLines(output string) string {
 	const most = 12
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	return strings.Join(lines[max(0, len(lines)-most):], "\n")

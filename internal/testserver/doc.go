@@ -10,6 +10,9 @@
 //	docker    a container of DefaultImage
 //	embedded  PostgreSQL programs that the module embedded-postgres downloads
 //
+// Containers and downloads need large modules, so a program in a module below this directory knows
+// them, and this package runs it with "go run".
+//
 // A way that a variable asks for is the only one. If all ways fail, the error says why each of
 // them failed and what helps. A missing server never skips a test.
 //
@@ -28,8 +31,8 @@
 // Close removes everything that the process started. A second process, the keeper, does the same
 // when the process ends without Close, even by SIGKILL. The keeper is the same program again, so
 // each program that uses this package calls Hook first in main. Dir puts other programs into its
-// care. If the keeper is killed as well,
-// the next process that starts a server removes the leftovers. Windows has no keeper.
+// care. If the keeper is killed as well, the next process that starts a server removes the leftovers,
+// and the next one that starts a container removes a container. Windows has no keeper.
 //
 // PostgreSQL refuses to run as root, so a server that root starts runs as the user postgres. All
 // servers require a password and listen on 127.0.0.1. They trade durability for speed unless

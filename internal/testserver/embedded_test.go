@@ -24,8 +24,8 @@ import (
 // TestEmbedded downloads this machine's own PostgreSQL from a repository on loopback.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("what this test packs is laid out as on Unix")
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has a variable for the directory of caches")
 	}
 	jar := packPostgres(t)
 	var downloads atomic.Int32
@@ -44,11 +44,9 @@ func TestEmbedded(t *testing.T) {
 	t.Cleanup(repository.Close)
 
 	s := newStage(t)
-	home := t.TempDir()
-	env := []string{
-		testserver.ServerVariable + "=embedded", testserver.RepositoryVariable + "=" + repository.URL,
-		"HOME=" + home, "USERPROFILE=" + home,
-	}
+	cache := t.TempDir()
+	env := append(ownCache(t, cache),
+		testserver.ServerVariable+"=embedded", testserver.RepositoryVariable+"="+repository.URL)
 	for range 2 { // two runs, of which the second finds the download of the first
 		a := s.start(roleUser, env...)
 		if a.Error != "" {
@@ -66,21 +64,9 @@ func TestEmbedded(t *testing.T) {
 	if n := downloads.Load(); n != 1 {
 		t.Errorf("%d downloads", n)
 	}
-	mustHoldOnlyTheCache(t, home)
-}
-
-// mustHoldOnlyTheCache expects that a home directory has the downloaded archive and nothing else.
-func mustHoldOnlyTheCache(t *testing.T, home string) {
-	t.Helper()
-	var files []string
-	err := filepath.WalkDir(home, func(path string, entry os.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			files = append(files, path)
-		}
-		return err
-	})
-	if err != nil || len(files) != 1 || filepath.Base(filepath.Dir(files[0])) != ".embedded-postgres-go" {
-		t.Errorf("the home directory has %q, %v", files, err)
+	archives, err := filepath.Glob(filepath.Join(cache, "pglock-test", "postgres", "*"))
+	if err != nil || len(archives) != 1 {
+		t.Errorf("the cache has %q, %v", archives, err)
 	}
 }
 
@@ -92,8 +78,8 @@ func TestEmbeddedUnreachable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
-			a := s.start(roleUser, testserver.ServerVariable+"=embedded", testserver.RepositoryVariable+"="+repository,
-				testserver.PatienceVariable+"=300ms", "HOME="+t.TempDir())
+			a := s.start(roleUser, append(ownCache(t, t.TempDir()), testserver.ServerVariable+"=embedded",
+				testserver.RepositoryVariable+"="+repository, testserver.PatienceVariable+"=300ms")...)
 			if !strings.Contains(a.Error, "embedded: PostgreSQL can't be downloaded") {
 				t.Errorf("got %+v", a.report)
 			}

@@ -14,9 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/shirou/gopsutil/v4/disk"
-	"github.com/shirou/gopsutil/v4/mem"
 )
 
 // A home is a directory for the servers of one process:
@@ -37,8 +34,9 @@ type home struct {
 }
 
 const (
-	homePrefix = "pglock-test-"
-	lockSuffix = ".lock"
+	homePrefix    = "pglock-test-"
+	lockSuffix    = ".lock"
+	containerFile = "container"
 
 	// keeperVariable makes Hook the keeper of the home that it names.
 	keeperVariable = "PGLOCK_TESTSERVER_KEEPER"
@@ -74,12 +72,15 @@ func Hook() {
 // Close ends all servers of this process and removes their files. The package can be used again
 // afterwards. Close does nothing in a process that has started no server.
 func Close() error {
+	var failed []error
 	shared.Lock()
-	shared.server, shared.err = nil, nil
+	if shared.stop != nil {
+		failed = append(failed, shared.stop())
+	}
+	shared.server, shared.stop, shared.err = nil, nil, nil
 	shared.Unlock()
 	homes.Lock()
 	defer homes.Unlock()
-	var failed []error
 	for root, h := range homes.in {
 		failed = append(failed, removeHome(h.dir), h.lock.Close())
 		if h.keeper != nil {
@@ -93,12 +94,7 @@ func Close() error {
 // root returns where homes are. Servers in memory are faster: a cluster has a thousand files.
 func root(durable bool) string {
 	const memory, space, free = "/dev/shm", 2 << 30, 4 << 30
-	if durable || os.Getenv("TMPDIR") != "" {
-		return os.TempDir()
-	}
-	usage, err := disk.Usage(memory)
-	available, err2 := mem.VirtualMemory()
-	if err != nil || err2 != nil || usage.Free < space || available.Available < free {
+	if durable || os.Getenv("TMPDIR") != "" || scarce(memory, space, free) {
 		return os.TempDir()
 	}
 	return memory
@@ -159,11 +155,11 @@ func Dir() (string, error) {
 func removeHome(dir string) error {
 	failed := []error{crash(dir)}
 	if name, err := os.ReadFile(filepath.Join(dir, containerFile)); err == nil {
-		failed = append(failed, removeContainer(string(name)))
+		failed = append(failed, RemoveContainer(string(name)))
 	}
 	// A program that was just starting may have written a file meanwhile.
 	remove := func() bool { return os.RemoveAll(dir) == nil }
-	if !poll(context.Background(), 5*time.Second, remove) {
+	if !Poll(context.Background(), 5*time.Second, remove) {
 		failed = append(failed, fmt.Errorf("testserver: can't remove %s", dir))
 	}
 	if err := os.Remove(dir + lockSuffix); err != nil && !os.IsNotExist(err) {
@@ -180,8 +176,10 @@ func sweep(root string) {
 		if err != nil {
 			continue // another user's
 		}
-		if free, err := tryLock(lock); free && err == nil {
-			if err := removeHome(strings.TrimSuffix(path, lockSuffix)); err != nil {
+		dir := strings.TrimSuffix(path, lockSuffix)
+		_, noContainer := os.Stat(filepath.Join(dir, containerFile))
+		if free, err := tryLock(lock); free && err == nil && (noContainer != nil || RemoveContainer != nil) {
+			if err := removeHome(dir); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
 		}
@@ -189,9 +187,9 @@ func sweep(root string) {
 	}
 }
 
-// poll calls done every few milliseconds until it returns true, and reports whether it did so
+// Poll calls done every few milliseconds until it returns true, and reports whether it did so
 // before ctx ended and the time was over.
-func poll(ctx context.Context, within time.Duration, done func() bool) bool {
+func Poll(ctx context.Context, within time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	tick := time.NewTicker(3 * time.Millisecond)

@@ -6,84 +6,77 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/shirou/gopsutil/v4/process"
 )
 
 const (
 	stopTimeout = 30 * time.Second
 	pidFile     = "postmaster.pid"
+
+	halted = 'T' // a state of ps and of /proc
+	zombie = 'Z'
 )
+
+// process is what the system says about a process.
+type process struct {
+	pid, parent int
+	state       byte   // a letter of ps; Windows has none
+	args        string // separated by blanks
+}
 
 // members returns the living processes of a server, or of all servers in a home: programs that have
 // the directory in their arguments, and then the children of these.
-func members(dir string) ([]*process.Process, error) {
-	all, err := process.Processes()
+func members(dir string) ([]process, error) {
+	all, err := processes()
 	if err != nil {
 		return nil, fmt.Errorf("testserver: %w", err)
 	}
-	var parents, children []*process.Process
+	var parents, kids []process
 	for _, p := range all {
-		line, err := p.Cmdline() // empty for a zombie
-		if err == nil && strings.Contains(line, dir+string(filepath.Separator)) && int(p.Pid) != os.Getpid() {
+		if p.state != zombie && p.pid != os.Getpid() && strings.Contains(p.args, dir+string(filepath.Separator)) {
 			parents = append(parents, p)
 		}
 	}
 	for _, p := range all {
-		parent, err := p.Ppid()
-		isChild := func(q *process.Process) bool { return q.Pid == parent }
-		if err == nil && slices.ContainsFunc(parents, isChild) && alive(p) {
-			children = append(children, p)
+		isChild := func(q process) bool { return q.pid == p.parent }
+		if p.state != zombie && slices.ContainsFunc(parents, isChild) {
+			kids = append(kids, p)
 		}
 	}
-	return append(parents, children...), nil
+	return append(parents, kids...), nil
 }
 
-// alive does not use IsRunning, which compares start times. In a container these are computed from
-// the wall clock, which may jump: a living process is then taken for another one.
-func alive(p *process.Process) bool {
-	exists, err := process.PidExists(p.Pid)
-	status, _ := p.Status() // unknown on Windows
-	return exists && err == nil && !slices.Contains(status, process.Zombie)
+// alive reports whether the process exists and is no zombie.
+func (p process) alive() bool {
+	now, err := find(p.pid)
+	return err == nil && now.state != zombie
 }
 
 // Suspend halts a process as SIGSTOP does. It returns when the process has halted: a signal is only
-// a request until then.
-func Suspend(pid int) error {
-	p, err := process.NewProcess(int32(pid))
-	if err == nil {
-		err = suspend(p)
-	}
-	return err
-}
+// a request until then. Windows can't do it.
+func Suspend(pid int) error { return suspend(process{pid: pid}) }
 
 // Resume continues a process that Suspend halted.
-func Resume(pid int) error {
-	p, err := process.NewProcess(int32(pid))
-	if err == nil {
-		err = p.Resume()
-	}
-	return err
-}
+func Resume(pid int) error { return resume(pid) }
 
-func suspend(all ...*process.Process) error {
+func suspend(all ...process) error {
 	for _, p := range all {
-		if err := p.Suspend(); err != nil && alive(p) {
-			return fmt.Errorf("testserver: suspend process %d: %w", p.Pid, err)
+		if err := halt(p.pid); err != nil && p.alive() {
+			return fmt.Errorf("testserver: suspend process %d: %w", p.pid, err)
 		}
 	}
-	return await(all, "halt", func(p *process.Process) bool {
-		status, err := p.Status()
-		return err != nil || slices.Contains(status, process.Stop) || !alive(p)
+	return await(all, "halt", func(p process) bool {
+		now, err := find(p.pid)
+		return err != nil || now.state == halted || now.state == zombie
 	})
 }
 
 // suspendServer halts all processes of a server and returns them. The second round halts children
 // that the postmaster started before it was halted itself.
-func suspendServer(dir string) (all []*process.Process, err error) {
+func suspendServer(dir string) (all []process, err error) {
 	for range 2 {
 		if all, err = members(dir); err == nil {
 			err = suspend(all...)
@@ -96,21 +89,21 @@ func suspendServer(dir string) (all []*process.Process, err error) {
 }
 
 // resume continues all processes of the server, and returns them.
-func (s *Server) resume() ([]*process.Process, error) {
+func (s *Server) resume() ([]process, error) {
 	all, err := members(s.dir)
 	for _, p := range all {
-		if failed := p.Resume(); failed != nil && alive(p) {
-			err = errors.Join(err, fmt.Errorf("testserver: resume process %d: %w", p.Pid, failed))
+		if failed := resume(p.pid); failed != nil && runtime.GOOS != "windows" && p.alive() {
+			err = errors.Join(err, fmt.Errorf("testserver: resume process %d: %w", p.pid, failed))
 		}
 	}
 	return all, err
 }
 
 // await returns when each process has reached the state: a signal is only a request until then.
-func await(all []*process.Process, what string, reached func(*process.Process) bool) error {
+func await(all []process, what string, reached func(process) bool) error {
 	for _, p := range all {
-		if !poll(context.Background(), stopTimeout, func() bool { return reached(p) }) {
-			return fmt.Errorf("testserver: process %d does not %s", p.Pid, what)
+		if !Poll(context.Background(), stopTimeout, func() bool { return reached(p) }) {
+			return fmt.Errorf("testserver: process %d does not %s", p.pid, what)
 		}
 	}
 	return nil
@@ -119,11 +112,17 @@ func await(all []*process.Process, what string, reached func(*process.Process) b
 // crash kills all processes of a server, or of all servers in a home, and returns when they are
 // gone. It also removes what a killed server leaves outside of its data.
 func crash(dir string) error {
-	all, err := suspendServer(dir)
-	for _, p := range all {
-		_ = p.Kill() // the wait below shows a failure
+	find := suspendServer // so that no process starts another one meanwhile
+	if runtime.GOOS == "windows" {
+		find = members
 	}
-	err = errors.Join(err, await(all, "end", func(p *process.Process) bool { return !alive(p) }))
+	all, err := find(dir)
+	for _, p := range all {
+		if running, failed := os.FindProcess(p.pid); failed == nil {
+			_ = running.Kill() // the wait below shows a failure
+		}
+	}
+	err = errors.Join(err, await(all, "end", func(p process) bool { return !p.alive() }))
 	pids, _ := filepath.Glob(filepath.Join(dir, dataName, pidFile))
 	more, _ := filepath.Glob(filepath.Join(dir, "*", dataName, pidFile))
 	for _, path := range append(pids, more...) {

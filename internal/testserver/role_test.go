@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shirou/gopsutil/v4/process"
-
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 )
@@ -45,7 +43,7 @@ func play(role string) int {
 		os.Setenv(roleVariable, roleUser)
 		return testserver.Run([]string{os.Args[0]})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a busy machine may compile first
 	defer cancel()
 	said, err := perform(ctx, role)
 	if err != nil {
@@ -126,6 +124,18 @@ func (s *stage) start(role string, env ...string) *actor {
 	return a
 }
 
+// ownCache gives the program in the directory remote a cache for downloads, and the go command its
+// usual ones.
+func ownCache(t *testing.T, dir string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	caches := strings.Fields(string(out))
+	if err != nil || len(caches) != 2 {
+		t.Fatalf("go env: %q, %v", out, err)
+	}
+	return []string{"GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1], "XDG_CACHE_HOME=" + dir}
+}
+
 // tryStart is start for goroutines of a test, which may not end it.
 func (s *stage) tryStart(role string, env ...string) (*actor, error) {
 	cmd := exec.Command(os.Args[0])
@@ -178,19 +188,20 @@ func (a *actor) leave() {
 	_ = a.cmd.Wait()
 }
 
-// killKeepers kills the process's keepers, its only children.
+// killKeepers kills the process's keepers, and the program that has its container with the keeper
+// of that one: a process has no other descendants.
 func (a *actor) killKeepers(t *testing.T) {
 	t.Helper()
-	p, err := process.NewProcess(int32(a.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	keepers, err := p.Children()
+	keepers, err := testserver.Descendants(a.cmd.Process.Pid)
 	if err != nil || len(keepers) == 0 {
 		t.Fatalf("there are %d keepers, %v", len(keepers), err)
 	}
-	for _, keeper := range keepers {
-		if err := keeper.Kill(); err != nil {
+	for _, pid := range keepers {
+		keeper, err := os.FindProcess(pid)
+		if err == nil {
+			err = keeper.Kill()
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -221,14 +232,14 @@ func (s *stage) user(env ...string) *actor {
 
 // sweep starts processes until one of them has removed what is left in the directory. Usually that is
 // the first one, but a killed keeper may hold its lock for another moment.
-func (s *stage) sweep() {
+func (s *stage) sweep(env ...string) {
 	s.t.Helper()
 	leftovers, err := os.ReadDir(s.dir)
 	if err != nil || len(leftovers) == 0 {
 		s.t.Fatalf("there are no leftovers: %v", err)
 	}
-	pgtest.Eventually(s.t, time.Minute, "a new process removes the leftovers", func() bool {
-		s.user().leave()
+	pgtest.Eventually(s.t, 3*time.Minute, "a new process removes the leftovers", func() bool {
+		s.user(env...).leave()
 		return !slices.ContainsFunc(leftovers, func(e os.DirEntry) bool { return exists(filepath.Join(s.dir, e.Name())) })
 	})
 }

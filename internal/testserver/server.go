@@ -149,7 +149,7 @@ func (s *Server) start(ctx context.Context) error {
 		"--pgdata="+s.data(), "--log="+s.LogFile(), "--options=-p "+strconv.Itoa(s.port))
 	if err != nil {
 		log, _ := os.ReadFile(s.LogFile()) // an addition
-		return errors.Join(fmt.Errorf("%w: %s", err, lastLines(string(log))), crash(s.dir))
+		return errors.Join(fmt.Errorf("%w: %s", err, LastLines(string(log))), crash(s.dir))
 	}
 	return nil
 }

@@ -74,6 +74,7 @@ var ErrNoServer = errors.New("testserver: no PostgreSQL server for the tests")
 var shared struct {
 	sync.Mutex
 	server *Shared
+	stop   func() error // ends the container, if there is one
 	err    error
 }
 

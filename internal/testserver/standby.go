@@ -50,7 +50,7 @@ func (s *Server) awaitFollower(ctx context.Context, name string) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	const sql = "SELECT count(*) > 0 FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming'"
 	var streaming bool
-	if !poll(ctx, startTimeout, func() bool {
+	if !Poll(ctx, startTimeout, func() bool {
 		err = conn.QueryRow(ctx, sql, name).Scan(&streaming)
 		return err != nil || streaming
 	}) {

@@ -3,6 +3,7 @@
 package testserver
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -17,3 +18,5 @@ func (account) attr() *syscall.SysProcAttr            { return nil }
 func tryLock(*os.File) (bool, error)                  { return false, nil } // so nothing is swept
 func startKeeper(string, *os.File) (io.Closer, error) { return nil, nil }
 func removeSharedMemory(string)                       {}
+func halt(int) error                                  { return errors.ErrUnsupported }
+func resume(int) error                                { return errors.ErrUnsupported }

@@ -101,3 +101,6 @@ func removeSharedMemory(data string) {
 		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) // a leftover at worst
 	}
 }
+
+func halt(pid int) error   { return unix.Kill(pid, unix.SIGSTOP) }
+func resume(pid int) error { return unix.Kill(pid, unix.SIGCONT) }

@@ -45,7 +45,7 @@ func TestRunStaysInTheQueue(t *testing.T) {
 				return ctx.Err()
 			})
 			pgtest.Eventually(t, locktest.Patience, "Run waits", func() bool {
-				all, err := e.Candidates(t.Context())
+				all, err := f.waiters(t.Context())
 				return err == nil && len(all) == 1
 			})
 			ctx, cancel := context.WithCancel(t.Context())

@@ -2,11 +2,11 @@ package leader_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
@@ -69,8 +69,33 @@ func ExampleElection_Observe() {
 	// no leader
 }
 
-// Before a deployment, the leader transfers its office to the replica that is up to date.
-func ExampleTerm_Transfer() {
+// A health check fails if the work of a leader continues although its leadership was lost. The grace is
+// the time that the work may need to stop.
+func ExampleElection_Term() {
+	client, end := locktest.ExampleClient()
+	defer end()
+
+	e, err := leader.New(client, "scheduler")
+	if err != nil {
+		log.Fatal(err)
+	}
+	const grace = 5 * time.Second
+	healthz := func(w http.ResponseWriter, _ *http.Request) {
+		t, leads := e.Term()
+		if t != nil && !leads && time.Since(t.Lease().Deadline()) > grace {
+			http.Error(w, "stale: "+t.Lease().Err().Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintf(w, "leads: %v", leads)
+	}
+	w := httptest.NewRecorder()
+	healthz(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	fmt.Println(w.Code, w.Body)
+	// Output: 200 leads: false
+}
+
+// Candidates are the waiters of the lock, and a leader that restarts hands its term over.
+func Example_lock() {
 	client, end := locktest.ExampleClient()
 	defer end()
 	ctx := context.Background()
@@ -79,31 +104,27 @@ func ExampleTerm_Transfer() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	t, err := e.Campaign(ctx, "")
+	t, err := e.Campaign(ctx, "10.0.0.7:8080")
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := t.Transfer(ctx, "replica-2"); errors.Is(err, leader.ErrNoCandidate) {
-		fmt.Println("replica-2 is not up: the term goes on:", t.Lease().Err() == nil)
-	}
-	if err := t.Resign(ctx); err != nil {
-		log.Fatal(err)
-	}
-	// Output: replica-2 is not up: the term goes on: true
-}
-
-// A health check fails if the work of a leader goes on without its leadership.
-func ExampleHealth() {
-	client, end := locktest.ExampleClient()
-	defer end()
-
-	e, err := leader.New(client, "scheduler")
+	info, err := client.Get(ctx, "scheduler")
 	if err != nil {
 		log.Fatal(err)
 	}
-	handler := leader.Health(0, e)
-	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-	fmt.Println(w.Code, w.Body)
-	// Output: 200 "scheduler": does not lead
+	fmt.Println("candidates that wait:", len(info.Waiters))
+
+	fence, err := t.Lease().HandOver() // give it to the next process, in a file or an environment
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := client.Adopt(ctx, fence) // there, before the lease expires
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := e.Leader(ctx)
+	fmt.Println("still the leader:", l.Payload, l.Token == lease.Token(), err)
+	// Output:
+	// candidates that wait: 0
+	// still the leader: 10.0.0.7:8080 true <nil>
 }

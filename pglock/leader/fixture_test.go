@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,13 +25,17 @@ type fixture struct {
 	admin  *pgxpool.Pool
 	pool   *pgxpool.Pool // of a user
 	schema string
+
+	watcher *pglock.Client
 }
 
 func newFixture(t *testing.T) fixture {
 	t.Helper()
 	admin := pgtest.Pool(t)
 	name := pgtest.Schema(t, admin)
-	return fixture{t, admin, pgtest.UserPool(t, admin, name), name}
+	f := fixture{t: t, admin: admin, pool: pgtest.UserPool(t, admin, name), schema: name}
+	f.watcher = f.client()
+	return f
 }
 
 func (f fixture) client(opts ...pglock.Option) *pglock.Client {
@@ -83,6 +88,15 @@ func resign(t *testing.T, term *leader.Term) {
 	}
 }
 
+// waiters returns the names of the candidates in the queue.
+func (f fixture) waiters(ctx context.Context) (all []string, err error) {
+	k, err := f.watcher.Get(ctx, "e")
+	for _, w := range k.Waiters {
+		all = append(all, w.Holder)
+	}
+	return all, err
+}
+
 // campaigning starts a campaign, and returns when the candidate of that name is in the queue.
 func (f fixture) campaigning(ctx context.Context, e *leader.Election, name string) <-chan *leader.Term {
 	f.t.Helper()
@@ -95,13 +109,8 @@ func (f fixture) campaigning(ctx context.Context, e *leader.Election, name strin
 		elected <- t
 	}()
 	pgtest.Eventually(f.t, locktest.Patience, name+" waits", func() bool {
-		all, err := e.Candidates(f.t.Context())
-		for _, c := range all {
-			if c.Holder == name {
-				return true
-			}
-		}
-		return err != nil
+		all, err := f.waiters(f.t.Context())
+		return err != nil || slices.Contains(all, name)
 	})
 	return elected
 }
@@ -140,26 +149,6 @@ func (o observer) sees(payload string) {
 	}
 }
 
-// runners counts the functions of Run that run at the same time.
-type runners struct {
-	mu       sync.Mutex
-	now, max int
-	terms    []string
-}
-
-func (r *runners) enter(name string) (leave func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.now++
-	r.max = max(r.max, r.now)
-	r.terms = append(r.terms, name)
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.now--
-	}
-}
-
 // run starts Run. stop ends it and returns its error.
 func run(t *testing.T, e *leader.Election, fn leader.Func) (stop func() error) {
 	t.Helper()
@@ -181,11 +170,4 @@ func run(t *testing.T, e *leader.Election, fn leader.Func) (stop func() error) {
 		}
 	})
 	return stop
-}
-
-func names(n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprint("candidate ", i))
-	}
-	return all
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/locktest"
-	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
@@ -32,8 +28,8 @@ func TestBadInput(t *testing.T) {
 		opts []leader.Option
 		want error
 	}{
-		"name":            {name: "", want: pglock.ErrInvalidName},
-		"long name":       {name: strings.Repeat("n", 513), want: pglock.ErrInvalidName},
+		"name":            {name: "", want: pglock.ErrInvalidOption},
+		"long name":       {name: strings.Repeat("n", 513), want: pglock.ErrInvalidOption},
 		"long payload":    {name: "e", opts: []leader.Option{leader.WithPayload(long)}, want: leader.ErrPayload},
 		"invalid payload": {name: "e", opts: []leader.Option{leader.WithPayload("\xff")}, want: leader.ErrPayload},
 		"nil option":      {name: "e", opts: []leader.Option{leader.WithLease(nil)}, want: leader.ErrInvalidOption},
@@ -49,7 +45,7 @@ func TestBadInput(t *testing.T) {
 	if err := e.Run(t.Context(), nil); !errors.Is(err, leader.ErrInvalidOption) {
 		t.Errorf("no function: %v", err)
 	}
-	if err := leader.Run(t.Context(), c, "", func(context.Context, *leader.Term) error { return nil }); !errors.Is(err, pglock.ErrInvalidName) {
+	if err := leader.Run(t.Context(), c, "", func(context.Context, *leader.Term) error { return nil }); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("no name: %v", err)
 	}
 	for what, payload := range map[string]string{"long": long, "NUL": "\x00", "UTF-8": "\xff", "escapes": strings.Repeat("\x01", leader.MaxPayload/5)} {
@@ -73,14 +69,6 @@ func TestBadInput(t *testing.T) {
 	if err := term.Proclaim(t.Context(), long[1:]); err != nil {
 		t.Errorf("the longest payload: %v", err)
 	}
-	for _, to := range []string{"", "nobody"} {
-		if err := term.Transfer(t.Context(), to); !errors.Is(err, leader.ErrNoCandidate) {
-			t.Errorf("transfer to %q: %v", to, err)
-		}
-	}
-	if err := term.Transfer(t.Context(), "\x00"); !errors.Is(err, leader.ErrInvalidOption) {
-		t.Errorf("transfer to an invalid name: %v", err)
-	}
 	if _, leads := e.Term(); !leads {
 		t.Error("a mistake has ended the term")
 	}
@@ -93,11 +81,7 @@ func TestBadInput(t *testing.T) {
 	if _, err := e.Campaign(canceled(t), ""); !errors.Is(err, context.Canceled) || !errors.Is(err, pglock.ErrNotAcquired) {
 		t.Errorf("campaign after the end of ctx: %v", err)
 	}
-	s, err := c.Semaphore("e", 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.TryAcquire(t.Context(), 1); !errors.Is(err, pglock.ErrKind) {
+	if _, err := c.Semaphore("e", 2).TryAcquire(t.Context()); !errors.Is(err, pglock.ErrKind) {
 		t.Errorf("an election used as a semaphore: %v", err)
 	}
 }
@@ -109,61 +93,8 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestTransfer: the named candidate is elected before others that have waited longer, observers see it
-// with its payload and never without, and the others wait on.
-func TestTransfer(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	o := f.observe(t.Context(), f.candidate("observer"))
-	if l, err, _ := o.next(); err != nil || l.Elected() {
-		t.Errorf("%+v, %v", l, err)
-	}
-	a := f.candidate("a")
-	term := elect(t, a, "a")
-	o.sees("a")
-	b := f.campaigning(t.Context(), f.candidate("b"), "b")
-	c := f.campaigning(t.Context(), f.candidate("c"), "c")
-	if err := term.Transfer(t.Context(), "c"); err != nil {
-		t.Fatal(err)
-	}
-	if _, leads := a.Term(); leads || a.Check(0) != nil {
-		t.Errorf("after the transfer it leads: %v, %v", leads, a.Check(0))
-	}
-	o.sees("c")
-	next := locktest.Receive(t, c)
-	if err := next.Transfer(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	o.sees("b")
-	resign(t, locktest.Receive(t, b))
-	resign(t, term) // nothing is left to do
-}
-
-// TestTransferToADeadCandidate: until the transfer is confirmed, there is no leader to be seen. Then the
-// next candidate is elected.
-func TestTransferToADeadCandidate(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	term, e := elect(t, f.candidate("a"), "a"), f.candidate("observer")
-	f.sql(`INSERT INTO pglock.lock_waiters (name, client, expires_at, holder, request)
-		VALUES ('e', 'pglock_dead', clock_timestamp() + interval '1 min', 'dead', gen_random_uuid())`)
-	next := f.campaigning(t.Context(), f.candidate("b"), "b")
-	transferred := make(chan error, 1)
-	go func() { transferred <- term.Transfer(t.Context(), "dead") }()
-	pgtest.Eventually(t, locktest.Patience, "the transfer waits", func() bool {
-		return locktest.Scan[bool](t, f.admin, schema.Render("SELECT holder = 'dead' FROM pglock.distributed_locks", f.schema))
-	})
-	if l, err := e.Leader(t.Context()); !errors.Is(err, leader.ErrNoLeader) {
-		t.Errorf("before the transfer is confirmed: %+v, %v", l, err)
-	}
-	if err := locktest.Receive(t, transferred); !errors.Is(err, leader.ErrNoCandidate) {
-		t.Errorf("Transfer: %v", err)
-	}
-	resign(t, locktest.Receive(t, next))
-}
-
 // TestObserveIsPrompt: a notification tells of a new payload and of a resignation. By polling, each would
-// take a second. (TestAnnounce in package leasetable is about elections.)
+// take a second.
 func TestObserveIsPrompt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -227,33 +158,6 @@ func TestObserveNeverMissesTheNewest(t *testing.T) {
 		o.sees(fmt.Sprint(round, ".", 19)) // one read after all of them
 	}
 	resign(t, term)
-}
-
-// TestSeveralElectionsOfAClient: they do not affect each other.
-func TestSeveralElectionsOfAClient(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.client()
-	var terms []*leader.Term
-	for _, name := range names(20) {
-		e, err := leader.New(c, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		terms = append(terms, elect(t, e, name))
-	}
-	resign(t, terms[0])
-	for i, name := range names(20) {
-		e, err := leader.New(c, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := e.Leader(t.Context())
-		if i == 0 != errors.Is(err, leader.ErrNoLeader) || i > 0 && l.Payload != name {
-			t.Errorf("%s: %+v, %v", name, l, err)
-		}
-		resign(t, terms[i])
-	}
 }
 
 // TestRunReturns: what ends Run, and what does not.
@@ -404,72 +308,6 @@ func TestRunEndsWithTheClient(t *testing.T) {
 	}
 }
 
-// TestHealth: the handler fails while the work goes on after a loss, and only then.
-func TestHealth(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.client(pglock.WithTTL(time.Second))
-	e, idle := f.on(c), f.candidate("b")
-	get := func(grace time.Duration) (status int, body string) {
-		w := httptest.NewRecorder()
-		leader.Health(grace, idle, e).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-		return w.Code, w.Body.String()
-	}
-	if status, body := get(0); status != http.StatusOK || strings.Count(body, "does not lead") != 2 {
-		t.Errorf("%d %s", status, body)
-	}
-	led, goOn := make(chan pglock.Token, 10), make(chan struct{})
-	run(t, e, func(ctx context.Context, term *leader.Term) error {
-		led <- term.Lease().Token()
-		<-ctx.Done()
-		<-goOn // it ignores the loss
-		return ctx.Err()
-	})
-	token := locktest.Receive(t, led)
-	if status, body := get(0); status != http.StatusOK || !strings.Contains(body, fmt.Sprintf(`"e": leads with token %d`, token)) {
-		t.Errorf("%d %s", status, body)
-	}
-	f.expire()
-	pgtest.Eventually(t, locktest.Patience, "the loss is noticed", func() bool { _, leads := e.Term(); return !leads })
-	if status, body := get(0); status != http.StatusServiceUnavailable || !strings.Contains(body, "leadership is stale") {
-		t.Errorf("%d %s", status, body)
-	}
-	if status, body := get(time.Hour); status != http.StatusOK {
-		t.Errorf("within the grace: %d %s", status, body)
-	}
-	if err := e.Check(0); !errors.Is(err, leader.ErrStaleLeader) || !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("Check: %v", err)
-	}
-	close(goOn)
-	locktest.Receive(t, led) // elected again
-	if status, body := get(0); status != http.StatusOK {
-		t.Errorf("%d %s", status, body)
-	}
-}
-
-// TestHealthOfACampaign: a lost term is stale until it is resigned.
-func TestHealthOfACampaign(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	e := f.on(f.client(pglock.WithTTL(time.Second)))
-	term := elect(t, e, "")
-	f.expire()
-	pgtest.Eventually(t, locktest.Patience, "it is stale", func() bool { return e.Check(0) != nil })
-	if err := term.Resign(t.Context()); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("Resign: %v", err)
-	}
-	if err := e.Check(0); err != nil {
-		t.Errorf("after the resignation: %v", err)
-	}
-	again := elect(t, e, "")
-	if err := again.Lease().Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Check(0); err != nil {
-		t.Errorf("after a release: %v", err)
-	}
-}
-
 // TestGuard: the fence of a term lets the writes of the leader pass, and none of its predecessor.
 func TestGuard(t *testing.T) {
 	t.Parallel()
@@ -482,9 +320,7 @@ func TestGuard(t *testing.T) {
 	if err := guard(first); err != nil {
 		t.Error(err)
 	}
-	if err := first.Transfer(t.Context(), "b"); err != nil {
-		t.Fatal(err)
-	}
+	resign(t, first)
 	if err := guard(first); !errors.Is(err, pglock.ErrStale) {
 		t.Errorf("the first leader: %v", err)
 	}
@@ -551,40 +387,5 @@ func TestRunLogsWhatItSwallows(t *testing.T) {
 	}
 	if r := locktest.Receive(t, logged); r.Level != slog.LevelWarn || !errors.Is(locktest.Error(r), boom) {
 		t.Errorf("logged %v", r)
-	}
-}
-
-// TestTimeWithoutALeader: after a resignation it is that of a hand-off. (TestChaosLeader measures it after
-// a death.)
-func TestTimeWithoutALeader(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const n = 40
-	var gaps []time.Duration
-	clients := []*pglock.Client{f.client(), f.client()}
-	term := elect(t, f.on(clients[0], leader.WithLease(pglock.WithHolder("0"))), "0")
-	for i := range n {
-		who := fmt.Sprint((i + 1) % 2)
-		elected := make(chan time.Time, 1)
-		e := f.on(clients[(i+1)%2], leader.WithLease(pglock.WithHolder(who)))
-		next := make(chan *leader.Term, 1)
-		go func() {
-			term, err := e.Campaign(t.Context(), who)
-			elected <- time.Now()
-			if err != nil {
-				t.Error(err)
-			}
-			next <- term
-		}()
-		pgtest.Eventually(t, locktest.Patience, "it waits", func() bool { all, _ := e.Candidates(t.Context()); return len(all) == 1 })
-		began := time.Now()
-		resign(t, term)
-		gaps = append(gaps, locktest.Receive(t, elected).Sub(began))
-		term = locktest.Receive(t, next)
-	}
-	resign(t, term)
-	t.Logf("without a leader after a resignation: p50 %v, p90 %v", quantile(gaps, 0.5), quantile(gaps, 0.9))
-	if p50 := quantile(gaps, 0.5); p50 > 250*time.Millisecond { // by polling, it would be half a second
-		t.Errorf("p50 %v", p50)
 	}
 }

@@ -21,8 +21,7 @@ type Leader struct {
 // Elected reports whether there was a leader when the row was read.
 func (l Leader) Elected() bool { return l.Token != 0 }
 
-// leaderOf returns the leader that a row names. A holder without a payload is no leader, but a candidate
-// to which the leadership is being transferred, or a program that uses the lock for something else.
+// leaderOf returns the leader that a row names. A holder without a payload is another use of the lock.
 func leaderOf(k pglock.LockInfo) Leader {
 	payload, ok := k.Labels[PayloadLabel]
 	if !ok || !k.Held() {
@@ -46,10 +45,10 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 }
 
 // Observe returns the leader, and then the new one after each change of the leader or its payload. If
-// there is no leader, it returns the zero Leader.
-//
-// Each one is the newest at the time of its read, and never older than the one before. Changes that come
-// while the caller's loop runs are collected into the newest one, which is never missed.
+// there is no leader, it returns the zero Leader. Each one is the newest at the time of its read, and
+// never older than the one before. Changes that come while the caller's loop runs are collected into the
+// newest one, which is never missed. A notification brings each within milliseconds; all observers read
+// the row once a second as well, so a lost one costs a second.
 //
 // An error ends the iteration: it wraps pglock.ErrUnavailable after an outage of 30 s, pglock.ErrClosed,
 // or the error and cause of ctx.

@@ -12,18 +12,12 @@ var (
 	// ErrNoLeader: the election has no leader at the moment.
 	ErrNoLeader = errors.New("leader: no leader")
 
-	// ErrNoCandidate: Transfer found no candidate of that name, or it did not take the leadership over.
-	ErrNoCandidate = pglock.ErrNoWaiter
-
 	// ErrPayload: a payload is too long, or is not UTF-8 without NUL.
 	ErrPayload = errors.New("leader: invalid payload")
 
-	// ErrResignRequested: somebody has asked the leader to resign, or pglock.WithMaxHold does. It is the
+	// ErrResignRequested: the leader was asked to resign, or pglock.WithMaxHold demands it. It is the
 	// cause of the context of Run's function.
 	ErrResignRequested = errors.New("leader: asked to resign")
-
-	// ErrStaleLeader: the work of a leader goes on after its leadership was lost. See Election.Check.
-	ErrStaleLeader = errors.New("leader: leadership is stale")
 
 	// ErrInvalidOption: an option or an argument is out of its range. The text names the rule.
 	ErrInvalidOption = pglock.ErrInvalidOption
@@ -40,8 +34,8 @@ type config struct {
 
 func newConfig() config { return config{logger: slog.Default} }
 
-// WithPayload sets the payload of the terms of Run, for instance the address of this process. Observers
-// see it from the first moment of a term on. Term.Proclaim replaces it in one term. Default: empty.
+// WithPayload sets the payload of the terms of Run, for instance the address of this process, which is
+// otherwise empty. Term.Proclaim replaces it in one term.
 func WithPayload(payload string) Option {
 	return func(c *config) error {
 		if err := checkPayload(payload); err != nil {
@@ -54,8 +48,7 @@ func WithPayload(payload string) Option {
 
 // WithLease sets the options of the leader's lease: pglock.WithTTL for the time after which a dead leader
 // is replaced, pglock.WithHolder for the candidate's name, pglock.WithMaxHold for the longest term of Run,
-// pglock.WithWait for the longest wait of Campaign. Campaign refuses pglock.WithFailOpen and does not
-// join a lease with pglock.WithJoin. Default: those of the client.
+// pglock.WithWait for the longest wait of Campaign. Without it, those of the client apply.
 func WithLease(opts ...pglock.LeaseOption) Option {
 	return func(c *config) error {
 		for i, o := range opts {
@@ -68,8 +61,7 @@ func WithLease(opts ...pglock.LeaseOption) Option {
 	}
 }
 
-// WithLogger sets the logger of Run, which logs failures at Warn. Nil means no logger. Default:
-// slog.Default().
+// WithLogger sets the logger of Run, which is otherwise slog.Default(). With nil nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		c.logger = func() *slog.Logger { return l }

@@ -12,11 +12,8 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// minRetry and maxRetry bound the pauses of Run while the database is unreachable.
-const minRetry, maxRetry = 100 * time.Millisecond, 5 * time.Second
-
-// forever is the wait of Run, whatever the options say: a candidate that leaves the queue and campaigns
-// again would go to its end each time, and a short wait would make that a loop without a pause.
+// forever is the wait of Run, whatever the options say, because a candidate that leaves the queue and
+// campaigns again would go to its end each time.
 const forever = time.Duration(math.MaxInt64)
 
 // Func is the work of a leader. ctx is done when the leadership has ended, and when the leader is asked
@@ -36,14 +33,10 @@ func Run(ctx context.Context, client *pglock.Client, name string, fn Func, opts 
 // again, until ctx is done. At most one fn runs at a time. The candidate stays in the queue until it is
 // elected: pglock.WithWait does not apply.
 //
-// fn's context is done, and its cause tells why:
-//   - ctx is done: ctx's cause.
-//   - The leadership is lost: an error that wraps pglock.ErrLost.
-//   - Somebody has called pglock.Client.RequestRelease, or the time of pglock.WithMaxHold is over:
-//     ErrResignRequested. This candidate still leads until fn returns.
-//
-// When fn returns, Run resigns and goes to the end of the queue. If fn returns nil at once, and there is
-// no other candidate, it is called again at once.
+// The cause of fn's context is ctx's cause; an error that wraps pglock.ErrLost if the leadership is
+// lost; or ErrResignRequested, after pglock.Client.RequestRelease or the time of pglock.WithMaxHold,
+// when this candidate still leads until fn returns. Then Run resigns and goes to the end of the queue.
+// If fn returns nil, and there is no other candidate, it is called again at once.
 //
 // Run returns ctx's cause when ctx is done. It returns fn's error if fn fails while it leads, and
 // joins it with ctx's cause if fn fails for another reason than the end of ctx. An error of an fn whose
@@ -54,7 +47,7 @@ func (e *Election) Run(ctx context.Context, fn Func) error {
 	if fn == nil {
 		return invalidOption("function is nil: must be set")
 	}
-	pause := backoff.Backoff{First: minRetry, Max: maxRetry}
+	pause := backoff.Backoff{First: 100 * time.Millisecond, Max: 5 * time.Second} // while the database is unreachable
 	for {
 		t, err := e.campaignWith(ctx, e.cfg.payload, pglock.WithWait(forever))
 		switch {
@@ -76,9 +69,8 @@ func (e *Election) Run(ctx context.Context, fn Func) error {
 
 // lead runs fn in a term, and resigns. It returns an error if Run must end.
 func (e *Election) lead(ctx context.Context, t *Term, fn Func) error {
-	end := t.run(ctx, fn)
-	err, why := end.err, end.why
-	if errors.Is(err, context.Canceled) && (end.asked || why != nil || ctx.Err() != nil) ||
+	why, asked, err := t.run(ctx, fn)
+	if errors.Is(err, context.Canceled) && (asked || why != nil || ctx.Err() != nil) ||
 		err != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ErrResignRequested)) {
 		err = nil // that is how fn reports the end of its context
 	}
@@ -96,15 +88,9 @@ func (e *Election) lead(ctx context.Context, t *Term, fn Func) error {
 	return err
 }
 
-// end is the end of a term of Run.
-type end struct {
-	err   error // of the work
-	why   error // why the lease had ended before the work did, or nil
-	asked bool  // somebody has requested the resignation
-}
-
-// run runs fn in the term, and resigns.
-func (t *Term) run(ctx context.Context, fn Func) (e end) {
+// run runs fn in the term, and resigns. It returns why the lease had ended before the work did, or nil,
+// whether a resignation was requested, and fn's error.
+func (t *Term) run(ctx context.Context, fn Func) (why error, asked bool, err error) {
 	base, cancel := context.WithCancelCause(ctx)
 	work, stop := t.lease.WithContext(base) // not the other way around: its Err reads the clock
 	var listening sync.WaitGroup
@@ -116,16 +102,16 @@ func (t *Term) run(ctx context.Context, fn Func) (e end) {
 		case <-returned:
 		}
 	})
-	defer func() { // without recover, so that a panic keeps its stack
+	defer func() { // no recover, so that a panic keeps its stack
 		close(returned)
 		listening.Wait()
-		e.asked = errors.Is(context.Cause(base), ErrResignRequested)
+		asked = errors.Is(context.Cause(base), ErrResignRequested)
 		stop()
 		cancel(nil)
-		e.why = t.lease.Err()
-		if failed := t.Resign(context.WithoutCancel(ctx)); e.why == nil && errors.Is(failed, pglock.ErrLost) {
-			e.why = failed
+		why = t.lease.Err()
+		if failed := t.Resign(context.WithoutCancel(ctx)); why == nil && errors.Is(failed, pglock.ErrLost) {
+			why = failed
 		}
 	}()
-	return end{err: fn(work, t)}
+	return nil, false, fn(work, t)
 }

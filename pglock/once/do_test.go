@@ -350,7 +350,7 @@ func TestDoOvertaken(t *testing.T) {
 				<-ctx.Done() // as if the process were suspended
 				second, seen = f.do(b, "k", nil, rule)
 				return id, err
-			}, once.WithLease(pglock.WithTTL(2*time.Second), pglock.WithoutRenewal()))
+			}, once.WithLease(pglock.WithTTL(2*time.Second), pglock.WithRenewEvery(0)))
 			wantErr(t, "first", err)
 			third, err := f.do(b, "k", nil)
 			wantErr(t, "third", err)

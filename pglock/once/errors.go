@@ -71,9 +71,6 @@ var (
 
 	// ErrSchemaMissing: the schema has no table of keys.
 	ErrSchemaMissing = schema.ErrMissing
-
-	// ErrInvalidSchema: PostgreSQL would truncate or refuse that schema name.
-	ErrInvalidSchema = schema.ErrInvalidName
 )
 
 // UnknownError says which attempt has begun without a known outcome. errors.Is finds

@@ -92,7 +92,7 @@ func TestInvalidInput(t *testing.T) {
 	_, err = once.Tx(t.Context(), pgx.Tx(nil), "k", nil, ok)
 	wantErr(t, "nil transaction", err, once.ErrTx)
 	_, err = once.Tx(t.Context(), tx, "k", nil, ok, once.WithSchema("pg_x"))
-	wantErr(t, "a reserved schema", err, once.ErrInvalidSchema)
+	wantErr(t, "a reserved schema", err, once.ErrInvalidOption)
 	_, err = once.Unresolved(t.Context(), f.pool, 0, f.in)
 	wantErr(t, "no limit", err, once.ErrInvalidOption)
 	f.usable(tx)

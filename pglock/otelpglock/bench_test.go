@@ -8,7 +8,6 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/otelpglock"
 )
@@ -24,7 +23,7 @@ func BenchmarkPair(b *testing.B) {
 	ctx, began := context.Background(), time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		o.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Token: 1, Outcome: leasetable.OutcomeGranted, Began: began, Attempts: 1})
+		o.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Token: 1, Outcome: pglock.OutcomeGranted, Began: began, Attempts: 1})
 		o.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Token: 1})
 	}
 }

@@ -32,7 +32,7 @@
 //
 // The values of the attributes:
 //
-//	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, unlocked, failed
+//	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, failed
 //	pglock.end          released, handed_over, expired, max_hold, ended
 //	pglock.loss.reason  expired, max_hold, ended
 //	pglock.operation    acquire, release, renew
@@ -56,5 +56,5 @@
 // the span of that grant. The 1,024 last grants are remembered for this.
 //
 // The statements that a client sends are not children of the span: several calls share a statement.
-// See the documentation of package leasetable for what a query tracer of the pool sees.
+// See docs/protocol.md for what a query tracer of the pool sees.
 package otelpglock

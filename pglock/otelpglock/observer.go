@@ -10,7 +10,6 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -68,8 +67,8 @@ func (o *Observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
 	}
 	attributes = append(attributes, keyOutcome.String(string(e.Outcome)))
 	switch e.Outcome {
-	case leasetable.OutcomeGranted, leasetable.OutcomeBusy, leasetable.OutcomeUnlocked:
-	case leasetable.OutcomeFailed:
+	case pglock.OutcomeGranted, pglock.OutcomeBusy:
+	case pglock.OutcomeFailed:
 		attributes = withErrorType(attributes, e.Err)
 	default:
 		attributes = append(attributes, semconv.ErrorTypeKey.String(string(e.Outcome)))
@@ -81,7 +80,7 @@ func (o *Observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
 	if e.Queued {
 		o.acquireWaiting.Add(ctx, -1, group)
 	}
-	if e.Outcome == leasetable.OutcomeGranted {
+	if e.Outcome == pglock.OutcomeGranted {
 		o.leaseActive.Add(ctx, 1, group)
 	}
 }
@@ -90,12 +89,12 @@ func (o *Observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
 // metric.
 func (o *Observer) span(ctx context.Context, e pglock.AcquireEvent, attributes []attribute.KeyValue) context.Context {
 	opts := []trace.SpanStartOption{trace.WithTimestamp(e.Began), trace.WithAttributes(attributes...)}
-	if behind, ok := o.grants.find(e.Behind); ok {
-		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: behind, Attributes: []attribute.KeyValue{keyToken.Int64(int64(e.Behind))}}))
+	if behind, ok := o.grants.find(e.Blocker); ok {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: behind, Attributes: []attribute.KeyValue{keyToken.Int64(int64(e.Blocker))}}))
 	}
 	ctx, span := o.tracer.Start(ctx, "pglock acquire", opts...)
 	defer span.End(trace.WithTimestamp(e.Began.Add(e.Waited)))
-	if e.Outcome == leasetable.OutcomeGranted {
+	if e.Outcome == pglock.OutcomeGranted {
 		o.grants.add(e.Token, span.SpanContext())
 	}
 	if !span.IsRecording() {
@@ -109,9 +108,9 @@ func (o *Observer) span(ctx context.Context, e pglock.AcquireEvent, attributes [
 		span.SetAttributes(keyName.String(e.Name), keyHolder.String(e.Holder))
 	}
 	switch {
-	case e.Outcome == leasetable.OutcomeGranted:
+	case e.Outcome == pglock.OutcomeGranted:
 		span.SetAttributes(keyToken.Int64(int64(e.Token)), keyHandedOff.Bool(e.HandedOff))
-	case e.Outcome != leasetable.OutcomeBusy && e.Err != nil:
+	case e.Outcome != pglock.OutcomeBusy && e.Err != nil:
 		text := string(e.Outcome)
 		if !o.hideNames {
 			text = e.Err.Error()
@@ -129,7 +128,7 @@ func (o *Observer) ObserveHandoff(ctx context.Context, e pglock.HandoffEvent) {
 // ObserveRenewal records the renewal.
 func (o *Observer) ObserveRenewal(ctx context.Context, e pglock.RenewalEvent) {
 	attributes := o.group(e.Name)
-	o.renewalRemaining.Record(ctx, e.Share, metric.WithAttributes(attributes...))
+	o.renewalRemaining.Record(ctx, e.TTLRemaining, metric.WithAttributes(attributes...))
 	o.renewalDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))
 }
 

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/otelpglock"
 )
@@ -69,7 +68,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	release(t, renewed)
-	lost, err := c.Acquire(ctx, "job:2", pglock.WithTTL(time.Second), pglock.WithoutRenewal())
+	lost, err := c.Acquire(ctx, "job:2", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,23 +119,21 @@ func TestMetricsOfFailures(t *testing.T) {
 	m := newTelemetry(t)
 	ctx := t.Context()
 	gone := &pglock.LostError{Name: "n"}
-	for _, outcome := range []leasetable.Outcome{leasetable.OutcomeUnavailable, leasetable.OutcomeClosed, leasetable.OutcomeCanceled} {
+	for _, outcome := range []pglock.Outcome{pglock.OutcomeUnavailable, pglock.OutcomeClosed, pglock.OutcomeCanceled} {
 		m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: outcome, Err: errors.New("none"), Waited: time.Second})
 	}
-	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: leasetable.OutcomeFailed, Err: pglock.ErrPrivilege, Waited: time.Second})
-	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: leasetable.OutcomeUnlocked, Waited: time.Second})
-	m.ObserveRenewal(ctx, pglock.RenewalEvent{Name: "n", Err: fmt.Errorf("%w: %w", pglock.ErrUnavailable, context.DeadlineExceeded), Duration: time.Second, Share: 0.25})
+	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: pglock.OutcomeFailed, Err: pglock.ErrPrivilege, Waited: time.Second})
+	m.ObserveRenewal(ctx, pglock.RenewalEvent{Name: "n", Err: fmt.Errorf("%w: %w", pglock.ErrUnavailable, context.DeadlineExceeded), Duration: time.Second, TTLRemaining: 0.25})
 	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Err: pglock.ErrUnavailable, Duration: time.Second, Held: time.Minute})
 	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Err: gone, Duration: time.Second, Held: time.Minute, Again: true})
-	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: leasetable.OutcomeGranted, Adopted: true, Waited: time.Second})
+	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: pglock.OutcomeGranted, Adopted: true, Waited: time.Second})
 	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", HandedOver: true, Held: time.Hour})
-	m.ObserveLoss(ctx, pglock.LossEvent{Name: "n", Err: gone, Reason: leasetable.LossEnded, Held: time.Minute})
-	m.ObserveBatch(ctx, pglock.BatchEvent{Operation: leasetable.OperationRelease, Size: 3, Err: errors.New("unknown"), Duration: time.Second})
+	m.ObserveLoss(ctx, pglock.LossEvent{Name: "n", Err: gone, Reason: pglock.LossEnded, Held: time.Minute})
+	m.ObserveBatch(ctx, pglock.BatchEvent{Operation: pglock.OperationRelease, Size: 3, Err: errors.New("unknown"), Duration: time.Second})
 
 	exactly := func(v float64) func(point) bool { return func(p point) bool { return p == point{1, v} } }
 	want := map[string]func(point) bool{
 		"pglock.acquire.duration s histogram {error.type=privilege pglock.group=default pglock.outcome=failed}": exactly(1),
-		"pglock.acquire.duration s histogram {pglock.group=default pglock.outcome=unlocked}":                    exactly(1),
 		"pglock.acquire.attempts {attempt} counter {pglock.group=default}":                                      total(0),
 		"pglock.renewal.duration s histogram {error.type=unavailable pglock.group=default}":                     exactly(1),
 		"pglock.renewal.remaining 1 histogram {pglock.group=default}":                                           exactly(0.25),
@@ -303,11 +300,11 @@ func TestOldGrantsAreForgotten(t *testing.T) {
 	t.Parallel()
 	m := newTelemetry(t)
 	for token := range pglock.Token(2000) {
-		m.ObserveAcquire(t.Context(), pglock.AcquireEvent{Name: "n", Outcome: leasetable.OutcomeGranted, Token: token + 1})
+		m.ObserveAcquire(t.Context(), pglock.AcquireEvent{Name: "n", Outcome: pglock.OutcomeGranted, Token: token + 1})
 	}
 	m.spans.Reset()
 	for _, behind := range []pglock.Token{2000, 2000 - 1023, 2000 - 1024, 1} {
-		m.ObserveAcquire(t.Context(), pglock.AcquireEvent{Name: "n", Outcome: leasetable.OutcomeBusy, Behind: behind})
+		m.ObserveAcquire(t.Context(), pglock.AcquireEvent{Name: "n", Outcome: pglock.OutcomeBusy, Blocker: behind})
 	}
 	for i, s := range m.spans.GetSpans() {
 		if want := i < 2; len(s.Links) > 0 != want {

@@ -7,170 +7,136 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
-	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
 // call is the part that all exported functions have in common.
 type call struct {
 	tx      Tx
-	table   Table
-	columns []string // all columns that the call names
-	cfg     config
+	table   string // quoted, for errors
+	noWait  bool
 	begun   time.Time
 	setting string // the transaction's lock_timeout, if the call has changed it; otherwise empty
+	again   bool   // op failed only because its snapshot is too old
 }
 
 // refusal is an error that does not come from the server: explain returns it unchanged.
 type refusal struct{ error }
 
-func (r refusal) Unwrap() error { return r.error }
-
 func refuse(err error) error { return refusal{err} }
 
-// savepoint keeps a call that fails from aborting the caller's transaction, and releases the rows
-// that the call has locked. It takes a round trip of its own, since pgx may have to prepare the
-// next statement before it sends the batch.
+// savepoint keeps a call that fails from aborting the caller's transaction, and releases its rows. It
+// takes a round trip of its own, since pgx may prepare the next statement before it sends a batch.
 const savepoint pgtx.Savepoint = "pglock_rows"
 
-// maxAttempts is how often a call starts over because others move, or delete and insert, its
-// rows.
-const maxAttempts = 5
-
-// run runs op in a savepoint, and starts over if a row has moved to another partition while the
-// call waited for it. The server reports such a row as a serialization failure, also at READ
-// COMMITTED; there the next statement sees the row at its new place.
-func (c *call) run(ctx context.Context, op func(ctx context.Context) error) (err error) {
-	for range maxAttempts {
-		err = c.runOnce(ctx, op)
-		if pgtx.SQLState(err) != pgtx.SerializationFailure || !c.readsCommitted(ctx) {
-			return err
+// run runs op in a savepoint, up to five times. It starts over if op asks for a new snapshot, or if a
+// row has moved to another partition during the wait. The server reports that as a serialization
+// failure, but at READ COMMITTED the next statement sees the row at its new place.
+func run[T any](ctx context.Context, c *call, op func(ctx context.Context) (T, error)) (none T, err error) {
+	for range 5 {
+		var result T
+		c.again = false
+		err = c.attempt(ctx, func(ctx context.Context) (err error) { result, err = op(ctx); return err })
+		if err == nil {
+			return result, nil
+		}
+		if !c.again && pgtx.SQLState(err) != pgtx.SerializationFailure {
+			break
 		}
 	}
-	return err
+	return none, err
 }
 
-// readsCommitted reports whether each statement of the transaction has a snapshot of its own.
-func (c *call) readsCommitted(ctx context.Context) bool {
-	var level string
-	err := pgtx.CleanUp(ctx, func(ctx context.Context) error {
-		return c.tx.QueryRow(ctx, "SELECT current_setting('transaction_isolation')").Scan(&level)
-	})
-	return err == nil && (level == "read committed" || level == "read uncommitted")
-}
-
-// runOnce runs op in a savepoint. If op fails, ctx is done or the timeout has passed, the
-// transaction is unchanged.
-func (c *call) runOnce(ctx context.Context, op func(ctx context.Context) error) error {
+// attempt runs op in a savepoint. If op fails or ctx is done, the transaction is unchanged.
+func (c *call) attempt(ctx context.Context, op func(ctx context.Context) error) error {
 	if pgtx.IsNil(c.tx) {
 		return fmt.Errorf("%w: it is nil", ErrTx)
 	}
 	if ctx.Err() != nil {
 		return c.notAcquired(errs.ContextErr(ctx))
 	}
-	bounded, cancel := c.bounded(ctx)
-	defer cancel()
 	if err := savepoint.Set(ctx, c.tx); err != nil {
-		return c.explain(ctx, bounded, err)
+		return c.explain(ctx, err)
 	}
-	err := pgtx.Run(bounded, pgtx.Conn(c.tx), pgtx.CancelSoon, func(ctx context.Context) error {
-		return c.steps(ctx, bounded, op)
-	})
-	if err == nil {
+	limit := pgtx.LockTimeout(ctx, time.Time{})
+	if c.noWait { // rows are not waited for, but a lock on the whole table would be
+		limit = time.Millisecond
+	}
+	err := pgtx.Run(ctx, pgtx.Conn(c.tx), pgtx.CancelSoon, func(detached context.Context) error {
+		for _, step := range []func(ctx context.Context) error{
+			func(ctx context.Context) error { return c.setLockTimeout(ctx, limit) }, op, c.releaseSavepoint,
+		} {
+			if ctx.Err() != nil { // a request to cancel between two statements has canceled nothing
+				return errs.ContextErr(ctx)
+			}
+			if err := step(detached); err != nil {
+				return err
+			}
+		}
 		return nil
-	}
-	failure := c.explain(ctx, bounded, err)
-	if undone := savepoint.Undo(ctx, c.tx); undone != nil {
-		return errors.Join(failure, undone)
-	}
-	return c.completeTableError(ctx, failure)
-}
-
-// steps runs the round trips inside the savepoint. Each is preceded by a check of bounded, since
-// a request to cancel that arrives between two statements cancels nothing.
-func (c *call) steps(ctx, bounded context.Context, op func(ctx context.Context) error) error {
-	for _, step := range []func(ctx context.Context) error{
-		func(ctx context.Context) error { return c.setLockTimeout(ctx, bounded) },
-		op,
-		c.releaseSavepoint,
-	} {
-		if bounded.Err() != nil {
-			return errs.ContextErr(bounded)
-		}
-		if err := step(ctx); err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return errs.Join(c.explain(ctx, err), savepoint.Undo(ctx, c.tx))
 	}
 	return nil
 }
 
-// timeoutAt returns when the timeout ends, and the zero time without one. It bounds all attempts
-// together.
-func (c *call) timeoutAt() time.Time {
-	if c.cfg.timeout == 0 {
-		return time.Time{}
-	}
-	return c.begun.Add(c.cfg.timeout)
-}
-
-// bounded returns a context that is done when the timeout has passed. A transaction that can't be
-// canceled on the server would not survive that: there lock_timeout alone bounds the wait.
-func (c *call) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := c.tx.(*sqltx.Tx); c.cfg.timeout == 0 || !ok && pgtx.Conn(c.tx) == nil {
-		return ctx, func() {}
-	}
-	return context.WithDeadlineCause(ctx, c.timeoutAt(), ErrTimeout)
-}
-
-// setLockTimeout sets lock_timeout to the time that is left, unless it is shorter already.
-func (c *call) setLockTimeout(ctx, bounded context.Context) error {
-	left := pgtx.LockTimeout(bounded, c.timeoutAt())
-	if c.cfg.noWait { // rows are not waited for, but a lock on the whole table would be
-		left = time.Millisecond
-	}
-	if left == 0 {
+// setLockTimeout sets lock_timeout to limit, unless that is 0 or longer.
+func (c *call) setLockTimeout(ctx context.Context, limit time.Duration) error {
+	if limit == 0 {
 		return nil
 	}
-	return c.tx.QueryRow(ctx, limitSQL, pgtx.Milliseconds(left)).Scan(&c.setting)
+	return c.tx.QueryRow(ctx, limitSQL, pgtx.Milliseconds(limit)).Scan(&c.setting)
 }
 
-// releaseSavepoint makes the work since the savepoint part of the transaction, and restores its
-// lock_timeout.
+// releaseSavepoint keeps the work since the savepoint, and restores lock_timeout.
 func (c *call) releaseSavepoint(ctx context.Context) error {
-	release := []pgtx.Query{savepoint.Release()}
-	if c.setting != "" {
-		restore := pgtx.Query{SQL: "SELECT set_config('lock_timeout', $1, true)", Args: []any{c.setting}}
-		release = append([]pgtx.Query{restore}, release...)
+	if c.setting == "" {
+		return pgtx.ExecAll(ctx, c.tx, savepoint.Release())
 	}
-	return pgtx.ExecAll(ctx, c.tx, release...)
+	return pgtx.ExecAll(ctx, c.tx, pgtx.Query{SQL: "SELECT set_config('lock_timeout', $1, true)", Args: []any{c.setting}}, savepoint.Release())
+}
+
+// refuseMissing returns err, which says that keys are missing from the statement's result. If one of
+// them is in the table now, it was deleted and inserted again during the wait: the call starts over.
+func (c *call) refuseMissing(ctx context.Context, table Table, none []any, err error) error {
+	array, _ := keyArray(none) // they were checked with the others
+	q := table.render("SELECT EXISTS (SELECT FROM :table AS t WHERE t.:key = ANY (:1) :where)", []any{array})
+	if failed := c.tx.QueryRow(ctx, q.SQL, q.Args...).Scan(&c.again); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// collect runs the query and returns its rows.
+func collect[T any](ctx context.Context, tx Tx, q pgtx.Query, scan pgx.RowToFunc[T]) ([]T, error) {
+	found, err := tx.Query(ctx, q.SQL, q.Args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(found, scan)
 }
 
 func (c *call) notAcquired(cause error) error {
-	return &NotAcquiredError{Table: c.table.String(), Waited: time.Since(c.begun), Cause: cause}
+	return &NotAcquiredError{Table: c.table, Waited: time.Since(c.begun), Cause: cause}
 }
 
 // explain turns the error of a step into this package's errors.
-func (c *call) explain(ctx, bounded context.Context, err error) error {
+func (c *call) explain(ctx context.Context, err error) error {
 	var refused refusal
-	state := pgtx.SQLState(err)
+	state, cause := pgtx.SQLState(err), pgtx.WaitCause(ctx, err, time.Time{})
 	switch {
 	case errors.As(err, &refused):
 		return refused.error
 	case pgtx.Unusable(err):
 		return fmt.Errorf("%w: %w", ErrTx, err)
-	case ctx.Err() != nil, state == pgtx.DeadlockDetected: // WaitCause knows more
-	case bounded.Err() != nil:
-		return c.notAcquired(ErrTimeout)
-	case state == pgtx.LockNotAvailable && c.cfg.noWait:
+	case state == pgtx.LockNotAvailable && c.noWait && ctx.Err() == nil:
 		return c.notAcquired(nil)
-	}
-	if cause := pgtx.WaitCause(ctx, err, c.timeoutAt()); cause != nil {
+	case cause != nil:
 		return c.notAcquired(cause)
-	}
-	switch {
-	case state == pgtx.UndefinedTable, state == pgtx.UndefinedColumn, state == pgtx.InvalidSchemaName:
-		return &TableError{Table: c.table.String(), Cause: err}
 	case state == pgtx.InsufficientPrivilege:
 		return fmt.Errorf("%w: %w", ErrPrivilege, err)
 	case state == pgtx.NumericValueOutOfRange:

@@ -2,7 +2,6 @@ package rowlock_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,129 +9,83 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/rowlock"
-	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
 var errStop = errors.New("stop")
 
-// stopper cancels a context at one of the transaction's round trips: before it, during it, or after
-// it.
-type stopper struct {
+// stopped is a transaction that cancels a context at one of its round trips: before it, or after it.
+type stopped struct {
+	pgx.Tx
 	at     int
-	when   string
+	after  bool
 	cancel context.CancelCauseFunc
-	n      int // round trips so far
+	trips  *int // so far
 }
 
-func (s *stopper) around(trip func()) {
-	s.n++
-	hit := s.n == s.at
-	if hit && s.when == "before" {
+func (s stopped) around(trip func()) {
+	*s.trips++
+	if *s.trips == s.at && !s.after {
 		s.cancel(errStop)
-	}
-	if hit && s.when == "during" {
-		go s.cancel(errStop)
 	}
 	trip()
-	if hit && s.when == "after" {
+	if *s.trips == s.at && s.after {
 		s.cancel(errStop)
 	}
 }
 
-// stoppedPgx is a pgx.Tx with a stopper.
-type stoppedPgx struct {
-	pgx.Tx
-	*stopper
-}
-
-func (s stoppedPgx) Exec(ctx context.Context, q string, args ...any) (tag pgconn.CommandTag, err error) {
+func (s stopped) Exec(ctx context.Context, q string, args ...any) (tag pgconn.CommandTag, err error) {
 	s.around(func() { tag, err = s.Tx.Exec(ctx, q, args...) })
 	return tag, err
 }
 
-func (s stoppedPgx) Query(ctx context.Context, q string, args ...any) (rows pgx.Rows, err error) {
+func (s stopped) Query(ctx context.Context, q string, args ...any) (rows pgx.Rows, err error) {
 	s.around(func() { rows, err = s.Tx.Query(ctx, q, args...) }) //nolint:sqlclosecheck // the caller closes them
 	return rows, err
 }
 
-func (s stoppedPgx) QueryRow(ctx context.Context, q string, args ...any) (row pgx.Row) {
+func (s stopped) QueryRow(ctx context.Context, q string, args ...any) (row pgx.Row) {
 	s.around(func() { row = s.Tx.QueryRow(ctx, q, args...) })
 	return row
 }
 
-func (s stoppedPgx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
+func (s stopped) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
 	s.around(func() { results = s.Tx.SendBatch(ctx, b) })
 	return results
 }
 
-// stoppedSQL is a *sqltx.Tx with a stopper.
-type stoppedSQL struct {
-	*sqltx.Tx
-	*stopper
-}
-
-func (s stoppedSQL) Exec(ctx context.Context, q string, args ...any) (tag pgconn.CommandTag, err error) {
-	s.around(func() { tag, err = s.Tx.Exec(ctx, q, args...) })
-	return tag, err
-}
-
-func (s stoppedSQL) Query(ctx context.Context, q string, args ...any) (rows pgx.Rows, err error) {
-	s.around(func() { rows, err = s.Tx.Query(ctx, q, args...) }) //nolint:sqlclosecheck // the caller closes them
-	return rows, err
-}
-
-func (s stoppedSQL) QueryRow(ctx context.Context, q string, args ...any) (row pgx.Row) {
-	s.around(func() { row = s.Tx.QueryRow(ctx, q, args...) })
-	return row
-}
-
-// TestI9_CancelAtEveryRoundTrip: a call that fails leaves the transaction unchanged.
+// TestI9_CancelAtEveryRoundTrip: a call that fails leaves the transaction unchanged. Before the first
+// round trip is the savepoint's, which must not be canceled.
 func TestI9_CancelAtEveryRoundTrip(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		stopped := 0
-		for name, call := range everyCall(f) {
-			for _, when := range []string{"before", "during", "after"} {
-				for at, last := 1, false; !last; at++ {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					s := &stopper{at: at, when: when, cancel: cancel}
-					tx := begin()
-					pid := value[int](f, tx, "SELECT pg_backend_pid()")
-					err := call(ctx, s.stop(tx))
-					last = s.n < at
-					cancel(nil)
-					stopped += f.afterwards(t, fmt.Sprintf("%s, %s %d", name, when, at), tx, err)
-					if again := value[int](f, tx, "SELECT pg_backend_pid()"); again != pid {
-						t.Errorf("%s, %s %d: another backend", name, when, at)
-					}
-					if err := tx.Rollback(t.Context()); err != nil {
-						t.Errorf("%s, %s %d: rollback: %v", name, when, at, err)
-					}
+	f := newFixture(t)
+	canceled := 0
+	for name, call := range everyCall(f) {
+		for _, after := range []bool{false, true} {
+			for at, last := 1, false; !last; at++ {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				tx, trips := f.begin(), 0
+				err := call(ctx, stopped{tx, at, after, cancel, &trips})
+				last = trips < at
+				cancel(nil)
+				canceled += f.afterwards(fmt.Sprintf("%s, %d, after: %v", name, at, after), tx, err)
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Errorf("%s, %d: rollback: %v", name, at, err)
 				}
 			}
 		}
-		if stopped < 40 {
-			t.Errorf("only %d calls were stopped", stopped)
-		}
-		f.whole()
-	})
-}
-
-func (s *stopper) stop(tx rowlock.Tx) rowlock.Tx {
-	if p, ok := tx.(pgx.Tx); ok {
-		return stoppedPgx{p, s}
 	}
-	return stoppedSQL{tx.(*sqltx.Tx), s}
+	if canceled < 20 {
+		t.Errorf("only %d calls were stopped", canceled)
+	}
+	f.whole()
 }
 
 // afterwards checks the state after a call, and returns 1 if the call was canceled.
-func (f fixture) afterwards(t *testing.T, what string, tx rowlock.Tx, err error) (stopped int) {
+func (f fixture) afterwards(what string, tx rowlock.Tx, err error) (stopped int) {
+	t := f.t
 	t.Helper()
 	switch {
 	case err == nil, errors.Is(err, rowlock.ErrMissing), errors.Is(err, rowlock.ErrShort):
@@ -170,7 +123,7 @@ func TestI9_CancelWhileWaiting(t *testing.T) {
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
 		for name, call := range everyCall(f) {
-			if name == "Claim" || name == "ForUpdate, NoWait" {
+			if name == "Claim" || name == "Lock, NoWait" {
 				continue // they do not wait for rows
 			}
 			for _, lock := range []string{`SELECT FROM STOCK WHERE "the sku" = 'c' FOR UPDATE`, "LOCK TABLE STOCK"} {
@@ -186,7 +139,7 @@ func TestI9_CancelWhileWaiting(t *testing.T) {
 					t.Errorf("%s: it took %v", name, took)
 				}
 				_ = holder.Rollback(t.Context())
-				if f.afterwards(t, name, tx, err) != 1 {
+				if f.afterwards(name, tx, err) != 1 {
 					t.Errorf("%s: not stopped: %v", name, err)
 				}
 				_ = tx.Rollback(t.Context())
@@ -194,78 +147,4 @@ func TestI9_CancelWhileWaiting(t *testing.T) {
 		}
 		f.whole()
 	})
-}
-
-// TestI9_CancelAtAnyTime cancels after each of many delays, also between the steps of the tests
-// above.
-func TestI9_CancelAtAnyTime(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		for name, call := range everyCall(f) {
-			for d := time.Duration(0); d < 1500*time.Microsecond; d += 60 * time.Microsecond {
-				tx := begin()
-				f.in(tx, "SELECT 1")
-				ctx, cancel := context.WithCancelCause(t.Context())
-				timer := time.AfterFunc(d, func() { cancel(errStop) })
-				err := call(ctx, tx)
-				timer.Stop()
-				cancel(nil)
-				f.afterwards(t, name+" after "+d.String(), tx, err)
-				_ = tx.Rollback(t.Context())
-			}
-		}
-		f.whole()
-	})
-}
-
-// TestI9_CancelWhilePreparing cancels each call while the server parses its first statement
-// inside the savepoint. A lock on the catalog of functions and on the table keeps the server
-// there. The transaction remains usable.
-func TestI9_CancelWhilePreparing(t *testing.T) {
-	t.Parallel()
-	watch := pgtest.Pool(t)
-	other, err := pgx.ParseConfig(pgtest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newFixture(t, func(c *pgxpool.Config) { c.ConnConfig.Database = other.Database })
-	db := stdlib.OpenDB(*f.pool.Config().ConnConfig)
-	defer db.Close()
-	// A server process for each transaction, which has not cached the function.
-	db.SetMaxIdleConns(-1)
-	ways := map[string]func() rowlock.Tx{
-		"pgx": func() rowlock.Tx { f.pool.Reset(); return f.begin() },
-		"database/sql": func() rowlock.Tx {
-			tx, err := db.BeginTx(context.Background(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = tx.Rollback() })
-			return sqltx.Wrap(tx)
-		},
-	}
-	for name, call := range everyCall(f) {
-		for way, begin := range ways {
-			blocker, tx := f.begin(), begin()
-			f.in(blocker, "LOCK TABLE pg_catalog.pg_proc, STOCK IN ACCESS EXCLUSIVE MODE")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			done := later(func() error { return call(ctx, tx) })
-			pgtest.Eventually(t, 10*time.Second, name+", "+way+": the server is parsing", func() bool {
-				return value[bool](f, watch, `SELECT EXISTS (SELECT FROM pg_stat_activity
-					WHERE datname = $1 AND wait_event_type = 'Lock' AND wait_event = 'relation')`, other.Database)
-			})
-			cancel(errStop)
-			err := <-done
-			if e := blocker.Rollback(t.Context()); e != nil {
-				t.Fatal(e)
-			}
-			if f.afterwards(t, name+", "+way, tx, err) != 1 {
-				t.Errorf("%s, %s: not stopped: %v", name, way, err)
-			}
-			if err := tx.Rollback(t.Context()); err != nil && !errors.Is(err, sql.ErrTxDone) {
-				t.Errorf("%s, %s: %v", name, way, err)
-			}
-		}
-	}
 }

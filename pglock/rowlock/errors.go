@@ -3,6 +3,7 @@ package rowlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,46 +11,37 @@ import (
 )
 
 var (
-	// ErrNotAcquired: not all rows could be locked. The *NotAcquiredError around it has the
-	// reason.
+	// ErrNotAcquired: not all rows could be locked, as the *NotAcquiredError around it explains.
 	ErrNotAcquired = errs.ErrNotAcquired
 
-	// ErrTimeout: the time set by WithTimeout has passed, or the transaction's own lock_timeout.
-	// It comes with ErrNotAcquired.
+	// ErrTimeout: the transaction's own lock_timeout has passed.
 	ErrTimeout = errs.ErrTimeout
 
-	// ErrDeadlock: the server broke a cycle of waiting transactions by refusing this call
-	// (SQLSTATE 40P01). It comes with ErrNotAcquired. The transaction still holds its other
-	// locks: roll it back and run it again.
+	// ErrDeadlock: the server broke a cycle of waiting transactions by refusing this call. Since
+	// the transaction still holds its other locks, roll it back and run it again.
 	ErrDeadlock = errs.ErrDeadlock
 
 	// ErrTx: the transaction is nil, has ended, or was aborted by an earlier error.
 	ErrTx = errs.ErrTx
 
-	// ErrMissing: a key has no row. The *MissingError or *ShortError around it lists the keys.
+	// ErrMissing: a key has no row. The *MissingError around it lists the keys.
 	ErrMissing = errors.New("rowlock: no such row")
 
 	// ErrShort: the stock does not suffice. The *ShortError around it lists the lines.
 	ErrShort = errors.New("rowlock: not enough in stock")
 
-	// ErrTable: the table or a column does not exist. The *TableError around it lists the
-	// columns.
-	ErrTable = errors.New("rowlock: no such table or column")
-
 	// ErrRange: a key or quantity exceeds the range of its column.
 	ErrRange = errors.New("rowlock: value out of the column's range")
 
-	// ErrPrivilege: the role lacks a privilege. Row locks need SELECT, and UPDATE on at least one
-	// column.
+	// ErrPrivilege: the role lacks SELECT, or UPDATE on a column.
 	ErrPrivilege = errs.ErrPrivilege
 
 	// ErrInvalidOption: an option or argument is invalid, by itself or together with another.
 	ErrInvalidOption = errs.ErrInvalidOption
 )
 
-// NotAcquiredError says which table's rows were not locked, and why. errors.Is finds
-// ErrNotAcquired and what ended the wait: ErrTimeout, ErrDeadlock, context.Canceled,
-// context.DeadlineExceeded, the context's cause, or the server's error.
+// NotAcquiredError says which rows were not locked, and why: ErrTimeout, ErrDeadlock, the context's
+// error and cause, or the server's error.
 type NotAcquiredError struct {
 	Table  string        // quoted
 	Waited time.Duration // from the start of the call
@@ -63,12 +55,9 @@ func (e *NotAcquiredError) Error() string {
 	return fmt.Sprintf("rowlock: rows of %s not locked after %v: %v", e.Table, e.Waited.Round(time.Millisecond), e.Cause)
 }
 
-// Unwrap returns ErrNotAcquired and the cause.
+// Unwrap returns ErrNotAcquired and the cause, if there is one.
 func (e *NotAcquiredError) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{ErrNotAcquired}
-	}
-	return []error{ErrNotAcquired, e.Cause}
+	return slices.DeleteFunc([]error{ErrNotAcquired, e.Cause}, func(err error) bool { return err == nil })
 }
 
 // MissingError lists the keys that have no row, or no row that Where selects.
@@ -90,16 +79,6 @@ type ShortError struct {
 	Lines []Shortage // in the order passed, without the lines that could be served
 }
 
-// Line returns the shortage of key. It reports false if that line could be served.
-func (e *ShortError) Line(key any) (Shortage, bool) {
-	for _, l := range e.Lines {
-		if l.Key == key {
-			return l, true
-		}
-	}
-	return Shortage{}, false
-}
-
 // Shortage is a line that can't be served.
 type Shortage struct {
 	Key       any // of the type passed
@@ -119,37 +98,8 @@ func (e *ShortError) Error() string {
 	return fmt.Sprintf("rowlock: not enough in stock %s: %s", e.Table, strings.Join(lines, ", "))
 }
 
-// Unwrap returns ErrShort, and ErrMissing if a row is missing.
-func (e *ShortError) Unwrap() []error {
-	for _, l := range e.Lines {
-		if l.Missing {
-			return []error{ErrShort, ErrMissing}
-		}
-	}
-	return []error{ErrShort}
-}
-
-// TableError says what does not exist.
-type TableError struct {
-	Table   string   // quoted
-	Columns []string // that the table lacks; empty if there is no such table
-	Hint    string   // what to write instead, if a name contains a dot; otherwise empty
-	Cause   error    // the server's error
-}
-
-func (e *TableError) Error() string {
-	what := fmt.Sprintf("rowlock: no table %s", e.Table)
-	if len(e.Columns) > 0 {
-		what = fmt.Sprintf("rowlock: table %s has no column %q", e.Table, e.Columns)
-	}
-	if e.Hint != "" {
-		what += ": " + e.Hint
-	}
-	return fmt.Sprintf("%s: %v", what, e.Cause)
-}
-
-// Unwrap returns ErrTable and the cause.
-func (e *TableError) Unwrap() []error { return []error{ErrTable, e.Cause} }
+// Unwrap returns ErrShort.
+func (e *ShortError) Unwrap() error { return ErrShort }
 
 func invalidOption(format string, args ...any) error {
 	return errs.InvalidOption("rowlock", format, args...)

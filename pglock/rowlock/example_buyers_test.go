@@ -17,7 +17,7 @@ import (
 // two of them. Nobody waits in a cycle, and nothing is sold twice.
 func ExampleReserve_fiveBuyers() {
 	ctx := context.Background()
-	pool, end := shop(ctx) // 5 apples, 2 pears
+	pool, end := shop() // 5 apples, 2 pears
 	defer end()
 
 	var bought, missed atomic.Int32

@@ -27,11 +27,9 @@ type fixture struct {
 	stock rowlock.Stock
 }
 
-// item is a row of the table.
-type item struct {
-	SKU  string `db:"the sku"`
-	Left int32  `db:"qty\"left"`
-}
+type line = rowlock.Line[string]
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func newFixture(t *testing.T, opts ...func(*pgxpool.Config)) fixture {
 	t.Helper()
@@ -42,7 +40,7 @@ func newFixture(t *testing.T, opts ...func(*pgxpool.Config)) fixture {
 	}}
 	t.Cleanup(func() { _ = f.db.Close() })
 	f.sql("CREATE SCHEMA " + f.stock.Name[:1].Sanitize())
-	f.sql(`CREATE TABLE STOCK ("the sku" text PRIMARY KEY, "qty""left" integer CHECK ("qty""left" >= 0), warehouse integer, due timestamptz)`)
+	f.sql(`CREATE TABLE STOCK ("the sku" text PRIMARY KEY, "qty""left" integer CHECK ("qty""left" >= 0), warehouse integer)`)
 	f.sql(`INSERT INTO STOCK SELECT v, 10, 1 FROM unnest('{a,b,c,d,e}'::text[]) v`)
 	return f
 }
@@ -151,18 +149,57 @@ func later(run func() error) <-chan error {
 	return done
 }
 
-// values returns the values in their order.
-func values[K comparable, V any](results rowlock.ByKey[K, V]) (all []V) {
-	for _, v := range results.All() {
-		all = append(all, v)
-	}
-	return all
+func second[T any](_ T, err error) error { return err }
+
+// lock is a call of Lock for its error.
+func (f fixture) lock(ctx context.Context, tx rowlock.Tx, keys string, opts ...rowlock.Option) error {
+	return second(rowlock.Lock(ctx, tx, f.stock.Table, strings.Split(keys, ""), opts...))
 }
 
-// skus returns the keys of the rows, in their order.
-func skus(items []item) (s string) {
-	for _, i := range items {
-		s += i.SKU
+// locked locks the keys, one letter each, and returns those that are locked.
+func (f fixture) locked(tx rowlock.Tx, keys string, opts ...rowlock.Option) string {
+	f.t.Helper()
+	got, err := rowlock.Lock(f.t.Context(), tx, f.stock.Table, strings.Split(keys, ""), opts...)
+	if err != nil {
+		f.t.Errorf("%s: %v", keys, err)
 	}
-	return s
+	return strings.Join(got, "")
+}
+
+// claim claims up to n rows with the columns and the rest of the SELECT.
+func (f fixture) claim(ctx context.Context, tx rowlock.Tx, rest string, args ...any) (string, error) {
+	rows, err := rowlock.Claim(ctx, tx, pgx.RowTo[string], "s", f.named(`SELECT "the sku" FROM STOCK AS s `+rest), args...)
+	return strings.Join(rows, ""), err
+}
+
+// quantities checks the committed quantities.
+func (f fixture) quantities(want string) {
+	f.t.Helper()
+	if got := value[string](f, f.pool, `SELECT string_agg("the sku" || "qty""left", ' ' ORDER BY "the sku", warehouse) FROM STOCK`); got != want {
+		f.t.Errorf("stock: %s, want %s", got, want)
+	}
+}
+
+// everyCall returns a simple call of each function.
+func everyCall(f fixture) map[string]func(context.Context, rowlock.Tx) error {
+	return map[string]func(context.Context, rowlock.Tx) error{
+		"Lock":          func(ctx context.Context, tx rowlock.Tx) error { return f.lock(ctx, tx, "cb") },
+		"Lock, missing": func(ctx context.Context, tx rowlock.Tx) error { return f.lock(ctx, tx, "cx") },
+		"Lock, NoWait":  func(ctx context.Context, tx rowlock.Tx) error { return f.lock(ctx, tx, "c", rowlock.NoWait) },
+		"Lock, ForShare with deadline": func(ctx context.Context, tx rowlock.Tx) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			return f.lock(ctx, tx, "c", rowlock.ForShare)
+		},
+		"Reserve": func(ctx context.Context, tx rowlock.Tx) error {
+			return second(rowlock.Reserve(ctx, tx, f.stock, []line{{"c", "1"}}))
+		},
+		"Reserve, short": func(ctx context.Context, tx rowlock.Tx) error {
+			return second(rowlock.Reserve(ctx, tx, f.stock, []line{{"c", "99"}, {"x", "1"}}))
+		},
+		"Restock": func(ctx context.Context, tx rowlock.Tx) error {
+			return second(rowlock.Restock(ctx, tx, f.stock, []line{{"c", "1"}}))
+		},
+		"Claim": func(ctx context.Context, tx rowlock.Tx) error { return second(f.claim(ctx, tx, "LIMIT 2")) },
+	}
 }

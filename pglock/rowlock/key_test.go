@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,24 +16,6 @@ import (
 
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
-
-// TestNilKeysAreRefused: their methods would panic.
-func TestNilKeysAreRefused(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	tx := f.begin()
-	for name, err := range map[string]error{
-		"text":   second(rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []*netip.Addr{nil})),
-		"valuer": second(rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []*pgtype.UUID{nil})),
-		"time":   second(rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []*time.Time{nil})),
-		"string": second(rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []any{(*string)(nil)})),
-	} {
-		if !errors.Is(err, rowlock.ErrInvalidOption) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	f.usable(tx, "0")
-}
 
 // TestForeignOperatorIsRefused: an operator = in search_path that hides the type's own may find a
 // row whose key was not passed.
@@ -46,8 +28,8 @@ func TestForeignOperatorIsRefused(t *testing.T) {
 	tx := f.begin()
 	f.in(tx, "SELECT set_config('search_path', $1, true)", in+", pg_catalog")
 	for name, err := range map[string]error{
-		"Reserve":   second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"A", 1}})),
-		"ForUpdate": second(rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"A", "x"})),
+		"Reserve": second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"A", "1"}})),
+		"Lock":    f.lock(t.Context(), tx, "Ax"),
 	} {
 		if !errors.Is(err, rowlock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
@@ -56,76 +38,44 @@ func TestForeignOperatorIsRefused(t *testing.T) {
 	f.usable(tx, "0")
 }
 
-// TestRowsNeedNotHaveTheKey: the results are found by the key that was passed, in its own form.
-func TestRowsNeedNotHaveTheKey(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		tx := begin()
-		f.in(tx, "CREATE TEMP TABLE numbered (id numeric PRIMARY KEY, \"pglock key\" text, positions int) ON COMMIT DROP")
-		f.in(tx, "INSERT INTO numbered VALUES (1, 'one', 11), (2.0, 'two', 22), (3, 'three', 33)")
-		type row struct {
-			Name      string `db:"pglock key"`
-			Positions int
-		}
-		table := rowlock.Table{Name: pgx.Identifier{"numbered"}, Key: "id"}
-		rows, err := rowlock.ForUpdate[row](t.Context(), tx, table, []string{"03", "2", "1.00", "4"}, rowlock.AllowMissing())
-		if err != nil || rows.Len() != 3 {
-			t.Fatalf("%v %v", rows, err)
-		}
-		for key, want := range map[string]row{"1.00": {"one", 11}, "2": {"two", 22}, "03": {"three", 33}} {
-			if got, ok := rows.Get(key); !ok || got != want {
-				t.Errorf("%s: %v", key, got)
-			}
-		}
-		for _, none := range []string{"4", "1", "2.0"} {
-			if got, ok := rows.Get(none); ok || got != (row{}) {
-				t.Errorf("%s: %v", none, got)
-			}
-		}
-		order := ""
-		for k := range rows.All() {
-			if order += k + " "; k == "2" {
-				break
-			}
-		}
-		if order != "1.00 2 " {
-			t.Errorf("order: %s", order)
-		}
-	})
-}
-
-// TestKeysThatAreValuers: times to the microsecond, and wrapped values as the values they hold.
-func TestKeysThatAreValuers(t *testing.T) {
+// TestKeysAreReturnedAsPassed: 1.00 and 2.0 are the numbers 1 and 2. A column that holds equal numbers
+// is not unique, and neither are keys that are equal for the server.
+func TestKeysAreReturnedAsPassed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	tx := f.begin()
-	table := rowlock.Table{Name: pgx.Identifier{"valued"}, Key: "k"}
-	f.in(tx, "CREATE TEMP TABLE valued (k timestamptz PRIMARY KEY, n bigint UNIQUE, s text UNIQUE, a inet UNIQUE) ON COMMIT DROP")
-	at := time.Unix(1_700_000_000, 123_456_000)
-	f.in(tx, "INSERT INTO valued VALUES ($1, 7, 'x', '10.0.0.1')", at)
-	type row struct {
-		K time.Time
-		N int64
-		S string
-		A netip.Addr
+	f.in(tx, "CREATE TEMP TABLE numbered (id numeric, n bigint, s text) ON COMMIT DROP")
+	f.in(tx, "INSERT INTO numbered VALUES (3, 7, 'x'), (2.0, 8, 'y'), (1, 9, 'z'), (5.0, 1, ''), (5.00, 2, '')")
+	by := func(column string) rowlock.Table { return rowlock.Table{Name: pgx.Identifier{"numbered"}, Key: column} }
+	got, err := rowlock.Lock(t.Context(), tx, by("id"), []string{"03", "2", "1.00", "4"}, rowlock.AllowMissing)
+	if err != nil || !slices.Equal(got, []string{"1.00", "2", "03"}) {
+		t.Errorf("%v %v", got, err)
 	}
-	by := func(column string) rowlock.Table { return rowlock.Table{Name: table.Name, Key: column} }
 	for name, err := range map[string]error{
-		"sql.NullTime":   second(rowlock.ForUpdate[row](t.Context(), tx, table, []sql.NullTime{{Time: at, Valid: true}})),
-		"sql.NullInt64":  second(rowlock.ForUpdate[row](t.Context(), tx, by("n"), []sql.NullInt64{{Int64: 7, Valid: true}})),
-		"sql.NullString": second(rowlock.ForUpdate[row](t.Context(), tx, by("s"), []sql.NullString{{String: "x", Valid: true}})),
-		"netip.Addr":     second(rowlock.ForUpdate[row](t.Context(), tx, by("a"), []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 1})})),
+		"sql.NullInt64":  second(rowlock.Lock(t.Context(), tx, by("n"), []sql.NullInt64{{Int64: 7, Valid: true}})),
+		"sql.NullString": second(rowlock.Lock(t.Context(), tx, by("s"), []sql.NullString{{String: "x", Valid: true}})),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := second(rowlock.ForUpdate[row](t.Context(), tx, by("n"), []sql.NullFloat64{{Float64: 7, Valid: true}})); !errors.Is(err, rowlock.ErrInvalidOption) {
-		t.Errorf("a float: %v", err)
+	for name, err := range map[string]error{
+		"equal rows":             second(rowlock.Lock(t.Context(), tx, by("id"), []string{"5"})),
+		"equal rows, SkipLocked": second(rowlock.Lock(t.Context(), tx, by("id"), []string{"5"}, rowlock.SkipLocked)),
+		"equal lines":            second(rowlock.Reserve(t.Context(), tx, rowlock.Stock{Table: by("id"), Quantity: "n"}, []line{{"1", "1"}, {"1.0", "1"}})),
+		"a word for a number":    second(rowlock.Lock(t.Context(), tx, by("n"), []string{"seven"})),
+		"NUL":                    second(rowlock.Lock(t.Context(), tx, by("s"), []string{"x\x00"})),
+		"not UTF-8":              second(rowlock.Lock(t.Context(), tx, by("s"), []string{"\xff"})),
+	} {
+		if !errors.Is(err, rowlock.ErrInvalidOption) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
-	if err := second(rowlock.ForUpdate[row](t.Context(), tx, by("n"), []sql.NullInt64{{}})); !errors.Is(err, rowlock.ErrInvalidOption) {
-		t.Errorf("NULL: %v", err)
+	if err := second(rowlock.Lock(t.Context(), tx, by("id"), []string{"1", "1.0"})); err == nil {
+		t.Error("keys that are equal for the server were both locked")
+	}
+	if err := second(rowlock.Lock(t.Context(), tx, by("n"), []string{"99999999999999999999"})); !errors.Is(err, rowlock.ErrRange) {
+		t.Errorf("a number that is too large: %v", err)
 	}
 }
 
@@ -163,7 +113,7 @@ func TestKeyTypes(t *testing.T) {
 }
 
 // keyType creates a table with a key of the type, and locks its rows; one key has no row. The order
-// is that of the returned rows, as positions in keys.
+// is that of the returned keys, as positions in keys.
 func keyType[K comparable](t *testing.T, f fixture, tx rowlock.Tx, typ string, keys []K, order string) {
 	t.Helper()
 	f.in(tx, "SAVEPOINT one")
@@ -173,27 +123,21 @@ func keyType[K comparable](t *testing.T, f fixture, tx rowlock.Tx, typ string, k
 	for i, k := range keys {
 		f.in(tx, "INSERT INTO "+table.String()+" (id, n) VALUES ($1::text::"+typ+", $2)", written(k), string(rune('1'+i)))
 	}
-	rows, err := rowlock.ForUpdate[struct {
-		ID any
-		N  string
-	}](t.Context(), tx, table, keys)
+	locked, err := rowlock.Lock(t.Context(), tx, table, keys)
 	got := ""
-	for k, r := range rows.All() {
-		got += r.N
-		if k != keys[r.N[0]-'1'] {
-			t.Errorf("%s: row %s has key %v", typ, r.N, k)
-		}
+	for _, k := range locked {
+		got += string(rune('1' + slices.Index(keys, k)))
 	}
 	if err != nil || len(got) != len(keys) || order != "" && got != order {
 		t.Errorf("%s: %q %v", typ, got, err)
 	}
 	lines := rowlock.Lines(rowlock.Take(keys[0], 2))
-	if left, err := rowlock.Reserve(t.Context(), tx, rowlock.Stock{Table: table, Quantity: "quantity"}, lines); err != nil || values(left)[0] != "3" {
+	if left, err := rowlock.Reserve(t.Context(), tx, rowlock.Stock{Table: table, Quantity: "quantity"}, lines); err != nil || left[keys[0]] != "3" {
 		t.Errorf("%s: Reserve: %v %v", typ, left, err)
 	}
 	f.in(tx, "DELETE FROM "+table.String()+" WHERE n = '1'")
 	var missing *rowlock.MissingError
-	_, err = rowlock.ForShare[struct{ ID any }](t.Context(), tx, table, keys)
+	_, err = rowlock.Lock(t.Context(), tx, table, keys, rowlock.ForShare)
 	if !errors.As(err, &missing) || len(missing.Keys) != 1 || !reflect.DeepEqual(missing.Keys[0], keys[0]) {
 		t.Errorf("%s: a missing key: %v", typ, err)
 	}

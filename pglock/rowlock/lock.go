@@ -2,7 +2,7 @@ package rowlock
 
 import (
 	"context"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,194 +14,132 @@ import (
 // Tx is the caller's transaction: a pgx.Tx, or a *sql.Tx through package sqltx.
 type Tx = advisory.Tx
 
-// ForUpdate locks the rows with these keys until tx ends, and returns them by key, as they are once
-// they are locked. Other transactions can't change, delete or lock them meanwhile, nor insert a row
-// that references them.
-//
-// It waits until ctx is done for rows that other transactions hold; NoWait, SkipLocked and
-// WithTimeout change that. Rows are locked in the order of the key, whatever the order of the
-// arguments, so that calls do not deadlock with each other.
-//
-// T is a struct with a field for each column to read, as for pgx.RowToStructByName. A field without
-// a db tag stands for the column of its name in snake case. K is a string, an integer, a [16]byte
-// for uuid, a driver.Valuer or an encoding.TextMarshaler. A key that is passed twice is an error,
-// also if only the server finds two keys equal. Without keys it returns no row and sends nothing.
-//
-// On success all rows are locked until tx ends, or is rolled back to a savepoint that was set
-// before. On failure no row is locked, and tx and its lock_timeout are unchanged, so that tx
-// remains usable (unless the connection broke, or ctx ended and tx is neither from pgx nor from
-// sqltx). The error is a *NotAcquiredError (errors.Is ErrNotAcquired) if the wait ended: with
-// ErrTimeout, ErrDeadlock, or ctx's error and cause. It is a *MissingError if a key has no row, a
-// *TableError, or the server's. ErrTx and ErrInvalidOption mean that nothing was attempted.
-//
-// At READ COMMITTED the rows are what the last holder has committed. At REPEATABLE READ and
-// SERIALIZABLE a row that has changed since the snapshot is the server's error 40001.
-func ForUpdate[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...LockOption) (ByKey[K, T], error) {
-	return lock[T](ctx, tx, table, keys, "UPDATE", opts)
-}
+// Option changes how a call locks its rows. Reserve and Restock know only NoWait.
+type Option uint8
 
-// ForNoKeyUpdate is ForUpdate for rows that are to be changed, but neither deleted nor given
-// another key: rows that reference them can be inserted meanwhile. UPDATE itself locks like this.
-func ForNoKeyUpdate[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...LockOption) (ByKey[K, T], error) {
-	return lock[T](ctx, tx, table, keys, "NO KEY UPDATE", opts)
-}
+const (
+	// NoWait makes the call fail at once, with ErrNotAcquired, if another transaction holds a row,
+	// or holds the whole table for a millisecond.
+	NoWait Option = 1 << iota
 
-// ForShare is ForUpdate for rows that must not change; several transactions can hold it. Two
-// holders that then both change a row deadlock: to read and then write, use ForNoKeyUpdate.
-func ForShare[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...LockOption) (ByKey[K, T], error) {
-	return lock[T](ctx, tx, table, keys, "SHARE", opts)
-}
+	// SkipLocked leaves out the rows that other transactions hold, and so also those that are
+	// missing. A lock on the whole table is still waited for.
+	SkipLocked
 
-// ForKeyShare is ForShare for rows that must not be deleted nor given another key, while their
-// other columns may change. A foreign key locks like this.
-func ForKeyShare[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...LockOption) (ByKey[K, T], error) {
-	return lock[T](ctx, tx, table, keys, "KEY SHARE", opts)
-}
+	// AllowMissing leaves out the keys that have no row, which are otherwise a *MissingError.
+	AllowMissing
 
-func lock[T any, K comparable](ctx context.Context, tx Tx, table Table, keys []K, strength string, opts []LockOption) (none ByKey[K, T], err error) {
-	c := &call{tx: tx, table: table, begun: time.Now()}
+	// ForNoKeyUpdate is weaker than FOR UPDATE, like the next two: see the package's documentation.
+	ForNoKeyUpdate
+	// ForShare is for rows that must not change.
+	ForShare
+	// ForKeyShare is for rows that must not be deleted, nor get another key.
+	ForKeyShare
+)
+
+var (
+	waits     = map[Option]string{0: "", NoWait: "NOWAIT", SkipLocked: "SKIP LOCKED"}
+	strengths = map[Option]string{0: "UPDATE", ForNoKeyUpdate: "NO KEY UPDATE", ForShare: "SHARE", ForKeyShare: "KEY SHARE"}
+)
+
+// combine returns the options that a call allows as one, and the words that they stand for in SQL.
+func combine(opts []Option, allowed Option) (all Option, words []string, err error) {
 	for _, o := range opts {
-		if err := o.applyLock(&c.cfg); err != nil {
-			return none, err
-		}
+		all |= o
 	}
-	if err := c.check(); err != nil {
-		return none, err
+	wait, one := waits[all&(NoWait|SkipLocked)]
+	strength, only := strengths[all&(ForNoKeyUpdate|ForShare|ForKeyShare)]
+	if all&^allowed != 0 || !one || !only {
+		return 0, nil, invalidOption("options: NoWait and SkipLocked exclude each other, so do ForNoKeyUpdate, ForShare and ForKeyShare, " +
+			"and Reserve and Restock allow only NoWait")
 	}
-	columns, err := columnsOf[T]()
+	return all, []string{":wait", wait, ":strength", strength}, nil
+}
+
+// Lock locks the rows with these keys, FOR UPDATE unless an option names another strength, until tx
+// ends or is rolled back to an earlier savepoint. It returns the keys in the order of the table's
+// key. Read the rows afterwards with a SELECT of your own, which sees what the last holder committed.
+//
+// Rows are locked in the order of the key, so that calls do not deadlock with each other. Lock waits
+// for rows that other transactions hold until ctx is done: its deadline bounds all waits together.
+//
+// K is a string, an integer, a [16]byte for uuid, a driver.Valuer or an encoding.TextMarshaler. Two
+// keys that are equal for the server are an error. Without keys nothing is sent.
+//
+// On failure no row is locked, and tx and its lock_timeout are unchanged, so that tx remains usable
+// (unless the connection broke, or ctx ended and tx is neither from pgx nor from sqltx). The error is
+// a *NotAcquiredError if the wait ended, a *MissingError if a key has no row, or it wraps ErrTx,
+// ErrInvalidOption or the server's error.
+func Lock[K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...Option) ([]K, error) {
+	how, words, err := combine(opts, ^Option(0))
 	if err != nil {
-		return none, err
+		return nil, err
 	}
-	texts, err := keyTexts(keys)
+	if err := checkNames(table.Name, table.Key); err != nil {
+		return nil, err
+	}
+	array, err := keyArray(keys)
 	if err != nil || len(keys) == 0 {
-		return none, err
+		return nil, err
 	}
-	c.setColumns(columns)
-	aliases, names := renamed(columns)
-	q := c.render(lockSQL, []any{arrayText(texts)},
-		":columns", quoteAll(columns), ":aliases", aliases, ":names", names, ":strength", strength, ":wait", c.cfg.wait())
-	return attempts(func() (rows ByKey[K, T], again bool, err error) {
-		err = c.run(ctx, func(ctx context.Context) error {
-			found, err := collect(ctx, tx, q, locate(pgx.RowToStructByName[T]))
+	q := table.render(lockSQL, []any{array}, words...)
+	c := &call{tx: tx, table: table.String(), noWait: how&NoWait != 0, begun: time.Now()}
+	return run(ctx, c, func(ctx context.Context) ([]K, error) {
+		rows, err := collect(ctx, tx, q, pgx.RowTo[[]int32])
+		if err != nil {
+			return nil, err
+		}
+		locked, found := make([]K, len(rows)), make([]bool, len(keys))
+		for i, positions := range rows {
+			at, err := table.match(positions, found)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			rows, again, err = complete(ctx, c, found, keys, texts)
-			return err
-		})
-		return rows, again, err
+			locked[i] = keys[at]
+		}
+		if none := missing(keys, found); none != nil && how&(AllowMissing|SkipLocked) == 0 {
+			return nil, c.refuseMissing(ctx, table, none, refuse(&MissingError{Table: c.table, Keys: none}))
+		}
+		return locked, nil
 	})
 }
 
-// attempts repeats try, up to maxAttempts times, while it fails with again.
-func attempts[R any](try func() (result R, again bool, err error)) (none R, err error) {
-	for range maxAttempts {
-		result, again, failure := try()
-		if failure == nil {
-			return result, nil
-		}
-		if err = failure; !again {
-			break
-		}
-	}
-	return none, err
-}
-
-// complete returns the rows by key, and checks that each key has one. A row that was deleted during
-// the wait, and inserted again, is in the table but not in the statement's snapshot: then again is
-// true.
-func complete[T any, K comparable](ctx context.Context, c *call, found []located[T], keys []K, texts []string) (rows ByKey[K, T], again bool, err error) {
-	seen := make([]bool, len(keys))
-	for _, l := range found {
-		if err := distinct(c.table, keys, l.positions, seen); err != nil {
-			return rows, false, refuse(err)
-		}
-		rows.add(keys[l.positions[0]-1], l.row)
-	}
-	if c.cfg.allowMissing || rows.Len() == len(keys) {
-		return rows, false, nil
-	}
-	absent, err := absentKeys(ctx, c, keys, texts)
-	if err != nil {
-		return rows, false, err
-	}
-	return rows, absent == nil, refuse(&MissingError{Table: c.table.String(), Keys: absent})
-}
-
-// absentKeys returns the keys that have no row now.
-func absentKeys[K comparable](ctx context.Context, c *call, keys []K, texts []string) (absent []any, err error) {
-	rows, err := c.find(ctx, texts)
-	if err != nil {
-		return nil, err
-	}
-	found := make([]bool, len(keys))
-	for _, positions := range rows {
-		if err := distinct(c.table, keys, positions, found); err != nil {
-			return nil, refuse(err)
-		}
-	}
+// missing returns the keys that were not found.
+func missing[K any](keys []K, found []bool) (none []any) {
 	for i, k := range keys {
 		if !found[i] {
-			absent = append(absent, k)
+			none = append(none, k)
 		}
 	}
-	return absent, nil
+	return none
 }
 
-// distinct marks the key of a row as found. positions are those of the row's key in keys, counted
-// from 1; there must be exactly one.
-func distinct[K comparable](table Table, keys []K, positions []int32, found []bool) error {
-	switch {
-	case len(positions) == 0:
-		return invalidOption("column %q of %s is compared by an operator = of search_path that is not its type's own", table.Key, table)
-	case len(positions) > 1:
-		return invalidOption("keys %v and %v are equal in column %q of %s", keys[positions[0]-1], keys[positions[1]-1], table.Key, table)
-	case found[positions[0]-1]:
-		return notUnique(table)
-	}
-	found[positions[0]-1] = true
-	return nil
-}
-
-func notUnique(table Table) error {
-	return invalidOption("column %q of %s is not unique: select the rest of its key with Where", table.Key, table)
-}
-
-// find returns, for each row that exists, the positions of its key in texts.
-func (c *call) find(ctx context.Context, texts []string) ([][]int32, error) {
-	q := c.render(findSQL, []any{arrayText(texts)})
-	return collect(ctx, c.tx, q, pgx.RowTo[[]int32])
-}
-
-// check checks the arguments that the server need not see.
-func (c *call) check() error {
-	if err := c.table.check(); err != nil {
-		return err
-	}
-	return c.cfg.check()
-}
-
-// setColumns notes the columns that the statement names.
-func (c *call) setColumns(columns []string) {
-	c.columns = slices.Concat([]string{c.table.Key}, columns, whereColumns(c.cfg.conditions), c.cfg.orderColumns())
-}
-
-// collect runs the query and returns its rows.
-func collect[T any](ctx context.Context, tx Tx, q pgtx.Query, scan pgx.RowToFunc[T]) ([]T, error) {
-	found, err := tx.Query(ctx, q.SQL, q.Args...)
-	if err != nil {
+// Claim runs the caller's SELECT on a queue, and locks and returns the rows that no other
+// transaction has locked. It waits for none of them.
+//
+//	jobs, err := rowlock.Claim(ctx, tx, pgx.RowToStructByName[job], "jobs",
+//		"SELECT id, payload FROM jobs WHERE state = 'ready' AND due <= now() ORDER BY due LIMIT $1", 10)
+//
+// Claim appends FOR UPDATE OF queue SKIP LOCKED to sql, so that it can't be forgotten. queue is the
+// table as the SELECT calls it: its alias, or its name without the schema. The rows of other tables
+// in the SELECT are not locked. The server refuses a SELECT whose rows can't be locked, such as one
+// with GROUP BY or one from a WITH query. args are the arguments of sql, and scan is a function like
+// pgx.RowTo and pgx.RowToStructByName.
+//
+// Delete the rows in tx, or change the columns that WHERE compares, and commit: then the work is
+// done. If tx is rolled back, or the process dies, the rows are unlocked and unchanged. So each row is
+// worked on at least once, and its changes in the database are made exactly once.
+//
+// Fewer rows than LIMIT do not mean that the queue is empty, because other transactions may hold
+// some, or have just changed them. No row is not an error. Failures and ctx are as for Lock: Claim
+// does wait for a lock on the whole table, until ctx is done.
+func Claim[T any](ctx context.Context, tx Tx, scan pgx.RowToFunc[T], queue, sql string, args ...any) ([]T, error) {
+	if err := checkNames(nil, queue); err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(found, scan)
-}
-
-// wait returns the end of the locking clause.
-func (c *config) wait() string {
-	switch {
-	case c.noWait:
-		return "NOWAIT"
-	case c.skipLocked:
-		return "SKIP LOCKED"
-	}
-	return ""
+	// On a line of its own, so that a comment at the end of sql can't hide it.
+	text := strings.TrimRight(sql, "; \t\r\n") + "\nFOR UPDATE OF " + quote(queue) + " SKIP LOCKED"
+	return run(ctx, &call{tx: tx, table: quote(queue), begun: time.Now()}, func(ctx context.Context) ([]T, error) {
+		return collect(ctx, tx, pgtx.Query{SQL: text, Args: args}, scan)
+	})
 }

@@ -2,63 +2,42 @@ package rowlock_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
+	"net"
+	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/pglock/rowlock"
+	"github.com/pglock/pglock-go/pglock/sqltx"
 )
-
-func TestForUpdateReturnsRowsInTheOrderOfTheKey(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		tx := begin()
-		f.in(tx, `UPDATE STOCK SET "qty""left" = 7 WHERE "the sku" = 'c'`)
-		rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"d", "a", "c"})
-		if err != nil || !reflect.DeepEqual(values(rows), []item{{"a", 10}, {"c", 7}, {"d", 10}}) {
-			t.Fatalf("%v %v", rows, err)
-		}
-		if free := f.free(); free != "be" {
-			t.Errorf("free: %q", free)
-		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if free := f.free(); free != "abcde" {
-			t.Errorf("free after the commit: %q", free)
-		}
-	})
-}
 
 // TestStrengths: the conflicts are those of PostgreSQL's table 13.3.
 func TestStrengths(t *testing.T) {
 	t.Parallel()
-	type locker func(context.Context, rowlock.Tx, rowlock.Table, []string, ...rowlock.LockOption) (rowlock.ByKey[string, item], error)
-	lockers := []locker{rowlock.ForKeyShare[item, string], rowlock.ForShare[item, string], rowlock.ForNoKeyUpdate[item, string], rowlock.ForUpdate[item, string]}
+	f := newFixture(t)
+	strengths := []rowlock.Option{rowlock.ForKeyShare, rowlock.ForShare, rowlock.ForNoKeyUpdate, 0}
 	conflict := [4][4]bool{{3: true}, {2: true, 3: true}, {1: true, 2: true, 3: true}, {true, true, true, true}}
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		for i, hold := range lockers {
-			holder := begin()
-			if _, err := hold(t.Context(), holder, f.stock.Table, []string{"a"}); err != nil {
-				t.Fatal(err)
+	for i, hold := range strengths {
+		holder := f.begin()
+		f.locked(holder, "a", hold)
+		for j, try := range strengths {
+			other := f.begin()
+			err := f.lock(t.Context(), other, "a", try, rowlock.NoWait)
+			if refused := errors.Is(err, rowlock.ErrNotAcquired); refused != conflict[i][j] || err != nil && !refused {
+				t.Errorf("%d behind %d: %v", j, i, err)
 			}
-			for j, try := range lockers {
-				other := begin()
-				_, err := try(t.Context(), other, f.stock.Table, []string{"a"}, rowlock.NoWait())
-				if refused := errors.Is(err, rowlock.ErrNotAcquired); refused != conflict[i][j] || err != nil && !refused {
-					t.Errorf("%d behind %d: %v", j, i, err)
-				}
-				_ = other.Rollback(t.Context())
-			}
-			_ = holder.Rollback(t.Context())
+			_ = other.Rollback(t.Context())
 		}
-	})
+		_ = holder.Rollback(t.Context())
+	}
 }
 
 func TestMissingKeys(t *testing.T) {
@@ -66,29 +45,58 @@ func TestMissingKeys(t *testing.T) {
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
 		tx := begin()
-		rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"x", "b", "a", "y"})
 		var missing *rowlock.MissingError
-		if rows.Len() > 0 || !errors.As(err, &missing) || !errors.Is(err, rowlock.ErrMissing) || !reflect.DeepEqual(missing.Keys, []any{"x", "y"}) {
-			t.Errorf("%v %v", rows, err)
+		err := f.lock(t.Context(), tx, "xbay")
+		if !errors.As(err, &missing) || !errors.Is(err, rowlock.ErrMissing) || !reflect.DeepEqual(missing.Keys, []any{"x", "y"}) {
+			t.Errorf("%v", err)
 		}
 		f.usable(tx, "0")
 		tx = begin()
-		rows, err = rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"x", "b", "a"}, rowlock.AllowMissing())
-		if err != nil || skus(values(rows)) != "ab" || f.free() != "cde" {
-			t.Errorf("allowed: %v %v", rows, err)
+		if got := f.locked(tx, "xba", rowlock.AllowMissing); got != "ab" || f.free() != "cde" {
+			t.Errorf("allowed: %q", got)
 		}
-		rows, err = rowlock.ForUpdate[item](t.Context(), begin(), f.stock.Table, []string{"b", "c", "x"}, rowlock.SkipLocked())
-		if err != nil || skus(values(rows)) != "c" {
-			t.Errorf("with SkipLocked: %v %v", rows, err)
+		if got := f.locked(begin(), "bcx", rowlock.SkipLocked); got != "c" {
+			t.Errorf("with SkipLocked: %q", got)
 		}
-		rows, err = rowlock.ForUpdate[item](t.Context(), begin(), f.stock.Table, []string{})
-		if err != nil || rows.Len() > 0 {
+		if rows, err := rowlock.Lock(t.Context(), begin(), f.stock.Table, []string{}); err != nil || len(rows) > 0 {
 			t.Errorf("without keys: %v %v", rows, err)
 		}
-		rows, err = rowlock.ForUpdate[item](t.Context(), begin(), f.stock.Table, []string{"d"}, rowlock.Where("warehouse", rowlock.Equal, 2))
-		if !errors.Is(err, rowlock.ErrMissing) {
-			t.Errorf("in another warehouse: %v %v", rows, err)
+	})
+}
+
+// TestConditionSelectsRows: the key is unique only together with the warehouse, and a comment at the
+// end of the condition hides nothing.
+func TestConditionSelectsRows(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+		t.Helper()
+		f.sql(`ALTER TABLE STOCK DROP CONSTRAINT "St ock's_pkey", ADD PRIMARY KEY ("the sku", warehouse)`)
+		f.sql(`INSERT INTO STOCK VALUES ('a', 20, 2), ('b', 20, 2)`)
+		two, tx := f.stock, begin()
+		two.Where, two.Args = `t.warehouse = $1 OR t."the sku" = $2 -- there`, []any{2, "none"}
+		if left, err := rowlock.Reserve(t.Context(), tx, two, []line{{"a", "15"}}); err != nil || left["a"] != "5" {
+			t.Errorf("%v %v", left, err)
 		}
+		if got, err := rowlock.Lock(t.Context(), tx, two.Table, []string{"b", "a"}); err != nil || len(got) != 2 {
+			t.Errorf("%v %v", got, err)
+		}
+		if err := second(rowlock.Lock(t.Context(), tx, two.Table, []string{"a", "c"})); !errors.Is(err, rowlock.ErrMissing) {
+			t.Errorf("in another warehouse: %v", err)
+		}
+		for what, err := range map[string]error{
+			"two rows for one line":   second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"a", "1"}})),
+			"two rows for two lines":  second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"b", "1"}, {"x", "1"}})),
+			"two rows for two keys":   f.lock(t.Context(), tx, "bx"),
+			"two rows and no missing": f.lock(t.Context(), tx, "bx", rowlock.AllowMissing),
+		} {
+			if !errors.Is(err, rowlock.ErrInvalidOption) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.quantities("a10 a5 b10 b20 c10 d10 e10")
 	})
 }
 
@@ -96,53 +104,47 @@ func TestNoWaitLeavesNothing(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
-		holder := f.begin()
-		f.in(holder, `SELECT FROM STOCK WHERE "the sku" = 'c' FOR UPDATE`)
-		tx := begin()
-		f.in(tx, "SET LOCAL lock_timeout = '17s'")
-		_, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"d", "c", "b"}, rowlock.NoWait())
-		var refused *rowlock.NotAcquiredError
-		if !errors.As(err, &refused) || !errors.Is(err, rowlock.ErrNotAcquired) || refused.Cause != nil || refused.Table != f.stock.String() {
-			t.Errorf("%v", err)
+		for _, hold := range []string{`SELECT FROM STOCK WHERE "the sku" = 'c' FOR UPDATE`, "LOCK TABLE STOCK"} {
+			holder, tx := f.begin(), begin()
+			f.in(holder, hold)
+			f.in(tx, "SET LOCAL lock_timeout = '17s'")
+			var refused *rowlock.NotAcquiredError
+			err := f.lock(t.Context(), tx, "dcb", rowlock.NoWait)
+			if !errors.As(err, &refused) || !errors.Is(err, rowlock.ErrNotAcquired) || refused.Cause != nil || refused.Table != f.stock.String() {
+				t.Errorf("%v", err)
+			}
+			busy := second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"a", "1"}, {"c", "1"}}, rowlock.NoWait))
+			if !errors.Is(busy, rowlock.ErrNotAcquired) || errors.Is(busy, rowlock.ErrTimeout) {
+				t.Errorf("%v", busy)
+			}
+			_ = holder.Rollback(t.Context())
+			f.usable(tx, "17s")
 		}
-		_ = holder.Rollback(t.Context())
-		f.usable(tx, "17s")
-
-		tx = begin()
-		ddl := f.begin()
-		f.in(ddl, "LOCK TABLE STOCK")
-		if _, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a"}, rowlock.NoWait()); !errors.Is(err, rowlock.ErrNotAcquired) {
-			t.Errorf("a table that another transaction has locked: %v", err)
-		}
-		_ = ddl.Rollback(t.Context())
-		f.usable(tx, "0")
 	})
 }
 
-// TestTimeoutIsForAllTogether: the timeout passes although each single wait is shorter.
-func TestTimeoutIsForAllTogether(t *testing.T) {
+// TestDeadlineIsForAllWaitsTogether: the deadline passes although each single wait is shorter.
+func TestDeadlineIsForAllWaitsTogether(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
-		first, second := f.begin(), f.begin()
+		first, second, tx := f.begin(), f.begin(), begin()
 		f.in(first, `SELECT FROM STOCK WHERE "the sku" = 'a' FOR UPDATE`)
 		f.in(second, `SELECT FROM STOCK WHERE "the sku" = 'b' FOR UPDATE`)
-		tx := begin()
 		f.in(tx, "SET LOCAL lock_timeout = '1min'")
 		begun := time.Now()
-		done := later(func() error {
-			_, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"b", "a"}, rowlock.WithTimeout(1600*time.Millisecond))
-			return err
-		})
+		ctx, cancel := context.WithTimeout(t.Context(), 1600*time.Millisecond)
+		defer cancel()
+		done := later(func() error { return f.lock(ctx, tx, "ba") })
 		f.waiting(1)
 		<-time.After(time.Until(begun.Add(time.Second)))
 		_ = first.Rollback(t.Context())
 		err := <-done
-		// 2600 if each wait had a timeout of its own.
+		// 2600 if each wait had the whole time.
 		if took := time.Since(begun); took < 1590*time.Millisecond || took > 2500*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
-		if !errors.Is(err, rowlock.ErrTimeout) || !errors.Is(err, rowlock.ErrNotAcquired) || errors.Is(err, context.DeadlineExceeded) {
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, rowlock.ErrNotAcquired) || errors.Is(err, rowlock.ErrTimeout) {
 			t.Errorf("%v", err)
 		}
 		_ = second.Rollback(t.Context())
@@ -150,7 +152,11 @@ func TestTimeoutIsForAllTogether(t *testing.T) {
 	})
 }
 
-func TestTimeoutOfTheTransactionOrContextComesFirst(t *testing.T) {
+// opaque hides the connection of a transaction, so that it can't be canceled: the server's
+// lock_timeout alone bounds its waits.
+type opaque struct{ rowlock.Tx }
+
+func TestOwnTimeouts(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
@@ -158,78 +164,90 @@ func TestTimeoutOfTheTransactionOrContextComesFirst(t *testing.T) {
 		f.in(holder, `SELECT FROM STOCK FOR UPDATE`)
 		tx := begin()
 		f.in(tx, "SET LOCAL lock_timeout = 20")
-		begun := time.Now()
-		_, err := rowlock.ForShare[item](t.Context(), tx, f.stock.Table, []string{"b"}, rowlock.WithTimeout(time.Minute))
-		if took := time.Since(begun); !errors.Is(err, rowlock.ErrTimeout) || took > 20*time.Second {
-			t.Errorf("own lock_timeout, after %v: %v", took, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := f.lock(ctx, tx, "b"); !errors.Is(err, rowlock.ErrTimeout) || !errors.Is(err, rowlock.ErrNotAcquired) {
+			t.Errorf("own lock_timeout: %v", err)
 		}
 		f.in(tx, "SET LOCAL lock_timeout = 0")
-		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
-		defer cancel()
-		_, err = rowlock.ForShare[item](ctx, tx, f.stock.Table, []string{"b"}, rowlock.WithTimeout(time.Minute))
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, rowlock.ErrNotAcquired) || errors.Is(err, rowlock.ErrTimeout) {
-			t.Errorf("deadline: %v", err)
-		}
 		f.in(tx, "SET LOCAL statement_timeout = 30")
 		var pg *pgconn.PgError
-		_, err = rowlock.ForShare[item](t.Context(), tx, f.stock.Table, []string{"b"})
-		if !errors.Is(err, rowlock.ErrNotAcquired) || !errors.As(err, &pg) || pg.Code != "57014" {
+		if err := f.lock(t.Context(), tx, "b"); !errors.Is(err, rowlock.ErrNotAcquired) || !errors.As(err, &pg) || pg.Code != "57014" {
 			t.Errorf("statement_timeout: %v", err)
+		}
+		if err := f.lock(ctx, opaque{tx}, "b", rowlock.NoWait); !errors.Is(err, rowlock.ErrNotAcquired) {
+			t.Errorf("opaque: %v", err)
 		}
 		_ = holder.Rollback(t.Context())
 		f.usable(tx, "0")
 	})
 }
 
-// TestTimeoutCoversTheTable: a statement that is prepared waits for a lock on the table.
-func TestTimeoutCoversTheTable(t *testing.T) {
+// TestP34_SuccessLeavesTheSettings: a call that succeeds restores lock_timeout.
+func TestP34_SuccessLeavesTheSettings(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
-		ddl, tx := f.begin(), begin()
-		f.in(ddl, "LOCK TABLE STOCK")
-		if _, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a"}, rowlock.WithTimeout(30*time.Millisecond)); !errors.Is(err, rowlock.ErrTimeout) {
-			t.Errorf("%v", err)
+		for _, own := range []string{"0", "250ms", "17s", "1h"} {
+			tx := begin()
+			f.in(tx, "SELECT set_config('lock_timeout', $1, true)", own)
+			for _, d := range []time.Duration{time.Minute, 100 * 365 * 24 * time.Hour} {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				if err := f.lock(ctx, tx, "a"); err != nil {
+					t.Errorf("%v: %v", d, err)
+				}
+				cancel()
+			}
+			if err := second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"a", "1"}}, rowlock.NoWait)); err != nil {
+				t.Error(err)
+			}
+			if got := value[string](f, tx, "SHOW lock_timeout"); got != own {
+				t.Errorf("lock_timeout is %s, it was %s", got, own)
+			}
+			_ = tx.Rollback(t.Context())
 		}
-		_ = ddl.Rollback(t.Context())
-		f.usable(tx, "0")
 	})
 }
 
-// TestRowInsertedAgainIsFound: the row is deleted during the wait, and the new row is not in the
-// statement's snapshot.
-func TestRowInsertedAgainIsFound(t *testing.T) {
+// TestRowThatIsNotInTheSnapshotIsFound: during the wait it is deleted and inserted again, or it moves
+// to another partition, which PostgreSQL reports as 40001 at every isolation level.
+func TestRowThatIsNotInTheSnapshotIsFound(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
 		t.Helper()
-		for name, call := range map[string]func(tx rowlock.Tx) error{
-			"ForUpdate": func(tx rowlock.Tx) error {
-				rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a", "b", "c"})
-				if err == nil && (skus(values(rows)) != "abc" || values(rows)[1].Left != 3) {
-					t.Errorf("%v", rows)
-				}
-				return err
-			},
-			"Reserve": func(tx rowlock.Tx) error {
-				left, err := rowlock.Reserve(t.Context(), tx, f.stock, []rowlock.Line[string, int]{{"b", 3}})
-				if n, _ := left.Get("b"); err == nil && n != "0" {
-					t.Errorf("%v", left)
-				}
-				return err
-			},
+		f.sql("DROP TABLE STOCK")
+		f.sql(`CREATE TABLE STOCK ("the sku" text, "qty""left" integer, warehouse integer) PARTITION BY LIST (warehouse)`)
+		for _, house := range []string{"1", "2"} {
+			f.sql("CREATE TABLE " + f.stock.Name[:1].Sanitize() + ".house" + house + " PARTITION OF STOCK FOR VALUES IN (" + house + ")")
+		}
+		f.sql(`INSERT INTO STOCK VALUES ('a', 10, 1), ('b', 10, 1), ('c', 10, 1)`)
+		for name, change := range map[string][]string{
+			"inserted again": {`DELETE FROM STOCK WHERE "the sku" = 'b'`, `INSERT INTO STOCK VALUES ('b', 10, 1)`},
+			"moved":          {`UPDATE STOCK SET warehouse = 3 - warehouse WHERE "the sku" = 'b'`},
 		} {
-			holder, tx := f.begin(), begin()
-			f.in(holder, `DELETE FROM STOCK WHERE "the sku" = 'b'`)
-			f.in(holder, `INSERT INTO STOCK VALUES ('b', 3)`)
-			done := later(func() error { return call(tx) })
-			f.waiting(1)
-			if err := holder.Commit(t.Context()); err != nil {
-				t.Fatal(err)
+			for call, run := range map[string]func(tx rowlock.Tx) error{
+				"Lock": func(tx rowlock.Tx) error { return f.lock(t.Context(), tx, "abc") },
+				"Reserve": func(tx rowlock.Tx) error {
+					left, err := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"b", "10"}, {"a", "3"}})
+					if err == nil && (left["a"] != "7" || left["b"] != "0") {
+						t.Errorf("left: %v", left)
+					}
+					return err
+				},
+			} {
+				holder, tx := f.begin(), begin()
+				for _, statement := range change {
+					f.in(holder, statement)
+				}
+				done := later(func() error { return run(tx) })
+				f.waiting(1)
+				if err := holder.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(<-done, tx.Rollback(t.Context())); err != nil {
+					t.Errorf("%s, %s: %v", name, call, err)
+				}
 			}
-			if err := <-done; err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			_ = tx.Rollback(t.Context())
 		}
 	})
 }
@@ -245,10 +263,132 @@ func TestSnapshotTooOldIsTheServersError(t *testing.T) {
 	f.in(tx, "SELECT FROM STOCK")
 	f.sql(`UPDATE STOCK SET warehouse = 2 WHERE "the sku" = 'a'`)
 	var pg *pgconn.PgError
-	if _, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a"}); !errors.As(err, &pg) || pg.Code != "40001" {
+	if err := f.lock(t.Context(), tx, "a"); !errors.As(err, &pg) || pg.Code != "40001" {
 		t.Errorf("%v", err)
 	}
-	if rows, err := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"b"}); err != nil || skus(values(rows)) != "b" {
-		t.Errorf("another row after it: %v %v", rows, err)
+	if got := f.locked(tx, "b"); got != "b" {
+		t.Errorf("another row after it: %q", got)
+	}
+}
+
+// null is a key that is NULL, and broken one that has no text.
+type (
+	null   struct{ _ int }
+	broken struct{}
+)
+
+var errBroken = errors.New("broken")
+
+func (null) Value() (driver.Value, error)   { return nil, nil }
+func (broken) MarshalText() ([]byte, error) { return nil, errBroken }
+
+// TestBadInputIsRefusedBeforeAnythingIsSent: the transaction has ended, so that a statement would
+// fail with ErrTx.
+func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx := f.begin()
+	_ = tx.Rollback(t.Context())
+	ctx, good := t.Context(), f.stock
+	in := func(key string, name ...string) error {
+		return second(rowlock.Lock(ctx, tx, rowlock.Table{Name: name, Key: key}, []string{"a"}))
+	}
+	reserve := func(quantity rowlock.Decimal) error {
+		return second(rowlock.Reserve(ctx, tx, good, []line{{"b", "1"}, {"a", quantity}}))
+	}
+	stock := func(quantity string) error {
+		return second(rowlock.Reserve(ctx, tx, rowlock.Stock{Table: good.Table, Quantity: quantity}, []line{{"a", "1"}}))
+	}
+	for name, err := range map[string]error{
+		"NoWait and SkipLocked":    f.lock(ctx, tx, "a", rowlock.NoWait, rowlock.SkipLocked),
+		"two strengths":            f.lock(ctx, tx, "a", rowlock.ForShare|rowlock.ForKeyShare),
+		"an unknown option":        second(rowlock.Reserve(ctx, tx, good, []line{{"a", "1"}}, 1<<7)),
+		"SkipLocked to reserve":    second(rowlock.Reserve(ctx, tx, good, []line{{"a", "1"}}, rowlock.SkipLocked)),
+		"AllowMissing to restock":  second(rowlock.Restock(ctx, tx, good, []line{{"a", "1"}}, rowlock.AllowMissing)),
+		"no key":                   in("", "t"),
+		"empty table":              in("k", "s", ""),
+		"long table":               in("k", strings.Repeat("x", 64)),
+		"long key":                 in(strings.Repeat("x", 64), "t"),
+		"NUL in the table":         in("k", "t\x00"),
+		"float keys":               second(rowlock.Lock(ctx, tx, good.Table, []float64{1})),
+		"key that is a slice":      second(rowlock.Lock(ctx, tx, good.Table, []any{net.IPv4zero})),
+		"nil key":                  second(rowlock.Lock(ctx, tx, good.Table, []any{nil})),
+		"nil pointer with methods": second(rowlock.Lock(ctx, tx, good.Table, []*netip.Addr{nil})),
+		"NULL key":                 second(rowlock.Lock(ctx, tx, good.Table, []null{{}})),
+		"broken key":               second(rowlock.Lock(ctx, tx, good.Table, []broken{{}})),
+		"quantity 0.00":            reserve("0.00"), "quantity -1": reserve("-1"), "no quantity": reserve(""), "quantity 1e5": reserve("1e5"),
+		"quantity NaN": reserve("NaN"), "quantity 1.": reserve("1."), "quantity .5": reserve(".5"), "injection": reserve("1}'; --"),
+		"taking less":          second(rowlock.Restock(ctx, tx, good, rowlock.Lines(rowlock.Take("a", -1)))),
+		"no quantity column":   stock(""),
+		"long quantity column": stock(strings.Repeat("x", 64)),
+		"no queue":             second(rowlock.Claim(ctx, tx, pgx.RowTo[int], "", "SELECT 1")),
+	} {
+		if !errors.Is(err, rowlock.ErrInvalidOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUnusableTransactionIsErrTx(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+		t.Helper()
+		committed, aborted, rolledBack := begin(), begin(), begin()
+		_ = committed.Commit(t.Context())
+		_ = rolledBack.Rollback(t.Context())
+		_, _ = aborted.Exec(t.Context(), "nonsense")
+		var none *pgxpool.Tx
+		for name, call := range everyCall(f) {
+			for state, tx := range map[string]rowlock.Tx{
+				"committed": committed, "aborted": aborted, "rolled back": rolledBack, "nil": nil, "nil pointer": none,
+				"sqltx of nil": sqltx.Wrap(nil), "nil sqltx": (*sqltx.Tx)(nil),
+			} {
+				if err := call(t.Context(), tx); !errors.Is(err, rowlock.ErrTx) {
+					t.Errorf("%s, %s: %v", name, state, err)
+				}
+			}
+		}
+	})
+}
+
+// TestServersErrorsLeaveTheTransactionUsable, with the server's own words.
+func TestServersErrorsLeaveTheTransactionUsable(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+		t.Helper()
+		ctx, tx := t.Context(), begin()
+		in := func(key string, name ...string) error {
+			return second(rowlock.Lock(ctx, tx, rowlock.Table{Name: name, Key: key}, []string{"a"}))
+		}
+		for code, err := range map[string]error{
+			"42P01": in("k", `pg_class"; --`),
+			"42703": in("nay", f.stock.Name...),
+			"42601": second(f.claim(ctx, tx, "LIMIT 1 LIMIT 1")),
+			"42P18": second(f.claim(ctx, tx, "WHERE warehouse = $7")),
+			"0A000": second(f.claim(ctx, tx, "GROUP BY 1")),
+		} {
+			var pg *pgconn.PgError
+			if !errors.As(err, &pg) || pg.Code != code || !strings.Contains(err.Error(), "rowlock: ") {
+				t.Errorf("%s: %v", code, err)
+			}
+		}
+		f.usable(tx, "0")
+	})
+}
+
+func TestMissingPrivilege(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	role := pgx.Identifier{"reader of " + f.stock.Name[0]}.Sanitize()
+	f.sql("CREATE ROLE " + role)
+	t.Cleanup(func() { _, _ = f.pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role) })
+	f.sql("GRANT USAGE ON SCHEMA " + f.stock.Name[:1].Sanitize() + " TO " + role)
+	f.sql("GRANT SELECT ON STOCK TO " + role)
+	tx := f.begin()
+	f.in(tx, "SET LOCAL ROLE "+role)
+	for name, call := range everyCall(f) {
+		if err := call(t.Context(), tx); !errors.Is(err, rowlock.ErrPrivilege) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

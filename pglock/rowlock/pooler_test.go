@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -47,7 +46,7 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 	}
 }
 
-// reserveThrough makes six workers reserve five times each, a third of them with a timeout.
+// reserveThrough makes six workers reserve five times each, a third of them with a deadline.
 func (f fixture) reserveThrough(t *testing.T, what string, begin map[string]func() (rowlock.Tx, error)) {
 	t.Helper()
 	f.sql(`UPDATE STOCK SET "qty""left" = 40`)
@@ -60,11 +59,12 @@ func (f fixture) reserveThrough(t *testing.T, what string, begin map[string]func
 					t.Errorf("%s: %v", what, err)
 					return
 				}
-				var opts []rowlock.Option
+				ctx, cancel := t.Context(), func() {}
 				if i%3 == 0 {
-					opts = append(opts, rowlock.WithTimeout(time.Minute))
+					ctx, cancel = context.WithTimeout(ctx, time.Minute)
 				}
-				_, err = rowlock.Reserve(t.Context(), tx, f.stock, []line{{"d", 1}, {"a", 1}}, opts...)
+				_, err = rowlock.Reserve(ctx, tx, f.stock, []line{{"d", "1"}, {"a", "1"}})
+				cancel()
 				if err = errors.Join(err, tx.Commit(t.Context())); err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -83,34 +83,32 @@ func (f fixture) failThrough(t *testing.T, what string, begin map[string]func() 
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, short := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"b", 99}})
-		_, missing := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"c", "x"})
-		_, unknown := rowlock.ForUpdate[item](t.Context(), tx, rowlock.Table{Name: pgx.Identifier{"no such"}, Key: "the sku"}, []string{"c"})
-		if !errors.Is(short, rowlock.ErrShort) || !errors.Is(missing, rowlock.ErrMissing) || !errors.Is(unknown, rowlock.ErrTable) {
-			t.Errorf("%s, %s: %v, %v, %v", what, driver, short, missing, unknown)
+		rows, claimed := f.claim(t.Context(), tx, `ORDER BY "the sku" DESC LIMIT $1`, 2)
+		if claimed != nil || rows != "ed" {
+			t.Errorf("%s, %s: Claim: %v %v", what, driver, rows, claimed)
+		}
+		_ = tx.Rollback(t.Context())
+		if tx, err = begin(); err != nil {
+			t.Fatal(err)
+		}
+		_, short := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"b", "99"}})
+		missing := f.lock(t.Context(), tx, "cx")
+		if !errors.Is(short, rowlock.ErrShort) || !errors.Is(missing, rowlock.ErrMissing) {
+			t.Errorf("%s, %s: %v, %v", what, driver, short, missing)
 		}
 		if waits {
 			holder := f.begin()
 			f.in(holder, `SELECT FROM STOCK WHERE "the sku" = 'e' FOR UPDATE`)
-			_, busy := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a", "e"}, rowlock.NoWait())
-			_, late := rowlock.ForUpdate[item](t.Context(), tx, f.stock.Table, []string{"a", "e"}, rowlock.WithTimeout(30*time.Millisecond))
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(50*time.Millisecond, func() { cancel(errStop) })
-			_, stopped := rowlock.ForUpdate[item](ctx, tx, f.stock.Table, []string{"a", "e"})
-			if !errors.Is(busy, rowlock.ErrNotAcquired) || !errors.Is(late, rowlock.ErrTimeout) || !errors.Is(stopped, errStop) {
-				t.Errorf("%s, %s: %v, %v, %v", what, driver, busy, late, stopped)
+			busy := f.lock(t.Context(), tx, "ae", rowlock.NoWait)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+			late := f.lock(ctx, tx, "ae")
+			cancel()
+			if !errors.Is(busy, rowlock.ErrNotAcquired) || !errors.Is(late, context.DeadlineExceeded) {
+				t.Errorf("%s, %s: %v, %v", what, driver, busy, late)
 			}
 			_ = holder.Rollback(t.Context())
 		}
 		f.usable(tx, "0")
 		_ = tx.Rollback(t.Context())
-	}
-	tx, err := begin["pgx"]()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := rowlock.Claim[item](t.Context(), tx, f.stock.Table, 2, rowlock.OrderByDescending("the sku"))
-	if err = errors.Join(err, tx.Rollback(t.Context())); err != nil || skus(rows) != "ed" {
-		t.Errorf("%s: Claim: %v %v", what, rows, err)
 	}
 }

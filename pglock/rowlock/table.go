@@ -1,82 +1,84 @@
 package rowlock
 
 import (
+	"embed"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
 )
+
+//go:embed sql
+var files embed.FS
+
+var limitSQL, lockSQL, moveSQL = statement("limit"), statement("lock"), statement("move")
+
+// statement returns the statement of a file, without its comments.
+func statement(verb string) string {
+	text, _ := files.ReadFile("sql/" + verb + ".sql") // the tests run all of them
+	return schema.Render(string(text), schema.Default)
+}
 
 // Table names a table, which may be partitioned, and the column that identifies its rows.
 type Table struct {
-	// Name is the table's name, qualified by its schema or found by search_path. Its parts are
-	// the names as PostgreSQL stores them; this package quotes them.
+	// Name is the table's name, qualified by its schema or found by search_path. It is quoted.
 	Name pgx.Identifier
-	// Key is a column that is unique in the table, or among the rows that Where selects, and
-	// whose values do not change: rows are locked in its order.
+	// Key is a column that is unique among the rows that Where selects, and whose values do not
+	// change, since rows are locked in its order.
 	Key string
+	// Where is an optional condition on the table, which is called t, such as "t.warehouse = $1".
+	// Other rows do not exist for a call. Pass values in Args, since the text becomes SQL.
+	Where string
+	Args  []any
 }
 
-// Stock is a table with a column of quantities, of an integer type or numeric. NULL counts as 0.
+// Stock is a table with a column of quantities. NULL counts as 0.
 type Stock struct {
 	Table
-	Quantity string
+	Quantity string // the column, of an integer type or numeric
 }
 
 // String returns the quoted name.
 func (t Table) String() string { return t.Name.Sanitize() }
 
-func (t Table) check() error {
-	if len(t.Name) < 1 || len(t.Name) > 3 {
-		return invalidOption("table name has %d parts: must have 1 to 3", len(t.Name))
-	}
-	for _, part := range t.Name {
-		if err := checkName("table", part); err != nil {
-			return err
+// checkNames refuses a name that PostgreSQL would truncate, and then find another object.
+func checkNames(names []string, more ...string) error {
+	for _, name := range slices.Concat(names, more) {
+		if err := errs.CheckText(name, 63); err != nil {
+			return invalidOption("name of table or column %w", err)
 		}
-	}
-	return checkName("key column", t.Key)
-}
-
-func (s Stock) check() error {
-	if err := s.Table.check(); err != nil {
-		return err
-	}
-	if s.Quantity == s.Key {
-		return invalidOption("column %q is both key and quantity", s.Key)
-	}
-	return checkName("quantity column", s.Quantity)
-}
-
-// maxName is NAMEDATALEN-1: PostgreSQL would truncate a longer name, and find another object.
-const maxName = 63
-
-func checkName(what, name string) error {
-	if err := errs.CheckText(name, maxName); err != nil {
-		return invalidOption("name of %s %w", what, err)
 	}
 	return nil
 }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// quoteAll returns the columns of table t as a list.
-func quoteAll(columns []string) string {
-	quoted := make([]string, len(columns))
-	for i, n := range columns {
-		quoted[i] = "t." + quote(n)
+// render inserts the table and its condition into a statement, and args as its parameters :1, :2 and
+// so on, which are numbered after those of the condition. more is pairs of placeholder and text.
+func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
+	condition := ""
+	if t.Where != "" {
+		condition = "AND (" + t.Where + "\n)"
 	}
-	return strings.Join(quoted, ", ")
+	pairs := append([]string{":table", t.String(), ":key", quote(t.Key), ":where", condition}, more...)
+	for i := range args {
+		pairs = append(pairs, ":"+strconv.Itoa(i+1), "$"+strconv.Itoa(len(t.Args)+i+1))
+	}
+	return pgtx.Query{SQL: strings.NewReplacer(pairs...).Replace(sql), Args: slices.Concat(t.Args, args)}
 }
 
-// renamed returns a list of aliases for the columns, and one that gives them their names back.
-func renamed(columns []string) (aliases, names string) {
-	as, back := make([]string, len(columns)), make([]string, len(columns))
-	for i, n := range columns {
-		as[i] = "c" + strconv.Itoa(i)
-		back[i] = as[i] + " AS " + quote(n)
+// match returns the index of the key that a row was found by, and notes it in found. positions are
+// those of the row's key in the arguments, counted from 1, and there must be exactly one.
+func (t Table) match(positions []int32, found []bool) (int, error) {
+	if len(positions) != 1 || found[positions[0]-1] {
+		return 0, refuse(invalidOption("column %q of %s does not match the keys one to one: it must be unique among the rows of Where, no two "+
+			"keys may be equal in its type, and search_path must not hide the operator = of its type", t.Key, t))
 	}
-	return strings.Join(as, ", "), strings.Join(back, ", ")
+	found[positions[0]-1] = true
+	return int(positions[0] - 1), nil
 }

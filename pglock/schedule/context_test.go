@@ -16,7 +16,7 @@ import (
 func TestI3_RunContextChecksTheClock(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	job := f.jobOf(f.client(pglock.WithoutRenewal()), schedule.WithTTL(time.Second))
+	job := f.jobOf(f.client(pglock.WithRenewEvery(0)), schedule.WithTTL(time.Second))
 	for range 4 { // without a look at the clock, the timer has run in about half of the rounds
 		err := job.Once(t.Context(), time.Now(), func(ctx context.Context, l *pglock.Lease) error {
 			locktest.WaitUntilPast(l.Deadline())

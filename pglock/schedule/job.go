@@ -26,7 +26,7 @@ type Job struct {
 //
 // Each run uses a connection of the client's pool for a short transaction before and after it.
 //
-// The error wraps ErrInvalidOption or pglock.ErrInvalidName.
+// The error wraps ErrInvalidOption or pglock.ErrInvalidOption.
 func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 	cfg := newConfig()
 	for _, o := range opts {
@@ -38,7 +38,7 @@ func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 	case client == nil:
 		return nil, invalidOption("client is nil: must be from pglock.Open")
 	case name == "" || len(name) > maxName:
-		return nil, errs.Mark(fmt.Errorf("schedule: job name has %d bytes: must have 1 to %d", len(name), maxName), pglock.ErrInvalidName)
+		return nil, errs.Mark(fmt.Errorf("schedule: job name has %d bytes: must have 1 to %d", len(name), maxName), pglock.ErrInvalidOption)
 	}
 	return &Job{client, name, cfg, make(chan struct{}, 1)}, nil
 }
@@ -122,10 +122,6 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	lease, err := j.client.Acquire(ctx, j.name, pglock.WithWait(wait), pglock.WithTTL(j.cfg.ttl), pglock.WithLabels(labels))
 	if err != nil {
 		return nil, j.explainBusy(ctx, c, err)
-	}
-	if outer, ok := pglock.FromContext(ctx, j.name); ok && outer.Fence() == lease.Fence() { // by pglock.WithJoin of the client
-		return nil, errs.Join(errs.Mark(fmt.Errorf("schedule: job %q: the context is that of a run of the job, and runs do not join one another: use another context",
-			j.name), pglock.ErrHeldByCaller), release(ctx, lease))
 	}
 	// Another process may have run the tick between the first check and the grant.
 	if tick, err = j.check(ctx, c); err != nil {

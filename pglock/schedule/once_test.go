@@ -190,7 +190,7 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("no client: %v", err)
 	}
 	for _, name := range []string{"", strings.Repeat("n", 502)} {
-		if _, err := schedule.New(client, name); !errors.Is(err, pglock.ErrInvalidName) {
+		if _, err := schedule.New(client, name); !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("a name of %d bytes: %v", len(name), err)
 		}
 	}

@@ -361,7 +361,7 @@ func TestARunnerThatDiesLate(t *testing.T) {
 	}
 	// A waiter replaces a runner that has died.
 	clock := clockAt(now.Add(time.Second))
-	dead := f.jobOf(f.client(pglock.WithoutRenewal()), schedule.WithTTL(time.Second))
+	dead := f.jobOf(f.client(pglock.WithRenewEvery(0)), schedule.WithTTL(time.Second))
 	if _, err := dead.Begin(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}

@@ -35,11 +35,8 @@ func TestI9_CancelLocksAnywhere(t *testing.T) {
 	defer db.Close()
 	k := keys(t, "a", "b")
 	for name, call := range map[string]func(ctx context.Context, tx advisory.Tx) error{
-		"Lock": func(ctx context.Context, tx advisory.Tx) error { return advisory.Lock(ctx, tx, k[0]) },
-		"Lock, polling": func(ctx context.Context, tx advisory.Tx) error {
-			return advisory.Lock(ctx, tx, k[0], advisory.WithPolling())
-		},
-		"LockAll": func(ctx context.Context, tx advisory.Tx) error { return advisory.LockAll(ctx, tx, k...) },
+		"Lock":    func(ctx context.Context, tx advisory.Tx) error { return advisory.Lock(ctx, tx, k[0]) },
+		"LockAll": func(ctx context.Context, tx advisory.Tx) error { return advisory.LockAll(ctx, tx, k) },
 	} {
 		for _, busy := range []bool{false, true} {
 			before := direct.pgx()

@@ -43,10 +43,10 @@ func TestAdvisoryLocksExclude(t *testing.T) {
 			t.Errorf("%v, through pgx: %v", held, err)
 		}
 	}
-	if err := advisory.LockAll(t.Context(), tx, k...); err != nil {
+	if err := advisory.LockAll(t.Context(), tx, k); err != nil {
 		t.Fatal(err)
 	}
-	if err := advisory.LockAllWith(t.Context(), otherTx, k, advisory.WithTimeout(20*time.Millisecond)); !errors.Is(err, advisory.ErrTimeout) {
+	if err := advisory.LockAll(t.Context(), otherTx, k, advisory.WithTimeout(20*time.Millisecond)); !errors.Is(err, advisory.ErrTimeout) {
 		t.Errorf("LockAll: %v", err)
 	}
 	if _, err := other.ExecContext(t.Context(), "SELECT 1"); err != nil {
@@ -55,7 +55,7 @@ func TestAdvisoryLocksExclude(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := advisory.LockAll(t.Context(), otherTx, k...); err != nil {
+	if err := advisory.LockAll(t.Context(), otherTx, k); err != nil {
 		t.Errorf("after the commit: %v", err)
 	}
 }
@@ -76,7 +76,6 @@ func TestP34_TimeoutLeavesTheTransaction(t *testing.T) {
 	for name, err := range map[string]error{
 		"timeout":  advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(20*time.Millisecond)),
 		"deadline": advisory.Lock(short, tx, key),
-		"polling":  advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(20*time.Millisecond), advisory.WithPolling()),
 	} {
 		if !errors.Is(err, advisory.ErrNotAcquired) {
 			t.Errorf("%s: %v", name, err)

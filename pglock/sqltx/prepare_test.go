@@ -41,7 +41,7 @@ func TestI9_CancelWhilePreparing(t *testing.T) {
 				"Lock, timeout": func(ctx context.Context, tx advisory.Tx) error {
 					return advisory.Lock(ctx, tx, k[0], advisory.WithTimeout(time.Minute))
 				},
-				"LockAll": func(ctx context.Context, tx advisory.Tx) error { return advisory.LockAll(ctx, tx, k...) },
+				"LockAll": func(ctx context.Context, tx advisory.Tx) error { return advisory.LockAll(ctx, tx, k) },
 			} {
 				blocker, err := db.BeginTx(t.Context(), nil)
 				if err != nil {
@@ -88,13 +88,10 @@ func TestI9_NothingIsCanceledOutsideTheSavepoint(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error{
 		"Lock": func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error { return advisory.Lock(ctx, tx, k[0]) },
 		"LockAll": func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error {
-			return advisory.LockAll(ctx, tx, k...)
+			return advisory.LockAll(ctx, tx, k)
 		},
 		"TryLock": func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error {
 			return advisory.TryLock(ctx, tx, k[0])
-		},
-		"LockAll, polling": func(ctx context.Context, tx advisory.Tx, k []advisory.Key) error {
-			return advisory.LockAllWith(ctx, tx, k, advisory.WithPolling())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

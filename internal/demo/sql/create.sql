@@ -2,7 +2,7 @@
 --
 -- ledger has one balance per act. entries has a row per deposit, written in the same
 -- transaction: what the balance should be, and who wrote with which token (0 without
--- a lock), in which order. events has what workers report and what the parent orders.
+-- a lock), in which order.
 CREATE TABLE ledger (
     account text   PRIMARY KEY,
     balance bigint NOT NULL
@@ -12,14 +12,4 @@ CREATE TABLE entries (
     account text   NOT NULL REFERENCES ledger,
     worker  text   NOT NULL,
     token   bigint NOT NULL
-);
-CREATE TABLE events (
-    n       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    account text        NOT NULL REFERENCES ledger,
-    worker  text        NOT NULL,
-    kind    text        NOT NULL,
-    token   bigint      NOT NULL,
-    balance bigint      NOT NULL,
-    at      timestamptz NOT NULL,
-    text    text        NOT NULL
 );

@@ -4,7 +4,6 @@ package main
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -25,10 +24,7 @@ func TestAlso(t *testing.T) {
 	if r := c.expect(0, "ls", "--held"); strings.Count(r.stdout, "\n") < 4 {
 		t.Errorf("ls prints %q", r.stdout)
 	}
-	if err := inside.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	inside.wait()
+	inside.end()
 	if r := c.expect(0, "run", "--also", "a", "b", "--", "sh", "-c", `echo "$PGLOCK_NAME:$PGLOCK_TOKEN"`); !strings.HasPrefix(r.stdout, "a\nb:") {
 		t.Errorf("the command gets %q", r.stdout)
 	}

@@ -164,20 +164,14 @@ func (p *call) wait() result {
 	return result{p.cmd.ProcessState.ExitCode(), read(p.t, p.stdout.Name()), read(p.t, p.stderr.Name())}
 }
 
-// waitForStderr waits until pglock or its command has printed text on stderr.
-func (p *call) waitForStderr(text string) {
-	p.t.Helper()
-	pgtest.Eventually(p.t, patience, "pglock prints "+text, func() bool {
-		return strings.Contains(read(p.t, p.stderr.Name()), text)
-	})
-}
+// waitForStderr waits until pglock or its command has printed text on stderr, and waitForStdout until
+// its command has printed it on stdout.
+func (p *call) waitForStderr(text string) { p.t.Helper(); p.waitFor(p.stderr, text) }
+func (p *call) waitForStdout(text string) { p.t.Helper(); p.waitFor(p.stdout, text) }
 
-// waitForStdout waits until the command has printed text on stdout.
-func (p *call) waitForStdout(text string) {
+func (p *call) waitFor(stream *os.File, text string) {
 	p.t.Helper()
-	pgtest.Eventually(p.t, patience, "the command prints "+text, func() bool {
-		return strings.Contains(read(p.t, p.stdout.Name()), text)
-	})
+	pgtest.Eventually(p.t, patience, "it prints "+text, func() bool { return strings.Contains(read(p.t, stream.Name()), text) })
 }
 
 func read(t *testing.T, path string) string {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -14,7 +13,7 @@ func TestDescribe(t *testing.T) {
 	for err, want := range map[error]string{
 		pglock.ErrUnavailable: "database unavailable",
 		&pglock.LostError{Name: "n", Token: 7, Reason: "expired", Cause: errors.New("pglock: renew: no answer")}: `lost the lock "n" (token 7): expired (last renewal: renew: no answer)`,
-		&leasetable.BusyError{Name: "n"}:        `lock "n" is free, but a transaction still uses its row`,
+		&pglock.BusyError{Name: "n"}:            `lock "n" is free, but a transaction still uses its row`,
 		errors.New("pglock: get \"n\": failed"): `get "n": failed`,
 		errors.New("migrations: up: failed"):    "up: failed",
 		errors.New("other: failed"):             "other: failed",

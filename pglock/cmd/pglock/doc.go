@@ -25,17 +25,8 @@
 //	       │
 //	the command's status, or 128 + n if signal n ended it
 //
-// With --tick or --once-per, pglock first looks whether the tick or the period was run. If so, it exits
-// with 0. It looks again when the lock is granted. When the command has ended with 0, pglock records
-// the run, guarded by the lease, and then releases the lock: see package schedule.
-//
-// pglock lead campaigns for the election NAME instead (package leader), runs COMMAND while it leads, and
-// campaigns again when the leadership is lost.
-//
-// pglock release exits with 1 if there is no such grant, and with 75 if the grant has ended and a
-// guarded transaction of its holder is still open.
-//
-// The status is 64 for wrong usage, and 70 for errors that have no status of their own.
+// The help of each command has its own exit statuses. The status is 64 for wrong usage, and 70 for
+// errors that have no status of their own.
 //
 // # Guarantees
 //
@@ -47,11 +38,10 @@
 // pglock ends within 5 s of the command, or of an interruption, also if the server hangs.
 //
 // On Linux and Windows "the command" includes all processes that it has started, in any process
-// group or session. A loss of the lock ends all of them. If pglock is killed, all of them are
-// killed. On Linux pglock runs a second process for this, a supervisor between itself and the
-// command, and needs /proc. On other systems a loss ends the command's process group, and nothing
-// ends the command if pglock is killed: the lock is free after the TTL, and the command may still
-// run.
+// group or session. A loss of the lock ends all of them, and if pglock is killed, all of them are
+// killed. On Linux pglock needs /proc and a second process for this, a supervisor, which package
+// child describes. On other systems a loss ends the command's process group, and nothing ends the
+// command if pglock is killed: the lock is free after the TTL, and the command may still run.
 //
 // # Limits
 //
@@ -60,17 +50,14 @@
 // signal, the rest of the process group has --grace to end.
 //
 // A suspended pglock can't renew: after kill -STOP, or after Ctrl-Z, which stops the command and
-// pglock. On Linux the supervisor knows the deadline of the lease. It sends TERM to the command so
-// early that the grace is over before the lease expires, and then KILL, also to a stopped command.
-// pglock exits with 76 when it continues. The supervisor's clock counts the time for which the
-// machine is suspended. On other systems the command of a suspended pglock runs on beside the next
-// holder, and is terminated when pglock continues. Fence writes that must not come late, with
-// PGLOCK_TOKEN.
+// pglock. On Linux the supervisor then sends TERM to the command so early that the grace is over
+// before the lease expires, and KILL after that, also to a stopped command, and pglock exits with 76
+// when it continues. Its clock counts the time for which the machine is suspended. On other systems
+// the command runs on beside the next holder, and is terminated when pglock continues. Fence writes
+// that must not come late, with PGLOCK_TOKEN.
 //
-// If pglock and its supervisor are suspended at the same time, the command runs on until one of
-// them continues. If both are killed at the same time, the kernel kills the command on Linux, and
-// the processes that it has started run on; so they do if the supervisor is killed while pglock is
-// suspended. A command that gains privileges when it starts (sudo) is not killed with the
-// supervisor, and may refuse signals. On a machine so busy that the supervisor does not run within
-// a twentieth of --ttl, a command that ignores TERM may be killed late.
+// If pglock and its supervisor are suspended or killed at the same time, or one of each, some of the
+// processes run on: package child has the cases. A command that gains privileges when it starts
+// (sudo) is not killed with the supervisor, and may refuse signals. On a machine so busy that the
+// supervisor does not run within a twentieth of --ttl, a command that ignores TERM may be killed late.
 package main

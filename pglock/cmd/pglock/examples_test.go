@@ -21,7 +21,7 @@ func TestExamplesOfTheHelp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	examples := regexp.MustCompile(`(?m)^ +(?:0 3 \* \* \*)? *(pglock run .*)$`).FindAllStringSubmatch(runExamples, -1)
+	examples := regexp.MustCompile(`(?m)^ +(?:0 3 \* \* \*)? *(pglock run .*)$`).FindAllStringSubmatch(help("run_examples"), -1)
 	want := []string{
 		"nightly-report\n",
 		"cleanup\n",
@@ -46,7 +46,7 @@ func TestExamplesOfTheHelp(t *testing.T) {
 			t.Errorf("%s on another host: got %+v", example[1], r)
 		}
 	}
-	if r := c.expect(0, "run", "--help"); !strings.Contains(r.stdout, runExamples) {
+	if r := c.expect(0, "run", "--help"); !strings.Contains(r.stdout, help("run_examples")) {
 		t.Error("the help doesn't show the examples")
 	}
 }

@@ -61,7 +61,7 @@ const (
 // run runs argv under the lock. It returns nil if argv succeeded, an exitStatus if argv failed, and
 // another error if argv did not run.
 func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
-	path, err := child.Find(argv[0])
+	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return &commandError{argv[0], isAny(err, exec.ErrNotFound, fs.ErrNotExist), err}
 	}
@@ -158,72 +158,47 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 
 // acquire waits for the lock for the time of --wait. If it has to wait, it prints the holder first.
 func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, names []string) (*grant, error) {
-	switch {
-	case f.election:
+	if f.election {
 		return f.campaign(ctx, client, names[0])
-	case f.given():
-		return f.beginOnce(ctx, client, names[0])
 	}
-	lease, err := f.acquireLease(ctx, client, names)
+	g, err := f.attempt(ctx, client, names, 0)
+	var busy *pglock.BusyError
+	if errors.As(err, &busy) && f.wait > 0 {
+		f.infof("waiting: %s", describeBusy(busy))
+		if g, err = f.attempt(ctx, client, names, f.wait); err == nil {
+			f.infof("acquired lock %q (token %d)", g.lease.Name(), g.lease.Token())
+		}
+	}
+	return g, err
+}
+
+// attempt waits for the kind of lock that the flags name.
+func (f *runFlags) attempt(ctx context.Context, client *pglock.Client, names []string, wait time.Duration) (*grant, error) {
+	if f.given() {
+		return f.beginOnce(ctx, client, names[0], wait)
+	}
+	lease, err := f.lock(client, names).Acquire(ctx, pglock.WithWait(wait))
 	if err != nil {
 		return nil, err
 	}
 	return &grant{lease: lease, end: func(ctx context.Context, _ int) error { return lease.Release(ctx) }}, nil
 }
 
-func (f *runFlags) acquireLease(ctx context.Context, client *pglock.Client, names []string) (*pglock.Lease, error) {
-	try, acquire, err := f.calls(client, names)
-	if err != nil {
-		return nil, err
-	}
-	lease, err := try(ctx)
-	var busy *pglock.BusyError
-	if err == nil || !errors.As(err, &busy) || !f.waitForever && f.wait == 0 {
-		return lease, err
-	}
-	f.infof("waiting: %s", describeBusy(busy))
-	var options []pglock.LeaseOption
-	if !f.waitForever {
-		options = append(options, pglock.WithWait(f.wait))
-	}
-	lease, err = acquire(ctx, options...)
-	if err == nil {
-		f.infof("acquired lock %q (token %d)", lease.Name(), lease.Token())
-	}
-	return lease, err
-}
-
-// acquireCall is a call of a client that acquires a lock.
-type acquireCall func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error)
-
-// calls returns the calls for the kind of lock that the flags name: one that tries, one that waits.
-func (f *runFlags) calls(client *pglock.Client, names []string) (try, acquire acquireCall, err error) {
+// lock returns the lock that the flags and names describe.
+func (f *runFlags) lock(client *pglock.Client, names []string) pglock.Lock {
 	switch {
-	case f.read || f.write:
-		l, err := client.RWLock(names[0])
-		if err != nil {
-			return nil, nil, err
-		}
-		if f.read {
-			return l.TryRLock, l.RLock, nil
-		}
-		return l.TryLock, l.Lock, nil
+	case f.read:
+		return client.Reader(names[0])
+	case f.write:
+		return client.Writer(names[0])
 	case f.permits > 0:
-		s, err := client.Semaphore(names[0], f.permits)
-		if err != nil {
-			return nil, nil, err
-		}
-		return func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
-				return s.TryAcquire(ctx, f.weight, opts...)
-			}, func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
-				return s.Acquire(ctx, f.weight, opts...)
-			}, nil
+		return client.Semaphore(names[0], f.permits).Weight(f.weight)
 	}
-	return func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
-			return client.TryAcquireAll(ctx, names, opts...)
-		}, func(ctx context.Context, opts ...pglock.LeaseOption) (*pglock.Lease, error) {
-			return client.AcquireAll(ctx, names, opts...)
-		}, nil
+	locks := make([]pglock.Lock, len(names))
+	for i, name := range names {
+		locks[i] = client.Lock(name)
+	}
+	return client.All(locks...)
 }
 
 // hold runs the command, ends the grant, and returns the exit status as an error.

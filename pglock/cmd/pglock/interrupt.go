@@ -58,6 +58,19 @@ func (s *signals) untilInterrupted() (context.Context, func()) {
 	})
 }
 
+// interruptible calls fn with a context that the first signal that ends programs cancels. If fn fails
+// then, it returns the interruption.
+func interruptible(fn func(context.Context) error) error {
+	signals := listenSignals()
+	defer signals.stop()
+	ctx, stop := signals.untilInterrupted()
+	defer stop()
+	if err := fn(ctx); err != nil {
+		return interruptedOr(ctx, err)
+	}
+	return nil
+}
+
 // interruptedOr returns the interruption if one cancelled ctx, and err otherwise.
 func interruptedOr(ctx context.Context, err error) error {
 	var interrupted interruption

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,21 +12,9 @@ import (
 
 const leadName = "lead"
 
-//go:embed help/lead.txt
-var leadHelp string
-
 func newLead(g *globals) *cobra.Command {
 	f := &runFlags{globals: g, election: true}
-	cmd := &cobra.Command{
-		Use:                   leadName + " [flags] NAME -- COMMAND [ARGUMENT...]",
-		Short:                 "Run a command while this host is the leader",
-		Long:                  strings.TrimSpace(leadHelp),
-		Example:               `  pglock lead --payload "$(hostname):8080" scheduler -- ./scheduler`,
-		DisableFlagsInUseLine: true,
-		Args:                  nameAndCommand,
-		RunE:                  f.runE,
-	}
-	f.registerHolder(cmd)
+	cmd := f.command(leadName, "Run a command while this host is the leader", `  pglock lead --payload "$(hostname):8080" scheduler -- ./scheduler`)
 	cmd.Flags().StringVar(&f.payload, "payload", "", "what others see of the leader, at most 8 KiB")
 	return cmd
 }

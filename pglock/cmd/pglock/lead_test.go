@@ -5,7 +5,6 @@ package main
 import (
 	"encoding/json"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -30,17 +29,11 @@ func TestLead(t *testing.T) {
 	second := c.start(append([]string{"lead", "--payload", "host-2:80", "n"}, leads...)...)
 	second.waitForStderr(`waiting: "n" is led by first (token 1): host-1:80`)
 	pgtest.Eventually(t, patience, "the second host waits", func() bool { return strings.Contains(c.run("show", "n").stdout, "waiter 1") })
-	if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if r := first.wait(); r.status != 0 || strings.Contains(r.stdout, "leads 2") {
+	if r := first.end(); r.status != 0 || strings.Contains(r.stdout, "leads 2") {
 		t.Errorf("the first leader: %+v", r)
 	}
 	second.waitForStdout("leads ")
-	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	second.wait()
+	second.end()
 }
 
 // TestLeadAgainAfterALoss: the command is stopped, and runs again when this host leads again.
@@ -51,10 +44,7 @@ func TestLeadAgainAfterALoss(t *testing.T) {
 	p.waitForStdout("leads ")
 	c.expect(0, "release", "n", "--force", "--reason", "a test")
 	pgtest.Eventually(t, patience, "it leads again", func() bool { return strings.Count(read(t, p.stdout.Name()), "leads ") == 2 })
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if r := p.wait(); r.status != 0 || strings.Count(r.stdout, "leads ") != 2 || !strings.Contains(r.stderr, "a test") {
+	if r := p.end(); r.status != 0 || strings.Count(r.stdout, "leads ") != 2 || !strings.Contains(r.stderr, "a test") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -24,15 +24,8 @@ func newList(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the locks with their holders and waiters",
-		Long: `List the locks with their holders and waiters, in the order of the database's
-collation. A free lock is listed until its row is pruned.
-
-A semaphore, or a readers-writer lock with readers, has one line for each grant, in the
-state "shared" unless it is exclusive.
-
-The locks are read in steps, so the list may change while it is printed. Text with
-blanks, quotes or control characters is quoted. With --json, each line is one lock.`,
-		Args: noArguments,
+		Long:  help("ls"),
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
 				return list(ctx, client, filter, cmd.OutOrStdout(), asJSON)
@@ -47,47 +40,49 @@ blanks, quotes or control characters is quoted. With --json, each line is one lo
 
 // list prints the locks as they are read.
 func list(ctx context.Context, client *pglock.Client, filter pglock.LockFilter, w io.Writer, asJSON bool) error {
-	definitions, err := client.Definitions(ctx)
-	if err != nil {
-		return err
-	}
 	out := bufio.NewWriter(w)
-	t := table{out: out}
+	t, rows := newTable(out), 0
 	if !asJSON {
-		_ = t.add("NAME", "STATE", "HOLDER", "TOKEN", "SINCE", "REMAINING", "WAITERS", "TEAM")
+		fmt.Fprintln(t, "NAME\tSTATE\tHOLDER\tTOKEN\tSINCE\tREMAINING\tWAITERS\tLABELS")
 	}
 	for k, err := range client.Locks(ctx, filter) {
-		if err != nil {
-			return errors.Join(t.flush(), out.Flush(), err)
+		switch {
+		case err != nil:
+		case asJSON:
+			err = printJSON(out, k, false)
+		default:
+			if rows += addLock(t, k); rows >= tableRows {
+				rows, err = 0, t.Flush()
+			}
 		}
-		if asJSON {
-			err = printJSON(out, k, definitions, false)
-		} else {
-			err = addLock(&t, k, teamOf(definitions, k.Name))
-		}
 		if err != nil {
-			return err
+			return errors.Join(t.Flush(), out.Flush(), err)
 		}
 	}
-	return errors.Join(t.flush(), out.Flush())
+	return errors.Join(t.Flush(), out.Flush())
 }
 
-// addLock adds a line for each grant of the lock, and one for a lock without a grant.
-func addLock(t *table, k pglock.LockInfo, team string) error {
-	waiters := fmt.Sprint(len(k.Waiters))
-	if len(k.Grants) == 0 {
-		return t.add(plain(k.Name), state(k), plain(k.Holder), fmt.Sprint(k.Token), since(k), remaining(k), waiters, team)
+// addLock adds a line for each grant of the lock, or one for a lock without a grant. It returns their
+// number.
+func addLock(t io.Writer, k pglock.LockInfo) int {
+	line := func(state, holder string, token pglock.Token, since, remaining string, labels map[string]string) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", plain(k.Name), state, plain(holder), token, since, remaining, len(k.Waiters), joined(labels))
 	}
 	for _, g := range k.Grants {
-		state := stateShared
+		how := stateShared
 		if g.Exclusive {
-			state = "held"
+			how = "held"
 		}
-		if err := t.add(plain(k.Name), state, plain(g.Holder), fmt.Sprint(g.Token), short(g.HeldFor), short(g.Remaining), waiters, team); err != nil {
-			return err
-		}
+		line(how, g.Holder, g.Token, short(g.HeldFor), short(g.Remaining), g.Labels)
 	}
-	return nil
+	switch {
+	case len(k.Grants) > 0:
+	case k.Held():
+		line(state(k), k.Holder, k.Token, short(k.HeldFor), short(k.Remaining), k.Labels)
+	default:
+		line(state(k), k.Holder, k.Token, "-", "-", k.Labels)
+	}
+	return max(len(k.Grants), 1)
 }
 
 func newShow(g *globals) *cobra.Command {
@@ -105,14 +100,10 @@ func newShow(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				definitions, err := client.Definitions(ctx)
-				switch {
-				case err != nil:
-					return err
-				case asJSON:
-					return printJSON(cmd.OutOrStdout(), k, definitions, true)
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), k, true)
 				}
-				return show(cmd.OutOrStdout(), k, definitions)
+				return show(cmd.OutOrStdout(), k)
 			})
 		},
 	}
@@ -127,23 +118,8 @@ func newRelease(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release NAME --force",
 		Short: "End the grant of another process, which is told the reason",
-		Long: `End the grant of a lock, also of another holder. The lock is free for the next waiter.
-
-The old holder's guarded writes fail at once. Its process learns of the end with its
-next renewal, or sooner by a notification, and works on until then: stop it first, if
-its writes are not guarded. A guarded transaction that has begun before can still
-commit; pglock waits for it for a second.
-
-A semaphore, or a readers-writer lock, can have several grants: name one with --token.
-pglock show lists them.
-
-Exit status:
-  0   the grant has ended
-  1   there is no such grant
-  64  wrong usage
-  69  the database is unreachable, or tables or rights are missing
-  75  the grant has ended, and a guarded transaction is still open: run it again`,
-		Args: lockName,
+		Long:  help("release"),
+		Args:  lockName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case !force:
@@ -163,26 +139,26 @@ Exit status:
 }
 
 func release(ctx context.Context, client *pglock.Client, name string, token pglock.Token, reason string) error {
-	var holder string
 	k, err := client.Get(ctx, name)
+	if err != nil && !errors.Is(err, pglock.ErrNotFound) {
+		return err
+	}
+	grants := k.Grants
+	if len(grants) == 0 && k.Holder != "" {
+		grants = []pglock.GrantInfo{{Token: k.Token, Holder: k.Holder}}
+	}
 	switch {
-	case errors.Is(err, pglock.ErrNotFound), err == nil && token == 0 && k.Holder == "" && len(k.Grants) == 0:
+	case err != nil, token == 0 && len(grants) == 0:
 		console{}.errorf("lock %q is not held", name)
 		return exitStatus(statusNoGrant)
-	case err != nil:
-		return err
-	case token == 0 && len(k.Grants) > 1:
-		console{}.errorf("lock %q has %d grants: name one of them with --token", name, len(k.Grants))
+	case token == 0 && len(grants) > 1:
+		console{}.errorf("lock %q has %d grants: name one of them with --token", name, len(grants))
 		return exitStatus(statusUsage)
-	case token == 0 && len(k.Grants) == 1:
-		token = k.Grants[0].Token
 	case token == 0:
-		token = k.Token
+		token = grants[0].Token
 	}
-	if k.Token == token && k.Holder != "" {
-		holder = ", which " + plain(k.Holder) + " held"
-	}
-	for _, g := range k.Grants {
+	holder := ""
+	for _, g := range grants {
 		if g.Token == token {
 			holder = ", which " + plain(g.Holder) + " held"
 		}
@@ -214,19 +190,17 @@ func lockName(cmd *cobra.Command, args []string) error {
 
 // withClient calls fn with a client. A signal ends its context.
 func (g *globals) withClient(fn func(context.Context, *pglock.Client) error) error {
-	signals := listenSignals()
-	defer signals.stop()
-	ctx, stop := signals.untilInterrupted()
-	defer stop()
-	f := &runFlags{globals: g}
-	client, closeClient, err := f.open(ctx, []pglock.Option{
-		pglock.WithSchema(g.schemaName()), pglock.WithMaxConns(2), pglock.WithoutPruning(), pglock.WithPollOnly(),
+	return interruptible(func(ctx context.Context) error {
+		f := &runFlags{globals: g}
+		client, closeClient, err := f.open(ctx, []pglock.Option{
+			pglock.WithSchema(g.schemaName()), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly(),
+		})
+		if err != nil {
+			return err
+		}
+		defer closeClient(exitTimeout)
+		return g.explainPrivilege(fn(ctx, client))
 	})
-	if err != nil {
-		return interruptedOr(ctx, err)
-	}
-	defer closeClient(exitTimeout)
-	return interruptedOr(ctx, g.explainPrivilege(fn(ctx, client)))
 }
 
 // stateShared is the state of a lock whose grants leave room for others.
@@ -245,20 +219,6 @@ func state(k pglock.LockInfo) string {
 		return "expired"
 	}
 	return "free"
-}
-
-func since(k pglock.LockInfo) string {
-	if !k.Held() {
-		return "-"
-	}
-	return short(k.HeldFor)
-}
-
-func remaining(k pglock.LockInfo) string {
-	if !k.Held() {
-		return "-"
-	}
-	return short(k.Remaining)
 }
 
 // short returns a duration with about three digits.

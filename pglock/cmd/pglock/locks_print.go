@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -21,16 +21,12 @@ import (
 // blanks, and characters that move a terminal's cursor, reverse text, or can't be seen. All text of
 // others is printed by plain, oneLine or escapeJSON.
 func plain(text string) string {
-	if text == "" {
+	quoted := strconv.Quote(text)
+	switch {
+	case text == "":
 		return "-"
-	}
-	for _, r := range text {
-		if !unicode.IsPrint(r) || r == ' ' || r == '"' || r == '\\' || r == utf8.RuneError {
-			return strconv.Quote(text)
-		}
-	}
-	if text == "-" {
-		return strconv.Quote(text)
+	case text == "-", strings.ContainsAny(text, " \ufffd"), quoted != `"`+text+`"`:
+		return quoted
 	}
 	return text
 }
@@ -38,45 +34,9 @@ func plain(text string) string {
 // tableRows is the number of rows that a table keeps to align them.
 const tableRows = 500
 
-// table prints aligned columns. It keeps tableRows rows at most: the widths of the first ones count
-// for the others, and grow with them.
-type table struct {
-	out    io.Writer
-	rows   [][]string
-	widths []int
-}
-
-func (t *table) add(row ...string) error {
-	if t.rows = append(t.rows, row); len(t.rows) < tableRows {
-		return nil
-	}
-	return t.flush()
-}
-
-func (t *table) flush() error {
-	for _, row := range t.rows {
-		for len(t.widths) < len(row) {
-			t.widths = append(t.widths, 0)
-		}
-		for i, cell := range row {
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range t.rows {
-		var line strings.Builder
-		for i, cell := range row {
-			line.WriteString(cell)
-			if i < len(row)-1 {
-				line.WriteString(strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell)+2))
-			}
-		}
-		if _, err := io.WriteString(t.out, line.String()+"\n"); err != nil {
-			return err
-		}
-	}
-	t.rows = t.rows[:0]
-	return nil
-}
+// newTable returns a writer that aligns cells, each of which ends with a tab except the last one. It
+// keeps all rows until Flush.
+func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 
 // kinds are the kinds of locks as text.
 var kinds = map[pglock.Kind]string{
@@ -84,9 +44,9 @@ var kinds = map[pglock.Kind]string{
 }
 
 // show prints one lock.
-func show(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition) error {
-	t := table{out: out}
-	line := func(key, format string, args ...any) { _ = t.add(key, fmt.Sprintf(format, args...)) } // printed by flush
+func show(out io.Writer, k pglock.LockInfo) error {
+	t := newTable(out)
+	line := func(key, format string, args ...any) { fmt.Fprintf(t, key+"\t"+format+"\n", args...) } // written by Flush
 	line("name", "%s", plain(k.Name))
 	line("state", "%s", state(k))
 	if kind, known := kinds[k.Kind]; known { // unknown without a row
@@ -94,12 +54,6 @@ func show(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition) err
 	}
 	if k.Kind == pglock.KindSemaphore {
 		line("permits", "%d of %d in use", k.InUse(), k.Permits)
-	}
-	switch d, found := pglock.DefinitionOf(definitions, k.Name); {
-	case found:
-		printDefinition(line, d)
-	case len(definitions) > 0:
-		line("defined as", "-")
 	}
 	shared := state(k) == stateShared // then the grants below have these lines
 	if k.Token > 0 && !shared {
@@ -139,17 +93,17 @@ func show(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition) err
 		}
 		line(fmt.Sprintf("grant %d", i+1), "%s", strings.Join(append(text, labels(g.Labels)...), ", "))
 	}
-	if k.Last.End != "" {
-		how := plain(string(k.Last.End))
-		if k.Last.Reason != "" {
-			how += ", " + plain(k.Last.Reason)
+	if k.Previous.End != "" {
+		how := plain(k.Previous.End)
+		if k.Previous.Reason != "" {
+			how += ", " + plain(k.Previous.Reason)
 		}
-		line("last holder", "%s, %s at %s", plain(k.Last.Holder), how, k.Last.EndedAt.UTC().Format(time.RFC3339))
+		line("last holder", "%s, %s at %s", plain(k.Previous.Holder), how, k.Previous.EndedAt.UTC().Format(time.RFC3339))
 	}
 	for i, w := range k.Waiters {
 		line(fmt.Sprintf("waiter %d", i+1), "%s, for %s", plain(w.Holder), short(w.Waited))
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // labels returns labels as text, in the order of their keys.
@@ -160,45 +114,45 @@ func labels(m map[string]string) (all []string) {
 	return all
 }
 
+// joined returns labels as one text, or a dash if there are none.
+func joined(m map[string]string) string {
+	if len(m) == 0 {
+		return "-"
+	}
+	return strings.Join(labels(m), ",")
+}
+
 // lockJSON is a lock in JSON. Durations are in seconds.
 type lockJSON struct {
-	Name             string            `json:"name"`
-	State            string            `json:"state"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+	grantJSON
+	Last    *lastJSON    `json:"last,omitempty"`
+	Kind    pglock.Kind  `json:"kind,omitempty"`
+	InUse   int          `json:"in_use,omitempty"`
+	Grants  []grantJSON  `json:"grants,omitempty"`
+	Waiters []waiterJSON `json:"waiters"`
+}
+
+// grantJSON is a grant, or the current grant of a lock with one holder. A lock has Permits too.
+type grantJSON struct {
 	Token            pglock.Token      `json:"token"`
 	Holder           string            `json:"holder,omitempty"`
 	Labels           map[string]string `json:"labels,omitempty"`
+	Permits          int               `json:"permits,omitempty"`
+	Exclusive        bool              `json:"exclusive,omitempty"`
 	Since            *time.Time        `json:"since,omitempty"`
 	HeldFor          float64           `json:"held_for,omitempty"`
 	Remaining        float64           `json:"remaining,omitempty"`
 	ReleaseRequested bool              `json:"release_requested,omitempty"`
 	ReleaseReason    string            `json:"release_reason,omitempty"`
-	Last             *lastJSON         `json:"last,omitempty"`
-	Kind             pglock.Kind       `json:"kind,omitempty"`
-	Permits          int               `json:"permits,omitempty"`
-	InUse            int               `json:"in_use,omitempty"`
-	Grants           []grantJSON       `json:"grants,omitempty"`
-	Definition       *definitionJSON   `json:"definition,omitempty"`
-	Waiters          []waiterJSON      `json:"waiters"`
-}
-
-type grantJSON struct {
-	Token            pglock.Token      `json:"token"`
-	Holder           string            `json:"holder"`
-	Labels           map[string]string `json:"labels,omitempty"`
-	Permits          int               `json:"permits,omitempty"`
-	Exclusive        bool              `json:"exclusive,omitempty"`
-	Since            time.Time         `json:"since"`
-	HeldFor          float64           `json:"held_for"`
-	Remaining        float64           `json:"remaining"`
-	ReleaseRequested bool              `json:"release_requested,omitempty"`
-	ReleaseReason    string            `json:"release_reason,omitempty"`
 }
 
 type lastJSON struct {
-	Holder  string     `json:"holder"`
-	End     pglock.End `json:"end"`
-	EndedAt time.Time  `json:"ended_at"`
-	Reason  string     `json:"reason,omitempty"`
+	Holder  string    `json:"holder"`
+	End     string    `json:"end"`
+	EndedAt time.Time `json:"ended_at"`
+	Reason  string    `json:"reason,omitempty"`
 }
 
 type waiterJSON struct {
@@ -208,25 +162,21 @@ type waiterJSON struct {
 }
 
 // printJSON prints a lock as JSON, in one line unless indented.
-func printJSON(out io.Writer, k pglock.LockInfo, definitions []pglock.Definition, indented bool) error {
+func printJSON(out io.Writer, k pglock.LockInfo, indented bool) error {
 	j := lockJSON{
-		Name: k.Name, State: state(k), Token: k.Token, Holder: k.Holder, Labels: k.Labels,
-		HeldFor: k.HeldFor.Seconds(), Remaining: k.Remaining.Seconds(),
-		ReleaseRequested: k.ReleaseRequested, ReleaseReason: k.ReleaseReason, Waiters: []waiterJSON{},
+		Name: k.Name, State: state(k), Kind: k.Kind, InUse: k.InUse(), Waiters: []waiterJSON{},
+		grantJSON: grantJSON{k.Token, k.Holder, k.Labels, k.Permits, false, nil, k.HeldFor.Seconds(), k.Remaining.Seconds(), k.ReleaseRequested, k.ReleaseReason},
 	}
 	if k.Held() && j.State != stateShared {
 		j.Since = &k.AcquiredAt
 	}
-	j.Definition = definitionOf(definitions, k.Name)
-	j.Kind, j.Permits, j.InUse = k.Kind, k.Permits, k.InUse()
 	for _, g := range k.Grants {
 		j.Grants = append(j.Grants, grantJSON{
-			g.Token, g.Holder, g.Labels, g.Permits, g.Exclusive, g.AcquiredAt, g.HeldFor.Seconds(), g.Remaining.Seconds(),
-			g.ReleaseRequested, g.ReleaseReason,
+			g.Token, g.Holder, g.Labels, g.Permits, g.Exclusive, &g.AcquiredAt, g.HeldFor.Seconds(), g.Remaining.Seconds(), g.ReleaseRequested, g.ReleaseReason,
 		})
 	}
-	if k.Last.End != "" {
-		j.Last = &lastJSON{k.Last.Holder, k.Last.End, k.Last.EndedAt, k.Last.Reason}
+	if k.Previous.End != "" {
+		j.Last = &lastJSON{k.Previous.Holder, k.Previous.End, k.Previous.EndedAt, k.Previous.Reason}
 	}
 	for _, w := range k.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, w.Waited.Seconds()})

@@ -40,13 +40,9 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pglock",
 		Short: "Distributed locks in PostgreSQL",
-		Long: `Distributed locks in PostgreSQL, for scripts and operators.
-
-pglock uses the first of these that is set: --database-url, $PGLOCK_DATABASE_URL,
-$DATABASE_URL, the PG* variables of psql. Other users of the machine can see command
-lines: keep passwords in the environment or in ~/.pgpass.`,
-		Args: knownCommand,
-		RunE: commandMissing,
+		Long:  help("pglock"),
+		Args:  knownCommand,
+		RunE:  commandMissing,
 
 		Version:                    versions(), // adds the flag --version
 		SilenceErrors:              true,
@@ -60,7 +56,7 @@ lines: keep passwords in the environment or in ~/.pgpass.`,
 	root.Flags().Bool("version", false, "print the versions of pglock, of Go and of the schema")
 	root.PersistentFlags().StringVar(&g.databaseURL, "database-url", "", "the database: a `URL`, or keywords and values")
 	root.PersistentFlags().StringVar(&g.schema, "schema", schema.Default, "the schema with pglock's tables, or $PGLOCK_SCHEMA")
-	root.AddCommand(newRun(g), newLead(g), newList(g), newShow(g), newRelease(g), newDefine(g), newUndefine(g), newDoctor(g), newMigrate(g), newVersion())
+	root.AddCommand(newRun(g), newLead(g), newList(g), newShow(g), newRelease(g), newDoctor(g), newMigrate(g), newVersion())
 	return root
 }
 

@@ -31,14 +31,7 @@ func newMigrateUp(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Create the schema and its tables, or update them",
-		Long: `Create the schema and its tables, or update them, and print the result.
-
-Any number of hosts may run this at once: one migrates, the others wait for it. If
-the tables are up to date, only the right to read them is needed.
-
-The role that runs this owns the tables. Other roles need --grant-user to acquire
-locks, or --grant-writer to write as the holder of a lock whose token they know. To
-grant to another role, run it again.`,
+		Long:  help("migrate_up"),
 		Example: `  # The role deploy owns the tables. The role shop uses locks, and can't change the tables.
   PGUSER=deploy pglock migrate up --grant-user shop`,
 		Args: noArguments,
@@ -47,7 +40,7 @@ grant to another role, run it again.`,
 			if err != nil {
 				return err
 			}
-			if err := g.change(cmd, migrations.Up, options...); err != nil {
+			if _, err := g.change(cmd, nothingToDo, migrations.Up, options...); err != nil {
 				return err
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), granted)
@@ -91,7 +84,8 @@ func newMigrateDown(g *globals) *cobra.Command {
 			if !yes {
 				return usage(cmd, "this removes all locks of schema %q, including held ones: confirm with --yes", g.schemaName())
 			}
-			return g.change(cmd, migrations.Down)
+			_, err := g.change(cmd, nothingToDo, migrations.Down)
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "confirm that all locks are removed, including held ones")
@@ -102,20 +96,14 @@ func newMigrateVersion(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of the tables and the required version",
-		Long: `Print the version of the tables and the required version.
-
-The exit status is 0 if this pglock can use the tables. It is 69 if they are missing
-(version 0) or out of date, if a migration failed half-way, or if a newer pglock
-created them.`,
-		Args: noArguments,
+		Long:  help("migrate_version"),
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.onDatabase(func(ctx context.Context, pool *pgxpool.Pool) error {
-				version, err := g.printVersion(ctx, cmd, pool, "")
-				if err == nil && version < schema.Version {
-					err = fmt.Errorf("%w: run pglock migrate up", errOutOfDate)
-				}
-				return err
-			})
+			version, err := g.change(cmd, "", func(context.Context, *pgxpool.Pool, ...migrations.Option) error { return nil })
+			if err == nil && version < schema.Version {
+				err = fmt.Errorf("%w: run pglock migrate up", errOutOfDate)
+			}
+			return err
 		},
 	}
 }
@@ -128,11 +116,7 @@ func newMigrateForce(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "force N",
 		Short: "Record that the tables are at version N, without changing them",
-		Long: `Record that the tables are at version N, without changing them. Version 0 means that
-there are none.
-
-Use it after a migration that failed half-way. The error of "pglock migrate version"
-names N.`,
+		Long:  help("migrate_force"),
 		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) != 1 {
 				return usage(cmd, "%d arguments are given: must be the version", len(args))
@@ -144,56 +128,36 @@ names N.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.onDatabase(func(ctx context.Context, pool *pgxpool.Pool) error {
-				if err := migrations.Force(ctx, pool, version, migrations.WithSchema(g.schemaName())); err != nil {
-					return err
-				}
-				_, err := g.printVersion(ctx, cmd, pool, "")
-				return err
+			_, err := g.change(cmd, "", func(ctx context.Context, pool *pgxpool.Pool, _ ...migrations.Option) error {
+				return migrations.Force(ctx, pool, version, migrations.WithSchema(g.schemaName()))
 			})
+			return err
 		},
 	}
 }
 
-// change applies a migration, and prints the resulting version and whether anything was changed.
-func (g *globals) change(cmd *cobra.Command, apply func(context.Context, *pgxpool.Pool, ...migrations.Option) error, options ...migrations.Option) error {
-	return g.onDatabase(func(ctx context.Context, pool *pgxpool.Pool) error {
-		done := " (nothing to do)"
-		options = append(options, migrations.WithSchema(g.schemaName()), migrations.WithReport(func(from, _ int) {
-			done = fmt.Sprintf(" (migrated from version %d)", from)
-		}))
-		if err := apply(ctx, pool, options...); err != nil {
+// nothingToDo follows the version if a migration has not changed anything.
+const nothingToDo = " (nothing to do)"
+
+// change applies a migration, prints the resulting version and what was done, and returns the version.
+// A signal cancels the wait for other processes. A migration that has begun continues.
+func (g *globals) change(cmd *cobra.Command, done string, apply func(context.Context, *pgxpool.Pool, ...migrations.Option) error, options ...migrations.Option) (version int, err error) {
+	inSchema := migrations.WithSchema(g.schemaName())
+	options = append(options, inSchema, migrations.WithReport(func(from, _ int) { done = fmt.Sprintf(" (migrated from version %d)", from) }))
+	err = interruptible(func(ctx context.Context) error {
+		pool, err := g.openPool(ctx)
+		if err != nil {
 			return err
 		}
-		_, err := g.printVersion(ctx, cmd, pool, done)
+		defer pool.Close()
+		if err = apply(ctx, pool, options...); err == nil {
+			version, err = migrations.Version(ctx, pool, inSchema)
+		}
+		if err != nil {
+			return g.database().explainConnect(err)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema %q: version %d, required version %d%s\n", g.schemaName(), version, schema.Version, done)
 		return err
 	})
-}
-
-// printVersion prints the version of the tables, and returns it.
-func (g *globals) printVersion(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, done string) (int, error) {
-	version, err := migrations.Version(ctx, pool, migrations.WithSchema(g.schemaName()))
-	if err != nil {
-		return 0, err
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema %q: version %d, required version %d%s\n", g.schemaName(), version, schema.Version, done)
 	return version, err
-}
-
-// onDatabase calls fn with a pool. A signal cancels the wait for other processes. A migration that
-// has begun continues.
-func (g *globals) onDatabase(fn func(context.Context, *pgxpool.Pool) error) error {
-	signals := listenSignals()
-	defer signals.stop()
-	ctx, stop := signals.untilInterrupted()
-	defer stop()
-	pool, err := g.openPool(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	if err := fn(ctx, pool); err != nil {
-		return interruptedOr(ctx, g.database().explainConnect(err))
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -78,17 +79,6 @@ func TestOneOfManyReportsThatItMigrated(t *testing.T) {
 	}
 }
 
-func TestMigrateDownNeedsYes(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	if r := c.expect(statusUsage, "migrate", "down"); !strings.Contains(r.stderr, "held ones: confirm with --yes") {
-		t.Errorf("got %+v", r)
-	}
-	if r := c.expect(0, "migrate", "version"); !strings.Contains(r.stdout, fmt.Sprintf("version %d,", schema.Version)) {
-		t.Errorf("the tables are gone: %+v", r)
-	}
-}
-
 func TestMigrateDirtyAndNewer(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -96,9 +86,7 @@ func TestMigrateDirtyAndNewer(t *testing.T) {
 		{"dirty = true", "dirty version"},
 		{"dirty = false, version = 999", "newer"},
 	} {
-		if _, err := c.pool.Exec(t.Context(), "UPDATE "+pgx.Identifier{c.schema, "pglock_migrations"}.Sanitize()+" SET "+test.set); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Exec(t, c.pool, "UPDATE "+pgx.Identifier{c.schema, "pglock_migrations"}.Sanitize()+" SET "+test.set)
 		for _, sub := range []string{"version", "up"} {
 			if r := c.expect(statusUnavailable, "migrate", sub); !strings.Contains(r.stderr, test.says) || r.stdout != "" {
 				t.Errorf("%s: got %+v", sub, r)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -11,9 +10,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
-
-// forever is the wait of a run without --wait.
-const forever = 10 * 365 * 24 * time.Hour
 
 // onceFlags are the flags of pglock run that run the command once per tick or period.
 type onceFlags struct {
@@ -63,21 +59,9 @@ func parseTicks(text string) schedule.Schedule {
 	return schedule.Every(period)
 }
 
-// beginOnce begins a run for the tick that is due or for the period. If it has to wait, it prints
-// the holder first.
-func (f *runFlags) beginOnce(ctx context.Context, client *pglock.Client, name string) (*grant, error) {
-	run, err := f.beginWithin(ctx, client, name, 0)
-	var busy *pglock.BusyError
-	if errors.As(err, &busy) && (f.waitForever || f.wait > 0) {
-		f.infof("waiting: %s", describeBusy(busy))
-		wait := f.wait
-		if f.waitForever {
-			wait = forever
-		}
-		if run, err = f.beginWithin(ctx, client, name, wait); err == nil {
-			f.infof("acquired lock %q (token %d)", name, run.Lease().Token())
-		}
-	}
+// beginOnce begins a run for the tick that is due or for the period.
+func (f *runFlags) beginOnce(ctx context.Context, client *pglock.Client, name string, wait time.Duration) (*grant, error) {
+	run, err := f.begin(ctx, client, name, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +77,7 @@ func (f *runFlags) beginOnce(ctx context.Context, client *pglock.Client, name st
 	return g, nil
 }
 
-func (f *runFlags) beginWithin(ctx context.Context, client *pglock.Client, name string, wait time.Duration) (*schedule.Run, error) {
+func (f *runFlags) begin(ctx context.Context, client *pglock.Client, name string, wait time.Duration) (*schedule.Run, error) {
 	job, err := schedule.New(client, name, schedule.WithTTL(f.ttl), schedule.WithWait(wait), schedule.WithLabels(f.labelMap))
 	if err != nil {
 		return nil, err

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/migrations"
@@ -115,10 +114,7 @@ func TestAFailedRun(t *testing.T) {
 	c.expect(statusNotFound, "run", "--tick", longTick, "n", "--", "no-such-command")
 	p := c.start("run", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.waitForStdout("ready")
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if r := p.wait(); r.status != 128+int(syscall.SIGTERM) {
+	if r := p.end(); r.status != 128+int(syscall.SIGTERM) {
 		t.Errorf("got %+v", r)
 	}
 	if r := c.expect(3, "run", "--count-failed", "--tick", longTick, "n", "--", "sh", "-c", "echo ran; exit 3"); r.stdout != "ran\n" {
@@ -161,9 +157,7 @@ func TestALostRun(t *testing.T) {
 	if r := p.wait(); r.status != statusLost {
 		t.Errorf("got %+v", r)
 	}
-	if _, err := c.pool.Exec(t.Context(), "UPDATE "+c.table()+" SET expires_at = clock_timestamp()"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, c.pool, "UPDATE "+c.table()+" SET expires_at = clock_timestamp()")
 	if r := c.expect(0, "run", "--tick", longTick, "n", "--", "echo", "ran"); r.stdout != "ran\n" {
 		t.Errorf("got %+v", r)
 	}
@@ -206,9 +200,7 @@ func TestARunThatCanNotBeRecorded(t *testing.T) {
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	c.touch("go")
 	begin := time.Now()
 	r := p.wait()
 	if r.status != statusUnavailable || !strings.Contains(r.stderr, "can't record the run") {

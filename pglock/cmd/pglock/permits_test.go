@@ -59,8 +59,7 @@ func TestWeight(t *testing.T) {
 	inside := c.held("s", "--permits", "3", "--weight", "2")
 	c.expect(75, "run", "--wait", "0", "--permits", "3", "--weight", "2", "s", "--", "true")
 	c.expect(0, "run", "--wait", "0", "--permits", "3", "s", "--", "true")
-	_ = inside.cmd.Process.Signal(syscall.SIGTERM) // it ends
-	inside.wait()
+	inside.end()
 	c.expect(0, "run", "--wait", "0", "--permits", "3", "--weight", "3", "s", "--", "true")
 	for _, weight := range []string{"0", "-1", "4"} {
 		c.expect(64, "run", "--permits", "3", "--weight", weight, "s", "--", "true")
@@ -83,8 +82,7 @@ func TestReadersAndWriter(t *testing.T) {
 	writer := c.held("rw", "--write")
 	c.expect(75, "run", "--wait", "0", "--read", "rw", "--", "true")
 	c.expect(75, "run", "--wait", "0", "--write", "rw", "--", "true")
-	_ = writer.cmd.Process.Signal(syscall.SIGTERM) // it ends
-	writer.wait()
+	writer.end()
 	c.expect(0, "run", "--wait", "0", "--read", "rw", "--", "true")
 	c.expect(64, "run", "--wait", "0", "rw", "--", "true") // another kind of lock
 	for _, other := range [][]string{{"--write"}, {"--permits", "2"}, {"--also", "n"}, {"--once-per", "1h"}} {

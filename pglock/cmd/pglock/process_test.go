@@ -62,3 +62,10 @@ func (p *call) signal(sig syscall.Signal) {
 		p.t.Fatal(err)
 	}
 }
+
+// end ends the command by TERM, and waits for pglock.
+func (p *call) end() result {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	return p.wait()
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -31,9 +32,7 @@ func newTeam(t *testing.T) *team {
 	as := func(role string) *cli {
 		t.Helper()
 		name := schema.Quote(role)
-		if _, err := admin.pool.Exec(t.Context(), "CREATE ROLE "+name+" LOGIN PASSWORD 'x'"); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Exec(t, admin.pool, "CREATE ROLE "+name+" LOGIN PASSWORD 'x'")
 		t.Cleanup(func() {
 			if _, err := admin.pool.Exec(t.Context(), "DROP OWNED BY "+name+" CASCADE; DROP ROLE "+name); err != nil && t.Context().Err() == nil {
 				t.Error(err)

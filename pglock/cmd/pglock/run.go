@@ -1,7 +1,6 @@
 package main
 
 import (
-	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -17,13 +16,8 @@ const (
 	runName      = "run"
 	defaultTTL   = 30 * time.Second
 	defaultGrace = 10 * time.Second
+	forever      = 10 * 365 * 24 * time.Hour // without --wait
 )
-
-//go:embed help/run.txt
-var runHelp string
-
-//go:embed help/run_examples.txt
-var runExamples string
 
 // runFlags are the flags of pglock run.
 type runFlags struct {
@@ -31,7 +25,6 @@ type runFlags struct {
 	console
 	onceFlags
 	ttl, wait, grace time.Duration
-	waitForever      bool
 	holder           string
 	labels           []string
 	labelMap         map[string]string
@@ -46,17 +39,8 @@ type runFlags struct {
 
 func newRun(g *globals) *cobra.Command {
 	f := &runFlags{globals: g}
-	cmd := &cobra.Command{
-		Use:                   runName + " [flags] NAME -- COMMAND [ARGUMENT...]",
-		Short:                 "Run a command while holding a lock",
-		Long:                  strings.TrimSpace(runHelp),
-		Example:               strings.TrimRight(runExamples, "\n"),
-		DisableFlagsInUseLine: true,
-		Args:                  nameAndCommand,
-		RunE:                  f.runE,
-	}
+	cmd := f.command(runName, "Run a command while holding a lock", help("run_examples"))
 	flags := cmd.Flags()
-	f.registerHolder(cmd)
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit).\nIt does not limit the command")
 	flags.IntVar(&f.permits, "permits", 0, "make NAME a semaphore: up to this many hosts hold it at the same time")
 	flags.IntVar(&f.weight, "weight", 1, "with --permits: how many of them this command needs")
@@ -68,8 +52,17 @@ func newRun(g *globals) *cobra.Command {
 	return cmd
 }
 
-// registerHolder adds the flags of a holder.
-func (f *runFlags) registerHolder(cmd *cobra.Command) {
+// command returns a command that runs another one, with the flags of a holder.
+func (f *runFlags) command(name, short, example string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:                   name + " [flags] NAME -- COMMAND [ARGUMENT...]",
+		Short:                 short,
+		Long:                  help(name),
+		Example:               example,
+		DisableFlagsInUseLine: true,
+		Args:                  nameAndCommand,
+		RunE:                  f.runE,
+	}
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "how long the lock stays held if this host dies")
 	flags.DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
@@ -77,6 +70,7 @@ func (f *runFlags) registerHolder(cmd *cobra.Command) {
 	flags.StringVar(&f.holder, "holder", "", "the name of the holder, as others see it (default: host, process id, random part)")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not print that the command waits, or why it does not run")
+	return cmd
 }
 
 // runE is the function of the command.
@@ -86,7 +80,7 @@ func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	err = f.run(append([]string{args[0]}, f.also...), args[1:], options)
-	if isAny(err, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, pglock.ErrKind, leader.ErrPayload) {
+	if isAny(err, pglock.ErrInvalidOption, pglock.ErrKind, leader.ErrPayload) {
 		return usage(cmd, "%s", errs.Reason(err))
 	}
 	return err
@@ -124,7 +118,6 @@ func (f *runFlags) checkKind(cmd *cobra.Command) error {
 // check completes the flags and refuses invalid ones before pglock connects. pglock.Open checks the
 // options that it returns.
 func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
-	f.waitForever = !cmd.Flags().Changed("wait")
 	switch {
 	case f.wait < 0:
 		return nil, usage(cmd, "--wait %v is negative: must be 0 or more", f.wait)
@@ -140,6 +133,9 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 		return nil, usage(cmd, "--weight %d is out of range: must be 1 to the number of --permits", f.weight)
 	case f.busyStatus < 0 || f.busyStatus > 255:
 		return nil, usage(cmd, "--busy-status %d is out of range: must be 0 to 255", f.busyStatus)
+	}
+	if !cmd.Flags().Changed("wait") {
+		f.wait = forever
 	}
 	if !cmd.Flags().Changed("grace") {
 		f.grace = min(defaultGrace, f.ttl/3)

@@ -57,8 +57,7 @@ func TestSignalsReachTheGroup(t *testing.T) {
 	c := newCLI(t)
 	p := c.family("exit", "exit 4")
 	child, parent := c.pid("child"), c.pid("parent")
-	p.signal(syscall.SIGTERM)
-	if r := p.wait(); r.status != 4 {
+	if r := p.end(); r.status != 4 {
 		t.Errorf("got %+v", r)
 	}
 	gone(t, child)
@@ -95,8 +94,7 @@ func TestGroupThatDoesNotEndIsNotKilled(t *testing.T) {
 	p := c.family(":", "exit 4", "--grace", "100ms")
 	child := c.pid("child")
 	c.pid("parent")
-	p.signal(syscall.SIGTERM)
-	if r := p.wait(); r.status != 4 || !strings.Contains(r.stderr, "still run, now without the lock") {
+	if r := p.end(); r.status != 4 || !strings.Contains(r.stderr, "still run, now without the lock") {
 		t.Errorf("got %+v", r)
 	}
 	if !alive(child) {

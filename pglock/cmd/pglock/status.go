@@ -29,6 +29,7 @@ const (
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+func (s exitStatus) status() int   { return int(s) }
 
 // interruption is the error of a call that a signal ended.
 type interruption struct{ signal os.Signal }
@@ -45,22 +46,14 @@ func (i interruption) status() int {
 // exitStatusOf returns the exit status for err. The order of the cases matters: a wait that ended
 // because the server was unreachable wraps ErrNotAcquired too.
 func exitStatusOf(err error) int {
-	var exit exitStatus
-	var interrupted interruption
-	var misused *usageError
-	var command *commandError
+	var own interface{ status() int }
 	var connect *pgconn.ConnectError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &exit):
-		return int(exit)
-	case errors.As(err, &interrupted):
-		return interrupted.status()
-	case errors.As(err, &command):
-		return command.status()
-	case errors.As(err, &misused),
-		isAny(err, errConnString, pglock.ErrInvalidName, pglock.ErrInvalidOption, pglock.ErrInvalidSchema, leader.ErrPayload, migrations.ErrNoRole):
+	case errors.As(err, &own):
+		return own.status()
+	case isAny(err, errConnString, pglock.ErrInvalidOption, leader.ErrPayload, migrations.ErrNoRole):
 		return statusUsage
 	case errors.Is(err, pglock.ErrLost): // before ErrUnavailable, which may be the reason of the loss
 		return statusLost

@@ -104,8 +104,7 @@ func TestSuspendedLeaderEndsItsCommand(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	pgtest.Eventually(t, patience, "it leads again", func() bool { return strings.Count(read(t, p.stdout.Name()), "leads ") == 2 })
-	p.signal(syscall.SIGTERM)
-	if r := p.wait(); r.status != 0 {
+	if r := p.end(); r.status != 0 {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,6 +18,7 @@ type usageError struct {
 }
 
 func (e *usageError) Error() string { return fmt.Sprintf("%s: see %s --help", e.reason, e.help) }
+func (e *usageError) status() int   { return statusUsage }
 
 // usage returns a *usageError.
 func usage(cmd *cobra.Command, format string, args ...any) error {
@@ -60,6 +62,18 @@ func afterDashes(cmd *cobra.Command) string {
 		return " (the command and its own flags come after --)"
 	}
 	return ""
+}
+
+//go:embed help
+var helpTexts embed.FS
+
+// help returns the text of a file of help.
+func help(name string) string {
+	text, err := helpTexts.ReadFile("help/" + name + ".txt")
+	if err != nil {
+		panic(err) // embedded, and each is read when pglock starts
+	}
+	return strings.TrimRight(string(text), "\n")
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {

@@ -74,7 +74,7 @@ func TestWrongUsage(t *testing.T) {
 		{"migrate", "up, down, version or force N"},
 		{"migrate upp", "up, down, version or force N"},
 		{"migrate up postgres://me:secret@host/db", "takes no arguments"},
-		{"migrate down", "--yes"},
+		{"migrate down", "held ones: confirm with --yes"},
 		{"migrate force", "must be the version"},
 		{"migrate force one", "must be a number from 0"},
 		{"migrate force 999", "must be a number from 0"},

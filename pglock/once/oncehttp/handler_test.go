@@ -330,7 +330,7 @@ func TestTheClientLeaves(t *testing.T) {
 			t.Errorf("the context ended with %v", err)
 		}
 		f.number(w, r)
-	}, oncehttp.WithDo(once.WithLease(pglock.WithTTL(2*time.Second), pglock.WithoutRenewal())))
+	}, oncehttp.WithDo(once.WithLease(pglock.WithTTL(2*time.Second), pglock.WithRenewEvery(0))))
 	want(t, "the lease is lost", post(lost, "lost", "/", ""), http.StatusCreated, "call 2", false)
 	want(t, "and the response is recorded", post(lost, "lost", "/", ""), http.StatusCreated, "call 2", true)
 }

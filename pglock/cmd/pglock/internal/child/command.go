@@ -1,15 +1,16 @@
 package child
 
 import (
-	"os/exec"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // Command is a program to start. It inherits this process's stdin, stdout and stderr.
 type Command struct {
-	Path string   // of the program, from Find
+	Path string   // of the program
 	Args []string // the first is the name by which it is called
 	Env  []string
 
@@ -21,10 +22,10 @@ type Command struct {
 	Deadlines func() (term, kill time.Time)
 }
 
-// Find returns the path of a program. It searches $PATH unless name contains a slash. If there is
-// no such program, the error wraps exec.ErrNotFound or fs.ErrNotExist. Otherwise the program can't
-// be executed.
-func Find(name string) (string, error) { return exec.LookPath(name) }
+// attr returns the attributes of a process of the command.
+func (c Command) attr(sys *syscall.SysProcAttr) *os.ProcAttr {
+	return &os.ProcAttr{Env: c.Env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: sys}
+}
 
 // Environ returns a copy of env in which each variable of set has that one value.
 func Environ(env []string, set map[string]string) []string {

@@ -1,9 +1,6 @@
 package child
 
 import (
-	"errors"
-	"os"
-	"os/exec"
 	"slices"
 	"testing"
 )
@@ -17,19 +14,5 @@ func TestEnviron(t *testing.T) {
 	}
 	if old[0] != "A=1" {
 		t.Error("the original was changed")
-	}
-}
-
-func TestFind(t *testing.T) {
-	t.Parallel()
-	if _, err := Find("no-such-command"); !errors.Is(err, exec.ErrNotFound) {
-		t.Errorf("got %v", err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if path, err := Find(self); err != nil || path != self {
-		t.Errorf("got %q, %v", path, err)
 	}
 }

@@ -25,6 +25,8 @@
 //	the supervisor is killed   the kernel kills the command; this process is a subreaper too,
 //	                           inherits the rest, and replaces the supervisor
 //	both are killed at once    the kernel kills the command; processes that it has started run on
+//	the supervisor is killed   the same: its orphans run on
+//	while this is suspended
 //	both are suspended         the tree runs on until one of them continues
 //
 // The deadlines are two timers in the kernel, which both processes share. This process moves them

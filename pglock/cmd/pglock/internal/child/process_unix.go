@@ -8,42 +8,39 @@ import (
 	"syscall"
 )
 
-// Process is a command that was started. Only one goroutine may call its methods.
-type Process struct {
-	pid      int // of the command and of its process group
-	terminal *terminal
-	stopped  chan os.Signal
-	done     chan struct{}      // closed when the command has ended
-	status   syscall.WaitStatus // set before done is closed
-	system                      // the fields of this operating system
-}
-
 // newProcess returns a Process that is not started.
 func newProcess() *Process {
-	return &Process{
-		terminal: openTerminal(),
-		stopped:  make(chan os.Signal),
-		done:     make(chan struct{}),
-	}
+	p := &Process{stopped: make(chan os.Signal), done: make(chan struct{})}
+	p.terminal = openTerminal()
+	return p
 }
 
-// Done returns a channel that is closed when the command has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// Stopped returns a channel that receives the signal each time a signal has stopped the command.
-func (p *Process) Stopped() <-chan os.Signal { return p.stopped }
-
-// Status returns the command's exit status, or 128 plus the number of the signal that ended it.
-// Done must be closed.
-func (p *Process) Status() int {
-	if p.status.Signaled() {
-		return 128 + int(p.status.Signal())
+// start starts the command in its own process group, and in the foreground of the terminal if it is
+// to be there. The caller waits for its process id, since that way it sees stops too.
+func (c Command) start(t *terminal, sys *syscall.SysProcAttr) (pid int, err error) {
+	sys.Setpgid = true
+	if t.wantsForeground() {
+		sys.Foreground, sys.Ctty = true, t.fd
+		t.lentForeground = true
 	}
-	return p.status.ExitStatus()
+	process, err := os.StartProcess(c.Path, c.Args, c.attr(sys))
+	if err != nil {
+		t.reclaim() // the foreground was set before the program could not be executed
+		return 0, err
+	}
+	pid = process.Pid
+	_ = process.Release() // an error would be about a handle, not about the command
+	return pid, nil
 }
 
-// Signaled reports whether a signal ended the command. Done must be closed.
-func (p *Process) Signaled() bool { return p.status.Signaled() }
+// ended records the end of the command.
+func (p *Process) ended(status syscall.WaitStatus) {
+	p.status, p.signaled = status.ExitStatus(), status.Signaled()
+	if p.signaled {
+		p.status = 128 + int(status.Signal())
+	}
+	close(p.done)
+}
 
 // Signal sends sig to the group. It returns nil if the group is empty.
 //
@@ -71,6 +68,9 @@ func (p *Process) Terminate() error {
 func (p *Process) Kill() error {
 	return errors.Join(p.Signal(syscall.SIGKILL), p.signalOthers(syscall.SIGKILL))
 }
+
+// GroupAlive reports whether a process is left in the group.
+func (p *Process) GroupAlive() bool { return !errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) }
 
 // wait4 waits for a child. It repeats a call that is interrupted.
 func wait4(options int) (pid int, status syscall.WaitStatus, err error) {

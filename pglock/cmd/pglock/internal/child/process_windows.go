@@ -3,16 +3,15 @@ package child
 import (
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/windows"
 )
 
-// Process is a command that was started. Only one goroutine may call its methods.
-type Process struct {
+// system has the fields of a Process on Windows.
+type system struct {
 	process *os.Process
 	job     *job
-	done    chan struct{}
-	status  int // set before done is closed
 }
 
 // Start starts the command. On success the caller must call Close after Done is closed. On failure
@@ -22,11 +21,7 @@ func Start(c Command) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	process, err := os.StartProcess(c.Path, c.Args, &os.ProcAttr{
-		Env:   c.Env,
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-		Sys:   &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP},
-	})
+	process, err := os.StartProcess(c.Path, c.Args, c.attr(&syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}))
 	if err != nil {
 		j.close()
 		return nil, err
@@ -38,7 +33,7 @@ func Start(c Command) (*Process, error) {
 		j.close()
 		return nil, err
 	}
-	p := &Process{process: process, job: j, done: make(chan struct{})}
+	p := &Process{done: make(chan struct{}), system: system{process, j}}
 	go p.run()
 	return p, nil
 }
@@ -52,18 +47,6 @@ func (p *Process) run() {
 	}
 	p.status = state.ExitCode()
 }
-
-// Done returns a channel that is closed when the command has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// Stopped returns nil: Windows does not stop processes.
-func (p *Process) Stopped() <-chan os.Signal { return nil }
-
-// Status returns the command's exit status once Done is closed.
-func (p *Process) Status() int { return p.status }
-
-// Signaled returns false: on Windows signals do not end processes.
-func (p *Process) Signaled() bool { return false }
 
 // Signal sends Ctrl-Break to the group, the only signal that another group can receive.
 func (p *Process) Signal(os.Signal) error {
@@ -105,3 +88,59 @@ func (p *Process) Close() {
 	p.job.keepProcesses()
 	p.job.close()
 }
+
+// job is a job object. The system ends its processes, and all that they start, when the only handle
+// is closed. It closes the handle when this process ends.
+type job struct{ handle windows.Handle }
+
+func newJob() (*job, error) {
+	handle, err := windows.CreateJobObject(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	j := &job{handle}
+	if err := j.limit(windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE); err != nil {
+		j.close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *job) limit(flags uint32) error {
+	info := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
+		BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{LimitFlags: flags},
+	}
+	_, err := windows.SetInformationJobObject(j.handle, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
+	return err
+}
+
+func (j *job) add(pid int) error {
+	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
+	if err != nil {
+		return err
+	}
+	defer windows.CloseHandle(process)
+	return windows.AssignProcessToJobObject(j.handle, process)
+}
+
+func (j *job) terminate() error { return windows.TerminateJobObject(j.handle, 1) }
+
+// active returns the number of running processes of the job.
+func (j *job) active() int {
+	var info struct { // JOBOBJECT_BASIC_ACCOUNTING_INFORMATION
+		userTime, kernelTime, periodUserTime, periodKernelTime int64
+		pageFaults, total, active, terminated                  uint32
+	}
+	err := windows.QueryInformationJobObject(j.handle, windows.JobObjectBasicAccountingInformation,
+		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), nil)
+	if err != nil {
+		return 0
+	}
+	return int(info.active)
+}
+
+// keepProcesses lets the remaining processes outlive the job. If that fails, they end with it.
+func (j *job) keepProcesses() { _ = j.limit(0) }
+
+func (j *job) close() { _ = windows.CloseHandle(j.handle) }

@@ -14,6 +14,8 @@ import (
 
 // system has the fields of a Process on Linux.
 type system struct {
+	pid             int // of the command and of its process group
+	terminal        *terminal
 	supervisor      *os.Process
 	socket          *link         // to the supervisor
 	heartbeat       *heartbeat    // for the supervisor
@@ -59,11 +61,8 @@ func (p *Process) start(c Command) error {
 		args = append(args, strconv.Itoa(number))
 	}
 	args = append(args, c.Path)
-	process, err := os.StartProcess("/proc/self/exe", append(args, c.Args...), &os.ProcAttr{
-		Env:   c.Env,
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-		Sys:   &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C must not end it before it discards signals
-	})
+	process, err := os.StartProcess("/proc/self/exe", append(args, c.Args...),
+		c.attr(&syscall.SysProcAttr{Setpgid: true})) // Ctrl-C must not end it before it discards signals
 	_ = unix.Close(theirs)
 	beat.closeOnExec()
 	if err != nil {
@@ -117,8 +116,7 @@ func (p *Process) handle(e event) {
 		p.stopped <- syscall.Signal(e.value)
 	case ended:
 		if !isClosed(p.done) {
-			p.status = syscall.WaitStatus(e.value)
-			close(p.done)
+			p.ended(syscall.WaitStatus(e.value))
 		}
 	case treeEnded:
 		if !isClosed(p.treeEnded) {
@@ -163,9 +161,6 @@ func (p *Process) signalOthers(signals ...syscall.Signal) error {
 func (p *Process) descendants() []procStat {
 	return descendants(os.Getpid(), p.supervisor.Pid)
 }
-
-// GroupAlive reports whether a process is left in the group.
-func (p *Process) GroupAlive() bool { return !errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) }
 
 // Alive reports whether the command or any of its descendants is left.
 func (p *Process) Alive() bool { return !isClosed(p.treeEnded) }

@@ -115,24 +115,14 @@ func startBelow(starter int, c Command) (pid int, how kind, err error) {
 	if t != nil {
 		t.group = starter
 	}
-	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	how = started
-	if t.wantsForeground() {
-		attr.Foreground, attr.Ctty = true, t.fd
-		t.lentForeground, how = true, startedInForeground
-	}
-	process, err := os.StartProcess(c.Path, c.Args, &os.ProcAttr{
-		Env:   c.Env,
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-		Sys:   attr,
-	})
-	if err != nil {
-		t.reclaim() // the foreground was set before the program could not be executed
+	pid, err = c.start(t, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL})
+	switch {
+	case err != nil:
 		return 0, failed, err
+	case t != nil && t.lentForeground:
+		return pid, startedInForeground, nil
 	}
-	pid = process.Pid
-	_ = process.Release() // waitTree waits for it, since it sees stops too
-	return pid, how, nil
+	return pid, started, nil
 }
 
 // discardSignals makes signals to this process do nothing. A signal that was ignored from the start

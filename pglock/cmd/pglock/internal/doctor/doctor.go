@@ -4,31 +4,36 @@
 //
 //	connect ── fails ──▶ one result
 //	   │
-//	each check in turn ── no answer in time ──▶ a failure, and no further checks
+//	each section of doctor.sql, then each probe ── the connection is lost ──▶ a failure, and no more
 package doctor
 
 import (
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// Level tells how bad a result is.
+// Level says how bad a result is.
 type Level string
 
 // The levels. With Warn, locks work, but get slower, or a crash may harm them. With Fail, they do not
-// work or are not safe.
+// work or are not safe. With Skip, the role may not look, so the check has found nothing out.
 const (
 	OK   Level = "ok"
 	Warn Level = "warn"
 	Fail Level = "fail"
+	Skip Level = "skip"
 )
 
 // Result is what one check has found. A check has one result, or one for each problem.
@@ -48,161 +53,153 @@ type Config struct {
 	ExplainConnect func(error) error
 }
 
-// Limits are the bounds of waits, and the numbers from which on a check warns.
+// Limits are the bounds of waits, and the numbers from which on a check warns. Those with a name in
+// JSON are for doctor.sql.
 type Limits struct {
-	Connect time.Duration // for the connection, unless Conn has a limit
-	Answer  time.Duration // for each statement
-	Scan    time.Duration // for reading the lock table
-	Deliver time.Duration // for the delivery of a notification
+	Connect         time.Duration `json:"-"` // for the connection, unless Conn has a limit
+	Answer          time.Duration `json:"-"` // for each answer of the server, beside the time of the statement
+	Scan            time.Duration `json:"-"` // for each section of doctor.sql
+	Deliver         time.Duration `json:"-"` // for the delivery of a notification
+	ClockDifference time.Duration `json:"-"`
 
-	LongTransaction time.Duration
-	XIDs            int64         // age of what a slot or a standby holds back, in transactions
-	DeadRows        int64         // of a table, beyond five times its live ones
-	BloatedSize     int64         // of a table in bytes, if the rows need less than a tenth of it
-	IdleRows        int64         // names that were idle for IdleFor
-	IdleFor         time.Duration // beyond the default retention
-	Headroom        int64         // connections
-	ClockDifference time.Duration
+	OldestServer    int     `json:"oldest_server"`    // major version
+	LongTransaction float64 `json:"long_transaction"` // in seconds
+	XIDs            int64   `json:"xids"`             // age of what a slot or a standby holds back, in transactions
+	DeadRows        int64   `json:"dead_rows"`        // of a table, beyond five times its live ones
+	BloatedSize     int64   `json:"bloated_size"`     // of a table in bytes, if the rows need less than a tenth of it
+	IdleRows        int64   `json:"idle_rows"`        // names that were idle for IdleFor
+	IdleFor         float64 `json:"idle_for"`         // in seconds, beyond the default retention
+	Headroom        int64   `json:"headroom"`         // connections
+	QueueUsage      float64 `json:"queue_usage"`      // part of the notification queue, 0 to 1
 }
 
 // DefaultLimits returns the limits of the command.
 func DefaultLimits() Limits {
 	return Limits{
-		Connect: 5 * time.Second, Answer: 2 * time.Second, Scan: time.Second, Deliver: time.Second,
-		LongTransaction: 5 * time.Minute, XIDs: 100_000, DeadRows: 10_000, BloatedSize: 32 << 20,
-		IdleRows: 1000, IdleFor: 48 * time.Hour, Headroom: 10, ClockDifference: 5 * time.Second,
+		Connect: 5 * time.Second, Answer: 2 * time.Second, Scan: time.Second, Deliver: time.Second, ClockDifference: 5 * time.Second,
+		OldestServer: 13, LongTransaction: 300, XIDs: 100_000, DeadRows: 10_000, BloatedSize: 32 << 20,
+		IdleRows: 1000, IdleFor: 48 * 3600, Headroom: 10, QueueUsage: 0.5,
 	}
 }
 
-// maxAhead is how far a machine's clock may be ahead of the database's: see schedule.ErrClock.
-const maxAhead = time.Minute
+//go:embed doctor.sql
+var checksSQL string
 
-// exam is one run of all checks.
-type exam struct {
+// step is a section of doctor.sql or a probe. Its name stands for its checks if it fails itself.
+type step struct {
+	name string
+	run  func(context.Context) ([]Result, error)
+}
+
+// checker is one run of all checks.
+type checker struct {
 	Config
 	conn *pgx.Conn
-	server
-	tables
 }
 
 // Run makes all checks in turn. ctx ends it early.
 func Run(ctx context.Context, config Config) []Result {
-	e := &exam{Config: config}
-	results := e.connect(ctx)
-	if e.conn == nil {
+	c := &checker{Config: config}
+	results := []Result{c.connect(ctx)}
+	if c.conn == nil {
 		return results
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), config.Limits.Answer)
-		defer cancel()
-		_ = e.conn.Close(ctx)
-	}()
-	for _, check := range []struct {
-		name string
-		run  func(context.Context) ([]Result, error)
-	}{
-		{"server", e.checkServer},
-		{"schema", e.checkSchema},
-		{"rights", e.checkRights},
-		{"grants", e.checkGrants},
-		{"pooler", e.checkPooler},
-		{"notifications", e.checkNotifications},
-		{"clock", e.checkClock},
-		{"tokens", e.checkTokens},
-		{"idle rows", e.checkIdleRows},
-		{"dead rows", e.checkDeadRows},
-		{"autovacuum", e.checkAutovacuum},
-		{"transactions", e.checkTransactions},
-		{"prepared transactions", e.checkPrepared},
-		{"replication slots", e.checkSlots},
-		{"durability", e.checkDurability},
-		{"idle timeout", e.checkIdleTimeout},
-		{"connections", e.checkConnections},
-	} {
-		found, err := check.run(ctx)
-		for _, r := range found {
-			r.Check = check.name
-			results = append(results, r)
-		}
+	defer closeConn(ctx, c.conn, config.Limits.Answer)
+	for _, step := range c.steps() {
+		found, err := step.run(ctx)
+		results = append(results, found...)
 		if err == nil {
 			continue
 		}
-		r := unchecked(check.name, err)
-		if e.conn.IsClosed() || ctx.Err() != nil {
+		r := c.unchecked(step.name, err)
+		lost := c.conn.IsClosed() || ctx.Err() != nil
+		if lost {
 			r.Found += ", later checks are left out"
-			results = append(results, r)
+		}
+		if results = append(results, r); lost {
 			break
 		}
-		results = append(results, r)
 	}
-	return results
-}
-
-// unchecked is the result of a check that failed itself.
-func unchecked(check string, err error) Result {
-	var pg *pgconn.PgError
-	switch {
-	case errors.As(err, &pg) && pg.Code != "42501":
-		return Result{check, Fail, fmt.Sprintf("can't be checked: %s (SQLSTATE %s)", pg.Message, pg.Code), "see the server's log"}
-	case pg != nil:
-		return Result{check, Warn, fmt.Sprintf("can't be checked: %s (SQLSTATE %s)", pg.Message, pg.Code), "run doctor with a role that may see it"}
-	case errors.Is(err, context.DeadlineExceeded):
-		return Result{check, Fail, "the server does not answer in time", "look at the server's load and log, then run doctor again"}
+	bad := map[string]bool{}
+	for _, r := range results {
+		bad[r.Check] = bad[r.Check] || r.Level != OK
 	}
-	return Result{check, Fail, fmt.Sprintf("the connection failed: %v", err), "look at the server's log, then run doctor again"}
+	return slices.DeleteFunc(results, func(r Result) bool { return r.Found == "" || r.Level == OK && bad[r.Check] })
 }
 
-func ok(format string, args ...any) []Result {
-	return []Result{{Level: OK, Found: fmt.Sprintf(format, args...)}}
-}
-
-func warn(found, remedy string) Result { return Result{Level: Warn, Found: found, Remedy: remedy} }
-
-func fail(found, remedy string) Result { return Result{Level: Fail, Found: found, Remedy: remedy} }
-
-// orOK returns the problems, or one result that says that there are none.
-func orOK(problems []Result, format string, args ...any) ([]Result, error) {
-	if len(problems) == 0 {
-		return ok(format, args...), nil
+// steps returns what Run does after connecting: the sections of doctor.sql, and what SQL can't see.
+func (c *checker) steps() (steps []step) {
+	head, sections, _ := strings.Cut(checksSQL, "-- section: ")
+	for section := range strings.SplitSeq(sections, "-- section: ") {
+		name, body, _ := strings.Cut(section, "\n")
+		sql := schema.Render(head+body, c.Schema)
+		steps = append(steps, step{name, func(ctx context.Context) ([]Result, error) { return c.query(ctx, sql) }})
 	}
-	return problems, nil
+	return append(steps, step{"pooler", c.checkPooler}, step{"notifications", c.checkNotifications}, step{"clock", c.checkClock})
 }
 
-// row reads one row.
-func (e *exam) row(ctx context.Context, sql string, args []any, into ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, e.Limits.Answer)
+// query returns the rows of a statement of doctor.sql. Its settings end with its transaction, so they
+// stay out of the sessions of a pooler.
+func (c *checker) query(ctx context.Context, sql string) ([]Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer+c.Limits.Scan)
 	defer cancel()
-	return e.conn.QueryRow(ctx, sql, args...).Scan(into...)
-}
-
-// rows reads all rows of a query whose columns are those of T.
-func rows[T any](ctx context.Context, e *exam, sql string, args ...any) ([]T, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.Limits.Answer)
-	defer cancel()
-	found, err := e.conn.Query(ctx, sql, args...)
+	begin := fmt.Sprintf("BEGIN READ ONLY; SET LOCAL statement_timeout = %d; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off",
+		max(c.Limits.Scan.Milliseconds(), 1))
+	if _, err := c.conn.PgConn().Exec(ctx, begin).ReadAll(); err != nil {
+		return nil, err
+	}
+	params, err := json.Marshal(struct {
+		Limits
+		Schema  string `json:"schema"`
+		Word    string `json:"word"` // for a shell
+		Version int    `json:"version"`
+	}{c.Limits, c.Schema, schema.ShellWord(c.Schema), schema.Version})
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(found, pgx.RowToStructByPos[T])
-}
-
-// name returns the quoted name of an object in the schema.
-func (e *exam) name(object string) string { return schema.Quote(e.Schema) + "." + schema.Quote(object) }
-
-// round rounds a duration for people.
-func round(d time.Duration) time.Duration {
-	switch {
-	case d.Abs() > time.Minute:
-		return d.Round(time.Second)
-	case d.Abs() > time.Second:
-		return d.Round(100 * time.Millisecond)
+	rows, err := c.conn.Query(ctx, sql, string(params))
+	if err != nil {
+		return nil, err
 	}
-	return d.Round(100 * time.Microsecond)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Result])
+	if c.conn.IsClosed() {
+		return found, err
+	}
+	_, rollbackErr := c.conn.Exec(ctx, "ROLLBACK")
+	return found, errors.Join(err, rollbackErr)
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// unchecked is the result of a step that failed itself. It is empty if an object is missing, which
+// the check of the schema reports.
+func (c *checker) unchecked(name string, err error) Result {
+	var pg *pgconn.PgError
+	_ = errors.As(err, &pg)
+	switch state := pgtx.SQLState(err); state {
+	case pgtx.InsufficientPrivilege:
+		return Result{name, Skip, "the role may not look: " + pg.Message, "run doctor with a role that may see it"}
+	case pgtx.QueryCanceled:
+		return Result{name, Warn, fmt.Sprintf("could not be read in %v: a table is large, or a session has locked it", c.Limits.Scan),
+			"see dead rows and transactions, and run doctor again"}
+	case pgtx.InvalidSchemaName, pgtx.UndefinedTable, pgtx.UndefinedColumn:
+		return Result{}
+	case "":
+		if errors.Is(err, context.DeadlineExceeded) {
+			return Result{name, Fail, "the server does not answer in time", "look at the server's load and log, then run doctor again"}
+		}
+		return Result{name, Fail, fmt.Sprintf("the connection failed: %v", err), "look at the server's log, then run doctor again"}
+	default:
+		return Result{name, Fail, fmt.Sprintf("can't be checked: %s (SQLSTATE %s)", pg.Message, state), "see the server's log"}
+	}
+}
 
 // Failed reports whether a check has failed.
 func Failed(results []Result) bool {
 	return slices.ContainsFunc(results, func(r Result) bool { return r.Level == Fail })
+}
+
+// closeConn closes a connection, also after the end of ctx.
+func closeConn(ctx context.Context, conn *pgx.Conn, bound time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
+	defer cancel()
+	_ = conn.Close(ctx)
 }

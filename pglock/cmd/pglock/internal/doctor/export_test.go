@@ -3,13 +3,10 @@ package doctor
 import "time"
 
 // For tests of what can't be brought about on a server in a test.
-var (
-	CheckVersion = checkVersion
-	CheckQueue   = checkQueue
-	IsLocal      = isLocal
-)
 
-// JudgeClock is judgeClock with the default limits.
-func JudgeClock(ahead, uncertain time.Duration) []Result {
-	return (&exam{Config: Config{Limits: DefaultLimits()}}).judgeClock(ahead, uncertain)
+var IsLocal = isLocal
+
+// ClockLevel is the level of a difference of the clocks with the default limits.
+func ClockLevel(ahead, uncertain time.Duration) Level {
+	return (&checker{Config: Config{Limits: DefaultLimits()}}).clockResult(ahead, uncertain).Level
 }

@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"crypto/rand"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,90 +18,100 @@ import (
 
 // patient is a database that doctor looks at.
 type patient struct {
-	t      *testing.T
+	*testing.T
 	admin  *pgxpool.Pool // superuser
 	conn   *pgx.ConnConfig
 	schema string
 	limits doctor.Limits
 }
 
-// newPatient creates the tables in a database of its own on the shared server. Doctor connects as a
-// role that has what grant_user grants.
-func newPatient(t *testing.T) *patient {
-	t.Helper()
-	return patientAt(t, pgtest.Database(t))
-}
-
-// patientAt is newPatient on an empty database.
-func patientAt(t *testing.T, url string) *patient {
+// newPatient creates the tables in an empty database. Doctor connects as a role that has what
+// grant_user grants.
+func newPatient(t *testing.T, url string) *patient {
 	t.Helper()
 	admin := pgtest.PoolOn(t, url)
 	schema := `it's a "schema" ` + rand.Text()[:10]
 	if err := migrations.Up(t.Context(), admin, migrations.WithSchema(schema)); err != nil {
 		t.Fatal(err)
 	}
-	user := pgtest.UserPool(t, admin, schema)
 	limits := doctor.DefaultLimits()
 	limits.Connect, limits.Answer, limits.Scan, limits.Deliver = time.Minute, time.Minute, 30*time.Second, 10*time.Second // a slow machine
-	return &patient{t, admin, user.Config().ConnConfig, schema, limits}
+	return &patient{t, admin, pgtest.UserPool(t, admin, schema).Config().ConnConfig, schema, limits}
 }
 
 func (p *patient) run() []doctor.Result {
-	p.t.Helper()
-	return doctor.Run(p.t.Context(), doctor.Config{Conn: p.conn, Schema: p.schema, Limits: p.limits})
+	p.Helper()
+	return doctor.Run(p.Context(), doctor.Config{Conn: p.conn, Schema: p.schema, Limits: p.limits})
 }
 
-// expect runs all checks, and returns the result of this one with that level and the text. If there
-// is none, it fails the test. A check that is ok must have no other result.
+// expect runs all checks until this one has a result with that level and the text, and returns it. A
+// check that is ok must have no other result. An empty text and OK: no result may be another one.
 func (p *patient) expect(check string, level doctor.Level, text string) (found doctor.Result) {
-	p.t.Helper()
-	results, others := p.run(), 0
+	p.Helper()
+	var results []doctor.Result
+	defer func() {
+		if p.Failed() {
+			p.Logf("%s: want %s with %q: got %+v", check, level, text, results)
+		}
+	}()
+	pgtest.Eventually(p, locktest.Patience, check, func() bool {
+		results = p.run()
+		of := slices.DeleteFunc(slices.Clone(results), func(r doctor.Result) bool { return r.Check != check })
+		if level == doctor.OK && slices.ContainsFunc(of, func(r doctor.Result) bool { return r.Level != level }) {
+			return false
+		}
+		at := slices.IndexFunc(of, func(r doctor.Result) bool { return r.Level == level && strings.Contains(r.Found+": "+r.Remedy, text) })
+		if at >= 0 {
+			found = of[at]
+		}
+		return at >= 0 || level == doctor.OK && text == ""
+	})
 	for _, r := range results {
 		if r.Level != doctor.OK && r.Remedy == "" {
-			p.t.Errorf("%s: no remedy: %+v", r.Check, r)
+			p.Errorf("%s: no remedy: %+v", r.Check, r)
 		}
-		switch {
-		case r.Check != check:
-		case r.Level == level && strings.Contains(r.Found+": "+r.Remedy, text):
-			found = r
-		default:
-			others++
-		}
-	}
-	if found.Check == "" || level == doctor.OK && others > 0 {
-		p.t.Errorf("%s: want %s with %q: got %+v", check, level, text, results)
 	}
 	return found
 }
 
-func (p *patient) exec(sql string, args ...any) {
-	p.t.Helper()
-	locktest.Exec(p.t, p.admin, sql, args...)
+// exec runs statements that a semicolon and a blank separate in one session of the superuser.
+func (p *patient) exec(sql string) {
+	p.Helper()
+	conn := p.session(false, sql)
+	if err := conn.Close(p.Context()); err != nil {
+		p.Fatal(err)
+	}
 }
 
-func (p *patient) table(name string) string { return pgx.Identifier{p.schema, name}.Sanitize() }
-
-func (p *patient) role() string { return pgx.Identifier{p.conn.User}.Sanitize() }
-
-// session opens a session of the superuser, or of the role that doctor has.
-func (p *patient) session(asRole bool) *pgx.Conn {
-	p.t.Helper()
+// session runs statements in a session of the superuser, or of the role that doctor has, and leaves
+// it open. It replaces <table> by the name of a table, and <role>, <user>, <db> and <schema>.
+func (p *patient) session(asRole bool, sql string) *pgx.Conn {
+	p.Helper()
 	config := p.admin.Config().ConnConfig
+	config.RuntimeParams["default_transaction_read_only"], config.RuntimeParams["synchronous_commit"] = "off", "local" // whatever a test sets
 	if asRole {
-		config = p.conn.Copy()
+		config = p.conn
 	}
-	conn, err := pgx.ConnectConfig(p.t.Context(), config)
+	conn, err := pgx.ConnectConfig(p.Context(), config)
 	if err != nil {
-		p.t.Fatal(err)
+		p.Fatal(err)
 	}
-	p.t.Cleanup(func() { _ = conn.Close(p.t.Context()) })
+	p.Cleanup(func() { _ = conn.Close(p.Context()) })
+	for statement := range strings.SplitSeq(p.fill(sql), "; ") {
+		if _, err := conn.Exec(p.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+			p.Fatalf("%s: %v", statement, err)
+		}
+	}
 	return conn
 }
 
-// insertLocks adds free names whose last grant was that long ago.
-func (p *patient) insertLocks(n int, ago time.Duration) {
-	p.t.Helper()
-	p.exec("INSERT INTO "+p.table("distributed_locks")+` (name, token, version, acquired_at, expires_at)
-		SELECT 'lock ' || i, nextval('`+strings.ReplaceAll(p.table("fencing_tokens"), "'", "''")+`'), 1, clock_timestamp() - $2::float8 * interval '1 second', '-infinity'
-		FROM generate_series(1, $1::int) AS i`, n, ago.Seconds())
+func (p *patient) fill(sql string) string {
+	schema := pgx.Identifier{p.schema}.Sanitize()
+	replace := []string{"<role>", pgx.Identifier{p.conn.User}.Sanitize(), "<user>", "'" + p.conn.User + "'", "<db>", p.conn.Database, "<schema>", schema,
+		"<tokens>", "'" + strings.ReplaceAll(schema, "'", "''") + ".fencing_tokens'"}
+	for _, name := range []string{"distributed_locks", "lock_waiters", "once_keys", "fencing_secret", "fencing_epoch", "fencing_high_water",
+		"fencing_tokens", "pglock_migrations", "locks_held", "bound_grants", "bind", "pglock_schema_version"} {
+		replace = append(replace, "<"+name+">", schema+"."+name)
+	}
+	return strings.NewReplacer(replace...).Replace(sql)
 }

@@ -1,0 +1,68 @@
+package advisory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+)
+
+// admission admits the goroutines of this process to the server, a few at a time for each key of
+// a database. The others wait in the process, where a waiter costs no connection. Admission
+// grants nothing: only the server does.
+type admission struct {
+	mu   sync.Mutex
+	open map[admissionKey]*places // guarded by mu; only those in use
+}
+
+type admissionKey struct {
+	db  any // a pool or connection, compared by identity
+	key Key
+}
+
+type places struct {
+	taken chan struct{} // Go admits blocked senders first come, first served
+	users int           // guarded by admission.mu
+}
+
+// join returns the places for a key. The caller must call drop when it no longer needs them.
+func (a *admission) join(at admissionKey, width int) (own *places, drop func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == nil {
+		a.open = map[admissionKey]*places{}
+	}
+	if own = a.open[at]; own == nil {
+		own = &places{taken: make(chan struct{}, width)}
+		a.open[at] = own
+	}
+	own.users++
+	return own, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if own.users--; own.users == 0 {
+			delete(a.open, at)
+		}
+	}
+}
+
+// enter waits until fewer than width goroutines are admitted for the call's first key, or until
+// the call's wait ends. The caller must call leave.
+func (c *call) enter(ctx context.Context, a *admission, db any, width int) (leave func(), err error) {
+	own, drop := a.join(admissionKey{db, c.keys[0]}, width)
+	var timeout <-chan time.Time
+	if end := c.timeoutAt(); !end.IsZero() {
+		timeout = time.After(time.Until(end))
+	}
+	cause := ErrTimeout
+	select { // if several are ready, a caller that enters meets its context at the next step
+	case own.taken <- struct{}{}:
+		return func() { <-own.taken; drop() }, nil
+	case <-ctx.Done():
+		cause = errs.ContextErr(ctx)
+	case <-timeout:
+	}
+	drop()
+	return nil, c.notAcquired(cause)
+}

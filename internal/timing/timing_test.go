@@ -1,0 +1,53 @@
+package timing
+
+import (
+	"testing"
+	"time"
+)
+
+// TestTimingInequalities checks the inequalities in the comments of timing.go.
+func TestTimingInequalities(t *testing.T) {
+	t.Parallel()
+	var revoking time.Duration
+	for _, pause := range RevokePauses {
+		revoking += pause
+	}
+	for _, tc := range []struct {
+		why   string
+		order []time.Duration // each less than the next
+	}{
+		{"the default TTL is allowed", []time.Duration{MinTTL - 1, DefaultTTL, MaxTTL + 1}},
+		{"a slow grant can be trusted", []time.Duration{StatementBound, DefaultTTL - MaxMargin}},
+		{"the server gives up a row lock before the client gives up the statement", []time.Duration{LockTimeout, StatementBound / 2}},
+		{"a release is cut off before its bound", []time.Duration{CancelGrace, StatementBound / 2}},
+		{"a first attempt is cut off before its bound", []time.Duration{FirstAttempt, StatementBound / 2}},
+		{"an outage is survived by several attempts", []time.Duration{4 * StatementBound, OutagePatience + 1}},
+		{"a grant is revoked within the bound", []time.Duration{revoking, OutagePatience + 1}},
+		{"passwords and TLS fit in a dial at a round trip of 500 ms", []time.Duration{7 * 500 * time.Millisecond, ConnectBound}},
+		{"a dial takes no longer than a statement that waits for it", []time.Duration{ConnectBound, StatementBound + 1}},
+		{"a dial that hangs gets company", []time.Duration{DialPatience, ConnectBound / 2}},
+		{"the first statements of a connection have the time of one", []time.Duration{StatementBound, InitBound}},
+		{"an end takes longer than a statement", []time.Duration{StatementBound, ConnCloseBound}},
+		{"a renewal attempt has its least bound", []time.Duration{MinRenewPatience, StatementBound}},
+		{"renewals are tried again before a statement's bound", []time.Duration{MaxRenewRetry, StatementBound}},
+		{"a head that was not notified polls before it is skipped", []time.Duration{FirstPause, HandoffWait, MaxPause, PollBound, HeadGrace}},
+		{"waiters poll one after the other after an expiry", []time.Duration{ExpirySpread, HeadStep, MaxPause}},
+		{"the next in the queue polls before the head is skipped", []time.Duration{2 * HeadWait, HeadGrace}},
+		{"a head behind a guard keeps its place", []time.Duration{MaxPause + HeadMark, HeadGrace}},
+		{"a ticket outlives a refresh that failed", []time.Duration{2*(RefreshEvery+SweepEvery) + StatementBound, TicketTTL + 1}},
+		{"an unused row is deleted while it is known", []time.Duration{IdleRowTTL, TicketTTL}},
+		{"only rows of dead clients are pruned", []time.Duration{TicketTTL + StatementBound, DeadRowAge}},
+		{"the listener reconnects less and less often", []time.Duration{FirstReconnect, MaxReconnect, NoDeliveryPause, NotifyBackoff + 1}},
+		{"pings do not overlap", []time.Duration{StatementBound, PingEvery}},
+		{"the listener's end fits in a statement's bound", []time.Duration{ListenerCloseBound, StatementBound}},
+		{"the pruning lock outlives a statement", []time.Duration{StatementBound, PruneTTL}},
+		{"the default retention is allowed", []time.Duration{MinRetention, DefaultRetention + 1}},
+		{"pruning runs several times in the default retention", []time.Duration{MaxPruneEvery, DefaultRetention/4 + 1}},
+	} {
+		for i, d := range tc.order[1:] {
+			if tc.order[i] >= d {
+				t.Errorf("%s: %v is not less than %v", tc.why, tc.order[i], d)
+			}
+		}
+	}
+}

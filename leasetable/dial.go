@@ -1,0 +1,93 @@
+package leasetable
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/internal/timing"
+)
+
+// dial opens a connection, runs the application's hooks and checks the server. Each step has its
+// own time limit.
+func (s *Store) dial(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := connect(ctx, s.config.ConnConfig, s.config.BeforeConnect)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timing.InitBound)
+	defer cancel()
+	if s.config.AfterConnect != nil {
+		err = s.config.AfterConnect(ctx, conn)
+	}
+	if err == nil {
+		err = s.initConn(ctx, conn)
+	}
+	if err != nil {
+		_ = conn.Close(ctx)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// connect opens a connection. Each host has the connect timeout of the connection string, or
+// timing.ConnectBound without one.
+func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Context, *pgx.ConnConfig) error) (*pgx.Conn, error) {
+	config = config.Copy()
+	if before != nil { // may set a short-lived password
+		ctx, cancel := context.WithTimeout(ctx, timing.InitBound)
+		defer cancel()
+		if err := before(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	if config.ConnectTimeout <= 0 {
+		config.ConnectTimeout = timing.ConnectBound
+	}
+	if config.DefaultQueryExecMode == pgx.QueryExecModeDescribeExec {
+		// This mode parses a statement and executes it later, in two transactions. Behind a pooler in
+		// transaction mode the second one may execute another client's statement.
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	// pgx bounds each address. This bounds name lookups and pgconn's hooks, with room for a host
+	// with two addresses.
+	ctx, cancel := context.WithTimeout(ctx, config.ConnectTimeout*time.Duration(2+len(config.Fallbacks)))
+	defer cancel()
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// applicationName marks the client's connections in pg_stat_activity.
+func applicationName(app string) string {
+	const longest = 63 // NAMEDATALEN-1
+	if app == "" {
+		return "pglock"
+	}
+	return fmt.Sprintf("%.*s (pglock)", longest-len(" (pglock)"), app)
+}
+
+// initConn checks the server of a new connection: after a failover it may be another one. See
+// server.go.
+func (s *Store) initConn(ctx context.Context, conn *pgx.Conn) error {
+	version, standby, readOnly, frame, err := s.readServerInfo(ctx, conn.PgConn())
+	if err != nil {
+		return s.Explain("open", err)
+	}
+	s.version.Store(int64(version))
+	conn.PgConn().CustomData()[frameKey] = frame
+	if version < schema.Version {
+		return schema.Check(s.schema, version)
+	}
+	switch {
+	case standby:
+		return errStandby
+	case readOnly:
+		return readOnlyError(readOnlySetBy(ctx, conn.PgConn()))
+	}
+	if err := s.checkTokens(ctx, conn.PgConn()); err != nil {
+		return s.Explain("open", err)
+	}
+	return nil
+}

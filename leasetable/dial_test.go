@@ -1,0 +1,112 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+import ()
+
+// TestConnectTimeouts: the connection string's connect_timeout counts, shorter or longer.
+func TestConnectTimeouts(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		setting     string
+		least, most time.Duration
+	}{
+		{"1", 900 * time.Millisecond, 2500 * time.Millisecond},
+		{"0", 4900 * time.Millisecond, 7 * time.Second},
+		{"8", 7900 * time.Millisecond, 10 * time.Second},
+	} {
+		t.Run(tc.setting, func(t *testing.T) {
+			t.Parallel()
+			proxy := faultproxy.New(t, address(pgtest.Pool(t).Config().ConnConfig))
+			there, err := url.Parse(proxy.URL(pgtest.URL(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := there.Query()
+			query.Set("connect_timeout", tc.setting)
+			there.RawQuery = query.Encode()
+			config, err := pgx.ParseConfig(there.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			proxy.Freeze(true)
+			began := time.Now()
+			conn, err := leasetable.Connect(t.Context(), config)
+			if err == nil {
+				_ = conn.Close(t.Context())
+				t.Fatal("a frozen address was connected to")
+			}
+			if took := time.Since(began); took < tc.least || took > tc.most {
+				t.Errorf("gave up after %v, want %v to %v: %v", took, tc.least, tc.most, err)
+			}
+		})
+	}
+}
+
+// TestASlowNetworkConnects: passwords and the first statements fit in the bounds at a round trip of
+// 500 ms.
+func TestASlowNetworkConnects(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	proxy := faultproxy.New(t, address(pool.Config().ConnConfig))
+	user := pgtest.UserPool(t, pool, pgtest.Schema(t, pool)).Config().ConnConfig
+	proxy.Delay(250 * time.Millisecond) // each way
+	began := time.Now()
+	conn, err := leasetable.Connect(t.Context(), via(t, user, proxy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("connected after %v", time.Since(began).Round(time.Millisecond))
+	_ = conn.Close(t.Context())
+}
+
+// TestHooksAreBounded: a hanging hook of the application ends with its context.
+func TestHooksAreBounded(t *testing.T) {
+	t.Parallel()
+	hang := func(stuck *atomic.Bool, ctx context.Context) error {
+		if stuck.Load() {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	for name, hook := range map[string]func(c *pgxpool.Config, stuck *atomic.Bool){
+		"BeforeConnect": func(c *pgxpool.Config, stuck *atomic.Bool) {
+			c.BeforeConnect = func(ctx context.Context, _ *pgx.ConnConfig) error { return hang(stuck, ctx) }
+		},
+		"AfterConnect": func(c *pgxpool.Config, stuck *atomic.Bool) {
+			c.AfterConnect = func(ctx context.Context, _ *pgx.Conn) error { return hang(stuck, ctx) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stuck atomic.Bool
+			pool := pgtest.Pool(t, func(c *pgxpool.Config) { hook(c, &stuck) })
+			s := newStore(t, pool, pgtest.Schema(t, pgtest.Pool(t)))
+			stuck.Store(true)
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if _, err := leasetable.Dial(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Dial: %v", err)
+			}
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("Dial took %v", took)
+			}
+			stuck.Store(false)
+		})
+	}
+}

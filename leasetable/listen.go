@@ -1,0 +1,75 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/timing"
+)
+
+// notifySQL tests a listening connection.
+const notifySQL = "SELECT pg_notify($1::text, '')"
+
+// Subscription is a connection that listens on some channels.
+type Subscription struct{ conn *pgx.Conn }
+
+// Listen opens a connection of its own that listens on the channels. The caller must close it.
+func (s *Store) Listen(ctx context.Context, channels ...string) (*Subscription, error) {
+	config, before := s.listener, (func(context.Context, *pgx.ConnConfig) error)(nil)
+	if config == nil {
+		config, before = s.config.ConnConfig, s.config.BeforeConnect
+	}
+	config = config.Copy()
+	config.OnNotification = nil // it would take the notifications of this connection
+	conn, err := connect(ctx, config, before)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
+	defer cancel()
+	err = normalizeSession(ctx, conn.PgConn()) // names arrive in UTF-8
+	for _, channel := range channels {
+		if err == nil {
+			_, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
+		}
+	}
+	if err != nil {
+		_ = conn.Close(ctx)
+		return nil, err
+	}
+	return &Subscription{conn}, nil
+}
+
+// Wait returns the next notification. It fails when ctx ends or the connection does: see TimedOut.
+func (s *Subscription) Wait(ctx context.Context) (channel, payload string, err error) {
+	n, err := s.conn.WaitForNotification(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	return n.Channel, n.Payload, nil
+}
+
+// Ping tests the connection.
+func (s *Subscription) Ping(ctx context.Context) error { return s.conn.Ping(ctx) }
+
+// Close closes the connection.
+func (s *Subscription) Close(ctx context.Context) error { return s.conn.Close(ctx) }
+
+// TimedOut reports whether nothing arrived in time while the connection stayed good.
+func TimedOut(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout() || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Notify sends an empty notification on channel, with another connection than that of a
+// Subscription.
+func (s *Store) Notify(ctx context.Context, channel string) error {
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
+	_, err := s.sendWithin(ctx, statement{sql: notifySQL, args: []any{channel}})
+	s.trimQueue(ctx, err)
+	return err
+}

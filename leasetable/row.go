@@ -1,0 +1,48 @@
+package leasetable
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// GrantedTo reports whether the lock is held by the grant of that request. It tries twice.
+func (s *Store) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
+	err = s.sendTwice(ctx, statement{sql: s.sql.grantedTo, args: []any{name, request}, row: func(r pgx.Rows) error {
+		return r.Scan(&granted)
+	}})
+	return granted, err
+}
+
+// pruneStep is the number of rows that one statement examines: see sql/prune.sql.
+const pruneStep = 1000
+
+// PruneLock is the lock that a pruning client holds.
+const PruneLock = "pglock:prune"
+
+// Pruned is the result of one step of pruning.
+type Pruned struct {
+	Deleted int64
+	Last    string        // name of the last row that was examined
+	Highest fencing.Fence // the highest token that was seen
+	Done    bool          // there are no further rows
+}
+
+// Prune examines some rows whose names follow after, and deletes those that have been idle for the
+// given time. It tries twice.
+func (s *Store) Prune(ctx context.Context, idle time.Duration, after string) (p Pruned, err error) {
+	var seen int
+	err = s.sendTwice(ctx, statement{s.sql.prune, []any{idle.Microseconds(), after}, func(r pgx.Rows) error {
+		return r.Scan(&seen, &p.Last, &p.Deleted, &p.Highest.Name, &p.Highest.Token)
+	}})
+	p.Done = seen < pruneStep
+	return p, err
+}
+
+// LiftTokens raises the token sequence above the token of the row with that name. It tries twice.
+func (s *Store) LiftTokens(ctx context.Context, name string) error {
+	return s.sendTwice(ctx, statement{sql: s.sql.lift, args: []any{name}})
+}

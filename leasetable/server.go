@@ -1,0 +1,204 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// errOldServer means that the server has not handed out the tokens that this client has seen.
+var errOldServer = errs.Errorf("%w: the server is behind this client's tokens: an old primary that came back, or a copy of one: connect to the current primary", errs.ErrUnavailable)
+
+const (
+	// epochSize is the number of tokens between two promotions: see next_fencing_token.
+	epochSize = 1 << 44
+
+	// minForgedToken is above all tokens that a sequence reaches: see lift_fencing_tokens.
+	minForgedToken = 1 << 62
+)
+
+// highWater is the highest token that a client has seen. A server that is behind it is not the
+// successor of the server that handed that token out.
+type highWater struct {
+	mu    sync.Mutex
+	grant fencing.Fence // guarded by mu; the client's grant with the highest token
+	least fencing.Token // guarded by mu; the start of the highest epoch of a server
+}
+
+// observeGrant records a grant that the server has made durable.
+func (n *highWater) observeGrant(name string, token fencing.Token) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if token > n.grant.Token && token < minForgedToken {
+		n.grant.Name, n.grant.Token = name, token
+	}
+}
+
+// observeServer records the highest token of a server. Only its epoch counts: a crash may lose the
+// rest if it belongs to no grant.
+func (n *highWater) observeServer(highest fencing.Token) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.least = max(n.least, highest/epochSize*epochSize)
+}
+
+// newest returns the client's highest grant, and the highest token that it knows of.
+func (n *highWater) newest() (fencing.Fence, fencing.Token) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.grant, max(n.grant.Token, n.least)
+}
+
+// rejectOldServers extends the check that pgx makes for each host of a connection string. If the
+// server of a host is behind, pgx tries the next host. initConn makes all other checks.
+func (s *Store) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
+	return func(ctx context.Context, conn *pgconn.PgConn) error {
+		if next != nil {
+			if err := next(ctx, conn); err != nil {
+				return err
+			}
+		}
+		if _, newest := s.highWater.newest(); newest == 0 {
+			return nil
+		}
+		err := s.checkTokens(ctx, conn)
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && !endsConnection(pg) {
+			return nil
+		}
+		return err
+	}
+}
+
+// checkTokens makes the server put its tokens in order, and fails if the server is behind what this
+// client has seen. It skips standbys. It does not wait for the commit, which precedes that of the
+// first grant in the log: connecting must not hang while a synchronous standby is missing.
+func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
+	if err := normalizeSession(ctx, conn); err != nil {
+		return err
+	}
+	grant, newest := s.highWater.newest()
+	name := grant.Name
+	if name == "" {
+		name = PruneLock // a name that most clients lock now and then
+	}
+	row, err := s.lift(ctx, conn, name)
+	for range 3 { // a stricter default isolation, and many clients that connect after a failover
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != pgtx.SerializationFailure {
+			break
+		}
+		row, err = s.lift(ctx, conn, name)
+	}
+	if err != nil {
+		return err
+	}
+	if row[0] == nil { // a standby
+		return nil
+	}
+	highest, err := strconv.ParseInt(string(row[0]), 10, 64)
+	if err != nil {
+		return errs.Errorf("pglock: lift_fencing_tokens: %w", err)
+	}
+	if fencing.Token(highest) < newest {
+		return errs.Errorf("%w: its highest token is %d, this client has seen %d", errOldServer, highest, newest)
+	}
+	s.highWater.observeServer(fencing.Token(highest))
+	return nil
+}
+
+// lift puts the sequence above the tokens of that name's row and of all grants before a failover.
+// It returns the highest token that was handed out, or NULL on a standby.
+func (s *Store) lift(ctx context.Context, conn *pgconn.PgConn, name string) ([][]byte, error) {
+	return oneRow(conn.ExecParams(ctx, "SELECT CASE WHEN NOT pg_is_in_recovery() AND "+
+		"set_config('synchronous_commit', 'off', true) = 'off' THEN "+schema.Quote(s.schema)+".lift_fencing_tokens($1::text) END",
+		[][]byte{[]byte(name)}, nil, nil, nil).Read())
+}
+
+// frameKey is the key of a connection's frame in its custom data.
+const frameKey = "pglock: frame"
+
+// neededPaths are settings of the planner without which the statements of the protocol, which find each
+// row by its name, read whole tables. A role or a database may turn them off.
+var neededPaths = [...]string{"enable_nestloop", "enable_indexscan", "enable_bitmapscan", "enable_tidscan"}
+
+// readServerInfo reads the schema version and the state of a server, and the frame: what is sent before
+// each statement, in one transaction with it. It is empty if the settings of the session are fine.
+//
+// The frame is sent with each statement, not once, because a pooler in transaction mode keeps no
+// settings, and would leave them to other clients.
+func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (version int, standby, readOnly bool, frame []string, err error) {
+	if err = normalizeSession(ctx, conn); err != nil {
+		return 0, false, false, nil, err
+	}
+	results, err := conn.Exec(ctx, "SELECT "+schema.Quote(s.schema)+".pglock_schema_version(), pg_is_in_recovery(), "+
+		"current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation')"+
+		", current_setting('"+strings.Join(neededPaths[:], "'), current_setting('")+"')").ReadAll()
+	if err != nil {
+		return 0, false, false, nil, err
+	}
+	if len(results) != 1 {
+		return 0, false, false, nil, errNoRow
+	}
+	row, err := oneRow(results[0])
+	if err != nil {
+		return 0, false, false, nil, err
+	}
+	for i, path := range neededPaths {
+		if string(row[4+i]) == "off" {
+			frame = append(frame, "SET LOCAL "+path+" = on")
+		}
+	}
+	if frame != nil || string(row[3]) != "read committed" {
+		frame = append([]string{"BEGIN ISOLATION LEVEL READ COMMITTED"}, frame...)
+	}
+	version, err = strconv.Atoi(string(row[0]))
+	return version, string(row[1]) == "t", string(row[2]) == "on", frame, err
+}
+
+// readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It returns
+// nothing if that can't be read.
+func readOnlySetBy(ctx context.Context, conn *pgconn.PgConn) string {
+	row, err := oneRow(conn.ExecParams(ctx, "SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only'", nil, nil, nil, nil).Read())
+	if err != nil {
+		return ""
+	}
+	return " (set by: " + string(row[0]) + ")"
+}
+
+// normalizeSession undoes settings of the role or the database with which pgx would not use the
+// simple protocol or would send names in another encoding. A pooler keeps both settings for each of
+// its clients.
+func normalizeSession(ctx context.Context, conn *pgconn.PgConn) error {
+	for name, want := range map[string]string{"client_encoding": "UTF8", "standard_conforming_strings": "on"} {
+		if is := conn.ParameterStatus(name); is == want || is == "" {
+			continue
+		}
+		if _, err := conn.Exec(ctx, "SET "+name+" = '"+want+"'").ReadAll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errNoRow = errors.New("pglock: the server returned no row")
+
+// oneRow returns the values of a result's first row as text.
+func oneRow(result *pgconn.Result) ([][]byte, error) {
+	if result.Err != nil {
+		return nil, result.Err
+	}
+	if len(result.Rows) == 0 {
+		return nil, errNoRow
+	}
+	return result.Rows[0], nil
+}

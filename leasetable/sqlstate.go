@@ -1,0 +1,127 @@
+package leasetable
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// errStandby and readOnlyError say why a connection accepts no writes. After a failover it may be the
+// wrong server, so that another attempt may succeed.
+var errStandby = errs.Errorf("%w: the server is a standby: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
+
+func readOnlyError(setBy string) error {
+	return errs.Errorf("%w: default_transaction_read_only is on%s: turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write",
+		errs.ErrUnavailable, setBy)
+}
+
+// Explain turns an error of this package into one for users. doing names the operation. It wraps a
+// temporary failure with ErrUnavailable. The server's error stays in the chain.
+func (s *Store) Explain(op string, err error) error {
+	if err == nil {
+		return nil // errors.As would allocate
+	}
+	var se *schema.Error
+	switch {
+	case errors.Is(err, errs.ErrUnavailable), errors.Is(err, errs.ErrLogin), errors.As(err, &se), errors.Is(err, errs.ErrPrivilege), errors.Is(err, errs.ErrClosed):
+		return err // explained where it was found
+	case pgtx.LoginRejected(err):
+		return errs.Errorf("pglock: %s: %w: %w", op, errs.ErrLogin, err)
+	}
+	switch pgtx.SQLState(err) {
+	case pgtx.UndefinedTable, pgtx.UndefinedFunction, pgtx.InvalidSchemaName:
+		return &schema.Error{Kind: schema.ErrMissing, Name: s.schema, Want: schema.Version, Cause: err}
+	case pgtx.InsufficientPrivilege:
+		return errs.Errorf("pglock: %s: %w in schema %q: %w: let the owner of the tables run SELECT %s.grant_user('ROLE')",
+			op, errs.ErrPrivilege, s.schema, err, schema.Quote(s.schema))
+	case pgtx.ReadOnlySQLTransaction:
+		return errs.Errorf("pglock: %s: %w: %w: the server is a standby, or default_transaction_read_only is on", op, errs.ErrUnavailable, err)
+	}
+	if Transient(err) {
+		return errs.Errorf("pglock: %s: %w: %w", op, errs.ErrUnavailable, err)
+	}
+	return errs.Errorf("pglock: %s: %w", op, err)
+}
+
+// Transient reports whether the same statement may succeed later on another connection: after a
+// network failure, a restart, a failover, or when a limit was reached.
+func Transient(err error) bool {
+	switch {
+	case errors.Is(err, errs.ErrClosed), errors.Is(err, errs.ErrLogin):
+		return false
+	case errors.Is(err, errs.ErrUnavailable):
+		return true
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code {
+		case pgtx.ReadOnlySQLTransaction, // the primary became a standby
+			pgtx.SerializationFailure, pgtx.DeadlockDetected,
+			pgtx.LockNotAvailable, pgtx.QueryCanceled, // the role's lock_timeout, statement_timeout
+			pgtx.StatementCompletionUnknown,
+			pgtx.IdleInTransactionSessionTimeout, pgtx.TransactionTimeout,
+			pgtx.AdminShutdown, pgtx.CrashShutdown, pgtx.CannotConnectNow, pgtx.IdleSessionTimeout:
+			return true
+		}
+		// connection_exception, insufficient_resources
+		return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53")
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		pgconn.SafeToRetry(err)
+}
+
+// RowLocked reports whether the statement gave up waiting for a row lock.
+func RowLocked(err error) bool {
+	return pgtx.SQLState(err) == pgtx.LockNotAvailable
+}
+
+// MaybeApplied reports whether the server may have executed the statement although it failed: the
+// answer was lost, not the request.
+func MaybeApplied(err error) bool {
+	if err == nil {
+		return false
+	}
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &connect), pgconn.SafeToRetry(err):
+		return false
+	case errors.As(err, &pg):
+		// A pooler that lost its server reports class 08.
+		return endsConnection(pg) || pg.Code == pgtx.StatementCompletionUnknown || strings.HasPrefix(pg.Code, "XX")
+	}
+	return true
+}
+
+// ConnectionFailed reports whether the connection failed, rather than the statement.
+func ConnectionFailed(err error) bool {
+	if err == nil {
+		return false
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return endsConnection(pg)
+	}
+	return !errors.Is(err, context.Canceled) && Transient(err)
+}
+
+// endsConnection reports whether the server, or a pooler, ends the connection with this error.
+func endsConnection(pg *pgconn.PgError) bool {
+	switch pg.Code {
+	case pgtx.ReadOnlySQLTransaction, pgtx.IdleInTransactionSessionTimeout, pgtx.TransactionTimeout:
+		return true
+	}
+	return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P")
+}

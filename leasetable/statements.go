@@ -1,0 +1,100 @@
+package leasetable
+
+import (
+	"embed"
+
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// Statements that need no file.
+const (
+	// grantedToSQL reports whether the grant of a request holds the lock.
+	grantedToSQL = "SELECT EXISTS (SELECT FROM pglock.distributed_locks AS l WHERE l.name = $1::text AND l.request = $2::text::uuid " +
+		"AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()) OR EXISTS (SELECT FROM pglock.lock_permits AS p " +
+		"WHERE p.name = $1::text AND p.request = $2::text::uuid AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp())"
+
+	// liftSQL raises the sequence to the token of a name's row, and returns the highest token that
+	// was handed out.
+	liftSQL = "SELECT pglock.lift_fencing_tokens($1::text)"
+
+	// deleteRowsSQL deletes unused rows from the queue: clients, names and tickets.
+	deleteRowsSQL = "DELETE FROM pglock.lock_waiters AS w USING unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[])) " +
+		"AS a (client, name, ticket) WHERE w.name = a.name AND w.client = a.client AND w.ticket = a.ticket"
+
+	// quitQueueSQL deletes all of a client's rows from the queue.
+	quitQueueSQL = "DELETE FROM pglock.lock_waiters WHERE client = $1::text OR starts_with(client, $1::text || '" + AllSuffix + "/')"
+
+	// deleteDeadRowsSQL deletes the queue rows of dead clients. It waits for no row lock.
+	deleteDeadRowsSQL = "DELETE FROM pglock.lock_waiters WHERE ctid = ANY (ARRAY(SELECT w.ctid FROM pglock.lock_waiters AS w " +
+		"WHERE w.expires_at < clock_timestamp() - interval '1 min' LIMIT 10000 FOR UPDATE SKIP LOCKED))"
+)
+
+// The statements of permits and of several names are functions of the schema: see the migration.
+const (
+	acquireAllSQL = "SELECT outcome, name, token, holder, remaining, ahead, invalid FROM pglock.acquire_all(" +
+		"$1::text[], $2::text::uuid, $3::text, $4::text::jsonb, $5::bigint, $6::bigint)"
+	joinAllSQL = "SELECT ticket, ahead, free, remaining FROM pglock.join_all(" +
+		"$1::text[], $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint, $7::boolean)"
+
+	acquirePermitsSQL = "SELECT outcome, token, holder, remaining, ahead, invalid FROM pglock.acquire_permits(" +
+		"$1::text, $2::int, $3::int, $4::text::uuid, $5::text, $6::text::jsonb, $7::bigint, $8::bigint, $9::boolean)"
+	releasePermitsSQL = "SELECT pglock.release_permits($1::text, $2::bigint, $3::boolean)"
+	revokePermitsSQL  = "SELECT pglock.release_permits($1::text, g.token, $3::boolean) FROM (" +
+		"SELECT l.token FROM pglock.distributed_locks AS l WHERE l.name = $1::text AND l.request = $2::text::uuid AND l.holder IS NOT NULL " +
+		"UNION ALL SELECT p.token FROM pglock.lock_permits AS p WHERE p.name = $1::text AND p.request = $2::text::uuid AND p.holder IS NOT NULL) AS g"
+	revokeSharedSQL = "SELECT r, CASE WHEN $5::boolean THEN pg_notify($4::text, $2::bigint::text) END " +
+		"FROM pglock.release_permits($1::text, $2::bigint, $5::boolean, 'revoked', $3::text) AS r"
+	awaitSharedSQL      = "SELECT pglock.await_permit_guards($1::text, $2::bigint, $3::boolean)"
+	downgradePermitsSQL = "SELECT pglock.downgrade_permits($1::text, $2::bigint, $3::boolean)"
+	upgradePermitsSQL   = "SELECT outcome, token, holder, remaining FROM pglock.upgrade_permits(" +
+		"$1::text, $2::bigint, $3::text::uuid, $4::text, $5::text::jsonb, $6::bigint)"
+	resizePermitsSQL = "SELECT pglock.resize_permits($1::text, $2::int, $3::boolean)"
+)
+
+// statements holds the statements of the protocol, rendered for a client's schema.
+type statements struct {
+	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkGrants string
+	release, releaseBatch, revoke                                        string
+	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue         string
+	handoff, adopt, setLabels                                            string
+	get, grantedTo, lift, prune, deleteDeadRows                          string
+	list, watch, revokeGrant, awaitGuards, requestRelease                string
+
+	acquireAll, joinAll string
+
+	acquirePermits, releasePermits, revokePermits, resizePermits, downgradePermits, upgradePermits, revokeShared, awaitShared string
+}
+
+func newStatements(name string) statements {
+	file := func(verb string) string { return schema.Render(SQL(verb), name) }
+	return statements{
+		acquireFast: file("acquire_fast"), acquireFastBatch: file("acquire_fast_batch"), peek: file("peek"), acquireFull: file("acquire_full"), renew: file("renew"), checkGrants: file("check_grants"),
+		release: file("release"), releaseBatch: file("release_batch"), revoke: file("revoke"),
+		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
+		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
+		handoff: file("handoff"), adopt: file("adopt"), setLabels: file("set_labels"),
+		get: file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		list: file("list"), watch: file("watch"),
+		revokeGrant: file("revoke_grant"), awaitGuards: file("await_guards"), requestRelease: file("request_release"),
+		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
+
+		acquireAll: schema.Render(acquireAllSQL, name), joinAll: schema.Render(joinAllSQL, name),
+
+		acquirePermits: schema.Render(acquirePermitsSQL, name), releasePermits: schema.Render(releasePermitsSQL, name),
+		revokePermits: schema.Render(revokePermitsSQL, name), resizePermits: schema.Render(resizePermitsSQL, name),
+		downgradePermits: schema.Render(downgradePermitsSQL, name), upgradePermits: schema.Render(upgradePermitsSQL, name),
+		revokeShared: schema.Render(revokeSharedSQL, name), awaitShared: schema.Render(awaitSharedSQL, name),
+	}
+}
+
+// SQL returns the statement in the file of that name, for the default schema.
+func SQL(verb string) string {
+	text, err := sqlFiles.ReadFile("sql/" + verb + ".sql")
+	if err != nil {
+		panic(err) // it is embedded: only a missing file in the source fails
+	}
+	return string(text)
+}

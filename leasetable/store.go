@@ -1,0 +1,120 @@
+// Package leasetable runs the statements of the lease protocol. It is the only package of leasetable
+// with SQL and pgx.
+//
+// A [Store] owns a pool of connections and sends each statement on one of them. Its methods are the
+// operations of the protocol; the files in sql say why each statement is safe. A method sends one
+// statement, or a second one for the operations that the first could not decide. It does not retry,
+// except where its comment says so.
+//
+// Errors are those of pgx. [Transient], [MaybeApplied], [ConnectionFailed] and [RowLocked] say what
+// they mean for a statement, and [Store.Explain] turns them into errors for users.
+//
+// # Servers
+//
+// Every new connection is checked: the version of the schema, whether the server accepts writes,
+// and whether it knows the tokens that this client has seen (server.go). A commit whose wait for a
+// synchronous standby was canceled counts as unanswered (durable.go).
+package leasetable
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/internal/timing"
+)
+
+// MaxRenewals is the number of renewal statements in progress for which connections are kept.
+const MaxRenewals = 2
+
+// Config configures a Store.
+type Config struct {
+	Schema   string
+	MaxConns int             // one of them is kept for renewals
+	Listener *pgx.ConnConfig // of the listening connection; nil: that of the pool
+	Logger   *slog.Logger
+}
+
+// Store sends the statements of the protocol on its own connections. The application's pool may be
+// exhausted, or held by callers that wait for the lock that is to be released. A Store is safe for
+// concurrent use.
+type Store struct {
+	pool     *pool
+	config   *pgxpool.Config // of new connections
+	listener *pgx.ConnConfig
+	schema   string
+	logger   *slog.Logger
+	sql      statements
+	life     context.Context //nolint:containedctx // of the client: its end ends every statement
+
+	// slots bounds the statements in progress, except renewals. Renewals have their own bounds, so
+	// nothing can starve them.
+	slots chan struct{}
+
+	latency, renewPace latency // of other statements and of renewals
+
+	version atomic.Int64 // of the schema, on the newest connection
+
+	highWater highWater
+	notify    notifications
+}
+
+// New returns a Store for the database of p, the configuration of the application's pool. It takes
+// over the pool's server, user, hooks and lifetimes, and changes p, which must be a copy. It opens
+// no connection. The end of life ends every statement. Close the Store.
+func New(life context.Context, p *pgxpool.Config, cfg Config) *Store {
+	s := &Store{
+		config: p, listener: cfg.Listener, schema: cfg.Schema, logger: cfg.Logger,
+		sql: newStatements(cfg.Schema), life: life,
+		slots:  make(chan struct{}, cfg.MaxConns-1),
+		notify: notifications{epoch: time.Now()},
+	}
+	// A pooler in transaction mode may deliver a listener's notification here. pgx would collect
+	// it.
+	p.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
+	p.ConnConfig.OnNotice = noticeUnconfirmed(p.ConnConfig.OnNotice)
+	p.ConnConfig.ValidateConnect = s.rejectOldServers(p.ConnConfig.ValidateConnect)
+	p.ConnConfig.RuntimeParams["application_name"] = applicationName(p.ConnConfig.RuntimeParams["application_name"])
+	s.pool = newPool(life, s.Slots()+MaxRenewals, poolTimes{
+		lifetime: p.MaxConnLifetime, lifetimeJitter: p.MaxConnLifetimeJitter,
+		idleTime: p.MaxConnIdleTime, reapEvery: p.HealthCheckPeriod,
+	}, s.dial)
+	return s
+}
+
+// Check opens the first connection and compares the version of the schema. Later connections accept
+// a newer schema: in a rolling deployment, running holders must keep their leases when the first
+// new process migrates.
+func (s *Store) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*timing.StatementBound)
+	defer cancel()
+	conn, err := s.pool.acquire(ctx, false)
+	if err != nil {
+		return s.Explain("open", err)
+	}
+	s.pool.release(conn)
+	return schema.Check(s.schema, int(s.version.Load()))
+}
+
+// Close closes the connections. No statement is in progress. It returns when all are closed or ctx
+// is done.
+func (s *Store) Close(ctx context.Context) { s.pool.close(ctx) }
+
+// Slots returns the number of statements, except renewals, that can be in progress.
+func (s *Store) Slots() int { return cap(s.slots) }
+
+// Latency returns how long statements, except renewals, take lately.
+func (s *Store) Latency() time.Duration { return s.latency.get() }
+
+// SlowestLatency returns how long statements take lately: renewals or others, whichever are slower.
+func (s *Store) SlowestLatency() time.Duration { return max(s.latency.get(), s.renewPace.get()) }
+
+// Suspect pings the idle connections that have not answered since that time, when a statement was
+// sent that is late. They are not used until they answer.
+func (s *Store) Suspect(since time.Time) { s.pool.suspect(since) }

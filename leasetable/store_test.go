@@ -1,0 +1,147 @@
+package leasetable_test
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// request returns a request for name, with an ID that ends in id.
+func request(name, id, holder string) *leasetable.Request {
+	return &leasetable.Request{
+		Name: name, ID: "00000000-0000-4000-8000-00000000000" + id, Holder: holder, Labels: "{}",
+		TTL: time.Minute, Ticket: leasetable.NoTicket,
+	}
+}
+
+// TestALockFromGrantToPruning runs each operation of the store once, and checks its answer.
+func TestALockFromGrantToPruning(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	s := newStore(t, pool, name)
+	ctx := t.Context()
+	if err := s.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	first, second := request("n", "1", "first"), request("n", "2", "second")
+	if g, err := s.AcquireFast(ctx, first); err != nil || g != (leasetable.Grant{}) {
+		t.Errorf("the fast path on a new name: %+v, %v", g, err)
+	}
+	grants, err := s.AcquireFull(ctx, []*leasetable.Request{first})
+	granted := grants[0]
+	if err != nil || granted.Outcome != leasetable.Granted || granted.Token == 0 || granted.Sent.IsZero() {
+		t.Fatalf("%+v, %v", grants, err)
+	}
+	if g, err := s.AcquireFast(ctx, second); err != nil || g != (leasetable.Grant{}) {
+		t.Errorf("the fast path on a held lock: %+v, %v", g, err)
+	}
+	grants, err = s.AcquireFull(ctx, []*leasetable.Request{second})
+	if g := grants[0]; err != nil || g.Outcome != leasetable.Busy || g.Holder != "first" || g.Token != granted.Token || g.Remaining <= 0 {
+		t.Errorf("the full statement on a held lock: %+v, %v", g, err)
+	}
+	position, err := s.JoinQueue(ctx, "client", &leasetable.Request{Name: "n", Holder: "holder", ID: second.ID}, time.Second)
+	if err != nil || position.Ticket <= int64(granted.Token) || position.Ahead != 0 || position.Free || position.Remaining <= 0 {
+		t.Errorf("a ticket: %+v, %v", position, err)
+	}
+	ours := leasetable.Ticket{Client: "client", Names: []string{"n"}, Number: position.Ticket}
+	other := leasetable.Ticket{Client: "client", Names: []string{"n", "other"}, Number: position.Ticket}
+	lost, err := s.RefreshTickets(ctx, []leasetable.Ticket{ours, other})
+	if err != nil || len(lost) != 1 || !slices.Equal(lost[0].Names, other.Names) {
+		t.Errorf("refreshed all but %v, %v", lost, err)
+	}
+	fence := fencing.Fence{Schema: name, Name: "n", Token: granted.Token}
+	renewed, err := s.Renew(ctx, []leasetable.Extension{{Fence: fence, TTL: time.Hour}})
+	if err != nil || renewed[fence].Outcome != leasetable.RenewDone || renewed[fence].Remaining < time.Minute {
+		t.Errorf("renewed %+v, %v", renewed, err)
+	}
+	released, notified, err := s.Release(ctx, fence, 0)
+	if err != nil || !released || !notified {
+		t.Errorf("released %v, notified %v, %v", released, notified, err)
+	}
+	if err := s.LeaveQueue(ctx, ours); err != nil {
+		t.Error(err)
+	}
+	if g, err := s.AcquireFast(ctx, second); err != nil || g.Outcome != leasetable.Granted || g.Token <= granted.Token {
+		t.Errorf("the fast path on a free lock: %+v, %v", g, err)
+	}
+	if revoked, err := s.Revoke(ctx, second); err != nil || !revoked {
+		t.Errorf("revoked %v, %v", revoked, err)
+	}
+	if row, found, err := s.Get(ctx, "n"); err != nil || !found || row.Holder != "" || row.Remaining != 0 {
+		t.Errorf("the row: %+v, %v, %v", row, found, err)
+	}
+	if p, err := s.Prune(ctx, 0, ""); err != nil || p.Deleted != 1 || !p.Done || p.Highest.Name != "n" {
+		t.Errorf("pruned %+v, %v", p, err)
+	}
+}
+
+// TestAFailureIsClassified: the errors of a server that can't be reached, of a schema that is
+// missing and of a Store whose life has ended.
+func TestAFailureIsClassified(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	missing := newStore(t, pool, "no such schema")
+	if err := missing.Check(t.Context()); !errors.Is(err, schema.ErrMissing) {
+		t.Errorf("a missing schema: %v", err)
+	}
+	s := newStore(t, pool, pgtest.Schema(t, pool))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.AcquireFast(ctx, request("n", "1", "h"))
+	if err == nil || !leasetable.Transient(err) || !errors.Is(s.Explain("acquire", err), errs.ErrUnavailable) {
+		t.Errorf("a canceled statement: %v", err)
+	}
+}
+
+// TestGrantsAreWrittenAlike compares the four statements that write a grant to an existing row:
+// they set the same columns in the same way, lock the row in the same way, and heed the queue. They
+// record the end of the last grant, or leave a lock whose last grant has expired alone.
+func TestGrantsAreWrittenAlike(t *testing.T) {
+	t.Parallel()
+	parts := map[string]*regexp.Regexp{
+		"token and version": regexp.MustCompile(`SET token = greatest\(pglock\.next_fencing_token\(\), l\.token \+ 1\), version = l\.version % 9223372036854775807 \+ 1,`),
+		"times":             regexp.MustCompile(`acquired_at = clock_timestamp\(\), expires_at = clock_timestamp\(\) \+ \S+ \* interval '1 microsecond', release_request = NULL,`),
+		"the last grant":    regexp.MustCompile(`release_request = NULL, last_holder = [^=]*, last_end = [^=]*, ended_at = |f\.holder IS NULL|octet_length\(l\.holder\) >= 0\) IS NOT TRUE`),
+		"request":           regexp.MustCompile(`, request = \S+, holder = \S+, labels = \S+`),
+		"the queue":         regexp.MustCompile(`NOT EXISTS \(SELECT FROM pglock\.lock_waiters AS w WHERE w\.name = \S+ AND .*?w\.ticket > [lf]\.ticket .*?AND w\.expires_at > clock_timestamp\(\)\)`),
+		"the row lock":      regexp.MustCompile(`FOR UPDATE (OF l )?SKIP LOCKED`),
+		"durability":        regexp.MustCompile(`set_config\('synchronous_commit', 'on', true\)`),
+		"warnings":          regexp.MustCompile(`set_config\('client_min_messages', 'warning', true\)`),
+	}
+	for _, name := range []string{"acquire_fast", "acquire_fast_batch", "acquire_full", "handoff"} {
+		text := strings.Join(strings.Fields(schema.Render(leasetable.SQL(name), schema.Default)), " ")
+		text = strings.ReplaceAll(text, schema.Quote(schema.Default)+".", "pglock.")
+		for part, pattern := range parts {
+			if n := len(pattern.FindAllString(text, -1)); n != 1 {
+				t.Errorf("%s.sql: %s: found %d times", name, part, n)
+			}
+		}
+	}
+}
+
+// TestWhatWasNotSentHasNoEffect: a statement whose context ended before it was sent was not applied,
+// whether it waited for a connection or for its turn.
+func TestWhatWasNotSentHasNoEffect(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := newStore(t, pool, pgtest.Schema(t, pool))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 { // the end of ctx is seen at one of several places
+		_, err := s.AcquireFast(ctx, request("n", "1", "h"))
+		if !errors.Is(err, context.Canceled) || leasetable.MaybeApplied(err) || !leasetable.Transient(err) {
+			t.Fatalf("told %v, maybe applied: %v", err, leasetable.MaybeApplied(err))
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package pglock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// Acquire waits until the lock name is granted to this call, and returns the lease. A waiting
+// call holds no connection and no transaction. All calls of a client that wait for one name share
+// one row of lock_waiters. A free lock is granted without such a row.
+//
+// The lease is renewed until it is released, it is lost, or the client is closed. ctx bounds the
+// call, not the lease. The lease's Context has the values of ctx.
+//
+// When ctx ends first, Acquire returns a *WaitError, in which errors.Is finds ErrNotAcquired and
+// the error and cause of ctx. The lock is not held. Acquire waits up to 20 ms for a statement in
+// progress. A grant that arrives later is revoked. A grant that a broken network delivers much
+// later ends by its TTL.
+//
+// WithWait bounds the wait as well. The *WaitError then wraps ErrTimeout, and no error of ctx.
+//
+// If ctx carries a held lease of this lock, Acquire returns a *HeldError at once. The contexts of a
+// lease carry it, and so do those derived from them: use another context to wait for a lock that the
+// program itself will release.
+//
+// The *WaitError wraps ErrUnavailable if the server could not be reached for 30 s, and ErrClosed
+// if the client was closed. Acquire returns ErrInvalidOption at once, also for an invalid name.
+func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
+	return c.Lock(name).Acquire(ctx, opts...)
+}
+
+// TryAcquire acquires the lock name if it is free or its lease has expired. Otherwise it returns a
+// *BusyError (errors.Is ErrNotAcquired) with the holder and the remaining time of its lease, and
+// has written nothing.
+//
+// ctx bounds the call, not the lease. If the server does not answer, the error wraps
+// ErrUnavailable. A grant that the server made all the same is revoked.
+func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
+	return c.Lock(name).TryAcquire(ctx, opts...)
+}
+
+// acquisition is the state of one call of Acquire or TryAcquire.
+type acquisition struct {
+	client *Client
+	cfg    *leaseConfig
+	name   string // of several names: a text for people
+	id     string // of the request: the same for all attempts whose effect is unknown
+	began  time.Time
+
+	// uncertain says that an attempt's answer was lost: the server may hold a grant for this
+	// call that the client does not know of.
+	uncertain bool
+
+	// attempted says that the call has had the attempt that each call has: the server has said that
+	// the lock is held, or has not answered.
+	attempted bool
+	limit     *waitLimit // of WithWait, or nil
+
+	facts acquireFacts
+}
+
+// acquireFacts are facts for the events of an acquisition. See AcquireEvent.
+type acquireFacts struct {
+	try, queued, handedOff bool
+	attempts, ahead        int
+	blocker                fencing.Token
+}
+
+// sawAhead records the number of waiters in other processes, until the WaitEvent.
+func (f *acquireFacts) sawAhead(n int) {
+	if !f.queued {
+		f.ahead = n
+	}
+}
+
+// acquireMethod is how a call acquires a lock: wait or once.
+type acquireMethod func(*acquisition, context.Context) (leasetable.Grant, error)
+
+// acquire acquires the lock that cfg is for. The configuration is passed by reference, because the
+// stack of a waiting call should fit into 4 KiB.
+func (c *Client) acquire(ctx context.Context, name string, cfg *leaseConfig, how acquireMethod) (l *Lease, err error) {
+	if err := c.beginCall(); err != nil {
+		return nil, err
+	}
+	a := newAcquisition(c, name, cfg)
+	// After endCall, so that Close does not wait for an observer.
+	defer func() { c.events.acquired(ctx, a, l, err) }()
+	defer c.endCall()
+	g, err := how(a, ctx)
+	if err != nil {
+		if a.uncertain {
+			c.revoke(a.request(a.id))
+		}
+		return nil, err
+	}
+	return c.newLease(ctx, a, g)
+}
+
+func newAcquisition(c *Client, name string, cfg *leaseConfig) *acquisition {
+	return &acquisition{client: c, cfg: cfg, name: name, id: newRequestID(), began: time.Now()}
+}
+
+// request returns the request with that ID, without a ticket.
+func (a *acquisition) request(id string) *leasetable.Request {
+	return &leasetable.Request{
+		Name: a.name, All: a.cfg.names, ID: id, Holder: a.cfg.holder, Labels: a.cfg.labels,
+		TTL: a.cfg.grantTTL(), Ticket: leasetable.NoTicket, Permits: a.cfg.permits,
+	}
+}
+
+// names returns the names that the call is for, sorted.
+func (a *acquisition) names() []string {
+	if a.cfg.names == nil {
+		return []string{a.name}
+	}
+	return a.cfg.names
+}
+
+// tryOnce makes attempts until the server answers, within limits.
+func (a *acquisition) tryOnce(ctx context.Context) (leasetable.Grant, error) {
+	const (
+		tries    = 5 // while rows appear or requests are used up
+		failures = 2 // the first may have met a connection that died long ago
+	)
+	a.facts.try = true
+	a.awaitRemoval(ctx)
+	var g leasetable.Grant
+	var err error
+	for failed := 0; failed < failures; {
+		for range tries {
+			if g, err = a.attempt(ctx, a.ticketOr(0), false); err != nil || g.Outcome == leasetable.Granted || g.Outcome == leasetable.Busy {
+				break
+			}
+		}
+		switch {
+		case err == nil && g.Outcome == leasetable.Granted:
+			return g, nil
+		case err == nil:
+			return g, a.busyError(g)
+		case ctx.Err() != nil || errors.Is(err, ErrClosed):
+			return g, a.waitError(ctx, err)
+		case !errors.Is(err, ErrUnavailable), errors.Is(err, errLateGrant):
+			return g, err
+		}
+		failed++
+	}
+	return g, err
+}
+
+// ticketOr returns the ticket for an attempt: ours unless it is 0 or the call barges.
+func (a *acquisition) ticketOr(ours int64) int64 {
+	if a.cfg.barging {
+		return leasetable.BargeTicket
+	}
+	return cmp.Or(ours, leasetable.NoTicket)
+}
+
+// awaitRemoval waits until tickets that earlier waiters of this process left behind are deleted.
+func (a *acquisition) awaitRemoval(ctx context.Context) {
+	for _, name := range a.names() {
+		a.client.waiters.AwaitRemoval(ctx, name)
+	}
+}
+
+func (a *acquisition) busyError(g leasetable.Grant) *BusyError {
+	name := cmp.Or(g.Name, a.name)
+	l := a.client.newestLease(name)
+	return &BusyError{
+		Name: name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
+		ThisClient: l != nil && l.Token() == g.Token,
+	}
+}
+
+// localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
+func (a *acquisition) localHolder() *BusyError {
+	l := a.client.newestLease(a.name)
+	if held := l != nil && l.Err() == nil; !held {
+		return nil
+	}
+	return &BusyError{
+		Name: a.name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
+		ThisClient: true,
+	}
+}
+
+// newestLease returns the newest lease of that name which this client has not seen the end of, or
+// nil.
+func (c *Client) newestLease(name string) *Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest[name]
+}
+
+// waitError returns the error of a call that gave up. last is what stood in the way.
+func (a *acquisition) waitError(ctx context.Context, last error) error {
+	cause := ErrClosed
+	if ctx.Err() != nil {
+		cause = endOf(ctx)
+	}
+	if errors.Is(last, cause) || errors.Is(last, ErrClosed) {
+		last = nil
+	}
+	return &WaitError{Name: a.name, Waited: time.Since(a.began), Cause: cause, Last: last}
+}
+
+// attempt makes one attempt to acquire the lock.
+//
+// A lone attempt runs its statement on this goroutine, others through the dispatcher. A statement
+// that goes on after its caller gave up is canceled on this goroutine, which closes its connection
+// and leaves its effect unknown: see beginInline. In the dispatcher it goes on. A grant that
+// arrives after its caller gave up is revoked.
+func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (leasetable.Grant, error) {
+	if a.limit != nil && !a.attempted {
+		a.limit.widen()
+		defer a.limit.restrict()
+	}
+	if ctx.Err() != nil {
+		return leasetable.Grant{}, ctx.Err()
+	}
+	a.facts.attempts++
+	g, err := a.send(ctx, &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld})
+	a.attempted = a.attempted || err != nil || g.Holder != "" || g.Remaining > 0
+	return g, err
+}
+
+// send sends an attempt, on this goroutine or through the dispatcher: see attempt.
+func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, error) {
+	if a.client.beginInline(ctx) {
+		got := q.runInline(ctx)
+		a.client.dispatcher.EndInline()
+		if err := ctx.Err(); err != nil && got.Err != nil {
+			a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
+			return leasetable.Grant{}, err
+		}
+		return a.checkGrant(q.id, got)
+	}
+	q.answers = make(chan leasetable.Answer, 1)
+	a.client.calls.Add(1) // deliver ends this call
+	a.client.acquires.Submit(q)
+	var got leasetable.Answer
+	left := error(nil)
+	// Two may be ready. An answer that came with the end of ctx is returned or revoked: both are
+	// right.
+	select {
+	case got = <-q.answers:
+	case <-ctx.Done():
+		left = ctx.Err()
+	case <-a.client.closing:
+		left = ErrClosed
+	}
+	if left != nil {
+		answered := false
+		if got, answered = q.abandon(); !answered {
+			return leasetable.Grant{}, left
+		}
+	}
+	return a.checkGrant(q.id, got)
+}
+
+// checkGrant returns the grant of the request with that ID if it can still be trusted. It gives the
+// next attempt a new ID if this one is used up.
+func (a *acquisition) checkGrant(id string, got leasetable.Answer) (leasetable.Grant, error) {
+	a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
+	switch {
+	case got.Err != nil:
+	case got.Grant.Outcome == leasetable.Busy:
+		a.facts.blocker = got.Grant.Token
+		a.facts.sawAhead(got.Grant.Ahead)
+	case got.Grant.Outcome == leasetable.RequestEnded:
+		a.id, a.uncertain = newRequestID(), false
+	case got.Grant.Outcome == leasetable.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
+		a.client.revoke(a.request(id))
+		a.id, a.uncertain = newRequestID(), false
+		got.Err = errLateGrant
+	}
+	if got.Err == nil && got.Grant.Outcome == leasetable.OtherKind {
+		return got.Grant, &KindError{Name: cmp.Or(got.Grant.Name, a.name), Wanted: a.cfg.permits.Capacity, Found: got.Grant.Capacity}
+	}
+	if got.Err == nil {
+		return got.Grant, nil
+	}
+	return got.Grant, a.client.store.Explain(fmt.Sprintf("acquire %q", a.name), got.Err)
+}
+
+// revoke ends the grant of r in the background, if the server has made one. The caller must be
+// inside a counted call. If the server can't be reached for a TTL, the grant has expired.
+//
+// The acquire statement may still be on its way to the server, or past the point where it can be
+// canceled. So revoke looks again, after timing.RevokePauses, until it finds a grant.
+func (c *Client) revoke(r *leasetable.Request) {
+	c.background(min(r.TTL, timing.OutagePatience), func(ctx context.Context) {
+		for n := range len(timing.RevokePauses) + 1 {
+			revoked := false
+			err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
+				revoked, err = c.store.Revoke(ctx, r)
+				return err
+			})
+			if err != nil {
+				c.cfg.logger.Warn("pglock: could not revoke a late grant; it expires after its TTL",
+					"name", r.Name, "ttl", r.TTL, "error", err)
+			}
+			if err != nil || revoked || n == len(timing.RevokePauses) {
+				return
+			}
+			closing := c.closing
+			if n == 0 {
+				closing = nil // Close waits for the second look: most statements that are late have ended by then
+			}
+			select { // when several are ready, a needless look is harmless
+			case <-time.After(timing.RevokePauses[n]):
+			case <-ctx.Done():
+				return
+			case <-closing: // Close does not wait longer for an unlikely grant
+				return
+			}
+		}
+	})
+}
+
+// errLateGrant means that a grant arrived too late to be trusted.
+var errLateGrant = errs.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
+
+// endOf returns why ctx has ended: its error, and its cause if that differs. If the time of
+// WithWait was over first, it returns ErrTimeout alone.
+func endOf(ctx context.Context) error {
+	if context.Cause(ctx) == errWaitOver { //nolint:errorlint // the caller's own cause may wrap ErrTimeout
+		return ErrTimeout
+	}
+	return errs.ContextErr(ctx)
+}

@@ -1,0 +1,397 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+func TestAcquireTellsTheTableWhoHolds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	l := acquire(t, c, "name 'with' \"quotes\" and ünicode", pglock.WithHolder("me"), pglock.WithLabels(map[string]string{"k": "v"}))
+	k, err := c.Get(t.Context(), l.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.Holder != "me" || k.Token != l.Token() || k.Labels["k"] != "v" || k.Version != 1 || !k.Held() {
+		t.Errorf("the table has %+v", k)
+	}
+	if off := value[float64](f, "SELECT abs(extract(epoch FROM acquired_at - clock_timestamp())) FROM pglock.distributed_locks"); off > 5 {
+		t.Errorf("acquired %v s away from the server's time", off)
+	}
+}
+
+func TestP16_P39_TTLIsExactByTheServersClock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	for _, ttl := range []time.Duration{200 * time.Millisecond, 900 * time.Millisecond, 1500*time.Millisecond + time.Microsecond, 30 * time.Second} {
+		name := ttl.String()
+		l := try(t, c, name, pglock.WithTTL(ttl), pglock.WithRenewEvery(0))
+		// Both times are the server's, taken in one row a few microseconds apart.
+		got := time.Duration(value[int64](f, "SELECT (extract(epoch FROM expires_at - acquired_at) * 1000000)::bigint FROM pglock.distributed_locks WHERE name = $1", name)) * time.Microsecond
+		if got < ttl || got > ttl+100*time.Millisecond {
+			t.Errorf("a TTL of %v became %v", ttl, got)
+		}
+		if ttl < time.Second {
+			continue
+		}
+		if _, err := c.TryAcquire(t.Context(), name); !errors.Is(err, pglock.ErrNotAcquired) {
+			t.Errorf("TTL %v: a second try got %v", ttl, err)
+		}
+		release(t, l)
+	}
+}
+
+func TestP20_TryTakesOverAnExpiredLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	dead := f.open()
+	old := try(t, dead, "n", pglock.WithTTL(100*time.Millisecond), pglock.WithRenewEvery(0))
+	within(t, 5*time.Second, "the lease ends", old.Done())
+	c := f.open()
+	pgtest.Eventually(t, 5*time.Second, "takeover", func() bool {
+		l, err := c.TryAcquire(t.Context(), "n")
+		if err != nil {
+			if !errors.Is(err, pglock.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+			return false
+		}
+		if l.Token() <= old.Token() {
+			t.Errorf("token %d after %d", l.Token(), old.Token())
+		}
+		return true
+	})
+}
+
+// TestP21_LosingWritesNothing counts WAL on a server without other writers.
+func TestP21_LosingWritesNothing(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{
+		"autovacuum": "off", "wal_level": "minimal", "max_wal_senders": "0", "checkpoint_timeout": "1h",
+	}})
+	f := on(t, server.URL())
+	c := f.open(pglock.WithTTL(time.Hour))
+	held := try(t, c, "n")
+	written := func(what func()) int64 {
+		before := value[string](f, "SELECT pg_current_wal_insert_lsn()::text")
+		what()
+		return value[int64](f, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1::pg_lsn)::bigint", before)
+	}
+	written(func() { _, _ = c.TryAcquire(t.Context(), "n") }) // hint bits of the catalog
+	const tries = 200
+	if n := written(func() {
+		for range tries {
+			if _, err := c.TryAcquire(t.Context(), "n"); !errors.Is(err, pglock.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+		}
+	}); n != 0 {
+		t.Errorf("%d failed tries wrote %d bytes of WAL", tries, n)
+	}
+	// The control: the WAL of an upsert with a condition that loses.
+	if n := written(func() {
+		for range tries {
+			f.sql(`INSERT INTO pglock.distributed_locks AS l (name, token, version, holder, acquired_at, expires_at)
+			       VALUES ('n', 1000, 1, 'x', now(), now()) ON CONFLICT (name) DO UPDATE SET holder = 'x'
+			       WHERE l.expires_at < clock_timestamp()`)
+		}
+	}); n == 0 {
+		t.Error("control: the naive upsert wrote nothing either")
+	}
+	release(t, held)
+}
+
+func TestI11_AGuardedRowIsBusyAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	old := try(t, c, "guarded")
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if err := old.Guard(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	release(t, old)
+
+	_, err = c.TryAcquire(t.Context(), "guarded")
+	var busy *pglock.BusyError
+	if !errors.As(err, &busy) || busy.Holder != "" || !strings.Contains(err.Error(), "guarded transaction") {
+		t.Errorf("while a guard holds the row of a free lock: %v", err)
+	}
+	release(t, try(t, c, "other"))
+
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release(t, try(t, c, "guarded"))
+}
+
+func TestP23_CausesAreToldApart(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	l := try(t, c, "n", pglock.WithHolder("the holder"))
+	stop := errors.New("shutting down")
+
+	cases := map[string]struct {
+		call  func() error
+		is    []error
+		isNot []error
+	}{
+		"busy": {
+			call:  func() error { _, err := c.TryAcquire(t.Context(), "n"); return err },
+			is:    []error{pglock.ErrNotAcquired},
+			isNot: []error{context.Canceled, context.DeadlineExceeded, pglock.ErrUnavailable, pglock.ErrClosed},
+		},
+		"timed out": {
+			call: func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := c.Acquire(ctx, "n")
+				return err
+			},
+			is:    []error{pglock.ErrNotAcquired, context.DeadlineExceeded},
+			isNot: []error{context.Canceled, pglock.ErrUnavailable, pglock.ErrClosed},
+		},
+		"cancelled with a cause": {
+			call: func() error {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Second, func() { cancel(stop) })
+				_, err := c.Acquire(ctx, "n")
+				return err
+			},
+			is:    []error{pglock.ErrNotAcquired, context.Canceled, stop},
+			isNot: []error{context.DeadlineExceeded, pglock.ErrUnavailable, pglock.ErrClosed},
+		},
+		"cancelled before": {
+			call: func() error {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				_, err := c.TryAcquire(ctx, "free")
+				return err
+			},
+			is:    []error{pglock.ErrNotAcquired, context.Canceled},
+			isNot: []error{pglock.ErrUnavailable},
+		},
+	}
+	for name, tc := range cases {
+		err := tc.call()
+		for _, want := range tc.is {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v is not %v", name, err, want)
+			}
+		}
+		for _, not := range tc.isNot {
+			if errors.Is(err, not) {
+				t.Errorf("%s: %v is %v", name, err, not)
+			}
+		}
+		var busy *pglock.BusyError
+		if errors.As(err, &busy) && busy.Holder != "the holder" {
+			t.Errorf("%s: the holder is %q", name, busy.Holder)
+		} else if busy == nil && name != "cancelled before" {
+			t.Errorf("%s: %v does not tell who holds the lock", name, err)
+		}
+	}
+	release(t, l)
+}
+
+// TestP38_StricterIsolationDoesNotHurt runs on a database whose default isolation is SERIALIZABLE.
+func TestP38_StricterIsolationDoesNotHurt(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	admin := on(t, url)
+	admin.sql(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation TO serializable', current_database()); END $$`)
+	config, statements := admin.pool.Config().Copy(), &spy{}
+	config.ConnConfig.Tracer = statements
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	f := fixture{t, pool, admin.schema}
+	if level := value[string](f, "SHOW default_transaction_isolation"); level != "serializable" {
+		t.Fatal(level)
+	}
+	c := f.openUnclosed(pglock.WithMaxConns(8))
+	const workers, rounds = 12, 10
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for range rounds {
+				l, err := c.Acquire(t.Context(), "hot")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(statements.statements); n < 2*workers*rounds {
+		t.Errorf("the tracer saw %d statements of %d", n, 2*workers*rounds)
+	}
+	for _, err := range statements.failed {
+		if pgtx.SQLState(err) == "40001" { // serialization_failure
+			t.Errorf("a transaction failed to serialize: %v", err)
+		}
+	}
+}
+
+// TestP40_AWaitDoesNotEatTheLease runs the statement of a first grant in a transaction that has
+// waited for longer than the TTL, and checks the remaining time of the new lease.
+func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
+	t.Parallel()
+	const ttl = 400 * time.Millisecond
+	f := newFixture(t)
+	remaining := func(statement string) time.Duration {
+		tx, err := f.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		if _, err := tx.Exec(t.Context(), "SELECT pg_sleep($1)", (2 * ttl).Seconds()); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := tx.Query(t.Context(), f.named(statement), []string{fmt.Sprint("n", len(statement))}, []string{"h"},
+			[]string{"5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e"}, []string{"{}"}, []int64{ttl.Microseconds()}, []int64{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		us, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (int64, error) {
+			values, err := row.Values()
+			if err != nil {
+				return 0, err
+			}
+			return values[4].(int64), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(us) * time.Microsecond
+	}
+	if left := remaining(pglock.AcquireFullSQL); left < ttl/2 {
+		t.Errorf("of a lease of %v granted after a wait of %v, %v was left", ttl, 2*ttl, left)
+	}
+	// The control: now() is the start of the transaction, so the lease is born expired.
+	if left := remaining(strings.ReplaceAll(pglock.AcquireFullSQL, "clock_timestamp() + a.us", "now() + a.us")); left != 0 {
+		t.Errorf("control: with now() a lease granted after a wait had %v left", left)
+	}
+}
+
+// TestP14_AcquireAnswerLost cuts off the answer to the acquire statement, then lets the client
+// reconnect.
+func TestP14_AcquireAnswerLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	release(t, try(t, c, "n")) // the statement is prepared
+
+	proxy.DropReplies()
+	got := make(chan *pglock.Lease, 1)
+	go func() {
+		l, err := c.Acquire(t.Context(), "n")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- l
+	}()
+	pgtest.Eventually(t, 5*time.Second, "the request is applied", func() bool {
+		return value[bool](f, "SELECT holder IS NOT NULL FROM pglock.distributed_locks WHERE name = 'n'")
+	})
+	proxy.Heal()
+	proxy.Sever()
+	l := <-got
+	if l == nil {
+		return
+	}
+	k, err := c.Get(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.Token != l.Token() || l.Token() != 2 {
+		t.Errorf("the lease has token %d, the table %d: it should be the second grant", l.Token(), k.Token)
+	}
+	release(t, l)
+}
+
+// TestI9_ACallerThatLeavesLeavesNothing cancels Acquire at many moments, and then looks for locks
+// without a lease.
+func TestI9_ACallerThatLeavesLeavesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.openUnclosed(pglock.WithTTL(time.Hour))
+	for i := range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
+		if l, err := c.Acquire(ctx, fmt.Sprint("n", i%7)); err == nil {
+			release(t, l)
+		} else if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		cancel()
+	}
+	if err := c.Close(t.Context()); err != nil { // Close waits for statements in progress
+		t.Error(err)
+	}
+	if n := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL"); n != 0 {
+		t.Errorf("%d locks are held that nobody knows of", n)
+	}
+}
+
+// TestI9_AnswerLostAndCallerGone: the server has made the grant, its answer was lost, and the
+// caller has left.
+func TestI9_AnswerLostAndCallerGone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	c := f.through(proxy.URL(pgtest.URL(t))).open(pglock.WithTTL(time.Hour))
+	release(t, try(t, c, "n"))
+	proxy.DropReplies()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := c.Acquire(ctx, "n")
+		left <- err
+	}()
+	held := func() bool {
+		return value[bool](f, "SELECT holder IS NOT NULL FROM pglock.distributed_locks WHERE name = 'n'")
+	}
+	pgtest.Eventually(t, 5*time.Second, "the request is applied", held)
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	proxy.Heal()
+	proxy.Sever()
+	pgtest.Eventually(t, 30*time.Second, "the late grant is revoked", func() bool { return !held() })
+}
+
+// address returns the address that a pool connects to.
+func address(c *pgx.ConnConfig) string { return fmt.Sprintf("%s:%d", c.Host, c.Port) }

@@ -1,0 +1,485 @@
+package pglock_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// adopterVariable makes the test binary a process that adopts grants. It has the database's URL.
+const adopterVariable = "PGLOCK_TEST_ADOPTER"
+
+const adopterTTL = 2 * time.Second
+
+// runAdopter is the main function of such a process. It answers each line of input with one line.
+// The fence has the schema.
+//
+//	adopt FENCE   adopts the grant
+//	write         inserts a row into the table "written", guarded by the lease
+//	handover      hands the grant over, and answers with its fence
+//	release       releases the lock
+func runAdopter(url string, in io.Reader, out io.Writer) int {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return 1
+	}
+	defer pool.Close()
+	var client *pglock.Client
+	var lease *pglock.Lease
+	run := func(command, arg string) (answer string, err error) {
+		switch command {
+		case "adopt":
+			fence, err := fencing.ParseFence(arg)
+			if err != nil {
+				return "", err
+			}
+			if client == nil {
+				if client, err = pglock.Open(ctx, pool, pglock.WithSchema(fence.Schema), pglock.WithHolder("adopter"), pglock.WithTTL(adopterTTL)); err != nil {
+					return "", err
+				}
+			}
+			lease, err = client.Adopt(ctx, fence)
+			if err != nil {
+				return "", err
+			}
+			return "adopted", nil
+		case "write":
+			return "written", pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				if err := lease.Guard(ctx, tx); err != nil {
+					return err
+				}
+				_, err := tx.Exec(ctx, schema.Render("INSERT INTO pglock.written VALUES ($1)", client.Schema()), lease.Token())
+				return err
+			})
+		case "handover":
+			fence, err := lease.HandOver()
+			if err != nil {
+				return "", err
+			}
+			text, err := fence.MarshalText()
+			return string(text), err
+		case "release":
+			return "released", lease.Release(ctx)
+		}
+		return "", fmt.Errorf("unknown command %q", command)
+	}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		command, arg, _ := strings.Cut(lines.Text(), " ")
+		answer, err := run(command, arg)
+		if err != nil {
+			answer = "error: " + strings.ReplaceAll(err.Error(), "\n", " ")
+		}
+		fmt.Fprintln(out, answer)
+	}
+	if client != nil {
+		_ = client.Close(ctx)
+	}
+	return 0
+}
+
+// startAdopter starts such a process. tell sends it a line and returns the answer. The end of the
+// test ends the process.
+func (f fixture) startAdopter() (tell func(format string, args ...any) string) {
+	t := f.t
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), adopterVariable+"="+f.pool.Config().ConnString())
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the adopting process: %v", err)
+		}
+	})
+	answers := bufio.NewScanner(out)
+	return func(format string, args ...any) string {
+		t.Helper()
+		if _, err := fmt.Fprintf(in, format+"\n", args...); err != nil {
+			t.Fatal(err)
+		}
+		if !answers.Scan() {
+			t.Fatalf("the adopting process gives no answer: %v", answers.Err())
+		}
+		return answers.Text()
+	}
+}
+
+// text returns the form in which a fence goes to another process.
+func text(t *testing.T, f fencing.Fence) string {
+	t.Helper()
+	b, err := f.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// holderOf returns the holder that others see.
+func holderOf(t *testing.T, c *pglock.Client, name string) pglock.BusyError {
+	t.Helper()
+	var busy *pglock.BusyError
+	if l, err := c.TryAcquire(t.Context(), name, pglock.WithBarging()); err == nil {
+		release(t, l)
+		return pglock.BusyError{}
+	} else if !errors.As(err, &busy) {
+		t.Fatal(err)
+	}
+	return *busy
+}
+
+// TestAJobIsHandedOver to another process, which renews, writes under guard, and hands it back. The
+// first process can neither renew nor release meanwhile, even when its client is closed.
+func TestAJobIsHandedOver(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sql("CREATE TABLE pglock.written (token bigint NOT NULL)")
+	c, other := f.openUnclosed(pglock.WithHolder("first")), f.open(pglock.WithHolder("third"))
+	l := try(t, c, "job", pglock.WithTTL(10*time.Second), pglock.WithLabels(map[string]string{"step": "1"}))
+	if err := l.Extend(t.Context(), 30*time.Second); err != nil { // the other process has to start
+		t.Fatal(err)
+	}
+	fence, err := l.HandOver()
+	if err != nil || fence != l.Fence() {
+		t.Fatalf("HandOver: %v, %v", fence, err)
+	}
+	if l.Context().Err() == nil || !errors.Is(l.Err(), pglock.ErrReleased) || errors.Is(l.Err(), pglock.ErrLost) {
+		t.Errorf("after HandOver: context %v, lease %v", l.Context().Err(), l.Err())
+	}
+	if _, err := l.HandOver(); !errors.Is(err, pglock.ErrReleased) {
+		t.Errorf("a second HandOver: %v", err)
+	}
+	if err := l.Extend(t.Context(), time.Hour); !errors.Is(err, pglock.ErrReleased) {
+		t.Errorf("Extend after HandOver: %v", err)
+	}
+	tell := f.startAdopter()
+	if got := tell("adopt %s", text(t, fence)); got != "adopted" {
+		t.Fatal(got)
+	}
+	release(t, l) // as a deferred call does
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if busy := holderOf(t, other, "job"); busy.Holder != "adopter" || busy.Token != fence.Token {
+		t.Errorf("others see %+v", busy)
+	}
+	// Let what the first process has promised pass. From then on the second one's renewals count.
+	f.sql("UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() + interval '2 s' WHERE name = 'job'")
+	version := f.version("job")
+	pgtest.Eventually(t, time.Minute, "renewals of the second process", func() bool { return f.version("job") > version+3 })
+	if got := tell("write"); got != "written" {
+		t.Error(got)
+	}
+	if info, err := other.Get(t.Context(), "job"); err != nil || info.Labels["step"] != "1" {
+		t.Errorf("labels: %v, %v", info.Labels, err)
+	}
+	back, err := fencing.ParseFence(tell("handover"))
+	if err != nil || back != fence {
+		t.Fatalf("handed back: %v, %v", back, err)
+	}
+	l, err = other.Adopt(t.Context(), back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tell("release"); got != "released" { // without effect
+		t.Error(got)
+	}
+	if busy := holderOf(t, other, "job"); busy.Holder != "third" || l.Holder() != "third" || l.Token() != fence.Token {
+		t.Errorf("others see %+v", busy)
+	}
+	if got := tell("write"); !strings.Contains(got, "stale") {
+		t.Errorf("a write after HandOver: %s", got)
+	}
+	release(t, l)
+	if next := try(t, other, "job"); next.Token() <= fence.Token {
+		t.Errorf("token %d after %d", next.Token(), fence.Token)
+	} else {
+		release(t, next)
+	}
+}
+
+// TestARequestIsAnsweredElsewhere: one process acquires the lock in one request, and another one
+// finishes in the next request. The first process keeps nothing.
+func TestARequestIsAnsweredElsewhere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sql("CREATE TABLE pglock.written (token bigint NOT NULL)")
+	c := f.open()
+	tell := f.startAdopter()
+	var last fencing.Token
+	for n := range 3 {
+		l := acquire(t, c, "order:1", pglock.WithTTL(time.Minute))
+		fence, err := l.HandOver()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct{ command, want string }{
+			{"adopt " + text(t, fence), "adopted"}, {"write", "written"}, {"release", "released"},
+		} {
+			if got := tell("%s", step.command); got != step.want {
+				t.Fatalf("request %d: %s: %s", n, step.command, got)
+			}
+		}
+		if got := tell("adopt %s", text(t, fence)); !strings.Contains(got, "stale") {
+			t.Errorf("a link that is used twice: %s", got)
+		}
+		if fence.Token <= last {
+			t.Errorf("token %d after %d", fence.Token, last)
+		}
+		last = fence.Token
+	}
+	if n := value[int](f, "SELECT count(*)::int FROM pglock.written"); n != 3 {
+		t.Errorf("%d rows", n)
+	}
+	pgtest.Eventually(t, time.Minute, "the first process keeps no lease", func() bool { return pglock.Tracked(c) == 0 })
+}
+
+// TestAdoptRefusesOtherGrants: those that have ended, in any way, those of another name or token,
+// and those that can't be in this schema. The row stays as it is.
+func TestAdoptRefusesOtherGrants(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	row := func(name string) string {
+		return value[string](f, "SELECT coalesce((SELECT l::text FROM pglock.distributed_locks AS l WHERE name = $1), '')", name)
+	}
+	release(t, try(t, c, "held")) // so that the next token is not the first one
+	held := try(t, c, "held")
+	defer release(t, held)
+	ended := func(name, spoil string) fencing.Fence {
+		fence, err := try(t, c, name, pglock.WithTTL(time.Hour)).HandOver()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.sql("UPDATE pglock.distributed_locks SET "+spoil+" WHERE name = $1", name)
+		return fence
+	}
+	expired := ended("expired", "expires_at = clock_timestamp() - interval '1 us'")
+	released := ended("released", "holder = NULL, expires_at = '-infinity'")
+	kept := ended("kept", "holder = NULL") // as after WithMinHold
+	followed := ended("followed", "token = pglock.next_fencing_token()")
+	newer := value[fencing.Token](f, "SELECT token FROM pglock.distributed_locks WHERE name = 'followed'")
+	for what, tc := range map[string]struct {
+		fence   fencing.Fence
+		current fencing.Token
+	}{
+		"expired":      {expired, expired.Token},
+		"released":     {released, released.Token},
+		"kept":         {kept, kept.Token},
+		"followed":     {followed, newer},
+		"older token":  {fencing.Fence{Schema: f.schema, Name: "held", Token: held.Token() - 1}, held.Token()},
+		"newer token":  {fencing.Fence{Schema: f.schema, Name: "held", Token: held.Token() + 1}, held.Token()},
+		"another name": {fencing.Fence{Schema: f.schema, Name: "nobody", Token: held.Token()}, 0},
+	} {
+		before := row(tc.fence.Name)
+		l, err := c.Adopt(t.Context(), tc.fence)
+		var stale *fencing.StaleError
+		if !errors.Is(err, fencing.ErrStale) || !errors.As(err, &stale) || stale.Current != tc.current || l != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if after := row(tc.fence.Name); after != before {
+			t.Errorf("%s: the row was %s, and is %s", what, before, after)
+		}
+	}
+	for what, fence := range map[string]fencing.Fence{
+		"no token":       {Schema: f.schema, Name: "held"},
+		"no name":        {Schema: f.schema, Token: held.Token()},
+		"another schema": {Schema: "another", Name: "held", Token: held.Token()},
+		"default schema": {Name: "held", Token: held.Token()},
+	} {
+		if _, err := c.Adopt(t.Context(), fence); !errors.Is(err, fencing.ErrInvalidFence) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := c.Adopt(t.Context(), held.Fence(), pglock.WithTTL(-1)); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("an invalid option: %v", err)
+	}
+	if err := held.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAdoptWaitsForARowLock, for as long as ctx allows. A canceled call leaves the grant as it was.
+func TestAdoptWaitsForARowLock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	fence, err := try(t, c, "n", pglock.WithTTL(time.Hour)).HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), f.named("SELECT FROM pglock.distributed_locks FOR UPDATE")); err != nil {
+		t.Fatal(err)
+	}
+	why := errors.New("the caller's reason")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, why)
+	defer cancel()
+	if _, err := c.Adopt(ctx, fence); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) {
+		t.Errorf("with the row locked: %v", err)
+	}
+	unlocked := make(chan error, 1)
+	time.AfterFunc(200*time.Millisecond, func() { unlocked <- tx.Rollback(context.Background()) })
+	l, err := c.Adopt(t.Context(), fence)
+	if err := <-unlocked; err != nil {
+		t.Error(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, l)
+}
+
+// TestI3_AnAdopterStopsFirst: its deadline counts from before the request was sent, with its own
+// TTL and margin, and its longest hold from the grant.
+func TestI3_AnAdopterStopsFirst(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	far := f.through(proxy.URL(pgtest.URL(t))).open()
+	const delay, ttl = 300 * time.Millisecond, 4 * time.Second
+	fence, err := try(t, f.open(), "n", pglock.WithTTL(ttl)).HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Delay(delay)
+	l, err := far.Adopt(t.Context(), fence, pglock.WithTTL(ttl), pglock.WithSafetyMargin(0), pglock.WithRenewEvery(0), pglock.WithMaxHold(time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	naive := time.Now().Add(ttl)
+	proxy.Delay(0)
+	within(t, 10*time.Second, "the longest hold", l.ReleaseRequested())
+	expiry := f.expiry("n")
+	if !l.Deadline().Before(expiry) {
+		t.Errorf("the deadline is %v after the server's expiry", l.Deadline().Sub(expiry))
+	}
+	if naive.Before(expiry) {
+		t.Error("control: counting from the answer, the deadline would be before the expiry too")
+	}
+	within(t, 10*ttl, "the loss", l.Done())
+	if !errors.Is(l.Err(), pglock.ErrMaxHold) {
+		t.Error(l.Err())
+	}
+}
+
+// TestAHandOverDoesNotProlongTheHold: processes that hand a grant to each other share one longest hold,
+// which counts from the grant. An adopter whose longest hold is over is asked to stop at once. In the
+// control, it may hold for longer.
+func TestAHandOverDoesNotProlongTheHold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	fence, err := try(t, c, "n", pglock.WithTTL(time.Hour)).HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.sql("UPDATE pglock.distributed_locks SET acquired_at = acquired_at - interval '1 hour' WHERE name = 'n'")
+	for range 3 {
+		l, err := c.Adopt(t.Context(), fence, pglock.WithTTL(time.Hour), pglock.WithMaxHold(2*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-l.ReleaseRequested():
+			t.Error("control: it is asked to stop in the middle of its hold")
+		default:
+		}
+		if _, err := l.HandOver(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := c.Adopt(t.Context(), fence, pglock.WithTTL(time.Hour), pglock.WithMaxHold(time.Hour/2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "the longest hold", l.ReleaseRequested())
+	if err := l.Extend(t.Context(), time.Hour); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("Extend after the longest hold: %v", err)
+	}
+	release(t, l)
+}
+
+// TestTwoProcessesThatRenewOneGrant: without HandOver, both keep it alive, and the release of one
+// ends it for the other. The token does not change.
+func TestTwoProcessesThatRenewOneGrant(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	first, second := f.open(), f.open()
+	opts := []pglock.LeaseOption{pglock.WithTTL(time.Minute), pglock.WithRenewEvery(100 * time.Millisecond)}
+	all := []*pglock.Lease{try(t, first, "n", opts...)}
+	for _, c := range []*pglock.Client{second, first} { // also in the same statement
+		adopted, err := c.Adopt(t.Context(), all[0].Fence(), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, adopted)
+		version := f.version("n")
+		pgtest.Eventually(t, time.Minute, "renewals", func() bool { return f.version("n") > version+10 })
+		for n, l := range all {
+			if l.Err() != nil || l.Token() != all[0].Token() {
+				t.Errorf("lease %d of %d: %v", n, len(all), l.Err())
+			}
+		}
+	}
+	release(t, all[2])
+	for n, l := range all[:2] {
+		within(t, time.Minute, "the others learn of it", l.Done())
+		if !errors.Is(l.Err(), pglock.ErrLost) {
+			t.Errorf("lease %d: %v", n, l.Err())
+		}
+	}
+}
+
+// TestHandOverOfALeaseThatHasEnded returns why.
+func TestHandOverOfALeaseThatHasEnded(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).openUnclosed()
+	l := try(t, c, "n")
+	release(t, l)
+	if _, err := l.HandOver(); !errors.Is(err, pglock.ErrReleased) {
+		t.Errorf("released: %v", err)
+	}
+	l = try(t, c, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+	within(t, 10*time.Second, "the loss", l.Done())
+	if _, err := l.HandOver(); !errors.Is(err, pglock.ErrLost) {
+		t.Errorf("lost: %v", err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Adopt(t.Context(), l.Fence()); !errors.Is(err, pglock.ErrClosed) {
+		t.Errorf("Adopt by a closed client: %v", err)
+	}
+}

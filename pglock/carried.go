@@ -1,0 +1,148 @@
+package pglock
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// A context that a lease has given out carries the lease: Lease.Context, Lease.WithContext, and the
+// context of the function that Do calls. An acquire of the same lock under such a context would wait
+// for itself, so it fails at once with a *HeldError, unless Do joins the lease. A lease that has ended
+// does not count, and a semaphore grants further permits while its contexts carry few enough.
+
+// FromContext returns the lease of the lock name that ctx carries: the innermost one if there are
+// several. It reports false if ctx carries none. The lease may have ended: see Lease.Err.
+func FromContext(ctx context.Context, name string) (*Lease, bool) {
+	l, ok := ctx.Value(&leaseQuery{name: name}).(*Lease)
+	return l, ok
+}
+
+// anyLease is the key of the innermost lease that a context carries.
+type anyLease struct{}
+
+// leaseQuery is the key of the leases that a context carries. It matches by its fields.
+type leaseQuery struct {
+	name string
+	held bool    // skip leases that have ended
+	of   *Client // nil: of any client
+}
+
+func (q *leaseQuery) matches(l *Lease) bool {
+	return l.hasName(q.name) && (q.of == nil || q.of == l.client) && (!q.held || l.Err() == nil)
+}
+
+// carriedPermits is a key that collects the permits of the held leases that a context carries.
+type carriedPermits struct {
+	name    string
+	of      *Client
+	weights map[*Lease]int
+}
+
+// Value returns the lease if key asks for it, and otherwise the value of the parent.
+func (c *leaseContext) Value(key any) any {
+	switch k := key.(type) {
+	case anyLease:
+		return c.lease
+	case *leaseQuery:
+		if k.matches(c.lease) {
+			return c.lease
+		}
+	case *carriedPermits:
+		if k.of == c.lease.client && k.name == c.lease.fence.Name && c.lease.Err() == nil {
+			k.weights[c.lease] = c.lease.permits().Weight
+		}
+	}
+	return c.Context.Value(key)
+}
+
+// carriedBy returns the held lease of this lock that ctx carries, or nil. The error is for a call that
+// does not join it: a *HeldError, or a *KindError, which can come without a lease.
+func (l Lock) carriedBy(ctx context.Context) (*Lease, error) {
+	if ctx.Value(anyLease{}) == nil {
+		return nil, nil //nolint:nilnil // most calls have no lease
+	}
+	if l.isSemaphore() {
+		return nil, l.checkPermits(ctx)
+	}
+	for _, name := range l.allNames() {
+		held := l.client.heldIn(ctx, name)
+		if held == nil {
+			continue
+		}
+		err := &HeldError{Name: name, Token: held.Token(), Holder: held.Holder()}
+		switch {
+		case held.cfg.permits.Capacity != l.permits.Capacity:
+			return nil, &KindError{Name: name, Wanted: l.permits.Capacity, Found: held.cfg.permits.Capacity}
+		case held.permits().Weight < l.permits.Weight, !held.hasAll(l.names): // a reader's lease is not a writer's
+			return nil, err
+		}
+		return held, err
+	}
+	return nil, nil //nolint:nilnil // none
+}
+
+func (l Lock) isSemaphore() bool { return l.permits.Any() && l.permits.Capacity != allPermits }
+
+// checkPermits returns a *HeldError if ctx carries so many permits of the semaphore that the others
+// would never be enough.
+func (l Lock) checkPermits(ctx context.Context) error {
+	carried := carriedPermits{l.name, l.client, map[*Lease]int{}}
+	_ = ctx.Value(&carried)
+	sum := 0
+	for _, n := range carried.weights {
+		sum += n
+	}
+	for held := range carried.weights {
+		if sum+l.permits.Weight > l.permits.Capacity {
+			return &HeldError{Name: l.name, Token: held.Token(), Holder: held.Holder(), permits: sum}
+		}
+	}
+	return nil
+}
+
+// heldIn returns the lease of the lock name that ctx carries and that is held, or nil.
+//
+// A lease of another client is of the same lock only if both clients use one database. The row
+// tells: it has the request of its grant, a random UUID. If the server does not answer, heldIn
+// returns nil, and the acquire that follows reports the failure.
+func (c *Client) heldIn(ctx context.Context, name string) *Lease {
+	l, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease)
+	if !ok {
+		return nil
+	}
+	if own, ok := ctx.Value(&leaseQuery{name: name, held: true, of: c}).(*Lease); ok {
+		return own
+	}
+	if l.fence.Schema != c.cfg.schema || l.grantID == "" || c.beginCall() != nil {
+		return nil
+	}
+	defer c.endCall()
+	if granted, err := c.store.GrantedTo(ctx, name, l.grantID); err != nil || !granted {
+		return nil
+	}
+	return l
+}
+
+// HeldError is the error of an acquire whose own context carries the lock that it asks for. Waiting
+// for it would never end, and trying again does not help. errors.Is finds ErrHeldByCaller, and not
+// ErrNotAcquired: the mistake is in the program.
+type HeldError struct {
+	Name   string
+	Token  fencing.Token // of the grant that ctx carries
+	Holder string        // of that grant
+
+	permits int // of a semaphore: how many of them ctx carries
+}
+
+func (e *HeldError) Error() string {
+	if e.permits > 0 {
+		return fmt.Sprintf("pglock: acquire %q: the caller's context holds %d of its permits: it would wait for itself", e.Name, e.permits)
+	}
+	return fmt.Sprintf("pglock: acquire %q: the caller's context holds this lock (token %d): use Do with WithJoin, or another context",
+		e.Name, e.Token)
+}
+
+// Unwrap makes errors.Is find ErrHeldByCaller.
+func (e *HeldError) Unwrap() error { return ErrHeldByCaller }

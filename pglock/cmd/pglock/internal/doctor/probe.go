@@ -1,0 +1,132 @@
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+const (
+	pollRemedy = "give clients pglock.WithListener with a connection string past the pooler, or pglock.WithPollOnly"
+
+	// maxAhead is how far a machine's clock may be ahead of the database's: see schedule.ErrClock.
+	maxAhead = time.Minute
+
+	// clockSamples is how often the clocks are compared. The one with the fastest answer counts.
+	clockSamples = 3
+)
+
+// checkPooler: a pooler reports process numbers of its own.
+func (c *checker) checkPooler(ctx context.Context) ([]Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer)
+	defer cancel()
+	var pid uint32
+	if err := c.conn.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid); err != nil {
+		return nil, err
+	}
+	if pid == c.conn.PgConn().PID() {
+		return []Result{{"pooler", OK, "none: the connection leads to the server", ""}}, nil
+	}
+	switch err := advisory.EnsureDirect(ctx, c.conn); {
+	case errors.Is(err, advisory.ErrPooled):
+		return []Result{{"pooler", Warn, "a pooler in transaction mode: no LISTEN, no session locks, perhaps no prepared statements",
+			pollRemedy + "; if the pooler does not know prepared statements, set default_query_exec_mode=exec"}}, nil
+	case err != nil:
+		return nil, err
+	}
+	return []Result{{"pooler", OK, "one in session mode", ""}}, nil
+}
+
+// checkNotifications sends a notification from one connection to another, as a release does.
+func (c *checker) checkNotifications(ctx context.Context) ([]Result, error) {
+	delivered, err := c.deliver(ctx)
+	switch {
+	case pgtx.SQLState(err) == pgtx.ReadOnlySQLTransaction: // a standby accepts no LISTEN
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !delivered:
+		return []Result{{"notifications", Warn, fmt.Sprintf("a notification did not arrive within %v: waiters poll, and get a lock up to a second late", c.Limits.Deliver), pollRemedy}}, nil
+	}
+	return []Result{{"notifications", OK, "delivered", ""}}, nil
+}
+
+// deliver reports whether a notification arrives. It listens on a connection of its own.
+func (c *checker) deliver(ctx context.Context) (bool, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, c.Limits.Connect)
+	defer cancel()
+	listener, err := pgx.ConnectConfig(dialCtx, c.Conn)
+	if err != nil {
+		return false, err
+	}
+	defer closeConn(ctx, listener, c.Limits.Answer)
+	channel := "pglock doctor " + rand.Text()
+	answerCtx, cancel := context.WithTimeout(ctx, c.Limits.Answer)
+	defer cancel()
+	if _, err := listener.Exec(answerCtx, "LISTEN "+schema.Quote(channel)); err != nil {
+		return false, err
+	}
+	if _, err := c.conn.Exec(answerCtx, "SELECT pg_catalog.pg_notify($1::text, '')", channel); err != nil {
+		return false, err
+	}
+	deliverCtx, cancel := context.WithTimeout(ctx, c.Limits.Deliver)
+	defer cancel()
+	_, err = listener.WaitForNotification(deliverCtx)
+	return err == nil, ctx.Err() // any failure to receive means that it was not delivered
+}
+
+// checkClock compares this machine's clock with the server's. It can't see a jump between two looks.
+func (c *checker) checkClock(ctx context.Context) ([]Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer)
+	defer cancel()
+	var ahead, uncertain time.Duration // of this machine's clock
+	for i := range clockSamples {
+		var now time.Time
+		began := time.Now()
+		if err := c.conn.QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&now); err != nil {
+			return nil, err
+		}
+		half := time.Since(began) / 2
+		if i == 0 || half < uncertain {
+			ahead, uncertain = began.Add(half).Round(0).Sub(now), half
+		}
+	}
+	return []Result{c.clockResult(ahead, uncertain)}, nil
+}
+
+// clockResult judges a difference of the clocks. Leases never compare the two clocks, but ticks of
+// package schedule do.
+func (c *checker) clockResult(ahead, uncertain time.Duration) Result {
+	direction := "ahead of"
+	if ahead < 0 {
+		direction = "behind"
+	}
+	const remedy = "synchronize both machines with NTP"
+	found := fmt.Sprintf("this machine's clock is %v %s the server's (±%v)", round(ahead.Abs()), direction, round(uncertain))
+	switch {
+	case ahead-uncertain > maxAhead:
+		return Result{"clock", Fail, found + ": leases do not compare them, but ticks of schedules do, and refuse to run", remedy}
+	case ahead.Abs()-uncertain > c.Limits.ClockDifference:
+		return Result{"clock", Warn, found + ": leases do not compare them, but ticks of schedules do", remedy}
+	}
+	return Result{"clock", OK, found + ", jumps between two looks are not seen", ""}
+}
+
+// round rounds a duration for people.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > time.Minute:
+		return d.Round(time.Second)
+	case d > time.Second:
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(100 * time.Microsecond)
+}

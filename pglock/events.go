@@ -1,0 +1,188 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// events raises the events of a client, on the goroutine where they happen.
+type events struct {
+	log       *logObserver
+	observers []Observer
+}
+
+func newEvents(cfg *clientConfig) *events {
+	return &events{&logObserver{logger: cfg.logger}, cfg.observers}
+}
+
+// on reports whether anybody wants events without a failure.
+func (e *events) on() bool { return len(e.observers) > 0 || e.log.debug() }
+
+// now returns the time if on, and otherwise the zero time.
+func (e *events) now() time.Time {
+	if !e.on() {
+		return time.Time{}
+	}
+	return time.Now()
+}
+
+// since returns the time since began, which is from now.
+func since(began time.Time) time.Duration {
+	if began.IsZero() {
+		return 0
+	}
+	return time.Since(began)
+}
+
+// each calls do for every observer that wants an event with that error. The pruner's lock has no
+// events.
+func (e *events) each(name string, failure error, do func(Observer)) {
+	if name == leasetable.PruneLock {
+		return
+	}
+	if failure != nil || e.log.debug() {
+		do(e.log)
+	}
+	for _, o := range e.observers {
+		do(o)
+	}
+}
+
+// eachName is each for an event of every name of the lease.
+func (e *events) eachName(l *Lease, failure error, do func(o Observer, name string)) {
+	for i := range l.count() {
+		e.each(l.nameAt(i), failure, func(o Observer) { do(o, l.nameAt(i)) })
+	}
+}
+
+// wait raises a WaitEvent on this goroutine.
+func (e *events) wait(ctx context.Context, ev WaitEvent) {
+	ctx = context.WithoutCancel(ctx)
+	e.each(ev.Name, nil, func(o Observer) { o.ObserveWait(ctx, ev) })
+}
+
+// acquired raises the AcquireEvent of a on this goroutine, or one for each of its names. l is nil unless the lock was granted.
+func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err error) {
+	if !e.on() {
+		return
+	}
+	ev := AcquireEvent{
+		Together: len(a.cfg.names), Try: a.facts.try, Outcome: outcomeOf(err), Err: err, Holder: a.cfg.holder,
+		Began: a.began, Waited: time.Since(a.began), Attempts: a.facts.attempts,
+		Queued: a.facts.queued, Ahead: a.facts.ahead, HandedOff: a.facts.handedOff, Blocker: a.facts.blocker,
+	}
+	for _, ev.Name = range a.names() {
+		e.acquireEnds(ctx, ev, l)
+	}
+}
+
+// adopted raises the AcquireEvent of an Adopt that began at that time, which is from now.
+func (e *events) adopted(ctx context.Context, l *Lease, began time.Time) {
+	e.acquireEnds(ctx, AcquireEvent{
+		Name: l.fence.Name, Outcome: OutcomeGranted, Holder: l.cfg.holder, Began: began, Waited: since(began), Adopted: true,
+	}, l)
+}
+
+// acquireEnds raises an AcquireEvent on this goroutine. l is nil unless the lock was granted.
+func (e *events) acquireEnds(ctx context.Context, ev AcquireEvent, l *Lease) {
+	if l != nil {
+		ev.Token = l.fence.Token
+	}
+	ctx = context.WithoutCancel(ctx)
+	e.each(ev.Name, nil, func(o Observer) { o.ObserveAcquire(ctx, ev) })
+}
+
+// handedOff raises a HandoffEvent.
+func (e *events) handedOff(l *Lease, to *leasetable.Request, token fencing.Token) {
+	e.each(l.fence.Name, nil, func(o Observer) {
+		ev := HandoffEvent{Name: l.fence.Name, Released: l.fence.Token, Token: token, Holder: to.Holder}
+		o.ObserveHandoff(l.values(), ev)
+	})
+}
+
+// share returns the part of the TTL of l that remains, if on.
+func (e *events) share(l *Lease) float64 {
+	if !e.on() {
+		return 0
+	}
+	return float64(time.Until(l.Deadline())+l.cfg.margin) / float64(l.cfg.ttl)
+}
+
+// renewed raises a RenewalEvent, unless the lease was released meanwhile.
+func (e *events) renewed(l *Lease, share float64, took time.Duration, err error) {
+	if err != nil && errors.Is(l.Err(), ErrReleased) {
+		return
+	}
+	e.eachName(l, err, func(o Observer, name string) {
+		ev := RenewalEvent{Name: name, Token: l.fence.Token, TTLRemaining: share, Duration: took, Err: err}
+		o.ObserveRenewal(l.values(), ev)
+	})
+}
+
+// lost raises a LossEvent. expired says that the deadline has passed.
+func (e *events) lost(l *Lease, expired bool, err *LostError) {
+	reason := LossEnded
+	switch {
+	case errors.Is(err, ErrRevoked):
+		reason = LossRevoked
+	case errors.Is(err, errMaxHold):
+		reason = LossMaxHold
+	case expired:
+		reason = LossExpired
+	}
+	e.eachName(l, err, func(o Observer, name string) {
+		ev := LossEvent{
+			Name: name, Token: l.fence.Token, Holder: l.cfg.holder,
+			Reason: reason, Held: time.Since(l.since), Err: err,
+		}
+		o.ObserveLoss(l.values(), ev)
+	})
+}
+
+// released raises the ReleaseEvent of f.
+func (e *events) released(f *releaseOp, err error) {
+	e.releaseEnds(f.lease, f.call.began, ReleaseEvent{HandedOff: f.handedOff, Again: f.call.again, Err: err})
+}
+
+// handedOver raises the ReleaseEvent of a HandOver.
+func (e *events) handedOver(l *Lease) {
+	e.releaseEnds(l, time.Now(), ReleaseEvent{HandedOver: true})
+}
+
+// upgraded raises the ReleaseEvent of the reader and the AcquireEvent of the writer, of a TryUpgrade
+// that began at that time.
+func (e *events) upgraded(ctx context.Context, reader, writer *Lease, began time.Time) {
+	e.releaseEnds(reader, began, ReleaseEvent{})
+	e.acquireEnds(ctx, AcquireEvent{
+		Name: writer.fence.Name, Try: true, Outcome: OutcomeGranted, Holder: writer.cfg.holder,
+		Began: began, Waited: time.Since(began), Attempts: 1, Blocker: reader.fence.Token,
+	}, writer)
+}
+
+// releaseEnds raises ev with the facts of l, whose release began at that time.
+func (e *events) releaseEnds(l *Lease, began time.Time, ev ReleaseEvent) {
+	if ev.Err == nil && !e.on() {
+		return
+	}
+	ev.Token, ev.Holder = l.fence.Token, l.cfg.holder
+	ev.Held, ev.Duration = began.Sub(l.since), time.Since(began)
+	e.eachName(l, ev.Err, func(o Observer, name string) {
+		ev.Name = name
+		o.ObserveRelease(l.values(), ev)
+	})
+}
+
+// batch raises a BatchEvent.
+func (e *events) batch(op Operation, size int, took time.Duration, err error) {
+	e.each("", err, func(o Observer) {
+		ev := BatchEvent{Operation: op, Size: size, Duration: took, Err: err}
+		o.ObserveBatch(context.Background(), ev)
+	})
+}
+
+// values returns a context with the values of the context that was given to Acquire.
+func (l *Lease) values() context.Context { return context.WithoutCancel(l.ctx) }

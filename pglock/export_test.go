@@ -1,0 +1,147 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/waitlist"
+)
+
+// Statements for the default schema, for tests that send them.
+var (
+	AcquireFullSQL  = leasetable.SQL("acquire_full")
+	PeekSQL         = leasetable.SQL("peek")
+	AcquireFastSQL  = leasetable.SQL("acquire_fast")
+	ReleaseBatchSQL = leasetable.SQL("release_batch")
+	PruneSQL        = leasetable.SQL("prune")
+	ListSQL         = leasetable.SQL("list")
+
+	RevokeGrantSQL    = leasetable.SQL("revoke_grant")
+	RequestReleaseSQL = leasetable.SQL("request_release")
+	LeaveQueueSQL     = leasetable.SQL("leave_queue")
+)
+
+// StopTimer keeps the lease's timer from firing, as in a process that is suspended.
+func StopTimer(l *Lease) { l.timer.Stop() }
+
+// NewBackoff returns the pauses of one waiter.
+func NewBackoff() func() time.Duration {
+	pause := newPause()
+	return pause.Next
+}
+
+// Waiting returns the length of the client's local queue for name.
+func Waiting(c *Client, name string) int { return c.waiters.Snapshot(name).Waiting }
+
+// WithBatches limits batches and renewals to n operations, and with forced also sends single
+// operations as batches.
+func WithBatches(n int, forced bool) Option {
+	return clientOption(func(c *clientConfig) error {
+		c.batch, c.forceBatch = n, forced
+		return nil
+	})
+}
+
+// PendingCalls returns the number of calls that wait for a worker.
+func PendingCalls(c *Client) int { return c.dispatcher.Pending() }
+
+// Listening reports whether the client's listening connection delivers.
+func Listening(c *Client) bool { return c.waiters.Listening() }
+
+// WithPruneEvery makes the client prune that often, with that retention.
+func WithPruneEvery(every, retention time.Duration) Option {
+	return clientOption(func(c *clientConfig) error {
+		c.pruneEvery, c.retention = every, retention
+		return nil
+	})
+}
+
+// HeadWaits reports whether the head of the client's local queue for name has a ticket and makes no
+// attempt at the moment.
+func HeadWaits(c *Client, name string) bool { return c.waiters.Snapshot(name).Queued }
+
+// HeadRequest returns the ID of the request that the head of the client's local queue for name makes.
+func HeadRequest(c *Client, name string) string { return c.waiters.Snapshot(name).Request }
+
+// ReleaseAgainOnClose makes Close release l again, as if l had ended at this moment.
+func ReleaseAgainOnClose(c *Client, l *Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leases[l] = struct{}{}
+}
+
+// RequestRelease tells the holder of l to release the lock, as the server's request does.
+func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }
+
+// Tracked returns the number of leases that Close would release.
+func Tracked(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.leases)
+}
+
+// StopMaxHoldTimer keeps the timer of WithMaxHold from firing, as in a process that is suspended.
+func StopMaxHoldTimer(l *Lease) { l.maxHoldTimer.Stop() }
+
+// RecordExtension does what follows a renewal of l that the server has just promised for that long.
+func RecordExtension(l *Lease, remaining time.Duration) {
+	l.recordExtension(time.Now(), remaining, remaining)
+}
+
+// ReleaseLost does what follows a renewal of l that is answered after l was lost.
+func ReleaseLost(l *Lease) { l.releaseLost() }
+
+// TrustedFor returns how long a lease with these options is trusted from the moment when its request
+// was sent, if the server promised remaining.
+func TrustedFor(remaining time.Duration, opts ...LeaseOption) (time.Duration, error) {
+	c := &leaseConfig{ttl: time.Minute}
+	if err := errors.Join(c.apply(opts), c.check()); err != nil {
+		return 0, err
+	}
+	var sent time.Time
+	return c.deadline(sent, remaining, c.ttl).Sub(sent), nil
+}
+
+// HolderChannel returns the channel of requests to holders.
+func HolderChannel(schema string) string { return leasetable.HolderChannel(schema) }
+
+// Repeated does what follows a grant whose first attempt got no answer.
+func Repeated(l *Lease) { l.repeated = true }
+
+// AllWait reports whether the head of the client's local queue for the names together has a ticket and
+// makes no attempt at the moment.
+func AllWait(c *Client, names ...string) bool {
+	return c.waiters.Snapshot(waitlist.Key("", names)).Queued
+}
+
+// GoneWhileUpgrading does what follows a renewal that does not find the grant of l, while TryUpgrade
+// waits for its answer or not.
+func GoneWhileUpgrading(l *Lease, upgrading bool) error {
+	if upgrading {
+		_ = l.beginUpgrade(context.Background())
+		defer l.endUpgrade()
+	}
+	return l.applyRenewal(nil, l.cfg.ttl)
+}
+
+// NextLook returns when the client's renewer looks at its plan next, unless it is woken.
+func NextLook(c *Client) time.Time {
+	c.renew.mu.Lock()
+	defer c.renew.mu.Unlock()
+	return c.renew.next
+}
+
+// ErrLateGrant means that a grant arrived too late to be trusted.
+var ErrLateGrant = errLateGrant
+
+// Unclaimed returns how many notifications of tokens without a lease the client has received.
+func Unclaimed(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastUnclaimed
+}
+
+// ErrMaxHold is the cause of a loss by WithMaxHold.
+var ErrMaxHold = errMaxHold

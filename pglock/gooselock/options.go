@@ -1,0 +1,83 @@
+package gooselock
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// Option configures a SessionLocker or a Locker.
+type Option func(*config) error
+
+type config struct {
+	timeout time.Duration // 0: until the context ends
+	lease   []pglock.LeaseOption
+	key     *int64 // of another program's lock; nil for none
+	logger  *slog.Logger
+}
+
+// WithTimeout bounds the wait for the lock. Default: until goose's context ends.
+func WithTimeout(d time.Duration) Option {
+	return func(c *config) error {
+		if d <= 0 {
+			return errs.InvalidOption("gooselock", "WithTimeout: %v: must be positive", d)
+		}
+		c.timeout = d
+		return nil
+	}
+}
+
+// WithLease sets options of a Locker's lease. It has no effect on a SessionLocker. Default: the
+// client's options.
+func WithLease(opts ...pglock.LeaseOption) Option {
+	return func(c *config) error {
+		c.lease = append(c.lease, opts...)
+		return nil
+	}
+}
+
+// DefaultKey is the number of the advisory lock that goose's own session locker acquires by
+// default, for WithKey.
+const DefaultKey int64 = 4097083626
+
+// WithKey makes a SessionLocker acquire the advisory lock of another program too,
+// pg_advisory_lock(id), after its own and on the same connection. Use it for one release, while
+// replicas of the previous one still use goose's own session locker (DefaultKey, or the number that
+// they pass to its WithLockID). A Locker has no connection, and refuses the option. Default: its
+// own lock only.
+func WithKey(id int64) Option {
+	return func(c *config) error { c.key = &id; return nil }
+}
+
+// WithLogger sets the logger of a Locker, which logs at Warn when its lease is lost while goose
+// migrates, because goose itself does not learn of it before Unlock. Nil means no logger. Default:
+// slog.Default(). A SessionLocker logs nothing: goose gets an error of its connection.
+func WithLogger(l *slog.Logger) Option {
+	return func(c *config) error {
+		if c.logger = l; l == nil {
+			c.logger = slog.New(slog.DiscardHandler)
+		}
+		return nil
+	}
+}
+
+func newConfig(opts []Option) (config, error) {
+	c := config{logger: slog.Default()}
+	for _, o := range opts {
+		if err := o(&c); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// waitContext returns the context of a wait.
+func (c config) waitContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, c.timeout, pglock.ErrTimeout)
+}

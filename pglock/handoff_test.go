@@ -1,0 +1,186 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// TestHandoffInAProcess: waiters of one process get the lock in one statement each, with their own
+// tokens. A release and a grant would change the row twice.
+func TestHandoffInAProcess(t *testing.T) {
+	t.Parallel()
+	const waiters = 30
+	f := newFixture(t)
+	c := f.open()
+	held := try(t, c, "n")
+	tokens := []fencing.Token{held.Token()}
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			l := acquire(t, c, "n")
+			tokens = append(tokens, l.Token()) // only one goroutine at a time holds the lock
+			release(t, l)
+		})
+	}
+	pgtest.Eventually(t, 10*time.Second, "all wait", func() bool { return pglock.Waiting(c, "n") == waiters })
+	release(t, held)
+	wg.Wait()
+	for i := 1; i < len(tokens); i++ {
+		if tokens[i] <= tokens[i-1] {
+			t.Fatalf("tokens %v", tokens)
+		}
+	}
+	version := value[int](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'n'")
+	if least, most := waiters+2, 2*(waiters+1); version < least || version > (least+most)/2 {
+		t.Errorf("%d grants changed the row %d times, not about %d", waiters+1, version, least)
+	}
+}
+
+// TestHandoffYields: a waiter of another process is next, although a local one waits for a
+// hand-off.
+func TestHandoffYields(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ours, theirs := f.open(), f.open()
+	for range 5 {
+		held := try(t, ours, "n")
+		got := make(chan string, 2)
+		var wg sync.WaitGroup
+		wait := func(who string, c *pglock.Client) {
+			wg.Go(func() {
+				l := acquire(t, c, "n")
+				got <- who
+				release(t, l)
+			})
+			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return pglock.HeadWaits(c, "n") })
+		}
+		wait("theirs", theirs)
+		wait("ours", ours)
+		release(t, held)
+		if first := <-got; first != "theirs" {
+			t.Errorf("%s came first", first)
+		}
+		wg.Wait()
+	}
+}
+
+// TestHandoffAfterAUsedUpRequest: a waiter whose request was used up has a new one, and the lock is
+// handed off to that one. A client of another process then recognizes the lease by it.
+func TestHandoffAfterAUsedUpRequest(t *testing.T) {
+	t.Parallel()
+	f, events := newFixture(t), &recorder{}
+	c, theirs := f.open(pglock.WithObserver(events)), f.open()
+	for round := range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
+		name := fmt.Sprint("n", round) // the queue keeps the row of the last waiter for a name
+		held := try(t, c, name)
+		waiter := f.queued(t.Context(), c, name, "heir")
+		request := func() string { return pglock.HeadRequest(c, name) }
+		first := request()
+		// The row says that the waiter's request was granted, and that its grant has ended. Another
+		// waiter is ahead, so that the next request is not granted at once.
+		f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, keep_until) "+
+			"SELECT name, 'ghost', ticket - 1, expires_at, expires_at FROM pglock.lock_waiters WHERE name = $1", name)
+		f.sql("CREATE TABLE pglock.saved AS SELECT name, request, holder, expires_at FROM pglock.distributed_locks")
+		f.sql("UPDATE pglock.distributed_locks SET request = $2::text::uuid, holder = NULL, expires_at = clock_timestamp() WHERE name = $1", name, first)
+		f.sql("SELECT pg_notify(client, name) FROM pglock.lock_waiters WHERE name = $1 AND holder = 'successor'", name)
+		pgtest.Eventually(t, 10*time.Second, "the waiter has a new request", func() bool { return request() != first })
+		f.sql("UPDATE pglock.distributed_locks AS l SET request = s.request, holder = s.holder, expires_at = s.expires_at "+
+			"FROM pglock.saved AS s WHERE l.name = $1 AND s.name = $1", name)
+		f.sql("DROP TABLE pglock.saved")
+		f.sql("DELETE FROM pglock.lock_waiters WHERE client = 'ghost'")
+		release(t, held)
+		l := got(t, waiter)
+		var carried *pglock.HeldError
+		if _, err := theirs.TryAcquire(l.Context(), name); !errors.As(err, &carried) {
+			t.Errorf("another client does not recognize the lease: %v", err)
+		}
+		release(t, l)
+		if acquired := await[pglock.AcquireEvent](t, events, 2*(round+1)); acquired[len(acquired)-1].HandedOff {
+			return
+		}
+	}
+	t.Error("no hand-off in ten rounds")
+}
+
+// TestP04_NoHandoffDuringAGuardedTransaction: the guarded writes of the previous holder end before
+// the next one has the lock.
+func TestP04_NoHandoffDuringAGuardedTransaction(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	held := try(t, c, "n")
+	got := make(chan *pglock.Lease, 1)
+	go func() { got <- acquire(t, c, "n") }()
+	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.Waiting(c, "n") == 1 })
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if err := held.Guard(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	release(t, held)
+	select {
+	case <-got:
+		t.Error("granted while the guarded transaction is open")
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release(t, <-got)
+}
+
+// TestI1_I9_WaitersThatLeaveAtAnyMoment has many goroutines of two clients wait and leave at
+// random, also while the lock is handed off to them.
+func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	const clients, waiters, rounds = 2, 12, 25
+	f := newFixture(t)
+	var inside, overlaps, granted atomic.Int32
+	var wg sync.WaitGroup
+	for range clients {
+		c := f.open()
+		for i := range waiters {
+			wg.Go(func() {
+				for range rounds {
+					ctx, cancel := context.WithCancel(t.Context())
+					if i%3 > 0 {
+						time.AfterFunc(rand.N(8*time.Millisecond), cancel)
+					}
+					l, err := c.Acquire(ctx, "n")
+					switch {
+					case err == nil:
+						if inside.Add(1) > 1 {
+							overlaps.Add(1)
+						}
+						granted.Add(1)
+						inside.Add(-1)
+						release(t, l)
+					case !errors.Is(err, context.Canceled):
+						t.Error(err)
+					}
+					cancel()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if overlaps.Load() > 0 || granted.Load() < clients*waiters/3*rounds {
+		t.Errorf("%d grants, %d overlaps", granted.Load(), overlaps.Load())
+	}
+	pgtest.Eventually(t, 10*time.Second, "nothing is left behind", func() bool {
+		return f.tickets("n") == 0 && value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'n'")
+	})
+}

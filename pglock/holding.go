@@ -1,0 +1,126 @@
+package pglock
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/timing"
+)
+
+// WithMaxHold limits how long the lease can be held: d after the grant, renewals stop, and the
+// channel of [Lease.ReleaseRequested] is closed. The holder then has the rest of its lease, between
+// a renewal interval less than the TTL and the TTL, to finish and call Release. After that the lease
+// is lost, with a *LostError that says so, and a LossEvent with LossMaxHold. [Lease.Extend] does not go beyond d plus the
+// TTL. Default, and 0: no limit.
+func WithMaxHold(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		c.maxHold = d
+		return checkHolding("longest hold", d)
+	})
+}
+
+// WithLockDelay keeps the lock from others for d after a lease has ended without a release: its
+// holder died, was suspended, or was cut off. It gives work that does not notice the loss more time
+// to end. A release frees the lock at once.
+//
+// The server keeps the lock for the TTL plus d after each renewal. This holder trusts its lease for
+// the TTL less the safety margin, as without the option. Others see the longer time, in
+// [BusyError.Remaining] and [LockInfo.Remaining]. Default 0.
+func WithLockDelay(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		c.lockDelay = d
+		return checkHolding("lock delay", d)
+	})
+}
+
+// WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
+// is released before. A job that takes a second then runs once, although other replicas start it
+// some seconds later by their own clocks. It has the same purpose as lockAtLeastFor of ShedLock. It
+// does not know of ticks: for a job that must run once per tick, use package schedule.
+//
+// Release returns at once, and the lease is over: its Context is done and its writes are refused.
+// Others see no holder, and the time that is left, in [BusyError.Remaining] and
+// [LockInfo.Remaining]. Waiters acquire the lock when it is over. [Lease.Release], Close and the
+// death of the holder or of the server make no difference. So if d is longer than the TTL, the lock
+// of a holder that dies is not free after the TTL, but d after the grant. Default 0.
+func WithMinHold(d time.Duration) LeaseOption {
+	return leaseOption(func(c *leaseConfig) error {
+		c.minHold = d
+		return checkHolding("shortest hold", d)
+	})
+}
+
+// checkHolding returns an error unless d can be a holding rule.
+func checkHolding(what string, d time.Duration) error {
+	if d < 0 || d > timing.MaxTTL {
+		return invalidOption("%s %v: out of range: must be from 0 to %v", what, d, timing.MaxTTL)
+	}
+	return nil
+}
+
+// serverTTL returns the TTL to request from the server for a lease that is to be trusted for ttl
+// less the safety margin.
+func (c *leaseConfig) serverTTL(ttl time.Duration) time.Duration { return ttl + c.lockDelay }
+
+// grantTTL returns the TTL to request from the server for a new grant. If the holder dies, the lock
+// must not be free before the shortest hold is over.
+func (c *leaseConfig) grantTTL() time.Duration { return max(c.serverTTL(c.ttl), c.minHold) }
+
+// deadline returns until when a lease can be trusted whose request was sent at that time. The
+// request was for serverTTL(ttl), and the server promised remaining. The last part of the promise is
+// the lock delay, which is not for the holder.
+func (c *leaseConfig) deadline(sent time.Time, remaining, ttl time.Duration) time.Time {
+	return sent.Add(min(remaining-c.lockDelay, ttl) - c.margin)
+}
+
+// renewUntil returns when renewals stop for good, or the zero time.
+func (c *leaseConfig) renewUntil(granted time.Time) time.Time {
+	if c.maxHold == 0 {
+		return time.Time{}
+	}
+	return granted.Add(c.maxHold)
+}
+
+// startMaxHold starts the timer that tells the holder. The caller holds mu.
+func (l *Lease) startMaxHold() {
+	if l.renewUntil.IsZero() {
+		return
+	}
+	l.maxHoldTimer = time.AfterFunc(time.Until(l.renewUntil), func() {
+		l.client.renew.remove(l)
+		reason := fmt.Sprintf("held for %v, the longest time that WithMaxHold allows", l.cfg.maxHold)
+		if l.requestRelease(reason) {
+			l.client.cfg.logger.Warn("pglock: lease held for too long: it is not renewed any more",
+				"name", l.fence.Name, "token", l.fence.Token, "max_hold", l.cfg.maxHold)
+		}
+	})
+}
+
+// maxHoldReached reports whether renewals have stopped for good at that time. It reads the clock
+// instead of waiting for the timer: in a process that was suspended, a renewal may be first.
+func (l *Lease) maxHoldReached(now time.Time) bool {
+	return !l.renewUntil.IsZero() && !now.Before(l.renewUntil)
+}
+
+// notAfterMaxHold returns the deadline, or the latest one that WithMaxHold allows. A renewal may
+// have waited for a connection until renewals had stopped.
+func (l *Lease) notAfterMaxHold(deadline time.Time) time.Time {
+	if l.renewUntil.IsZero() {
+		return deadline
+	}
+	if latest := l.renewUntil.Add(l.cfg.ttl - l.cfg.margin); deadline.After(latest) {
+		return latest
+	}
+	return deadline
+}
+
+// checkExtension returns an error if the lease may not be renewed any more, or
+// not be extended by d.
+func (l *Lease) checkExtension(d time.Duration) error {
+	until := time.Now().Add(d)
+	if !l.maxHoldReached(time.Now()) && l.notAfterMaxHold(until).Equal(until) {
+		return nil
+	}
+	return invalidOption("extend %q by %v: WithMaxHold allows renewals for %v after the grant, and the lease ends a TTL (%v) later at the latest",
+		l.fence.Name, d, l.cfg.maxHold, l.cfg.ttl)
+}

@@ -1,0 +1,133 @@
+package waitlist
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// TestAGrantHasOneOwner: while a lock is being handed off to an entry, and until the entry has
+// taken the result, it makes no attempt: the same grant would be returned twice and revoked once.
+func TestAGrantHasOneOwner(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	e := f.push()
+	may := func(want bool, when string) {
+		t.Helper()
+		_, ok := e.BeginAttempt()
+		if ok {
+			e.EndAttempt(e.Request().ID, 0, true, false)
+		}
+		if ok != want {
+			t.Errorf("%s it may make an attempt: %v", when, ok)
+		}
+	}
+	may(true, "at rest")
+	if f.Reserve("n") != e || f.Reserve("n") != nil {
+		t.Error("it was not reserved, or twice")
+	}
+	may(false, "reserved")
+	if !e.Deliver(leasetable.Answer{Grant: leasetable.Grant{Outcome: leasetable.Granted}}) {
+		t.Error("it was not handed off")
+	}
+	may(false, "handed off")
+	if f.Reserve("n") != nil {
+		t.Error("it was reserved with a grant in its hands")
+	}
+	<-e.Handed
+	may(false, "while its caller checks the grant")
+	if f.Reserve("n") != nil {
+		t.Error("it was reserved while its caller checks the grant")
+	}
+	e.EndHandoff("next")
+	if id := e.Request().ID; id != "next" {
+		t.Errorf("the next hand-off is for %q", id)
+	}
+	may(true, "when that is done")
+	f.Reserve("n")
+	e.Leave(false)
+	if e.Deliver(leasetable.Answer{}) {
+		t.Error("an entry that has left got the lock")
+	}
+	if f.hasQueues() {
+		t.Error("the queue is still there")
+	}
+}
+
+// TestARequestIsReplaced: who has read the request before, in order to hand the lock off, sees no
+// change.
+func TestARequestIsReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	e := f.push()
+	defer e.Leave(false)
+	before := e.Request()
+	e.EndAttempt(before.ID, 0, true, false)
+	if e.Request() != before {
+		t.Error("the same ID made another request")
+	}
+	e.EndAttempt("other", 0, true, false)
+	if after := e.Request(); after.ID != "other" || after.Name != before.Name || before.ID == "other" {
+		t.Errorf("%+v became %+v", before, after)
+	}
+}
+
+// TestLeavingALongQueueCostsTheSame: many local callers wait for one name, and leave from the
+// front, the middle or the end.
+func TestLeavingALongQueueCostsTheSame(t *testing.T) {
+	t.Parallel()
+	const waiters = 100_000
+	for name, pick := range map[string]func(i int) int{
+		"front":  func(i int) int { return i },
+		"end":    func(i int) int { return waiters - 1 - i },
+		"middle": func(i int) int { return (i + waiters/2) % waiters },
+	} {
+		f := newFixture()
+		entries := make([]*Entry, waiters)
+		for i := range entries {
+			entries[i] = f.push()
+		}
+		began := time.Now()
+		for i := range entries {
+			entries[pick(i)].Leave(false)
+		}
+		if took := time.Since(began); took > 2*time.Second { // usually 20 ms
+			t.Errorf("%s: %d waiters left within %v", name, waiters, took)
+		}
+		if f.hasQueues() {
+			t.Errorf("%s: the queue is still there", name)
+		}
+		f.stop()
+	}
+}
+
+// TestAHandOffLooksAtTheKind: a caller that takes the name for a semaphore is not granted a lock with
+// one holder. And an entry behind the head makes an attempt without the queue's ticket.
+func TestAHandOffLooksAtTheKind(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	e := f.Push(&leasetable.Request{Name: "n", ID: "1", Permits: leasetable.Permits{Capacity: 3, Weight: 1}}, time.Now())
+	if f.Reserve("n") != nil {
+		t.Error("it was reserved")
+	}
+	second := f.push()
+	e.queue.ticket = 7
+	for entry, want := range map[*Entry]int64{e: 7, second: 0} {
+		ticket, ok := entry.BeginAttempt()
+		if !ok || ticket != want {
+			t.Errorf("the ticket is %d, %v, want %d", ticket, ok, want)
+		}
+		entry.EndAttempt("2", ticket, true, false)
+	}
+	e.queue.ticket = 0
+	e.Leave(false)
+	if f.Reserve("n") != second {
+		t.Error("the control was not reserved")
+	}
+	second.CancelHandoff()
+	second.Leave(false)
+}

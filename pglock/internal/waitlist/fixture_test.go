@@ -1,0 +1,212 @@
+package waitlist
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// errLost is an error after which the statement may have been applied, errRefused one after which
+// it was not.
+var (
+	errLost    = errors.New("the answer was lost")
+	errRefused = errs.ErrUnavailable
+)
+
+// server is a fake of the queue on the server, for one client. Each statement takes a millisecond.
+type server struct {
+	mu        sync.Mutex
+	drawn     int64            // tickets so far
+	rows      map[string]int64 // name to ticket
+	failJoin  error            // of the next JoinQueue
+	failLeave int              // so many LeaveQueue fail
+	refreshed int
+	quit      bool
+}
+
+func (s *server) do(fn func() error) error {
+	pass(time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fn()
+}
+
+func (s *server) JoinQueue(_ context.Context, _ string, r *leasetable.Request, _ time.Duration) (p leasetable.Position, err error) {
+	name := r.Name
+	err = s.do(func() error {
+		err := s.failJoin
+		s.failJoin = nil
+		if !errors.Is(err, errRefused) {
+			s.drawn++
+			s.rows[name] = s.drawn
+			p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}
+		}
+		return err
+	})
+	if err != nil {
+		return leasetable.Position{}, err
+	}
+	return p, nil
+}
+
+func (s *server) JoinAll(_ context.Context, names []string, _, _ string, _ time.Duration) (p leasetable.Position, err error) {
+	err = s.do(func() error {
+		s.drawn++
+		for _, name := range names {
+			s.rows[name] = s.drawn
+		}
+		p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}
+		return nil
+	})
+	return p, err
+}
+
+func (s *server) LeaveQueue(_ context.Context, t leasetable.Ticket) error {
+	pass(time.Millisecond) // slower than JoinQueue, which may overtake it
+	return s.do(func() error {
+		if s.failLeave > 0 {
+			s.failLeave--
+			return errRefused
+		}
+		s.remove(t)
+		return nil
+	})
+}
+
+// remove deletes the rows of a ticket. The caller holds mu.
+func (s *server) remove(t leasetable.Ticket) {
+	for _, name := range t.Names {
+		if t.Number == leasetable.AnyTicket || s.rows[name] == t.Number {
+			delete(s.rows, name)
+		}
+	}
+}
+
+func (s *server) RefreshTickets(_ context.Context, tickets []leasetable.Ticket) (lost []leasetable.Ticket, err error) {
+	err = s.do(func() error {
+		s.refreshed++
+		for _, t := range tickets {
+			if slices.ContainsFunc(t.Names, func(name string) bool { return s.rows[name] != t.Number }) {
+				lost = append(lost, t)
+			}
+		}
+		return nil
+	})
+	return lost, err
+}
+
+func (s *server) DeleteRows(_ context.Context, tickets []leasetable.Ticket) error {
+	return s.do(func() error {
+		for _, t := range tickets {
+			s.remove(t)
+		}
+		return nil
+	})
+}
+
+func (s *server) QuitQueue(context.Context, string) error {
+	return s.do(func() error { clear(s.rows); s.quit = true; return nil })
+}
+
+func (s *server) Notify(context.Context, string) error { return nil }
+
+func (s *server) Explain(_ string, err error) error { return err }
+
+// loseRows deletes all rows, as a crash of the server does.
+func (s *server) loseRows() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.rows)
+}
+
+// refreshes returns how many statements have refreshed tickets.
+func (s *server) refreshes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refreshed
+}
+
+// row returns the ticket of the row for name, or 0.
+func (s *server) row(name string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[name]
+}
+
+// client is a fake of the client.
+type client struct {
+	calls  sync.WaitGroup
+	closed bool // it is too late for a call
+}
+
+func (c *client) BeginCall() bool {
+	if !c.closed {
+		c.calls.Add(1)
+	}
+	return !c.closed
+}
+
+func (c *client) EndCall() { c.calls.Done() }
+
+func (c *client) Background(bound time.Duration, fn func(ctx context.Context)) {
+	c.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), bound)
+		defer cancel()
+		fn(ctx)
+	})
+}
+
+func (c *client) Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
+	for {
+		err := op(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-quit:
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// fixture is Queues with a fake server and a fake client.
+type fixture struct {
+	*Queues
+	server *server
+	client *client
+	end    context.CancelFunc
+}
+
+func newFixture() fixture {
+	life, end := context.WithCancel(context.Background())
+	s, c := &server{rows: map[string]int64{}}, &client{}
+	l := New(Config{
+		Store: s, Tasks: c, Client: "client", Life: life, Closing: make(chan struct{}),
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	return fixture{l, s, c, end}
+}
+
+// stop stops the Queues when all background work has ended.
+func (f fixture) stop() {
+	f.client.calls.Wait()
+	f.Stop(context.Background())
+	f.end()
+}
+
+func (f fixture) push() *Entry { return f.Push(&leasetable.Request{Name: "n"}, time.Now()) }
+
+// pushAll is push for a caller that waits for two names.
+func (f fixture) pushAll() *Entry {
+	return f.Push(&leasetable.Request{Name: "m and n", All: []string{"m", "n"}}, time.Now())
+}
+
+// pass waits for d of the bubble's time.
+func pass(d time.Duration) { <-time.After(d) }

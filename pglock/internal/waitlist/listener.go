@@ -1,0 +1,163 @@
+package waitlist
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// errNoDelivery means that LISTEN succeeded but a notification did not arrive.
+var errNoDelivery = errors.New("LISTEN succeeded but no notification arrived, as behind a pooler in transaction mode: use WithListener or WithPollOnly")
+
+// Subscription is a connection that listens: see leasetable.Subscription.
+type Subscription interface {
+	Wait(ctx context.Context) (payload string, err error)
+	Ping(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
+// listener is the client's only listening connection, outside of the application's pool. It is
+// opened for the first waiter and kept until the client is closed.
+type listener struct {
+	list    *Queues
+	once    sync.Once
+	up      atomic.Bool
+	ctx     context.Context //nolint:containedctx // ends the connection
+	quit    context.CancelFunc
+	running sync.WaitGroup
+}
+
+func (n *listener) init(l *Queues) {
+	n.list = l
+	n.ctx, n.quit = context.WithCancel(l.cfg.Life)
+}
+
+// start opens the connection in the background, once.
+func (n *listener) start() {
+	if n.list.cfg.Listen != nil {
+		n.once.Do(func() { n.running.Go(n.run) })
+	}
+}
+
+// stop closes the connection. It is called once, and start is not called after it.
+func (n *listener) stop() {
+	n.quit()
+	n.running.Wait()
+}
+
+// run keeps a listening connection. It wakes all heads for each new one, since notifications may
+// have been missed. Of an outage it logs the beginning only.
+func (n *listener) run() {
+	pause := timing.FirstReconnect
+	announced := false
+	for n.ctx.Err() == nil {
+		began := time.Now()
+		err := n.listen()
+		wasUp := n.up.Swap(false)
+		if n.ctx.Err() != nil {
+			return
+		}
+		n.list.wakeAll() // they poll from now on
+		if wasUp || !announced {
+			announced = true
+			n.list.cfg.Logger.Warn("pglock: the listening connection failed; waiters poll until there is a new one",
+				"error", n.list.cfg.Store.Explain("listen", err))
+		}
+		if time.Since(began) > timing.MaxReconnect {
+			pause = timing.FirstReconnect
+		}
+		if errors.Is(err, errNoDelivery) || leasetable.MayBeNotification(err) {
+			pause = timing.NoDeliveryPause
+		}
+		select { // the loop looks at ctx
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-n.ctx.Done():
+		}
+		pause = min(2*pause, timing.MaxReconnect)
+	}
+}
+
+// listen opens a connection and handles notifications until it fails.
+func (n *listener) listen() error {
+	sub, err := n.list.cfg.Listen(n.ctx, n.list.cfg.Client)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), timing.ListenerCloseBound)
+		defer cancel()
+		_ = sub.Close(ctx)
+	}()
+	// Twice: a pooler may still be busy with LISTEN and deliver the first one by chance.
+	for range 2 {
+		if err := n.selfTest(sub); err != nil {
+			return err
+		}
+	}
+	n.up.Store(true)
+	n.list.wakeAll()
+	for {
+		ctx, cancel := context.WithTimeout(n.ctx, timing.PingEvery-rand.N(timing.PingEvery/5))
+		name, err := sub.Wait(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			n.notified(name)
+		case n.ctx.Err() == nil && leasetable.TimedOut(err):
+			if err := n.ping(sub); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// selfTest notifies this client's channel on another connection, and waits for the notification.
+func (n *listener) selfTest(sub Subscription) error {
+	ctx, cancel := context.WithTimeout(n.ctx, timing.StatementBound)
+	defer cancel()
+	if err := n.list.cfg.Store.Notify(ctx, n.list.cfg.Client); err != nil {
+		return err
+	}
+	for {
+		name, err := sub.Wait(ctx)
+		switch {
+		case err != nil && leasetable.TimedOut(err):
+			return errNoDelivery
+		case err != nil:
+			return err
+		case name == "": // no lock has an empty name
+			return nil
+		}
+		n.notified(name)
+	}
+}
+
+func (n *listener) ping(sub Subscription) error {
+	ctx, cancel := context.WithTimeout(n.ctx, timing.StatementBound)
+	defer cancel()
+	return sub.Ping(ctx)
+}
+
+// notified wakes the local head of the queue for name. Without a local waiter, the notification was
+// for one that has left: its row is deleted, and the next client is woken.
+func (n *listener) notified(name string) {
+	l := n.list
+	if l.wakeOrBeginRemoval(name) {
+		return
+	}
+	names := []string{name}
+	if !l.cfg.Tasks.BeginCall() {
+		l.endRemovals(names, 1)
+		return
+	}
+	defer l.cfg.Tasks.EndCall()
+	l.deleteTicket(leasetable.Ticket{Client: l.cfg.Client, Names: names, Number: leasetable.AnyTicket}, names, 1)
+}

@@ -1,0 +1,196 @@
+package waitlist
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// draw draws a ticket for the entry.
+func (f fixture) draw(t *testing.T, e *Entry) int64 {
+	t.Helper()
+	p, err := e.DrawTicket(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Ticket
+}
+
+// TestASoloAttemptIsAlone: no call waits, and no other makes an attempt outside of the queue.
+func TestASoloAttemptIsAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	e := f.push()
+	if f.BeginSolo("n") {
+		t.Error("beside a call that waits")
+	}
+	e.Leave(false)
+	if !f.BeginSolo("n") || f.BeginSolo("n") || !f.BeginSolo("m") {
+		t.Error("not alone, or twice")
+	}
+	f.EndSolo("n")
+	if !f.BeginSolo("n") {
+		t.Error("not after the other one's end")
+	}
+}
+
+// TestTheNextHeadKnowsOfTheGrant: it waits for the hand-off then, instead of making an attempt.
+func TestTheNextHeadKnowsOfTheGrant(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	first, second, third := f.push(), f.push(), f.push()
+	if first.Start().AfterGrant {
+		t.Error("the first one came after a grant")
+	}
+	first.Leave(true)
+	if !second.Start().AfterGrant {
+		t.Error("the next head does not know of the grant")
+	}
+	second.Leave(false)
+	if third.Start().AfterGrant {
+		t.Error("the head after one that gave up knows of a grant")
+	}
+	third.Leave(false)
+}
+
+// TestALossOfAnOldTicket leaves the new one alone, and wakes nobody.
+func TestALossOfAnOldTicket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		for _, e := range []*Entry{f.push(), f.pushAll()} {
+			old := e.queue.ticketOf(f.draw(t, e))
+			current := e.queue.ticketOf(f.draw(t, e))
+			f.ticketLost(old)
+			if !e.HasTicket() || len(e.Woken) != 0 {
+				t.Errorf("%v: the loss of %d ended %d", old.Names, old.Number, current.Number)
+			}
+			f.ticketLost(current)
+			if e.HasTicket() || len(e.Woken) != 1 {
+				t.Errorf("%v: the loss of %d was not noticed", old.Names, current.Number)
+			}
+			e.Leave(false)
+		}
+		f.stop()
+	})
+}
+
+// TestAQueueIsKeptWhileItsTicketIsDrawn, although nobody waits any more: the end of the statement drops
+// the queue, which must not be that of another caller then.
+func TestAQueueIsKeptWhileItsTicketIsDrawn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		e := f.push()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond) // the statement takes longer
+		defer cancel()
+		if _, err := e.DrawTicket(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("DrawTicket: %v", err)
+		}
+		gone := e.Leave(false)
+		if inUse, idle := f.collectRows(true); len(inUse)+len(idle) != 0 {
+			t.Errorf("collected %v and %v", inUse, idle)
+		}
+		next := f.push()
+		<-gone
+		if !f.WakeHead("n") || len(next.Woken) != 1 {
+			t.Error("the next caller is not found")
+		}
+		next.Leave(false)
+		f.stop()
+	})
+}
+
+// TestTicketsForSeveralNamesAreRefreshedInEachRound, and those for one name only now and then. When
+// the client stops, it leaves no row.
+func TestTicketsForSeveralNamesAreRefreshedInEachRound(t *testing.T) {
+	t.Parallel()
+	const watched = 5 * timing.RefreshEvery
+	synctest.Test(t, func(t *testing.T) {
+		for _, several := range []bool{false, true} {
+			f := newFixture()
+			e := f.push()
+			least, most := 2, int(watched/timing.RefreshEvery)
+			if several {
+				e.Leave(false)
+				e = f.pushAll()
+				least, most = int(watched/timing.SweepEvery)-1, 2*int(watched/timing.SweepEvery)
+			}
+			f.draw(t, e)
+			pass(watched)
+			if n := f.server.refreshes(); n < least || n > most {
+				t.Errorf("several names: %v: refreshed %d times, want %d to %d", several, n, least, most)
+			}
+			f.server.mu.Lock()
+			f.server.rows["left"] = 1 // a row that the list does not know
+			f.server.mu.Unlock()
+			e.Leave(false)
+			f.stop()
+			if !f.server.quit || f.server.row("left") != 0 {
+				t.Error("rows stay when the client stops")
+			}
+		}
+	})
+}
+
+// TestATicketForSeveralNamesIsAwaitedAtEach: until it is deleted, it would keep the next caller for
+// one of them from a free lock.
+func TestATicketForSeveralNamesIsAwaitedAtEach(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"m", "n", Key("", []string{"m", "n"})} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture()
+			f.server.failLeave = 3
+			e := f.pushAll()
+			f.draw(t, e)
+			e.Leave(false)
+			f.AwaitRemoval(t.Context(), name)
+			if f.server.row("m") != 0 || f.server.row("n") != 0 {
+				t.Errorf("a caller for %q does not wait", name)
+			}
+			f.stop()
+		})
+	}
+}
+
+// TestANotificationForAClosedClient: nothing is deleted any more, and nobody waits for that.
+func TestANotificationForAClosedClient(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	defer f.stop()
+	f.client.closed = true
+	f.listener.notified("n")
+	if len(f.removals) != 0 {
+		t.Error("a removal is noted that does not begin")
+	}
+}
+
+// TestABusyAnswerIsTrustedAsLongAsItsGrant, not longer: the holder may be another one by then.
+func TestABusyAnswerIsTrustedAsLongAsItsGrant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		e := f.push()
+		if _, ok := e.LastBusy(); ok {
+			t.Error("before the first answer")
+		}
+		e.NoteBusy(leasetable.Grant{Outcome: leasetable.Busy, Token: 1, Holder: "h", Remaining: time.Second})
+		pass(400 * time.Millisecond)
+		if g, ok := e.LastBusy(); !ok || g.Holder != "h" || g.Remaining != 600*time.Millisecond {
+			t.Errorf("%+v, %v", g, ok)
+		}
+		pass(600 * time.Millisecond)
+		if g, ok := e.LastBusy(); ok {
+			t.Errorf("after the expiry: %+v", g)
+		}
+		e.Leave(false)
+		f.stop()
+	})
+}

@@ -1,0 +1,87 @@
+package waitlist
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// joinOp is one run of the statement that draws a ticket. Its entries share it.
+type joinOp struct {
+	done     chan struct{} // closed when position and err are set
+	position leasetable.Position
+	err      error
+
+	removals int // guarded by the Queues' mu: the last entries that left while it ran
+}
+
+// DrawTicket draws a ticket for the entry's queue. The statement continues when ctx ends: its
+// effect must be known, so that the row can be deleted. The caller is inside a counted call.
+func (e *Entry) DrawTicket(ctx context.Context) (leasetable.Position, error) {
+	l, q := e.list, e.queue
+	l.AwaitRemoval(ctx, q.key) // it may delete any ticket of this client
+	if ctx.Err() != nil {
+		return leasetable.Position{}, ctx.Err()
+	}
+	op, begun := l.beginJoin(q)
+	if begun {
+		r, began := e.Request(), e.began // others see the caller that draws the ticket
+		l.cfg.Tasks.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, r, began) })
+	}
+	// Several may be ready. The ticket is the queue's, not the caller's: it is not lost with a
+	// caller that leaves.
+	select {
+	case <-op.done:
+		return op.position, op.err
+	case <-ctx.Done():
+		return leasetable.Position{}, ctx.Err()
+	case <-l.cfg.Closing:
+		return leasetable.Position{}, errs.ErrClosed
+	}
+}
+
+// runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
+func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetable.Request, began time.Time) {
+	l.refresher.start()
+	var p leasetable.Position
+	var err error
+	if q.number == "" {
+		p, err = l.cfg.Store.JoinQueue(ctx, q.client, r, time.Since(began))
+	} else {
+		p, err = l.cfg.Store.JoinAll(ctx, q.names, q.client, r.Holder, time.Since(began))
+	}
+	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", strings.Join(q.names, ", ")), err)
+
+	unneeded, removals := l.endJoin(q, p.Ticket, err)
+	close(op.done)
+	l.deleteTicket(q.ticketOf(unneeded), q.removalKeys(), removals)
+}
+
+// deleteTicket deletes a ticket in the background, and then ends as many removals for the keys. If a
+// lock is free, its next waiter is woken: the notification may have come to this client. The caller
+// is inside a counted call.
+func (l *Queues) deleteTicket(t leasetable.Ticket, keys []string, removals int) {
+	select {
+	case <-l.cfg.Closing: // Stop deletes all
+		t.Number = 0
+	default:
+	}
+	if t.Number == 0 {
+		l.endRemovals(keys, removals)
+		return
+	}
+	l.cfg.Tasks.Background(timing.TicketTTL, func(ctx context.Context) { // by then it has expired
+		defer l.endRemovals(keys, removals)
+		err := l.cfg.Tasks.Retry(ctx, l.cfg.Closing, func(ctx context.Context) error {
+			return l.cfg.Store.LeaveQueue(ctx, t)
+		})
+		if err != nil {
+			l.cfg.Logger.Warn("pglock: could not leave the queue; the ticket expires by itself", "name", strings.Join(t.Names, ", "), "error", l.cfg.Store.Explain("leave the queue", err))
+		}
+	})
+}

@@ -1,0 +1,701 @@
+// Package waitlist queues the goroutines of a process that wait for the same lock, and holds the
+// process's ticket in the queue on the server.
+//
+// Only the head of each local queue contacts the server, so that a thousand waiters cost as many
+// statements as one, and acquire the lock in the order of arrival. (An entry whose time is over before
+// it was the head makes one attempt, without the ticket, before it leaves.) For each local queue the process
+// holds one ticket: a row of lock_waiters.
+//
+// # States of a local queue
+//
+//	entries  ticket  row         state and transitions
+//	0        -       -           absent: Push makes it waiting
+//	1+       none    none, old   waiting: DrawTicket makes it joining
+//	any      none    none, old   joining: the statement is in progress, for all entries together;
+//	                             a ticket makes it queued, a lost answer leaves an unknown row
+//	1+       valid   = ticket    queued: an attempt that uses the ticket up, or finds it invalid,
+//	                             makes it waiting again, as does a refresh that does not find it
+//	0        none    old         idle: the row stays for the next waiter; after timing.IdleRowTTL
+//	                             the refresher deletes it, and the queue is absent
+//
+// When the last entry leaves a queue that is queued, or whose row is unknown, the ticket is deleted
+// in the background, and the queue is absent. If it is joining, this happens when the statement
+// ends. Until the ticket is deleted it would keep the next caller of this process from a free lock:
+// see Queues.AwaitRemoval.
+//
+// Calls that wait for several names at once (leasetable.Request.All) queue up with the other calls for the
+// same names. Their queue has one ticket as well, in a row of lock_waiters for each name. It shares no
+// row with the queues of its names: on the server it is another client, with a number.
+//
+// # States of an entry
+//
+//	state       its request is used            next states
+//	waiting     by nothing                     attempting (BeginAttempt), reserved (Reserve), left
+//	attempting  by an attempt of its caller    waiting (EndAttempt)
+//	reserved    by a release that hands off    delivered (Deliver), waiting (CancelHandoff), left
+//	delivered   by its caller                  waiting (EndHandoff), left
+//	left        by nothing                     -
+//
+// While the caller of a delivered entry checks the result, the entry begins no attempt and is not
+// reserved again: the same grant would be returned twice and revoked once.
+package waitlist
+
+import (
+	"container/list"
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// Store has the statements that the Queues need: see package leasetable.
+type Store interface {
+	JoinQueue(ctx context.Context, client string, r *leasetable.Request, waited time.Duration) (leasetable.Position, error)
+	JoinAll(ctx context.Context, names []string, client, holder string, waited time.Duration) (leasetable.Position, error)
+	LeaveQueue(ctx context.Context, t leasetable.Ticket) error
+	RefreshTickets(ctx context.Context, tickets []leasetable.Ticket) (lost []leasetable.Ticket, err error)
+	DeleteRows(ctx context.Context, tickets []leasetable.Ticket) error
+	QuitQueue(ctx context.Context, client string) error
+	Notify(ctx context.Context, channel string) error
+	Explain(op string, err error) error
+}
+
+// Tasks is the client that the Queues belong to.
+type Tasks interface {
+	// BeginCall counts a call for which Close waits. It returns false when it is too late for one.
+	BeginCall() bool
+	EndCall()
+
+	// Background runs fn on a goroutine of its own, for which Close waits. ctx ends with the
+	// client's life or after bound. It is called inside a counted call.
+	Background(bound time.Duration, fn func(ctx context.Context))
+
+	// Retry repeats op until it succeeds, fails for good, or ctx ends. After quit is closed it does
+	// not repeat a failure.
+	Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error
+}
+
+// Config configures the Queues.
+type Config struct {
+	Store   Store
+	Tasks   Tasks
+	Client  string          // of the rows in lock_waiters, and the notification channel
+	Life    context.Context //nolint:containedctx // of the client
+	Closing <-chan struct{} // closed when the client begins to close
+	Logger  *slog.Logger
+
+	// Listen opens a connection that listens on the channel. nil: waiters poll.
+	Listen func(ctx context.Context, channel string) (Subscription, error)
+}
+
+// Queues are the local queues of a client. They are safe for concurrent use.
+type Queues struct {
+	cfg       Config
+	refresher refresher
+	listener  listener
+
+	mu       sync.Mutex           // guards the fields below, queues and entries; no I/O under it
+	queues   map[string]*queue    // by key; each has entries, a row, or a statement in progress
+	numbers  map[string]*queue    // the queues for several names, by number
+	last     int                  // number of the newest of these
+	solo     map[string]struct{}  // keys with an attempt outside of a queue
+	removals map[string]*removals // names and keys with tickets that are being deleted
+}
+
+// Key returns the key of the local queue for a name, or for several ones, which are sorted.
+func Key(name string, several []string) string {
+	if several == nil {
+		return name
+	}
+	return "\x00" + strings.Join(several, "\x00") // no name has a NUL
+}
+
+// removals counts the deletions in progress of tickets for a name or a key.
+type removals struct {
+	pending int
+	done    chan struct{} // closed when all have ended
+}
+
+// queue is the local queue for one name, or for several at once. The Queues' mu guards it.
+type queue struct {
+	key     string    // see Key
+	names   []string  // sorted
+	client  string    // of its rows in lock_waiters
+	number  string    // of a queue for several names: its client ends with it
+	entries list.List // of *Entry; a list, for removals from the middle
+
+	ticket int64   // the valid ticket in the queue on the server, or 0
+	row    int64   // the ticket in our row of lock_waiters, valid or not; 0: no row
+	join   *joinOp // in progress, or nil
+
+	busy   leasetable.Grant // the last answer that another holder has the lock
+	busyAt time.Time        // when it arrived; zero: there was none
+
+	emptySince   time.Time // when the last entry left
+	contended    time.Time // when others were found to wait: no hand-off for timing.HandoffPause
+	failingSince time.Time // since when the server does not answer; zero: it does
+}
+
+// head returns the first entry, or nil. The caller holds mu.
+func (q *queue) head() *Entry {
+	if e := q.entries.Front(); e != nil {
+		return e.Value.(*Entry)
+	}
+	return nil
+}
+
+// Entry is the place of one waiting call in a local queue.
+type Entry struct {
+	Head   <-chan struct{}         // closed when the entry becomes the head
+	Woken  <-chan struct{}         // buffer of one: another attempt is worthwhile
+	Handed chan *leasetable.Answer // buffer of one: the result of a hand-off; a pointer, since there are many entries
+	Outage <-chan error            // buffer of one: the server did not answer for timing.OutagePatience
+	Before int                     // entries before this one when it was pushed
+
+	list   *Queues
+	queue  *queue
+	elem   *list.Element // in queue.entries
+	began  time.Time
+	head   chan struct{}
+	woken  chan struct{}
+	outage chan error
+
+	// guarded by the Queues' mu
+	request    *leasetable.Request // replaced, never changed
+	state      state
+	afterGrant bool // the entry before this one left with the grant
+}
+
+// state is the state of an entry: see the package comment.
+type state int
+
+const (
+	waiting state = iota
+	attempting
+	reserved
+	delivered
+	left
+)
+
+// New returns Queues, which start their goroutines with the first ticket and must be stopped.
+func New(cfg Config) *Queues {
+	l := &Queues{
+		cfg: cfg, queues: map[string]*queue{}, numbers: map[string]*queue{},
+		solo: map[string]struct{}{}, removals: map[string]*removals{},
+	}
+	l.refresher.init(l)
+	l.listener.init(l)
+	return l
+}
+
+// Stop ends the goroutines and deletes the client's rows. No entry is left. It is called once. Rows
+// that can't be deleted before ctx ends expire.
+func (l *Queues) Stop(ctx context.Context) {
+	l.refresher.stop(ctx)
+	l.listener.stop()
+}
+
+// StartListener opens the listening connection, unless it is open. It is called inside a counted
+// call.
+func (l *Queues) StartListener() { l.listener.start() }
+
+// Listening reports whether notifications arrive, as far as is known.
+func (l *Queues) Listening() bool { return l.listener.up.Load() }
+
+// BeginSolo reports whether a caller may make an attempt outside of the queue: no local call waits
+// or tries, and no other process is known to wait. Then EndSolo must follow. Until then, other
+// callers queue up.
+func (l *Queues) BeginSolo(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, trying := l.solo[key]; trying || l.queues[key] != nil {
+		return false
+	}
+	l.solo[key] = struct{}{}
+	return true
+}
+
+// EndSolo ends an attempt outside of the queue.
+func (l *Queues) EndSolo(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.solo, key)
+}
+
+// queueFor returns the queue for r, a new one if there is none. The caller holds mu.
+func (l *Queues) queueFor(r *leasetable.Request) *queue {
+	key := Key(r.Name, r.All)
+	q := l.queues[key]
+	if q != nil {
+		return q
+	}
+	q = &queue{key: key, names: r.Names(), client: l.cfg.Client}
+	if r.All != nil {
+		l.last++
+		q.number = strconv.Itoa(l.last)
+		q.client += leasetable.AllSuffix + "/" + q.number
+		l.numbers[q.number] = q
+	}
+	l.queues[key] = q
+	return q
+}
+
+// drop forgets a queue. The caller holds mu.
+func (l *Queues) drop(q *queue) {
+	delete(l.queues, q.key)
+	delete(l.numbers, q.number)
+}
+
+// Push appends an entry to the local queue for the locks of r. Its call began at that time.
+func (l *Queues) Push(r *leasetable.Request, began time.Time) *Entry {
+	e := &Entry{
+		request: r, Handed: make(chan *leasetable.Answer, 1),
+		list: l, began: began,
+		head: make(chan struct{}), woken: make(chan struct{}, 1), outage: make(chan error, 1),
+	}
+	e.Head, e.Woken, e.Outage = e.head, e.woken, e.outage
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queueFor(r)
+	e.queue = q
+	e.Before = q.entries.Len()
+	e.elem = q.entries.PushBack(e)
+	if q.head() == e {
+		close(e.head)
+	}
+	return e
+}
+
+// Request returns the request of the entry's call. It must not be changed.
+func (e *Entry) Request() *leasetable.Request {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return e.request
+}
+
+// setID gives the entry a request with that ID, if its request has another one. The caller holds
+// the Queues' mu.
+func (e *Entry) setID(id string) {
+	if e.request.ID != id {
+		r := *e.request
+		r.ID = id
+		e.request = &r
+	}
+}
+
+// IsHead reports whether the entry is or was the head.
+func (e *Entry) IsHead() bool {
+	select {
+	case <-e.Head:
+		return true
+	default:
+		return false
+	}
+}
+
+// Leave removes the entry, granted or not. The next one may become the head. If the last entry
+// leaves, a ticket that is not needed any more is deleted in the background. gone is closed when it
+// is, and nil if nothing is left on the server. The caller is inside a counted call, and afterwards
+// takes what is in Handed.
+func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
+	l, q := e.list, e.queue
+	l.mu.Lock()
+	e.state = left
+	wasHead := q.head() == e
+	q.entries.Remove(e.elem)
+	if next := q.head(); wasHead && next != nil {
+		next.afterGrant = granted
+		close(next.head)
+	}
+	ticket := l.dropIfEmpty(q)
+	if ticket != 0 || q.entries.Len() == 0 && q.join != nil {
+		gone = l.beginRemovals(q.removalKeys())
+		if q.join != nil {
+			q.join.removals++ // ended in runJoin, which knows the ticket
+		}
+	}
+	l.mu.Unlock()
+	if ticket != 0 {
+		l.deleteTicket(q.ticketOf(ticket), q.removalKeys(), 1)
+	}
+	return gone
+}
+
+// beginJoin returns the statement in progress that draws a ticket for q, or a new one, which the
+// caller runs. endJoin must follow.
+func (l *Queues) beginJoin(q *queue) (op *joinOp, begun bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.join != nil {
+		return q.join, false
+	}
+	q.join = &joinOp{done: make(chan struct{})}
+	return q.join, true
+}
+
+// endJoin records the ticket that was drawn for q, or the failure. If all entries have left meanwhile, it returns the ticket to delete, and the number of removals that end with that.
+func (l *Queues) endJoin(q *queue, ticket int64, err error) (unneeded int64, removals int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	removals, q.join = q.join.removals, nil
+	switch {
+	case err == nil:
+		q.ticket, q.row, q.failingSince = ticket, ticket, time.Time{}
+	case leasetable.MaybeApplied(err): // it may have replaced the known row
+		q.ticket, q.row = 0, leasetable.AnyTicket
+	}
+	return l.dropIfEmpty(q), removals
+}
+
+// dropIfEmpty handles a queue without entries. It returns the ticket to delete, or 0. The caller
+// holds mu.
+func (l *Queues) dropIfEmpty(q *queue) (ticket int64) {
+	if q.entries.Len() > 0 || q.join != nil {
+		return 0
+	}
+	ticket, q.ticket = q.ticket, 0
+	if q.row == leasetable.AnyTicket {
+		ticket = leasetable.AnyTicket
+	}
+	if ticket != 0 {
+		q.row = 0
+	}
+	q.emptySince = time.Now()
+	if q.row == 0 {
+		l.drop(q)
+	}
+	return ticket
+}
+
+// ticketOf returns the ticket with that number in the rows of q.
+func (q *queue) ticketOf(number int64) leasetable.Ticket {
+	return leasetable.Ticket{Client: q.client, Names: q.names, Number: number}
+}
+
+// heavy reports whether the head needs several permits. The caller holds mu.
+func (q *queue) heavy() bool {
+	e := q.head()
+	return e != nil && e.request.Permits.Weight > 1
+}
+
+// removalKeys returns what a removal of the ticket of q is noted for: the key, and the names, whose
+// next callers the ticket would keep from a free lock.
+func (q *queue) removalKeys() []string {
+	if q.number == "" {
+		return q.names
+	}
+	return append([]string{q.key}, q.names...)
+}
+
+// beginRemovals notes that a ticket is being deleted. endRemovals must follow. It returns a channel
+// that is closed when no ticket for the first key is being deleted any more. The caller holds mu.
+func (l *Queues) beginRemovals(keys []string) (done <-chan struct{}) {
+	for _, key := range keys {
+		r := l.removals[key]
+		if r == nil {
+			r = &removals{done: make(chan struct{})}
+			l.removals[key] = r
+		}
+		r.pending++
+	}
+	return l.removals[keys[0]].done
+}
+
+// endRemovals ends n removals.
+func (l *Queues) endRemovals(keys []string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		r := l.removals[key]
+		if n == 0 || r == nil {
+			continue
+		}
+		if r.pending -= n; r.pending == 0 {
+			delete(l.removals, key)
+			close(r.done)
+		}
+	}
+}
+
+// AwaitRemoval waits until the tickets that earlier waiters of this process left behind are
+// deleted, or ctx is done: they would keep the next caller of this process from a free lock.
+func (l *Queues) AwaitRemoval(ctx context.Context, name string) {
+	l.mu.Lock()
+	r := l.removals[name]
+	l.mu.Unlock()
+	if r == nil {
+		return
+	}
+	select { // either is right: the caller looks at ctx itself
+	case <-r.done:
+	case <-ctx.Done():
+	}
+}
+
+// Start is what a new head finds.
+type Start struct {
+	AfterGrant bool // the entry before this one left with the grant: a hand-off is likely
+	Ticket     bool // an earlier waiter has left a valid ticket
+	Row        bool // others waited lately
+}
+
+// Start returns the state in which the entry became the head.
+func (e *Entry) Start() Start {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return Start{AfterGrant: e.afterGrant, Ticket: e.queue.ticket != 0, Row: e.queue.row != 0}
+}
+
+// HasTicket reports whether the entry's queue has a valid ticket.
+func (e *Entry) HasTicket() bool {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return e.queue.ticket != 0
+}
+
+// BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is
+// none, or it is another entry's turn. It returns false if a hand-off uses the request, or its result was not taken: a grant has
+// one owner. Otherwise EndAttempt must follow.
+func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	if e.state != waiting {
+		return 0, false
+	}
+	e.state = attempting
+	if e.queue.head() != e {
+		return 0, true
+	}
+	return e.queue.ticket, true
+}
+
+// EndAttempt ends an attempt with that ticket. answered says that the server answered, usedUp that
+// the ticket was used or is invalid. id is the ID of the caller's next request.
+func (e *Entry) EndAttempt(id string, ticket int64, answered, usedUp bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.state = waiting
+	e.setID(id)
+	if answered {
+		e.queue.failingSince = time.Time{}
+	}
+	if usedUp && e.queue.ticket == ticket {
+		e.queue.ticket = 0
+	}
+}
+
+// NoteBusy records the answer that another holder has the lock, for the entries behind this one.
+func (e *Entry) NoteBusy(g leasetable.Grant) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.queue.busy, e.queue.busyAt = g, time.Now()
+}
+
+// LastBusy returns the last answer that another holder has the lock, with the time that remains of
+// its grant by now. It reports false if there was none, or the grant has expired unless renewed.
+func (e *Entry) LastBusy() (g leasetable.Grant, ok bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	g = e.queue.busy
+	g.Remaining -= time.Since(e.queue.busyAt)
+	return g, g.Remaining > 0
+}
+
+// Fail notes that the server did not answer the head, and returns since when it does not, for this
+// call. Entries behind the head don't contact the server: those that have waited for
+// timing.OutagePatience get err in Outage.
+func (e *Entry) Fail(err error) (since time.Time) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	q := e.queue
+	if q.failingSince.IsZero() {
+		q.failingSince = time.Now()
+	}
+	for elem := q.entries.Front(); elem != nil; elem = elem.Next() {
+		other := elem.Value.(*Entry)
+		if other == e || time.Since(later(q.failingSince, other.began)) <= timing.OutagePatience {
+			continue
+		}
+		select {
+		case other.outage <- err:
+		default: // sent already
+		}
+	}
+	return later(q.failingSince, e.began)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Reserve reserves the head for a hand-off of the lock name. The head makes no attempt until
+// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress, if
+// it wants the name as another kind of lock, or if other processes wait too.
+func (l *Queues) Reserve(name string) *Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[name]
+	if q == nil || q.entries.Len() == 0 || time.Since(q.contended) < timing.HandoffPause {
+		return nil
+	}
+	e := q.head()
+	if e.state != waiting || e.request.Permits.Any() {
+		return nil
+	}
+	e.state = reserved
+	return e
+}
+
+// Deliver gives a reserved entry the result of its hand-off. It returns false if the entry has
+// left: then the caller revokes the grant.
+func (e *Entry) Deliver(a leasetable.Answer) bool {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	if e.state == left {
+		return false
+	}
+	e.state = delivered
+	e.Handed <- &a
+	return true
+}
+
+// EndHandoff ends a hand-off whose result the caller has taken from Handed and checked. id is the ID
+// of the caller's next request.
+func (e *Entry) EndHandoff(id string) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.state = waiting
+	e.setID(id)
+}
+
+// CancelHandoff ends the reservation: other processes wait, or there is nothing to hand off.
+func (e *Entry) CancelHandoff() {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.queue.contended = time.Now()
+	if e.state == reserved {
+		e.state = waiting
+	}
+}
+
+// WakeHead wakes the head for name. It returns false if there is none.
+func (l *Queues) WakeHead(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queues[name].wake()
+}
+
+// wake wakes the head. It returns false if there is none. The caller holds mu.
+func (q *queue) wake() bool {
+	if q == nil || q.entries.Len() == 0 {
+		return false
+	}
+	select {
+	case q.head().woken <- struct{}{}:
+	default: // woken already
+	}
+	return true
+}
+
+// WakeAll wakes the head of the queue for several names with that number. A queue without entries has
+// no valid ticket, or deletes it.
+func (l *Queues) WakeAll(number string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.numbers[number].wake()
+}
+
+// wakeOrBeginRemoval is WakeHead. If there is no head and no ticket is being drawn, it begins a
+// removal, and endRemovals must follow. Both happen in one step: deleting the client's row must not
+// meet the ticket of a new waiter.
+func (l *Queues) wakeOrBeginRemoval(name string) (woken bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[name]
+	if q.wake() || q != nil && q.join != nil { // runJoin deletes its ticket
+		return true
+	}
+	l.beginRemovals([]string{name})
+	return false
+}
+
+// wakeAll wakes the head of every queue.
+func (l *Queues) wakeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.queues {
+		q.wake()
+	}
+}
+
+// collectRows returns the tickets in use, only heavy ones and those for several names unless all are
+// wanted, and the idle rows, which it forgets.
+func (l *Queues) collectRows(all bool) (inUse, idle []leasetable.Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.queues {
+		switch {
+		case q.ticket != 0:
+			t := q.ticketOf(q.ticket)
+			t.Heavy = q.heavy()
+			if all || t.Heavy || q.number != "" {
+				inUse = append(inUse, t)
+			}
+		case q.entries.Len() == 0 && q.join == nil && time.Since(q.emptySince) > timing.IdleRowTTL:
+			idle = append(idle, q.ticketOf(q.row))
+			l.drop(q)
+		}
+	}
+	return inUse, idle
+}
+
+// hasQueues reports whether there are queues, and so perhaps rows.
+func (l *Queues) hasQueues() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queues) > 0
+}
+
+// ticketLost makes the queue of the ticket draw a new one, unless it has done so.
+func (l *Queues) ticketLost(t leasetable.Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[t.Names[0]]
+	if _, number, several := strings.Cut(t.Client, "/"); several {
+		q = l.numbers[number]
+	}
+	if q != nil && q.ticket == t.Number {
+		q.ticket = 0
+		q.wake()
+	}
+}
+
+// Snapshot describes a local queue at one moment.
+type Snapshot struct {
+	Waiting int    // entries
+	Queued  bool   // there is a valid ticket, and the head makes no attempt
+	Request string // the ID of the head's request
+}
+
+// Snapshot describes the local queue for name.
+func (l *Queues) Snapshot(name string) Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[name]
+	if q == nil {
+		return Snapshot{}
+	}
+	s := Snapshot{Waiting: q.entries.Len()}
+	if e := q.head(); e != nil {
+		s.Queued, s.Request = q.ticket != 0 && q.join == nil && e.state == waiting, e.request.ID
+	}
+	return s
+}

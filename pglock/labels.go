@@ -1,0 +1,89 @@
+package pglock
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+)
+
+// WithLabels stores labels with the grant, for people and tools that read the table. It adds them to
+// those of the options before it, and replaces those with the same keys; all together may have 16 KiB
+// as JSON. Default none.
+func WithLabels(labels map[string]string) LeaseOption {
+	labels = maps.Clone(labels) // the caller may change it before the option is used
+	return leaseOption(func(c *leaseConfig) (err error) {
+		all := map[string]string{}
+		if err := json.Unmarshal([]byte(c.labels), &all); err != nil {
+			return err
+		}
+		maps.Copy(all, labels)
+		c.labels, err = encodeLabels(all)
+		return err
+	})
+}
+
+// encodeLabels returns labels as JSON.
+func encodeLabels(labels map[string]string) (string, error) {
+	for k, v := range labels {
+		if !storable(k) || !storable(v) {
+			return "{}", invalidOption("label %.64q: key and value must be UTF-8 without NUL", k)
+		}
+	}
+	if len(labels) == 0 {
+		return "{}", nil
+	}
+	text, err := json.Marshal(labels)
+	if err != nil {
+		return "{}", invalidOption("labels: %v", err)
+	}
+	if len(text) > maxLabelBytes {
+		return "{}", invalidOption("%d bytes of labels: too many: must be at most %d", len(text), maxLabelBytes)
+	}
+	return string(text), nil
+}
+
+// SetLabels adds labels to those of the grant, and replaces those with the same keys. All together may
+// have 16 KiB as JSON. Callers of Watch are notified. The names of a lease are changed one after the
+// other, so a failure leaves some of them with the old labels.
+//
+// If the lease has ended, or its grant has ended on the server, the error wraps ErrLost or
+// ErrReleased, or is a *fencing.StaleError. For labels that are invalid or too large it wraps
+// ErrInvalidOption. If the server does not answer, it wraps ErrUnavailable, and the labels may have
+// been set. The labels of a semaphore's or a reader's lease can't be changed. ctx bounds the call.
+func (l *Lease) SetLabels(ctx context.Context, labels map[string]string) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	op := fmt.Sprintf("set the labels of %q", l.fence.Name)
+	if l.cfg.permits.Shared() {
+		return errs.Errorf("pglock: %s: %w: only the labels of an exclusive grant can be changed", op, fencing.ErrShared)
+	}
+	text, err := encodeLabels(labels)
+	if err != nil {
+		return err
+	}
+	c := l.client
+	if err := c.beginCall(); err != nil {
+		return err
+	}
+	defer c.endCall()
+	for _, fence := range l.Fences() {
+		got, err := c.store.SetLabels(ctx, fence, text, maxLabelBytes)
+		if err == nil && !got.Done && got.Found && got.Current == fence.Token && got.TooLarge {
+			return invalidOption("%s: too many: all labels must have at most %d bytes", op, maxLabelBytes)
+		}
+		if err := c.grantCall(ctx, op, fence, got.GrantCall, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameHolding reports whether two states of a lock have the same holder and labels.
+func sameHolding(a, b LockInfo) bool {
+	return a.Token == b.Token && a.Held() == b.Held() && (!a.Held() || a.Holder == b.Holder && maps.Equal(a.Labels, b.Labels))
+}

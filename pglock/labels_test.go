@@ -1,0 +1,177 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// queued starts an Acquire, and returns when others see its ticket.
+func (f fixture) queued(ctx context.Context, c *pglock.Client, name, holder string, opts ...pglock.LeaseOption) <-chan *pglock.Lease {
+	f.t.Helper()
+	got := make(chan *pglock.Lease, 1)
+	go func() {
+		l, err := c.Acquire(ctx, name, append(opts, pglock.WithHolder(holder))...)
+		if err != nil && ctx.Err() == nil {
+			f.t.Errorf("Acquire as %s: %v", holder, err)
+		}
+		got <- l
+	}()
+	pgtest.Eventually(f.t, 10*time.Second, holder+" is in the queue", func() bool {
+		return value[bool](f, "SELECT EXISTS (SELECT FROM pglock.lock_waiters WHERE name = $1 AND holder = $2 AND ticket > 0)", name, holder)
+	})
+	return got
+}
+
+// got waits for the lease of a waiter.
+func got(t *testing.T, c <-chan *pglock.Lease) *pglock.Lease {
+	t.Helper()
+	select {
+	case l := <-c:
+		if l == nil {
+			t.Fatal("no lease")
+		}
+		return l
+	case <-time.After(10 * time.Second):
+		t.Fatal("no lease within 10 s")
+	}
+	return nil
+}
+
+// TestReleaseUnderTheLeasesOwnContext: the context ends first, and Release returns when it is done.
+func TestReleaseUnderTheLeasesOwnContext(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	for range 20 {
+		l := try(t, c, "n")
+		ctx, stop := l.WithContext(t.Context())
+		if err := l.Release(ctx); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		stop()
+	}
+}
+
+// TestSetLabels: labels are added and replaced, those who watch see them at once, and only the current
+// grant can change them.
+func TestSetLabels(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, operator := f.open(), f.open()
+	w := f.watch(t.Context(), operator, "n")
+	w.sees("")
+	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(operator) })
+	l := try(t, c, "n", pglock.WithHolder("h"), pglock.WithLabels(map[string]string{"a": "1", "b": "0"}), pglock.WithLabels(map[string]string{"b": "1"}))
+	w.sees("h")
+	var late time.Duration
+	const n = 20
+	for i := range n {
+		if err := l.SetLabels(t.Context(), map[string]string{"b": fmt.Sprint(i), "c": "3"}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		w.sees("h")
+		late += time.Since(began)
+	}
+	if late/n > 300*time.Millisecond { // 500 ms by polling
+		t.Errorf("labels are seen after %v", late/n)
+	}
+	k, err := c.Get(t.Context(), "n")
+	if err != nil || len(k.Labels) != 3 || k.Labels["a"] != "1" || k.Labels["b"] != fmt.Sprint(n-1) || k.Token != l.Token() {
+		t.Errorf("%+v, %v", k, err)
+	}
+	big := map[string]string{"big": strings.Repeat("x", 10_000)}
+	if err := l.SetLabels(t.Context(), big); err != nil {
+		t.Error(err)
+	}
+	big["more"], big["big"] = big["big"], "y"
+	delete(big, "big")
+	for what, labels := range map[string]map[string]string{"together": big, "NUL": {"a": "\x00"}, "UTF-8": {"\xff": ""}} {
+		if err := l.SetLabels(t.Context(), labels); !errors.Is(err, pglock.ErrInvalidOption) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	f.sql("UPDATE pglock.distributed_locks SET token = token + 1000")
+	if err := l.SetLabels(t.Context(), nil); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a stale grant: %v", err)
+	}
+	_ = l.Release(t.Context()) // its grant is gone
+	if err := l.SetLabels(t.Context(), nil); err == nil {
+		t.Error("an ended lease: no error")
+	}
+}
+
+// TestNamePolicy: the policy's options come before those of the call, it can refuse a name, and several
+// names have the shortest TTL and the labels of all.
+func TestNamePolicy(t *testing.T) {
+	t.Parallel()
+	unclaimed := errors.New("no team has claimed it")
+	f := newFixture(t)
+	c := f.open(pglock.WithTTL(20*time.Second), pglock.WithNamePolicy(func(name string) ([]pglock.LeaseOption, error) {
+		team, _, found := strings.Cut(name, ":")
+		if !found {
+			return nil, unclaimed
+		}
+		opts := []pglock.LeaseOption{pglock.WithLabels(map[string]string{"team " + team: "yes"})}
+		switch team {
+		case "short":
+			opts = append(opts, pglock.WithTTL(10*time.Second))
+		case "long":
+			opts = append(opts, pglock.WithTTL(time.Minute))
+		case "invalid":
+			opts = append(opts, pglock.WithTTL(-1))
+		}
+		return opts, nil
+	}))
+	check := func(l *pglock.Lease, ttl time.Duration, labels ...string) {
+		t.Helper()
+		for _, name := range l.Names() {
+			k, err := c.Get(t.Context(), name)
+			if err != nil || k.Remaining > ttl || k.Remaining < ttl-5*time.Second {
+				t.Errorf("%q: %v remain of %v, %v", name, k.Remaining, ttl, err)
+			}
+			if got := slices.Sorted(maps.Keys(k.Labels)); !slices.Equal(got, labels) {
+				t.Errorf("%q: labels %q", name, got)
+			}
+		}
+		release(t, l)
+	}
+	check(try(t, c, "a:1"), 20*time.Second, "team a")
+	check(try(t, c, "short:1"), 10*time.Second, "team short")
+	check(try(t, c, "short:1", pglock.WithTTL(40*time.Second), pglock.WithLabels(map[string]string{"run": "7"})), 40*time.Second, "run", "team short")
+	all, err := locktest.All(c, "long:1", "short:1").TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(all, 10*time.Second, "team long", "team short")
+	s := c.Semaphore("long:2", 2)
+	if l := permits(t, s, 1); time.Until(l.Deadline()) < 50*time.Second {
+		t.Errorf("a semaphore's lease ends in %v", time.Until(l.Deadline()))
+	}
+	if _, err := c.Acquire(t.Context(), "nobody"); !errors.Is(err, unclaimed) || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("a name that the policy refuses: %v", err)
+	}
+	if _, err := locktest.All(c, "a:1", "nobody").Acquire(t.Context()); !errors.Is(err, unclaimed) {
+		t.Errorf("several names, one of which the policy refuses: %v", err)
+	}
+	if _, err := c.Adopt(t.Context(), fencing.Fence{Schema: f.schema, Name: "nobody", Token: 1}); !errors.Is(err, unclaimed) {
+		t.Errorf("Adopt: %v", err)
+	}
+	if _, err := c.Acquire(t.Context(), "invalid:1"); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("an invalid option of the policy: %v", err)
+	}
+	if _, err := c.Get(t.Context(), "nobody"); !errors.Is(err, pglock.ErrNotFound) {
+		t.Errorf("a refused name has a row: %v", err)
+	}
+}

@@ -1,0 +1,208 @@
+package pglock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+const (
+	// MaxNames is the largest number of names that one Lock of All has.
+	MaxNames = 128
+
+	// MaxPermits is the largest number of permits of a semaphore.
+	MaxPermits = allPermits - 1
+
+	// allPermits is the number of permits of a readers–writer lock.
+	allPermits = 1 << 30
+)
+
+// Lock describes what a caller wants to hold: one name, some permits of a semaphore, a readers–writer
+// lock as a reader or as the writer, or several names together. It is a value that holds nothing, so
+// it can be copied, kept and used by any number of goroutines at once.
+//
+// The methods of Client that return a Lock do not contact the database, and return no errors: a name
+// or number that is invalid is reported by the first call, before the database is contacted, with
+// ErrInvalidOption. A name is of the kind that its first grant made it, and a Lock
+// of another kind is refused with a *KindError.
+//
+// Waiters are served first come, first served across processes, whatever they want: a later waiter
+// that needs less is not granted a lock before an earlier one. A waiter whose process does not
+// respond within 1.5 s of a release is skipped.
+type Lock struct {
+	client  *Client
+	name    string             // of several names: a text for people
+	names   []string           // of several names, sorted; nil: one name
+	permits leasetable.Permits // of a semaphore or a readers–writer lock
+	err     error              // why it can't be acquired
+}
+
+// Lock returns the lock with one holder of that name, which Client.Acquire acquires as well.
+func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err: checkName(name)} }
+
+// Semaphore returns a lock that up to n holders have at the same time: one of n permits, 1 to
+// MaxPermits. [Lock.Weight] asks for several of them. The first acquire creates the semaphore; all
+// clients must use the same n then, which [Client.Resize] changes, or fail with a *KindError.
+//
+// Each grant has a token of its own. Lease.Guard works, and Lease.Bind is refused with
+// fencing.ErrShared unless the grant has all permits, because concurrent holders have no order.
+// LockInfo.Grants has the holders, of whom Revoke and RequestRelease concern one, by its token.
+//
+// A call whose ctx carries leases of the semaphore acquires further permits, unless these leases
+// leave too few of them: then Acquire returns a *HeldError, because it would wait for itself.
+func (c *Client) Semaphore(name string, n int) Lock {
+	l := Lock{client: c, name: name, permits: leasetable.Permits{Capacity: n, Weight: 1}, err: checkName(name)}
+	if l.err == nil && (n < 1 || n > MaxPermits) {
+		l.err = invalidOption("semaphore %q: %d permits: must be from 1 to %d", name, n, MaxPermits)
+	}
+	return l
+}
+
+// Weight returns the lock for n of the semaphore's permits, which are granted and released together.
+func (l Lock) Weight(n int) Lock {
+	switch {
+	case l.err != nil:
+	case l.permits.Capacity == 0 || l.permits.Capacity == allPermits:
+		l.err = invalidOption("lock %q: weight %d: only a semaphore's lock has a weight", l.name, n)
+	case n < 1 || n > l.permits.Capacity:
+		l.err = invalidOption("semaphore %q: weight %d: must be from 1 to %d, its permits", l.name, n, l.permits.Capacity)
+	}
+	l.permits.Weight = n
+	return l
+}
+
+// Reader returns the readers–writer lock of that name for a reader: many readers hold it at the same
+// time, or one Writer. Readers that come after a waiting writer wait for it.
+//
+// A reader's Guard lets other readers' guards pass and keeps writers out; its Bind is refused with
+// fencing.ErrShared. [Lease.TryUpgrade] makes it the writer.
+func (c *Client) Reader(name string) Lock {
+	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: 1}, err: checkName(name)}
+}
+
+// Writer returns the readers–writer lock of that name for a writer, its only holder: see Reader.
+// [Lease.Downgrade] makes it a reader.
+func (c *Client) Writer(name string) Lock {
+	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: allPermits}, err: checkName(name)}
+}
+
+// All returns the lock that consists of the given ones, 1 to MaxNames with distinct names, which are
+// granted together or not at all. Their order is of no importance.
+//
+// A waiting call has one ticket, which stands in the queue of each name, and holds nothing. So calls
+// with overlapping names can't deadlock, none of them starves, and each name is granted first come,
+// first served. The cost is idle time: a name that is free is not granted to later callers while the
+// call at the head of its queue waits for another name, for up to 3 s longer if its process died. A
+// waiting call costs a row of lock_waiters for each name; calls of one client for the same names
+// share them.
+//
+// The lease has one token, Context, Guard and Release for all names: see [Lease.Names] and
+// [Lease.Fences]. If the grant of one name is lost, so is the lease: the *LostError has that name,
+// and the other names stay held until Release or the end of their TTL, since the work may need a
+// moment to stop. A *BusyError has the name that is in the way, of several the one whose grant lasts
+// longest. If ctx carries a held lease of one of the names, acquiring returns a *HeldError, because
+// waiting for the others while that name is held could deadlock.
+func (c *Client) All(locks ...Lock) Lock {
+	if len(locks) == 1 {
+		return locks[0]
+	}
+	all := Lock{client: c}
+	switch {
+	case len(locks) == 0:
+		all.err = invalidOption("acquire all: no locks: must be at least one")
+	case len(locks) > MaxNames:
+		all.err = invalidOption("acquire all: %d names: too many: must be at most %d", len(locks), MaxNames)
+	}
+	for _, l := range locks {
+		if all.err == nil {
+			all.err = l.err
+		}
+		if l.permits.Any() || l.names != nil {
+			all.err = invalidOption("acquire all: %q is not a lock with one holder", l.name)
+		}
+		all.names = append(all.names, l.name)
+	}
+	slices.Sort(all.names) // in the order of bytes, which is that of COLLATE "C"
+	for i := 1; i < len(all.names) && all.err == nil; i++ {
+		if all.names[i-1] == all.names[i] {
+			all.err = invalidOption("acquire all: the name %q is given twice: must be distinct", all.names[i])
+		}
+	}
+	all.name = displayNames(all.names)
+	return all
+}
+
+// displayNames returns names as one text for people.
+func displayNames(names []string) string {
+	const most = 4
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Name returns the lock's name, and for several names a text for people.
+func (l Lock) Name() string { return l.name }
+
+// Acquire waits until the lock is granted to this call, and returns the lease: see [Client.Acquire].
+func (l Lock) Acquire(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
+	return l.acquire(ctx, opts, (*acquisition).wait)
+}
+
+// TryAcquire acquires the lock if it is free and nobody waits for it: see [Client.TryAcquire].
+func (l Lock) TryAcquire(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
+	return l.acquire(ctx, opts, (*acquisition).tryOnce)
+}
+
+// Do acquires the lock, runs fn, and releases it: see [Client.Do].
+func (l Lock) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
+	return l.do(ctx, fn, opts, (*acquisition).wait)
+}
+
+// TryDo runs fn if the lock is free: see [Client.TryDo].
+func (l Lock) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
+	return l.do(ctx, fn, opts, (*acquisition).tryOnce)
+}
+
+func (l Lock) acquire(ctx context.Context, opts []LeaseOption, how acquireMethod) (*Lease, error) {
+	cfg, err := l.configure(opts)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.carriedBy(ctx); err != nil {
+		return nil, err
+	}
+	return l.client.acquire(ctx, l.name, cfg, how)
+}
+
+// configure returns the configuration of a lease of this lock, from the options of the client, of its
+// name policy, and opts.
+func (l Lock) configure(opts []LeaseOption) (*leaseConfig, error) {
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case l.client == nil:
+		return nil, invalidOption("acquire: the Lock is its zero value: it must come from a Client")
+	}
+	cfg, err := l.client.cfg.leaseFor(l.allNames(), opts)
+	switch {
+	case err != nil || l.plain():
+		return cfg, err
+	case l.permits.Any() && cfg.minHold > 0:
+		return nil, invalidOption("%q: WithMinHold: must be 0 for a lock with permits", l.name)
+	}
+	return cfg.forLocks(l.names, l.permits), nil
+}
+
+// plain reports whether the lock is one name with one holder.
+func (l Lock) plain() bool { return l.names == nil && !l.permits.Any() }
+
+func (l Lock) allNames() []string {
+	if l.names == nil {
+		return []string{l.name}
+	}
+	return l.names
+}

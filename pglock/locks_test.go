@@ -1,0 +1,257 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// namesOf returns the names of the locks in the order of the iteration.
+func namesOf(t *testing.T, locks iter.Seq2[pglock.LockInfo, error]) []string {
+	t.Helper()
+	names := []string{}
+	for k, err := range locks {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+func TestLocksAreFiltered(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	labels := func(pairs ...string) pglock.LeaseOption {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return pglock.WithLabels(m)
+	}
+	for _, l := range []*pglock.Lease{
+		try(t, c, "job/1", pglock.WithHolder("a"), labels("team", "x", "env", "prod")),
+		try(t, c, "job/20", pglock.WithHolder("b"), labels("team", "x")),
+		try(t, c, "job_30", pglock.WithHolder("a"), labels("team", "y")),
+		try(t, c, "job%40"),
+	} {
+		defer release(t, l)
+	}
+	release(t, try(t, c, "job/free"))
+	f.sql("INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at) VALUES ('expired', 1, 1, 'a', now(), now())")
+	for _, tc := range []struct {
+		filter pglock.LockFilter
+		want   []string
+	}{
+		{pglock.LockFilter{}, []string{"expired", "job%40", "job/1", "job/20", "job/free", "job_30"}},
+		{pglock.LockFilter{Held: true}, []string{"job%40", "job/1", "job/20", "job_30"}},
+		{pglock.LockFilter{Prefix: "job/"}, []string{"job/1", "job/20", "job/free"}},
+		{pglock.LockFilter{Prefix: "job_"}, []string{"job_30"}},
+		{pglock.LockFilter{Pattern: "job_*"}, []string{"job_30"}},
+		{pglock.LockFilter{Pattern: "job%*"}, []string{"job%40"}},
+		{pglock.LockFilter{Pattern: "*/?"}, []string{"job/1"}},
+		{pglock.LockFilter{Pattern: "job/"}, []string{}},
+		{pglock.LockFilter{Pattern: `job\*`}, []string{}},
+		{pglock.LockFilter{Holder: "a"}, []string{"expired", "job/1", "job_30"}},
+		{pglock.LockFilter{Holder: "a", Held: true}, []string{"job/1", "job_30"}},
+		{pglock.LockFilter{Labels: map[string]string{"team": "x"}}, []string{"job/1", "job/20"}},
+		{pglock.LockFilter{Labels: map[string]string{"team": "x", "env": "prod"}}, []string{"job/1"}},
+		{pglock.LockFilter{Prefix: "job", Labels: map[string]string{"team": "z"}}, []string{}},
+	} {
+		got := namesOf(t, c.Locks(t.Context(), tc.filter))
+		slices.Sort(got) // the order is that of the database's collation
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%+v: %q, want %q", tc.filter, got, tc.want)
+		}
+	}
+	for _, invalid := range []pglock.LockFilter{{Prefix: "\x00"}, {Pattern: "\xff"}, {Holder: "\x00"}, {Labels: map[string]string{"k": "\xff"}}} {
+		for k, err := range c.Locks(t.Context(), invalid) {
+			if !errors.Is(err, pglock.ErrInvalidOption) {
+				t.Errorf("%+v: %+v, %v", invalid, k, err)
+			}
+		}
+	}
+}
+
+// TestLocksTellEverything that is known about a lock, as Get does.
+func TestLocksTellEverything(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	release(t, try(t, c, "n", pglock.WithHolder("first")))
+	l := try(t, c, "n", pglock.WithHolder("second"), pglock.WithLabels(map[string]string{"k": "v"}))
+	one, two := f.open(pglock.WithHolder("waiter 1")), f.open(pglock.WithHolder("waiter 2"))
+	got := []<-chan *pglock.Lease{f.waits(one, "n"), f.waits(two, "n")}
+	f.sql("UPDATE pglock.lock_waiters SET since = since - interval '1 hour' WHERE holder = 'waiter 2'")
+	check := func(k pglock.LockInfo) {
+		t.Helper()
+		if k.Name != "n" || !k.Held() || k.Token != l.Token() || k.Holder != "second" || k.Labels["k"] != "v" || k.Version < 3 ||
+			k.HeldFor <= 0 || k.HeldFor > time.Hour || k.Remaining > 30*time.Second || k.ReleaseRequested {
+			t.Errorf("the lock: %+v", k)
+		}
+		if k.Previous.Holder != "first" || k.Previous.End != "released" || k.Previous.EndedAt.After(k.AcquiredAt) || k.Previous.EndedAt.IsZero() {
+			t.Errorf("the last grant: %+v", k.Previous)
+		}
+		if len(k.Waiters) != 2 || k.Waiters[0].Holder != "waiter 1" || k.Waiters[1].Holder != "waiter 2" ||
+			k.Waiters[0].Ticket >= k.Waiters[1].Ticket || k.Waiters[0].Waited >= time.Hour || k.Waiters[1].Waited < time.Hour {
+			t.Errorf("the waiters: %+v", k.Waiters)
+		}
+	}
+	k, err := c.Get(t.Context(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(k)
+	for k, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(k)
+	}
+	release(t, l)
+	for _, granted := range got {
+		release(t, <-granted)
+	}
+	f.sql("UPDATE pglock.distributed_locks SET holder = 'dead', expires_at = now() - interval '1 min'")
+	f.sql(`UPDATE pglock.distributed_locks SET labels = '{"number": 1, "text": "x"}'`) // by another program
+	if k, err = c.Get(t.Context(), "n"); err != nil || k.Labels["number"] != "1" || k.Labels["text"] != "x" {
+		t.Errorf("labels of another program: %v, %v", k.Labels, err)
+	}
+	if k, err = c.Get(t.Context(), "n"); err != nil || k.Held() || k.HeldFor != 0 || k.Previous.Holder != "dead" || k.Previous.End != "expired" ||
+		k.Previous.EndedAt.After(k.AcquiredAt) || k.Waiters != nil {
+		t.Errorf("an expired lock: %+v, %v", k, err)
+	}
+}
+
+// manyRows inserts free locks.
+func (f fixture) manyRows(n int) {
+	f.t.Helper()
+	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at, labels)
+	       SELECT 'lock ' || i, i, 1, now(), '-infinity', jsonb_build_object('n', i) FROM generate_series(1, $1::int) AS i`, n)
+}
+
+// TestAHundredThousandLocks are listed in constant memory, and the client has no snapshot while the
+// caller's loop runs. The control of the memory keeps all of them.
+func TestAHundredThousandLocks(t *testing.T) {
+	const n = 100_000
+	f := newFixture(t)
+	f.manyRows(n)
+	pool := pgtest.UserPool(t, f.pool, f.schema)
+	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(f.schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	list := func(each func(i int, k pglock.LockInfo)) {
+		i := 0
+		for k, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			i++
+			each(i, k)
+		}
+		if i != n {
+			t.Errorf("%d locks, want %d", i, n)
+		}
+	}
+	before, most := heap(), int64(0)
+	sum := fencing.Token(0)
+	list(func(i int, k pglock.LockInfo) {
+		sum += k.Token
+		if i%20_000 != 777 {
+			return
+		}
+		most = max(most, heap()-before)
+		if busy := value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND (state <> 'idle' OR backend_xmin IS NOT NULL)",
+			pgtest.RoleOf(pool)); busy != 0 {
+			t.Errorf("%d connections of the client are in use in the loop", busy)
+		}
+	})
+	if sum != n*(n+1)/2 {
+		t.Error("some locks were listed twice, others not")
+	}
+	all := make([]pglock.LockInfo, 0, n)
+	before = heap()
+	list(func(_ int, k pglock.LockInfo) { all = append(all, k) })
+	kept := heap() - before
+	t.Logf("the iteration needs at most %d KiB, a slice of all locks %d KiB", most>>10, kept>>10)
+	if most > kept/8 {
+		t.Errorf("the iteration needs %d bytes, all locks %d", most, kept)
+	}
+	runtime.KeepAlive(all)
+}
+
+// TestAStepOfListingCostsTheSame for any number of rows, wherever in the table it begins. The
+// control is a full scan of the table.
+func TestAStepOfListingCostsTheSame(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.manyRows(100_000)
+	f.sql("ANALYZE pglock.distributed_locks")
+	whole := pages(f, "SELECT name FROM pglock.distributed_locks WHERE expires_at > clock_timestamp()")
+	for _, after := range []string{"", "lock 5", "lock 9"} {
+		step := pages(f, pglock.ListSQL, after, true, "", "", "", "{}")
+		t.Logf("a step after %q touches %d pages, all rows are on %d", after, step, whole)
+		if step == 0 || step > 1000 || whole < 1500 {
+			t.Errorf("a step after %q touches %d pages, the control %d", after, step, whole)
+		}
+	}
+}
+
+// TestLocksEnd with the caller's loop, with ctx, and with the client.
+func TestLocksEnd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.manyRows(2000)
+	c := f.openUnclosed()
+	for _, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	why := errors.New("enough")
+	var last error
+	n := 0
+	for _, err := range c.Locks(ctx, pglock.LockFilter{}) {
+		cancel(why)
+		if last = err; err == nil {
+			n++
+		}
+	}
+	if !errors.Is(last, why) || !errors.Is(last, context.Canceled) || n == 0 || n >= 2000 {
+		t.Errorf("%d locks before ctx ended: %v", n, last)
+	}
+	n = 0
+	for _, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
+		if n == 0 { // Close does not wait for the loop
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if last = err; err == nil {
+			n++
+		}
+	}
+	if !errors.Is(last, pglock.ErrClosed) || n == 0 || n >= 2000 {
+		t.Errorf("%d locks before the client was closed: %v", n, last)
+	}
+}

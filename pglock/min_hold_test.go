@@ -1,0 +1,179 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// TestMinHold: however the first grant ends, the next one is made d after it by the server's clock,
+// and soon then. In the controls, there is no such time, or it is over.
+func TestMinHold(t *testing.T) {
+	t.Parallel()
+	const d = 3 * time.Second
+	minHold := pglock.WithMinHold(d)
+	for name, tc := range map[string]struct {
+		client []pglock.Option
+		lease  []pglock.LeaseOption
+		end    func(t *testing.T, f fixture, c *pglock.Client, l *pglock.Lease)
+		local  bool // the waiter is one of the same client
+		held   time.Duration
+		free   bool // at the end
+	}{
+		"released":            {lease: []pglock.LeaseOption{minHold}, end: releaseIt},
+		"released, polling":   {client: []pglock.Option{pglock.WithPollOnly()}, lease: []pglock.LeaseOption{minHold}, end: releaseIt},
+		"released in a batch": {client: []pglock.Option{pglock.WithBatches(64, true)}, lease: []pglock.LeaseOption{minHold}, end: releaseIt},
+		"no hand-off":         {lease: []pglock.LeaseOption{minHold}, local: true, end: releaseIt},
+		"default of a client": {client: []pglock.Option{minHold}, end: releaseIt},
+		"client closed": {lease: []pglock.LeaseOption{minHold}, end: func(t *testing.T, _ fixture, c *pglock.Client, _ *pglock.Lease) {
+			t.Helper()
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}},
+		"holder dead": {lease: []pglock.LeaseOption{minHold, pglock.WithTTL(500 * time.Millisecond)}, end: func(t *testing.T, _ fixture, _ *pglock.Client, l *pglock.Lease) {
+			t.Helper()
+			if _, err := l.HandOver(); err != nil { // and nobody adopts it
+				t.Error(err)
+			}
+		}},
+		"adopted": {end: func(t *testing.T, _ fixture, c *pglock.Client, l *pglock.Lease) {
+			t.Helper()
+			if _, err := l.HandOver(); err != nil {
+				t.Error(err)
+			}
+			adopted, err := c.Adopt(t.Context(), l.Fence(), minHold)
+			if err != nil {
+				t.Fatal(err)
+			}
+			release(t, adopted)
+		}},
+		"control: none":       {end: releaseIt, free: true},
+		"control: it is over": {lease: []pglock.LeaseOption{pglock.WithMinHold(time.Microsecond)}, end: releaseIt, free: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c, other := f.openUnclosed(tc.client...), f.open(tc.client...)
+			l := try(t, c, "n", append([]pglock.LeaseOption{pglock.WithTTL(30 * time.Second)}, tc.lease...)...)
+			granted := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks")
+			waiter := other
+			if tc.local {
+				waiter = c
+			}
+			got := make(chan *pglock.Lease, 1)
+			go func() {
+				next, err := waiter.Acquire(context.Background(), "n", pglock.WithMinHold(0))
+				if err != nil {
+					t.Error(err)
+				}
+				got <- next
+			}()
+			pgtest.Eventually(t, time.Minute, "it waits", func() bool { return pglock.Waiting(waiter, "n") == 1 })
+			tc.end(t, f, c, l)
+			if !errors.Is(l.Err(), pglock.ErrReleased) {
+				t.Errorf("the first lease: %v", l.Err())
+			}
+			next := <-got
+			if next == nil {
+				t.FailNow()
+			}
+			gap := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks").Sub(granted)
+			t.Logf("granted again after %v", gap.Round(time.Millisecond))
+			if tc.free != (gap < d) || gap > d+20*time.Second { // soon, even on a slow machine: not after the TTL
+				t.Errorf("granted again after %v", gap)
+			}
+			release(t, next)
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func releaseIt(t *testing.T, _ fixture, _ *pglock.Client, l *pglock.Lease) {
+	t.Helper()
+	began := time.Now()
+	release(t, l)
+	release(t, l)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("Release took %v", took)
+	}
+}
+
+// TestMinHoldAfterTheRelease: the lease is over for its holder. Its guards are refused, and others
+// see that nobody holds the lock and how long it stays locked.
+func TestMinHoldAfterTheRelease(t *testing.T) {
+	t.Parallel()
+	const d = time.Hour
+	f := newFixture(t)
+	c := f.open()
+	l := try(t, c, "n", pglock.WithTTL(time.Minute), pglock.WithMinHold(d))
+	if left := time.Until(l.Deadline()); left > time.Minute {
+		t.Errorf("the holder trusts its lease for %v", left)
+	}
+	check := func(fenced func(context.Context, fencing.Tx, fencing.Fence) error) error {
+		tx, err := f.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		return fenced(t.Context(), tx, l.Fence())
+	}
+	for what, fenced := range map[string]func(context.Context, fencing.Tx, fencing.Fence) error{"check": fencing.Check, "bind": fencing.Bind} {
+		if err := check(fenced); err != nil {
+			t.Errorf("control: %s while the lease is held: %v", what, err)
+		}
+	}
+	release(t, l)
+	for what, fenced := range map[string]func(context.Context, fencing.Tx, fencing.Fence) error{"check": fencing.Check, "bind": fencing.Bind} {
+		if err := check(fenced); !errors.Is(err, fencing.ErrStale) {
+			t.Errorf("%s after the release: %v", what, err)
+		}
+	}
+	if _, err := c.Adopt(t.Context(), l.Fence()); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("Adopt after the release: %v", err)
+	}
+	for what, opts := range map[string][]pglock.LeaseOption{"a try": nil, "a barging try": {pglock.WithBarging()}} {
+		var busy *pglock.BusyError
+		if _, err := c.TryAcquire(t.Context(), "n", opts...); !errors.As(err, &busy) || busy.Holder != "" || busy.Remaining > d || busy.Remaining < d/2 {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if k, err := c.Get(t.Context(), "n"); err != nil || k.Held() || k.Holder != "" || k.Remaining < d/2 {
+		t.Errorf("Get: %+v, %v", k, err)
+	}
+	if n, err := c.Prune(t.Context(), 0); err != nil || n != 0 {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+}
+
+// TestMinHoldKeepsTheOrderOfTheQueue: the time of a release that is long over does not make the
+// queue skip its head.
+func TestMinHoldKeepsTheOrderOfTheQueue(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	holder, first, second := f.open(), f.open(), f.open()
+	l := try(t, holder, "n", pglock.WithMinHold(4*time.Second))
+	// Another client's waiter is ahead, but polls late: its ticket is written by hand.
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', 'silent', clock_timestamp() + interval '1 hour')")
+	release(t, l)
+	ends := f.expiry("n")
+	got := make(chan *pglock.Lease, 2)
+	for _, c := range []*pglock.Client{first, second} {
+		go func() { got <- acquire(t, c, "n") }()
+		pgtest.Eventually(t, time.Minute, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
+	}
+	l = <-got
+	// The silent head is skipped 1.5 s after the lock is free, not at once.
+	if early := time.Since(ends); early < time.Second {
+		t.Errorf("the head of the queue was skipped %v after the lock was free", early)
+	}
+	release(t, l)
+	release(t, <-got)
+}

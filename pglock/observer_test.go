@@ -1,0 +1,338 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// recorder is an Observer that records all events.
+type recorder struct {
+	pglock.NopObserver
+	mu  sync.Mutex
+	all []any
+}
+
+func (r *recorder) record(e any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, e)
+}
+
+func (r *recorder) ObserveWait(_ context.Context, e pglock.WaitEvent)       { r.record(e) }
+func (r *recorder) ObserveAcquire(_ context.Context, e pglock.AcquireEvent) { r.record(e) }
+func (r *recorder) ObserveHandoff(_ context.Context, e pglock.HandoffEvent) { r.record(e) }
+func (r *recorder) ObserveRenewal(_ context.Context, e pglock.RenewalEvent) { r.record(e) }
+func (r *recorder) ObserveLoss(_ context.Context, e pglock.LossEvent)       { r.record(e) }
+func (r *recorder) ObserveRelease(_ context.Context, e pglock.ReleaseEvent) { r.record(e) }
+func (r *recorder) ObserveBatch(_ context.Context, e pglock.BatchEvent)     { r.record(e) }
+
+// events returns the events of a type so far.
+func events[E any](r *recorder) (found []E) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.all {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// await waits until there are n events of a type, and returns them.
+func await[E any](t *testing.T, r *recorder, n int) []E {
+	t.Helper()
+	pgtest.Eventually(t, 20*time.Second, "the events arrive", func() bool { return len(events[E](r)) >= n })
+	return events[E](r)
+}
+
+// TestObserverOfAPair: one acquire and one release, and the statements that carried them.
+func TestObserverOfAPair(t *testing.T) {
+	t.Parallel()
+	f, r := newFixture(t), &recorder{}
+	c := f.open(pglock.WithObserver(r), pglock.WithObserver(nil), pglock.WithHolder("me"))
+	began := time.Now()
+	l := acquire(t, c, "n")
+	granted := events[pglock.AcquireEvent](r) // at once
+	release(t, l)
+	took := time.Since(began)
+
+	if len(granted) != 1 {
+		t.Fatalf("%d grants: %+v", len(granted), granted)
+	}
+	g := granted[0]
+	if g.Name != "n" || g.Token != l.Token() || g.Holder != "me" || g.Outcome != pglock.OutcomeGranted || g.Err != nil ||
+		g.Attempts != 1 || g.Try || g.Queued || g.HandedOff || g.Ahead != 0 || g.Blocker != 0 ||
+		g.Waited <= 0 || g.Waited > took || g.Began.Before(began) {
+		t.Errorf("the grant: %+v", g)
+	}
+	s := await[pglock.ReleaseEvent](t, r, 1)[0]
+	const rounding = time.Millisecond // of the server's clock
+	if s.Name != "n" || s.Token != l.Token() || s.Holder != "me" || s.Err != nil || s.HandedOff || s.Again || s.HandedOver ||
+		s.Held <= 0 || s.Duration <= 0 || s.Held+s.Duration > took+rounding {
+		t.Errorf("the release, of %v in all: %+v", took, s)
+	}
+	batches := await[pglock.BatchEvent](t, r, 2)
+	for i, op := range []pglock.Operation{pglock.OperationAcquire, pglock.OperationRelease} {
+		if b := batches[i]; b.Operation != op || b.Size != 1 || b.Err != nil || b.Duration <= 0 || b.Duration > took {
+			t.Errorf("batch %d: %+v", i, b)
+		}
+	}
+	if n := len(events[any](r)); n != 4 {
+		t.Errorf("%d events: %+v", n, events[any](r))
+	}
+}
+
+// TestObserverOfCallsWithoutAGrant: each ends with its outcome and its error.
+func TestObserverOfCallsWithoutAGrant(t *testing.T) {
+	t.Parallel()
+	f, r := newFixture(t), &recorder{}
+	held := try(t, f.open(pglock.WithHolder("another")), "n")
+	c := f.openUnclosed(pglock.WithObserver(r), pglock.WithMaxConns(2))
+
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	waiting, giveUp := context.WithCancel(t.Context())
+	_, busy := c.TryAcquire(t.Context(), "n")
+	_, timeout := c.Acquire(short, "n")
+	ends := make(chan error)
+	go func() { _, err := c.Acquire(waiting, "n"); ends <- err }()
+	await[pglock.WaitEvent](t, r, 2)
+	giveUp()
+	canceled := <-ends
+	go func() { _, err := c.Acquire(t.Context(), "n"); ends <- err }()
+	waits := await[pglock.WaitEvent](t, r, 3)
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	closed := <-ends
+	_, _ = c.Acquire(t.Context(), "n") // no event: the client is closed
+	_, _ = c.Acquire(t.Context(), "")  // no event: the name is invalid
+
+	for i, w := range waits {
+		if w.Name != "n" || w.Holder != "another" || w.Token != held.Token() || w.Remaining <= 0 || w.Ahead != 0 {
+			t.Errorf("wait %d: %+v", i, w)
+		}
+	}
+	ended := await[pglock.AcquireEvent](t, r, 4)
+	if len(ended) != 4 {
+		t.Fatalf("%d calls have ended: %+v", len(ended), ended)
+	}
+	for i, want := range []struct {
+		outcome pglock.Outcome
+		err     error
+	}{
+		{pglock.OutcomeBusy, busy},
+		{pglock.OutcomeTimeout, timeout},
+		{pglock.OutcomeCanceled, canceled},
+		{pglock.OutcomeClosed, closed},
+	} {
+		got := ended[i]
+		if want.err == nil || !errors.Is(got.Err, want.err) || got.Outcome != want.outcome || got.Token != 0 || got.Blocker != held.Token() ||
+			got.Try != (i == 0) || got.Queued != (i > 0) || got.Attempts < 1 {
+			t.Errorf("%s, %v: %+v", want.outcome, want.err, got)
+		}
+	}
+}
+
+// TestObserverOfAHandoff: the release, the hand-off and the grant tell the same. A release that
+// meets an attempt of the waiter hands nothing off, and says so.
+func TestObserverOfAHandoff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for round := 0; ; round++ {
+		r := &recorder{}
+		c := f.open(pglock.WithObserver(r))
+		held := try(t, c, "n")
+		got := make(chan *pglock.Lease, 2)
+		for i := range 2 {
+			go func() { got <- acquire(t, c, "n") }()
+			await[pglock.WaitEvent](t, r, i+1)
+		}
+		release(t, held)
+		release(t, <-got)
+		release(t, <-got)
+
+		waits, granted := events[pglock.WaitEvent](r), events[pglock.AcquireEvent](r)
+		ended := await[pglock.ReleaseEvent](t, r, 3)
+		if len(waits) != 2 || waits[0].Ahead != 0 || waits[1].Ahead != 1 || len(granted) != 3 {
+			t.Fatalf("the waits: %+v; the grants: %+v", waits, granted)
+		}
+		count := 0
+		for i, after := range granted[1:] {
+			before := granted[i]
+			if !after.Queued || after.Ahead != i || after.Waited <= 0 || after.HandedOff != ended[i].HandedOff || ended[i].Token != before.Token {
+				t.Errorf("grant %d: %+v, after %+v", i, after, ended[i])
+			}
+			if !after.HandedOff {
+				continue
+			}
+			count++
+			h := await[pglock.HandoffEvent](t, r, count)[count-1]
+			if h.Name != "n" || h.Released != before.Token || h.Token != after.Token || h.Holder != after.Holder || after.Blocker != before.Token {
+				t.Errorf("hand-off %d: %+v to %+v", count, h, after)
+			}
+		}
+		if len(events[pglock.HandoffEvent](r)) != count || ended[2].HandedOff {
+			t.Errorf("%d hand-offs of %d; the last release: %+v", len(events[pglock.HandoffEvent](r)), count, ended[2])
+		}
+		if count > 0 || t.Failed() {
+			return
+		}
+		if round == 20 {
+			t.Fatal("no release handed the lock off")
+		}
+	}
+}
+
+// TestObserverOfALeaseThatMoves: each process is told that it has a lease, and that it has none.
+func TestObserverOfALeaseThatMoves(t *testing.T) {
+	t.Parallel()
+	f, first, second := newFixture(t), &recorder{}, &recorder{}
+	from, to := f.open(pglock.WithObserver(first)), f.open(pglock.WithObserver(second), pglock.WithHolder("me"))
+	l := acquire(t, from, "n")
+	fence, err := l.HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := await[pglock.ReleaseEvent](t, first, 1)[0]; e.Name != "n" || e.Token != l.Token() || !e.HandedOver || e.Err != nil || e.Held <= 0 {
+		t.Errorf("the hand-over: %+v", e)
+	}
+	adopted, err := to.Adopt(t.Context(), fence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := events[pglock.AcquireEvent](second)
+	if len(got) != 1 || got[0].Name != "n" || got[0].Token != l.Token() || !got[0].Adopted || got[0].Holder != "me" || got[0].Outcome != pglock.OutcomeGranted || got[0].Waited <= 0 {
+		t.Errorf("the adoption: %+v", got)
+	}
+	release(t, adopted)
+	if e := await[pglock.ReleaseEvent](t, second, 1)[0]; e.HandedOver || e.Token != l.Token() {
+		t.Errorf("the release: %+v", e)
+	}
+	if len(events[pglock.AcquireEvent](first)) != 1 || len(events[pglock.ReleaseEvent](first)) != 1 {
+		t.Errorf("the first client's events: %+v", events[any](first))
+	}
+}
+
+// TestObserverOfRenewals: two thirds of the TTL remain at each, unless the server stalls.
+func TestObserverOfRenewals(t *testing.T) {
+	t.Parallel()
+	f, r := newFixture(t), &recorder{}
+	c := f.open(pglock.WithObserver(r))
+	const ttl = 3 * time.Second
+	l := try(t, c, "n", pglock.WithTTL(ttl))
+	renewals := await[pglock.RenewalEvent](t, r, 2)
+	if err := l.Extend(t.Context(), ttl); err != nil {
+		t.Fatal(err)
+	}
+	renewals = append(renewals[:2], await[pglock.RenewalEvent](t, r, 3)[2])
+	for i, e := range renewals {
+		if e.Name != "n" || e.Token != l.Token() || e.Err != nil || e.Duration <= 0 || e.TTLRemaining <= 0.2 || e.TTLRemaining > 1 {
+			t.Errorf("renewal %d: %+v", i, e)
+		}
+	}
+	if s := renewals[0].TTLRemaining; s > 0.71 {
+		t.Errorf("%v of the TTL remained: a renewal begins when 0.7 do at the most", s)
+	}
+	for _, b := range await[pglock.BatchEvent](t, r, 4)[1:] {
+		if b.Operation != pglock.OperationRenew || b.Size != 1 {
+			t.Errorf("batch: %+v", b)
+		}
+	}
+	release(t, l)
+}
+
+// TestObserverOfLosses: by a deadline, by another holder, by WithMaxHold, and one that the release
+// finds out.
+func TestObserverOfLosses(t *testing.T) {
+	t.Parallel()
+	f, r := newFixture(t), &recorder{}
+	c := f.open(pglock.WithObserver(r), pglock.WithHolder("me"), pglock.WithLogger(nil))
+	expired := try(t, c, "expires", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+	within(t, 20*time.Second, "its deadline", expired.Done())
+	stolen := try(t, c, "stolen", pglock.WithTTL(3*time.Second))
+	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'stolen'")
+	within(t, 20*time.Second, "its next renewal", stolen.Done())
+	long := try(t, c, "long", pglock.WithTTL(2*time.Second), pglock.WithMaxHold(time.Millisecond))
+	within(t, 20*time.Second, "the end of its time", long.Done())
+	late := try(t, c, "late")
+	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'late'")
+	if err := late.Release(t.Context()); !errors.Is(err, pglock.ErrLost) {
+		t.Errorf("Release: %v", err)
+	}
+
+	losses := await[pglock.LossEvent](t, r, 3)
+	for i, want := range []struct {
+		lease  *pglock.Lease
+		reason pglock.LossReason
+	}{{expired, pglock.LossExpired}, {stolen, pglock.LossEnded}, {long, pglock.LossMaxHold}} {
+		e := losses[i]
+		if e.Name != want.lease.Name() || e.Token != want.lease.Token() || e.Holder != "me" || e.Reason != want.reason || e.Held <= 0 || !errors.Is(want.lease.Err(), e.Err) {
+			t.Errorf("%s: %+v", want.reason, e)
+		}
+	}
+	if e := await[pglock.ReleaseEvent](t, r, 1)[0]; e.Name != "late" || !errors.Is(e.Err, pglock.ErrLost) {
+		t.Errorf("the release: %+v", e)
+	}
+	failed := slices.DeleteFunc(events[pglock.RenewalEvent](r), func(e pglock.RenewalEvent) bool { return e.Err == nil })
+	if len(failed) != 1 || failed[0].Name != "stolen" || !errors.Is(failed[0].Err, pglock.ErrLost) {
+		t.Errorf("renewals that failed: %+v", failed)
+	}
+	if n := len(events[pglock.LossEvent](r)); n != 3 {
+		t.Errorf("%d losses", n)
+	}
+}
+
+// TestObserverOfBatches: calls that gather are one batch.
+func TestObserverOfBatches(t *testing.T) {
+	t.Parallel()
+	const calls = 40
+	f, r := newFixture(t), &recorder{}
+	c := f.open(pglock.WithObserver(r), pglock.WithBatches(16, true))
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() { release(t, acquire(t, c, string(rune('a'+i)))) })
+	}
+	wg.Wait()
+	sum := func() map[pglock.Operation]int {
+		sizes := map[pglock.Operation]int{}
+		for _, b := range events[pglock.BatchEvent](r) {
+			sizes[b.Operation] += b.Size
+		}
+		return sizes
+	}
+	pgtest.Eventually(t, 20*time.Second, "all are in a batch", func() bool {
+		got := sum()
+		return got[pglock.OperationAcquire] >= calls && got[pglock.OperationRelease] >= calls
+	})
+	if largest := slices.MaxFunc(events[pglock.BatchEvent](r), func(a, b pglock.BatchEvent) int { return a.Size - b.Size }); largest.Size < 2 || largest.Size > 16 {
+		t.Errorf("the largest batch: %+v", largest)
+	}
+}
+
+// TestObserverSeesNoPruning: the pruner's lock is not the application's.
+func TestObserverSeesNoPruning(t *testing.T) {
+	t.Parallel()
+	f, r := newFixture(t), &recorder{}
+	c := f.open(pglock.WithObserver(r), pglock.WithPruneEvery(10*time.Millisecond, time.Minute))
+	pgtest.Eventually(t, 20*time.Second, "the pruner has held its lock", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE name = 'pglock:prune'") == 1
+	})
+	release(t, acquire(t, c, "n"))
+	await[pglock.ReleaseEvent](t, r, 1)
+	for _, e := range events[pglock.AcquireEvent](r) {
+		if e.Name != "n" {
+			t.Errorf("%+v", e)
+		}
+	}
+	if n := len(events[pglock.ReleaseEvent](r)); n != 1 {
+		t.Errorf("%d releases", n)
+	}
+}

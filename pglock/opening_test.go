@@ -1,0 +1,134 @@
+package pglock_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// TestI10_P65_ARequestWhileTheListenerOpens: the holder learns of a request and of a revocation that
+// notified nobody, because its client opened the listening connection at that moment, for the first
+// time or again. No renewal can tell it.
+func TestI10_P65_ARequestWhileTheListenerOpens(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint("again ", again), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+			c := f.open(pglock.WithListener(proxy.URL(pgtest.URL(t))), pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+			asked, revoked, other := try(t, c, "asked"), try(t, c, "revoked"), try(t, c, "other")
+			requested := asked.ReleaseRequested // the first call opens the listener
+			if again {
+				requested()
+				pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
+				proxy.Refuse(true)
+				proxy.Sever()
+				pgtest.Eventually(t, 10*time.Second, "it does not listen", func() bool { return !pglock.Listening(c) })
+			} else {
+				proxy.Refuse(true)
+				requested()
+			}
+			operator := f.open()
+			if err := operator.RequestRelease(t.Context(), "asked", asked.Token(), "deploy"); err != nil {
+				t.Fatal(err)
+			}
+			if err := operator.Revoke(t.Context(), "revoked", revoked.Token(), "maintenance"); err != nil {
+				t.Fatal(err)
+			}
+			proxy.Refuse(false)
+			within(t, 20*time.Second, "the request", requested())
+			within(t, 20*time.Second, "the revocation", revoked.Done())
+			if err := revoked.Err(); !errors.Is(err, pglock.ErrRevoked) || asked.ReleaseReason() != "deploy" || other.Err() != nil {
+				t.Errorf("revoked: %v; asked: %q; other: %v", err, asked.ReleaseReason(), other.Err())
+			}
+			release(t, asked)
+			release(t, other)
+		})
+	}
+}
+
+// TestI10_P65_ARequestBeforeTheGrantIsKnown: others read a token before its holder has the answer.
+func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var gate pgtest.ReplyGate
+	pool := pgtest.PoolOn(t, pgtest.URL(t), func(config *pgxpool.Config) { gate.On(config.ConnConfig) })
+	c := fixture{t, pool, f.schema}.open(pglock.WithListener(pgtest.URL(t)), pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+	release(t, try(t, c, "n"))
+	first := try(t, c, "first")
+	first.ReleaseRequested()
+	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
+
+	gate.Hold()
+	got := make(chan *pglock.Lease)
+	go func() { got <- acquire(t, c, "n") }()
+	operator := f.open()
+	var held pglock.LockInfo
+	pgtest.Eventually(t, 10*time.Second, "the server has granted the lock", func() (ok bool) {
+		var err error
+		held, err = operator.Get(t.Context(), "n")
+		return err == nil && held.Held()
+	})
+	if err := operator.RequestRelease(t.Context(), "n", held.Token, "deploy"); err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Eventually(t, 10*time.Second, "the notification", func() bool { return pglock.Unclaimed(c) > 0 })
+	gate.Release()
+	l := <-got
+	within(t, 20*time.Second, "the request", l.ReleaseRequested())
+	release(t, l)
+	release(t, first)
+}
+
+// TestI10_P65_ARequestBeforeTheGrantIsAdopted reaches the adopter, which does not renew.
+func TestI10_P65_ARequestBeforeTheGrantIsAdopted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	before, operator := f.open(pglock.WithTTL(time.Hour)), f.open()
+	fence, err := try(t, before, "n").HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.RequestRelease(t.Context(), "n", fence.Token, "deploy"); err != nil {
+		t.Fatal(err)
+	}
+	l, err := f.open(pglock.WithPollOnly()).Adopt(t.Context(), fence, pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, 20*time.Second, "the request", l.ReleaseRequested())
+	if reason := l.ReleaseReason(); reason != "deploy" {
+		t.Errorf("the reason is %q", reason)
+	}
+	release(t, l)
+}
+
+// TestI10_P65_RequestsWhileListenersOpen: in none of many rounds is a request missed that races with
+// the opening of the listening connection.
+func TestI10_P65_RequestsWhileListenersOpen(t *testing.T) {
+	t.Parallel()
+	const rounds = 60
+	f := newFixture(t)
+	operator := f.open()
+	for range rounds {
+		c := f.open(pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+		l := try(t, c, "n")
+		requested := l.ReleaseRequested() // it opens the listener
+		if err := operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"); err != nil {
+			t.Fatal(err)
+		}
+		within(t, 20*time.Second, "the request", requested)
+		release(t, l)
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+func get(t *testing.T, c *pglock.Client, name string) pglock.LockInfo {
+	t.Helper()
+	k, err := c.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// names returns the names of the locks that match a filter.
+func names(t *testing.T, c *pglock.Client, filter pglock.LockFilter) (all string) {
+	t.Helper()
+	for k, err := range c.Locks(t.Context(), filter) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += k.Name + " "
+	}
+	return all
+}
+
+// TestPermitsAreListed by Get and Locks, with the filters of any lock.
+func TestPermitsAreListed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open(pglock.WithHolder("A"))
+	release(t, try(t, c, "lease"))
+	s := c.Semaphore("semaphore", 4)
+	one := permits(t, s, 1, pglock.WithLabels(map[string]string{"k": "v"}))
+	two := permits(t, s, 2, pglock.WithHolder("B"))
+	w := write(t, rwlock(c, "rw"))
+	k := get(t, c, "semaphore")
+	if k.Kind != pglock.KindSemaphore || k.Permits != 4 || k.InUse() != 3 || !k.Held() || k.Holder != "" || len(k.Grants) != 2 {
+		t.Fatalf("%+v", k)
+	}
+	a, b := k.Grants[0], k.Grants[1]
+	if a.Token != one.Token() || a.Holder != "A" || a.Permits != 1 || a.Labels["k"] != "v" || a.Exclusive || a.Remaining <= 0 || a.Remaining > 30*time.Second ||
+		time.Since(a.AcquiredAt) > time.Hour || a.HeldFor <= 0 {
+		t.Errorf("%+v", a)
+	}
+	if b.Token != two.Token() || b.Holder != "B" || b.Permits != 2 || len(b.Labels) != 0 {
+		t.Errorf("%+v", b)
+	}
+	if k = get(t, c, "rw"); k.Kind != pglock.KindRWLock || k.Permits != 0 || len(k.Grants) != 1 || !k.Grants[0].Exclusive || k.Grants[0].Token != w.Token() || k.Holder != "A" {
+		t.Errorf("%+v", k)
+	}
+	if k = get(t, c, "lease"); k.Kind != pglock.KindLock || k.Grants != nil || k.Held() {
+		t.Errorf("%+v", k)
+	}
+	for _, test := range []struct {
+		filter pglock.LockFilter
+		want   string
+	}{
+		{pglock.LockFilter{}, "lease rw semaphore "},
+		{pglock.LockFilter{Held: true}, "rw semaphore "},
+		{pglock.LockFilter{Holder: "A"}, "rw semaphore "},
+		{pglock.LockFilter{Holder: "B"}, "semaphore "},
+		{pglock.LockFilter{Labels: map[string]string{"k": "v"}}, "semaphore "},
+		{pglock.LockFilter{Holder: "B", Labels: map[string]string{"k": "v"}}, ""}, // no grant has both
+	} {
+		if got := names(t, c, test.filter); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.filter, got, test.want)
+		}
+	}
+	release(t, one)
+	release(t, two)
+	if k = get(t, c, "semaphore"); k.Held() || k.InUse() != 0 || k.Previous.Holder != "B" || k.Previous.End != "released" {
+		t.Errorf("%+v", k)
+	}
+	if got := names(t, c, pglock.LockFilter{Held: true}); got != "rw " {
+		t.Errorf("held are %s", got)
+	}
+	release(t, w)
+}
+
+// TestRevokePermits: Revoke ends one grant, whose holder learns why, and wakes the waiter that fits.
+// A guarded transaction of that holder keeps its permits until it ends.
+func TestRevokePermits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	holder, operator := f.open(pglock.WithTTL(3*time.Second)), f.open()
+	s := holder.Semaphore("s", 3)
+	victim, other := permits(t, s, 2), permits(t, s, 1)
+	waiting := make(chan *pglock.Lease, 1)
+	go func() {
+		l, err := f.open().Semaphore("s", 3).Weight(2).Acquire(t.Context())
+		check(t, err)
+		waiting <- l
+	}()
+	f.waiters(1)
+	tx := begin(t, f)
+	if err := victim.Guard(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"); !errors.Is(err, pglock.ErrGuarded) {
+		t.Errorf("Revoke beside a guarded transaction: %v", err)
+	}
+	within(t, 20*time.Second, "the loss", victim.Done())
+	if err := victim.Err(); !errors.Is(err, pglock.ErrRevoked) {
+		t.Errorf("the holder is told %v", err)
+	}
+	if err := fencing.Check(t.Context(), begin(t, f), victim.Fence()); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a guard of the revoked grant: %v", err)
+	}
+	select {
+	case l := <-waiting:
+		t.Fatalf("%v was granted beside a guarded transaction", l)
+	default:
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"); err != nil {
+		t.Errorf("Revoke again: %v", err)
+	}
+	select {
+	case l := <-waiting:
+		release(t, l)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the waiter was not granted")
+	}
+	if k := get(t, operator, "s"); k.InUse() != 1 {
+		t.Errorf("%+v", k)
+	}
+	if err := other.Err(); err != nil {
+		t.Errorf("another grant: %v", err)
+	}
+	if err := operator.Revoke(t.Context(), "s", 1<<40, ""); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("Revoke of no grant: %v", err)
+	}
+	w := write(t, rwlock(holder, "rw"))
+	if err := operator.Revoke(t.Context(), "rw", w.Token(), ""); err != nil {
+		t.Errorf("Revoke of a writer: %v", err)
+	}
+	within(t, 20*time.Second, "the loss", w.Done())
+	release(t, write(t, rwlock(operator, "rw")))
+	release(t, other)
+}
+
+// TestRequestReleaseOfPermits: the request reaches the holder of one grant only, and goes along when
+// a writer becomes a reader.
+func TestRequestReleaseOfPermits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	holder, operator := f.open(pglock.WithTTL(2*time.Second)), f.open()
+	s := holder.Semaphore("s", 2)
+	a, b := permits(t, s, 1), permits(t, s, 1)
+	if err := operator.RequestRelease(t.Context(), "s", a.Token(), "please"); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 20*time.Second, "the request", a.ReleaseRequested())
+	if k := get(t, operator, "s"); a.ReleaseReason() != "please" || !k.Grants[0].ReleaseRequested || k.Grants[0].ReleaseReason != "please" || k.Grants[1].ReleaseRequested {
+		t.Errorf("%q, %+v", a.ReleaseReason(), k.Grants)
+	}
+	select {
+	case <-b.ReleaseRequested():
+		t.Error("another grant is asked")
+	default:
+	}
+	release(t, a)
+	if err := operator.RequestRelease(t.Context(), "s", a.Token(), ""); !errors.Is(err, fencing.ErrStale) {
+		t.Errorf("a request to a released grant: %v", err)
+	}
+	release(t, b)
+	w := write(t, rwlock(holder, "rw"), pglock.WithRenewEvery(0))
+	if err := operator.RequestRelease(t.Context(), "rw", w.Token(), "writer"); err != nil {
+		t.Fatal(err)
+	}
+	downgrade(t, w)
+	if k := get(t, operator, "rw"); k.Grants[0].ReleaseReason != "writer" {
+		t.Errorf("%+v", k.Grants)
+	}
+	release(t, w)
+}
+
+// TestWatchPermits: Watch shows each change of the grants, also those that change no token.
+func TestWatchPermits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	rw := rwlock(c, "rw")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	next, stop := iter.Pull2(f.open().Watch(ctx, "rw"))
+	defer stop()
+	expect := func(what string, exclusive bool, n int) {
+		t.Helper()
+		k, err, ok := next()
+		if err != nil || !ok || len(k.Grants) != n || n > 0 && k.Grants[0].Exclusive != exclusive {
+			t.Fatalf("%s: %+v, %v", what, k, err)
+		}
+	}
+	expect("at first", false, 0)
+	w := write(t, rw)
+	expect("a writer", true, 1)
+	downgrade(t, w)
+	expect("a downgrade", false, 1)
+	r := read(t, rw, pglock.WithTTL(500*time.Millisecond), pglock.WithRenewEvery(0))
+	expect("another reader", false, 2)
+	began := time.Now()
+	expect("its expiry", false, 1)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the expiry was seen after %v", took)
+	}
+	release(t, w)
+	expect("the release", false, 0)
+	_ = r.Release(t.Context()) // it was lost
+}
+
+// TestAWatcherLearnsOfAReleaseThatFitsNobody at once, although no waiter is notified.
+func TestAWatcherLearnsOfAReleaseThatFitsNobody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.open().Semaphore("s", 3)
+	a, b := permits(t, s, 1), permits(t, s, 1)
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', now() + interval '1 hour', 3)")
+	watcher := f.open()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	next, stop := iter.Pull2(watcher.Watch(ctx, "s"))
+	defer stop()
+	if k, err, _ := next(); err != nil || len(k.Grants) != 2 {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	pgtest.Eventually(t, 20*time.Second, "the watcher listens", func() bool { return pglock.Listening(watcher) })
+	notified := make(chan struct{})
+	conn, err := f.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	channel := value[string](f, "SELECT client FROM pglock.lock_waiters WHERE ticket = -1")
+	if _, err := conn.Exec(t.Context(), `LISTEN "`+channel+`"`); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if _, err := conn.Conn().WaitForNotification(ctx); err == nil {
+			close(notified)
+		}
+	}()
+	release(t, a)
+	within(t, 20*time.Second, "the notification", notified)
+	if k, err, _ := next(); err != nil || len(k.Grants) != 1 {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	if _, err := conn.Exec(t.Context(), "UNLISTEN *"); err != nil {
+		t.Error(err)
+	}
+	release(t, b)
+}
+
+// TestEachHolderOfRevokedPermitsLearnsWhy, also if no notification tells it: one revocation of a name
+// does not replace another. Each can be repeated.
+func TestEachHolderOfRevokedPermitsLearnsWhy(t *testing.T) {
+	t.Parallel()
+	const holders = 5
+	f := newFixture(t)
+	s := f.open(pglock.WithTTL(10*time.Second), pglock.WithPollOnly()).Semaphore("s", holders+1)
+	operator := f.open()
+	var all []*pglock.Lease
+	for range holders {
+		all = append(all, permits(t, s, 1))
+	}
+	spared := permits(t, s, 1)
+	for range 2 {
+		for i, l := range all {
+			if err := operator.Revoke(t.Context(), "s", l.Token(), fmt.Sprint("reason ", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, l := range all {
+		within(t, 20*time.Second, "the loss", l.Done())
+		if err := l.Err(); !errors.Is(err, pglock.ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprintf(`"reason %d"`, i)) {
+			t.Errorf("holder %d is told %v", i, err)
+		}
+	}
+	if err := spared.Err(); err != nil {
+		t.Errorf("another holder: %v", err)
+	}
+	release(t, spared)
+}

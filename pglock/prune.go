@@ -1,0 +1,143 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// Prune deletes the rows of names that have been idle for the given time, counted from the release
+// or the expiry of the last grant. Tokens stay in order: the next grant of such a name gets a
+// larger one. Prune returns the number of deleted rows, also with an error.
+//
+// Rows in use are skipped. Pruning delays no grant: it walks the table in short steps, and a first
+// grant that stalls meanwhile is refused and tried again. ctx and Close end Prune early.
+func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
+	if idle < 0 {
+		return 0, invalidOption("prune: idle time %v is negative: must be 0 or more", idle)
+	}
+	if err := c.beginCall(); err != nil {
+		return 0, err
+	}
+	defer c.endCall()
+	deleted, highest, err := c.pruneAll(ctx, idle)
+	if err == nil && highest.Token > 0 {
+		// Restored or replicated rows may have tokens above the sequence.
+		err = c.store.LiftTokens(ctx, highest.Name)
+	}
+	if err != nil {
+		return deleted, c.store.Explain(fmt.Sprintf("prune rows idle for %v", idle), err)
+	}
+	return deleted, nil
+}
+
+// pruneAll walks the table once. It also returns the highest token that it saw, with its name.
+func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int64, highest fencing.Fence, err error) {
+	for last := ""; ; {
+		select {
+		case <-c.closing:
+			return deleted, highest, ErrClosed
+		default:
+		}
+		step, err := c.store.Prune(ctx, idle, last)
+		last = step.Last
+		deleted += step.Deleted
+		if step.Highest.Token > highest.Token {
+			highest = step.Highest
+		}
+		if err != nil || step.Done {
+			return deleted, highest, err
+		}
+	}
+}
+
+// pruner deletes the rows of names that have been idle for the retention, and the queue rows of
+// dead clients. Each client has one. Most of them find that another has just pruned.
+type pruner struct {
+	client  *Client
+	every   time.Duration
+	lease   *leaseConfig // of leasetable.PruneLock
+	logger  *slog.Logger
+	running sync.WaitGroup
+}
+
+func newPruner(c *Client) *pruner {
+	j := &pruner{client: c, every: min(c.cfg.retention/4, timing.MaxPruneEvery), logger: c.cfg.logger}
+	if c.cfg.pruneEvery > 0 {
+		j.every = c.cfg.pruneEvery
+	}
+	if j.every == 0 { // without pruning, dead queue rows are still deleted
+		j.every = timing.MaxPruneEvery
+	}
+	// Only the user's holder name applies: the other options may not fit this TTL.
+	j.lease = &leaseConfig{ttl: timing.PruneTTL, margin: timing.MaxMargin, renewEvery: timing.PruneTTL / 3, labels: "{}", holder: c.cfg.lease.holder}
+	j.running.Go(j.run)
+	return j
+}
+
+// stop waits for run, which ends when the client is closing.
+func (j *pruner) stop() { j.running.Wait() }
+
+func (j *pruner) run() {
+	ctx, cancel := context.WithCancel(j.client.life)
+	defer cancel()
+	for {
+		timer := time.NewTimer(j.every/2 + rand.N(j.every))
+		// Both may be ready. A round that begins while the client closes is refused and ends at
+		// once.
+		select {
+		case <-timer.C:
+		case <-j.client.closing:
+			timer.Stop()
+			return
+		}
+		j.logFailure("could not delete the queue rows of dead clients, trying again later", j.deleteDeadRows(ctx))
+		if j.client.cfg.retention > 0 {
+			j.logFailure("could not prune, trying again later", j.prune(ctx))
+		}
+	}
+}
+
+// logFailure logs err, unless another client is pruning or this client is closing.
+func (j *pruner) logFailure(what string, err error) {
+	select {
+	case <-j.client.closing: // which interrupts the round
+		return
+	default:
+	}
+	if err != nil && !errors.Is(err, ErrNotAcquired) {
+		j.logger.Warn("pglock: "+what, "schema", j.client.cfg.schema, "error", err)
+	}
+}
+
+// deleteDeadRows needs no lock: it is one short statement. It also runs without pruning.
+func (j *pruner) deleteDeadRows(ctx context.Context) error {
+	return j.client.store.DeleteDeadRows(ctx)
+}
+
+// prune prunes once, unless another client is pruning or has done so lately.
+func (j *pruner) prune(ctx context.Context) error {
+	c := j.client
+	switch last, err := c.Get(ctx, leasetable.PruneLock); {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return err
+	case last.Held() || last.age < j.every/2:
+		return nil
+	}
+	l, err := c.acquire(ctx, leasetable.PruneLock, j.lease, (*acquisition).tryOnce)
+	if err != nil {
+		return err
+	}
+	_, err = c.Prune(l.Context(), c.cfg.retention)
+	return errs.Join(err, l.Release(ctx))
+}

@@ -1,0 +1,168 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// fillNotificationQueue fills the server's queue and keeps it full until drain is called: a listener
+// in an open transaction reads nothing, and the queue keeps what one listener has not read.
+func (f fixture) fillNotificationQueue() (drain func()) {
+	f.t.Helper()
+	conn, err := pgx.ConnectConfig(f.t.Context(), f.pool.Config().ConnConfig)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	pid := conn.PgConn().PID()
+	drain = sync.OnceFunc(func() {
+		_ = conn.Close(context.Background())
+		pgtest.Eventually(f.t, 20*time.Second, "the listener is gone", func() bool {
+			return value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
+		})
+	})
+	f.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	for _, sql := range []string{"LISTEN filled", "BEGIN", "SELECT 1"} {
+		if _, err := conn.Exec(f.t.Context(), sql); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	for n := 0; err == nil; n += 10 {
+		if n > 10_000 {
+			f.t.Fatal("the queue has no end")
+		}
+		// A notification is at most as long as a page. The server drops those that are equal.
+		_, err = f.pool.Exec(f.t.Context(), "SELECT pg_notify('filled', lpad(i::text, 7900, '.')) FROM generate_series($1::int, $1::int + 9) i", n)
+	}
+	if !queueFull(err) {
+		f.t.Fatalf("the queue could not be filled: %v", err)
+	}
+	return drain
+}
+
+func queueFull(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "54000" && strings.Contains(pg.Message, "NOTIFY queue")
+}
+
+// TestI10_FullNotificationQueue: while the server's notification queue is really full, locks of every
+// kind are acquired, guarded and released, and waiters poll. It needs a server whose queue is small.
+func TestI10_FullNotificationQueue(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if pages := value[int](f, "SELECT coalesce(current_setting('max_notify_queue_pages', true), '1048576')::int"); pages > 256 {
+		t.Skip("only on a server with a small notification queue, which other tests can't share: make matrix")
+	}
+	f.sql("CREATE TABLE pglock.counter AS SELECT 0 AS n")
+	early := f.open() // its listener is connected before the queue is full
+	holder := f.open(pglock.WithTTL(time.Minute))
+	f.releaseToWaiter(holder, early, "before")
+	// Without a listener, a notification that is missing proves nothing.
+	pgtest.Eventually(t, 10*time.Second, "the listener is connected", func() bool { return pglock.Listening(early) })
+
+	drain := f.fillNotificationQueue()
+	full := func() bool {
+		_, err := f.pool.Exec(t.Context(), "NOTIFY anything")
+		return queueFull(err)
+	}
+	if !full() {
+		t.Fatal("control: the server accepts a notification")
+	}
+	control := try(t, holder, "control")
+	f.ghost("control")
+	if _, err := f.pool.Exec(t.Context(), f.named("SELECT pglock.wake_next('control', 0)")); !queueFull(err) {
+		t.Errorf("control: a release that insists on its notification: %v", err)
+	}
+	release(t, control)
+
+	late := f.open() // its listener starts while the queue is full
+	polling := f.open(pglock.WithPollOnly())
+	for name, waiter := range map[string]*pglock.Client{"early": early, "late": late, "polling": polling} {
+		for i := range 3 {
+			released, granted := f.releaseToWaiter(holder, waiter, fmt.Sprint(name, i))
+			t.Logf("%s: released after %v, granted after %v", name, released.Round(time.Millisecond), granted.Round(time.Millisecond))
+			if released > 5*time.Second || granted > 20*time.Second { // usually 10 ms and 1 s
+				t.Errorf("%s: released after %v, granted after %v", name, released, granted)
+			}
+		}
+	}
+	const rounds = 8
+	kinds := map[string]func(*pglock.Client) (*pglock.Lease, error){
+		"a lease": func(c *pglock.Client) (*pglock.Lease, error) { return c.Acquire(t.Context(), "counter") },
+		"a permit": func(c *pglock.Client) (*pglock.Lease, error) {
+			return c.Semaphore("one", 1).Acquire(t.Context())
+		},
+		"a writer": func(c *pglock.Client) (*pglock.Lease, error) { return rwlock(c, "rw").write.Acquire(t.Context()) },
+		"two names": func(c *pglock.Client) (*pglock.Lease, error) {
+			return locktest.All(c, "a", "b").Acquire(t.Context())
+		},
+	}
+	for kind, acquire := range kinds {
+		f.sql("UPDATE pglock.counter SET n = 0")
+		var all sync.WaitGroup
+		clients := []*pglock.Client{early, late, polling, holder}
+		for _, c := range clients {
+			all.Go(func() {
+				for range rounds {
+					f.count(c, acquire)
+				}
+			})
+		}
+		all.Wait()
+		if n := value[int](f, "SELECT n FROM pglock.counter"); n != rounds*len(clients) {
+			t.Errorf("%s: %d guarded writes, want %d", kind, n, rounds*len(clients))
+		}
+	}
+	if !full() {
+		t.Error("the queue is not full any more: then the above proves nothing")
+	}
+
+	drain()
+	if !full() {
+		t.Error("control: the queue is empty by itself")
+	}
+	// These clients send none for a minute after a refusal, and a new one does at once.
+	f.releaseToWaiter(f.open(pglock.WithTTL(time.Minute)), early, "after")
+	if full() {
+		t.Error("the queue is still full although no session listens and reads nothing")
+	}
+	pgtest.Eventually(t, 30*time.Second, "the tickets are gone", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE client <> 'ghost'") == 0
+	})
+}
+
+// count adds one to the counter while the lock is held, by a read and a write that a guard protects.
+func (f fixture) count(c *pglock.Client, acquire func(*pglock.Client) (*pglock.Lease, error)) {
+	f.t.Helper()
+	ctx := f.t.Context()
+	l, err := acquire(c)
+	if err != nil {
+		f.t.Errorf("acquire: %v", err)
+		return
+	}
+	err = pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+		if err := l.Guard(ctx, tx); err != nil {
+			return err
+		}
+		var n int
+		if err := tx.QueryRow(ctx, f.named("SELECT n FROM pglock.counter")).Scan(&n); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, f.named("UPDATE pglock.counter SET n = $1"), n+1)
+		return err
+	})
+	if err := errors.Join(err, l.Release(ctx)); err != nil {
+		f.t.Errorf("guard and release: %v", err)
+	}
+}

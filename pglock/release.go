@@ -1,0 +1,309 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/waitlist"
+)
+
+// releaseCall is one run of the release statement, shared by the callers that wait for it.
+type releaseCall struct {
+	began time.Time
+	again bool          // an earlier call has failed, and may have been applied
+	done  chan struct{} // closed when err is set
+	err   error
+}
+
+// Release ends the lease: its Context is done first, then the lock is free for others, or is so when
+// the time of WithMinHold is over. After a success, further calls return nil.
+//
+// After HandOver, Release returns nil and does nothing.
+//
+// If the lease was lost before, Release returns a *LostError (errors.Is ErrLost) and changes
+// nothing. If the server can't be reached within 5 s, the error wraps ErrUnavailable. The lock then
+// expires after its TTL, and Release may be called again.
+//
+// ctx bounds how long Release waits. The release itself continues without it. A ctx that has ended
+// before the call, as is common in a defer, is ignored, and so is the end of the lease's own Context.
+func (l *Lease) Release(ctx context.Context) error {
+	givenUp := ctx.Done()
+	if ctx.Err() != nil {
+		givenUp = nil
+	}
+	return l.awaitRelease(ctx, givenUp)
+}
+
+// awaitRelease is Release. It waits until givenUp, whose cause is in ctx.
+func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error {
+	call, f, err := l.startRelease()
+	switch {
+	case errors.Is(err, errHandedOver), errors.Is(err, errUpgraded):
+		return nil // the grant is another process's, or another lease's
+	case err != nil:
+		return err
+	}
+	if f != nil {
+		if givenUp == nil {
+			ctx = context.WithoutCancel(ctx)
+		}
+		l.client.sendRelease(ctx, f)
+	}
+	// If both are ready, either answer is right: the release goes on without its caller.
+	select {
+	case <-call.done:
+		return call.err
+	case <-givenUp:
+		if errors.Is(context.Cause(ctx), ErrReleased) { // ctx is of this lease, and has ended with it
+			<-call.done
+			return call.err
+		}
+		return errs.Errorf("pglock: release %q: not done yet: %w", l.fence.Name, context.Cause(ctx))
+	}
+}
+
+// startRelease returns the call in progress, or the last one if it was conclusive. Otherwise it
+// returns a new call and its operation.
+func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
+	_ = l.Err() // finds an expired deadline
+	l.end(ErrReleased)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if errors.Is(l.ended, ErrLost) && !l.keepsNames() || errors.Is(l.ended, errHandedOver) || errors.Is(l.ended, errUpgraded) {
+		return nil, nil, l.ended
+	}
+	if l.release != nil {
+		select {
+		case <-l.release.done:
+			if l.release.err == nil || errors.Is(l.release.err, ErrLost) {
+				return l.release, nil, nil
+			}
+		default:
+			return l.release, nil, nil
+		}
+	}
+	c := l.client
+	if err := c.beginRelease(); err != nil {
+		return nil, nil, errs.Errorf("pglock: release %q: %w", l.fence.Name, err)
+	}
+	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
+	l.release = call
+	f := &releaseOp{lease: l, call: call, uncertain: call.again}
+	if l.cfg.plain() && l.cfg.minHold == 0 { // with it, the server decides when the lock is free
+		f.successor = c.waiters.Reserve(l.fence.Name)
+	}
+	return call, f, nil
+}
+
+// keepsNames reports whether the lease was lost with one of its names, while others may still be held.
+// The caller holds mu.
+func (l *Lease) keepsNames() bool { return l.several() && time.Now().Before(l.deadline) }
+
+// sendRelease sends f on this goroutine or through the dispatcher. When ctx ends before the answer
+// arrives, the statement is canceled and then repeated in the background. That is safe: it can only
+// end a grant that no holder uses any more. A hand-off is not canceled.
+func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
+	if f.successor != nil && ctx.Done() != nil || !c.beginInline(ctx) {
+		c.releases.Submit(f)
+		return
+	}
+	defer c.dispatcher.EndInline()
+	bound, cancel := c.boundInline(ctx, timing.StatementBound/2)
+	defer cancel()
+	began := c.events.now()
+	f.send(bound)
+	c.events.batch(OperationRelease, 1, since(began), nil)
+}
+
+// releaseLost releases a lost lease on the server, without waiting: a renewal that was answered too
+// late would block others for another TTL. With a lock delay, they must be blocked.
+func (l *Lease) releaseLost() {
+	if l.cfg.lockDelay > 0 || l.client.beginRelease() != nil {
+		return // it expires; beginRelease fails while the client closes
+	}
+	l.client.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
+}
+
+// releaseOp is one release in progress. It is a counted call until finish.
+type releaseOp struct {
+	lease *Lease
+	call  *releaseCall // nil if no caller waits for it
+
+	// uncertain says that an earlier attempt may have been applied. A lock that is free then does
+	// not mean that the lease was lost.
+	uncertain bool
+
+	successor *waitlist.Entry // gets the lock by a hand-off, or nil
+	handedOff bool            // it got the lock
+	notified  bool            // the server notified a waiter of each name
+	missing   string          // a name whose grant was not current
+}
+
+// finish reports the result to the callers and ends the counted call. The local head of the queue
+// is woken, unless the server's notification reaches it or belongs to an earlier waiter.
+func (f *releaseOp) finish(err error) {
+	c, l := f.lease.client, f.lease
+	if f.call != nil {
+		if !errors.Is(l.Err(), ErrLost) { // the loss was its end
+			c.events.released(f, err)
+		}
+		f.call.err = err
+		if err == nil || errors.Is(err, ErrLost) {
+			c.untrack(l)
+		} else { // Close tries again until the server has ended the lease
+			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.untrack(l) })
+		}
+		close(f.call.done)
+		if l.repeated { // an attempt that arrives now would be granted, and nobody would use it
+			c.revoke(&leasetable.Request{Name: l.fence.Name, All: l.cfg.names, ID: l.grantID, TTL: l.cfg.grantTTL(), Permits: l.cfg.permits})
+		}
+	}
+	if toldElsewhere := f.notified && c.waiters.Listening(); !f.handedOff && !toldElsewhere {
+		for i := range l.count() {
+			c.waiters.WakeHead(l.nameAt(i))
+		}
+	}
+	c.endCall()
+}
+
+// sendReleases releases all of batch in one statement. An operation that needs more continues on a
+// goroutine of its own.
+func (c *Client) sendReleases(batch []*releaseOp) {
+	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
+	defer cancel()
+	began := c.events.now()
+	if len(batch) == 1 && !c.cfg.forceBatch {
+		batch[0].send(ctx)
+		c.events.batch(OperationRelease, 1, since(began), nil)
+		return
+	}
+	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
+		if f.successor == nil && f.lease.cfg.minHold == 0 && f.lease.cfg.plain() {
+			return false
+		}
+		go f.retry() // the others don't wait for a hand-off's commit
+		return true
+	})
+	if len(batch) == 0 {
+		return
+	}
+	slices.SortFunc(batch, func(a, b *releaseOp) int { return strings.Compare(a.lease.fence.Name, b.lease.fence.Name) })
+	fences := make([]fencing.Fence, len(batch))
+	for i, f := range batch {
+		fences[i] = f.lease.fence
+	}
+	released, err := c.store.ReleaseBatch(ctx, fences)
+	took := since(began)
+	c.warnOfBatch(err, "releases")
+	for _, f := range batch {
+		f.uncertain = f.uncertain || leasetable.MaybeApplied(err)
+		if notified, ok := released[f.lease.fence]; err == nil && ok {
+			f.notified = notified
+			f.finish(nil)
+		} else {
+			go f.retry() // finds out why
+		}
+	}
+	c.events.batch(OperationRelease, len(batch), took, err)
+}
+
+// send releases one lock, or hands it off. If one statement is not enough, retry continues.
+func (f *releaseOp) send(ctx context.Context) {
+	if f.successor != nil && f.handOff(ctx) {
+		f.finish(nil)
+		return
+	}
+	if err := f.sendOnce(ctx); err == nil {
+		f.finish(f.releaseResult())
+		return
+	}
+	go f.retry()
+}
+
+// sendOnce sends the release statement once: for several names one for all of them, and then another
+// one for each that is missing in the answer, because it is gone, or its row is locked for the moment.
+func (f *releaseOp) sendOnce(ctx context.Context) error {
+	l, store := f.lease, f.lease.client.store
+	done, err := map[fencing.Fence]bool(nil), error(nil)
+	if l.several() && l.cfg.minHold == 0 {
+		done, err = store.ReleaseBatch(ctx, l.Fences())
+	}
+	f.missing, f.notified = "", true
+	for i := 0; i < l.count() && err == nil; i++ {
+		notified, released := done[l.fenceAt(i)]
+		switch {
+		case released:
+		case l.cfg.permits.Any():
+			released, notified, err = store.ReleasePermits(ctx, l.fence)
+		default:
+			released, notified, err = store.Release(ctx, l.fenceAt(i), l.cfg.minHold)
+		}
+		f.notified = f.notified && notified
+		if !released {
+			f.missing = l.nameAt(i)
+		}
+	}
+	f.uncertain = f.uncertain || leasetable.MaybeApplied(err)
+	return err
+}
+
+// retry hands the lock off if it is meant to be, and otherwise repeats the release statement until
+// there is an answer.
+func (f *releaseOp) retry() {
+	c := f.lease.client
+	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound)
+	defer cancel()
+	if f.successor != nil && f.handOff(ctx) {
+		f.finish(nil)
+		return
+	}
+	err := c.retry(ctx, nil, f.sendOnce)
+	if err == nil {
+		err = f.releaseResult()
+	}
+	f.finish(c.store.Explain(fmt.Sprintf("release %q", f.lease.fence.Name), err))
+}
+
+// releaseResult returns a *LostError if a release without effect shows that the lease was lost.
+func (f *releaseOp) releaseResult() error {
+	l := f.lease
+	if lost := l.Err(); f.call != nil && errors.Is(lost, ErrLost) { // with one of its names
+		return lost
+	}
+	// A lease that expired after its trusted holder released it was not lost, even if another
+	// holder has the lock by now.
+	if f.missing == "" || f.uncertain || !time.Now().Before(l.Deadline()) {
+		return nil
+	}
+	return &LostError{Name: f.missing, Token: l.fence.Token, Reason: "its grant ended on the server, or another holder has the lock"}
+}
+
+// handOff grants the lock of f to the local head of the queue, in one statement. It reports
+// whether that was done; otherwise the lock must be released.
+func (f *releaseOp) handOff(ctx context.Context) bool {
+	c, successor := f.lease.client, f.successor
+	f.successor = nil
+	r := successor.Request()
+	g, err := c.store.HandOff(ctx, f.lease.fence, r, c.channel)
+	f.uncertain = f.uncertain || leasetable.MaybeApplied(err)
+	if err != nil && !leasetable.MaybeApplied(err) || err == nil && g.Outcome != leasetable.Granted {
+		successor.CancelHandoff()
+		return false
+	}
+	// The successor checks an uncertain grant itself: its next attempt finds it.
+	if !successor.Deliver(leasetable.Answer{Grant: g, Err: err, Released: f.lease.fence.Token}) {
+		c.revoke(r) // its caller has left; this wakes the next waiter
+	} else if err == nil {
+		c.events.handedOff(f.lease, r, g.Token)
+	}
+	f.handedOff = err == nil
+	return f.handedOff
+}

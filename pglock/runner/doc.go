@@ -1,0 +1,56 @@
+// Package runner runs a service's own migrations under a lock, so that many replicas can start at
+// once: one migrates, the others wait and then continue.
+//
+//	golang-migrate's files, a service that migrates when it starts    [Run]
+//	golang-migrate itself, by its own calls                           [Wrap]
+//	goose                                                             package pglock/gooselock
+//	any other library                                                 [Guard]
+//	any other program, such as atlas, tern, dbmate, Flyway            pglock run migrations -- PROGRAM
+//
+// Run and Wrap acquire a session's advisory lock or, with [WithLease], a lease. Behind a pooler in
+// transaction mode only the lease works. The lock is named after the schema and the version table.
+// Services with version tables of their own therefore don't wait for each other, and Run and Wrap
+// on the same table exclude each other.
+//
+//   - Waiters hold no snapshot. CREATE INDEX CONCURRENTLY waits for all snapshots that are older
+//     than itself. With a lock that blocks in the server, such as golang-migrate's own, it waits
+//     for the waiters of that lock.
+//   - A wait ends when its context ends or the time of [WithTimeout] is over, and leaves nothing on
+//     the server. The error says who holds the lock, and for how long.
+//   - A lost lock stops Run before the next migration.
+//
+// # Rolling out
+//
+// Replicas of an earlier release that migrate with golang-migrate's own lock don't acquire this
+// lock. Until they are gone, the new replicas acquire both:
+//
+//	runner.Run(ctx, source, pool, runner.WithKey(runner.GolangMigrateKey("shop", "public", "schema_migrations")))
+//
+// The next release can drop [WithKey], because Run acquires its own lock in both.
+//
+// During a rollout, replicas of the earlier release can restart after a later one has migrated. Run
+// then returns [ErrUnknownVersion]. A release that works with the tables of a later one passes
+// [AllowNewer], and starts.
+//
+// # The version table
+//
+// Run commits a migration and its record in one transaction, and changes the record only if it is
+// still what Run has read:
+//
+//	                          a migration in a transaction         one that can't be in a transaction
+//	its SQL fails             rolled back, version unchanged       dirty, *MigrationError
+//	its process is killed     rolled back, the next replica runs   dirty, *DirtyError for the next
+//	the lock is lost          finished and recorded, then stop     finished and recorded, then stop
+//	two hold the lock         one waits for the other, and         one finds the other's mark:
+//	                          finds it done                        *DirtyError
+//
+// A migration that can't be in a transaction (CREATE INDEX CONCURRENTLY, VACUUM, a procedure that
+// commits) needs a file of its own.
+//
+// Wrap replaces the lock of golang-migrate's driver and nothing else: the driver marks every
+// migration dirty first, and a run whose lock is lost continues.
+//
+// A version table belongs to one source. Run notes in the table's comment which file led to the
+// version. It refuses another source ([ErrOtherSource]), and a version that the source does not
+// have ([ErrUnknownVersion], [AllowNewer]).
+package runner

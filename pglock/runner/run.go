@@ -1,0 +1,157 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/errs"
+)
+
+// Run runs a service's missing migrations on the database of pool. It is for services that migrate
+// when they start: any number of replicas may call it at once. One of them migrates, the others
+// wait and then continue.
+//
+//	err := runner.Run(ctx, runner.Files(files, "migrations"), pool,
+//		runner.WithTimeout(10*time.Minute), runner.WithLogger(slog.Default()))
+//
+// The files and the version table are golang-migrate's, so its command continues to work. (Both
+// may run at the same time only with WithKey, because the command acquires another lock.) If no
+// migration is missing, Run acquires no lock, and needs no right except to read the version table.
+//
+// A migration and its record are one transaction, unless the migration can't run in one: see the
+// package documentation. Run changes the record only if it is still what Run has read, so a run
+// that has lost its lock without knowing it repeats no migration.
+//
+// ctx bounds the whole call, the wait and the migrations. When ctx ends, Run cancels the current
+// migration. When the lock is lost, Run finishes the current migration and begins no other.
+//
+// On success the database is at the source's last version. The error is
+//
+//   - *WaitError (ErrNotAcquired): others held the lock for too long. It names the holder.
+//     ErrPooled: behind a pooler in transaction mode the lock must be a lease.
+//   - *MigrationError (ErrMigration): the SQL of a file failed. It says whether anything is left.
+//   - *DirtyError (ErrDirty): a migration outside a transaction was begun, and its end not
+//     recorded.
+//   - *VersionError (ErrUnknownVersion, ErrOtherSource): the database was migrated from another
+//     source. With AllowNewer, a version of a later release is not an error.
+//   - *StoppedError (ErrLost): the lock was lost between two migrations.
+//   - ErrNoMigrations, ErrInvalidOption, or an error of the source or the server.
+//
+// After each of them the version table is correct.
+func Run(ctx context.Context, source Source, pool *pgxpool.Pool, opts ...RunOption) error {
+	cfg := runConfig{lock: newLockConfig()}
+	for _, o := range opts {
+		if err := o.applyRun(&cfg); err != nil {
+			return err
+		}
+	}
+	if pool == nil {
+		return errs.InvalidOption("runner", "Run: the pool is nil")
+	}
+	f, err := openSource(source)
+	if err != nil {
+		return err
+	}
+	r := &runner{cfg: cfg, files: f}
+	err = r.run(ctx, pool)
+	return errs.Join(err, f.close())
+}
+
+// defaultTable is golang-migrate's.
+const defaultTable = "schema_migrations"
+
+// runner is one call of Run.
+type runner struct {
+	cfg   runConfig
+	files *files
+	pool  *pgxpool.Pool // its own, so that a small or busy pool can't block it
+	table versionTable
+	lock  heldLock
+}
+
+func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	r.pool, err = ownPool(ctx, pool, func(c *pgxpool.Config) { c.MaxConnIdleTime = time.Minute })
+	if err != nil {
+		return err
+	}
+	defer r.pool.Close()
+	if r.table, err = openVersionTable(ctx, r.pool, r.cfg.lock); err != nil {
+		return err
+	}
+	if r.cfg.lock.name == "" {
+		r.cfg.lock.name = lockName(r.table)
+	}
+	if _, missing, err := r.check(ctx); !missing && (err == nil || !errors.Is(err, ErrDirty)) {
+		return err
+	}
+	// A migration that runs now looks dirty too. Only the holder of the lock can
+	// tell the two apart.
+	l, err := r.cfg.lock.open(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if r.lock, err = wait(ctx, l, r.cfg.lock.name, r.cfg.lock.wait); err != nil {
+		return err
+	}
+	err = r.migrate(ctx)
+	if e := release(ctx, r.lock); e != nil { // not an error of Run: the record is correct without the lock
+		r.cfg.lock.wait.logger.Warn("pglock: the lock of a migration could not be released", "lock", r.cfg.lock.name, "error", e)
+	}
+	return err
+}
+
+// check reads the version table, and reports whether a migration is missing.
+func (r *runner) check(ctx context.Context) (at tableState, missing bool, err error) {
+	if at, err = r.table.read(ctx, r.pool); err != nil {
+		return at, false, err
+	}
+	err = r.files.check(r.table, at)
+	var unknown *VersionError
+	if r.cfg.allowNewer && errors.As(err, &unknown) && unknown.newer() {
+		r.cfg.lock.wait.logger.Info("pglock: a later release has migrated the database", "table", unknown.Table, "version", unknown.Version, "last", unknown.Last)
+		return at, false, nil
+	}
+	if err != nil {
+		return at, false, err
+	}
+	_, missing = r.files.next(at)
+	return at, missing, nil
+}
+
+// migrate runs one missing migration after the other, under the lock.
+func (r *runner) migrate(ctx context.Context) error {
+	for {
+		at, missing, err := r.check(ctx)
+		switch {
+		case err != nil || !missing:
+			return err
+		case r.lock.Err() != nil:
+			return &StoppedError{Lock: r.cfg.lock.name, Version: at.version, Cause: r.lock.Err()}
+		case ctx.Err() != nil:
+			return errs.Errorf("runner: stopped at version %d: %w", at.version, context.Cause(ctx))
+		case !at.exists:
+			if err := r.table.create(ctx, r.pool); err != nil {
+				return err
+			}
+			continue
+		}
+		version, _ := r.files.next(at)
+		m, err := r.files.read(version)
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		err = r.apply(ctx, at, m)
+		switch {
+		case errors.Is(err, errVersionChanged): // by a run that has lost its lock and was not finished: check again
+		case err != nil:
+			return err
+		default:
+			r.cfg.lock.wait.logger.Info("pglock: migrated", "version", m.version, "name", m.name, "took", time.Since(start))
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
+)
+
+// noVersion is how golang-migrate writes that there is no version.
+const noVersion = -1
+
+// versionTable is a version table in golang-migrate's form: one row, or none.
+//
+// A run changes it by compare and swap: it replaces the row only if the row is still what the run
+// has read. If two runs both believe that they hold the lock, one waits for the other's transaction
+// and then changes nothing.
+type versionTable struct {
+	schema, table string
+	quoted        string
+}
+
+// tableState is what a version table says.
+type tableState struct {
+	exists     bool
+	version    int // noVersion without a row
+	dirty      bool
+	name       string // of the migration that led to the version, if this package recorded it
+	mayComment bool   // the role may comment on the table
+}
+
+var errVersionChanged = errors.New("runner: another session changed the version")
+
+// openVersionTable finds the table's schema. The table may be missing.
+func openVersionTable(ctx context.Context, pool *pgxpool.Pool, cfg lockConfig) (versionTable, error) {
+	t := versionTable{schema: cfg.schema, table: cfg.table}
+	if t.schema == "" {
+		var current *string
+		if err := pool.QueryRow(ctx, "SELECT current_schema()").Scan(&current); err != nil {
+			return t, errs.Errorf("runner: %w", pgtx.ExplainLogin(err))
+		}
+		if current == nil {
+			return t, errs.InvalidOption("runner", "the search_path of the connection names no schema that exists: set one by WithVersionTable")
+		}
+		t.schema = *current
+	}
+	t.quoted = quoteTable(t.schema, t.table)
+	return t, nil
+}
+
+// lockName is the default name of a version table's lock, for Run and Wrap. The database is not
+// part of the name, because locks and leases belong to one database.
+func lockName(t versionTable) string { return "migrations of " + t.quoted }
+
+// quoteTable returns a table's name as SQL.
+func quoteTable(schema, table string) string {
+	return pgx.Identifier{schema, table}.Sanitize()
+}
+
+const tableSQL = `
+	SELECT coalesce(obj_description(c.oid, 'pg_class'), ''), pg_has_role(c.relowner, 'USAGE')
+	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	WHERE n.nspname = $1::text AND c.relname = $2::text`
+
+// read reads the state. It needs no right except to read the table.
+func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState, error) {
+	s := tableState{version: noVersion}
+	var comment string
+	err := pool.QueryRow(ctx, tableSQL, t.schema, t.table).Scan(&comment, &s.mayComment)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s, nil
+	}
+	if err != nil {
+		return s, errs.Errorf("runner: %w", pgtx.ExplainLogin(err))
+	}
+	s.exists = true
+	rows, err := pool.Query(ctx, "SELECT version, dirty FROM "+t.quoted)
+	if err != nil {
+		return s, t.wrap(err)
+	}
+	var n int
+	var version int64
+	if _, err := pgx.ForEachRow(rows, []any{&version, &s.dirty}, func() error { n++; return nil }); err != nil {
+		return s, t.wrap(err)
+	}
+	if n > 1 {
+		return s, errs.Errorf("%w: %s has %d rows: a version table has at most one", ErrOtherSource, t.quoted, n)
+	}
+	if n == 1 {
+		s.version = int(version)
+		s.name = commentedName(comment, s.version)
+	}
+	return s, nil
+}
+
+// The table's comment names the migration that led to the version, because another program may use
+// the same number for another migration.
+const commentPrefix = "pglock: "
+
+func versionComment(version int, name string) string {
+	return fmt.Sprintf("%s%d_%s", commentPrefix, version, name)
+}
+
+// commentedName returns the migration's name in a comment. It returns "" if the comment is about
+// another version: other tools change the version without the comment.
+func commentedName(comment string, version int) string {
+	name, ok := strings.CutPrefix(comment, versionComment(version, ""))
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// create creates the table if it is missing. The statement of a process that was killed may still
+// create it. Then IF NOT EXISTS lets one of the two fail, with one of several errors. The second
+// attempt finds the table, or fails for another reason.
+func (t versionTable) create(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, t.createSQL())
+	switch pgtx.SQLState(err) {
+	case pgtx.UniqueViolation, pgtx.DuplicateTable, pgtx.DuplicateObject:
+		_, err = pool.Exec(ctx, t.createSQL())
+	}
+	if err != nil {
+		return t.wrap(err)
+	}
+	return nil
+}
+
+func (t versionTable) createSQL() string {
+	return "CREATE TABLE IF NOT EXISTS " + t.quoted + " (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)"
+}
+
+// replace changes the state from one to the other in tx. It returns errVersionChanged if the table
+// does not say from. It waits for a transaction that has changed the row and has not ended.
+func (t versionTable) replace(ctx context.Context, tx pgx.Tx, from, to tableState) error {
+	var tag pgconn.CommandTag
+	var err error
+	switch {
+	case from.version == noVersion && to.version == noVersion:
+		return nil
+	case to.version == noVersion:
+		tag, err = tx.Exec(ctx, "DELETE FROM "+t.quoted+" WHERE version = $1 AND dirty = $2", from.version, from.dirty)
+	case from.version == noVersion:
+		// There is no row to wait for, so the table lock makes two writers wait for each other.
+		if _, err = tx.Exec(ctx, "LOCK TABLE "+t.quoted+" IN SHARE ROW EXCLUSIVE MODE"); err == nil {
+			tag, err = tx.Exec(ctx, "INSERT INTO "+t.quoted+" SELECT $1::bigint, $2::boolean WHERE NOT EXISTS (SELECT FROM "+t.quoted+")", to.version, to.dirty)
+		}
+	default:
+		tag, err = tx.Exec(ctx, "UPDATE "+t.quoted+" SET version = $1, dirty = $2 WHERE version = $3 AND dirty = $4",
+			to.version, to.dirty, from.version, from.dirty)
+	}
+	if err != nil {
+		return t.wrap(err)
+	}
+	if tag.RowsAffected() != 1 {
+		return errVersionChanged
+	}
+	if !from.mayComment || to.dirty || to.name == "" {
+		return nil
+	}
+	comment, err := tx.Conn().PgConn().EscapeString(versionComment(to.version, to.name))
+	if err == nil {
+		_, err = tx.Exec(ctx, "COMMENT ON TABLE "+t.quoted+" IS '"+comment+"'")
+	}
+	if err != nil {
+		return t.wrap(err)
+	}
+	return nil
+}
+
+// wrap adds the table's name to an error of the server's.
+func (t versionTable) wrap(err error) error {
+	return errs.Errorf("runner: version table %s: %w", t.quoted, err)
+}

@@ -1,0 +1,188 @@
+package pglock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// errUpgraded ends the lease of a reader that TryUpgrade has made a writer.
+var errUpgraded = errs.Errorf("%w: upgraded to the writer", ErrReleased)
+
+// Downgrade turns the lease of a writer, from Client.Writer, into that of a reader. At no moment is the
+// lock free. Token, deadline and Context stay, and the readers that wait are woken. A guarded
+// transaction of the writer that has begun before keeps others out until it ends. Bind fails from now
+// on, and Guard works as before.
+//
+// On the lease of a reader, Downgrade does nothing. On one of another kind of lock it returns a
+// *KindError (errors.Is ErrKind). If the lease has ended, the error wraps ErrLost or ErrReleased. If the server
+// does not answer, it wraps ErrUnavailable; if ctx ends first, the error and cause of ctx. In these
+// two cases the grant may be a reader's; call Downgrade again. ctx bounds the call.
+func (l *Lease) Downgrade(ctx context.Context) error {
+	op := fmt.Sprintf("downgrade %q", l.fence.Name)
+	if err := l.beginChange(); err != nil {
+		return err
+	}
+	c := l.client
+	defer c.endCall()
+	if l.permits().Shared() {
+		return nil
+	}
+	done := false
+	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
+		done, err = c.store.Downgrade(ctx, l.fence)
+		return err
+	})
+	switch {
+	case err != nil:
+		return c.explainIn(ctx, op, err)
+	case !done:
+		return l.lose(l.fence.Name, "its grant ended on the server, or another holder has the lock")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held.Weight = 1
+	return nil
+}
+
+// TryUpgrade makes the holder of a reader's lease, from Client.Reader, the writer, if there is no
+// other reader. It does not wait: two readers that wait for each other would wait forever. Writers
+// that wait are overtaken, but could not be granted the lock before this reader ends anyway.
+//
+// On success it returns a new lease with a new token and the options of the old one. Its Context has
+// the values of ctx. The old lease has ended: its Context is done, Err wraps ErrReleased, Release
+// does nothing, and guards with its token fail. Between the two leases the lock is not free.
+//
+// If there is another reader, or a guarded transaction of this one is in progress, the error is a
+// *BusyError (errors.Is ErrNotAcquired), and the lease is held as before. On the lease of a writer it
+// is a *HeldError. Another call on the same lease waits for the first one; if that one succeeds, it
+// returns an error that wraps ErrReleased. Otherwise the errors are those of Downgrade. If the answer to the upgrade was
+// lost, so is the lease.
+func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
+	op := fmt.Sprintf("upgrade %q", l.fence.Name)
+	began := time.Now()
+	if err := l.beginChange(); err != nil {
+		return nil, err
+	}
+	c := l.client
+	defer c.endCall()
+	// Until the answer is known, a renewal that does not find the reader's grant does not end l. Nor
+	// does another upgrade, which would not find it either.
+	if err := l.beginUpgrade(ctx); err != nil {
+		return nil, err
+	}
+	defer l.endUpgrade()
+	if !l.permits().Shared() {
+		return nil, &HeldError{Name: l.fence.Name, Token: l.fence.Token, Holder: l.cfg.holder}
+	}
+	cfg := l.cfg.forLocks(nil, leasetable.Permits{Capacity: allPermits, Weight: allPermits})
+	r := &leasetable.Request{
+		Name: l.fence.Name, ID: newRequestID(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
+	}
+	var g leasetable.Grant
+	uncertain := false // an answer was lost
+	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
+		g, err = c.store.Upgrade(ctx, l.fence.Token, r)
+		uncertain = uncertain || leasetable.MaybeApplied(err)
+		if leasetable.RowLocked(err) { // many others acquire and release the lock
+			g, err = leasetable.Grant{Outcome: leasetable.Busy}, nil
+		}
+		return err
+	})
+	switch {
+	case uncertain && (err != nil || g.Outcome == leasetable.Busy):
+		// The reader's grant may be gone already. It must end here before the writer's is revoked,
+		// which lets others in.
+		lost := l.lose(l.fence.Name, "the answer to its upgrade was lost")
+		c.revoke(r)
+		if err == nil {
+			return nil, lost
+		}
+		return nil, c.explainIn(ctx, op, err)
+	case err != nil:
+		return nil, c.explainIn(ctx, op, err)
+	case g.Outcome == leasetable.Busy:
+		return nil, &BusyError{Name: r.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining, ThisClient: len(c.leasesOf(g.Token)) > 0}
+	case g.Outcome != leasetable.Granted:
+		return nil, l.lose(l.fence.Name, "its grant ended on the server")
+	}
+	fence := l.fence
+	fence.Token = g.Token
+	writer := c.startLease(ctx, cfg, startedGrant{fence: fence, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: g.Sent.Add(g.Remaining - r.TTL)})
+	if writer == nil {
+		c.revoke(r)
+		return nil, ErrClosed
+	}
+	if l.end(errUpgraded) {
+		c.untrack(l)
+	}
+	c.events.upgraded(ctx, l, writer, began)
+	return writer, nil
+}
+
+// beginChange checks that the lease is one of a readers-writer lock and held, and begins a call. If
+// it succeeds, endCall must follow.
+func (l *Lease) beginChange() error {
+	if l.cfg.permits.Capacity != allPermits {
+		return &KindError{Name: l.fence.Name, Wanted: allPermits, Found: l.cfg.permits.Capacity}
+	}
+	if err := l.Err(); err != nil {
+		return err
+	}
+	return l.client.beginCall()
+}
+
+// retryChange repeats op until it succeeds, fails for good, or ctx or timing.StatementBound ends.
+func (c *Client) retryChange(ctx context.Context, op func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
+	defer cancel()
+	return c.retry(ctx, c.closing, op)
+}
+
+// permits returns the permits that the lease has. Downgrade changes them.
+func (l *Lease) permits() leasetable.Permits {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
+// beginUpgrade waits until no other call upgrades l, and returns why l has ended, if it has. If it
+// succeeds, endUpgrade must follow.
+func (l *Lease) beginUpgrade(ctx context.Context) error {
+	for {
+		if err := l.Err(); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		other := l.upgrading
+		if other == nil {
+			l.upgrading = make(chan struct{})
+		}
+		l.mu.Unlock()
+		if other == nil {
+			return nil
+		}
+		select { // when both are ready, the loop looks at the lease first
+		case <-other:
+		case <-ctx.Done():
+			return errs.Errorf("pglock: upgrade %q: %w", l.fence.Name, endOf(ctx))
+		}
+	}
+}
+
+func (l *Lease) endUpgrade() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.upgrading)
+	l.upgrading = nil
+}
+
+func (l *Lease) isUpgrading() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.upgrading != nil
+}

@@ -1,0 +1,442 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/waitlist"
+)
+
+// maxRaces is how often a waiter makes another attempt at once, because the lock's row was inserted
+// or its request was used up during the last one.
+const maxRaces = 5
+
+// waiter is an acquisition in the wait queue. While it sleeps it holds only its entry and a timer.
+// It wakes up
+//
+//   - by a notification, or by a release in this process: woken;
+//   - by a release in this process that hands the lock off to it: handed;
+//   - when the holder's lease expires;
+//   - after timing.PollBound at the latest, much sooner without a listener.
+//
+// The lock's row is the truth in all cases: the waiter makes an attempt, and sleeps again if the
+// lock is busy.
+type waiter struct {
+	*acquisition
+	entry *waitlist.Entry
+
+	ahead           int           // other waiters before this one, as far as is known
+	remaining       time.Duration // of the grant in the way; 0: free, but not for us
+	token           fencing.Token // of that grant
+	awaitingHandoff bool          // this process holds the lock: a hand-off is likely
+	handoffWaited   bool          // a hand-off was waited for
+	pause           backoff.Backoff
+
+	ticketDrawn  bool      // a ticket was drawn since the last sleep
+	races        int       // in a row
+	blockedSince time.Time // the lock is free for us except for a row lock; zero: it is not
+
+	last         error // the last obstacle
+	failingSince time.Time
+}
+
+// errWaitOver is the cause of a context that limitWait has ended. It is compared by identity.
+var errWaitOver = errs.Errorf("%w", ErrTimeout)
+
+// waitLimit ends the wait of a call. Only the call's goroutine uses it.
+type waitLimit struct {
+	until time.Time
+	timer *time.Timer
+	over  func()
+}
+
+// limitWait returns a context that ends with ctx, and when the time of WithWait is over. Until
+// restrict is called, and during the first attempt, it lasts timing.FirstAttempt at least: a lock
+// that is free must be granted, however short the time is. The caller must call end.
+func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, end func()) {
+	limited, cancel := context.WithCancelCause(ctx)
+	over := func() { cancel(errWaitOver) }
+	a.limit = &waitLimit{a.began.Add(a.cfg.wait), time.AfterFunc(max(a.cfg.wait, timing.FirstAttempt), over), over}
+	return limited, func() { a.limit.timer.Stop(); cancel(nil) }
+}
+
+// widen gives an attempt its time, unless the wait is over. Then the context has ended when it returns:
+// an attempt must not begin while the timer fires.
+func (m *waitLimit) widen() {
+	if m.timer.Stop() {
+		m.timer.Reset(max(time.Until(m.until), timing.FirstAttempt))
+	} else {
+		m.over()
+	}
+}
+
+// restrict ends the wait when its time is over.
+func (m *waitLimit) restrict() {
+	switch rest := time.Until(m.until); {
+	case rest <= 0:
+		m.over()
+	case m.timer.Stop():
+		m.timer.Reset(rest)
+	}
+}
+
+// wait makes attempts until the lock is granted, ctx ends, or the time of WithWait is over.
+func (a *acquisition) wait(ctx context.Context) (g leasetable.Grant, err error) {
+	caller := ctx
+	if a.cfg.waitSet {
+		if a.cfg.wait == 0 {
+			return a.tryOnce(ctx)
+		}
+		var end func()
+		ctx, end = a.limitWait(ctx)
+		defer end()
+	}
+	waiters := a.client.waiters
+	a.awaitRemoval(ctx)
+	if key := waitlist.Key(a.name, a.cfg.names); waiters.BeginSolo(key) {
+		g, err = a.attempt(ctx, a.ticketOr(0), false)
+		waiters.EndSolo(key)
+		if err == nil && g.Outcome == leasetable.Granted {
+			return g, nil
+		}
+	}
+	if a.limit != nil {
+		a.limit.restrict()
+	}
+	return a.waitQueued(ctx, caller, g, err)
+}
+
+// waitQueued is wait after a first attempt, if there was one. ctx is that of the caller, or ends with
+// the time of WithWait.
+func (a *acquisition) waitQueued(ctx, caller context.Context, first leasetable.Grant, failure error) (g leasetable.Grant, err error) {
+	e := a.client.waiters.Push(a.request(a.id), a.began)
+	defer func() { a.leaveWaitlist(e, err == nil) }()
+	w := &waiter{acquisition: a, entry: e, pause: newPause()}
+	if failure != nil {
+		err = w.recordFailure(ctx, failure)
+	} else if first.Outcome == leasetable.Busy {
+		w.last = a.busyError(first)
+		e.NoteBusy(first)
+	}
+	if err == nil {
+		g, err = w.await(ctx)
+	}
+	if timeOver := context.Cause(ctx) == errWaitOver && errors.Is(err, ErrTimeout); timeOver && !a.attempted { //nolint:errorlint // see endOf
+		return w.lastAttempt(ctx, caller)
+	}
+	return g, err
+}
+
+// await waits until the call is the head of the local queue, and then runs.
+func (w *waiter) await(ctx context.Context) (leasetable.Grant, error) {
+	if !w.entry.IsHead() {
+		w.observeWait(ctx)
+	}
+	// Several may be ready. A caller that becomes the head when ctx ends finds out in run. An
+	// outage ends the call in any case.
+	select {
+	case <-w.entry.Head:
+		return w.run(ctx)
+	case err := <-w.entry.Outage:
+		return leasetable.Grant{}, w.outageError(err)
+	case <-ctx.Done():
+		return leasetable.Grant{}, w.giveUp(ctx)
+	case <-w.client.closing:
+		return leasetable.Grant{}, w.giveUp(ctx)
+	}
+}
+
+// lastAttempt makes the attempt of a call whose time ended, with ctx, before it had one: others of
+// this process were at work on the lock. A hand-off to this call in progress counts as its attempt.
+// While the lock is free for others, as before the head of the queue takes it, it looks again.
+func (w *waiter) lastAttempt(ctx, caller context.Context) (g leasetable.Grant, err error) {
+	const looks = 5
+	bounded, cancel := context.WithTimeout(caller, timing.FirstAttempt)
+	defer cancel()
+	w.awaitRemoval(bounded)
+	w.pause = newPause()
+	for sent := w.facts.attempts; err == nil && g.Outcome != leasetable.Granted && !w.attempted && w.facts.attempts < sent+looks; {
+		if g, _, err = w.tryAcquire(bounded, stepAcquireFull); err == nil && g.Outcome != leasetable.Granted && !w.attempted {
+			g, _, err = w.sleep(bounded)
+		}
+	}
+	switch {
+	case err == nil && g.Outcome == leasetable.Granted:
+		return g, nil
+	case err == nil, bounded.Err() != nil, errors.Is(err, ErrClosed):
+	case !errors.Is(err, ErrUnavailable):
+		return g, err
+	default:
+		w.last = err
+	}
+	return g, w.giveUp(ctx)
+}
+
+// giveUp returns the error of a wait that has ended. An entry that has made no attempt tells what
+// this process knows of the holder.
+func (w *waiter) giveUp(ctx context.Context) error {
+	if busy := w.localHolder(); w.last == nil && busy != nil {
+		w.last = busy
+	}
+	if g, ok := w.entry.LastBusy(); w.last == nil && ok {
+		w.last = w.busyError(g)
+	}
+	return w.waitError(ctx, w.last)
+}
+
+// observeWait raises the WaitEvent of the call, once.
+func (w *waiter) observeWait(ctx context.Context) {
+	if w.facts.queued || !w.client.events.on() {
+		return
+	}
+	w.facts.queued, w.facts.ahead = true, w.facts.ahead+w.entry.Before
+	var busy *BusyError
+	known := errors.As(w.last, &busy)
+	if known {
+		w.facts.blocker = busy.Token
+	}
+	for _, name := range w.names() {
+		ev := WaitEvent{Name: name, Ahead: w.facts.ahead, Together: len(w.cfg.names)}
+		if known && busy.Name == name {
+			ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
+		}
+		w.client.events.wait(ctx, ev)
+	}
+}
+
+// leaveWaitlist removes the entry. A grant that was handed off to a caller that gave up is revoked.
+// A ticket that is not needed any more is deleted before the call returns, within
+// timing.CancelGrace.
+func (a *acquisition) leaveWaitlist(e *waitlist.Entry, granted bool) {
+	gone := e.Leave(granted)
+	select {
+	case got := <-e.Handed: // it came with the end of ctx
+		if got.Err == nil || leasetable.MaybeApplied(got.Err) {
+			a.client.revoke(a.request(a.id))
+		}
+	default:
+	}
+	if gone == nil || granted {
+		return
+	}
+	// The deletion goes on after the grace; AwaitRemoval makes the next caller wait for it.
+	select {
+	case <-gone:
+	case <-time.After(timing.CancelGrace):
+	}
+}
+
+// run waits as the head of the local queue. Each step says which step comes next.
+func (w *waiter) run(ctx context.Context) (leasetable.Grant, error) {
+	next := w.firstStep()
+	for {
+		var g leasetable.Grant
+		var err error
+		switch next {
+		case stepAcquireFast, stepAcquireFull:
+			g, next, err = w.tryAcquire(ctx, next)
+		case stepJoinQueue:
+			next, err = w.drawTicket(ctx)
+		case stepSleep:
+			g, next, err = w.sleep(ctx)
+		}
+		switch {
+		case err != nil:
+			if err := w.recordFailure(ctx, err); err != nil {
+				return g, err
+			}
+			next = stepSleep
+		case g.Outcome == leasetable.Granted:
+			return g, nil
+		}
+	}
+}
+
+// firstStep returns the first step of a new head.
+func (w *waiter) firstStep() step {
+	switch start := w.entry.Start(); {
+	case start.AfterGrant && w.cfg.plain():
+		w.awaitingHandoff = true
+		return stepSleep
+	case start.Ticket: // of an earlier waiter that has left
+		return stepAcquireFull
+	case start.Row: // other processes waited lately
+		return stepJoinQueue
+	case w.last != nil:
+		return stepAcquireFull
+	}
+	return stepAcquireFast
+}
+
+// step is a step of a waiter.
+type step int
+
+const (
+	stepSleep       step = iota
+	stepAcquireFast      // the lock is likely free
+	stepAcquireFull      // the lock is likely held
+	stepJoinQueue        // draw a ticket
+)
+
+// tryAcquire makes one attempt, unless the lock is being handed off to this waiter.
+func (w *waiter) tryAcquire(ctx context.Context, how step) (g leasetable.Grant, next step, err error) {
+	ticket, ok := w.entry.BeginAttempt()
+	if !ok {
+		return g, stepSleep, nil // for the end of the hand-off
+	}
+	g, err = w.attempt(ctx, w.ticketOr(ticket), how == stepAcquireFull)
+	used := err == nil && (g.Outcome == leasetable.Granted || g.Invalid) && !w.cfg.barging
+	w.entry.EndAttempt(w.id, ticket, err == nil, used)
+	switch {
+	case err != nil:
+		return g, stepSleep, err
+	case g.Outcome == leasetable.Granted:
+		return g, stepSleep, nil
+	}
+	w.failingSince = time.Time{}
+	if g.Outcome == leasetable.Busy {
+		return g, w.afterBusy(g), nil
+	}
+	// The row was inserted or the request was used up meanwhile: usually the next attempt gets
+	// another answer. If row security hides the row, it does not.
+	if w.races++; w.races > maxRaces {
+		w.last = w.busyError(g)
+		return g, stepSleep, nil
+	}
+	return g, how, nil
+}
+
+// afterBusy records why the lock was not granted, and returns the next step.
+func (w *waiter) afterBusy(g leasetable.Grant) step {
+	w.last, w.races = w.busyError(g), 0
+	w.entry.NoteBusy(g)
+	if g.Token != w.token && !w.client.waiters.Listening() {
+		w.pause = newPause() // the lock changes hands: our position may soon come up
+	}
+	w.ahead, w.remaining, w.token = g.Ahead, g.Remaining, g.Token
+	switch {
+	case w.ahead > 0 || w.remaining > 0:
+		w.blockedSince = time.Time{}
+	case w.blockedSince.IsZero():
+		w.blockedSince = time.Now()
+	}
+	if !w.entry.HasTicket() {
+		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && w.cfg.plain()
+		// A ticket that was invalid at once is drawn anew only after a pause.
+		if !w.awaitingHandoff && !w.ticketDrawn {
+			return stepJoinQueue
+		}
+	}
+	return stepSleep
+}
+
+// drawTicket draws a ticket, and returns the next step.
+func (w *waiter) drawTicket(ctx context.Context) (step, error) {
+	p, err := w.entry.DrawTicket(ctx)
+	if err != nil {
+		return stepSleep, err
+	}
+	w.failingSince = time.Time{}
+	w.ticketDrawn = true
+	w.ahead, w.remaining = p.Ahead, p.Remaining
+	w.facts.sawAhead(p.Ahead)
+	switch {
+	case p.Ahead > 1: // a release will see our ticket
+		return stepSleep, nil
+	case p.Free && p.Ahead == 0:
+		return stepAcquireFast, nil
+	}
+	return stepAcquireFull, nil // the holder may have released without seeing our ticket
+}
+
+// recordFailure records a failed attempt. It returns an error if the failure ends the wait.
+func (w *waiter) recordFailure(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil, errors.Is(err, ErrClosed):
+		return w.giveUp(ctx)
+	case !errors.Is(err, ErrUnavailable):
+		return err
+	}
+	w.failingSince = w.entry.Fail(err)
+	if time.Since(w.failingSince) > timing.OutagePatience {
+		return w.outageError(err)
+	}
+	w.last = err
+	return nil
+}
+
+// outageError returns the error of a call that the server did not answer for timing.OutagePatience.
+func (w *waiter) outageError(err error) error {
+	return &WaitError{Name: w.name, Waited: time.Since(w.began), Cause: err, Last: w.last}
+}
+
+// sleep waits until another attempt is worthwhile, or the lock is handed off.
+func (w *waiter) sleep(ctx context.Context) (g leasetable.Grant, next step, err error) {
+	timer := time.NewTimer(w.sleepTime())
+	defer timer.Stop()
+	w.ticketDrawn = false
+	w.observeWait(ctx)
+	// Several may be ready. leaveWaitlist revokes a grant that was handed off together with the end
+	// of ctx. A wake-up between the attempt and this select is buffered.
+	select {
+	case got := <-w.entry.Handed:
+		g, err := w.checkGrant(w.id, *got)
+		w.entry.EndHandoff(w.id)
+		w.facts.handedOff, w.facts.blocker = err == nil, got.Released
+		return g, stepAcquireFull, err
+	case <-w.entry.Woken:
+		w.pause, w.awaitingHandoff, w.handoffWaited = newPause(), false, true
+		return g, stepAcquireFast, nil
+	case <-timer.C:
+		if w.awaitingHandoff {
+			w.awaitingHandoff, w.handoffWaited = false, true
+			if !w.entry.HasTicket() {
+				return g, stepJoinQueue, nil
+			}
+		}
+		return g, stepAcquireFull, nil
+	case err := <-w.entry.Outage: // it came while another entry was the head
+		return g, stepSleep, err
+	case <-ctx.Done():
+		return g, stepSleep, ctx.Err()
+	case <-w.client.closing:
+		return g, stepSleep, ErrClosed
+	}
+}
+
+// sleepTime returns how long to sleep without a wake-up.
+func (w *waiter) sleepTime() time.Duration {
+	if w.awaitingHandoff {
+		return timing.HandoffWait
+	}
+	w.pause.First = timing.FirstPause
+	switch {
+	case !w.failingSince.IsZero(): // the limit stays
+	case !w.blockedSince.IsZero():
+		// A guarded transaction holds the row of a lock that is ours to acquire. Its end sends no
+		// notification. So attempts are frequent, and late by about an eighth of its duration.
+		w.pause.Max = min(max(time.Since(w.blockedSince)/8, 2*timing.FirstPause), timing.MaxPause)
+	case w.client.waiters.Listening() && (w.remaining > 0 || w.ahead > 0):
+		// A release that did not see our ticket notified nobody. So the first attempt comes soon,
+		// after the waiters ahead had time to acquire, and then less and less often.
+		w.pause.Max = timing.PollBound * 2 / 3
+		w.pause.First *= time.Duration(1 + min(w.ahead, 20))
+	default:
+		w.pause.Max = timing.MaxPause
+	}
+	d := w.pause.Next()
+	switch {
+	case w.remaining > 0: // waiters ahead try a little earlier
+		d = min(d, w.remaining+rand.N(timing.ExpirySpread)+time.Duration(min(w.ahead, 20))*timing.HeadStep)
+	case w.ahead > 0: // free, but the waiter ahead may be dead
+		d = min(d, timing.HeadWait+rand.N(timing.HeadWait))
+	}
+	return d
+}

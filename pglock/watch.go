@@ -1,0 +1,271 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// Watch returns the state of the lock name, and then its new state after each change of its holder:
+// a grant, a release, a revocation or an expiry, and of its labels (Lease.SetLabels). Renewals are no
+// change. Of a semaphore or a readers-writer lock, it returns a state after each change of
+// LockInfo.Grants. A name without a row is free: only LockInfo.Name is set then.
+//
+// Each state is the newest one at the time of its read, and never older than the one before. While
+// the caller's loop runs, changes are not collected: a holder that came and went is left out.
+// Compare tokens to find that out.
+//
+// A release, a revocation, an expiry and new labels are seen within milliseconds where notifications
+// arrive, and within a second elsewhere. A grant to a waiter is usually seen some milliseconds after the
+// release before it. Other grants, and a hand-off between callers of one client, are seen within a
+// second: a holder that wants to be seen at once calls Lease.SetLabels.
+// The client reads the row that often, and holds no connection in between, except its listening
+// connection, which it opens. A lock that is not watched pays nothing.
+//
+// Watch continues through an outage of the server of up to 30 s. Then, and when ctx ends or the
+// client is closed, the last pair has an error: it wraps ErrUnavailable, the error and cause of ctx,
+// or ErrClosed.
+func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, error] {
+	return func(yield func(LockInfo, error) bool) {
+		if err := checkName(name); err != nil {
+			yield(LockInfo{}, err)
+			return
+		}
+		w := &watcher{client: c, name: name, woken: make(chan struct{}, 1)}
+		c.watches.add(w)
+		defer w.end()
+		for first := true; ; first = false {
+			changed, err := w.next(ctx, first)
+			if err != nil {
+				yield(LockInfo{}, err)
+				return
+			}
+			if changed && !yield(w.last, nil) {
+				return
+			}
+		}
+	}
+}
+
+// watcher is one run of Watch.
+type watcher struct {
+	client *Client
+	name   string
+	woken  chan struct{} // buffer of one
+
+	last         LockInfo        // that was returned
+	readAt       time.Time       // when the row was last read
+	lastUntil    time.Time       // until when a row that is older than last is not believed
+	pause        backoff.Backoff // between reads while the lock is free
+	wait         time.Duration   // from readAt to the next read
+	announcedAt  time.Time       // when Store.Watch last succeeded; zero: never
+	failingSince time.Time       // zero: the server answers
+}
+
+// next waits until the row is due to be read, unless it is the first time, and reads it. It reports
+// whether the holder has changed.
+func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error) {
+	c := w.client
+	if !first {
+		// If several are ready, one more read is harmless, and finds that ctx or the client has ended.
+		select {
+		case <-w.woken:
+		case <-time.After(time.Until(w.readAt.Add(w.wait))):
+		case <-ctx.Done():
+		case <-c.closing:
+		}
+	}
+	if ctx.Err() != nil {
+		return false, errs.Errorf("pglock: watch %q: %w", w.name, endOf(ctx))
+	}
+	if err := c.beginCall(); err != nil {
+		return false, err
+	}
+	defer c.endCall()
+	w.announce(ctx) // before the read: a release in between is not missed
+	row, found, err := c.store.Get(ctx, w.name)
+	now := time.Now()
+	w.readAt = now
+	if err != nil {
+		return false, w.fail(ctx, err)
+	}
+	if !w.failingSince.IsZero() {
+		w.failingSince, w.pause = time.Time{}, freePause()
+	}
+	k := LockInfo{Name: w.name}
+	if found {
+		k = newLockInfo(row)
+	}
+	changed = first || !sameHolding(k, w.last) ||
+		!slices.EqualFunc(k.Grants, w.last.Grants, func(a, b GrantInfo) bool { return a.Token == b.Token && a.Exclusive == b.Exclusive })
+	if changed && !first && w.older(k, now) {
+		changed = false
+	}
+	if changed {
+		w.last, w.pause = k, freePause()
+		_, last := k.ends()
+		w.lastUntil = now.Add(last + timing.StatementBound)
+	}
+	if next, _ := k.ends(); k.Held() {
+		w.wait = min(timing.PollBound, next+time.Millisecond)
+	} else {
+		w.wait = w.pause.Next()
+	}
+	return changed, nil
+}
+
+// ends returns when the first and the last of the live grants expire unless renewed.
+func (k LockInfo) ends() (first, last time.Duration) {
+	if len(k.Grants) == 0 {
+		return k.Remaining, k.Remaining
+	}
+	first = k.Grants[0].Remaining
+	for _, g := range k.Grants {
+		first, last = min(first, g.Remaining), max(last, g.Remaining)
+	}
+	return first, last
+}
+
+// freePause returns the pauses between reads while the lock is free. None is longer than PollBound.
+func freePause() backoff.Backoff {
+	return backoff.Backoff{First: timing.FirstPause, Max: timing.PollBound / 2}
+}
+
+// older reports whether k is a state from before the last one: of a server that is being replaced.
+// After an asynchronous failover that has lost the last grant, k is the truth. Then it is believed
+// once the lost grant has expired.
+func (w *watcher) older(k LockInfo, now time.Time) bool {
+	if k.Token == 0 || now.After(w.lastUntil) { // the row was pruned
+		return false
+	}
+	return k.Token < w.last.Token || k.Token == w.last.Token && k.Version < w.last.Version
+}
+
+// announce makes releases notify this client, if it listens. Without that, the row is polled.
+func (w *watcher) announce(ctx context.Context) {
+	c := w.client
+	if c.cfg.pollOnly || time.Since(w.announcedAt) < timing.RefreshEvery {
+		return
+	}
+	c.waiters.StartListener()
+	if err := c.store.Watch(ctx, w.name, c.watchChannel()); err == nil {
+		w.announcedAt = time.Now()
+	}
+}
+
+// fail handles a failed read: it returns an error if that ends the iteration.
+func (w *watcher) fail(ctx context.Context, err error) error {
+	op := fmt.Sprintf("watch %q", w.name)
+	switch {
+	case ctx.Err() != nil:
+		return errs.Errorf("pglock: %s: %w", op, endOf(ctx))
+	case errors.Is(err, ErrClosed) || !leasetable.Transient(err):
+		return w.client.store.Explain(op, err)
+	case w.failingSince.IsZero():
+		w.failingSince = time.Now()
+		w.pause = newPause()
+	case time.Since(w.failingSince) > timing.OutagePatience:
+		return w.client.store.Explain(op, err)
+	}
+	w.wait = w.pause.Next()
+	return nil
+}
+
+// end ends the notifications of the name, unless another Watch of this client needs them. A row that
+// can't be deleted expires.
+func (w *watcher) end() {
+	c := w.client
+	if last := c.watches.remove(w); !last || w.announcedAt.IsZero() || c.beginRelease() != nil {
+		return
+	}
+	defer c.endCall()
+	c.background(timing.StatementBound, func(ctx context.Context) {
+		_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: []string{w.name}, Number: leasetable.WatchTicket}})
+	})
+}
+
+// unwatch ends the notifications of all names when the client closes, because a loop over Watch may be
+// busy then. Rows that can't be deleted before ctx ends expire. No watcher announces any more.
+func (c *Client) unwatch(ctx context.Context) {
+	names := c.watches.names()
+	if len(names) == 0 || c.cfg.pollOnly {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
+	defer cancel()
+	_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: names, Number: leasetable.WatchTicket}})
+}
+
+// watches has the running calls of Watch by name.
+type watches struct {
+	mu     sync.Mutex // guards byName
+	byName map[string]map[*watcher]struct{}
+}
+
+func (s *watches) add(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byName == nil {
+		s.byName = map[string]map[*watcher]struct{}{}
+	}
+	if s.byName[w.name] == nil {
+		s.byName[w.name] = map[*watcher]struct{}{}
+	}
+	s.byName[w.name][w] = struct{}{}
+}
+
+// remove removes w, and reports whether it was the last one of its name.
+func (s *watches) remove(w *watcher) (last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byName[w.name], w)
+	if last = len(s.byName[w.name]) == 0; last {
+		delete(s.byName, w.name)
+	}
+	return last
+}
+
+// names returns the names that are watched.
+func (s *watches) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.byName))
+}
+
+// wake makes all calls of Watch for name read the row.
+func (s *watches) wake(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.byName[name] {
+		w.wake()
+	}
+}
+
+// wakeAll makes all calls of Watch read their rows.
+func (s *watches) wakeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, all := range s.byName {
+		for w := range all {
+			w.wake()
+		}
+	}
+}
+
+// wake makes w read the row.
+func (w *watcher) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default: // woken already
+	}
+}

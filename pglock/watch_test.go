@@ -1,0 +1,247 @@
+package pglock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// watched is a running Watch.
+type watched struct {
+	t    *testing.T
+	next func() (pglock.LockInfo, error, bool)
+}
+
+func (f fixture) watch(ctx context.Context, c *pglock.Client, name string) watched {
+	f.t.Helper()
+	next, stop := iter.Pull2(c.Watch(ctx, name))
+	f.t.Cleanup(stop)
+	return watched{f.t, next}
+}
+
+// sees waits for the next state, which must be of that holder, or free with "".
+func (w watched) sees(holder string) (after time.Duration) {
+	w.t.Helper()
+	began := time.Now()
+	k, err, ok := w.next()
+	switch {
+	case err != nil || !ok:
+		w.t.Fatalf("no state: %v", err)
+	case holder == "" && k.Held() || holder != "" && (!k.Held() || k.Holder != holder):
+		w.t.Errorf("the state is %+v, want holder %q", k, holder)
+	}
+	return time.Since(began)
+}
+
+// TestWatchSeesEachHolder, with notifications and without. The time limits are wide, and still below
+// the TTL, after which a missed release would be seen as an expiry.
+func TestWatchSeesEachHolder(t *testing.T) {
+	t.Parallel()
+	for _, options := range [][]pglock.Option{nil, {pglock.WithPollOnly()}} {
+		t.Run(fmt.Sprint("poll only ", options != nil), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c, operator := f.open(pglock.WithTTL(time.Hour)), f.open(options...)
+			w := f.watch(t.Context(), operator, "n")
+			w.sees("") // there is no row
+			l := try(t, c, "n", pglock.WithHolder("first"))
+			w.sees("first")
+			if options == nil {
+				pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(operator) })
+			}
+			if rows := value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE ticket = -1"); (rows == 1) != (options == nil) {
+				t.Errorf("%d rows announce the watch", rows)
+			}
+			release(t, l)
+			w.sees("")
+			l = try(t, c, "n", pglock.WithHolder("second"))
+			w.sees("second")
+			// Two changes during the caller's loop: only the newest state counts.
+			release(t, l)
+			l = try(t, c, "n", pglock.WithHolder("third"))
+			w.sees("third")
+			if err := operator.Revoke(t.Context(), "n", l.Token(), "r"); err != nil {
+				t.Fatal(err)
+			}
+			w.sees("")
+			_ = l.Release(t.Context()) // it was lost
+			dying := try(t, c, "n", pglock.WithHolder("dying"), pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(0))
+			w.sees("dying")
+			if late := w.sees(""); late > 10*time.Second {
+				t.Errorf("an expiry was seen after %v", late)
+			}
+			_ = dying.Release(t.Context()) // it was lost
+			f.sql("DELETE FROM pglock.distributed_locks")
+			release(t, try(t, c, "n", pglock.WithHolder("after pruning")))
+		})
+	}
+}
+
+// TestANotificationIsFaster than polling: the row is read once a second, and twenty releases are
+// seen in less. The release of a batch notifies as well.
+func TestANotificationIsFaster(t *testing.T) {
+	t.Parallel()
+	for _, forced := range []bool{false, true} {
+		t.Run(fmt.Sprint("batches ", forced), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c, operator := f.open(pglock.WithBatches(8, forced)), f.open()
+			w := f.watch(t.Context(), operator, "n")
+			w.sees("")
+			var late time.Duration
+			const n = 20
+			for i := range n {
+				holder := fmt.Sprint("holder ", i)
+				l := try(t, c, "n", pglock.WithHolder(holder))
+				w.sees(holder)
+				pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(operator) })
+				release(t, l)
+				late += w.sees("")
+			}
+			t.Logf("a release is seen after %v on average", late/n)
+			if late/n > 300*time.Millisecond { // 500 ms by polling
+				t.Errorf("a release is seen after %v on average", late/n)
+			}
+		})
+	}
+}
+
+// TestWatchNeverGoesBack: a state of the past, as from an old primary, is not returned after a newer
+// one, until the lease of the newer one would have expired.
+func TestWatchNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open(pglock.WithTTL(time.Hour))
+	f.sql("CREATE TABLE pglock.past AS SELECT * FROM pglock.distributed_locks")
+	release(t, try(t, c, "n", pglock.WithHolder("first")))
+	f.sql("INSERT INTO pglock.past SELECT * FROM pglock.distributed_locks")
+	w := f.watch(t.Context(), f.open(pglock.WithPollOnly()), "n")
+	w.sees("")
+	l := try(t, c, "n", pglock.WithHolder("second"))
+	w.sees("second")
+	f.sql("CREATE TABLE pglock.present AS SELECT * FROM pglock.distributed_locks")
+	f.sql("DELETE FROM pglock.distributed_locks; INSERT INTO pglock.distributed_locks SELECT * FROM pglock.past")
+	states := make(chan string, 1)
+	go func() {
+		k, err, _ := w.next()
+		states <- fmt.Sprint(k.Held(), " ", k.Holder, " ", err)
+	}()
+	select {
+	case got := <-states:
+		t.Fatalf("after a newer state: %s", got)
+	case <-time.After(3 * time.Second): // it polls every second
+	}
+	f.sql("UPDATE pglock.present SET token = token + 1, holder = 'third'")
+	f.sql("DELETE FROM pglock.distributed_locks; INSERT INTO pglock.distributed_locks SELECT * FROM pglock.present")
+	select {
+	case got := <-states:
+		if got != "true third <nil>" {
+			t.Errorf("the next state: %s", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the next state was not seen")
+	}
+	_ = l.Release(t.Context()) // it was lost
+	f.sql("DELETE FROM pglock.distributed_locks")
+}
+
+// TestWatchEnds with ctx, with the client and with the caller's loop, and leaves no row behind.
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.openUnclosed()
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	w, other := f.watch(ctx, c, "n"), f.watch(t.Context(), c, "n")
+	w.sees("")
+	other.sees("")
+	cancel(why)
+	if _, err, _ := w.next(); !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
+		t.Errorf("after ctx: %v", err)
+	}
+	if _, _, ok := w.next(); ok {
+		t.Error("it continues after an error")
+	}
+	for k, err := range c.Watch(t.Context(), "other") {
+		if err != nil || k.Held() {
+			t.Errorf("%+v, %v", k, err)
+		}
+		break
+	}
+	pgtest.Eventually(t, 10*time.Second, "the row of the last loop is deleted, the other one is not", func() bool {
+		return value[string](f, "SELECT coalesce(string_agg(name, ' '), '') FROM pglock.lock_waiters") == "n"
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err, _ := other.next()
+		ended <- err
+	}()
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, pglock.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	for _, err := range c.Watch(t.Context(), "") {
+		if !errors.Is(err, pglock.ErrInvalidOption) {
+			t.Errorf("without a name: %v", err)
+		}
+	}
+}
+
+// TestAWatchDelaysNobody: a watched lock is granted in one attempt, also to the client that watches,
+// and its waiters keep their order.
+func TestAWatchDelaysNobody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	w := f.watch(t.Context(), c, "n")
+	w.sees("")
+	for range 3 {
+		l := try(t, c, "n")
+		got := f.waits(f.open(), "n")
+		release(t, l)
+		release(t, <-got)
+	}
+}
+
+// TestAReleaseNotifiesWatchersAndTheHead: each client that watches, whose row has not expired, and the
+// head of the queue as well. Watchers alone are no waiters.
+func TestAReleaseNotifiesWatchersAndTheHead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	notified := f.listen("watches", "watches too", "watched", "first", "second")
+	for _, n := range []string{"watched", "waited for too"} {
+		l := try(t, c, n)
+		row := "INSERT INTO pglock.lock_waiters VALUES ($1, $2 || $3, $4, clock_timestamp() + $5 * interval '1 s')"
+		f.sql(row, n, f.schema, "watches", -1, 3600)
+		f.sql(row, n, f.schema, "watches too", -1, 3600)
+		f.sql(row, n, f.schema, "watched", -1, -1)
+		if n == "waited for too" {
+			f.sql(row, n, f.schema, "first", int64(1)<<60, 3600)
+			f.sql(row, n, f.schema, "second", int64(1)<<61, 3600)
+		}
+		if woken := value[bool](f, "SELECT pglock.wake_next($1, 0)", n); woken != (n == "waited for too") {
+			t.Errorf("%s: a waiter was notified: %v", n, woken)
+		}
+		release(t, l)
+	}
+	got := notified()
+	slices.Sort(got)
+	want := []string{
+		"first: waited for too", "first: waited for too",
+		"watches too: waited for too", "watches too: waited for too", "watches too: watched", "watches too: watched",
+		"watches: waited for too", "watches: waited for too", "watches: watched", "watches: watched",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("notified: %q", got)
+	}
+}
