@@ -14,15 +14,16 @@ import (
 
 // Request is one attempt to acquire a lock.
 type Request struct {
-	Name   string   // for All: a text for people
-	All    []string // names that are acquired together, sorted; nil: only Name
-	ID     string   // a UUID: the same for attempts of one call whose effect is unknown
+	Name   string    // for All: a text for people
+	All    []string  // names that are acquired together, sorted; nil: only Name
+	Each   []Permits // of the names in All; nil: each has one holder
+	ID     string    // a UUID: the same for attempts of one call whose effect is unknown
 	Holder string
 	Labels string // JSON
 	TTL    time.Duration
 	Ticket int64
 
-	Permits Permits
+	Permits Permits // of Name
 }
 
 // Names returns the names that the request is for, sorted.
@@ -31,6 +32,41 @@ func (r *Request) Names() []string {
 		return []string{r.Name}
 	}
 	return r.All
+}
+
+// permitsAt returns the permits that the request is for at one of its names.
+func (r *Request) permitsAt(i int) Permits {
+	if r.All == nil {
+		return r.Permits
+	}
+	if r.Each == nil {
+		return Permits{}
+	}
+	return r.Each[i]
+}
+
+// PermitsOf returns the permits that the request is for at the name.
+func (r *Request) PermitsOf(name string) Permits {
+	return r.permitsAt(max(slices.Index(r.All, name), 0))
+}
+
+// Heavy reports whether the request needs several permits of a name.
+func (r *Request) Heavy() bool {
+	return r.Permits.Weight > 1 || slices.ContainsFunc(r.Each, func(p Permits) bool { return p.Weight > 1 })
+}
+
+// slots returns the arguments of acquire_slots and join_all: names, and of each its permits, null for a
+// lock with one holder, and how many of them the request is for.
+func (r *Request) slots() (names []string, permits []*int, weights []int) {
+	names = r.Names()
+	permits, weights = make([]*int, len(names)), make([]int, len(names))
+	for i := range names {
+		weights[i] = 1
+		if p := r.permitsAt(i); p.Any() {
+			permits[i], weights[i] = &p.Capacity, p.Weight
+		}
+	}
+	return names, permits, weights
 }
 
 // Tickets of attempts without one.

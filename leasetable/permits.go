@@ -22,15 +22,20 @@ func (p Permits) Any() bool { return p.Capacity > 0 }
 // Shared reports whether others can hold the name at the same time.
 func (p Permits) Shared() bool { return p.Weight < p.Capacity }
 
-// AcquirePermits makes an attempt to acquire permits. ctx is derived from the life of the Store.
-func (s *Store) AcquirePermits(ctx context.Context, r *Request) (g Grant, err error) {
+// AcquireSlots makes an attempt to acquire permits, or several names. ctx is derived from the life of
+// the Store.
+func (s *Store) AcquireSlots(ctx context.Context, r *Request) (g Grant, err error) {
+	names, permits, weights := r.slots()
 	sent, err := s.sendWaking(ctx, statement{
-		sql:  s.sql.acquirePermits,
-		args: []any{r.Name, r.Permits.Capacity, r.Permits.Weight, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket},
+		sql:  s.sql.acquireSlots,
+		args: []any{names, permits, weights, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket},
 		row: func(row pgx.Rows) error {
 			var left int64
-			var holder *string
-			err := row.Scan(&g.Outcome, &g.Token, &holder, &left, &g.Ahead, &g.Invalid)
+			var name, holder *string
+			err := row.Scan(&g.Outcome, &name, &g.Token, &holder, &left, &g.Ahead, &g.Invalid)
+			if name != nil && r.All != nil {
+				g.Name = *name
+			}
 			if holder != nil {
 				g.Holder = *holder
 			}
@@ -45,7 +50,7 @@ func (s *Store) AcquirePermits(ctx context.Context, r *Request) (g Grant, err er
 	case err != nil:
 		return Grant{}, err // a row before the error promises nothing
 	case g.Outcome == Granted:
-		s.highWater.observeGrant(r.Name, g.Token)
+		s.highWater.observeGrant(names[0], g.Token)
 	case g.Outcome == again:
 		g.Outcome = ""
 	}
@@ -53,9 +58,22 @@ func (s *Store) AcquirePermits(ctx context.Context, r *Request) (g Grant, err er
 	return g, nil
 }
 
-// ReleasePermits is Release for a name with permits.
-func (s *Store) ReleasePermits(ctx context.Context, fence fencing.Fence) (released, notified bool, err error) {
-	return s.releaseOne(ctx, s.sql.releasePermits, fence.Name, int64(fence.Token))
+// ReleasePermits releases the grant with that token of names with permits, sorted. For each name where
+// the grant was current, it returns whether a waiter was notified. ctx is derived from the life of the
+// Store.
+func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token) (notified map[string]bool, err error) {
+	notified = make(map[string]bool, len(names))
+	_, err = s.sendWaking(ctx, statement{s.sql.releasePermits, []any{names, int64(token)}, func(r pgx.Rows) error {
+		var name string
+		var woken bool
+		err := r.Scan(&name, &woken)
+		notified[name] = woken
+		return err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return notified, nil
 }
 
 // Resize sets the number of permits of a name, and creates the name if need be. It returns the
@@ -70,12 +88,12 @@ func (s *Store) Resize(ctx context.Context, name string, capacity int) (before i
 	return before, err
 }
 
-// Downgrade turns the grant of a writer into that of a reader, with the same token. It reports false
-// if the grant is not current. Repeating it is safe.
-func (s *Store) Downgrade(ctx context.Context, fence fencing.Fence) (done bool, err error) {
+// KeepPermits gives permits of a grant back, so that it keeps n of them, with the same token: a writer
+// that keeps one is a reader. It reports false if the grant is not current. Repeating it is safe.
+func (s *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (done bool, err error) {
 	ctx, cancel := s.withLife(ctx)
 	defer cancel()
-	done, _, err = s.releaseOne(ctx, s.sql.downgradePermits, fence.Name, int64(fence.Token))
+	done, _, err = s.releaseOne(ctx, s.sql.keepPermits, fence.Name, int64(fence.Token), n)
 	return done, err
 }
 

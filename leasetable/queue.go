@@ -26,14 +26,34 @@ const AnyTicket = -1
 // of the client. The ticket shows others that the caller of r has waited for that time, its holder's
 // name and its permits. JoinQueue tries twice.
 func (s *Store) JoinQueue(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
-	args := []any{r.Name, client, ticketTTL(r.Permits.Weight > 1).Microseconds(), r.Holder, waited.Microseconds(), max(r.Permits.Weight, 1)}
-	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, func(r pgx.Rows) error {
-		var left int64
-		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
-		p.Remaining = time.Duration(left) * time.Microsecond
-		return err
-	}})
+	args := []any{r.Name, client, ticketTTL(r.Heavy()).Microseconds(), r.Holder, waited.Microseconds(), max(r.Permits.Weight, 1)}
+	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, p.scan})
 	return p, err
+}
+
+// JoinAll is JoinQueue for a caller that waits for several names with one ticket. It tries twice.
+func (s *Store) JoinAll(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
+	names, permits, weights := r.slots()
+	err = s.twice(ctx, func(ctx context.Context) error {
+		_, err := s.sendWaking(ctx, statement{
+			s.sql.joinAll,
+			[]any{
+				names, permits, weights, client, ticketTTL(r.Heavy()).Microseconds(), timing.KeepTicket.Microseconds(),
+				r.Holder, waited.Microseconds(),
+			},
+			p.scan,
+		})
+		return err
+	})
+	return p, err
+}
+
+// scan reads the answer to a new ticket.
+func (p *Position) scan(r pgx.Rows) error {
+	var left int64
+	err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
+	p.Remaining = time.Duration(left) * time.Microsecond
+	return err
 }
 
 // Ticket is a ticket of a client in the queues for some names: of one name, or of those that a caller

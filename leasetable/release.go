@@ -48,11 +48,11 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notifi
 // Revoke releases the grant of the request r, if it has one, and reports whether it had. ctx is
 // derived from the life of the Store.
 func (s *Store) Revoke(ctx context.Context, r *Request) (revoked bool, err error) {
-	sql := s.sql.revoke
-	if r.Permits.Any() {
-		sql = s.sql.revokePermits
-	}
-	for _, name := range r.Names() { // several names are rarely revoked: one after the other will do
+	for i, name := range r.Names() { // several names are rarely revoked: one after the other will do
+		sql := s.sql.revoke
+		if r.permitsAt(i).Any() {
+			sql = s.sql.revokePermits
+		}
 		_, err = s.sendWaking(ctx, statement{
 			sql:  sql,
 			args: []any{name, r.ID},

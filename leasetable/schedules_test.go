@@ -280,14 +280,18 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	}
 	us := func() int64 { return duration("ttl", time.Minute) }
 	keep := func() int64 { return duration("keep", timing.KeepTicket) }
-	weight := func(text string) (weight, capacity int) {
-		w, c, _ := strings.Cut(text, "/")
-		weight, err := strconv.Atoi(w)
-		capacity, err2 := strconv.Atoi(c)
-		if err != nil || err2 != nil {
-			bad = fmt.Errorf("%s: %q is not WEIGHT/CAPACITY", st.verb, text)
+	slots := func() (names []string, permits []*int, weights []int) { // "m,n:1/2" is m, and one of two permits of n
+		for _, word := range strings.Split(arg(0), ",") {
+			name, share, shared := strings.Cut(word, ":")
+			weight, capacity := 1, new(int)
+			if !shared {
+				capacity = nil
+			} else if n, err := fmt.Sscanf(share, "%d/%d", &weight, capacity); n != 2 {
+				bad = fmt.Errorf("%s: %q is not WEIGHT/CAPACITY: %w", st.verb, share, err)
+			}
+			names, permits, weights = append(names, name), append(permits, capacity), append(weights, weight)
 		}
-		return weight, capacity
+		return names, permits, weights
 	}
 	sql, args := p.w.sql[st.verb], []any(nil)
 	switch st.verb {
@@ -310,8 +314,6 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		args = []any{arg(0), number(arg(1))}
 	case "acquire_fast":
 		args = []any{arg(0), s.name, p.request(st), "{}", us(), ticket()}
-	case "acquire_all":
-		args = []any{strings.Split(arg(0), ","), p.request(st), s.name, "{}", us(), ticket()}
 	case "acquire_full", "acquire_fast_batch":
 		args = []any{[]string{arg(0)}, []string{s.name}, []string{p.request(st)}, []string{"{}"}, []int64{us()}, []int64{ticket()}}
 	case "peek":
@@ -328,7 +330,13 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		capacity, err := strconv.Atoi(arg(1))
 		bad = errors.Join(bad, err)
 		args = []any{arg(0), capacity, true}
-	case "release_permits", "downgrade_permits", "await_permit_guards":
+	case "release_permits":
+		args = []any{strings.Split(arg(0), ","), number(arg(1)), true}
+	case "keep_permits":
+		n, err := strconv.Atoi(arg(2))
+		bad = errors.Join(bad, err)
+		args = []any{arg(0), number(arg(1)), n, true}
+	case "await_permit_guards":
 		args = []any{arg(0), number(arg(1)), true}
 	case "handoff":
 		args = []any{arg(0), number(arg(1)), p.request(st), s.name, "{}", us(), s.client()}
@@ -349,7 +357,8 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		}
 		args = []any{arg(0), s.client(), us(), s.name, int64(0), w}
 	case "join_all":
-		args = []any{strings.Split(arg(0), ","), s.client() + "/1", us(), keep(), s.name, int64(0), true}
+		names, permits, weights := slots()
+		args = []any{names, permits, weights, s.client() + "/1", us(), keep(), s.name, int64(0), true}
 	case "refresh_tickets":
 		args = []any{[]string{s.client() + st.options["of"]}, []string{arg(0)}, []int64{us()}, keep()}
 	case "watch":
@@ -358,9 +367,9 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		args = []any{[]string{arg(0)}, s.client(), number(arg(1)), true}
 	case "prune":
 		args = []any{int64(0), ""}
-	case "acquire_permits":
-		w, capacity := weight(arg(1))
-		args = []any{arg(0), capacity, w, p.request(st), s.name, "{}", us(), ticket(), true}
+	case "acquire_slots":
+		names, permits, weights := slots()
+		args = []any{names, permits, weights, p.request(st), s.name, "{}", us(), ticket(), true}
 	default:
 		return "", nil, fmt.Errorf("there is no step %q", st.verb)
 	}
@@ -401,7 +410,7 @@ func outcome(verb string, rows [][]any) string {
 		return "done"
 	case "acquire_fast_batch":
 		return "granted " + text(row[1])
-	case "acquire_all":
+	case "acquire_slots":
 		if row[0] == "granted" {
 			return "granted " + text(row[2])
 		}
@@ -413,11 +422,6 @@ func outcome(verb string, rows [][]any) string {
 			return "granted " + text(rows[i][2])
 		}
 		return refused(row[1], row[3], row[5], row[6])
-	case "acquire_permits":
-		if row[0] == "granted" {
-			return "granted " + text(row[1])
-		}
-		return refused(row[0], row[2], row[4], row[5])
 	case "upgrade_permits":
 		if row[0] == "granted" {
 			return "granted " + text(row[1])
@@ -434,7 +438,7 @@ func outcome(verb string, rows [][]any) string {
 			return "live"
 		}
 		return "revoked"
-	case "release", "release_permits", "downgrade_permits", "leave_queue", "await_guards", "await_permit_guards", "revoke", "release_batch":
+	case "release", "release_permits", "keep_permits", "leave_queue", "await_guards", "await_permit_guards", "revoke", "release_batch":
 		if row[len(row)-1] == true {
 			return "done and notified"
 		}

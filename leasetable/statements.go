@@ -34,22 +34,19 @@ const (
 
 // The statements of permits and of several names are functions of the schema: see the migration.
 const (
-	acquireAllSQL = "SELECT outcome, name, token, holder, remaining, ahead, invalid FROM pglock.acquire_all(" +
-		"$1::text[], $2::text::uuid, $3::text, $4::text::jsonb, $5::bigint, $6::bigint)"
+	acquireSlotsSQL = "SELECT outcome, name, token, holder, remaining, ahead, invalid FROM pglock.acquire_slots(" +
+		"$1::text[], $2::int[], $3::int[], $4::text::uuid, $5::text, $6::text::jsonb, $7::bigint, $8::bigint, $9::boolean)"
 	joinAllSQL = "SELECT ticket, ahead, free, remaining FROM pglock.join_all(" +
-		"$1::text[], $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint, $7::boolean)"
-
-	acquirePermitsSQL = "SELECT outcome, token, holder, remaining, ahead, invalid FROM pglock.acquire_permits(" +
-		"$1::text, $2::int, $3::int, $4::text::uuid, $5::text, $6::text::jsonb, $7::bigint, $8::bigint, $9::boolean)"
-	releasePermitsSQL = "SELECT pglock.release_permits($1::text, $2::bigint, $3::boolean)"
+		"$1::text[], $2::int[], $3::int[], $4::text, $5::bigint, $6::bigint, $7::text, $8::bigint, $9::boolean)"
+	releasePermitsSQL = "SELECT a.name, r FROM unnest($1::text[]) AS a (name), pglock.release_permits(a.name, $2::bigint, $3::boolean) AS r"
 	revokePermitsSQL  = "SELECT pglock.release_permits($1::text, g.token, $3::boolean) FROM (" +
 		"SELECT l.token FROM pglock.distributed_locks AS l WHERE l.name = $1::text AND l.request = $2::text::uuid AND l.holder IS NOT NULL " +
 		"UNION ALL SELECT p.token FROM pglock.lock_permits AS p WHERE p.name = $1::text AND p.request = $2::text::uuid AND p.holder IS NOT NULL) AS g"
 	revokeSharedSQL = "SELECT r, CASE WHEN $5::boolean THEN pg_notify($4::text, $2::bigint::text) END " +
 		"FROM pglock.release_permits($1::text, $2::bigint, $5::boolean, 'revoked', $3::text) AS r"
-	awaitSharedSQL      = "SELECT pglock.await_permit_guards($1::text, $2::bigint, $3::boolean)"
-	downgradePermitsSQL = "SELECT pglock.downgrade_permits($1::text, $2::bigint, $3::boolean)"
-	upgradePermitsSQL   = "SELECT outcome, token, holder, remaining FROM pglock.upgrade_permits(" +
+	awaitSharedSQL    = "SELECT pglock.await_permit_guards($1::text, $2::bigint, $3::boolean)"
+	keepPermitsSQL    = "SELECT pglock.keep_permits($1::text, $2::bigint, $3::int, $4::boolean)"
+	upgradePermitsSQL = "SELECT outcome, token, holder, remaining FROM pglock.upgrade_permits(" +
 		"$1::text, $2::bigint, $3::text::uuid, $4::text, $5::text::jsonb, $6::bigint)"
 	resizePermitsSQL = "SELECT pglock.resize_permits($1::text, $2::int, $3::boolean)"
 )
@@ -63,9 +60,7 @@ type statements struct {
 	get, grantedTo, lift, prune, deleteDeadRows                          string
 	list, watch, revokeGrant, awaitGuards, requestRelease                string
 
-	acquireAll, joinAll string
-
-	acquirePermits, releasePermits, revokePermits, resizePermits, downgradePermits, upgradePermits, revokeShared, awaitShared string
+	acquireSlots, joinAll, releasePermits, revokePermits, resizePermits, keepPermits, upgradePermits, revokeShared, awaitShared string
 }
 
 func newStatements(name string) statements {
@@ -81,11 +76,10 @@ func newStatements(name string) statements {
 		revokeGrant: file("revoke_grant"), awaitGuards: file("await_guards"), requestRelease: file("request_release"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 
-		acquireAll: schema.Render(acquireAllSQL, name), joinAll: schema.Render(joinAllSQL, name),
-
-		acquirePermits: schema.Render(acquirePermitsSQL, name), releasePermits: schema.Render(releasePermitsSQL, name),
-		revokePermits: schema.Render(revokePermitsSQL, name), resizePermits: schema.Render(resizePermitsSQL, name),
-		downgradePermits: schema.Render(downgradePermitsSQL, name), upgradePermits: schema.Render(upgradePermitsSQL, name),
+		acquireSlots: schema.Render(acquireSlotsSQL, name), joinAll: schema.Render(joinAllSQL, name),
+		releasePermits: schema.Render(releasePermitsSQL, name),
+		revokePermits:  schema.Render(revokePermitsSQL, name), resizePermits: schema.Render(resizePermitsSQL, name),
+		keepPermits: schema.Render(keepPermitsSQL, name), upgradePermits: schema.Render(upgradePermitsSQL, name),
 		revokeShared: schema.Render(revokeSharedSQL, name), awaitShared: schema.Render(awaitSharedSQL, name),
 	}
 }

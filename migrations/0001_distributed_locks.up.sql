@@ -155,11 +155,12 @@ CREATE TABLE lock_permits (
     version     bigint      NOT NULL,
     acquired_at finite_time NOT NULL,
     expires_at  lease_end   NOT NULL,
-    request     uuid        NOT NULL UNIQUE,
+    request     uuid        NOT NULL,
     holder      text,
     labels      jsonb       NOT NULL DEFAULT '{}',
     release_request text,
-    PRIMARY KEY (name, token)
+    PRIMARY KEY (name, token),
+    UNIQUE (name, request)
 ) WITH (
     fillfactor = 50,
     autovacuum_vacuum_threshold = 200,

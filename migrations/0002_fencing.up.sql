@@ -342,9 +342,8 @@ BEGIN
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
         '{lift_fencing_tokens,raise_pruned,require_unpruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
-          pglock_schema_version,head_weight,wake_if_fits,commit_durably,free_expired_permits,grant_all_permits,share_grant,
-          acquire_permits,release_permits,await_permit_guards,downgrade_permits,upgrade_permits,resize_permits,create_free,
-          acquire_all,join_all,once_claim}');
+          pglock_schema_version,head_weight,wake_fitting,commit_durably,add_room,free_expired_permits,share_grant,create_free,
+          acquire_slots,release_permits,await_permit_guards,keep_permits,upgrade_permits,resize_permits,join_all,once_claim}');
     PERFORM "<here>".require_right(has_table_privilege(role_name, format('%s.distributed_locks', '<here>'), 'INSERT'), role_name);
 END
 $$;

@@ -172,7 +172,7 @@ func prepare(ctx context.Context, own *pgxpool.Pool, cfg config, s state) error 
 func create(ctx context.Context, own *pgxpool.Pool, cfg config, sql string) error {
 	_, err := own.Exec(ctx, sql)
 	switch pgtx.SQLState(err) {
-	case pgtx.UniqueViolation, pgtx.DuplicateSchema, pgtx.DuplicateTable:
+	case pgtx.UniqueViolation, pgtx.DuplicateSchema, pgtx.DuplicateTable, pgtx.DuplicateObject: // the last: of the table's type
 		return nil
 	}
 	return cfg.explain(err)

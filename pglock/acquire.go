@@ -110,10 +110,7 @@ func newAcquisition(c *Client, name string, cfg *leaseConfig) *acquisition {
 
 // request returns the request with that ID, without a ticket.
 func (a *acquisition) request(id string) *leasetable.Request {
-	return &leasetable.Request{
-		Name: a.name, All: a.cfg.names, ID: id, Holder: a.cfg.holder, Labels: a.cfg.labels,
-		TTL: a.cfg.grantTTL(), Ticket: leasetable.NoTicket, Permits: a.cfg.permits,
-	}
+	return a.cfg.request(a.name, id)
 }
 
 // names returns the names that the call is for, sorted.
@@ -282,7 +279,8 @@ func (a *acquisition) checkGrant(id string, got leasetable.Answer) (leasetable.G
 		got.Err = errLateGrant
 	}
 	if got.Err == nil && got.Grant.Outcome == leasetable.OtherKind {
-		return got.Grant, &KindError{Name: cmp.Or(got.Grant.Name, a.name), Wanted: a.cfg.permits.Capacity, Found: got.Grant.Capacity}
+		name := cmp.Or(got.Grant.Name, a.name)
+		return got.Grant, &KindError{Name: name, Wanted: a.request(id).PermitsOf(name).Capacity, Found: got.Grant.Capacity}
 	}
 	if got.Err == nil {
 		return got.Grant, nil

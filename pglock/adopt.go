@@ -95,7 +95,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	case !time.Now().Before(cfg.deadline(got.Sent, got.Remaining, cfg.ttl)):
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), errLateGrant)
 	}
-	l := c.startLease(ctx, cfg.forLocks(nil, got.Permits), startedGrant{fence: f, id: got.Request, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
+	l := c.startLease(ctx, cfg.forLock(Lock{permits: got.Permits}), startedGrant{fence: f, id: got.Request, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
 	if l == nil {
 		return nil, ErrClosed
 	}

@@ -297,7 +297,7 @@ func TestADeadWaiterForAllIsSkipped(t *testing.T) {
 	c := f.open()
 	b := try(t, c, "b", pglock.WithTTL(time.Minute))
 	release(t, try(t, c, "a"))
-	f.sql(`SELECT pglock.join_all('{a,b}', 'pglock_dead_all/1', 15000000, 3000000, 'dead', 0, true)`)
+	f.sql(`SELECT pglock.join_all('{a,b}', '{NULL,NULL}', '{1,1}', 'pglock_dead_all/1', 15000000, 3000000, 'dead', 0, true)`)
 	began := time.Now()
 	l, err := f.open().Acquire(t.Context(), "a")
 	if err != nil {
@@ -308,7 +308,7 @@ func TestADeadWaiterForAllIsSkipped(t *testing.T) {
 	}
 	release(t, l)
 	release(t, b)
-	f.sql(`SELECT pglock.join_all('{a,b}', 'pglock_dead_all/1', 15000000, 0, 'dead', 0, true)`)
+	f.sql(`SELECT pglock.join_all('{a,b}', '{NULL,NULL}', '{1,1}', 'pglock_dead_all/1', 15000000, 0, 'dead', 0, true)`)
 	began = time.Now()
 	all, err := locktest.All(f.open(), "a", "b").Acquire(t.Context())
 	if err != nil {
@@ -591,8 +591,8 @@ func TestARepeatedRequestForAll(t *testing.T) {
 	f := newFixture(t)
 	attempt := func(ticket int64) (outcome string, token int64) {
 		t.Helper()
-		err := f.pool.QueryRow(t.Context(), f.named(`SELECT outcome, token FROM pglock.acquire_all(
-			'{a,b}', '5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e', 'h', '{}', 60000000, $1)`), ticket).Scan(&outcome, &token)
+		err := f.pool.QueryRow(t.Context(), f.named(`SELECT outcome, token FROM pglock.acquire_slots(
+			'{a,b}', '{NULL,NULL}', '{1,1}', '5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e', 'h', '{}', 60000000, $1, true)`), ticket).Scan(&outcome, &token)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,12 +48,10 @@ func (a *attempt) request() *leasetable.Request {
 func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 	store, r := a.client.store, a.request()
 	switch {
-	case a.cfg.names != nil:
-		if g, err = store.AcquireAll(ctx, r); err == nil && g.Outcome == leasetable.RequestEnded {
+	case !a.cfg.plain():
+		if g, err = store.AcquireSlots(ctx, r); err == nil && g.Outcome == leasetable.RequestEnded && r.All != nil {
 			a.client.revoke(r) // the grants of the other names may be live
 		}
-	case a.cfg.permits.Any():
-		g, err = store.AcquirePermits(ctx, r)
 	default:
 		if !a.expectHeld {
 			if g, err = store.AcquireFast(ctx, r); err != nil || g.Outcome == leasetable.Granted {

@@ -50,8 +50,8 @@ func (c *leaseContext) Value(key any) any {
 			return c.lease
 		}
 	case *carriedPermits:
-		if k.of == c.lease.client && k.name == c.lease.fence.Name && c.lease.Err() == nil {
-			k.weights[c.lease] = c.lease.permits().Weight
+		if p, ok := c.lease.permitsOf(k.name); ok && k.of == c.lease.client && c.lease.Err() == nil {
+			k.weights[c.lease] = p.Weight
 		}
 	}
 	return c.Context.Value(key)
@@ -63,19 +63,19 @@ func (l Lock) carriedBy(ctx context.Context) (*Lease, error) {
 	if ctx.Value(anyLease{}) == nil {
 		return nil, nil //nolint:nilnil // most calls have no lease
 	}
-	if l.isSemaphore() {
+	if l.names == nil && l.isSemaphore() {
 		return nil, l.checkPermits(ctx)
 	}
-	for _, name := range l.allNames() {
+	for i, name := range l.allNames() {
 		held := l.client.heldIn(ctx, name)
 		if held == nil {
 			continue
 		}
+		if has, _ := held.permitsOf(name); has.Capacity != l.permitsAt(i).Capacity {
+			return nil, &KindError{Name: name, Wanted: l.permitsAt(i).Capacity, Found: has.Capacity}
+		}
 		err := &HeldError{Name: name, Token: held.Token(), Holder: held.Holder()}
-		switch {
-		case held.cfg.permits.Capacity != l.permits.Capacity:
-			return nil, &KindError{Name: name, Wanted: l.permits.Capacity, Found: held.cfg.permits.Capacity}
-		case held.permits().Weight < l.permits.Weight, !held.hasAll(l.names): // a reader's lease is not a writer's
+		if l.isSemaphore() || !held.covers(l) {
 			return nil, err
 		}
 		return held, err
@@ -83,7 +83,26 @@ func (l Lock) carriedBy(ctx context.Context) (*Lease, error) {
 	return nil, nil //nolint:nilnil // none
 }
 
-func (l Lock) isSemaphore() bool { return l.permits.Any() && l.permits.Capacity != allPermits }
+// covers reports whether the lease has all that the lock asks for: a reader's lease is not a writer's.
+func (l *Lease) covers(wanted Lock) bool {
+	for i, name := range wanted.allNames() {
+		has, ok := l.permitsOf(name)
+		if want := wanted.permitsAt(i); !ok || has.Capacity != want.Capacity || has.Weight < want.Weight {
+			return false
+		}
+	}
+	return true
+}
+
+// isSemaphore reports whether the lock has permits of a semaphore.
+func (l Lock) isSemaphore() bool {
+	for i := range l.allNames() {
+		if p := l.permitsAt(i); p.Any() && p.Capacity != allPermits {
+			return true
+		}
+	}
+	return false
+}
 
 // checkPermits returns a *HeldError if ctx carries so many permits of the semaphore that the others
 // would never be enough.

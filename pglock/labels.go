@@ -59,7 +59,7 @@ func (l *Lease) SetLabels(ctx context.Context, labels map[string]string) error {
 		return err
 	}
 	op := fmt.Sprintf("set the labels of %q", l.fence.Name)
-	if l.cfg.permits.Shared() {
+	if l.shared() {
 		return errs.Errorf("pglock: %s: %w: only the labels of an exclusive grant can be changed", op, fencing.ErrShared)
 	}
 	text, err := encodeLabels(labels)

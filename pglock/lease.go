@@ -196,9 +196,35 @@ func (l *Lease) hasName(name string) bool {
 	return found
 }
 
-// hasAll reports whether the lease has all of the names.
-func (l *Lease) hasAll(names []string) bool {
-	return !slices.ContainsFunc(names, func(name string) bool { return !l.hasName(name) })
+// permitsAt returns the permits that the lease has of one of the names.
+func (l *Lease) permitsAt(i int) leasetable.Permits {
+	switch {
+	case !l.several():
+		return l.permits()
+	case l.cfg.each == nil:
+		return leasetable.Permits{}
+	}
+	return l.cfg.each[i]
+}
+
+// permitsOf returns the permits that the lease has of that name, and whether it has the name.
+func (l *Lease) permitsOf(name string) (p leasetable.Permits, ok bool) {
+	for i := range l.count() {
+		if l.nameAt(i) == name {
+			return l.permitsAt(i), true
+		}
+	}
+	return p, false
+}
+
+// shared reports whether others can hold one of the names at the same time.
+func (l *Lease) shared() bool {
+	for i := range l.count() {
+		if l.permitsAt(i).Shared() {
+			return true
+		}
+	}
+	return false
 }
 
 // Holder returns the holder's name that others see.
@@ -256,7 +282,7 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
 	}
-	if l.permits().Shared() {
+	if l.shared() {
 		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
 	}
 	if l.several() {

@@ -34,10 +34,11 @@ const (
 // respond within 1.5 s of a release is skipped.
 type Lock struct {
 	client  *Client
-	name    string             // of several names: a text for people
-	names   []string           // of several names, sorted; nil: one name
-	permits leasetable.Permits // of a semaphore or a readers–writer lock
-	err     error              // why it can't be acquired
+	name    string               // of several names: a text for people
+	names   []string             // of several names, sorted; nil: one name
+	permits leasetable.Permits   // of a semaphore or a readers–writer lock
+	each    []leasetable.Permits // of these names; nil: each has one holder
+	err     error                // why it can't be acquired
 }
 
 // Lock returns the lock with one holder of that name, which Client.Acquire acquires as well.
@@ -116,20 +117,23 @@ func (c *Client) All(locks ...Lock) Lock {
 	case len(locks) > MaxNames:
 		all.err = invalidOption("acquire all: %d names: too many: must be at most %d", len(locks), MaxNames)
 	}
-	for _, l := range locks {
-		if all.err == nil {
+	locks = slices.SortedFunc(slices.Values(locks), func(a, b Lock) int { return strings.Compare(a.name, b.name) }) // as COLLATE "C"
+	permits := false
+	for i, l := range locks {
+		switch {
+		case all.err != nil:
+		case l.names != nil:
+			all.err = invalidOption("acquire all: %q has several names: give each of them", l.name)
+		case i > 0 && locks[i-1].name == l.name:
+			all.err = invalidOption("acquire all: the name %q is given twice: must be distinct", l.name)
+		default:
 			all.err = l.err
 		}
-		if l.permits.Any() || l.names != nil {
-			all.err = invalidOption("acquire all: %q is not a lock with one holder", l.name)
-		}
-		all.names = append(all.names, l.name)
+		all.names, all.each = append(all.names, l.name), append(all.each, l.permits)
+		permits = permits || l.permits.Any()
 	}
-	slices.Sort(all.names) // in the order of bytes, which is that of COLLATE "C"
-	for i := 1; i < len(all.names) && all.err == nil; i++ {
-		if all.names[i-1] == all.names[i] {
-			all.err = invalidOption("acquire all: the name %q is given twice: must be distinct", all.names[i])
-		}
+	if !permits {
+		all.each = nil
 	}
 	all.name = displayNames(all.names)
 	return all
@@ -191,10 +195,10 @@ func (l Lock) configure(opts []LeaseOption) (*leaseConfig, error) {
 	switch {
 	case err != nil || l.plain():
 		return cfg, err
-	case l.permits.Any() && cfg.minHold > 0:
+	case (l.permits.Any() || l.each != nil) && cfg.minHold > 0:
 		return nil, invalidOption("%q: WithMinHold: must be 0 for a lock with permits", l.name)
 	}
-	return cfg.forLocks(l.names, l.permits), nil
+	return cfg.forLock(l), nil
 }
 
 // plain reports whether the lock is one name with one holder.
@@ -205,4 +209,15 @@ func (l Lock) allNames() []string {
 		return []string{l.name}
 	}
 	return l.names
+}
+
+// permitsAt returns the permits that the lock asks for at one of its names.
+func (l Lock) permitsAt(i int) leasetable.Permits {
+	switch {
+	case l.names == nil:
+		return l.permits
+	case l.each == nil:
+		return leasetable.Permits{}
+	}
+	return l.each[i]
 }

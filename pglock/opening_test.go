@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
@@ -60,8 +61,12 @@ func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var gate pgtest.ReplyGate
-	pool := pgtest.PoolOn(t, pgtest.URL(t), func(config *pgxpool.Config) { gate.On(config.ConnConfig) })
+	pool := pgtest.PoolOn(t, pgtest.URL(t), func(config *pgxpool.Config) {
+		gate.On(config.ConnConfig)
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // behind the gate, a statement would never be prepared
+	})
 	c := fixture{t, pool, f.schema}.open(pglock.WithListener(pgtest.URL(t)), pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+	t.Cleanup(gate.Release) // or Close would wait behind it
 	release(t, try(t, c, "n"))
 	first := try(t, c, "first")
 	first.ReleaseRequested()

@@ -68,8 +68,9 @@ type leaseConfig struct {
 	waitSet    bool
 	join       bool
 
-	permits leasetable.Permits // of a semaphore or a readers–writer lock
-	names   []string           // of several names, sorted; nil: one name
+	permits leasetable.Permits   // of a semaphore or a readers–writer lock
+	names   []string             // of several names, sorted; nil: one name
+	each    []leasetable.Permits // of these names; nil: each has one holder
 }
 
 const (
@@ -301,11 +302,19 @@ func (c *clientConfig) applyPolicy(cfg *leaseConfig, names []string) error {
 	return nil
 }
 
-// forLocks returns the configuration for a lock that is not plain: several names, or permits.
-func (c *leaseConfig) forLocks(names []string, permits leasetable.Permits) *leaseConfig {
+// forLock returns the configuration for a lock that is not plain: several names, or permits.
+func (c *leaseConfig) forLock(l Lock) *leaseConfig {
 	cfg := *c
-	cfg.names, cfg.permits = names, permits
+	cfg.permits, cfg.names, cfg.each = l.permits, l.names, l.each
 	return &cfg
+}
+
+// request returns a request with that ID for the lock, without a ticket.
+func (c *leaseConfig) request(name, id string) *leasetable.Request {
+	return &leasetable.Request{
+		Name: name, All: c.names, Each: c.each, ID: id, Holder: c.holder, Labels: c.labels,
+		TTL: c.grantTTL(), Ticket: leasetable.NoTicket, Permits: c.permits,
+	}
 }
 
 // plain reports whether the configuration is for one name with one holder: its attempts and releases

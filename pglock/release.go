@@ -163,7 +163,7 @@ func (f *releaseOp) finish(err error) {
 		}
 		close(f.call.done)
 		if l.repeated { // an attempt that arrives now would be granted, and nobody would use it
-			c.revoke(&leasetable.Request{Name: l.fence.Name, All: l.cfg.names, ID: l.grantID, TTL: l.cfg.grantTTL(), Permits: l.cfg.permits})
+			c.revoke(l.cfg.request(l.fence.Name, l.grantID))
 		}
 	}
 	if toldElsewhere := f.notified && c.waiters.Listening(); !f.handedOff && !toldElsewhere {
@@ -228,21 +228,36 @@ func (f *releaseOp) send(ctx context.Context) {
 	go f.retry()
 }
 
-// sendOnce sends the release statement once: for several names one for all of them, and then another
-// one for each that is missing in the answer, because it is gone, or its row is locked for the moment.
+// sendOnce sends the release statement once: for several names one for all that have permits, one for
+// all the others, and then another one for each of these that is missing in the answer, because it is
+// gone, or its row is locked for the moment.
 func (f *releaseOp) sendOnce(ctx context.Context) error {
 	l, store := f.lease, f.lease.client.store
-	done, err := map[fencing.Fence]bool(nil), error(nil)
-	if l.several() && l.cfg.minHold == 0 {
-		done, err = store.ReleaseBatch(ctx, l.Fences())
+	var plain []fencing.Fence
+	var shared []string
+	for i := range l.count() {
+		if l.permitsAt(i).Any() {
+			shared = append(shared, l.nameAt(i))
+		} else if l.several() && l.cfg.minHold == 0 {
+			plain = append(plain, l.fenceAt(i))
+		}
+	}
+	var done map[fencing.Fence]bool
+	var doneShared map[string]bool
+	var err error
+	if len(plain) > 0 {
+		done, err = store.ReleaseBatch(ctx, plain)
+	}
+	if len(shared) > 0 && err == nil {
+		doneShared, err = store.ReleasePermits(ctx, shared, l.fence.Token)
 	}
 	f.missing, f.notified = "", true
 	for i := 0; i < l.count() && err == nil; i++ {
 		notified, released := done[l.fenceAt(i)]
 		switch {
 		case released:
-		case l.cfg.permits.Any():
-			released, notified, err = store.ReleasePermits(ctx, l.fence)
+		case l.permitsAt(i).Any():
+			notified, released = doneShared[l.nameAt(i)]
 		default:
 			released, notified, err = store.Release(ctx, l.fenceAt(i), l.cfg.minHold)
 		}

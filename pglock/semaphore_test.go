@@ -572,7 +572,7 @@ func TestSnapshotOfPermits(t *testing.T) {
 	release(t, permits(t, s, 1)) // creates the name; a weight of all permits is exclusive
 	two := f.open().Semaphore("two", 2)
 	release(t, permits(t, two, 1))
-	const acquire = "SELECT outcome FROM pglock.acquire_permits('two', 2, 1, gen_random_uuid(), 'x', '{}', 60000000, 9223372036854775807, true)"
+	const acquire = "SELECT outcome FROM pglock.acquire_slots('{two}', '{2}', '{1}', gen_random_uuid(), 'x', '{}', 60000000, 9223372036854775807, true)"
 	first := permits(t, two, 1)
 	tx := begin(t, f)
 	var outcome string
@@ -767,7 +767,7 @@ func TestAReleaseFreesExpiredPermits(t *testing.T) {
 	}
 }
 
-const acquirePermitsSQL = "SELECT outcome, token FROM pglock.acquire_permits('s', 2, $1::int, $2::text::uuid, 'x', '{}', 60000000, 9223372036854775807, true)"
+const acquirePermitsSQL = "SELECT outcome, token FROM pglock.acquire_slots('{s}', '{2}', ARRAY[$1::int], $2::text::uuid, 'x', '{}', 60000000, 9223372036854775807, true)"
 
 // TestP49_ARepeatedRequestForPermitsIsDurable: the repetition of a request finds its own grant, and
 // commits a change of its own after it, durably.

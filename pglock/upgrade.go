@@ -34,7 +34,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	}
 	done := false
 	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
-		done, err = c.store.Downgrade(ctx, l.fence)
+		done, err = c.store.KeepPermits(ctx, l.fence, 1)
 		return err
 	})
 	switch {
@@ -79,10 +79,8 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	if !l.permits().Shared() {
 		return nil, &HeldError{Name: l.fence.Name, Token: l.fence.Token, Holder: l.cfg.holder}
 	}
-	cfg := l.cfg.forLocks(nil, leasetable.Permits{Capacity: allPermits, Weight: allPermits})
-	r := &leasetable.Request{
-		Name: l.fence.Name, ID: newRequestID(), Holder: cfg.holder, Labels: cfg.labels, TTL: cfg.grantTTL(), Permits: cfg.permits,
-	}
+	cfg := l.cfg.forLock(Lock{permits: leasetable.Permits{Capacity: allPermits, Weight: allPermits}})
+	r := cfg.request(l.fence.Name, newRequestID())
 	var g leasetable.Grant
 	uncertain := false // an answer was lost
 	err := c.retryChange(ctx, func(ctx context.Context) (err error) {

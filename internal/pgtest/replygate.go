@@ -29,14 +29,18 @@ func (g *ReplyGate) On(c *pgx.ConnConfig) {
 // Dials returns how many connections were opened.
 func (g *ReplyGate) Dials() int64 { return g.dials.Load() }
 
-// Hold withholds replies until Release. Calls of Hold and Release alternate.
+// Hold withholds replies until Release. It is not called while they are withheld.
 func (g *ReplyGate) Hold() {
 	held := make(chan struct{})
 	g.held.Store(&held)
 }
 
-// Release lets replies pass, also those that were withheld.
-func (g *ReplyGate) Release() { close(*g.held.Load()) }
+// Release lets replies pass, also those that were withheld. It may be called again.
+func (g *ReplyGate) Release() {
+	if held := g.held.Swap(nil); held != nil {
+		close(*held)
+	}
+}
 
 type gatedConn struct {
 	net.Conn

@@ -107,7 +107,7 @@ const (
 //	reached polls before the queue skips it
 //	ExpirySpread < HeadStep < MaxPause
 //	HeadWait + HeadWait < HeadGrace: the second waiter polls before the head is skipped
-//	MaxPause + HeadMark < HeadGrace: a head behind a guard keeps its place
+//	MaxPause + MaxPause < HeadGrace: a head behind a guard keeps its place by each of its attempts
 const (
 	FirstPause = 4 * time.Millisecond
 	MaxPause   = 250 * time.Millisecond
@@ -135,10 +135,6 @@ const (
 	// HeadGrace is how long a released or expired lock is kept for the head of the queue. Then
 	// the queue skips the head. In SQL.
 	HeadGrace = 1500 * time.Millisecond
-
-	// HeadMark is how often a head that waits for a guarded transaction may begin its HeadGrace anew:
-	// each time writes the row. In SQL.
-	HeadMark = 500 * time.Millisecond
 )
 
 // Tickets.

@@ -33,7 +33,7 @@ func TestTimingInequalities(t *testing.T) {
 		{"a head that was not notified polls before it is skipped", []time.Duration{FirstPause, HandoffWait, MaxPause, PollBound, HeadGrace}},
 		{"waiters poll one after the other after an expiry", []time.Duration{ExpirySpread, HeadStep, MaxPause}},
 		{"the next in the queue polls before the head is skipped", []time.Duration{2 * HeadWait, HeadGrace}},
-		{"a head behind a guard keeps its place", []time.Duration{MaxPause + HeadMark, HeadGrace}},
+		{"a head behind a guard keeps its place", []time.Duration{2 * MaxPause, HeadGrace}},
 		{"a ticket outlives a refresh that failed", []time.Duration{2*(RefreshEvery+SweepEvery) + StatementBound, TicketTTL + 1}},
 		{"an unused row is deleted while it is known", []time.Duration{IdleRowTTL, TicketTTL}},
 		{"only rows of dead clients are pruned", []time.Duration{TicketTTL + StatementBound, DeadRowAge}},

@@ -1,6 +1,6 @@
 -- Deletes the ticket $3 of the client $2 from the queues for the names $1; -1 stands for any ticket
--- of that client. If $4 is true, it notifies the next waiter for each of the names that is free: the
--- release may have notified the client that leaves.
+-- of that client. If $4 is true, it notifies the next waiters for each of the names that is free:
+-- the release may have notified the client that leaves, and others may have waited behind it for room.
 --
 -- Returns one row for each free name: whether a waiter was notified. Rows are locked in the order of
 -- names: see refresh_tickets.sql.
@@ -33,6 +33,6 @@ WITH async AS MATERIALIZED (
       AND EXISTS (SELECT FROM pglock.lock_waiters AS w
                   WHERE w.name = l.name AND w.ticket > g.ticket AND w.expires_at > clock_timestamp())
 )
-SELECT CASE WHEN $4::boolean THEN pglock.wake_next(l.name, l.ticket) ELSE false END
+SELECT CASE WHEN $4::boolean THEN pglock.wake_fitting(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
 FROM (SELECT count(*) FROM gone) AS g, pglock.distributed_locks AS l
 WHERE l.name = ANY ($1::text[]) AND l.expires_at <= clock_timestamp()

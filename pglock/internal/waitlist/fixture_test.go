@@ -55,10 +55,10 @@ func (s *server) JoinQueue(_ context.Context, _ string, r *leasetable.Request, _
 	return p, nil
 }
 
-func (s *server) JoinAll(_ context.Context, names []string, _, _ string, _ time.Duration) (p leasetable.Position, err error) {
+func (s *server) JoinAll(_ context.Context, _ string, r *leasetable.Request, _ time.Duration) (p leasetable.Position, err error) {
 	err = s.do(func() error {
 		s.drawn++
-		for _, name := range names {
+		for _, name := range r.Names() {
 			s.rows[name] = s.drawn
 		}
 		p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}

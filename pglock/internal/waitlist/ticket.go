@@ -53,7 +53,7 @@ func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetabl
 	if q.number == "" {
 		p, err = l.cfg.Store.JoinQueue(ctx, q.client, r, time.Since(began))
 	} else {
-		p, err = l.cfg.Store.JoinAll(ctx, q.names, q.client, r.Holder, time.Since(began))
+		p, err = l.cfg.Store.JoinAll(ctx, q.client, r, time.Since(began))
 	}
 	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", strings.Join(q.names, ", ")), err)
 

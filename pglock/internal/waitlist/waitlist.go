@@ -56,7 +56,7 @@ import (
 // Store has the statements that the Queues need: see package leasetable.
 type Store interface {
 	JoinQueue(ctx context.Context, client string, r *leasetable.Request, waited time.Duration) (leasetable.Position, error)
-	JoinAll(ctx context.Context, names []string, client, holder string, waited time.Duration) (leasetable.Position, error)
+	JoinAll(ctx context.Context, client string, r *leasetable.Request, waited time.Duration) (leasetable.Position, error)
 	LeaveQueue(ctx context.Context, t leasetable.Ticket) error
 	RefreshTickets(ctx context.Context, tickets []leasetable.Ticket) (lost []leasetable.Ticket, err error)
 	DeleteRows(ctx context.Context, tickets []leasetable.Ticket) error
@@ -380,7 +380,7 @@ func (q *queue) ticketOf(number int64) leasetable.Ticket {
 // heavy reports whether the head needs several permits. The caller holds mu.
 func (q *queue) heavy() bool {
 	e := q.head()
-	return e != nil && e.request.Permits.Weight > 1
+	return e != nil && e.request.Heavy()
 }
 
 // removalKeys returns what a removal of the ticket of q is noted for: the key, and the names, whose

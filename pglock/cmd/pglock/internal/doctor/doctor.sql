@@ -102,9 +102,9 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     UNION ALL
     SELECT p.proname, 'EXECUTE' FROM functions AS p
     WHERE p.proname = ANY ('{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,require_unpruned,wake_next,wake_each,
-            check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,wake_if_fits,commit_durably,
-            free_expired_permits,grant_all_permits,share_grant,acquire_permits,release_permits,await_permit_guards,
-            downgrade_permits,upgrade_permits,resize_permits,create_free,acquire_all,join_all}')
+            check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,wake_fitting,commit_durably,
+            add_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_permit_guards,
+            keep_permits,upgrade_permits,resize_permits,join_all}')
       AND NOT has_function_privilege(p.oid, 'EXECUTE')
 ), objects (kind, name, owner, acl, expected, public) AS (
     SELECT 'SCHEMA', n.oid::regnamespace::text, n.nspowner, n.nspacl, '{USAGE}'::text[], '{USAGE}'::text[]
