@@ -152,8 +152,9 @@ func TestP70_MigrationsRunNoCodeOfStrangers(t *testing.T) {
 		},
 		"the tables' version is its function": {
 			prepare: func(a *attacker) {
-				a.do(a.pool, "CREATE SCHEMA pglock", a.function("pglock.pglock_schema_version()", "integer", "5"),
-					"CREATE TABLE pglock.pglock_migrations (version bigint, dirty boolean)", "INSERT INTO pglock.pglock_migrations VALUES (5, true)")
+				a.do(a.pool, "CREATE SCHEMA pglock", a.function("pglock.pglock_schema_version()", "integer", strconv.Itoa(schema.Version)),
+					"CREATE TABLE pglock.pglock_migrations (version bigint, dirty boolean)",
+					"INSERT INTO pglock.pglock_migrations VALUES ("+strconv.Itoa(schema.Version)+", true)")
 			},
 			control: func(*attacker) []string { return []string{"SELECT pglock.pglock_schema_version()"} },
 			says:    "belongs to role", remedy: "DROP SCHEMA pglock CASCADE",

@@ -15,7 +15,7 @@ const (
 	Default = "pglock"
 
 	// Version is the number of the last migration, which this module needs.
-	Version = 5
+	Version = 3
 
 	// maxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
 	maxName = 63

@@ -9,7 +9,7 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// The states of a key. See migrations/0004_once.up.sql.
+// The states of a key. See migrations/0003_once.up.sql.
 const (
 	stateStarted = "started"
 	stateDone    = "done"

@@ -136,4 +136,4 @@ REVOKE EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, b
 
 SELECT pin_functions('{once_claim}');
 
-CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

@@ -1,7 +1,12 @@
 -- Removes all locks, held ones too: stop their holders first. CASCADE also removes the objects that
 -- any role with USAGE may have built on the functions and types, so that they can't block this.
+DROP FUNCTION join_all(text[], integer[], integer[], text, bigint, bigint, text, bigint, boolean),
+    acquire_slots(text[], integer[], integer[], uuid, text, jsonb, bigint, bigint, boolean), create_free(text[], integer[]),
+    resize_permits(text, integer, boolean), upgrade_permits(text, bigint, uuid, text, jsonb, bigint), keep_permits(text, bigint, integer, boolean),
+    await_permit_guards(text, bigint, boolean), release_permits(text, bigint, boolean, text, text), share_grant(text, integer),
+    free_expired_permits(text), add_room(text, bigint), commit_durably(), wake_fitting(text, bigint, integer), head_weight(text, bigint) CASCADE;
 DROP FUNCTION pglock_schema_version() CASCADE;
-DROP FUNCTION revoke_defaults(regnamespace) CASCADE;
+DROP FUNCTION pin_functions(text[], text), revoke_defaults(regnamespace) CASCADE;
 DROP FUNCTION advisory_key(text, text) CASCADE;
 DROP FUNCTION wake_each(text[], bigint[]) CASCADE;
 DROP FUNCTION wake_next(text, bigint) CASCADE;

@@ -2,4 +2,4 @@
 DROP FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) CASCADE;
 DROP VIEW once_started CASCADE;
 DROP TABLE once_keys CASCADE;
-CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';
