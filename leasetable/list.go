@@ -51,7 +51,7 @@ type Waiter struct {
 	Waited time.Duration
 }
 
-// scan reads a row of get.sql. The columns in front are into.
+// scan reads a row of row.sql. The columns in front are into.
 func (row *Row) scan(r pgx.Rows, into ...any) error {
 	var left, age int64
 	var holders []string
@@ -82,13 +82,13 @@ func (row *Row) scan(r pgx.Rows, into ...any) error {
 	return nil
 }
 
-// Get reads the row of a lock, and reports whether there is one. It tries twice.
+// Get reads the row of a lock, and reports whether there is one.
 func (s *Store) Get(ctx context.Context, name string) (row Row, found bool, err error) {
-	err = s.sendTwice(ctx, statement{sql: s.sql.get, args: []any{name}, row: func(r pgx.Rows) error {
-		row, found = Row{}, true
-		return row.scan(r)
-	}})
-	return row, found, err
+	p, err := s.page(ctx, s.sql.get, name)
+	if err != nil || len(p.Rows) == 0 {
+		return Row{}, false, err
+	}
+	return p.Rows[0], true, nil
 }
 
 // Filter selects locks. Empty fields select all.
@@ -108,32 +108,30 @@ type Page struct {
 	Rows []Row
 	Last string // name of the last row that was examined
 	Done bool   // there are no further rows
+	seen int    // the number of rows that were examined
 }
 
-// List examines some rows whose names follow after, and returns those that match. It tries twice.
-func (s *Store) List(ctx context.Context, after string, f Filter) (p Page, err error) {
-	args := []any{after, f.Held, f.Prefix, f.Pattern, f.Holder, f.Labels}
+// List examines some rows whose names follow after, and returns those that match.
+func (s *Store) List(ctx context.Context, after string, f Filter) (Page, error) {
+	return s.page(ctx, s.sql.list, after, f.Held, f.Prefix, f.Pattern, f.Holder, f.Labels)
+}
+
+// page sends a statement that ends with row.sql.
+func (s *Store) page(ctx context.Context, sql string, args ...any) (p Page, err error) {
 	err = s.twice(ctx, func(ctx context.Context) error {
 		p = Page{} // without the rows of an attempt that failed half-way
-		_, err := s.send(ctx, statement{s.sql.list, args, p.scan})
+		_, err := s.send(ctx, statement{sql, args, func(r pgx.Rows) error {
+			values := r.RawValues()
+			if values[2] != nil {
+				p.Rows = append(p.Rows, Row{})
+				return p.Rows[len(p.Rows)-1].scan(r, &p.seen, &p.Last)
+			}
+			into := make([]any, len(values)) // no row matches
+			into[0], into[1] = &p.seen, &p.Last
+			return r.Scan(into...)
+		}})
 		return err
 	})
+	p.Done = p.seen < listStep
 	return p, err
-}
-
-// scan reads a row of list.sql.
-func (p *Page) scan(r pgx.Rows) error {
-	var seen int
-	var row Row
-	var err error
-	if values := r.RawValues(); values[2] == nil { // no row matches
-		into := make([]any, len(values))
-		into[0], into[1] = &seen, &p.Last
-		err = r.Scan(into...)
-	} else {
-		err = row.scan(r, &seen, &p.Last)
-		p.Rows = append(p.Rows, row)
-	}
-	p.Done = seen < listStep
-	return err
 }

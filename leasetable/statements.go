@@ -90,5 +90,8 @@ func SQL(verb string) string {
 	if err != nil {
 		panic(err) // it is embedded: only a missing file in the source fails
 	}
+	if verb == "get" || verb == "list" {
+		return string(text) + SQL("row")
+	}
 	return string(text)
 }

@@ -1,34 +1,6 @@
--- Reads the row of the name $1. The columns are those of list.sql, which has more of them in front.
+-- Reads the row of the name $1. row.sql follows, which says what is returned.
 WITH step AS MATERIALIZED (
-    SELECT l.*, clock_timestamp() AS read_at
+    SELECT 1::bigint AS seen, l.name::text AS last, l.*, clock_timestamp() AS read_at
     FROM pglock.distributed_locks AS l
     WHERE l.name = $1::text
 )
-SELECT s.name::text, s.token, s.version, coalesce(s.holder, ''), s.labels::text, s.acquired_at,
-       CASE WHEN s.expires_at > s.read_at THEN (extract(epoch FROM s.expires_at - s.read_at) * 1000000)::bigint ELSE 0 END,
-       (extract(epoch FROM s.read_at - s.acquired_at) * 1000000)::bigint,
-       coalesce(CASE WHEN x.expired THEN s.holder ELSE s.last_holder END, ''),
-       coalesce(CASE WHEN x.expired THEN 'expired' ELSE s.last_end END, ''),
-       CASE WHEN x.expired THEN nullif(s.expires_at, '-infinity') ELSE s.ended_at END,
-       coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN s.revoked_reason END, ''),
-       CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN s.release_request END,
-       q.holders, q.tickets, q.waited,
-       coalesce(s.capacity, 0), g.tokens, g.weights, g.holders, g.labels, g.since, g.remaining, g.ages, g.requests
-FROM step AS s
-CROSS JOIN LATERAL (SELECT s.holder IS NOT NULL AND s.expires_at <= s.read_at AS expired) AS x
-CROSS JOIN LATERAL (
-    SELECT array_agg(w.holder ORDER BY w.ticket) AS holders, array_agg(w.ticket ORDER BY w.ticket) AS tickets,
-           array_agg((extract(epoch FROM s.read_at - w.since) * 1000000)::bigint ORDER BY w.ticket) AS waited
-    FROM pglock.lock_waiters AS w
-    WHERE w.name = s.name AND w.ticket > s.ticket AND w.expires_at > s.read_at
-) AS q
-CROSS JOIN LATERAL (
-    SELECT array_agg(p.token ORDER BY p.token) AS tokens, array_agg(p.weight ORDER BY p.token) AS weights,
-           array_agg(p.holder ORDER BY p.token) AS holders, array_agg(p.labels::text ORDER BY p.token) AS labels,
-           array_agg(p.acquired_at::timestamptz ORDER BY p.token) AS since,
-           array_agg((extract(epoch FROM p.expires_at - s.read_at) * 1000000)::bigint ORDER BY p.token) AS remaining,
-           array_agg((extract(epoch FROM s.read_at - p.acquired_at) * 1000000)::bigint ORDER BY p.token) AS ages,
-           array_agg(p.release_request ORDER BY p.token) AS requests
-    FROM pglock.lock_permits AS p
-    WHERE s.capacity > 0 AND p.name = s.name AND p.holder IS NOT NULL AND p.expires_at > s.read_at
-) AS g
