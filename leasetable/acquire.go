@@ -84,9 +84,8 @@ const (
 	Granted      Outcome = "granted"
 	Busy         Outcome = "busy"
 	RequestEnded Outcome = "spent"
-
-	OtherKind Outcome = "kind"  // the name has another number of permits: Grant.Capacity
-	again     Outcome = "again" // the zero Outcome
+	OtherKind    Outcome = "kind"  // the name has another number of permits: Grant.Capacity
+	again        Outcome = "again" // the zero Outcome
 )
 
 // Grant is the answer to a Request. Unless the Outcome is Granted, it describes what is in the way.
@@ -102,73 +101,60 @@ type Grant struct {
 	Sent      time.Time // just before the statement was sent: promises count from there
 }
 
-// Answer is what came of a statement for a Request: a Grant or an error.
+// Answer is the outcome of a statement for a Request: a Grant or an error.
 type Answer struct {
 	Grant    Grant
 	Err      error
 	Released fencing.Token // of a hand-off: the grant that ended with it
 }
 
-// AcquireFast runs the fast path, which grants a lock whose row exists and is free. Without a grant
-// it returns the zero Grant: AcquireFull finds out why. ctx is derived from the life of the Store.
-func (s *Store) AcquireFast(ctx context.Context, r *Request) (Grant, error) {
-	return s.grantOne(ctx, r.Name, statement{
-		sql:  s.sql.acquireFast,
-		args: []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket},
-	})
-}
-
-// HandOff grants the lock of fence to the request r of the same client, instead of releasing it. It
-// returns the zero Grant if the lock must be released. r.Ticket is not used. ctx is derived from
-// the life of the Store.
-func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
-	return s.grantOne(ctx, r.Name, statement{
-		sql:  s.sql.handoff,
-		args: []any{fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client},
-	})
-}
-
-// grantOne runs a statement that returns one row if it grants the lock.
-func (s *Store) grantOne(ctx context.Context, name string, st statement) (g Grant, err error) {
-	st.row = func(r pgx.Rows) error {
-		var left int64
-		err := r.Scan(&g.Token, &left)
-		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
-		return err
+// AcquireFast grants locks whose rows exist and are free, for requests with distinct names, sorted by
+// name. It returns a Grant for each of them, without an Outcome if AcquireFull has to find out why the
+// lock was not granted.
+func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
+	if len(batch) == 1 {
+		r := batch[0]
+		return s.grantRow(ctx, r, s.sql.acquireFast, r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket)
 	}
-	sent, err := s.sendWithin(ctx, st)
-	if err != nil {
-		return Grant{}, err // a row before the error promises nothing
-	}
-	if g.Outcome == Granted {
-		g.Sent = sent
-		s.highWater.observeGrant(name, g.Token)
-	}
-	return g, nil
-}
-
-// AcquireFastBatch runs the fast path for requests with distinct names, sorted by name. It returns
-// a Grant for each of them, without an Outcome if the lock was not granted. ctx is derived from the
-// life of the Store.
-func (s *Store) AcquireFastBatch(ctx context.Context, batch []*Request) ([]Grant, error) {
-	st := statement{sql: s.sql.acquireFastBatch, args: acquireArgs(batch)}
 	var name string
 	var left int64
 	var g Grant
 	into := []any{&name, &g.Token, &left} // once: a batch has many rows
-	return s.grantBatch(ctx, batch, st, func(r pgx.Rows) (string, Grant, error) {
+	return s.grantBatch(ctx, batch, statement{s.sql.acquireFastBatch, acquireArgs(batch), nil}, func(r pgx.Rows) (string, Grant, error) {
 		err := r.Scan(into...)
 		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
 		return name, g, err
 	})
 }
 
+// HandOff grants the lock of fence to the request r of the same client, instead of releasing it. It
+// returns the zero Grant if the lock must be released. r.Ticket is not used.
+func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
+	grants, err := s.grantRow(ctx, r, s.sql.handoff,
+		fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client)
+	if err != nil {
+		return Grant{}, err
+	}
+	return grants[0], nil
+}
+
+// grantRow sends a statement that returns one row if it grants the lock of r.
+func (s *Store) grantRow(ctx context.Context, r *Request, sql string, args ...any) ([]Grant, error) {
+	return s.grantBatch(ctx, []*Request{r}, statement{sql, args, nil}, func(row pgx.Rows) (string, Grant, error) {
+		var left int64
+		g := Grant{Outcome: Granted}
+		err := row.Scan(&g.Token, &left)
+		g.Remaining = time.Duration(left) * time.Microsecond
+		return r.Name, g, err
+	})
+}
+
 // AcquireFull handles requests that the fast path does not grant, with distinct names, sorted by
 // name: it reads the holders of their locks, and runs the full statement for the rest. It returns a
 // Grant for each of them, also with an error, since each of the two statements commits by itself.
-// ctx is derived from the life of the Store.
 func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
-	st := statement{sql: s.sql.peek, args: peekArgs(batch)}
+	args := acquireArgs(batch)
+	st := statement{s.sql.peek, []any{args[0], args[2], args[5]}, nil}
 	grants, err := s.grantBatch(ctx, batch, st, func(r pgx.Rows) (name string, g Grant, err error) {
 		g.Outcome = Busy
 		err = g.scan(r, &name)
@@ -187,18 +173,44 @@ func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, err
 	if len(rest) == 0 {
 		return grants, nil
 	}
-	st = statement{sql: s.sql.acquireFull, args: acquireArgs(rest)}
+	st = statement{s.sql.acquireFull, acquireArgs(rest), nil}
 	answers, err := s.grantBatch(ctx, rest, st, func(r pgx.Rows) (name string, g Grant, err error) {
 		err = g.scan(r, &name, &g.Outcome)
-		if g.Outcome == OtherKind {
-			g.Capacity, g.Ahead = g.Ahead, 0
-		}
 		return name, g, err
 	})
 	for i, g := range answers {
 		grants[at[i]] = g
 	}
 	return grants, err
+}
+
+// AcquireSlots makes an attempt to acquire permits, or several names.
+func (s *Store) AcquireSlots(ctx context.Context, r *Request) (Grant, error) {
+	names, permits, weights := r.slots()
+	args := []any{names, permits, weights, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket}
+	return s.grantSlots(ctx, s.sendWaking, r, s.sql.acquireSlots, args)
+}
+
+// grantSlots sends a statement that answers a request as a whole.
+func (s *Store) grantSlots(ctx context.Context, send sender, r *Request, sql string, args []any) (g Grant, err error) {
+	sent, err := send(ctx, statement{sql, args, func(row pgx.Rows) error {
+		var name *string
+		err := g.scan(row, &name, &g.Outcome)
+		if name != nil && r.All != nil {
+			g.Name = *name
+		}
+		return err
+	}})
+	switch {
+	case err != nil:
+		return Grant{}, err // a row before the error promises nothing
+	case g.Outcome == Granted:
+		s.highWater.observeGrant(r.Names()[0], g.Token)
+	case g.Outcome == again:
+		g.Outcome = ""
+	}
+	g.Sent = sent
+	return g, nil
 }
 
 // grantBatch sends a statement for requests that are sorted by name, and returns the answer to each
@@ -238,17 +250,10 @@ func (g *Grant) scan(r pgx.Rows, into ...any) error {
 		g.Holder = *holder
 	}
 	g.Remaining = time.Duration(left) * time.Microsecond
-	return nil
-}
-
-// peekArgs returns the arguments of the peek statement.
-func peekArgs(batch []*Request) []any {
-	n := len(batch)
-	names, ids, tickets := make([]string, n), make([]string, n), make([]int64, n)
-	for i, r := range batch {
-		names[i], ids[i], tickets[i] = r.Name, r.ID, r.Ticket
+	if g.Outcome == OtherKind {
+		g.Capacity, g.Ahead = g.Ahead, 0
 	}
-	return []any{names, ids, collapse(tickets)}
+	return nil
 }
 
 // acquireArgs returns the arguments of the batch statements that grant.

@@ -289,7 +289,7 @@ func (c *checker) statement(kind, holder string, token int64) (string, []any) {
 	case "acquire_full":
 		return c.w.sql[kind], []any{[]string{"n"}, []string{holder}, []string{request}, []string{"{}"}, []int64{us}, []int64{leasetable.NoTicket}}
 	case "renew":
-		return c.w.sql[kind], []any{[]string{"n"}, []int64{token}, []int64{us}}
+		return c.w.sql[kind], []any{[]string{"n"}, []int64{token}, []int64{us}, nil}
 	case "release":
 		return c.w.sql[kind], []any{"n", token, int64(0), true}
 	case "handoff":

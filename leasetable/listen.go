@@ -13,11 +13,8 @@ import (
 // notifySQL tests a listening connection.
 const notifySQL = "SELECT pg_notify($1::text, '')"
 
-// Subscription is a connection that listens on some channels.
-type Subscription struct{ conn *pgx.Conn }
-
 // Listen opens a connection of its own that listens on the channels. The caller must close it.
-func (s *Store) Listen(ctx context.Context, channels ...string) (*Subscription, error) {
+func (s *Store) Listen(ctx context.Context, channels ...string) (*pgx.Conn, error) {
 	config, before := s.listener, (func(context.Context, *pgx.ConnConfig) error)(nil)
 	if config == nil {
 		config, before = s.config.ConnConfig, s.config.BeforeConnect
@@ -40,23 +37,8 @@ func (s *Store) Listen(ctx context.Context, channels ...string) (*Subscription, 
 		_ = conn.Close(ctx)
 		return nil, err
 	}
-	return &Subscription{conn}, nil
+	return conn, nil
 }
-
-// Wait returns the next notification. It fails when ctx ends or the connection does: see TimedOut.
-func (s *Subscription) Wait(ctx context.Context) (channel, payload string, err error) {
-	n, err := s.conn.WaitForNotification(ctx)
-	if err != nil {
-		return "", "", err
-	}
-	return n.Channel, n.Payload, nil
-}
-
-// Ping tests the connection.
-func (s *Subscription) Ping(ctx context.Context) error { return s.conn.Ping(ctx) }
-
-// Close closes the connection.
-func (s *Subscription) Close(ctx context.Context) error { return s.conn.Close(ctx) }
 
 // TimedOut reports whether nothing arrived in time while the connection stayed good.
 func TimedOut(err error) bool {
@@ -64,8 +46,7 @@ func TimedOut(err error) bool {
 	return errors.As(err, &network) && network.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Notify sends an empty notification on channel, with another connection than that of a
-// Subscription.
+// Notify sends an empty notification on channel, with another connection than that of Listen.
 func (s *Store) Notify(ctx context.Context, channel string) error {
 	ctx, cancel := s.withLife(ctx)
 	defer cancel()

@@ -2,7 +2,6 @@ package leasetable
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,45 +21,8 @@ func (p Permits) Any() bool { return p.Capacity > 0 }
 // Shared reports whether others can hold the name at the same time.
 func (p Permits) Shared() bool { return p.Weight < p.Capacity }
 
-// AcquireSlots makes an attempt to acquire permits, or several names. ctx is derived from the life of
-// the Store.
-func (s *Store) AcquireSlots(ctx context.Context, r *Request) (g Grant, err error) {
-	names, permits, weights := r.slots()
-	sent, err := s.sendWaking(ctx, statement{
-		sql:  s.sql.acquireSlots,
-		args: []any{names, permits, weights, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket},
-		row: func(row pgx.Rows) error {
-			var left int64
-			var name, holder *string
-			err := row.Scan(&g.Outcome, &name, &g.Token, &holder, &left, &g.Ahead, &g.Invalid)
-			if name != nil && r.All != nil {
-				g.Name = *name
-			}
-			if holder != nil {
-				g.Holder = *holder
-			}
-			if g.Outcome == OtherKind {
-				g.Capacity, left = int(left), 0
-			}
-			g.Remaining = time.Duration(left) * time.Microsecond
-			return err
-		},
-	})
-	switch {
-	case err != nil:
-		return Grant{}, err // a row before the error promises nothing
-	case g.Outcome == Granted:
-		s.highWater.observeGrant(names[0], g.Token)
-	case g.Outcome == again:
-		g.Outcome = ""
-	}
-	g.Sent = sent
-	return g, nil
-}
-
 // ReleasePermits releases the grant with that token of names with permits, sorted. For each name where
-// the grant was current, it returns whether a waiter was notified. ctx is derived from the life of the
-// Store.
+// the grant was current, it returns whether a waiter was notified.
 func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token) (notified map[string]bool, err error) {
 	notified = make(map[string]bool, len(names))
 	_, err = s.sendWaking(ctx, statement{s.sql.releasePermits, []any{names, int64(token)}, func(r pgx.Rows) error {
@@ -99,27 +61,7 @@ func (s *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (do
 
 // Upgrade turns the grant of a reader into a new one of the writer r, if there is no other reader.
 // The Outcome is RequestEnded if the reader's grant is not current. Repeating it is safe.
-func (s *Store) Upgrade(ctx context.Context, reader fencing.Token, r *Request) (g Grant, err error) {
-	sent, err := s.send(ctx, statement{
-		sql:  s.sql.upgradePermits,
-		args: []any{r.Name, int64(reader), r.ID, r.Holder, r.Labels, r.TTL.Microseconds()},
-		row: func(row pgx.Rows) error {
-			var left int64
-			var holder *string
-			err := row.Scan(&g.Outcome, &g.Token, &holder, &left)
-			if holder != nil {
-				g.Holder = *holder
-			}
-			g.Remaining = time.Duration(left) * time.Microsecond
-			return err
-		},
-	})
-	if err != nil {
-		return Grant{}, err // a row before the error promises nothing
-	}
-	if g.Outcome == Granted {
-		s.highWater.observeGrant(r.Name, g.Token)
-	}
-	g.Sent = sent
-	return g, nil
+func (s *Store) Upgrade(ctx context.Context, reader fencing.Token, r *Request) (Grant, error) {
+	args := []any{r.Name, int64(reader), r.ID, r.Holder, r.Labels, r.TTL.Microseconds()}
+	return s.grantSlots(ctx, s.send, r, s.sql.upgradePermits, args)
 }

@@ -55,7 +55,7 @@ func TestPlansAreKept(t *testing.T) {
 		"acquireFastBatch": acquireArgs,
 		"releaseBatch":     func(names []string) []any { return []any{names, same(names, int64(1)), true} },
 		"checkGrants":      func(names []string) []any { return []any{names, same(names, int64(1))} },
-		"renew":            func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1))} },
+		"renew":            func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1)), nil} },
 		"refreshTickets": func(names []string) []any {
 			return []any{same(names, "nobody"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}
 		},

@@ -22,38 +22,24 @@ type Position struct {
 // LeaveQueue delete the client's row, whatever its ticket is.
 const AnyTicket = -1
 
-// JoinQueue draws a ticket for the client in the queue for the name of r. It replaces an earlier one
-// of the client. The ticket shows others that the caller of r has waited for that time, its holder's
-// name and its permits. JoinQueue tries twice.
-func (s *Store) JoinQueue(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
-	args := []any{r.Name, client, ticketTTL(r.Heavy()).Microseconds(), r.Holder, waited.Microseconds(), max(r.Permits.Weight, 1)}
-	err = s.sendTwice(ctx, statement{s.sql.joinQueue, args, p.scan})
-	return p, err
-}
-
-// JoinAll is JoinQueue for a caller that waits for several names with one ticket. It tries twice.
-func (s *Store) JoinAll(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
+// Join draws a ticket for the client in the queues of all the names of r. It replaces an earlier one of
+// the client. The ticket shows others that the caller of r has waited for that time, its holder's name
+// and its permits.
+func (s *Store) Join(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
 	names, permits, weights := r.slots()
-	err = s.twice(ctx, func(ctx context.Context) error {
-		_, err := s.sendWaking(ctx, statement{
-			s.sql.joinAll,
-			[]any{
-				names, permits, weights, client, ticketTTL(r.Heavy()).Microseconds(), timing.KeepTicket.Microseconds(),
-				r.Holder, waited.Microseconds(),
-			},
-			p.scan,
-		})
+	var keep *int64 // of a caller that waits for several names
+	if r.All != nil {
+		us := timing.KeepTicket.Microseconds()
+		keep = &us
+	}
+	args := []any{names, permits, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds()}
+	err = s.wakeTwice(ctx, statement{s.sql.join, args, func(r pgx.Rows) error {
+		var left int64
+		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
+		p.Remaining = time.Duration(left) * time.Microsecond
 		return err
-	})
+	}})
 	return p, err
-}
-
-// scan reads the answer to a new ticket.
-func (p *Position) scan(r pgx.Rows) error {
-	var left int64
-	err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
-	p.Remaining = time.Duration(left) * time.Microsecond
-	return err
 }
 
 // Ticket is a ticket of a client in the queues for some names: of one name, or of those that a caller
@@ -78,8 +64,7 @@ func ticketTTL(heavy bool) time.Duration {
 // In lock_waiters, a slash and a number tell these callers apart.
 const AllSuffix = "_all"
 
-// LeaveQueue deletes a ticket, and notifies the next waiter of each name that is free. ctx is derived
-// from the life of the Store.
+// LeaveQueue deletes a ticket, and notifies the next waiter of each name that is free.
 func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
 	_, err := s.sendWaking(ctx, statement{sql: s.sql.leaveQueue, args: []any{t.Names, t.Client, t.Number}})
 	return err
@@ -140,7 +125,7 @@ func (s *Store) QuitQueue(ctx context.Context, client string) error {
 	return err
 }
 
-// DeleteDeadRows deletes the rows of dead clients. It tries twice.
+// DeleteDeadRows deletes the rows of dead clients.
 func (s *Store) DeleteDeadRows(ctx context.Context) error {
 	return s.sendTwice(ctx, statement{sql: s.sql.deleteDeadRows})
 }

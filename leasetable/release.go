@@ -10,8 +10,7 @@ import (
 )
 
 // Release releases one grant. The lock is free at once, or minHold after the grant. Release reports
-// whether the grant was current, expired or not, and whether a waiter was notified. ctx is derived
-// from the life of the Store.
+// whether the grant was current, expired or not, and whether a waiter was notified.
 func (s *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
 	return s.releaseOne(ctx, s.sql.release, fence.Name, int64(fence.Token), minHold.Microseconds())
 }
@@ -26,8 +25,7 @@ func (s *Store) releaseOne(ctx context.Context, sql string, args ...any) (releas
 }
 
 // ReleaseBatch releases grants, sorted by name, in one statement. For each released grant it
-// returns whether a waiter was notified. Release finds out about the others. ctx is derived from
-// the life of the Store.
+// returns whether a waiter was notified. Release finds out about the others.
 func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notified map[fencing.Fence]bool, err error) {
 	names, tokens := split(batch)
 	notified = make(map[fencing.Fence]bool, len(batch))
@@ -45,24 +43,10 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notifi
 	return notified, nil
 }
 
-// Revoke releases the grant of the request r, if it has one, and reports whether it had. ctx is
-// derived from the life of the Store.
+// Revoke releases the grant of the request r, if it has one, and reports whether it had.
 func (s *Store) Revoke(ctx context.Context, r *Request) (revoked bool, err error) {
-	for i, name := range r.Names() { // several names are rarely revoked: one after the other will do
-		sql := s.sql.revoke
-		if r.permitsAt(i).Any() {
-			sql = s.sql.revokePermits
-		}
-		_, err = s.sendWaking(ctx, statement{
-			sql:  sql,
-			args: []any{name, r.ID},
-			row:  func(pgx.Rows) error { revoked = true; return nil },
-		})
-		if err != nil {
-			return false, err
-		}
-	}
-	return revoked, nil
+	_, err = s.sendWaking(ctx, statement{s.sql.revoke, []any{r.Names(), r.ID}, func(pgx.Rows) error { revoked = true; return nil }})
+	return revoked && err == nil, err
 }
 
 // split returns the names and the tokens of grants.

@@ -18,103 +18,114 @@ type Extension struct {
 
 // Renewal is the answer for one grant.
 type Renewal struct {
-	Outcome   RenewOutcome
+	// Granted: it is renewed. Busy: its row is locked by another transaction, so try again. The zero
+	// Outcome: it is not the current grant any more, or has expired.
+	Outcome   Outcome
 	Remaining time.Duration
 	Sent      time.Time // just before the statement was sent: Remaining counts from there
-	Status
+	Request   *string   // the reason why its holder is asked to release the lock, or nil
+	Revoked   *string   // the reason why it was revoked, or nil
+
+	// Of Adopt:
+	Age     time.Duration // since the grant
+	ID      string        // of the request that was granted
+	Permits Permits
+	Current fencing.Token // of the newest grant of the name, if this one is gone; 0: none
 }
 
-// Status is what the holder of a grant is to know about it, or not, by nil.
-type Status struct {
-	Request *string // the reason why it is asked to release the lock
-	Revoked *string // the reason why the grant was revoked
-}
+// sender sends a statement, and returns the time just before.
+type sender func(context.Context, statement) (time.Time, error)
 
-// RenewOutcome says what a renewal did for one grant.
-type RenewOutcome int
-
-// Outcomes of a renewal.
-const (
-	RenewGone    RenewOutcome = iota // not the current grant any more, or expired
-	RenewBlocked                     // its row is locked by another transaction: try again
-	RenewDone
-)
-
-// Renew renews grants, which are sorted by name. It uses none of the connections that are kept for renewals. A grant without
-// an answer is gone. It tries twice.
+// Renew renews grants, which are sorted by name. It uses none of the connections that are kept for
+// renewals. A grant without an answer is gone.
 func (s *Store) Renew(ctx context.Context, all []Extension) (answers map[fencing.Fence]Renewal, err error) {
 	err = s.twice(ctx, func(ctx context.Context) error {
-		answers, err = s.renew(ctx, s.send, all)
+		answers, err = s.renew(ctx, s.send, all, nil)
 		return err
 	})
 	return answers, err
 }
 
 // RenewReserved is Renew on the connections that are kept for renewals. After patience without an
-// answer it calls overdue, perhaps while it returns. ctx is derived from the life of the Store.
+// answer it calls overdue, perhaps while it returns.
 func (s *Store) RenewReserved(ctx context.Context, all []Extension, patience time.Duration, overdue func(sent time.Time)) (map[fencing.Fence]Renewal, error) {
 	send := func(ctx context.Context, st statement) (time.Time, error) {
 		return s.sendRenewal(ctx, st, patience, overdue)
 	}
-	return s.renew(ctx, send, all)
+	return s.renew(ctx, send, all, nil)
 }
 
-func (s *Store) renew(ctx context.Context, send func(context.Context, statement) (time.Time, error), all []Extension) (map[fencing.Fence]Renewal, error) {
+// Adopt renews one grant and makes holder its holder. If it does not, it finds out why.
+func (s *Store) Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (Renewal, error) {
+	answers, err := s.renew(ctx, s.send, []Extension{{fence, ttl}}, &holder)
+	a := answers[fence]
+	if err != nil || a.Outcome != "" {
+		return a, err
+	}
+	row, _, err := s.Get(ctx, fence.Name)
+	a.Current = row.Token
+	return a, err
+}
+
+// renew renews grants. With a holder it adopts them.
+func (s *Store) renew(ctx context.Context, send sender, all []Extension, holder *string) (map[fencing.Fence]Renewal, error) {
 	n := len(all)
 	names, tokens, us := make([]string, n), make([]int64, n), make([]int64, n)
 	for i, x := range all {
 		names[i], tokens[i], us[i] = x.Fence.Name, int64(x.Fence.Token), x.TTL.Microseconds()
 	}
-	answers := make(map[fencing.Fence]Renewal, len(names))
-	sent, err := send(ctx, statement{s.sql.renew, []any{names, tokens, us}, func(r pgx.Rows) error {
-		var left int64
-		answer := Renewal{Outcome: RenewDone}
+	answers := make(map[fencing.Fence]Renewal, n)
+	sent, err := send(ctx, statement{s.sql.renew, []any{names, tokens, us, holder}, func(r pgx.Rows) error {
+		var left, age int64
+		var weight *int
+		adopted := []any{nil, nil, nil, nil}
+		answer := Renewal{Outcome: Granted}
+		if holder != nil {
+			adopted = []any{&age, &answer.ID, &weight, &answer.Permits.Capacity}
+		}
 		fence := fencing.Fence{Schema: s.schema}
-		err := r.Scan(&fence.Name, &fence.Token, &left, &answer.Request)
-		answer.Remaining = time.Duration(left) * time.Microsecond
+		err := r.Scan(append([]any{&fence.Name, &fence.Token, &left, &answer.Request}, adopted...)...)
+		answer.Remaining, answer.Age = time.Duration(left)*time.Microsecond, time.Duration(age)*time.Microsecond
+		if weight != nil {
+			answer.Permits.Weight = *weight
+		}
 		answers[fence] = answer
 		return err
 	}})
-	if err == nil && len(answers) < len(names) { // the others are gone, or blocked
-		_, err = s.checkGrants(ctx, send, names, tokens, func(fence fencing.Fence, live bool, status Status) {
-			answer := Renewal{Status: status}
-			if live {
-				answer.Outcome = RenewBlocked
-			}
-			if _, ok := answers[fence]; !ok {
-				answers[fence] = answer
-			}
-		})
+	if err == nil && len(answers) < n { // the others are gone, or blocked
+		err = s.checkGrants(ctx, send, names, tokens, answers)
 	}
 	for fence, answer := range answers {
 		answer.Sent = sent
 		answers[fence] = answer
 	}
-	return answers, s.Explain(fmt.Sprintf("renew %d leases", len(names)), err)
+	return answers, s.Explain(fmt.Sprintf("renew %d leases", n), err)
 }
 
-// checkGrants calls found for each of the grants that is live or revoked.
-func (s *Store) checkGrants(
-	ctx context.Context, send func(context.Context, statement) (time.Time, error),
-	names []string, tokens []int64, found func(fence fencing.Fence, live bool, status Status),
-) (time.Time, error) {
-	return send(ctx, statement{s.sql.checkGrants, []any{names, tokens}, func(r pgx.Rows) error {
+// checkGrants adds an answer for each other of the grants that is live, and therefore Busy, or revoked.
+func (s *Store) checkGrants(ctx context.Context, send sender, names []string, tokens []int64, answers map[fencing.Fence]Renewal) error {
+	_, err := send(ctx, statement{s.sql.checkGrants, []any{names, tokens}, func(r pgx.Rows) error {
 		var live bool
-		var status Status
+		var answer Renewal
 		fence := fencing.Fence{Schema: s.schema}
-		if err := r.Scan(&fence.Name, &fence.Token, &live, &status.Request, &status.Revoked); err != nil {
+		if err := r.Scan(&fence.Name, &fence.Token, &live, &answer.Request, &answer.Revoked); err != nil {
 			return err
 		}
-		found(fence, live, status)
+		if live {
+			answer.Outcome = Busy
+		}
+		if _, ok := answers[fence]; !ok {
+			answers[fence] = answer
+		}
 		return nil
 	}})
+	return err
 }
 
 // CheckGrants returns what the holders of grants are to know, for each grant that is live or
-// revoked. ctx is derived from the life of the Store.
-func (s *Store) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Status, error) {
+// revoked.
+func (s *Store) CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]Renewal, error) {
 	names, tokens := split(grants)
-	all := make(map[fencing.Fence]Status, len(names))
-	_, err := s.checkGrants(ctx, s.sendWithin, names, tokens, func(fence fencing.Fence, _ bool, status Status) { all[fence] = status })
-	return all, err
+	all := make(map[fencing.Fence]Renewal, len(names))
+	return all, s.checkGrants(ctx, s.sendWithin, names, tokens, all)
 }

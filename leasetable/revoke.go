@@ -22,25 +22,20 @@ func HolderChannel(schema string) string {
 type GrantCall struct {
 	Found   bool          // there is a row of that name
 	Current fencing.Token // of its last grant
-	Done    bool          // the grant is revoked, or its holder is asked
-	Permits bool          // the name has permits: the grant may be a shared one
+	Done    bool          // the grant is revoked, its holder is asked, or the labels are set
+	Large   bool          // of SetLabels: all labels together are too large
 }
 
-// RevokeGrant revokes a grant. A grant that was revoked before is Done. It tries twice.
+// RevokeGrant revokes a grant. A grant that was revoked before is Done.
 func (s *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
 	err = s.intervene(ctx, s.sql.revokeGrant, fence, reason, func(r pgx.Rows) error {
-		var now, before bool
-		err := r.Scan(&i.Current, &now, &before, &i.Permits)
-		i.Found, i.Done = true, now || before
-		return err
+		i.Found = true
+		return r.Scan(&i.Current, &i.Done, nil)
 	})
-	if err == nil && i.Permits && !i.Done {
-		err = s.intervene(ctx, s.sql.revokeShared, fence, reason, func(pgx.Rows) error { i.Done = true; return nil })
-	}
 	return i, err
 }
 
-// RequestRelease asks the holder of a grant to release it. It tries twice.
+// RequestRelease asks the holder of a grant to release it.
 func (s *Store) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
 	err = s.intervene(ctx, s.sql.requestRelease, fence, reason, func(r pgx.Rows) error {
 		i.Found = true
@@ -53,18 +48,22 @@ func (s *Store) intervene(ctx context.Context, sql string, fence fencing.Fence, 
 	return s.wakeTwice(ctx, statement{sql, []any{fence.Name, int64(fence.Token), reason, HolderChannel(s.schema)}, row})
 }
 
-// AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and
-// then wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
-// permits is that of RevokeGrant.
-func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence, permits bool) error {
+// SetLabels adds labels, as JSON, to those of a grant, unless there are more than limit bytes then. It
+// notifies the clients that watch the lock.
+func (s *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (i GrantCall, err error) {
+	args := []any{fence.Name, int64(fence.Token), labels, limit}
+	err = s.wakeTwice(ctx, statement{s.sql.setLabels, args, func(r pgx.Rows) error {
+		i.Found = true
+		return r.Scan(&i.Current, &i.Done, &i.Large)
+	}})
+	return i, err
+}
+
+// AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and then
+// wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
+func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
 	ctx, cancel := s.withLife(ctx)
 	defer cancel()
-	if permits {
-		_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitShared, args: []any{fence.Name, int64(fence.Token)}})
-		if err != nil {
-			return err
-		}
-	}
 	_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
 	return err
 }
@@ -79,7 +78,7 @@ func (s *Store) wakeTwice(ctx context.Context, st statement) error {
 	})
 }
 
-// Watch makes releases of the lock notify channel for a while. It tries twice.
+// Watch makes releases of the lock notify channel for a while.
 func (s *Store) Watch(ctx context.Context, name, channel string) error {
 	return s.sendTwice(ctx, statement{sql: s.sql.watch, args: []any{name, channel, timing.TicketTTL.Microseconds()}})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// GrantedTo reports whether the lock is held by the grant of that request. It tries twice.
+// GrantedTo reports whether the lock is held by the grant of that request.
 func (s *Store) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
 	err = s.sendTwice(ctx, statement{sql: s.sql.grantedTo, args: []any{name, request}, row: func(r pgx.Rows) error {
 		return r.Scan(&granted)
@@ -32,7 +32,7 @@ type Pruned struct {
 }
 
 // Prune examines some rows whose names follow after, and deletes those that have been idle for the
-// given time. It tries twice.
+// given time.
 func (s *Store) Prune(ctx context.Context, idle time.Duration, after string) (p Pruned, err error) {
 	var seen int
 	err = s.sendTwice(ctx, statement{s.sql.prune, []any{idle.Microseconds(), after}, func(r pgx.Rows) error {
@@ -42,7 +42,7 @@ func (s *Store) Prune(ctx context.Context, idle time.Duration, after string) (p 
 	return p, err
 }
 
-// LiftTokens raises the token sequence above the token of the row with that name. It tries twice.
+// LiftTokens raises the token sequence above the token of the row with that name.
 func (s *Store) LiftTokens(ctx context.Context, name string) error {
 	return s.sendTwice(ctx, statement{sql: s.sql.lift, args: []any{name}})
 }

@@ -319,7 +319,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "peek":
 		args = []any{[]string{arg(0)}, []string{p.request(st)}, []int64{ticket()}}
 	case "renew":
-		args = []any{[]string{arg(0)}, []int64{number(arg(1))}, []int64{us()}}
+		args = []any{[]string{arg(0)}, []int64{number(arg(1))}, []int64{us()}, nil}
 	case "check_grants":
 		args = []any{[]string{arg(0)}, []int64{number(arg(1))}}
 	case "release":
@@ -336,17 +336,15 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		n, err := strconv.Atoi(arg(2))
 		bad = errors.Join(bad, err)
 		args = []any{arg(0), number(arg(1)), n, true}
-	case "await_permit_guards":
-		args = []any{arg(0), number(arg(1)), true}
 	case "handoff":
 		args = []any{arg(0), number(arg(1)), p.request(st), s.name, "{}", us(), s.client()}
 	case "upgrade_permits":
 		args = []any{arg(0), number(arg(1)), p.request(st), s.name, "{}", us()}
 	case "adopt":
-		args = []any{arg(0), number(arg(1)), us(), s.name}
+		args = []any{[]string{arg(0)}, []int64{number(arg(1))}, []int64{us()}, s.name}
 	case "revoke":
-		args = []any{arg(0), p.request(st), true}
-	case "revoke_grant", "revoke_permits", "request_release":
+		args = []any{[]string{arg(0)}, p.request(st), true}
+	case "revoke_grant", "request_release":
 		args = []any{arg(0), number(arg(1)), "a reason", "channel", false}
 	case "await_guards":
 		args = []any{arg(0), number(arg(1)), true}
@@ -355,7 +353,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		if text := st.options["weight"]; text != "" {
 			w, _ = strconv.Atoi(text)
 		}
-		args = []any{arg(0), s.client(), us(), s.name, int64(0), w}
+		args = []any{[]string{arg(0)}, []*int{nil}, []int{w}, s.client(), us(), nil, s.name, int64(0), true}
 	case "join_all":
 		names, permits, weights := slots()
 		args = []any{names, permits, weights, s.client() + "/1", us(), keep(), s.name, int64(0), true}
@@ -410,11 +408,11 @@ func outcome(verb string, rows [][]any) string {
 		return "done"
 	case "acquire_fast_batch":
 		return "granted " + text(row[1])
-	case "acquire_slots":
-		if row[0] == "granted" {
+	case "acquire_slots", "upgrade_permits":
+		if row[1] == "granted" {
 			return "granted " + text(row[2])
 		}
-		return refused(row[0], row[3], row[5], row[6])
+		return refused(row[1], row[3], row[5], row[6])
 	case "acquire_fast", "handoff":
 		return "granted " + text(row[0])
 	case "acquire_full": // of two rows, granted counts
@@ -422,11 +420,6 @@ func outcome(verb string, rows [][]any) string {
 			return "granted " + text(rows[i][2])
 		}
 		return refused(row[1], row[3], row[5], row[6])
-	case "upgrade_permits":
-		if row[0] == "granted" {
-			return "granted " + text(row[1])
-		}
-		return refused(row[0], row[2], 0, false)
 	case "peek":
 		return refused("busy", row[2], row[4], row[5])
 	case "renew":
@@ -438,7 +431,7 @@ func outcome(verb string, rows [][]any) string {
 			return "live"
 		}
 		return "revoked"
-	case "release", "release_permits", "keep_permits", "leave_queue", "await_guards", "await_permit_guards", "revoke", "release_batch":
+	case "release", "release_permits", "keep_permits", "leave_queue", "await_guards", "revoke", "release_batch":
 		if row[len(row)-1] == true {
 			return "done and notified"
 		}
@@ -448,8 +441,6 @@ func outcome(verb string, rows [][]any) string {
 			return map[string]string{"revoke_grant": "revoked", "request_release": "asked"}[verb]
 		}
 		return "nothing"
-	case "revoke_permits":
-		return "revoked"
 	case "resize_permits":
 		return "was " + text(row[0])
 	case "refresh_tickets":

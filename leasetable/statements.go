@@ -34,19 +34,20 @@ const (
 
 // The statements of permits and of several names are functions of the schema: see the migration.
 const (
-	acquireSlotsSQL = "SELECT outcome, name, token, holder, remaining, ahead, invalid FROM pglock.acquire_slots(" +
+	acquireSlotsSQL = "SELECT name, outcome, token, holder, remaining, ahead, invalid FROM pglock.acquire_slots(" +
 		"$1::text[], $2::int[], $3::int[], $4::text::uuid, $5::text, $6::text::jsonb, $7::bigint, $8::bigint, $9::boolean)"
-	joinAllSQL = "SELECT ticket, ahead, free, remaining FROM pglock.join_all(" +
+	joinSQL = "SELECT ticket, ahead, free, remaining FROM pglock.join_all(" +
 		"$1::text[], $2::int[], $3::int[], $4::text, $5::bigint, $6::bigint, $7::text, $8::bigint, $9::boolean)"
 	releasePermitsSQL = "SELECT a.name, r FROM unnest($1::text[]) AS a (name), pglock.release_permits(a.name, $2::bigint, $3::boolean) AS r"
-	revokePermitsSQL  = "SELECT pglock.release_permits($1::text, g.token, $3::boolean) FROM (" +
-		"SELECT l.token FROM pglock.distributed_locks AS l WHERE l.name = $1::text AND l.request = $2::text::uuid AND l.holder IS NOT NULL " +
-		"UNION ALL SELECT p.token FROM pglock.lock_permits AS p WHERE p.name = $1::text AND p.request = $2::text::uuid AND p.holder IS NOT NULL) AS g"
-	revokeSharedSQL = "SELECT r, CASE WHEN $5::boolean THEN pg_notify($4::text, $2::bigint::text) END " +
-		"FROM pglock.release_permits($1::text, $2::bigint, $5::boolean, 'revoked', $3::text) AS r"
-	awaitSharedSQL    = "SELECT pglock.await_permit_guards($1::text, $2::bigint, $3::boolean)"
+	// revokeSQL releases the names that a request holds: the clean-up after an acquire whose answer was
+	// never read.
+	revokeSQL = "SELECT pglock.release_permits(g.name, g.token, $3::boolean) FROM (" +
+		"SELECT l.name::text COLLATE \"C\" AS name, l.token FROM pglock.distributed_locks AS l WHERE l.name = ANY ($1::text[]) AND l.request = $2::text::uuid " +
+		"UNION ALL SELECT p.name::text, p.token FROM pglock.lock_permits AS p WHERE p.name = ANY ($1::text[]) AND p.request = $2::text::uuid " +
+		"ORDER BY 1) AS g"
+	awaitGuardsSQL    = "SELECT pglock.await_guards($1::text, $2::bigint, $3::boolean)"
 	keepPermitsSQL    = "SELECT pglock.keep_permits($1::text, $2::bigint, $3::int, $4::boolean)"
-	upgradePermitsSQL = "SELECT outcome, token, holder, remaining FROM pglock.upgrade_permits(" +
+	upgradePermitsSQL = "SELECT NULL::text, outcome, token, holder, remaining, 0, false FROM pglock.upgrade_permits(" +
 		"$1::text, $2::bigint, $3::text::uuid, $4::text, $5::text::jsonb, $6::bigint)"
 	resizePermitsSQL = "SELECT pglock.resize_permits($1::text, $2::int, $3::boolean)"
 )
@@ -55,32 +56,30 @@ const (
 type statements struct {
 	acquireFast, acquireFastBatch, peek, acquireFull, renew, checkGrants string
 	release, releaseBatch, revoke                                        string
-	joinQueue, leaveQueue, refreshTickets, deleteRows, quitQueue         string
-	handoff, adopt, setLabels                                            string
+	join, leaveQueue, refreshTickets, deleteRows, quitQueue              string
+	handoff, setLabels                                                   string
 	get, grantedTo, lift, prune, deleteDeadRows                          string
 	list, watch, revokeGrant, awaitGuards, requestRelease                string
 
-	acquireSlots, joinAll, releasePermits, revokePermits, resizePermits, keepPermits, upgradePermits, revokeShared, awaitShared string
+	acquireSlots, releasePermits, resizePermits, keepPermits, upgradePermits string
 }
 
 func newStatements(name string) statements {
 	file := func(verb string) string { return schema.Render(SQL(verb), name) }
 	return statements{
 		acquireFast: file("acquire_fast"), acquireFastBatch: file("acquire_fast_batch"), peek: file("peek"), acquireFull: file("acquire_full"), renew: file("renew"), checkGrants: file("check_grants"),
-		release: file("release"), releaseBatch: file("release_batch"), revoke: file("revoke"),
-		joinQueue: file("join_queue"), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
+		release: file("release"), releaseBatch: file("release_batch"), revoke: schema.Render(revokeSQL, name),
+		join: schema.Render(joinSQL, name), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
 		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
-		handoff: file("handoff"), adopt: file("adopt"), setLabels: file("set_labels"),
+		handoff: file("handoff"), setLabels: file("set_labels"),
 		get: file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
 		list: file("list"), watch: file("watch"),
-		revokeGrant: file("revoke_grant"), awaitGuards: file("await_guards"), requestRelease: file("request_release"),
+		revokeGrant: file("revoke_grant"), awaitGuards: schema.Render(awaitGuardsSQL, name), requestRelease: file("request_release"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 
-		acquireSlots: schema.Render(acquireSlotsSQL, name), joinAll: schema.Render(joinAllSQL, name),
-		releasePermits: schema.Render(releasePermitsSQL, name),
-		revokePermits:  schema.Render(revokePermitsSQL, name), resizePermits: schema.Render(resizePermitsSQL, name),
-		keepPermits: schema.Render(keepPermitsSQL, name), upgradePermits: schema.Render(upgradePermitsSQL, name),
-		revokeShared: schema.Render(revokeSharedSQL, name), awaitShared: schema.Render(awaitSharedSQL, name),
+		acquireSlots: schema.Render(acquireSlotsSQL, name), releasePermits: schema.Render(releasePermitsSQL, name),
+		resizePermits: schema.Render(resizePermitsSQL, name),
+		keepPermits:   schema.Render(keepPermitsSQL, name), upgradePermits: schema.Render(upgradePermitsSQL, name),
 	}
 }
 

@@ -70,7 +70,7 @@ func TestPlansIgnoreTheMomentOfAnalyze(t *testing.T) {
 					"peek":             {"held", []any{names, acquireArgs(names)[2], same(names, int64(1))}},
 					"releaseBatch":     {"held", []any{names, same(names, int64(1)), true}},
 					"checkGrants":      {"held", []any{names, same(names, int64(1))}},
-					"renew":            {"held", []any{names, same(names, int64(1)), same(names, int64(1))}},
+					"renew":            {"held", []any{names, same(names, int64(1)), same(names, int64(1)), nil}},
 					"refreshTickets":   {"held", []any{same(names, "c"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}},
 				} {
 					exec("BEGIN")
@@ -118,6 +118,10 @@ func explain(t *testing.T, conn *pgx.Conn, name, sql string, args []any) planNod
 	}
 	literals := make([]string, len(args))
 	for i, arg := range args {
+		if arg == nil {
+			literals[i] = "NULL"
+			continue
+		}
 		text, err := json.Marshal(arg)
 		if err != nil {
 			t.Fatal(err)

@@ -1,10 +1,12 @@
-// Package leasetable runs the statements of the lease protocol. It is the only package of leasetable
-// with SQL and pgx.
+// Package leasetable runs the statements of the lease protocol.
 //
 // A [Store] owns a pool of connections and sends each statement on one of them. Its methods are the
-// operations of the protocol; the files in sql say why each statement is safe. A method sends one
-// statement, or a second one for the operations that the first could not decide. It does not retry,
-// except where its comment says so.
+// operations of the protocol; the files in sql and the migrations say why each statement is safe. A
+// method sends one statement, or a second one for the operations that the first could not decide.
+//
+// Acquire, HandOff, Release and Revoke of all kinds, LeaveQueue, RenewReserved and CheckGrants need a ctx
+// that is derived from the life of the Store, and do not retry. Other methods make two attempts unless a
+// repetition is not safe, because the first one may meet a connection that died long ago.
 //
 // Errors are those of pgx. [Transient], [MaybeApplied], [ConnectionFailed] and [RowLocked] say what
 // they mean for a statement, and [Store.Explain] turns them into errors for users.

@@ -46,12 +46,11 @@ func testClock(name string) *strings.Replacer {
 // worldFields are the statements that the steps of a schedule may run.
 var worldFields = map[string]string{
 	"acquire_fast": "acquireFast", "acquire_full": "acquireFull", "peek": "peek", "renew": "renew", "check_grants": "checkGrants",
-	"release": "release", "revoke": "revoke", "join_queue": "joinQueue", "leave_queue": "leaveQueue", "handoff": "handoff",
-	"adopt": "adopt", "prune": "prune", "revoke_grant": "revokeGrant", "await_guards": "awaitGuards",
+	"release": "release", "revoke": "revoke", "join_queue": "join", "leave_queue": "leaveQueue", "handoff": "handoff",
+	"adopt": "renew", "prune": "prune", "revoke_grant": "revokeGrant", "await_guards": "awaitGuards",
 	"acquire_slots": "acquireSlots", "release_permits": "releasePermits", "keep_permits": "keepPermits",
 	"upgrade_permits": "upgradePermits", "resize_permits": "resizePermits",
-	"revoke_permits": "revokeShared", "await_permit_guards": "awaitShared",
-	"join_all": "joinAll", "refresh_tickets": "refreshTickets",
+	"join_all":            "join", "refresh_tickets": "refreshTickets",
 	"acquire_fast_batch": "acquireFastBatch", "release_batch": "releaseBatch", "request_release": "requestRelease", "watch": "watch",
 }
 

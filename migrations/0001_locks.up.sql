@@ -1,7 +1,9 @@
--- The lock table, its queue and its tokens.
+-- The lock table, its queue and its tokens, and the statements that are functions: those of permits and
+-- of several names.
 --
--- Run this file in one transaction, with search_path set to the schema of the tables. Names that
--- must resolve under another search_path later are qualified with current_schema().
+-- Run this file in one transaction, with search_path set to the schema of the tables. Names that must
+-- resolve under another search_path later are qualified with "<here>", for which the end of this file
+-- puts in the schema. The functions run with the rights of their caller, unless they say otherwise.
 
 -- One sequence for all names: after the row of an idle name is pruned, its tokens still never
 -- repeat. CACHE must stay 1: with a cached range, a session would hand out tokens below those that
@@ -25,7 +27,7 @@ CREATE DOMAIN lease_end AS timestamptz CHECK (VALUE < '2262-01-01 00:00+00' AND 
 CREATE DOMAIN permit_count AS integer CHECK (VALUE BETWEEN 1 AND 1073741824);
 CREATE DOMAIN permit_sum AS integer CHECK (VALUE BETWEEN 0 AND 1073741824);
 
--- 0002 adds the check.
+-- token_follows() checks it.
 CREATE DOMAIN token_value AS bigint;
 
 -- A free lock keeps its row: holder is null, expires_at is -infinity, and token and version are
@@ -42,61 +44,26 @@ CREATE DOMAIN token_value AS bigint;
 -- not block them.
 CREATE TABLE distributed_locks (
     name        lock_name   PRIMARY KEY,
-    token       token_value NOT NULL,
-    version     bigint      NOT NULL,
-    ticket      bigint      NOT NULL DEFAULT 0,
+    token       token_value NOT NULL, -- of the last grant; grows with every grant of any name
+    version     bigint      NOT NULL, -- grows by one on every change of the row; 1 follows 2^63-1
+    ticket      bigint      NOT NULL DEFAULT 0, -- of the last waiter that was granted the lock: tickets up to it are used or were skipped
     acquired_at finite_time NOT NULL,
-    expires_at  lease_end   NOT NULL,
-    ended_at    finite_time,
-    request     uuid,
+    expires_at  lease_end   NOT NULL, -- by the server's clock
+    ended_at    finite_time, -- when the last grant that is over was released, revoked or expired
+    request     uuid, -- the attempt that was granted the lock, so that a repeated request is recognized
     holder      text,
     labels      jsonb       NOT NULL DEFAULT '{}',
     last_holder     text,
-    last_end        text,
-    release_request text,
-    revoked_token   bigint,
+    last_end        text, -- released, expired or revoked
+    release_request text, -- the reason why the holder is asked to release the lock; null if it is not asked
+    revoked_token   bigint, -- of the last grant that was revoked, so that its holder learns the reason
     revoked_reason  text,
-    revoked_permits jsonb,
-    capacity        permit_count,
-    in_use          permit_sum,
-    room_since      finite_time
-) WITH (
-    -- The table is small and changes often: half of each page is room for the next versions of its
-    -- rows, and vacuum runs early.
-    fillfactor = 50,
-    autovacuum_vacuum_threshold = 200,
-    autovacuum_vacuum_scale_factor = 0.05,
-    autovacuum_vacuum_cost_delay = 0
+    revoked_permits jsonb, -- of a name with permits: the reasons of the grants that were revoked, by token
+    capacity        permit_count, -- the number of permits of a semaphore, 2^30 for a readers-writer lock; null for a lock with one holder
+    in_use          permit_sum, -- the permits in lock_permits, expired ones too until an acquire needs them
+    room_since      finite_time -- of a name with permits: not before that time could the head of the queue be granted what it wants
 );
-
--- These columns change from all free to all held between two samples. A sample taken while the locks
--- are free makes the planner expect no held row, and a batch then reads rows times names.
-ALTER TABLE distributed_locks
-    ALTER COLUMN token SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0,
-    ALTER COLUMN acquired_at SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
-    ALTER COLUMN ended_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0,
-    ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN labels SET STATISTICS 0,
-    ALTER COLUMN last_holder SET STATISTICS 0, ALTER COLUMN last_end SET STATISTICS 0,
-    ALTER COLUMN release_request SET STATISTICS 0, ALTER COLUMN revoked_token SET STATISTICS 0,
-    ALTER COLUMN revoked_reason SET STATISTICS 0, ALTER COLUMN revoked_permits SET STATISTICS 0, ALTER COLUMN capacity SET STATISTICS 0,
-    ALTER COLUMN in_use SET STATISTICS 0, ALTER COLUMN room_since SET STATISTICS 0;
-
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
-COMMENT ON COLUMN distributed_locks.token IS 'fencing token of the last grant; grows with every grant of any name';
-COMMENT ON COLUMN distributed_locks.version IS 'grows by one on every change of the row; 1 follows 2^63-1';
-COMMENT ON COLUMN distributed_locks.ticket IS 'of the last waiter that was granted the lock: tickets up to it are used or were skipped';
-COMMENT ON COLUMN distributed_locks.expires_at IS 'by the server''s clock; -infinity while free';
-COMMENT ON COLUMN distributed_locks.ended_at IS 'when the last grant that is over was released, revoked or expired; null if none is over';
-COMMENT ON COLUMN distributed_locks.capacity IS 'the number of permits of a semaphore, 2^30 for a readers-writer lock; null for a lock that has one holder';
-COMMENT ON COLUMN distributed_locks.in_use IS 'the permits in lock_permits, expired ones too until an acquire needs them';
-COMMENT ON COLUMN distributed_locks.room_since IS 'of a name with permits: since when the head of the queue could be granted';
-COMMENT ON COLUMN distributed_locks.request IS 'the attempt that was granted the lock, so that a repeated request is recognized';
-COMMENT ON COLUMN distributed_locks.last_holder IS 'of the last grant that is over';
-COMMENT ON COLUMN distributed_locks.last_end IS 'how the last grant that is over has ended: released, expired or revoked';
-COMMENT ON COLUMN distributed_locks.release_request IS 'the reason why the current holder is asked to release the lock; null if it is not asked';
-COMMENT ON COLUMN distributed_locks.revoked_token IS 'of the last grant that was revoked, so that its holder learns the reason';
-COMMENT ON COLUMN distributed_locks.revoked_reason IS 'why the grant with revoked_token was revoked';
-COMMENT ON COLUMN distributed_locks.revoked_permits IS 'of a name with permits: the reasons of the grants that were revoked, by token';
 
 -- The wait queue: one row per process and name, first come first served by ticket. A ticket is
 -- valid until it expires, or until the lock's row has one as high. A client that waits again
@@ -112,34 +79,16 @@ COMMENT ON COLUMN distributed_locks.revoked_permits IS 'of a name with permits: 
 -- the queue does not see it. A release of a lock without such a row costs nothing more.
 CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
-    client     wake_channel NOT NULL,
+    client     wake_channel NOT NULL, -- the channel that notifies it; after a slash, which of its callers waits for several names
     ticket     bigint      NOT NULL DEFAULT nextval('fencing_tokens'),
     expires_at finite_time NOT NULL,
-    since      finite_time NOT NULL DEFAULT clock_timestamp(),
-    holder     text        NOT NULL DEFAULT '',
-    weight     permit_count NOT NULL DEFAULT 1,
+    since      finite_time NOT NULL DEFAULT clock_timestamp(), -- when the first caller of this client began to wait
+    holder     text        NOT NULL DEFAULT '', -- the name of that caller, which others see when it holds the lock
+    weight     permit_count NOT NULL DEFAULT 1, -- the permits that it needs; about those of a client that has several waiters
     keep_until lease_end   NOT NULL DEFAULT '-infinity',
     PRIMARY KEY (name, client)
-) WITH (
-    fillfactor = 50,
-    autovacuum_vacuum_threshold = 200,
-    autovacuum_vacuum_scale_factor = 0.05,
-    autovacuum_vacuum_cost_delay = 0
 );
-
--- As above. A name with many waiters would make the planner expect as many for each name, and read
--- the queues of all names for the one that it needs.
-ALTER TABLE lock_waiters
-    ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN client SET STATISTICS 0, ALTER COLUMN ticket SET STATISTICS 0, ALTER COLUMN expires_at SET STATISTICS 0,
-    ALTER COLUMN since SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0, ALTER COLUMN weight SET STATISTICS 0,
-    ALTER COLUMN keep_until SET STATISTICS 0;
-
 COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come first served by ticket';
-COMMENT ON COLUMN lock_waiters.weight IS 'the permits that the waiter needs; about those of a client that has several waiters';
-COMMENT ON COLUMN lock_waiters.client IS 'the channel that notifies this client; after a slash, what tells it which of its callers waits for several names';
-COMMENT ON COLUMN lock_waiters.keep_until IS 'until when the queue does not skip the ticket: of a caller that waits for several names, or of a head that found the row locked';
-COMMENT ON COLUMN lock_waiters.since IS 'since when the first caller of this client waits';
-COMMENT ON COLUMN lock_waiters.holder IS 'the name of that caller, which others see when it holds the lock';
 
 -- The permits of semaphores, and of the readers of readers-writer locks: one row per grant. The row
 -- of the name in distributed_locks is the gate: a statement that grants or releases permits locks it
@@ -156,26 +105,35 @@ CREATE TABLE lock_permits (
     acquired_at finite_time NOT NULL,
     expires_at  lease_end   NOT NULL,
     request     uuid        NOT NULL,
-    holder      text,
+    holder      text, -- null once released
     labels      jsonb       NOT NULL DEFAULT '{}',
-    release_request text,
+    release_request text, -- as above
     PRIMARY KEY (name, token),
     UNIQUE (name, request)
-) WITH (
-    fillfactor = 50,
-    autovacuum_vacuum_threshold = 200,
-    autovacuum_vacuum_scale_factor = 0.05,
-    autovacuum_vacuum_cost_delay = 0
 );
-
-ALTER TABLE lock_permits -- as above
-    ALTER COLUMN token SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN acquired_at SET STATISTICS 0,
-    ALTER COLUMN expires_at SET STATISTICS 0, ALTER COLUMN request SET STATISTICS 0, ALTER COLUMN holder SET STATISTICS 0,
-    ALTER COLUMN labels SET STATISTICS 0, ALTER COLUMN release_request SET STATISTICS 0;
-
 COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of readers; the row of the name in distributed_locks has their number';
-COMMENT ON COLUMN lock_permits.holder IS 'null once released';
-COMMENT ON COLUMN lock_permits.release_request IS 'the reason why the holder is asked to release the permits; null if it is not asked';
+
+-- The tables are small and change often: half of each page is room for the next versions of its rows,
+-- and vacuum runs early. Their columns have no statistics, because these change from all free to all
+-- held between two samples: a sample taken while the locks are free makes the planner expect no held
+-- row, and a batch then reads rows times names. Neither has the name of a waiter: a name with many of
+-- them would make the planner expect as many for each, and read the queues of all names.
+DO $settings$
+DECLARE
+    t record;
+BEGIN
+    FOR t IN
+        SELECT a.attrelid::regclass AS name, string_agg(format('ALTER COLUMN %I SET STATISTICS 0', a.attname), ', ') AS columns
+        FROM pg_attribute AS a
+        WHERE a.attrelid = ANY ('{distributed_locks,lock_waiters,lock_permits}'::regclass[]) AND a.attnum > 0
+          AND (a.attname <> 'name' OR a.attrelid = 'lock_waiters'::regclass)
+        GROUP BY a.attrelid
+    LOOP
+        EXECUTE format('ALTER TABLE %s SET (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.05,'
+                       ' autovacuum_vacuum_cost_delay = 0), %s', t.name, t.columns);
+    END LOOP;
+END
+$settings$;
 
 -- The views of holders and of waiters. A role needs no right on the tables to read these, only
 -- SELECT on the view and USAGE on the schema. security_barrier keeps a cheap function of the reader
@@ -209,27 +167,24 @@ COMMENT ON COLUMN locks_waiting.exclusive IS 'false for one that waits to be a r
 COMMENT ON COLUMN locks_waiting.permits IS 'of a semaphore: how many of them the waiter needs; null for other locks';
 COMMENT ON COLUMN locks_waiting.client IS 'the name of the waiter, as others see it when it holds the lock';
 
--- The state of lift_fencing_tokens() and of pruning. A restore of data into a migrated schema can
--- add a second row; lift_fencing_tokens() merges them.
+-- The state of lift_fencing_tokens() and of pruning: the range of the last token, and its cluster. A
+-- restore of data into a migrated schema can add a second row; lift_fencing_tokens() merges them.
 CREATE TABLE fencing_epoch (
-    system   bigint,
-    timeline bigint NOT NULL,
-    epoch    bigint NOT NULL,
-    pruned   bigint NOT NULL DEFAULT 0
+    system   bigint, -- identifier of the cluster; null if the server does not report it
+    timeline bigint NOT NULL, -- of the write-ahead log
+    epoch    bigint NOT NULL, -- the range of tokens from epoch * 2^44 on; grows with every promotion
+    pruned   bigint NOT NULL DEFAULT 0 -- no pruned row had a higher token
 );
 COMMENT ON TABLE fencing_epoch IS 'pglock: the range of the last token, and its cluster; empty until the first client connects';
-COMMENT ON COLUMN fencing_epoch.system IS 'system identifier of the cluster; null if the server does not report it';
-COMMENT ON COLUMN fencing_epoch.timeline IS 'timeline of the write-ahead log';
-COMMENT ON COLUMN fencing_epoch.epoch IS 'the range of tokens from epoch * 2^44 on; grows with every promotion';
-COMMENT ON COLUMN fencing_epoch.pruned IS 'no pruned row had a higher token';
 
+-- What depends on the server: next_fencing_token(), wal_timeline() and cluster_identifier().
+--
+-- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a token. So
+-- a standby that was promoted without the last grants still draws larger tokens than the old primary.
+-- 2^44 tokens fit in a timeline. The name of a WAL file begins with the timeline in eight hex digits.
+-- LANGUAGE sql without a SET clause, so that the planner inlines next_fencing_token().
 DO $install$
 DECLARE
-    here     text := pg_catalog.quote_ident(pg_catalog.current_schema());
-    -- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a
-    -- token. So a standby that was promoted without the last grants still draws larger tokens than
-    -- the old primary. 2^44 tokens fit in a timeline. The name of a WAL file begins with the
-    -- timeline in eight hex digits.
     timeline text := $$('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))
         ::pg_catalog.bit(32)::pg_catalog.int8$$;
     system   text := '(SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)';
@@ -237,49 +192,47 @@ BEGIN
     BEGIN
         PERFORM pg_walfile_name(pg_current_wal_lsn());
     EXCEPTION WHEN undefined_function OR feature_not_supported OR insufficient_privilege THEN
-        -- A promotion can't be detected: each new connection takes case 1 below.
+        -- A promotion can't be detected: each new connection takes case 1 of lift_fencing_tokens().
         timeline := '1::pg_catalog.int8';
         system := 'NULL::pg_catalog.int8';
     END;
-
-    -- LANGUAGE sql without a SET clause, so that the planner inlines it.
-    EXECUTE format(
-        'CREATE FUNCTION next_fencing_token() RETURNS bigint LANGUAGE sql VOLATILE AS %L',
-        format('SELECT pg_catalog.nextval(%L::pg_catalog.regclass) + (%s - 1) * 17592186044416::pg_catalog.int8',
-               here || '.fencing_tokens', timeline));
-
-    -- Sets the sequence above all tokens if something has set it back, and returns the highest
-    -- token drawn. A client calls it for each new connection. It reads one row of each table,
-    -- however many names there are.
-    --
-    -- 1. The cluster or its timeline has changed since the last call.
-    --    * pg_upgrade and a restored dump begin with timeline 1 again and keep the sequence:
-    --      fencing_epoch has the upper bits of the last token.
-    --    * Two standbys that are promoted one after the other, without a connection between them,
-    --      choose the same timeline. Logical replication copies rows without their sequence. So
-    --      the sequence skips to the server's clock, at 10,000 ticks a second. The order of tokens
-    --      then depends on the clocks of the two servers, and on fewer tokens than ticks between
-    --      the two promotions.
-    -- 2. The row of the name "evidence" has a higher token or ticket. A client passes the name of
-    --    the lock with the highest token that it was granted. A role that may write rows can forge
-    --    a token: the function ignores numbers from 2^62 on, so half of the sequence always
-    --    remains.
-    --
-    -- The table lock prevents a slow caller from setting the sequence back. It needs rights on the
-    -- table that only the owner of this function has.
     BEGIN
         PERFORM system_identifier FROM pg_control_system();
     EXCEPTION WHEN undefined_function OR undefined_table OR feature_not_supported OR insufficient_privilege THEN
         system := 'NULL::pg_catalog.int8'; -- as above
     END;
-    EXECUTE format(
-        'CREATE FUNCTION lift_fencing_tokens(evidence text DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql VOLATILE
-         SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
-        format($lift$
+    EXECUTE format('CREATE FUNCTION wal_timeline() RETURNS bigint LANGUAGE sql VOLATILE AS %L', 'SELECT ' || timeline);
+    EXECUTE format('CREATE FUNCTION cluster_identifier() RETURNS bigint LANGUAGE sql VOLATILE AS %L', 'SELECT ' || system);
+    EXECUTE format('CREATE FUNCTION next_fencing_token() RETURNS bigint LANGUAGE sql VOLATILE AS %L',
+        format('SELECT pg_catalog.nextval(%L::pg_catalog.regclass) + (%s - 1) * 17592186044416::pg_catalog.int8',
+               quote_ident(current_schema()) || '.fencing_tokens', timeline));
+END
+$install$;
+COMMENT ON FUNCTION next_fencing_token() IS 'pglock: a token above every token drawn before, also after a failover';
+
+-- Sets the sequence above all tokens if something has set it back, and returns the highest token drawn.
+-- A client calls it for each new connection. It reads one row of each table, however many names there
+-- are.
+--
+-- 1. The cluster or its timeline has changed since the last call.
+--    * pg_upgrade and a restored dump begin with timeline 1 again and keep the sequence: fencing_epoch
+--      has the upper bits of the last token.
+--    * Two standbys that are promoted one after the other, without a connection between them, choose
+--      the same timeline. Logical replication copies rows without their sequence. So the sequence skips
+--      to the server's clock, at 10,000 ticks a second. The order of tokens then depends on the clocks
+--      of the two servers, and on fewer tokens than ticks between the two promotions.
+-- 2. The row of the name "evidence" has a higher token or ticket. A client passes the name of the lock
+--    with the highest token that it was granted. A role that may write rows can forge a token: the
+--    function ignores numbers from 2^62 on, so half of the sequence always remains.
+--
+-- The table lock prevents a slow caller from setting the sequence back. It needs rights on the table
+-- that only the owner of this function has.
+CREATE FUNCTION lift_fencing_tokens(evidence text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     size          CONSTANT int8 := 17592186044416;
-    this_system   CONSTANT int8 := %4$s;
-    this_timeline CONSTANT int8 := %2$s;
+    this_system   CONSTANT int8 := "<here>".cluster_identifier();
+    this_timeline CONSTANT int8 := "<here>".wal_timeline();
     before        CONSTANT int8 := (this_timeline - 1) * size; -- what next_fencing_token() adds
     last          int8; -- value of the sequence
     target        int8;
@@ -287,148 +240,140 @@ DECLARE
     was           record;
     proof         record;
 BEGIN
-    SELECT l.token, l.ticket INTO proof FROM %1$s.distributed_locks AS l
+    SELECT l.token, l.ticket INTO proof FROM "<here>".distributed_locks AS l
     WHERE l.name = evidence AND greatest(l.token, l.ticket) < 4611686018427387904;
     FOR locked IN 0..1 LOOP
         SELECT count(*) = 1 AND coalesce(bool_and(e.system = this_system AND e.timeline = this_timeline), false) AS same,
                count(*) AS rows, coalesce(max(e.epoch), 0) AS epoch, coalesce(max(e.pruned), 0) AS pruned
-        INTO was FROM %1$s.fencing_epoch AS e;
+        INTO was FROM "<here>".fencing_epoch AS e;
         same := was.same;
-        SELECT s.last_value - (NOT s.is_called)::int INTO last FROM %1$s.fencing_tokens AS s;
+        SELECT s.last_value - (NOT s.is_called)::int INTO last FROM "<here>".fencing_tokens AS s;
         target := greatest(last, proof.token - before, proof.ticket, was.pruned - before);
         IF same AND target = last THEN
             RETURN last + before;
         END IF;
         EXIT WHEN locked = 1;
-        LOCK TABLE %1$s.fencing_epoch IN SHARE ROW EXCLUSIVE MODE;
+        LOCK TABLE "<here>".fencing_epoch IN SHARE ROW EXCLUSIVE MODE;
     END LOOP;
-    IF NOT same AND (was.rows > 0 OR EXISTS (SELECT FROM %1$s.distributed_locks)) THEN
+    IF NOT same AND (was.rows > 0 OR EXISTS (SELECT FROM "<here>".distributed_locks)) THEN
         -- A second call changes nothing: a failed transaction does not set a sequence back.
         target := greatest(target, (was.epoch - (this_timeline - 1)) * size + mod(last, size));
         target := greatest(target, target / size * size +
             floor(extract(epoch FROM clock_timestamp() - timestamptz '2026-01-01 00:00:00+00') * 10000)::int8);
     END IF;
     IF target > last THEN
-        PERFORM setval(%3$L, target);
+        PERFORM setval(('<here>' || '.fencing_tokens')::regclass, target);
     END IF;
     IF NOT same OR (target + before) / size > was.epoch THEN
-        DELETE FROM %1$s.fencing_epoch;
-        INSERT INTO %1$s.fencing_epoch VALUES (this_system, this_timeline, (target + before) / size, was.pruned);
+        DELETE FROM "<here>".fencing_epoch;
+        INSERT INTO "<here>".fencing_epoch VALUES (this_system, this_timeline, (target + before) / size, was.pruned);
     END IF;
     RETURN target + before;
 END
-$lift$, here, timeline, here || '.fencing_tokens', system));
+$$;
+COMMENT ON FUNCTION lift_fencing_tokens(text) IS 'pglock: set the sequence above all tokens, after a promotion, pg_upgrade or a restore; returns the highest token drawn';
 
-    -- The mark "pruned" orders pruning and first grants. Suppose that a first grant has drawn its
-    -- token and stalls, and that its name is granted to others, released and pruned meanwhile. Then
-    -- no row shows that the stalled token is an old one. So pruning raises the mark in the
-    -- transaction that deletes rows, and a first grant compares the mark after it has inserted its
-    -- row. Either the deletion has committed by then, and the grant sees the mark, or the row that
-    -- is to be deleted conflicts with the insert. Neither waits longer than for the other's commit.
-    --
-    -- raise_pruned returns the highest token that may be deleted: a row above the sequence is the
-    -- only evidence of its token.
-    EXECUTE format(
-        'CREATE FUNCTION raise_pruned(token bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
-         SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
-        format($raise$
+-- The mark "pruned" orders pruning and first grants. Suppose that a first grant has drawn its token and
+-- stalls, and that its name is granted to others, released and pruned meanwhile. Then no row shows that
+-- the stalled token is an old one. So pruning raises the mark in the transaction that deletes rows, and
+-- a first grant compares the mark after it has inserted its row. Either the deletion has committed by
+-- then, and the grant sees the mark, or the row that is to be deleted conflicts with the insert.
+-- Neither waits longer than for the other's commit.
+--
+-- Returns the highest token that may be deleted: a row above the sequence is the only evidence of its
+-- token.
+CREATE FUNCTION raise_pruned(token bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     mark int8;
 BEGIN
-    SELECT least(token, s.last_value - (NOT s.is_called)::int + (%2$s - 1) * 17592186044416::int8) INTO mark
-    FROM %1$s.fencing_tokens AS s;
-    UPDATE %1$s.fencing_epoch AS e SET pruned = mark WHERE e.pruned < mark;
-    IF NOT EXISTS (SELECT FROM %1$s.fencing_epoch) THEN
+    SELECT least(token, s.last_value - (NOT s.is_called)::int + ("<here>".wal_timeline() - 1) * 17592186044416) INTO mark
+    FROM "<here>".fencing_tokens AS s;
+    UPDATE "<here>".fencing_epoch AS e SET pruned = mark WHERE e.pruned < mark;
+    IF NOT EXISTS (SELECT FROM "<here>".fencing_epoch) THEN
         RETURN 0; -- there is no row for the mark
     END IF;
     RETURN mark;
 END
-$raise$, here, timeline));
+$$;
 
-    -- Returns the token. VOLATILE, because its query needs a snapshot of its own: the snapshot of
-    -- the calling statement may be older than the deletion.
-    EXECUTE format(
-        'CREATE FUNCTION require_unpruned(token bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
-         SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
-        format($require$
+-- Returns the token. VOLATILE, because its query needs a snapshot of its own: the snapshot of the
+-- calling statement may be older than the deletion.
+CREATE FUNCTION require_unpruned(token bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     mark int8;
 BEGIN
-    SELECT max(e.pruned) INTO mark FROM %1$s.fencing_epoch AS e;
+    SELECT max(e.pruned) INTO mark FROM "<here>".fencing_epoch AS e;
     IF token <= mark THEN
         RAISE EXCEPTION USING
             ERRCODE = 'serialization_failure',
-            MESSAGE = format('pglock: the token %%s was drawn before names with tokens up to %%s were pruned', token, mark),
+            MESSAGE = format('pglock: the token %s was drawn before names with tokens up to %s were pruned', token, mark),
             HINT = 'Try again.';
     END IF;
     RETURN token;
 END
-$require$, here));
+$$;
 
-    -- Notifies the head of a name's queue: the first ticket above the one that was used last. Each
-    -- statement of a function has a snapshot of its own, so this one sees the tickets that were
-    -- drawn while the release waited for its turn. Without a waiter it sends no notification,
-    -- because NOTIFY holds a lock of the whole cluster until the commit is done. Clients that watch
-    -- the lock, with ticket -1, are notified too. They come first in the order of tickets, so one
-    -- query finds out that there is none. The payload is the name, or what follows the slash of the
-    -- client.
-    EXECUTE format(
-        'CREATE FUNCTION wake_next(lock_name text, used_up bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS %L',
-        format($wake$
+-- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served; the
+-- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
+-- Clients that watch the lock, with ticket -1, are notified too. The payload is the name, or what
+-- follows the slash of the client.
+--
+-- Each statement of a function has a snapshot of its own, so this one sees the tickets that were drawn
+-- while the release waited for its turn. Without a waiter it sends no notification, because NOTIFY
+-- holds a lock of the whole cluster until the commit is done.
+CREATE FUNCTION wake_next(lock_name text, used_up bigint, room integer DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    head record;
+    woken record;
 BEGIN
-    SELECT w.client, w.ticket INTO head
-    FROM %1$s.lock_waiters AS w
-    WHERE w.name = lock_name AND (w.ticket > used_up OR w.ticket = -1) AND w.expires_at > pg_catalog.clock_timestamp()
-    ORDER BY w.ticket
-    LIMIT 1;
-    IF head.ticket = -1 THEN
-        PERFORM pg_catalog.pg_notify(w.client, lock_name)
-        FROM %1$s.lock_waiters AS w
-        WHERE w.name = lock_name AND w.ticket = -1 AND w.expires_at > pg_catalog.clock_timestamp();
-        SELECT w.client, w.ticket INTO head
-        FROM %1$s.lock_waiters AS w
-        WHERE w.name = lock_name AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
-        ORDER BY w.ticket
-        LIMIT 1;
+    SELECT count(pg_catalog.pg_notify(pg_catalog.split_part(q.client, '/', 1), coalesce(nullif(pg_catalog.split_part(q.client, '/', 2), ''), lock_name))),
+           bool_or(q.ticket <> -1) AS waits
+    INTO woken
+    FROM (
+        SELECT w.client, w.ticket, sum(CASE WHEN w.ticket <> -1 THEN w.weight END) OVER before AS needed,
+               count(*) FILTER (WHERE w.ticket <> -1) OVER before AS place
+        FROM "<here>".lock_waiters AS w
+        WHERE w.name = lock_name AND (w.ticket > used_up OR w.ticket = -1) AND w.expires_at > pg_catalog.clock_timestamp()
+        WINDOW before AS (ORDER BY w.ticket)) AS q
+    WHERE q.ticket = -1 OR CASE WHEN room IS NULL THEN q.place = 1 ELSE q.needed <= room END;
+    IF woken.waits THEN
+        RETURN true;
     END IF;
-    IF head.client IS NULL THEN
-        RETURN false;
-    END IF;
-    PERFORM pg_catalog.pg_notify(pg_catalog.split_part(head.client, '/', 1),
-        coalesce(nullif(pg_catalog.split_part(head.client, '/', 2), ''), lock_name));
-    RETURN true;
+    RETURN false;
 END
-$wake$, here));
+$$;
 
-    -- The same for many names. Returns the names whose head was notified.
-    EXECUTE format(
-        'CREATE FUNCTION wake_each(lock_names text[], used_up bigint[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS %L',
-        format($wake$
+-- The same for many names, each with one holder. Returns the names whose head was notified.
+CREATE FUNCTION wake_each(lock_names text[], used_up bigint[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM %1$s.lock_waiters) THEN
+    IF NOT EXISTS (SELECT FROM "<here>".lock_waiters) THEN
         RETURN '{}';
     END IF;
     RETURN ARRAY(
         SELECT l.name
         FROM ROWS FROM (pg_catalog.unnest(lock_names), pg_catalog.unnest(used_up)) AS l (name, used_up)
-        WHERE %1$s.wake_next(l.name, l.used_up));
+        WHERE "<here>".wake_next(l.name, l.used_up));
 END
-$wake$, here));
+$$;
+
+-- A role that may change rows could leave a token behind that the next grant can't add 1 to. Beyond
+-- 2^62 tokens therefore grow by 1 only: there must be a row with a token that is at most 1 smaller.
+-- Rows that are restored or replicated are not checked. While a dump is restored, the table has no
+-- index. A trigger would cost each release and each renewal some time, too.
+CREATE FUNCTION token_follows(token bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.token >= token_follows.token - 1)
+        OR current_setting('session_replication_role') = 'replica'
+        OR NOT EXISTS (
+            SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
+            WHERE c.relnamespace = '<here>'::regnamespace AND c.relname = 'distributed_locks');
 END
-$install$;
-
-COMMENT ON FUNCTION wake_next(text, bigint) IS 'pglock: notify the head of a lock''s queue';
-COMMENT ON FUNCTION wake_each(text[], bigint[]) IS 'pglock: notify the head of each lock''s queue';
-
-COMMENT ON FUNCTION next_fencing_token() IS 'pglock: a token above every token drawn before, also after a failover';
-COMMENT ON FUNCTION lift_fencing_tokens(text) IS 'pglock: set the sequence above all tokens, after a promotion, pg_upgrade or a restore; returns the highest token drawn';
-COMMENT ON FUNCTION raise_pruned(bigint) IS 'pglock: record that rows up to a token are pruned; returns the highest token that may be';
-COMMENT ON FUNCTION require_unpruned(bigint) IS 'pglock: fail if rows with higher tokens than a first grant''s were pruned';
-
--- grant_user() grants these rights.
-REVOKE EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint) FROM PUBLIC;
+$$;
+ALTER DOMAIN token_value ADD CONSTRAINT room_for_further_grants CHECK (VALUE <= 4611686018427387904 OR token_follows(VALUE));
 
 -- Returns the key of an advisory lock by name, the same as advisory.NewKey in Go: the first 64 bits
 -- of the SHA-256 of a tag, the namespace and the name, each after its length. It must never change.
@@ -456,17 +401,11 @@ COMMENT ON FUNCTION pglock_schema_version() IS 'pglock: the number of the last m
 
 -- Permits: the statements of semaphores and readers-writer locks; and those of several names.
 --
--- The functions run with the rights of their caller. "<here>" is this schema; the end of this file
--- puts it in.
---
 -- A semaphore has n permits. A readers-writer lock has 2^30, of which a reader takes one and a
 -- writer takes all. The row of the name in distributed_locks is the gate:
---   capacity     the number of permits; null for a lock that has one holder
 --   in_use       the sum of the weights in lock_permits
 --   holder       of an exclusive grant, one of all permits. Its statements are those of any lock
---   token        of the last grant
 --   request      of the last grant that was exclusive or was released
---   room_since   not before that time could the head of the queue be granted what it wants
 --
 -- A grant moves between the gate and lock_permits, with its token, when a writer becomes a reader
 -- and when a semaphore is resized. A statement that ends or renews a grant looks at both.
@@ -496,42 +435,15 @@ BEGIN
         ORDER BY w.ticket LIMIT 1), 1);
 END
 $$;
-COMMENT ON FUNCTION head_weight(text, bigint) IS 'pglock: the permits that the next waiter needs';
 
--- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served, and
--- the clients that watch the lock. Returns whether a waiter was notified. Without a room, the name has
--- one holder, and the head of its queue is notified.
-CREATE FUNCTION wake_fitting(lock text, used_up bigint, room integer) RETURNS boolean
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF room IS NULL THEN
-        RETURN "<here>".wake_next(lock, used_up);
-    END IF;
-    PERFORM pg_catalog.pg_notify(w.client, lock) FROM "<here>".lock_waiters AS w
-    WHERE w.name = lock AND w.ticket = -1 AND w.expires_at > pg_catalog.clock_timestamp();
-    PERFORM pg_catalog.pg_notify(pg_catalog.split_part(q.client, '/', 1), coalesce(nullif(pg_catalog.split_part(q.client, '/', 2), ''), lock))
-    FROM (
-        SELECT w.client, sum(w.weight) OVER (ORDER BY w.ticket) AS needed FROM "<here>".lock_waiters AS w
-        WHERE w.name = lock AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()) AS q
-    WHERE q.needed <= room;
-    RETURN FOUND;
-END
+-- Makes the transaction wait for its commit, because a grant must survive a crash whatever
+-- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. It returns
+-- true, so that statements call it as a condition, and is inlined there, so everything is qualified.
+CREATE FUNCTION commit_durably() RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT (pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off' OR pg_catalog.set_config('synchronous_commit', 'on', true) OPERATOR(pg_catalog.=) 'on')
+       AND (pg_catalog.current_setting('client_min_messages') OPERATOR(pg_catalog.<>) 'error' OR pg_catalog.set_config('client_min_messages', 'warning', true) OPERATOR(pg_catalog.=) 'warning')
 $$;
-COMMENT ON FUNCTION wake_fitting(text, bigint, integer) IS 'pglock: notify the waiters for whom there are enough permits';
-
--- Makes the transaction wait for its commit, and the server report a canceled wait for a standby.
-CREATE FUNCTION commit_durably() RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF pg_catalog.current_setting('synchronous_commit') = 'off' THEN
-        PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
-    END IF;
-    IF pg_catalog.current_setting('client_min_messages') = 'error' THEN
-        PERFORM pg_catalog.set_config('client_min_messages', 'warning', true);
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION commit_durably() IS 'pglock: a grant must survive a crash';
 
 -- Deletes expired permits that no guarded transaction uses, and takes their weights off in_use, but no
 -- more than are in use: a role may have inserted rows of its own. The caller has locked the gate.
@@ -551,7 +463,6 @@ BEGIN
     PERFORM "<here>".add_room(lock, freed);
 END
 $$;
-COMMENT ON FUNCTION free_expired_permits(text) IS 'pglock: delete expired permits; the caller has locked the gate';
 
 -- Takes "freed" permits off in_use; null is none. If there is room for the head of the queue from now on,
 -- it has its time to come from now on (room_since). The caller has locked the gate.
@@ -566,7 +477,6 @@ BEGIN
     WHERE l.name = lock AND freed > 0;
 END
 $$;
-COMMENT ON FUNCTION add_room(text, bigint) IS 'pglock: permits are free again; the caller has locked the gate';
 
 -- Turns the exclusive grant of the gate into one of "weight" permits, with the same token. The caller
 -- has locked the gate, and corrects room_since.
@@ -582,11 +492,10 @@ BEGIN
     WHERE l.name = lock;
 END
 $$;
-COMMENT ON FUNCTION share_grant(text, integer) IS 'pglock: turn an exclusive grant into one of some permits; the caller has locked the gate';
 
--- Inserts missing names, free, in the order of names. It waits for another insert of the same name for a
--- quarter of a second at most, and then fails (lock_not_available).
-CREATE FUNCTION create_free(lock_names text[], permits integer[]) RETURNS void
+-- Inserts missing names, free, in the order of names, and returns whether it has inserted one. It waits for
+-- another insert of the same name for a quarter of a second at most, and then fails (lock_not_available).
+CREATE FUNCTION create_free(lock_names text[], permits integer[]) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF (SELECT count(*) FROM "<here>".distributed_locks AS l WHERE l.name = ANY (lock_names)) < cardinality(lock_names) THEN
@@ -598,10 +507,11 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.name = a.name)
         ORDER BY a.name COLLATE "C"
         ON CONFLICT DO NOTHING;
+        RETURN FOUND;
     END IF;
+    RETURN false;
 END
 $$;
-COMMENT ON FUNCTION create_free(text[], integer[]) IS 'pglock: insert missing names, free';
 
 -- Grants all of the distinct names to the holder "who" for "us" microseconds, with one token, or
 -- nothing: weights[i] of the permits[i] of each name. A lock with one holder has null permits, and the
@@ -614,7 +524,7 @@ COMMENT ON FUNCTION create_free(text[], integer[]) IS 'pglock: insert missing na
 --            that ends last; of the holders of permits, the one that ends first. Without a holder, there
 --            is room, but a row is locked, or "ahead" waiters have smaller tickets; "invalid" tickets
 --   spent    this request won before, and its grant of some name has ended: try with a new one
---   kind     the name has another number of permits, "remaining"; 0: it is a lock with one holder
+--   kind     the name has another number of permits, "ahead"; 0: it is a lock with one holder
 --   again    a name was pruned meanwhile: try again
 --
 -- The first pass reads. The second one locks the gates, and reads again. If expired permits are in the
@@ -724,7 +634,7 @@ BEGIN
         LOOP
             counted := counted + 1;
             IF l.capacity IS DISTINCT FROM l.permits THEN
-                outcome := 'kind'; name := l.name; remaining := coalesce(l.capacity, 0);
+                outcome := 'kind'; name := l.name; ahead := coalesce(l.capacity, 0);
                 RETURN;
             ELSIF l.ours THEN
                 ours := ours + 1;
@@ -778,7 +688,7 @@ BEGIN
             RETURN;
         ELSIF ours = 0 AND (invalid OR blocked OR pass = 2 AND dead <> '{}') THEN
             IF notify AND freed <> '{}' THEN
-                PERFORM "<here>".wake_fitting(d.name, d.ticket, d.capacity - d.in_use)
+                PERFORM "<here>".wake_next(d.name, d.ticket, d.capacity - d.in_use)
                 FROM "<here>".distributed_locks AS d WHERE d.name = ANY (freed);
             END IF;
             RETURN;
@@ -825,7 +735,7 @@ BEGIN
                 SELECT v.ctid FROM "<here>".lock_waiters AS v WHERE v.name = ANY (early) AND v.ticket = my_ticket FOR UPDATE SKIP LOCKED));
         END IF;
         IF notify AND opened <> '{}' THEN
-            PERFORM "<here>".wake_fitting(d.name, d.ticket, d.capacity - d.in_use)
+            PERFORM "<here>".wake_next(d.name, d.ticket, d.capacity - d.in_use)
             FROM "<here>".distributed_locks AS d WHERE d.name = ANY (opened) AND d.capacity > d.in_use AND d.holder IS NULL;
         END IF;
         EXIT;
@@ -834,11 +744,11 @@ BEGIN
     remaining := (extract(epoch FROM until - clock_timestamp()) * 1000000)::bigint;
 END
 $$;
-COMMENT ON FUNCTION acquire_slots(text[], integer[], integer[], uuid, text, jsonb, bigint, bigint, boolean) IS 'pglock: grant permits or the whole of several names, or nothing';
 
--- Ends a grant, "how" is released or revoked. Notifies the waiters for whom there is room if
--- "notify" is true. Returns no row if the grant is not current, or was released before: see
--- release.sql and revoke_grant.sql. "why" is the reason of a revocation.
+-- Ends a grant of a lock of any kind, "how" is released or revoked. Notifies the waiters for whom there is
+-- room if "notify" is true. Returns no row if the grant is not current, or was released before: see
+-- release.sql and revoke_grant.sql. "why" is the reason of a revocation. It waits for the row lock of
+-- another transaction for a short time only.
 CREATE FUNCTION release_permits(lock text, grant_token bigint, notify boolean, how text DEFAULT 'released', why text DEFAULT NULL) RETURNS SETOF boolean
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -875,7 +785,7 @@ BEGIN
             SELECT p.holder, p.request INTO mine FROM "<here>".lock_permits AS p
             WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL;
             IF NOT FOUND THEN
-                IF how = 'revoked' AND gate.revoked_permits ? grant_token::text THEN
+                IF how = 'revoked' AND (gate.revoked_token = grant_token OR gate.revoked_permits ? grant_token::text) THEN
                     RETURN NEXT false; -- a repetition
                 END IF;
                 RETURN;
@@ -894,7 +804,7 @@ BEGIN
     waiting := EXISTS (SELECT FROM "<here>".lock_waiters AS w WHERE w.name = release_permits.lock);
     need := CASE WHEN waiting THEN "<here>".head_weight(release_permits.lock, gate.ticket) ELSE 1 END;
     UPDATE "<here>".distributed_locks AS l
-    SET in_use = greatest(l.in_use - weight, 0), version = l.version % 9223372036854775807 + 1,
+    SET in_use = l.in_use - least(l.in_use, weight), version = l.version % 9223372036854775807 + 1,
         holder = NULL, expires_at = '-infinity', request = mine.request,
         last_holder = mine.holder, last_end = how, ended_at = clock_timestamp(),
         revoked_token = CASE WHEN how = 'revoked' THEN grant_token ELSE l.revoked_token END,
@@ -902,37 +812,46 @@ BEGIN
         -- Each of the holders is to learn why. Beyond that size it begins anew, because a row that others
         -- have written may be anything.
         revoked_permits = CASE
-            WHEN how <> 'revoked' THEN l.revoked_permits
+            WHEN how <> 'revoked' OR l.capacity IS NULL THEN l.revoked_permits
             WHEN pg_column_size(l.revoked_permits) < 16384 THEN l.revoked_permits || jsonb_build_object(grant_token, coalesce(why, ''))
             ELSE jsonb_build_object(grant_token, coalesce(why, '')) END,
-        room_since = CASE WHEN l.capacity - greatest(l.in_use - weight, 0) >= need AND (whole OR l.capacity - l.in_use < need)
+        room_since = CASE WHEN l.capacity - l.in_use + least(l.in_use, weight) >= need AND (whole OR l.capacity - l.in_use < need)
                           THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = release_permits.lock
     RETURNING l.capacity - l.in_use INTO room;
-    RETURN NEXT notify AND waiting AND "<here>".wake_fitting(release_permits.lock, gate.ticket, room);
+    RETURN NEXT notify AND waiting AND "<here>".wake_next(release_permits.lock, gate.ticket, room);
 END
 $$;
-COMMENT ON FUNCTION release_permits(text, bigint, boolean, text, text) IS 'pglock: end a grant of a semaphore or a readers-writer lock';
 
--- Waits until no guarded transaction uses the revoked permits of a grant, for a second at most, and
--- then frees them and notifies the waiters for whom there is room, if "notify".
+-- Waits until no guarded transaction uses a revoked grant, for a second at most (lock_not_available), and
+-- then notifies the waiters for whom there is room, if "notify". Returns at most one row: whether a waiter
+-- was notified. If the next holder has the lock, there is no row: it was granted after the last guard.
 --
--- It locks a permit before the gate. That can't deadlock: nobody who holds the gate waits for a
--- permit that has no holder.
-CREATE FUNCTION await_permit_guards(lock text, grant_token bigint, notify boolean) RETURNS boolean
+-- * FOR UPDATE conflicts with the FOR KEY SHARE of a guard.
+-- * No guard passes after this commit, even if its snapshot is older than the revocation. Such a guard
+--   locks the row version that it sees, and the server compares that lock with the later changes of the
+--   row. A revocation changes no key column, which FOR KEY SHARE does not conflict with. So the row
+--   changes once more under FOR UPDATE: then the guard fails, or reads the newest version.
+-- * It locks a permit before the gate. That can't deadlock: nobody who holds the gate waits for a permit
+--   that has no holder. A permit without a row was free at once.
+CREATE FUNCTION await_guards(lock text, grant_token bigint, notify boolean) RETURNS SETOF boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true);
     PERFORM FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.token = grant_token AND p.holder IS NULL FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN false; -- it was free at once
+    IF FOUND THEN
+        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
+        PERFORM "<here>".free_expired_permits(lock);
+    ELSE
+        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock AND l.token = grant_token AND l.revoked_token = grant_token FOR UPDATE;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        UPDATE "<here>".distributed_locks AS l SET version = l.version % 9223372036854775807 + 1 WHERE l.name = lock;
     END IF;
-    PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
-    PERFORM "<here>".free_expired_permits(lock);
-    RETURN notify AND (SELECT "<here>".wake_fitting(lock, l.ticket, l.capacity - l.in_use) FROM "<here>".distributed_locks AS l WHERE l.name = lock);
+    RETURN QUERY SELECT notify AND "<here>".wake_next(lock, l.ticket, l.capacity - l.in_use) FROM "<here>".distributed_locks AS l WHERE l.name = lock;
 END
 $$;
-COMMENT ON FUNCTION await_permit_guards(text, bigint, boolean) IS 'pglock: wait for the guards of revoked permits';
 
 -- Gives a part of a grant's permits back, so that it keeps "keep" of them, with the same token, and
 -- notifies the waiters for whom there is room, if "notify". A writer that keeps one is a reader. There is
@@ -971,10 +890,9 @@ BEGIN
         PERFORM "<here>".add_room(keep_permits.lock, had - keep);
     END IF;
     RETURN NEXT keep < had AND notify AND (
-        SELECT "<here>".wake_fitting(l.name, l.ticket, l.capacity - l.in_use) FROM "<here>".distributed_locks AS l WHERE l.name = keep_permits.lock);
+        SELECT "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use) FROM "<here>".distributed_locks AS l WHERE l.name = keep_permits.lock);
 END
 $$;
-COMMENT ON FUNCTION keep_permits(text, bigint, integer, boolean) IS 'pglock: give a part of the permits of a grant back';
 
 -- Turns the grant of a reader into that of a writer with a new token, if it is the only grant. Others
 -- that wait can't be granted before this reader ends, so none of them loses its turn.
@@ -1030,7 +948,6 @@ BEGIN
     remaining := greatest((extract(epoch FROM until - clock_timestamp()) * 1000000)::bigint, 1);
 END
 $$;
-COMMENT ON FUNCTION upgrade_permits(text, bigint, uuid, text, jsonb, bigint) IS 'pglock: turn the only reader into a writer';
 
 -- Sets the number of permits, and creates the name if need be. Returns the number before; 0 if the
 -- name is new; -1 if it has one holder, and -2 if it is a readers-writer lock: nothing was changed.
@@ -1044,10 +961,7 @@ DECLARE
     used integer;
 BEGIN
     PERFORM set_config('lock_timeout', '250ms', true);
-    INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use, room_since)
-    VALUES (lock, "<here>".next_fencing_token(), 1, clock_timestamp(), '-infinity', permits, 0, clock_timestamp())
-    ON CONFLICT DO NOTHING;
-    IF FOUND THEN
+    IF "<here>".create_free(ARRAY[lock], ARRAY[permits]) THEN
         RETURN 0;
     END IF;
     SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
@@ -1073,26 +987,24 @@ BEGIN
     RETURN gate.capacity;
 END
 $$;
-COMMENT ON FUNCTION resize_permits(text, integer, boolean) IS 'pglock: set the number of permits of a semaphore';
 
--- A caller that waits for several names has one ticket, in a row of lock_waiters for each name. So of
--- all callers that wait, the one with the smallest ticket is the head of each of its queues. Nothing is
--- held while waiting, so each of its names gets free, and nobody else is granted what is kept for it:
--- there is neither deadlock nor starvation. The price is that a name may be free while its head waits for
--- another one.
-
--- Draws one ticket for a caller in the queues of all the names, for weights[i] of permits[i], valid for "us" microseconds, and not
--- skipped for "keep_us". It replaces an earlier ticket of the caller. The caller waits as the holder
--- "who", for waited_us microseconds so far.
+-- Draws one ticket for a caller in the queues of all the names, for weights[i] of permits[i], valid for "us"
+-- microseconds, and not skipped for "keep_us" unless that is null. It replaces an earlier ticket of the
+-- caller, which waits as the holder "who", for waited_us microseconds so far.
 --
 -- Returns the ticket, the largest number of other waiters for a name, whether all names are free, and
--- otherwise the remaining microseconds of the grant that lasts longest. The rows are written in the
--- order of names, like those of refresh_tickets.sql. It does not wait for its commit.
+-- otherwise the remaining microseconds of the grant that lasts longest. A concurrent release may not see
+-- the ticket, and this may not see the release, so a head tries again afterwards. The rows are written in
+-- the order of names, like those of refresh_tickets.sql. It does not wait for its commit: a crash empties
+-- the queue anyway.
+--
+-- Of all callers that wait, the one with the smallest ticket is the head of each of its queues. Nothing is
+-- held while waiting, so each of its names gets free, and nobody else is granted what is kept for it:
+-- there is neither deadlock nor starvation. The price is that a name may be free while its head waits for
+-- another one. A caller whose ticket was skipped at one name was perhaps the head at another one, which is
+-- free. The next waiter there must learn of it.
 --
 -- Missing names are inserted first: who inserts a name does not look at its queue.
---
--- A caller whose ticket was skipped at one name was perhaps the head at another one, which is free.
--- The next waiter there must learn of it.
 CREATE FUNCTION join_all(
     lock_names text[], permits integer[], weights integer[], caller text, us bigint, keep_us bigint, who text, waited_us bigint, notify boolean,
     OUT ticket bigint, OUT ahead integer, OUT free boolean, OUT remaining bigint)
@@ -1116,7 +1028,7 @@ BEGIN
     ticket := nextval(('<here>' || '.fencing_tokens')::regclass);
     INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight, keep_until)
     SELECT a.name, caller, join_all.ticket, clock_timestamp() + us * interval '1 microsecond',
-           clock_timestamp() - waited_us * interval '1 microsecond', who, a.weight, clock_timestamp() + keep_us * interval '1 microsecond'
+           clock_timestamp() - waited_us * interval '1 microsecond', who, a.weight, coalesce(clock_timestamp() + keep_us * interval '1 microsecond', '-infinity')
     FROM unnest(lock_names, weights) AS a (name, weight)
     ORDER BY a.name COLLATE "C"
     ON CONFLICT (name, client) DO UPDATE
@@ -1124,7 +1036,7 @@ BEGIN
             weight = excluded.weight, keep_until = excluded.keep_until;
 
     IF notify AND left_names IS NOT NULL THEN
-        PERFORM "<here>".wake_fitting(l.name, l.ticket, l.capacity - l.in_use)
+        PERFORM "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use)
         FROM "<here>".distributed_locks AS l WHERE l.name = ANY (left_names);
     END IF;
     SELECT coalesce(max(q.ahead), 0), coalesce(bool_and(coalesce(l.expires_at <= clock_timestamp(), true)), true),
@@ -1137,7 +1049,6 @@ BEGIN
         WHERE w.name = a.name AND w.client <> caller AND w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp()) AS q;
 END
 $$;
-COMMENT ON FUNCTION join_all(text[], integer[], integer[], text, bigint, bigint, text, bigint, boolean) IS 'pglock: wait for several names with one ticket';
 
 -- Revokes what ALTER DEFAULT PRIVILEGES has granted to others on the objects that this transaction has
 -- made. Only PUBLIC keeps what the server itself grants it. Other rights are the decision of the
@@ -1168,13 +1079,11 @@ BEGIN
     END LOOP;
 END
 $$;
-REVOKE EXECUTE ON FUNCTION revoke_defaults(regnamespace) FROM PUBLIC;
-COMMENT ON FUNCTION revoke_defaults(regnamespace) IS 'pglock: revoke default privileges of others on new objects; migrations call it';
 
--- Puts the schema into the functions with these names: their statements name it as "<here>", their
--- string literals as '<here>', and the settings that they use as <schema>. Then it revokes the default
--- privileges of others. Grants to PUBLIC come after it.
-CREATE FUNCTION pin_functions(names text[], here text DEFAULT pg_catalog.quote_ident(pg_catalog.current_schema())) RETURNS void
+-- Puts the schema into the new functions: their statements name it as "<here>", their string literals as
+-- '<here>', and the settings that they use as <schema>. Then it revokes the default privileges of others.
+-- Grants to PUBLIC come after it.
+CREATE FUNCTION pin_functions(here text DEFAULT pg_catalog.quote_ident(pg_catalog.current_schema())) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     setting CONSTANT text := CASE WHEN here ~ '^[a-z_][a-z0-9_]*$' THEN here
@@ -1187,15 +1096,20 @@ BEGIN
                (SELECT string_agg(replace(part, '"<here>"', here), quote_literal(here) ORDER BY n)
                 FROM unnest(string_to_array(replace(p.prosrc, '<schema>', setting), '''<here>''')) WITH ORDINALITY AS u(part, n)) AS text
         FROM pg_proc AS p
-        WHERE p.pronamespace = here::regnamespace AND p.proname = ANY (names)
+        WHERE p.pronamespace = here::regnamespace AND age(p.xmin) <= 0 AND p.prosrc ~ '<here>|<schema>'
+          AND p.proname <> ALL ('{pin_functions,next_fencing_token}') -- the second has the schema's name
     LOOP
         EXECUTE f.head || quote_literal(f.text);
     END LOOP;
     EXECUTE format('SELECT %s.revoke_defaults(%L)', here, here);
 END
 $$;
-REVOKE EXECUTE ON FUNCTION pin_functions(text[], text) FROM PUBLIC;
-COMMENT ON FUNCTION pin_functions(text[], text) IS 'pglock: put the name of the schema into functions, and revoke default privileges; migrations call it';
 
-SELECT pin_functions('{head_weight,wake_fitting,commit_durably,add_room,free_expired_permits,share_grant,create_free,acquire_slots,
-    release_permits,await_permit_guards,keep_permits,upgrade_permits,resize_permits,join_all}');
+-- grant_user() grants these rights. A role with USAGE on the schema can't build tables of its own on the
+-- types, which would block migrating down.
+REVOKE EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint), token_follows(bigint),
+    revoke_defaults(regnamespace), pin_functions(text) FROM PUBLIC;
+REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
+REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, locks_held, locks_waiting FROM PUBLIC;
+
+SELECT pin_functions();

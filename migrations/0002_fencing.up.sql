@@ -1,11 +1,7 @@
--- Fencing: functions that check and bind a grant, high-water marks, rights.
+-- Fencing: functions that check and bind a grant, high-water marks, rights, protected tables.
 --
--- Run with search_path set to the schema that holds the lock tables. All of this file is one
--- transaction.
---
--- Functions that run with their owner's rights see pg_catalog only: no operator, function or
--- table of another schema can take part in them. "<here>" is the schema of the locks; the end
--- of this file puts it in.
+-- Run it like the first file. Functions that run with their owner's rights see pg_catalog only: no
+-- operator, function or table of another schema can take part in them.
 --
 -- SQLSTATEs of our own, class PG, which neither PostgreSQL nor the SQL standard uses:
 --   PGL01  stale: the grant is not the current one, or a newer one has written
@@ -59,7 +55,6 @@ LANGUAGE sql VOLATILE AS $$
         pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), pg_catalog.pg_backend_pid(),
             (pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8, bound), 'UTF8'))), 'hex')
 $$;
-COMMENT ON FUNCTION fencing_seal(bytea, text) IS 'pglock: tells what bind() has set in this transaction from what somebody else has set';
 
 -- The maximum size of the table of marks, in bytes. Clients may invent names, and no mark is safe to
 -- delete. The owner may replace this function. About 10 million resources fit into 1 GB.
@@ -301,20 +296,15 @@ BEGIN
         WHERE kind = 'FUNCTION' AND p.pronamespace = '<here>'::regnamespace AND p.proname = ANY (names)
     LOOP
         EXECUTE format('GRANT %s ON %s %s TO %I', rights, kind, object, role_name);
+        -- GRANT only warns if the role has the right itself but may not grant it.
+        IF NOT (CASE kind WHEN 'FUNCTION' THEN has_function_privilege(role_name, object, rights)
+                          WHEN 'SEQUENCE' THEN has_sequence_privilege(role_name, object, rights)
+                          ELSE has_table_privilege(role_name, object, rights) END) THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'insufficient_privilege',
+                MESSAGE = format('pglock: %I may not grant rights in schema %s to %I', current_user, '<here>', role_name);
+        END IF;
     END LOOP;
-END
-$$;
-COMMENT ON FUNCTION grant_on(text, text, text, text[]) IS 'pglock: the grant functions call it';
-
--- GRANT only warns if the role has the right itself but may not grant it.
-CREATE FUNCTION require_right(has boolean, role_name text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF NOT has THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('pglock: %I may not grant rights in schema %s to %I', current_user, '<here>', role_name);
-    END IF;
 END
 $$;
 
@@ -324,7 +314,6 @@ CREATE FUNCTION grant_writer(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION', '{check_fence,guard,bind,require_bound,advance}');
-    PERFORM "<here>".require_right(has_function_privilege(role_name, format('%s.bind(text, bigint)', '<here>'), 'EXECUTE'), role_name);
 END
 $$;
 COMMENT ON FUNCTION grant_writer(text) IS 'pglock: give a role what it needs to write as a holder';
@@ -342,38 +331,18 @@ BEGIN
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
         '{lift_fencing_tokens,raise_pruned,require_unpruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
-          pglock_schema_version,head_weight,wake_fitting,commit_durably,add_room,free_expired_permits,share_grant,create_free,
-          acquire_slots,release_permits,await_permit_guards,keep_permits,upgrade_permits,resize_permits,join_all,once_claim}');
-    PERFORM "<here>".require_right(has_table_privilege(role_name, format('%s.distributed_locks', '<here>'), 'INSERT'), role_name);
+          pglock_schema_version,head_weight,commit_durably,add_room,free_expired_permits,share_grant,create_free,
+          acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,join_all,once_claim}');
 END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';
 
--- A role that may change rows could leave a token behind that the next grant can't add 1 to. Beyond
--- 2^62 tokens therefore grow by 1 only: there must be a row with a token that is at most 1 smaller.
--- Rows that are restored or replicated are not checked. While a dump is restored, the table has no
--- index. A trigger would cost each release and each renewal some time, too.
-CREATE FUNCTION token_follows(token bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.token >= token_follows.token - 1)
-        OR current_setting('session_replication_role') = 'replica'
-        OR NOT EXISTS (
-            SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
-            WHERE c.relnamespace = '<here>'::regnamespace AND c.relname = 'distributed_locks');
-END
-$$;
-ALTER DOMAIN token_value ADD CONSTRAINT room_for_further_grants CHECK (VALUE <= 4611686018427387904 OR token_follows(VALUE));
-
 -- A role with USAGE on the schema can't hold rows of locks, raise marks or make seals, and no
 -- table of its own blocks migrating down.
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
-    fencing_seal(bytea, text), token_follows(bigint) FROM PUBLIC;
-REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
-REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, fencing_high_water, fencing_secret,
-    locks_held, locks_waiting FROM PUBLIC;
+    fencing_seal(bytea, text) FROM PUBLIC;
+REVOKE USAGE ON TYPE fencing_high_water, fencing_secret FROM PUBLIC;
 
-SELECT pin_functions('{token_follows,check_fence,guard,bind,require_bound,advance,grant_on,require_right,grant_writer,grant_user}');
 -- Protected tables: triggers that refuse writes without a grant, or with an old one.
 --
 -- A protected table and each of its partitions have these triggers:
@@ -1081,7 +1050,6 @@ BEGIN
         '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
           protect,unprotect,protection_of,drop_triggers,create_triggers,require_table,template_parts,
           table_and_partitions,trigger_arguments,lock_name_expression,raise_unfenced,raise_stale}');
-    PERFORM "<here>".require_right(has_function_privilege(role_name, format('%s.fence_rows()', '<here>'), 'EXECUTE'), role_name);
 END
 $$;
 COMMENT ON FUNCTION grant_owner(text) IS 'pglock: give a role what it needs to protect tables that it owns';
@@ -1095,8 +1063,7 @@ REVOKE EXECUTE ON FUNCTION fence_rows(), fence_stamp(), fence_attached(), fence_
 -- A role with USAGE on the schema can't build tables and views on the types of these rows.
 REVOKE USAGE ON TYPE protected_tables FROM PUBLIC;
 
-SELECT pin_functions('{bound_grants,judge_rows,fence_rows,fence_stamp,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
-    protection_of,drop_triggers,create_triggers,require_table,protect,unprotect,grant_owner}');
+SELECT pin_functions();
 
 -- It shows only what any role can read in the catalog.
 GRANT SELECT ON protected_tables TO PUBLIC;

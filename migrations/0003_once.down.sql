@@ -1,5 +1,5 @@
 -- Removes all idempotency keys and their results, and what other roles have built on them.
-DROP FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) CASCADE;
+DROP FUNCTION once_claim CASCADE;
 DROP VIEW once_started CASCADE;
 DROP TABLE once_keys CASCADE;
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

@@ -1,9 +1,6 @@
 -- Idempotency keys: one row a key, with the request's fingerprint and its result. See package once.
 --
--- Run with search_path set to the schema that holds the lock tables. All of this file is one
--- transaction. "<here>" is that schema; the end of this file puts it in.
-
--- States of a row:
+-- Run it like the first file. States of a row:
 --   started  the effect has begun. Without a live grant of that token its outcome is unknown. The
 --            row never expires, because a second call could then repeat the effect.
 --   done     result is the answer. It is null if the answer could not be stored.
@@ -13,26 +10,20 @@
 -- Only key is indexed, so that every change of a row is a heap-only update.
 CREATE TABLE once_keys (
     key         lock_name   PRIMARY KEY,
-    fingerprint bytea       NOT NULL CHECK (octet_length(fingerprint) = 32),
+    fingerprint bytea       NOT NULL CHECK (octet_length(fingerprint) = 32), -- SHA-256 of what the caller passes to tell requests apart
     state       text        NOT NULL CHECK (state IN ('started', 'done', 'failed')),
     result      bytea       CHECK (octet_length(result) <= 1048576),
-    token       bigint      CHECK (token > 0),
+    token       bigint      CHECK (token > 0), -- of the attempt; null for calls in a transaction of the caller
     holder      text        CHECK (octet_length(holder) BETWEEN 1 AND 512),
     created_at  finite_time NOT NULL,
-    started_at  finite_time NOT NULL,
-    expires_at  finite_time,
+    started_at  finite_time NOT NULL, -- of the last attempt; created_at is of the first
+    expires_at  finite_time, -- then the key may be used again
     CHECK (CASE WHEN state = 'started' THEN expires_at IS NULL AND result IS NULL ELSE expires_at IS NOT NULL END)
 ) WITH (
     fillfactor = 70
 );
 
 COMMENT ON TABLE once_keys IS 'pglock: one row an idempotency key, with the answer to its request';
-COMMENT ON COLUMN once_keys.fingerprint IS 'SHA-256 of what the caller passes to tell requests apart';
-COMMENT ON COLUMN once_keys.state IS 'started, done or failed';
-COMMENT ON COLUMN once_keys.result IS 'null until it is done, or if it could not be stored';
-COMMENT ON COLUMN once_keys.token IS 'fencing token of the attempt; null for calls in a transaction of the caller';
-COMMENT ON COLUMN once_keys.started_at IS 'of the last attempt; created_at is of the first';
-COMMENT ON COLUMN once_keys.expires_at IS 'then the key may be used again; null while started';
 
 -- The effects that have begun and have no outcome yet. Tokens are unique among all names, so the
 -- attempt's grant is found by its token.
@@ -127,13 +118,12 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) IS 'pglock: record that the effect of an idempotency key begins, or return its row';
 
 -- A role with USAGE on the schema can't build tables and views on the types of these rows, and
 -- needs the rights of grant_user() to use keys.
 REVOKE USAGE ON TYPE once_keys, once_started FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, bigint) FROM PUBLIC;
 
-SELECT pin_functions('{once_claim}');
+SELECT pin_functions();
 
 CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

@@ -90,12 +90,12 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 		return nil, errs.Errorf("pglock: adopt %q: %w", f, endOf(ctx))
 	case err != nil:
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), err)
-	case got.Outcome == leasetable.RenewGone:
+	case got.Outcome == "":
 		return nil, errs.Errorf("pglock: adopt %q: %w", f, &fencing.StaleError{Resource: f.Name, Token: f.Token, Current: got.Current})
 	case !time.Now().Before(cfg.deadline(got.Sent, got.Remaining, cfg.ttl)):
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), errLateGrant)
 	}
-	l := c.startLease(ctx, cfg.forLock(Lock{permits: got.Permits}), startedGrant{fence: f, id: got.Request, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
+	l := c.startLease(ctx, cfg.forLock(Lock{permits: got.Permits}), startedGrant{fence: f, id: got.ID, sent: got.Sent, remaining: got.Remaining, granted: got.Sent.Add(-got.Age)})
 	if l == nil {
 		return nil, ErrClosed
 	}
@@ -122,12 +122,12 @@ func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseCo
 
 // sendAdopt adopts the grant on the server. It tries again while another transaction has locked the
 // row, and after a failure that may be temporary, for timing.StatementBound.
-func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg *leaseConfig) (got leasetable.AdoptResult, err error) {
+func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg *leaseConfig) (got leasetable.Renewal, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	err = c.retry(ctx, c.closing, func(ctx context.Context) error {
 		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
-		if err == nil && got.Outcome == leasetable.RenewBlocked {
+		if err == nil && got.Outcome == leasetable.Busy {
 			return errs.Errorf("%w: %w", ErrUnavailable, errRowLocked)
 		}
 		return err

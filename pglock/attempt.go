@@ -53,12 +53,14 @@ func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 			a.client.revoke(r) // the grants of the other names may be live
 		}
 	default:
+		var grants []leasetable.Grant
 		if !a.expectHeld {
-			if g, err = store.AcquireFast(ctx, r); err != nil || g.Outcome == leasetable.Granted {
+			if grants, err = store.AcquireFast(ctx, []*leasetable.Request{r}); err != nil {
 				return g, err
+			} else if grants[0].Outcome == leasetable.Granted {
+				return grants[0], nil
 			}
 		}
-		var grants []leasetable.Grant
 		grants, err = store.AcquireFull(ctx, []*leasetable.Request{r})
 		g = grants[0] // without an outcome: another client inserted its row meanwhile
 	}
@@ -165,7 +167,7 @@ func (c *Client) sendBatch(ctx context.Context, batch []*attempt, began time.Tim
 	rest := byName(batch)
 	likely := slices.DeleteFunc(slices.Clone(rest), func(r sameName) bool { return r[0].expectHeld })
 	if len(likely) > 0 {
-		grants, err := c.store.AcquireFastBatch(ctx, firsts(likely))
+		grants, err := c.store.AcquireFast(ctx, firsts(likely))
 		if err != nil {
 			took := since(began)
 			c.deliverFailure(rest, err)

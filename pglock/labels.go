@@ -73,10 +73,10 @@ func (l *Lease) SetLabels(ctx context.Context, labels map[string]string) error {
 	defer c.endCall()
 	for _, fence := range l.Fences() {
 		got, err := c.store.SetLabels(ctx, fence, text, maxLabelBytes)
-		if err == nil && !got.Done && got.Found && got.Current == fence.Token && got.TooLarge {
+		if err == nil && !got.Done && got.Found && got.Current == fence.Token && got.Large {
 			return invalidOption("%s: too many: all labels must have at most %d bytes", op, maxLabelBytes)
 		}
-		if err := c.grantCall(ctx, op, fence, got.GrantCall, err); err != nil {
+		if err := c.grantCall(ctx, op, fence, got, err); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
@@ -53,22 +55,24 @@ func (c *Client) startListener() {
 // subscription is the listening connection as the local queues see it: with the notifications on
 // their channel only.
 type subscription struct {
-	*leasetable.Subscription
+	*pgx.Conn
 	client *Client
 }
 
 func (s subscription) Wait(ctx context.Context) (payload string, err error) {
 	for {
-		channel, payload, err := s.Subscription.Wait(ctx)
+		n, err := s.WaitForNotification(ctx)
 		switch {
-		case err != nil || channel == s.client.channel:
-			return payload, err
-		case strings.HasSuffix(channel, "_watch"):
-			s.client.watches.wake(payload)
-		case strings.HasSuffix(channel, leasetable.AllSuffix):
-			s.client.waiters.WakeAll(payload)
+		case err != nil:
+			return "", err
+		case n.Channel == s.client.channel:
+			return n.Payload, nil
+		case strings.HasSuffix(n.Channel, "_watch"):
+			s.client.watches.wake(n.Payload)
+		case strings.HasSuffix(n.Channel, leasetable.AllSuffix):
+			s.client.waiters.WakeAll(n.Payload)
 		default:
-			s.client.holderNotified(payload)
+			s.client.holderNotified(n.Payload)
 		}
 	}
 }
@@ -151,7 +155,7 @@ func (c *Client) tellHolders(leases []*Lease) {
 	}
 	ctx, cancel := context.WithTimeout(c.life, timing.OutagePatience)
 	defer cancel()
-	var answers map[fencing.Fence]leasetable.Status
+	var answers map[fencing.Fence]leasetable.Renewal
 	_ = c.retry(ctx, c.closing, func(ctx context.Context) (err error) { // see checkSignaled
 		answers, err = c.store.CheckGrants(ctx, fences)
 		return err

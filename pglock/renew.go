@@ -343,12 +343,13 @@ func (l *Lease) applyRenewal(answers map[fencing.Fence]leasetable.Renewal, ttl t
 		if a.Request != nil {
 			l.requestRelease(*a.Request)
 		}
+		// In the order of texts: none, busy, granted.
 		if a.Outcome < answer.Outcome || a.Outcome == answer.Outcome && a.Remaining < answer.Remaining {
 			name, answer = l.nameAt(i), a
 		}
 	}
 	switch answer.Outcome {
-	case leasetable.RenewDone:
+	case leasetable.Granted:
 		if l.recordExtension(answer.Sent, answer.Remaining, ttl) {
 			return nil
 		}
@@ -356,7 +357,7 @@ func (l *Lease) applyRenewal(answers map[fencing.Fence]leasetable.Renewal, ttl t
 			l.releaseLost()
 		}
 		return l.Err()
-	case leasetable.RenewBlocked:
+	case leasetable.Busy:
 		l.recordFailure(errRowLocked)
 		return errRowLocked
 	}

@@ -50,7 +50,7 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 			_ = l.loseRevoked(name, reason) // the error is the lease's
 		}
 	}
-	err = c.store.AwaitGuards(ctx, fence, i.Permits)
+	err = c.store.AwaitGuards(ctx, fence)
 	if leasetable.RowLocked(err) {
 		return errs.Errorf("pglock: %s: the grant has ended: %w: call Revoke again to wait for its end", op, ErrGuarded)
 	}

@@ -23,8 +23,7 @@
 --   version is newer than this statement, the UPDATE does not see it, and there is no row.
 -- * The clock is the server's, read after the row is locked. now() would be the start of the
 --   transaction.
--- * A grant must survive a crash, whatever synchronous_commit says here. A canceled wait for a
---   standby is reported by a warning.
+-- * A grant must survive a crash: commit_durably().
 UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
     ticket = CASE WHEN $6::bigint < 9223372036854775807 THEN greatest(l.ticket, $6::bigint) ELSE l.ticket END,
@@ -42,7 +41,6 @@ WHERE l.ctid = (
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                       WHERE w.name = $1::text AND w.ticket > f.ticket AND w.ticket < $6::bigint
                         AND w.expires_at > clock_timestamp())
-      AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) = 'on')
-      AND (current_setting('client_min_messages') <> 'error' OR set_config('client_min_messages', 'warning', true) = 'warning')
+      AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED)
 RETURNING l.token, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint

@@ -24,10 +24,7 @@ WITH free AS MATERIALIZED (
     ORDER BY l.name COLLATE "C"
     FOR UPDATE OF l SKIP LOCKED
 ), durable AS MATERIALIZED (
-    SELECT CASE WHEN current_setting('synchronous_commit') = 'off'
-                THEN set_config('synchronous_commit', 'on', true) END,
-           CASE WHEN current_setting('client_min_messages') = 'error'
-                THEN set_config('client_min_messages', 'warning', true) END
+    SELECT pglock.commit_durably()
 )
 UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,

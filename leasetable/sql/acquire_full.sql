@@ -18,18 +18,14 @@
 -- inserted meanwhile: try again.
 --
 -- Why it is safe:
--- * One winner. An existing row is locked before it is judged free (free). The primary key decides
---   about a new row (inserted).
--- * FOR UPDATE, not FOR NO KEY UPDATE: a guard holds the previous grant with FOR KEY SHARE. The
---   two must conflict.
--- * Token order. The token is drawn while the row is locked (regranted). A stalled insert
---   (inserted) meets the row of the grant that overtook it, and loses. If that row was pruned
---   meanwhile, the statement fails (require_unpruned, serialization_failure).
--- * No waiting. SKIP LOCKED: a row that a guarded transaction holds is busy, and does not delay the
---   others. A new name waits only for another insert of it, at most a quarter of a second; then the
---   statement fails (lock_not_available). It takes no advisory lock: any role could hold one.
+-- * What acquire_fast.sql says of an existing row is true here too (free, regranted).
+-- * The primary key decides about a new row (inserted). A stalled insert meets the row of the grant
+--   that overtook it, and loses. If that row was pruned meanwhile, the statement fails
+--   (require_unpruned, serialization_failure).
+-- * No waiting. A busy row does not delay the others. A new name waits only for another insert of it,
+--   at most a quarter of a second; then the statement fails (lock_not_available). It takes no advisory
+--   lock: any role could hold one.
 -- * No deadlock. All statements lock and insert rows in the order of names.
--- * Losing is free. On a held lock nothing is locked and nothing written.
 -- * Repeating it is safe. A request whose grant is live gets that grant again. After that grant has
 --   ended, a delayed attempt can't win it back, not even while a minimum hold keeps the released row
 --   from expiring: without a holder there is no grant to recognize.
@@ -42,10 +38,6 @@
 --   invalid. That time begins anew whenever the head finds the row locked (kept), because a guarded
 --   transaction may outlive the release by any time. A ticket for several names is skipped only if
 --   its client does not refresh it: the name is free while its caller waits for another one.
--- * The clock is the server's, read after the row is locked. now() would be the start of the
---   transaction.
--- * A grant must survive a crash, whatever synchronous_commit says here. The client must learn of a
---   canceled wait for a standby, which the server reports by a warning.
 -- * Parameters are never joined with results: that would be quadratic.
 -- * One plan for any number of names: behind a SELECT, the planner does not see how many there are.
 --   Otherwise it plans a small number anew each time, which takes longer than the rest. The other
@@ -138,10 +130,7 @@ WITH input AS MATERIALIZED (
     UNION ALL
     SELECT name, token, expires_at FROM inserted
 ), durable AS MATERIALIZED (
-    SELECT CASE WHEN current_setting('synchronous_commit') = 'off'
-                THEN set_config('synchronous_commit', 'on', true) END,
-           CASE WHEN current_setting('client_min_messages') = 'error'
-                THEN set_config('client_min_messages', 'warning', true) END
+    SELECT pglock.commit_durably()
 )
 SELECT r.name, r.outcome, r.token, r.holder,
        CASE WHEN r.expires_at > clock_timestamp()

@@ -23,7 +23,6 @@ WHERE l.ctid = (
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                       WHERE w.name = $1::text AND w.client <> $7::text AND w.ticket > f.ticket
                         AND w.expires_at > clock_timestamp())
-      AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) = 'on')
-      AND (current_setting('client_min_messages') <> 'error' OR set_config('client_min_messages', 'warning', true) = 'warning')
+      AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED)
 RETURNING l.token, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint

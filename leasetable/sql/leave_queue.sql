@@ -33,6 +33,6 @@ WITH async AS MATERIALIZED (
       AND EXISTS (SELECT FROM pglock.lock_waiters AS w
                   WHERE w.name = l.name AND w.ticket > g.ticket AND w.expires_at > clock_timestamp())
 )
-SELECT CASE WHEN $4::boolean THEN pglock.wake_fitting(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
+SELECT CASE WHEN $4::boolean THEN pglock.wake_next(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
 FROM (SELECT count(*) FROM gone) AS g, pglock.distributed_locks AS l
 WHERE l.name = ANY ($1::text[]) AND l.expires_at <= clock_timestamp()

@@ -9,16 +9,14 @@ WITH ours AS MATERIALIZED (
     SELECT l.ctid
     FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS a (name, token)
     JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
-    WHERE l.holder IS NOT NULL
+    WHERE l.holder IS NOT NULL AND set_config('synchronous_commit', 'off', true) = 'off'
     ORDER BY l.name COLLATE "C"
     FOR NO KEY UPDATE OF l SKIP LOCKED
-), async AS MATERIALIZED (
-    SELECT set_config('synchronous_commit', 'off', true)
 ), released AS (
     UPDATE pglock.distributed_locks AS l
     SET holder = NULL, expires_at = '-infinity', version = l.version % 9223372036854775807 + 1,
         last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
-    FROM ours AS o, async
+    FROM ours AS o
     WHERE l.ctid = o.ctid
     RETURNING l.name, l.token, l.ticket
 ), woken AS MATERIALIZED (

@@ -1,8 +1,12 @@
 -- Renews the grants ($1 names, $2 tokens) for $3 microseconds each, wherever they are kept: in the row
--- of the name, or in lock_permits. A grant can move from the one to the other.
+-- of the name, or in lock_permits. A grant can move from the one to the other. Unless $4 is null, it
+-- becomes the holder of the grants: another process goes on with them. Both can renew and release
+-- them from then on.
 --
 -- Returns a row for each renewed grant: name, token, remaining microseconds, and the reason if its
--- holder is asked to release it. A missing one is gone, or its row is locked: see check_grants.sql.
+-- holder is asked to release it; the microseconds since the grant, the request that was granted, the
+-- number of permits that the grant has, null without permits, and with $4 the number of permits of the
+-- name, 0 for a lock with one holder. A missing one is gone, or its row is locked: see check_grants.sql.
 --
 -- Why it is safe:
 -- * Name and token must both match, and no row is ever inserted: a lost lease is not won back, and
@@ -17,8 +21,7 @@
 --   next attempt.
 -- * Each row is found by the primary key, twice. Joining parameters with results would be quadratic
 --   in a generic plan, which estimates ten rows for $1.
--- * A renewal must survive a crash, whatever synchronous_commit says here. A canceled wait for a
---   standby is reported by a warning.
+-- * A renewal must survive a crash: commit_durably().
 WITH ours AS MATERIALIZED (
     SELECT l.name, l.token, w.us
     FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
@@ -34,24 +37,23 @@ WITH ours AS MATERIALIZED (
     ORDER BY p.name, p.token
     FOR NO KEY UPDATE OF p SKIP LOCKED
 ), durable AS MATERIALIZED (
-    SELECT CASE WHEN current_setting('synchronous_commit') = 'off'
-                THEN set_config('synchronous_commit', 'on', true) END,
-           CASE WHEN current_setting('client_min_messages') = 'error'
-                THEN set_config('client_min_messages', 'warning', true) END
+    SELECT pglock.commit_durably()
 ), renewed AS (
     UPDATE pglock.distributed_locks AS l
-    SET version = l.version % 9223372036854775807 + 1,
+    SET version = l.version % 9223372036854775807 + 1, holder = coalesce($4::text, l.holder),
         expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
     FROM ours AS o, durable
     WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
-    RETURNING l.name, l.token, l.expires_at, l.release_request
+    RETURNING l.name, l.token, l.expires_at, l.release_request, l.acquired_at, l.request, l.capacity AS weight
 ), renewed_shared AS (
     UPDATE pglock.lock_permits AS p
-    SET version = p.version % 9223372036854775807 + 1,
+    SET version = p.version % 9223372036854775807 + 1, holder = coalesce($4::text, p.holder),
         expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
     FROM ours_shared AS o, durable
     WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()
-    RETURNING p.name, p.token, p.expires_at, p.release_request
+    RETURNING p.name, p.token, p.expires_at, p.release_request, p.acquired_at, p.request, p.weight
 )
-SELECT r.name, r.token, (extract(epoch FROM r.expires_at - clock_timestamp()) * 1000000)::bigint, r.release_request
+SELECT r.name, r.token, (extract(epoch FROM r.expires_at - clock_timestamp()) * 1000000)::bigint, r.release_request,
+       (extract(epoch FROM clock_timestamp() - r.acquired_at) * 1000000)::bigint, r.request::text, r.weight,
+       CASE WHEN $4::text <> '' THEN (SELECT coalesce(l.capacity, 0) FROM pglock.distributed_locks AS l WHERE l.name = r.name) END
 FROM (SELECT * FROM renewed UNION ALL SELECT * FROM renewed_shared) AS r

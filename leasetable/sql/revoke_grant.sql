@@ -2,31 +2,21 @@
 -- keeps the reason for the old holder. Notifies the channel $4, which clients that hold leases may
 -- listen on, of the token if $5.
 --
--- Returns one row if the name has one: the token of its last grant, whether this statement revoked
--- the grant, whether an earlier one did, and whether the name has permits. Then the grant may be in
--- lock_permits, and release_permits() revokes it.
+-- Returns one row if the name has one: the token of its last grant, and whether the grant is revoked, now
+-- or by an earlier statement.
 --
 -- Why it is safe:
--- * Only this grant. Name and token must both match, and the grant must not have ended.
+-- * Only this grant. Name and token must both match, and the grant must not have ended
+--   (release_permits).
 -- * A renewal that begins after this commit finds no live grant, and neither does a guard whose snapshot
 --   is newer. A guarded transaction in progress holds the row with FOR KEY SHARE, which does not delay
---   this update, and keeps the next grant away until it ends. await_guards.sql waits for these, and
---   stops guards with older snapshots.
--- * Repeating it is safe: the row says which grant was revoked.
--- * It must survive a crash, whatever synchronous_commit says here: the old holder would be the
---   current one again.
--- * It waits for a row lock of another transaction for a short time only.
-WITH revoked AS (
-    UPDATE pglock.distributed_locks AS l
-    SET holder = NULL, expires_at = '-infinity', version = l.version % 9223372036854775807 + 1,
-        last_holder = l.holder, last_end = 'revoked', ended_at = clock_timestamp(),
-        revoked_token = l.token, revoked_reason = $3::text
-    WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL
-      AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) = 'on')
-      AND (current_setting('client_min_messages') <> 'error' OR set_config('client_min_messages', 'warning', true) = 'warning')
-      AND set_config('lock_timeout', '250ms', true) = '250ms'
-    RETURNING CASE WHEN $5::boolean THEN pg_notify($4::text, l.token::text) END
-)
-SELECT l.token, EXISTS (SELECT FROM revoked), l.revoked_token IS NOT DISTINCT FROM $2::bigint, l.capacity IS NOT NULL
+--   this statement, and keeps the next grant away until it ends. await_guards() waits for these,
+--   stops guards with older snapshots, and notifies the head of a lock with one holder.
+-- * Repeating it is safe: the row says which grants were revoked.
+-- * It must survive a crash, because the old holder would be the current one again.
+SELECT l.token, r.done, r.notified
 FROM pglock.distributed_locks AS l
+CROSS JOIN LATERAL (
+    SELECT count(*) > 0 AS done, count(CASE WHEN $5::boolean THEN pg_notify($4::text, $2::bigint::text) END) AS notified
+    FROM pglock.release_permits(l.name, $2::bigint, $5::boolean AND l.capacity IS NOT NULL, 'revoked', $3::text)) AS r
 WHERE l.name = $1::text

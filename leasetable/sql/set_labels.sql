@@ -9,7 +9,7 @@ WITH changed AS (
     SET labels = l.labels || $3::text::jsonb, version = l.version % 9223372036854775807 + 1
     WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
       AND octet_length((l.labels || $3::text::jsonb)::text) <= $4::int
-      AND (current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) = 'on')
+      AND pglock.commit_durably()
       AND set_config('lock_timeout', '250ms', true) = '250ms'
     RETURNING CASE WHEN $5::boolean THEN (
         SELECT count(pg_notify(w.client, w.name))

@@ -24,7 +24,7 @@ type server struct {
 	mu        sync.Mutex
 	drawn     int64            // tickets so far
 	rows      map[string]int64 // name to ticket
-	failJoin  error            // of the next JoinQueue
+	failJoin  error            // of the next Join
 	failLeave int              // so many LeaveQueue fail
 	refreshed int
 	quit      bool
@@ -37,14 +37,15 @@ func (s *server) do(fn func() error) error {
 	return fn()
 }
 
-func (s *server) JoinQueue(_ context.Context, _ string, r *leasetable.Request, _ time.Duration) (p leasetable.Position, err error) {
-	name := r.Name
+func (s *server) Join(_ context.Context, _ string, r *leasetable.Request, _ time.Duration) (p leasetable.Position, err error) {
 	err = s.do(func() error {
 		err := s.failJoin
 		s.failJoin = nil
 		if !errors.Is(err, errRefused) {
 			s.drawn++
-			s.rows[name] = s.drawn
+			for _, name := range r.Names() {
+				s.rows[name] = s.drawn
+			}
 			p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}
 		}
 		return err
@@ -55,20 +56,8 @@ func (s *server) JoinQueue(_ context.Context, _ string, r *leasetable.Request, _
 	return p, nil
 }
 
-func (s *server) JoinAll(_ context.Context, _ string, r *leasetable.Request, _ time.Duration) (p leasetable.Position, err error) {
-	err = s.do(func() error {
-		s.drawn++
-		for _, name := range r.Names() {
-			s.rows[name] = s.drawn
-		}
-		p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}
-		return nil
-	})
-	return p, err
-}
-
 func (s *server) LeaveQueue(_ context.Context, t leasetable.Ticket) error {
-	pass(time.Millisecond) // slower than JoinQueue, which may overtake it
+	pass(time.Millisecond) // slower than Join, which may overtake it
 	return s.do(func() error {
 		if s.failLeave > 0 {
 			s.failLeave--

@@ -15,7 +15,7 @@ import (
 // errNoDelivery means that LISTEN succeeded but a notification did not arrive.
 var errNoDelivery = errors.New("LISTEN succeeded but no notification arrived, as behind a pooler in transaction mode: use WithListener or WithPollOnly")
 
-// Subscription is a connection that listens: see leasetable.Subscription.
+// Subscription is a connection that listens: see leasetable.Store.Listen.
 type Subscription interface {
 	Wait(ctx context.Context) (payload string, err error)
 	Ping(ctx context.Context) error

@@ -48,13 +48,7 @@ func (e *Entry) DrawTicket(ctx context.Context) (leasetable.Position, error) {
 // runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
 func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetable.Request, began time.Time) {
 	l.refresher.start()
-	var p leasetable.Position
-	var err error
-	if q.number == "" {
-		p, err = l.cfg.Store.JoinQueue(ctx, q.client, r, time.Since(began))
-	} else {
-		p, err = l.cfg.Store.JoinAll(ctx, q.client, r, time.Since(began))
-	}
+	p, err := l.cfg.Store.Join(ctx, q.client, r, time.Since(began))
 	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", strings.Join(q.names, ", ")), err)
 
 	unneeded, removals := l.endJoin(q, p.Ticket, err)

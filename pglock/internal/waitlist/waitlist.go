@@ -55,8 +55,7 @@ import (
 
 // Store has the statements that the Queues need: see package leasetable.
 type Store interface {
-	JoinQueue(ctx context.Context, client string, r *leasetable.Request, waited time.Duration) (leasetable.Position, error)
-	JoinAll(ctx context.Context, client string, r *leasetable.Request, waited time.Duration) (leasetable.Position, error)
+	Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration) (leasetable.Position, error)
 	LeaveQueue(ctx context.Context, t leasetable.Ticket) error
 	RefreshTickets(ctx context.Context, tickets []leasetable.Ticket) (lost []leasetable.Ticket, err error)
 	DeleteRows(ctx context.Context, tickets []leasetable.Ticket) error
