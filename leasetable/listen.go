@@ -2,8 +2,6 @@ package leasetable
 
 import (
 	"context"
-	"errors"
-	"net"
 
 	"github.com/jackc/pgx/v5"
 
@@ -38,12 +36,6 @@ func (s *Store) Listen(ctx context.Context, channels ...string) (*pgx.Conn, erro
 		return nil, err
 	}
 	return conn, nil
-}
-
-// TimedOut reports whether nothing arrived in time while the connection stayed good.
-func TimedOut(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) && network.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
 // Notify sends an empty notification on channel, with another connection than that of Listen.

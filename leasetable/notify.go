@@ -53,6 +53,19 @@ func (s *Store) sendWaking(ctx context.Context, st statement) (sent time.Time, e
 	return sent, nil
 }
 
+// wake is sendWaking for a ctx of the caller.
+func (s *Store) wake(ctx context.Context, st statement) error {
+	ctx, cancel := s.withLife(ctx)
+	defer cancel()
+	_, err := s.sendWaking(ctx, st)
+	return err
+}
+
+// wakeTwice sends a statement of sendWaking that is safe to repeat, at most twice.
+func (s *Store) wakeTwice(ctx context.Context, st statement) error {
+	return s.twice(ctx, func(ctx context.Context) error { return s.wake(ctx, st) })
+}
+
 // MayBeNotification reports whether the server refused a statement for good in a way that may
 // concern its notification: a right is missing, or the notification queue is full (54000).
 func MayBeNotification(err error) bool {

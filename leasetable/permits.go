@@ -42,21 +42,16 @@ func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencin
 // number of permits that the name had before; 0: it was created; -1: it has one holder, -2: it is a
 // readers-writer lock, and nothing was changed.
 func (s *Store) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
-	ctx, cancel := s.withLife(ctx)
-	defer cancel()
-	_, err = s.sendWaking(ctx, statement{sql: s.sql.resizePermits, args: []any{name, capacity}, row: func(r pgx.Rows) error {
-		return r.Scan(&before)
-	}})
+	err = s.wake(ctx, statement{s.sql.resizePermits, []any{name, capacity}, func(r pgx.Rows) error { return r.Scan(&before) }})
 	return before, err
 }
 
 // KeepPermits gives permits of a grant back, so that it keeps n of them, with the same token: a writer
 // that keeps one is a reader. It reports false if the grant is not current. Repeating it is safe.
 func (s *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (done bool, err error) {
-	ctx, cancel := s.withLife(ctx)
-	defer cancel()
-	done, _, err = s.releaseOne(ctx, s.sql.keepPermits, fence.Name, int64(fence.Token), n)
-	return done, err
+	args := []any{fence.Name, int64(fence.Token), n}
+	err = s.wake(ctx, statement{s.sql.keepPermits, args, func(pgx.Rows) error { done = true; return nil }})
+	return done && err == nil, err
 }
 
 // Upgrade turns the grant of a reader into a new one of the writer r, if there is no other reader.

@@ -18,8 +18,8 @@ type Position struct {
 	Remaining time.Duration
 }
 
-// AnyTicket stands for the ticket of a row that a lost answer may have left in the queue. It makes
-// LeaveQueue delete the client's row, whatever its ticket is.
+// AnyTicket makes LeaveQueue delete the client's row, which a lost answer may have left in the queue,
+// whatever its ticket is. The rows that Watch writes have it.
 const AnyTicket = -1
 
 // Join draws a ticket for the client in the queues of all the names of r. It replaces an earlier one of

@@ -12,13 +12,9 @@ import (
 // Release releases one grant. The lock is free at once, or minHold after the grant. Release reports
 // whether the grant was current, expired or not, and whether a waiter was notified.
 func (s *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
-	return s.releaseOne(ctx, s.sql.release, fence.Name, int64(fence.Token), minHold.Microseconds())
-}
-
-func (s *Store) releaseOne(ctx context.Context, sql string, args ...any) (released, notified bool, err error) {
 	_, err = s.sendWaking(ctx, statement{
-		sql:  sql,
-		args: args,
+		sql:  s.sql.release,
+		args: []any{fence.Name, int64(fence.Token), minHold.Microseconds()},
 		row:  func(r pgx.Rows) error { released = true; return r.Scan(&notified) },
 	})
 	return released && err == nil, notified, err

@@ -62,26 +62,10 @@ func (s *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels strin
 // AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and then
 // wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
 func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
-	ctx, cancel := s.withLife(ctx)
-	defer cancel()
-	_, err := s.sendWaking(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
-	return err
-}
-
-// wakeTwice sends a statement of sendWaking that is safe to repeat, at most twice.
-func (s *Store) wakeTwice(ctx context.Context, st statement) error {
-	ctx, cancel := s.withLife(ctx)
-	defer cancel()
-	return s.twice(ctx, func(ctx context.Context) error {
-		_, err := s.sendWaking(ctx, st)
-		return err
-	})
+	return s.wake(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
 }
 
 // Watch makes releases of the lock notify channel for a while.
 func (s *Store) Watch(ctx context.Context, name, channel string) error {
 	return s.sendTwice(ctx, statement{sql: s.sql.watch, args: []any{name, channel, timing.TicketTTL.Microseconds()}})
 }
-
-// WatchTicket is the ticket of the rows that Watch writes.
-const WatchTicket = -1

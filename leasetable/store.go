@@ -5,8 +5,9 @@
 // method sends one statement, or a second one for the operations that the first could not decide.
 //
 // Acquire, HandOff, Release and Revoke of all kinds, LeaveQueue, RenewReserved and CheckGrants need a ctx
-// that is derived from the life of the Store, and do not retry. Other methods make two attempts unless a
-// repetition is not safe, because the first one may meet a connection that died long ago.
+// that is derived from the life of the Store. Get, List, GrantedTo, Prune, LiftTokens, Join, Watch, Renew,
+// SetLabels, RevokeGrant, RequestRelease and DeleteDeadRows make two attempts, because the first one may
+// meet a connection that died long ago; the others make one.
 //
 // Errors are those of pgx. [Transient], [MaybeApplied], [ConnectionFailed] and [RowLocked] say what
 // they mean for a statement, and [Store.Explain] turns them into errors for users.
@@ -111,11 +112,11 @@ func (s *Store) Close(ctx context.Context) { s.pool.close(ctx) }
 // Slots returns the number of statements, except renewals, that can be in progress.
 func (s *Store) Slots() int { return cap(s.slots) }
 
-// Latency returns how long statements, except renewals, take lately.
-func (s *Store) Latency() time.Duration { return s.latency.get() }
-
-// SlowestLatency returns how long statements take lately: renewals or others, whichever are slower.
-func (s *Store) SlowestLatency() time.Duration { return max(s.latency.get(), s.renewPace.get()) }
+// Latency returns how long statements take lately: all but renewals, and the slower of these and renewals.
+func (s *Store) Latency() (most, slowest time.Duration) {
+	most = s.latency.get()
+	return most, max(most, s.renewPace.get())
+}
 
 // Suspect pings the idle connections that have not answered since that time, when a statement was
 // sent that is late. They are not used until they answer.

@@ -50,7 +50,7 @@ var worldFields = map[string]string{
 	"adopt": "renew", "prune": "prune", "revoke_grant": "revokeGrant", "await_guards": "awaitGuards",
 	"acquire_slots": "acquireSlots", "release_permits": "releasePermits", "keep_permits": "keepPermits",
 	"upgrade_permits": "upgradePermits", "resize_permits": "resizePermits",
-	"join_all":            "join", "refresh_tickets": "refreshTickets",
+	"join_all": "join", "refresh_tickets": "refreshTickets",
 	"acquire_fast_batch": "acquireFastBatch", "release_batch": "releaseBatch", "request_release": "requestRelease", "watch": "watch",
 }
 

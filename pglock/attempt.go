@@ -85,7 +85,8 @@ func (a *attempt) deliver(g leasetable.Grant, err error) {
 // while the server is slow, calls that can be canceled leave their statements to the dispatcher.
 // The caller calls EndInline.
 func (c *Client) beginInline(ctx context.Context) bool {
-	cheap := ctx.Done() == nil || c.store.Latency() < timing.CancelGrace/2
+	latency, _ := c.store.Latency()
+	cheap := ctx.Done() == nil || latency < timing.CancelGrace/2
 	return cheap && !c.cfg.forceBatch && c.dispatcher.BeginInline()
 }
 

@@ -30,7 +30,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	}
 	defer c.endCall()
 	// What is added for the round trip must leave d when the answer arrives.
-	roundTripSlack := max(2*c.store.Latency(), timing.FirstPause)
+	latency, _ := c.store.Latency()
+	roundTripSlack := max(2*latency, timing.FirstPause)
 	pause := newPause()
 	for {
 		if err := l.Err(); err != nil {

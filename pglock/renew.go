@@ -193,7 +193,8 @@ func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pa
 		p.attempt.leases = append(p.attempt.leases, p.lease)
 	}
 	r.next = now.Add(pause)
-	return attempts, renewPatience(shortest, r.store.SlowestLatency()), pause
+	_, slowest := r.store.Latency()
+	return attempts, renewPatience(shortest, slowest), pause
 }
 
 // renewPatience returns how long an attempt may stay unanswered before another one is sent. It

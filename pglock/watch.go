@@ -190,7 +190,7 @@ func (w *watcher) end() {
 	}
 	defer c.endCall()
 	c.background(timing.StatementBound, func(ctx context.Context) {
-		_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: []string{w.name}, Number: leasetable.WatchTicket}})
+		_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: []string{w.name}, Number: leasetable.AnyTicket}})
 	})
 }
 
@@ -203,7 +203,7 @@ func (c *Client) unwatch(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
-	_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: names, Number: leasetable.WatchTicket}})
+	_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: names, Number: leasetable.AnyTicket}})
 }
 
 // watches has the running calls of Watch by name.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,7 +110,7 @@ func (n *listener) listen() error {
 		switch {
 		case err == nil:
 			n.notified(name)
-		case n.ctx.Err() == nil && leasetable.TimedOut(err):
+		case n.ctx.Err() == nil && timedOut(err):
 			if err := n.ping(sub); err != nil {
 				return err
 			}
@@ -129,7 +130,7 @@ func (n *listener) selfTest(sub Subscription) error {
 	for {
 		name, err := sub.Wait(ctx)
 		switch {
-		case err != nil && leasetable.TimedOut(err):
+		case err != nil && timedOut(err):
 			return errNoDelivery
 		case err != nil:
 			return err
@@ -138,6 +139,12 @@ func (n *listener) selfTest(sub Subscription) error {
 		}
 		n.notified(name)
 	}
+}
+
+// timedOut reports whether nothing arrived in time while the connection stayed good.
+func timedOut(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
 func (n *listener) ping(sub Subscription) error {
