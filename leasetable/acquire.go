@@ -109,8 +109,7 @@ type Answer struct {
 }
 
 // AcquireFast grants locks whose rows exist and are free, for requests with distinct names, sorted by
-// name. It returns a Grant for each of them, without an Outcome if AcquireFull has to find out why the
-// lock was not granted.
+// name. A Grant without an Outcome is for AcquireFull.
 func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
@@ -127,8 +126,8 @@ func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, err
 	})
 }
 
-// HandOff grants the lock of fence to the request r of the same client, instead of releasing it. It
-// returns the zero Grant if the lock must be released. r.Ticket is not used.
+// HandOff grants the lock of fence to the request r of the same client, instead of releasing it. Without
+// an Outcome the lock must be released. r.Ticket is not used.
 func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
 	grants, err := s.grantRow(ctx, r, s.sql.handoff,
 		fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client)

@@ -22,9 +22,8 @@ type Position struct {
 // whatever its ticket is. The rows that Watch writes have it.
 const AnyTicket = -1
 
-// Join draws a ticket for the client in the queues of all the names of r. It replaces an earlier one of
-// the client. The ticket shows others that the caller of r has waited for that time, its holder's name
-// and its permits.
+// Join draws a ticket for the client in the queues of all the names of r, in place of an earlier one.
+// Others see the holder of r and how long it has waited.
 func (s *Store) Join(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
 	names, permits, weights := r.slots()
 	var keep *int64 // of a caller that waits for several names

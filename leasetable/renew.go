@@ -18,9 +18,7 @@ type Extension struct {
 
 // Renewal is the answer for one grant.
 type Renewal struct {
-	// Granted: it is renewed. Busy: its row is locked by another transaction, so try again. The zero
-	// Outcome: it is not the current grant any more, or has expired.
-	Outcome   Outcome
+	Outcome   Outcome // Granted; Busy: its row is locked, so try again; empty: the grant is gone
 	Remaining time.Duration
 	Sent      time.Time // just before the statement was sent: Remaining counts from there
 	Request   *string   // the reason why its holder is asked to release the lock, or nil
@@ -36,8 +34,7 @@ type Renewal struct {
 // sender sends a statement, and returns the time just before.
 type sender func(context.Context, statement) (time.Time, error)
 
-// Renew renews grants, which are sorted by name. It uses none of the connections that are kept for
-// renewals. A grant without an answer is gone.
+// Renew renews grants, which are sorted by name. A grant without an answer is gone.
 func (s *Store) Renew(ctx context.Context, all []Extension) (answers map[fencing.Fence]Renewal, err error) {
 	err = s.twice(ctx, func(ctx context.Context) error {
 		answers, err = s.renew(ctx, s.send, all, nil)
@@ -102,7 +99,7 @@ func (s *Store) renew(ctx context.Context, send sender, all []Extension, holder 
 	return answers, s.Explain(fmt.Sprintf("renew %d leases", n), err)
 }
 
-// checkGrants adds an answer for each other of the grants that is live, and therefore Busy, or revoked.
+// checkGrants adds an answer for each of the other grants that is live, and therefore Busy, or revoked.
 func (s *Store) checkGrants(ctx context.Context, send sender, names []string, tokens []int64, answers map[fencing.Fence]Renewal) error {
 	_, err := send(ctx, statement{s.sql.checkGrants, []any{names, tokens}, func(r pgx.Rows) error {
 		var live bool

@@ -23,8 +23,8 @@ func readOnlyError(setBy string) error {
 		errs.ErrUnavailable, setBy)
 }
 
-// Explain turns an error of this package into one for users. doing names the operation. It wraps a
-// temporary failure with ErrUnavailable. The server's error stays in the chain.
+// Explain turns an error of this package into one for users, and wraps a temporary failure with
+// ErrUnavailable. op names the operation. The server's error stays in the chain.
 func (s *Store) Explain(op string, err error) error {
 	if err == nil {
 		return nil // errors.As would allocate
@@ -51,8 +51,7 @@ func (s *Store) Explain(op string, err error) error {
 	return errs.Errorf("pglock: %s: %w", op, err)
 }
 
-// Transient reports whether the same statement may succeed later on another connection: after a
-// network failure, a restart, a failover, or when a limit was reached.
+// Transient reports whether the same statement may succeed later on another connection.
 func Transient(err error) bool {
 	switch {
 	case errors.Is(err, errs.ErrClosed), errors.Is(err, errs.ErrLogin):
@@ -87,8 +86,7 @@ func RowLocked(err error) bool {
 	return pgtx.SQLState(err) == pgtx.LockNotAvailable
 }
 
-// MaybeApplied reports whether the server may have executed the statement although it failed: the
-// answer was lost, not the request.
+// MaybeApplied reports whether the server may have executed the statement although it failed.
 func MaybeApplied(err error) bool {
 	if err == nil {
 		return false

@@ -44,9 +44,8 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Store sends the statements of the protocol on its own connections. The application's pool may be
-// exhausted, or held by callers that wait for the lock that is to be released. A Store is safe for
-// concurrent use.
+// Store sends the statements of the protocol on connections of its own, because the application's pool may
+// be held by callers that wait for the lock that is to be released. A Store is safe for concurrent use.
 type Store struct {
 	pool     *pool
 	config   *pgxpool.Config // of new connections
@@ -68,9 +67,8 @@ type Store struct {
 	notify    notifications
 }
 
-// New returns a Store for the database of p, the configuration of the application's pool. It takes
-// over the pool's server, user, hooks and lifetimes, and changes p, which must be a copy. It opens
-// no connection. The end of life ends every statement. Close the Store.
+// New returns a Store for the database of p, a copy of the configuration of the application's pool, which
+// it changes. It opens no connection. The end of life ends every statement. Close the Store.
 func New(life context.Context, p *pgxpool.Config, cfg Config) *Store {
 	s := &Store{
 		config: p, listener: cfg.Listener, schema: cfg.Schema, logger: cfg.Logger,
@@ -105,8 +103,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return schema.Check(s.schema, int(s.version.Load()))
 }
 
-// Close closes the connections. No statement is in progress. It returns when all are closed or ctx
-// is done.
+// Close closes the connections, of which none is in use, and returns when that is done or ctx ends.
 func (s *Store) Close(ctx context.Context) { s.pool.close(ctx) }
 
 // Slots returns the number of statements, except renewals, that can be in progress.
