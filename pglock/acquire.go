@@ -13,36 +13,26 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Acquire waits until the lock name is granted to this call, and returns the lease. A waiting
-// call holds no connection and no transaction. All calls of a client that wait for one name share
-// one row of lock_waiters. A free lock is granted without such a row.
+// Acquire waits until the lock of that name is granted to this call, and returns the lease, which
+// is renewed until it is released or lost, or the client is closed. A waiting call holds no
+// connection and no transaction, and all calls of a client that wait for one name share one row of
+// lock_waiters. The lease's Context has the values of ctx.
 //
-// The lease is renewed until it is released, it is lost, or the client is closed. ctx bounds the
-// call, not the lease. The lease's Context has the values of ctx.
+// If ctx ends first, the lock is not held: a grant that arrives later is revoked, and one that a
+// broken network delivers much later ends by its TTL. Acquire then waits up to 20 ms for a
+// statement in progress.
 //
-// When ctx ends first, Acquire returns a *WaitError, in which errors.Is finds ErrNotAcquired and
-// the error and cause of ctx. The lock is not held. Acquire waits up to 20 ms for a statement in
-// progress. A grant that arrives later is revoked. A grant that a broken network delivers much
-// later ends by its TTL.
-//
-// WithWait bounds the wait as well. The *WaitError then wraps ErrTimeout, and no error of ctx.
-//
-// If ctx carries a held lease of this lock, Acquire returns a *HeldError at once. The contexts of a
-// lease carry it, and so do those derived from them: use another context to wait for a lock that the
-// program itself will release.
-//
-// The *WaitError wraps ErrUnavailable if the server could not be reached for 30 s, and ErrClosed
-// if the client was closed. Acquire returns ErrInvalidOption at once, also for an invalid name.
+// A wait that has ended is a *WaitError, in which errors.Is finds ErrNotAcquired and one of these:
+// the error and cause of ctx, ErrTimeout if WithWait ended it, ErrClosed, or ErrUnavailable if the
+// server could not be reached for 30 s. If ctx carries a lease of this lock, the error is a
+// *HeldError at once, because the call would wait for itself.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.Lock(name).Acquire(ctx, opts...)
 }
 
-// TryAcquire acquires the lock name if it is free or its lease has expired. Otherwise it returns a
-// *BusyError (errors.Is ErrNotAcquired) with the holder and the remaining time of its lease, and
-// has written nothing.
-//
-// ctx bounds the call, not the lease. If the server does not answer, the error wraps
-// ErrUnavailable. A grant that the server made all the same is revoked.
+// TryAcquire acquires the lock of that name if it is free or its lease has expired. Otherwise it
+// returns a *BusyError (errors.Is ErrNotAcquired) with the holder and the remaining time of its
+// lease, and has written nothing. A grant whose answer did not arrive in time is revoked.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.Lock(name).TryAcquire(ctx, opts...)
 }

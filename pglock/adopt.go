@@ -16,18 +16,17 @@ import (
 // errHandedOver ends the lease that HandOver is called on.
 var errHandedOver = errs.Errorf("%w: handed over to another process", ErrReleased)
 
-// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
-// the fence that HandOver returns. Stop the protected work first. The Context is done when HandOver
-// returns, and Err wraps ErrReleased. The lease is not renewed any more, and Release and Close do
-// not release the lock.
+// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt
+// with the fence that HandOver returns. Stop the protected work first, because the Context is done
+// when HandOver returns, and Err wraps ErrReleased. The lease is not renewed any more, and neither
+// Release nor Close releases the lock.
 //
-// The other process must call Adopt before the grant expires. Usually two thirds of the TTL are left,
-// less after failed renewals. Call [Lease.Extend] before HandOver if the fence takes longer to
-// arrive. If no process adopts the grant, the lock is free when the grant expires. This process may
-// adopt it again as well.
+// The other process must adopt the grant before it expires. Usually two thirds of the TTL are left,
+// less after failed renewals; call Lease.Extend before HandOver if the fence takes longer to
+// arrive. A grant that no process adopts expires.
 //
-// HandOver does not contact the database. If the lease has ended, it returns why: an error that
-// wraps ErrLost or ErrReleased. It refuses a lease of several names.
+// HandOver does not contact the database. If the lease has ended, the error is that of Err. A lease
+// of several names is refused.
 func (l *Lease) HandOver() (fencing.Fence, error) {
 	if err := l.Err(); err != nil {
 		return fencing.Fence{}, err
@@ -44,27 +43,21 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 }
 
 // Adopt returns a lease of the grant that f names, which another process was granted and has handed
-// over: see [Lease.HandOver]. It renews the grant at once, with the TTL of this client and opts, and
-// makes this client's holder name the one that others see. Token and labels stay. The lease is
-// renewed and released like one from Acquire.
+// over: see [Lease.HandOver]. It renews the grant at once, with the TTL of this client and opts,
+// and makes this client's holder name the one that others see. Token and labels stay. The rules of
+// the first process do not come along with the fence: pass WithMaxHold and WithMinHold, which count
+// from the grant, and WithLockDelay again.
 //
-// If the grant is not current any more, because it was released, has expired or was followed by
-// another one, the error is a *fencing.StaleError (errors.Is fencing.ErrStale), and nothing has
-// changed. If no grant of this client's schema can have the fence, the error wraps
-// fencing.ErrInvalidFence. If the server does not answer within 5 s, or only when the grant can't be
-// trusted any more, it wraps ErrUnavailable. If ctx ends first, it wraps the error and cause of ctx.
-// In the last two cases the grant may have been renewed. WithMinHold is refused for a lock with
-// permits. ctx bounds the call, not the lease. The
-// lease's Context has the values of ctx.
-//
-// The rules of the first process do not come along with the fence: pass WithMaxHold, WithMinHold and
-// WithLockDelay again. The first two count from the grant.
+// If the grant is not the current one any more, the error is a *StaleError, and nothing has
+// changed. If no grant of this client's schema can have the fence, it wraps
+// fencing.ErrInvalidFence. After ErrUnavailable, and after the end of ctx, the grant may have been
+// renewed. WithMinHold is refused for a lock with permits.
 //
 // Adopt does not exclude the process that had the grant before: both know the same name and token,
-// and the database can't tell them apart. While both renew, the grant lasts. When one of them
-// releases it, the lock is free for others at once, although the other process learns of it only
-// with its next renewal. Its guarded writes are refused from then on. HandOver makes sure that the
-// first process neither renews nor releases. Without it, that is the program's duty.
+// and the database can't tell them apart. HandOver makes sure that the first process neither renews
+// nor releases. Without it, that is the program's duty: while both renew, the grant lasts, and when
+// one of them releases it, the other one learns of that by its next renewal, and its guarded writes
+// are refused.
 func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption) (*Lease, error) {
 	cfg, err := c.cfg.leaseFor([]string{f.Name}, opts)
 	if err != nil {

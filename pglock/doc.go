@@ -83,6 +83,14 @@
 // them. An acquire of the same lock under such a context would wait for itself, so it fails at once
 // with ErrHeldByCaller, unless a Do joins the lease with [WithJoin]. [FromContext] returns the lease.
 //
+// # Errors
+//
+// A call that the server does not answer in time returns an error that wraps [ErrUnavailable]; one
+// whose ctx ends first, the error and cause of ctx; one on a closed client, [ErrClosed]; and one with
+// an invalid name, argument or option, [ErrInvalidOption], before the database is contacted. The methods
+// document only what else they return, and what such an error leaves behind. ctx bounds the call, and
+// never the lease.
+//
 // # More
 //
 // The file docs/protocol.md of the repository says how it works: the life of a lease, the wait queue,

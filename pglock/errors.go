@@ -79,7 +79,7 @@ var errMaxHold = errors.New("pglock: longest hold reached")
 // SchemaError has the version of the tables that was found and the version that is needed.
 type SchemaError = schema.Error
 
-// BusyError describes the grant that is in the way.
+// BusyError describes the blocking grant. errors.Is finds ErrNotAcquired.
 type BusyError struct {
 	Name      string
 	Holder    string        // empty if the lock is free but its row is in use, or by WithMinHold
@@ -109,7 +109,6 @@ func (e *BusyError) reason() string {
 	return errs.OneLine(fmt.Sprintf("held by %s (token %d), for another %v unless renewed", by, e.Token, e.Remaining.Round(time.Millisecond)))
 }
 
-// Unwrap makes errors.Is find ErrNotAcquired.
 func (e *BusyError) Unwrap() error { return ErrNotAcquired }
 
 // WaitError is the error of an Acquire that gave up. errors.Is finds ErrNotAcquired, the cause
@@ -137,7 +136,6 @@ func (e *WaitError) Error() string {
 	return s
 }
 
-// Unwrap makes errors.Is and errors.As find the sentinel and both causes.
 func (e *WaitError) Unwrap() []error {
 	all := []error{ErrNotAcquired, e.Cause}
 	if e.Last != nil {
@@ -146,7 +144,7 @@ func (e *WaitError) Unwrap() []error {
 	return all
 }
 
-// LostError says which lease was lost, and why.
+// LostError says which lease was lost, and why. errors.Is finds ErrLost and the cause.
 type LostError struct {
 	Name   string
 	Token  fencing.Token
@@ -162,7 +160,6 @@ func (e *LostError) Error() string {
 	return errs.OneLine(s)
 }
 
-// Unwrap makes errors.Is find ErrLost and the cause.
 func (e *LostError) Unwrap() []error {
 	if e.Cause == nil {
 		return []error{ErrLost}
@@ -170,7 +167,7 @@ func (e *LostError) Unwrap() []error {
 	return []error{ErrLost, e.Cause}
 }
 
-// KindError says that a name is used as another kind of lock.
+// KindError says that a name is used as another kind of lock. errors.Is finds ErrKind.
 type KindError struct {
 	Name   string
 	Wanted int // the number of permits that the caller meant; 0: a lock with one holder
@@ -181,7 +178,6 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%v: %q is %s, not %s", ErrKind, e.Name, describeKind(e.Found), describeKind(e.Wanted))
 }
 
-// Unwrap makes errors.Is find ErrKind.
 func (e *KindError) Unwrap() error { return ErrKind }
 
 // describeKind describes the kind of lock with that number of permits.

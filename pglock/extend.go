@@ -10,16 +10,13 @@ import (
 )
 
 // Extend makes sure that at least d remains of the lease, and renews it at once if less does. A d
-// beyond the TTL extends the lease once; later renewals go on as before and never shorten it. Call
-// Extend before a step that must not be interrupted.
+// beyond the TTL extends the lease once, and later renewals never shorten it. Call Extend before a
+// step that must not be interrupted.
 //
-// On success, the lease is trusted for d from now. The server keeps the lock for at most d, the
-// safety margin, and twice the time that an answer takes.
-//
-// If the lease has ended, the error wraps ErrLost or ErrReleased. If WithMaxHold does not allow the
-// extension, it wraps ErrInvalidOption. If the server does not answer it wraps ErrUnavailable, and if ctx
-// ends first it wraps the error and cause of ctx. In these three cases the lease is held as long as
-// before.
+// On success, the lease is trusted for d from now, and the server keeps the lock for at most d, the
+// safety margin, and twice the time that an answer takes. If the lease has ended, the error is that
+// of Err. If WithMaxHold does not allow the extension, it wraps ErrInvalidOption. After that and
+// after ErrUnavailable, the lease is held as long as before.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d > timing.MaxTTL {
 		return invalidOption("extend by %v: too long: must be at most %v", d, timing.MaxTTL)

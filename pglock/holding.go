@@ -8,10 +8,10 @@ import (
 )
 
 // WithMaxHold limits how long the lease can be held: d after the grant, renewals stop, and the
-// channel of [Lease.ReleaseRequested] is closed. The holder then has the rest of its lease, between
-// a renewal interval less than the TTL and the TTL, to finish and call Release. After that the lease
-// is lost, with a *LostError that says so, and a LossEvent with LossMaxHold. [Lease.Extend] does not go beyond d plus the
-// TTL. Default, and 0: no limit.
+// channel of Lease.ReleaseRequested is closed. The holder then has the rest of its lease, between a
+// renewal interval less than the TTL and the TTL, to finish and call Release. After that the lease
+// is lost, with a LossEvent of LossMaxHold. Lease.Extend does not go beyond d plus the TTL. With 0,
+// the default, there is no limit.
 func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.maxHold = d
@@ -19,13 +19,12 @@ func WithMaxHold(d time.Duration) LeaseOption {
 	})
 }
 
-// WithLockDelay keeps the lock from others for d after a lease has ended without a release: its
-// holder died, was suspended, or was cut off. It gives work that does not notice the loss more time
-// to end. A release frees the lock at once.
+// WithLockDelay keeps the lock from others for d, by default 0, after a lease has ended without a
+// release: its holder died, was suspended, or was cut off. It gives work that does not notice the
+// loss more time to end. A release frees the lock at once.
 //
-// The server keeps the lock for the TTL plus d after each renewal. This holder trusts its lease for
-// the TTL less the safety margin, as without the option. Others see the longer time, in
-// [BusyError.Remaining] and [LockInfo.Remaining]. Default 0.
+// The server keeps the lock for the TTL plus d after each renewal, which others see as Remaining.
+// This holder trusts its lease for the TTL less the safety margin, as without the option.
 func WithLockDelay(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.lockDelay = d
@@ -34,15 +33,14 @@ func WithLockDelay(d time.Duration) LeaseOption {
 }
 
 // WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
-// is released before. A job that takes a second then runs once, although other replicas start it
-// some seconds later by their own clocks. It has the same purpose as lockAtLeastFor of ShedLock. It
+// is released before; by default d is 0. A job that takes a second then runs once, although other
+// replicas start it some seconds later by their own clocks, as with lockAtLeastFor of ShedLock. It
 // does not know of ticks: for a job that must run once per tick, use package schedule.
 //
-// Release returns at once, and the lease is over: its Context is done and its writes are refused.
-// Others see no holder, and the time that is left, in [BusyError.Remaining] and
-// [LockInfo.Remaining]. Waiters acquire the lock when it is over. [Lease.Release], Close and the
-// death of the holder or of the server make no difference. So if d is longer than the TTL, the lock
-// of a holder that dies is not free after the TTL, but d after the grant. Default 0.
+// Release returns at once, and the lease has ended: its writes are refused. Others see no holder,
+// and the time that is left as Remaining. Waiters acquire the lock at its end. Lease.Release, Close
+// and the death of the holder or of the server make no difference, so if d is longer than the TTL,
+// the lock of a holder that dies is free d after the grant.
 func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.minHold = d

@@ -242,8 +242,8 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // Done returns the Done channel of Context.
 func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Err returns nil while the lease is held, and then the reason of its end: a *LostError
-// (errors.Is ErrLost), or an error that wraps ErrReleased.
+// Err returns nil while the lease is held, and then the reason of its end: a *LostError, or an
+// error that wraps ErrReleased.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	if l.ended == nil && !time.Now().Before(l.deadline) {
@@ -255,7 +255,7 @@ func (l *Lease) Err() error {
 }
 
 // Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
-// the lease expire then or a little later. It is in the past once the lease has expired.
+// the lease expire then or a little later.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -263,9 +263,9 @@ func (l *Lease) Deadline() time.Time {
 }
 
 // Guard protects the writes of tx: it locks the grant until the end of tx, with fencing.Check. If
-// it succeeds, tx can commit only while this lease's grant is the current one, of each of its names. If the grant is not
-// current, the error wraps fencing.ErrStale. If the lease has already ended in this process, the
-// error also wraps ErrLost or ErrReleased, and tx is unchanged.
+// it succeeds, tx can commit only while this lease's grant, of each of its names, is the current
+// one. Otherwise the error is a *StaleError. If the lease has already ended in this process, the
+// error also wraps that of Err, and tx is unchanged.
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
@@ -386,14 +386,13 @@ func (c *Client) untrack(l *Lease) {
 }
 
 // WithContext returns a context that is done when parent is done or the lease ends, whichever is
-// first. Its cause is that of parent, or the lease's Err, which wraps ErrLost or ErrReleased. It
-// has the values and the deadline of parent.
+// first. Its cause is that of parent, or the lease's Err. It has the values and the deadline of
+// parent.
 //
 // Use it for work that both its own context and the lease must be able to end. Like the lease's
 // Context, it is correct at the first call of Err or Done after a pause of the process, since both
-// read the clock. A context derived from it ends some microseconds later.
-//
-// The caller must call cancel when the work has ended. This does not affect the lease.
+// read the clock. A context derived from it ends some microseconds later. The caller must call
+// cancel when the work has ended, which does not affect the lease.
 func (l *Lease) WithContext(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	inner, end := context.WithCancelCause(parent)
 	c := &leaseContext{inner, l, end}

@@ -45,8 +45,8 @@ type Lock struct {
 func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err: checkName(name)} }
 
 // Semaphore returns a lock that up to n holders have at the same time: one of n permits, 1 to
-// MaxPermits. [Lock.Weight] asks for several of them. The first acquire creates the semaphore; all
-// clients must use the same n then, which [Client.Resize] changes, or fail with a *KindError.
+// MaxPermits. Lock.Weight asks for several of them. The first acquire creates the semaphore; all
+// clients must use the same n then, which Client.Resize changes, or fail with a *KindError.
 //
 // Each grant has a token of its own. Lease.Guard works, and Lease.Bind is refused with
 // fencing.ErrShared unless the grant has all permits, because concurrent holders have no order.
@@ -90,22 +90,22 @@ func (c *Client) Writer(name string) Lock {
 	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: allPermits}, err: checkName(name)}
 }
 
-// All returns the lock that consists of the given ones, 1 to MaxNames with distinct names, which are
-// granted together or not at all. Their order is of no importance.
+// All returns the lock that consists of the given ones, 1 to MaxNames of any kinds with distinct
+// names, which are granted together or not at all, in no particular order. So one acquire can
+// respect a limit for each tenant and a limit in total.
 //
-// A waiting call has one ticket, which stands in the queue of each name, and holds nothing. So calls
-// with overlapping names can't deadlock, none of them starves, and each name is granted first come,
-// first served. The cost is idle time: a name that is free is not granted to later callers while the
-// call at the head of its queue waits for another name, for up to 3 s longer if its process died. A
-// waiting call costs a row of lock_waiters for each name; calls of one client for the same names
-// share them.
+// A waiting call has one ticket, which stands in the queue of each name, and holds nothing. So
+// calls with overlapping names can't deadlock, none of them starves, and each name is granted first
+// come, first served. The cost is idle time: a name that is free is not granted to later callers
+// while the call at the head of its queue waits for another name, for up to 3 s longer if its
+// process died.
 //
-// The lease has one token, Context, Guard and Release for all names: see [Lease.Names] and
-// [Lease.Fences]. If the grant of one name is lost, so is the lease: the *LostError has that name,
+// The lease has one token, Context, Guard and Release for all names: see Lease.Names and
+// Lease.Fences. If the grant of one name is lost, so is the lease: the *LostError has that name,
 // and the other names stay held until Release or the end of their TTL, since the work may need a
-// moment to stop. A *BusyError has the name that is in the way, of several the one whose grant lasts
-// longest. If ctx carries a held lease of one of the names, acquiring returns a *HeldError, because
-// waiting for the others while that name is held could deadlock.
+// moment to stop. A *BusyError names the blocking grant, of several the one that lasts longest. If
+// ctx carries a lease of one of the names but not of all, acquiring returns a *HeldError, because
+// waiting for the others while holding that one could deadlock.
 func (c *Client) All(locks ...Lock) Lock {
 	if len(locks) == 1 {
 		return locks[0]

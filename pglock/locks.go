@@ -92,18 +92,17 @@ type PreviousGrant struct {
 	Reason  string    // of a revocation
 }
 
-// WaiterInfo describes a client that waits for a lock. All callers of the client that wait for it
-// are one waiter, which the first one of them describes.
+// WaiterInfo describes a client that waits for a lock. Callers of one client count as one waiter,
+// and the fields describe the first of them.
 type WaiterInfo struct {
 	Holder string        // the name that it would hold the lock with
 	Ticket int64         // its place in the queue: smaller tickets are first
 	Waited time.Duration // so far, by the server's clock
 }
 
-// Get returns information about the lock name. The lock may have changed when Get returns. Get
-// returns ErrNotFound if the name was never granted or its row has been pruned; the lock is free
-// then. If ctx ends first, the error wraps the error and cause of ctx. If the server does not
-// answer within 5 s, it wraps ErrUnavailable.
+// Get returns information about the lock of that name, which may have changed since. The error
+// wraps ErrNotFound if the name was never granted or its row has been pruned; the lock is free
+// then.
 func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 	k := LockInfo{Name: name}
 	if err := checkName(name); err != nil {
@@ -244,16 +243,14 @@ func (f LockFilter) check() (leasetable.Filter, error) {
 }
 
 // Locks returns the locks that match filter, in the order of their names by the database's
-// collation. Locks whose row has been pruned, or that were never granted, have none.
+// collation. A name that was never granted, or whose row has been pruned, has none.
 //
 // The locks are read in steps of some hundred rows, each with a statement of its own. Between two
 // steps the client holds no connection and no snapshot, however long the caller's loop takes, and
 // its memory does not grow with the number of locks. Each lock is as it was when its step was read;
 // locks of different steps may never have been in these states at the same time.
 //
-// An error ends the iteration. It wraps ErrInvalidOption for an invalid filter, ErrUnavailable if
-// the server does not answer a step within 5 s, ErrClosed, or the error and cause of ctx. ctx bounds
-// the whole iteration.
+// An error ends the iteration. ctx bounds the whole iteration.
 func (c *Client) Locks(ctx context.Context, filter LockFilter) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
 		f, err := filter.check()

@@ -98,9 +98,9 @@ func WithSchema(name string) Option {
 	})
 }
 
-// WithMaxConns limits the client's own connections, 2 or more. One of them is kept for renewals.
-// Renewals may open one more, and others to replace connections that hang. Connections are opened
-// on demand. The listening connection, from the first wait on, comes on top. Default 4.
+// WithMaxConns limits the client's own connections to n, by default 4 and at least 2, since one of
+// them is kept for renewals. They are opened on demand. Renewals may open one more, and others to
+// replace connections that hang. The listening connection, from the first wait on, is not counted.
 func WithMaxConns(n int) Option {
 	return clientOption(func(c *clientConfig) error {
 		if n < minMaxConns {
@@ -139,10 +139,10 @@ func WithRetention(d time.Duration) Option {
 
 // WithNamePolicy calls policy for each name that is acquired or adopted, before the database is
 // contacted. The options that it returns come before those of the call, so a TTL of the call wins,
-// and labels of both are stored. If it returns an error, the call fails with an error that wraps it:
-// so a program can refuse names that no team has claimed. A call for several names applies the options
-// of each, and the shortest TTL of all counts. policy must be safe for concurrent use and must not
-// block. Default: every valid name, without options.
+// and labels of both are stored. If it returns an error, the call fails with an error that wraps
+// it, so a program can refuse names that no team has claimed. A call for several names applies the
+// options of each, and the shortest TTL counts. policy must be safe for concurrent use and must not
+// block.
 func WithNamePolicy(policy func(name string) ([]LeaseOption, error)) Option {
 	return clientOption(func(c *clientConfig) error {
 		c.policy = policy
@@ -175,10 +175,9 @@ func WithBarging() LeaseOption {
 }
 
 // WithWait bounds how long Acquire waits for the lock, and nothing else: neither the lease nor the
-// work. When the time is over, Acquire returns a *WaitError in which errors.Is finds
-// ErrNotAcquired and ErrTimeout. Each call makes an attempt, which has a second even if d is shorter. With 0,
-// Acquire is TryAcquire. TryAcquire never waits, with or without this option. Default: until ctx
-// ends.
+// work. Without it, Acquire waits until ctx ends. The error is then a *WaitError in which errors.Is
+// finds ErrTimeout. Each call makes an attempt, which has a second even if d is shorter. With 0,
+// Acquire is TryAcquire, which never waits.
 func WithWait(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if d < 0 {

@@ -23,17 +23,17 @@ type releaseCall struct {
 	err   error
 }
 
-// Release ends the lease: its Context is done first, then the lock is free for others, or is so when
-// the time of WithMinHold is over. After a success, further calls return nil.
+// Release ends the lease: its Context is done first, then the lock is free for others, or is so
+// when the time of WithMinHold is over. After a success, and after HandOver, further calls return
+// nil.
 //
-// After HandOver, Release returns nil and does nothing.
+// If the lease was lost before, Release returns a *LostError and changes nothing. If the server
+// can't be reached within 5 s, the error wraps ErrUnavailable; the lock then expires after its TTL,
+// and Release may be called again.
 //
-// If the lease was lost before, Release returns a *LostError (errors.Is ErrLost) and changes
-// nothing. If the server can't be reached within 5 s, the error wraps ErrUnavailable. The lock then
-// expires after its TTL, and Release may be called again.
-//
-// ctx bounds how long Release waits. The release itself continues without it. A ctx that has ended
-// before the call, as is common in a defer, is ignored, and so is the end of the lease's own Context.
+// ctx bounds how long Release waits, and the release itself continues without it. A ctx that has
+// ended before the call, as is common in a defer, is ignored, and so is the end of the lease's own
+// Context.
 func (l *Lease) Release(ctx context.Context) error {
 	givenUp := ctx.Done()
 	if ctx.Err() != nil {

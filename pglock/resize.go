@@ -6,14 +6,13 @@ import (
 )
 
 // Resize changes the number of permits of the semaphore of that name to n, 1 to MaxPermits, for all
-// clients. It creates the semaphore if need be. Holders keep their permits: if they have more than n,
-// nobody is granted any until enough are released. A holder of all permits, if n is another number,
+// clients, and creates the semaphore if need be. Holders keep their permits: if they have more than
+// n, none are granted until enough are released. A holder of all permits, if n is another number,
 // shares the semaphore from now on, and its Bind fails.
 //
 // From now on only locks from Semaphore(name, n) can be acquired. Calls with another n fail with a
-// *KindError, also those that wait. If the name is not a semaphore's, nothing is changed, and the
-// error is a *KindError. If the server does not answer, the error wraps ErrUnavailable, and the
-// change may have been made. ctx bounds the call.
+// *KindError, also those that wait. So does Resize if the name is not a semaphore's, and then
+// nothing is changed. After ErrUnavailable the change may have been made.
 func (c *Client) Resize(ctx context.Context, name string, n int) error {
 	if err := c.Semaphore(name, n).err; err != nil {
 		return err

@@ -12,28 +12,25 @@ import (
 // maxReason is the longest reason of a revocation or a request in bytes.
 const maxReason = 512
 
-// Revoke ends the grant of the lock name with that token. The caller need not be its holder. At once its guards fail
-// with fencing.ErrStale, it can't be renewed, and the lock is free for the next waiter, which is
-// woken. Later grants of the lock are not affected.
+// Revoke ends the grant of the lock with that token, whoever holds it. At once its guards fail with
+// ErrStale, it can't be renewed, and the lock is free for the next waiter, which is woken. Of a
+// semaphore or a readers-writer lock, only the permits of that grant are free: see LockInfo.Grants
+// for the tokens. Later grants are not affected.
 //
 // The holder learns of it with its next renewal, or at once if its client has a listening
 // connection: after its first wait, or a call of Lease.ReleaseRequested or Watch. Its lease is then
-// lost, with a *LostError that wraps ErrRevoked and has the reason. Until then it works on: the rule
-// that a holder stops before another one is granted the lock does not hold for Revoke. Writes that
-// must not be late need Lease.Guard. [Client.RequestRelease] leaves the end to the holder instead.
+// lost, with a *LostError that wraps ErrRevoked and has the reason. Until then it works on, so the
+// rule that the holder stops first does not hold for Revoke, and writes that must not be late need
+// Lease.Guard. Client.RequestRelease leaves the end to the holder instead.
 //
-// Of a semaphore or a readers-writer lock, only the permits of that grant are free: see
-// LockInfo.Grants for the tokens.
+// A guarded transaction of the holder that has begun before may still commit, and no other holder
+// is granted the lock before it ends. Revoke waits for that, for a second at most. Then the error
+// wraps ErrGuarded: the grant has ended, and another call of Revoke waits again.
 //
-// A guarded transaction of the holder that has begun before may still commit. No other holder is
-// granted the lock before it ends. Revoke waits for that, for a second at most. Then the error wraps
-// ErrGuarded: the grant has ended, and another call of Revoke waits again.
-//
-// If the grant is not the current one, or was released, the error is a *fencing.StaleError. If the
-// name has no row, it wraps ErrNotFound. In both cases nothing is changed. A grant that was revoked
-// before is not an error. If the server does not answer, the error wraps ErrUnavailable, and the
-// grant may have ended; call Revoke again. The role needs the rights of a client (grant_user). The
-// reason may be empty, and has at most 512 bytes of UTF-8 without NUL. ctx bounds the call.
+// If the grant is not the current one, or was released, the error is a *StaleError, and if the name
+// has no row, it wraps ErrNotFound; nothing is changed then. A grant that was revoked before is not
+// an error. After ErrUnavailable the grant may have ended; call Revoke again. The reason may be
+// empty, and has at most 512 bytes of UTF-8 without NUL.
 func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("revoke grant %d of %q", token, name)
 	fence, err := c.beginGrantCall(name, token, reason, op)
@@ -57,13 +54,11 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 	return c.explainIn(ctx, op, err)
 }
 
-// RequestRelease asks the holder of the grant with that token to release the lock name. The request
-// is stored with the grant. The holder sees it as Lease.ReleaseRequested, with its next renewal, or
-// at once if its client has a listening connection, which ReleaseRequested opens. Whether and when
-// it releases the lock is up to the holder. If there are several requests, the first that it sees
-// counts.
-//
-// Errors are those of [Client.Revoke], except ErrGuarded. ctx bounds the call.
+// RequestRelease asks the holder of the grant with that token to release the lock. The request is
+// stored with the grant, and the holder sees it as Lease.ReleaseRequested, with its next renewal,
+// or at once if its client has a listening connection, which ReleaseRequested opens. Whether and
+// when it releases the lock is up to the holder. Of several requests, the first that it sees
+// counts. Errors are those of Client.Revoke, except ErrGuarded.
 func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("request the release of grant %d of %q", token, name)
 	fence, err := c.beginGrantCall(name, token, reason, op)
@@ -153,13 +148,13 @@ type releaseRequest struct {
 	notify chan struct{} // nil until ReleaseRequested is called before a request
 }
 
-// ReleaseRequested returns a channel that is closed when the holder should release the lock. The
-// lease is still held and renewed: the holder decides when to stop, and calls Release.
-// ReleaseReason then returns why.
+// ReleaseRequested returns a channel that is closed when the holder should release the lock,
+// because of Client.RequestRelease or WithMaxHold. The lease is still held and renewed: the holder
+// decides when to stop, and calls Release. ReleaseReason then returns why.
 //
-// Requests come from [Client.RequestRelease]. A request arrives with the next renewal, or at once by
-// a notification: the first call opens the client's listening connection. A lease that ends without
-// a request does not close the channel: wait for Done as well.
+// A request arrives with the next renewal, or at once by a notification: the first call opens the
+// client's listening connection. A lease that ends without a request does not close the channel:
+// wait for Done as well.
 func (l *Lease) ReleaseRequested() <-chan struct{} {
 	l.mu.Lock()
 	r := &l.request
@@ -179,8 +174,8 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 	return notify
 }
 
-// ReleaseReason returns the reason of the first request to release the lock. It is empty if there
-// was no request, or a request without a reason.
+// ReleaseReason returns the reason of the first request to release the lock. It is empty without a
+// request.
 func (l *Lease) ReleaseReason() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,15 +13,14 @@ import (
 // errUpgraded ends the lease of a reader that TryUpgrade has made a writer.
 var errUpgraded = errs.Errorf("%w: upgraded to the writer", ErrReleased)
 
-// Downgrade turns the lease of a writer, from Client.Writer, into that of a reader. At no moment is the
-// lock free. Token, deadline and Context stay, and the readers that wait are woken. A guarded
-// transaction of the writer that has begun before keeps others out until it ends. Bind fails from now
-// on, and Guard works as before.
+// Downgrade turns the lease of a writer into that of a reader. At no moment is the lock free.
+// Token, deadline and Context stay, and the readers that wait are woken. A guarded transaction of
+// the writer that has begun before keeps others out until it ends. Bind fails from now on, and
+// Guard works as before.
 //
-// On the lease of a reader, Downgrade does nothing. On one of another kind of lock it returns a
-// *KindError (errors.Is ErrKind). If the lease has ended, the error wraps ErrLost or ErrReleased. If the server
-// does not answer, it wraps ErrUnavailable; if ctx ends first, the error and cause of ctx. In these
-// two cases the grant may be a reader's; call Downgrade again. ctx bounds the call.
+// On the lease of a reader, Downgrade does nothing, and on one of another kind of lock it returns a
+// *KindError. If the lease has ended, the error is that of Err. After ErrUnavailable, and after the
+// end of ctx, the grant may be a reader's: call Downgrade again.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	op := fmt.Sprintf("downgrade %q", l.fence.Name)
 	if err := l.beginChange(); err != nil {
@@ -49,18 +48,19 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	return nil
 }
 
-// TryUpgrade makes the holder of a reader's lease, from Client.Reader, the writer, if there is no
-// other reader. It does not wait: two readers that wait for each other would wait forever. Writers
-// that wait are overtaken, but could not be granted the lock before this reader ends anyway.
+// TryUpgrade makes the holder of a reader's lease the writer, if there is no other reader. It does
+// not wait, because two readers that wait for each other would wait forever. Writers that wait are
+// overtaken, but could not be granted the lock before this reader ends anyway.
 //
-// On success it returns a new lease with a new token and the options of the old one. Its Context has
-// the values of ctx. The old lease has ended: its Context is done, Err wraps ErrReleased, Release
-// does nothing, and guards with its token fail. Between the two leases the lock is not free.
+// On success it returns a new lease with a new token and the options of the old one. Its Context
+// has the values of ctx. The old lease has ended: its Context is done, Err wraps ErrReleased,
+// Release does nothing, and guards with its token fail. Between the two leases the lock is not
+// free.
 //
 // If there is another reader, or a guarded transaction of this one is in progress, the error is a
-// *BusyError (errors.Is ErrNotAcquired), and the lease is held as before. On the lease of a writer it
-// is a *HeldError. Another call on the same lease waits for the first one; if that one succeeds, it
-// returns an error that wraps ErrReleased. Otherwise the errors are those of Downgrade. If the answer to the upgrade was
+// *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError. Another
+// call on the same lease waits for the first one; if that one succeeds, it returns an error that
+// wraps ErrReleased. Otherwise the errors are those of Downgrade. If the answer to the upgrade was
 // lost, so is the lease.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	op := fmt.Sprintf("upgrade %q", l.fence.Name)

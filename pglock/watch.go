@@ -16,25 +16,24 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Watch returns the state of the lock name, and then its new state after each change of its holder:
-// a grant, a release, a revocation or an expiry, and of its labels (Lease.SetLabels). Renewals are no
-// change. Of a semaphore or a readers-writer lock, it returns a state after each change of
-// LockInfo.Grants. A name without a row is free: only LockInfo.Name is set then.
+// Watch returns the state of the lock of that name, and then its new state after each change of its
+// holder, by a grant, a release, a revocation or an expiry, and of its labels (Lease.SetLabels). Of
+// a semaphore or a readers-writer lock, it returns a state after each change of LockInfo.Grants.
+// Renewals are no change. A name without a row is free: only LockInfo.Name is set then.
 //
-// Each state is the newest one at the time of its read, and never older than the one before. While
-// the caller's loop runs, changes are not collected: a holder that came and went is left out.
-// Compare tokens to find that out.
+// Each state is the newest one at the time of its read, and never older than the one before.
+// Changes are not collected while the caller's loop runs, so a holder that came and went is left
+// out: compare tokens to find that out.
 //
-// A release, a revocation, an expiry and new labels are seen within milliseconds where notifications
-// arrive, and within a second elsewhere. A grant to a waiter is usually seen some milliseconds after the
-// release before it. Other grants, and a hand-off between callers of one client, are seen within a
-// second: a holder that wants to be seen at once calls Lease.SetLabels.
-// The client reads the row that often, and holds no connection in between, except its listening
-// connection, which it opens. A lock that is not watched pays nothing.
+// A release, a revocation, an expiry and new labels are seen within milliseconds where
+// notifications arrive, and a grant to a waiter usually with the release before it. Other grants,
+// and a hand-off between callers of one client, are seen within a second, as everything is without
+// notifications; a holder that wants to be seen at once calls Lease.SetLabels. The client reads the
+// row that often, and holds no connection in between, except its listening connection, which it
+// opens. A lock that is not watched pays nothing.
 //
 // Watch continues through an outage of the server of up to 30 s. Then, and when ctx ends or the
-// client is closed, the last pair has an error: it wraps ErrUnavailable, the error and cause of ctx,
-// or ErrClosed.
+// client is closed, the last pair has the error.
 func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
 		if err := checkName(name); err != nil {
