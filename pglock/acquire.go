@@ -159,7 +159,7 @@ func (a *acquisition) awaitRemoval(ctx context.Context) {
 
 func (a *acquisition) busyError(g leasetable.Grant) *BusyError {
 	name := cmp.Or(g.Name, a.name)
-	l := a.client.newestLease(name)
+	l := a.client.registry.newestOf(name)
 	return &BusyError{
 		Name: name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
 		ThisClient: l != nil && l.Token() == g.Token,
@@ -168,7 +168,7 @@ func (a *acquisition) busyError(g leasetable.Grant) *BusyError {
 
 // localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
 func (a *acquisition) localHolder() *BusyError {
-	l := a.client.newestLease(a.name)
+	l := a.client.registry.newestOf(a.name)
 	if held := l != nil && l.Err() == nil; !held {
 		return nil
 	}
@@ -176,14 +176,6 @@ func (a *acquisition) localHolder() *BusyError {
 		Name: a.name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
 		ThisClient: true,
 	}
-}
-
-// newestLease returns the newest lease of that name which this client has not seen the end of, or
-// nil.
-func (c *Client) newestLease(name string) *Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.newest[name]
 }
 
 // waitError returns the error of a call that gave up. last is what stood in the way.
@@ -202,7 +194,7 @@ func (a *acquisition) waitError(ctx context.Context, last error) error {
 //
 // A lone attempt runs its statement on this goroutine, others through the dispatcher. A statement
 // that goes on after its caller gave up is canceled on this goroutine, which closes its connection
-// and leaves its effect unknown: see beginInline. In the dispatcher it goes on. A grant that
+// and leaves its effect unknown: see dispatch.inline. In the dispatcher it goes on. A grant that
 // arrives after its caller gave up is revoked.
 func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (leasetable.Grant, error) {
 	if a.limit != nil && !a.attempted {
@@ -220,9 +212,11 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 
 // send sends an attempt, on this goroutine or through the dispatcher: see attempt.
 func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, error) {
-	if a.client.beginInline(ctx) {
-		got := q.runInline(ctx)
-		a.client.dispatcher.EndInline()
+	var got leasetable.Answer
+	if a.client.dispatch.inline(ctx, OperationAcquire, timing.StatementBound, func(ctx context.Context) error {
+		got.Grant, got.Err = q.run(ctx)
+		return got.Err
+	}) {
 		if err := ctx.Err(); err != nil && got.Err != nil {
 			a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
 			return leasetable.Grant{}, err
@@ -231,8 +225,7 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 	}
 	q.answers = make(chan leasetable.Answer, 1)
 	a.client.calls.Add(1) // deliver ends this call
-	a.client.acquires.Submit(q)
-	var got leasetable.Answer
+	a.client.dispatch.acquires.Submit(q)
 	left := error(nil)
 	// Two may be ready. An answer that came with the end of ctx is returned or revoked: both are
 	// right.
@@ -287,7 +280,7 @@ func (c *Client) revoke(r *leasetable.Request) {
 	c.background(min(r.TTL, timing.OutagePatience), func(ctx context.Context) {
 		for n := range len(timing.RevokePauses) + 1 {
 			revoked := false
-			err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
+			err := retry(ctx, nil, func(ctx context.Context) (err error) {
 				revoked, err = c.store.Revoke(ctx, r)
 				return err
 			})

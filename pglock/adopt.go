@@ -37,7 +37,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 	if !l.end(errHandedOver) {
 		return fencing.Fence{}, l.Err()
 	}
-	l.client.untrack(l)
+	l.client.registry.remove(l)
 	l.client.events.handedOver(l)
 	return l.fence, nil
 }
@@ -92,7 +92,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if l == nil {
 		return nil, ErrClosed
 	}
-	c.signal(l) // its holder may have been asked to release it before
+	c.signals.notify(l) // its holder may have been asked to release it before
 	c.events.adopted(ctx, l, began)
 	return l, nil
 }
@@ -118,7 +118,7 @@ func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseCo
 func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg *leaseConfig) (got leasetable.AdoptResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
-	err = c.retry(ctx, c.closing, func(ctx context.Context) error {
+	err = retry(ctx, c.closing, func(ctx context.Context) error {
 		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
 		if err == nil && got.Outcome == leasetable.RenewBlocked {
 			return errs.Errorf("%w: %w", ErrUnavailable, errRowLocked)

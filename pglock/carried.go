@@ -67,7 +67,7 @@ func (l Lock) carriedBy(ctx context.Context) (*Lease, error) {
 		return nil, l.checkPermits(ctx)
 	}
 	for i, name := range l.allNames() {
-		held := l.client.heldIn(ctx, name)
+		held := l.heldIn(ctx, name)
 		if held == nil {
 			continue
 		}
@@ -126,22 +126,23 @@ func (l Lock) checkPermits(ctx context.Context) error {
 // A lease of another client is of the same lock only if both clients use one database. The row
 // tells: it has the request of its grant, a random UUID. If the server does not answer, heldIn
 // returns nil, and the acquire that follows reports the failure.
-func (c *Client) heldIn(ctx context.Context, name string) *Lease {
-	l, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease)
+func (l Lock) heldIn(ctx context.Context, name string) *Lease {
+	c := l.client
+	held, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease)
 	if !ok {
 		return nil
 	}
 	if own, ok := ctx.Value(&leaseQuery{name: name, held: true, of: c}).(*Lease); ok {
 		return own
 	}
-	if l.fence.Schema != c.cfg.schema || l.grantID == "" || c.beginCall() != nil {
+	if held.fence.Schema != c.cfg.schema || held.grantID == "" || c.beginCall() != nil {
 		return nil
 	}
 	defer c.endCall()
-	if granted, err := c.store.GrantedTo(ctx, name, l.grantID); err != nil || !granted {
+	if granted, err := c.store.GrantedTo(ctx, name, held.grantID); err != nil || !granted {
 		return nil
 	}
-	return l
+	return held
 }
 
 // HeldError is the error of an acquire whose own context carries the lock that it asks for. Waiting

@@ -111,17 +111,8 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 	l.startMaxHold()
 	l.mu.Unlock()
 
-	c.mu.Lock()
-	closed := c.isClosed
-	if !closed {
-		c.leases[l] = struct{}{}
-		for i := range l.count() {
-			c.newest[l.nameAt(i)] = l
-		}
-	}
-	notified := slices.Contains(c.unclaimed[:], l.fence.Token)
-	c.mu.Unlock()
-	if closed { // Close has not seen this lease
+	added, notified := c.registry.add(l)
+	if !added { // Close has not seen this lease
 		l.end(errReleasedByClose)
 		return nil
 	}
@@ -129,7 +120,7 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 		c.renew.add(l)
 	}
 	if notified {
-		c.signal(l)
+		c.signals.notify(l)
 	}
 	return l
 }
@@ -367,22 +358,10 @@ func (l *Lease) end(why error) bool {
 
 	c := l.client
 	c.renew.remove(l)
-	if errors.Is(why, ErrLost) { // otherwise Release calls untrack
-		c.untrack(l)
+	if errors.Is(why, ErrLost) { // otherwise the release removes it
+		c.registry.remove(l)
 	}
 	return true
-}
-
-// untrack removes l from the leases that Close releases.
-func (c *Client) untrack(l *Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.leases, l)
-	for i := range l.count() {
-		if name := l.nameAt(i); c.newest[name] == l {
-			delete(c.newest, name)
-		}
-	}
 }
 
 // WithContext returns a context that is done when parent is done or the lease ends, whichever is

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -55,7 +53,7 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 		if givenUp == nil {
 			ctx = context.WithoutCancel(ctx)
 		}
-		l.client.sendRelease(ctx, f)
+		l.client.dispatch.release(ctx, f)
 	}
 	// If both are ready, either answer is right: the release goes on without its caller.
 	select {
@@ -107,29 +105,13 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 // The caller holds mu.
 func (l *Lease) keepsNames() bool { return l.several() && time.Now().Before(l.deadline) }
 
-// sendRelease sends f on this goroutine or through the dispatcher. When ctx ends before the answer
-// arrives, the statement is canceled and then repeated in the background. That is safe: it can only
-// end a grant that no holder uses any more. A hand-off is not canceled.
-func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
-	if f.successor != nil && ctx.Done() != nil || !c.beginInline(ctx) {
-		c.releases.Submit(f)
-		return
-	}
-	defer c.dispatcher.EndInline()
-	bound, cancel := c.boundInline(ctx, timing.StatementBound/2)
-	defer cancel()
-	began := c.events.now()
-	f.send(bound)
-	c.events.batch(OperationRelease, 1, since(began), nil)
-}
-
 // releaseLost releases a lost lease on the server, without waiting: a renewal that was answered too
 // late would block others for another TTL. With a lock delay, they must be blocked.
 func (l *Lease) releaseLost() {
 	if l.cfg.lockDelay > 0 || l.client.beginRelease() != nil {
 		return // it expires; beginRelease fails while the client closes
 	}
-	l.client.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
+	l.client.dispatch.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
 }
 
 // releaseOp is one release in progress. It is a counted call until finish.
@@ -157,9 +139,9 @@ func (f *releaseOp) finish(err error) {
 		}
 		f.call.err = err
 		if err == nil || errors.Is(err, ErrLost) {
-			c.untrack(l)
+			c.registry.remove(l)
 		} else { // Close tries again until the server has ended the lease
-			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.untrack(l) })
+			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.registry.remove(l) })
 		}
 		close(f.call.done)
 		if l.repeated { // an attempt that arrives now would be granted, and nobody would use it
@@ -172,47 +154,6 @@ func (f *releaseOp) finish(err error) {
 		}
 	}
 	c.endCall()
-}
-
-// sendReleases releases all of batch in one statement. An operation that needs more continues on a
-// goroutine of its own.
-func (c *Client) sendReleases(batch []*releaseOp) {
-	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
-	defer cancel()
-	began := c.events.now()
-	if len(batch) == 1 && !c.cfg.forceBatch {
-		batch[0].send(ctx)
-		c.events.batch(OperationRelease, 1, since(began), nil)
-		return
-	}
-	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		if f.successor == nil && f.lease.cfg.minHold == 0 && f.lease.cfg.plain() {
-			return false
-		}
-		go f.retry() // the others don't wait for a hand-off's commit
-		return true
-	})
-	if len(batch) == 0 {
-		return
-	}
-	slices.SortFunc(batch, func(a, b *releaseOp) int { return strings.Compare(a.lease.fence.Name, b.lease.fence.Name) })
-	fences := make([]fencing.Fence, len(batch))
-	for i, f := range batch {
-		fences[i] = f.lease.fence
-	}
-	released, err := c.store.ReleaseBatch(ctx, fences)
-	took := since(began)
-	c.warnOfBatch(err, "releases")
-	for _, f := range batch {
-		f.uncertain = f.uncertain || leasetable.MaybeApplied(err)
-		if notified, ok := released[f.lease.fence]; err == nil && ok {
-			f.notified = notified
-			f.finish(nil)
-		} else {
-			go f.retry() // finds out why
-		}
-	}
-	c.events.batch(OperationRelease, len(batch), took, err)
 }
 
 // send releases one lock, or hands it off. If one statement is not enough, retry continues.
@@ -280,7 +221,7 @@ func (f *releaseOp) retry() {
 		f.finish(nil)
 		return
 	}
-	err := c.retry(ctx, nil, f.sendOnce)
+	err := retry(ctx, nil, f.sendOnce)
 	if err == nil {
 		err = f.releaseResult()
 	}

@@ -42,7 +42,7 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 	if err := c.grantCall(ctx, op, fence, i, err); err != nil {
 		return err
 	}
-	for _, l := range c.leasesOf(token) {
+	for _, l := range c.registry.withToken(token) {
 		if l.hasName(name) {
 			_ = l.loseRevoked(name, reason) // the error is the lease's
 		}
@@ -117,23 +117,6 @@ func (l *Lease) loseRevoked(name, reason string) error {
 	return l.lose(name, fmt.Sprintf("its grant was revoked: %q", reason)) // any text, in one line
 }
 
-// leasesOf returns the leases of the grant with that token: none, or one, or more after Adopt.
-func (c *Client) leasesOf(token fencing.Token) []*Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.leasesWith(token)
-}
-
-// leasesWith is leasesOf for a caller that holds mu.
-func (c *Client) leasesWith(token fencing.Token) (all []*Lease) {
-	for l := range c.leases {
-		if l.fence.Token == token {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
 // closedChannel is closed. It is shared by all leases.
 var closedChannel = func() <-chan struct{} {
 	c := make(chan struct{})
@@ -169,7 +152,7 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 	notify := r.notify
 	l.mu.Unlock()
 	if first {
-		l.client.startListener()
+		l.client.signals.startListener()
 	}
 	return notify
 }

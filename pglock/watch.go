@@ -157,7 +157,7 @@ func (w *watcher) announce(ctx context.Context) {
 		return
 	}
 	c.waiters.StartListener()
-	if err := c.store.Watch(ctx, w.name, c.watchChannel()); err == nil {
+	if err := c.store.Watch(ctx, w.name, c.watches.channel()); err == nil {
 		w.announcedAt = time.Now()
 	}
 }
@@ -189,24 +189,14 @@ func (w *watcher) end() {
 	}
 	defer c.endCall()
 	c.background(timing.StatementBound, func(ctx context.Context) {
-		_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: []string{w.name}, Number: leasetable.WatchTicket}})
+		_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watches.channel(), Names: []string{w.name}, Number: leasetable.WatchTicket}})
 	})
-}
-
-// unwatch ends the notifications of all names when the client closes, because a loop over Watch may be
-// busy then. Rows that can't be deleted before ctx ends expire. No watcher announces any more.
-func (c *Client) unwatch(ctx context.Context) {
-	names := c.watches.names()
-	if len(names) == 0 || c.cfg.pollOnly {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
-	defer cancel()
-	_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: names, Number: leasetable.WatchTicket}})
 }
 
 // watches has the running calls of Watch by name.
 type watches struct {
+	client *Client
+
 	mu     sync.Mutex // guards byName
 	byName map[string]map[*watcher]struct{}
 }
@@ -234,12 +224,22 @@ func (s *watches) remove(w *watcher) (last bool) {
 	return last
 }
 
-// names returns the names that are watched.
-func (s *watches) names() []string {
+// stop ends the notifications of all names when the client closes, because a loop over Watch may be busy
+// then. Rows that can't be deleted before ctx ends expire. No watcher announces any more.
+func (s *watches) stop(ctx context.Context) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.byName))
+	names := slices.Collect(maps.Keys(s.byName))
+	s.mu.Unlock()
+	if len(names) == 0 || s.client.cfg.pollOnly {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
+	defer cancel()
+	_ = s.client.store.DeleteRows(ctx, []leasetable.Ticket{{Client: s.channel(), Names: names, Number: leasetable.WatchTicket}})
 }
+
+// channel is that of the client's rows in lock_waiters that Watch writes.
+func (s *watches) channel() string { return s.client.channel + "_watch" }
 
 // wake makes all calls of Watch for name read the row.
 func (s *watches) wake(name string) {

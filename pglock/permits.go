@@ -104,7 +104,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	case err != nil:
 		return nil, c.explainIn(ctx, op, err)
 	case g.Outcome == leasetable.Busy:
-		return nil, &BusyError{Name: r.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining, ThisClient: len(c.leasesOf(g.Token)) > 0}
+		return nil, &BusyError{Name: r.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining, ThisClient: len(c.registry.withToken(g.Token)) > 0}
 	case g.Outcome != leasetable.Granted:
 		return nil, l.lose(l.fence.Name, "its grant ended on the server")
 	}
@@ -116,7 +116,7 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	if l.end(errUpgraded) {
-		c.untrack(l)
+		c.registry.remove(l)
 	}
 	c.events.upgraded(ctx, l, writer, began)
 	return writer, nil
@@ -138,7 +138,7 @@ func (l *Lease) beginChange() error {
 func (c *Client) retryChange(ctx context.Context, op func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
-	return c.retry(ctx, c.closing, op)
+	return retry(ctx, c.closing, op)
 }
 
 // permits returns the permits that the lease has. Downgrade changes them.
@@ -183,4 +183,36 @@ func (l *Lease) isUpgrading() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.upgrading != nil
+}
+
+// Resize changes the number of permits of the semaphore of that name to n, 1 to MaxPermits, for all
+// clients, and creates the semaphore if need be. Holders keep their permits: if they have more than
+// n, none are granted until enough are released. A holder of all permits, if n is another number,
+// shares the semaphore from now on, and its Bind fails.
+//
+// From now on only locks from Semaphore(name, n) can be acquired. Calls with another n fail with a
+// *KindError, also those that wait. So does Resize if the name is not a semaphore's, and then
+// nothing is changed. After ErrUnavailable the change may have been made.
+func (c *Client) Resize(ctx context.Context, name string, n int) error {
+	if err := c.Semaphore(name, n).err; err != nil {
+		return err
+	}
+	if err := c.beginCall(); err != nil {
+		return err
+	}
+	defer c.endCall()
+	var before int
+	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
+		before, err = c.store.Resize(ctx, name, n)
+		return err
+	})
+	switch {
+	case err != nil:
+		return c.explainIn(ctx, fmt.Sprintf("resize %q", name), err)
+	case before == -1:
+		return &KindError{Name: name, Wanted: n}
+	case before == -2:
+		return &KindError{Name: name, Wanted: n, Found: allPermits}
+	}
+	return nil
 }
