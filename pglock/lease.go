@@ -60,7 +60,7 @@ type Lease struct {
 
 	maxHoldTimer *time.Timer // fires at renewUntil; nil: no limit
 
-	held      leasetable.Permits // cfg.permits, or less after Downgrade
+	held      leasetable.Permits // cfg.permits, or less after Downgrade and KeepPermits
 	upgrading chan struct{}      // closed at the end of the TryUpgrade in progress; nil: there is none
 }
 

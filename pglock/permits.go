@@ -22,29 +22,54 @@ var errUpgraded = errs.Errorf("%w: upgraded to the writer", ErrReleased)
 // *KindError. If the lease has ended, the error is that of Err. After ErrUnavailable, and after the
 // end of ctx, the grant may be a reader's: call Downgrade again.
 func (l *Lease) Downgrade(ctx context.Context) error {
-	op := fmt.Sprintf("downgrade %q", l.fence.Name)
+	if err := l.checkRWLock(); err != nil {
+		return err
+	}
+	return l.keep(ctx, "downgrade", 1)
+}
+
+// KeepPermits releases the permits of a semaphore that the lease has beyond n, 1 or more, for work whose
+// last part needs less. Token, deadline and Context stay, Guard works as before, and the waiters for whom
+// there is room are woken. A lease that had all permits is not exclusive any more, so Bind fails from now
+// on, and a guarded transaction that has begun before keeps others out until it ends.
+//
+// If the lease has n permits or less, KeepPermits does nothing. On the lease of another kind of lock it
+// returns a *KindError. If the lease has ended, the error is that of Err. After ErrUnavailable, and after the
+// end of ctx, the permits may have been released: call KeepPermits again.
+func (l *Lease) KeepPermits(ctx context.Context, n int) error {
+	switch capacity := l.cfg.permits.Capacity; {
+	case n < 1:
+		return invalidOption("keep %d permits of %q: too few: must be at least 1", n, l.fence.Name)
+	case capacity == 0 || capacity == allPermits:
+		return &KindError{Name: l.fence.Name, Wanted: n, Found: capacity}
+	}
+	return l.keep(ctx, "release permits of", n)
+}
+
+// keep releases all but n of the lease's permits of its only name.
+func (l *Lease) keep(ctx context.Context, op string, n int) error {
 	if err := l.beginChange(); err != nil {
 		return err
 	}
 	c := l.client
 	defer c.endCall()
-	if l.permits().Shared() {
+	if l.permits().Weight <= n {
 		return nil
 	}
 	done := false
 	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
-		done, err = c.store.KeepPermits(ctx, l.fence, 1)
+		done, err = c.store.KeepPermits(ctx, l.fence, n)
 		return err
 	})
 	switch {
 	case err != nil:
-		return c.explainIn(ctx, op, err)
+		return c.explainIn(ctx, fmt.Sprintf("%s %q", op, l.fence.Name), err)
 	case !done:
 		return l.lose(l.fence.Name, "its grant ended on the server, or another holder has the lock")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held.Weight = 1
+	l.held.Weight = min(l.held.Weight, n)
 	return nil
 }
 
@@ -65,6 +90,9 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	op := fmt.Sprintf("upgrade %q", l.fence.Name)
 	began := time.Now()
+	if err := l.checkRWLock(); err != nil {
+		return nil, err
+	}
 	if err := l.beginChange(); err != nil {
 		return nil, err
 	}
@@ -122,12 +150,16 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	return writer, nil
 }
 
-// beginChange checks that the lease is one of a readers-writer lock and held, and begins a call. If
-// it succeeds, endCall must follow.
-func (l *Lease) beginChange() error {
-	if l.cfg.permits.Capacity != allPermits {
-		return &KindError{Name: l.fence.Name, Wanted: allPermits, Found: l.cfg.permits.Capacity}
+// checkRWLock returns a *KindError unless the lease is one of a readers-writer lock.
+func (l *Lease) checkRWLock() error {
+	if found := l.cfg.permits.Capacity; found != allPermits {
+		return &KindError{Name: l.fence.Name, Wanted: allPermits, Found: found}
 	}
+	return nil
+}
+
+// beginChange begins a call for a lease that is held. If it succeeds, endCall must follow.
+func (l *Lease) beginChange() error {
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -141,7 +173,7 @@ func (c *Client) retryChange(ctx context.Context, op func(ctx context.Context) e
 	return retry(ctx, c.closing, op)
 }
 
-// permits returns the permits that the lease has. Downgrade changes them.
+// permits returns the permits that the lease has. Downgrade and KeepPermits change them.
 func (l *Lease) permits() leasetable.Permits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
