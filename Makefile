@@ -28,7 +28,7 @@ test: setup ## Run all tests, with the race detector, on a PostgreSQL that they 
 .PHONY: go-test
 go-test:
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	go test $(RACE) -timeout 30m $(PACKAGES)
+	go test $(RACE) -timeout 60m $(PACKAGES)
 	go test ./internal/bench/...
 
 .PHONY: matrix
