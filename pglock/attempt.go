@@ -83,6 +83,7 @@ func (a *attempt) abandon() (leasetable.Answer, bool) {
 	if a.state.CompareAndSwap(attemptQueued, attemptAbandoned) {
 		return leasetable.Answer{}, false // it will not be sent
 	}
+	// An answer that comes together with the end of the grace is found by the state below.
 	select {
 	case got := <-a.answers:
 		return got, true

@@ -117,7 +117,7 @@ func (c *Client) Close(ctx context.Context) error {
 		close(c.closed)
 		return c.closeErr // also when ctx ended while dead connections were closed
 	}
-	select {
+	select { // when both are ready, either is true: the first call has ended, or this one's time has
 	case <-c.closed:
 		return c.closeErr
 	case <-ctx.Done():
