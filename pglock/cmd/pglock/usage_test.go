@@ -33,7 +33,7 @@ func TestWrongUsage(t *testing.T) {
 		{"run --ttl 0 n -- pglock", "--ttl 0s is too short: must be more than 0"},
 		{"run --ttl 1ms n -- pglock", "TTL 1ms: out of range: must be from 10ms"},
 		{"run --ttl soon n -- pglock", "--ttl is not a duration"},
-		{"run --wait 5min n -- pglock", "--wait 5min is not a duration"},
+		{"run --wait 5min n -- pglock", "--wait is not a duration"},
 		{"run --wait 5@secret/d n -- pglock", "--wait is not a duration"},
 		{"run --wait -1s n -- pglock", "--wait -1s is negative: must be 0 or more"},
 		{"run --wait --database-url=postgres://me:secret@host/db n -- pglock", "--wait is not a duration"},
