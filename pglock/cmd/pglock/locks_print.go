@@ -214,14 +214,12 @@ func encodeJSON(out io.Writer, value any, indented bool) error {
 func escapeJSON(text string) string {
 	var safe strings.Builder
 	for _, r := range text {
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
+		if r == '\n' || unicode.IsPrint(r) {
 			safe.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&safe, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&safe, `\u%04x`, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&safe, `\u%04x`, unit)
 		}
 	}
 	return safe.String()

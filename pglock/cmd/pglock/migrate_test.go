@@ -52,32 +52,6 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestOneOfManyReportsThatItMigrated: the others wait for it, and have nothing to do.
-func TestOneOfManyReportsThatItMigrated(t *testing.T) {
-	t.Parallel()
-	c := bareCLI(t)
-	c.set("PGLOCK_SCHEMA", pgtest.SchemaName(t))
-	var calls []*call
-	for range 6 {
-		calls = append(calls, c.start("migrate", "up"))
-	}
-	did := map[bool]int{}
-	for _, p := range calls {
-		r := p.wait()
-		if r.status != 0 {
-			t.Errorf("got %+v", r)
-		}
-		migrated := strings.Contains(r.stdout, "(migrated from version 0)")
-		if !migrated && !strings.Contains(r.stdout, "(nothing to do)") {
-			t.Errorf("got %+v", r)
-		}
-		did[migrated]++
-	}
-	if did[true] != 1 || did[false] != 5 {
-		t.Errorf("%d say that they migrated", did[true])
-	}
-}
-
 func TestMigrateDirtyAndNewer(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

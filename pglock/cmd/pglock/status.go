@@ -67,7 +67,7 @@ func exitStatusOf(err error) int {
 	case errors.Is(err, pglock.ErrLost): // before ErrUnavailable, which may be the reason of the loss
 		return statusLost
 	case errors.As(err, &connect),
-		isAny(err, pglock.ErrUnavailable, pglock.ErrSchema, pglock.ErrPrivilege, migrations.ErrDirty, migrations.ErrUntrusted, errOutOfDate):
+		isAny(err, pglock.ErrUnavailable, pglock.ErrSchema, pglock.ErrPrivilege, migrations.ErrDirty, migrations.ErrUntrusted):
 		return statusUnavailable
 	case errors.Is(err, pglock.ErrNotAcquired):
 		return statusNotAcquired

@@ -32,9 +32,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
-		return usage(cmd, "unknown flag -%s%s", unknown.GetSpecifiedName(), afterDashes(cmd))
+		return usage(cmd, "unknown flag -%s", unknown.GetSpecifiedName())
 	case errors.As(err, &unknown) && plainWord(unknown.GetSpecifiedName()):
-		return usage(cmd, "unknown flag --%s%s", unknown.GetSpecifiedName(), afterDashes(cmd))
+		return usage(cmd, "unknown flag --%s", unknown.GetSpecifiedName())
 	case errors.As(err, &missing):
 		return usage(cmd, "--%s needs a value", missing.GetFlag().Name)
 	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
@@ -45,14 +45,6 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usage(cmd, "--%s has an invalid value", invalid.GetFlag().Name)
 	}
 	return usage(cmd, "unknown flag")
-}
-
-// afterDashes returns a hint if the unknown flag may be one of the command to run.
-func afterDashes(cmd *cobra.Command) string {
-	if cmd.Name() == runName || cmd.Name() == leadName {
-		return " (the command and its own flags come after --)"
-	}
-	return ""
 }
 
 //go:embed help

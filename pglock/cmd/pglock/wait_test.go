@@ -22,17 +22,6 @@ func (c *cli) held(name string, flags ...string) *call {
 	return p
 }
 
-func TestWaitZeroTriesOnce(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.held("n")
-	r := c.expect(statusNotAcquired, "run", "--wait", "0", "n", "--", "sh", "-c", "echo ran")
-	if !strings.HasPrefix(r.stderr, `pglock: acquire "n": held by replica-1 (token 1), for another `) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
-		t.Errorf("got %+v", r)
-	}
-	c.expect(0, "run", "--wait", "0", "another", "--", "true")
-}
-
 // TestBusyStatus: systemd and CronJobs treat 75 as a failure. The flag does not change the status
 // of the command, or of an unreachable database.
 func TestBusyStatus(t *testing.T) {
