@@ -258,20 +258,24 @@ func TestI1_P42_OldAndNewReplicasExclude(t *testing.T) {
 			t.Parallel()
 			eachLock(t, func(f *fixture) {
 				key := runner.GolangMigrateKey(f.pool.Config().ConnConfig.Database, "public", "schema_migrations")
-				opts := []runner.Option{runner.WithTimeout(500 * time.Millisecond)}
+				opts := []runner.Option{runner.WithTimeout(locktest.Patience)}
 				if with {
 					opts = append(opts, runner.WithKey(key))
 				}
 				old, renewed := stock(f.T, f.url), f.wrapped(opts...)
+				if with {
+					opts = append(opts, runner.WithTimeout(3*time.Second))
+				}
+				hasty := f.wrapped(opts...)
 				if err := errors.Join(old.Lock(), old.SetVersion(1, true)); err != nil { // as before a migration
 					f.Fatal(err)
 				}
-				err := renewed.Lock()
+				err := hasty.Lock()
 				var held *runner.WaitError
 				if with && (!errors.As(err, &held) || !errors.Is(err, pglock.ErrTimeout) || !strings.HasPrefix(held.Holder, "server process ")) || !with && err != nil {
 					f.Errorf("Wrap while an old replica migrates: %v", err)
 				}
-				_ = renewed.Unlock() // of the control
+				_ = hasty.Unlock() // of the control
 				err = f.run(source("SELECT 1"), opts...)
 				if with && !errors.Is(err, pglock.ErrNotAcquired) || !with && !errors.Is(err, runner.ErrDirty) { // it takes the mark of a running migration for that of a dead process
 					f.Errorf("Run while an old replica migrates: %v", err)
@@ -292,7 +296,7 @@ func TestI1_P42_OldAndNewReplicasExclude(t *testing.T) {
 				if with {
 					f.wantNil(locked)
 				}
-				if err := errors.Join(old.Unlock(), renewed.Close()); err != nil {
+				if err := errors.Join(old.Unlock(), renewed.Close(), hasty.Close()); err != nil {
 					f.Error(err)
 				}
 			})
