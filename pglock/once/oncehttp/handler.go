@@ -43,7 +43,7 @@ var errNotRecorded = errors.New("oncehttp: the response is not recorded")
 // scope returns whose key a request carries, such as the account of an authenticated request: see
 // Scopes above. If all clients may get each other's responses, pass OneScope.
 //
-// The error wraps ErrInvalidOption of package once.
+// The error wraps pglock.ErrInvalidOption.
 func Handler(next http.Handler, client *pglock.Client, scope func(*http.Request) string, opts ...Option) (http.Handler, error) {
 	c, err := newConfig(scope, opts)
 	switch {
@@ -68,7 +68,7 @@ type beginner interface {
 // the transaction: it is a *pgxpool.Pool, or another type with its method Begin.
 //
 // The context of next is the request's: if the client leaves, the transaction is rolled back unless
-// it is committed already. scope is as for Handler. The error wraps ErrInvalidOption of package once.
+// it is committed already. scope is as for Handler. The error wraps pglock.ErrInvalidOption.
 func TxHandler(next http.Handler, db beginner, scope func(*http.Request) string, opts ...Option) (http.Handler, error) {
 	c, err := newConfig(scope, opts)
 	switch {

@@ -351,7 +351,7 @@ func TestNoDatabase(t *testing.T) {
 			locktest.Exec(t, f.admin, "REVOKE ALL ON ALL TABLES IN SCHEMA "+schema.Quote(f.schema)+" FROM "+schema.Quote(pgtest.RoleOf(f.pool)))
 			w := post(h, "k", "/", "")
 			wantRefusal(t, "without rights", w, http.StatusServiceUnavailable, "unavailable")
-			if err := locktest.Error(locktest.Receive(t, records)); !errors.Is(err, once.ErrPrivilege) || strings.Contains(w.Body.String(), "permission") {
+			if err := locktest.Error(locktest.Receive(t, records)); !errors.Is(err, pglock.ErrPrivilege) || strings.Contains(w.Body.String(), "permission") {
 				t.Errorf("logged %v, sent %q", err, w.Body)
 			}
 		})
@@ -389,7 +389,7 @@ func TestInvalidOptions(t *testing.T) {
 		all["TxHandler, "+what] = tx(next, f.pool, oncehttp.OneScope, o)
 	}
 	for what, err := range all {
-		if !errors.Is(err, once.ErrInvalidOption) {
+		if !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
