@@ -329,7 +329,7 @@ func TestLostTickIsRunAgain(t *testing.T) {
 		}
 		return f.noteTick(1)(ctx, l)
 	}, schedule.WithTTL(time.Second))
-	if r := locktest.Receive(t, results); !errors.Is(r.err, schedule.ErrLost) {
+	if r := locktest.Receive(t, results); !errors.Is(r.err, pglock.ErrLost) {
 		t.Errorf("the first attempt: %+v", r)
 	}
 	if r := locktest.Receive(t, results); r.err != nil {
