@@ -73,5 +73,6 @@
 //   - Commit and Rollback ignore their context: database/sql takes none.
 //
 // Package sqltx works through drivers that wrap pgx's, for tracing for example, if they pass
-// arguments on unchanged. On any other driver every statement returns [ErrDriver].
+// arguments on unchanged. On any other driver every statement returns
+// advisory.ErrDriver.
 package sqltx
