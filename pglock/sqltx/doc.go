@@ -33,20 +33,7 @@
 //		return sqltx.Wrap(own)
 //	}
 //
-// A transaction that guard protects, the method Guard of a lease, or Bind for a protected table:
-//
-//	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-//		if err := guard(ctx, gormTx(tx)); err != nil {
-//			return err
-//		}
-//		var a Account
-//		if err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).First(&a, "id = ?", id).Error; err != nil {
-//			return err
-//		}
-//		return tx.Model(&a).Update("balance", a.Balance-amount).Error
-//	})
-//
-// internal/adapters has the same transaction for each library, with tests.
+// internal/adapters has a guarded transaction for each library, with tests.
 //
 // # Same as with pgx
 //
