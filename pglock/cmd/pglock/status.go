@@ -10,7 +10,6 @@ import (
 
 	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/leader"
 )
 
 // Exit statuses: those of sysexits.h, and those of the shell from 126 on.
@@ -62,7 +61,7 @@ func exitStatusOf(err error) int {
 		return 0
 	case errors.As(err, &own):
 		return own.status()
-	case isAny(err, errConnString, pglock.ErrInvalidOption, leader.ErrPayload, migrations.ErrNoRole):
+	case isAny(err, errConnString, pglock.ErrInvalidOption, migrations.ErrNoRole):
 		return statusUsage
 	case errors.Is(err, pglock.ErrLost): // before ErrUnavailable, which may be the reason of the loss
 		return statusLost
