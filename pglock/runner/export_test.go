@@ -30,7 +30,7 @@ func WithReports(interval time.Duration, l *slog.Logger) WaitOption {
 func Lost(d *Driver) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.held.(interface{ Done() <-chan struct{} }).Done()
+	return d.held.(interface{ Context() context.Context }).Context().Done()
 }
 
 // RunObserved is Run that closes lost when it has lost its lock.
