@@ -59,7 +59,7 @@ func Explain(err error) error {
 	case codeOtherLock:
 		var other struct{ Resource string }
 		readFacts(err, &other)
-		known = &OtherLockError{Name: other.Resource}
+		known = otherLock(other.Resource)
 	default:
 		known = sentinels[code]
 	}
