@@ -98,7 +98,7 @@ func TestP28_P35_GooseRefusesSharedSessions(t *testing.T) {
 	if _, err := gooselock.NewSessionLocker("m", gooselock.WithTimeout(0)); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("no timeout: %v", err)
 	}
-	if _, err := gooselock.NewSessionLocker(""); !errors.Is(err, advisory.ErrInvalidKey) {
+	if _, err := gooselock.NewSessionLocker(""); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("no name: %v", err)
 	}
 	if _, err := gooselock.NewLocker(nil, "m"); !errors.Is(err, pglock.ErrInvalidOption) {

@@ -37,9 +37,9 @@ func NewSessionLocker(name string, opts ...Option) (*SessionLocker, error) {
 		return nil, err
 	}
 	if name == "" {
-		return nil, errs.Errorf("%w: NewSessionLocker: the name is empty", advisory.ErrInvalidKey)
+		return nil, errs.Errorf("%w: NewSessionLocker: the name is empty", advisory.ErrInvalidOption)
 	}
-	id, _ := advisory.NewKey(keyNamespace, name).Int64()
+	id := advisory.NewKey(keyNamespace, name).Int64()
 	ids := []int64{id}
 	if cfg.key != nil {
 		ids = append(ids, *cfg.key)
