@@ -180,3 +180,25 @@ func TestLockTakesOneRoundTrip(t *testing.T) {
 		})
 	}
 }
+
+// TestLockPreparesAgain: after DEALLOCATE ALL, or after a preparation that was canceled, Lock
+// prepares its statement again.
+func TestLockPreparesAgain(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	for name, call := range waitingLocks(advisory.NewKey("prepare", t.Name())) {
+		tx := begin(t, pool)
+		for _, between := range []string{"SELECT 1", "DEALLOCATE ALL", "SELECT 1"} {
+			if err := call(t.Context(), tx); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if n := count(t, tx, "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'pglock%'", pgx.QueryExecModeExec); n == 0 {
+				t.Errorf("%s: nothing is prepared", name)
+			}
+			if _, err := tx.Exec(t.Context(), between, pgx.QueryExecModeExec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = tx.Rollback(t.Context())
+	}
+}

@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// grace is how long the server may take to obey a request to cancel, and how long a statement may
+// Grace is how long the server may take to obey a request to cancel, and how long a statement may
 // run after its caller has left. After it the connection is closed.
-const grace = 2 * time.Second
+const Grace = 2 * time.Second
 
-// cancelDelay is how long a statement may continue after its context is done. Then the server is
+// CancelDelay is how long a statement may continue after its context is done. Then the server is
 // asked to cancel it.
-type cancelDelay struct {
+type CancelDelay struct {
 	Deadline time.Duration // if the context's deadline has passed
 	Cancel   time.Duration // if the context was canceled
 }
@@ -23,13 +23,13 @@ var (
 	// CancelSoon is for statements that wait for locks. A lock_timeout that was derived from the
 	// context's deadline fires at about the same time and needs no second connection, so that a
 	// deadline leaves it some time.
-	CancelSoon = cancelDelay{Deadline: 50 * time.Millisecond, Cancel: 5 * time.Millisecond}
+	CancelSoon = CancelDelay{Deadline: 50 * time.Millisecond, Cancel: 5 * time.Millisecond}
 
 	// LetFinish is for statements that wait for nothing.
-	LetFinish = cancelDelay{Deadline: grace, Cancel: grace}
+	LetFinish = CancelDelay{Deadline: Grace, Cancel: Grace}
 )
 
-func (d cancelDelay) of(ctx context.Context) time.Duration {
+func (d CancelDelay) of(ctx context.Context) time.Duration {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return d.Deadline
 	}
@@ -41,27 +41,27 @@ func (d cancelDelay) of(ctx context.Context) time.Duration {
 //
 // Run returns after op and after the last request to cancel, so that no request can hit the
 // connection's next statement. (The server signals its process before it answers a request, and
-// an idle process ignores the signal.) If the server does not react within grace, the connection
+// an idle process ignores the signal.) If the server does not react within Grace, the connection
 // is closed. If conn is nil, op runs with ctx itself.
 //
 // op gets a context that is never done, so that pgx watches no context for each statement. The
 // rare connection that must be closed is closed by a deadline on its socket.
-func Run(ctx context.Context, conn *pgx.Conn, delay cancelDelay, op func(ctx context.Context) error) error {
+func Run(ctx context.Context, conn *pgx.Conn, delay CancelDelay, op func(ctx context.Context) error) error {
 	ready := make(chan struct{})
 	close(ready)
-	return runAfter(ctx, conn, ready, delay, op)
+	return RunAfter(ctx, conn, ready, delay, op)
 }
 
-// runAfter is Run for an op that must not be canceled before ready is closed. When ctx is done,
-// the request to cancel waits for ready. If ready is not closed within grace, the connection is
+// RunAfter is Run for an op that must not be canceled before ready is closed. When ctx is done,
+// the request to cancel waits for ready. If ready is not closed within Grace, the connection is
 // closed.
-func runAfter(ctx context.Context, conn *pgx.Conn, ready <-chan struct{}, delay cancelDelay, op func(ctx context.Context) error) error {
+func RunAfter(ctx context.Context, conn *pgx.Conn, ready <-chan struct{}, delay CancelDelay, op func(ctx context.Context) error) error {
 	if conn == nil {
 		return op(ctx)
 	}
 	detached, socket := context.WithoutCancel(ctx), conn.PgConn().Conn()
 	canceled, err := watch(ctx, func(finished <-chan struct{}) {
-		if either(grace, ready, finished) {
+		if either(Grace, ready, finished) {
 			cancelStatement(detached, func() *pgx.Conn { return conn }, delay.of(ctx), finished)
 		}
 		if !within(0, finished) {
@@ -77,7 +77,7 @@ func runAfter(ctx context.Context, conn *pgx.Conn, ready <-chan struct{}, delay 
 
 // RunOn is Run for an op that finds out by itself which connection it uses. When ctx is done,
 // conn is called, possibly while op runs. If it returns nil, the context of op is canceled.
-func RunOn(ctx context.Context, conn func() *pgx.Conn, delay cancelDelay, op func(ctx context.Context) error) error {
+func RunOn(ctx context.Context, conn func() *pgx.Conn, delay CancelDelay, op func(ctx context.Context) error) error {
 	detached, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	_, err := watch(ctx, func(finished <-chan struct{}) {
@@ -88,7 +88,7 @@ func RunOn(ctx context.Context, conn func() *pgx.Conn, delay cancelDelay, op fun
 }
 
 // Uncanceled runs op, which sends statements in tx that wait for nothing, and lets them finish
-// when ctx is done: to cancel them would abort the transaction. After grace they are canceled
+// when ctx is done: to cancel them would abort the transaction. After Grace they are canceled
 // all the same. It also protects a tx without a Conn method, which would obey ctx by itself.
 func Uncanceled(ctx context.Context, tx any, op func(ctx context.Context) error) error {
 	if conn := Conn(tx); conn != nil {
@@ -97,9 +97,9 @@ func Uncanceled(ctx context.Context, tx any, op func(ctx context.Context) error)
 	return RunOn(ctx, func() *pgx.Conn { return nil }, LetFinish, op)
 }
 
-// CleanUp runs op with a context that is not done when ctx is, and that ends after grace.
+// CleanUp runs op with a context that is not done when ctx is, and that ends after Grace.
 func CleanUp(ctx context.Context, op func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Grace)
 	defer cancel()
 	return op(ctx)
 }
@@ -122,7 +122,7 @@ func watch(ctx context.Context, cancel func(finished <-chan struct{}), op func()
 }
 
 // cancelStatement asks the server to cancel the statement that conn is busy with, after delay
-// and until grace is over. The request is repeated, since a server ignores one that arrives just
+// and until Grace is over. The request is repeated, since a server ignores one that arrives just
 // before its statement.
 func cancelStatement(ctx context.Context, conn func() *pgx.Conn, delay time.Duration, finished <-chan struct{}) {
 	const repeatEvery = 100 * time.Millisecond
@@ -133,7 +133,7 @@ func cancelStatement(ctx context.Context, conn func() *pgx.Conn, delay time.Dura
 	if busy == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, grace)
+	ctx, cancel := context.WithTimeout(ctx, Grace)
 	defer cancel()
 	for ctx.Err() == nil {
 		// A request that failed is repeated like one that missed.

@@ -65,5 +65,5 @@ func deadlineFirst(ctx context.Context, timeoutAt time.Time) bool {
 // by an earlier error.
 func Unusable(err error) bool {
 	state := SQLState(err)
-	return state == inFailedSQLTransaction || state == noActiveSQLTransaction || errors.Is(err, pgx.ErrTxClosed)
+	return state == InFailedSQLTransaction || state == NoActiveSQLTransaction || errors.Is(err, pgx.ErrTxClosed)
 }

@@ -1,8 +1,9 @@
 package pgtx
 
 import (
-	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 
 	"github.com/jackc/pgx/v5"
@@ -15,8 +16,7 @@ var errIncomplete = errors.New("pglock: the server's answer is incomplete")
 
 // pipeline sends SAVEPOINT, a query and RELEASE SAVEPOINT in one round trip. It asks the server
 // to answer the first at once. The server parses each statement in its turn, so that the query
-// is parsed inside the savepoint. Nothing stays prepared: the statements are short to parse, and a
-// prepared one that DEALLOCATE ALL or a pooler takes away would need a second attempt.
+// is parsed, and prepared, inside the savepoint.
 type pipeline struct {
 	conn    *pgx.Conn
 	config  *pgx.ConnConfig
@@ -31,7 +31,7 @@ func (p *pipeline) run(ctx context.Context, tx batcher) (set bool, err error) {
 		return false, err
 	}
 	ready := make(chan struct{})
-	err = runAfter(ctx, p.conn, ready, CancelSoon, func(ctx context.Context) error {
+	err = RunAfter(ctx, p.conn, ready, CancelSoon, func(ctx context.Context) error {
 		return p.traced(ctx, func(answered func(n int, err error)) error {
 			wire := p.conn.PgConn().StartPipeline(ctx)
 			err := p.send(wire)
@@ -55,14 +55,24 @@ func (p *pipeline) run(ctx context.Context, tx batcher) (set bool, err error) {
 
 // send sends the three statements.
 func (p *pipeline) send(wire *pgconn.Pipeline) error {
-	q := p.queries[1]
+	q, prepared := p.queries[1], preparedOn(p.conn)
 	var params pgx.ExtendedQueryBuilder
 	if err := params.Build(p.conn.TypeMap(), nil, q.Args); err != nil {
 		return err
 	}
 	wire.SendQueryParams(p.queries[0].SQL, nil, nil, nil, nil)
 	wire.SendFlushRequest()
-	wire.SendQueryParams(q.SQL, params.ParamValues, nil, params.ParamFormats, nil)
+	if p.config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		name := statementName(q.SQL)
+		if !prepared[q.SQL] {
+			// Of a preparation whose answer was lost; no error if there was none.
+			wire.SendDeallocate(name)
+			wire.SendPrepare(name, q.SQL, nil)
+		}
+		wire.SendQueryPrepared(name, params.ParamValues, params.ParamFormats, nil)
+	} else {
+		wire.SendQueryParams(q.SQL, params.ParamValues, nil, params.ParamFormats, nil)
+	}
 	wire.SendQueryParams(p.queries[2].SQL, nil, nil, nil, nil)
 	return wire.Sync()
 }
@@ -70,20 +80,50 @@ func (p *pipeline) send(wire *pgconn.Pipeline) error {
 // receive reads the answers and calls answered for each of the three statements, in order,
 // until one has failed.
 func (p *pipeline) receive(wire *pgconn.Pipeline, answered func(n int, err error)) error {
-	for n := range p.queries {
+	q, prepared := p.queries[1], preparedOn(p.conn)
+	for n := 0; n < len(p.queries); {
 		results, err := wire.GetResults()
 		switch r := results.(type) {
 		case *pgconn.ResultReader:
-			_, err = r.Close()
-		default:
-			err = cmp.Or(err, errIncomplete)
+			if _, err = r.Close(); err == nil {
+				answered(n, nil)
+				n++
+			}
+		case *pgconn.StatementDescription:
+			prepared[q.SQL] = true
+		case nil:
+			if err == nil {
+				return errIncomplete
+			}
 		}
-		answered(n, err)
 		if err != nil {
+			if SQLState(err) == InvalidSQLStatementName {
+				delete(prepared, q.SQL)
+			}
+			answered(n, err)
 			return err
 		}
 	}
 	return nil
+}
+
+// preparedOn returns the statements that pipelines have prepared on the connection. pgx's own
+// cache is of no use: it prepares before the savepoint.
+func preparedOn(conn *pgx.Conn) map[string]bool {
+	const key = "pglock.prepared"
+	data := conn.PgConn().CustomData()
+	prepared, ok := data[key].(map[string]bool)
+	if !ok {
+		prepared = map[string]bool{}
+		data[key] = prepared
+	}
+	return prepared
+}
+
+// statementName returns the name under which sql is prepared.
+func statementName(sql string) string {
+	digest := sha256.Sum256([]byte(sql))
+	return "pglock_" + hex.EncodeToString(digest[:12])
 }
 
 // traced reports the queries to the connection's tracer as a batch. pgx does so only for the

@@ -65,12 +65,24 @@ func (s Savepoint) Run(ctx context.Context, tx Execer, op func(ctx context.Conte
 }
 
 // Exec runs q, which may wait for locks, between SAVEPOINT and RELEASE SAVEPOINT. It takes one
-// round trip if tx is from pgx and uses another protocol than the simple one, which answers all
-// statements at the end. When ctx is done, q is canceled, but the savepoint is not.
+// round trip if tx is from pgx and uses another protocol than the simple one. When ctx is done,
+// q is canceled, but the savepoint is not.
 //
 // On success the savepoint is released. On failure set reports whether the savepoint was set;
 // then the caller must call Undo.
 func (s Savepoint) Exec(ctx context.Context, tx Execer, q Query) (set bool, err error) {
+	set, err = s.exec(ctx, tx, q)
+	if set && SQLState(err) == InvalidSQLStatementName { // what was prepared earlier is deallocated
+		if err = s.Undo(ctx, tx); err == nil {
+			set, err = s.exec(ctx, tx, q)
+		}
+	}
+	return set, err
+}
+
+// exec pipelines the statements if tx can send several whose answers arrive one by one. The
+// simple protocol answers all of them at the end.
+func (s Savepoint) exec(ctx context.Context, tx Execer, q Query) (set bool, err error) {
 	if conn := Conn(tx); conn != nil {
 		config := conn.Config() // a copy
 		if b, ok := tx.(batcher); ok && config.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {

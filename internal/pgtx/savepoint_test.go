@@ -89,7 +89,7 @@ func TestSavepointExecReleases(t *testing.T) {
 	t.Parallel()
 	eachForm(t, func(t *testing.T, tx pgx.Tx, form pgtx.Execer) {
 		t.Helper()
-		for range 2 {
+		for range 2 { // the second time the statement is prepared
 			set, err := savepoint.Exec(t.Context(), form, query("SELECT set_config('pgtx.kept', $1, true)", "yes"))
 			if err != nil || !set {
 				t.Fatalf("%v %v", set, err)
