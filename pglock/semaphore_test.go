@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -302,17 +300,6 @@ func TestI4_GuardedPermit(t *testing.T) {
 			t.Errorf("%s: the guard of an ended permit: %v", end, err)
 		}
 	}
-}
-
-// begin returns a transaction that the end of the test rolls back.
-func begin(t *testing.T, f fixture) pgx.Tx {
-	t.Helper()
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return tx
 }
 
 // TestBindOfPermits: concurrent holders have no order, so their grants can't be bound. A grant of
