@@ -10,6 +10,7 @@ import (
 )
 
 const (
+	// MaxNames is the largest number of names that All accepts.
 	MaxNames = 128
 
 	// MaxPermits is the largest number of permits of a semaphore.
