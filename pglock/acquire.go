@@ -14,25 +14,24 @@ import (
 )
 
 // Acquire waits until the lock of that name is granted to this call, and returns the lease, which
-// is renewed until it is released or lost, or the client is closed. A waiting call holds no
-// connection and no transaction, and all calls of a client that wait for one name share one row of
-// lock_waiters. The lease's Context has the values of ctx.
+// is renewed until it is released or lost, or the client is closed. The lease's Context has the
+// values of ctx. A waiting call holds no connection and no transaction, and all waiters of a client
+// for one name share one row of lock_waiters.
 //
-// If ctx ends first, the lock is not held: a grant that arrives later is revoked, or expires after
-// its TTL if a broken network delivers it much later. Before it returns, Acquire waits up to 20 ms
-// for a statement in progress.
+// If ctx ends first, a grant that arrives later is revoked, or expires if a broken network delivers
+// it much later. Acquire waits up to 20 ms for a statement in progress.
 //
-// A wait that ends without a grant returns a *WaitError, which wraps ErrNotAcquired and its cause:
-// the error and cause of ctx, ErrTimeout because of WithWait, ErrClosed, or ErrUnavailable because
-// the server could not be reached for 30 s. If ctx carries a lease of this lock, Acquire returns a
-// *HeldError at once, because it would wait for itself.
+// A wait that fails returns a *WaitError, which wraps ErrNotAcquired and the error and cause of
+// ctx, ErrTimeout because of WithWait, ErrClosed, or ErrUnavailable after 30 s without an answer.
+// If ctx carries a lease of this lock, Acquire returns a *HeldError at once, because it would wait
+// for itself.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.Lock(name).Acquire(ctx, opts...)
 }
 
 // TryAcquire acquires the lock of that name if it is free or its lease has expired. Otherwise it
-// writes nothing, and returns a *BusyError, which wraps ErrNotAcquired and describes the blocking
-// grant. A grant whose answer did not arrive in time is revoked.
+// writes nothing and returns a *BusyError, which describes the blocking grant. A grant whose answer
+// arrives too late is revoked.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.Lock(name).TryAcquire(ctx, opts...)
 }

@@ -16,16 +16,15 @@ import (
 // errHandedOver is the end of a lease that HandOver was called on.
 var errHandedOver = errs.Errorf("%w: handed over to another process", ErrReleased)
 
-// HandOver ends the lease in this process and leaves the grant to another process, which calls
-// Adopt with the returned fence. Stop the protected work first, because HandOver ends the Context,
-// and Err then wraps ErrReleased. From then on the lease is not renewed, and neither Release nor
-// Close releases the lock.
+// HandOver ends the lease in this process, so that another one can continue the grant by Adopt with
+// the returned fence. Stop the protected work first, because HandOver ends the Context, and Err
+// then wraps ErrReleased. From then on neither renewals nor Release nor Close affect the lock.
 //
 // The other process must adopt the grant before it expires. Usually two thirds of the TTL are left,
 // but less after failed renewals, so call Lease.Extend first if the fence takes longer to arrive.
 //
-// HandOver does not contact the database. If the lease has ended, it returns the error of Err. A
-// lease of several names is refused.
+// HandOver does not contact the database. It returns the error of Err if the lease has ended, and
+// refuses a lease of several names.
 func (l *Lease) HandOver() (fencing.Fence, error) {
 	if err := l.Err(); err != nil {
 		return fencing.Fence{}, err
@@ -43,19 +42,18 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 
 // Adopt returns a lease of the grant that f identifies, which another process has handed over with
 // [Lease.HandOver]. It renews the grant at once with the TTL of this client and opts, and replaces
-// its holder name, while token and labels stay. The holding rules of the first process don't arrive
-// with the fence, so pass WithMaxHold and WithMinHold, which count from the grant, and
-// WithLockDelay again.
+// its holder name, while token and labels stay. Because the fence has no holding rules, pass
+// WithMaxHold and WithMinHold, which count from the grant, and WithLockDelay again.
 //
-// If the grant is not current any more, Adopt changes nothing and returns a *StaleError. If no
-// grant of this client's schema can have the fence, the error wraps fencing.ErrInvalidFence. After
-// ErrUnavailable, and after the end of ctx, the grant may have been renewed. WithMinHold is refused
-// for a lock with permits.
+// If the grant is not current any more, Adopt changes nothing and returns a *StaleError. A fence
+// that no grant of this client's schema can have is refused with fencing.ErrInvalidFence, and
+// WithMinHold is refused for a lock with permits. After ErrUnavailable or the end of ctx, the grant
+// may be renewed.
 //
-// Adopt does not exclude the first process, because both use the same name and token, which the
-// database can't tell apart. HandOver ensures that the first process neither renews nor releases.
-// Without it the program must do so: while both renew, the grant lasts, and after one of them
-// releases it, the other loses its lease at its next renewal, and its guarded writes are refused.
+// Adopt does not exclude the first process, because the database can't tell two users of one token
+// apart. HandOver ensures that the first one neither renews nor releases. Without it, the grant
+// lasts while both renew, and after one of them releases it, the other loses its lease at its next
+// renewal, and its guarded writes are refused.
 func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption) (*Lease, error) {
 	cfg, err := c.cfg.leaseFor([]string{f.Name}, opts)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // enough.
 
 // FromContext returns the innermost lease of the lock name that ctx carries, and reports false if
-// ctx carries none. The lease may have ended, which Lease.Err reports.
+// ctx carries none. The lease may have ended.
 func FromContext(ctx context.Context, name string) (*Lease, bool) {
 	l, ok := ctx.Value(&leaseQuery{name: name}).(*Lease)
 	return l, ok
@@ -148,8 +148,8 @@ func (l Lock) heldIn(ctx context.Context, name string) *Lease {
 }
 
 // HeldError is the error of an acquire whose own context carries the lock, which would wait for
-// itself forever. It wraps ErrHeldByCaller and not ErrNotAcquired, because trying again does not
-// help: the mistake is in the program.
+// itself forever. It wraps ErrHeldByCaller and not ErrNotAcquired, because only a change of the
+// program helps.
 type HeldError struct {
 	Name   string
 	Token  fencing.Token // of the grant that ctx carries
