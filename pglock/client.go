@@ -21,8 +21,8 @@ import (
 )
 
 // Client grants leases and renews them. It is safe for concurrent use. Open one client per process
-// and keep it, because it owns a few connections (see WithMaxConns) and goroutines, whose number
-// depends neither on the leases nor on the waiters.
+// and keep it, because it owns a few connections (see WithMaxConns) and goroutines, but no more of
+// them for more leases or waiters.
 type Client struct { // the application's, from Open, which only DoTx and WithConn use
 	pool *pgxpool.Pool // the application's, of Open; only DoTx and WithConn use it
 	db   *sql.DB       // the same, from OpenDB
@@ -45,10 +45,10 @@ type Client struct { // the application's, from Open, which only DoTx and WithCo
 }
 
 // Open returns a client for the database of pool. The client opens its own connections (see
-// WithMaxConns), so that neither side can starve the other, and neither uses nor closes the pool.
-// From it the client takes the server, user, BeforeConnect, AfterConnect, lifetimes and query
-// tracer. A dial may take the connect_timeout of the connection string (5 s without one) for each
-// host, and a hook 10 s, after which its context ends and it must return.
+// WithMaxConns), so that neither side can starve the other. It takes the server, user,
+// BeforeConnect, AfterConnect, lifetimes and query tracer from the pool, and neither uses nor
+// closes it. A dial may take the connect_timeout of the connection string (5 s without one) for
+// each host, and a hook 10 s, after which its context ends and it must return.
 //
 // Open makes one connection. It fails with ErrSchema (missing, outdated or newer tables),
 // ErrPrivilege, ErrUnavailable or ErrInvalidOption, and leaves nothing behind. ctx bounds Open
@@ -97,10 +97,9 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 // Schema returns the schema of the client's tables.
 func (c *Client) Schema() string { return c.cfg.schema }
 
-// Close closes the client. Waiting calls return ErrClosed, and the Context of every lease ends.
-// Then Close releases the leases, retrying those whose release has failed, and stops the
-// connections and goroutines. Stop the protected work first, because others may acquire the locks
-// before Close returns.
+// Close closes the client. Waiting calls return ErrClosed, the Context of every lease ends, and
+// then Close releases the leases, also those whose release has failed, and stops the connections
+// and goroutines. Stop the protected work first, because others may acquire the locks meanwhile.
 //
 // If ctx ends first, Close returns its error after it has stopped everything local, and leases that
 // are not released expire. If ctx has ended before the call, as is common after a signal, Close has
@@ -202,13 +201,12 @@ func (c *Client) waitlistConfig() waitlist.Config {
 // newChannel returns a random channel name of 33 letters and digits, unique in every schema.
 func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 
-// WithConn runs fn with a connection of the application's pool or *sql.DB, and returns the
-// connection afterwards. It waits for a connection until ctx is done, holds no lock, and works
-// after Close too. Packages on top of a Client use it for their own tables, so that they work with
-// Open and OpenDB.
+// WithConn runs fn with a connection of the application's pool or *sql.DB, for packages on top of a
+// Client that have their own tables. It waits for a connection until ctx is done, holds no lock,
+// and works after Close too.
 //
 // The error is that of fn or of the pool. fn must end its transactions, because a connection that
-// is closed, busy or in a transaction when fn returns is not used again.
+// is then closed, busy or in a transaction is not used again.
 func (c *Client) WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {
 	if c.db == nil {
 		return c.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return fn(conn.Conn()) })

@@ -173,7 +173,7 @@ func (d *dispatch) deliverFailure(all []sameName, err error) {
 	}
 }
 
-// sendAlone sends one attempt on a goroutine of its own.
+// sendAlone sends one attempt on another goroutine.
 func (d *dispatch) sendAlone(a *attempt) {
 	d.client.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(d.client.life, timing.StatementBound)

@@ -7,11 +7,10 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// Do acquires the lock of that name as Acquire does, with its errors, then runs fn and releases the
-// lock. WithWait does not bound fn.
-//
-// fn's context carries the lease and is done when ctx is done or the lease is lost, in which case
-// its cause wraps ErrLost. Writes that must not be late need l.Guard.
+// Do acquires the lock of that name as Acquire does, with its errors, then runs fn, which WithWait
+// does not bound, and releases the lock. fn's context carries the lease and is done when ctx is
+// done or the lease is lost, with a cause that wraps ErrLost. Writes that must not be late need
+// l.Guard.
 //
 // Do returns nil if fn returned nil and the lease was held until fn returned or released it.
 // Otherwise the error is fn's, joined with ErrLost if the lease was lost, with ErrClosed if the
@@ -29,12 +28,12 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 }
 
 // WithJoin makes Do and TryDo run fn under the held lease of that lock which ctx carries (see
-// FromContext). Without one, and in Acquire and TryAcquire, the option has no effect.
+// FromContext). Otherwise, and in Acquire and TryAcquire, it has no effect.
 //
 // The lease keeps its TTL, holder and labels, and Do does not release it. If it ends while fn runs,
 // Do joins its error to fn's, because the work was not covered to its end. Functions that join one
-// lease at the same time do not exclude each other. A writer does not join a reader's lease, and a
-// semaphore's lease can't be joined.
+// lease at the same time do not exclude each other. A writer can't join a reader's lease, and no
+// call a semaphore's.
 func WithJoin() LeaseOption {
 	return leaseOption(func(c *leaseConfig) error { c.join = true; return nil })
 }

@@ -38,7 +38,7 @@
 //     explains.
 //   - Renewing and releasing affect only their own grant.
 //   - A failed try writes nothing. A waiter holds no connection and no transaction, so a thousand
-//     waiters cost a client the same connections as one.
+//     of them cost a client the connections of one.
 //   - The lock is granted first come, first served, across processes. Only a call with
 //     [WithBarging] overtakes waiters.
 //   - A row that another transaction has locked is busy and delays no other lock. A role without

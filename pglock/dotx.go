@@ -16,14 +16,13 @@ import (
 // Unless fn returned nil and the commit succeeded, the transaction is rolled back, also if fn
 // panics. The error is then one of these:
 //   - fn's own error.
-//   - A *NotAcquiredError, which wraps ErrNotAcquired, if fn did not run. It also wraps
-//     ErrTimeout, ErrDeadlock, advisory.ErrPoolExhausted, or ctx's error and cause.
+//   - A *NotAcquiredError, if fn did not run, which also wraps ErrTimeout, ErrDeadlock,
+//     advisory.ErrPoolExhausted, or ctx's error and cause.
 //   - The commit's error, which wraps advisory.ErrCommitUnknown if the reply was lost.
 //
 // fn reads the data that the last holder of the lock committed, or newer data, at every isolation
 // level, and must not end the transaction. Close does not wait for fn. The lock excludes calls of
-// DoTx with the same name and schema, and all others that lock this key, but not Acquire and Do,
-// whose locks are leases.
+// DoTx with the same name and schema, and all others that lock this key, but not leases.
 //
 // If the writes need a *sql.Tx or the transaction of an ORM, begin that, and lock in it before the
 // first read:
@@ -42,8 +41,8 @@ func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Cont
 	return advisory.Do(ctx, c.pool, c.Key(name), fn, opts...)
 }
 
-// Key returns the advisory key that DoTx locks for that name, for advisory.Lock and
-// advisory.WithKeys. In SQL it is pglock.advisory_key(schema, name) with the schema of the tables.
+// Key returns the advisory key of that name in DoTx, for advisory.Lock and advisory.WithKeys. In
+// SQL it is pglock.advisory_key(schema, name), with the schema of the tables.
 func (c *Client) Key(name string) advisory.Key {
 	return advisory.NewKey(c.cfg.schema, name)
 }

@@ -15,25 +15,25 @@ import (
 )
 
 // OpenDB is Open for a program that has a *sql.DB and no pgx pool. The db must use pgx's stdlib
-// driver, directly or through a driver that wraps it and passes arguments on unchanged. Otherwise
-// the error wraps advisory.ErrDriver.
+// driver, or one that wraps it and passes arguments on unchanged. Otherwise the error wraps
+// advisory.ErrDriver.
 //
 //	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL")) // import _ "github.com/jackc/pgx/v5/stdlib"
 //	...
 //	client, err := pglock.OpenDB(ctx, db)
 //
 // Guard and Bind take a *sql.Tx through sqltx.Wrap. DoTx runs on a connection of db and passes a
-// pgx.Tx, or see [Client.DoTx] for a *sql.Tx. migrations.UpDB creates the tables.
+// pgx.Tx (for a *sql.Tx see [Client.DoTx]). migrations.UpDB creates the tables.
 //
 // OpenDB reads the configuration (server, user, execution mode, query tracer) of one connection of
 // db. If the program holds all of them for 10 s, the error wraps advisory.ErrPoolExhausted. Leases
-// use the client's own connections with that configuration, so if db is closed before the client,
-// leases continue, but DoTx fails.
+// use the client's own connections with that configuration, so after db is closed, leases continue,
+// but DoTx fails.
 //
-// The hooks of db do not run for the client's own connections, because they can't be read from it:
+// Hooks can't be read from db, so they do not run for the client's own connections:
 // OptionBeforeConnect, which may set short-lived passwords, OptionAfterConnect, which may set a
-// role, and those of a pool below db (stdlib.OpenDBFromPool). A program with such hooks passes a
-// pgxpool.Pool with them to Open, which only reads its configuration.
+// role, and those of stdlib.OpenDBFromPool. A program with such hooks passes a pgxpool.Pool with
+// them to Open, which only reads its configuration.
 func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 	cfg, err := newClientConfig(opts)
 	if err != nil {
