@@ -22,8 +22,7 @@ func WithMaxHold(d time.Duration) LeaseOption {
 // WithLockDelay keeps the lock from others for d, by default 0, after a lease has ended without a
 // release because its holder died, was suspended, or was cut off. That gives work that does not
 // notice the loss more time to end. A release frees the lock at once. Others see the TTL plus d as
-// Remaining after each renewal, while this holder trusts its lease only for the TTL less the safety
-// margin.
+// Remaining after each renewal, while this holder trusts its lease as without the option.
 func WithLockDelay(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.lockDelay = d

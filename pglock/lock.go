@@ -24,13 +24,13 @@ const (
 // as a reader or as the writer, or several names together. It is a value that holds nothing, so it
 // can be copied, kept and used by any number of goroutines at once.
 //
-// The methods of Client that return a Lock do not contact the database. The first call with the
-// Lock reports an invalid name or number with ErrInvalidOption. A name is of the kind that its
-// first grant made it, and a Lock of another kind is refused with a *KindError.
+// Client's methods that return a Lock do not contact the database, so the first call reports an
+// invalid name or number with ErrInvalidOption. A name is of the kind that its first grant made it,
+// and a Lock of another kind is refused with a *KindError.
 //
-// Waiters of all kinds are served first come, first served across processes, so a waiter that needs
-// less is not granted a lock before an earlier one. A waiter whose process does not respond within
-// 1.5 s of a release is skipped.
+// Waiters of all kinds are served first come, first served across processes, so one that needs less
+// does not overtake an earlier one. A waiter whose process does not respond within 1.5 s of a
+// release is skipped.
 type Lock struct {
 	client  *Client
 	name    string               // of several names: their display name
@@ -40,19 +40,19 @@ type Lock struct {
 	err     error                // of the first call with this Lock
 }
 
-// Lock returns the lock with one holder of that name, which Client.Acquire acquires as well.
+// Lock returns the lock with one holder of that name, as in Client.Acquire.
 func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err: checkName(name)} }
 
 // Semaphore returns a lock of n permits, 1 to MaxPermits, which up to n holders have at the same
-// time, or fewer that need several (Lock.Weight). The first acquire creates the semaphore. After
-// that all clients must use the same n, which Client.Resize changes, or fail with a *KindError.
+// time, or fewer with Lock.Weight. The first acquire creates the semaphore, and from then on all
+// clients must use the same n, which Client.Resize changes, or fail with a *KindError.
 //
 // Each grant has its own token, by which Revoke and RequestRelease select one of LockInfo.Grants.
-// Lease.Guard works, but Lease.Bind is refused with fencing.ErrShared unless the grant has all
-// permits, because concurrent holders have no order.
+// Lease.Bind is refused with fencing.ErrShared unless the grant has all permits, because concurrent
+// holders have no order, but Lease.Guard works.
 //
-// A call whose ctx carries leases of the semaphore acquires more permits, unless these leases leave
-// too few of them. Then it returns a *HeldError, because it would wait for itself.
+// A call whose ctx carries leases of the semaphore acquires more permits. If these leases leave too
+// few, it returns a *HeldError, because it would wait for itself.
 func (c *Client) Semaphore(name string, n int) Lock {
 	l := Lock{client: c, name: name, permits: leasetable.Permits{Capacity: n, Weight: 1}, err: checkName(name)}
 	if l.err == nil && (n < 1 || n > MaxPermits) {
@@ -61,8 +61,7 @@ func (c *Client) Semaphore(name string, n int) Lock {
 	return l
 }
 
-// Weight returns the lock for n of the semaphore's permits, which are granted and released
-// together.
+// Weight returns the lock for n of the semaphore's permits, granted together.
 func (l Lock) Weight(n int) Lock {
 	switch {
 	case l.err != nil:
@@ -77,8 +76,8 @@ func (l Lock) Weight(n int) Lock {
 
 // Reader returns the readers–writer lock of that name for a reader. Many readers hold it at the
 // same time, or one Writer, and readers that arrive after a waiting writer wait for it. A reader's
-// Guard lets other readers' guards pass and keeps writers out, and its Bind is refused with
-// fencing.ErrShared. [Lease.TryUpgrade] makes it the writer.
+// Guard excludes only writers, and its Bind is refused with fencing.ErrShared. [Lease.TryUpgrade]
+// makes it a writer.
 func (c *Client) Reader(name string) Lock {
 	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: 1}, err: checkName(name)}
 }
@@ -90,20 +89,20 @@ func (c *Client) Writer(name string) Lock {
 }
 
 // All returns the lock that consists of the given ones, 1 to MaxNames of any kinds with distinct
-// names, which are granted together or not at all, in no particular order. Thus one acquire can
-// respect a limit for each tenant and a limit in total.
+// names, which are granted together or not at all. Thus one acquire can respect a limit for each
+// tenant and a limit in total. The order of locks does not matter.
 //
-// A waiting call holds nothing and has one ticket in the queue of each name. Calls with overlapping
-// names therefore can't deadlock, none of them starves, and each name is granted first come, first
-// served. The cost is idle time: a free name is not granted to later callers while the call at the
-// head of its queue waits for another name, for up to 3 s longer if its process died.
+// A waiting call holds nothing and has one ticket in the queue of each name, so calls with
+// overlapping names can't deadlock, none of them starves, and each name is granted first come,
+// first served. The cost is idle time, because a free name is not granted to later callers while
+// the call at the head of its queue waits for another name, or up to 3 s longer if it died.
 //
 // The lease has one token, Context, Guard and Release for all names (see Lease.Names and
-// Lease.Fences). If the grant of one name is lost, so is the lease, with that name in the
-// *LostError, while the other names stay held until Release or the end of their TTL, since the work
-// may need a moment to stop. A *BusyError describes the blocking grant that lasts longest. If ctx
-// carries a lease of one of the names but not of all, an acquire returns a *HeldError, because
-// waiting for the others while holding that one could deadlock.
+// Lease.Fences). If one grant is lost, so is the lease, with that name in the *LostError, while the
+// other names stay held until Release or their expiry, since the work may need a moment to stop. A
+// *BusyError describes the blocking grant that lasts longest. If ctx carries a lease of some but
+// not all of the names, an acquire returns a *HeldError, because waiting for the others could
+// deadlock.
 func (c *Client) All(locks ...Lock) Lock {
 	if len(locks) == 1 {
 		return locks[0]
@@ -149,14 +148,12 @@ func displayNames(names []string) string {
 // Name returns the lock's name, and for several names their display name.
 func (l Lock) Name() string { return l.name }
 
-// Acquire waits until the lock is granted to this call, and returns the lease, as [Client.Acquire]
-// does.
+// Acquire waits until the lock is granted, as [Client.Acquire] does.
 func (l Lock) Acquire(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
 	return l.acquire(ctx, opts, (*acquisition).wait)
 }
 
-// TryAcquire acquires the lock if it is free and has no earlier waiter, as [Client.TryAcquire]
-// does.
+// TryAcquire acquires the lock if it is free and no waiter is ahead, as [Client.TryAcquire] does.
 func (l Lock) TryAcquire(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
 	return l.acquire(ctx, opts, (*acquisition).tryOnce)
 }

@@ -26,10 +26,8 @@ type LockInfo struct {
 
 	// Remaining is how long the grant lasts unless renewed, or, if Holder is empty, how long
 	// WithMinHold keeps the released lock from others. It is 0 if the lock is free.
-	Remaining time.Duration
-
-	// ReleaseRequested reports that Client.RequestRelease asks the holder to release the lock.
-	ReleaseRequested bool
+	Remaining        time.Duration
+	ReleaseRequested bool // by Client.RequestRelease
 	ReleaseReason    string
 
 	Previous PreviousGrant
@@ -45,7 +43,7 @@ type LockInfo struct {
 	age time.Duration // since AcquiredAt
 }
 
-// Kind distinguishes locks with one holder, semaphores and readers-writer locks.
+// Kind is that of a lock with one holder, a semaphore or readers–writer lock.
 type Kind string
 
 // These are the values of LockInfo.Kind.
@@ -57,17 +55,15 @@ const (
 
 // GrantInfo describes a live grant of a semaphore or a readers-writer lock.
 type GrantInfo struct {
-	Token      fencing.Token
-	Holder     string
-	Labels     map[string]string
-	Permits    int           // of a semaphore: the number that the grant has; 0 for a readers-writer lock
-	Exclusive  bool          // reports that it has the whole lock, as a writer or with all permits
-	AcquiredAt time.Time     // by the server's clock
-	HeldFor    time.Duration // since AcquiredAt
-	Remaining  time.Duration // until it expires unless renewed
-
-	// ReleaseRequested reports that the holder is asked to release the grant.
-	ReleaseRequested bool
+	Token            fencing.Token
+	Holder           string
+	Labels           map[string]string
+	Permits          int           // of a semaphore: the number that the grant has; 0 for a readers-writer lock
+	Exclusive        bool          // reports that it has the whole lock, as a writer or with all permits
+	AcquiredAt       time.Time     // by the server's clock
+	HeldFor          time.Duration // since AcquiredAt
+	Remaining        time.Duration // until it expires unless renewed
+	ReleaseRequested bool          // the holder is asked to release the grant
 	ReleaseReason    string
 }
 
@@ -82,8 +78,7 @@ func (k LockInfo) InUse() (n int) {
 	return n
 }
 
-// PreviousGrant describes the last grant of a lock that has ended. It is the zero value if there is
-// none.
+// PreviousGrant describes the last grant of a lock that has ended, if any.
 type PreviousGrant struct {
 	Holder  string
 	EndedAt time.Time // by the server's clock
@@ -203,8 +198,7 @@ func foreignLabels(text string) map[string]string {
 	return labels
 }
 
-// LockFilter selects locks by all of its fields that are set, and all locks, held or free, with
-// none.
+// LockFilter selects by all of its set fields, so its zero value selects all.
 type LockFilter struct {
 	Held    bool              // held locks only
 	Prefix  string            // of the name
@@ -241,13 +235,12 @@ func (f LockFilter) check() (leasetable.Filter, error) {
 }
 
 // Locks returns the locks that match filter, in the order of their names by the database's
-// collation. A name that was never granted, or whose row has been pruned, has none.
+// collation. A name without a row, new or pruned, has none.
 //
-// The locks are read in steps of some hundred rows, one statement each. Between two the client holds
-// no connection and no snapshot, however long the caller's loop takes, and its memory does not grow
-// with the number of locks. Each lock is as it was when its step was read, so locks of different
-// steps may never have been in these states at the same time. An error ends the iteration, which
-// ctx bounds as a whole.
+// The locks are read in steps of some hundred rows, one statement each. In between, the client
+// holds no connection and no snapshot, however long the caller's loop takes, and its memory does
+// not grow with the number of locks. Locks of different steps may never have been in these states
+// at the same time. An error ends the iteration, which ctx bounds as a whole.
 func (c *Client) Locks(ctx context.Context, filter LockFilter) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
 		f, err := filter.check()

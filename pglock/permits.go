@@ -15,12 +15,11 @@ var errUpgraded = errs.Errorf("%w: upgraded to the writer", ErrReleased)
 
 // Downgrade turns the lease of a writer into that of a reader, without a moment in which the lock
 // is free. Token, deadline and Context stay, and waiting readers are woken. A guarded transaction
-// that the writer began before keeps others out until it ends. From now on Bind fails, while Guard
-// works as before.
+// that began before keeps others out until it ends. Bind fails from now on, while Guard works.
 //
 // On the lease of a reader, Downgrade does nothing, and on one of another kind of lock it returns a
-// *KindError. If the lease has ended, it returns the error of Err. After ErrUnavailable, and after
-// the end of ctx, the grant may be a reader's, so call Downgrade again.
+// *KindError. If the lease has ended, it returns the error of Err. After ErrUnavailable and the end
+// of ctx, the grant may be a reader's, so call Downgrade again.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if err := l.checkRWLock(); err != nil {
 		return err
@@ -29,13 +28,13 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 }
 
 // KeepPermits releases the permits of a semaphore that the lease has beyond n, 1 or more, for work
-// whose last part needs less, and wakes the waiters that fit. Token, deadline and Context stay, and
-// Guard works as before. A lease that had all permits is not exclusive any more, with the
-// consequences of Downgrade for Bind and for guarded transactions.
+// whose last part needs less, and wakes the waiters that fit. As after Downgrade, Token, deadline
+// and Context stay and Guard works, but a lease that had all permits can't Bind any more, and its
+// guarded transactions keep others out until they end.
 //
-// If the lease has n permits or less, KeepPermits does nothing. The errors are those of Downgrade,
-// and after ErrUnavailable, and after the end of ctx, the permits may have been released, so call
-// KeepPermits again.
+// If the lease has n permits or less, KeepPermits does nothing. The errors are those of Downgrade.
+// After ErrUnavailable and the end of ctx, the permits may have been released, so call KeepPermits
+// again.
 func (l *Lease) KeepPermits(ctx context.Context, n int) error {
 	switch capacity := l.cfg.permits.Capacity; {
 	case n < 1:
@@ -78,12 +77,11 @@ func (l *Lease) keep(ctx context.Context, op string, n int) error {
 // writers, which could not be granted the lock before this reader ends anyway.
 //
 // On success it returns a new lease with a new token, the options of the old one, and the values of
-// ctx in its Context. The old lease is released, so guards with its token fail. Between the two
-// leases the lock is not free.
+// ctx in its Context. The old lease is released, and the lock is not free in between.
 //
 // If there is another reader, or a guarded transaction of this one is in progress, the error is a
-// *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError. Another
-// call on the same lease waits for the first one, and if that succeeds, the error wraps
+// *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError. A
+// concurrent call on the same lease waits for the first one, and if that succeeds, the error wraps
 // ErrReleased. Otherwise the errors are those of Downgrade. If the answer to the upgrade was lost,
 // so is the lease.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
@@ -221,9 +219,9 @@ func (l *Lease) isUpgrading() bool {
 // than n, none are granted until enough are released. If n changes, a holder of all permits shares
 // the semaphore, and its Bind fails.
 //
-// From now on only locks from Semaphore(name, n) can be acquired, and calls with another n, also
-// those that wait, fail with a *KindError. So does Resize, without a change, if the name is not a
-// semaphore's. After ErrUnavailable the change may have been made.
+// Calls with another n, also those that wait, fail with a *KindError from now on. So does Resize,
+// without a change, if the name is not a semaphore's. After ErrUnavailable the change may have been
+// made.
 func (c *Client) Resize(ctx context.Context, name string, n int) error {
 	if err := c.Semaphore(name, n).err; err != nil {
 		return err
