@@ -29,8 +29,7 @@ var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 //
 // The three end states are final, and the Context is done in all of them. A lease that was handed
 // over counts as released. A request to release only closes the channel of ReleaseRequested, but
-// WithMaxHold also stops the renewals, so the lease is lost at its deadline unless the holder
-// releases it.
+// WithMaxHold also stops the renewals, so the lease is lost unless the holder releases it.
 type Lease struct {
 	client *Client
 	fence  fencing.Fence
@@ -122,14 +121,14 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 	return l
 }
 
-// Name returns the lock's name, and for a lease of several names their display name.
+// Name returns the lock's name, and for several names their display name.
 func (l *Lease) Name() string { return l.fence.Name }
 
 // Token returns the grant's fencing token. A renewal does not change it.
 func (l *Lease) Token() fencing.Token { return l.fence.Token }
 
-// Fence returns the grant's name and token, for checks by writers in any process. The fence of
-// several names has no name, so every check refuses it, and Fences must be used.
+// Fence returns the grant's name and token, for checks by writers in any process. That of several
+// names has no name, so every check refuses it (see Fences).
 func (l *Lease) Fence() fencing.Fence {
 	if l.several() {
 		return fencing.Fence{Schema: l.fence.Schema, Token: l.fence.Token}
@@ -217,7 +216,7 @@ func (l *Lease) Holder() string { return l.cfg.holder }
 
 // Context returns a context that is done when the lease is lost or released, always before the
 // server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased, and its
-// values are those of the context that was passed to Acquire.
+// values are those of Acquire's context.
 //
 // Do the protected work under this context, or under WithContext if the work has its own. When a
 // suspended process wakes, Context and Err are correct at once, but instructions may run before the
@@ -240,7 +239,7 @@ func (l *Lease) Err() error {
 }
 
 // Deadline returns the end of the time for which the holder can trust the lease unless it is
-// renewed. The server lets the lease expire then or a little later.
+// renewed. The server expires it then or later.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,7 +260,7 @@ func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	return fencing.Check(ctx, tx, l.fence)
 }
 
-// Bind is Guard for transactions that write to protected tables, with fencing.Bind.
+// Bind is Guard by fencing.Bind, for transactions that write to protected tables.
 func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
@@ -399,9 +398,8 @@ func (c *leaseContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// Token is a fencing token, a number that grows with every grant. It is a [fencing.Token].
+// Token is a [fencing.Token], a number that grows with every grant.
 type Token = fencing.Token
 
-// Fence identifies one grant of one lock by its fields Schema, Name and Token. It is a
-// [fencing.Fence].
+// Fence is a [fencing.Fence], the Schema, Name and Token of one grant.
 type Fence = fencing.Fence

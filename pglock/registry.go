@@ -83,7 +83,7 @@ func (r *registry) withToken(token fencing.Token) []*Lease {
 }
 
 // claim is withToken for a notification. Because others can read the token at once, the answer to
-// the acquire may still be on its way, so add must find the newest tokens without a lease.
+// the acquire may still be on its way, so the newest tokens without a lease are remembered for add.
 func (r *registry) claim(token fencing.Token) []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ type releaseCall struct {
 //
 // If the lease was lost before, Release changes nothing and returns a *LostError. If the server
 // can't be reached within 5 s, the error wraps ErrUnavailable, and the lock expires after its TTL
-// unless Release is called again.
+// unless a later call succeeds.
 //
 // ctx bounds how long Release waits, while the release itself continues without it. A ctx that has
 // ended before the call, as is common in a defer, is ignored, and so is the end of the lease's own

@@ -13,22 +13,21 @@ import (
 const maxReason = 512
 
 // Revoke ends the grant of the lock with that token, whichever client holds it. At once its guards
-// fail with ErrStale, it can't be renewed, and the next waiter is woken for the free lock. Of a
-// semaphore or a readers-writer lock, only the permits of that grant become free.
+// fail with ErrStale, it can't be renewed, and its lock (or only its permits) is free for the next
+// waiter, which is woken.
 //
 // The holder notices with its next renewal, or at once if its client has a listening connection,
 // which its first wait, Lease.ReleaseRequested or Watch opens. Its *LostError wraps ErrRevoked and
-// has the reason, at most 512 bytes of UTF-8 without NUL. Until then it works on, so the holder
-// does not stop first, and writes that must not be late need Lease.Guard. Client.RequestRelease
-// leaves the end to the holder instead.
+// has the reason, at most 512 bytes of UTF-8 without NUL. Because it works until then, writes that
+// must not be late need Lease.Guard. Client.RequestRelease lets the holder decide instead.
 //
-// A guarded transaction of the holder that has begun before may still commit, and no other holder
-// is granted the lock before it ends. Revoke waits for that for at most a second. Then the error
-// wraps ErrGuarded: the grant has ended, and another call of Revoke waits again.
+// A guarded transaction of the holder that began before may still commit, and no other holder is
+// granted the lock before it ends. Revoke waits for that for at most a second, and then returns an
+// error that wraps ErrGuarded, although the grant has ended. Another call waits again.
 //
 // If the grant is not the current one, or was released, Revoke changes nothing and returns a
-// *StaleError, or an error that wraps ErrNotFound if the name has no row. A repeated revocation
-// succeeds, so after ErrUnavailable, when the grant may have ended, call Revoke again.
+// *StaleError, or ErrNotFound if the name has no row. A repeated revocation succeeds, so call
+// Revoke again after ErrUnavailable.
 func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("revoke grant %d of %q", token, name)
 	fence, err := c.beginGrantCall(name, token, reason, op)
@@ -53,10 +52,9 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 }
 
 // RequestRelease asks the holder of the grant with that token to release the lock, but the holder
-// decides whether and when. The request is stored with the grant, and closes the channel of
-// Lease.ReleaseRequested with its next renewal, or at once if its client has a listening
-// connection. Only the first request that arrives counts. Errors are those of Client.Revoke, except
-// ErrGuarded.
+// decides whether and when. The request is stored with the grant, and Lease.ReleaseRequested
+// reports it after the next renewal, or at once if the client has a listening connection. Only the
+// first request that arrives counts. Errors are those of Client.Revoke, except ErrGuarded.
 func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("request the release of grant %d of %q", token, name)
 	fence, err := c.beginGrantCall(name, token, reason, op)
@@ -130,8 +128,8 @@ type releaseRequest struct {
 }
 
 // ReleaseRequested returns a channel that is closed when the holder should release the lock,
-// because of Client.RequestRelease or WithMaxHold. The holder decides when to stop, and calls
-// Release; until then the lease is held. ReleaseReason then returns the reason.
+// because of Client.RequestRelease or WithMaxHold. The holder decides when to stop and calls
+// Release, and until then holds the lease. ReleaseReason returns the reason.
 //
 // A request arrives with the next renewal, or at once by a notification, for which the first call
 // opens the client's listening connection. A lease that ends without a request does not close the

@@ -17,17 +17,16 @@ import (
 )
 
 // Watch returns the state of the lock of that name, and then its new state after each change of its
-// holder, by a grant, a release, a revocation or an expiry, of its labels, and of LockInfo.Grants.
-// Renewals are no change. A name without a row is free, and only LockInfo.Name is set.
+// holder (by a grant, a release, a revocation or an expiry), of its labels, and of LockInfo.Grants,
+// but not after renewals. A name without a row is free, and only LockInfo.Name is set.
 //
 // Each state is the newest one at the time of its read, and never older than the one before.
-// Changes are not collected while the caller's loop runs, so compare tokens to find that a holder
+// Changes are not collected while the caller's loop runs, so compare tokens to find a holder that
 // was missed.
 //
 // Where notifications arrive, a release, a revocation, an expiry and new labels are seen within
-// milliseconds, and a grant to a waiter usually with the release before it. Other grants, a
-// hand-off within a client, and everything without notifications are seen within a second, because
-// the client reads the row that often. A holder that wants to be seen at once calls
+// milliseconds, and a grant to a waiter usually with the release before it. All other changes are
+// seen within a second, because the client reads the row that often, unless the new holder calls
 // Lease.SetLabels. Between two reads the client holds only its listening connection, which Watch
 // opens. A lock that is not watched pays nothing.
 //
