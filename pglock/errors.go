@@ -12,11 +12,9 @@ import (
 )
 
 var (
-	// ErrNotAcquired means that the lock was not granted to this call. TryAcquire returns it in a
-	// *BusyError, and Acquire in a *WaitError.
+	// ErrNotAcquired means that the lock was not granted. BusyError and WaitError wrap it.
 	ErrNotAcquired = errs.ErrNotAcquired
-	// ErrHeldByCaller means that the context of an acquire carries a lease of the same lock, which
-	// the *HeldError describes.
+	// ErrHeldByCaller means that an acquire's context carries a lease of the lock (see HeldError).
 	ErrHeldByCaller = errs.ErrHeldByCaller
 	// ErrTimeout means that the call has waited as long as WithWait allows.
 	ErrTimeout = errs.ErrTimeout
@@ -25,8 +23,7 @@ var (
 	ErrLost = errs.ErrLost
 	// ErrReleased means that the holder has released the lease.
 	ErrReleased = errs.ErrReleased
-	// ErrRevoked means that Revoke ended the lease. The *LostError that wraps it also wraps
-	// ErrLost.
+	// ErrRevoked means that Revoke ended the lease, whose *LostError also wraps ErrLost.
 	ErrRevoked = errs.ErrRevoked
 	// ErrGuarded means that Revoke has ended a grant, but a guarded transaction that began before
 	// can still commit.
@@ -34,49 +31,44 @@ var (
 
 	// ErrClosed means that the client was closed.
 	ErrClosed = errs.ErrClosed
-	// ErrUnavailable means that the server could not be reached, did not answer in time, or is
+	// ErrUnavailable means that the server is unreachable, too slow to answer in time, or
 	// read-only.
 	ErrUnavailable = errs.ErrUnavailable
 	// ErrLogin means that the server has rejected the login, for the reason in its message: unknown
 	// role, wrong password, unknown database, missing right CONNECT, or pg_hba.conf. It does not
 	// wrap ErrUnavailable, and no call retries it.
 	ErrLogin = errs.ErrLogin
-	// ErrKind means that a name is used as another kind of lock, or as a semaphore with another
-	// number of permits, which the *KindError describes.
+	// ErrKind means that a name has another kind or number of permits, as the *KindError describes.
 	ErrKind = errs.ErrKind
 	// ErrNotFound means that the table has no row with that name.
 	ErrNotFound = errs.ErrNotFound
 	// ErrInvalidOption means that an argument or an option is invalid, alone or combined with
 	// another. The text names the rule, as for a lock's name: 1 to 512 bytes of UTF-8 without NUL.
 	ErrInvalidOption = errs.ErrInvalidOption
-	// ErrSchema means that the tables do not fit this program, because they are missing, outdated
-	// or newer. The *SchemaError that wraps it has both versions.
+	// ErrSchema means that the tables are missing, outdated or too new, as the *SchemaError
+	// describes.
 	ErrSchema = schema.ErrSchema
 	// ErrPrivilege means that the database role lacks a right on the tables.
 	ErrPrivilege = errs.ErrPrivilege
-	// ErrDeadlock means that the server refused the lock of a DoTx to end a deadlock, so run it
-	// again.
+	// ErrDeadlock means that the server ended a deadlock by refusing a DoTx, so run it again.
 	ErrDeadlock = advisory.ErrDeadlock
-	// ErrStale means that the grant of a guarded write is not current, which the *StaleError
-	// describes.
+	// ErrStale means that the grant of a guarded write is not current (see StaleError).
 	ErrStale = fencing.ErrStale
 )
 
 // errMaxHold is the cause of a loss by WithMaxHold.
 var errMaxHold = errors.New("pglock: longest hold reached")
 
-// SchemaError has the version of the tables that was found and the version that is needed.
+// SchemaError has the version of the tables, and that of this program.
 type SchemaError = schema.Error
 
 // BusyError describes the blocking grant. It wraps ErrNotAcquired.
 type BusyError struct {
-	Name      string
-	Holder    string        // empty if the lock is free but its row is in use, or because of WithMinHold
-	Token     fencing.Token // of that grant
-	Remaining time.Duration // until it expires unless renewed, by the server's clock
-
-	// ThisClient reports that the holder is another call of the same client.
-	ThisClient bool
+	Name       string
+	Holder     string        // empty if the lock is free but its row is in use, or because of WithMinHold
+	Token      fencing.Token // of that grant
+	Remaining  time.Duration // until it expires unless renewed, by the server's clock
+	ThisClient bool          // the holder is another call of the same client
 }
 
 func (e *BusyError) Error() string {
@@ -132,7 +124,7 @@ func (e *WaitError) Unwrap() []error {
 	return all
 }
 
-// LostError is the end of a lease that was lost. It wraps ErrLost and the cause.
+// LostError explains the loss of a lease, and wraps ErrLost and the cause.
 type LostError struct {
 	Name   string
 	Token  fencing.Token
@@ -155,7 +147,7 @@ func (e *LostError) Unwrap() []error {
 	return []error{ErrLost, e.Cause}
 }
 
-// KindError means that a name is used as another kind of lock. It wraps ErrKind.
+// KindError means that a name is another kind of lock, and wraps ErrKind.
 type KindError struct {
 	Name   string
 	Wanted int // the number of permits that the caller meant; 0 for a lock with one holder
@@ -183,15 +175,15 @@ func invalidOption(format string, args ...any) error {
 }
 
 // NotAcquiredError is the error of a DoTx that was not granted its lock. It wraps ErrNotAcquired
-// and Cause. Its fields, as [advisory.NotAcquiredError], are:
+// and Cause. It is an [advisory.NotAcquiredError], with these fields:
 //
 //	Keys   []advisory.Key
 //	Waited time.Duration
 //	Cause  error // ErrTimeout, ErrDeadlock, advisory.ErrPoolExhausted, or ctx's error and cause
 type NotAcquiredError = advisory.NotAcquiredError
 
-// StaleError is the error of Guard and Bind if the grant is not the current one. It wraps ErrStale.
-// Its fields, as [fencing.StaleError], are:
+// StaleError is the error of Guard and Bind if the grant is not current, and wraps ErrStale. It is
+// a [fencing.StaleError], with these fields:
 //
 //	Resource string // the lock's name
 //	Token    Token  // of the refused grant

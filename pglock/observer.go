@@ -10,13 +10,13 @@ import (
 
 // Observer receives the events of a client, for metrics, traces and logs (see [WithObserver]). Each
 // observer embeds [NopObserver] and defines the methods that it needs, because later versions may
-// add methods to this interface and fields to the events.
+// add methods and fields of events.
 //
-// The methods must be safe for concurrent use, and must not block, because they are called where
-// the event happens, so a slow method delays its call and later work, such as the other leases of a
-// renewal that was answered. It delays neither a lease nor its end, because the result of a renewal
-// or a release takes effect first. A method that passes events to something slow puts them into a
-// buffer, and drops those that do not fit.
+// The methods must be safe for concurrent use. They must not block, because they are called where
+// the event happens, so a slow one delays its call and later work, such as the other leases of an
+// answered renewal, but neither a lease nor its end, because the result takes effect first. A
+// method that passes events to something slow puts them into a buffer, and drops those that do not
+// fit.
 //
 // A call or a lease of several names raises an event for each of them. The context is never done,
 // and has the values of the context that was passed to Acquire, or none for batches.
@@ -44,14 +44,13 @@ type Observer interface {
 	// failure, and by HandOver. A lease that Close lets expire raises no event.
 	ObserveRelease(ctx context.Context, e ReleaseEvent)
 
-	// ObserveBatch is called when a batch of operations, or a lone operation as a batch of one, was
-	// sent.
+	// ObserveBatch is called when a batch of operations, maybe a batch of one, was sent.
 	ObserveBatch(ctx context.Context, e BatchEvent)
 
 	mustEmbedNopObserver()
 }
 
-// NopObserver is an Observer that ignores all events. Embed it in each Observer.
+// NopObserver ignores all events. Each Observer embeds it.
 type NopObserver struct{}
 
 // ObserveWait ignores the event.
@@ -77,7 +76,7 @@ func (NopObserver) ObserveBatch(context.Context, BatchEvent) {}
 
 func (NopObserver) mustEmbedNopObserver() {}
 
-// WithObserver adds an observer of the client's events. With nil, nothing is added.
+// WithObserver adds an observer of the client's events, or none if o is nil.
 func WithObserver(o Observer) Option {
 	return clientOption(func(c *clientConfig) error {
 		if o != nil {
@@ -94,14 +93,8 @@ type WaitEvent struct {
 	Holder    string        // of the lock; empty if unknown or released
 	Token     fencing.Token // of the holder's grant; 0 if unknown
 	Remaining time.Duration // until that grant expires unless renewed; 0 if unknown
-
-	// Ahead is the number of waiters ahead, which are those of this process, and one for each other
-	// process that is known to wait.
-	Ahead int
-
-	// Together is the number of names of the call, which raises an event for each, or 0 for one
-	// name.
-	Together int
+	Ahead     int           // waiters ahead in this process, plus other processes known to wait
+	Together  int           // the number of names of the call, which raises an event for each; 0 for one name
 }
 
 // AcquireEvent is the result of an Acquire or TryAcquire.
@@ -122,12 +115,10 @@ type AcquireEvent struct {
 	Ahead     int           // waiters ahead when the call began to wait, or was refused
 	HandedOff bool          // a release of this process granted the lock
 	Blocker   fencing.Token // the last blocking grant; 0 if none is known
-
-	// Adopted reports that Adopt returned the lease, of a grant to another process.
-	Adopted bool
+	Adopted   bool          // Adopt returned the lease, of a grant to another process
 }
 
-// HandoffEvent is a release that has granted the lock to a waiter of the same process.
+// HandoffEvent is a release that granted the lock to a waiter in the process.
 type HandoffEvent struct {
 	Name     string
 	Released fencing.Token // the grant that ended
@@ -137,12 +128,9 @@ type HandoffEvent struct {
 
 // RenewalEvent is the result of one renewal of one lease.
 type RenewalEvent struct {
-	Name  string
-	Token fencing.Token
-
-	// TTLRemaining is the part of the TTL that remained when the answer arrived, before the
-	// renewal. It is about two thirds by default, and the smaller it gets, the closer is the loss.
-	TTLRemaining float64
+	Name         string
+	Token        fencing.Token
+	TTLRemaining float64       // the part of the TTL that was left when the answer arrived, by default about 2/3
 	Duration     time.Duration // of the statement and the wait for its connection
 	Err          error
 }
@@ -170,20 +158,18 @@ const (
 
 // ReleaseEvent is the result of a release.
 type ReleaseEvent struct {
-	Name      string
-	Token     fencing.Token
-	Holder    string
-	Held      time.Duration // from the grant to the release
-	Duration  time.Duration // from then to the result
-	HandedOff bool          // the lock was granted to the next waiter of this process
-	Again     bool          // an earlier release of this lease failed
-	Err       error         // wraps ErrLost if the grant had ended before
-
-	// HandedOver reports that HandOver ended the lease, whose grant continues in another process.
-	HandedOver bool
+	Name       string
+	Token      fencing.Token
+	Holder     string
+	Held       time.Duration // from the grant to the release
+	Duration   time.Duration // from then to the result
+	HandedOff  bool          // the lock was granted to the next waiter of this process
+	Again      bool          // an earlier release of this lease failed
+	Err        error         // wraps ErrLost if the grant had ended before
+	HandedOver bool          // HandOver ended the lease, whose grant continues in another process
 }
 
-// BatchEvent is a batch of operations that was sent in one statement, or in two.
+// BatchEvent is a batch of operations that was sent in one or two statements.
 type BatchEvent struct {
 	Operation Operation
 	Size      int
