@@ -142,8 +142,8 @@ const (
 //	that failed
 //	IdleRowTTL < TicketTTL: an unused row is deleted while the client knows it
 //	TicketTTL + StatementBound < DeadRowAge: only rows of dead clients are pruned
-//	HeadGrace + SweepEvery < KeepTicket < TicketTTL: the ticket of a living caller that waits for several
-//	names is not skipped, even if its client refreshes it a little late
+//	HeadGrace + SweepEvery < KeepTicket < TicketTTL: the ticket of a living caller for several names
+//	is not skipped, even if its client refreshes it a little late
 const (
 	// TicketTTL is how long a ticket is valid without a refresh. Waiters behind a dead client wait
 	// less long, because of HeadGrace.

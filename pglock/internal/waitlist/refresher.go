@@ -12,10 +12,10 @@ import (
 )
 
 // refresher maintains the client's rows in the queue on the server. It refreshes the tickets in use
-// in one statement, and deletes rows that have been idle for timing.IdleRowTTL, so that a client
-// that waits for the same name again and again reuses its row, and changes no index. Tickets for
-// several names or permits are refreshed in each round, because they are valid for
-// timing.KeepTicket.
+// in one statement, and deletes rows only after they have been idle for timing.IdleRowTTL, so that
+// a client that waits for the same name again and again reuses its row and changes no index.
+// Tickets for several names or permits are refreshed in each round, because timing.KeepTicket is
+// short.
 type refresher struct {
 	list    *Queues
 	once    sync.Once

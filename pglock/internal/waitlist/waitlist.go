@@ -24,7 +24,7 @@
 // free lock, so Queues.AwaitRemoval waits for that.
 //
 // Calls that wait for several names at once (leasetable.Request.All) wait in the same queue as
-// other calls for these names. That queue also has one ticket, with a row of lock_waiters for each
+// other calls for the same names. That queue also has one ticket, with a row of lock_waiters for each
 // name. It shares no row with the queues of its names, because on the server it is another client,
 // with a number.
 //
@@ -122,10 +122,10 @@ type removals struct {
 
 // queue is the local queue for one name, or for several at once. The Queues' mu guards it.
 type queue struct {
-	key     string // as returned by Key
+	key     string    // as returned by Key
 	names   []string  // sorted
 	client  string    // of its rows in lock_waiters
-	number  string // of a queue for several names, whose client ends with it
+	number  string    // of a queue for several names, whose client ends with it
 	entries list.List // of *Entry; a list, for removals from the middle
 
 	ticket int64   // the valid ticket in the queue on the server, or 0
