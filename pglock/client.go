@@ -23,8 +23,8 @@ import (
 // Client grants leases and renews them. It is safe for concurrent use. Open one client per process
 // and keep it, because it owns a few connections (see WithMaxConns) and goroutines, but no more of
 // them for more leases or waiters.
-type Client struct { // the application's, from Open, which only DoTx and WithConn use
-	pool *pgxpool.Pool // the application's, of Open; only DoTx and WithConn use it
+type Client struct {
+	pool *pgxpool.Pool // the application's, from Open, which only DoTx and WithConn use
 	db   *sql.DB       // the same, from OpenDB
 
 	cfg      clientConfig

@@ -107,8 +107,8 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 	l.startMaxHold()
 	l.mu.Unlock()
 
-	added, notified := c.registry.add(l) // Close has not seen this lease
-	if !added {                          // Close has not seen this lease
+	added, notified := c.registry.add(l)
+	if !added { // Close has not seen this lease
 		l.end(errReleasedByClose)
 		return nil
 	}

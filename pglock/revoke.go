@@ -110,8 +110,8 @@ func (l *Lease) loseRevoked(name, reason string) error {
 	if reason == "" {
 		return l.lose(name, "its grant was revoked")
 	}
-	return l.lose(name, fmt.Sprintf("its grant was revoked: %q", reason)) // any text, in one line
-} // quoted, so that any text stays in one line
+	return l.lose(name, fmt.Sprintf("its grant was revoked: %q", reason)) // quoted, so that any text stays in one line
+}
 
 // closedChannel is a closed channel that all leases share.
 var closedChannel = func() <-chan struct{} {

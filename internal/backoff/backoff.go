@@ -29,7 +29,7 @@ func (b *Backoff) Next() time.Duration {
 // Reset makes the next pause the first one again.
 func (b *Backoff) Reset() { b.nominal = 0 }
 
-// Sleep waits for the next pause, or until ctx is done, and then returns ctx.Err().
+// Sleep waits for the next pause and returns nil, or returns ctx.Err() if ctx is done first.
 func (b *Backoff) Sleep(ctx context.Context) error { return Sleep(ctx, b.Next()) }
 
 // Policy configures how Retry repeats an operation.

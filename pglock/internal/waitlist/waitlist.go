@@ -24,9 +24,9 @@
 // free lock, so Queues.AwaitRemoval waits for that.
 //
 // Calls that wait for several names at once (leasetable.Request.All) wait in the same queue as
-// other calls for the same names. That queue also has one ticket, with a row of lock_waiters for each
-// name. It shares no row with the queues of its names, because on the server it is another client,
-// with a number.
+// other calls for the same names. That queue also has one ticket, with a row of lock_waiters for
+// each name. It shares no row with the queues of its names, because on the server it is another
+// client, with a number.
 //
 // # States of an entry
 //
