@@ -11,14 +11,14 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// attempt is one attempt of a call, on its way to the server and back.
+// attempt is one attempt of a call, from its submission to its answer.
 type attempt struct {
 	*acquisition        // its ID may change later
 	id           string // of this attempt's request
 	ticket       int64
 	expectHeld   bool // skip the fast path
 
-	// An answer is sent before state says so: a goroutine that sees attemptAnswered finds it.
+	// An answer is sent before state changes, so a goroutine that sees attemptAnswered finds it.
 	answers chan leasetable.Answer // buffer of one
 	state   atomic.Int32
 }
@@ -31,10 +31,9 @@ const (
 	attemptQueued    int32 = iota
 	attemptSent            // or about to be
 	attemptAnswered        // the caller takes the answer
-	attemptAbandoned       // the caller gave up: a grant is revoked
+	attemptAbandoned       // the caller gave up, so a grant is revoked
 )
 
-// request returns the request of the attempt.
 func (a *attempt) request() *leasetable.Request {
 	r := a.acquisition.request(a.id)
 	r.Ticket = a.ticket
@@ -42,7 +41,8 @@ func (a *attempt) request() *leasetable.Request {
 }
 
 // run sends the statements of the attempt. For one name with one holder it tries the fast path, and
-// if that grants nothing, it finds out why. ctx is derived from the life of the client.
+// if that grants nothing, a second statement returns the reason. ctx is derived from the client's
+// life.
 func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 	store, r := a.client.store, a.request()
 	switch {
@@ -58,9 +58,9 @@ func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 		}
 		var grants []leasetable.Grant
 		grants, err = store.AcquireFull(ctx, []*leasetable.Request{r})
-		g = grants[0] // without an outcome: another client inserted its row meanwhile
+		g = grants[0] // it has no outcome if another client inserted its row meanwhile
 	}
-	if leasetable.RowLocked(err) { // another client's insert of a name, or others at the gate of its permits
+	if leasetable.RowLocked(err) { // by another client's insert of a name, or by others at the gate of its permits
 		return leasetable.Grant{Outcome: leasetable.Busy, Name: r.Names()[0]}, nil
 	}
 	return g, err
@@ -76,28 +76,29 @@ func (a *attempt) deliver(g leasetable.Grant, err error) {
 	a.client.endCall()
 }
 
-// abandon gives the attempt up and reports false, unless there is an answer within
-// timing.CancelGrace: a statement in progress may still acquire the lock, and block others until
-// the grant is revoked.
+// abandon gives up the attempt and reports false, unless an answer arrives within
+// timing.CancelGrace. It waits because a statement in progress may still acquire the lock, and
+// block others until the grant is revoked.
 func (a *attempt) abandon() (leasetable.Answer, bool) {
 	if a.state.CompareAndSwap(attemptQueued, attemptAbandoned) {
 		return leasetable.Answer{}, false // it will not be sent
 	}
-	// An answer that comes together with the end of the grace is found by the state below.
+	// More than one case may be ready. An answer that arrives with the end of the grace is found by
+	// the state below.
 	select {
 	case got := <-a.answers:
 		return got, true
 	case <-time.After(timing.CancelGrace):
 	}
-	// The answer may arrive now. The state decides: deliver sees the same winner.
+	// If the answer arrives now, the state decides, because deliver sees the same winner.
 	if a.state.CompareAndSwap(attemptSent, attemptAbandoned) {
 		return leasetable.Answer{}, false
 	}
 	return <-a.answers, true
 }
 
-// newRequestID returns a random UUID (RFC 9562, version 4) as text. All attempts of one acquire carry
-// the same request, so that the server recognizes a repetition.
+// newRequestID returns a random UUID (RFC 9562, version 4) as text. All attempts of one acquire
+// carry it, so that the server recognizes a repetition.
 func newRequestID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails, by its contract

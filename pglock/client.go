@@ -21,11 +21,11 @@ import (
 )
 
 // Client grants leases and renews them. It is safe for concurrent use. Open one client per process
-// and keep it: it owns a few connections (see WithMaxConns) and goroutines. Their number depends
-// neither on the leases nor on the waiters.
+// and keep it, because it owns a few connections (see WithMaxConns) and goroutines, but no more of
+// them for more leases or waiters.
 type Client struct {
-	pool *pgxpool.Pool // the application's, of Open; only DoTx and WithConn use it
-	db   *sql.DB       // the same, of OpenDB
+	pool *pgxpool.Pool // the application's, from Open, which only DoTx and WithConn use
+	db   *sql.DB       // the same, from OpenDB
 
 	cfg      clientConfig
 	store    *leasetable.Store
@@ -44,15 +44,15 @@ type Client struct {
 	lifecycle
 }
 
-// Open returns a client for the database of pool. The client opens its own connections
-// (WithMaxConns), so that neither side can starve the other. It does not use or close the pool. It
-// takes over the pool's server, user, BeforeConnect, AfterConnect, lifetimes and query tracer. A
-// dial may take the connect_timeout of the connection string (5 s without one) for each host, and
-// a hook may take 10 s. Hooks must return when their context ends.
+// Open returns a client for the database of pool. The client opens its own connections (see
+// WithMaxConns), so that neither side can starve the other. It takes the server, user,
+// BeforeConnect, AfterConnect, lifetimes and query tracer from the pool, and neither uses nor
+// closes it. A dial may take the connect_timeout of the connection string (5 s without one) for
+// each host, and a hook 10 s, after which its context ends and it must return.
 //
 // Open makes one connection. It fails with ErrSchema (missing, outdated or newer tables),
-// ErrPrivilege, ErrUnavailable or ErrInvalidOption, and leaves nothing behind.
-// ctx bounds Open only. The caller must call Close.
+// ErrPrivilege, ErrUnavailable or ErrInvalidOption, and leaves nothing behind. ctx bounds Open
+// only. The caller must call Close.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, error) {
 	cfg, err := newClientConfig(opts)
 	if err != nil {
@@ -94,18 +94,16 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 	return c, nil
 }
 
-// Schema returns the name of the schema with the client's tables.
+// Schema returns the schema of the client's tables.
 func (c *Client) Schema() string { return c.cfg.schema }
 
-// Close closes the client. Waiting calls return ErrClosed, and the Context of every lease ends.
-// Then Close releases the leases and stops the connections and goroutines. Stop the work that the
-// leases protect first: others may acquire the locks before Close returns.
+// Close closes the client. Waiting calls return ErrClosed, the Context of every lease ends, and
+// then Close releases the leases, also those whose release has failed, and stops the connections
+// and goroutines. Stop the protected work first, because others may acquire the locks meanwhile.
 //
-// If ctx ends first, Close returns its error, and leases that are not released expire. Everything
-// local is stopped in any case. If ctx has ended before the call, as is common after a signal,
-// Close has 5 s. Close also retries releases that have failed.
-//
-// A second call waits for the first one and returns its error.
+// If ctx ends first, Close returns its error after it has stopped everything local, and leases that
+// are not released expire. If ctx has ended before the call, as is common after a signal, Close has
+// 5 s. A second call waits for the first one and returns its error.
 func (c *Client) Close(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
@@ -117,7 +115,7 @@ func (c *Client) Close(ctx context.Context) error {
 		close(c.closed)
 		return c.closeErr // also when ctx ended while dead connections were closed
 	}
-	select { // when both are ready, either is true: the first call has ended, or this one's time has
+	select { // if both are ready, either result is right: the first call has ended, or this one's time has
 	case <-c.closed:
 		return c.closeErr
 	case <-ctx.Done():
@@ -125,8 +123,8 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 }
 
-// shutDown closes the client. The end of ctx ends the client's life, and so every statement in
-// progress: nothing here waits longer.
+// shutDown closes the client. The end of ctx ends the client's life, and with it every statement in
+// progress, so nothing here waits longer.
 func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	close(c.closing)
 	defer context.AfterFunc(ctx, func() { c.endLife(ErrClosed) })()
@@ -143,10 +141,10 @@ func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	return err
 }
 
-// releaseAll ends all leases, then releases them, as many at a time as the dispatcher can send.
-// After the first failure to reach the server it leaves the others to their TTL.
+// releaseAll ends all leases and then releases them, as many at a time as the dispatcher can send.
+// After the first failure to reach the server, it lets the others expire.
 func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
-	// All leases end before the first lock is free for others.
+	// Every lease must end before the first lock is free for others.
 	held = slices.DeleteFunc(held, func(l *Lease) bool {
 		return !l.end(errReleasedByClose) && errors.Is(l.Err(), ErrLost) // its holder knows
 	})
@@ -171,8 +169,8 @@ func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
 	return firstOf(failed)
 }
 
-// firstOf returns the first error and the number of errors: one message is enough for a thousand
-// leases on a dead server.
+// firstOf returns the first error and the number of errors, because one message is enough for a
+// thousand leases on a dead server.
 func firstOf(all []error) error {
 	var first error
 	n := 0
@@ -190,7 +188,6 @@ func firstOf(all []error) error {
 	return first
 }
 
-// waitlistConfig returns the configuration of the client's local queues.
 func (c *Client) waitlistConfig() waitlist.Config {
 	cfg := waitlist.Config{
 		Store: c.store, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
@@ -201,17 +198,15 @@ func (c *Client) waitlistConfig() waitlist.Config {
 	return cfg
 }
 
-// newChannel returns a random channel name of 33 letters and digits, unique to the client in any
-// schema.
+// newChannel returns a random channel name of 33 letters and digits, unique in every schema.
 func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 
-// WithConn runs fn with a connection of the pool that was passed to Open, or of the *sql.DB that
-// was passed to OpenDB, and returns the connection afterwards. It waits for a connection until ctx
-// is done, holds no lock, and works after Close too. Packages that stand on a Client use it for
-// their own tables, so that they work with both.
+// WithConn runs fn with a connection of the application's pool or *sql.DB, for packages on top of a
+// Client that have their own tables. It waits for a connection until ctx is done, holds no lock,
+// and works after Close too.
 //
-// The error is fn's, or that of the pool. fn must end its transactions: a connection that is
-// closed, busy or in a transaction when fn returns is not used again.
+// The error is that of fn or of the pool. fn must end its transactions, because a connection that
+// is then closed, busy or in a transaction is not used again.
 func (c *Client) WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {
 	if c.db == nil {
 		return c.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return fn(conn.Conn()) })

@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/batch"
 )
 
-// dispatch sends the attempts and releases of a client: a lone one on the goroutine of its caller, and
-// those that come together in one statement.
+// dispatch sends the attempts and releases of a client. A lone one is sent on its caller's
+// goroutine, and those that arrive together are sent in one statement.
 type dispatch struct {
 	*batch.Dispatcher
 	client   *Client
@@ -29,10 +29,10 @@ func newDispatch(c *Client) *dispatch {
 	return d
 }
 
-// inline runs a statement on the goroutine of the caller with that context, and reports whether it did.
-// That saves two switches between goroutines, but to cancel the statement costs a connection. So while
-// the server is slow, calls that can be canceled leave their statements to the dispatcher. The context
-// of the statement ends timing.CancelGrace after the caller's.
+// inline runs a statement on the goroutine of the caller with that context, and reports whether it
+// did. That saves two switches between goroutines, but canceling the statement costs a connection,
+// so calls that can be canceled use the dispatcher while the server is slow. The statement's
+// context ends timing.CancelGrace after the caller's.
 func (d *dispatch) inline(caller context.Context, op Operation, bound time.Duration, send func(context.Context) error) bool {
 	c := d.client
 	cheap := caller.Done() == nil || c.store.Latency() < timing.CancelGrace/2
@@ -85,7 +85,7 @@ func (d *dispatch) sendAcquires(all []*attempt) {
 
 // sendBatch sends attempts of locks with one holder together and delivers the answers.
 func (d *dispatch) sendBatch(ctx context.Context, batch []*attempt, began time.Time) {
-	// Each statement commits by itself. So its answers are delivered before the next one is sent,
+	// Each statement commits by itself, so its answers are delivered before the next one is sent,
 	// which may fail.
 	rest := byName(batch)
 	likely := slices.DeleteFunc(slices.Clone(rest), func(r sameName) bool { return r[0].expectHeld })
@@ -121,10 +121,11 @@ func (d *dispatch) sendBatch(ctx context.Context, batch []*attempt, began time.T
 	d.client.events.batch(OperationAcquire, len(batch), took, err)
 }
 
-// sameName holds the attempts of a batch for one name. Only the first one is sent.
+// sameName holds the attempts of a batch for one name, of which only the first one is sent.
 type sameName []*attempt
 
-// deliver delivers the answer to the first attempt, and what follows from it to the others.
+// deliver delivers the answer to the first attempt, and the answer that follows from it to the
+// others.
 func (r sameName) deliver(g leasetable.Grant) {
 	for _, a := range r[1:] {
 		a.deliver(forLater(g, r[0]), nil)
@@ -132,7 +133,7 @@ func (r sameName) deliver(g leasetable.Grant) {
 	r[0].deliver(g, nil)
 }
 
-// firsts returns the requests that are sent.
+// firsts returns the requests of the first attempts, which are sent.
 func firsts(all []sameName) []*leasetable.Request {
 	first := make([]*leasetable.Request, len(all))
 	for i, r := range all {
@@ -141,8 +142,8 @@ func firsts(all []sameName) []*leasetable.Request {
 	return first
 }
 
-// deliverAnswers delivers the answers, of which there is one for each name, and returns the attempts
-// without an outcome.
+// deliverAnswers delivers the answers, one for each name, and returns the attempts without an
+// outcome.
 func deliverAnswers(all []sameName, grants []leasetable.Grant) (rest []sameName) {
 	for i, r := range all {
 		if grants[i].Outcome == "" {
@@ -154,8 +155,8 @@ func deliverAnswers(all []sameName, grants []leasetable.Grant) (rest []sameName)
 	return rest
 }
 
-// deliverFailure handles a statement that failed for all its attempts. One attempt at fault must
-// not fail the others, so each is sent by itself, unless the connection failed.
+// deliverFailure handles a statement that failed for all its attempts. Unless the connection
+// failed, each is sent by itself, because one attempt at fault must not fail the others.
 func (d *dispatch) deliverFailure(all []sameName, err error) {
 	single := !leasetable.ConnectionFailed(err)
 	if single {
@@ -172,7 +173,7 @@ func (d *dispatch) deliverFailure(all []sameName, err error) {
 	}
 }
 
-// sendAlone sends one attempt on a goroutine of its own.
+// sendAlone sends one attempt on another goroutine.
 func (d *dispatch) sendAlone(a *attempt) {
 	d.client.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(d.client.life, timing.StatementBound)
@@ -181,16 +182,16 @@ func (d *dispatch) sendAlone(a *attempt) {
 	})
 }
 
-// warnOfBatch logs that the server refused a batch. Its operations are then sent one by one, which
-// works but is slow.
+// warnOfBatch logs that the server refused a batch, whose operations are then sent one by one,
+// which works but is slow.
 func (d *dispatch) warnOfBatch(err error, what string) {
 	if err != nil && !leasetable.Transient(err) {
 		d.client.cfg.logger.Warn("pglock: the server refused a batch; its operations are sent one by one", "what", what, "error", err)
 	}
 }
 
-// byName groups the attempts of a batch by name, in the order of names. The first attempt of a
-// group has its smallest ticket.
+// byName groups the attempts of a batch by name, in the order of names, with the smallest ticket of
+// each group first.
 func byName(batch []*attempt) (all []sameName) {
 	slices.SortStableFunc(batch, func(a, b *attempt) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.ticket, b.ticket))
@@ -198,7 +199,7 @@ func byName(batch []*attempt) (all []sameName) {
 	for i, a := range batch {
 		if i > 0 && batch[i-1].name == a.name {
 			last := &all[len(all)-1]
-			(*last)[0].expectHeld = true // several want it
+			(*last)[0].expectHeld = true // another attempt wants it as well
 			*last = append(*last, a)
 		} else {
 			all = append(all, batch[i:i+1:i+1])
@@ -207,8 +208,8 @@ func byName(batch []*attempt) (all []sameName) {
 	return all
 }
 
-// forLater returns the answer for another attempt of this process in the same batch. The attempt
-// that was sent is first.
+// forLater returns the answer for another attempt of this process in the same batch, given that of
+// the first, which was sent.
 func forLater(g leasetable.Grant, first *attempt) leasetable.Grant {
 	switch g.Outcome {
 	case leasetable.Granted:
@@ -219,9 +220,9 @@ func forLater(g leasetable.Grant, first *attempt) leasetable.Grant {
 	return g
 }
 
-// release sends f on this goroutine or through the dispatcher. When ctx ends before the answer arrives,
-// the statement is canceled and then repeated in the background. That is safe: it can only end a grant
-// that no holder uses any more. A hand-off is not canceled.
+// release sends f on this goroutine or through the dispatcher. If ctx ends before the answer
+// arrives, the statement is canceled and then repeated in the background, which is safe because it
+// can only end a grant that its holder has given up. A hand-off is not canceled.
 func (d *dispatch) release(ctx context.Context, f *releaseOp) {
 	cancelable := f.successor != nil && ctx.Done() != nil
 	if cancelable || !d.inline(ctx, OperationRelease, timing.StatementBound/2, func(ctx context.Context) error {
@@ -232,8 +233,8 @@ func (d *dispatch) release(ctx context.Context, f *releaseOp) {
 	}
 }
 
-// sendReleases releases all of batch in one statement. An operation that needs more continues on a
-// goroutine of its own.
+// sendReleases releases all of batch in one statement. An operation that needs more continues on
+// another goroutine.
 func (d *dispatch) sendReleases(batch []*releaseOp) {
 	ctx, cancel := context.WithTimeout(d.client.life, timing.StatementBound/2)
 	defer cancel()
@@ -247,7 +248,7 @@ func (d *dispatch) sendReleases(batch []*releaseOp) {
 		if f.successor == nil && f.lease.cfg.minHold == 0 && f.lease.cfg.plain() {
 			return false
 		}
-		go f.retry() // the others don't wait for a hand-off's commit
+		go f.retry() // so that the others don't wait for a hand-off's commit
 		return true
 	})
 	if len(batch) == 0 {
@@ -267,7 +268,7 @@ func (d *dispatch) sendReleases(batch []*releaseOp) {
 			f.notified = notified
 			f.finish(nil)
 		} else {
-			go f.retry() // finds out why
+			go f.retry() // to find the reason
 		}
 	}
 	d.client.events.batch(OperationRelease, len(batch), took, err)

@@ -10,18 +10,18 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// lifecycle is the life of a client: what bounds its work, and what Close waits for.
+// lifecycle is the life of a client, which bounds its work and which Close ends.
 type lifecycle struct {
-	// life ends at the end of Close. It bounds every statement.
+	// life bounds every statement. It ends at the end of Close.
 	life    context.Context //nolint:containedctx // of the client, not of a call
 	endLife context.CancelCauseFunc
 
-	// cleanup is of work in the background. It ends with life, or timing.StatementBound after Close
-	// has begun: a server that is unavailable must not keep a process from its end.
+	// cleanup bounds work in the background. It ends with life, or timing.StatementBound after
+	// Close has begun, because a server that is unavailable must not keep a process from ending.
 	cleanup    context.Context //nolint:containedctx // of the client, not of a call
 	endCleanup context.CancelFunc
 
-	// closing is closed when Close begins: waiters give up.
+	// closing is closed when Close begins, so that waiters give up.
 	closing  chan struct{}
 	closed   chan struct{} // closed when Close is done
 	closeErr error         // set before closed is closed
@@ -30,8 +30,8 @@ type lifecycle struct {
 	isClosed bool       // no new calls
 	draining bool       // no new releases either
 
-	// calls counts the goroutines that work for callers. To add to it, hold mu and see one of the
-	// flags unset, or be inside a counted call.
+	// calls counts the goroutines that work for callers. It may be increased only by a caller that
+	// holds mu and sees one of the flags unset, or is inside a counted call.
 	calls sync.WaitGroup
 }
 
@@ -60,17 +60,16 @@ func (c *lifecycle) drain() {
 	c.calls.Wait()
 }
 
-// hasClosed reports whether Close has begun.
 func (c *lifecycle) hasClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.isClosed
 }
 
-// beginCall counts a call unless the client is closed. If it succeeds, endCall must follow.
+// beginCall counts a call unless the client is closed, and endCall must follow if it succeeds.
 func (c *lifecycle) beginCall() error { return c.countCall(&c.isClosed) }
 
-// beginRelease is beginCall for releases, for which Close itself waits.
+// beginRelease is beginCall for releases, which Close itself waits for.
 func (c *lifecycle) beginRelease() error { return c.countCall(&c.draining) }
 
 // countCall counts a call unless refused is set, which mu guards.
@@ -86,8 +85,8 @@ func (c *lifecycle) countCall(refused *bool) error {
 
 func (c *lifecycle) endCall() { c.calls.Done() }
 
-// background runs fn on a goroutine of its own, bounded by cleanup and by bound. The caller must be
-// inside a counted call. Close waits for fn.
+// background runs fn on another goroutine, bounded by cleanup and by bound. The caller must be
+// inside a counted call, because Close waits for fn.
 func (c *lifecycle) background(bound time.Duration, fn func(ctx context.Context)) {
 	c.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(c.cleanup, bound)
@@ -97,19 +96,18 @@ func (c *lifecycle) background(bound time.Duration, fn func(ctx context.Context)
 }
 
 // retry repeats op, which must be safe to repeat, until it succeeds, fails for good, or ctx ends.
-// After quit is closed it does not repeat a failure; quit may be nil. Each attempt has its own time
-// limit.
+// It does not repeat a failure after quit, which may be nil, is closed. Each attempt has its own
+// time limit.
 func retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
 	p := backoff.Policy{Transient: leasetable.Transient, Pauses: newPause(), Try: timing.StatementBound / 2, Quit: quit}
 	return backoff.Retry(ctx, p, op)
 }
 
-// newPause returns the pauses between repeated attempts.
 func newPause() backoff.Backoff {
 	return backoff.Backoff{First: timing.FirstPause, Max: timing.MaxPause}
 }
 
-// tasks are the lifecycle as the local queues see it.
+// tasks is the lifecycle as the interface that the local queues need.
 type tasks struct{ *lifecycle }
 
 func (t tasks) BeginCall() bool { return t.beginRelease() == nil }

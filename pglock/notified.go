@@ -21,11 +21,11 @@ import (
 //	its watch channel    a release of a name that Watch watches
 //	the holders'         a revocation or a request to release, for whichever client has that token
 //
-// Any role can send notifications. They change nothing by themselves: each one leads to a look at
-// the row, and there is one look at a time, however many notifications arrive.
+// Any role can send notifications, but they change nothing by themselves. Each one leads to a read
+// of the row, and one read at a time is in progress, however many notifications arrive.
 
-// listen opens the listening connection. Requests, revocations and changes before that moment have
-// notified nobody, so it then reads all held grants and watched names.
+// listen opens the listening connection, and then reads all held grants and watched names, because
+// requests, revocations and changes before that moment have not notified it.
 func (s *signals) listen(ctx context.Context, channel string) (waitlist.Subscription, error) {
 	c := s.client
 	sub, err := c.store.Listen(ctx, channel, channel+leasetable.AllSuffix, c.watches.channel(), leasetable.HolderChannel(c.cfg.schema))
@@ -37,7 +37,6 @@ func (s *signals) listen(ctx context.Context, channel string) (waitlist.Subscrip
 	return subscription{sub, c}, nil
 }
 
-// startListener opens the listening connection in the background, unless the client is closing.
 func (s *signals) startListener() {
 	c := s.client
 	if c.beginCall() == nil {
@@ -46,7 +45,7 @@ func (s *signals) startListener() {
 	}
 }
 
-// subscription is the listening connection as the local queues see it: with the notifications on
+// subscription is the listening connection as the local queues see it, with the notifications on
 // their channel only.
 type subscription struct {
 	*leasetable.Subscription
@@ -78,14 +77,15 @@ type signals struct {
 	checking bool // check runs
 }
 
-// received has a look at the grant with the token in payload, if this client has it.
+// received checks the grant with the token in payload, if this client has it.
 func (s *signals) received(payload string) {
 	if token, err := strconv.ParseInt(payload, 10, 64); err == nil {
 		s.notify(s.client.registry.claim(fencing.Token(token))...)
 	}
 }
 
-// notify reads in the background what the server says about the leases, and tells their holders.
+// notify reads the state of the leases from the server in the background, and notifies their
+// holders.
 func (s *signals) notify(leases ...*Lease) {
 	c := s.client
 	if len(leases) == 0 || c.beginCall() != nil {
@@ -106,9 +106,9 @@ func (s *signals) notify(leases ...*Lease) {
 	}
 }
 
-// check looks at the leases that were signaled until there are none. A failure is repeated for
-// timing.OutagePatience, because a lease without renewals would never learn of it. After that the
-// next renewal, or the next listening connection, tells.
+// check checks the leases that were signaled until none are left. A failure is repeated for
+// timing.OutagePatience, because a lease without renewals would never learn of the signal. After
+// that the next renewal, or the next listening connection, finds it.
 func (s *signals) check() {
 	for {
 		s.mu.Lock()
@@ -125,7 +125,7 @@ func (s *signals) check() {
 	}
 }
 
-// tellHolders has one look at the leases.
+// tellHolders reads the grants of the leases once and notifies their holders.
 func (s *signals) tellHolders(leases []*Lease) {
 	c := s.client
 	var fences []fencing.Fence

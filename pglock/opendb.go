@@ -14,27 +14,26 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// OpenDB is Open for a program that has a *sql.DB and no pgx pool. db must run on pgx's stdlib
-// driver, directly or through a driver that wraps it and passes arguments on unchanged; otherwise
-// the error wraps advisory.ErrDriver.
+// OpenDB is Open for a program that has a *sql.DB and no pgx pool. The db must use pgx's stdlib
+// driver, or one that wraps it and passes arguments on unchanged. Otherwise the error wraps
+// advisory.ErrDriver.
 //
 //	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL")) // import _ "github.com/jackc/pgx/v5/stdlib"
 //	...
 //	client, err := pglock.OpenDB(ctx, db)
 //
 // Guard and Bind take a *sql.Tx through sqltx.Wrap. DoTx runs on a connection of db and passes a
-// pgx.Tx; for a *sql.Tx see [Client.DoTx]. migrations.UpDB creates the tables.
+// pgx.Tx (for a *sql.Tx see [Client.DoTx]). migrations.UpDB creates the tables.
 //
-// OpenDB takes one connection out of db, reads its configuration (server, user, execution mode,
-// query tracer), and returns it; if db has lent none for 10 s, because the program holds all of
-// them, the error wraps advisory.ErrPoolExhausted. Leases use connections of the client's own with
-// that configuration, so that they need none of db. If db is closed before the client, leases
-// continue, but DoTx fails.
+// OpenDB reads the configuration (server, user, execution mode, query tracer) of one connection of
+// db. If the program holds all of them for 10 s, the error wraps advisory.ErrPoolExhausted. Leases
+// use the client's own connections with that configuration, so after db is closed, leases continue,
+// but DoTx fails.
 //
-// The hooks of stdlib.OpenDB can't be read from db, so they do not run for the client's own
-// connections: OptionBeforeConnect, which may set short-lived passwords, OptionAfterConnect, which
-// may set a role, and those of a pool below db (stdlib.OpenDBFromPool). A program with such hooks
-// calls Open with a pgxpool.Pool that has them, of which Open only reads the configuration.
+// Hooks can't be read from db, so they do not run for the client's own connections:
+// OptionBeforeConnect, which may set short-lived passwords, OptionAfterConnect, which may set a
+// role, and those of stdlib.OpenDBFromPool. A program with such hooks passes a pgxpool.Pool with
+// them to Open, which only reads its configuration.
 func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 	cfg, err := newClientConfig(opts)
 	if err != nil {
@@ -55,14 +54,13 @@ func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// configOf returns the configuration of a pool with the connections of db.
 func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, timing.InitBound, errs.ErrPoolExhausted)
 	defer cancel()
 	conn, giveBack, err := pgtx.Borrow(bounded, db)
 	if err == nil {
 		defer giveBack()
-		// The last three are pgxpool's defaults.
+		// The last three values are the defaults of pgxpool.
 		return &pgxpool.Config{
 			ConnConfig: conn.Config(), MaxConnLifetime: time.Hour, MaxConnIdleTime: 30 * time.Minute, HealthCheckPeriod: time.Minute,
 		}, nil

@@ -10,17 +10,16 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// errUpgraded ends the lease of a reader that TryUpgrade has made a writer.
+// errUpgraded is the end of a reader's lease that TryUpgrade has made a writer's.
 var errUpgraded = errs.Errorf("%w: upgraded to the writer", ErrReleased)
 
-// Downgrade turns the lease of a writer into that of a reader. At no moment is the lock free.
-// Token, deadline and Context stay, and the readers that wait are woken. A guarded transaction of
-// the writer that has begun before keeps others out until it ends. Bind fails from now on, and
-// Guard works as before.
+// Downgrade turns the lease of a writer into that of a reader, without a moment in which the lock
+// is free. Token, deadline and Context stay, and waiting readers are woken. A guarded transaction
+// that began before keeps others out until it ends. Bind fails from now on, while Guard works.
 //
 // On the lease of a reader, Downgrade does nothing, and on one of another kind of lock it returns a
-// *KindError. If the lease has ended, the error is that of Err. After ErrUnavailable, and after the
-// end of ctx, the grant may be a reader's: call Downgrade again.
+// *KindError. If the lease has ended, it returns the error of Err. After ErrUnavailable and the end
+// of ctx, the grant may be a reader's, so call Downgrade again.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if err := l.checkRWLock(); err != nil {
 		return err
@@ -28,14 +27,14 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	return l.keep(ctx, "downgrade", 1)
 }
 
-// KeepPermits releases the permits of a semaphore that the lease has beyond n, 1 or more, for work whose
-// last part needs less. Token, deadline and Context stay, Guard works as before, and the waiters for whom
-// there is room are woken. A lease that had all permits is not exclusive any more, so Bind fails from now
-// on, and a guarded transaction that has begun before keeps others out until it ends.
+// KeepPermits releases the permits of a semaphore that the lease has beyond n, 1 or more, for work
+// whose last part needs less, and wakes the waiters that fit. As after Downgrade, Token, deadline
+// and Context stay and Guard works, but a lease that had all permits can't Bind any more, and its
+// guarded transactions keep others out until they end.
 //
-// If the lease has n permits or less, KeepPermits does nothing. On the lease of another kind of lock it
-// returns a *KindError. If the lease has ended, the error is that of Err. After ErrUnavailable, and after the
-// end of ctx, the permits may have been released: call KeepPermits again.
+// If the lease has n permits or less, KeepPermits does nothing. The errors are those of Downgrade.
+// After ErrUnavailable and the end of ctx, the permits may have been released, so call KeepPermits
+// again.
 func (l *Lease) KeepPermits(ctx context.Context, n int) error {
 	switch capacity := l.cfg.permits.Capacity; {
 	case n < 1:
@@ -74,19 +73,17 @@ func (l *Lease) keep(ctx context.Context, op string, n int) error {
 }
 
 // TryUpgrade makes the holder of a reader's lease the writer, if there is no other reader. It does
-// not wait, because two readers that wait for each other would wait forever. Writers that wait are
-// overtaken, but could not be granted the lock before this reader ends anyway.
+// not wait, because two readers that wait for each other would wait forever. It overtakes waiting
+// writers, which could not be granted the lock before this reader ends anyway.
 //
-// On success it returns a new lease with a new token and the options of the old one. Its Context
-// has the values of ctx. The old lease has ended: its Context is done, Err wraps ErrReleased,
-// Release does nothing, and guards with its token fail. Between the two leases the lock is not
-// free.
+// On success it returns a new lease with a new token, the options of the old one, and the values of
+// ctx in its Context. The old lease is released, and the lock is not free in between.
 //
 // If there is another reader, or a guarded transaction of this one is in progress, the error is a
-// *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError. Another
-// call on the same lease waits for the first one; if that one succeeds, it returns an error that
-// wraps ErrReleased. Otherwise the errors are those of Downgrade. If the answer to the upgrade was
-// lost, so is the lease.
+// *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError. A
+// concurrent call on the same lease waits for the first one, and if that succeeds, the error wraps
+// ErrReleased. Otherwise the errors are those of Downgrade. If the answer to the upgrade was lost,
+// so is the lease.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	op := fmt.Sprintf("upgrade %q", l.fence.Name)
 	began := time.Now()
@@ -98,8 +95,8 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	}
 	c := l.client
 	defer c.endCall()
-	// Until the answer is known, a renewal that does not find the reader's grant does not end l. Nor
-	// does another upgrade, which would not find it either.
+	// Until the answer is known, l is not ended by a renewal that does not find the reader's grant,
+	// nor by another upgrade, which would not find it either.
 	if err := l.beginUpgrade(ctx); err != nil {
 		return nil, err
 	}
@@ -121,8 +118,8 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	})
 	switch {
 	case uncertain && (err != nil || g.Outcome == leasetable.Busy):
-		// The reader's grant may be gone already. It must end here before the writer's is revoked,
-		// which lets others in.
+		// The reader's grant may have ended already. Its lease must end here before the writer's
+		// grant is revoked, which lets others in.
 		lost := l.lose(l.fence.Name, "the answer to its upgrade was lost")
 		c.revoke(r)
 		if err == nil {
@@ -158,7 +155,7 @@ func (l *Lease) checkRWLock() error {
 	return nil
 }
 
-// beginChange begins a call for a lease that is held. If it succeeds, endCall must follow.
+// beginChange begins a call for a lease that is held, and endCall must follow if it succeeds.
 func (l *Lease) beginChange() error {
 	if err := l.Err(); err != nil {
 		return err
@@ -173,15 +170,15 @@ func (c *Client) retryChange(ctx context.Context, op func(ctx context.Context) e
 	return retry(ctx, c.closing, op)
 }
 
-// permits returns the permits that the lease has. Downgrade and KeepPermits change them.
+// permits returns the permits that the lease has, which Downgrade and KeepPermits change.
 func (l *Lease) permits() leasetable.Permits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held
 }
 
-// beginUpgrade waits until no other call upgrades l, and returns why l has ended, if it has. If it
-// succeeds, endUpgrade must follow.
+// beginUpgrade waits until no other call upgrades l, and returns the reason of l's end, if it has
+// ended. If it succeeds, endUpgrade must follow.
 func (l *Lease) beginUpgrade(ctx context.Context) error {
 	for {
 		if err := l.Err(); err != nil {
@@ -196,7 +193,7 @@ func (l *Lease) beginUpgrade(ctx context.Context) error {
 		if other == nil {
 			return nil
 		}
-		select { // when both are ready, the loop looks at the lease first
+		select { // if both are ready, the loop checks the lease first
 		case <-other:
 		case <-ctx.Done():
 			return errs.Errorf("pglock: upgrade %q: %w", l.fence.Name, endOf(ctx))
@@ -218,13 +215,13 @@ func (l *Lease) isUpgrading() bool {
 }
 
 // Resize changes the number of permits of the semaphore of that name to n, 1 to MaxPermits, for all
-// clients, and creates the semaphore if need be. Holders keep their permits: if they have more than
-// n, none are granted until enough are released. A holder of all permits, if n is another number,
-// shares the semaphore from now on, and its Bind fails.
+// clients, and creates the semaphore if need be. Holders keep their permits, so if they have more
+// than n, none are granted until enough are released. If n changes, a holder of all permits shares
+// the semaphore, and its Bind fails.
 //
-// From now on only locks from Semaphore(name, n) can be acquired. Calls with another n fail with a
-// *KindError, also those that wait. So does Resize if the name is not a semaphore's, and then
-// nothing is changed. After ErrUnavailable the change may have been made.
+// Calls with another n, also those that wait, fail with a *KindError from now on. So does Resize,
+// without a change, if the name is not a semaphore's. After ErrUnavailable the change may have been
+// made.
 func (c *Client) Resize(ctx context.Context, name string, n int) error {
 	if err := c.Semaphore(name, n).err; err != nil {
 		return err

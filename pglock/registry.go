@@ -8,8 +8,8 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// maxUnclaimed is the number of tokens that a client remembers of notifications that came before its
-// grant.
+// maxUnclaimed is the number of tokens that a client remembers from notifications that arrived
+// before its grant.
 const maxUnclaimed = 16
 
 // registry has the leases of a client that Close releases.
@@ -19,7 +19,7 @@ type registry struct {
 	leases map[*Lease]struct{}
 	newest map[string]*Lease // of leases, by name
 
-	unclaimed     [maxUnclaimed]fencing.Token // a ring: see claim
+	unclaimed     [maxUnclaimed]fencing.Token // a ring, filled by claim
 	lastUnclaimed int
 }
 
@@ -27,8 +27,8 @@ func newRegistry() registry {
 	return registry{leases: map[*Lease]struct{}{}, newest: map[string]*Lease{}}
 }
 
-// add adds a lease, and reports false if the client was closed since the call began. notified says that
-// a notification with its token has come before it.
+// add adds a lease, and reports false if the client was closed since the call began. notified
+// reports that a notification with its token has arrived before it.
 func (r *registry) add(l *Lease) (added, notified bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,7 +42,6 @@ func (r *registry) add(l *Lease) (added, notified bool) {
 	return true, slices.Contains(r.unclaimed[:], l.fence.Token)
 }
 
-// remove removes a lease that Close need not release.
 func (r *registry) remove(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,14 +53,13 @@ func (r *registry) remove(l *Lease) {
 	}
 }
 
-// newestOf returns the newest lease of that name which this client has not seen the end of, or nil.
+// newestOf returns the newest lease of that name whose end this client has not seen, or nil.
 func (r *registry) newestOf(name string) *Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.newest[name]
 }
 
-// all returns the leases.
 func (r *registry) all() []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,15 +74,16 @@ func (r *registry) close() []*Lease {
 	return r.all()
 }
 
-// withToken returns the leases of the grant with that token: none, or one, or more after Adopt.
+// withToken returns the leases of the grant with that token, of which there can be several after
+// Adopt.
 func (r *registry) withToken(token fencing.Token) []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.matching(token)
 }
 
-// claim is withToken for a notification. The answer to the acquire may still be on its way, because
-// others can read the token at once. So the newest tokens without a lease are remembered: see add.
+// claim is withToken for a notification. Because others can read the token at once, the answer to
+// the acquire may still be on its way, so the newest tokens without a lease are remembered for add.
 func (r *registry) claim(token fencing.Token) []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
