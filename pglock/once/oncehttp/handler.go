@@ -121,16 +121,22 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	case len(keys) == 0:
-		refuse(w, http.StatusBadRequest, "missing_key", "the request has no "+Header+" header")
+		h.refuse(w, http.StatusBadRequest, "missing_key", "the request has no "+Header+" header")
 		return
 	case len(keys) > 1:
-		refuse(w, http.StatusBadRequest, "invalid_key", "the request has several "+Header+" headers")
+		h.refuse(w, http.StatusBadRequest, "invalid_key", "the request has several "+Header+" headers")
 		return
 	}
 	key := unquoted(keys[0])
 	if key == "" {
 		h.refuseCall(w, r, once.ErrInvalidKey)
 		return
+	}
+	if h.keyCheck != nil {
+		if err := h.keyCheck(key); err != nil {
+			h.refuse(w, http.StatusBadRequest, "invalid_key", "the key is invalid: "+errs.Text(err))
+			return
+		}
 	}
 	// A scope contains no slash, so that no two pairs of scope and key are equal.
 	q := request{Request: r, key: url.QueryEscape(h.scope(r)) + "/" + key}
@@ -142,9 +148,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if q.body, err = io.ReadAll(http.MaxBytesReader(w, body, h.maxBody)); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			refuse(w, http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the request body is larger than %d bytes", h.maxBody))
+			h.refuse(w, http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the request body is larger than %d bytes", h.maxBody))
 		} else {
-			refuse(w, http.StatusBadRequest, "invalid_body", "the request body could not be read")
+			h.refuse(w, http.StatusBadRequest, "invalid_body", "the request body could not be read")
 		}
 		return
 	}

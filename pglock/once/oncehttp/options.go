@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
@@ -27,6 +29,9 @@ type config struct {
 	tx         []once.TxOption
 	logger     *slog.Logger
 	scope      func(*http.Request) string
+	keyCheck   func(key string) error
+
+	documentation *url.URL // nil if there is none
 }
 
 // RequireKey refuses requests without a key with 400. Default: they reach the handler, and nothing
@@ -57,6 +62,34 @@ func WithHeaders(names ...string) Option {
 // OneScope is the scope of a handler whose clients may all get each other's responses, such as an
 // internal service with a single client.
 func OneScope(*http.Request) string { return "" }
+
+// WithKeyCheck sets a function that checks the key of each request, without the double quotes around
+// it, for instance that it is a UUID. A key for which check returns an error is answered with 400
+// invalid_key, whose detail has the text of the error. Default: 1 to once.MaxKey bytes of UTF-8 without
+// NUL, with the scope.
+func WithKeyCheck(check func(key string) error) Option {
+	return func(c *config) error {
+		if check == nil {
+			return invalidOption("WithKeyCheck: the function is nil: must be set")
+		}
+		c.keyCheck = check
+		return nil
+	}
+}
+
+// WithDocumentation sets the address of a page that describes to clients how the API uses keys. The
+// package's own responses link to it, by a Link header and as the type of the problem, with the kind of
+// error as the fragment. Default: no link.
+func WithDocumentation(address string) Option {
+	return func(c *config) error {
+		u, err := url.Parse(address)
+		if err != nil || !u.IsAbs() || u.Host == "" || strings.ContainsAny(address, `<>" `) {
+			return invalidOption("WithDocumentation: %q is not the address of a page: must be like https://example.com/idempotency", address)
+		}
+		c.documentation = u
+		return nil
+	}
+}
 
 // WithNotDone names statuses by which the handler says that the request had no effect and will have
 // none, such as 429. Such a response is not recorded, and a repeated request runs the handler

@@ -11,6 +11,7 @@ import (
 
 // problem is the body of a response of this package, as RFC 9457 describes it.
 type problem struct {
+	Type   string `json:"type,omitempty"` // the documentation of the kind; about:blank if there is none
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
@@ -18,14 +19,21 @@ type problem struct {
 }
 
 // refuse answers a request by a response of this package.
-func refuse(w http.ResponseWriter, status int, kind, detail string) {
+func (c *config) refuse(w http.ResponseWriter, status int, kind, detail string) {
+	p := problem{Title: http.StatusText(status), Status: status, Detail: detail, Error: kind}
+	if c.documentation != nil {
+		page := *c.documentation
+		page.Fragment = kind
+		p.Type = page.String()
+		w.Header().Set("Link", "<"+p.Type+`>; rel="describedby"; type="text/html"`)
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	if status == http.StatusConflict || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(problem{http.StatusText(status), status, detail, kind}) // the client may have left
+	_ = json.NewEncoder(w).Encode(p) // the client may have left
 }
 
 // problems are the responses for the errors of a call. The first that matches counts.
@@ -59,7 +67,7 @@ func (h *handler) refuseCall(w http.ResponseWriter, r *http.Request, err error) 
 		if p.status >= http.StatusInternalServerError {
 			h.logger.WarnContext(r.Context(), "oncehttp: no response", "method", r.Method, "path", r.URL.Path, "answer", p.kind, "error", err)
 		}
-		refuse(w, p.status, p.kind, p.detail)
+		h.refuse(w, p.status, p.kind, p.detail)
 		return
 	}
 }
