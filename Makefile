@@ -28,7 +28,7 @@ test: setup ## Run all tests, with the race detector, on a PostgreSQL that they 
 .PHONY: go-test
 go-test:
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	go test $(RACE) -timeout 30m $(PACKAGES)
+	go test $(RACE) -timeout 60m $(PACKAGES)
 	go test ./internal/bench/...
 
 .PHONY: matrix
@@ -77,10 +77,10 @@ bare: ## Run `make demo` and `make test` on a bare Debian in a temporary directo
 	testdata/bare.sh 'make demo' 'make test'
 
 .PHONY: bench
-bench: ## Measure against floors and peers; ROW=B1 for some rows, KEEP=1 keeps them; QUICK=1, BUSY=1, BASE=commit
+bench: ## Measure against floors and peers; ROW=B1 for some rows, KEEP=1 keeps them; QUICK=1, BASE=commit
 	@# Signals reach the program itself: "go run" would leave it behind.
 	cd internal/bench && go build -o ../../bin/ . && exec ../../bin/bench $(if $(ROW),-row $(ROW)) $(if $(KEEP),-keep) \
-		$(if $(QUICK),-quick) $(if $(BUSY),-busy) $(if $(BASE),-base $(if $(wildcard $(BASE)),$(abspath $(BASE)),$(BASE)))
+		$(if $(QUICK),-quick) $(if $(BASE),-base $(if $(wildcard $(BASE)),$(abspath $(BASE)),$(BASE)))
 
 .PHONY: build
 build: ## Build the command into bin/

@@ -26,31 +26,27 @@ type places struct {
 	users int           // guarded by admission.mu
 }
 
-// join returns the places for a key. The caller must call drop when it no longer needs them.
-func (a *admission) join(at admissionKey, width int) (own *places, drop func()) {
+func newAdmission() *admission { return &admission{open: map[admissionKey]*places{}} }
+
+// enter waits until fewer than width goroutines are admitted for the call's first key, or until
+// the call's wait ends. The caller must call leave.
+func (c *call) enter(ctx context.Context, a *admission, db any, width int) (leave func(), err error) {
+	at := admissionKey{db, c.keys[0]}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open == nil {
-		a.open = map[admissionKey]*places{}
-	}
-	if own = a.open[at]; own == nil {
+	own := a.open[at]
+	if own == nil {
 		own = &places{taken: make(chan struct{}, width)}
 		a.open[at] = own
 	}
 	own.users++
-	return own, func() {
+	a.mu.Unlock()
+	drop := func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if own.users--; own.users == 0 {
 			delete(a.open, at)
 		}
 	}
-}
-
-// enter waits until fewer than width goroutines are admitted for the call's first key, or until
-// the call's wait ends. The caller must call leave.
-func (c *call) enter(ctx context.Context, a *admission, db any, width int) (leave func(), err error) {
-	own, drop := a.join(admissionKey{db, c.keys[0]}, width)
 	var timeout <-chan time.Time
 	if end := c.timeoutAt(); !end.IsZero() {
 		timeout = time.After(time.Until(end))

@@ -1,6 +1,7 @@
 package advisory
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -19,15 +20,21 @@ type call struct {
 	poolWaited time.Duration // since begun; the timeout does not count it
 }
 
-// newCall checks and sorts the keys.
-func newCall(keys []Key, shared bool, cfg config) (*call, error) {
-	for _, k := range keys {
-		if err := k.check(); err != nil {
+// newCall applies the options, and checks and sorts the keys.
+func newCall[O interface{ apply(*config) error }](keys []Key, shared bool, opts []O) (*call, error) {
+	cfg := config{poolWait: defaultPoolWait, keepAlive: defaultKeepAlive}
+	for _, o := range opts {
+		if err := o.apply(&cfg); err != nil {
 			return nil, err
 		}
 	}
-	keys = slices.Clone(keys)
-	slices.SortFunc(keys, Key.compare)
+	keys = slices.Concat(keys, cfg.moreKeys)
+	for _, k := range keys {
+		if k.invalid != "" {
+			return nil, invalidOption("invalid key: %s", k.invalid)
+		}
+	}
+	slices.SortFunc(keys, func(a, b Key) int { return cmp.Compare(a.id, b.id) })
 	return &call{keys: slices.Compact(keys), shared: shared, cfg: cfg, begun: time.Now()}, nil
 }
 

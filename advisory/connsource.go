@@ -13,27 +13,17 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// connSource returns a connection for one transaction of Do. The caller must call release.
-type connSource func(ctx context.Context, c *call) (conn DB, release func(), err error)
-
-// sourceOf returns connections of a pool, or the one connection db.
-func sourceOf(db DB) connSource {
-	return func(ctx context.Context, c *call) (DB, func(), error) {
-		pool, ok := db.(*pgxpool.Pool)
-		if !ok {
-			return db, func() {}, nil
-		}
-		conn, err := c.connFrom(ctx, pool)
+// connOf returns a connection for one transaction of Do: of a pool, of a *sql.DB, or db itself. The
+// caller must call release.
+func (c *call) connOf(ctx context.Context, db any) (conn DB, release func(), err error) {
+	switch db := db.(type) {
+	case *pgxpool.Pool:
+		conn, err := c.connFrom(ctx, db)
 		if err != nil {
 			return nil, nil, err
 		}
 		return conn, conn.Release, nil
-	}
-}
-
-// sourceOfDB returns connections of a *sql.DB.
-func sourceOfDB(db *sql.DB) connSource {
-	return func(ctx context.Context, c *call) (conn DB, release func(), err error) {
+	case *sql.DB:
 		err = c.waitForConn(ctx, func(ctx context.Context) (err error) {
 			conn, release, err = pgtx.Borrow(ctx, db)
 			return err
@@ -43,6 +33,7 @@ func sourceOfDB(db *sql.DB) connSource {
 		})
 		return conn, release, err
 	}
+	return db.(DB), func() {}, nil
 }
 
 // connFrom acquires a connection of the pool.

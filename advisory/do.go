@@ -24,7 +24,7 @@ type DB interface {
 
 // doAdmission admits two calls of Do for each key: the holder, and one that waits in the server,
 // so that the next holder is granted the lock without a round trip.
-var doAdmission admission
+var doAdmission = newAdmission()
 
 const doWidth = 2
 
@@ -49,7 +49,7 @@ const doWidth = 2
 // fn must not end the transaction. At every isolation level, it reads what the lock's last holder
 // has committed, or newer. For a read-only transaction, begin fn with SET TRANSACTION READ ONLY.
 func Do(ctx context.Context, db DB, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...DoOption) error {
-	return do(ctx, db, sourceOf(db), key, fn, opts)
+	return do(ctx, db, key, fn, opts)
 }
 
 // DoDB is Do on a connection of a *sql.DB that runs on pgx's stdlib driver, also through a driver
@@ -57,17 +57,11 @@ func Do(ctx context.Context, db DB, key Key, fn func(ctx context.Context, tx pgx
 // *sql.Tx, begin one and call Lock with it, through package sqltx. On any other driver the error
 // wraps ErrDriver, and nothing was sent.
 func DoDB(ctx context.Context, db *sql.DB, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...DoOption) error {
-	return do(ctx, db, sourceOfDB(db), key, fn, opts)
+	return do(ctx, db, key, fn, opts)
 }
 
-func do(ctx context.Context, db any, source connSource, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts []DoOption) error {
-	cfg := newConfig()
-	for _, o := range opts {
-		if err := o.applyDo(&cfg); err != nil {
-			return err
-		}
-	}
-	c, err := newCall(append([]Key{key}, cfg.moreKeys...), false, cfg)
+func do(ctx context.Context, db any, key Key, fn func(ctx context.Context, tx pgx.Tx) error, opts []DoOption) error {
+	c, err := newCall([]Key{key}, false, opts)
 	switch {
 	case err != nil:
 		return err
@@ -77,20 +71,22 @@ func do(ctx context.Context, db any, source connSource, key Key, fn func(ctx con
 		return invalidOption("the database is nil")
 	}
 	if reflect.TypeOf(db).Comparable() { // pointers are
-		leave, err := c.enter(ctx, &doAdmission, db, doWidth)
+		leave, err := c.enter(ctx, doAdmission, db, doWidth)
 		if err != nil {
 			return err
 		}
 		defer leave()
 	}
-	return (&doCall{c, source, fn}).run(ctx)
+	return (&doCall{call: c, db: db, fn: fn}).run(ctx)
 }
 
 // doCall is one call of Do.
 type doCall struct {
 	*call
-	source connSource
-	fn     func(ctx context.Context, tx pgx.Tx) error
+	db any // a DB or a *sql.DB
+	fn func(ctx context.Context, tx pgx.Tx) error
+
+	exposed bool // the session may hold a lock that outlives the transaction
 }
 
 // run runs transactions until one succeeds or fails for good.
@@ -111,7 +107,7 @@ func (d *doCall) run(ctx context.Context) error {
 
 // runOnce runs one transaction that begins with the lock.
 func (d *doCall) runOnce(ctx context.Context) error {
-	db, release, err := d.source(ctx, d.call)
+	db, release, err := d.connOf(ctx, d.db)
 	if err != nil {
 		return err
 	}

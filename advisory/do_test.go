@@ -56,54 +56,28 @@ func (l ledger) increment(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-func TestDoCommitsAndRollsBack(t *testing.T) {
+// TestDoRollsBackAPanic and a Goexit, and lets them continue.
+func TestDoRollsBackAPanic(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
 	key := advisory.NewKey("do", t.Name())
-	if err := advisory.Do(t.Context(), l.pool, key, l.increment); err != nil || l.n() != 1 {
-		t.Errorf("%v, n is %d", err, l.n())
-	}
-	own := errors.New("the function's")
-	err := advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
-		return errors.Join(l.increment(ctx, tx), own)
-	})
-	if !errors.Is(err, own) || l.n() != 1 {
-		t.Errorf("%v, n is %d", err, l.n())
-	}
-	func() {
-		defer func() {
-			if p := recover(); p != "boom" {
-				t.Errorf("panic %v", p)
-			}
+	for what, leave := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		exited := make(chan any)
+		go func() {
+			defer func() { exited <- recover() }()
+			_ = advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
+				if err := l.increment(ctx, tx); err != nil {
+					t.Error(err)
+				}
+				leave()
+				return nil
+			})
 		}()
-		_ = advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
-			if err := l.increment(ctx, tx); err != nil {
-				t.Error(err)
-			}
-			panic("boom")
-		})
-	}()
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		_ = advisory.Do(t.Context(), l.pool, key, func(ctx context.Context, tx pgx.Tx) error {
-			if err := l.increment(ctx, tx); err != nil {
-				t.Error(err)
-			}
-			runtime.Goexit()
-			return nil
-		})
-	}()
-	<-exited
-	if l.n() != 1 || locksOn(t, l.pool, key) != 0 {
-		t.Errorf("after a panic and a Goexit n is %d, %d locks", l.n(), locksOn(t, l.pool, key))
-	}
-	for what, spoil := range map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"commits itself":   func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
-		"swallows a fault": func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "SELECT 1/0"); return nil },
-	} {
-		if err := advisory.Do(t.Context(), l.pool, key, spoil); err == nil {
-			t.Errorf("a function that %s: no error", what)
+		if p := <-exited; (p == "boom") != (what == "panic") {
+			t.Errorf("%s: recovered %v", what, p)
+		}
+		if l.n() != 0 || locksOn(t, l.pool, key) != 0 {
+			t.Errorf("after a %s n is %d, %d locks", what, l.n(), locksOn(t, l.pool, key))
 		}
 	}
 	whole(t, l.pool)
@@ -271,37 +245,6 @@ func TestP18_WaitersLeaveThePoolAlone(t *testing.T) {
 	}
 }
 
-// TestDoDeadlock: functions that lock each other's keys in their transactions get ErrDeadlock,
-// although others wait for admission to the same keys, and with WithRetry both succeed.
-func TestDoDeadlock(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t, func(c *pgxpool.Config) { c.MaxConns = 16 })
-	keys := []advisory.Key{advisory.NewKey("opposite", t.Name()+"a"), advisory.NewKey("opposite", t.Name()+"b")}
-	for _, retries := range []int{0, 3} {
-		l.exec("UPDATE " + l.table + " SET n = 0")
-		var all, both sync.WaitGroup
-		both.Add(2)
-		errs := make([]error, 2)
-		for i := range 2 {
-			met := sync.OnceFunc(func() { both.Done(); both.Wait() })
-			all.Go(func() {
-				errs[i] = advisory.Do(soon(t, time.Minute), l.pool, keys[i], func(ctx context.Context, tx pgx.Tx) error {
-					met()
-					for range 3 { // wait for admission
-						all.Go(func() { _ = advisory.Do(soon(t, time.Minute), l.pool, keys[i], noWork) })
-					}
-					return errors.Join(advisory.Lock(ctx, tx, keys[1-i]), l.increment(ctx, tx))
-				}, advisory.WithRetry(retries))
-			})
-		}
-		all.Wait()
-		err := errors.Join(errs...)
-		if n := l.n(); retries == 0 && (!errors.Is(err, advisory.ErrDeadlock) || n != 1) || retries > 0 && (err != nil || n != 2) {
-			t.Errorf("with %d retries: %v, n is %d", retries, err, n)
-		}
-	}
-}
-
 func TestDoPoolExhausted(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
@@ -383,30 +326,6 @@ func TestDoTimeout(t *testing.T) {
 					t.Errorf("%v", err)
 				}
 			})
-		}
-	}
-}
-
-func TestDoInvalidOptions(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	key := advisory.NewKey("options", t.Name())
-	for what, option := range map[string]advisory.DoOption{
-		"timeout": advisory.WithTimeout(-1), "pool": advisory.WithPoolWait(0), "retry": advisory.WithRetry(-1),
-		"level": advisory.WithIsolation("snapshot; DROP TABLE x"),
-	} {
-		if err := advisory.Do(t.Context(), pool, key, noWork, option); !errors.Is(err, advisory.ErrInvalidOption) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	var none *pgxpool.Pool
-	for what, err := range map[string]error{
-		"no function": advisory.Do(t.Context(), pool, key, nil),
-		"no database": advisory.Do(t.Context(), nil, key, noWork),
-		"nil pool":    advisory.Do(t.Context(), none, key, noWork),
-	} {
-		if !errors.Is(err, advisory.ErrInvalidOption) {
-			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

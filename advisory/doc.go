@@ -26,7 +26,7 @@
 // An advisory lock has no fencing token, and it excludes only programs that lock the same key. It
 // exists on one server: a lock on a standby excludes only other sessions of that standby, and a
 // failover loses all locks. A session lock ends with its connection, and the server may notice
-// that end before the holder does; [Session.Done] is closed a second later at most. If two holders
+// that end before the holder does; [Session.Context] is done a second later at most. If two holders
 // at once would do harm, use a transaction, or a lease with its guard.
 //
 // A wait in a transaction blocks in the server and holds a snapshot, and CREATE INDEX CONCURRENTLY
@@ -49,16 +49,6 @@
 //
 // The server confirms the savepoint before anything can be canceled, and the statement that
 // locks is prepared inside the savepoint.
-//
-// # A session lock
-//
-//	Acquire ── a connection of the pool: is it behind a pooler in transaction mode? ── ErrPooled
-//	              │ try the lock; while it is held: return the connection, pause, try again
-//	              ▼
-//	            held, on a connection that is removed from the pool
-//	              │ a closed connection is noticed at once; the server is probed four times a second
-//	              ├── Release: unlocked, confirmed by the server, closed
-//	              └── silent or gone: lost, closed
 //
 // # Failures
 //

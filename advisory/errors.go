@@ -47,10 +47,7 @@ var (
 	// ErrReleased: the lock was released by its holder.
 	ErrReleased = errs.ErrReleased
 
-	// ErrInvalidKey: the key was made from an empty or unusable name.
-	ErrInvalidKey = errors.New("advisory: invalid key")
-
-	// ErrInvalidOption: an option or argument is invalid, by itself or together with another.
+	// ErrInvalidOption: an option or argument is invalid, or a key was made from an unusable name.
 	ErrInvalidOption = errs.ErrInvalidOption
 )
 
@@ -93,20 +90,6 @@ func (e *NotAcquiredError) Unwrap() []error {
 	}
 	return []error{ErrNotAcquired, e.Cause}
 }
-
-// LostError says which session lock ended before it was released, and why.
-type LostError struct {
-	Key   Key
-	PID   uint32 // the server process that held the lock
-	Cause error
-}
-
-func (e *LostError) Error() string {
-	return fmt.Sprintf("advisory: lock %s of server process %d lost: %s", e.Key.describe(), e.PID, errs.Reason(e.Cause))
-}
-
-// Unwrap returns ErrLost and the cause.
-func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Cause} }
 
 func invalidOption(format string, args ...any) error {
 	return errs.InvalidOption("advisory", format, args...)

@@ -2,6 +2,9 @@ package advisory
 
 import "context"
 
+// PID returns the server process that holds the lock.
+func (s *Session) PID() uint32 { return s.pid }
+
 // Setting returns a setting of the session's connection, and "" if the server does not know it.
 // It stops the session's watcher.
 func Setting(ctx context.Context, s *Session, name string) (value string, err error) {
@@ -23,7 +26,7 @@ func Forget(ctx context.Context, s *Session) error {
 // for it.
 func Admitted(db any) int {
 	n := 0
-	for _, a := range []*admission{&doAdmission, &sessionAdmission} {
+	for _, a := range []*admission{doAdmission, sessionAdmission} {
 		a.mu.Lock()
 		for key := range a.open {
 			if key.db == db {

@@ -9,11 +9,6 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// Querier is what Inspect queries: a pool, a connection or a transaction.
-type Querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // Usage describes one session that holds an advisory lock or waits for it.
 type Usage struct {
 	Key             Key
@@ -36,38 +31,32 @@ type Usage struct {
 // Inspect lists the sessions that hold the advisory locks of this database or wait for them. It
 // is meant for people and tools: the list may be out of date when it is returned. The holders of
 // a key come before its waiters, and the waiters are in the order of the server's queue. Locks
-// that other programs acquire with pg_advisory_lock are listed too. Acquire polls, so it appears
+// that other programs acquire with pg_advisory_lock are listed too, except those of two numbers. Acquire polls, so it appears
 // only as a holder.
 //
 // A key is a hash, which does not reveal its name. This process remembers the last few thousand
 // names that it passed to NewKey. To see more than the process of other roles' sessions, a role
 // needs pg_read_all_stats or pg_monitor.
-func Inspect(ctx context.Context, db Querier) ([]Usage, error) {
-	rows, err := db.Query(ctx, inspectSQL)
-	if err != nil {
-		return nil, errs.Errorf("advisory: inspect: %w", err)
-	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Usage, error) {
-		var u Usage
-		var classid, objid int64
-		var objsubid int16
-		var session, transaction, waiting *int64
-		err := row.Scan(&classid, &objid, &objsubid, &u.Shared, &u.Granted, &u.PID, &u.Prepared, &u.ApplicationName, &u.User, &u.ClientAddr,
-			&session, &transaction, &waiting, &u.WaitsFor)
-		u.Key = fromPgLocks(uint32(classid), uint32(objid), objsubid)
-		u.Namespace, u.Name = u.Key.names()
-		u.SessionAge, u.TransactionAge, u.Waiting = microseconds(session), microseconds(transaction), microseconds(waiting)
-		return u, err
+func Inspect(ctx context.Context, db DB) (all []Usage, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(inspectSQL).Query(func(rows pgx.Rows) error {
+		all, err = pgx.CollectRows(rows, scanUsage)
+		return err
 	})
-	if err != nil {
+	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, errs.Errorf("advisory: inspect: %w", err)
 	}
 	return all, nil
 }
 
-func microseconds(n *int64) time.Duration {
-	if n == nil {
-		return 0
-	}
-	return time.Duration(*n) * time.Microsecond
+func scanUsage(row pgx.CollectableRow) (u Usage, err error) {
+	var classid, objid int64
+	var session, transaction, waiting int64 // microseconds
+	err = row.Scan(&classid, &objid, &u.Shared, &u.Granted, &u.PID, &u.Prepared, &u.ApplicationName, &u.User, &u.ClientAddr,
+		&session, &transaction, &waiting, &u.WaitsFor)
+	u.Key = KeyFromInt64(classid<<32 | objid)
+	u.Namespace, u.Name = u.Key.names()
+	u.SessionAge, u.TransactionAge = time.Duration(session)*time.Microsecond, time.Duration(transaction)*time.Microsecond
+	u.Waiting = time.Duration(waiting) * time.Microsecond
+	return u, err
 }

@@ -1,7 +1,6 @@
 package advisory
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -14,12 +13,10 @@ import (
 // programs of different versions must agree on the key of a name.
 const domain = "pglock.advisory.v1"
 
-// Key identifies an advisory lock: a 64-bit number, or a pair of 32-bit numbers. Numbers and
-// pairs are separate: the number 1 and the pair (0, 1) do not exclude each other. Keys are
-// comparable. The zero Key is the number 0.
+// Key identifies an advisory lock by a 64-bit number. Keys are comparable. The zero Key is the
+// number 0.
 type Key struct {
-	id      int64 // of a pair, the first number is the upper half
-	paired  bool
+	id      int64
 	invalid string // why it can't be locked; usually empty
 }
 
@@ -30,19 +27,17 @@ type Key struct {
 // would exclude each other, and nothing worse.
 //
 // Namespace and name must be valid UTF-8 without NUL, and not empty. Otherwise every call with
-// the key fails with ErrInvalidKey.
+// the key fails with ErrInvalidOption.
 func NewKey(namespace, name string) Key {
-	for _, part := range []struct{ what, text string }{{"namespace", namespace}, {"name", name}} {
+	h := sha256.New()
+	for _, part := range []struct{ what, text string }{{"", domain}, {"namespace", namespace}, {"name", name}} {
 		if err := errs.CheckText(part.text, 0); err != nil {
 			return Key{invalid: fmt.Sprintf("the %s %v", part.what, err)}
 		}
-	}
-	h := sha256.New()
-	for _, part := range []string{domain, namespace, name} {
 		var size [8]byte
-		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
+		binary.BigEndian.PutUint64(size[:], uint64(len(part.text)))
 		h.Write(size[:])
-		h.Write([]byte(part))
+		h.Write([]byte(part.text))
 	}
 	k := Key{id: int64(binary.BigEndian.Uint64(h.Sum(nil)))}
 	if old := k.place().Load(); old == nil || old.id != k.id {
@@ -54,39 +49,19 @@ func NewKey(namespace, name string) Key {
 // KeyFromInt64 returns the key that pg_advisory_lock(id) locks.
 func KeyFromInt64(id int64) Key { return Key{id: id} }
 
-// KeyFromInt32s returns the key that pg_advisory_lock(a, b) locks.
-func KeyFromInt32s(a, b int32) Key {
-	return Key{id: int64(a)<<32 | int64(uint32(b)), paired: true}
-}
-
-// Int64 returns the number. ok is false for a pair.
-func (k Key) Int64() (id int64, ok bool) { return k.id, !k.paired }
-
-// Int32s returns the pair. ok is false for a number.
-func (k Key) Int32s() (a, b int32, ok bool) { return int32(k.id >> 32), int32(k.id), k.paired }
+// Int64 returns the number.
+func (k Key) Int64() int64 { return k.id }
 
 // PgLocks returns the columns classid, objid and objsubid of the key in pg_locks, whose locktype
 // is advisory.
 func (k Key) PgLocks() (classid, objid uint32, objsubid int16) {
-	objsubid = 1
-	if k.paired {
-		objsubid = 2
-	}
-	return uint32(k.id >> 32), uint32(k.id), objsubid
+	return uint32(k.id >> 32), uint32(k.id), 1
 }
 
-// fromPgLocks is the inverse of PgLocks.
-func fromPgLocks(classid, objid uint32, objsubid int16) Key {
-	return Key{id: int64(uint64(classid)<<32 | uint64(objid)), paired: objsubid == 2}
-}
-
-// String returns the key as the arguments of pg_advisory_lock.
+// String returns the key as the argument of pg_advisory_lock.
 func (k Key) String() string {
-	switch a, b, paired := k.Int32s(); {
-	case k.invalid != "":
+	if k.invalid != "" {
 		return "invalid key"
-	case paired:
-		return fmt.Sprintf("(%d, %d)", a, b)
 	}
 	return fmt.Sprintf("(%d)", k.id)
 }
@@ -105,9 +80,9 @@ func (k Key) place() *atomic.Pointer[rememberedName] {
 }
 
 // names returns what NewKey was called with. Both are empty if it is not remembered, or the key was
-// made from numbers.
+// made from a number.
 func (k Key) names() (namespace, name string) {
-	if r := k.place().Load(); r != nil && r.id == k.id && !k.paired && k.invalid == "" {
+	if r := k.place().Load(); r != nil && r.id == k.id && k.invalid == "" {
 		return r.namespace, r.name
 	}
 	return "", ""
@@ -119,23 +94,4 @@ func (k Key) describe() string {
 		return fmt.Sprintf("%q %v", name, k)
 	}
 	return k.String()
-}
-
-// check returns an error that wraps ErrInvalidKey if the key can't be locked.
-func (k Key) check() error {
-	if k.invalid == "" {
-		return nil
-	}
-	return errs.Errorf("%w: %s", ErrInvalidKey, k.invalid)
-}
-
-// compare orders keys. Several keys are locked in this order.
-func (k Key) compare(other Key) int {
-	if k.paired != other.paired {
-		if other.paired {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Compare(k.id, other.id)
 }

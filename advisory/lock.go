@@ -34,7 +34,7 @@ type Tx interface {
 // On failure the lock is not held, and tx and its lock_timeout are unchanged, so that tx remains
 // usable (unless the connection broke, or ctx was canceled and tx has no method Conn: see Tx).
 // The error is a *NotAcquiredError (errors.Is ErrNotAcquired) if the wait ended: with ErrTimeout,
-// ErrDeadlock, or ctx's error and cause. ErrTx, ErrInvalidKey and ErrInvalidOption mean that
+// ErrDeadlock, or ctx's error and cause. ErrTx and ErrInvalidOption mean that
 // nothing was attempted. Other errors are the server's.
 //
 // Lock takes one round trip; with the simple protocol, two. Read what the lock protects after
@@ -71,13 +71,7 @@ func TryLock(ctx context.Context, tx Tx, key Key) error { return try(ctx, tx, ke
 func TryLockShared(ctx context.Context, tx Tx, key Key) error { return try(ctx, tx, key, true) }
 
 func lock(ctx context.Context, tx Tx, keys []Key, shared bool, opts []LockOption) error {
-	cfg := newConfig()
-	for _, o := range opts {
-		if err := o.applyLock(&cfg); err != nil {
-			return err
-		}
-	}
-	c, err := newTxCall(ctx, tx, keys, shared, cfg)
+	c, err := newTxCall(ctx, tx, keys, shared, opts)
 	if err != nil || len(keys) == 0 {
 		return err
 	}
@@ -93,8 +87,8 @@ func lock(ctx context.Context, tx Tx, keys []Key, shared bool, opts []LockOption
 }
 
 // newTxCall is newCall for a lock in the caller's transaction.
-func newTxCall(ctx context.Context, tx Tx, keys []Key, shared bool, cfg config) (*call, error) {
-	c, err := newCall(keys, shared, cfg)
+func newTxCall(ctx context.Context, tx Tx, keys []Key, shared bool, opts []LockOption) (*call, error) {
+	c, err := newCall(keys, shared, opts)
 	switch {
 	case err != nil:
 		return nil, err
@@ -111,7 +105,7 @@ func newTxCall(ctx context.Context, tx Tx, keys []Key, shared bool, cfg config) 
 const savepoint pgtx.Savepoint = "pglock_lock"
 
 func try(ctx context.Context, tx Tx, key Key, shared bool) error {
-	c, err := newTxCall(ctx, tx, []Key{key}, shared, newConfig())
+	c, err := newTxCall(ctx, tx, []Key{key}, shared, nil)
 	if err != nil {
 		return err
 	}

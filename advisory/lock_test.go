@@ -18,65 +18,6 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-func TestLockLastsUntilTheTransactionEnds(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	key := advisory.NewKey("lock", t.Name())
-	for name, end := range map[string]func(pgx.Tx) error{
-		"commit":   func(tx pgx.Tx) error { return tx.Commit(t.Context()) },
-		"rollback": func(tx pgx.Tx) error { return tx.Rollback(t.Context()) },
-	} {
-		tx := holder(t, pool, key)
-		other := begin(t, pool)
-		if err := advisory.TryLock(t.Context(), other, key); !errors.Is(err, advisory.ErrNotAcquired) {
-			t.Errorf("%s: a second one: %v", name, err)
-		}
-		if err := advisory.Lock(t.Context(), tx, key); err != nil {
-			t.Errorf("%s: again in the same transaction: %v", name, err)
-		}
-		if err := end(tx); err != nil {
-			t.Fatal(err)
-		}
-		if err := advisory.TryLock(t.Context(), other, key); err != nil {
-			t.Errorf("after the %s: %v", name, err)
-		}
-		if err := other.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func TestSharedLocks(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	for _, key := range []advisory.Key{advisory.NewKey("shared", t.Name()), advisory.KeyFromInt32s(1001, 1)} {
-		one, two, three := begin(t, pool), begin(t, pool), begin(t, pool)
-		if err := advisory.LockShared(t.Context(), one, key); err != nil {
-			t.Fatal(err)
-		}
-		if err := advisory.LockShared(t.Context(), two, key, advisory.WithTimeout(time.Second)); err != nil {
-			t.Errorf("shared beside shared: %v", err)
-		}
-		if err := advisory.TryLockShared(t.Context(), three, key); err != nil {
-			t.Errorf("a shared try beside shared: %v", err)
-		}
-		writer := begin(t, pool)
-		if err := advisory.TryLock(t.Context(), writer, key); !errors.Is(err, advisory.ErrNotAcquired) {
-			t.Errorf("exclusive beside shared: %v", err)
-		}
-		for _, tx := range []pgx.Tx{one, two, three} {
-			_ = tx.Rollback(t.Context())
-		}
-		if err := advisory.TryLock(t.Context(), writer, key); err != nil {
-			t.Errorf("exclusive after all shared: %v", err)
-		}
-		if err := advisory.TryLockShared(t.Context(), begin(t, pool), key); !errors.Is(err, advisory.ErrNotAcquired) {
-			t.Errorf("shared beside exclusive: %v", err)
-		}
-		_ = writer.Rollback(t.Context())
-	}
-}
-
 // TestP55_AWaitingWriterStopsNewReaders: transactions queue in the server, so that readers that
 // overlap do not keep a writer out. The control has no writer that waits.
 func TestP55_AWaitingWriterStopsNewReaders(t *testing.T) {
@@ -87,17 +28,20 @@ func TestP55_AWaitingWriterStopsNewReaders(t *testing.T) {
 	if err := errors.Join(advisory.LockShared(t.Context(), reader, key), advisory.TryLockShared(t.Context(), another, key)); err != nil {
 		t.Fatalf("control: two readers: %v", err)
 	}
+	if err := advisory.TryLock(t.Context(), next, key); !errors.Is(err, advisory.ErrNotAcquired) {
+		t.Errorf("a writer's try beside readers: %v", err)
+	}
 	granted := make(chan error, 1)
 	go func() { granted <- advisory.Lock(t.Context(), writer, key) }()
 	pgtest.Eventually(t, 10*time.Second, "the writer waits", func() bool { return waitsFor(t, pool, key) == 1 })
 	if err := advisory.TryLockShared(t.Context(), next, key); !errors.Is(err, advisory.ErrNotAcquired) {
 		t.Errorf("a reader beside a writer that waits: %v", err)
 	}
-	if err := errors.Join(reader.Rollback(t.Context()), another.Rollback(t.Context())); err != nil {
-		t.Error(err)
+	if err := errors.Join(reader.Rollback(t.Context()), another.Rollback(t.Context()), <-granted, advisory.Lock(t.Context(), writer, key)); err != nil {
+		t.Errorf("the writer, and again in its transaction: %v", err)
 	}
-	if err := <-granted; err != nil {
-		t.Error(err)
+	if err := advisory.LockShared(t.Context(), next, key, advisory.WithTimeout(time.Millisecond)); !errors.Is(err, advisory.ErrTimeout) {
+		t.Errorf("a reader beside the writer: %v", err)
 	}
 }
 
@@ -110,7 +54,6 @@ func TestP34_TimeoutLeavesTheTransaction(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode; c.MaxConns = 16 })
 			testTimeout(t, pool, advisory.NewKey(t.Name(), "number"))
-			testTimeout(t, pool, advisory.KeyFromInt32s(34, int32(mode)))
 		})
 	}
 }
@@ -185,7 +128,7 @@ func TestP34_SuccessLeavesTheSettings(t *testing.T) {
 		}
 		for i, err := range []error{
 			advisory.Lock(t.Context(), tx, advisory.NewKey(t.Name(), "a"), advisory.WithTimeout(time.Minute)),
-			advisory.LockAll(soon(t, time.Hour), tx, []advisory.Key{advisory.NewKey(t.Name(), "b"), advisory.KeyFromInt32s(34, 35)}),
+			advisory.LockAll(soon(t, time.Hour), tx, []advisory.Key{advisory.NewKey(t.Name(), "b"), advisory.KeyFromInt64(34)}),
 			advisory.Lock(t.Context(), tx, advisory.NewKey(t.Name(), "c"), advisory.WithTimeout(100*365*24*time.Hour)),
 		} {
 			if err != nil {
@@ -263,31 +206,22 @@ func TestP37_Deadlock(t *testing.T) {
 		t.Errorf("neither was told of the deadlock: %v", err)
 	}
 
-	keys := []advisory.Key{a, b, advisory.KeyFromInt32s(37, 1), advisory.KeyFromInt64(37), advisory.KeyFromInt64(-37), a}
-	group := make(chan error)
+	keys := []advisory.Key{a, b, advisory.KeyFromInt64(37), advisory.KeyFromInt64(-37), a}
+	var all sync.WaitGroup
 	for i := range 8 {
-		go func() {
-			group <- func() error {
-				for j := range 20 {
-					tx, err := pool.Begin(t.Context())
-					if err != nil {
-						return err
-					}
-					n := (i + j) % len(keys)
-					err = advisory.LockAll(t.Context(), tx, slices.Concat(keys[n:], keys[:n]))
-					if err = errors.Join(err, tx.Rollback(t.Context())); err != nil {
-						return err
-					}
+		all.Go(func() {
+			for j := range 20 {
+				n := (i + j) % len(keys)
+				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					return advisory.LockAll(t.Context(), tx, slices.Concat(keys[n:], keys[:n]))
+				})
+				if err != nil {
+					t.Error(err)
 				}
-				return nil
-			}()
-		}()
+			}
+		})
 	}
-	for range 8 {
-		if err := <-group; err != nil {
-			t.Error(err)
-		}
-	}
+	all.Wait()
 }
 
 // TestLockAllIsAllOrNothing: if one key is held, none of the others is locked. The timeout bounds
@@ -336,7 +270,8 @@ func TestLockAllIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestLockBadTransaction: a transaction that has ended or is aborted is ErrTx.
+// TestLockBadTransaction: a transaction that has ended, is aborted or nil is ErrTx. A nil
+// *pgxpool.Tx in a pgx.Tx is not equal to nil.
 func TestLockBadTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -346,7 +281,8 @@ func TestLockBadTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = aborted.Exec(t.Context(), "SELECT 1/0")
-	for name, tx := range map[string]advisory.Tx{"committed": committed, "aborted": aborted, "nil": nil} {
+	var none *pgxpool.Tx
+	for name, tx := range map[string]advisory.Tx{"committed": committed, "aborted": aborted, "nil": nil, "a nil pointer": none} {
 		for what, err := range map[string]error{
 			"Lock":          advisory.Lock(t.Context(), tx, key),
 			"Lock, timeout": advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(time.Second)),
@@ -360,56 +296,19 @@ func TestLockBadTransaction(t *testing.T) {
 	}
 }
 
-func TestLockInvalidOptions(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	tx := begin(t, pool)
-	key := advisory.NewKey("options", t.Name())
-	for _, d := range []time.Duration{0, -1, -time.Hour} {
-		if err := advisory.Lock(t.Context(), tx, key, advisory.WithTimeout(d)); !errors.Is(err, advisory.ErrInvalidOption) || !strings.Contains(err.Error(), d.String()) {
-			t.Errorf("a timeout of %v: %v", d, err)
-		}
-	}
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	for what, err := range map[string]error{"Lock": advisory.Lock(done, tx, key), "TryLock": advisory.TryLock(done, tx, key)} {
-		if !isAll(err, advisory.ErrNotAcquired, context.Canceled) {
-			t.Errorf("%s with a context that is done: %v", what, err)
-		}
-	}
-	if held(t, tx) != 0 {
-		t.Error("something was locked")
-	}
-}
-
-// TestNilPointerIsErrTx: a nil *pgxpool.Tx in a pgx.Tx is not equal to nil.
-func TestNilPointerIsErrTx(t *testing.T) {
-	t.Parallel()
-	var none *pgxpool.Tx
-	var tx pgx.Tx = none
-	key := advisory.NewKey("nil", t.Name())
-	for what, err := range map[string]error{
-		"Lock": advisory.Lock(t.Context(), tx, key), "TryLock": advisory.TryLock(t.Context(), tx, key), "LockAll": advisory.LockAll(t.Context(), tx, []advisory.Key{key}),
-	} {
-		if !errors.Is(err, advisory.ErrTx) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
 // TestNotAcquiredNamesEachKeyOnce, in locking order, and leaves the caller's slice unchanged.
 func TestNotAcquiredNamesEachKeyOnce(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	a, b, pair := advisory.KeyFromInt64(8_001), advisory.KeyFromInt64(8_002), advisory.KeyFromInt32s(0, 1)
+	a, b, last := advisory.KeyFromInt64(8_001), advisory.KeyFromInt64(8_002), advisory.KeyFromInt64(8_003)
 	holder(t, pool, b)
-	given := []advisory.Key{pair, b, a, b}
+	given := []advisory.Key{last, b, a, b}
 	err := advisory.LockAll(soon(t, time.Second/10), begin(t, pool), given)
 	var failed *advisory.NotAcquiredError
-	if !errors.As(err, &failed) || len(failed.Keys) != 3 || failed.Keys[0] != a || failed.Keys[1] != b || failed.Keys[2] != pair {
+	if !errors.As(err, &failed) || len(failed.Keys) != 3 || failed.Keys[0] != a || failed.Keys[1] != b || failed.Keys[2] != last {
 		t.Errorf("%v", err)
 	}
-	if given[0] != pair || given[2] != a {
+	if given[0] != last || given[2] != a {
 		t.Errorf("the caller's list is %v", given)
 	}
 }

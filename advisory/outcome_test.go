@@ -13,8 +13,9 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// TestDoSaysWhetherItCommitted: a transaction that did not commit is not ErrCommitUnknown. It
-// leaves the caller's connection outside a transaction, and the pool's connection in the pool.
+// TestDoSaysWhetherItCommitted: a transaction that did not commit is not ErrCommitUnknown, and one
+// that the function has ended is ErrTx, since what came after was done without the lock. Do leaves
+// the caller's connection outside a transaction, and the pool's connection in the pool.
 func TestDoSaysWhetherItCommitted(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
@@ -30,25 +31,32 @@ func TestDoSaysWhetherItCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := l.pool.Stat().NewConnsCount()
-	for what, fn := range map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"an error": func(ctx context.Context, tx pgx.Tx) error { return errors.Join(l.increment(ctx, tx), own) },
-		"a fault": func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "UPDATE "+l.table+" SET n = 9")
-			return err
-		},
-		"a fault that is swallowed": func(ctx context.Context, tx pgx.Tx) error {
-			_, _ = tx.Exec(ctx, "UPDATE "+l.table+" SET n = 9")
-			return nil
-		},
-		"a fault in the commit": func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "INSERT INTO "+l.table+" VALUES (2, 0)")
-			return err
-		},
+	for what, tc := range map[string]struct {
+		sql    string
+		result func(err error) error // of the function
+		want   error
+	}{
+		"an error":                  {"UPDATE " + l.table + " SET n = n + 1", func(error) error { return own }, own},
+		"a fault":                   {"UPDATE " + l.table + " SET n = 9", nil, nil},
+		"a fault that is swallowed": {"UPDATE " + l.table + " SET n = 9", func(error) error { return nil }, nil},
+		"a fault in the commit":     {"INSERT INTO " + l.table + " VALUES (2, 0)", nil, nil},
+		"COMMIT":                    {"COMMIT", nil, advisory.ErrTx},
+		"ROLLBACK":                  {"ROLLBACK", nil, advisory.ErrTx},
+		"ROLLBACK and an error":     {"ROLLBACK", func(error) error { return own }, own},
+		"END and more":              {"END; SELECT 1", nil, advisory.ErrTx},
 	} {
 		for where, db := range map[string]advisory.DB{"pool": l.pool, "connection": conn} {
-			err := advisory.Do(t.Context(), db, key, fn)
-			if err == nil || errors.Is(err, advisory.ErrCommitUnknown) || errors.Is(err, advisory.ErrNotAcquired) {
-				t.Errorf("%s, on a %s: %v", what, where, err)
+			for _, opts := range [][]advisory.DoOption{nil, {advisory.WithIsolation(pgx.Serializable)}} {
+				err := advisory.Do(t.Context(), db, key, func(ctx context.Context, tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, tc.sql)
+					if tc.result != nil {
+						return tc.result(err)
+					}
+					return err
+				}, opts...)
+				if err == nil || errors.Is(err, advisory.ErrCommitUnknown) || errors.Is(err, advisory.ErrNotAcquired) || tc.want != nil && !errors.Is(err, tc.want) {
+					t.Errorf("%s, on a %s: %v", what, where, err)
+				}
 			}
 		}
 		if s := conn.PgConn().TxStatus(); s != 'I' || conn.IsClosed() {
@@ -62,6 +70,7 @@ func TestDoSaysWhetherItCommitted(t *testing.T) {
 	if n := count(t, l.pool, "SELECT count(*) FROM "+l.table+" WHERE n = 0"); n != 1 || l.n() != 0 {
 		t.Errorf("%d rows, n is %d", n, l.n())
 	}
+	whole(t, l.pool)
 }
 
 // TestRetryHasATimeoutOfItsOwn: the time that the function took before does not count as a wait.
@@ -95,35 +104,6 @@ func TestRetryHasATimeoutOfItsOwn(t *testing.T) {
 	if err := errors.Join(rival.Rollback(t.Context()), <-result); err != nil || runs != 2 {
 		t.Errorf("%d runs, %v", runs, err)
 	}
-}
-
-// TestDoReportsAnEndedTransaction: what the function did after it had ended the transaction was
-// done without the lock.
-func TestDoReportsAnEndedTransaction(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	key := advisory.NewKey("ended", t.Name())
-	for _, sql := range []string{"COMMIT", "ROLLBACK", "END; SELECT 1"} {
-		for _, options := range [][]advisory.DoOption{nil, {advisory.WithIsolation(pgx.Serializable)}} {
-			err := advisory.Do(t.Context(), pool, key, func(ctx context.Context, tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, sql)
-				return err
-			}, options...)
-			if !errors.Is(err, advisory.ErrTx) || errors.Is(err, advisory.ErrCommitUnknown) {
-				t.Errorf("%s: %v", sql, err)
-			}
-		}
-	}
-	var mine error
-	err := advisory.Do(t.Context(), pool, key, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "ROLLBACK")
-		mine = errors.Join(err, errors.New("mine"))
-		return mine
-	})
-	if !errors.Is(err, mine) {
-		t.Errorf("the function's own error: %v", err)
-	}
-	whole(t, pool)
 }
 
 // TestDoCommitUnknown: a lost answer to the commit is reported as such, not as a failure.

@@ -34,7 +34,10 @@ func directBackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err erro
 	if pid, err = backendPID(ctx, conn); err != nil {
 		return 0, err
 	}
-	if err = refusePooler(ctx, conn, pid); err == nil {
+	if conn.PgConn().PID() != pid {
+		err = refusePooler(ctx, conn, pid)
+	}
+	if err == nil {
 		conn.PgConn().CustomData()[key] = pid
 	}
 	return pid, err
@@ -50,24 +53,20 @@ func directBackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err erro
 // the same session by chance. Each is queried twice in a row, since a pooler that rotates its
 // sessions gives two connections that take turns the same sessions every time.
 //
-// ctx ends the second connection; conn survives it.
+// conn survives the end of ctx.
 func refusePooler(ctx context.Context, conn *pgx.Conn, pid uint32) error {
-	if conn.PgConn().PID() == pid {
-		return nil
-	}
 	bounded, cancel := context.WithTimeoutCause(ctx, secondConnWait, fmt.Errorf("a second connection was not served within %v", secondConnWait))
 	defer cancel()
 	pooled, err := sharesSessions(bounded, conn, pid)
-	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-		err = context.Cause(bounded)
-	}
 	switch {
-	case err != nil:
-		return errs.Errorf("advisory: detecting a pooler in transaction mode: %w", err)
 	case pooled:
 		return ErrPooled
+	case err == nil:
+		return nil
+	case ctx.Err() == nil && bounded.Err() != nil:
+		err = context.Cause(bounded)
 	}
-	return nil
+	return errs.Errorf("advisory: detecting a pooler in transaction mode: %w", err)
 }
 
 // sharesSessions reports whether the process of conn has changed from pid, is also that of a
@@ -78,34 +77,23 @@ func sharesSessions(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, erro
 		return false, err
 	}
 	defer func() { _ = pgtx.CleanUp(ctx, second.Close) }()
-	other, err := queryBackendPID(ctx, second)
+	other, err := backendPID(ctx, second)
+	conns, pids := [2]*pgx.Conn{conn, second}, [2]uint32{pid, other}
 	for i := 0; err == nil && other != pid && i < poolerProbes; i++ {
-		var now, before uint32
-		if i%4 < 2 {
-			before = pid
-			now, err = backendPID(ctx, conn)
-		} else {
-			before = other
-			now, err = queryBackendPID(ctx, second)
-		}
-		if err == nil && now != before {
+		var now uint32
+		which := i / 2 % 2
+		if now, err = backendPID(ctx, conns[which]); err == nil && now != pids[which] {
 			return true, nil
 		}
 	}
-	return other == pid, err
+	return err == nil && other == pid, err
 }
 
 // backendPID returns the process that serves the connection now. The connection survives the end
 // of ctx.
 func backendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) (err error) {
-		pid, err = queryBackendPID(ctx, conn)
-		return err
+	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) error {
+		return conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 	})
-	return pid, err
-}
-
-func queryBackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 	return pid, err
 }

@@ -111,7 +111,7 @@ func TestPoolerInSessionMode(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-s.Done():
+		case <-s.Context().Done():
 			t.Errorf("lost: %v", s.Err())
 		case <-time.After(300 * time.Millisecond):
 		}

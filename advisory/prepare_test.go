@@ -28,7 +28,7 @@ func waitingLocks(key advisory.Key) map[string]func(ctx context.Context, tx pgx.
 			return advisory.Lock(ctx, tx, key, advisory.WithTimeout(time.Minute))
 		},
 		"LockAll": func(ctx context.Context, tx pgx.Tx) error {
-			return advisory.LockAll(ctx, tx, []advisory.Key{key, advisory.KeyFromInt32s(22, 22)})
+			return advisory.LockAll(ctx, tx, []advisory.Key{key, advisory.KeyFromInt64(22)})
 		},
 	}
 }

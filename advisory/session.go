@@ -51,12 +51,6 @@ func newSession(ctx context.Context, key Key, conn *pgx.Conn, pid uint32, keepAl
 	return s
 }
 
-// Key returns the key that is locked.
-func (s *Session) Key() Key { return s.key }
-
-// PID returns the server process that holds the lock, as in pg_locks.
-func (s *Session) PID() uint32 { return s.pid }
-
 // Context returns a context that is done when the lock is released or lost. Its cause then wraps
 // ErrReleased or ErrLost. It has the values of the context that was passed to Acquire.
 //
@@ -65,11 +59,8 @@ func (s *Session) PID() uint32 { return s.pid }
 // overlap, use a lease and its token.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Done returns a channel that is closed when Context is done.
-func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
-
-// Err returns nil while the lock is held. Afterwards it returns a *LostError, or an error that
-// wraps ErrReleased.
+// Err returns nil while the lock is held. Afterwards it returns an error that wraps ErrReleased, or
+// one that wraps ErrLost and says why.
 func (s *Session) Err() error {
 	if s.ctx.Err() == nil {
 		return nil
@@ -78,7 +69,7 @@ func (s *Session) Err() error {
 }
 
 // Release releases the lock and closes the connection. It returns nil if the lock was held until
-// now, a *LostError (errors.Is ErrLost) if it was lost before, and another error if the server
+// now, an error that wraps ErrLost if it was lost before, and another error if the server
 // did not confirm the release; then the lock ends with its connection. Release may be called
 // again, also concurrently, and returns the same result.
 //
@@ -115,15 +106,20 @@ func (s *Session) unlock(ctx context.Context) error {
 		return errs.Errorf("advisory: release %s: the lock ends with its connection: %w", s.key.describe(), err)
 	}
 	if !held {
-		return &LostError{Key: s.key, PID: s.pid, Cause: errNotHeld}
+		return s.lost(errNotHeld)
 	}
 	return nil
 }
 
 // lose ends the lock as lost. It has no effect on the result if the lock has ended.
 func (s *Session) lose(ctx context.Context, cause error) {
-	s.cancel(&LostError{Key: s.key, PID: s.pid, Cause: cause})
+	s.cancel(s.lost(cause))
 	s.close(ctx)
+}
+
+// lost returns the error for a lock that ended before it was released.
+func (s *Session) lost(cause error) error {
+	return errs.Mark(errs.Errorf("advisory: lock %s of server process %d lost: %w", s.key.describe(), s.pid, cause), ErrLost)
 }
 
 // close closes the connection, and with it what is left of the lock.

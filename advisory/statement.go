@@ -2,7 +2,6 @@ package advisory
 
 import (
 	_ "embed"
-	"fmt"
 	"strings"
 	"time"
 
@@ -34,52 +33,28 @@ var (
 // waits for lockTimeout at most; 0 is no bound. The second column of its row is the transaction's
 // isolation level.
 func (c *call) statement(lockTimeout time.Duration) pgtx.Query {
-	if len(c.keys) == 1 {
-		q := c.keys[0].calling(c.suffixed("pg_advisory_xact_lock"))
-		if lockTimeout == 0 {
-			q.SQL += ", current_setting('transaction_isolation')"
-			return q
-		}
-		call := c.suffixed("pg_advisory_xact_lock") + arguments(c.keys[0].paired, 2)
-		return pgtx.Query{
-			SQL:  strings.Replace(lockOneSQL, "pg_advisory_xact_lock($2)", call, 1),
-			Args: append([]any{pgtx.Milliseconds(lockTimeout)}, q.Args...),
-		}
-	}
-	paired, ids := make([]bool, len(c.keys)), make([]int64, len(c.keys))
-	as, bs := make([]int32, len(c.keys)), make([]int32, len(c.keys))
-	for i, k := range c.keys {
-		if a, b, ok := k.Int32s(); ok {
-			paired[i], as[i], bs[i] = true, a, b
-		} else {
+	if len(c.keys) > 1 {
+		ids := make([]int64, len(c.keys))
+		for i, k := range c.keys {
 			ids[i] = k.id
 		}
+		return pgtx.Query{SQL: lockSQL, Args: []any{pgtx.Milliseconds(lockTimeout), ids, c.shared}}
 	}
-	return pgtx.Query{SQL: lockSQL, Args: []any{pgtx.Milliseconds(lockTimeout), paired, ids, as, bs, c.shared}}
-}
-
-// args returns the key as arguments of a lock function.
-func (k Key) args() []any {
-	if a, b, paired := k.Int32s(); paired {
-		return []any{a, b}
+	function := c.suffixed("pg_advisory_xact_lock")
+	if lockTimeout == 0 {
+		q := c.keys[0].calling(function)
+		q.SQL += ", current_setting('transaction_isolation')"
+		return q
 	}
-	return []any{k.id}
+	return pgtx.Query{
+		SQL:  strings.Replace(lockOneSQL, "pg_advisory_xact_lock(", function+"(", 1),
+		Args: []any{pgtx.Milliseconds(lockTimeout), c.keys[0].id},
+	}
 }
 
 // calling returns the query that calls the lock function with the key.
 func (k Key) calling(function string) pgtx.Query {
-	return pgtx.Query{SQL: "SELECT " + function + arguments(k.paired, 1), Args: k.args()}
-}
-
-// arguments returns the parameters of a key, numbered from n.
-func arguments(paired bool, n int) string {
-	switch {
-	case paired:
-		return fmt.Sprintf("($%d::integer, $%d::integer)", n, n+1)
-	case n == 1: // without Sprintf, since most calls take this path
-		return "($1::bigint)"
-	}
-	return fmt.Sprintf("($%d::bigint)", n)
+	return pgtx.Query{SQL: "SELECT " + function + "($1::bigint)", Args: []any{k.id}}
 }
 
 // suffixed returns the name of the lock function for the call's mode.

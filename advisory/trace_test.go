@@ -52,7 +52,7 @@ func TestTracersSeeTheCallersStatements(t *testing.T) {
 	before := len(tr.statements)
 	tr.mu.Unlock()
 	select {
-	case <-s.Done():
+	case <-s.Context().Done():
 		t.Error(s.Err())
 	case <-time.After(1500 * time.Millisecond):
 	}

@@ -130,7 +130,7 @@ func TestSessionWithACancelRequestHandler(t *testing.T) {
 	}
 	proxy.Cut()
 	select {
-	case <-s.Done():
+	case <-s.Context().Done():
 	case <-time.After(20 * time.Second):
 		t.Error("the silent server was not noticed")
 	}

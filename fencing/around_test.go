@@ -1,7 +1,6 @@
 package fencing_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -10,43 +9,6 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/schema"
 )
-
-// TestIndirectWritesAreFenced: writes by views, rules, cursors, functions of the owner's and other
-// tables' triggers fire the table's own triggers.
-func TestIndirectWritesAreFenced(t *testing.T) {
-	t.Parallel()
-	g, table := newProtectedTable(t)
-	g.sql("CREATE VIEW pglock.a_view AS SELECT id, v FROM " + table)
-	g.sql("CREATE TABLE pglock.ruled (id int)")
-	g.sql("CREATE RULE ruled AS ON INSERT TO pglock.ruled DO INSTEAD INSERT INTO " + table + " VALUES (NEW.id, 0)")
-	g.sql("CREATE TABLE pglock.triggering (id int)")
-	g.sql("CREATE FUNCTION pglock.copies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO " + table + " VALUES (NEW.id, 0); RETURN NEW; END $$")
-	g.sql("CREATE TRIGGER copies BEFORE INSERT ON pglock.triggering FOR EACH ROW EXECUTE FUNCTION pglock.copies()")
-	g.sql("CREATE FUNCTION pglock.owners() RETURNS void LANGUAGE sql SECURITY DEFINER AS $$ UPDATE " + table + " SET v = 1 $$")
-	for _, name := range []string{"a_view", "ruled", "triggering"} {
-		g.open(schema.Quote(g.schema) + "." + name)
-	}
-	f := g.grant("n", time.Minute)
-	for name, statements := range map[string][]string{
-		"view":              {"UPDATE pglock.a_view SET v = 1"},
-		"insert by view":    {"INSERT INTO pglock.a_view VALUES (2, 0)"},
-		"rule":              {"INSERT INTO pglock.ruled VALUES (2)"},
-		"another's trigger": {"INSERT INTO pglock.triggering VALUES (2)"},
-		"owner's function":  {"SELECT pglock.owners()"},
-		"cursor":            {"DECLARE c CURSOR FOR SELECT FROM " + table + " FOR UPDATE", "FETCH c", "UPDATE " + table + " SET v = 1 WHERE CURRENT OF c"},
-		"block":             {"DO $$ BEGIN UPDATE " + table + " SET v = 1; END $$"},
-		"caught":            {"DO $$ BEGIN UPDATE " + table + " SET v = 1; EXCEPTION WHEN OTHERS THEN RAISE; END $$"},
-		"replaced":          {"DELETE FROM " + table, "INSERT INTO " + table + " VALUES (1, 1)"},
-	} {
-		g.replica("DELETE FROM "+table, "INSERT INTO "+table+" VALUES (1, 0)")
-		want(t, name+" without a grant", g.unbound(statements...), fencing.ErrUnfenced)
-		g.holds(table, "(1,0,)")
-		want(t, name+" with one", g.as(f, statements...), nil)
-		if got := g.dump(table); !strings.Contains(got, sprintf(",%d)", f.Token)) {
-			t.Errorf("%s with a grant left %s", name, got)
-		}
-	}
-}
 
 // TestRenamed: a renamed table stays protected. If a column that the triggers use is renamed or
 // dropped, writes fail until the table is protected again. Unprotect finds the added column by its

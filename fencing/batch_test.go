@@ -3,8 +3,6 @@ package fencing_test
 import (
 	"context"
 	"errors"
-	"math"
-	"net/url"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
@@ -70,10 +67,8 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 			want  error
 			code  string
 		}{
-			"stale":         {old, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
-			"forged":        {fencing.Fence{Schema: g.schema, Name: "n", Token: current.Token + 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
-			"fails":         {current, batch("INSERT INTO "+plain+" VALUES (2)", "INSERT INTO "+plain+" VALUES (1)"), nil, "23505"},
-			"unknown table": {current, batch("INSERT INTO "+plain+" VALUES (2)", "INSERT INTO never VALUES (1)"), nil, "42P01"},
+			"stale":  {old, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
+			"forged": {fencing.Fence{Schema: g.schema, Name: "n", Token: current.Token + 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrStale, ""},
 			"unknown function, which is not one of ours": {current, batch("INSERT INTO "+plain+" VALUES (2)", "SELECT never()"), nil, "42883"},
 			"no schema": {fencing.Fence{Schema: "no such schema", Name: "n", Token: 1}, batch("INSERT INTO " + plain + " VALUES (2)"), fencing.ErrSchemaMissing, ""},
 		} {
@@ -115,53 +110,38 @@ func TestBatchInATransaction(t *testing.T) {
 	}
 }
 
-// TestBatchTakesOneRoundTrip in a network with a delay of 100 ms each way. The control sends the
-// same statements in an ordinary transaction.
+// TestBatchTakesOneRoundTrip once its statements are prepared. The control sends the same statements
+// in an ordinary transaction.
 func TestBatchTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	table := g.table("t", columns)
 	f := g.grant("n", time.Minute)
-	u, err := url.Parse(pgtest.URL(t))
-	ok(t, err)
-	proxy := faultproxy.New(t, u.Host)
-	const way = 100 * time.Millisecond
 	for name, mode := range modes {
 		if mode == pgx.QueryExecModeDescribeExec {
 			continue // asks the server about each statement each time
 		}
-		pool := pgtest.PoolOn(t, proxy.URL(u.String()), g.asWriter(mode))
-		update := func() error { return fencing.Batch(t.Context(), pool, f, batch("UPDATE "+table+" SET v = v + 1")) }
-		usual := func() error {
-			return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-				if err := fencing.Check(t.Context(), tx, f); err != nil {
-					return err
-				}
-				_, err := tx.Exec(t.Context(), "UPDATE "+table+" SET v = v + 1")
-				return err
-			})
-		}
-		// The minimum of some attempts, because the machine may be slow too.
-		trips := func(call func() error) float64 {
+		conn, err := pgtest.PoolOn(t, pgtest.URL(t), g.asWriter(mode), pgtest.CountTurns).Acquire(t.Context())
+		ok(t, err)
+		defer conn.Release()
+		turns := func(call func() error) int64 {
 			t.Helper()
-			if err := call(); err != nil { // prepares its statements
-				t.Fatal(err)
-			}
-			proxy.Delay(way)
-			defer proxy.Delay(0)
-			least := math.Inf(1)
-			for try := 0; try < 5 && least >= 2; try++ {
-				began := time.Now()
-				ok(t, call())
-				least = min(least, time.Since(began).Seconds()/(2*way).Seconds())
-			}
-			return least
+			ok(t, call()) // prepares its statements
+			before := pgtest.Turns(t, conn.Conn())
+			ok(t, call())
+			return pgtest.Turns(t, conn.Conn()) - before
 		}
-		if n := trips(update); n >= 2 {
-			t.Errorf("%s: %.1f round trips", name, n)
+		update := "UPDATE " + table + " SET v = v + 1"
+		if n := turns(func() error { return fencing.Batch(t.Context(), conn, f, batch(update)) }); n != 1 {
+			t.Errorf("%s: %d round trips", name, n)
 		}
-		if n := trips(usual); n < 4 {
-			t.Errorf("%s: control: four statements took %.1f round trips", name, n)
+		if n := turns(func() error {
+			return pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), update)
+				return errors.Join(fencing.Check(t.Context(), tx, f), err)
+			})
+		}); n < 4 {
+			t.Errorf("%s: control: four statements took %d round trips", name, n)
 		}
 	}
 }

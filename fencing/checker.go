@@ -64,21 +64,17 @@ func (c *MemoryChecker) Accept(_ context.Context, resource string, token Token) 
 	return nil
 }
 
-// TableChecker is a Checker for any number of processes. It keeps its marks in the database, as
-// Advance does, and returns ErrFull when Advance does.
-type TableChecker struct {
+type tableChecker struct {
 	db   DB
 	opts []SchemaOption
 }
 
-// NewTableChecker returns a Checker on the database of db, usually a pool. If db is a transaction,
-// its marks become visible when it commits. WithSchema sets the schema of the marks.
-// NewTableChecker does not contact the database.
-func NewTableChecker(db DB, opts ...SchemaOption) *TableChecker {
-	return &TableChecker{db, opts}
-}
+// NewTableChecker returns a Checker for any number of processes. It keeps its marks in the database
+// of db, usually a pool, as Advance does, and returns ErrFull when Advance does. If db is a
+// transaction, its marks become visible when it commits. WithSchema sets the schema of the marks.
+// NewTableChecker does not contact the database; each Accept takes one round trip.
+func NewTableChecker(db DB, opts ...SchemaOption) Checker { return tableChecker{db, opts} }
 
-// Accept implements Checker. It takes one round trip, which ctx bounds.
-func (c *TableChecker) Accept(ctx context.Context, resource string, token Token) error {
+func (c tableChecker) Accept(ctx context.Context, resource string, token Token) error {
 	return advance(ctx, c.db, resource, token, c.opts)
 }

@@ -144,21 +144,3 @@ func TestTableCheckerIsBounded(t *testing.T) {
 	want(t, "an older token", c.Accept(t.Context(), "a", 1), fencing.ErrStale)
 	wantCode(t, "a writer sets the limit", g.unbound("CREATE OR REPLACE FUNCTION pglock.high_water_limit() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1'"), "42501")
 }
-
-// FuzzMemoryChecker: the bytes are resources and tokens in turn.
-func FuzzMemoryChecker(f *testing.F) {
-	f.Add([]byte{0, 5, 0, 4, 1, 4, 0, 6, 0, 5})
-	f.Fuzz(func(t *testing.T, calls []byte) {
-		var c fencing.MemoryChecker
-		highest := map[byte]byte{}
-		for i := 0; i+1 < len(calls); i += 2 {
-			resource, token := calls[i], calls[i+1]
-			err := c.Accept(t.Context(), string(rune('a')+rune(resource)), fencing.Token(token))
-			if accept := token > 0 && token >= highest[resource]; accept != (err == nil) {
-				t.Fatalf("%d after %d: %v", token, highest[resource], err)
-			} else if accept {
-				highest[resource] = token
-			}
-		}
-	})
-}

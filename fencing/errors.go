@@ -17,8 +17,8 @@ var (
 	// ErrUnfenced: a transaction that has bound no grant wrote to a strictly protected table.
 	ErrUnfenced = errors.New("fencing: write without a grant")
 
-	// ErrOtherLock: the row belongs to a lock whose grant the transaction has not bound. The
-	// *OtherLockError around it names that lock.
+	// ErrOtherLock: the row belongs to a lock whose grant the transaction has not bound. The error's
+	// text names that lock.
 	ErrOtherLock = errors.New("fencing: the row belongs to another lock")
 
 	// ErrPaused: the transaction was idle for longer than its lease had left, or longer than a
@@ -85,17 +85,11 @@ func (e *StaleError) Error() string {
 // Unwrap makes errors.Is find ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// OtherLockError reports which lock a row belongs to.
-type OtherLockError struct {
-	Name string // of the lock; empty if the row names none, or the statement was TRUNCATE
-}
-
-func (e *OtherLockError) Error() string {
-	if e.Name == "" {
-		return fmt.Sprintf("%v: of no lock that is bound", ErrOtherLock)
+// otherLock returns ErrOtherLock with the lock that the row belongs to. The name is empty if the row
+// names none, or the statement was TRUNCATE.
+func otherLock(name string) error {
+	if name == "" {
+		return errs.Errorf("%w: of no lock that is bound", ErrOtherLock)
 	}
-	return fmt.Sprintf("%v: %q", ErrOtherLock, e.Name)
+	return errs.Errorf("%w: %q", ErrOtherLock, name)
 }
-
-// Unwrap makes errors.Is find ErrOtherLock.
-func (e *OtherLockError) Unwrap() error { return ErrOtherLock }

@@ -95,13 +95,10 @@ func ExampleBind() {
 		})
 	}
 	fmt.Println("to account 2:", transfer(2))
-	var other *fencing.OtherLockError
-	if errors.As(transfer(3), &other) {
-		fmt.Println("to account 3: needs", other.Name)
-	}
+	fmt.Println("to account 3, whose lock is not bound:", errors.Is(transfer(3), fencing.ErrOtherLock))
 	// Output:
 	// to account 2: <nil>
-	// to account 3: needs account:3
+	// to account 3, whose lock is not bound: true
 }
 
 // The guard and the writes are sent together and take one round trip.

@@ -55,11 +55,11 @@ func TestExplain(t *testing.T) {
 func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		`fencing: stale grant: "n" has no grant 3`:                           &fencing.StaleError{Resource: "n", Token: 3},
-		`fencing: stale grant: grant 3 of "n" has ended`:                     &fencing.StaleError{Resource: "n", Token: 3, Current: 3},
-		`fencing: stale grant: grant 3 of "n", where 4 is the newest`:        &fencing.StaleError{Resource: "n", Token: 3, Current: 4},
-		`fencing: the row belongs to another lock: "m"`:                      &fencing.OtherLockError{Name: "m"},
-		`fencing: the row belongs to another lock: of no lock that is bound`: &fencing.OtherLockError{},
+		`fencing: stale grant: "n" has no grant 3`:                                           &fencing.StaleError{Resource: "n", Token: 3},
+		`fencing: stale grant: grant 3 of "n" has ended`:                                     &fencing.StaleError{Resource: "n", Token: 3, Current: 3},
+		`fencing: stale grant: grant 3 of "n", where 4 is the newest`:                        &fencing.StaleError{Resource: "n", Token: 3, Current: 4},
+		`fencing: the row belongs to another lock: "m" (: x (SQLSTATE PGL03))`:               fencing.Explain(&pgconn.PgError{Code: "PGL03", Message: "x", Detail: `{"resource": "m"}`}),
+		`fencing: the row belongs to another lock: of no lock that is bound (foreign PGL03)`: fencing.Explain(foreign("PGL03")),
 	} {
 		if err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -85,30 +85,6 @@ func TestProtectAtOnce(t *testing.T) {
 	want(t, "a write to the last partition", g.as(g.grant("n", time.Minute), "INSERT INTO "+table+" VALUES (9, 0)"), nil)
 }
 
-// TestRowsMoveBetweenPartitions with their tokens.
-func TestRowsMoveBetweenPartitions(t *testing.T) {
-	t.Parallel()
-	each(t, map[string][]fencing.Option{"strict": nil, "permissive": {fencing.Permissive()}}, func(t *testing.T, name string, opts []fencing.Option) { //nolint:thelper // it is the test itself
-		g := newFixture(t)
-		table := g.table("t", "(id int, v int) PARTITION BY LIST (id)")
-		g.sql("CREATE TABLE pglock.p1 PARTITION OF " + table + " FOR VALUES IN (1)")
-		g.sql("CREATE TABLE pglock.p2 PARTITION OF " + table + " FOR VALUES IN (2)")
-		g.protect(table, opts...)
-		early, late := g.grant("early", time.Minute), g.grant("late", time.Minute)
-		want(t, "late", g.as(late, "INSERT INTO "+table+" VALUES (1, 0)"), nil)
-		want(t, "early moves it", g.as(early, "UPDATE "+table+" SET id = 2"), fencing.ErrStale)
-		moved := g.unbound("UPDATE " + table + " SET id = 2")
-		if name == "strict" {
-			want(t, "moved without a grant", moved, fencing.ErrUnfenced)
-			want(t, "late moves it", g.as(late, "UPDATE "+table+" SET id = 2"), nil)
-		} else {
-			want(t, "moved without a grant", moved, nil)
-		}
-		g.holds(table, "(2,0,%d)", late.Token)
-		want(t, "early, after the move", g.as(early, "DELETE FROM "+table), fencing.ErrStale)
-	})
-}
-
 // TestDetachedPartitionRefusesWrites until it is protected again by itself, or unprotected.
 func TestDetachedPartitionRefusesWrites(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -84,24 +83,6 @@ func TestEveryWriteIsFenced(t *testing.T) {
 	})
 }
 
-func TestCopyIsFenced(t *testing.T) {
-	t.Parallel()
-	g, table := newProtectedTable(t)
-	f := g.grant("n", time.Minute)
-	copyIn := func(tx pgx.Tx, cols ...string) error {
-		_, err := tx.CopyFrom(t.Context(), pgx.Identifier{g.schema, "t"}, cols, pgx.CopyFromSlice(2, func(i int) ([]any, error) {
-			return []any{i, 0, int64(1_000_000)}[:len(cols)], nil
-		}))
-		return fencing.Explain(err)
-	}
-	want(t, "COPY without a grant", copyIn(g.begin(), "id", "v"), fencing.ErrUnfenced)
-	want(t, "COPY with a token of its own", copyIn(g.begin(), "id", "v", "fence_token"), fencing.ErrUnfenced)
-	tx := g.bound(f)
-	ok(t, copyIn(tx, "id", "v", "fence_token"))
-	ok(t, tx.Commit(t.Context()))
-	g.holds(table, "(0,0,%[1]d) (1,0,%[1]d)", f.Token)
-}
-
 // TestOnlyTriggersWriteTheTokenColumn: a value in a statement has no effect, so that no writer can
 // lock others out, or let itself in.
 func TestOnlyTriggersWriteTheTokenColumn(t *testing.T) {
@@ -118,6 +99,9 @@ func TestOnlyTriggersWriteTheTokenColumn(t *testing.T) {
 		want(t, sql, g.as(f, sprintf(sql, table)), nil)
 		g.holds(table, "(1,0,%d)", f.Token)
 	}
+	const copied = "COPY %s (id, fence_token) FROM STDIN"
+	want(t, copied, g.send(g.bound(f), sprintf(copied, table)), nil)
+	g.holds(table, "(1,0,%[1]d) (4,,%[1]d)", f.Token)
 }
 
 // TestPermissive: writes without a grant pass and keep the token, so that they do not admit an

@@ -13,36 +13,25 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Acquire waits until the lock name is granted to this call, and returns the lease. A waiting
-// call holds no connection and no transaction. All calls of a client that wait for one name share
-// one row of lock_waiters. A free lock is granted without such a row.
+// Acquire waits until the lock of that name is granted to this call, and returns the lease, which
+// is renewed until it is released or lost, or the client is closed. The lease's Context has the
+// values of ctx. A waiting call holds no connection and no transaction, and all waiters of a client
+// for one name share one row of lock_waiters.
 //
-// The lease is renewed until it is released, it is lost, or the client is closed. ctx bounds the
-// call, not the lease. The lease's Context has the values of ctx.
+// If ctx ends first, a grant that arrives later is revoked, or expires if a broken network delivers
+// it much later. Acquire waits up to 20 ms for a statement in progress.
 //
-// When ctx ends first, Acquire returns a *WaitError, in which errors.Is finds ErrNotAcquired and
-// the error and cause of ctx. The lock is not held. Acquire waits up to 20 ms for a statement in
-// progress. A grant that arrives later is revoked. A grant that a broken network delivers much
-// later ends by its TTL.
-//
-// WithWait bounds the wait as well. The *WaitError then wraps ErrTimeout, and no error of ctx.
-//
-// If ctx carries a held lease of this lock, Acquire returns a *HeldError at once. The contexts of a
-// lease carry it, and so do those derived from them: use another context to wait for a lock that the
-// program itself will release.
-//
-// The *WaitError wraps ErrUnavailable if the server could not be reached for 30 s, and ErrClosed
-// if the client was closed. Acquire returns ErrInvalidOption at once, also for an invalid name.
+// A wait that fails returns a *WaitError, which wraps ErrNotAcquired and the error and cause of
+// ctx, ErrTimeout because of WithWait, ErrClosed, or ErrUnavailable after 30 s without an answer.
+// If ctx carries a lease of this lock, Acquire returns a *HeldError at once, because it would wait
+// for itself.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.Lock(name).Acquire(ctx, opts...)
 }
 
-// TryAcquire acquires the lock name if it is free or its lease has expired. Otherwise it returns a
-// *BusyError (errors.Is ErrNotAcquired) with the holder and the remaining time of its lease, and
-// has written nothing.
-//
-// ctx bounds the call, not the lease. If the server does not answer, the error wraps
-// ErrUnavailable. A grant that the server made all the same is revoked.
+// TryAcquire acquires the lock of that name if it is free or its lease has expired. Otherwise it
+// writes nothing and returns a *BusyError, which describes the blocking grant. A grant whose answer
+// arrives too late is revoked.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	return c.Lock(name).TryAcquire(ctx, opts...)
 }
@@ -51,16 +40,16 @@ func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOptio
 type acquisition struct {
 	client *Client
 	cfg    *leaseConfig
-	name   string // of several names: a text for people
-	id     string // of the request: the same for all attempts whose effect is unknown
+	name   string // of several names: their display name
+	id     string // of the request; all attempts with an unknown effect share it
 	began  time.Time
 
-	// uncertain says that an attempt's answer was lost: the server may hold a grant for this
+	// uncertain reports that an attempt's answer was lost, so the server may hold a grant for this
 	// call that the client does not know of.
 	uncertain bool
 
-	// attempted says that the call has had the attempt that each call has: the server has said that
-	// the lock is held, or has not answered.
+	// attempted reports that the call has had the one attempt that every call has, because the
+	// server has answered that the lock is held, or has not answered.
 	attempted bool
 	limit     *waitLimit // of WithWait, or nil
 
@@ -81,17 +70,17 @@ func (f *acquireFacts) sawAhead(n int) {
 	}
 }
 
-// acquireMethod is how a call acquires a lock: wait or once.
+// acquireMethod acquires a lock by waiting (wait) or without (tryOnce).
 type acquireMethod func(*acquisition, context.Context) (leasetable.Grant, error)
 
-// acquire acquires the lock that cfg is for. The configuration is passed by reference, because the
-// stack of a waiting call should fit into 4 KiB.
+// acquire acquires the lock that cfg is for. The configuration is passed by reference so that the
+// stack of a waiting call fits into 4 KiB.
 func (c *Client) acquire(ctx context.Context, name string, cfg *leaseConfig, how acquireMethod) (l *Lease, err error) {
 	if err := c.beginCall(); err != nil {
 		return nil, err
 	}
 	a := newAcquisition(c, name, cfg)
-	// After endCall, so that Close does not wait for an observer.
+	// Events are raised after endCall, so that Close does not wait for an observer.
 	defer func() { c.events.acquired(ctx, a, l, err) }()
 	defer c.endCall()
 	g, err := how(a, ctx)
@@ -121,7 +110,7 @@ func (a *acquisition) names() []string {
 	return a.cfg.names
 }
 
-// tryOnce makes attempts until the server answers, within limits.
+// tryOnce makes attempts, within limits, until the server answers.
 func (a *acquisition) tryOnce(ctx context.Context) (leasetable.Grant, error) {
 	const (
 		tries    = 5 // while rows appear or requests are used up
@@ -152,7 +141,7 @@ func (a *acquisition) tryOnce(ctx context.Context) (leasetable.Grant, error) {
 	return g, err
 }
 
-// ticketOr returns the ticket for an attempt: ours unless it is 0 or the call barges.
+// ticketOr returns the ticket for an attempt, which is ours unless it is 0 or the call barges.
 func (a *acquisition) ticketOr(ours int64) int64 {
 	if a.cfg.barging {
 		return leasetable.BargeTicket
@@ -169,16 +158,16 @@ func (a *acquisition) awaitRemoval(ctx context.Context) {
 
 func (a *acquisition) busyError(g leasetable.Grant) *BusyError {
 	name := cmp.Or(g.Name, a.name)
-	l := a.client.newestLease(name)
+	l := a.client.registry.newestOf(name)
 	return &BusyError{
 		Name: name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining,
 		ThisClient: l != nil && l.Token() == g.Token,
 	}
 }
 
-// localHolder returns who holds the lock as far as this process knows without an attempt, or nil.
+// localHolder returns the holder that this process knows of without an attempt, or nil.
 func (a *acquisition) localHolder() *BusyError {
-	l := a.client.newestLease(a.name)
+	l := a.client.registry.newestOf(a.name)
 	if held := l != nil && l.Err() == nil; !held {
 		return nil
 	}
@@ -188,15 +177,7 @@ func (a *acquisition) localHolder() *BusyError {
 	}
 }
 
-// newestLease returns the newest lease of that name which this client has not seen the end of, or
-// nil.
-func (c *Client) newestLease(name string) *Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.newest[name]
-}
-
-// waitError returns the error of a call that gave up. last is what stood in the way.
+// waitError returns the error of a call that gave up, with last as the last obstacle.
 func (a *acquisition) waitError(ctx context.Context, last error) error {
 	cause := ErrClosed
 	if ctx.Err() != nil {
@@ -208,12 +189,12 @@ func (a *acquisition) waitError(ctx context.Context, last error) error {
 	return &WaitError{Name: a.name, Waited: time.Since(a.began), Cause: cause, Last: last}
 }
 
-// attempt makes one attempt to acquire the lock.
+// attempt makes one attempt to acquire the lock. A lone attempt usually runs its statement on this
+// goroutine, and others use the dispatcher.
 //
-// A lone attempt runs its statement on this goroutine, others through the dispatcher. A statement
-// that goes on after its caller gave up is canceled on this goroutine, which closes its connection
-// and leaves its effect unknown: see beginInline. In the dispatcher it goes on. A grant that
-// arrives after its caller gave up is revoked.
+// If the caller gives up first, a statement on this goroutine is canceled, which closes its
+// connection and leaves its effect unknown (see dispatch.inline), while one of the dispatcher
+// continues. A grant that arrives after that is revoked.
 func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (leasetable.Grant, error) {
 	if a.limit != nil && !a.attempted {
 		a.limit.widen()
@@ -228,11 +209,13 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 	return g, err
 }
 
-// send sends an attempt, on this goroutine or through the dispatcher: see attempt.
+// send sends an attempt on this goroutine or through the dispatcher, as attempt describes.
 func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, error) {
-	if a.client.beginInline(ctx) {
-		got := q.runInline(ctx)
-		a.client.dispatcher.EndInline()
+	var got leasetable.Answer
+	if a.client.dispatch.inline(ctx, OperationAcquire, timing.StatementBound, func(ctx context.Context) error {
+		got.Grant, got.Err = q.run(ctx)
+		return got.Err
+	}) {
 		if err := ctx.Err(); err != nil && got.Err != nil {
 			a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
 			return leasetable.Grant{}, err
@@ -241,11 +224,10 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 	}
 	q.answers = make(chan leasetable.Answer, 1)
 	a.client.calls.Add(1) // deliver ends this call
-	a.client.acquires.Submit(q)
-	var got leasetable.Answer
+	a.client.dispatch.acquires.Submit(q)
 	left := error(nil)
-	// Two may be ready. An answer that came with the end of ctx is returned or revoked: both are
-	// right.
+	// More than one case may be ready. Any order is safe, because an answer that arrives together
+	// with the end of ctx is either returned or revoked.
 	select {
 	case got = <-q.answers:
 	case <-ctx.Done():
@@ -262,8 +244,8 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 	return a.checkGrant(q.id, got)
 }
 
-// checkGrant returns the grant of the request with that ID if it can still be trusted. It gives the
-// next attempt a new ID if this one is used up.
+// checkGrant returns the grant of the request with that ID if it can still be trusted. If that ID
+// is used up, the next attempt gets a new one.
 func (a *acquisition) checkGrant(id string, got leasetable.Answer) (leasetable.Grant, error) {
 	a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
 	switch {
@@ -289,15 +271,15 @@ func (a *acquisition) checkGrant(id string, got leasetable.Answer) (leasetable.G
 }
 
 // revoke ends the grant of r in the background, if the server has made one. The caller must be
-// inside a counted call. If the server can't be reached for a TTL, the grant has expired.
+// inside a counted call. A server that can't be reached for a TTL lets the grant expire.
 //
-// The acquire statement may still be on its way to the server, or past the point where it can be
-// canceled. So revoke looks again, after timing.RevokePauses, until it finds a grant.
+// Because the acquire statement may still be on its way to the server, or past the point where it
+// can be canceled, revoke tries again after each of timing.RevokePauses until it finds a grant.
 func (c *Client) revoke(r *leasetable.Request) {
 	c.background(min(r.TTL, timing.OutagePatience), func(ctx context.Context) {
 		for n := range len(timing.RevokePauses) + 1 {
 			revoked := false
-			err := c.retry(ctx, nil, func(ctx context.Context) (err error) {
+			err := retry(ctx, nil, func(ctx context.Context) (err error) {
 				revoked, err = c.store.Revoke(ctx, r)
 				return err
 			})
@@ -310,9 +292,9 @@ func (c *Client) revoke(r *leasetable.Request) {
 			}
 			closing := c.closing
 			if n == 0 {
-				closing = nil // Close waits for the second look: most statements that are late have ended by then
+				closing = nil // Close waits for the second try, because most late statements have ended by then
 			}
-			select { // when several are ready, a needless look is harmless
+			select { // if more than one case is ready, a needless try is harmless
 			case <-time.After(timing.RevokePauses[n]):
 			case <-ctx.Done():
 				return
@@ -326,8 +308,8 @@ func (c *Client) revoke(r *leasetable.Request) {
 // errLateGrant means that a grant arrived too late to be trusted.
 var errLateGrant = errs.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
 
-// endOf returns why ctx has ended: its error, and its cause if that differs. If the time of
-// WithWait was over first, it returns ErrTimeout alone.
+// endOf returns the error of ctx, and its cause if that differs. If WithWait ended ctx first, it
+// returns ErrTimeout alone.
 func endOf(ctx context.Context) error {
 	if context.Cause(ctx) == errWaitOver { //nolint:errorlint // the caller's own cause may wrap ErrTimeout
 		return ErrTimeout

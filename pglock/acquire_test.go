@@ -12,29 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/pglock"
 )
-
-func TestAcquireTellsTheTableWhoHolds(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	l := acquire(t, c, "name 'with' \"quotes\" and ünicode", pglock.WithHolder("me"), pglock.WithLabels(map[string]string{"k": "v"}))
-	k, err := c.Get(t.Context(), l.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if k.Holder != "me" || k.Token != l.Token() || k.Labels["k"] != "v" || k.Version != 1 || !k.Held() {
-		t.Errorf("the table has %+v", k)
-	}
-	if off := value[float64](f, "SELECT abs(extract(epoch FROM acquired_at - clock_timestamp())) FROM pglock.distributed_locks"); off > 5 {
-		t.Errorf("acquired %v s away from the server's time", off)
-	}
-}
 
 func TestP16_P39_TTLIsExactByTheServersClock(t *testing.T) {
 	t.Parallel()
@@ -73,9 +55,7 @@ func TestP20_TryTakesOverAnExpiredLease(t *testing.T) {
 			}
 			return false
 		}
-		if l.Token() <= old.Token() {
-			t.Errorf("token %d after %d", l.Token(), old.Token())
-		}
+		grows(t, old, l)
 		return true
 	})
 }
@@ -98,9 +78,7 @@ func TestP21_LosingWritesNothing(t *testing.T) {
 	const tries = 200
 	if n := written(func() {
 		for range tries {
-			if _, err := c.TryAcquire(t.Context(), "n"); !errors.Is(err, pglock.ErrNotAcquired) {
-				t.Fatal(err)
-			}
+			fails(t, "told", second(c.TryAcquire(t.Context(), "n")), pglock.ErrNotAcquired)
 		}
 	}); n != 0 {
 		t.Errorf("%d failed tries wrote %d bytes of WAL", tries, n)
@@ -116,34 +94,6 @@ func TestP21_LosingWritesNothing(t *testing.T) {
 		t.Error("control: the naive upsert wrote nothing either")
 	}
 	release(t, held)
-}
-
-func TestI11_AGuardedRowIsBusyAtOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	old := try(t, c, "guarded")
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if err := old.Guard(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
-	release(t, old)
-
-	_, err = c.TryAcquire(t.Context(), "guarded")
-	var busy *pglock.BusyError
-	if !errors.As(err, &busy) || busy.Holder != "" || !strings.Contains(err.Error(), "guarded transaction") {
-		t.Errorf("while a guard holds the row of a free lock: %v", err)
-	}
-	release(t, try(t, c, "other"))
-
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	release(t, try(t, c, "guarded"))
 }
 
 func TestP23_CausesAreToldApart(t *testing.T) {
@@ -165,13 +115,26 @@ func TestP23_CausesAreToldApart(t *testing.T) {
 		},
 		"timed out": {
 			call: func() error {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err := c.Acquire(ctx, "n")
+				ctx := bounded(t, time.Second)
+				_, err := c.Acquire(ctx, "n", pglock.WithWait(time.Minute))
 				return err
 			},
 			is:    []error{pglock.ErrNotAcquired, context.DeadlineExceeded},
-			isNot: []error{context.Canceled, pglock.ErrUnavailable, pglock.ErrClosed},
+			isNot: []error{context.Canceled, pglock.ErrTimeout, pglock.ErrUnavailable, pglock.ErrClosed},
+		},
+		"the wait is over": {
+			call:  func() error { _, err := c.Acquire(t.Context(), "n", pglock.WithWait(100*time.Millisecond)); return err },
+			is:    []error{pglock.ErrNotAcquired, pglock.ErrTimeout},
+			isNot: []error{context.Canceled, context.DeadlineExceeded, pglock.ErrUnavailable, pglock.ErrClosed},
+		},
+		"the context ends before the wait, by the same sentinel": {
+			call: func() error {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, pglock.ErrTimeout)
+				defer cancel()
+				_, err := c.Acquire(ctx, "n", pglock.WithWait(time.Minute))
+				return err
+			},
+			is: []error{context.DeadlineExceeded, pglock.ErrTimeout},
 		},
 		"cancelled with a cause": {
 			call: func() error {
@@ -225,9 +188,7 @@ func TestP38_StricterIsolationDoesNotHurt(t *testing.T) {
 	config, statements := admin.pool.Config().Copy(), &spy{}
 	config.ConnConfig.Tracer = statements
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	f := fixture{t, pool, admin.schema}
 	if level := value[string](f, "SHOW default_transaction_isolation"); level != "serializable" {
@@ -244,16 +205,12 @@ func TestP38_StricterIsolationDoesNotHurt(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := l.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check(t, l.Release(t.Context()))
 			}
 		})
 	}
 	wg.Wait()
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(t.Context()))
 	if n := len(statements.statements); n < 2*workers*rounds {
 		t.Errorf("the tracer saw %d statements of %d", n, 2*workers*rounds)
 	}
@@ -271,19 +228,11 @@ func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
 	const ttl = 400 * time.Millisecond
 	f := newFixture(t)
 	remaining := func(statement string) time.Duration {
-		tx, err := f.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback(context.Background()) }()
-		if _, err := tx.Exec(t.Context(), "SELECT pg_sleep($1)", (2 * ttl).Seconds()); err != nil {
-			t.Fatal(err)
-		}
+		tx := begin(t, f)
+		run(t, tx, "SELECT pg_sleep($1)", (2 * ttl).Seconds())
 		rows, err := tx.Query(t.Context(), f.named(statement), []string{fmt.Sprint("n", len(statement))}, []string{"h"},
 			[]string{"5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e"}, []string{"{}"}, []int64{ttl.Microseconds()}, []int64{1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		us, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (int64, error) {
 			values, err := row.Values()
 			if err != nil {
@@ -291,9 +240,7 @@ func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
 			}
 			return values[4].(int64), nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return time.Duration(us) * time.Microsecond
 	}
 	if left := remaining(pglock.AcquireFullSQL); left < ttl/2 {
@@ -303,94 +250,6 @@ func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
 	if left := remaining(strings.ReplaceAll(pglock.AcquireFullSQL, "clock_timestamp() + a.us", "now() + a.us")); left != 0 {
 		t.Errorf("control: with now() a lease granted after a wait had %v left", left)
 	}
-}
-
-// TestP14_AcquireAnswerLost cuts off the answer to the acquire statement, then lets the client
-// reconnect.
-func TestP14_AcquireAnswerLost(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open()
-	release(t, try(t, c, "n")) // the statement is prepared
-
-	proxy.DropReplies()
-	got := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := c.Acquire(t.Context(), "n")
-		if err != nil {
-			t.Error(err)
-		}
-		got <- l
-	}()
-	pgtest.Eventually(t, 5*time.Second, "the request is applied", func() bool {
-		return value[bool](f, "SELECT holder IS NOT NULL FROM pglock.distributed_locks WHERE name = 'n'")
-	})
-	proxy.Heal()
-	proxy.Sever()
-	l := <-got
-	if l == nil {
-		return
-	}
-	k, err := c.Get(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if k.Token != l.Token() || l.Token() != 2 {
-		t.Errorf("the lease has token %d, the table %d: it should be the second grant", l.Token(), k.Token)
-	}
-	release(t, l)
-}
-
-// TestI9_ACallerThatLeavesLeavesNothing cancels Acquire at many moments, and then looks for locks
-// without a lease.
-func TestI9_ACallerThatLeavesLeavesNothing(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.openUnclosed(pglock.WithTTL(time.Hour))
-	for i := range 60 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
-		if l, err := c.Acquire(ctx, fmt.Sprint("n", i%7)); err == nil {
-			release(t, l)
-		} else if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		cancel()
-	}
-	if err := c.Close(t.Context()); err != nil { // Close waits for statements in progress
-		t.Error(err)
-	}
-	if n := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL"); n != 0 {
-		t.Errorf("%d locks are held that nobody knows of", n)
-	}
-}
-
-// TestI9_AnswerLostAndCallerGone: the server has made the grant, its answer was lost, and the
-// caller has left.
-func TestI9_AnswerLostAndCallerGone(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open(pglock.WithTTL(time.Hour))
-	release(t, try(t, c, "n"))
-	proxy.DropReplies()
-	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan error, 1)
-	go func() {
-		_, err := c.Acquire(ctx, "n")
-		left <- err
-	}()
-	held := func() bool {
-		return value[bool](f, "SELECT holder IS NOT NULL FROM pglock.distributed_locks WHERE name = 'n'")
-	}
-	pgtest.Eventually(t, 5*time.Second, "the request is applied", held)
-	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	proxy.Heal()
-	proxy.Sever()
-	pgtest.Eventually(t, 30*time.Second, "the late grant is revoked", func() bool { return !held() })
 }
 
 // address returns the address that a pool connects to.

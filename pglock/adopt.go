@@ -13,21 +13,18 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// errHandedOver ends the lease that HandOver is called on.
+// errHandedOver is the end of a lease that HandOver was called on.
 var errHandedOver = errs.Errorf("%w: handed over to another process", ErrReleased)
 
-// HandOver ends the lease in this process and leaves the lock to another one, which calls Adopt with
-// the fence that HandOver returns. Stop the protected work first. The Context is done when HandOver
-// returns, and Err wraps ErrReleased. The lease is not renewed any more, and Release and Close do
-// not release the lock.
+// HandOver ends the lease in this process, so that another one can continue the grant by Adopt with
+// the returned fence. Stop the protected work first, because HandOver ends the Context, and Err
+// then wraps ErrReleased. From then on neither renewals nor Release nor Close affect the lock.
 //
-// The other process must call Adopt before the grant expires. Usually two thirds of the TTL are left,
-// less after failed renewals. Call [Lease.Extend] before HandOver if the fence takes longer to
-// arrive. If no process adopts the grant, the lock is free when the grant expires. This process may
-// adopt it again as well.
+// The other process must adopt the grant before it expires. Usually two thirds of the TTL are left,
+// but less after failed renewals, so call Lease.Extend first if the fence takes longer to arrive.
 //
-// HandOver does not contact the database. If the lease has ended, it returns why: an error that
-// wraps ErrLost or ErrReleased. It refuses a lease of several names.
+// HandOver does not contact the database. It returns the error of Err if the lease has ended, and
+// refuses a lease of several names.
 func (l *Lease) HandOver() (fencing.Fence, error) {
 	if err := l.Err(); err != nil {
 		return fencing.Fence{}, err
@@ -38,33 +35,25 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 	if !l.end(errHandedOver) {
 		return fencing.Fence{}, l.Err()
 	}
-	l.client.untrack(l)
+	l.client.registry.remove(l)
 	l.client.events.handedOver(l)
 	return l.fence, nil
 }
 
-// Adopt returns a lease of the grant that f names, which another process was granted and has handed
-// over: see [Lease.HandOver]. It renews the grant at once, with the TTL of this client and opts, and
-// makes this client's holder name the one that others see. Token and labels stay. The lease is
-// renewed and released like one from Acquire.
+// Adopt returns a lease of the grant that f identifies, which another process has handed over with
+// [Lease.HandOver]. It renews the grant at once with the TTL of this client and opts, and replaces
+// its holder name, while token and labels stay. Because the fence has no holding rules, pass
+// WithMaxHold and WithMinHold, which count from the grant, and WithLockDelay again.
 //
-// If the grant is not current any more, because it was released, has expired or was followed by
-// another one, the error is a *fencing.StaleError (errors.Is fencing.ErrStale), and nothing has
-// changed. If no grant of this client's schema can have the fence, the error wraps
-// fencing.ErrInvalidFence. If the server does not answer within 5 s, or only when the grant can't be
-// trusted any more, it wraps ErrUnavailable. If ctx ends first, it wraps the error and cause of ctx.
-// In the last two cases the grant may have been renewed. WithMinHold is refused for a lock with
-// permits. ctx bounds the call, not the lease. The
-// lease's Context has the values of ctx.
+// If the grant is not current any more, Adopt changes nothing and returns a *StaleError. A fence
+// that no grant of this client's schema can have is refused with fencing.ErrInvalidFence, and
+// WithMinHold is refused for a lock with permits. After ErrUnavailable or the end of ctx, the grant
+// may be renewed.
 //
-// The rules of the first process do not come along with the fence: pass WithMaxHold, WithMinHold and
-// WithLockDelay again. The first two count from the grant.
-//
-// Adopt does not exclude the process that had the grant before: both know the same name and token,
-// and the database can't tell them apart. While both renew, the grant lasts. When one of them
-// releases it, the lock is free for others at once, although the other process learns of it only
-// with its next renewal. Its guarded writes are refused from then on. HandOver makes sure that the
-// first process neither renews nor releases. Without it, that is the program's duty.
+// Adopt does not exclude the first process, because the database can't tell two users of one token
+// apart. HandOver ensures that the first one neither renews nor releases. Without it, the grant
+// lasts while both renew, and after one of them releases it, the other loses its lease at its next
+// renewal, and its guarded writes are refused.
 func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption) (*Lease, error) {
 	cfg, err := c.cfg.leaseFor([]string{f.Name}, opts)
 	if err != nil {
@@ -99,13 +88,13 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	if l == nil {
 		return nil, ErrClosed
 	}
-	c.signal(l) // its holder may have been asked to release it before
+	c.signals.notify(l) // a request to release it may have arrived before
 	c.events.adopted(ctx, l, began)
 	return l, nil
 }
 
-// checkMinHold refuses WithMinHold for a lock with permits, before Adopt would keep the permits for that
-// time. A name stays of one kind while the grant lives.
+// checkMinHold refuses WithMinHold for a lock with permits before Adopt would keep the permits for
+// that time. The check stays valid, because a name is of one kind while a grant lives.
 func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseConfig) error {
 	if cfg.minHold == 0 {
 		return nil
@@ -120,12 +109,12 @@ func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseCo
 	return nil
 }
 
-// sendAdopt adopts the grant on the server. It tries again while another transaction has locked the
-// row, and after a failure that may be temporary, for timing.StatementBound.
+// sendAdopt adopts the grant on the server. While another transaction has locked the row, and after
+// a temporary failure, it tries again for timing.StatementBound.
 func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg *leaseConfig) (got leasetable.Renewal, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
-	err = c.retry(ctx, c.closing, func(ctx context.Context) error {
+	err = retry(ctx, c.closing, func(ctx context.Context) error {
 		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
 		if err == nil && got.Outcome == leasetable.Busy {
 			return errs.Errorf("%w: %w", ErrUnavailable, errRowLocked)

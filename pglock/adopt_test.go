@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
@@ -104,21 +103,13 @@ func (f fixture) startAdopter() (tell func(format string, args ...any) string) {
 	cmd.Env = append(os.Environ(), adopterVariable+"="+f.pool.Config().ConnString())
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the adopting process: %v", err)
-		}
+		check(t, cmd.Wait())
 	})
 	answers := bufio.NewScanner(out)
 	return func(format string, args ...any) string {
@@ -137,9 +128,7 @@ func (f fixture) startAdopter() (tell func(format string, args ...any) string) {
 func text(t *testing.T, f fencing.Fence) string {
 	t.Helper()
 	b, err := f.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
@@ -174,20 +163,14 @@ func TestAJobIsHandedOver(t *testing.T) {
 	if l.Context().Err() == nil || !errors.Is(l.Err(), pglock.ErrReleased) || errors.Is(l.Err(), pglock.ErrLost) {
 		t.Errorf("after HandOver: context %v, lease %v", l.Context().Err(), l.Err())
 	}
-	if _, err := l.HandOver(); !errors.Is(err, pglock.ErrReleased) {
-		t.Errorf("a second HandOver: %v", err)
-	}
-	if err := l.Extend(t.Context(), time.Hour); !errors.Is(err, pglock.ErrReleased) {
-		t.Errorf("Extend after HandOver: %v", err)
-	}
+	fails(t, "a second HandOver", second(l.HandOver()), pglock.ErrReleased)
+	fails(t, "Extend after HandOver", l.Extend(t.Context(), time.Hour), pglock.ErrReleased)
 	tell := f.startAdopter()
 	if got := tell("adopt %s", text(t, fence)); got != "adopted" {
 		t.Fatal(got)
 	}
 	release(t, l) // as a deferred call does
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(t.Context()))
 	if busy := holderOf(t, other, "job"); busy.Holder != "adopter" || busy.Token != fence.Token {
 		t.Errorf("others see %+v", busy)
 	}
@@ -206,9 +189,7 @@ func TestAJobIsHandedOver(t *testing.T) {
 		t.Fatalf("handed back: %v, %v", back, err)
 	}
 	l, err = other.Adopt(t.Context(), back)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := tell("release"); got != "released" { // without effect
 		t.Error(got)
 	}
@@ -219,47 +200,14 @@ func TestAJobIsHandedOver(t *testing.T) {
 		t.Errorf("a write after HandOver: %s", got)
 	}
 	release(t, l)
+	if got := tell("adopt %s", text(t, fence)); !strings.Contains(got, "stale") {
+		t.Errorf("a fence whose grant has ended: %s", got)
+	}
 	if next := try(t, other, "job"); next.Token() <= fence.Token {
 		t.Errorf("token %d after %d", next.Token(), fence.Token)
 	} else {
 		release(t, next)
 	}
-}
-
-// TestARequestIsAnsweredElsewhere: one process acquires the lock in one request, and another one
-// finishes in the next request. The first process keeps nothing.
-func TestARequestIsAnsweredElsewhere(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.sql("CREATE TABLE pglock.written (token bigint NOT NULL)")
-	c := f.open()
-	tell := f.startAdopter()
-	var last fencing.Token
-	for n := range 3 {
-		l := acquire(t, c, "order:1", pglock.WithTTL(time.Minute))
-		fence, err := l.HandOver()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, step := range []struct{ command, want string }{
-			{"adopt " + text(t, fence), "adopted"}, {"write", "written"}, {"release", "released"},
-		} {
-			if got := tell("%s", step.command); got != step.want {
-				t.Fatalf("request %d: %s: %s", n, step.command, got)
-			}
-		}
-		if got := tell("adopt %s", text(t, fence)); !strings.Contains(got, "stale") {
-			t.Errorf("a link that is used twice: %s", got)
-		}
-		if fence.Token <= last {
-			t.Errorf("token %d after %d", fence.Token, last)
-		}
-		last = fence.Token
-	}
-	if n := value[int](f, "SELECT count(*)::int FROM pglock.written"); n != 3 {
-		t.Errorf("%d rows", n)
-	}
-	pgtest.Eventually(t, time.Minute, "the first process keeps no lease", func() bool { return pglock.Tracked(c) == 0 })
 }
 
 // TestAdoptRefusesOtherGrants: those that have ended, in any way, those of another name or token,
@@ -276,9 +224,7 @@ func TestAdoptRefusesOtherGrants(t *testing.T) {
 	defer release(t, held)
 	ended := func(name, spoil string) fencing.Fence {
 		fence, err := try(t, c, name, pglock.WithTTL(time.Hour)).HandOver()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f.sql("UPDATE pglock.distributed_locks SET "+spoil+" WHERE name = $1", name)
 		return fence
 	}
@@ -319,12 +265,8 @@ func TestAdoptRefusesOtherGrants(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := c.Adopt(t.Context(), held.Fence(), pglock.WithTTL(-1)); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("an invalid option: %v", err)
-	}
-	if err := held.Err(); err != nil {
-		t.Error(err)
-	}
+	fails(t, "an invalid option", second(c.Adopt(t.Context(), held.Fence(), pglock.WithTTL(-1))), pglock.ErrInvalidOption)
+	check(t, held.Err())
 }
 
 // TestAdoptWaitsForARowLock, for as long as ctx allows. A canceled call leaves the grant as it was.
@@ -333,31 +275,18 @@ func TestAdoptWaitsForARowLock(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	fence, err := try(t, c, "n", pglock.WithTTL(time.Hour)).HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), f.named("SELECT FROM pglock.distributed_locks FOR UPDATE")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	tx := begin(t, f)
+	run(t, tx, f.named("SELECT FROM pglock.distributed_locks FOR UPDATE"))
 	why := errors.New("the caller's reason")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, why)
 	defer cancel()
-	if _, err := c.Adopt(ctx, fence); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) {
-		t.Errorf("with the row locked: %v", err)
-	}
+	fails(t, "with the row locked", second(c.Adopt(ctx, fence)), context.DeadlineExceeded, why)
 	unlocked := make(chan error, 1)
 	time.AfterFunc(200*time.Millisecond, func() { unlocked <- tx.Rollback(context.Background()) })
 	l, err := c.Adopt(t.Context(), fence)
-	if err := <-unlocked; err != nil {
-		t.Error(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, <-unlocked)
+	must(t, err)
 	release(t, l)
 }
 
@@ -366,18 +295,14 @@ func TestAdoptWaitsForARowLock(t *testing.T) {
 func TestI3_AnAdopterStopsFirst(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	far := f.through(proxy.URL(pgtest.URL(t))).open()
+	proxy, through := f.proxied()
+	far := through.open()
 	const delay, ttl = 300 * time.Millisecond, 4 * time.Second
 	fence, err := try(t, f.open(), "n", pglock.WithTTL(ttl)).HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	proxy.Delay(delay)
 	l, err := far.Adopt(t.Context(), fence, pglock.WithTTL(ttl), pglock.WithSafetyMargin(0), pglock.WithRenewEvery(0), pglock.WithMaxHold(time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	naive := time.Now().Add(ttl)
 	proxy.Delay(0)
 	within(t, 10*time.Second, "the longest hold", l.ReleaseRequested())
@@ -402,32 +327,20 @@ func TestAHandOverDoesNotProlongTheHold(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	fence, err := try(t, c, "n", pglock.WithTTL(time.Hour)).HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f.sql("UPDATE pglock.distributed_locks SET acquired_at = acquired_at - interval '1 hour' WHERE name = 'n'")
 	for range 3 {
 		l, err := c.Adopt(t.Context(), fence, pglock.WithTTL(time.Hour), pglock.WithMaxHold(2*time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-l.ReleaseRequested():
-			t.Error("control: it is asked to stop in the middle of its hold")
-		default:
-		}
+		must(t, err)
+		notDone(t, "control: it is asked to stop in the middle of its hold", l.ReleaseRequested())
 		if _, err := l.HandOver(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l, err := c.Adopt(t.Context(), fence, pglock.WithTTL(time.Hour), pglock.WithMaxHold(time.Hour/2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	within(t, 10*time.Second, "the longest hold", l.ReleaseRequested())
-	if err := l.Extend(t.Context(), time.Hour); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("Extend after the longest hold: %v", err)
-	}
+	fails(t, "Extend after the longest hold", l.Extend(t.Context(), time.Hour), pglock.ErrInvalidOption)
 	release(t, l)
 }
 
@@ -441,9 +354,7 @@ func TestTwoProcessesThatRenewOneGrant(t *testing.T) {
 	all := []*pglock.Lease{try(t, first, "n", opts...)}
 	for _, c := range []*pglock.Client{second, first} { // also in the same statement
 		adopted, err := c.Adopt(t.Context(), all[0].Fence(), opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, adopted)
 		version := f.version("n")
 		pgtest.Eventually(t, time.Minute, "renewals", func() bool { return f.version("n") > version+10 })
@@ -468,18 +379,10 @@ func TestHandOverOfALeaseThatHasEnded(t *testing.T) {
 	c := newFixture(t).openUnclosed()
 	l := try(t, c, "n")
 	release(t, l)
-	if _, err := l.HandOver(); !errors.Is(err, pglock.ErrReleased) {
-		t.Errorf("released: %v", err)
-	}
+	fails(t, "released", second(l.HandOver()), pglock.ErrReleased)
 	l = try(t, c, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
 	within(t, 10*time.Second, "the loss", l.Done())
-	if _, err := l.HandOver(); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("lost: %v", err)
-	}
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := c.Adopt(t.Context(), l.Fence()); !errors.Is(err, pglock.ErrClosed) {
-		t.Errorf("Adopt by a closed client: %v", err)
-	}
+	fails(t, "lost", second(l.HandOver()), pglock.ErrLost)
+	check(t, c.Close(t.Context()))
+	fails(t, "Adopt by a closed client", second(c.Adopt(t.Context(), l.Fence())), pglock.ErrClosed)
 }

@@ -10,60 +10,27 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
-
-// TestARefusedAdoptChangesNothing: the shortest hold of a lock with permits is refused, and the permits
-// are not kept for that time.
-func TestARefusedAdoptChangesNothing(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open(pglock.WithTTL(time.Minute))
-	fence, err := permits(t, c.Semaphore("s", 3), 2).HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := get(t, c, "s")
-	if _, err := f.open().Adopt(t.Context(), fence, pglock.WithMinHold(time.Hour)); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("told %v", err)
-	}
-	after := get(t, c, "s")
-	if len(after.Grants) != 1 || after.Grants[0].Remaining > time.Minute || after.Grants[0].Holder != before.Grants[0].Holder {
-		t.Errorf("before %+v, after %+v", before, after)
-	}
-	exclusive, err := try(t, c, "n").HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := f.open().Adopt(t.Context(), exclusive, pglock.WithMinHold(time.Microsecond))
-	if err != nil {
-		t.Fatalf("the control: %v", err)
-	}
-	release(t, l)
-}
 
 // TestCloseWhileTheDatabaseIsAway: a call that was cut off may have left a grant, for which the client
 // looks in the background. That does not keep Close for a TTL.
 func TestCloseWhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).openUnclosed(pglock.WithTTL(time.Hour))
+	proxy, far := f.proxied()
+	c := far.openUnclosed(pglock.WithTTL(time.Hour))
 	release(t, try(t, c, "n"))
 	proxy.Cut()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
+	ctx := bounded(t, 100*time.Millisecond)
 	if _, err := c.Acquire(ctx, "n"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("told %v", err)
 	}
 	began := time.Now()
-	_ = c.Close(t.Context())                              // nothing is held
-	if took := time.Since(began); took > 20*time.Second { // 5 s, and what the machine takes
-		t.Errorf("Close took %v", took)
-	}
+	_ = c.Close(t.Context())                  // nothing is held
+	atMost(t, 20*time.Second, "Close", began) // 5 s, and what the machine takes
 	proxy.Heal()
 	proxy.Sever()
 }
@@ -76,10 +43,7 @@ func TestSeveralUpgradesOfOneLease(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	for range rounds {
-		reader, err := rwlock(c, "rw").read.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		reader := held(t, rwlock(c, "rw").read)
 		var all sync.WaitGroup
 		writers := make(chan *pglock.Lease, callers)
 		for range callers {
@@ -111,20 +75,15 @@ func TestExtendOfManyNames(t *testing.T) {
 	t.Parallel()
 	const d = time.Hour
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open(pglock.WithTTL(time.Minute))
+	proxy, far := f.proxied()
+	c := far.open(pglock.WithTTL(time.Minute))
 	var names []string
 	for i := range 30 {
 		names = append(names, fmt.Sprintf("name %02d", i))
 	}
-	l, err := locktest.All(c, names...).Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := held(t, locktest.All(c, names...))
 	proxy.Delay(100 * time.Millisecond) // one statement for each name would take 6 s
-	if err := l.Extend(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Extend(t.Context(), d))
 	if trusted := time.Until(l.Deadline()); trusted < d-3*time.Second {
 		t.Errorf("trusted for %v, asked for %v", trusted, d)
 	}
@@ -139,18 +98,10 @@ func TestCloseEndsWatch(t *testing.T) {
 	c := f.openUnclosed()
 	const rows = "SELECT count(*) FROM pglock.lock_waiters"
 	for _, err := range c.Watch(t.Context(), "n") {
-		if err != nil {
-			t.Error(err)
-		}
-		if n := value[int](f, rows); n != 1 {
-			t.Errorf("%d rows of a watched name", n)
-		}
-		if err := c.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if n := value[int](f, rows); n != 0 {
-			t.Errorf("Close has left %d rows", n)
-		}
+		check(t, err)
+		is(f, "rows of a watched name", 1, rows)
+		check(t, c.Close(t.Context()))
+		is(f, "Close has left rows", 0, rows)
 		break
 	}
 }
@@ -173,9 +124,7 @@ func TestAPlannerWithoutNestedLoops(t *testing.T) {
 	changed := value[int](f, "SELECT n_tup_upd"+stat, f.schema)
 	l := try(t, c, "n")
 	for i := range changes {
-		if err := l.Extend(t.Context(), time.Hour+time.Duration(i)*time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Extend(t.Context(), time.Hour+time.Duration(i)*time.Minute))
 	}
 	release(t, l)
 	if err := c.Close(t.Context()); err != nil { // its connections report what they have read

@@ -3,11 +3,14 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/pglock"
@@ -23,13 +26,9 @@ func impatient(t *testing.T) (context.Context, context.CancelFunc) {
 // halt halts the server and returns a function that resumes it, as does the end of the test.
 func halt(t *testing.T, server *testserver.Server) (resume func()) {
 	t.Helper()
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Pause())
 	resume = sync.OnceFunc(func() {
-		if err := server.Resume(); err != nil {
-			t.Error(err)
-		}
+		check(t, server.Resume())
 	})
 	t.Cleanup(resume)
 	return resume
@@ -46,12 +45,8 @@ func soon(t *testing.T, what string, began time.Time) {
 // settled closes the client and waits until the server has finished all its statements.
 func (f fixture) settled(c *pglock.Client) {
 	f.t.Helper()
-	if err := c.Close(f.t.Context()); err != nil {
-		f.t.Errorf("Close: %v", err)
-	}
-	pgtest.Eventually(f.t, 20*time.Second, "the client's connections end", func() bool {
-		return value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%pglock%'") == 0
-	})
+	check(f.t, c.Close(f.t.Context()))
+	until(f, "the client's connections end", 0, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%pglock%'")
 }
 
 // TestI9_ALoneCallerLeaves: while the server is halted, a caller that sends its own statement
@@ -86,14 +81,10 @@ func TestI9_ALoneCallerLeaves(t *testing.T) {
 				if name == "WithWait" {
 					want = pglock.ErrTimeout
 				}
-				if !errors.Is(err, want) || !errors.Is(err, pglock.ErrNotAcquired) {
-					t.Errorf("told %v", err)
-				}
+				fails(t, "told ", err, want, pglock.ErrNotAcquired)
 				resume()
 				f.settled(c)
-				if value[bool](f, "SELECT holder IS NOT NULL FROM pglock.distributed_locks") {
-					t.Fatal("the lock is held for an hour by nobody")
-				}
+				is(f, "the lock is held for an hour by nobody", false, "SELECT holder IS NOT NULL FROM pglock.distributed_locks")
 				if version() > before { // the request arrived before the cancellation
 					granted++
 				}
@@ -123,9 +114,7 @@ func TestI9_ALoneReleaserLeaves(t *testing.T) {
 	}
 	within(t, time.Second, "the lease's own context is done", l.Done())
 	resume()
-	pgtest.Eventually(t, 20*time.Second, "the lock is free", func() bool {
-		return value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks")
-	})
+	until(f, "the lock is free", true, "SELECT holder IS NULL FROM pglock.distributed_locks")
 	release(t, l) // it has been released
 	f.settled(c)
 }
@@ -158,16 +147,100 @@ func TestCloseEndsALoneCallersCall(t *testing.T) {
 				told <- call(t.Context(), c, l)
 			}()
 			rest(t, 200*time.Millisecond) // it is in progress
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
+			ctx := bounded(t, 300*time.Millisecond)
 			closed := make(chan struct{})
 			go func() { defer close(closed); _ = c.Close(ctx) }()
 			within(t, 2*time.Second, "Close", closed)
 			within(t, 2*time.Second, name, ended) // its statement has 5 s
-			if err := <-told; !errors.Is(err, pglock.ErrClosed) {
-				t.Errorf("told %v", err)
-			}
+			fails(t, "told", <-told, pglock.ErrClosed)
 			resume()
 		})
 	}
+}
+
+// TestI9_AGrantThatCanNotBeCanceled: a transaction that commits ignores cancellation, however long
+// its disk or its standby takes. A caller that leaves meanwhile leaves nothing behind, even if the
+// commit takes longer than the client waits for any answer (5 s), so that it looks for the grant
+// too early.
+func TestI9_AGrantThatCanNotBeCanceled(t *testing.T) {
+	t.Parallel()
+	for _, seconds := range []int{1, 6} {
+		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c := f.open(pglock.WithTTL(time.Hour))
+			release(t, try(t, c, "n"))
+			// For one request to cancel, the server sends two signals. If the first one ends the long sleep, the
+			// second one may arrive during the short sleep.
+			f.sql(fmt.Sprintf(`CREATE FUNCTION pglock.commit_slowly() RETURNS trigger LANGUAGE plpgsql AS $$
+			       DECLARE
+			           done timestamptz := clock_timestamp() + interval '%d s';
+			       BEGIN
+			           WHILE NEW.holder = 'slow' AND clock_timestamp() < done LOOP
+			               BEGIN
+			                   BEGIN PERFORM pg_sleep_until(done); EXCEPTION WHEN query_canceled THEN NULL; END;
+			                   PERFORM pg_sleep(0.1);
+			               EXCEPTION WHEN query_canceled THEN NULL;
+			               END;
+			           END LOOP;
+			           RETURN NULL;
+			       END $$`, seconds))
+			f.sql(`CREATE TRIGGER slow AFTER UPDATE ON pglock.distributed_locks FOR EACH ROW EXECUTE FUNCTION pglock.commit_slowly()`)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			told := make(chan error, 1)
+			go func() { _, err := c.TryAcquire(ctx, "n", pglock.WithHolder("slow")); told <- err }()
+			pgtest.Eventually(t, 20*time.Second, "the grant is on its way", func() bool {
+				return value[bool](f, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND position($1 IN query) > 0)",
+					f.named("pglock.distributed_locks"))
+			})
+			cancel()
+			fails(t, "told", <-told, context.Canceled)
+			pgtest.Eventually(t, 20*time.Second, "the grant is made", func() bool {
+				return value[int64](f, "SELECT token FROM pglock.distributed_locks") > 1
+			})
+			until(f, "and revoked", true, "SELECT holder IS NULL FROM pglock.distributed_locks")
+		})
+	}
+}
+
+// TestI9_CloseRevokesAGrantThatIsStillToCome: the acquire statement of a caller that has left reaches
+// the server after the first attempt to revoke its grant, and while the client closes.
+func TestI9_CloseRevokesAGrantThatIsStillToCome(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	var armed atomic.Bool
+	caught, gate, revoking := make(chan struct{}), make(chan struct{}), make(chan struct{}, 100)
+	proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
+		switch {
+		case strings.Contains(r.SQL, "next_fencing_token") && armed.CompareAndSwap(true, false):
+			close(caught)
+			<-gate
+		case strings.Contains(r.SQL, "l.request = $2"):
+			revoking <- struct{}{}
+		}
+		return faultproxy.Pass
+	})
+	c := f.through(proxy.URL(pgtest.URL(t))).openUnclosed(pglock.WithTTL(time.Hour))
+	release(t, try(t, c, "n"))
+	armed.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	told := leaving(ctx, c.Lock("n"))
+	within(t, 20*time.Second, "the statement is on its way", caught)
+	cancel()
+	fails(t, "told", <-told, context.Canceled)
+	select {
+	case <-revoking:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no attempt to revoke")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(t.Context()) }()
+	rest(t, 100*time.Millisecond) // the first attempt to revoke has ended
+	close(gate)
+	check(t, <-closed)
+	is(f, "control: the late statement wins the token", int64(2), "SELECT token FROM pglock.distributed_locks")
+	is(f, "the lock is held after Close", false, "SELECT holder IS NOT NULL FROM pglock.distributed_locks")
 }

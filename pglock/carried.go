@@ -7,13 +7,14 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// A context that a lease has given out carries the lease: Lease.Context, Lease.WithContext, and the
-// context of the function that Do calls. An acquire of the same lock under such a context would wait
-// for itself, so it fails at once with a *HeldError, unless Do joins the lease. A lease that has ended
-// does not count, and a semaphore grants further permits while its contexts carry few enough.
+// Contexts that a lease has returned carry the lease (Lease.Context, Lease.WithContext, and the
+// context of the function that Do calls). Under such a context, an acquire of the same lock would
+// wait for itself, so it fails at once with a *HeldError, unless Do joins the lease. A lease that
+// has ended does not count, and a semaphore grants more permits as long as the context carries few
+// enough.
 
-// FromContext returns the lease of the lock name that ctx carries: the innermost one if there are
-// several. It reports false if ctx carries none. The lease may have ended: see Lease.Err.
+// FromContext returns the innermost lease of the lock name that ctx carries, and reports false if
+// ctx carries none. The lease may have ended.
 func FromContext(ctx context.Context, name string) (*Lease, bool) {
 	l, ok := ctx.Value(&leaseQuery{name: name}).(*Lease)
 	return l, ok
@@ -22,7 +23,7 @@ func FromContext(ctx context.Context, name string) (*Lease, bool) {
 // anyLease is the key of the innermost lease that a context carries.
 type anyLease struct{}
 
-// leaseQuery is the key of the leases that a context carries. It matches by its fields.
+// leaseQuery is the key of a lease that a context carries, which matches by its fields.
 type leaseQuery struct {
 	name string
 	held bool    // skip leases that have ended
@@ -40,7 +41,7 @@ type carriedPermits struct {
 	weights map[*Lease]int
 }
 
-// Value returns the lease if key asks for it, and otherwise the value of the parent.
+// Value returns the lease if key matches it, and otherwise the parent's value.
 func (c *leaseContext) Value(key any) any {
 	switch k := key.(type) {
 	case anyLease:
@@ -57,8 +58,8 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// carriedBy returns the held lease of this lock that ctx carries, or nil. The error is for a call that
-// does not join it: a *HeldError, or a *KindError, which can come without a lease.
+// carriedBy returns the held lease of this lock that ctx carries, or nil. A call that does not join
+// the lease fails with the error, a *HeldError or a *KindError, which can be set without a lease.
 func (l Lock) carriedBy(ctx context.Context) (*Lease, error) {
 	if ctx.Value(anyLease{}) == nil {
 		return nil, nil //nolint:nilnil // most calls have no lease
@@ -67,7 +68,7 @@ func (l Lock) carriedBy(ctx context.Context) (*Lease, error) {
 		return nil, l.checkPermits(ctx)
 	}
 	for i, name := range l.allNames() {
-		held := l.client.heldIn(ctx, name)
+		held := l.heldIn(ctx, name)
 		if held == nil {
 			continue
 		}
@@ -83,7 +84,8 @@ func (l Lock) carriedBy(ctx context.Context) (*Lease, error) {
 	return nil, nil //nolint:nilnil // none
 }
 
-// covers reports whether the lease has all that the lock asks for: a reader's lease is not a writer's.
+// covers reports whether the lease has all that the lock needs, as a reader's lease is not a
+// writer's.
 func (l *Lease) covers(wanted Lock) bool {
 	for i, name := range wanted.allNames() {
 		has, ok := l.permitsOf(name)
@@ -121,32 +123,33 @@ func (l Lock) checkPermits(ctx context.Context) error {
 	return nil
 }
 
-// heldIn returns the lease of the lock name that ctx carries and that is held, or nil.
+// heldIn returns the held lease of the lock name that ctx carries, or nil.
 //
-// A lease of another client is of the same lock only if both clients use one database. The row
-// tells: it has the request of its grant, a random UUID. If the server does not answer, heldIn
-// returns nil, and the acquire that follows reports the failure.
-func (c *Client) heldIn(ctx context.Context, name string) *Lease {
-	l, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease)
+// The lease of another client is of the same lock only if both clients use one database, which the
+// row shows because it has the request of its grant, a random UUID. If the server does not answer,
+// heldIn returns nil, and the acquire that follows reports the failure.
+func (l Lock) heldIn(ctx context.Context, name string) *Lease {
+	c := l.client
+	held, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease)
 	if !ok {
 		return nil
 	}
 	if own, ok := ctx.Value(&leaseQuery{name: name, held: true, of: c}).(*Lease); ok {
 		return own
 	}
-	if l.fence.Schema != c.cfg.schema || l.grantID == "" || c.beginCall() != nil {
+	if held.fence.Schema != c.cfg.schema || held.grantID == "" || c.beginCall() != nil {
 		return nil
 	}
 	defer c.endCall()
-	if granted, err := c.store.GrantedTo(ctx, name, l.grantID); err != nil || !granted {
+	if granted, err := c.store.GrantedTo(ctx, name, held.grantID); err != nil || !granted {
 		return nil
 	}
-	return l
+	return held
 }
 
-// HeldError is the error of an acquire whose own context carries the lock that it asks for. Waiting
-// for it would never end, and trying again does not help. errors.Is finds ErrHeldByCaller, and not
-// ErrNotAcquired: the mistake is in the program.
+// HeldError is the error of an acquire whose own context carries the lock, which would wait for
+// itself forever. It wraps ErrHeldByCaller and not ErrNotAcquired, because only a change of the
+// program helps.
 type HeldError struct {
 	Name   string
 	Token  fencing.Token // of the grant that ctx carries
@@ -163,5 +166,4 @@ func (e *HeldError) Error() string {
 		e.Name, e.Token)
 }
 
-// Unwrap makes errors.Is find ErrHeldByCaller.
 func (e *HeldError) Unwrap() error { return ErrHeldByCaller }

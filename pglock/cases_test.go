@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -23,13 +23,13 @@ var kinds = map[string]func(c *pglock.Client) pglock.Lock{
 	"weighted":      func(c *pglock.Client) pglock.Lock { return c.Semaphore("n", 5).Weight(3) },
 	"writer":        func(c *pglock.Client) pglock.Lock { return c.Writer("n") },
 	"several names": func(c *pglock.Client) pglock.Lock { return c.All(c.Lock("n"), c.Lock("m")) },
+	"several kinds": func(c *pglock.Client) pglock.Lock { return c.All(c.Lock("n"), c.Semaphore("m", 3).Weight(2)) },
 }
 
 // held acquires a lock that is free for the caller, who may have to wait.
 func held(t *testing.T, l pglock.Lock, opts ...pglock.LeaseOption) *pglock.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
-	defer cancel()
+	ctx := bounded(t, 40*time.Second)
 	lease, err := l.Acquire(ctx, opts...)
 	if err != nil {
 		t.Fatalf("Acquire(%q): %v", l.Name(), err)
@@ -49,7 +49,7 @@ func isBusy(t *testing.T, what string, l pglock.Lock) {
 // waits acquires the lock in the background, and returns when the caller is in the queue.
 func waits(f fixture, l pglock.Lock) <-chan *pglock.Lease {
 	f.t.Helper()
-	const sql = "SELECT count(*) FROM pglock.lock_waiters WHERE ticket > 0 AND expires_at > clock_timestamp() AND name = 'n'"
+	const sql = "SELECT count(*) FROM pglock.lock_waiters WHERE ticket > 0 AND expires_at > clock_timestamp()"
 	before, got := value[int](f, sql), make(chan *pglock.Lease, 1)
 	go func() {
 		lease, err := l.Acquire(f.t.Context())
@@ -65,6 +65,9 @@ func next(t *testing.T, got <-chan *pglock.Lease) *pglock.Lease {
 	t.Helper()
 	select {
 	case l := <-got:
+		if l == nil {
+			t.FailNow()
+		}
 		return l
 	case <-time.After(40 * time.Second):
 		t.Fatal("the waiter is not granted the lock")
@@ -72,16 +75,14 @@ func next(t *testing.T, got <-chan *pglock.Lease) *pglock.Lease {
 	}
 }
 
-// still fails the test if the waiter has been granted the lock. A look at the row comes first: by then a
-// grant by the statement before has returned.
+// still fails the test if the waiter has been granted the lock. A look at the tables comes first: by then
+// a grant by the statement before has returned.
 func still(f fixture, got <-chan *pglock.Lease) {
 	f.t.Helper()
-	if _, err := f.open().Get(f.t.Context(), "n"); err != nil {
-		f.t.Fatal(err)
-	}
+	_ = value[int](f, "SELECT count(*) FROM pglock.distributed_locks")
 	select {
-	case <-got:
-		f.t.Fatal("the waiter was granted the lock")
+	case l := <-got:
+		f.t.Fatalf("the waiter was granted %q", l.Names())
 	default:
 	}
 }
@@ -109,13 +110,21 @@ var lockCases = []struct {
 		l := held(f.t, a)
 		isBusy(f.t, "the same client", a)
 		isBusy(f.t, "another client", b)
-		if err := l.Err(); err != nil {
-			f.t.Errorf("held: %v", err)
+		release(f.t, l)
+		canceled, cancel := context.WithCancel(f.t.Context())
+		cancel()
+		for what, ctx := range map[string]context.Context{"": f.t.Context(), "canceled": canceled, "the lease's own": nil} {
+			l := held(f.t, a)
+			if what == "the lease's own" {
+				ctx = l.Context()
+			}
+			check(f.t, l.Err())
+			check(f.t, l.Release(ctx))
+			release(f.t, l)
+			within(f.t, time.Second, "the end of the lease", l.Done())
+			fails(f.t, "the cause", context.Cause(l.Context()), pglock.ErrReleased)
+			release(f.t, held(f.t, b))
 		}
-		release(f.t, l)
-		release(f.t, l)
-		within(f.t, time.Second, "the end of the lease", l.Done())
-		release(f.t, held(f.t, b))
 	}},
 	{"the time of a wait is bounded", "D TestSelfDeadlockWaitsOnSpecifiedTime, Cu testSimple2, Co SemaphoreOneShot", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		l := held(f.t, lock(f.open()))
@@ -129,14 +138,11 @@ var lockCases = []struct {
 	{"a waiter leaves when its context ends", "D TestSelfDeadlockWaitRespectsCancellation, TestMultipleConnectionsCannotTriggerSelfDeadlock", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		l, other := held(f.t, lock(f.open())), lock(f.open())
 		ctx, cancel := context.WithCancel(f.t.Context())
-		ended := make(chan error, 1)
-		go func() { _, err := other.Acquire(ctx, pglock.WithWait(time.Minute)); ended <- err }()
+		ended := leaving(ctx, other, pglock.WithWait(time.Minute))
 		f.t.Cleanup(cancel)
 		pgtest.Eventually(f.t, 20*time.Second, "the wait", func() bool { return value[int](f, "SELECT count(*) FROM pglock.lock_waiters") > 0 })
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) || !errors.Is(err, pglock.ErrNotAcquired) {
-			f.t.Errorf("%v", err)
-		}
+		fails(f.t, "", <-ended, context.Canceled, pglock.ErrNotAcquired)
 		release(f.t, l)
 		release(f.t, held(f.t, lock(f.open())))
 	}},
@@ -186,9 +192,7 @@ var lockCases = []struct {
 	}},
 	{"Revoke ends a grant", "Co SemaphoreForceInvalidate, D TestCompositeHandleLostToken", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		l := held(f.t, lock(f.open(pglock.WithTTL(2*time.Second)))) // it learns of it with its next renewal
-		if err := f.open().Revoke(f.t.Context(), "n", l.Token(), "nuked"); err != nil {
-			f.t.Fatal(err)
-		}
+		must(f.t, f.open().Revoke(f.t.Context(), "n", l.Token(), "nuked"))
 		within(f.t, 20*time.Second, "the loss", l.Done())
 		var lost *pglock.LostError
 		if err := l.Err(); !errors.As(err, &lost) || lost.Name != "n" || !errors.Is(err, pglock.ErrRevoked) || !strings.Contains(err.Error(), "nuked") {
@@ -200,12 +204,10 @@ var lockCases = []struct {
 	{"a lease without its row is lost", "Co SemaphoreDeleteKey, Cu testSomeReleasesFail", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		l := held(f.t, lock(f.open(pglock.WithTTL(time.Second))))
 		f.sql("DELETE FROM pglock.lock_permits")
-		f.sql("DELETE FROM pglock.distributed_locks WHERE name = 'n'")
+		f.sql("DELETE FROM pglock.distributed_locks WHERE name = 'n' OR capacity IS NOT NULL")
 		within(f.t, 10*time.Second, "the loss", l.Done())
-		if err := l.Err(); !errors.Is(err, pglock.ErrLost) {
-			f.t.Errorf("%v", err)
-		}
-		_ = l.Release(f.t.Context())
+		fails(f.t, "the lease", l.Err(), pglock.ErrLost)
+		fails(f.t, "Release", l.Release(f.t.Context()), pglock.ErrLost)
 		release(f.t, held(f.t, lock(f.open()), pglock.WithWait(20*time.Second)))
 	}},
 	{"a lost queue is rebuilt", "Cu testNoOrphanedNodes", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
@@ -214,9 +216,7 @@ var lockCases = []struct {
 		f.sql("DELETE FROM pglock.lock_waiters")
 		release(f.t, l)
 		release(f.t, next(f.t, got))
-		if n := value[int](f, "SELECT count(*) FROM pglock.lock_permits") + value[int](f, "SELECT coalesce(sum(in_use), 0)::int FROM pglock.distributed_locks"); n != 0 {
-			f.t.Errorf("%d permits are left", n)
-		}
+		f.none("grants are left", grants)
 	}},
 	{"a caller does not wait for itself", "D TestSelfDeadlockThrowsOnInfiniteWait, Cu testThatUpgradingIsDisallowed", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		c := f.open()
@@ -239,9 +239,7 @@ var lockCases = []struct {
 				f.t.Errorf("%v, %v", err, tried)
 			}
 		}
-		if n := value[int](f, "SELECT count(*) FROM pglock.distributed_locks"); n != 0 {
-			f.t.Errorf("%d rows", n)
-		}
+		is(f, "rows", 0, "SELECT count(*) FROM pglock.distributed_locks")
 	}},
 	{"a name has one kind", "Co SemaphoreConflict, SemaphoreBadLimit, D TestSameNameDifferentCounts", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		c := f.open()
@@ -252,9 +250,7 @@ var lockCases = []struct {
 				f.t.Errorf("%v", err)
 			}
 		}
-		if err := l.Err(); err != nil {
-			f.t.Error(err)
-		}
+		check(f.t, l.Err())
 		release(f.t, l)
 	}},
 	{"the holder is shown", "Cu testGetParticipantNodes, testSetNodeData", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
@@ -271,9 +267,7 @@ var lockCases = []struct {
 		if err != nil || !k.Held() || holder != "H" || token != l.Token() || stored["k"] != "v" {
 			f.t.Errorf("%+v, %v", k, err)
 		}
-		if n := value[int](f, "SELECT count(*) FROM pglock.locks_held WHERE name = 'n' AND holder = 'H' AND remaining > '0'"); n != 1 {
-			f.t.Errorf("%d rows in locks_held", n)
-		}
+		is(f, "rows in locks_held", 1, "SELECT count(*) FROM pglock.locks_held WHERE name = 'n' AND holder = 'H' AND remaining > '0'")
 		release(f.t, l)
 	}},
 	{"waiters are shown, and served in their order", "Cu testGetParticipantNodes, testOrdering", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
@@ -310,8 +304,8 @@ var lockCases = []struct {
 		}
 	}},
 	{"acquires go on after an outage", "Cu testAcquireAfterLostServer", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
-		proxy := faultproxy.New(f.t, address(f.pool.Config().ConnConfig))
-		l := lock(f.through(proxy.URL(pgtest.URL(f.t))).open())
+		proxy, far := f.proxied()
+		l := lock(far.open())
 		release(f.t, held(f.t, l))
 		proxy.Refuse(true)
 		proxy.Sever()
@@ -326,13 +320,11 @@ var lockCases = []struct {
 		}()
 		pgtest.Eventually(f.t, 20*time.Second, "an attempt to connect", func() bool { return proxy.Stats().Accepted > before })
 		proxy.Refuse(false)
-		if err := <-got; err != nil {
-			f.t.Error(err)
-		}
+		check(f.t, <-got)
 	}},
-	{"a lease survives a short outage, and not a long one", "Co SemaphoreMonitorRetry", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
-		proxy := faultproxy.New(f.t, address(f.pool.Config().ConnConfig))
-		l := held(f.t, lock(f.through(proxy.URL(pgtest.URL(f.t))).open(pglock.WithTTL(5*time.Second), pglock.WithRenewEvery(100*time.Millisecond))))
+	{"a lease survives a short outage, and not a long one", "P11, Co SemaphoreMonitorRetry", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
+		proxy, far := f.proxied()
+		l := held(f.t, lock(far.open(pglock.WithTTL(5*time.Second), pglock.WithRenewEvery(100*time.Millisecond))))
 		renewed := func() bool { return time.Until(l.Deadline()) > 4300*time.Millisecond }
 		for range 2 {
 			proxy.Refuse(true)
@@ -349,7 +341,130 @@ var lockCases = []struct {
 		within(f.t, 20*time.Second, "the loss", l.Done())
 		proxy.Refuse(false)
 	}},
+	{"a lease is renewed, extended, labeled and asked for", "", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
+		l := held(f.t, lock(f.open(pglock.WithTTL(2*time.Second))))
+		first := l.Deadline()
+		pgtest.Eventually(f.t, 20*time.Second, "a renewal", func() bool { return l.Deadline().After(first) })
+		check(f.t, l.Extend(f.t.Context(), time.Minute))
+		if left := time.Until(l.Deadline()); left < 50*time.Second {
+			f.t.Errorf("%v are left of a minute", left)
+		}
+		labeled := len(l.Names())
+		if err := l.SetLabels(f.t.Context(), map[string]string{"k": "v"}); errors.Is(err, fencing.ErrShared) {
+			labeled = 0
+		} else {
+			check(f.t, err)
+		}
+		if n := value[int](f, `SELECT count(*) FROM pglock.locks_held WHERE labels = '{"k": "v"}'`); n != labeled {
+			f.t.Errorf("%d names have the labels, not %d", n, labeled)
+		}
+		requested := l.ReleaseRequested()
+		must(f.t, f.open().RequestRelease(f.t.Context(), "n", l.Token(), "a deployment"))
+		within(f.t, 20*time.Second, "the request", requested)
+		if l.ReleaseReason() != "a deployment" || l.Err() != nil {
+			f.t.Errorf("the reason is %q, the lease %v", l.ReleaseReason(), l.Err())
+		}
+		release(f.t, l)
+	}},
+	{"a failed call writes nothing", "I7", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
+		other := lock(f.open())
+		release(f.t, held(f.t, other))
+		l := held(f.t, lock(f.open()))
+		before := value[string](f, rowVersions)
+		isBusy(f.t, "a held lock", other)
+		var busy *pglock.BusyError
+		if _, err := other.Acquire(f.t.Context(), pglock.WithWait(0)); !errors.As(err, &busy) || errors.As(err, new(*pglock.WaitError)) {
+			f.t.Errorf("Acquire without a wait: %v", err)
+		}
+		if after := value[string](f, rowVersions); after != before {
+			f.t.Errorf("a failed call changed or locked rows: %s, before %s", after, before)
+		}
+		f.none("rows in the queue", "SELECT count(*) FROM pglock.lock_waiters")
+		release(f.t, l)
+	}},
+	{"a guard keeps the lock for its transaction", "I4, I11", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
+		c, other := lock(f.open()), lock(f.open())
+		for _, end := range []string{"released", "expired"} {
+			l := held(f.t, c, pglock.WithTTL(5*time.Second), pglock.WithRenewEvery(0))
+			tx := begin(f.t, f)
+			must(f.t, l.Guard(f.t.Context(), tx))
+			run(f.t, tx, "SET LOCAL idle_in_transaction_session_timeout = 0") // or the server would end it with the lease
+			if end == "released" {
+				release(f.t, l)
+			} else {
+				until(f, "the expiry", 0, "SELECT count(*) FROM pglock.locks_held")
+			}
+			began := time.Now()
+			isBusy(f.t, end, other)
+			if took := time.Since(began); took > 4*time.Second {
+				f.t.Errorf("%s: a try took %v", end, took)
+			}
+			must(f.t, tx.Commit(f.t.Context()))
+			release(f.t, held(f.t, other))
+			tx = begin(f.t, f)
+			fails(f.t, end+": a guard of an ended grant", fencing.CheckAll(f.t.Context(), tx, l.Fences()...), fencing.ErrStale)
+			must(f.t, tx.Rollback(f.t.Context()))
+		}
+	}},
+	{"a caller that leaves at any moment leaves nothing", "I9", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
+		c, other := lock(f.open(pglock.WithTTL(time.Hour))), lock(f.open())
+		for _, free := range []bool{true, false} {
+			l := held(f.t, other)
+			if free {
+				release(f.t, l)
+			}
+			for i := range 25 {
+				ctx, cancel := context.WithTimeout(f.t.Context(), time.Duration(i)*200*time.Microsecond)
+				if l, err := c.Acquire(ctx); err == nil {
+					release(f.t, l)
+				} else if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
+					f.t.Error(err)
+				}
+				cancel()
+			}
+			release(f.t, l)
+			until(f, "no grant is left", 0, grants)
+			until(f, "no row is left in the queue", 0, "SELECT count(*) FROM pglock.lock_waiters")
+		}
+		release(f.t, held(f.t, c))
+	}},
+	{"a grant whose answer is lost is found, or revoked when its caller has left", "P14, I9", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
+		proxy, far := f.proxied()
+		c := lock(far.open(pglock.WithTTL(time.Hour)))
+		for _, leaves := range []bool{false, true} {
+			release(f.t, held(f.t, c)) // the statements are prepared
+			proxy.DropReplies()
+			ctx, cancel := context.WithCancel(f.t.Context())
+			var l *pglock.Lease
+			ended := make(chan error, 1)
+			go func() { var err error; l, err = c.Acquire(ctx); ended <- err }()
+			pgtest.Eventually(f.t, 20*time.Second, "the grant", func() bool { return value[int](f, grants) > 0 })
+			token := value[int64](f, "SELECT token FROM pglock.locks_held WHERE name = 'n'")
+			if leaves {
+				cancel()
+				fails(f.t, "a caller that leaves", <-ended, context.Canceled)
+			}
+			proxy.Heal()
+			proxy.Sever()
+			if !leaves {
+				must(f.t, <-ended)
+				if int64(l.Token()) != token {
+					f.t.Errorf("the lease has token %d, the table %d", l.Token(), token)
+				}
+				release(f.t, l)
+			}
+			until(f, "no grant is left", 0, grants)
+			cancel()
+		}
+	}},
 }
+
+// grants counts what is held or in use. rowVersions changes with each write and lock of a row.
+const (
+	grants = "SELECT (SELECT count(*) FROM pglock.lock_permits) + " +
+		"(SELECT coalesce(sum(in_use), 0) + count(holder) FROM pglock.distributed_locks)"
+	rowVersions = "SELECT string_agg(format('%s %s %s', name, xmin, xmax), ', ' ORDER BY name) FROM pglock.distributed_locks"
+)
 
 // TestLockCases runs the cases on every kind.
 func TestLockCases(t *testing.T) {
@@ -422,9 +537,7 @@ var sharedCases = []struct {
 		s := c.Semaphore("n", 2)
 		first := held(f.t, s)
 		second, err := s.Acquire(first.Context())
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		must(f.t, err)
 		ctx, cancel := second.WithContext(second.Context())
 		defer cancel()
 		if _, err = s.Acquire(ctx); !errors.Is(err, pglock.ErrHeldByCaller) || !strings.Contains(err.Error(), "2 of its permits") {
@@ -432,9 +545,7 @@ var sharedCases = []struct {
 		}
 		release(f.t, first) // it does not count any more
 		third, err := s.Acquire(ctx)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		must(f.t, err)
 		release(f.t, second)
 		release(f.t, third)
 	}},
@@ -498,14 +609,10 @@ var sharedCases = []struct {
 			f.t.Fatalf("%v, the reader: %v", err, r.Err())
 		}
 		isBusy(f.t, "a reader", f.open().Reader("n"))
-		if _, err := w.TryUpgrade(f.t.Context()); !errors.Is(err, pglock.ErrHeldByCaller) {
-			f.t.Errorf("a writer: %v", err)
-		}
+		fails(f.t, "a writer", second(w.TryUpgrade(f.t.Context())), pglock.ErrHeldByCaller)
 		release(f.t, w)
 		release(f.t, r)
-		if _, err := r.TryUpgrade(f.t.Context()); !errors.Is(err, pglock.ErrReleased) {
-			f.t.Errorf("after the end: %v", err)
-		}
+		fails(f.t, "after the end", second(r.TryUpgrade(f.t.Context())), pglock.ErrReleased)
 	}},
 	{"renewals do not take an upgrade for a loss", "D TestCanUpgradeHandleWhileMonitoring", func(f fixture, _ *pglock.Client) {
 		c := f.open(pglock.WithTTL(5*time.Second), pglock.WithRenewEvery(10*time.Millisecond)) // renewals all the time
@@ -524,21 +631,117 @@ var sharedCases = []struct {
 		within(f.t, 10*time.Second, "the loss", w.Done())
 	}},
 	{"of several names one is in the way", "D TestCompositePartialAcquisitionFailure, TestCompositeAcquireThrowsOnTimeout, Cu testSomeLocksLock", func(f fixture, c *pglock.Client) {
-		holder, both := held(f.t, c.Lock("m")), f.open()
-		_, err := both.All(both.Lock("n"), both.Lock("m")).TryAcquire(f.t.Context())
-		_ = busyName(f.t, err, "m") // fails the test itself
-		_, err = both.All(both.Lock("n"), both.Lock("m")).Acquire(f.t.Context(), pglock.WithWait(50*time.Millisecond))
-		if !errors.Is(err, pglock.ErrTimeout) {
-			f.t.Errorf("%v", err)
+		other := f.open()
+		both := other.All(other.Lock("n"), other.Semaphore("m", 3).Weight(2), other.Lock("o"))
+		release(f.t, held(f.t, both))
+		for name, one := range map[string]pglock.Lock{"n": c.Lock("n"), "m": c.Semaphore("m", 3).Weight(2), "o": c.Lock("o")} {
+			holder := held(f.t, one)
+			before := value[string](f, rowVersions)
+			_, err := both.TryAcquire(f.t.Context())
+			_ = busyName(f.t, err, name) // fails the test itself
+			if after := value[string](f, rowVersions); after != before {
+				f.t.Errorf("a failed try changed or locked rows: %s, before %s", after, before)
+			}
+			_, err = both.Acquire(f.t.Context(), pglock.WithWait(50*time.Millisecond))
+			fails(f.t, "a bounded wait", err, pglock.ErrTimeout)
+			for free, lock := range map[string]pglock.Lock{"n": c.Lock("n"), "m": c.Semaphore("m", 3), "o": c.Lock("o")} {
+				if free != name {
+					release(f.t, held(f.t, lock))
+				}
+			}
+			release(f.t, holder)
 		}
-		release(f.t, held(f.t, c.Lock("n"))) // it is free
-		release(f.t, holder)
+	}},
+	{"a waiter for several is not overtaken", "", func(f fixture, c *pglock.Client) {
+		for what, test := range map[string]struct {
+			opts                []pglock.Option
+			blocker, large, few func(c *pglock.Client) pglock.Lock
+		}{
+			"permits": {
+				blocker: func(c *pglock.Client) pglock.Lock { return c.Semaphore("n", 3) },
+				large:   func(c *pglock.Client) pglock.Lock { return c.Semaphore("n", 3).Weight(3) },
+				few:     func(c *pglock.Client) pglock.Lock { return c.Semaphore("n", 3) },
+			},
+			"names": {
+				blocker: func(c *pglock.Client) pglock.Lock { return c.Lock("a") },
+				large:   func(c *pglock.Client) pglock.Lock { return c.All(c.Lock("a"), c.Lock("b")) },
+				few:     func(c *pglock.Client) pglock.Lock { return c.Lock("b") },
+			},
+			"names, polling": {
+				opts:    []pglock.Option{pglock.WithPollOnly()},
+				blocker: func(c *pglock.Client) pglock.Lock { return c.Lock("c") },
+				large:   func(c *pglock.Client) pglock.Lock { return c.All(c.Lock("c"), c.Lock("d")) },
+				few:     func(c *pglock.Client) pglock.Lock { return c.Lock("d") },
+			},
+			"kinds": {
+				blocker: func(c *pglock.Client) pglock.Lock { return c.Semaphore("e", 3).Weight(2) },
+				large:   func(c *pglock.Client) pglock.Lock { return c.All(c.Lock("f"), c.Semaphore("e", 3).Weight(2)) },
+				few:     func(c *pglock.Client) pglock.Lock { return c.Lock("f") },
+			},
+		} {
+			holder := held(f.t, test.blocker(c))
+			large := waits(f, test.large(f.open(test.opts...)))
+			isBusy(f.t, what+": a newcomer", test.few(c))
+			few := waits(f, test.few(f.open(test.opts...)))
+			// As if there had been room for longer than a silent head delays the queue.
+			f.sql("UPDATE pglock.distributed_locks SET ended_at = clock_timestamp() - interval '1 hour' WHERE in_use = 0 AND holder IS NULL")
+			rest(f.t, 2*time.Second)
+			still(f, large)
+			still(f, few)
+			release(f.t, holder)
+			l := next(f.t, large)
+			still(f, few)
+			if l.Token() <= holder.Token() {
+				f.t.Errorf("%s: tokens %d and %d don't grow", what, holder.Token(), l.Token())
+			}
+			release(f.t, l)
+			release(f.t, next(f.t, few))
+		}
+	}},
+	{"a release lets all in that fit", "", func(f fixture, c *pglock.Client) {
+		const n = 4
+		all := held(f.t, c.Semaphore("n", n).Weight(n))
+		var waiting []<-chan *pglock.Lease
+		for range n {
+			waiting = append(waiting, waits(f, f.open().Semaphore("n", n)))
+		}
+		release(f.t, all)
+		for i, got := range waiting {
+			if l := next(f.t, got); i == n-1 { // all of them hold at the same time
+				isBusy(f.t, "a permit too many", c.Semaphore("n", n))
+				release(f.t, l)
+			} else {
+				defer release(f.t, l)
+			}
+		}
+	}},
+	{"guards of readers share the lock, and keep a writer out", "", func(f fixture, c *pglock.Client) {
+		for range 2 {
+			l := held(f.t, c.Reader("n"))
+			must(f.t, l.Guard(f.t.Context(), begin(f.t, f)))
+			release(f.t, l)
+		}
+		isBusy(f.t, "a writer beside guarded transactions of readers", c.Writer("n"))
+		release(f.t, held(f.t, c.Reader("n")))
+	}},
+	{"an upgrade overtakes a waiting writer", "", func(f fixture, c *pglock.Client) {
+		r := held(f.t, c.Reader("n"))
+		waiting := waits(f, f.open().Writer("n"))
+		w, err := r.TryUpgrade(f.t.Context())
+		must(f.t, err)
+		still(f, waiting)
+		release(f.t, w)
+		l := next(f.t, waiting)
+		if l.Token() <= w.Token() {
+			f.t.Errorf("token %d of the waiting writer is not above %d", l.Token(), w.Token())
+		}
+		release(f.t, l)
 	}},
 	{"a lost name does not keep the others", "Cu testSomeReleasesFail, D TestCompositeHandleLostToken", func(f fixture, c *pglock.Client) {
 		l := held(f.t, c.All(c.Lock("n"), c.Lock("m"), c.Lock("o")))
-		if err := f.open().Revoke(f.t.Context(), "m", l.Token(), "test"); err != nil {
-			f.t.Fatal(err)
-		}
+		must(f.t, f.open().Revoke(f.t.Context(), "m", l.Token(), "test"))
+		fails(f.t, "a guard of the rest", l.Guard(f.t.Context(), begin(f.t, f)), fencing.ErrStale)
+		isBusy(f.t, "a name that is not lost", c.Lock("n"))
 		err := l.Release(f.t.Context())
 		var lost *pglock.LostError
 		if !errors.As(err, &lost) || lost.Name != "m" {
@@ -560,5 +763,71 @@ func TestSharedLockCases(t *testing.T) {
 			f := newFixture(t)
 			c.test(f, f.open())
 		})
+	}
+}
+
+// TestI1_P42_ALimitForEachTenantAndInTotal: jobs of three clients hold a permit of their tenant and one of
+// the total, and exceed neither limit. The control takes no lock, and exceeds both.
+func TestI1_P42_ALimitForEachTenantAndInTotal(t *testing.T) {
+	t.Parallel()
+	const tenants, each, total, workers, rounds = 3, 2, 4, 8, 3
+	f := newFixture(t)
+	// overshoot returns how many jobs began beyond a limit, and the most that ran at the same time.
+	overshoot := func(lock func(c *pglock.Client, tenant int) pglock.Lock, during func(sum *peak)) (n, most int64) {
+		var over atomic.Int64
+		var sum peak
+		var tenant [tenants]peak
+		var all sync.WaitGroup
+		for range 3 {
+			c := f.open()
+			for worker := range workers {
+				i := worker % tenants
+				job := func(context.Context, *pglock.Lease) error {
+					tenant[i].enter(1)
+					sum.enter(1)
+					if tenant[i].now.Load() > each || sum.now.Load() > total {
+						over.Add(1)
+					}
+					during(&sum)
+					tenant[i].leave(1)
+					sum.leave(1)
+					return nil
+				}
+				all.Go(func() {
+					for range rounds {
+						if lock == nil {
+							check(t, job(t.Context(), nil))
+						} else {
+							check(t, lock(c, i).Do(t.Context(), job))
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		for i := range tenant {
+			if lock != nil && tenant[i].most.Load() > each {
+				t.Errorf("tenant %d had %d jobs", i, tenant[i].most.Load())
+			}
+		}
+		return over.Load(), sum.most.Load()
+	}
+	n, most := overshoot(func(c *pglock.Client, tenant int) pglock.Lock {
+		return c.All(c.Semaphore(fmt.Sprint("tenant ", tenant), each), c.Semaphore("total", total))
+	}, func(sum *peak) {
+		for until := time.Now().Add(20 * time.Millisecond); sum.most.Load() < total && time.Now().Before(until); {
+			<-time.After(time.Millisecond) // others may come in
+		}
+	})
+	if n > 0 || most > total || most < 2 {
+		t.Errorf("%d jobs began beyond a limit, at most %d ran at the same time", n, most)
+	}
+	f.none("grants are left", grants)
+	if n, most = overshoot(nil, func(sum *peak) {
+		for sum.most.Load() <= total {
+			<-time.After(time.Millisecond)
+		}
+	}); n == 0 || most <= total {
+		t.Errorf("control: %d jobs began beyond a limit, at most %d ran at the same time", n, most)
 	}
 }

@@ -10,76 +10,49 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
-	"github.com/pglock/pglock-go/pglock/internal/batch"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
 // Client grants leases and renews them. It is safe for concurrent use. Open one client per process
-// and keep it: it owns a few connections (see WithMaxConns) and goroutines. Their number depends
-// neither on the leases nor on the waiters.
+// and keep it, because it owns a few connections (see WithMaxConns) and goroutines, but no more of
+// them for more leases or waiters.
 type Client struct {
-	pool *pgxpool.Pool // the application's, of Open; only DoTx and WithConn use it
-	db   *sql.DB       // the same, of OpenDB
+	pool *pgxpool.Pool // the application's, from Open, which only DoTx and WithConn use
+	db   *sql.DB       // the same, from OpenDB
 
-	cfg        clientConfig
-	store      *leasetable.Store
-	renew      *renewer
-	dispatcher *batch.Dispatcher
-	acquires   *batch.Queue[*attempt]
-	releases   *batch.Queue[*releaseOp]
+	cfg      clientConfig
+	store    *leasetable.Store
+	renew    *renewer
+	dispatch *dispatch
 
 	waiters *waitlist.Queues
 	pruner  *pruner
 	events  *events
 	channel string // notification channel, and client key in lock_waiters
 
-	signals signals // requests to holders that were notified
-	watches watches // names that Watch watches
+	registry registry // leases that Close releases
+	signals  signals  // requests to holders that were notified
+	watches  watches  // names that Watch watches
 
-	// life ends at the end of Close. It bounds every statement.
-	life    context.Context //nolint:containedctx // of the client, not of a call
-	endLife context.CancelCauseFunc
-
-	// cleanup is of work in the background. It ends with life, or timing.StatementBound after Close
-	// has begun: a server that is away must not keep a process from its end.
-	cleanup    context.Context //nolint:containedctx // of the client, not of a call
-	endCleanup context.CancelFunc
-
-	// closing is closed when Close begins: waiters give up.
-	closing  chan struct{}
-	closed   chan struct{} // closed when Close is done
-	closeErr error         // set before closed is closed
-
-	mu       sync.Mutex          // guards the six below
-	isClosed bool                // no new calls
-	draining bool                // no new releases either
-	leases   map[*Lease]struct{} // Close releases these
-	newest   map[string]*Lease   // of leases, by name
-
-	unclaimed     [maxUnclaimed]fencing.Token // a ring: see holderNotified
-	lastUnclaimed int
-
-	// calls counts the goroutines that work for callers. To add to it, hold mu and see one of the
-	// flags unset, or be inside a counted call.
-	calls sync.WaitGroup
+	lifecycle
 }
 
-// Open returns a client for the database of pool. The client opens its own connections
-// (WithMaxConns), so that neither side can starve the other. It does not use or close the pool. It
-// takes over the pool's server, user, BeforeConnect, AfterConnect, lifetimes and query tracer. A
-// dial may take the connect_timeout of the connection string (5 s without one) for each host, and
-// a hook may take 10 s. Hooks must return when their context ends.
+// Open returns a client for the database of pool. The client opens its own connections (see
+// WithMaxConns), so that neither side can starve the other. It takes the server, user,
+// BeforeConnect, AfterConnect, lifetimes and query tracer from the pool, and neither uses nor
+// closes it. A dial may take the connect_timeout of the connection string (5 s without one) for
+// each host, and a hook 10 s, after which its context ends and it must return.
 //
 // Open makes one connection. It fails with ErrSchema (missing, outdated or newer tables),
-// ErrPrivilege, ErrUnavailable or ErrInvalidOption, and leaves nothing behind.
-// ctx bounds Open only. The caller must call Close.
+// ErrPrivilege, ErrUnavailable or ErrInvalidOption, and leaves nothing behind. ctx bounds Open
+// only. The caller must call Close.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, error) {
 	cfg, err := newClientConfig(opts)
 	if err != nil {
@@ -107,17 +80,13 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 	}
 	c := &Client{
 		cfg: cfg, store: s,
-		life: life, endLife: endLife,
-		closing: make(chan struct{}), closed: make(chan struct{}),
-		leases:  map[*Lease]struct{}{},
-		newest:  map[string]*Lease{},
-		channel: newChannel(),
-		events:  newEvents(&cfg),
+		lifecycle: newLifecycle(life, endLife),
+		registry:  newRegistry(),
+		channel:   newChannel(),
+		events:    newEvents(&cfg),
 	}
-	c.cleanup, c.endCleanup = context.WithCancel(life)
-	c.dispatcher = batch.New(s.Slots(), cfg.batchSize())
-	c.acquires = batch.NewQueue(c.dispatcher, c.sendAcquires)
-	c.releases = batch.NewQueue(c.dispatcher, c.sendReleases)
+	c.signals.client, c.watches.client = c, c
+	c.dispatch = newDispatch(c)
 	c.waiters = waitlist.New(c.waitlistConfig())
 	c.renew = newRenewer(c)
 	go c.renew.run()
@@ -125,38 +94,28 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 	return c, nil
 }
 
-// Schema returns the name of the schema with the client's tables.
+// Schema returns the schema of the client's tables.
 func (c *Client) Schema() string { return c.cfg.schema }
 
-// Close closes the client. Waiting calls return ErrClosed, and the Context of every lease ends.
-// Then Close releases the leases and stops the connections and goroutines. Stop the work that the
-// leases protect first: others may acquire the locks before Close returns.
+// Close closes the client. Waiting calls return ErrClosed, the Context of every lease ends, and
+// then Close releases the leases, also those whose release has failed, and stops the connections
+// and goroutines. Stop the protected work first, because others may acquire the locks meanwhile.
 //
-// If ctx ends first, Close returns its error, and leases that are not released expire. Everything
-// local is stopped in any case. If ctx has ended before the call, as is common after a signal,
-// Close has 5 s. Close also retries releases that have failed.
-//
-// A second call waits for the first one and returns its error.
+// If ctx ends first, Close returns its error after it has stopped everything local, and leases that
+// are not released expire. If ctx has ended before the call, as is common after a signal, Close has
+// 5 s. A second call waits for the first one and returns its error.
 func (c *Client) Close(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), timing.StatementBound)
 		defer cancel()
 	}
-	c.mu.Lock()
-	first := !c.isClosed
-	c.isClosed = true
-	held := make([]*Lease, 0, len(c.leases))
-	for l := range c.leases {
-		held = append(held, l)
-	}
-	c.mu.Unlock()
-	if first {
-		c.closeErr = c.shutDown(ctx, held)
+	if c.beginClose() {
+		c.closeErr = c.shutDown(ctx, c.registry.close())
 		close(c.closed)
 		return c.closeErr // also when ctx ended while dead connections were closed
 	}
-	select {
+	select { // if both are ready, either result is right: the first call has ended, or this one's time has
 	case <-c.closed:
 		return c.closeErr
 	case <-ctx.Done():
@@ -164,8 +123,8 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 }
 
-// shutDown closes the client. The end of ctx ends the client's life, and so every statement in
-// progress: nothing here waits longer.
+// shutDown closes the client. The end of ctx ends the client's life, and with it every statement in
+// progress, so nothing here waits longer.
 func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	close(c.closing)
 	defer context.AfterFunc(ctx, func() { c.endLife(ErrClosed) })()
@@ -173,22 +132,19 @@ func (c *Client) shutDown(ctx context.Context, held []*Lease) error {
 	err := c.releaseAll(ctx, held)
 	c.pruner.stop()
 	c.renew.stop()
-	c.mu.Lock()
-	c.draining = true
-	c.mu.Unlock()
-	c.calls.Wait()
-	c.dispatcher.Stop()
+	c.drain()
+	c.dispatch.Stop()
 	c.waiters.Stop(ctx)
-	c.unwatch(ctx)
+	c.watches.stop(ctx)
 	c.endLife(ErrClosed)
 	c.store.Close(ctx)
 	return err
 }
 
-// releaseAll ends all leases, then releases them, as many at a time as the dispatcher can send.
-// After the first failure to reach the server it leaves the others to their TTL.
+// releaseAll ends all leases and then releases them, as many at a time as the dispatcher can send.
+// After the first failure to reach the server, it lets the others expire.
 func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
-	// All leases end before the first lock is free for others.
+	// Every lease must end before the first lock is free for others.
 	held = slices.DeleteFunc(held, func(l *Lease) bool {
 		return !l.end(errReleasedByClose) && errors.Is(l.Err(), ErrLost) // its holder knows
 	})
@@ -213,8 +169,8 @@ func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
 	return firstOf(failed)
 }
 
-// firstOf returns the first error and the number of errors: one message is enough for a thousand
-// leases on a dead server.
+// firstOf returns the first error and the number of errors, because one message is enough for a
+// thousand leases on a dead server.
 func firstOf(all []error) error {
 	var first error
 	n := 0
@@ -232,80 +188,33 @@ func firstOf(all []error) error {
 	return first
 }
 
-// waitlistConfig returns the configuration of the client's local queues.
 func (c *Client) waitlistConfig() waitlist.Config {
 	cfg := waitlist.Config{
-		Store: c.store, Tasks: tasks{c}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
+		Store: c.store, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
 	}
 	if !c.cfg.pollOnly {
-		cfg.Listen = c.listen
+		cfg.Listen = c.signals.listen
 	}
 	return cfg
 }
 
-// newChannel returns a random channel name of 33 letters and digits, unique to the client in any
-// schema.
+// newChannel returns a random channel name of 33 letters and digits, unique in every schema.
 func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 
-// hasClosed reports whether Close has begun.
-func (c *Client) hasClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.isClosed
-}
-
-// beginCall counts a call unless the client is closed. If it succeeds, endCall must follow.
-func (c *Client) beginCall() error { return c.countCall(&c.isClosed) }
-
-// beginRelease is beginCall for releases, for which Close itself waits.
-func (c *Client) beginRelease() error { return c.countCall(&c.draining) }
-
-// countCall counts a call unless refused is set, which mu guards.
-func (c *Client) countCall(refused *bool) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if *refused {
-		return ErrClosed
+// WithConn runs fn with a connection of the application's pool or *sql.DB, for packages on top of a
+// Client that have their own tables. It waits for a connection until ctx is done, holds no lock,
+// and works after Close too.
+//
+// The error is that of fn or of the pool. fn must end its transactions, because a connection that
+// is then closed, busy or in a transaction is not used again.
+func (c *Client) WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {
+	if c.db == nil {
+		return c.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return fn(conn.Conn()) })
 	}
-	c.calls.Add(1)
-	return nil
-}
-
-func (c *Client) endCall() { c.calls.Done() }
-
-// background runs fn on a goroutine of its own, bounded by cleanup and by bound. The caller must be
-// inside a counted call. Close waits for fn.
-func (c *Client) background(bound time.Duration, fn func(ctx context.Context)) {
-	c.calls.Go(func() {
-		ctx, cancel := context.WithTimeout(c.cleanup, bound)
-		defer cancel()
-		fn(ctx)
-	})
-}
-
-// retry repeats op, which must be safe to repeat, until it succeeds, fails for good, or ctx ends.
-// After quit is closed it does not repeat a failure; quit may be nil. Each attempt has its own time
-// limit.
-func (c *Client) retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
-	p := backoff.Policy{Transient: leasetable.Transient, Pauses: newPause(), Try: timing.StatementBound / 2, Quit: quit}
-	return backoff.Retry(ctx, p, op)
-}
-
-// newPause returns the pauses between repeated attempts.
-func newPause() backoff.Backoff {
-	return backoff.Backoff{First: timing.FirstPause, Max: timing.MaxPause}
-}
-
-// tasks are the client as its local queues see it.
-type tasks struct{ client *Client }
-
-func (t tasks) BeginCall() bool { return t.client.beginRelease() == nil }
-func (t tasks) EndCall()        { t.client.endCall() }
-
-func (t tasks) Background(bound time.Duration, fn func(ctx context.Context)) {
-	t.client.background(bound, fn)
-}
-
-func (t tasks) Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error {
-	return t.client.retry(ctx, quit, op)
+	conn, giveBack, err := pgtx.Borrow(ctx, c.db)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
+	return fn(conn)
 }

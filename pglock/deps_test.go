@@ -15,13 +15,9 @@ func TestRuntimeDependencies(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
 		"../pglock", "../advisory", "../leasetable", "../fencing", "../fencing/fencehttp", "../pglock/rowlock", "../pglock/sqltx", "../pglock/leader", "../pglock/once/...",
 		"../pglock/schedule/...", "../pglock/gooselock").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	golden, err := os.ReadFile("../testdata/deps.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	allowed := map[string]bool{}
 	for _, path := range strings.Fields(string(golden)) {
 		allowed[path] = true
@@ -47,9 +43,7 @@ func TestModuleRequirements(t *testing.T) {
 	t.Parallel()
 	const file = "../testdata/modules.golden"
 	text, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var found []string
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "\t") { // in a require block: go.mod has no others
@@ -58,9 +52,7 @@ func TestModuleRequirements(t *testing.T) {
 	}
 	slices.Sort(found)
 	golden, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := strings.Fields(string(golden)); !slices.Equal(found, want) {
 		t.Errorf("go.mod requires\n  %s\nwant, as in %s,\n  %s", strings.Join(found, "\n  "), file, strings.Join(want, "\n  "))
 	}
@@ -72,9 +64,7 @@ func TestLocksDoNotLinkHTTP(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/leader", "../pglock/once"} {
 		out, err := exec.Command("go", "list", "-deps", path).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if slices.Contains(strings.Fields(string(out)), "net/http") {
 			t.Errorf("%s links net/http", path)
 		}

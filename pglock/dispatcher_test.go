@@ -79,9 +79,7 @@ func TestCallsShareAStatement(t *testing.T) {
 	if len(tokens) != calls {
 		t.Errorf("%d grants with %d tokens", calls, len(tokens))
 	}
-	if n := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL"); n != 0 {
-		t.Errorf("%d locks are held after all were released", n)
-	}
+	f.none("locks are held after all were released", "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL")
 }
 
 // TestDifferentLocksInABatch: known and new names, free and held ones, wanted once and twice. Each
@@ -218,18 +216,12 @@ func TestI11_ABlockedNameInABatch(t *testing.T) {
 	c := f.open(pglock.WithMaxConns(2))
 	release(t, try(t, c, "locked"))
 	resume := f.occupy(c)
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
+	tx := begin(t, f)
 	for _, sql := range []string{
 		"SELECT FROM pglock.distributed_locks WHERE name = 'locked' FOR UPDATE",
 		"INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at) VALUES ('inserted', 1, 1, now(), '-infinity')",
 	} {
-		if _, err := tx.Exec(t.Context(), f.named(sql)); err != nil {
-			t.Fatal(err)
-		}
+		run(t, tx, f.named(sql))
 	}
 	var all sync.WaitGroup
 	for _, name := range []string{"a", "inserted", "locked", "z"} {
@@ -257,14 +249,8 @@ func TestI11_ABlockedReleaseInABatch(t *testing.T) {
 	for _, name := range []string{"a", "locked", "z"} {
 		leases[name] = try(t, c, name)
 	}
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), f.named("SELECT FROM pglock.distributed_locks WHERE name = 'locked' FOR UPDATE")); err != nil {
-		t.Fatal(err)
-	}
+	tx := begin(t, f)
+	run(t, tx, f.named("SELECT FROM pglock.distributed_locks WHERE name = 'locked' FOR UPDATE"))
 	resume := f.occupy(c)
 	var others, blocked sync.WaitGroup
 	for name, l := range leases {
@@ -279,9 +265,7 @@ func TestI11_ABlockedReleaseInABatch(t *testing.T) {
 	done := make(chan struct{})
 	go func() { others.Wait(); close(done) }()
 	within(t, 3*time.Second, "the others are released", done)
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, tx.Rollback(t.Context()))
 	blocked.Wait()
 }
 
@@ -311,9 +295,7 @@ func TestI9_CanceledInABatch(t *testing.T) {
 	leavers.Wait()
 	resume()
 	stayers.Wait()
-	if n := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE name LIKE 'leaver %'"); n != 0 {
-		t.Errorf("%d attempts were sent after their callers had left", n)
-	}
+	f.none("attempts were sent after their callers had left", "SELECT count(*) FROM pglock.distributed_locks WHERE name LIKE 'leaver %'")
 
 	// Once more, with the statement in progress when they leave. The dispatcher sends it: a statement
 	// on a caller's goroutine is canceled, and the attempts behind it are never sent.
@@ -391,7 +373,5 @@ func TestNoDeadlockBetweenBatches(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if n := value[int64](f, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n != 0 {
-		t.Errorf("%d deadlocks", n)
-	}
+	is(f, "deadlocks", int64(0), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 }

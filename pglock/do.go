@@ -7,41 +7,33 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// Do acquires the lock of that name, runs fn, and releases the lock. It waits for the lock as
-// Acquire does, until ctx is done or the time of WithWait is over, with the errors of Acquire.
-// WithWait does not bound fn.
+// Do acquires the lock of that name as Acquire does, with its errors, then runs fn, which WithWait
+// does not bound, and releases the lock. fn's context carries the lease and is done when ctx is
+// done or the lease is lost, with a cause that wraps ErrLost. Writes that must not be late need
+// l.Guard.
 //
-// fn's context is done when ctx is done and when the lease is lost. Its cause then wraps ErrLost.
-// fn guards writes that must not come late with l.Guard.
-//
-// fn's context carries the lease: see FromContext. A Do or Acquire of the same name under that
-// context would wait for itself, so it returns a *HeldError at once, unless Do has WithJoin.
-//
-// Do returns nil if fn returned nil, and the lease was held until fn returned or released it.
+// Do returns nil if fn returned nil and the lease was held until fn returned or released it.
 // Otherwise the error is fn's, joined with ErrLost if the lease was lost, with ErrClosed if the
 // client was closed, and with the error of a failed release. If fn panics or calls runtime.Goexit,
-// the lock is released and the panic or exit continues.
+// Do releases the lock, and the panic or exit continues.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
 	return c.Lock(name).Do(ctx, fn, opts...)
 }
 
-// TryDo is Do without waiting for the lock: it runs fn if the lock is free. If the lock is held, fn
-// does not run, and the error is a *BusyError (errors.Is ErrNotAcquired) with the holder and the
-// remaining time of its lease.
-//
-// TryDo excludes calls that overlap. It does not keep a call from running again what another
-// process has just done: for a job that must run once per tick, use package schedule.
+// TryDo is Do without waiting: if the lock is held, it returns the *BusyError of TryAcquire without
+// running fn. It excludes only calls that overlap, so a job that must run once per tick needs
+// package schedule.
 func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
 	return c.Lock(name).TryDo(ctx, fn, opts...)
 }
 
-// WithJoin makes Do and TryDo run fn under the lease of that lock which ctx carries, if it is held:
-// see FromContext. Otherwise, and in Acquire and TryAcquire, the option has no effect.
+// WithJoin makes Do and TryDo run fn under the held lease of that lock which ctx carries (see
+// FromContext). Otherwise, and in Acquire and TryAcquire, it has no effect.
 //
-// fn gets that lease, whose TTL, holder and labels stay as they are, and Do does not release it. If
-// it ends while fn runs, Do returns its error with fn's, because the work was not covered to its end.
-// Functions that join one lease at the same time do not exclude each other. A writer does not join a
-// reader's lease, and a semaphore's lease can't be joined.
+// The lease keeps its TTL, holder and labels, and Do does not release it. If it ends while fn runs,
+// Do joins its error to fn's, because the work was not covered to its end. Functions that join one
+// lease at the same time do not exclude each other. A writer can't join a reader's lease, and no
+// call a semaphore's.
 func WithJoin() LeaseOption {
 	return leaseOption(func(c *leaseConfig) error { c.join = true; return nil })
 }
@@ -85,7 +77,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 	return fn(ctx, l)
 }
 
-// runJoined runs fn under the lease, which another call releases.
+// runJoined runs fn under the lease and leaves the release to the call that acquired it.
 func (l *Lease) runJoined(ctx context.Context, fn func(context.Context, *Lease) error) error {
 	if ctx.Err() != nil {
 		return &WaitError{Name: l.fence.Name, Cause: endOf(ctx)}

@@ -3,47 +3,32 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"net/url"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
-	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// app is a client with its own schema.
+// app is a fixture with a client that has the rights of the owner.
 type app struct {
+	fixture
 	*pglock.Client
-	t      *testing.T
-	pool   *pgxpool.Pool
-	schema string
 }
 
 func newApp(t *testing.T) app {
 	t.Helper()
-	pool := pgtest.Pool(t)
-	f := app{t: t, pool: pool, schema: pgtest.Schema(t, pool)}
-	f.Client = f.openOn(pool)
-	return f
+	f := newFixture(t)
+	return app{f, f.openOn(f.pool)}
 }
 
-func (f app) openOn(pool *pgxpool.Pool) *pglock.Client {
+// openOn returns a client that uses the role of a pool.
+func (f fixture) openOn(pool *pgxpool.Pool) *pglock.Client {
 	f.t.Helper()
-	c, err := pglock.Open(f.t.Context(), pool, pglock.WithSchema(f.schema))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			f.t.Errorf("Close: %v", err)
-		}
-	})
-	return c
+	return locktest.ClientOn(f.t, pool, pglock.WithSchema(f.schema))
 }
 
 // free fails the test if the lock is held.
@@ -55,11 +40,9 @@ func (f app) free(name string) {
 }
 
 // steal grants every lock to a thief.
-func (f app) steal() {
+func (f fixture) steal() {
 	f.t.Helper()
-	if _, err := f.pool.Exec(f.t.Context(), schema.Render("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'", f.schema)); err != nil {
-		f.t.Fatal(err)
-	}
+	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
 }
 
 func TestDoHoldsTheLockAndReleasesIt(t *testing.T) {
@@ -76,23 +59,20 @@ func TestDoHoldsTheLockAndReleasesIt(t *testing.T) {
 		}
 		return ctx.Err()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f.free("n")
 }
 
+// TestDoReturnsTheFunctionsError unchanged: callers may compare it with ==.
 func TestDoReturnsTheFunctionsError(t *testing.T) {
 	t.Parallel()
 	f := newApp(t)
 	failure := errors.New("the work failed")
-	if err := f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return failure }); !errors.Is(err, failure) || errors.Is(err, pglock.ErrLost) {
-		t.Errorf("Do: %v", err)
+	if err := f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return failure }); err != failure { //nolint:errorlint // identity is the point
+		t.Errorf("Do: %#v", err)
 	}
 	f.free("n")
-	if err := f.Do(t.Context(), "n", nil); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("no function: %v", err)
-	}
+	fails(t, "no function", f.Do(t.Context(), "n", nil), pglock.ErrInvalidOption)
 }
 
 func TestDoReleasesOnPanicAndOnGoexit(t *testing.T) {
@@ -132,7 +112,7 @@ func TestDoReportsTheLoss(t *testing.T) {
 				t.Errorf("the function's context ended by %v", context.Cause(ctx))
 			}
 			return returned
-		}, pglock.WithTTL(600*time.Millisecond))
+		}, pglock.WithTTL(5*time.Second))
 		if !errors.Is(err, pglock.ErrLost) || returned != nil && !errors.Is(err, returned) {
 			t.Errorf("the function returned %v, Do %v", returned, err)
 		}
@@ -140,9 +120,7 @@ func TestDoReportsTheLoss(t *testing.T) {
 		if !errors.As(err, &lost) || lost.Name != "n" {
 			t.Errorf("%v does not name the lost lock", err)
 		}
-		if _, err := f.pool.Exec(t.Context(), schema.Render("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity'", f.schema)); err != nil {
-			t.Fatal(err)
-		}
+		f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity'")
 	}
 }
 
@@ -164,36 +142,12 @@ func TestDoEndsWithItsContext(t *testing.T) {
 	f.free("n")
 }
 
-// TestDoContextChecksTheClock: the function's context is done as soon as the deadline has passed,
-// before a timer has run.
-func TestDoContextChecksTheClock(t *testing.T) {
-	t.Parallel()
-	f := newApp(t)
-	err := f.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
-		for time.Now().Before(l.Deadline()) {
-			runtime.Gosched()
-		}
-		if ctx.Err() == nil {
-			t.Error("past the deadline the function's context is not done")
-		}
-		return nil
-	}, pglock.WithTTL(100*time.Millisecond), pglock.WithRenewEvery(0))
-	if !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("Do: %v", err)
-	}
-}
-
 // TestP41_DoReturnsTheReleaseError: the server becomes unreachable while the function runs.
 func TestP41_DoReturnsTheReleaseError(t *testing.T) {
 	t.Parallel()
 	f := newApp(t)
-	u, err := url.Parse(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := faultproxy.New(t, u.Host)
-	c := f.openOn(pgtest.PoolOn(t, proxy.URL(u.String())))
-	err = c.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error {
+	proxy, far := f.proxied()
+	err := f.openOn(far.pool).Do(t.Context(), "n", func(context.Context, *pglock.Lease) error {
 		proxy.Refuse(true)
 		proxy.Sever()
 		return nil
@@ -202,27 +156,6 @@ func TestP41_DoReturnsTheReleaseError(t *testing.T) {
 		t.Errorf("Do: %v", err)
 	}
 	proxy.Refuse(false)
-}
-
-func TestDoDoesNotRunWithoutTheLock(t *testing.T) {
-	t.Parallel()
-	f := newApp(t)
-	l, err := f.Acquire(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	err = f.Do(ctx, "n", func(context.Context, *pglock.Lease) error {
-		t.Error("the function ran")
-		return nil
-	})
-	if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	if err := l.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestTryDoRunsOrTellsWhoHoldsTheLock also holds that WithWait bounds the wait and not the work.
@@ -254,36 +187,22 @@ func TestTryDoRunsOrTellsWhoHoldsTheLock(t *testing.T) {
 		t.Errorf("TryDo ran %d times: %v", runs, err)
 	}
 	f.free("n")
-	if err := f.TryDo(t.Context(), "n", nil); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("no function: %v", err)
-	}
+	fails(t, "no function", f.TryDo(t.Context(), "n", nil), pglock.ErrInvalidOption)
 }
 
-// TestDoReportsAClosedClient: another holder may have the lock while the function still runs.
-func TestDoReportsAClosedClient(t *testing.T) {
+// TestDoLeavesALockThatItsFunctionHandsOver: Do does not release it, and another client goes on.
+func TestDoLeavesALockThatItsFunctionHandsOver(t *testing.T) {
 	t.Parallel()
 	f := newApp(t)
-	c := f.openOn(f.pool)
-	err := c.Do(t.Context(), "n", func(ctx context.Context, _ *pglock.Lease) error {
-		if err := c.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if ctx.Err() == nil {
-			t.Error("the function's context is not done")
-		}
-		return nil
+	var fence pglock.Fence
+	err := f.Do(t.Context(), "n", func(_ context.Context, l *pglock.Lease) (err error) {
+		fence, err = l.HandOver()
+		return err
 	})
-	if !errors.Is(err, pglock.ErrClosed) {
-		t.Errorf("Do: %v", err)
-	}
-}
-
-// TestDoReturnsTheFunctionsErrorUnchanged: callers may compare it with ==.
-func TestDoReturnsTheFunctionsErrorUnchanged(t *testing.T) {
-	t.Parallel()
-	f := newApp(t)
-	mine := errors.New("mine")
-	if err := f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return mine }); err != mine { //nolint:errorlint // identity is the point
-		t.Errorf("Do: %#v", err)
-	}
+	must(t, err)
+	isBusy(t, "the lock is free", f.Lock("n"))
+	l, err := f.Adopt(t.Context(), fence)
+	must(t, err)
+	check(t, l.Release(t.Context()))
+	fails(t, "after the release", second(f.Adopt(t.Context(), fence)), pglock.ErrStale)
 }

@@ -9,9 +9,9 @@
 // Do excludes other callers while the function runs. For a job that must run once per tick among
 // all processes, use package schedule.
 //
-// A lock is a lease: a row of a table that says who holds the name until when. It is renewed while
-// the holder lives, and expires when the holder dies. Each grant has a fencing token. Guard writes
-// with the lease, in the transaction that writes:
+// A lock is a lease: a row of a table with the holder of the name and the time of its expiry. It is
+// renewed while the holder lives, and expires after the holder dies. Each grant has a fencing
+// token, and the lease guards writes with it, in the transaction that writes:
 //
 //	tx, err := pool.Begin(ctx)
 //	...
@@ -20,45 +20,43 @@
 //	}
 //	... write, commit
 //
-// [Client.TryDo] runs the function only if the lock is free now, and [WithWait] limits how long Do and
-// Acquire wait. The function's context carries the lease: a nested call for the same name fails at
-// once, or joins the lease with [WithJoin].
-//
-// A [Lock] is any other kind of lock: [Client.Semaphore], [Client.Reader] and [Client.Writer], or several
-// locks together, [Client.All]. It has the same four methods, Acquire, TryAcquire, Do and TryDo.
-//
-// For short work that is one transaction, [Client.DoTx] takes an advisory lock instead of a lease.
+// [Client.TryDo] runs the function only if the lock is free now, and [WithWait] limits how long Do
+// and Acquire wait. A [Lock] describes any other kind of lock, with the same four methods Acquire,
+// TryAcquire, Do and TryDo: [Client.Semaphore], [Client.Reader] and [Client.Writer], or several
+// locks together, [Client.All]. For short work that is one transaction, [Client.DoTx] takes an
+// advisory lock instead of a lease.
 //
 // # Guarantees
 //
-//   - By the server's clock, a name has at most one live grant.
-//   - Every grant has a [fencing.Token] larger than that of every earlier one.
+//   - By the server's clock, a name has at most one live grant, and its [fencing.Token] is larger
+//     than that of every earlier one.
 //   - The holder stops first. The lease's Context, and every context made by [Lease.WithContext],
 //     is done before the server could grant the lock to another holder. This also holds when the
-//     server hangs, the network is cut, or the process was suspended and then calls Err or Done.
-//     [Client.Revoke] is the exception.
-//   - After a failover, the guarantees above depend on the kind of replication: see docs/protocol.md.
+//     server hangs, the network is cut, or the process was suspended and then calls Err or Done,
+//     but not for [Client.Revoke].
+//   - After a failover, these guarantees depend on the kind of replication, as docs/protocol.md
+//     explains.
 //   - Renewing and releasing affect only their own grant.
-//   - A failed try writes nothing. A waiter holds no connection and no transaction: a thousand
-//     waiters cost a client the same connections as one.
+//   - A failed try writes nothing. A waiter holds no connection and no transaction, so a thousand
+//     of them cost a client the connections of one.
 //   - The lock is granted first come, first served, across processes. Only a call with
 //     [WithBarging] overtakes waiters.
-//   - A row that another transaction has locked is busy. It delays no other lock. A role without
+//   - A row that another transaction has locked is busy and delays no other lock. A role without
 //     rights on the tables can't delay a grant.
 //   - A call whose context ends leaves no lock and no connection behind.
 //
 // # Limits
 //
-// The order of the queue is not an invariant. A crash of the server empties the queue. A waiter
-// that does not respond within 1.5 s of a release is skipped.
+// The order of the queue is not an invariant, because a crash of the server empties the queue, and
+// a waiter that does not respond within 1.5 s of a release is skipped.
 //
-// A process that sleeps between reading Err and writing writes late. [Lease.Guard] makes the
-// database refuse that write. A server whose clock jumps forward ends leases early. A suspended
-// machine stops the monotonic clock, which deadlines are measured with.
+// A process that sleeps between reading Err and writing writes late, and only [Lease.Guard] makes
+// the database refuse that write. A server whose clock jumps forward ends leases early. A suspended
+// machine stops the monotonic clock, by which deadlines are measured.
 //
 // Each name has a row, which is kept until the name has been idle for the retention
-// ([WithRetention], 24 h by default). [fencing.Advance] keeps a row for each resource forever.
-// Nothing else bounds their number: limit the names that untrusted callers can create.
+// ([WithRetention]), and [fencing.Advance] keeps a row for each resource forever. Nothing else
+// bounds their number, so limit the names that untrusted callers can create.
 //
 // # Holding rules
 //
@@ -73,20 +71,29 @@
 //	  ├──────────────────────────┼──────────┼──────────────────────┐
 //	  │ the holder trusts it     │ margin   │ others still wait    │ free
 //
-// A lease with WithMinHold is not handed off to a waiter of the same process, so that the server's
-// clock decides. The waiter makes an attempt when the time is over. [Client.Adopt] goes on with the
-// grant of another process, which ends its own lease with [Lease.HandOver].
+// A lease with WithMinHold is not handed off to a waiter of the same process, because the server's
+// clock decides, so the waiter makes an attempt when that time has passed. [Client.Adopt] continues
+// the grant of another process, which ends its own lease with [Lease.HandOver].
 //
 // # Nested calls
 //
-// The contexts of a lease carry it: [Lease.Context], [Lease.WithContext], and those derived from
-// them. An acquire of the same lock under such a context would wait for itself, so it fails at once
-// with ErrHeldByCaller, unless a Do joins the lease with [WithJoin]. [FromContext] returns the lease.
+// The contexts of a lease carry it ([Lease.Context], [Lease.WithContext], and those derived from
+// them), and [FromContext] returns it. An acquire of the same lock under such a context would wait
+// for itself, so it fails at once with ErrHeldByCaller, unless a Do joins the lease with
+// [WithJoin].
+//
+// # Errors
+//
+// A call that the server does not answer in time returns an error that wraps [ErrUnavailable]; one
+// whose ctx ends first, the error and cause of ctx; one on a closed client, [ErrClosed]; and one
+// with an invalid name, argument or option, [ErrInvalidOption], before the database is contacted.
+// The methods document only other errors, and the state that an error leaves behind. ctx bounds the
+// call, and never the lease.
 //
 // # More
 //
-// The file docs/protocol.md of the repository says how it works: the life of a lease, the wait queue,
-// permits, several names, batches, connections, what happens when things fail, and failover. Package
-// migrations creates the tables. Programs on database/sql call [OpenDB]; package sqltx has recipes for
-// GORM, sqlx, sqlc and ent.
+// The file docs/protocol.md of the repository explains the life of a lease, the wait queue,
+// permits, several names, batches, connections, failures and failover. Package migrations creates
+// the tables. Programs on database/sql call [OpenDB], and package sqltx has recipes for GORM, sqlx,
+// sqlc and ent.
 package pglock

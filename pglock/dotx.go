@@ -8,25 +8,21 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 )
 
-// DoTx runs fn in a transaction that holds the lock of that name, and commits the transaction. Use
-// it for short work that is one transaction: the writes and the lock end together, without a lease,
-// a renewal or a guard. It takes two round trips in addition to fn's, on a connection of the
-// application's pool. opts are options of package advisory, such as [advisory.WithTimeout].
+// DoTx runs fn in a transaction that holds an advisory lock with the key of Client.Key, and commits
+// the transaction. It suits short work that is one transaction, because the writes and the lock end
+// together, without a lease, a renewal or a guard. It takes two round trips in addition to fn's, on
+// a connection of the application's pool. opts are those of [advisory.Do].
 //
-// On success fn returned nil and the transaction is committed. On failure it is rolled back, also
-// when fn panics. The error is then one of these:
+// Unless fn returned nil and the commit succeeded, the transaction is rolled back, also if fn
+// panics. The error is then one of these:
 //   - fn's own error.
-//   - A *NotAcquiredError, which wraps ErrNotAcquired. fn did not run. It also wraps ErrTimeout,
-//     ErrDeadlock, advisory.ErrPoolExhausted, or ctx's error and cause.
-//   - The commit's error. It wraps advisory.ErrCommitUnknown if the reply was lost.
-//   - ErrInvalidOption or ErrClosed, before anything is sent.
+//   - A *NotAcquiredError, if fn did not run, which also wraps ErrTimeout, ErrDeadlock,
+//     advisory.ErrPoolExhausted, or ctx's error and cause.
+//   - The commit's error, which wraps advisory.ErrCommitUnknown if the reply was lost.
 //
-// fn reads what the last holder of the lock committed, or newer data, at every isolation level. fn
-// must not end the transaction. Close does not wait for fn.
-//
-// The lock is an advisory lock with the key of Client.Key. It excludes calls of DoTx with the same
-// name and schema, and all others that lock this key. It does not exclude Acquire and Do, whose
-// locks are leases. See [advisory.Do].
+// fn reads the data that the last holder of the lock committed, or newer data, at every isolation
+// level, and must not end the transaction. Close does not wait for fn. The lock excludes calls of
+// DoTx with the same name and schema, and all others that lock this key, but not leases.
 //
 // If the writes need a *sql.Tx or the transaction of an ORM, begin that, and lock in it before the
 // first read:
@@ -45,9 +41,8 @@ func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Cont
 	return advisory.Do(ctx, c.pool, c.Key(name), fn, opts...)
 }
 
-// Key returns the advisory key that DoTx locks for that name. Use it with advisory.Lock and
-// advisory.WithKeys. In SQL it is pglock.advisory_key(schema, name), where schema is the schema of
-// the tables.
+// Key returns the advisory key of that name in DoTx, for advisory.Lock and advisory.WithKeys. In
+// SQL it is pglock.advisory_key(schema, name), with the schema of the tables.
 func (c *Client) Key(name string) advisory.Key {
 	return advisory.NewKey(c.cfg.schema, name)
 }

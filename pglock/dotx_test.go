@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -44,15 +46,11 @@ func TestDoTxAppliesADiscountOnce(t *testing.T) {
 					_, err := tx.Exec(ctx, "UPDATE "+table+" SET used = true, times = times + 1")
 					return err
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 			})
 		}
 		all.Wait()
-		if err := f.pool.QueryRow(t.Context(), "SELECT times FROM "+table).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.pool.QueryRow(t.Context(), "SELECT times FROM "+table).Scan(&n))
 		return n
 	}
 	if n := applied(func() {}, func(apply func(ctx context.Context, tx pgx.Tx) error) error {
@@ -86,9 +84,7 @@ func TestDoTxKey(t *testing.T) {
 			return err
 		}
 		defer func() { _ = other.Rollback(ctx) }()
-		if err := advisory.TryLock(ctx, other, f.Key("n")); !errors.Is(err, pglock.ErrNotAcquired) {
-			t.Errorf("by Key: %v", err)
-		}
+		fails(t, "by Key", advisory.TryLock(ctx, other, f.Key("n")), pglock.ErrNotAcquired)
 		var got bool
 		if err := other.QueryRow(ctx, schema.Render("SELECT pg_try_advisory_xact_lock(pglock.advisory_key($1, $2))", f.schema), f.schema, "n").Scan(&got); err != nil || got {
 			t.Errorf("in SQL: %v, %v", got, err)
@@ -99,18 +95,14 @@ func TestDoTxKey(t *testing.T) {
 		}
 		return l.Release(ctx)
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	check(t, err)
 }
 
 func TestDoTxErrors(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 2 })
 	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(pgtest.Schema(t, pool)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nothing := func(context.Context, pgx.Tx) error { return nil }
 	own := errors.New("the function's")
 	err = c.DoTx(t.Context(), "n", func(ctx context.Context, _ pgx.Tx) error {
@@ -133,13 +125,93 @@ func TestDoTxErrors(t *testing.T) {
 		}
 		return nil
 	}, advisory.WithIsolation(pgx.Serializable), advisory.WithRetry(1))
-	if err != nil {
-		t.Error(err)
+	check(t, err)
+	check(t, c.Close(t.Context()))
+	fails(t, "after Close", c.DoTx(t.Context(), "n", nothing), pglock.ErrClosed)
+}
+
+// TestDoTxTakesTwoRoundTrips: after the statements are prepared, DoTx takes one round trip before
+// the function and one after it.
+func TestDoTxTakesTwoRoundTrips(t *testing.T) {
+	t.Parallel()
+	f := newApp(t)
+	c := f.openOn(pgtest.Pool(t, pgtest.CountTurns))
+	for what, opts := range map[string][]advisory.DoOption{
+		"plain": nil, "with a time-out": {advisory.WithTimeout(time.Minute)}, "serializable": {advisory.WithIsolation(pgx.Serializable)},
+	} {
+		var used *pgx.Conn
+		for range 2 { // the first one prepares
+			var began, then int64
+			if used != nil {
+				began = pgtest.Turns(t, used)
+			}
+			if err := c.DoTx(t.Context(), "n", func(_ context.Context, tx pgx.Tx) error {
+				used, then = tx.Conn(), pgtest.Turns(t, tx.Conn())
+				return nil
+			}, opts...); err != nil {
+				t.Fatal(err)
+			}
+			if after := pgtest.Turns(t, used) - then; began > 0 && (then-began != 1 || after != 1) {
+				t.Errorf("%s: %d round trips before the function, %d after it", what, then-began, after)
+			}
+		}
 	}
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
+}
+
+// TestP35_PoolerInTransactionMode: leases and DoTx work through the pooler, and exclude clients
+// that connect past it.
+func TestP35_PoolerInTransactionMode(t *testing.T) {
+	t.Parallel()
+	f := newApp(t)
+	modes, settings := pgtest.PoolerModes()
+	through := pgtest.Pooler(t, pgtest.URL(t), "transaction", append(settings, "default_pool_size = 6")...)
+	table := schema.Quote(f.schema) + ".counter"
+	if _, err := f.pool.Exec(t.Context(), "CREATE TABLE "+table+" AS SELECT 0 AS n"); err != nil {
+		t.Fatal(err)
 	}
-	if err := c.DoTx(t.Context(), "n", nothing); !errors.Is(err, pglock.ErrClosed) {
-		t.Errorf("after Close: %v", err)
+	const workers, rounds = 6, 4
+	for i, mode := range modes {
+		pooled := pgtest.PoolOn(t, through, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		c := f.openOn(pooled)
+		fromDB, _ := f.openOnDB(stdlib.OpenDB(*pooled.Config().ConnConfig))
+		name := fmt.Sprint("pooled ", mode)
+		var all sync.WaitGroup
+		for _, client := range []*pglock.Client{c, fromDB, f.Client} {
+			for range workers / 3 {
+				all.Go(func() {
+					for range rounds {
+						err := client.DoTx(t.Context(), name, func(ctx context.Context, tx pgx.Tx) error {
+							var n int
+							if err := tx.QueryRow(ctx, "SELECT n FROM "+table).Scan(&n); err != nil {
+								return err
+							}
+							_, err := tx.Exec(ctx, "UPDATE "+table+" SET n = $1", n+1)
+							return err
+						}, advisory.WithTimeout(time.Minute))
+						if err != nil {
+							t.Errorf("%v: %v", mode, err)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		var n int
+		if err := f.pool.QueryRow(t.Context(), "SELECT n FROM "+table).Scan(&n); err != nil || n != (i+1)*workers*rounds {
+			t.Errorf("%v: n is %d, %v", mode, n, err)
+		}
+
+		l, err := fromDB.TryAcquire(t.Context(), name, pglock.WithTTL(time.Minute))
+		if err != nil {
+			t.Fatalf("%v: %v", mode, err)
+		}
+		if _, err := f.TryAcquire(t.Context(), name); !errors.Is(err, pglock.ErrNotAcquired) {
+			t.Errorf("%v: beside the holder: %v", mode, err)
+		}
+		err = pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return l.Guard(t.Context(), tx) })
+		if err := errors.Join(err, l.Extend(t.Context(), 30*time.Second), l.Release(t.Context())); err != nil {
+			t.Errorf("%v: %v", mode, err)
+		}
+		f.free(name)
 	}
 }

@@ -12,82 +12,63 @@ import (
 )
 
 var (
-	// ErrNotAcquired means that the lock was not granted to this call. TryAcquire returns it in
-	// a *BusyError, Acquire in a *WaitError.
+	// ErrNotAcquired means that the lock was not granted. BusyError and WaitError wrap it.
 	ErrNotAcquired = errs.ErrNotAcquired
-
-	// ErrHeldByCaller means that the context of an acquire carries a lease of the same lock. It
-	// comes in a *HeldError.
+	// ErrHeldByCaller means that an acquire's context carries a lease of the lock (see HeldError).
 	ErrHeldByCaller = errs.ErrHeldByCaller
-
-	// ErrTimeout means that the time of WithWait is over.
+	// ErrTimeout means that the call has waited as long as WithWait allows.
 	ErrTimeout = errs.ErrTimeout
-
-	// ErrLost means that the lease ended before it was released. It is the cause of the lease's
-	// Context. The *LostError around it has the reason.
+	// ErrLost means that the lease ended before it was released, for the reason in the *LostError.
+	// It is the cause of the lease's Context.
 	ErrLost = errs.ErrLost
-
 	// ErrReleased means that the holder has released the lease.
 	ErrReleased = errs.ErrReleased
-
-	// ErrRevoked means that Revoke ended the lease. It comes with ErrLost, in a *LostError.
+	// ErrRevoked means that Revoke ended the lease, whose *LostError also wraps ErrLost.
 	ErrRevoked = errs.ErrRevoked
-
 	// ErrGuarded means that Revoke has ended a grant, but a guarded transaction that began before
 	// can still commit.
 	ErrGuarded = errs.ErrGuarded
 
 	// ErrClosed means that the client was closed.
 	ErrClosed = errs.ErrClosed
-
-	// ErrUnavailable means that the server could not be reached, did not answer in time, or is
+	// ErrUnavailable means that the server is unreachable, too slow to answer in time, or
 	// read-only.
 	ErrUnavailable = errs.ErrUnavailable
-
-	// ErrLogin means that the server has rejected the login: unknown role, wrong password, unknown
-	// database, missing right CONNECT, or pg_hba.conf. The error has the server's message. It is not
-	// ErrUnavailable, and no call waits for it to pass.
+	// ErrLogin means that the server has rejected the login, for the reason in its message: unknown
+	// role, wrong password, unknown database, missing right CONNECT, or pg_hba.conf. It does not
+	// wrap ErrUnavailable, and no call retries it.
 	ErrLogin = errs.ErrLogin
-
-	// ErrKind means that a name is used as another kind of lock: as a semaphore with another number
-	// of permits, a readers-writer lock, or a lock with one holder. It comes in a *KindError.
+	// ErrKind means that a name has another kind or number of permits, as the *KindError describes.
 	ErrKind = errs.ErrKind
-
 	// ErrNotFound means that the table has no row with that name.
 	ErrNotFound = errs.ErrNotFound
-
-	// ErrInvalidOption means that an argument or an option is invalid, alone or combined with another
-	// one. The text names the rule, as for a lock's name: 1 to 512 bytes of UTF-8 without NUL.
+	// ErrInvalidOption means that an argument or an option is invalid, alone or combined with
+	// another. The text names the rule, as for a lock's name: 1 to 512 bytes of UTF-8 without NUL.
 	ErrInvalidOption = errs.ErrInvalidOption
-
-	// ErrSchema means that the tables do not fit this program. It comes with one of the three
-	// errors below, in a *SchemaError with both versions.
+	// ErrSchema means that the tables are missing, outdated or too new, as the *SchemaError
+	// describes.
 	ErrSchema = schema.ErrSchema
 	// ErrPrivilege means that the database role lacks a right on the tables.
 	ErrPrivilege = errs.ErrPrivilege
-
-	// ErrDeadlock means that the server ended a deadlock by refusing the lock of a DoTx. Run it again.
+	// ErrDeadlock means that the server ended a deadlock by refusing a DoTx, so run it again.
 	ErrDeadlock = advisory.ErrDeadlock
-
-	// ErrStale means that the grant of a guarded write is not the current one. It comes in a *StaleError.
+	// ErrStale means that the grant of a guarded write is not current (see StaleError).
 	ErrStale = fencing.ErrStale
 )
 
 // errMaxHold is the cause of a loss by WithMaxHold.
 var errMaxHold = errors.New("pglock: longest hold reached")
 
-// SchemaError has the version of the tables that was found and the version that is needed.
+// SchemaError has the version of the tables, and that of this program.
 type SchemaError = schema.Error
 
-// BusyError describes the grant that is in the way.
+// BusyError describes the blocking grant. It wraps ErrNotAcquired.
 type BusyError struct {
-	Name      string
-	Holder    string        // empty if the lock is free but its row is in use, or by WithMinHold
-	Token     fencing.Token // of that grant
-	Remaining time.Duration // until it expires unless renewed, by the server's clock
-
-	// ThisClient says that the holder is another call of the same client.
-	ThisClient bool
+	Name       string
+	Holder     string        // empty if the lock is free but its row is in use, or because of WithMinHold
+	Token      fencing.Token // of that grant
+	Remaining  time.Duration // until it expires unless renewed, by the server's clock
+	ThisClient bool          // the holder is another call of the same client
 }
 
 func (e *BusyError) Error() string {
@@ -109,16 +90,14 @@ func (e *BusyError) reason() string {
 	return errs.OneLine(fmt.Sprintf("held by %s (token %d), for another %v unless renewed", by, e.Token, e.Remaining.Round(time.Millisecond)))
 }
 
-// Unwrap makes errors.Is find ErrNotAcquired.
 func (e *BusyError) Unwrap() error { return ErrNotAcquired }
 
-// WaitError is the error of an Acquire that gave up. errors.Is finds ErrNotAcquired, the cause
-// (ErrTimeout, context.Canceled, context.DeadlineExceeded and the context's own cause, ErrClosed,
-// or ErrUnavailable), and the last obstacle.
+// WaitError is the error of an Acquire that gave up. It wraps ErrNotAcquired, the cause, and the
+// last obstacle.
 type WaitError struct {
-	Name   string // for several names, a text for people; a *BusyError in Last has the one in the way
+	Name   string // of several names, their display name; a *BusyError in Last names the blocking grant
 	Waited time.Duration
-	Cause  error // why the wait ended
+	Cause  error // ErrTimeout, ErrClosed, ErrUnavailable, or the error and cause of ctx
 	Last   error // the last obstacle: a *BusyError, an error of the server, or nil
 }
 
@@ -137,7 +116,6 @@ func (e *WaitError) Error() string {
 	return s
 }
 
-// Unwrap makes errors.Is and errors.As find the sentinel and both causes.
 func (e *WaitError) Unwrap() []error {
 	all := []error{ErrNotAcquired, e.Cause}
 	if e.Last != nil {
@@ -146,11 +124,11 @@ func (e *WaitError) Unwrap() []error {
 	return all
 }
 
-// LostError says which lease was lost, and why.
+// LostError explains the loss of a lease, and wraps ErrLost and the cause.
 type LostError struct {
 	Name   string
 	Token  fencing.Token
-	Reason string // for people to read
+	Reason string // text for logs
 	Cause  error  // of the last renewal, ErrRevoked, or nil
 }
 
@@ -162,7 +140,6 @@ func (e *LostError) Error() string {
 	return errs.OneLine(s)
 }
 
-// Unwrap makes errors.Is find ErrLost and the cause.
 func (e *LostError) Unwrap() []error {
 	if e.Cause == nil {
 		return []error{ErrLost}
@@ -170,21 +147,19 @@ func (e *LostError) Unwrap() []error {
 	return []error{ErrLost, e.Cause}
 }
 
-// KindError says that a name is used as another kind of lock.
+// KindError means that a name is another kind of lock, and wraps ErrKind.
 type KindError struct {
 	Name   string
-	Wanted int // the number of permits that the caller meant; 0: a lock with one holder
-	Found  int // the number that it has
+	Wanted int // the number of permits that the caller meant; 0 for a lock with one holder
+	Found  int // the number of permits that it has
 }
 
 func (e *KindError) Error() string {
 	return fmt.Sprintf("%v: %q is %s, not %s", ErrKind, e.Name, describeKind(e.Found), describeKind(e.Wanted))
 }
 
-// Unwrap makes errors.Is find ErrKind.
 func (e *KindError) Unwrap() error { return ErrKind }
 
-// describeKind describes the kind of lock with that number of permits.
 func describeKind(permits int) string {
 	switch permits {
 	case 0:
@@ -199,16 +174,16 @@ func invalidOption(format string, args ...any) error {
 	return errs.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
 }
 
-// NotAcquiredError is the error of DoTx if the lock was not granted. It matches ErrNotAcquired and
-// Cause. It is an [advisory.NotAcquiredError], with these fields:
+// NotAcquiredError is the error of a DoTx that was not granted its lock. It wraps ErrNotAcquired
+// and Cause. It is an [advisory.NotAcquiredError], with these fields:
 //
 //	Keys   []advisory.Key
 //	Waited time.Duration
 //	Cause  error // ErrTimeout, ErrDeadlock, advisory.ErrPoolExhausted, or ctx's error and cause
 type NotAcquiredError = advisory.NotAcquiredError
 
-// StaleError is the error of Guard and Bind if the grant is not the current one. It matches
-// ErrStale. It is a [fencing.StaleError], with these fields:
+// StaleError is the error of Guard and Bind if the grant is not current, and wraps ErrStale. It is
+// a [fencing.StaleError], with these fields:
 //
 //	Resource string // the lock's name
 //	Token    Token  // of the refused grant

@@ -37,9 +37,7 @@ func TestErrorLines(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	if err := migrations.Up(t.Context(), admin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), admin))
 	exec("CREATE ROLE app LOGIN PASSWORD 'secret'; SELECT pglock.grant_user('app')")
 	exec("CREATE ROLE stranger LOGIN PASSWORD 'secret'")
 	exec("CREATE ROLE reader LOGIN PASSWORD 'secret'; SELECT pglock.grant_user('reader'); ALTER ROLE reader SET default_transaction_read_only = on")
@@ -65,20 +63,14 @@ func TestErrorLines(t *testing.T) {
 		return func(u *url.URL) { u.User = url.UserPassword(name, password) }
 	}
 	c, err := pglock.Open(t.Context(), pool(nil), pglock.WithHolder("me"), pglock.WithTTL(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	other, err := pglock.Open(t.Context(), pool(nil), pglock.WithHolder("rival\n2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = other.Close(context.Background()) })
 	held := func(c *pglock.Client, name string) *pglock.Lease {
 		l, err := c.TryAcquire(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return l
 	}
 	mine := held(c, "mine")
@@ -97,9 +89,7 @@ func TestErrorLines(t *testing.T) {
 		return c.Do(t.Context(), "stolen", func(ctx context.Context, l *pglock.Lease) error {
 			exec("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'stolen'")
 			defer exec("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = 'stolen'")
-			if err := l.Extend(ctx, time.Hour); !errors.Is(err, pglock.ErrLost) {
-				t.Errorf("Extend of a stolen lease: %v", err)
-			}
+			fails(t, "Extend of a stolen lease", l.Extend(ctx, time.Hour), pglock.ErrLost)
 			return returned
 		})
 	}
@@ -122,15 +112,11 @@ func TestErrorLines(t *testing.T) {
 	}
 	ownEnd := func() *pglock.Lease {
 		l := held(c, "ended")
-		if err := l.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check(t, l.Release(t.Context()))
 		return l
 	}
 	refused, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = refused.Close()
 
 	for _, tc := range []struct {
@@ -239,8 +225,6 @@ func masked(text string) string {
 func mustParse(t *testing.T, text string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return u
 }

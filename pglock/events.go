@@ -19,10 +19,10 @@ func newEvents(cfg *clientConfig) *events {
 	return &events{&logObserver{logger: cfg.logger}, cfg.observers}
 }
 
-// on reports whether anybody wants events without a failure.
+// on reports whether events without a failure are received by an observer or the debug log.
 func (e *events) on() bool { return len(e.observers) > 0 || e.log.debug() }
 
-// now returns the time if on, and otherwise the zero time.
+// now returns the time, or the zero time unless events are on.
 func (e *events) now() time.Time {
 	if !e.on() {
 		return time.Time{}
@@ -30,7 +30,7 @@ func (e *events) now() time.Time {
 	return time.Now()
 }
 
-// since returns the time since began, which is from now.
+// since returns the time since began, a result of now.
 func since(began time.Time) time.Duration {
 	if began.IsZero() {
 		return 0
@@ -38,7 +38,7 @@ func since(began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// each calls do for every observer that wants an event with that error. The pruner's lock has no
+// each calls do for every observer that wants an event with that error. The pruner's lock raises no
 // events.
 func (e *events) each(name string, failure error, do func(Observer)) {
 	if name == leasetable.PruneLock {
@@ -52,20 +52,20 @@ func (e *events) each(name string, failure error, do func(Observer)) {
 	}
 }
 
-// eachName is each for an event of every name of the lease.
+// eachName calls each for every name of the lease.
 func (e *events) eachName(l *Lease, failure error, do func(o Observer, name string)) {
 	for i := range l.count() {
 		e.each(l.nameAt(i), failure, func(o Observer) { do(o, l.nameAt(i)) })
 	}
 }
 
-// wait raises a WaitEvent on this goroutine.
 func (e *events) wait(ctx context.Context, ev WaitEvent) {
 	ctx = context.WithoutCancel(ctx)
 	e.each(ev.Name, nil, func(o Observer) { o.ObserveWait(ctx, ev) })
 }
 
-// acquired raises the AcquireEvent of a on this goroutine, or one for each of its names. l is nil unless the lock was granted.
+// acquired raises the AcquireEvent of a, for each of its names. l is nil unless the lock was
+// granted.
 func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err error) {
 	if !e.on() {
 		return
@@ -80,7 +80,7 @@ func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err err
 	}
 }
 
-// adopted raises the AcquireEvent of an Adopt that began at that time, which is from now.
+// adopted raises the AcquireEvent of an Adopt that began at that time, a result of now.
 func (e *events) adopted(ctx context.Context, l *Lease, began time.Time) {
 	e.acquireEnds(ctx, AcquireEvent{
 		Name: l.fence.Name, Outcome: OutcomeGranted, Holder: l.cfg.holder, Began: began, Waited: since(began), Adopted: true,
@@ -96,7 +96,6 @@ func (e *events) acquireEnds(ctx context.Context, ev AcquireEvent, l *Lease) {
 	e.each(ev.Name, nil, func(o Observer) { o.ObserveAcquire(ctx, ev) })
 }
 
-// handedOff raises a HandoffEvent.
 func (e *events) handedOff(l *Lease, to *leasetable.Request, token fencing.Token) {
 	e.each(l.fence.Name, nil, func(o Observer) {
 		ev := HandoffEvent{Name: l.fence.Name, Released: l.fence.Token, Token: token, Holder: to.Holder}
@@ -104,7 +103,7 @@ func (e *events) handedOff(l *Lease, to *leasetable.Request, token fencing.Token
 	})
 }
 
-// share returns the part of the TTL of l that remains, if on.
+// share returns the part of l's TTL that remains, or 0 unless events are on.
 func (e *events) share(l *Lease) float64 {
 	if !e.on() {
 		return 0
@@ -123,7 +122,7 @@ func (e *events) renewed(l *Lease, share float64, took time.Duration, err error)
 	})
 }
 
-// lost raises a LossEvent. expired says that the deadline has passed.
+// lost raises a LossEvent. expired reports that the deadline has passed.
 func (e *events) lost(l *Lease, expired bool, err *LostError) {
 	reason := LossEnded
 	switch {
@@ -143,18 +142,16 @@ func (e *events) lost(l *Lease, expired bool, err *LostError) {
 	})
 }
 
-// released raises the ReleaseEvent of f.
 func (e *events) released(f *releaseOp, err error) {
 	e.releaseEnds(f.lease, f.call.began, ReleaseEvent{HandedOff: f.handedOff, Again: f.call.again, Err: err})
 }
 
-// handedOver raises the ReleaseEvent of a HandOver.
 func (e *events) handedOver(l *Lease) {
 	e.releaseEnds(l, time.Now(), ReleaseEvent{HandedOver: true})
 }
 
-// upgraded raises the ReleaseEvent of the reader and the AcquireEvent of the writer, of a TryUpgrade
-// that began at that time.
+// upgraded raises the ReleaseEvent of the reader and the AcquireEvent of the writer, for a
+// TryUpgrade that began at that time.
 func (e *events) upgraded(ctx context.Context, reader, writer *Lease, began time.Time) {
 	e.releaseEnds(reader, began, ReleaseEvent{})
 	e.acquireEnds(ctx, AcquireEvent{
@@ -176,7 +173,6 @@ func (e *events) releaseEnds(l *Lease, began time.Time, ev ReleaseEvent) {
 	})
 }
 
-// batch raises a BatchEvent.
 func (e *events) batch(op Operation, size int, took time.Duration, err error) {
 	e.each("", err, func(o Observer) {
 		ev := BatchEvent{Operation: op, Size: size, Duration: took, Err: err}
@@ -184,5 +180,5 @@ func (e *events) batch(op Operation, size int, took time.Duration, err error) {
 	})
 }
 
-// values returns a context with the values of the context that was given to Acquire.
+// values returns a context with the values of the context that was passed to Acquire.
 func (l *Lease) values() context.Context { return context.WithoutCancel(l.ctx) }

@@ -45,7 +45,7 @@ func WithBatches(n int, forced bool) Option {
 }
 
 // PendingCalls returns the number of calls that wait for a worker.
-func PendingCalls(c *Client) int { return c.dispatcher.Pending() }
+func PendingCalls(c *Client) int { return c.dispatch.Pending() }
 
 // Listening reports whether the client's listening connection delivers.
 func Listening(c *Client) bool { return c.waiters.Listening() }
@@ -67,20 +67,16 @@ func HeadRequest(c *Client, name string) string { return c.waiters.Snapshot(name
 
 // ReleaseAgainOnClose makes Close release l again, as if l had ended at this moment.
 func ReleaseAgainOnClose(c *Client, l *Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.leases[l] = struct{}{}
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	c.registry.leases[l] = struct{}{}
 }
 
 // RequestRelease tells the holder of l to release the lock, as the server's request does.
 func RequestRelease(l *Lease, reason string) bool { return l.requestRelease(reason) }
 
 // Tracked returns the number of leases that Close would release.
-func Tracked(c *Client) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.leases)
-}
+func Tracked(c *Client) int { return len(c.registry.all()) }
 
 // StopMaxHoldTimer keeps the timer of WithMaxHold from firing, as in a process that is suspended.
 func StopMaxHoldTimer(l *Lease) { l.maxHoldTimer.Stop() }
@@ -138,9 +134,9 @@ var ErrLateGrant = errLateGrant
 
 // Unclaimed returns how many notifications of tokens without a lease the client has received.
 func Unclaimed(c *Client) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lastUnclaimed
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	return c.registry.lastUnclaimed
 }
 
 // ErrMaxHold is the cause of a loss by WithMaxHold.

@@ -9,17 +9,14 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
-// Extend makes sure that at least d remains of the lease, and renews it at once if less does. A d
-// beyond the TTL extends the lease once; later renewals go on as before and never shorten it. Call
-// Extend before a step that must not be interrupted.
+// Extend ensures that at least d remains of the lease, and renews it at once if less does, as
+// before a step that must not be interrupted. A d beyond the TTL extends the lease once, and later
+// renewals never shorten it.
 //
-// On success, the lease is trusted for d from now. The server keeps the lock for at most d, the
-// safety margin, and twice the time that an answer takes.
-//
-// If the lease has ended, the error wraps ErrLost or ErrReleased. If WithMaxHold does not allow the
-// extension, it wraps ErrInvalidOption. If the server does not answer it wraps ErrUnavailable, and if ctx
-// ends first it wraps the error and cause of ctx. In these three cases the lease is held as long as
-// before.
+// On success, the lease is trusted for d from now, and the server keeps the lock for at most d, the
+// safety margin, and twice the time that an answer takes. If the lease has ended, Extend returns
+// the error of Err, and if WithMaxHold does not allow the extension, the error wraps
+// ErrInvalidOption. After that and after ErrUnavailable, the lease is held as long as before.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d > timing.MaxTTL {
 		return invalidOption("extend by %v: too long: must be at most %v", d, timing.MaxTTL)
@@ -29,7 +26,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	defer c.endCall()
-	// What is added for the round trip must leave d when the answer arrives.
+	// The slack for the round trip must leave d when the answer arrives.
 	latency, _ := c.store.Latency()
 	roundTripSlack := max(2*latency, timing.FirstPause)
 	pause := newPause()
@@ -46,7 +43,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		began := time.Now()
 		err := l.renewNow(ctx, max(l.cfg.ttl, d+l.cfg.margin+roundTripSlack))
 		switch {
-		case err == nil: // extended, or the answer took longer than that
+		case err == nil: // it is extended, or the answer took longer than the slack
 			roundTripSlack = max(roundTripSlack, 2*time.Since(began))
 			continue
 		case l.Err() != nil:
@@ -56,7 +53,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 		case !errors.Is(err, errRowLocked):
 			return err
 		}
-		// If the lease has ended as well, the loop returns its error.
+		// More than one case may be ready. Any order is safe, because the loop first checks whether
+		// the lease has ended.
 		select {
 		case <-time.After(pause.Next()):
 		case <-l.Done():
@@ -66,8 +64,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// renewNow extends the lease, to be trusted for ttl less the safety margin from now. It does not use the
-// connections that are kept for renewals.
+// renewNow extends the lease, which is then trusted for ttl less the safety margin from now. It
+// does not use the connections that are reserved for renewals.
 func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
@@ -160,25 +163,6 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// TestAStepOfPruningCostsTheSame for any number of rows, wherever in the table it begins. The
-// control is a full scan of the table, as in an earlier version.
-func TestAStepOfPruningCostsTheSame(t *testing.T) {
-	t.Parallel()
-	const names = 200_000
-	f := newFixture(t)
-	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at)
-	       SELECT md5(i::text), pglock.next_fencing_token(), 1, now(), '-infinity' FROM generate_series(1, $1::int) AS i`, names)
-	f.sql("ANALYZE pglock.distributed_locks")
-	whole := pages(f, "SELECT name FROM pglock.distributed_locks WHERE expires_at <= clock_timestamp() AND acquired_at < clock_timestamp() - interval '1 day'")
-	for _, after := range []string{"", "8", "f"} {
-		step := pages(f, pglock.PruneSQL, int64(24*time.Hour/time.Microsecond), after)
-		t.Logf("a step after %q touches %d pages, all rows are on %d", after, step, whole)
-		if step == 0 || step > 2000 || whole < 3000 {
-			t.Errorf("a step after %q touches %d pages, the control %d", after, step, whole)
-		}
-	}
-}
-
 // option makes a client log to b.
 func (b *logBuffer) option() pglock.Option {
 	return pglock.WithLogger(slog.New(slog.NewTextHandler(b, nil)))
@@ -189,5 +173,120 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t *testing.T, err error) {
+	t.Helper()
+	locktest.OK(t, err)
+}
+
+// begin returns a transaction that the end of the test rolls back.
+func begin(t *testing.T, f fixture) pgx.Tx {
+	t.Helper()
+	tx, err := f.pool.Begin(t.Context())
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+// run runs a statement in a transaction.
+func run(t *testing.T, tx pgx.Tx, statement string, args ...any) {
+	t.Helper()
+	_, err := tx.Exec(t.Context(), statement, args...)
+	must(t, err)
+}
+
+// fails fails the test unless err is each of the wanted errors, on any goroutine.
+func fails(t *testing.T, what string, err error, wants ...error) {
+	t.Helper()
+	for _, want := range wants {
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+}
+
+// none fails the test unless the statement counts nothing.
+func (f fixture) none(what, statement string, args ...any) {
+	f.t.Helper()
+	is(f, what, 0, statement, args...)
+}
+
+// is fails the test unless the statement returns the value.
+func is[T comparable](f fixture, what string, want T, statement string, args ...any) {
+	f.t.Helper()
+	if got := value[T](f, statement, args...); got != want {
+		f.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// bounded returns a context that ends after d.
+func bounded(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// proxied returns the fixture as seen through a proxy that makes faults.
+func (f fixture) proxied() (*faultproxy.Proxy, fixture) {
+	f.t.Helper()
+	proxy := faultproxy.New(f.t, address(f.pool.Config().ConnConfig))
+	return proxy, f.through(proxy.URL(pgtest.URL(f.t)))
+}
+
+// async acquires the lock in the background.
+func async(t *testing.T, l pglock.Lock, opts ...pglock.LeaseOption) <-chan *pglock.Lease {
+	t.Helper()
+	got := make(chan *pglock.Lease, 1)
+	go func() {
+		lease, err := l.Acquire(t.Context(), opts...)
+		check(t, err)
+		got <- lease
+	}()
+	return got
+}
+
+// leaving acquires the lock in the background for a caller that does not get it, and returns why.
+func leaving(ctx context.Context, l pglock.Lock, opts ...pglock.LeaseOption) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(ctx, opts...)
+		ended <- err
+	}()
+	return ended
+}
+
+// until waits until the statement returns the value.
+func until[T comparable](f fixture, what string, want T, statement string, args ...any) {
+	f.t.Helper()
+	pgtest.Eventually(f.t, 30*time.Second, what, func() bool { return value[T](f, statement, args...) == want })
+}
+
+// notDone fails the test if the channel is closed.
+func notDone(t *testing.T, what string, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+		t.Error(what)
+	default:
+	}
+}
+
+// grows fails the test unless the token of the second lease is the larger one.
+func grows(t *testing.T, before, after *pglock.Lease) {
+	t.Helper()
+	if after.Token() <= before.Token() {
+		t.Errorf("token %d came after %d", after.Token(), before.Token())
+	}
+}
+
+// atMost fails the test if something took longer than d.
+func atMost(t *testing.T, d time.Duration, what string, began time.Time) {
+	t.Helper()
+	if took := time.Since(began); took > d {
+		t.Errorf("%s: it took %v, at most %v", what, took, d)
 	}
 }

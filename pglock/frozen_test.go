@@ -95,8 +95,7 @@ func TestP43_AFrozenAddressDelaysNothingAfterwards(t *testing.T) {
 // usable returns how long it takes until the client acquires a lock.
 func usable(t *testing.T, c *pglock.Client, name string) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	ctx := bounded(t, 30*time.Second)
 	began := time.Now()
 	l, err := c.Acquire(ctx, name)
 	if err != nil {
@@ -113,8 +112,8 @@ func usable(t *testing.T, c *pglock.Client, name string) time.Duration {
 func TestForgottenConnectionsCostOneTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open(pglock.WithMaxConns(9))
+	proxy, far := f.proxied()
+	c := far.open(pglock.WithMaxConns(9))
 	l := try(t, c, "held", pglock.WithTTL(15*time.Second), pglock.WithRenewEvery(6*time.Second))
 	proxy.Delay(100 * time.Millisecond) // so that they overlap
 	var wg sync.WaitGroup
@@ -139,13 +138,9 @@ func TestForgottenConnectionsCostOneTimeout(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("eight more calls took %v", took)
-	}
+	atMost(t, time.Second, "eight more calls", began)
 	rest(t, 12*time.Second-time.Since(began))
-	if err := l.Err(); err != nil {
-		t.Errorf("a lease: %v", err)
-	}
+	check(t, l.Err())
 	release(t, l)
 }
 
@@ -170,12 +165,8 @@ func TestAFrozenFirstHostKeepsNobodyFromTheSecond(t *testing.T) {
 	got := waitFor(t, c, "waited for")
 	pgtest.Eventually(t, 20*time.Second, "it listens", func() bool { return pglock.Listening(c) })
 	release(t, held)
-	if l := <-got; l != nil {
-		release(t, l)
-	}
-	if err := l.Err(); err != nil {
-		t.Errorf("a lease: %v", err)
-	}
+	release(t, next(t, got))
+	check(t, l.Err())
 	release(t, l)
 }
 
@@ -184,8 +175,8 @@ func TestAFrozenFirstHostKeepsNobodyFromTheSecond(t *testing.T) {
 func TestADeadConnectionLosesNoShortLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open(pglock.WithTTL(3 * time.Second))
+	proxy, far := f.proxied()
+	c := far.open(pglock.WithTTL(3 * time.Second))
 	all := many(t, c, 20)
 	for range 4 {
 		proxy.Freeze(true)
@@ -193,9 +184,7 @@ func TestADeadConnectionLosesNoShortLease(t *testing.T) {
 		rest(t, 2*time.Second)
 	}
 	for _, l := range all {
-		if err := l.Err(); err != nil {
-			t.Error(err)
-		}
+		check(t, l.Err())
 		release(t, l)
 	}
 }
@@ -205,8 +194,8 @@ func TestADeadConnectionLosesNoShortLease(t *testing.T) {
 func TestATimeoutClosesNoHealthyConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open(pglock.WithMaxConns(6), pglock.WithPollOnly())
+	proxy, far := f.proxied()
+	c := far.open(pglock.WithMaxConns(6), pglock.WithPollOnly())
 	release(t, try(t, c, "n"))
 	overlap := func() {
 		t.Helper()
@@ -226,8 +215,7 @@ func TestATimeoutClosesNoHealthyConnection(t *testing.T) {
 	overlap() // includes unused dials
 	before := proxy.Stats().Accepted
 	resume := f.block("a new name")
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
-	defer cancel()
+	ctx := bounded(t, 6*time.Second)
 	if _, err := c.Acquire(ctx, "a new name"); err == nil { // until the statement's bound
 		t.Error("a grant that is blocked")
 	}

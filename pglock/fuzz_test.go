@@ -178,9 +178,7 @@ func FuzzLabels(f *testing.F) {
 			return
 		}
 		defer func() {
-			if err := l.Release(context.Background()); err != nil {
-				t.Error(err)
-			}
+			check(t, l.Release(context.Background()))
 		}()
 		want := both
 		if err := l.SetLabels(ctx, map[string]string{k2: v2}); err != nil {
@@ -215,19 +213,13 @@ func FuzzNotification(f *testing.F) {
 	f.Fuzz(func(t *testing.T, channel uint8, payload string) {
 		ctx := t.Context()
 		held, err := w.b.TryAcquire(ctx, "held")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		before, err := w.a.TryAcquire(ctx, "waited")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := make(chan *pglock.Lease, 1)
 		go func() {
 			l, err := w.b.Acquire(ctx, "waited")
-			if err != nil {
-				t.Errorf("Acquire: %v", err)
-			}
+			check(t, err)
 			got <- l
 		}()
 		pgtest.Eventually(t, 20*time.Second, "b waits", func() bool { return pglock.HeadWaits(w.b, "waited") && pglock.Listening(w.b) })
@@ -242,20 +234,14 @@ func FuzzNotification(f *testing.F) {
 			}
 		}
 		// A round trip of notifications: those before it have been delivered.
-		if err := before.Release(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, before.Release(ctx))
 		select {
 		case next := <-got:
 			if next == nil {
 				return
 			}
-			if next.Token() <= before.Token() {
-				t.Errorf("token %d after %d", next.Token(), before.Token())
-			}
-			if err := next.Release(ctx); err != nil {
-				t.Error(err)
-			}
+			grows(t, before, next)
+			check(t, next.Release(ctx))
 		case <-time.After(20 * time.Second):
 			t.Fatalf("the waiter was not woken after payload %q", payload)
 		}
@@ -267,8 +253,6 @@ func FuzzNotification(f *testing.F) {
 			t.Errorf("the holder was asked to release by payload %q", payload)
 		default:
 		}
-		if err := held.Release(ctx); err != nil {
-			t.Error(err)
-		}
+		check(t, held.Release(ctx))
 	})
 }

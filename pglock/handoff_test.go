@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -119,47 +120,42 @@ func TestP04_NoHandoffDuringAGuardedTransaction(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	held := try(t, c, "n")
-	got := make(chan *pglock.Lease, 1)
-	go func() { got <- acquire(t, c, "n") }()
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.Waiting(c, "n") == 1 })
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if err := held.Guard(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
+	got := f.waits(c, "n")
+	tx := begin(t, f)
+	must(t, held.Guard(t.Context(), tx))
 	release(t, held)
 	select {
 	case <-got:
 		t.Error("granted while the guarded transaction is open")
 	case <-time.After(300 * time.Millisecond):
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tx.Commit(t.Context()))
 	release(t, <-got)
 }
 
 // TestI1_I9_WaitersThatLeaveAtAnyMoment has many goroutines of two clients wait and leave at
-// random, also while the lock is handed off to them.
+// random, also while the lock is handed off to them: by their context, or by the end of their wait.
+// Afterwards the lock is soon free, although the TTL is an hour.
 func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	const clients, waiters, rounds = 2, 12, 25
 	f := newFixture(t)
-	var inside, overlaps, granted atomic.Int32
+	var inside, overlaps, granted, left atomic.Int32
 	var wg sync.WaitGroup
 	for range clients {
-		c := f.open()
+		c := f.open(pglock.WithTTL(time.Hour))
 		for i := range waiters {
 			wg.Go(func() {
 				for range rounds {
 					ctx, cancel := context.WithCancel(t.Context())
-					if i%3 > 0 {
+					var opts []pglock.LeaseOption
+					switch i % 3 {
+					case 1:
 						time.AfterFunc(rand.N(8*time.Millisecond), cancel)
+					case 2:
+						opts = append(opts, pglock.WithWait(1+rand.N(6*time.Millisecond)))
 					}
-					l, err := c.Acquire(ctx, "n")
+					l, err := c.Acquire(ctx, "n", opts...)
 					switch {
 					case err == nil:
 						if inside.Add(1) > 1 {
@@ -168,8 +164,10 @@ func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
 						granted.Add(1)
 						inside.Add(-1)
 						release(t, l)
-					case !errors.Is(err, context.Canceled):
+					case !errors.Is(err, context.Canceled) && !errors.Is(err, pglock.ErrTimeout):
 						t.Error(err)
+					default:
+						left.Add(1)
 					}
 					cancel()
 				}
@@ -177,10 +175,51 @@ func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if overlaps.Load() > 0 || granted.Load() < clients*waiters/3*rounds {
-		t.Errorf("%d grants, %d overlaps", granted.Load(), overlaps.Load())
+	if overlaps.Load() > 0 || granted.Load() < clients*waiters/3*rounds || left.Load() == 0 {
+		t.Errorf("%d grants, %d overlaps, %d left", granted.Load(), overlaps.Load(), left.Load())
 	}
-	pgtest.Eventually(t, 10*time.Second, "nothing is left behind", func() bool {
-		return f.tickets("n") == 0 && value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'n'")
-	})
+	pgtest.Eventually(t, 20*time.Second, "nothing is left behind", func() bool { return f.tickets("n") == 0 && value[int](f, grants) == 0 })
+	release(t, held(t, f.open().Lock("n")))
+}
+
+// TestWaitersOfAProcessAreServedInOrder: first come, first served, also if some in between leave.
+func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	const waiters = 20
+	c := newFixture(t).open()
+	held := try(t, c, "n")
+	var mu sync.Mutex
+	var served []int
+	var wg sync.WaitGroup
+	leavers, leave := context.WithCancel(t.Context())
+	for i := range waiters {
+		ctx := t.Context()
+		if i%3 == 1 {
+			ctx = leavers
+		}
+		wg.Go(func() {
+			l, err := c.Acquire(ctx, "n")
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			served = append(served, i)
+			mu.Unlock()
+			check(t, l.Release(t.Context()))
+		})
+		pgtest.Eventually(t, 5*time.Second, "the waiter is in line", func() bool { return pglock.Waiting(c, "n") == i+1 })
+	}
+	leave()
+	pgtest.Eventually(t, 5*time.Second, "some leave", func() bool { return pglock.Waiting(c, "n") == waiters-7 })
+	release(t, held)
+	wg.Wait()
+	if !slices.IsSorted(served) {
+		t.Errorf("served in the order %v", served)
+	}
+	if len(served) != waiters-7 {
+		t.Errorf("of %d waiters that stayed %d were served", waiters-7, len(served))
+	}
+	if n := pglock.Waiting(c, "n"); n != 0 {
+		t.Errorf("%d are still in line", n)
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -47,7 +46,7 @@ const invalidateTickets = "UPDATE pglock.distributed_locks SET ticket = pglock.n
 func TestP46_SubscribeThenCheckAgain(t *testing.T) {
 	t.Parallel()
 	late := time.Hour
-	for range 3 { // the first time may be the busy machine's
+	for range 6 { // the first times may be the busy machine's
 		if late = min(late, triedAfter(t)); late <= 100*time.Millisecond {
 			return
 		}
@@ -84,11 +83,8 @@ func TestAnInvalidTicketIsNotDrawnInALoop(t *testing.T) {
 	f.onTicket("PERFORM nextval(format('%I.drawn', TG_TABLE_SCHEMA)::regclass)")
 	f.sql("UPDATE pglock.distributed_locks SET ticket = 4611686018427387904 WHERE name = 'n'")
 	c := f.open(pglock.WithPollOnly())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	if _, err := c.Acquire(ctx, "n"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
+	ctx := bounded(t, 2*time.Second)
+	fails(t, "told", second(c.Acquire(ctx, "n")), context.DeadlineExceeded)
 	drawn := value[int](f, "SELECT last_value FROM pglock.drawn")
 	if drawn < 2 || drawn > 40 {
 		t.Errorf("%d tickets were drawn in 2s", drawn)
@@ -103,8 +99,8 @@ func TestAnOutageEndsEveryWaitAfterThirtySeconds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	held := try(t, f.open(pglock.WithTTL(time.Hour)), "n")
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).openUnclosed()
+	proxy, far := f.proxied()
+	c := far.openUnclosed()
 	type end struct {
 		err  error
 		took time.Duration
@@ -140,9 +136,7 @@ func TestAnOutageEndsEveryWaitAfterThirtySeconds(t *testing.T) {
 	}
 	proxy.Heal()
 	proxy.Sever()
-	if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(context.WithoutCancel(t.Context())))
 	release(t, held)
 }
 
@@ -193,18 +187,11 @@ func TestAGuardsEndIsFoundSoon(t *testing.T) {
 		name := fmt.Sprint("n", i)
 		held := try(t, holder, name)
 		got := f.waits(waiter, name)
-		tx, err := f.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := held.Guard(t.Context(), tx); err != nil {
-			t.Fatal(err)
-		}
+		tx := begin(t, f)
+		must(t, held.Guard(t.Context(), tx))
 		release(t, held)
 		rest(t, 100*time.Millisecond+rand.N(100*time.Millisecond))
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tx.Commit(t.Context()))
 		began := time.Now()
 		l := <-got
 		late = append(late, time.Since(began))
@@ -223,33 +210,20 @@ func TestI9_ALostTicketIsRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	held := try(t, f.open(pglock.WithTTL(time.Hour)), "n")
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).openUnclosed()
+	proxy, far := f.proxied()
+	c := far.openUnclosed()
 	f.sql("CREATE TABLE pglock.gate ()")
 	f.onTicket("LOCK TABLE " + f.named("pglock.gate") + " IN ACCESS SHARE MODE")
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), f.named("LOCK TABLE pglock.gate")); err != nil {
-		t.Fatal(err)
-	}
+	tx := begin(t, f)
+	run(t, tx, f.named("LOCK TABLE pglock.gate"))
 	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan error, 1)
-	go func() { _, err := c.Acquire(ctx, "n"); left <- err }()
-	pgtest.Eventually(t, 10*time.Second, "its ticket is being drawn", func() bool {
-		return value[bool](f, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass)", f.named("pglock.gate"))
-	})
+	left := leaving(ctx, c.Lock("n"))
+	until(f, "its ticket is being drawn", true, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass)", f.named("pglock.gate"))
 	proxy.DropReplies()
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tx.Rollback(t.Context()))
 	pgtest.Eventually(t, 10*time.Second, "the ticket is drawn", func() bool { return f.tickets("n") == 1 })
 	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	fails(t, "told", <-left, context.Canceled)
 	rest(t, 6*time.Second) // both attempts to draw it have failed by now
 	if f.tickets("n") != 1 {
 		t.Error("the answer was not lost")
@@ -257,8 +231,6 @@ func TestI9_ALostTicketIsRemoved(t *testing.T) {
 	proxy.Heal()
 	proxy.Sever()
 	pgtest.Eventually(t, 4*time.Second, "the ticket is removed", func() bool { return f.tickets("n") == 0 })
-	if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(context.WithoutCancel(t.Context())))
 	release(t, held)
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
-// WithMaxHold limits how long the lease can be held: d after the grant, renewals stop, and the
-// channel of [Lease.ReleaseRequested] is closed. The holder then has the rest of its lease, between
-// a renewal interval less than the TTL and the TTL, to finish and call Release. After that the lease
-// is lost, with a *LostError that says so, and a LossEvent with LossMaxHold. [Lease.Extend] does not go beyond d plus the
-// TTL. Default, and 0: no limit.
+// WithMaxHold limits how long the lease can be held. From d after the grant it is not renewed, and
+// the channel of Lease.ReleaseRequested is closed, so the holder has the rest of its lease, between
+// a renewal interval less than the TTL and the TTL, to finish and call Release. After that the
+// lease is lost, with a LossEvent of LossMaxHold. Lease.Extend does not exceed d plus the TTL. With
+// 0, the default, there is no limit.
 func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.maxHold = d
@@ -19,13 +19,10 @@ func WithMaxHold(d time.Duration) LeaseOption {
 	})
 }
 
-// WithLockDelay keeps the lock from others for d after a lease has ended without a release: its
-// holder died, was suspended, or was cut off. It gives work that does not notice the loss more time
-// to end. A release frees the lock at once.
-//
-// The server keeps the lock for the TTL plus d after each renewal. This holder trusts its lease for
-// the TTL less the safety margin, as without the option. Others see the longer time, in
-// [BusyError.Remaining] and [LockInfo.Remaining]. Default 0.
+// WithLockDelay keeps the lock from others for d, by default 0, after a lease has ended without a
+// release because its holder died, was suspended, or was cut off. That gives work that does not
+// notice the loss more time to end. A release frees the lock at once. Others see the TTL plus d as
+// Remaining after each renewal, while this holder trusts its lease as without the option.
 func WithLockDelay(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.lockDelay = d
@@ -34,15 +31,15 @@ func WithLockDelay(d time.Duration) LeaseOption {
 }
 
 // WithMinHold keeps the lock from others until d after the grant, by the server's clock, even if it
-// is released before. A job that takes a second then runs once, although other replicas start it
-// some seconds later by their own clocks. It has the same purpose as lockAtLeastFor of ShedLock. It
-// does not know of ticks: for a job that must run once per tick, use package schedule.
+// is released before. By default d is 0. Thus a job that takes a second runs once, although other
+// replicas start it some seconds later by their own clocks, as with lockAtLeastFor of ShedLock. A
+// job that must run once per tick needs package schedule instead.
 //
-// Release returns at once, and the lease is over: its Context is done and its writes are refused.
-// Others see no holder, and the time that is left, in [BusyError.Remaining] and
-// [LockInfo.Remaining]. Waiters acquire the lock when it is over. [Lease.Release], Close and the
-// death of the holder or of the server make no difference. So if d is longer than the TTL, the lock
-// of a holder that dies is not free after the TTL, but d after the grant. Default 0.
+// Release returns at once and ends the lease, whose writes are then refused. Until waiters acquire
+// the lock at the end of that time, others see no holder, and the time that is left as Remaining.
+// The end of the holder, by Lease.Release, Close or its death, does not change that time, and
+// neither does a crash of the server, so if d is longer than the TTL, the lock of a holder that
+// dies is free d after the grant.
 func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.minHold = d
@@ -62,18 +59,18 @@ func checkHolding(what string, d time.Duration) error {
 // less the safety margin.
 func (c *leaseConfig) serverTTL(ttl time.Duration) time.Duration { return ttl + c.lockDelay }
 
-// grantTTL returns the TTL to request from the server for a new grant. If the holder dies, the lock
-// must not be free before the shortest hold is over.
+// grantTTL returns the TTL to request from the server for a new grant, at least the shortest hold,
+// because the lock of a holder that dies must not be free before that.
 func (c *leaseConfig) grantTTL() time.Duration { return max(c.serverTTL(c.ttl), c.minHold) }
 
-// deadline returns until when a lease can be trusted whose request was sent at that time. The
-// request was for serverTTL(ttl), and the server promised remaining. The last part of the promise is
-// the lock delay, which is not for the holder.
+// deadline returns the end of the trusted time of a lease whose request for serverTTL(ttl) was sent
+// at that time, and answered with the promise remaining. The last part of the promise is the lock
+// delay, which the holder must not use.
 func (c *leaseConfig) deadline(sent time.Time, remaining, ttl time.Duration) time.Time {
 	return sent.Add(min(remaining-c.lockDelay, ttl) - c.margin)
 }
 
-// renewUntil returns when renewals stop for good, or the zero time.
+// renewUntil returns the time after which the lease is not renewed, or the zero time.
 func (c *leaseConfig) renewUntil(granted time.Time) time.Time {
 	if c.maxHold == 0 {
 		return time.Time{}
@@ -81,7 +78,7 @@ func (c *leaseConfig) renewUntil(granted time.Time) time.Time {
 	return granted.Add(c.maxHold)
 }
 
-// startMaxHold starts the timer that tells the holder. The caller holds mu.
+// startMaxHold starts the timer that requests the release. The caller holds mu.
 func (l *Lease) startMaxHold() {
 	if l.renewUntil.IsZero() {
 		return
@@ -97,13 +94,14 @@ func (l *Lease) startMaxHold() {
 }
 
 // maxHoldReached reports whether renewals have stopped for good at that time. It reads the clock
-// instead of waiting for the timer: in a process that was suspended, a renewal may be first.
+// instead of waiting for the timer, because in a process that was suspended a renewal may run
+// first.
 func (l *Lease) maxHoldReached(now time.Time) bool {
 	return !l.renewUntil.IsZero() && !now.Before(l.renewUntil)
 }
 
-// notAfterMaxHold returns the deadline, or the latest one that WithMaxHold allows. A renewal may
-// have waited for a connection until renewals had stopped.
+// notAfterMaxHold returns the deadline, or the latest one that WithMaxHold allows, because a
+// renewal may have waited for a connection until renewals had stopped.
 func (l *Lease) notAfterMaxHold(deadline time.Time) time.Time {
 	if l.renewUntil.IsZero() {
 		return deadline
@@ -114,8 +112,8 @@ func (l *Lease) notAfterMaxHold(deadline time.Time) time.Time {
 	return deadline
 }
 
-// checkExtension returns an error if the lease may not be renewed any more, or
-// not be extended by d.
+// checkExtension returns an error if the lease may not be renewed any more, or not be extended by
+// d.
 func (l *Lease) checkExtension(d time.Duration) error {
 	until := time.Now().Add(d)
 	if !l.maxHoldReached(time.Now()) && l.notAfterMaxHold(until).Equal(until) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -54,9 +53,7 @@ func TestMaxHold(t *testing.T) {
 				rest(t, 5*every)
 				return last == before
 			})
-			if err := l.Err(); err != nil {
-				t.Errorf("renewals stopped with the loss: %v", err)
-			}
+			check(t, l.Err())
 			within(t, 2*ttl, "the lease is lost", l.Done())
 			if held := time.Since(began); held < most+ttl/2 {
 				t.Errorf("lost %v after the grant", held)
@@ -66,9 +63,7 @@ func TestMaxHold(t *testing.T) {
 				!errors.As(err, &lost) || !strings.Contains(lost.Reason, "WithMaxHold") || strings.Contains(err.Error(), "renewal:") {
 				t.Errorf("the cause is %v", err)
 			}
-			if err := l.Release(t.Context()); !errors.Is(err, pglock.ErrMaxHold) {
-				t.Errorf("Release: %v", err)
-			}
+			fails(t, "Release", l.Release(t.Context()), pglock.ErrMaxHold)
 			if f.version("n") != last {
 				t.Error("it was renewed after the longest hold")
 			}
@@ -85,9 +80,7 @@ func TestMaxHoldLimitsExtend(t *testing.T) {
 	const ttl, margin, most = 10 * time.Second, time.Second, 30 * time.Second
 	began := time.Now()
 	l := try(t, f.open(), "n", pglock.WithTTL(ttl), pglock.WithSafetyMargin(margin), pglock.WithRenewEvery(0), pglock.WithMaxHold(most))
-	if err := l.Extend(t.Context(), 25*time.Second); err != nil {
-		t.Errorf("within the limit: %v", err)
-	}
+	check(t, l.Extend(t.Context(), 25*time.Second))
 	before, version := l.Deadline(), f.version("n")
 	if err := l.Extend(t.Context(), most+ttl); !errors.Is(err, pglock.ErrInvalidOption) || !strings.Contains(err.Error(), "WithMaxHold") {
 		t.Errorf("beyond the limit: %v", err)
@@ -108,12 +101,8 @@ func TestMaxHoldLimitsExtend(t *testing.T) {
 	l = try(t, f.open(), "m", pglock.WithTTL(time.Minute), pglock.WithSafetyMargin(5*time.Second), pglock.WithRenewEvery(0), pglock.WithMaxHold(2*time.Second))
 	within(t, 10*time.Second, "the holder is told", l.ReleaseRequested())
 	version = f.version("m")
-	if err := l.Extend(t.Context(), 10*time.Second); err != nil {
-		t.Errorf("an extension that the lease has left: %v", err)
-	}
-	if err := l.Extend(t.Context(), 53500*time.Millisecond); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("after the longest hold: %v", err)
-	}
+	check(t, l.Extend(t.Context(), 10*time.Second))
+	fails(t, "after the longest hold", l.Extend(t.Context(), 53500*time.Millisecond), pglock.ErrInvalidOption)
 	if f.version("m") != version {
 		t.Error("it was renewed after the longest hold")
 	}
@@ -129,8 +118,8 @@ func TestLockDelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-			cut := f.through(proxy.URL(pgtest.URL(t))).openUnclosed()
+			proxy, far := f.proxied()
+			cut := far.openUnclosed()
 			other := f.open()
 			l := try(t, cut, "n", pglock.WithTTL(ttl), pglock.WithLockDelay(delay))
 			pgtest.Eventually(t, 10*time.Second, "a renewal", func() bool { return f.version("n") > 1 })
@@ -151,9 +140,7 @@ func TestLockDelay(t *testing.T) {
 				t.Errorf("granted %v after the holder stopped", gap)
 			}
 			proxy.Heal()
-			if err := cut.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
+			check(t, cut.Close(context.Background()))
 			release(t, next)
 		})
 	}
@@ -167,8 +154,7 @@ func TestLockDelayAfterARelease(t *testing.T) {
 	c, other := f.open(), f.open()
 	release(t, try(t, c, "n", opts...))
 	l := try(t, other, "n", opts...)
-	got := make(chan *pglock.Lease, 1)
-	go func() { got <- acquire(t, other, "n", opts...) }()
+	got := async(t, other.Lock("n"), opts...)
 	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.Waiting(other, "n") == 1 })
 	release(t, l)
 	l = <-got
@@ -189,9 +175,7 @@ func TestLockDelayAndExtensions(t *testing.T) {
 	f := newFixture(t)
 	const extension, delay = 10 * time.Minute, time.Hour
 	l := try(t, f.open(), "n", pglock.WithTTL(time.Minute), pglock.WithLockDelay(delay), pglock.WithRenewEvery(0))
-	if err := l.Extend(t.Context(), extension); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Extend(t.Context(), extension))
 	if left := time.Until(l.Deadline()); left > extension+time.Minute {
 		t.Errorf("the holder trusts its lease for %v", left)
 	}
@@ -215,12 +199,8 @@ func TestLockDelayAfterALateRenewal(t *testing.T) {
 	}
 	late("delay", pglock.WithLockDelay(time.Minute))
 	late("control")
-	pgtest.Eventually(t, 10*time.Second, "the control is released", func() bool {
-		return value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'control'")
-	})
-	if value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'delay'") {
-		t.Error("the lock was freed without the delay")
-	}
+	until(f, "the control is released", true, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'control'")
+	is(f, "the lock was freed without the delay", false, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'delay'")
 }
 
 // TestLockDelayIsNotTrusted: the last part of the server's promise is for the others, also when the

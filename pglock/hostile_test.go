@@ -104,9 +104,7 @@ func newHostile(t *testing.T, change func(*pgxpool.Config)) *hostile {
 	config := pgtest.UserPool(t, admin, name).Config()
 	change(config)
 	user, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(user.Close)
 	h := &hostile{T: t, admin: admin, user: user, schema: name}
 	for _, c := range []**pglock.Client{&h.a, &h.b} {

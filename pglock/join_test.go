@@ -3,11 +3,13 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -35,9 +37,7 @@ func TestANestedDoFailsAtOnce(t *testing.T) {
 		}
 		return l.Err()
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	check(t, err)
 	if _, ok := pglock.FromContext(t.Context(), "n"); ok {
 		t.Error("a context carries a lease that it was not given")
 	}
@@ -62,9 +62,7 @@ func TestJoinedDos(t *testing.T) {
 					}
 					return f.TryDo(ctx, "n", func(ctx context.Context, _ *pglock.Lease) error { return ctx.Err() }, pglock.WithJoin())
 				}, pglock.WithJoin())
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 			})
 		}
 		all.Wait()
@@ -73,9 +71,7 @@ func TestJoinedDos(t *testing.T) {
 		}
 		return ctx.Err()
 	}, pglock.WithJoin())
-	if err != nil {
-		t.Error(err)
-	}
+	check(t, err)
 	f.free("n")
 }
 
@@ -99,9 +95,7 @@ func TestTheOuterLeaseEndsUnderAJoinedDo(t *testing.T) {
 			var joined error
 			outer := c.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
 				joined = c.Do(ctx, "n", func(ctx context.Context, _ *pglock.Lease) error {
-					if err := tc.end(f, c, l); err != nil {
-						t.Error(err)
-					}
+					check(t, tc.end(f, c, l))
 					select {
 					case <-ctx.Done():
 					case <-time.After(20 * time.Second):
@@ -113,7 +107,7 @@ func TestTheOuterLeaseEndsUnderAJoinedDo(t *testing.T) {
 					return nil
 				}, pglock.WithJoin())
 				return nil
-			}, pglock.WithTTL(600*time.Millisecond))
+			}, pglock.WithTTL(5*time.Second))
 			if !errors.Is(joined, tc.want) {
 				t.Errorf("the joined Do: %v", joined)
 			}
@@ -167,18 +161,14 @@ func TestWithJoin(t *testing.T) {
 		if token, err := ran(outer.Context(), client, pglock.WithTTL(time.Hour)); err != nil || token != outer.Token() {
 			t.Errorf("joined %d: %v", token, err)
 		}
-		if _, err := client.TryAcquire(outer.Context(), "n", pglock.WithJoin()); !errors.Is(err, pglock.ErrHeldByCaller) {
-			t.Errorf("TryAcquire: %v", err)
-		}
+		fails(t, "TryAcquire", second(client.TryAcquire(outer.Context(), "n", pglock.WithJoin())), pglock.ErrHeldByCaller)
 	}
 	if now := f.version("n"); now != state {
 		t.Errorf("joining has written: version %d, was %d", now, state)
 	}
 	canceled, cancel := context.WithCancel(outer.Context())
 	cancel()
-	if _, err := ran(canceled, c); !errors.Is(err, context.Canceled) || !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("under a context that is done: %v", err)
-	}
+	fails(t, "under a context that is done", second(ran(canceled, c)), context.Canceled, pglock.ErrNotAcquired)
 	within(t, 10*time.Second, "the loss", outer.Done())
 	pgtest.Eventually(t, 10*time.Second, "the next grant", func() bool {
 		token, err := ran(context.WithoutCancel(outer.Context()), c)
@@ -187,4 +177,158 @@ func TestWithJoin(t *testing.T) {
 	if token, err := ran(t.Context(), c); err != nil || token <= outer.Token() {
 		t.Errorf("without a lease: %d, %v", token, err)
 	}
+}
+
+// refuses fails the test unless both calls under ctx say at once that ctx holds the lock.
+func refuses(ctx context.Context, t *testing.T, c *pglock.Client, l *pglock.Lease) {
+	t.Helper()
+	for what, call := range map[string]func(context.Context, string, ...pglock.LeaseOption) (*pglock.Lease, error){
+		"Acquire": c.Acquire, "TryAcquire": c.TryAcquire,
+	} {
+		bounded, cancel := context.WithTimeout(ctx, 20*time.Second) // without the check it waits
+		_, err := call(bounded, l.Name())
+		cancel()
+		var held *pglock.HeldError
+		if !errors.As(err, &held) || held.Token != l.Token() || held.Holder != l.Holder() || !errors.Is(err, pglock.ErrHeldByCaller) {
+			t.Errorf("%s: told %v", what, err)
+			continue
+		}
+		if errors.Is(err, pglock.ErrNotAcquired) || !strings.Contains(err.Error(), "WithJoin") {
+			t.Errorf("%s: told %v", what, err)
+		}
+	}
+}
+
+// TestANestedAcquireFailsAtOnce in every context that a lease has given out, for the same client
+// and for another one of the same database and schema.
+func TestANestedAcquireFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, other := f.open(), f.open()
+	l := try(t, c, "n")
+	with, cancel := l.WithContext(t.Context())
+	defer cancel()
+	type key struct{}
+	derived := context.WithValue(context.WithoutCancel(with), key{}, 1)
+	inner, err := c.Acquire(derived, "another name")
+	must(t, err)
+	for _, ctx := range []context.Context{l.Context(), with, derived, inner.Context()} {
+		refuses(ctx, t, c, l)
+		refuses(ctx, t, other, l)
+		if got, ok := pglock.FromContext(ctx, "n"); !ok || got != l {
+			t.Errorf("FromContext: %v, %v", got, ok)
+		}
+	}
+	if got, ok := pglock.FromContext(t.Context(), "n"); ok {
+		t.Errorf("a context without a lease carries %v", got)
+	}
+	release(t, inner)
+	release(t, l)
+	// Released: it is an ordinary acquire, although the context still carries the lease.
+	again, err := other.TryAcquire(derived, "n")
+	must(t, err)
+	if got, ok := pglock.FromContext(derived, "n"); !ok || got != l || got.Err() == nil {
+		t.Errorf("FromContext after the release: %v, %v", got, ok)
+	}
+	release(t, again)
+}
+
+// TestALockOfTheSameNameElsewhereIsAnotherLock: another schema, or another database with the same
+// schema and even the same token and holder.
+func TestALockOfTheSameNameElsewhereIsAnotherLock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l := try(t, f.open(), "n", pglock.WithHolder("h"))
+	release(t, nested(t, newFixture(t).open(), l))
+
+	elsewhere := fixture{t, pgtest.PoolOn(t, pgtest.Database(t)), f.schema}
+	must(t, migrations.Up(t.Context(), elsewhere.pool, migrations.WithSchema(f.schema)))
+	c, err := pglock.Open(t.Context(), elsewhere.pool, pglock.WithSchema(f.schema))
+	must(t, err)
+	defer c.Close(t.Context())
+	release(t, nested(t, c, l))
+	// Held there by another holder, whose row looks the same.
+	elsewhere.sql(`UPDATE pglock.distributed_locks SET token = $1, holder = 'h',
+		expires_at = clock_timestamp() + interval '1 hour'`, int64(l.Token()))
+	_, err = c.TryAcquire(l.Context(), "n")
+	var busy *pglock.BusyError
+	if !errors.As(err, &busy) || busy.Token != l.Token() {
+		t.Errorf("told %v", err)
+	}
+	release(t, l)
+}
+
+// nested acquires the lock of l through c under the context of l.
+func nested(t *testing.T, c *pglock.Client, l *pglock.Lease) *pglock.Lease {
+	t.Helper()
+	got, err := c.TryAcquire(l.Context(), l.Name())
+	must(t, err)
+	return got
+}
+
+// TestBusyTellsOfTheSameClient, for calls whose context does not hold the lock.
+func TestBusyTellsOfTheSameClient(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, other := f.open(), f.open()
+	l := try(t, c, "n")
+	for _, tc := range []struct {
+		client *pglock.Client
+		own    bool
+	}{{c, true}, {other, false}} {
+		_, tried := tc.client.TryAcquire(t.Context(), "n")
+		_, waited := tc.client.Acquire(t.Context(), "n", pglock.WithWait(30*time.Millisecond))
+		for _, err := range []error{tried, waited} {
+			var busy *pglock.BusyError
+			if !errors.As(err, &busy) || busy.ThisClient != tc.own || busy.Token != l.Token() || busy.Holder != l.Holder() ||
+				busy.Remaining <= 0 || busy.Remaining > 31*time.Second || strings.Contains(err.Error(), "held by this client") != tc.own {
+				t.Errorf("told %v", err)
+			}
+		}
+	}
+	release(t, l)
+}
+
+// TestEveryWaiterTellsWhoHoldsTheLock: also those behind the head, which make no attempt.
+func TestEveryWaiterTellsWhoHoldsTheLock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	for name, holder := range map[string]*pglock.Client{"mine": c, "theirs": f.open()} {
+		l := try(t, holder, name)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, err := c.Acquire(ctx, name)
+				var busy *pglock.BusyError
+				if !errors.As(err, &busy) || busy.Token != l.Token() || busy.Holder != l.Holder() || busy.ThisClient != (name == "mine") {
+					t.Errorf("%s: told %v", name, err)
+				}
+			})
+		}
+		pgtest.Eventually(t, 10*time.Second, "all wait", func() bool {
+			return pglock.Waiting(c, name) == 3 && (name == "mine" || pglock.HeadWaits(c, name))
+		})
+		cancel()
+		wg.Wait()
+		release(t, l)
+	}
+}
+
+// TestANestedAcquireOnADeadServer: whether another client's lease is of the same lock is not known.
+// The acquire reports the failure.
+func TestANestedAcquireOnADeadServer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy, far := f.proxied()
+	c := far.open()
+	l := try(t, f.open(), "n")
+	proxy.Refuse(true)
+	proxy.Sever()
+	if _, err := c.TryAcquire(l.Context(), "n"); !errors.Is(err, pglock.ErrUnavailable) {
+		t.Errorf("told %v", err)
+	}
+	proxy.Refuse(false)
+	release(t, l)
 }

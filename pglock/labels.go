@@ -10,11 +10,10 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// WithLabels stores labels with the grant, for people and tools that read the table. It adds them to
-// those of the options before it, and replaces those with the same keys; all together may have 16 KiB
-// as JSON. Default none.
+// WithLabels stores labels with the grant, for operators and monitoring. It adds them to those of
+// the options before it, and replaces those with the same keys. The sum may have 16 KiB as JSON.
 func WithLabels(labels map[string]string) LeaseOption {
-	labels = maps.Clone(labels) // the caller may change it before the option is used
+	labels = maps.Clone(labels) // the caller may change the map before the option is used
 	return leaseOption(func(c *leaseConfig) (err error) {
 		all := map[string]string{}
 		if err := json.Unmarshal([]byte(c.labels), &all); err != nil {
@@ -26,7 +25,6 @@ func WithLabels(labels map[string]string) LeaseOption {
 	})
 }
 
-// encodeLabels returns labels as JSON.
 func encodeLabels(labels map[string]string) (string, error) {
 	for k, v := range labels {
 		if !storable(k) || !storable(v) {
@@ -46,14 +44,13 @@ func encodeLabels(labels map[string]string) (string, error) {
 	return string(text), nil
 }
 
-// SetLabels adds labels to those of the grant, and replaces those with the same keys. All together may
-// have 16 KiB as JSON. Callers of Watch are notified. The names of a lease are changed one after the
-// other, so a failure leaves some of them with the old labels.
+// SetLabels adds labels to those of the grant, and replaces those with the same keys. The sum may
+// have 16 KiB as JSON. Callers of Watch are notified. The names of a multi-lease are changed one
+// after the other, so a failure leaves some of them with the old labels. After ErrUnavailable the
+// labels may have been set.
 //
-// If the lease has ended, or its grant has ended on the server, the error wraps ErrLost or
-// ErrReleased, or is a *fencing.StaleError. For labels that are invalid or too large it wraps
-// ErrInvalidOption. If the server does not answer, it wraps ErrUnavailable, and the labels may have
-// been set. The labels of a semaphore's or a reader's lease can't be changed. ctx bounds the call.
+// If the lease has ended, SetLabels returns the error of Err, and if its grant has ended on the
+// server, a *StaleError. The labels of a semaphore's or a reader's lease can't be changed.
 func (l *Lease) SetLabels(ctx context.Context, labels map[string]string) error {
 	if err := l.Err(); err != nil {
 		return err

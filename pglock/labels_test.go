@@ -48,21 +48,6 @@ func got(t *testing.T, c <-chan *pglock.Lease) *pglock.Lease {
 	return nil
 }
 
-// TestReleaseUnderTheLeasesOwnContext: the context ends first, and Release returns when it is done.
-func TestReleaseUnderTheLeasesOwnContext(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	for range 20 {
-		l := try(t, c, "n")
-		ctx, stop := l.WithContext(t.Context())
-		if err := l.Release(ctx); err != nil {
-			t.Errorf("Release: %v", err)
-		}
-		stop()
-	}
-}
-
 // TestSetLabels: labels are added and replaced, those who watch see them at once, and only the current
 // grant can change them.
 func TestSetLabels(t *testing.T) {
@@ -77,9 +62,7 @@ func TestSetLabels(t *testing.T) {
 	var late time.Duration
 	const n = 20
 	for i := range n {
-		if err := l.SetLabels(t.Context(), map[string]string{"b": fmt.Sprint(i), "c": "3"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.SetLabels(t.Context(), map[string]string{"b": fmt.Sprint(i), "c": "3"}))
 		began := time.Now()
 		w.sees("h")
 		late += time.Since(began)
@@ -92,20 +75,14 @@ func TestSetLabels(t *testing.T) {
 		t.Errorf("%+v, %v", k, err)
 	}
 	big := map[string]string{"big": strings.Repeat("x", 10_000)}
-	if err := l.SetLabels(t.Context(), big); err != nil {
-		t.Error(err)
-	}
+	check(t, l.SetLabels(t.Context(), big))
 	big["more"], big["big"] = big["big"], "y"
 	delete(big, "big")
 	for what, labels := range map[string]map[string]string{"together": big, "NUL": {"a": "\x00"}, "UTF-8": {"\xff": ""}} {
-		if err := l.SetLabels(t.Context(), labels); !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("%s: %v", what, err)
-		}
+		fails(t, what, l.SetLabels(t.Context(), labels), pglock.ErrInvalidOption)
 	}
 	f.sql("UPDATE pglock.distributed_locks SET token = token + 1000")
-	if err := l.SetLabels(t.Context(), nil); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("a stale grant: %v", err)
-	}
+	fails(t, "a stale grant", l.SetLabels(t.Context(), nil), fencing.ErrStale)
 	_ = l.Release(t.Context()) // its grant is gone
 	if err := l.SetLabels(t.Context(), nil); err == nil {
 		t.Error("an ended lease: no error")
@@ -150,10 +127,7 @@ func TestNamePolicy(t *testing.T) {
 	check(try(t, c, "a:1"), 20*time.Second, "team a")
 	check(try(t, c, "short:1"), 10*time.Second, "team short")
 	check(try(t, c, "short:1", pglock.WithTTL(40*time.Second), pglock.WithLabels(map[string]string{"run": "7"})), 40*time.Second, "run", "team short")
-	all, err := locktest.All(c, "long:1", "short:1").TryAcquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := held(t, locktest.All(c, "long:1", "short:1"))
 	check(all, 10*time.Second, "team long", "team short")
 	s := c.Semaphore("long:2", 2)
 	if l := permits(t, s, 1); time.Until(l.Deadline()) < 50*time.Second {
@@ -162,16 +136,8 @@ func TestNamePolicy(t *testing.T) {
 	if _, err := c.Acquire(t.Context(), "nobody"); !errors.Is(err, unclaimed) || !strings.Contains(err.Error(), "nobody") {
 		t.Errorf("a name that the policy refuses: %v", err)
 	}
-	if _, err := locktest.All(c, "a:1", "nobody").Acquire(t.Context()); !errors.Is(err, unclaimed) {
-		t.Errorf("several names, one of which the policy refuses: %v", err)
-	}
-	if _, err := c.Adopt(t.Context(), fencing.Fence{Schema: f.schema, Name: "nobody", Token: 1}); !errors.Is(err, unclaimed) {
-		t.Errorf("Adopt: %v", err)
-	}
-	if _, err := c.Acquire(t.Context(), "invalid:1"); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("an invalid option of the policy: %v", err)
-	}
-	if _, err := c.Get(t.Context(), "nobody"); !errors.Is(err, pglock.ErrNotFound) {
-		t.Errorf("a refused name has a row: %v", err)
-	}
+	fails(t, "several names, one of which the policy refuses", second(locktest.All(c, "a:1", "nobody").Acquire(t.Context())), unclaimed)
+	fails(t, "Adopt", second(c.Adopt(t.Context(), fencing.Fence{Schema: f.schema, Name: "nobody", Token: 1})), unclaimed)
+	fails(t, "an invalid option of the policy", second(c.Acquire(t.Context(), "invalid:1")), pglock.ErrInvalidOption)
+	fails(t, "a refused name has a row", second(c.Get(t.Context(), "nobody")), pglock.ErrNotFound)
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// errReleasedByClose ends the leases of a client that is closed.
 var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 
 // Lease is one grant of one lock, with one token for all of the lock's names. It is safe for
-// concurrent use. No accessor waits for the network.
+// concurrent use, and no accessor waits for the network.
 //
 //	Acquire, Adopt
 //	  │   ┌─ renewals, Extend
@@ -28,11 +27,9 @@ var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
 //	  │
 //	  └─ asked to release, by RequestRelease or WithMaxHold: still held
 //
-// The three end states are final. The Context is done in all of them. A lease that was handed over
-// counts as released: Err wraps ErrReleased.
-//
-// RequestRelease changes nothing but the channel of ReleaseRequested. WithMaxHold also stops the
-// renewals, so the lease is lost at its deadline unless the holder releases it.
+// The three end states are final, and the Context is done in all of them. A lease that was handed
+// over counts as released. A request to release only closes the channel of ReleaseRequested, but
+// WithMaxHold also stops the renewals, so the lease is lost unless the holder releases it.
 type Lease struct {
 	client *Client
 	fence  fencing.Fence
@@ -44,13 +41,13 @@ type Lease struct {
 	renewUntil time.Time // by WithMaxHold; zero: no limit
 
 	grantID  string // the request that was granted
-	repeated bool   // an attempt of it may still be on its way to the server
+	repeated bool   // an attempt with that ID may still be on its way to the server
 
 	mu sync.Mutex // guards the fields below; no I/O under it
 
-	// deadline is when the holder stops trusting the lease, in monotonic time: the time before
-	// the last successful request was sent, plus the TTL, less the safety margin. The server
-	// counts the TTL from a later time.
+	// deadline is when the holder stops trusting the lease, in monotonic time: the time before the
+	// last successful request was sent, plus the TTL, less the safety margin. The server expires it
+	// later, because it counts the TTL from the arrival.
 	deadline time.Time
 	timer    *time.Timer // fires at the deadline
 	ended    error       // nil while held, then ErrReleased or a *LostError
@@ -60,11 +57,10 @@ type Lease struct {
 
 	maxHoldTimer *time.Timer // fires at renewUntil; nil: no limit
 
-	held      leasetable.Permits // cfg.permits, or less after Downgrade
-	upgrading chan struct{}      // closed at the end of the TryUpgrade in progress; nil: there is none
+	held      leasetable.Permits // cfg.permits, or less after Downgrade and KeepPermits
+	upgrading chan struct{}      // closed at the end of the TryUpgrade in progress; nil if there is none
 }
 
-// newLease makes the lease of a grant and plans its renewal.
 func (c *Client) newLease(ctx context.Context, a *acquisition, g leasetable.Grant) (*Lease, error) {
 	l := c.startLease(ctx, a.cfg, startedGrant{
 		fence: fencing.Fence{Schema: c.cfg.schema, Name: a.name, Token: g.Token}, id: a.id,
@@ -79,7 +75,7 @@ func (c *Client) newLease(ctx context.Context, a *acquisition, g leasetable.Gran
 	return l, nil
 }
 
-// startedGrant is what the server has promised for a grant.
+// startedGrant has the server's promise for a grant.
 type startedGrant struct {
 	fence     fencing.Fence
 	id        string        // of the request that was granted
@@ -89,8 +85,8 @@ type startedGrant struct {
 	repeated  bool          // see Lease.repeated, which Close may read as soon as the lease is started
 }
 
-// startLease makes a lease of g and plans its renewal. It returns nil if the client was closed since
-// the call began.
+// startLease makes a lease of g and plans its renewal. It returns nil if the client was closed
+// since the call began.
 func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGrant) *Lease {
 	l := &Lease{
 		client:   c,
@@ -111,17 +107,8 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 	l.startMaxHold()
 	l.mu.Unlock()
 
-	c.mu.Lock()
-	closed := c.isClosed
-	if !closed {
-		c.leases[l] = struct{}{}
-		for i := range l.count() {
-			c.newest[l.nameAt(i)] = l
-		}
-	}
-	notified := slices.Contains(c.unclaimed[:], l.fence.Token)
-	c.mu.Unlock()
-	if closed { // Close has not seen this lease
+	added, notified := c.registry.add(l)
+	if !added { // Close has not seen this lease
 		l.end(errReleasedByClose)
 		return nil
 	}
@@ -129,19 +116,19 @@ func (c *Client) startLease(ctx context.Context, cfg *leaseConfig, g startedGran
 		c.renew.add(l)
 	}
 	if notified {
-		c.signal(l)
+		c.signals.notify(l)
 	}
 	return l
 }
 
-// Name returns the lock's name. For a lease of several names it returns a text for people: see Names.
+// Name returns the lock's name, and for several names their display name.
 func (l *Lease) Name() string { return l.fence.Name }
 
 // Token returns the grant's fencing token. A renewal does not change it.
 func (l *Lease) Token() fencing.Token { return l.fence.Token }
 
-// Fence returns the grant's name and token, for checks by writers here or in other processes. That of
-// a lease of several names has no name, and every check refuses it: see Fences.
+// Fence returns the grant's name and token, for checks by writers in any process. That of several
+// names has no name, so every check refuses it (see Fences).
 func (l *Lease) Fence() fencing.Fence {
 	if l.several() {
 		return fencing.Fence{Schema: l.fence.Schema, Token: l.fence.Token}
@@ -169,13 +156,12 @@ func (l *Lease) appendFences(all []fencing.Fence) []fencing.Fence {
 	return all
 }
 
-// several reports whether the lease has several names, in the order of cfg.names.
+// several reports whether the lease has several names, which are those of cfg.names.
 func (l *Lease) several() bool { return l.cfg.names != nil }
 
-// count returns the number of names.
 func (l *Lease) count() int { return max(len(l.cfg.names), 1) }
 
-// nameAt returns one of the names, which are numbered from 0 to count-1.
+// nameAt returns the name with index i, below count.
 func (l *Lease) nameAt(i int) string {
 	if l.several() {
 		return l.cfg.names[i]
@@ -183,7 +169,6 @@ func (l *Lease) nameAt(i int) string {
 	return l.fence.Name
 }
 
-// fenceAt returns the fence of one of the names.
 func (l *Lease) fenceAt(i int) fencing.Fence {
 	return fencing.Fence{Schema: l.fence.Schema, Name: l.nameAt(i), Token: l.fence.Token}
 }
@@ -196,7 +181,6 @@ func (l *Lease) hasName(name string) bool {
 	return found
 }
 
-// permitsAt returns the permits that the lease has of one of the names.
 func (l *Lease) permitsAt(i int) leasetable.Permits {
 	switch {
 	case !l.several():
@@ -231,19 +215,19 @@ func (l *Lease) shared() bool {
 func (l *Lease) Holder() string { return l.cfg.holder }
 
 // Context returns a context that is done when the lease is lost or released, always before the
-// server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased. It has
-// the values of the context that was given to Acquire.
+// server could grant the lock to another holder. Its cause wraps ErrLost or ErrReleased, and its
+// values are those of Acquire's context.
 //
 // Do the protected work under this context, or under WithContext if the work has its own. When a
-// suspended process wakes, Context and Err are correct at once, but instructions may run before
-// the work looks at them. Writes that must not be late need Guard as well.
+// suspended process wakes, Context and Err are correct at once, but instructions may run before the
+// work reads them, so writes that must not be late need Guard as well.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done returns the Done channel of Context.
 func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Err returns nil while the lease is held, and then the reason of its end: a *LostError
-// (errors.Is ErrLost), or an error that wraps ErrReleased.
+// Err returns nil while the lease is held, and afterwards a *LostError, or an error that wraps
+// ErrReleased.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	if l.ended == nil && !time.Now().Before(l.deadline) {
@@ -254,18 +238,18 @@ func (l *Lease) Err() error {
 	return l.ended
 }
 
-// Deadline returns until when the holder can trust the lease unless it is renewed. The server lets
-// the lease expire then or a little later. It is in the past once the lease has expired.
+// Deadline returns the end of the time for which the holder can trust the lease unless it is
+// renewed. The server expires it then or later.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
-// Guard protects the writes of tx: it locks the grant until the end of tx, with fencing.Check. If
-// it succeeds, tx can commit only while this lease's grant is the current one, of each of its names. If the grant is not
-// current, the error wraps fencing.ErrStale. If the lease has already ended in this process, the
-// error also wraps ErrLost or ErrReleased, and tx is unchanged.
+// Guard protects the writes of tx by locking the grant until the end of tx, with fencing.Check. If
+// it succeeds, tx can commit only while this lease's grant, of each of its names, is the current
+// one. Otherwise the error is a *StaleError. If the lease has already ended in this process, the
+// error also wraps that of Err, and tx is unchanged.
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
@@ -276,8 +260,7 @@ func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	return fencing.Check(ctx, tx, l.fence)
 }
 
-// Bind is Guard for transactions that write to protected tables. It calls fencing.Bind, and returns
-// the errors of Guard.
+// Bind is Guard by fencing.Bind, for transactions that write to protected tables.
 func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
@@ -291,7 +274,7 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	return fencing.Bind(ctx, tx, l.fence)
 }
 
-// stale returns Err in a form in which errors.Is finds fencing.ErrStale.
+// stale returns the error of Err so that it also wraps fencing.ErrStale.
 func (l *Lease) stale() error {
 	err := l.Err()
 	if err == nil {
@@ -300,8 +283,8 @@ func (l *Lease) stale() error {
 	return errs.Errorf("%w: %w", err, &fencing.StaleError{Resource: l.fence.Name, Token: l.fence.Token, Current: l.fence.Token})
 }
 
-// recordExtension records a promise of the server, and reports false if the lease has ended
-// meanwhile. A promise never shortens another one.
+// recordExtension records a promise of the server, which never shortens another one. It reports
+// false if the lease has ended meanwhile.
 func (l *Lease) recordExtension(sent time.Time, remaining, ttl time.Duration) bool {
 	if l.Err() != nil {
 		return false
@@ -314,7 +297,7 @@ func (l *Lease) recordExtension(sent time.Time, remaining, ttl time.Duration) bo
 	l.failure = nil
 	if d := l.notAfterMaxHold(l.cfg.deadline(sent, remaining, ttl)); d.After(l.deadline) {
 		l.deadline = d
-		// The timer may be firing. Then Err reads the new deadline.
+		// If the timer is firing, Err reads the new deadline.
 		l.timer.Reset(time.Until(d))
 	}
 	return true
@@ -336,8 +319,9 @@ func (l *Lease) loseByTime() error {
 	return l.lose(l.fence.Name, "its deadline passed without a renewal")
 }
 
-// lose ends the lease as lost, unless it has ended, and returns why it ended. Of several names, name is
-// the one whose grant is gone; the others stay held until their TTL or Release.
+// lose ends the lease as lost, unless it has ended, and returns the reason of its end. Of several
+// names, name is the one whose grant has ended, while the others stay held until they expire or are
+// released.
 func (l *Lease) lose(name, reason string) error {
 	l.mu.Lock()
 	lost := &LostError{Name: name, Token: l.fence.Token, Reason: reason, Cause: l.failure}
@@ -367,33 +351,20 @@ func (l *Lease) end(why error) bool {
 
 	c := l.client
 	c.renew.remove(l)
-	if errors.Is(why, ErrLost) { // otherwise Release calls untrack
-		c.untrack(l)
+	if errors.Is(why, ErrLost) { // otherwise the release removes it
+		c.registry.remove(l)
 	}
 	return true
 }
 
-// untrack removes l from the leases that Close releases.
-func (c *Client) untrack(l *Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.leases, l)
-	for i := range l.count() {
-		if name := l.nameAt(i); c.newest[name] == l {
-			delete(c.newest, name)
-		}
-	}
-}
-
 // WithContext returns a context that is done when parent is done or the lease ends, whichever is
-// first. Its cause is that of parent, or the lease's Err, which wraps ErrLost or ErrReleased. It
-// has the values and the deadline of parent.
+// first. Its cause is that of parent, or the lease's Err, and its values and deadline are those of
+// parent.
 //
 // Use it for work that both its own context and the lease must be able to end. Like the lease's
 // Context, it is correct at the first call of Err or Done after a pause of the process, since both
-// read the clock. A context derived from it ends some microseconds later.
-//
-// The caller must call cancel when the work has ended. This does not affect the lease.
+// read the clock, while a context derived from it ends some microseconds later. The caller must
+// call cancel when the work has ended, which does not affect the lease.
 func (l *Lease) WithContext(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	inner, end := context.WithCancelCause(parent)
 	c := &leaseContext{inner, l, end}
@@ -404,8 +375,8 @@ func (l *Lease) WithContext(parent context.Context) (ctx context.Context, cancel
 	}
 }
 
-// leaseContext is done when its lease ends. Err and Done read the clock: in a process that slept
-// past the deadline, the lease's timer needs a moment to fire, and the work must not use that
+// leaseContext is done when its lease ends. Err and Done read the clock, because in a process that
+// slept past the deadline the lease's timer needs a moment to fire, and the work must not use that
 // moment.
 type leaseContext struct {
 	context.Context //nolint:containedctx // it is a context itself
@@ -414,7 +385,8 @@ type leaseContext struct {
 }
 
 func (c *leaseContext) Err() error {
-	// The lease records its end before it cancels its contexts. A call in between cancels this one.
+	// The lease records its end before it cancels its contexts, so a call in between cancels this
+	// one.
 	if err := c.lease.Err(); err != nil {
 		c.cancel(err) // no effect on a context that is done
 	}
@@ -426,9 +398,8 @@ func (c *leaseContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// Token is a fencing token: a number that grows with every grant. It is a [fencing.Token].
+// Token is a [fencing.Token], a number that grows with every grant.
 type Token = fencing.Token
 
-// Fence identifies one grant of one lock by its fields Schema, Name and Token. It is a
-// [fencing.Fence].
+// Fence is a [fencing.Fence], the Schema, Name and Token of one grant.
 type Fence = fencing.Fence

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/pglock"
@@ -41,9 +40,7 @@ func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > 1
 	})
 	expiry := f.expiry("n") // the next renewal, more than a second from now, would move it
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Pause())
 	resumed := false
 	defer func() {
 		if !resumed {
@@ -60,18 +57,14 @@ func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 	if !errors.Is(context.Cause(l.Context()), pglock.ErrLost) {
 		t.Errorf("cause: %v", context.Cause(l.Context()))
 	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Resume())
 	resumed = true
 	if ahead := expiry.Sub(stopped); ahead <= 0 {
 		t.Errorf("the holder stopped %v after the server's expiry", -ahead)
 	} else {
 		t.Logf("I3: the holder stopped %v before the server's expiry (TTL 3s, margin 300ms, server halted)", ahead.Round(time.Millisecond))
 	}
-	if err := c.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(context.Background()))
 }
 
 // TestI3_TheHolderStopsBeforeOthersAreGranted cuts the holder's network, without notice to either
@@ -79,8 +72,8 @@ func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 func TestI3_TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	cut := f.through(proxy.URL(pgtest.URL(t))).openUnclosed()
+	proxy, far := f.proxied()
+	cut := far.openUnclosed()
 	other := f.open()
 	l := try(t, cut, "n", pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(1500*time.Millisecond))
 	pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
@@ -102,13 +95,9 @@ func TestI3_TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
 	default:
 		t.Error("somebody else was granted the lock, and the holder's context is not done")
 	}
-	if next.Token() <= l.Token() {
-		t.Errorf("token %d after %d", next.Token(), l.Token())
-	}
+	grows(t, l, next)
 	proxy.Heal()
-	if err := cut.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
+	check(t, cut.Close(context.Background()))
 	release(t, next)
 }
 
@@ -117,8 +106,8 @@ func TestI3_TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
 func TestI3_ControlTrustingTheAnswersTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	proxy, far := f.proxied()
+	c := far.open()
 	release(t, try(t, c, "n"))
 	const delay, ttl = 300 * time.Millisecond, 4 * time.Second
 	proxy.Delay(delay)
@@ -168,23 +157,15 @@ func TestGuard(t *testing.T) {
 		})
 	}
 	l := try(t, c, "n", pglock.WithRenewEvery(0))
-	if err := write(l); err != nil {
-		t.Errorf("the holder's write: %v", err)
-	}
+	check(t, write(l))
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
 	var stale *fencing.StaleError
 	if err := write(l); !errors.As(err, &stale) || stale.Token != l.Token() || stale.Current <= l.Token() {
 		t.Errorf("a stale holder's write: %v", err)
 	}
-	if n := value[int](f, "SELECT count(*) FROM pglock.ledger"); n != 1 {
-		t.Errorf("%d rows were written", n)
-	}
-	if err := l.Release(t.Context()); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("Release: %v", err)
-	}
-	if err := write(l); !errors.Is(err, pglock.ErrReleased) {
-		t.Errorf("a write after Release: %v", err)
-	}
+	is(f, "rows were written", 1, "SELECT count(*) FROM pglock.ledger")
+	fails(t, "Release", l.Release(t.Context()), pglock.ErrLost)
+	fails(t, "a write after Release", write(l), pglock.ErrReleased)
 }
 
 // TestGuardOfAnEndedLease: writers find ErrStale, whether the client or the server notices the end.
@@ -204,5 +185,97 @@ func TestGuardOfAnEndedLease(t *testing.T) {
 				t.Errorf("%s of a lease that has ended: %v", name, err)
 			}
 		}
+	}
+}
+
+// TestI3_ContextsReadTheClock: after a pause past the deadline the first call of Err or Done of the
+// lease's contexts reports the loss, although no timer has fired yet.
+func TestI3_ContextsReadTheClock(t *testing.T) {
+	t.Parallel()
+	byErr := func(ctx context.Context) bool { return ctx.Err() != nil }
+	byDone := func(ctx context.Context) bool {
+		select { // the first look
+		case <-ctx.Done():
+			return true
+		default:
+			return false
+		}
+	}
+	own := func(l *pglock.Lease) (context.Context, context.CancelFunc) { return l.Context(), func() {} }
+	derived := func(l *pglock.Lease) (context.Context, context.CancelFunc) {
+		return l.WithContext(context.Background())
+	}
+	for name, c := range map[string]struct {
+		of   func(l *pglock.Lease) (context.Context, context.CancelFunc)
+		look func(ctx context.Context) bool
+	}{
+		"own, Err": {own, byErr}, "own, Done": {own, byDone}, "derived, Err": {derived, byErr}, "derived, Done": {derived, byDone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newFixture(t).open()
+			for range 4 { // without reading the clock, in about every second round the timer has not fired
+				l := try(t, client, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+				ctx, cancel := c.of(l)
+				deadline := l.Deadline()
+				<-time.After(time.Until(deadline) - 10*time.Millisecond)
+				for time.Now().Before(deadline) {
+					// Spin: the call must come before a timer.
+				}
+				if ended := c.look(ctx); !ended || !errors.Is(context.Cause(ctx), pglock.ErrLost) {
+					t.Errorf("done: %v, cause %v", ended, context.Cause(ctx))
+				}
+				cancel()
+				pgtest.Eventually(t, 10*time.Second, "the server's expiry", func() bool {
+					k, err := client.Get(t.Context(), "n")
+					return err == nil && !k.Held()
+				})
+			}
+		})
+	}
+}
+
+type valueKey struct{}
+
+// TestWithContext ends the context by each of its two parents. The lease is not affected.
+func TestWithContext(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	l := try(t, c, "n")
+	why := errors.New("the service is stopped")
+	parent, stop := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "v"))
+	ctx, cancel := l.WithContext(parent)
+	defer cancel()
+	if ctx.Err() != nil || ctx.Value(valueKey{}) != "v" {
+		t.Errorf("at first: %v, value %v", ctx.Err(), ctx.Value(valueKey{}))
+	}
+	child, cancelChild := context.WithCancel(ctx)
+	defer cancelChild()
+	stop(why)
+	within(t, time.Second, "the parent's end", ctx.Done())
+	within(t, time.Second, "the parent's end, in a child", child.Done())
+	if !errors.Is(context.Cause(ctx), why) || !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("the parent ended: %v, cause %v", ctx.Err(), context.Cause(ctx))
+	}
+
+	ctx, cancel = l.WithContext(t.Context())
+	cancel()
+	if !errors.Is(ctx.Err(), context.Canceled) || l.Err() != nil {
+		t.Errorf("cancelled: %v, the lease %v", ctx.Err(), l.Err())
+	}
+
+	ctx, cancel = l.WithContext(t.Context())
+	defer cancel()
+	child, cancelChild = context.WithCancel(ctx)
+	defer cancelChild()
+	release(t, l)
+	within(t, time.Second, "the lease's end, in a child", child.Done())
+	if ctx.Err() == nil || !errors.Is(context.Cause(ctx), pglock.ErrReleased) || !errors.Is(context.Cause(child), pglock.ErrReleased) {
+		t.Errorf("released: %v, cause %v", ctx.Err(), context.Cause(ctx))
+	}
+	late, cancel := l.WithContext(t.Context())
+	defer cancel()
+	if late.Err() == nil {
+		t.Error("made after the lease's end: not done")
 	}
 }

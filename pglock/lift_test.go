@@ -78,9 +78,7 @@ func TestARestoreOfDataLeavesTwoEpochs(t *testing.T) {
 			if l := try(t, f.open(), "m"); int64(l.Token()) <= tc.above {
 				t.Errorf("token %d, and one up to %d was granted or restored", l.Token(), tc.above)
 			}
-			if n := value[int](f, "SELECT count(*) FROM pglock.fencing_epoch"); n != 1 {
-				t.Errorf("%d rows in fencing_epoch", n)
-			}
+			is(f, "rows in fencing_epoch", 1, "SELECT count(*) FROM pglock.fencing_epoch")
 		})
 	}
 }
@@ -101,15 +99,11 @@ func TestI2_WhereTheServerDoesNotTellItsTimeline(t *testing.T) {
 	config := f.pool.Config()
 	config.ConnConfig.User, config.ConnConfig.Password = "owner of "+f.schema, "poor"
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	g := fixture{t, pool, "managed"}
-	if err := migrations.Up(t.Context(), pool, migrations.WithSchema(g.schema)); err != nil {
-		t.Fatal(err)
-	}
-	c := openWith(t, g, pool)
+	must(t, migrations.Up(t.Context(), pool, migrations.WithSchema(g.schema)))
+	c := g.openOn(pool)
 	var last int64
 	for range 30 {
 		l := try(t, c, "n")
@@ -119,7 +113,7 @@ func TestI2_WhereTheServerDoesNotTellItsTimeline(t *testing.T) {
 	g.sql("DELETE FROM pglock.distributed_locks WHERE name = 'n'")
 	release(t, try(t, c, "another"))
 	g.setSequence(3)
-	if l := try(t, openWith(t, g, pool), "n"); int64(l.Token()) <= last {
+	if l := try(t, g.openOn(pool), "n"); int64(l.Token()) <= last {
 		t.Errorf("token %d after %d", l.Token(), last)
 	}
 }
@@ -142,17 +136,13 @@ func TestManyClientsConnectAfterAFailover(t *testing.T) {
 					t.Errorf("Open: %v", err)
 					return
 				}
-				if err := c.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check(t, c.Close(t.Context()))
 			})
 		}
 		all.Wait()
 	}
 	f.open()
-	if n := value[int](f, "SELECT count(*) FROM pglock.fencing_epoch"); n != 1 {
-		t.Errorf("%d rows in fencing_epoch", n)
-	}
+	is(f, "rows in fencing_epoch", 1, "SELECT count(*) FROM pglock.fencing_epoch")
 }
 
 // TestTicketsCountAfterLogicalReplication copies the rows of a cluster whose sequence was far ahead
@@ -186,8 +176,7 @@ func TestTicketsCountAfterLogicalReplication(t *testing.T) {
 				t.Errorf("token %d", held.Token())
 			}
 			waiter := f.open()
-			got := make(chan *pglock.Lease, 1)
-			go func() { got <- acquire(t, waiter, "n") }()
+			got := async(t, waiter.Lock("n"))
 			for f.tickets("n") == 0 {
 				rest(t, 10*time.Millisecond)
 			}
@@ -200,20 +189,31 @@ func TestTicketsCountAfterLogicalReplication(t *testing.T) {
 	}
 }
 
-// TestLiftingReadsNoMoreRowsForMoreNames: the statement that Open waits for costs the same for any
-// number of names. The control is its former version, which read every row.
-func TestLiftingReadsNoMoreRowsForMoreNames(t *testing.T) {
+// TestAStepCostsTheSame for any number of names, wherever in the table it begins: of pruning, of
+// listing, and of the lifting of tokens, for which Open waits. The controls read every row, as former
+// versions did.
+func TestAStepCostsTheSame(t *testing.T) {
 	t.Parallel()
 	const names = 200_000
 	f := newFixture(t)
-	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at)
-	       SELECT 'n' || i, i, 1, now(), '-infinity' FROM generate_series(1, $1::int) AS i`, names)
+	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at, labels)
+	       SELECT md5(i::text), i, 1, now(), '-infinity', jsonb_build_object('n', i) FROM generate_series(1, $1::int) AS i`, names)
 	f.sql("VACUUM ANALYZE pglock.distributed_locks")
 	f.sql(`INSERT INTO pglock.fencing_epoch (system, timeline, epoch) VALUES (1, 1, 0)`)
-	lift, scan := pages(f, "SELECT pglock.lift_fencing_tokens('n1')"), pages(f, "SELECT max(token) FROM pglock.distributed_locks")
-	t.Logf("lifting the tokens of %d names touches %d pages; looking at all rows %d", names, lift, scan)
-	if lift == 0 || lift > 1000 || scan < 3000 {
-		t.Errorf("lifting touches %d pages, the control %d", lift, scan)
+	cost := func(what, control, step string, args ...any) {
+		t.Helper()
+		n, whole := pages(f, step, args...), pages(f, control)
+		t.Logf("%s touches %d pages, the control %d", what, n, whole)
+		if n == 0 || n > 2000 || whole < 3000 {
+			t.Errorf("%s touches %d pages, the control %d", what, n, whole)
+		}
+	}
+	cost("lifting", "SELECT max(token) FROM pglock.distributed_locks", "SELECT pglock.lift_fencing_tokens('n1')")
+	for _, after := range []string{"", "8", "f"} {
+		cost("pruning", "SELECT name FROM pglock.distributed_locks WHERE expires_at <= clock_timestamp() AND acquired_at < clock_timestamp() - interval '1 day'",
+			pglock.PruneSQL, int64(24*time.Hour/time.Microsecond), after)
+		cost("listing", "SELECT name FROM pglock.distributed_locks WHERE expires_at > clock_timestamp()",
+			pglock.ListSQL, after, true, "", "", "", "{}")
 	}
 }
 
@@ -228,19 +228,12 @@ func (f fixture) setSequence(value int64) {
 // pages returns the number of pages that a statement touches. Its changes are rolled back.
 func pages(f fixture, statement string, args ...any) int64 {
 	f.t.Helper()
-	tx, err := f.pool.Begin(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	tx := begin(f.t, f)
 	defer func() { _ = tx.Rollback(f.t.Context()) }()
 	rows, err := tx.Query(f.t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+f.named(statement), args...)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	for _, line := range lines { // the first is of the whole plan
 		if at := strings.Index(line, "shared hit="); at >= 0 {
 			var hit, read int64

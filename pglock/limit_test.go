@@ -3,13 +3,10 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -42,53 +39,17 @@ func TestWithWaitGivesUpInTime(t *testing.T) {
 	if n := pglock.Waiting(c, "n"); n != 0 {
 		t.Errorf("%d still wait", n)
 	}
-	pgtest.Eventually(t, 5*time.Second, "no ticket is left", func() bool { return value[int](f, "SELECT count(*) FROM pglock.lock_waiters") == 0 })
+	until(f, "no ticket is left", 0, "SELECT count(*) FROM pglock.lock_waiters")
 	release(t, holder)
 	release(t, try(t, f.open(), "n"))
-}
-
-// TestWithWaitZeroIsOneTry that writes nothing.
-func TestWithWaitZeroIsOneTry(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder := try(t, f.open(), "n", pglock.WithHolder("somebody"))
-	const state = `SELECT (SELECT xmin::text || ' ' || ctid::text FROM pglock.distributed_locks) || ' ' || (SELECT count(*) FROM pglock.lock_waiters)`
-	before := value[string](f, state)
-	_, err := f.open(pglock.WithWait(0)).Acquire(t.Context(), "n") // as the client's default
-	var busy *pglock.BusyError
-	if !errors.As(err, &busy) || busy.Holder != "somebody" || busy.Token != holder.Token() || errors.As(err, new(*pglock.WaitError)) {
-		t.Errorf("told %v", err)
-	}
-	if after := value[string](f, state); after != before {
-		t.Errorf("the try wrote: %s, before %s", after, before)
-	}
-	release(t, holder)
-}
-
-// TestWithWaitDoesNotBoundTheLease: I8 holds for this bound as well.
-func TestWithWaitDoesNotBoundTheLease(t *testing.T) {
-	t.Parallel()
-	type key struct{}
-	l, err := newFixture(t).open().Acquire(context.WithValue(t.Context(), key{}, "value"), "n", pglock.WithWait(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rest(t, 150*time.Millisecond)
-	if err := errors.Join(l.Err(), l.Context().Err()); err != nil {
-		t.Errorf("the lease ended with the wait: %v", err)
-	}
-	if l.Context().Value(key{}) != "value" {
-		t.Error("the lease's context has lost the values of the caller's")
-	}
-	release(t, l)
 }
 
 // TestWithWaitGetsAFreeLockFromASlowServer, however short the wait is.
 func TestWithWaitGetsAFreeLockFromASlowServer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	proxy, far := f.proxied()
+	c := far.open()
 	release(t, try(t, c, "n"))
 	proxy.Delay(30 * time.Millisecond)
 	release(t, acquire(t, c, "n", pglock.WithWait(1)))
@@ -139,10 +100,7 @@ func TestP66_AnAttemptBesideAnIdleQueue(t *testing.T) {
 		got := f.waits(c, "n")
 		release(t, held)
 		release(t, <-got)
-		l, err := c.Acquire(t.Context(), "n", pglock.WithWait(1))
-		if err != nil {
-			t.Fatalf("the lock is free: %v", err)
-		}
+		l := acquire(t, c, "n", pglock.WithWait(1))
 		release(t, l)
 	}
 }
@@ -155,8 +113,7 @@ func TestP66_TheLastAttemptKnowsTheHolder(t *testing.T) {
 	other, c := f.open(), f.open()
 	gone := try(t, other, "n", pglock.WithHolder("gone"), pglock.WithTTL(time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { _, err := c.Acquire(ctx, "n"); ended <- err }()
+	ended := leaving(ctx, c.Lock("n"))
 	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
 	// No release notifies the head. The next grant does not concern it.
 	f.sql("UPDATE pglock.distributed_locks SET holder = 'present', token = pglock.next_fencing_token(), request = gen_random_uuid()")
@@ -166,77 +123,6 @@ func TestP66_TheLastAttemptKnowsTheHolder(t *testing.T) {
 		t.Errorf("told %v", err)
 	}
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the one that waits: %v", err)
-	}
+	fails(t, "the one that waits", <-ended, context.Canceled)
 	_ = gone.Release(t.Context()) // it is lost
-}
-
-// TestWithWaitKnowsWhatEndedFirst tells the end of the wait from that of the caller's context.
-func TestWithWaitKnowsWhatEndedFirst(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder := try(t, f.open(), "n")
-	c := f.open(pglock.WithWait(time.Minute))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := c.Acquire(ctx, "n")
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, pglock.ErrTimeout) {
-		t.Errorf("the context ended first: %v", err)
-	}
-	// The caller's own cause may be the same sentinel.
-	ctx, cancel = context.WithTimeoutCause(t.Context(), 50*time.Millisecond, pglock.ErrTimeout)
-	defer cancel()
-	if _, err := c.Acquire(ctx, "n"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, pglock.ErrTimeout) {
-		t.Errorf("the context ended first, with a cause: %v", err)
-	}
-	release(t, holder)
-}
-
-// TestWithWaitLeavesNoGrant: waits end while releases, hand-offs and wake-ups are in progress.
-// Afterwards the lock is soon free, although the TTL is an hour.
-func TestWithWaitLeavesNoGrant(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	var wg sync.WaitGroup
-	var granted, refused atomic.Int64
-	var inside atomic.Int64
-	until := time.Now().Add(2 * time.Second)
-	for range 2 {
-		c := f.open(pglock.WithTTL(time.Hour))
-		for range 4 {
-			wg.Go(func() {
-				for time.Now().Before(until) {
-					l, err := c.Acquire(t.Context(), "n", pglock.WithWait(1+rand.N(6*time.Millisecond)))
-					if err != nil {
-						refused.Add(1)
-						if !errors.Is(err, pglock.ErrTimeout) {
-							t.Errorf("told %v", err)
-						}
-						continue
-					}
-					granted.Add(1)
-					if inside.Add(1) != 1 {
-						t.Error("two holders")
-					}
-					inside.Add(-1)
-					if err := l.Release(t.Context()); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-	if granted.Load() == 0 || refused.Load() == 0 {
-		t.Errorf("%d grants, %d refusals: the test needs both", granted.Load(), refused.Load())
-	}
-	t.Logf("%d grants, %d refusals", granted.Load(), refused.Load())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // revoking a late grant takes a moment
-	defer cancel()
-	l, err := f.open().Acquire(ctx, "n")
-	if err != nil {
-		t.Fatalf("the lock is held by nobody: %v", err)
-	}
-	release(t, l)
 }

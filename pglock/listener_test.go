@@ -1,11 +1,15 @@
 package pglock_test
 
 import (
+	"cmp"
+	"context"
 	"errors"
-	"regexp"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -16,56 +20,64 @@ import (
 // listeners is an SQL condition for the listening connections of a fixture's clients.
 const listeners = "query LIKE 'LISTEN %' AND datname = current_database()"
 
-// TestP19_AReleaseWakesTheNext: a waiter acquires a long-lived lock at once when it is released.
-func TestP19_AReleaseWakesTheNext(t *testing.T) {
+// TestP19_P24_I10_P17_AReleaseWakesTheNext: a waiter acquires a long-lived lock soon when it is released,
+// also if no notification comes, because its listener died half-open, does not connect, or does not
+// exist, or because the release notified nobody: the row is the truth.
+func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]pglock.Option{
-		"notified": nil, "polling": {pglock.WithPollOnly()},
+	for name, tc := range map[string]struct {
+		listener string // of the waiter, if it is not that of the pool
+		polls    bool   // without a listener
+		silent   bool   // the row is freed behind the holder's back
+	}{
+		"notified":             {},
+		"polling":              {polls: true},
+		"no notification":      {silent: true},
+		"half-open listener":   {listener: "proxy"},
+		"unreachable listener": {listener: "host=127.0.0.1 port=1 connect_timeout=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := on(t, pgtest.Database(t))
-			held := try(t, f.open(), "n", pglock.WithTTL(time.Hour))
+			holder := f.openUnclosed()
+			held := try(t, holder, "n", pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+			proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+			var opts []pglock.Option
+			switch {
+			case tc.listener == "proxy":
+				opts = append(opts, pglock.WithListener(proxy.URL(f.pool.Config().ConnString())))
+			case tc.listener != "":
+				opts = append(opts, pglock.WithListener(tc.listener))
+			case tc.polls:
+				opts = append(opts, pglock.WithPollOnly())
+			}
 			c := f.open(opts...)
-			got := make(chan *pglock.Lease)
-			go func() { got <- acquire(t, c, "n") }()
-			pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("n") == 1 })
-			want := 1
-			if name == "polling" {
-				want = 0
+			got := f.waits(c, "n")
+			listens := !tc.polls && (tc.listener == "" || tc.listener == "proxy")
+			pgtest.Eventually(t, 10*time.Second, "it listens, or not", func() bool { return pglock.Listening(c) == listens })
+			if tc.listener == "proxy" {
+				proxy.DropReplies()
 			}
-			pgtest.Eventually(t, 10*time.Second, "it listens, or not", func() bool {
-				return value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE "+listeners) == want
-			})
-			release(t, held)
+			if tc.silent {
+				f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp()")
+			} else {
+				release(t, held)
+			}
 			freed := time.Now()
-			release(t, <-got)
-			if took := time.Since(freed); took > 3*time.Second {
-				t.Errorf("the next was granted after %v", took)
+			release(t, next(t, got))
+			atMost(t, 5*time.Second, "the next grant", freed) // usually 1 s without a notification
+			if err := holder.Close(t.Context()); tc.silent != errors.Is(err, pglock.ErrLost) {
+				t.Errorf("the holder is told %v", err)
 			}
+			proxy.Heal()
+			proxy.Sever()
 		})
 	}
-}
-
-// TestI10_P17_ANotificationThatNeverComes: the row is the truth.
-func TestI10_P17_ANotificationThatNeverComes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder := f.openUnclosed()
-	try(t, holder, "n", pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
-	c := f.open()
-	got := make(chan *pglock.Lease)
-	go func() { got <- acquire(t, c, "n") }()
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("n") == 1 })
-	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp()")
-	freed := time.Now()
-	l := <-got
-	if took := time.Since(freed); took > 3*time.Second { // usually 1 s
-		t.Errorf("granted %v after a release that notified nobody", took)
-	}
-	release(t, l)
-	if err := holder.Close(t.Context()); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("the holder, whose lock was freed behind its back: %v", err)
+	for _, opts := range [][]pglock.Option{
+		{pglock.WithListener("port=nonsense")}, {pglock.WithPollOnly(), pglock.WithListener("host=127.0.0.1")},
+	} {
+		_, err := pglock.Open(t.Context(), pgtest.Pool(t), opts...)
+		fails(t, "Open", err, pglock.ErrInvalidOption)
 	}
 }
 
@@ -74,33 +86,17 @@ func TestChannelsAreTheClientsOwn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	held := try(t, f.open(), "n")
-	var wg sync.WaitGroup
-	for i := range 3 {
-		c := f.open()
-		wg.Go(func() { release(t, acquire(t, c, "n")) })
-		pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("n") == i+1 })
+	var got []<-chan *pglock.Lease
+	for range 3 {
+		got = append(got, f.waits(f.open(), "n"))
 	}
-	rows, err := f.pool.Query(t.Context(), f.named("SELECT client FROM pglock.lock_waiters"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	seen := map[string]bool{}
-	for rows.Next() {
-		var channel string
-		if err := rows.Scan(&channel); err != nil {
-			t.Fatal(err)
-		}
-		if len(channel) > 63 || !regexp.MustCompile(`^pglock_[a-z0-9]{20,}$`).MatchString(channel) || seen[channel] {
-			t.Errorf("channel %q", channel)
-		}
-		seen[channel] = true
-	}
-	if err := rows.Err(); err != nil || len(seen) != 3 {
-		t.Errorf("%d channels, %v", len(seen), err)
+	if n := value[int](f, `SELECT count(DISTINCT client) FROM pglock.lock_waiters WHERE client ~ '^pglock_[a-z0-9]{20,}$' AND length(client) <= 63`); n != len(got) {
+		t.Errorf("%d channels of %d clients", n, len(got))
 	}
 	release(t, held)
-	wg.Wait()
+	for _, l := range got {
+		release(t, next(t, l))
+	}
 }
 
 // TestTheListenerIsKilled kills it again and again, while workers of several clients use one lock.
@@ -151,52 +147,6 @@ func TestTheListenerIsKilled(t *testing.T) {
 	}
 }
 
-// TestP24_AListenerThatDiedHalfOpen: nothing arrives any more, without an error.
-func TestP24_AListenerThatDiedHalfOpen(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	held := try(t, f.open(), "n")
-	c := f.open(pglock.WithListener(proxy.URL(pgtest.URL(t))))
-	got := make(chan *pglock.Lease)
-	go func() { got <- acquire(t, c, "n") }()
-	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
-	proxy.DropReplies()
-	release(t, held)
-	freed := time.Now()
-	release(t, <-got)
-	if took := time.Since(freed); took > 5*time.Second { // usually 1 s
-		t.Errorf("granted after %v", took)
-	}
-	proxy.Heal()
-	proxy.Sever()
-}
-
-// TestAListenerOfItsOwn: WithListener's connection string counts, even if it is wrong.
-func TestAListenerOfItsOwn(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	held := try(t, f.open(), "n")
-	deaf := f.open(pglock.WithListener("host=127.0.0.1 port=1 connect_timeout=1"))
-	got := make(chan *pglock.Lease)
-	go func() { got <- acquire(t, deaf, "n") }()
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("n") == 1 })
-	release(t, held)
-	release(t, <-got) // it polls
-	if pglock.Listening(deaf) {
-		t.Error("it says that it listens")
-	}
-	for _, opts := range [][]pglock.Option{
-		{pglock.WithListener("port=nonsense")},
-		{pglock.WithPollOnly(), pglock.WithListener("host=127.0.0.1")},
-	} {
-		_, err := pglock.Open(t.Context(), f.pool, opts...)
-		if !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("%v", err)
-		}
-	}
-}
-
 // TestAServerCrashUnderWaiters kills the server, which empties the queue, and starts it again.
 func TestAServerCrashUnderWaiters(t *testing.T) {
 	t.Parallel()
@@ -214,19 +164,134 @@ func TestAServerCrashUnderWaiters(t *testing.T) {
 	pgtest.Eventually(t, 10*time.Second, "all wait", func() bool {
 		return pglock.Waiting(all[0], "n")+pglock.Waiting(all[1], "n") == 2*waiters && f.tickets("n") == 2
 	})
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Kill())
+	must(t, server.Start())
 	wg.Wait()
 	if held.Err() == nil {
 		t.Error("the first lease did not end")
 	}
 	for _, c := range all {
-		if err := c.Close(t.Context()); err != nil {
-			t.Error(err)
+		check(t, c.Close(t.Context()))
+	}
+}
+
+// TestP25_OnlyTheHeadIsNotified: a release notifies the client of the smallest valid ticket, and
+// without waiters no client. The same holds for a waiter that leaves while the lock is free, in
+// each form of the release statements.
+func TestP25_OnlyTheHeadIsNotified(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]pglock.Option{
+		"alone": nil, "together": {pglock.WithBatches(64, true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c := f.open(opts...)
+			notified := f.listen("first", "second", "expired", "invalid")
+			for _, n := range []string{"waited for", "not waited for"} {
+				l := try(t, c, n)
+				if n == "waited for" {
+					for _, sql := range []string{
+						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'expired', pglock.next_fencing_token(), clock_timestamp() - interval '1 s')",
+						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'invalid', 0, clock_timestamp() + interval '1 h')",
+						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'first', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')",
+						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'second', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')",
+					} {
+						f.sql(sql, n, f.schema)
+					}
+				}
+				release(t, l)
+			}
+			if got := notified(); !slices.Equal(got, []string{"first: waited for"}) {
+				t.Errorf("notified: %q", got)
+			}
+		})
+	}
+}
+
+// TestReleaseBatch tests the batch release statement by itself: if it fails, the client sends each
+// release alone, and no other test would notice.
+func TestReleaseBatch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.openUnclosed()
+	defer func() { _ = c.Close(context.WithoutCancel(t.Context())) }() // its leases are released below
+	var names []string
+	var tokens []int64
+	for _, n := range []string{"not waited for", "waited for", "waited for by a dead one"} {
+		l := try(t, c, n)
+		names, tokens = append(names, n), append(tokens, int64(l.Token()))
+	}
+	notified := f.listen("first", "expired")
+	f.sql("INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'first', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')", names[1], f.schema)
+	f.sql("INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'expired', pglock.next_fencing_token(), clock_timestamp() - interval '1 s')", names[2], f.schema)
+	rows, err := f.pool.Query(t.Context(), f.named(pglock.ReleaseBatchSQL), append(names, "unknown"), append(tokens, 1), true)
+	must(t, err)
+	type released struct {
+		Name     string
+		Token    int64
+		Notified bool
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[released])
+	must(t, err)
+	slices.SortFunc(got, func(a, b released) int { return cmp.Compare(a.Name, b.Name) })
+	if want := []released{{names[0], tokens[0], false}, {names[1], tokens[1], true}, {names[2], tokens[2], false}}; !slices.Equal(got, want) {
+		t.Errorf("released %v, want %v", got, want)
+	}
+	if got := notified(); !slices.Equal(got, []string{"first: " + names[1]}) {
+		t.Errorf("notified: %q", got)
+	}
+}
+
+// TestALeavingWaiterWakesTheNext: the notification may have come to the one that leaves.
+func TestALeavingWaiterWakesTheNext(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	holder := f.open()
+	held := try(t, holder, "n")
+	c := f.open()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := leaving(ctx, c.Lock("n"))
+	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("n") == 1 })
+	notified := f.listen("next")
+	f.sql("INSERT INTO pglock.lock_waiters VALUES ('n', $1 || 'next', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')", f.schema)
+	tx := begin(t, f)
+	if err := held.Guard(t.Context(), tx); err != nil { // so that no client gets the lock
+		t.Fatal(err)
+	}
+	release(t, held)
+	cancel()
+	if err := <-left; err == nil {
+		t.Error("granted during a guarded transaction")
+	}
+	pgtest.Eventually(t, 10*time.Second, "it has left", func() bool { return f.tickets("n") == 1 })
+	if got := notified(); !slices.Contains(got, "next: n") {
+		t.Errorf("notified: %q", got)
+	}
+}
+
+// listen listens on channels. It returns a function that returns the notifications since then,
+// without those of other tests.
+func (f fixture) listen(channels ...string) (notified func() []string) {
+	f.t.Helper()
+	conn, err := pgx.Connect(f.t.Context(), f.pool.Config().ConnString())
+	must(f.t, err)
+	f.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	for _, channel := range append(channels, "end") {
+		if _, err := conn.Exec(f.t.Context(), "LISTEN "+pgx.Identifier{f.schema + channel}.Sanitize()); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return func() (all []string) {
+		f.t.Helper()
+		f.sql("SELECT pg_notify($1 || 'end', '')", f.schema) // arrives after all notifications before it
+		for {
+			n, err := conn.WaitForNotification(f.t.Context())
+			must(f.t, err)
+			if n.Channel == f.schema+"end" {
+				return all
+			}
+			all = append(all, n.Channel[len(f.schema):]+": "+n.Payload)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// MaxNames is the largest number of names that one Lock of All has.
+	// MaxNames is the largest number of names that All accepts.
 	MaxNames = 128
 
 	// MaxPermits is the largest number of permits of a semaphore.
@@ -20,40 +20,39 @@ const (
 	allPermits = 1 << 30
 )
 
-// Lock describes what a caller wants to hold: one name, some permits of a semaphore, a readers–writer
-// lock as a reader or as the writer, or several names together. It is a value that holds nothing, so
-// it can be copied, kept and used by any number of goroutines at once.
+// Lock describes the lock to acquire: one name, some permits of a semaphore, a readers–writer lock
+// as a reader or as the writer, or several names together. It is a value that holds nothing, so it
+// can be copied, kept and used by any number of goroutines at once.
 //
-// The methods of Client that return a Lock do not contact the database, and return no errors: a name
-// or number that is invalid is reported by the first call, before the database is contacted, with
-// ErrInvalidOption. A name is of the kind that its first grant made it, and a Lock
-// of another kind is refused with a *KindError.
+// Client's methods that return a Lock do not contact the database, so the first call reports an
+// invalid name or number with ErrInvalidOption. A name is of the kind that its first grant made it,
+// and a Lock of another kind is refused with a *KindError.
 //
-// Waiters are served first come, first served across processes, whatever they want: a later waiter
-// that needs less is not granted a lock before an earlier one. A waiter whose process does not
-// respond within 1.5 s of a release is skipped.
+// Waiters of all kinds are served first come, first served across processes, so one that needs less
+// does not overtake an earlier one. A waiter whose process does not respond within 1.5 s of a
+// release is skipped.
 type Lock struct {
 	client  *Client
-	name    string               // of several names: a text for people
+	name    string               // of several names: their display name
 	names   []string             // of several names, sorted; nil: one name
 	permits leasetable.Permits   // of a semaphore or a readers–writer lock
 	each    []leasetable.Permits // of these names; nil: each has one holder
-	err     error                // why it can't be acquired
+	err     error                // of the first call with this Lock
 }
 
-// Lock returns the lock with one holder of that name, which Client.Acquire acquires as well.
+// Lock returns the lock with one holder of that name, as in Client.Acquire.
 func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err: checkName(name)} }
 
-// Semaphore returns a lock that up to n holders have at the same time: one of n permits, 1 to
-// MaxPermits. [Lock.Weight] asks for several of them. The first acquire creates the semaphore; all
-// clients must use the same n then, which [Client.Resize] changes, or fail with a *KindError.
+// Semaphore returns a lock of n permits, 1 to MaxPermits, which up to n holders have at the same
+// time, or fewer with Lock.Weight. The first acquire creates the semaphore, and from then on all
+// clients must use the same n, which Client.Resize changes, or fail with a *KindError.
 //
-// Each grant has a token of its own. Lease.Guard works, and Lease.Bind is refused with
-// fencing.ErrShared unless the grant has all permits, because concurrent holders have no order.
-// LockInfo.Grants has the holders, of whom Revoke and RequestRelease concern one, by its token.
+// Each grant has its own token, by which Revoke and RequestRelease select one of LockInfo.Grants.
+// Lease.Bind is refused with fencing.ErrShared unless the grant has all permits, because concurrent
+// holders have no order, but Lease.Guard works.
 //
-// A call whose ctx carries leases of the semaphore acquires further permits, unless these leases
-// leave too few of them: then Acquire returns a *HeldError, because it would wait for itself.
+// A call whose ctx carries leases of the semaphore acquires more permits. If these leases leave too
+// few, it returns a *HeldError, because it would wait for itself.
 func (c *Client) Semaphore(name string, n int) Lock {
 	l := Lock{client: c, name: name, permits: leasetable.Permits{Capacity: n, Weight: 1}, err: checkName(name)}
 	if l.err == nil && (n < 1 || n > MaxPermits) {
@@ -62,7 +61,7 @@ func (c *Client) Semaphore(name string, n int) Lock {
 	return l
 }
 
-// Weight returns the lock for n of the semaphore's permits, which are granted and released together.
+// Weight returns the lock for n of the semaphore's permits, granted together.
 func (l Lock) Weight(n int) Lock {
 	switch {
 	case l.err != nil:
@@ -75,37 +74,35 @@ func (l Lock) Weight(n int) Lock {
 	return l
 }
 
-// Reader returns the readers–writer lock of that name for a reader: many readers hold it at the same
-// time, or one Writer. Readers that come after a waiting writer wait for it.
-//
-// A reader's Guard lets other readers' guards pass and keeps writers out; its Bind is refused with
-// fencing.ErrShared. [Lease.TryUpgrade] makes it the writer.
+// Reader returns the readers–writer lock of that name for a reader. Many readers hold it at the
+// same time, or one Writer, and readers that arrive after a waiting writer wait for it. A reader's
+// Guard excludes only writers, and its Bind is refused with fencing.ErrShared. [Lease.TryUpgrade]
+// makes it a writer.
 func (c *Client) Reader(name string) Lock {
 	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: 1}, err: checkName(name)}
 }
 
-// Writer returns the readers–writer lock of that name for a writer, its only holder: see Reader.
-// [Lease.Downgrade] makes it a reader.
+// Writer returns the readers–writer lock of that name (see Reader) for a writer, its only holder,
+// which [Lease.Downgrade] makes a reader.
 func (c *Client) Writer(name string) Lock {
 	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: allPermits}, err: checkName(name)}
 }
 
-// All returns the lock that consists of the given ones, 1 to MaxNames with distinct names, which are
-// granted together or not at all. Their order is of no importance.
+// All returns the lock that consists of the given ones, 1 to MaxNames of any kinds with distinct
+// names, which are granted together or not at all. Thus one acquire can respect a limit for each
+// tenant and a limit in total. The order of locks does not matter.
 //
-// A waiting call has one ticket, which stands in the queue of each name, and holds nothing. So calls
-// with overlapping names can't deadlock, none of them starves, and each name is granted first come,
-// first served. The cost is idle time: a name that is free is not granted to later callers while the
-// call at the head of its queue waits for another name, for up to 3 s longer if its process died. A
-// waiting call costs a row of lock_waiters for each name; calls of one client for the same names
-// share them.
+// A waiting call holds nothing and has one ticket in the queue of each name, so calls with
+// overlapping names can't deadlock, none of them starves, and each name is granted first come,
+// first served. The cost is idle time, because a free name is not granted to later callers while
+// the call at the head of its queue waits for another name, or up to 3 s longer if it died.
 //
-// The lease has one token, Context, Guard and Release for all names: see [Lease.Names] and
-// [Lease.Fences]. If the grant of one name is lost, so is the lease: the *LostError has that name,
-// and the other names stay held until Release or the end of their TTL, since the work may need a
-// moment to stop. A *BusyError has the name that is in the way, of several the one whose grant lasts
-// longest. If ctx carries a held lease of one of the names, acquiring returns a *HeldError, because
-// waiting for the others while that name is held could deadlock.
+// The lease has one token, Context, Guard and Release for all names (see Lease.Names and
+// Lease.Fences). If one grant is lost, so is the lease, with that name in the *LostError, while the
+// other names stay held until Release or their expiry, since the work may need a moment to stop. A
+// *BusyError describes the blocking grant that lasts longest. If ctx carries a lease of some but
+// not all of the names, an acquire returns a *HeldError, because waiting for the others could
+// deadlock.
 func (c *Client) All(locks ...Lock) Lock {
 	if len(locks) == 1 {
 		return locks[0]
@@ -139,7 +136,7 @@ func (c *Client) All(locks ...Lock) Lock {
 	return all
 }
 
-// displayNames returns names as one text for people.
+// displayNames returns names as one short text, for errors and events.
 func displayNames(names []string) string {
 	const most = 4
 	if more := len(names) - most; more > 0 {
@@ -148,25 +145,25 @@ func displayNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Name returns the lock's name, and for several names a text for people.
+// Name returns the lock's name, and for several names their display name.
 func (l Lock) Name() string { return l.name }
 
-// Acquire waits until the lock is granted to this call, and returns the lease: see [Client.Acquire].
+// Acquire waits until the lock is granted, as [Client.Acquire] does.
 func (l Lock) Acquire(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
 	return l.acquire(ctx, opts, (*acquisition).wait)
 }
 
-// TryAcquire acquires the lock if it is free and nobody waits for it: see [Client.TryAcquire].
+// TryAcquire acquires the lock if it is free and no waiter is ahead, as [Client.TryAcquire] does.
 func (l Lock) TryAcquire(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
 	return l.acquire(ctx, opts, (*acquisition).tryOnce)
 }
 
-// Do acquires the lock, runs fn, and releases it: see [Client.Do].
+// Do acquires the lock, runs fn, and releases the lock, as [Client.Do] does.
 func (l Lock) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
 	return l.do(ctx, fn, opts, (*acquisition).wait)
 }
 
-// TryDo runs fn if the lock is free: see [Client.TryDo].
+// TryDo runs fn under the lock if it is free, as [Client.TryDo] does.
 func (l Lock) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error, opts ...LeaseOption) error {
 	return l.do(ctx, fn, opts, (*acquisition).tryOnce)
 }
@@ -182,8 +179,8 @@ func (l Lock) acquire(ctx context.Context, opts []LeaseOption, how acquireMethod
 	return l.client.acquire(ctx, l.name, cfg, how)
 }
 
-// configure returns the configuration of a lease of this lock, from the options of the client, of its
-// name policy, and opts.
+// configure returns the configuration of a lease of this lock, from the options of the client, of
+// its name policy, and opts.
 func (l Lock) configure(opts []LeaseOption) (*leaseConfig, error) {
 	switch {
 	case l.err != nil:
@@ -211,7 +208,7 @@ func (l Lock) allNames() []string {
 	return l.names
 }
 
-// permitsAt returns the permits that the lock asks for at one of its names.
+// permitsAt returns the permits that the lock needs of the name with index i.
 func (l Lock) permitsAt(i int) leasetable.Permits {
 	switch {
 	case l.names == nil:

@@ -14,7 +14,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// LockInfo describes a lock that is held, or was held.
+// LockInfo describes a lock that is held or was held.
 type LockInfo struct {
 	Name       string
 	Token      fencing.Token // of the last grant
@@ -24,21 +24,18 @@ type LockInfo struct {
 	AcquiredAt time.Time     // of the last grant, by the server's clock
 	HeldFor    time.Duration // since AcquiredAt; 0 if not held
 
-	// Remaining is how long the grant lasts unless renewed. If Holder is empty, it is how long
+	// Remaining is how long the grant lasts unless renewed, or, if Holder is empty, how long
 	// WithMinHold keeps the released lock from others. It is 0 if the lock is free.
-	Remaining time.Duration
-
-	// ReleaseRequested says that the holder is asked to release the lock, and ReleaseReason why: see
-	// Client.RequestRelease.
-	ReleaseRequested bool
+	Remaining        time.Duration
+	ReleaseRequested bool // by Client.RequestRelease
 	ReleaseReason    string
 
 	Previous PreviousGrant
 	Waiters  []WaiterInfo // in the order of the queue, one for each client that waits
 
-	// Kind says what the lock is. A semaphore and a readers-writer lock can have several grants at
-	// the same time: see Grants. The fields from Holder to ReleaseReason then describe only a grant
-	// that has the whole lock: of all permits, or a writer's. They are zero without one.
+	// Kind decides whether the lock can have several Grants at the same time. The fields from
+	// Holder to ReleaseReason then describe only a grant of the whole lock (all permits, or a
+	// writer's), and are zero without one.
 	Kind    Kind
 	Permits int         // the number of permits of a semaphore; 0 otherwise
 	Grants  []GrantInfo // of a semaphore or a readers-writer lock: the live grants, in the order of tokens
@@ -46,10 +43,10 @@ type LockInfo struct {
 	age time.Duration // since AcquiredAt
 }
 
-// Kind is a kind of lock.
+// Kind is that of a lock with one holder, a semaphore or readers–writer lock.
 type Kind string
 
-// Kinds of locks.
+// These are the values of LockInfo.Kind.
 const (
 	KindLock      Kind = "lock" // with one holder
 	KindSemaphore Kind = "semaphore"
@@ -58,25 +55,22 @@ const (
 
 // GrantInfo describes a live grant of a semaphore or a readers-writer lock.
 type GrantInfo struct {
-	Token      fencing.Token
-	Holder     string
-	Labels     map[string]string
-	Permits    int           // of a semaphore: how many of them the grant has; 0 for a readers-writer lock
-	Exclusive  bool          // it has the whole lock: it is a writer's, or has all permits
-	AcquiredAt time.Time     // by the server's clock
-	HeldFor    time.Duration // since AcquiredAt
-	Remaining  time.Duration // until it expires unless renewed
-
-	// ReleaseRequested says that the holder is asked to release the grant, and ReleaseReason why.
-	ReleaseRequested bool
+	Token            fencing.Token
+	Holder           string
+	Labels           map[string]string
+	Permits          int           // of a semaphore: the number that the grant has; 0 for a readers-writer lock
+	Exclusive        bool          // reports that it has the whole lock, as a writer or with all permits
+	AcquiredAt       time.Time     // by the server's clock
+	HeldFor          time.Duration // since AcquiredAt
+	Remaining        time.Duration // until it expires unless renewed
+	ReleaseRequested bool          // the holder is asked to release the grant
 	ReleaseReason    string
 }
 
 // Held reports whether the lock was held when its row was read.
 func (k LockInfo) Held() bool { return k.Holder != "" && k.Remaining > 0 || len(k.Grants) > 0 }
 
-// InUse returns the number of permits of a semaphore that are held. It can be more than Permits
-// after Resize.
+// InUse returns the number of held permits of a semaphore, which can exceed Permits after Resize.
 func (k LockInfo) InUse() (n int) {
 	for _, g := range k.Grants {
 		n += g.Permits
@@ -84,26 +78,25 @@ func (k LockInfo) InUse() (n int) {
 	return n
 }
 
-// PreviousGrant describes the last grant of a lock that is over. It is the zero value if there is none.
+// PreviousGrant describes the last grant of a lock that has ended, if any.
 type PreviousGrant struct {
 	Holder  string
 	EndedAt time.Time // by the server's clock
-	End     string    // "released" by its holder, "expired" or "revoked"; empty if no grant is over
+	End     string    // "released" by its holder, "expired" or "revoked"; empty if no grant has ended
 	Reason  string    // of a revocation
 }
 
-// WaiterInfo describes a client that waits for a lock. All callers of the client that wait for it
-// are one waiter, which the first one of them describes.
+// WaiterInfo describes a client that waits for a lock. Callers of one client count as one waiter,
+// and the fields describe the first of them.
 type WaiterInfo struct {
-	Holder string        // the name that it would hold the lock with
-	Ticket int64         // its place in the queue: smaller tickets are first
+	Holder string        // the holder's name of its lease, once granted
+	Ticket int64         // its position in the queue, where smaller tickets are first
 	Waited time.Duration // so far, by the server's clock
 }
 
-// Get returns information about the lock name. The lock may have changed when Get returns. Get
-// returns ErrNotFound if the name was never granted or its row has been pruned; the lock is free
-// then. If ctx ends first, the error wraps the error and cause of ctx. If the server does not
-// answer within 5 s, it wraps ErrUnavailable.
+// Get returns information about the lock of that name, which may have changed since. The error
+// wraps ErrNotFound if the lock is free because the name was never granted or its row has been
+// pruned.
 func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 	k := LockInfo{Name: name}
 	if err := checkName(name); err != nil {
@@ -125,7 +118,7 @@ func (c *Client) Get(ctx context.Context, name string) (LockInfo, error) {
 	return newLockInfo(row), nil
 }
 
-// newLockInfo returns what a row says.
+// newLockInfo returns the state in a row.
 func newLockInfo(row leasetable.Row) LockInfo {
 	k := LockInfo{
 		Name: row.Name, Token: row.Token, Version: row.Version, Holder: row.Holder,
@@ -149,7 +142,7 @@ func newLockInfo(row leasetable.Row) LockInfo {
 	return k
 }
 
-// addGrants adds what the row says about permits.
+// addGrants adds the state of the permits in a row.
 func (k *LockInfo) addGrants(row leasetable.Row) {
 	switch row.Capacity {
 	case 0:
@@ -182,7 +175,6 @@ func (k *LockInfo) addGrants(row leasetable.Row) {
 	}
 }
 
-// parseLabels returns the labels in JSON.
 func parseLabels(text string) (labels map[string]string) {
 	if json.Unmarshal([]byte(text), &labels) != nil {
 		return foreignLabels(text)
@@ -190,11 +182,11 @@ func parseLabels(text string) (labels map[string]string) {
 	return labels
 }
 
-// foreignLabels returns labels that another program than a client has written: of values that are
-// no strings, the JSON.
+// foreignLabels returns labels that another program than a client has written. A value that is not
+// a string is returned as JSON.
 func foreignLabels(text string) map[string]string {
 	var values map[string]json.RawMessage
-	_ = json.Unmarshal([]byte(text), &values) // no labels if it is no object
+	_ = json.Unmarshal([]byte(text), &values) // without labels if it is no object
 	labels := make(map[string]string, len(values))
 	for key, raw := range values {
 		var value string
@@ -206,12 +198,11 @@ func foreignLabels(text string) map[string]string {
 	return labels
 }
 
-// LockFilter selects locks by all of its fields that are set. The zero value selects all locks, held
-// or free.
+// LockFilter selects by all of its set fields, so its zero value selects all.
 type LockFilter struct {
 	Held    bool              // held locks only
 	Prefix  string            // of the name
-	Pattern string            // of the whole name: * is any text, ? any character
+	Pattern string            // of the whole name, where * is any text and ? any character
 	Holder  string            // of the last grant, unless released
 	Labels  map[string]string // of the last grant, which may have more
 }
@@ -244,16 +235,12 @@ func (f LockFilter) check() (leasetable.Filter, error) {
 }
 
 // Locks returns the locks that match filter, in the order of their names by the database's
-// collation. Locks whose row has been pruned, or that were never granted, have none.
+// collation. A name without a row, new or pruned, has none.
 //
-// The locks are read in steps of some hundred rows, each with a statement of its own. Between two
-// steps the client holds no connection and no snapshot, however long the caller's loop takes, and
-// its memory does not grow with the number of locks. Each lock is as it was when its step was read;
-// locks of different steps may never have been in these states at the same time.
-//
-// An error ends the iteration. It wraps ErrInvalidOption for an invalid filter, ErrUnavailable if
-// the server does not answer a step within 5 s, ErrClosed, or the error and cause of ctx. ctx bounds
-// the whole iteration.
+// The locks are read in steps of some hundred rows, one statement each. In between, the client
+// holds no connection and no snapshot, however long the caller's loop takes, and its memory does
+// not grow with the number of locks. Locks of different steps may never have been in these states
+// at the same time. An error ends the iteration, which ctx bounds as a whole.
 func (c *Client) Locks(ctx context.Context, filter LockFilter) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
 		f, err := filter.check()

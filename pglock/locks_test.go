@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"runtime"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -19,9 +21,7 @@ func namesOf(t *testing.T, locks iter.Seq2[pglock.LockInfo, error]) []string {
 	t.Helper()
 	names := []string{}
 	for k, err := range locks {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		names = append(names, k.Name)
 	}
 	return names
@@ -107,14 +107,10 @@ func TestLocksTellEverything(t *testing.T) {
 		}
 	}
 	k, err := c.Get(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	check(k)
 	for k, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		check(k)
 	}
 	release(t, l)
@@ -147,9 +143,7 @@ func TestAHundredThousandLocks(t *testing.T) {
 	f.manyRows(n)
 	pool := pgtest.UserPool(t, f.pool, f.schema)
 	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(f.schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close(t.Context())
 	heap := func() int64 {
 		runtime.GC()
@@ -160,9 +154,7 @@ func TestAHundredThousandLocks(t *testing.T) {
 	list := func(each func(i int, k pglock.LockInfo)) {
 		i := 0
 		for k, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			i++
 			each(i, k)
 		}
@@ -197,23 +189,6 @@ func TestAHundredThousandLocks(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// TestAStepOfListingCostsTheSame for any number of rows, wherever in the table it begins. The
-// control is a full scan of the table.
-func TestAStepOfListingCostsTheSame(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.manyRows(100_000)
-	f.sql("ANALYZE pglock.distributed_locks")
-	whole := pages(f, "SELECT name FROM pglock.distributed_locks WHERE expires_at > clock_timestamp()")
-	for _, after := range []string{"", "lock 5", "lock 9"} {
-		step := pages(f, pglock.ListSQL, after, true, "", "", "", "{}")
-		t.Logf("a step after %q touches %d pages, all rows are on %d", after, step, whole)
-		if step == 0 || step > 1000 || whole < 1500 {
-			t.Errorf("a step after %q touches %d pages, the control %d", after, step, whole)
-		}
-	}
-}
-
 // TestLocksEnd with the caller's loop, with ctx, and with the client.
 func TestLocksEnd(t *testing.T) {
 	t.Parallel()
@@ -221,9 +196,7 @@ func TestLocksEnd(t *testing.T) {
 	f.manyRows(2000)
 	c := f.openUnclosed()
 	for _, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		break
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -243,9 +216,7 @@ func TestLocksEnd(t *testing.T) {
 	n = 0
 	for _, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
 		if n == 0 { // Close does not wait for the loop
-			if err := c.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Close(t.Context()))
 		}
 		if last = err; err == nil {
 			n++
@@ -254,4 +225,88 @@ func TestLocksEnd(t *testing.T) {
 	if !errors.Is(last, pglock.ErrClosed) || n == 0 || n >= 2000 {
 		t.Errorf("%d locks before the client was closed: %v", n, last)
 	}
+}
+
+// lastGrant returns what the row of the name n says about the last grant that is over.
+func (f fixture) lastGrant() string {
+	f.t.Helper()
+	return value[string](f, `SELECT concat_ws(' ', last_end, last_holder, ended_at BETWEEN now() - interval '1 hour' AND clock_timestamp(),
+		'then', coalesce(holder, 'free')) FROM pglock.distributed_locks WHERE name = 'n'`)
+}
+
+// TestTheRowKeepsTheLastHolder: by each statement that ends a grant or writes the next one, alone
+// and in batches.
+func TestTheRowKeepsTheLastHolder(t *testing.T) {
+	t.Parallel()
+	for _, forced := range []bool{false, true} {
+		t.Run(fmt.Sprint("batches ", forced), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c := f.open(pglock.WithBatches(8, forced), pglock.WithRenewEvery(0))
+			is := func(want string) {
+				t.Helper()
+				if got := f.lastGrant(); got != want {
+					t.Errorf("the row says %q, want %q", got, want)
+				}
+			}
+			l := try(t, c, "n", pglock.WithHolder("first"))
+			is("then first")
+			release(t, l)
+			is("released first t then free")
+
+			expiring := try(t, c, "n", pglock.WithHolder("second"), pglock.WithTTL(500*time.Millisecond))
+			is("released first t then second")
+			<-expiring.Done()
+			until(f, "it has expired", true, "SELECT expires_at <= clock_timestamp() FROM pglock.distributed_locks WHERE name = 'n'")
+			l = try(t, c, "n", pglock.WithHolder("third"))
+			is("expired second t then third")
+			waiting := async(t, c.Lock("n"), pglock.WithHolder("fourth"))
+			pgtest.Eventually(t, 10*time.Second, "the fourth waits", func() bool { return pglock.HeadWaits(c, "n") })
+			release(t, l)
+			l = <-waiting
+			is("released third t then fourth")
+
+			// The full statement writes the grant: the queue was skipped.
+			f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at) VALUES ('n', 'dead', 1::bigint << 61, now() + interval '1 hour')")
+			f.sql("UPDATE pglock.distributed_locks SET ended_at = now() - interval '2 min', expires_at = now() - interval '1 min'")
+			fifth := try(t, c, "n", pglock.WithHolder("fifth"))
+			fails(t, "release of the expired lease", l.Release(t.Context()), pglock.ErrLost)
+			is("expired fourth t then fifth")
+			release(t, fifth)
+			is("released fifth t then free")
+		})
+	}
+}
+
+// TestTheViewsTellWhoHoldsAndWaits, to a role without rights on the tables.
+func TestTheViewsTellWhoHoldsAndWaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	held := try(t, f.open(), "held", pglock.WithHolder("me"), pglock.WithLabels(map[string]string{"k": "v"}))
+	release(t, try(t, f.open(), "free"))
+	f.sql("INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at) VALUES ('expired', 1, 1, 'dead', now(), now())")
+	got := f.waits(f.open(pglock.WithHolder("waiter")), "held")
+	// Neither an expired row nor that of a client that watches is a waiter.
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at) VALUES ('held', 'dead', 1::bigint << 61, now() - interval '1 s'), ('held', 'watches', -1, now() + interval '1 hour')")
+
+	reader := fixture{t, pgtest.WriterPool(t, f.pool, f.schema), f.schema} // with USAGE on the schema
+	f.sql("GRANT SELECT ON pglock.locks_held, pglock.locks_waiting TO " + schema.Quote(pgtest.RoleOf(reader.pool)))
+	is(reader, "held locks", 1, "SELECT count(*) FROM pglock.locks_held")
+	if !value[bool](reader, `SELECT name = 'held' AND holder = 'me' AND token = $1 AND labels->>'k' = 'v'
+		AND since BETWEEN now() - interval '1 hour' AND clock_timestamp() AND remaining BETWEEN interval '1 s' AND interval '30 s'
+		FROM pglock.locks_held`, int64(held.Token())) {
+		t.Error("the view of held locks is wrong")
+	}
+	is(reader, "waiters", 1, "SELECT count(*) FROM pglock.locks_waiting")
+	if !value[bool](reader, `SELECT name = 'held' AND client = 'waiter' AND ticket > 0 AND waited BETWEEN interval '0' AND interval '1 hour'
+		FROM pglock.locks_waiting`) {
+		t.Error("the view of waiters is wrong")
+	}
+	for _, refused := range []string{"SELECT count(*) FROM pglock.distributed_locks", "SELECT count(*) FROM pglock.lock_waiters"} {
+		if err := reader.pool.QueryRow(t.Context(), f.named(refused)).Scan(new(int)); err == nil {
+			t.Errorf("%s: allowed", refused)
+		}
+	}
+	release(t, held)
+	release(t, <-got)
 }

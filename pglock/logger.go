@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// defaultHandler logs to slog.Default at Warn and above: what no call returns, and a holder must
-// learn. It reads slog.Default for each record, since a program may set it after Open.
+// defaultHandler logs to slog.Default at Warn and above, which covers losses and failures that no
+// call returns. It reads slog.Default for each record, since a program may set it after Open.
 type defaultHandler struct{}
 
 func (defaultHandler) Enabled(ctx context.Context, level slog.Level) bool {
@@ -25,14 +25,13 @@ func (defaultHandler) WithGroup(name string) slog.Handler {
 	return slog.Default().Handler().WithGroup(name)
 }
 
-// logObserver logs the events of a client: losses and failed renewals at Warn, waits, grants and
-// releases at Debug. Each event is one line.
+// logObserver logs the events of a client, each in one line: losses and failed renewals at Warn,
+// and waits, grants and releases at Debug.
 type logObserver struct {
 	NopObserver
 	logger *slog.Logger
 }
 
-// debug reports whether events without a failure are logged.
 func (o *logObserver) debug() bool { return o.logger.Enabled(context.Background(), slog.LevelDebug) }
 
 func (o *logObserver) ObserveWait(ctx context.Context, e WaitEvent) {

@@ -1,13 +1,16 @@
 package pglock_test
 
 import (
-	"errors"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -27,8 +30,8 @@ func TestDefaultLogger(t *testing.T) { //nolint:paralleltest // slog.Default
 	} {
 		t.Run(name, func(t *testing.T) { //nolint:paralleltest // slog.Default
 			f := newFixture(t)
-			proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-			c := f.through(proxy.URL(pgtest.URL(t))).open(append(tc.opts, pglock.WithPruneEvery(50*time.Millisecond, time.Hour))...)
+			proxy, far := f.proxied()
+			c := far.open(append(tc.opts, pglock.WithPruneEvery(50*time.Millisecond, time.Hour))...)
 			var log logBuffer // set after Open
 			slog.SetDefault(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			f.sql("DROP FUNCTION pglock.raise_pruned(bigint)") // fails a clean-up
@@ -41,15 +44,110 @@ func TestDefaultLogger(t *testing.T) { //nolint:paralleltest // slog.Default
 			proxy.Refuse(true)
 			proxy.Sever()
 			within(t, 20*time.Second, "the loss", l.Done())
-			if !errors.Is(l.Err(), pglock.ErrLost) {
-				t.Errorf("the lease ended: %v", l.Err())
-			}
+			fails(t, "the lease ended", l.Err(), pglock.ErrLost)
 			proxy.Refuse(false)
 			for _, want := range tc.want {
 				pgtest.Eventually(t, 20*time.Second, want, func() bool { return strings.Contains(log.String(), want) })
 			}
 			if tc.want == nil && log.String() != "" {
 				t.Errorf("logged %s", log.String())
+			}
+		})
+	}
+}
+
+// line is one line of the log.
+type line map[string]any
+
+// lines returns the lines of the log with that message.
+func (b *logBuffer) lines(t *testing.T, message string) (found []line) {
+	t.Helper()
+	for text := range bytes.Lines([]byte(b.String())) {
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if l["msg"] == message {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// has reports whether the line has these keys, besides time, level and message, and no others.
+func (l line) has(keys ...string) bool {
+	want := append([]string{"level", "msg", "time"}, keys...)
+	var got []string
+	for k := range l {
+		got = append(got, k)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	return slices.Equal(got, want)
+}
+
+// TestDebugLogTellsOfGrantsWaitsAndReleases, one line each. At Info it tells of losses only.
+func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			n := "lock-" + level.String()
+			var logged logBuffer
+			c := f.openUnclosed(pglock.WithHolder("me"),
+				pglock.WithLogger(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: level}))))
+			other := f.open(pglock.WithHolder("another"))
+			held := acquire(t, other, n)
+			if _, err := c.TryAcquire(t.Context(), n); err == nil {
+				t.Error("granted twice")
+			}
+			got := f.waits(c, n)
+			release(t, held)
+			l := <-got
+			release(t, l)
+			lost := acquire(t, c, n, pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+			within(t, 20*time.Second, "the loss", lost.Done())
+			check(t, c.Close(context.Background())) // waits for the log
+
+			want := []struct {
+				message string
+				count   int // at Debug
+				keys    []string
+				facts   line // of the first line
+			}{
+				{"pglock: lock not acquired", 1, []string{"name", "outcome", "waited", "attempts", "error"}, line{"name": n, "outcome": "busy"}},
+				{"pglock: waiting for a lock", 1, []string{"name", "holder", "token", "remaining", "ahead"}, line{"name": n, "holder": "another", "token": held.Token(), "ahead": 0}},
+				{"pglock: lock acquired", 2, []string{"name", "token", "holder", "waited", "attempts", "handed_off"}, line{"name": n, "holder": "me", "token": l.Token(), "handed_off": false}},
+				{"pglock: lock released", 1, []string{"name", "token", "holder", "held", "handed_off"}, line{"name": n, "holder": "me", "token": l.Token(), "handed_off": false}},
+				{"pglock: lease lost", 1, []string{"name", "token", "reason", "held", "error"}, line{"level": "WARN", "name": n, "token": lost.Token()}},
+			}
+			total := 0
+			for _, w := range want {
+				count := w.count
+				if level > slog.LevelDebug && w.facts["level"] == nil {
+					count = 0
+				}
+				total += count
+				found := logged.lines(t, w.message)
+				if len(found) != count {
+					t.Errorf("%d lines %q, want %d", len(found), w.message, count)
+					continue
+				}
+				if count == 0 {
+					continue
+				}
+				if !found[0].has(w.keys...) {
+					t.Errorf("%v does not have the keys %v", found[0], w.keys)
+				}
+				for k, v := range w.facts {
+					if fmt.Sprint(found[0][k]) != fmt.Sprint(v) {
+						t.Errorf("%s: %s is %v, want %v", w.message, k, found[0][k], v)
+					}
+				}
+			}
+			if n := strings.Count(logged.String(), "\n"); n != total {
+				t.Errorf("%d lines, want %d:\n%s", n, total, logged.String())
 			}
 		})
 	}

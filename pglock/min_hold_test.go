@@ -32,9 +32,7 @@ func TestMinHold(t *testing.T) {
 		"default of a client": {client: []pglock.Option{minHold}, end: releaseIt},
 		"client closed": {lease: []pglock.LeaseOption{minHold}, end: func(t *testing.T, _ fixture, c *pglock.Client, _ *pglock.Lease) {
 			t.Helper()
-			if err := c.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Close(t.Context()))
 		}},
 		"holder dead": {lease: []pglock.LeaseOption{minHold, pglock.WithTTL(500 * time.Millisecond)}, end: func(t *testing.T, _ fixture, _ *pglock.Client, l *pglock.Lease) {
 			t.Helper()
@@ -48,9 +46,7 @@ func TestMinHold(t *testing.T) {
 				t.Error(err)
 			}
 			adopted, err := c.Adopt(t.Context(), l.Fence(), minHold)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			release(t, adopted)
 		}},
 		"control: none":       {end: releaseIt, free: true},
@@ -69,16 +65,12 @@ func TestMinHold(t *testing.T) {
 			got := make(chan *pglock.Lease, 1)
 			go func() {
 				next, err := waiter.Acquire(context.Background(), "n", pglock.WithMinHold(0))
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				got <- next
 			}()
 			pgtest.Eventually(t, time.Minute, "it waits", func() bool { return pglock.Waiting(waiter, "n") == 1 })
 			tc.end(t, f, c, l)
-			if !errors.Is(l.Err(), pglock.ErrReleased) {
-				t.Errorf("the first lease: %v", l.Err())
-			}
+			fails(t, "the first lease", l.Err(), pglock.ErrReleased)
 			next := <-got
 			if next == nil {
 				t.FailNow()
@@ -89,9 +81,7 @@ func TestMinHold(t *testing.T) {
 				t.Errorf("granted again after %v", gap)
 			}
 			release(t, next)
-			if err := c.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Close(t.Context()))
 		})
 	}
 }
@@ -101,9 +91,7 @@ func releaseIt(t *testing.T, _ fixture, _ *pglock.Client, l *pglock.Lease) {
 	began := time.Now()
 	release(t, l)
 	release(t, l)
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("Release took %v", took)
-	}
+	atMost(t, 2*time.Second, "Release", began)
 }
 
 // TestMinHoldAfterTheRelease: the lease is over for its holder. Its guards are refused, and others
@@ -118,11 +106,8 @@ func TestMinHoldAfterTheRelease(t *testing.T) {
 		t.Errorf("the holder trusts its lease for %v", left)
 	}
 	check := func(fenced func(context.Context, fencing.Tx, fencing.Fence) error) error {
-		tx, err := f.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback(context.Background()) }()
+		tx := begin(t, f)
+		defer func() { _ = tx.Rollback(t.Context()) }()
 		return fenced(t.Context(), tx, l.Fence())
 	}
 	for what, fenced := range map[string]func(context.Context, fencing.Tx, fencing.Fence) error{"check": fencing.Check, "bind": fencing.Bind} {
@@ -136,9 +121,7 @@ func TestMinHoldAfterTheRelease(t *testing.T) {
 			t.Errorf("%s after the release: %v", what, err)
 		}
 	}
-	if _, err := c.Adopt(t.Context(), l.Fence()); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("Adopt after the release: %v", err)
-	}
+	fails(t, "Adopt after the release", second(c.Adopt(t.Context(), l.Fence())), fencing.ErrStale)
 	for what, opts := range map[string][]pglock.LeaseOption{"a try": nil, "a barging try": {pglock.WithBarging()}} {
 		var busy *pglock.BusyError
 		if _, err := c.TryAcquire(t.Context(), "n", opts...); !errors.As(err, &busy) || busy.Holder != "" || busy.Remaining > d || busy.Remaining < d/2 {

@@ -8,53 +8,49 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Observer receives the events of a client, for metrics, traces and logs. See [WithObserver].
+// Observer receives the events of a client, for metrics, traces and logs (see [WithObserver]). Each
+// observer embeds [NopObserver] and defines the methods that it needs, because later versions may
+// add methods and fields of events.
 //
-// An Observer embeds [NopObserver] and defines the methods that it needs. Later versions may add
-// methods to this interface and fields to the events.
+// The methods must be safe for concurrent use. They must not block, because they are called where
+// the event happens, so a slow one delays its call and later work, such as the other leases of an
+// answered renewal, but neither a lease nor its end, because the result takes effect first. A
+// method that passes events to something slow puts them into a buffer, and drops those that do not
+// fit.
 //
-// The methods are called synchronously, where the event happens, and must not block: a slow method
-// delays its call and what follows it, such as the other leases of a renewal that was answered, or the
-// next waiter. They must be safe for concurrent use. The result of a renewal or of a release counts
-// before its observers are called, so the observers delay neither the lease nor its end. A method that
-// hands events to something slow puts them into a buffer of its own, and drops what does not fit.
-//
-// A call or a lease of several names raises an event for each of them.
-//
-// The context has the values of the context that was given to Acquire. For batches it has none. It
-// is never done.
+// A call or a lease of several names raises an event for each of them. The context is never done,
+// and has the values of the context that was passed to Acquire, or none for batches.
 type Observer interface {
 	// ObserveWait is called when an Acquire begins to wait, at most once for each call.
 	ObserveWait(ctx context.Context, e WaitEvent)
 
 	// ObserveAcquire is called when an Acquire or TryAcquire ends, granted or not, and when Adopt
-	// has adopted a grant. A call with an invalid argument or on a closed client, and one whose
-	// context holds the lock, raise no event.
+	// has adopted a grant. A call with an invalid argument, on a closed client, or whose context
+	// holds the lock raises no event.
 	ObserveAcquire(ctx context.Context, e AcquireEvent)
 
-	// ObserveHandoff is called when a release has granted the lock to the next waiter of the same
-	// process. ObserveAcquire and ObserveRelease are called as well. The context is that of the
+	// ObserveHandoff is called, in addition to ObserveAcquire and ObserveRelease, when a release
+	// has granted the lock to the next waiter of the same process. The context is that of the
 	// released lease.
 	ObserveHandoff(ctx context.Context, e HandoffEvent)
 
 	// ObserveRenewal is called for each lease that a statement renews or fails to renew.
 	ObserveRenewal(ctx context.Context, e RenewalEvent)
 
-	// ObserveLoss is called when a lease is lost. ObserveRelease is not called for it.
+	// ObserveLoss is called, instead of ObserveRelease, when a lease is lost.
 	ObserveLoss(ctx context.Context, e LossEvent)
 
-	// ObserveRelease is called when a release has a result, and by HandOver. A release after a
-	// failed one raises another event. A lease that Close leaves to its TTL raises none.
+	// ObserveRelease is called when a release has a result, again if it is repeated after a
+	// failure, and by HandOver. A lease that Close lets expire raises no event.
 	ObserveRelease(ctx context.Context, e ReleaseEvent)
 
-	// ObserveBatch is called when a batch of operations was sent. A lone operation is a batch of
-	// one.
+	// ObserveBatch is called when a batch of operations, maybe a batch of one, was sent.
 	ObserveBatch(ctx context.Context, e BatchEvent)
 
 	mustEmbedNopObserver()
 }
 
-// NopObserver is an Observer that ignores all events. Embed it in each Observer.
+// NopObserver ignores all events. Each Observer embeds it.
 type NopObserver struct{}
 
 // ObserveWait ignores the event.
@@ -80,7 +76,7 @@ func (NopObserver) ObserveBatch(context.Context, BatchEvent) {}
 
 func (NopObserver) mustEmbedNopObserver() {}
 
-// WithObserver adds an observer, which receives the client's events. Nil adds none. Default none.
+// WithObserver adds an observer of the client's events, or none if o is nil.
 func WithObserver(o Observer) Option {
 	return clientOption(func(c *clientConfig) error {
 		if o != nil {
@@ -90,31 +86,26 @@ func WithObserver(o Observer) Option {
 	})
 }
 
-// WaitEvent says which lock a call begins to wait for, and what is in the way, as far as the client
-// knows.
+// WaitEvent describes the lock that a call begins to wait for, and the blocking grant as far as the
+// client knows it.
 type WaitEvent struct {
 	Name      string
 	Holder    string        // of the lock; empty if unknown or released
 	Token     fencing.Token // of the holder's grant; 0 if unknown
 	Remaining time.Duration // until that grant expires unless renewed; 0 if unknown
-
-	// Ahead is the number of waiters ahead: those of this process, and one for each other process
-	// that is known to wait.
-	Ahead int
-
-	// Together is the number of names of the call, which raises an event for each; 0 for one name.
-	Together int
+	Ahead     int           // waiters ahead in this process, plus other processes known to wait
+	Together  int           // the number of names of the call, which raises an event for each; 0 for one name
 }
 
 // AcquireEvent is the result of an Acquire or TryAcquire.
 type AcquireEvent struct {
 	Name     string
 	Together int  // the number of names of the call, which raises an event for each; 0 for one name
-	Try      bool // the call did not wait: TryAcquire, or WithWait(0)
+	Try      bool // the call did not wait, as TryAcquire or with WithWait(0)
 	Outcome  Outcome
 	Err      error         // nil if Outcome is OutcomeGranted
 	Token    fencing.Token // 0 unless granted
-	Holder   string        // of this call: see WithHolder
+	Holder   string        // of this call, as set by WithHolder
 
 	Began    time.Time     // when the call began
 	Waited   time.Duration // from then to the result
@@ -123,13 +114,11 @@ type AcquireEvent struct {
 	Queued    bool          // ObserveWait was called for this call
 	Ahead     int           // waiters ahead when the call began to wait, or was refused
 	HandedOff bool          // a release of this process granted the lock
-	Blocker   fencing.Token // the last grant that was in the way; 0 if none is known
-
-	// Adopted says that this is the result of Adopt. Another process was granted the lock.
-	Adopted bool
+	Blocker   fencing.Token // the last blocking grant; 0 if none is known
+	Adopted   bool          // Adopt returned the lease, of a grant to another process
 }
 
-// HandoffEvent is a release that has granted the lock to a waiter of the same process.
+// HandoffEvent is a release that granted the lock to a waiter in the process.
 type HandoffEvent struct {
 	Name     string
 	Released fencing.Token // the grant that ended
@@ -139,17 +128,14 @@ type HandoffEvent struct {
 
 // RenewalEvent is the result of one renewal of one lease.
 type RenewalEvent struct {
-	Name  string
-	Token fencing.Token
-
-	// TTLRemaining is the part of the TTL that remained when the answer arrived, before the renewal. By
-	// default it is about two thirds. The smaller it gets, the closer is the loss.
-	TTLRemaining float64
+	Name         string
+	Token        fencing.Token
+	TTLRemaining float64       // the part of the TTL that was left when the answer arrived, by default about 2/3
 	Duration     time.Duration // of the statement and the wait for its connection
 	Err          error
 }
 
-// LossEvent is a lease that was lost.
+// LossEvent is the loss of one name of a lease.
 type LossEvent struct {
 	Name   string
 	Token  fencing.Token
@@ -159,33 +145,31 @@ type LossEvent struct {
 	Err    *LostError    // with the reason as text, and the last failure of a renewal
 }
 
-// LossReason says how a lease was lost.
+// LossReason is how a lease was lost.
 type LossReason string
 
-// Reasons of a loss.
+// These are the values of LossEvent.Reason.
 const (
 	LossExpired LossReason = "expired"  // its deadline passed without a renewal
-	LossMaxHold LossReason = "max_hold" // its deadline passed after WithMaxHold had stopped renewals
+	LossMaxHold LossReason = "max_hold" // its deadline passed because WithMaxHold had stopped renewals
 	LossRevoked LossReason = "revoked"  // by Client.Revoke
 	LossEnded   LossReason = "ended"    // the server has ended the grant, or another holder has the lock
 )
 
 // ReleaseEvent is the result of a release.
 type ReleaseEvent struct {
-	Name      string
-	Token     fencing.Token
-	Holder    string
-	Held      time.Duration // from the grant to the release
-	Duration  time.Duration // from then to the result
-	HandedOff bool          // the lock was granted to the next waiter of this process
-	Again     bool          // an earlier release of this lease has failed
-	Err       error         // wraps ErrLost if the grant had ended before
-
-	// HandedOver says that this is a HandOver. The grant goes on in another process.
-	HandedOver bool
+	Name       string
+	Token      fencing.Token
+	Holder     string
+	Held       time.Duration // from the grant to the release
+	Duration   time.Duration // from then to the result
+	HandedOff  bool          // the lock was granted to the next waiter of this process
+	Again      bool          // an earlier release of this lease failed
+	Err        error         // wraps ErrLost if the grant had ended before
+	HandedOver bool          // HandOver ended the lease, whose grant continues in another process
 }
 
-// BatchEvent is a batch of operations that was sent in one statement, or in two.
+// BatchEvent is a batch of operations that was sent in one or two statements.
 type BatchEvent struct {
 	Operation Operation
 	Size      int
@@ -193,10 +177,10 @@ type BatchEvent struct {
 	Err       error         // of the whole batch
 }
 
-// Operation is what a batch does.
+// Operation is the kind of operation in a batch.
 type Operation string
 
-// Operations of batches.
+// These are the values of BatchEvent.Operation.
 const (
 	OperationAcquire Operation = "acquire"
 	OperationRelease Operation = "release" // also hand-offs
@@ -206,25 +190,24 @@ const (
 // Outcome is the result of an Acquire or TryAcquire in one word, for metrics.
 type Outcome string
 
-// Outcomes of an Acquire or TryAcquire.
+// These are the values of AcquireEvent.Outcome.
 const (
 	OutcomeGranted     Outcome = "granted"
-	OutcomeBusy        Outcome = "busy"        // a call that does not wait: the lock is held
-	OutcomeTimeout     Outcome = "timeout"     // the time of WithWait or of the context was over
+	OutcomeBusy        Outcome = "busy"        // the lock is held, and the call does not wait
+	OutcomeTimeout     Outcome = "timeout"     // WithWait or the deadline of ctx ended the wait
 	OutcomeCanceled    Outcome = "canceled"    // the caller canceled the call
 	OutcomeClosed      Outcome = "closed"      // the client was closed
 	OutcomeUnavailable Outcome = "unavailable" // the server did not answer
 	OutcomeFailed      Outcome = "failed"      // another error
 )
 
-// outcomeOf returns the outcome of a call with that error.
 func outcomeOf(err error) Outcome {
 	var wait *WaitError
 	var busy *BusyError
 	switch {
 	case err == nil:
 		return OutcomeGranted
-	case errors.As(err, &wait): // what ended the wait counts, not the last obstacle
+	case errors.As(err, &wait): // the cause counts, and not the last obstacle
 		err = wait.Cause
 	case errors.As(err, &busy):
 		return OutcomeBusy

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,12 +60,13 @@ func TestObserverOfAPair(t *testing.T) {
 	c := f.open(pglock.WithObserver(r), pglock.WithObserver(nil), pglock.WithHolder("me"))
 	began := time.Now()
 	l := acquire(t, c, "n")
-	granted := events[pglock.AcquireEvent](r) // at once
+	granted := events[pglock.AcquireEvent](r) // before the call returns, so that a program's last lease is counted
 	release(t, l)
+	released := events[pglock.ReleaseEvent](r)
 	took := time.Since(began)
 
-	if len(granted) != 1 {
-		t.Fatalf("%d grants: %+v", len(granted), granted)
+	if len(granted) != 1 || len(released) != 1 {
+		t.Fatalf("%d grants: %+v, %d releases", len(granted), granted, len(released))
 	}
 	g := granted[0]
 	if g.Name != "n" || g.Token != l.Token() || g.Holder != "me" || g.Outcome != pglock.OutcomeGranted || g.Err != nil ||
@@ -72,7 +74,7 @@ func TestObserverOfAPair(t *testing.T) {
 		g.Waited <= 0 || g.Waited > took || g.Began.Before(began) {
 		t.Errorf("the grant: %+v", g)
 	}
-	s := await[pglock.ReleaseEvent](t, r, 1)[0]
+	s := released[0]
 	const rounding = time.Millisecond // of the server's clock
 	if s.Name != "n" || s.Token != l.Token() || s.Holder != "me" || s.Err != nil || s.HandedOff || s.Again || s.HandedOver ||
 		s.Held <= 0 || s.Duration <= 0 || s.Held+s.Duration > took+rounding {
@@ -108,9 +110,7 @@ func TestObserverOfCallsWithoutAGrant(t *testing.T) {
 	canceled := <-ends
 	go func() { _, err := c.Acquire(t.Context(), "n"); ends <- err }()
 	waits := await[pglock.WaitEvent](t, r, 3)
-	if err := c.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Close(t.Context()))
 	closed := <-ends
 	_, _ = c.Acquire(t.Context(), "n") // no event: the client is closed
 	_, _ = c.Acquire(t.Context(), "")  // no event: the name is invalid
@@ -198,16 +198,12 @@ func TestObserverOfALeaseThatMoves(t *testing.T) {
 	from, to := f.open(pglock.WithObserver(first)), f.open(pglock.WithObserver(second), pglock.WithHolder("me"))
 	l := acquire(t, from, "n")
 	fence, err := l.HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if e := await[pglock.ReleaseEvent](t, first, 1)[0]; e.Name != "n" || e.Token != l.Token() || !e.HandedOver || e.Err != nil || e.Held <= 0 {
 		t.Errorf("the hand-over: %+v", e)
 	}
 	adopted, err := to.Adopt(t.Context(), fence)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := events[pglock.AcquireEvent](second)
 	if len(got) != 1 || got[0].Name != "n" || got[0].Token != l.Token() || !got[0].Adopted || got[0].Holder != "me" || got[0].Outcome != pglock.OutcomeGranted || got[0].Waited <= 0 {
 		t.Errorf("the adoption: %+v", got)
@@ -229,9 +225,7 @@ func TestObserverOfRenewals(t *testing.T) {
 	const ttl = 3 * time.Second
 	l := try(t, c, "n", pglock.WithTTL(ttl))
 	renewals := await[pglock.RenewalEvent](t, r, 2)
-	if err := l.Extend(t.Context(), ttl); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Extend(t.Context(), ttl))
 	renewals = append(renewals[:2], await[pglock.RenewalEvent](t, r, 3)[2])
 	for i, e := range renewals {
 		if e.Name != "n" || e.Token != l.Token() || e.Err != nil || e.Duration <= 0 || e.TTLRemaining <= 0.2 || e.TTLRemaining > 1 {
@@ -264,9 +258,7 @@ func TestObserverOfLosses(t *testing.T) {
 	within(t, 20*time.Second, "the end of its time", long.Done())
 	late := try(t, c, "late")
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'late'")
-	if err := late.Release(t.Context()); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("Release: %v", err)
-	}
+	fails(t, "Release", late.Release(t.Context()), pglock.ErrLost)
 
 	losses := await[pglock.LossEvent](t, r, 3)
 	for i, want := range []struct {
@@ -322,9 +314,7 @@ func TestObserverSeesNoPruning(t *testing.T) {
 	t.Parallel()
 	f, r := newFixture(t), &recorder{}
 	c := f.open(pglock.WithObserver(r), pglock.WithPruneEvery(10*time.Millisecond, time.Minute))
-	pgtest.Eventually(t, 20*time.Second, "the pruner has held its lock", func() bool {
-		return value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE name = 'pglock:prune'") == 1
-	})
+	until(f, "the pruner has held its lock", 1, "SELECT count(*) FROM pglock.distributed_locks WHERE name = 'pglock:prune'")
 	release(t, acquire(t, c, "n"))
 	await[pglock.ReleaseEvent](t, r, 1)
 	for _, e := range events[pglock.AcquireEvent](r) {
@@ -335,4 +325,41 @@ func TestObserverSeesNoPruning(t *testing.T) {
 	if n := len(events[pglock.ReleaseEvent](r)); n != 1 {
 		t.Errorf("%d releases", n)
 	}
+}
+
+// slowObserver does not return from its first renewal until stop is closed.
+type slowObserver struct {
+	pglock.NopObserver
+	stuck atomic.Int32
+	stop  chan struct{}
+}
+
+func (o *slowObserver) ObserveRenewal(context.Context, pglock.RenewalEvent) {
+	if o.stuck.Add(1) == 1 {
+		<-o.stop
+	}
+}
+
+// TestASlowObserverLosesNoLease: the renewals that it is told of have been recorded, and the next ones
+// are planned, before it is called.
+func TestASlowObserverLosesNoLease(t *testing.T) {
+	t.Parallel()
+	const leases, ttl = 20, 3 * time.Second
+	slow, r := &slowObserver{stop: make(chan struct{})}, &recorder{}
+	c := newFixture(t).open(pglock.WithObserver(r), pglock.WithObserver(slow), pglock.WithTTL(ttl), pglock.WithBatches(4, false))
+	all := make([]*pglock.Lease, leases)
+	for i := range all {
+		all[i] = try(t, c, string(rune('a'+i)))
+	}
+	await[pglock.RenewalEvent](t, r, 4*leases) // for longer than the TTL
+	for _, l := range all {
+		if l.Err() != nil {
+			t.Errorf("%q: %v", l.Name(), l.Err())
+		}
+		release(t, l)
+	}
+	close(slow.stop)
+	pgtest.Eventually(t, 20*time.Second, "it receives the rest", func() bool {
+		return int(slow.stuck.Load()) == len(events[pglock.RenewalEvent](r))
+	})
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -48,12 +45,8 @@ func TestP41_OpenRefusesBadOptionsAndLeavesThePoolAlone(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := pglock.Open(t.Context(), nil); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("no pool: %v", err)
-	}
-	if err := pool.Ping(t.Context()); err != nil {
-		t.Errorf("the caller's pool: %v", err)
-	}
+	fails(t, "no pool", second(pglock.Open(t.Context(), nil)), pglock.ErrInvalidOption)
+	check(t, pool.Ping(t.Context()))
 }
 
 func TestOpenTellsWhatIsWrongWithTheSchema(t *testing.T) {
@@ -80,83 +73,19 @@ func TestOpenTellsWhatIsWrongWithTheSchema(t *testing.T) {
 	check(f.schema, schema.ErrOutdated, "pglock migrate up")
 	f.sql("CREATE OR REPLACE FUNCTION pglock.pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 99'")
 	check(f.schema, schema.ErrNewer, "newer pglock")
-
-	f.sql("CREATE ROLE \"nobody of " + strings.ReplaceAll(f.schema, `"`, `""`) + "\" LOGIN PASSWORD 'secret'")
-	t.Cleanup(func() {
-		_, _ = f.pool.Exec(context.Background(), "DROP ROLE \"nobody of "+strings.ReplaceAll(f.schema, `"`, `""`)+"\"")
-	})
-	f.pool = pgtest.Pool(t, func(c *pgxpool.Config) {
-		c.ConnConfig.User, c.ConnConfig.Password = "nobody of "+f.schema, "secret"
-	})
-	if err := openSchema(f.schema); !errors.Is(err, pglock.ErrPrivilege) {
-		t.Errorf("a role without rights: %v", err)
-	}
 }
 
+// TestOpenUnreachable: the server accepts connections and does not answer. The error does not show the
+// password. TestErrorLines has the other failures.
 func TestOpenUnreachable(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing: the handshake gets no answer
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
 	defer silent.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := closed.Addr().String()
-	closed.Close()
-	// The shared server may require no password; a private server always does.
-	good, err := url.Parse(pgtest.Server(t, testserver.Options{}).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, tc := range map[string]struct {
-		u    *url.URL
-		want error
-	}{
-		"refused":        {&url.URL{Scheme: "postgres", Host: refused, User: url.UserPassword("u", "s3cret"), Path: "/db"}, pglock.ErrUnavailable},
-		"silent":         {&url.URL{Scheme: "postgres", Host: silent.Addr().String(), User: url.UserPassword("u", "s3cret"), Path: "/db"}, pglock.ErrUnavailable},
-		"wrong password": {&url.URL{Scheme: "postgres", Host: good.Host, User: url.UserPassword(good.User.Username(), "s3cret"), Path: good.Path}, pglock.ErrLogin},
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if errors.Is(tc.want, pglock.ErrLogin) {
-			ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
-		}
-		_, err := pglock.Open(ctx, pgtest.PoolOn(t, tc.u.String()))
-		cancel()
-		if !errors.Is(err, tc.want) || errors.Is(err, pglock.ErrLogin) && errors.Is(err, pglock.ErrUnavailable) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: the error shows the password: %v", name, err)
-		}
-	}
-}
-
-func TestInvalidNames(t *testing.T) {
-	t.Parallel()
-	c := newFixture(t).open()
-	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", 513)} {
-		if _, err := c.TryAcquire(t.Context(), name); !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("TryAcquire(%.10q): %v", name, err)
-		}
-		if _, err := c.Acquire(t.Context(), name); !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("Acquire(%.10q): %v", name, err)
-		}
-		if _, err := c.Get(t.Context(), name); !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("Get(%.10q): %v", name, err)
-		}
-	}
-	longest := strings.Repeat("ü", 256)
-	if l := try(t, c, longest); l.Name() != longest {
-		t.Error("the longest name was changed")
-	}
-	if _, err := c.TryAcquire(t.Context(), "n", pglock.WithTTL(-1)); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("a lease's bad option: %v", err)
-	}
-	if _, err := c.TryAcquire(t.Context(), "n", pglock.WithTTL(time.Second), pglock.WithSafetyMargin(time.Minute)); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("a lease's conflicting options: %v", err)
+	ctx := bounded(t, time.Second)
+	_, err = pglock.Open(ctx, pgtest.PoolOn(t, "postgres://u:s3cret@"+silent.Addr().String()+"/db"))
+	if !errors.Is(err, pglock.ErrUnavailable) || errors.Is(err, pglock.ErrLogin) || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("Open: %v", err)
 	}
 }
 
@@ -168,35 +97,23 @@ func TestCloseReleasesAndWakes(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		held = append(held, try(t, c, name))
 	}
-	waiting := make(chan error, 1)
-	go func() {
-		_, err := c.Acquire(t.Context(), "a")
-		waiting <- err
-	}()
+	waiting := leaving(t.Context(), c.Lock("a"))
 	rest(t, 50*time.Millisecond)
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			if err := c.Close(t.Context()); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+			check(t, c.Close(t.Context()))
 		})
 	}
 	wg.Wait()
-	if err := <-waiting; !errors.Is(err, pglock.ErrClosed) || !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("a waiter got %v", err)
-	}
+	fails(t, "a waiter got ", <-waiting, pglock.ErrClosed, pglock.ErrNotAcquired)
 	for _, l := range held {
 		if err := context.Cause(l.Context()); !errors.Is(err, pglock.ErrReleased) || !errors.Is(err, pglock.ErrClosed) {
 			t.Errorf("%s ended by %v", l.Name(), err)
 		}
-		if err := l.Release(t.Context()); err != nil {
-			t.Errorf("Release after Close: %v", err)
-		}
+		check(t, l.Release(t.Context()))
 	}
-	if n := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL"); n != 0 {
-		t.Errorf("%d locks are still held", n)
-	}
+	f.none("locks are still held", "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL")
 	for name, err := range map[string]error{
 		"Acquire":    second(c.Acquire(t.Context(), "n")),
 		"TryAcquire": second(c.TryAcquire(t.Context(), "n")),
@@ -217,13 +134,9 @@ func TestCloseRepeatsNoLoss(t *testing.T) {
 	c := f.openUnclosed()
 	l := try(t, c, "n", pglock.WithRenewEvery(0))
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
-	if err := l.Extend(t.Context(), time.Minute); !errors.Is(err, pglock.ErrLost) {
-		t.Fatalf("after a takeover: %v", err)
-	}
+	fails(t, "after a takeover:", l.Extend(t.Context(), time.Minute), pglock.ErrLost)
 	pglock.ReleaseAgainOnClose(c, l)
-	if err := c.Close(t.Context()); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	check(t, c.Close(t.Context()))
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -235,17 +148,14 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 	f := on(t, server.URL())
 	c := f.openUnclosed()
 	l := try(t, c, "n", pglock.WithRenewEvery(50*time.Millisecond))
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Pause())
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = c.Get(t.Context(), "n") })
 	wg.Go(func() { _ = l.Extend(t.Context(), time.Hour) })
 	wg.Go(func() { _, _ = c.Prune(t.Context(), 0) })
 	wg.Go(func() { _, _ = c.Acquire(t.Context(), "n") })
 	rest(t, 200*time.Millisecond) // a renewal is in progress too
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
+	ctx := bounded(t, 300*time.Millisecond)
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -255,9 +165,7 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 	}()
 	// Each statement may take seconds; Close must not wait for them.
 	within(t, 2*time.Second, "Close", closed)
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Resume())
 	wg.Wait()
 }
 
@@ -300,5 +208,35 @@ func TestStaleConnectionsCostNoCall(t *testing.T) {
 		}
 	}
 	restart()
+	release(t, l)
+}
+
+// TestARejectedLoginEndsTheWait: a role that may not log in any more does not wait for 30 s, as for
+// a server that is away. The holder's lease ends by its deadline, and its release says why.
+func TestARejectedLoginEndsTheWait(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, rival := f.open(), f.openUnclosed()
+	l := try(t, f.openOn(f.pool), "n")
+	lost := leaving(t.Context(), c.Lock("n"))
+	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
+	mine := try(t, rival, "mine")
+	role := pgtest.RoleOf(pgtest.UserPool(t, f.pool, f.schema))
+	f.sql(`ALTER ROLE "` + role + `" NOLOGIN`)
+	f.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", role)
+	began := time.Now()
+	select {
+	case err := <-lost:
+		if !errors.Is(err, pglock.ErrLogin) || errors.Is(err, pglock.ErrUnavailable) {
+			t.Errorf("the waiter was told %v", err)
+		}
+	case <-time.After(25 * time.Second):
+		t.Error("the waiter still waits")
+	}
+	fails(t, "Release", mine.Release(t.Context()), pglock.ErrLogin)
+	atMost(t, 20*time.Second, "it", began)
+	f.sql(`ALTER ROLE "` + role + `" LOGIN`)
+	release(t, mine)
+	check(t, rival.Close(t.Context()))
 	release(t, l)
 }

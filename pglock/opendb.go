@@ -14,31 +14,26 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// OpenDB is Open for a program that has a *sql.DB and no pgx pool. db must run on pgx's stdlib
-// driver, directly or through a driver that wraps it and passes arguments on unchanged.
+// OpenDB is Open for a program that has a *sql.DB and no pgx pool. The db must use pgx's stdlib
+// driver, or one that wraps it and passes arguments on unchanged. Otherwise the error wraps
+// advisory.ErrDriver.
 //
 //	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL")) // import _ "github.com/jackc/pgx/v5/stdlib"
 //	...
 //	client, err := pglock.OpenDB(ctx, db)
 //
-// The client has everything that a client of Open has. Guard and Bind take a *sql.Tx through
-// sqltx.Wrap. DoTx runs on a connection of db and passes a pgx.Tx; for a *sql.Tx see [Client.DoTx].
-// migrations.UpDB creates the tables.
+// Guard and Bind take a *sql.Tx through sqltx.Wrap. DoTx runs on a connection of db and passes a
+// pgx.Tx (for a *sql.Tx see [Client.DoTx]). migrations.UpDB creates the tables.
 //
-// OpenDB takes one connection out of db, reads its configuration (server, user, execution mode,
-// query tracer), and returns it. Leases use connections of the client's own with that configuration,
-// so that they need none of db, whatever SetMaxOpenConns is. Close the client before db; if db is
-// closed first, leases go on, but DoTx fails.
+// OpenDB reads the configuration (server, user, execution mode, query tracer) of one connection of
+// db. If the program holds all of them for 10 s, the error wraps advisory.ErrPoolExhausted. Leases
+// use the client's own connections with that configuration, so after db is closed, leases continue,
+// but DoTx fails.
 //
-// Two things can't be read from db. The hooks of stdlib.OpenDB do not run for the client's own
-// connections: OptionBeforeConnect, which may set short-lived passwords, and OptionAfterConnect,
-// which may set a role. And if db stands on a pool (stdlib.OpenDBFromPool), nor do those of the
-// pool. A program with such hooks should call Open with a pgxpool.Pool that has the same hooks. Open
-// only reads the configuration of that pool, which opens no connection before DoTx.
-//
-// The errors are those of Open. The error wraps advisory.ErrDriver if db runs on another driver, such as
-// lib/pq, and advisory.ErrPoolExhausted if db has lent no connection for 10 s, because the program holds all
-// of them. ctx bounds OpenDB only.
+// Hooks can't be read from db, so they do not run for the client's own connections:
+// OptionBeforeConnect, which may set short-lived passwords, OptionAfterConnect, which may set a
+// role, and those of stdlib.OpenDBFromPool. A program with such hooks passes a pgxpool.Pool with
+// them to Open, which only reads its configuration.
 func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 	cfg, err := newClientConfig(opts)
 	if err != nil {
@@ -59,14 +54,13 @@ func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// configOf returns the configuration of a pool with the connections of db.
 func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, timing.InitBound, errs.ErrPoolExhausted)
 	defer cancel()
 	conn, giveBack, err := pgtx.Borrow(bounded, db)
 	if err == nil {
 		defer giveBack()
-		// The last three are pgxpool's defaults.
+		// The last three values are the defaults of pgxpool.
 		return &pgxpool.Config{
 			ConnConfig: conn.Config(), MaxConnLifetime: time.Hour, MaxConnIdleTime: 30 * time.Minute, HealthCheckPeriod: time.Minute,
 		}, nil

@@ -30,13 +30,9 @@ func (f app) openOnDB(db *sql.DB, opts ...pglock.Option) (*pglock.Client, *sql.D
 	db.SetMaxOpenConns(1)
 	f.t.Cleanup(func() { _ = db.Close() })
 	c, err := pglock.OpenDB(f.t.Context(), db, append(opts, pglock.WithSchema(f.schema))...)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	f.t.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			f.t.Errorf("Close: %v", err)
-		}
+		check(f.t, c.Close(context.Background()))
 	})
 	return c, db
 }
@@ -50,19 +46,10 @@ func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
 	c, db := f.openDB()
 	const ttl = 2 * time.Second
 	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := c.Acquire(t.Context(), "n", pglock.WithTTL(ttl))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Guard(t.Context(), sqltx.Wrap(tx)); err != nil {
-		t.Errorf("guard: %v", err)
-	}
-	if err := tx.Commit(); err != nil {
-		t.Error(err)
-	}
+	must(t, err)
+	l := acquire(t, c, "n", pglock.WithTTL(ttl))
+	check(t, l.Guard(t.Context(), sqltx.Wrap(tx)))
+	check(t, tx.Commit())
 	if tx, err = db.BeginTx(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -80,21 +67,13 @@ func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
 		_, err := c.TryAcquire(t.Context(), "n", pglock.WithBarging())
 		return errors.Is(err, pglock.ErrNotAcquired)
 	})
-	if err := errors.Join(l.Release(t.Context()), <-next); err != nil {
-		t.Error(err)
-	}
-	if err := c.DoTx(t.Context(), "n", func(context.Context, pgx.Tx) error { return nil }, advisory.WithPoolWait(50*time.Millisecond)); !errors.Is(err, errs.ErrPoolExhausted) {
-		t.Errorf("DoTx uses the connection of db: %v", err)
-	}
-	if err := errors.Join(tx.Rollback(), db.Close()); err != nil {
-		t.Error(err)
-	}
+	check(t, errors.Join(l.Release(t.Context()), <-next))
+	fails(t, "DoTx uses the connection of db", c.DoTx(t.Context(), "n", func(context.Context, pgx.Tx) error { return nil }, advisory.WithPoolWait(50*time.Millisecond)), errs.ErrPoolExhausted)
+	check(t, errors.Join(tx.Rollback(), db.Close()))
 	if err := c.DoTx(t.Context(), "n", func(context.Context, pgx.Tx) error { return nil }); err == nil || errors.Is(err, pglock.ErrNotAcquired) {
 		t.Errorf("DoTx on a closed database: %v", err)
 	}
-	if err := c.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return nil }); err != nil {
-		t.Errorf("a lease beside a closed database: %v", err)
-	}
+	check(t, c.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return nil }))
 	f.free("n")
 }
 
@@ -108,10 +87,7 @@ func TestOpenDBRefusesAStaleHolder(t *testing.T) {
 	if _, err := f.pool.Exec(t.Context(), "CREATE TABLE "+table+" AS SELECT 0 AS n"); err != nil {
 		t.Fatal(err)
 	}
-	l, err := c.Acquire(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := acquire(t, c, "n")
 	f.steal()
 	write := func(guard bool) error {
 		tx, err := db.BeginTx(t.Context(), nil)
@@ -134,9 +110,7 @@ func TestOpenDBRefusesAStaleHolder(t *testing.T) {
 	}
 	written := func() (n int) {
 		t.Helper()
-		if err := f.pool.QueryRow(t.Context(), "SELECT n FROM "+table).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.pool.QueryRow(t.Context(), "SELECT n FROM "+table).Scan(&n))
 		return n
 	}
 	if err := write(true); !errors.Is(err, pglock.ErrStale) || written() != 0 {
@@ -145,9 +119,7 @@ func TestOpenDBRefusesAStaleHolder(t *testing.T) {
 	if err := write(false); err != nil || written() != 1 {
 		t.Errorf("control: %v, n is %d", err, written())
 	}
-	if err := l.Release(t.Context()); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("release: %v", err)
-	}
+	fails(t, "release", l.Release(t.Context()), pglock.ErrLost)
 }
 
 // TestOpenDBTakesTheConfigurationOfAConnection: what OptionBeforeConnect has set is in it.
@@ -195,9 +167,7 @@ func TestOpenDBErrors(t *testing.T) {
 	busy := connect(unchanged)
 	busy.SetMaxOpenConns(1)
 	holder, err := busy.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer holder.Close()
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -226,7 +196,5 @@ func TestOpenDBErrors(t *testing.T) {
 	if c, err := pglock.OpenDB(t.Context(), closed); c != nil || err == nil || errors.Is(err, pglock.ErrUnavailable) {
 		t.Errorf("closed: %v", err)
 	}
-	if err := holder.PingContext(t.Context()); err != nil {
-		t.Errorf("the connection of the program: %v", err)
-	}
+	check(t, holder.PingContext(t.Context()))
 }

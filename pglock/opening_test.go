@@ -38,12 +38,8 @@ func TestI10_P65_ARequestWhileTheListenerOpens(t *testing.T) {
 				requested()
 			}
 			operator := f.open()
-			if err := operator.RequestRelease(t.Context(), "asked", asked.Token(), "deploy"); err != nil {
-				t.Fatal(err)
-			}
-			if err := operator.Revoke(t.Context(), "revoked", revoked.Token(), "maintenance"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, operator.RequestRelease(t.Context(), "asked", asked.Token(), "deploy"))
+			must(t, operator.Revoke(t.Context(), "revoked", revoked.Token(), "maintenance"))
 			proxy.Refuse(false)
 			within(t, 20*time.Second, "the request", requested())
 			within(t, 20*time.Second, "the revocation", revoked.Done())
@@ -73,8 +69,7 @@ func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
 
 	gate.Hold()
-	got := make(chan *pglock.Lease)
-	go func() { got <- acquire(t, c, "n") }()
+	got := async(t, c.Lock("n"))
 	operator := f.open()
 	var held pglock.LockInfo
 	pgtest.Eventually(t, 10*time.Second, "the server has granted the lock", func() (ok bool) {
@@ -82,9 +77,7 @@ func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 		held, err = operator.Get(t.Context(), "n")
 		return err == nil && held.Held()
 	})
-	if err := operator.RequestRelease(t.Context(), "n", held.Token, "deploy"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operator.RequestRelease(t.Context(), "n", held.Token, "deploy"))
 	pgtest.Eventually(t, 10*time.Second, "the notification", func() bool { return pglock.Unclaimed(c) > 0 })
 	gate.Release()
 	l := <-got
@@ -99,16 +92,10 @@ func TestI10_P65_ARequestBeforeTheGrantIsAdopted(t *testing.T) {
 	f := newFixture(t)
 	before, operator := f.open(pglock.WithTTL(time.Hour)), f.open()
 	fence, err := try(t, before, "n").HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := operator.RequestRelease(t.Context(), "n", fence.Token, "deploy"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, operator.RequestRelease(t.Context(), "n", fence.Token, "deploy"))
 	l, err := f.open(pglock.WithPollOnly()).Adopt(t.Context(), fence, pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	within(t, 20*time.Second, "the request", l.ReleaseRequested())
 	if reason := l.ReleaseReason(); reason != "deploy" {
 		t.Errorf("the reason is %q", reason)
@@ -127,13 +114,9 @@ func TestI10_P65_RequestsWhileListenersOpen(t *testing.T) {
 		c := f.open(pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
 		l := try(t, c, "n")
 		requested := l.ReleaseRequested() // it opens the listener
-		if err := operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"))
 		within(t, 20*time.Second, "the request", requested)
 		release(t, l)
-		if err := c.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Close(t.Context()))
 	}
 }

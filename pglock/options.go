@@ -18,13 +18,13 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Option configures a Client. Each LeaseOption is also an Option: given to Open, it becomes the
-// default for that client's leases.
+// Option configures a Client. A LeaseOption that is passed to Open sets the default for the
+// client's leases.
 type Option interface {
 	applyClient(*clientConfig) error
 }
 
-// LeaseOption configures one lease.
+// LeaseOption configures the lease of one call.
 type LeaseOption interface {
 	Option
 	applyLease(*leaseConfig) error
@@ -38,20 +38,21 @@ type clientConfig struct {
 	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
 	observers []Observer
-	lease     leaseConfig  // as given: each lease resolves its own defaults
+	lease     leaseConfig  // as given, since each lease resolves its own defaults
 	resolved  *leaseConfig // of leases without options
 
 	policy func(name string) ([]LeaseOption, error) // of WithNamePolicy, or nil
 
 	pruneEvery time.Duration // for tests
 
-	// For tests: the size of batches and of renewals, and batch statements for single operations.
+	// The tests set the size of batches and of renewals, and batch statements for single
+	// operations.
 	batch      int
 	forceBatch bool
 }
 
-// leaseConfig holds the options of a lease. check resolves zero durations. Once checked, it does not
-// change.
+// leaseConfig holds the options of a lease. check resolves zero durations, and after that it does
+// not change.
 type leaseConfig struct {
 	ttl        time.Duration
 	margin     time.Duration
@@ -90,7 +91,7 @@ type leaseOption func(*leaseConfig) error
 func (o leaseOption) applyClient(c *clientConfig) error { return o(&c.lease) }
 func (o leaseOption) applyLease(c *leaseConfig) error   { return o(c) }
 
-// WithSchema names the schema that holds the tables. Default "pglock".
+// WithSchema names the schema that holds the tables, by default "pglock".
 func WithSchema(name string) Option {
 	return clientOption(func(c *clientConfig) error {
 		c.schema = name
@@ -98,9 +99,9 @@ func WithSchema(name string) Option {
 	})
 }
 
-// WithMaxConns limits the client's own connections, 2 or more. One of them is kept for renewals.
-// Renewals may open one more, and others to replace connections that hang. Connections are opened
-// on demand. The listening connection, from the first wait on, comes on top. Default 4.
+// WithMaxConns limits the client's own connections, which are opened on demand, to n, by default 4
+// and at least 2, since one is kept for renewals. Renewals may open one more, and others to replace
+// connections that hang. The listening connection, from the first wait on, is not counted.
 func WithMaxConns(n int) Option {
 	return clientOption(func(c *clientConfig) error {
 		if n < minMaxConns {
@@ -112,8 +113,8 @@ func WithMaxConns(n int) Option {
 }
 
 // WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
-// releases at Debug, one line each. Nil disables logging. Default: [slog.Default], as it is at the
-// time, at Warn.
+// releases at Debug, one line each. With nil, nothing is logged. The default is [slog.Default], as
+// it is at the time, at Warn.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) error {
 		if l == nil {
@@ -124,9 +125,10 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithRetention deletes the rows of names that have been idle for d, a minute or more. One client
-// at a time does so, every quarter of d, or every hour if that is shorter. With 0 the rows stay until
-// Prune is called, and the client deletes only the queue rows of dead clients. Default 24 h.
+// WithRetention deletes the rows of names that have been idle for d, at least a minute and by
+// default 24 h. One client at a time does so, every quarter of d, or every hour if that is shorter.
+// With 0 the client deletes only the queue rows of dead clients, and the others stay until Prune is
+// called.
 func WithRetention(d time.Duration) Option {
 	return clientOption(func(c *clientConfig) error {
 		if d != 0 && d < timing.MinRetention {
@@ -138,11 +140,11 @@ func WithRetention(d time.Duration) Option {
 }
 
 // WithNamePolicy calls policy for each name that is acquired or adopted, before the database is
-// contacted. The options that it returns come before those of the call, so a TTL of the call wins,
-// and labels of both are stored. If it returns an error, the call fails with an error that wraps it:
-// so a program can refuse names that no team has claimed. A call for several names applies the options
-// of each, and the shortest TTL of all counts. policy must be safe for concurrent use and must not
-// block. Default: every valid name, without options.
+// contacted. The options of the call follow those that policy returns, so a TTL of the call wins,
+// and labels of both are stored. If policy returns an error, the call fails with an error that
+// wraps it, so a program can refuse names that no team has claimed. A call for several names
+// applies the options of each, with the shortest TTL. policy must be safe for concurrent use and
+// must not block.
 func WithNamePolicy(policy func(name string) ([]LeaseOption, error)) Option {
 	return clientOption(func(c *clientConfig) error {
 		c.policy = policy
@@ -150,15 +152,16 @@ func WithNamePolicy(policy func(name string) ([]LeaseOption, error)) Option {
 	})
 }
 
-// WithPollOnly makes waiters poll instead of using LISTEN: for poolers in transaction mode, and
-// servers without notifications. Waiters then acquire a released lock up to 400 ms later. Default:
-// LISTEN, and polling while notifications do not arrive, which a test on each connection finds out.
+// WithPollOnly makes waiters poll instead of using LISTEN, for poolers in transaction mode and
+// servers without notifications. They then acquire a released lock up to 400 ms later. By default,
+// clients use LISTEN, and poll while notifications do not arrive, which they test on each
+// connection.
 func WithPollOnly() Option {
 	return clientOption(func(c *clientConfig) error { c.pollOnly = true; return nil })
 }
 
 // WithListener sets a connection string, as a URL or in keyword/value form, for the listening
-// connection: for example one that bypasses a pooler to the same database. Default: the pool's.
+// connection, such as one that bypasses a pooler to the same database. The default is the pool's.
 func WithListener(connString string) Option {
 	return clientOption(func(c *clientConfig) (err error) {
 		if c.listener, err = pgx.ParseConfig(connString); err != nil {
@@ -168,17 +171,15 @@ func WithListener(connString string) Option {
 	})
 }
 
-// WithBarging makes a caller ignore the wait queue: it may acquire a free lock before the waiters.
-// Default: first come, first served.
+// WithBarging makes a caller ignore the wait queue, so that it may acquire a free lock before the
+// waiters.
 func WithBarging() LeaseOption {
 	return leaseOption(func(c *leaseConfig) error { c.barging = true; return nil })
 }
 
-// WithWait bounds how long Acquire waits for the lock, and nothing else: neither the lease nor the
-// work. When the time is over, Acquire returns a *WaitError in which errors.Is finds
-// ErrNotAcquired and ErrTimeout. Each call makes an attempt, which has a second even if d is shorter. With 0,
-// Acquire is TryAcquire. TryAcquire never waits, with or without this option. Default: until ctx
-// ends.
+// WithWait bounds how long Acquire waits for the lock, otherwise until ctx ends, but neither the
+// lease nor the work. The *WaitError after that time wraps ErrTimeout. Each call makes an attempt,
+// which has a second even if d is shorter. With 0, Acquire is TryAcquire, which never waits.
 func WithWait(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if d < 0 {
@@ -189,9 +190,9 @@ func WithWait(d time.Duration) LeaseOption {
 	})
 }
 
-// WithTTL sets how long a grant lasts unless renewed, 10 ms to 10 years. Others wait that long
-// after a holder dies. A holder can work that long, less the safety margin, while the server is
-// down. Default 30 s.
+// WithTTL sets how long a grant lasts unless renewed, from 10 ms to 10 years, and by default 30 s.
+// Others wait that long after a holder dies, and a holder can work that long, less the safety
+// margin, while the server is unavailable.
 func WithTTL(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if d < timing.MinTTL || d > timing.MaxTTL {
@@ -202,9 +203,9 @@ func WithTTL(d time.Duration) LeaseOption {
 	})
 }
 
-// WithSafetyMargin sets how long before the server's expiry the holder stops trusting the lease. It
-// covers clocks that run at different rates, and the time that the holder's work needs to stop. It
-// must be less than the TTL. Default a tenth of the TTL, at most 5 s.
+// WithSafetyMargin sets how long before the server's expiry the holder stops trusting the lease,
+// less than the TTL, and by default a tenth of it, at most 5 s. The margin covers clocks that run
+// at different rates, and the time that the holder's work needs to stop.
 func WithSafetyMargin(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if d < 0 {
@@ -216,9 +217,9 @@ func WithSafetyMargin(d time.Duration) LeaseOption {
 }
 
 // WithRenewEvery sets the longest time between renewals, which start up to a tenth earlier. It must
-// be less than the TTL minus the safety margin, because a renewal must be answered in what remains.
-// With 0 the lease is not renewed, and ends after its TTL unless Extend extends it. Default a third
-// of the TTL, or half of the trusted time if that is less.
+// be less than the TTL minus the safety margin, because a renewal must be answered in the rest, and
+// is a third of the TTL by default, or half of the trusted time if that is less. With 0 the lease
+// is not renewed, and ends after its TTL unless Extend extends it.
 func WithRenewEvery(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if d < 0 {
@@ -229,9 +230,8 @@ func WithRenewEvery(d time.Duration) LeaseOption {
 	})
 }
 
-// WithHolder sets the holder's name that others see: 1 to 512 bytes of UTF-8 without NUL. It is
-// for people and has no effect on who gets the lock. Default: host name, process ID and a random
-// part.
+// WithHolder sets the holder's name that others see, 1 to 512 bytes of UTF-8 without NUL. It does
+// not affect grants, and consists of host name, process ID and a random part by default.
 func WithHolder(name string) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		if name == "" || len(name) > maxHolder || !storable(name) {
@@ -263,8 +263,8 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 	return c, resolved.check()
 }
 
-// leaseFor returns the configuration of a lease of these names with the options of the policy and then
-// opts. It must not be changed: leases share it.
+// leaseFor returns the configuration of a lease of these names with the options of the policy and
+// then opts. Leases share it, so it must not be changed.
 func (c *clientConfig) leaseFor(names []string, opts []LeaseOption) (*leaseConfig, error) {
 	if c.policy == nil && len(opts) == 0 {
 		return c.resolved, nil
@@ -282,7 +282,6 @@ func (c *clientConfig) leaseFor(names []string, opts []LeaseOption) (*leaseConfi
 	return cfg, cfg.check()
 }
 
-// applyPolicy sets the options that the policy has for each of the names.
 func (c *clientConfig) applyPolicy(cfg *leaseConfig, names []string) error {
 	shortest := timing.MaxTTL + 1
 	for _, name := range names {
@@ -302,14 +301,13 @@ func (c *clientConfig) applyPolicy(cfg *leaseConfig, names []string) error {
 	return nil
 }
 
-// forLock returns the configuration for a lock that is not plain: several names, or permits.
+// forLock returns the configuration for a lock that is not plain, with several names or permits.
 func (c *leaseConfig) forLock(l Lock) *leaseConfig {
 	cfg := *c
 	cfg.permits, cfg.names, cfg.each = l.permits, l.names, l.each
 	return &cfg
 }
 
-// request returns a request with that ID for the lock, without a ticket.
 func (c *leaseConfig) request(name, id string) *leasetable.Request {
 	return &leasetable.Request{
 		Name: name, All: c.names, Each: c.each, ID: id, Holder: c.holder, Labels: c.labels,
@@ -317,14 +315,14 @@ func (c *leaseConfig) request(name, id string) *leasetable.Request {
 	}
 }
 
-// plain reports whether the configuration is for one name with one holder: its attempts and releases
-// share statements with others, and its release can hand the lock off within the process.
+// plain reports whether the configuration is for one name with one holder, whose attempts and
+// releases share statements with others, and whose release can hand the lock off within the
+// process.
 func (c *leaseConfig) plain() bool { return c.names == nil && !c.permits.Any() }
 
 // batchSize returns the largest number of names in one acquire or release statement.
 func (c *clientConfig) batchSize() int { return cmp.Or(c.batch, maxBatch) }
 
-// apply sets the options, unchecked.
 func (c *leaseConfig) apply(opts []LeaseOption) error {
 	for _, o := range opts {
 		if err := o.applyLease(c); err != nil {
@@ -353,7 +351,7 @@ func (c *leaseConfig) check() error {
 	return nil
 }
 
-// defaultHolder returns a name that tells people which process holds a lock.
+// defaultHolder returns a name that identifies the process that holds a lock.
 func defaultHolder() string {
 	host, err := os.Hostname()
 	if err != nil || !storable(host) {

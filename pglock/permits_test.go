@@ -1,7 +1,6 @@
 package pglock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -17,9 +16,7 @@ import (
 func get(t *testing.T, c *pglock.Client, name string) pglock.LockInfo {
 	t.Helper()
 	k, err := c.Get(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k
 }
 
@@ -27,9 +24,7 @@ func get(t *testing.T, c *pglock.Client, name string) pglock.LockInfo {
 func names(t *testing.T, c *pglock.Client, filter pglock.LockFilter) (all string) {
 	t.Helper()
 	for k, err := range c.Locks(t.Context(), filter) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all += k.Name + " "
 	}
 	return all
@@ -97,57 +92,25 @@ func TestRevokePermits(t *testing.T) {
 	holder, operator := f.open(pglock.WithTTL(3*time.Second)), f.open()
 	s := holder.Semaphore("s", 3)
 	victim, other := permits(t, s, 2), permits(t, s, 1)
-	waiting := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := f.open().Semaphore("s", 3).Weight(2).Acquire(t.Context())
-		check(t, err)
-		waiting <- l
-	}()
+	waiting := async(t, f.open().Semaphore("s", 3).Weight(2))
 	f.waiters(1)
 	tx := begin(t, f)
-	if err := victim.Guard(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
-	if err := operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"); !errors.Is(err, pglock.ErrGuarded) {
-		t.Errorf("Revoke beside a guarded transaction: %v", err)
-	}
+	must(t, victim.Guard(t.Context(), tx))
+	fails(t, "Revoke beside a guarded transaction", operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"), pglock.ErrGuarded)
 	within(t, 20*time.Second, "the loss", victim.Done())
-	if err := victim.Err(); !errors.Is(err, pglock.ErrRevoked) {
-		t.Errorf("the holder is told %v", err)
-	}
-	if err := fencing.Check(t.Context(), begin(t, f), victim.Fence()); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("a guard of the revoked grant: %v", err)
-	}
-	select {
-	case l := <-waiting:
-		t.Fatalf("%v was granted beside a guarded transaction", l)
-	default:
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"); err != nil {
-		t.Errorf("Revoke again: %v", err)
-	}
-	select {
-	case l := <-waiting:
-		release(t, l)
-	case <-time.After(20 * time.Second):
-		t.Fatal("the waiter was not granted")
-	}
+	fails(t, "the holder is told", victim.Err(), pglock.ErrRevoked)
+	fails(t, "a guard of the revoked grant", fencing.Check(t.Context(), begin(t, f), victim.Fence()), fencing.ErrStale)
+	still(f, waiting)
+	must(t, tx.Commit(t.Context()))
+	check(t, operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"))
+	release(t, next(t, waiting))
 	if k := get(t, operator, "s"); k.InUse() != 1 {
 		t.Errorf("%+v", k)
 	}
-	if err := other.Err(); err != nil {
-		t.Errorf("another grant: %v", err)
-	}
-	if err := operator.Revoke(t.Context(), "s", 1<<40, ""); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("Revoke of no grant: %v", err)
-	}
+	check(t, other.Err())
+	fails(t, "Revoke of no grant", operator.Revoke(t.Context(), "s", 1<<40, ""), fencing.ErrStale)
 	w := write(t, rwlock(holder, "rw"))
-	if err := operator.Revoke(t.Context(), "rw", w.Token(), ""); err != nil {
-		t.Errorf("Revoke of a writer: %v", err)
-	}
+	check(t, operator.Revoke(t.Context(), "rw", w.Token(), ""))
 	within(t, 20*time.Second, "the loss", w.Done())
 	release(t, write(t, rwlock(operator, "rw")))
 	release(t, other)
@@ -161,27 +124,17 @@ func TestRequestReleaseOfPermits(t *testing.T) {
 	holder, operator := f.open(pglock.WithTTL(2*time.Second)), f.open()
 	s := holder.Semaphore("s", 2)
 	a, b := permits(t, s, 1), permits(t, s, 1)
-	if err := operator.RequestRelease(t.Context(), "s", a.Token(), "please"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operator.RequestRelease(t.Context(), "s", a.Token(), "please"))
 	within(t, 20*time.Second, "the request", a.ReleaseRequested())
-	if k := get(t, operator, "s"); a.ReleaseReason() != "please" || !k.Grants[0].ReleaseRequested || k.Grants[0].ReleaseReason != "please" || k.Grants[1].ReleaseRequested {
-		t.Errorf("%q, %+v", a.ReleaseReason(), k.Grants)
+	if k := get(t, operator, "s"); !k.Grants[0].ReleaseRequested || k.Grants[0].ReleaseReason != "please" || k.Grants[1].ReleaseRequested {
+		t.Errorf("%+v", k.Grants)
 	}
-	select {
-	case <-b.ReleaseRequested():
-		t.Error("another grant is asked")
-	default:
-	}
+	notDone(t, "another grant is asked", b.ReleaseRequested())
 	release(t, a)
-	if err := operator.RequestRelease(t.Context(), "s", a.Token(), ""); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("a request to a released grant: %v", err)
-	}
+	fails(t, "a request to a released grant", operator.RequestRelease(t.Context(), "s", a.Token(), ""), fencing.ErrStale)
 	release(t, b)
 	w := write(t, rwlock(holder, "rw"), pglock.WithRenewEvery(0))
-	if err := operator.RequestRelease(t.Context(), "rw", w.Token(), "writer"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operator.RequestRelease(t.Context(), "rw", w.Token(), "writer"))
 	downgrade(t, w)
 	if k := get(t, operator, "rw"); k.Grants[0].ReleaseReason != "writer" {
 		t.Errorf("%+v", k.Grants)
@@ -195,8 +148,7 @@ func TestWatchPermits(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	rw := rwlock(c, "rw")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := bounded(t, time.Minute)
 	next, stop := iter.Pull2(f.open().Watch(ctx, "rw"))
 	defer stop()
 	expect := func(what string, exclusive bool, n int) {
@@ -215,9 +167,7 @@ func TestWatchPermits(t *testing.T) {
 	expect("another reader", false, 2)
 	began := time.Now()
 	expect("its expiry", false, 1)
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the expiry was seen after %v", took)
-	}
+	atMost(t, 5*time.Second, "the expiry was seen", began)
 	release(t, w)
 	expect("the release", false, 0)
 	_ = r.Release(t.Context()) // it was lost
@@ -231,8 +181,7 @@ func TestAWatcherLearnsOfAReleaseThatFitsNobody(t *testing.T) {
 	a, b := permits(t, s, 1), permits(t, s, 1)
 	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', now() + interval '1 hour', 3)")
 	watcher := f.open()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := bounded(t, time.Minute)
 	next, stop := iter.Pull2(watcher.Watch(ctx, "s"))
 	defer stop()
 	if k, err, _ := next(); err != nil || len(k.Grants) != 2 {
@@ -241,9 +190,7 @@ func TestAWatcherLearnsOfAReleaseThatFitsNobody(t *testing.T) {
 	pgtest.Eventually(t, 20*time.Second, "the watcher listens", func() bool { return pglock.Listening(watcher) })
 	notified := make(chan struct{})
 	conn, err := f.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Release()
 	channel := value[string](f, "SELECT client FROM pglock.lock_waiters WHERE ticket = -1")
 	if _, err := conn.Exec(t.Context(), `LISTEN "`+channel+`"`); err != nil {
@@ -280,9 +227,7 @@ func TestEachHolderOfRevokedPermitsLearnsWhy(t *testing.T) {
 	spared := permits(t, s, 1)
 	for range 2 {
 		for i, l := range all {
-			if err := operator.Revoke(t.Context(), "s", l.Token(), fmt.Sprint("reason ", i)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, operator.Revoke(t.Context(), "s", l.Token(), fmt.Sprint("reason ", i)))
 		}
 	}
 	for i, l := range all {
@@ -291,8 +236,6 @@ func TestEachHolderOfRevokedPermitsLearnsWhy(t *testing.T) {
 			t.Errorf("holder %d is told %v", i, err)
 		}
 	}
-	if err := spared.Err(); err != nil {
-		t.Errorf("another holder: %v", err)
-	}
+	check(t, spared.Err())
 	release(t, spared)
 }

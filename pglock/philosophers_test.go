@@ -148,9 +148,7 @@ func TestI1_P37_DiningPhilosophers(t *testing.T) {
 			}
 			all.Go(func() {
 				got, err := dineApart(t.Context(), tb)
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				mu.Lock()
 				defer mu.Unlock()
 				meals = append(meals, got...)

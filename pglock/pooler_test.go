@@ -1,7 +1,6 @@
 package pglock_test
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"os"
@@ -96,9 +95,7 @@ func TestP35_ConformanceBehindPgpool(t *testing.T) { //nolint:tparallel // one m
 			conformance.Run(t, func(t *testing.T) func() conformance.Locker {
 				t.Helper()
 				direct := fixture{t, pgtest.PoolOn(t, url), "plain_" + strings.ToLower(rand.Text())}
-				if err := migrations.Up(t.Context(), direct.pool, migrations.WithSchema(direct.schema)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, migrations.Up(t.Context(), direct.pool, migrations.WithSchema(direct.schema)))
 				f := direct.pooled(through, mode)
 				return func() conformance.Locker { return leasesOf(f.open()) }
 			})
@@ -129,14 +126,7 @@ func TestP35_AListenerPastThePooler(t *testing.T) {
 func (f fixture) wokenEarly(holder, waiter *pglock.Client, name string) bool {
 	f.t.Helper()
 	held := try(f.t, holder, name)
-	got := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := waiter.Acquire(f.t.Context(), name)
-		if err != nil {
-			f.t.Error(err)
-		}
-		got <- l
-	}()
+	got := async(f.t, waiter.Lock(name))
 	pgtest.Eventually(f.t, 10*time.Second, "it waits", func() bool { return f.tickets(name) == 1 && pglock.Listening(waiter) })
 	rest(f.t, 3*time.Second) // for its pauses to grow
 	// The last attempt of a waiter, by the server's clock. No other client uses this database.
@@ -195,8 +185,7 @@ func TestP35_ListeningThroughAPooler(t *testing.T) {
 			var l *pglock.Lease
 			go func() {
 				defer close(got)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
+				ctx := bounded(t, time.Minute)
 				var err error
 				if l, err = all[1].Acquire(ctx, "n"); err != nil {
 					t.Error(err)
@@ -218,9 +207,7 @@ func TestP35_ListeningThroughAPooler(t *testing.T) {
 			t.Error("it believes that it listens")
 		}
 		for _, c := range all {
-			if err := c.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check(t, c.Close(t.Context()))
 		}
 		if n := value[int](direct, "SELECT count(*) FROM pglock.lock_waiters"); n != 0 {
 			t.Errorf("%v: %d are left in the queue", mode, n)

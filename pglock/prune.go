@@ -15,12 +15,12 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Prune deletes the rows of names that have been idle for the given time, counted from the release
-// or the expiry of the last grant. Tokens stay in order: the next grant of such a name gets a
+// Prune deletes the rows of names that have been idle for the given time since the release or the
+// expiry of the last grant. Tokens stay in order, because the next grant of such a name gets a
 // larger one. Prune returns the number of deleted rows, also with an error.
 //
-// Rows in use are skipped. Pruning delays no grant: it walks the table in short steps, and a first
-// grant that stalls meanwhile is refused and tried again. ctx and Close end Prune early.
+// Pruning skips rows in use and delays no grant, because it walks the table in short steps, and a
+// first grant that stalls meanwhile is refused and tried again. ctx and Close end Prune early.
 func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	if idle < 0 {
 		return 0, invalidOption("prune: idle time %v is negative: must be 0 or more", idle)
@@ -40,7 +40,7 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	return deleted, nil
 }
 
-// pruneAll walks the table once. It also returns the highest token that it saw, with its name.
+// pruneAll walks the table once, and also returns the highest token that it saw, with its name.
 func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int64, highest fencing.Fence, err error) {
 	for last := ""; ; {
 		select {
@@ -61,7 +61,7 @@ func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int6
 }
 
 // pruner deletes the rows of names that have been idle for the retention, and the queue rows of
-// dead clients. Each client has one. Most of them find that another has just pruned.
+// dead clients. Each client has one, which usually finds that another client has just pruned.
 type pruner struct {
 	client  *Client
 	every   time.Duration
@@ -75,10 +75,11 @@ func newPruner(c *Client) *pruner {
 	if c.cfg.pruneEvery > 0 {
 		j.every = c.cfg.pruneEvery
 	}
-	if j.every == 0 { // without pruning, dead queue rows are still deleted
+	if j.every == 0 { // dead queue rows are deleted even without pruning
 		j.every = timing.MaxPruneEvery
 	}
-	// Only the user's holder name applies: the other options may not fit this TTL.
+	// Of the application's options only the holder's name applies, as the others may not fit this
+	// TTL.
 	j.lease = &leaseConfig{ttl: timing.PruneTTL, margin: timing.MaxMargin, renewEvery: timing.PruneTTL / 3, labels: "{}", holder: c.cfg.lease.holder}
 	j.running.Go(j.run)
 	return j
@@ -92,8 +93,8 @@ func (j *pruner) run() {
 	defer cancel()
 	for {
 		timer := time.NewTimer(j.every/2 + rand.N(j.every))
-		// Both may be ready. A round that begins while the client closes is refused and ends at
-		// once.
+		// More than one case may be ready. Any order is safe, because a round that begins while the
+		// client closes is refused and ends at once.
 		select {
 		case <-timer.C:
 		case <-j.client.closing:
@@ -119,7 +120,7 @@ func (j *pruner) logFailure(what string, err error) {
 	}
 }
 
-// deleteDeadRows needs no lock: it is one short statement. It also runs without pruning.
+// deleteDeadRows needs no lock, because it is one short statement, and also runs without pruning.
 func (j *pruner) deleteDeadRows(ctx context.Context) error {
 	return j.client.store.DeleteDeadRows(ctx)
 }

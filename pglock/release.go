@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -15,25 +13,24 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
-// releaseCall is one run of the release statement, shared by the callers that wait for it.
+// releaseCall is one release, shared by the calls of Release that wait for its result.
 type releaseCall struct {
 	began time.Time
-	again bool          // an earlier call has failed, and may have been applied
+	again bool          // an earlier call failed, and may have been applied
 	done  chan struct{} // closed when err is set
 	err   error
 }
 
-// Release ends the lease: its Context is done first, then the lock is free for others, or is so when
-// the time of WithMinHold is over. After a success, further calls return nil.
+// Release ends the lease: its Context is done first, and then the lock is free for others, if need
+// be at the end of WithMinHold. After a success, and after HandOver, further calls return nil.
 //
-// After HandOver, Release returns nil and does nothing.
+// If the lease was lost before, Release changes nothing and returns a *LostError. If the server
+// can't be reached within 5 s, the error wraps ErrUnavailable, and the lock expires after its TTL
+// unless a later call succeeds.
 //
-// If the lease was lost before, Release returns a *LostError (errors.Is ErrLost) and changes
-// nothing. If the server can't be reached within 5 s, the error wraps ErrUnavailable. The lock then
-// expires after its TTL, and Release may be called again.
-//
-// ctx bounds how long Release waits. The release itself continues without it. A ctx that has ended
-// before the call, as is common in a defer, is ignored, and so is the end of the lease's own Context.
+// ctx bounds how long Release waits, while the release itself continues without it. A ctx that has
+// ended before the call, as is common in a defer, is ignored, and so is the end of the lease's own
+// Context.
 func (l *Lease) Release(ctx context.Context) error {
 	givenUp := ctx.Done()
 	if ctx.Err() != nil {
@@ -55,9 +52,10 @@ func (l *Lease) awaitRelease(ctx context.Context, givenUp <-chan struct{}) error
 		if givenUp == nil {
 			ctx = context.WithoutCancel(ctx)
 		}
-		l.client.sendRelease(ctx, f)
+		l.client.dispatch.release(ctx, f)
 	}
-	// If both are ready, either answer is right: the release goes on without its caller.
+	// More than one case may be ready. Any order is safe, because the release continues without its
+	// caller.
 	select {
 	case <-call.done:
 		return call.err
@@ -97,72 +95,56 @@ func (l *Lease) startRelease() (*releaseCall, *releaseOp, error) {
 	call := &releaseCall{began: time.Now(), again: l.release != nil, done: make(chan struct{})}
 	l.release = call
 	f := &releaseOp{lease: l, call: call, uncertain: call.again}
-	if l.cfg.plain() && l.cfg.minHold == 0 { // with it, the server decides when the lock is free
+	if l.cfg.plain() && l.cfg.minHold == 0 { // with a shortest hold, the server decides when the lock is free
 		f.successor = c.waiters.Reserve(l.fence.Name)
 	}
 	return call, f, nil
 }
 
-// keepsNames reports whether the lease was lost with one of its names, while others may still be held.
-// The caller holds mu.
+// keepsNames reports whether the lease was lost with one of its names, while others may still be
+// held. The caller holds mu.
 func (l *Lease) keepsNames() bool { return l.several() && time.Now().Before(l.deadline) }
 
-// sendRelease sends f on this goroutine or through the dispatcher. When ctx ends before the answer
-// arrives, the statement is canceled and then repeated in the background. That is safe: it can only
-// end a grant that no holder uses any more. A hand-off is not canceled.
-func (c *Client) sendRelease(ctx context.Context, f *releaseOp) {
-	if f.successor != nil && ctx.Done() != nil || !c.beginInline(ctx) {
-		c.releases.Submit(f)
-		return
-	}
-	defer c.dispatcher.EndInline()
-	bound, cancel := c.boundInline(ctx, timing.StatementBound/2)
-	defer cancel()
-	began := c.events.now()
-	f.send(bound)
-	c.events.batch(OperationRelease, 1, since(began), nil)
-}
-
-// releaseLost releases a lost lease on the server, without waiting: a renewal that was answered too
-// late would block others for another TTL. With a lock delay, they must be blocked.
+// releaseLost releases a lost lease on the server, without waiting, because a renewal that was
+// answered too late would block others for another TTL. With a lock delay, they must be blocked.
 func (l *Lease) releaseLost() {
 	if l.cfg.lockDelay > 0 || l.client.beginRelease() != nil {
 		return // it expires; beginRelease fails while the client closes
 	}
-	l.client.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
+	l.client.dispatch.releases.Submit(&releaseOp{lease: l}) // best effort: it expires otherwise
 }
 
-// releaseOp is one release in progress. It is a counted call until finish.
+// releaseOp is one release in progress, which is a counted call until finish.
 type releaseOp struct {
 	lease *Lease
 	call  *releaseCall // nil if no caller waits for it
 
-	// uncertain says that an earlier attempt may have been applied. A lock that is free then does
-	// not mean that the lease was lost.
+	// uncertain reports that an earlier attempt may have been applied, so a free lock does not mean
+	// that the lease was lost.
 	uncertain bool
 
-	successor *waitlist.Entry // gets the lock by a hand-off, or nil
-	handedOff bool            // it got the lock
+	successor *waitlist.Entry // receives the lock by a hand-off; nil without one
+	handedOff bool            // the successor received the lock
 	notified  bool            // the server notified a waiter of each name
 	missing   string          // a name whose grant was not current
 }
 
-// finish reports the result to the callers and ends the counted call. The local head of the queue
-// is woken, unless the server's notification reaches it or belongs to an earlier waiter.
+// finish reports the result to the callers and ends the counted call. It wakes the local head of
+// the queue, unless the server's notification reaches it or belongs to an earlier waiter.
 func (f *releaseOp) finish(err error) {
 	c, l := f.lease.client, f.lease
 	if f.call != nil {
-		if !errors.Is(l.Err(), ErrLost) { // the loss was its end
+		if !errors.Is(l.Err(), ErrLost) { // a loss has already raised the event of the end
 			c.events.released(f, err)
 		}
 		f.call.err = err
 		if err == nil || errors.Is(err, ErrLost) {
-			c.untrack(l)
+			c.registry.remove(l)
 		} else { // Close tries again until the server has ended the lease
-			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.untrack(l) })
+			time.AfterFunc(time.Until(l.Deadline())+l.cfg.margin+l.cfg.lockDelay, func() { c.registry.remove(l) })
 		}
 		close(f.call.done)
-		if l.repeated { // an attempt that arrives now would be granted, and nobody would use it
+		if l.repeated { // an attempt that arrives now would be granted, but has no caller
 			c.revoke(l.cfg.request(l.fence.Name, l.grantID))
 		}
 	}
@@ -174,48 +156,7 @@ func (f *releaseOp) finish(err error) {
 	c.endCall()
 }
 
-// sendReleases releases all of batch in one statement. An operation that needs more continues on a
-// goroutine of its own.
-func (c *Client) sendReleases(batch []*releaseOp) {
-	ctx, cancel := context.WithTimeout(c.life, timing.StatementBound/2)
-	defer cancel()
-	began := c.events.now()
-	if len(batch) == 1 && !c.cfg.forceBatch {
-		batch[0].send(ctx)
-		c.events.batch(OperationRelease, 1, since(began), nil)
-		return
-	}
-	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		if f.successor == nil && f.lease.cfg.minHold == 0 && f.lease.cfg.plain() {
-			return false
-		}
-		go f.retry() // the others don't wait for a hand-off's commit
-		return true
-	})
-	if len(batch) == 0 {
-		return
-	}
-	slices.SortFunc(batch, func(a, b *releaseOp) int { return strings.Compare(a.lease.fence.Name, b.lease.fence.Name) })
-	fences := make([]fencing.Fence, len(batch))
-	for i, f := range batch {
-		fences[i] = f.lease.fence
-	}
-	released, err := c.store.ReleaseBatch(ctx, fences)
-	took := since(began)
-	c.warnOfBatch(err, "releases")
-	for _, f := range batch {
-		f.uncertain = f.uncertain || leasetable.MaybeApplied(err)
-		if notified, ok := released[f.lease.fence]; err == nil && ok {
-			f.notified = notified
-			f.finish(nil)
-		} else {
-			go f.retry() // finds out why
-		}
-	}
-	c.events.batch(OperationRelease, len(batch), took, err)
-}
-
-// send releases one lock, or hands it off. If one statement is not enough, retry continues.
+// send releases one lock or hands it off. If one statement is not enough, retry continues.
 func (f *releaseOp) send(ctx context.Context) {
 	if f.successor != nil && f.handOff(ctx) {
 		f.finish(nil)
@@ -228,9 +169,9 @@ func (f *releaseOp) send(ctx context.Context) {
 	go f.retry()
 }
 
-// sendOnce sends the release statement once: for several names one for all that have permits, one for
-// all the others, and then another one for each of these that is missing in the answer, because it is
-// gone, or its row is locked for the moment.
+// sendOnce sends the release statement once. For several names it sends one for all that have
+// permits, one for all the others, and one for each of the latter that the answer does not contain,
+// because its grant has ended, or its row is locked for the moment.
 func (f *releaseOp) sendOnce(ctx context.Context) error {
 	l, store := f.lease, f.lease.client.store
 	var plain []fencing.Fence
@@ -270,7 +211,7 @@ func (f *releaseOp) sendOnce(ctx context.Context) error {
 	return err
 }
 
-// retry hands the lock off if it is meant to be, and otherwise repeats the release statement until
+// retry hands the lock off if it has a successor, and otherwise repeats the release statement until
 // there is an answer.
 func (f *releaseOp) retry() {
 	c := f.lease.client
@@ -280,7 +221,7 @@ func (f *releaseOp) retry() {
 		f.finish(nil)
 		return
 	}
-	err := c.retry(ctx, nil, f.sendOnce)
+	err := retry(ctx, nil, f.sendOnce)
 	if err == nil {
 		err = f.releaseResult()
 	}
@@ -301,8 +242,8 @@ func (f *releaseOp) releaseResult() error {
 	return &LostError{Name: f.missing, Token: l.fence.Token, Reason: "its grant ended on the server, or another holder has the lock"}
 }
 
-// handOff grants the lock of f to the local head of the queue, in one statement. It reports
-// whether that was done; otherwise the lock must be released.
+// handOff grants the lock of f to the local head of the queue in one statement, and reports whether
+// it did. Otherwise the lock must be released.
 func (f *releaseOp) handOff(ctx context.Context) bool {
 	c, successor := f.lease.client, f.successor
 	f.successor = nil
@@ -313,7 +254,7 @@ func (f *releaseOp) handOff(ctx context.Context) bool {
 		successor.CancelHandoff()
 		return false
 	}
-	// The successor checks an uncertain grant itself: its next attempt finds it.
+	// The successor checks an uncertain grant itself, because its next attempt finds it.
 	if !successor.Deliver(leasetable.Answer{Grant: g, Err: err, Released: f.lease.fence.Token}) {
 		c.revoke(r) // its caller has left; this wakes the next waiter
 	} else if err == nil {

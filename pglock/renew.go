@@ -19,9 +19,9 @@ const (
 	// renewBatchSize is the largest number of names that one statement renews.
 	renewBatchSize = 1000
 
-	// maxOverdueRenewals is the number of overdue attempts. They are counted apart from the
-	// leasetable.MaxRenewals others, and do not block them. While all are in flight, leases that become
-	// due gather.
+	// maxOverdueRenewals is the number of overdue attempts. They do not count among
+	// leasetable.MaxRenewals, and do not block other attempts. While all are in flight, leases that
+	// become due gather.
 	maxOverdueRenewals = 4
 )
 
@@ -30,7 +30,7 @@ const (
 type renewer struct {
 	store   *leasetable.Store
 	events  *events
-	wake    chan struct{}   // buffer of one: the plan has changed
+	wake    chan struct{}   // buffer of one; the plan has changed
 	ctx     context.Context //nolint:containedctx // ends the loop and the statements
 	quit    context.CancelFunc
 	stopped chan struct{}
@@ -45,7 +45,7 @@ type renewer struct {
 	overdue  int       // overdue attempts
 }
 
-// due says when a lease is to be renewed next.
+// due is the time when a lease is to be renewed next.
 type due struct {
 	lease   *Lease
 	at      time.Time
@@ -53,7 +53,7 @@ type due struct {
 }
 
 // renewAttempt is one attempt to renew some leases. When it is overdue, its leases are due again at
-// once. Its answer still counts if it arrives before they end.
+// once, but its answer still counts if it arrives before they end.
 type renewAttempt struct {
 	leases        []*Lease
 	overdue, done bool // guarded by the renewer's mu
@@ -73,7 +73,6 @@ func newRenewer(c *Client) *renewer {
 	}
 }
 
-// add renews l from now on.
 func (r *renewer) add(l *Lease) {
 	// A grant that was recognized after a lost answer has less than its TTL left.
 	at := l.Deadline().Add(l.cfg.margin - l.cfg.ttl).Add(jittered(l.cfg.renewEvery))
@@ -89,8 +88,8 @@ func (r *renewer) add(l *Lease) {
 	}
 }
 
-// wakeBy makes the loop read the plan at that time at the latest. It reports whether the loop must be
-// woken for that. The caller holds mu.
+// wakeBy makes the loop read the plan at that time at the latest, and reports whether the loop must
+// be woken for that. The caller holds mu.
 func (r *renewer) wakeBy(at time.Time) (wake bool) {
 	if !at.Before(r.next) {
 		return false
@@ -99,7 +98,6 @@ func (r *renewer) wakeBy(at time.Time) (wake bool) {
 	return true
 }
 
-// wakeLoop wakes the loop.
 func (r *renewer) wakeLoop() {
 	select {
 	case r.wake <- struct{}{}:
@@ -107,28 +105,27 @@ func (r *renewer) wakeLoop() {
 	}
 }
 
-// remove ends the renewal of l.
 func (r *renewer) remove(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.plan, l)
 }
 
-// stop ends the loop and the statements in flight. No lease is held any more. It is called once.
+// stop ends the loop and the statements in flight. It is called once, when no lease is held any
+// more.
 func (r *renewer) stop() {
 	r.quit()
 	<-r.stopped
 	r.batches.Wait()
 }
 
-// run is the loop of the renewer.
 func (r *renewer) run() {
 	defer close(r.stopped)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		// If several are ready, a needless look at the plan is harmless, as no lease is held when
-		// ctx ends.
+		// More than one case may be ready. Any order is safe, because a needless read of the plan
+		// is harmless, and no lease is held when ctx ends.
 		select {
 		case <-r.ctx.Done():
 			return
@@ -149,19 +146,19 @@ func (r *renewer) run() {
 
 // collect starts attempts for the leases that are due, together with those that are due soon. It
 // returns the attempts, the time after which they are overdue, and the time until the next lease is
-// due. A hanging attempt keeps its leases from another connection until it is overdue: even the
-// client's shortest lease must outlast a few attempts.
+// due. Since a hanging attempt keeps its leases from another connection until it is overdue, even
+// the client's shortest lease must outlast a few attempts.
 func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	shortest := timing.MaxTTL
 	pause = time.Hour
-	if r.next.After(now) { // also if that lease has ended: a lease that follows it need not wake the loop
+	if r.next.After(now) { // also if that lease has ended, so that a lease that follows it need not wake the loop
 		pause = min(pause, r.next.Sub(now))
 	}
 	anyDue := false
 	for l, p := range r.plan {
-		if l.maxHoldReached(now) { // before its timer
+		if l.maxHoldReached(now) { // in case its timer has not fired
 			delete(r.plan, l)
 			continue
 		}
@@ -183,7 +180,7 @@ func (r *renewer) collect(now time.Time) (attempts []*renewAttempt, patience, pa
 	for _, p := range batch {
 		if names += p.lease.count(); names > r.batch {
 			if r.inFlight == leasetable.MaxRenewals {
-				break // the others gather: the end of an attempt wakes the loop
+				break // the others gather until the end of an attempt wakes the loop
 			}
 			attempts = append(attempts, &renewAttempt{})
 			names = p.lease.count()
@@ -203,11 +200,13 @@ func renewPatience(trusted, latency time.Duration) time.Duration {
 	return max(min(max(trusted/6, 2*latency), trusted/3, timing.StatementBound), timing.MinRenewPatience)
 }
 
-// renew renews the leases in one statement and plans their next renewals. A failure is not a loss:
-// a lease is tried again while it can be trusted. It returns a function that raises the events.
+// renew renews the leases in one statement and plans their next renewals. After a failure, which is
+// not a loss, a lease is tried again while it can be trusted. It returns a function that raises the
+// events.
 func (r *renewer) renew(a *renewAttempt, patience time.Duration) (observe func()) {
 	grants := renewalsOf(a.leases)
-	// Deadlines do not bound it: another attempt may move them while this one waits.
+	// Deadlines do not bound the statement, because another attempt may move them while this one
+	// waits.
 	ctx, cancel := context.WithTimeout(r.ctx, timing.StatementBound)
 	defer cancel()
 	began := r.events.now()
@@ -251,8 +250,8 @@ func renewalsOf(leases []*Lease) []leasetable.Extension {
 	return all
 }
 
-// appendExtensions appends what the server is asked for if the lease is to be trusted for ttl less the
-// safety margin.
+// appendExtensions appends the request to the server for a lease that is to be trusted for ttl less
+// the safety margin.
 func (l *Lease) appendExtensions(all []leasetable.Extension, ttl time.Duration) []leasetable.Extension {
 	for i := range l.count() {
 		all = append(all, leasetable.Extension{Fence: l.fenceAt(i), TTL: l.cfg.serverTTL(ttl)})
@@ -260,8 +259,8 @@ func (l *Lease) appendExtensions(all []leasetable.Extension, ttl time.Duration) 
 	return all
 }
 
-// markOverdue makes the leases of an attempt due again, on another connection. When too many
-// attempts are overdue, another one would not help.
+// markOverdue makes the leases of an attempt due again, on another connection, unless so many
+// attempts are overdue that another one would not help.
 func (r *renewer) markOverdue(a *renewAttempt, sent time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -302,8 +301,8 @@ func (r *renewer) retrySoon(l *Lease, a *renewAttempt) {
 	r.replan(l, at, func(p *due) bool { return p.attempt == a })
 }
 
-// planNext plans the next renewal of l. It counts from the time when the last one was sent, like
-// the deadline, and ignores an attempt in flight.
+// planNext plans the next renewal of l, counted from the time when the last one was sent, like the
+// deadline, and whether or not an attempt is in flight.
 func (r *renewer) planNext(l *Lease, sent time.Time) {
 	at := sent.Add(jittered(l.cfg.renewEvery))
 	if soonest := time.Now().Add(l.cfg.renewEvery / 4); at.Before(soonest) {
@@ -327,8 +326,8 @@ func (r *renewer) replan(l *Lease, at time.Time, condition func(*due) bool) {
 	}
 }
 
-// jittered shortens d by up to a tenth. It never lengthens d: a renewal may be planned shortly
-// before a deadline.
+// jittered shortens d by up to a tenth, and never lengthens it, because a renewal may be planned
+// shortly before a deadline.
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 
 // errRowLocked means that a transaction outside of the protocol has locked the row.
@@ -336,7 +335,7 @@ var errRowLocked = errors.New("pglock: the lock's row is locked by another trans
 
 // applyRenewal applies the answers to l, which is to be trusted for ttl less the safety margin. It
 // returns nil if all of its names are renewed, errRowLocked if the renewal must be repeated, and
-// otherwise why the lease has ended. Of several names, the one with the worst answer decides.
+// otherwise the reason of the lease's end. Of several names, the one with the worst answer decides.
 func (l *Lease) applyRenewal(answers map[fencing.Fence]leasetable.Renewal, ttl time.Duration) error {
 	name, answer := l.nameAt(0), answers[l.fenceAt(0)]
 	for i := range l.count() {

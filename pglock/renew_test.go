@@ -3,13 +3,9 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -47,55 +43,23 @@ func TestP10_P13_AHolderIsToldThatItsGrantIsGone(t *testing.T) {
 			if err := context.Cause(l.Context()); !errors.Is(err, pglock.ErrLost) || !errors.As(err, &lost) || lost.Token != l.Token() {
 				t.Errorf("the cause is %v", err)
 			}
-			if err := l.Release(t.Context()); !errors.Is(err, pglock.ErrLost) {
-				t.Errorf("Release: %v", err)
-			}
-			if !value[bool](f, tc.stays, name) {
-				t.Error("renewal or release changed what it did not own")
-			}
+			fails(t, "Release", l.Release(t.Context()), pglock.ErrLost)
+			is(f, "renewal or release changed what it did not own", true, tc.stays, name)
 		})
 	}
 }
 
-// TestP11_OneFailedRenewalIsNoLoss cuts the connections and refuses new ones for a part of the
-// lease's time, several times.
-func TestP11_OneFailedRenewalIsNoLoss(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open()
-	l := try(t, c, "n", pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(300*time.Millisecond))
-	for range 3 {
-		proxy.Refuse(true)
-		proxy.Sever()
-		rest(t, time.Second)
-		proxy.Refuse(false)
-		before := value[int64](f, "SELECT version FROM pglock.distributed_locks")
-		pgtest.Eventually(t, 3*time.Second, "renewals go on", func() bool {
-			return value[int64](f, "SELECT version FROM pglock.distributed_locks") > before
-		})
-	}
-	if err := l.Err(); err != nil {
-		t.Error(err)
-	}
-	release(t, l)
-}
-
+// TestP12_AcquiresContextDoesNotEndTheLease, nor does the end of its wait. I8.
 func TestP12_AcquiresContextDoesNotEndTheLease(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
+	c := newFixture(t).open()
 	type key struct{}
-	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "kept"), time.Second)
-	l, err := c.Acquire(ctx, "n", pglock.WithTTL(500*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "kept"), 20*time.Second)
+	l, err := c.Acquire(ctx, "n", pglock.WithTTL(2*time.Second), pglock.WithWait(time.Second))
+	must(t, err)
 	cancel()
-	rest(t, 1200*time.Millisecond)
-	if err := l.Err(); err != nil {
-		t.Errorf("after more than a TTL and the end of Acquire's context: %v", err)
-	}
+	rest(t, 3*time.Second) // longer than the TTL and the wait
+	check(t, l.Err())
 	if l.Context().Err() != nil || l.Context().Value(key{}) != "kept" {
 		t.Errorf("the lease's context: %v, value %v", l.Context().Err(), l.Context().Value(key{}))
 	}
@@ -106,8 +70,8 @@ func TestP12_AcquiresContextDoesNotEndTheLease(t *testing.T) {
 func TestP14_RenewalAnswerLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
-	c := f.through(proxy.URL(pgtest.URL(t))).open()
+	proxy, far := f.proxied()
+	c := far.open()
 	l := try(t, c, "n", pglock.WithTTL(20*time.Second), pglock.WithRenewEvery(200*time.Millisecond))
 	version := func() int64 { return value[int64](f, "SELECT version FROM pglock.distributed_locks") }
 	pgtest.Eventually(t, 20*time.Second, "a renewal", func() bool { return version() > 1 })
@@ -118,37 +82,8 @@ func TestP14_RenewalAnswerLost(t *testing.T) {
 	proxy.Sever()
 	answered := version()
 	pgtest.Eventually(t, 20*time.Second, "a renewal after it", func() bool { return version() > answered+1 })
-	if err := l.Err(); err != nil {
-		t.Error(err)
-	}
+	check(t, l.Err())
 	release(t, l)
-}
-
-// TestP15_AStarvedPoolLosesNoLease takes every connection of the application's pool.
-func TestP15_AStarvedPoolLosesNoLease(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	small := fixture{t, pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 }), f.schema}
-	c := small.open()
-	conn, err := small.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	const leases = 300
-	var all []*pglock.Lease
-	for i := range leases {
-		all = append(all, try(t, c, fmt.Sprint("n", i), pglock.WithTTL(2*time.Second)))
-	}
-	rest(t, 5*time.Second)
-	for _, l := range all {
-		if err := l.Err(); err != nil {
-			t.Error(err)
-		}
-	}
-	if held := value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE expires_at > clock_timestamp()"); held != leases {
-		t.Errorf("%d of %d leases are alive", held, leases)
-	}
 }
 
 // TestI11_ALockedRowDelaysNoOtherRenewal locks one row by hand.
@@ -157,20 +92,13 @@ func TestI11_ALockedRowDelaysNoOtherRenewal(t *testing.T) {
 	f := newFixture(t)
 	c := f.open(pglock.WithTTL(time.Second))
 	locked, other := try(t, c, "locked"), try(t, c, "other")
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), f.named("SELECT FROM pglock.distributed_locks WHERE name = 'locked' FOR UPDATE")); err != nil {
-		t.Fatal(err)
-	}
+	tx := begin(t, f)
+	run(t, tx, f.named("SELECT FROM pglock.distributed_locks WHERE name = 'locked' FOR UPDATE"))
 	within(t, 5*time.Second, "the locked one is lost in the end", locked.Done())
 	if n := value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'other'"); n < 2 || other.Err() != nil {
 		t.Errorf("another lease, in the same renewals, was renewed %d times until then: %v", n-1, other.Err())
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, tx.Rollback(t.Context()))
 	release(t, other)
 }
 
@@ -183,22 +111,16 @@ func TestExtend(t *testing.T) {
 	if err := l.Extend(t.Context(), 100*time.Millisecond); err != nil || !l.Deadline().Equal(deadline) {
 		t.Errorf("a lease with enough time left was renewed, or failed: %v", err)
 	}
-	if err := l.Extend(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Extend(t.Context(), time.Minute))
 	if left := time.Until(l.Deadline()); left < 59*time.Second {
 		t.Errorf("after Extend(1m) the lease is trusted for %v", left)
 	}
 	if k, err := c.Get(t.Context(), "n"); err != nil || k.Remaining < 59*time.Second || k.Token != l.Token() {
 		t.Errorf("the table has %+v, %v", k, err)
 	}
-	if err := l.Extend(t.Context(), 100*365*24*time.Hour); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("a century: %v", err)
-	}
+	fails(t, "a century", l.Extend(t.Context(), 100*365*24*time.Hour), pglock.ErrInvalidOption)
 	release(t, l)
-	if err := l.Extend(t.Context(), time.Second); !errors.Is(err, pglock.ErrReleased) {
-		t.Errorf("after Release: %v", err)
-	}
+	fails(t, "after Release", l.Extend(t.Context(), time.Second), pglock.ErrReleased)
 	lost := try(t, c, "n", pglock.WithRenewEvery(0))
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
 	if err := lost.Extend(t.Context(), time.Minute); !errors.Is(err, pglock.ErrLost) || lost.Err() == nil {
@@ -212,9 +134,7 @@ func TestRenewalNeverShortens(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	l := try(t, c, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(50*time.Millisecond))
-	if err := l.Extend(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Extend(t.Context(), time.Minute))
 	version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
 	pgtest.Eventually(t, 5*time.Second, "renewals", func() bool {
 		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > version+2
@@ -228,22 +148,6 @@ func TestRenewalNeverShortens(t *testing.T) {
 	release(t, l)
 }
 
-// TestRenewalsAtAStricterIsolation: the role's default is serializable.
-func TestRenewalsAtAStricterIsolation(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	strict := fixture{t, pgtest.Pool(t, func(c *pgxpool.Config) {
-		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
-	}), f.schema}
-	c := strict.open()
-	l := try(t, c, "n", pglock.WithTTL(time.Second))
-	rest(t, 3*time.Second)
-	if err := l.Err(); err != nil {
-		t.Error(err)
-	}
-	release(t, l)
-}
-
 // TestRenewalsThatGatherFollowAtOnce: more leases are due than fit into the statements in flight.
 // The others are renewed as soon as one of these is answered.
 func TestRenewalsThatGatherFollowAtOnce(t *testing.T) {
@@ -253,9 +157,7 @@ func TestRenewalsThatGatherFollowAtOnce(t *testing.T) {
 	all := many(t, c, 20)
 	rest(t, 6*time.Second)
 	for _, l := range all {
-		if err := l.Err(); err != nil {
-			t.Error(err)
-		}
+		check(t, l.Err())
 		release(t, l)
 	}
 }

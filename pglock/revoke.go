@@ -12,28 +12,22 @@ import (
 // maxReason is the longest reason of a revocation or a request in bytes.
 const maxReason = 512
 
-// Revoke ends the grant of the lock name with that token. The caller need not be its holder. At once its guards fail
-// with fencing.ErrStale, it can't be renewed, and the lock is free for the next waiter, which is
-// woken. Later grants of the lock are not affected.
+// Revoke ends the grant of the lock with that token, whichever client holds it. At once its guards
+// fail with ErrStale, it can't be renewed, and its lock (or only its permits) is free for the next
+// waiter, which is woken.
 //
-// The holder learns of it with its next renewal, or at once if its client has a listening
-// connection: after its first wait, or a call of Lease.ReleaseRequested or Watch. Its lease is then
-// lost, with a *LostError that wraps ErrRevoked and has the reason. Until then it works on: the rule
-// that a holder stops before another one is granted the lock does not hold for Revoke. Writes that
-// must not be late need Lease.Guard. [Client.RequestRelease] leaves the end to the holder instead.
+// The holder notices with its next renewal, or at once if its client has a listening connection,
+// which its first wait, Lease.ReleaseRequested or Watch opens. Its *LostError wraps ErrRevoked and
+// has the reason, at most 512 bytes of UTF-8 without NUL. Because it works until then, writes that
+// must not be late need Lease.Guard. Client.RequestRelease lets the holder decide instead.
 //
-// Of a semaphore or a readers-writer lock, only the permits of that grant are free: see
-// LockInfo.Grants for the tokens.
+// A guarded transaction of the holder that began before may still commit, and no other holder is
+// granted the lock before it ends. Revoke waits for that for at most a second, and then returns an
+// error that wraps ErrGuarded, although the grant has ended. Another call waits again.
 //
-// A guarded transaction of the holder that has begun before may still commit. No other holder is
-// granted the lock before it ends. Revoke waits for that, for a second at most. Then the error wraps
-// ErrGuarded: the grant has ended, and another call of Revoke waits again.
-//
-// If the grant is not the current one, or was released, the error is a *fencing.StaleError. If the
-// name has no row, it wraps ErrNotFound. In both cases nothing is changed. A grant that was revoked
-// before is not an error. If the server does not answer, the error wraps ErrUnavailable, and the
-// grant may have ended; call Revoke again. The role needs the rights of a client (grant_user). The
-// reason may be empty, and has at most 512 bytes of UTF-8 without NUL. ctx bounds the call.
+// If the grant is not the current one, or was released, Revoke changes nothing and returns a
+// *StaleError, or ErrNotFound if the name has no row. A repeated revocation succeeds, so call
+// Revoke again after ErrUnavailable.
 func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("revoke grant %d of %q", token, name)
 	fence, err := c.beginGrantCall(name, token, reason, op)
@@ -45,7 +39,7 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 	if err := c.grantCall(ctx, op, fence, i, err); err != nil {
 		return err
 	}
-	for _, l := range c.leasesOf(token) {
+	for _, l := range c.registry.withToken(token) {
 		if l.hasName(name) {
 			_ = l.loseRevoked(name, reason) // the error is the lease's
 		}
@@ -57,13 +51,10 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 	return c.explainIn(ctx, op, err)
 }
 
-// RequestRelease asks the holder of the grant with that token to release the lock name. The request
-// is stored with the grant. The holder sees it as Lease.ReleaseRequested, with its next renewal, or
-// at once if its client has a listening connection, which ReleaseRequested opens. Whether and when
-// it releases the lock is up to the holder. If there are several requests, the first that it sees
-// counts.
-//
-// Errors are those of [Client.Revoke], except ErrGuarded. ctx bounds the call.
+// RequestRelease asks the holder of the grant with that token to release the lock, but the holder
+// decides whether and when. The request is stored with the grant, and Lease.ReleaseRequested
+// reports it after the next renewal, or at once if the client has a listening connection. Only the
+// first request that arrives counts. Errors are those of Client.Revoke, except ErrGuarded.
 func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("request the release of grant %d of %q", token, name)
 	fence, err := c.beginGrantCall(name, token, reason, op)
@@ -75,8 +66,8 @@ func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.
 	return c.grantCall(ctx, op, fence, i, err)
 }
 
-// beginGrantCall checks the arguments of a call that concerns a grant of any client. If it
-// succeeds, endCall must follow.
+// beginGrantCall checks the arguments of a call that concerns a grant of any client, and endCall
+// must follow if it succeeds.
 func (c *Client) beginGrantCall(name string, token fencing.Token, reason, op string) (fencing.Fence, error) {
 	fence := fencing.Fence{Schema: c.cfg.schema, Name: name, Token: token}
 	if err := checkName(name); err != nil {
@@ -91,7 +82,7 @@ func (c *Client) beginGrantCall(name string, token fencing.Token, reason, op str
 	return fence, c.beginCall()
 }
 
-// grantCall returns the error of a grantCall, or nil.
+// grantCall returns the error of a call that concerns a grant, or nil.
 func (c *Client) grantCall(ctx context.Context, op string, fence fencing.Fence, i leasetable.GrantCall, err error) error {
 	switch {
 	case err != nil:
@@ -112,34 +103,17 @@ func (c *Client) explainIn(ctx context.Context, op string, err error) error {
 	return c.store.Explain(op, err)
 }
 
-// loseRevoked ends the lease as revoked, unless it has ended, and returns why it ended. name is the one
-// whose grant was revoked.
+// loseRevoked ends the lease as revoked, unless it has ended, and returns the reason of its end.
+// name is the one whose grant was revoked.
 func (l *Lease) loseRevoked(name, reason string) error {
 	l.recordFailure(ErrRevoked)
 	if reason == "" {
 		return l.lose(name, "its grant was revoked")
 	}
-	return l.lose(name, fmt.Sprintf("its grant was revoked: %q", reason)) // any text, in one line
+	return l.lose(name, fmt.Sprintf("its grant was revoked: %q", reason)) // quoted, so that any text stays in one line
 }
 
-// leasesOf returns the leases of the grant with that token: none, or one, or more after Adopt.
-func (c *Client) leasesOf(token fencing.Token) []*Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.leasesWith(token)
-}
-
-// leasesWith is leasesOf for a caller that holds mu.
-func (c *Client) leasesWith(token fencing.Token) (all []*Lease) {
-	for l := range c.leases {
-		if l.fence.Token == token {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// closedChannel is closed. It is shared by all leases.
+// closedChannel is a closed channel that all leases share.
 var closedChannel = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -153,13 +127,13 @@ type releaseRequest struct {
 	notify chan struct{} // nil until ReleaseRequested is called before a request
 }
 
-// ReleaseRequested returns a channel that is closed when the holder should release the lock. The
-// lease is still held and renewed: the holder decides when to stop, and calls Release.
-// ReleaseReason then returns why.
+// ReleaseRequested returns a channel that is closed when the holder should release the lock,
+// because of Client.RequestRelease or WithMaxHold. The holder decides when to stop and calls
+// Release, and until then holds the lease. ReleaseReason returns the reason.
 //
-// Requests come from [Client.RequestRelease]. A request arrives with the next renewal, or at once by
-// a notification: the first call opens the client's listening connection. A lease that ends without
-// a request does not close the channel: wait for Done as well.
+// A request arrives with the next renewal, or at once by a notification, for which the first call
+// opens the client's listening connection. A lease that ends without a request does not close the
+// channel, so wait for Done as well.
 func (l *Lease) ReleaseRequested() <-chan struct{} {
 	l.mu.Lock()
 	r := &l.request
@@ -174,21 +148,21 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 	notify := r.notify
 	l.mu.Unlock()
 	if first {
-		l.client.startListener()
+		l.client.signals.startListener()
 	}
 	return notify
 }
 
-// ReleaseReason returns the reason of the first request to release the lock. It is empty if there
-// was no request, or a request without a reason.
+// ReleaseReason returns the reason of the first request to release the lock, or the empty string
+// without one.
 func (l *Lease) ReleaseReason() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.request.reason
 }
 
-// requestRelease tells the holder to release the lock. It reports whether this is the first request
-// to a lease that is held. Later requests change nothing.
+// requestRelease notifies the holder that it should release the lock. It reports whether this is
+// the first request to a lease that is held, because later requests change nothing.
 func (l *Lease) requestRelease(reason string) bool {
 	l.mu.Lock()
 	r := &l.request

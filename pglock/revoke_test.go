@@ -40,13 +40,9 @@ func TestRevokeEndsOneGrant(t *testing.T) {
 				pgtest.Eventually(t, 10*time.Second, "the holder listens", func() bool { return pglock.Listening(c) })
 			}
 			got := f.waits(f.open(pglock.WithHolder("new")), "n")
-			if err := operator.Revoke(t.Context(), "n", l.Token(), "maintenance\n"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, operator.Revoke(t.Context(), "n", l.Token(), "maintenance\n"))
 			f.inTx(func(tx pgx.Tx) {
-				if err := fencing.Check(t.Context(), tx, l.Fence()); !errors.Is(err, fencing.ErrStale) {
-					t.Errorf("a guard after the revocation: %v", err)
-				}
+				fails(t, "a guard after the revocation", fencing.Check(t.Context(), tx, l.Fence()), fencing.ErrStale)
 			})
 			next := <-got
 			within(t, 10*time.Second, "the holder learns of it", l.Done())
@@ -59,15 +55,9 @@ func TestRevokeEndsOneGrant(t *testing.T) {
 				k.Previous.End != "revoked" || k.Previous.Reason != "maintenance\n" {
 				t.Errorf("afterwards: %+v, %v", k, err)
 			}
-			if err := l.Release(t.Context()); !errors.Is(err, pglock.ErrRevoked) {
-				t.Errorf("release: %v", err)
-			}
-			if err := operator.Revoke(t.Context(), "n", l.Token(), "again"); err != nil {
-				t.Errorf("a repeated revocation: %v", err)
-			}
-			if err := next.Extend(t.Context(), time.Hour); err != nil {
-				t.Errorf("the next holder: %v", err)
-			}
+			fails(t, "release", l.Release(t.Context()), pglock.ErrRevoked)
+			check(t, operator.Revoke(t.Context(), "n", l.Token(), "again"))
+			check(t, next.Extend(t.Context(), time.Hour))
 			release(t, next)
 		})
 	}
@@ -76,10 +66,7 @@ func TestRevokeEndsOneGrant(t *testing.T) {
 // inTx runs fn in a transaction that is rolled back.
 func (f fixture) inTx(fn func(tx pgx.Tx)) {
 	f.t.Helper()
-	tx, err := f.pool.Begin(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	tx := begin(f.t, f)
 	defer func() { _ = tx.Rollback(f.t.Context()) }()
 	fn(tx)
 }
@@ -90,9 +77,7 @@ func TestTheReasonOutlivesOtherGrants(t *testing.T) {
 	f := newFixture(t)
 	l := try(t, f.open(pglock.WithPollOnly()), "n", pglock.WithTTL(4*time.Second))
 	c := f.open()
-	if err := c.Revoke(t.Context(), "n", l.Token(), "why"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Revoke(t.Context(), "n", l.Token(), "why"))
 	for range 5 {
 		release(t, acquire(t, c, "n"))
 	}
@@ -156,50 +141,31 @@ func TestRevokeRespectsGuards(t *testing.T) {
 	f.sql("CREATE TABLE pglock.written (n int)")
 	c := f.open()
 	l := try(t, f.open(pglock.WithTTL(time.Hour)), "n")
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := begin(t, f)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if err := l.Guard(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Guard(t.Context(), tx))
 	began := time.Now()
-	if err := c.Revoke(t.Context(), "n", l.Token(), "r"); !errors.Is(err, pglock.ErrGuarded) {
-		t.Errorf("with a guarded transaction: %v", err)
-	}
+	fails(t, "with a guarded transaction", c.Revoke(t.Context(), "n", l.Token(), "r"), pglock.ErrGuarded)
 	if took := time.Since(began); took < 500*time.Millisecond || took > 10*time.Second {
 		t.Errorf("it waited for %v", took)
 	}
 	f.inTx(func(other pgx.Tx) {
-		if err := fencing.Check(t.Context(), other, l.Fence()); !errors.Is(err, fencing.ErrStale) {
-			t.Errorf("a new guard: %v", err)
-		}
+		fails(t, "a new guard", fencing.Check(t.Context(), other, l.Fence()), fencing.ErrStale)
 	})
-	if _, err := c.TryAcquire(t.Context(), "n"); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("the lock while the transaction is open: %v", err)
-	}
-	if _, err := tx.Exec(t.Context(), f.named("INSERT INTO pglock.written VALUES (1)")); err != nil {
-		t.Fatal(err)
-	}
+	isBusy(t, "the lock while the transaction is open", c.Lock("n"))
+	run(t, tx, f.named("INSERT INTO pglock.written VALUES (1)"))
 	result := make(chan error, 1)
 	go func() { result <- c.Revoke(t.Context(), "n", l.Token(), "r") }()
 	pgtest.Eventually(t, 10*time.Second, "Revoke waits for the transaction, or has given up", func() bool {
 		return len(result) > 0 || value[bool](f, `SELECT EXISTS (SELECT FROM pg_locks AS l WHERE NOT l.granted AND l.pid IN (
 			SELECT a.pid FROM pg_stat_activity AS a WHERE position($1 IN a.query) > 0))`, f.named("pglock.distributed_locks"))
 	})
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Errorf("the guarded transaction: %v", err)
-	}
+	check(t, tx.Commit(t.Context()))
 	if err := <-result; err != nil && !errors.Is(err, pglock.ErrGuarded) {
 		t.Error(err)
 	}
-	if err := c.Revoke(t.Context(), "n", l.Token(), "r"); err != nil {
-		t.Errorf("after the transaction: %v", err)
-	}
-	if err := l.Release(t.Context()); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("release: %v", err)
-	}
+	check(t, c.Revoke(t.Context(), "n", l.Token(), "r"))
+	fails(t, "release", l.Release(t.Context()), pglock.ErrLost)
 	release(t, acquire(t, c, "n"))
 }
 
@@ -248,14 +214,10 @@ func TestChaosRevokeAgainstGuards(t *testing.T) {
 		for errors.Is(err, pglock.ErrGuarded) {
 			err = operator.Revoke(t.Context(), "n", l.Token(), "r")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		before := count(l.Token())
 		for range writers {
-			if err := <-results; !errors.Is(err, fencing.ErrStale) {
-				t.Error(err)
-			}
+			fails(t, "told", <-results, fencing.ErrStale)
 		}
 		after := count(l.Token())
 		written, late = written+after, late+after-before
@@ -303,9 +265,7 @@ func TestRequestReleaseReachesTheHolder(t *testing.T) {
 			if notify {
 				pgtest.Eventually(t, 10*time.Second, "the holder listens", func() bool { return pglock.Listening(c) })
 			}
-			if err := operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"))
 			if k, err := operator.Get(t.Context(), "n"); err != nil || !k.Held() || !k.ReleaseRequested || k.ReleaseReason != "deploy" {
 				t.Errorf("the lock: %+v, %v", k, err)
 			}
@@ -323,28 +283,55 @@ func TestRequestReleaseReachesTheHolder(t *testing.T) {
 	}
 }
 
-// TestAForgedNotificationEndsNothing: any role can send one.
-func TestAForgedNotificationEndsNothing(t *testing.T) {
+// TestAReleaseRequestReachesTheHolder: before and after it, by any number of callers. The lease is
+// held until the holder releases it. The first reason counts.
+func TestAReleaseRequestReachesTheHolder(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	c := f.open(pglock.WithTTL(time.Hour))
-	l := try(t, c, "n")
-	requested := l.ReleaseRequested()
-	pgtest.Eventually(t, 10*time.Second, "the holder listens", func() bool { return pglock.Listening(c) })
-	writer := pgtest.WriterPool(t, f.pool, f.schema)
-	for range 1000 {
-		for _, payload := range []string{fmt.Sprint(l.Token()), "", "x", "-1"} {
-			if _, err := writer.Exec(t.Context(), "SELECT pg_notify($1, $2)", pglock.HolderChannel(f.schema), payload); err != nil {
-				t.Fatal(err)
-			}
+	c := newFixture(t).open()
+	l, unasked := try(t, c, "n"), try(t, c, "unasked")
+	defer release(t, unasked)
+	early := l.ReleaseRequested()
+	notDone(t, "the channel is closed before the request", early)
+	if reason := l.ReleaseReason(); reason != "" {
+		t.Errorf("reason before the request: %q", reason)
+	}
+	var all sync.WaitGroup
+	firsts := make(chan bool, 10)
+	for range cap(firsts) {
+		all.Go(func() { firsts <- pglock.RequestRelease(l, "deploy") })
+	}
+	all.Wait()
+	close(firsts)
+	n := 0
+	for first := range firsts {
+		if first {
+			n++
 		}
 	}
-	if err := f.open().RequestRelease(t.Context(), "n", l.Token(), "real"); err != nil {
-		t.Fatal(err)
+	if n != 1 || pglock.RequestRelease(l, "another") {
+		t.Errorf("%d first requests", n)
 	}
-	within(t, 10*time.Second, "the real request", requested)
-	if err := l.Err(); err != nil {
-		t.Error(err)
+	within(t, 10*time.Second, "the request", early)
+	within(t, 10*time.Second, "the request, seen later", l.ReleaseRequested())
+	if reason := l.ReleaseReason(); reason != "deploy" {
+		t.Errorf("reason: %q", reason)
 	}
+	check(t, l.Err())
+	notDone(t, "another lease was requested", unasked.ReleaseRequested())
 	release(t, l)
+	if l = try(t, c, "n"); !pglock.RequestRelease(l, "again") {
+		t.Error("the next lease of the name can't be requested")
+	}
+	within(t, 10*time.Second, "a request that nobody waited for", l.ReleaseRequested())
+	release(t, l)
+}
+
+func TestAReleaseRequestAfterTheEndIsIgnored(t *testing.T) {
+	t.Parallel()
+	l := try(t, newFixture(t).open(), "n")
+	release(t, l)
+	if pglock.RequestRelease(l, "late") {
+		t.Error("the request was delivered to a lease that has ended")
+	}
+	notDone(t, "the channel is closed", l.ReleaseRequested())
 }

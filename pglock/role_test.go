@@ -79,25 +79,9 @@ func hostileRole(t *testing.T, f fixture, opts ...func(*pgxpool.Config)) *pgxpoo
 		o(config)
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-func openWith(t *testing.T, f fixture, pool *pgxpool.Pool) *pglock.Client {
-	t.Helper()
-	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(f.schema))
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return c
 }
 
 // TestConformanceOfARoleWithHostileSettings runs the suite as a role with unusual settings.
@@ -110,7 +94,7 @@ func TestConformanceOfARoleWithHostileSettings(t *testing.T) {
 				t.Helper()
 				f := newFixture(t)
 				pool := hostileRole(t, f, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-				return func() conformance.Locker { return leasesOf(openWith(t, f, pool)) }
+				return func() conformance.Locker { return leasesOf(f.openOn(pool)) }
 			})
 		})
 	}
@@ -131,36 +115,27 @@ func TestALeasesLifeInEachEncoding(t *testing.T) {
 			}
 			t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") })
 			u, err := url.Parse(pgtest.URL(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			u.Path = "/" + name
 			pool := pgtest.PoolOn(t, u.String())
 			schema := "sperren " + name
 			f := fixture{t, pool, schema}
-			if err := migrations.Up(t.Context(), pool, migrations.WithSchema(schema)); err != nil {
-				t.Fatal(err)
-			}
-			c := openWith(t, f, hostileRole(t, f))
+			must(t, migrations.Up(t.Context(), pool, migrations.WithSchema(schema)))
+			c := f.openOn(hostileRole(t, f))
 			const lock = "Lager/Müller"
-			usual := openWith(t, f, pool)
+			usual := f.openOn(pool)
 			for range 2 { // a new row, then an old one
 				l := acquire(t, c, lock, pglock.WithHolder("Jürgen"), pglock.WithLabels(map[string]string{"für": "<ö>"}))
-				if err := l.Extend(t.Context(), time.Minute); err != nil {
-					t.Errorf("Extend: %v", err)
-				}
+				check(t, l.Extend(t.Context(), time.Minute))
 				var held *pglock.BusyError
 				if _, err := c.TryAcquire(t.Context(), lock); !errors.As(err, &held) || held.Holder != "Jürgen" {
 					t.Errorf("a second try: %v", err)
 				}
-				if _, err := usual.TryAcquire(t.Context(), lock); !errors.Is(err, pglock.ErrNotAcquired) {
-					t.Errorf("a try by a role without such settings: %v", err)
-				}
+				isBusy(t, "a try by a role without such settings", usual.Lock(lock))
 				if k, err := c.Get(t.Context(), lock); err != nil || k.Labels["für"] != "<ö>" {
 					t.Errorf("Get: %+v, %v", k, err)
 				}
-				got := make(chan *pglock.Lease, 1)
-				go func() { got <- acquire(t, c, lock) }()
+				got := async(t, c.Lock(lock))
 				pgtest.Eventually(t, 10*time.Second, "the waiter listens", func() bool { return pglock.Listening(c) })
 				release(t, l)
 				release(t, <-got)
@@ -192,12 +167,65 @@ func TestTheLargestVersionStopsNobody(t *testing.T) {
 	f := largest(t)
 	c := f.open()
 	l := try(t, c, "n")
-	if err := l.Extend(t.Context(), 2*time.Minute); err != nil {
-		t.Errorf("Extend: %v", err)
-	}
+	check(t, l.Extend(t.Context(), 2*time.Minute))
 	f.sql("ALTER TABLE pglock.distributed_locks DISABLE TRIGGER largest")
 	release(t, l)
-	if version := value[int64](f, "SELECT version FROM pglock.distributed_locks"); version != 1 {
-		t.Errorf("version %d follows the largest", version)
+	is(f, "version follows the largest", int64(1), "SELECT version FROM pglock.distributed_locks")
+}
+
+// TestConformanceOnAnOddServer migrates and runs the suite in an odd database. Names that differ by
+// its rules only are different names, and a batch of them is granted.
+func TestConformanceOnAnOddServer(t *testing.T) {
+	t.Parallel()
+	url := pgtest.OddDatabase(t)
+	conformance.Run(t, func(t *testing.T) func() conformance.Locker {
+		t.Helper()
+		f := on(t, url)
+		return func() conformance.Locker { return leasesOf(f.open()) }
+	})
+	f := on(t, url)
+	c, other := f.open(), f.open()
+	for _, name := range []string{"i", "I", "ı", "İ", "é", "e\u0301"} {
+		l := acquire(t, c, name, pglock.WithTTL(time.Minute))
+		check(t, l.Extend(t.Context(), time.Hour))
+		held, err := other.Get(t.Context(), name)
+		if err != nil || held.Name != name || held.Token != l.Token() || held.Remaining < 30*time.Minute {
+			t.Errorf("%q: %+v, %v", name, held, err)
+		}
+	}
+	s := c.Semaphore("S", 2)
+	one := permits(t, s, 1)
+	release(t, permits(t, s, 1))
+	release(t, one)
+	release(t, permits(t, s, 2))
+}
+
+// TestEveryExecMode runs the protocol in each query mode of pgx, some of which poolers in
+// transaction mode need.
+func TestEveryExecMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(pgtest.Schema(t, pool)))
+			must(t, err)
+			for range 2 { // a new row, then an old one
+				l := acquire(t, c, "n", pglock.WithLabels(map[string]string{"k": `"v"`}))
+				isBusy(t, "a second try", c.Lock("n"))
+				check(t, l.Extend(t.Context(), time.Minute))
+				if k, err := c.Get(t.Context(), "n"); err != nil || k.Token != l.Token() || k.Labels["k"] != `"v"` || k.Remaining < time.Minute {
+					t.Errorf("Get: %+v, %v", k, err)
+				}
+				check(t, l.Release(t.Context()))
+			}
+			if _, err := c.Prune(t.Context(), 0); err != nil {
+				t.Errorf("Prune: %v", err)
+			}
+			check(t, c.Close(t.Context()))
+		})
 	}
 }

@@ -3,12 +3,14 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -16,34 +18,26 @@ import (
 func read(t *testing.T, l rw, opts ...pglock.LeaseOption) *pglock.Lease {
 	t.Helper()
 	lease, err := l.read.TryAcquire(t.Context(), opts...)
-	if err != nil {
-		t.Fatalf("TryRLock: %v", err)
-	}
+	must(t, err)
 	return lease
 }
 
 func write(t *testing.T, l rw, opts ...pglock.LeaseOption) *pglock.Lease {
 	t.Helper()
 	lease, err := l.write.TryAcquire(t.Context(), opts...)
-	if err != nil {
-		t.Fatalf("TryLock: %v", err)
-	}
+	must(t, err)
 	return lease
 }
 
 func downgrade(t *testing.T, l *pglock.Lease) {
 	t.Helper()
-	if err := l.Downgrade(t.Context()); err != nil {
-		t.Fatalf("Downgrade: %v", err)
-	}
+	must(t, l.Downgrade(t.Context()))
 }
 
 // waiters waits until n clients have a ticket.
 func (f fixture) waiters(n int) {
 	f.t.Helper()
-	pgtest.Eventually(f.t, 20*time.Second, "tickets", func() bool {
-		return value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE expires_at > clock_timestamp()") == n
-	})
+	until(f, "tickets", n, "SELECT count(*) FROM pglock.lock_waiters WHERE expires_at > clock_timestamp()")
 }
 
 // TestDowngrade: a writer becomes a reader under the same token. Readers that waited come in, a
@@ -54,45 +48,20 @@ func TestDowngrade(t *testing.T) {
 	a, b := rwlock(f.open(pglock.WithTTL(2*time.Second)), "rw"), rwlock(f.open(), "rw")
 	w := write(t, a, pglock.WithLabels(map[string]string{"k": "v"}))
 	token := w.Token()
-	reader := make(chan error, 1)
-	go func() {
-		l, err := b.read.Acquire(t.Context())
-		if err == nil {
-			err = l.Release(t.Context())
-		}
-		reader <- err
-	}()
-	f.waiters(1)
+	reader := waits(f, b.read)
 	downgrade(t, w)
-	select {
-	case err := <-reader:
-		if err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("a waiting reader was not woken")
-	}
+	release(t, next(t, reader))
 	downgrade(t, w) // nothing more to do
 	if w.Token() != token || w.Err() != nil {
 		t.Errorf("token %d, err %v; want %d", w.Token(), w.Err(), token)
 	}
-	if _, err := b.write.TryAcquire(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("a writer beside the downgraded one: %v", err)
-	}
-	if err := w.Bind(t.Context(), begin(t, f)); !errors.Is(err, fencing.ErrShared) {
-		t.Errorf("Bind: %v", err)
-	}
+	isBusy(t, "a writer beside the downgraded one", b.write)
+	fails(t, "Bind", w.Bind(t.Context(), begin(t, f)), fencing.ErrShared)
 	tx := begin(t, f)
-	if err := w.Guard(t.Context(), tx); err != nil {
-		t.Errorf("Guard: %v", err)
-	}
+	check(t, w.Guard(t.Context(), tx))
 	_ = tx.Rollback(t.Context())
-	if got := value[string](f, "SELECT format('%s %s %s', token, weight, labels) FROM pglock.lock_permits"); got != value[string](f, "SELECT format('%s 1 {\"k\": \"v\"}', $1::bigint)", int64(token)) {
-		t.Errorf("the permit is %s", got)
-	}
-	pgtest.Eventually(t, 20*time.Second, "renewals", func() bool {
-		return value[int](f, "SELECT count(*) FROM pglock.lock_permits WHERE version > 3") == 1
-	})
+	is(f, "the permit", true, "SELECT token = $1 AND weight = 1 AND labels = '{\"k\": \"v\"}' FROM pglock.lock_permits", int64(token))
+	until(f, "renewals", 1, "SELECT count(*) FROM pglock.lock_permits WHERE version > 3")
 	release(t, w)
 	release(t, write(t, b))
 }
@@ -112,9 +81,7 @@ func TestDowngradeIsWithoutAGap(t *testing.T) {
 			var wg sync.WaitGroup
 			var granted atomic.Bool
 			wg.Go(func() { other, _ = b.write.Acquire(ctx); granted.Store(true) })
-			pgtest.Eventually(t, 20*time.Second, "a ticket", func() bool {
-				return value[int](f, "SELECT count(*) FROM pglock.lock_waiters AS w JOIN pglock.distributed_locks AS l USING (name) WHERE name = $1 AND w.ticket > l.ticket", name) == 1
-			})
+			until(f, "a ticket", 1, "SELECT count(*) FROM pglock.lock_waiters AS w JOIN pglock.distributed_locks AS l USING (name) WHERE name = $1 AND w.ticket > l.ticket", name)
 			r, err := change(a, w)
 			switch {
 			case errors.Is(err, pglock.ErrNotAcquired):
@@ -126,18 +93,14 @@ func TestDowngradeIsWithoutAGap(t *testing.T) {
 				if granted.Load() {
 					n++
 				}
-				if err := r.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check(t, r.Release(t.Context()))
 			}
 			wg.Wait()
 			cancel()
 			if other == nil {
 				t.Fatal("the other writer was not granted")
 			}
-			if err := other.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check(t, other.Release(t.Context()))
 		}
 		return n
 	}
@@ -147,9 +110,7 @@ func TestDowngradeIsWithoutAGap(t *testing.T) {
 		t.Errorf("%d of %d downgrades let another writer in", n, rounds)
 	}
 	if n := overtaken("control", func(a rw, w *pglock.Lease) (*pglock.Lease, error) {
-		if err := w.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check(t, w.Release(t.Context()))
 		return a.read.TryAcquire(t.Context())
 	}); n < rounds {
 		t.Errorf("control: a release and an acquire kept the lock in %d of %d rounds", rounds-n, rounds)
@@ -163,75 +124,15 @@ func TestDowngradeOfALostLease(t *testing.T) {
 	a := rwlock(f.open(), "rw")
 	w := write(t, a)
 	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity'")
-	if err := w.Downgrade(t.Context()); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("Downgrade: %v", err)
-	}
+	fails(t, "Downgrade", w.Downgrade(t.Context()), pglock.ErrLost)
 	w = write(t, a)
 	release(t, w)
-	if err := w.Downgrade(t.Context()); !errors.Is(err, pglock.ErrReleased) {
-		t.Errorf("Downgrade of a released lease: %v", err)
-	}
-	if _, err := w.TryUpgrade(t.Context()); !errors.Is(err, pglock.ErrReleased) {
-		t.Errorf("TryUpgrade of a released lease: %v", err)
-	}
+	fails(t, "Downgrade of a released lease", w.Downgrade(t.Context()), pglock.ErrReleased)
+	fails(t, "TryUpgrade of a released lease", second(w.TryUpgrade(t.Context())), pglock.ErrReleased)
 	r := read(t, a)
 	f.sql("DELETE FROM pglock.lock_permits")
 	f.sql("UPDATE pglock.distributed_locks SET in_use = 0")
-	if _, err := r.TryUpgrade(t.Context()); !errors.Is(err, pglock.ErrLost) {
-		t.Errorf("TryUpgrade of a lost lease: %v", err)
-	}
-}
-
-// TestTryUpgrade: the only reader becomes the writer, under a new token. The old lease has ended
-// without a loss.
-func TestTryUpgrade(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a, b := rwlock(f.open(), "rw"), rwlock(f.open(), "rw")
-	r, other := read(t, a), read(t, b)
-	var busy *pglock.BusyError
-	if _, err := r.TryUpgrade(t.Context()); !errors.As(err, &busy) || busy.Token != other.Token() || busy.Holder != other.Holder() || busy.Remaining <= 0 {
-		t.Errorf("beside another reader: %v", err)
-	}
-	if err := r.Err(); err != nil {
-		t.Fatalf("a refused upgrade ended the lease: %v", err)
-	}
-	release(t, other)
-	w, err := r.TryUpgrade(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.Token() <= other.Token() || r.Token() == w.Token() {
-		t.Errorf("tokens %d, %d and then %d", r.Token(), other.Token(), w.Token())
-	}
-	if err := r.Err(); !errors.Is(err, pglock.ErrReleased) || errors.Is(err, pglock.ErrLost) {
-		t.Errorf("the reader's lease ended with %v", err)
-	}
-	release(t, r) // does nothing
-	if err := fencing.Check(t.Context(), begin(t, f), r.Fence()); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("a guard with the reader's token: %v", err)
-	}
-	tx := begin(t, f)
-	if err := w.Bind(t.Context(), tx); err != nil {
-		t.Errorf("Bind: %v", err)
-	}
-	_ = tx.Rollback(t.Context())
-	if _, err := w.TryUpgrade(t.Context()); !errors.Is(err, pglock.ErrHeldByCaller) {
-		t.Errorf("upgrade of a writer: %v", err)
-	}
-	if _, err := b.read.TryAcquire(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("a reader beside the writer: %v", err)
-	}
-	downgrade(t, w)
-	again, err := w.TryUpgrade(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	release(t, again)
-	release(t, write(t, b))
-	if n := value[int](f, "SELECT count(*) FROM pglock.lock_permits"); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	fails(t, "TryUpgrade of a lost lease", second(r.TryUpgrade(t.Context())), pglock.ErrLost)
 }
 
 // TestTwoReadersThatUpgrade: of two readers that want to be the writer, none waits, and at most one
@@ -257,9 +158,7 @@ func TestTwoReadersThatUpgrade(t *testing.T) {
 		}
 		release(t, leases[0])
 		w, err := leases[1].TryUpgrade(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		release(t, w)
 	}
 }
@@ -272,68 +171,20 @@ func TestUpgradeBesideGuards(t *testing.T) {
 	a := rwlock(f.open(), "rw")
 	r := read(t, a)
 	tx := begin(t, f)
-	if err := r.Guard(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.TryUpgrade(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("TryUpgrade: %v", err)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Errorf("the guarded transaction: %v", err)
-	}
+	must(t, r.Guard(t.Context(), tx))
+	fails(t, "TryUpgrade", second(r.TryUpgrade(t.Context())), pglock.ErrNotAcquired)
+	check(t, tx.Commit(t.Context()))
 	w, err := r.TryUpgrade(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// A guarded transaction of the writer keeps readers out after a downgrade, until it ends.
 	tx = begin(t, f)
-	if err := w.Guard(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Guard(t.Context(), tx))
 	downgrade(t, w)
-	if _, err := a.read.TryAcquire(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("a reader beside a guarded transaction of the writer: %v", err)
-	}
-	if _, err := w.TryUpgrade(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("an upgrade beside a guarded transaction of the writer: %v", err)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Errorf("the guarded transaction: %v", err)
-	}
+	isBusy(t, "a reader beside a guarded transaction of the writer", a.read)
+	fails(t, "an upgrade beside a guarded transaction of the writer", second(w.TryUpgrade(t.Context())), pglock.ErrNotAcquired)
+	check(t, tx.Commit(t.Context()))
 	release(t, read(t, a))
 	release(t, w)
-}
-
-// TestUpgradeOvertakesAWaitingWriter: the waiting writer could not be granted the lock before the
-// reader ends, and is granted it afterwards.
-func TestUpgradeOvertakesAWaitingWriter(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a, b := rwlock(f.open(), "rw"), rwlock(f.open(), "rw")
-	r := read(t, a)
-	waiting := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := b.write.Acquire(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		waiting <- l
-	}()
-	f.waiters(1)
-	w, err := r.TryUpgrade(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	release(t, w)
-	select {
-	case l := <-waiting:
-		if l.Token() < w.Token() {
-			t.Errorf("token %d of the waiting writer is not above %d", l.Token(), w.Token())
-		}
-		release(t, l)
-	case <-time.After(20 * time.Second):
-		t.Fatal("the waiting writer was not granted")
-	}
 }
 
 // TestChangesOfOtherLeases: only leases of readers-writer locks change, and not through a lease that
@@ -354,9 +205,7 @@ func TestChangesOfOtherLeases(t *testing.T) {
 	w := write(t, rw)
 	downgrade(t, w)
 	err := rw.write.Do(w.Context(), func(context.Context, *pglock.Lease) error { t.Error("fn ran"); return nil }, pglock.WithJoin())
-	if !errors.Is(err, pglock.ErrHeldByCaller) {
-		t.Errorf("a writer joins a downgraded lease: %v", err)
-	}
+	fails(t, "a writer joins a downgraded lease", err, pglock.ErrHeldByCaller)
 }
 
 // TestAdoptPermits: grants of permits are handed over like those of any lock, and keep their kind.
@@ -367,45 +216,27 @@ func TestAdoptPermits(t *testing.T) {
 	handOver := func(l *pglock.Lease) *pglock.Lease {
 		t.Helper()
 		fence, err := l.HandOver()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		l, err = b.Adopt(t.Context(), fence)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return l
 	}
 	w := handOver(write(t, rwlock(a, "rw")))
-	if _, err := rwlock(a, "rw").read.TryAcquire(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("a reader beside the adopted writer: %v", err)
-	}
+	isBusy(t, "a reader beside the adopted writer", rwlock(a, "rw").read)
 	downgrade(t, w)
 	w = handOver(w)
 	again, err := w.TryUpgrade(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fence, err := again.HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Adopt(t.Context(), fence, pglock.WithMinHold(time.Hour)); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("WithMinHold: %v", err)
-	}
+	must(t, err)
+	fails(t, "WithMinHold", second(b.Adopt(t.Context(), fence, pglock.WithMinHold(time.Hour))), pglock.ErrInvalidOption)
 	again, err = b.Adopt(t.Context(), fence)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	release(t, again)
-	if _, err := b.Adopt(t.Context(), fence); !errors.Is(err, fencing.ErrStale) {
-		t.Errorf("Adopt of a released grant: %v", err)
-	}
+	fails(t, "Adopt of a released grant", second(b.Adopt(t.Context(), fence)), fencing.ErrStale)
 	s := handOver(permits(t, a.Semaphore("s", 3), 2))
 	noPermits(t, a.Semaphore("s", 3), 2)
-	if got := value[string](f, "SELECT holder FROM pglock.lock_permits"); got != "B" {
-		t.Errorf("the holder is %s", got)
-	}
+	is(f, "the holder is", "B", "SELECT holder FROM pglock.lock_permits")
 	release(t, s)
 	release(t, permits(t, a.Semaphore("s", 3), 3))
 }
@@ -418,9 +249,7 @@ func TestUpgradeMeetsARenewal(t *testing.T) {
 	r := read(t, rwlock(f.open(), "rw"))
 	for range 10 {
 		renewal := begin(t, f)
-		if _, err := renewal.Exec(t.Context(), f.named("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE")); err != nil {
-			t.Fatal(err)
-		}
+		run(t, renewal, f.named("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE"))
 		began := time.Now()
 		upgraded := make(chan error, 1)
 		go func() {
@@ -433,9 +262,7 @@ func TestUpgradeMeetsARenewal(t *testing.T) {
 		pgtest.Eventually(t, 20*time.Second, "the upgrade waits for the renewal, or has ended", func() bool {
 			return len(upgraded) > 0 || value[int](f, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')") > 0
 		})
-		if err := renewal.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, renewal.Commit(t.Context()))
 		tookTooLong := time.Since(began) > 250*time.Millisecond
 		err := <-upgraded
 		if err != nil && !tookTooLong {
@@ -460,5 +287,46 @@ func TestARenewalMeetsAnUpgrade(t *testing.T) {
 	}
 	if err := pglock.GoneWhileUpgrading(r, false); !errors.Is(err, pglock.ErrLost) || !errors.Is(r.Err(), pglock.ErrLost) {
 		t.Errorf("without one: %v, %v", err, r.Err())
+	}
+}
+
+// TestI3_AReaderWhoseUpgradeIsUnansweredStops: the server has made the reader the writer, and the
+// answer is lost. The client revokes that grant, and another one becomes the writer. The reader has
+// stopped by then, although its TTL is far from over. With an upgrade that was never sent, it goes on.
+func TestI3_AReaderWhoseUpgradeIsUnansweredStops(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]bool{"answer lost": true, "not sent": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+			proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
+				if strings.Contains(r.SQL, "upgrade_permits") {
+					proxy.Refuse(true)
+					return faultproxy.LoseReply
+				}
+				return faultproxy.Pass
+			})
+			c := f.through(proxy.URL(pgtest.URL(t))).openUnclosed(pglock.WithTTL(time.Minute))
+			defer func() { _ = c.Close(context.WithoutCancel(t.Context())) }() // its lease may be lost
+			reader := held(t, rwlock(c, "n").read)
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			if !sent {
+				cancel()
+			}
+			if _, err := reader.TryUpgrade(ctx); err == nil {
+				t.Fatal("an upgrade without an answer")
+			}
+			proxy.Refuse(false)
+			if !sent {
+				check(t, reader.Err())
+				return
+			}
+			other, err := rwlock(f.open(), "n").write.Acquire(t.Context(), pglock.WithWait(30*time.Second))
+			must(t, err)
+			fails(t, "the reader beside another writer", reader.Err(), pglock.ErrLost)
+			release(t, other)
+		})
 	}
 }

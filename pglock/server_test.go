@@ -19,9 +19,7 @@ import (
 func hosts(t *testing.T, servers ...*testserver.Server) string {
 	t.Helper()
 	u, err := url.Parse(servers[0].URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addresses := make([]string, len(servers))
 	for i, s := range servers {
 		addresses[i] = s.Addr()
@@ -34,22 +32,10 @@ func hosts(t *testing.T, servers ...*testserver.Server) string {
 }
 
 // standbys starts n servers that follow the primary.
-func standbys(t *testing.T, primary *testserver.Server, n int) []*testserver.Server {
+func standbys(t *testing.T, primary *testserver.Server, n int) (all []*testserver.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	all := make([]*testserver.Server, n)
-	for i := range all {
-		s, err := primary.Standby(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		all[i] = s
+	for range n {
+		all = append(all, pgtest.Standby(t, primary))
 	}
 	return all
 }
@@ -67,18 +53,13 @@ func (f fixture) follow(standby *testserver.Server, name string) fixture {
 
 func promote(t *testing.T, standby *testserver.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := standby.Promote(ctx); err != nil {
-		t.Fatal(err)
-	}
+	ctx := bounded(t, time.Minute)
+	must(t, standby.Promote(ctx))
 }
 
 func stop(t *testing.T, server *testserver.Server) {
 	t.Helper()
-	if err := server.Stop(testserver.Immediate); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Stop(testserver.Immediate))
 }
 
 // TestI2_P50_TwoStandbysOnTheSameTimeline promotes one standby. When that dies, it promotes the
@@ -92,9 +73,7 @@ func TestI2_P50_TwoStandbysOnTheSameTimeline(t *testing.T) {
 	s := standbys(t, primary, 2)
 	release(t, try(t, c, "n"))
 	first, second := f.follow(s[0], "n"), f.follow(s[1], "n")
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(t.Context()))
 	stop(t, primary)
 	promote(t, s[0])
 	c = first.openUnclosed()
@@ -104,9 +83,7 @@ func TestI2_P50_TwoStandbysOnTheSameTimeline(t *testing.T) {
 		last = int64(l.Token())
 		release(t, l)
 	}
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(t.Context()))
 	stop(t, s[0])
 	promote(t, s[1])
 	// The control: the timeline alone does not distinguish the two.
@@ -130,9 +107,7 @@ func TestI2_P50_AnOldPrimaryThatCameBackIsRefused(t *testing.T) {
 	successor := standbys(t, old, 1)[0]
 	release(t, try(t, c, "n"))
 	there := f.follow(successor, "n")
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(t.Context()))
 	stop(t, old)
 	promote(t, successor)
 	both := fixture{t, pgtest.PoolOn(t, hosts(t, old, successor)), f.schema}
@@ -140,9 +115,7 @@ func TestI2_P50_AnOldPrimaryThatCameBackIsRefused(t *testing.T) {
 	waits := both.openUnclosed() // is granted nothing: it has seen the server only
 	before := try(t, c, "n")
 	release(t, before)
-	if err := old.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, old.Start())
 	// The control: a new client uses the first host that accepts writes.
 	fresh := both.openUnclosed()
 	if l := try(t, fresh, "n"); l.Token() >= before.Token() {
@@ -153,9 +126,7 @@ func TestI2_P50_AnOldPrimaryThatCameBackIsRefused(t *testing.T) {
 	}
 	reconnect()
 	after := try(t, c, "n")
-	if after.Token() <= before.Token() {
-		t.Errorf("token %d after %d", after.Token(), before.Token())
-	}
+	grows(t, before, after)
 	release(t, after)
 	if l := try(t, waits, "m"); l.Token() <= after.Token() {
 		t.Errorf("a client that had only seen the new primary was granted %d after %d", l.Token(), after.Token())
@@ -185,9 +156,7 @@ func TestI11_NoLockOfAnUnprivilegedRoleDelaysAGrant(t *testing.T) {
 	f.sql("CREATE ROLE " + role)
 	t.Cleanup(func() { _, _ = f.pool.Exec(context.Background(), "DROP ROLE "+role) })
 	conn, err := f.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Release()
 	for _, statement := range []string{
 		"SET ROLE " + role,
@@ -207,12 +176,9 @@ func TestI11_NoLockOfAnUnprivilegedRoleDelaysAGrant(t *testing.T) {
 			t.Errorf("a role without rights locks %s", locks)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
+	ctx := bounded(t, 3*time.Second)
 	l, err := c.TryAcquire(ctx, "a new name")
-	if err != nil {
-		t.Fatalf("a first grant: %v", err)
-	}
+	must(t, err)
 	release(t, l)
 	if n, err := c.Prune(ctx, 0); n != 1 || err != nil {
 		t.Errorf("Prune: %d, %v", n, err)
@@ -249,4 +215,49 @@ func TestAForgedTokenHarmsItsOwnNameAlone(t *testing.T) {
 	if n, err := c.Prune(t.Context(), 0); n != 0 || err != nil { // its row is the only record of its token
 		t.Errorf("Prune: %d, %v", n, err)
 	}
+}
+
+// TestI2_P07_TokensOutliveAFailoverThatLosesGrants promotes an asynchronous standby
+// that was cut off before the last thousand grants.
+func TestI2_P07_TokensOutliveAFailoverThatLosesGrants(t *testing.T) {
+	t.Parallel()
+	const grants = 1000
+	primary := pgtest.Server(t, testserver.Options{})
+	f := on(t, primary.URL())
+	c := f.openUnclosed()
+	release(t, try(t, c, "n"))
+
+	ctx := bounded(t, time.Minute)
+	standby := pgtest.Standby(t, primary)
+	release(t, try(t, c, "n"))
+	there := fixture{t, pgtest.PoolOn(t, standby.URL()), f.schema}
+	replicated := int64(0)
+	pgtest.Eventually(t, 20*time.Second, "the standby follows", func() bool {
+		replicated = value[int64](there, "SELECT token FROM pglock.distributed_locks WHERE name = 'n'")
+		return replicated == value[int64](f, "SELECT token FROM pglock.distributed_locks WHERE name = 'n'")
+	})
+
+	// Cut it off in both directions.
+	there.sql("ALTER SYSTEM SET primary_conninfo = ''")
+	there.sql("SELECT pg_reload_conf()")
+	until(f, "the standby is cut off", 0, "SELECT count(*) FROM pg_stat_replication")
+	var last int64
+	for i := range grants {
+		l := try(t, c, fmt.Sprint("n", i%10))
+		last = int64(l.Token())
+		release(t, l)
+	}
+	check(t, c.Close(t.Context()))
+	must(t, primary.Stop(testserver.Immediate))
+	must(t, standby.Promote(ctx))
+	// The control: the next value of the sequence alone.
+	if plain := value[int64](there, "SELECT last_value FROM pglock.fencing_tokens"); plain > last {
+		t.Errorf("control: the sequence alone is at %d, above the %d granted", plain, last)
+	}
+	first := try(t, there.open(), "n0")
+	t.Logf("I2: replicated up to %d, then granted up to %d; the promoted standby grants %d", replicated, last, first.Token())
+	if int64(first.Token()) <= last {
+		t.Errorf("after the promotion token %d was granted, before it %d", first.Token(), last)
+	}
+	release(t, first)
 }

@@ -27,17 +27,7 @@ func newReplicated(t *testing.T, synchronous bool) replicated {
 	t.Helper()
 	primary := pgtest.Server(t, testserver.Options{})
 	f := on(t, primary.URL())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	standby, err := primary.Standby(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := standby.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	standby := pgtest.Standby(t, primary)
 	r := replicated{f, primary, standby, faultproxy.New(t, primary.Addr())}
 	there := r.there()
 	way := regexp.MustCompile(`port=\S+`).ReplaceAllString(
@@ -50,9 +40,7 @@ func newReplicated(t *testing.T, synchronous bool) replicated {
 	if synchronous {
 		f.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
 		f.sql("SELECT pg_reload_conf()")
-		pgtest.Eventually(t, 20*time.Second, "the standby is synchronous", func() bool {
-			return value[int](f, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
-		})
+		until(f, "the standby is synchronous", 1, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'")
 	}
 	return r
 }
@@ -155,15 +143,11 @@ func TestP49_AGrantThatNoStandbyHasIsNotReported(t *testing.T) {
 	}
 	r.link.Cut()
 	stop := r.interrupt("pg_cancel_backend")
-	if l, err := single.TryAcquire(t.Context(), "old"); !errors.Is(err, pglock.ErrUnavailable) {
-		t.Errorf("TryAcquire while no standby had it: %v, %v", l, err)
-	}
+	fails(t, "TryAcquire while no standby had it", second(single.TryAcquire(t.Context(), "old")), pglock.ErrUnavailable)
 	stop()
 	r.link.Heal()
 	for _, c := range []*pglock.Client{single, many} {
-		if err := c.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check(t, c.Close(t.Context()))
 	}
 }
 
@@ -187,9 +171,7 @@ func TestP49_ARenewalThatNoStandbyHasExtendsNothing(t *testing.T) {
 	r.link.Heal()
 	pgtest.Eventually(t, 20*time.Second, "renewals count again", func() bool { return l.Deadline().After(before) })
 	release(t, l)
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check(t, c.Close(t.Context()))
 }
 
 // TestI1_P49_NoOverlapAfterAFailover cuts the standby off during a grant, kills the primary and
@@ -215,29 +197,19 @@ func TestI1_P49_NoOverlapAfterAFailover(t *testing.T) {
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Acquire: %v", err)
 			}
-			if err := r.primary.Stop(testserver.Immediate); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.primary.Stop(testserver.Immediate))
 			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if err := r.standby.Promote(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.standby.Promote(ctx))
 			second := try(t, r.there().open(), "n")
 			if overlap := first != nil && first.Err() == nil; overlap == synchronous {
 				t.Errorf("synchronous: %v, and two hold the lock at once: %v", synchronous, overlap)
 			}
 			if first != nil {
 				tx, err := r.there().pool.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := first.Guard(t.Context(), tx); !errors.Is(err, fencing.ErrStale) {
-					t.Errorf("the first holder's guard on the new primary: %v", err)
-				}
-				if err := tx.Rollback(t.Context()); err != nil {
-					t.Error(err)
-				}
+				must(t, err)
+				fails(t, "the first holder's guard on the new primary", first.Guard(t.Context(), tx), fencing.ErrStale)
+				check(t, tx.Rollback(t.Context()))
 			}
 			release(t, second)
 			ended, end := context.WithCancel(t.Context())

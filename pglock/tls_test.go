@@ -1,7 +1,6 @@
 package pglock_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -18,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,21 +41,15 @@ type authority struct {
 func newAuthority(t *testing.T) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of " + t.Name()}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return authority{cert, key}
 }
 
@@ -65,9 +57,7 @@ func newAuthority(t *testing.T) authority {
 func (a authority) file(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600))
 	return path
 }
 
@@ -75,19 +65,13 @@ func (a authority) file(t *testing.T) string {
 func (a authority) server(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(2), NotBefore: a.cert.NotBefore, NotAfter: a.cert.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}, a.cert, &private.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
 }
 
@@ -105,9 +89,7 @@ func newTLSServer(t *testing.T) *tlsServer {
 	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{"password_encryption": "scram-sha-256"}})
 	s := &tlsServer{t: t, admin: pgtest.PoolOn(t, server.URL()), log: server.LogFile(), ca: newAuthority(t)}
 	u, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u.User, u.RawQuery = nil, ""
 	s.url = u
 	cert, key := s.ca.server(t)
@@ -117,9 +99,7 @@ func newTLSServer(t *testing.T) *tlsServer {
 	s.exec("ALTER SYSTEM SET ssl = on")
 	s.exec("CREATE ROLE client LOGIN PASSWORD '" + tlsPassword + "'")
 	s.auth("scram-sha-256")
-	if err := migrations.Up(t.Context(), s.admin, migrations.WithUser("client")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), s.admin, migrations.WithUser("client")))
 	return s
 }
 
@@ -254,9 +234,7 @@ func TestTLSAndSCRAM(t *testing.T) {
 	s.exec("ALTER SYSTEM SET log_connections = on")
 	s.exec("SELECT pg_reload_conf()")
 	pgtest.Eventually(t, time.Minute, "the control: the log names a login without TLS", func() bool {
-		if err := s.use(s.at("127.0.0.1", tlsPassword, "sslmode", "disable"), func() {}); err != nil {
-			t.Error(err)
-		}
+		check(t, s.use(s.at("127.0.0.1", tlsPassword, "sslmode", "disable"), func() {}))
 		return s.plainLogins() > 0
 	})
 	// The server's log may be behind: it has the control's logins before this line.
@@ -272,15 +250,16 @@ func TestTLSAndSCRAM(t *testing.T) {
 		{"another host name", s.at("localhost", tlsPassword, "sslmode", "verify-full", "sslrootcert", good), "localhost"},
 		{"wrong password", s.at("127.0.0.1", tlsPassword+"x", scram...), "password authentication failed"},
 	} {
-		var log, events lockedBuffer
-		err := s.use(refused.connString, count, pglock.WithLogger(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))), pglock.WithObserver(printer{out: &events}))
+		var log logBuffer
+		events := &recorder{}
+		err := s.use(refused.connString, count, pglock.WithLogger(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))), pglock.WithObserver(events))
 		if err == nil || !strings.Contains(err.Error(), refused.says) {
 			t.Errorf("%s: %v", refused.name, err)
 		}
 		if wantLogin := refused.name == "wrong password"; errors.Is(err, pglock.ErrLogin) != wantLogin {
 			t.Errorf("%s: %v", refused.name, err)
 		}
-		if shown := fmt.Sprintf("%v %+v %#v %s %s", err, err, err, log.String(), events.String()); strings.Contains(shown, "hunter2") {
+		if shown := fmt.Sprintf("%v %+v %#v %s %+v", err, err, err, log.String(), events.all); strings.Contains(shown, "hunter2") {
 			t.Errorf("%s: shows the password: %s", refused.name, shown)
 		}
 		if n := s.plainLogins() - before; n > 0 {
@@ -293,9 +272,7 @@ func TestTLSAndSCRAM(t *testing.T) {
 	if err := s.use(s.at("127.0.0.1", tlsPassword, scram...), count); err == nil {
 		t.Error("the client has sent its password in clear text")
 	}
-	if err := s.use(s.at("127.0.0.1", tlsPassword, "sslmode", "verify-full", "sslrootcert", good), count); err != nil {
-		t.Errorf("the control, which does not require SCRAM: %v", err)
-	}
+	check(t, s.use(s.at("127.0.0.1", tlsPassword, "sslmode", "verify-full", "sslrootcert", good), count))
 	// A server without TLS is refused.
 	s.exec("ALTER SYSTEM SET ssl = off")
 	s.exec("SELECT pg_reload_conf()")
@@ -306,36 +283,3 @@ func TestTLSAndSCRAM(t *testing.T) {
 		})
 	}
 }
-
-// lockedBuffer is a buffer for several goroutines.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-// printer is an observer that prints all events.
-type printer struct {
-	pglock.NopObserver
-	out *lockedBuffer
-}
-
-func (p printer) print(e any) { fmt.Fprintf(p.out, "%+v\n", e) }
-
-func (p printer) ObserveWait(_ context.Context, e pglock.WaitEvent)       { p.print(e) }
-func (p printer) ObserveAcquire(_ context.Context, e pglock.AcquireEvent) { p.print(e) }
-func (p printer) ObserveRenewal(_ context.Context, e pglock.RenewalEvent) { p.print(e) }
-func (p printer) ObserveLoss(_ context.Context, e pglock.LossEvent)       { p.print(e) }
-func (p printer) ObserveRelease(_ context.Context, e pglock.ReleaseEvent) { p.print(e) }
-func (p printer) ObserveBatch(_ context.Context, e pglock.BatchEvent)     { p.print(e) }

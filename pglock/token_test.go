@@ -3,8 +3,15 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
@@ -17,18 +24,13 @@ func (f fixture) stall() (resume func()) {
 	f.sql(`CREATE FUNCTION pglock.stall() RETURNS trigger LANGUAGE plpgsql AS $$
 	       BEGIN IF NEW.holder = 'stalled' THEN PERFORM set_config('lock_timeout', '0', true), pg_advisory_xact_lock(hashtextextended(TG_TABLE_SCHEMA, 42)); END IF; RETURN NEW; END $$`)
 	f.sql(`CREATE TRIGGER stall BEFORE INSERT OR UPDATE ON pglock.distributed_locks FOR EACH ROW EXECUTE FUNCTION pglock.stall()`)
-	tx, err := f.pool.Begin(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	tx := begin(f.t, f)
 	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	if _, err := tx.Exec(f.t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended($1, 42))`, f.schema); err != nil {
 		f.t.Fatal(err)
 	}
 	return func() {
-		if err := tx.Rollback(context.Background()); err != nil {
-			f.t.Error(err)
-		}
+		check(f.t, tx.Rollback(context.Background()))
 	}
 }
 
@@ -45,14 +47,7 @@ func (f fixture) awaitStalled() {
 func (f fixture) acquireStalled(c *pglock.Client, name string) (resume func(), got <-chan *pglock.Lease) {
 	f.t.Helper()
 	resume = f.stall()
-	granted := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := c.Acquire(f.t.Context(), name, pglock.WithHolder("stalled"))
-		if err != nil {
-			f.t.Error(err)
-		}
-		granted <- l
-	}()
+	granted := async(f.t, c.Lock(name), pglock.WithHolder("stalled"))
 	f.awaitStalled()
 	return resume, granted
 }
@@ -104,9 +99,7 @@ func TestP01_ATakeoverStalledWithTheRowLocked(t *testing.T) {
 	c := f.open()
 	release(t, try(t, c, "n", pglock.WithHolder("quick")))
 	resume, got := f.acquireStalled(c, "n")
-	if _, err := c.TryAcquire(t.Context(), "n"); !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Errorf("a try while the takeover is stalled: %v", err)
-	}
+	isBusy(t, "a try while the takeover is stalled", c.Lock("n"))
 	resume()
 	l := <-got
 	release(t, l)
@@ -145,4 +138,91 @@ func TestP02_OneGrantOneToken(t *testing.T) {
 		t.Errorf("after renewals the token is %d, it was granted as %d", token, l.Token())
 	}
 	release(t, l)
+}
+
+// TestP04_NoTakeoverDuringAGuardedTransaction sends the acquire statements while a guard holds the
+// previous grant, whose row is free already.
+func TestP04_NoTakeoverDuringAGuardedTransaction(t *testing.T) {
+	t.Parallel()
+	const request = "5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e"
+	alone := []any{"n", "h", request, "{}", int64(1e6), int64(math.MaxInt64)}
+	many := []any{[]string{"n"}, []string{"h"}, []string{request}, []string{"{}"}, []int64{1e6}, []int64{math.MaxInt64}}
+	weakly := strings.NewReplacer("FOR UPDATE SKIP", "FOR NO KEY UPDATE SKIP", "FOR UPDATE OF", "FOR NO KEY UPDATE OF")
+	for name, tc := range map[string]struct {
+		sql    string
+		args   []any
+		passes bool
+	}{
+		"fast path":               {pglock.AcquireFastSQL, alone, false},
+		"full statement":          {pglock.AcquireFullSQL, many, false},
+		"fast path, control":      {weakly.Replace(pglock.AcquireFastSQL), alone, true},
+		"full statement, control": {weakly.Replace(pglock.AcquireFullSQL), many, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			l := try(t, f.open(), "n")
+			tx := begin(t, f)
+			must(t, l.Guard(t.Context(), tx))
+			release(t, l)
+			f.sql(tc.sql, tc.args...)
+			token := value[int64](f, "SELECT token FROM pglock.distributed_locks WHERE name = 'n'")
+			if passed := token != int64(l.Token()); passed != tc.passes {
+				t.Errorf("a takeover during the guarded transaction went through: %v", passed)
+			}
+		})
+	}
+}
+
+// TestI11_P69_GuardedGatesCostNoConnection: eight names with permits are released, and guarded
+// transactions of their last holders go on. Callers that wait for these names let no statement wait for
+// a row, so another lock of the client is granted at once. The control is a statement that waits.
+func TestI11_P69_GuardedGatesCostNoConnection(t *testing.T) {
+	t.Parallel()
+	const names, pairs = 8, 100
+	f := on(t, pgtest.Database(t))
+	f.pool = pgtest.PoolOn(t, f.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = names + 4 })
+	holder, c := f.open(), f.open()
+	const blocked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var waiting sync.WaitGroup
+	for i := range names {
+		name := "rw" + strconv.Itoa(i)
+		l := write(t, rwlock(holder, name))
+		must(t, l.Guard(t.Context(), begin(t, f)))
+		release(t, l)
+		waiting.Go(func() {
+			fails(t, "beside a guarded transaction", second(rwlock(c, name).read.Acquire(ctx)), context.Canceled)
+		})
+	}
+	f.waiters(names)
+	stalled := 0
+	times := make([]time.Duration, pairs)
+	for i := range times {
+		began := time.Now()
+		release(t, acquire(t, c, "other"))
+		times[i] = time.Since(began)
+		stalled += value[int](f, blocked)
+	}
+	slices.Sort(times)
+	t.Logf("a pair of another lock took %v (p50), %v (longest)", times[pairs/2], times[pairs-1])
+	if stalled > 0 {
+		t.Errorf("%d times a statement of the client waited for a row", stalled)
+	}
+	cancel()
+	waiting.Wait()
+
+	control := begin(t, f)
+	if _, err := control.Exec(t.Context(), f.named("SELECT FROM pglock.distributed_locks WHERE name = 'rw0' FOR NO KEY UPDATE")); err != nil {
+		t.Fatal(err)
+	}
+	other := begin(t, f)
+	ended := make(chan error)
+	go func() {
+		_, err := other.Exec(t.Context(), f.named("UPDATE pglock.distributed_locks SET version = version WHERE name = 'rw0'"))
+		ended <- err
+	}()
+	until(f, "the control waits", 1, blocked)
+	check(t, errors.Join(control.Rollback(t.Context()), <-ended))
 }

@@ -113,14 +113,10 @@ func TestTracerOfThePool(t *testing.T) {
 	application := "billing " + rand.Text()
 	config.ConnConfig.RuntimeParams["application_name"] = application
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(f.schema), pglock.WithTTL(3*time.Second), pglock.WithObserver(r))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = c.Close(context.Background()) }()
 	if n := len(s.statements); n != 0 {
 		t.Errorf("it saw the checks of a connection: %v", s.statements)
@@ -128,9 +124,7 @@ func TestTracerOfThePool(t *testing.T) {
 
 	ctx := context.WithValue(t.Context(), ofACall{}, true)
 	l, err := c.Acquire(ctx, "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	await[pglock.RenewalEvent](t, r, 1)
 	pgtest.Eventually(t, 20*time.Second, "its own connections are named", func() bool {
 		return value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application+" (pglock)") > 0
@@ -167,9 +161,7 @@ func TestTracerOfThePool(t *testing.T) {
 	s.mu.Lock()
 	s.statements = nil
 	s.mu.Unlock()
-	if err := l.Extend(ctx, time.Minute); err != nil {
-		t.Error(err)
-	}
+	check(t, l.Extend(ctx, time.Minute))
 	s.mu.Lock()
 	if !slices.ContainsFunc(s.statements, func(st traced) bool { return st.ofACall }) {
 		t.Errorf("Extend: %v", s.statements)

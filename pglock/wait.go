@@ -18,22 +18,22 @@ import (
 // or its request was used up during the last one.
 const maxRaces = 5
 
-// waiter is an acquisition in the wait queue. While it sleeps it holds only its entry and a timer.
-// It wakes up
+// waiter is an acquisition in the wait queue, which holds only its entry and a timer while it
+// sleeps. It wakes up
 //
-//   - by a notification, or by a release in this process: woken;
-//   - by a release in this process that hands the lock off to it: handed;
+//   - by a notification, or by a release in this process (Woken);
+//   - by a release in this process that hands the lock off to it (Handed);
 //   - when the holder's lease expires;
 //   - after timing.PollBound at the latest, much sooner without a listener.
 //
-// The lock's row is the truth in all cases: the waiter makes an attempt, and sleeps again if the
+// In all cases only the lock's row counts, so the waiter makes an attempt, and sleeps again if the
 // lock is busy.
 type waiter struct {
 	*acquisition
 	entry *waitlist.Entry
 
 	ahead           int           // other waiters before this one, as far as is known
-	remaining       time.Duration // of the grant in the way; 0: free, but not for us
+	remaining       time.Duration // of the blocking grant; 0: free, but not for us
 	token           fencing.Token // of that grant
 	awaitingHandoff bool          // this process holds the lock: a hand-off is likely
 	handoffWaited   bool          // a hand-off was waited for
@@ -47,19 +47,19 @@ type waiter struct {
 	failingSince time.Time
 }
 
-// errWaitOver is the cause of a context that limitWait has ended. It is compared by identity.
+// errWaitOver is the cause of a context that limitWait has ended, and is compared by identity.
 var errWaitOver = errs.Errorf("%w", ErrTimeout)
 
-// waitLimit ends the wait of a call. Only the call's goroutine uses it.
+// waitLimit ends the wait of a call, whose goroutine alone uses it.
 type waitLimit struct {
 	until time.Time
 	timer *time.Timer
 	over  func()
 }
 
-// limitWait returns a context that ends with ctx, and when the time of WithWait is over. Until
-// restrict is called, and during the first attempt, it lasts timing.FirstAttempt at least: a lock
-// that is free must be granted, however short the time is. The caller must call end.
+// limitWait returns a context that ends with ctx, and when the time of WithWait has passed. Until
+// restrict is called, and during the first attempt, it lasts at least timing.FirstAttempt, because
+// a lock that is free must be granted, however short the time is. The caller must call end.
 func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, end func()) {
 	limited, cancel := context.WithCancelCause(ctx)
 	over := func() { cancel(errWaitOver) }
@@ -67,8 +67,8 @@ func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, e
 	return limited, func() { a.limit.timer.Stop(); cancel(nil) }
 }
 
-// widen gives an attempt its time, unless the wait is over. Then the context has ended when it returns:
-// an attempt must not begin while the timer fires.
+// widen extends the time for an attempt, unless the wait has ended. Then the context has ended when
+// it returns, because an attempt must not begin while the timer fires.
 func (m *waitLimit) widen() {
 	if m.timer.Stop() {
 		m.timer.Reset(max(time.Until(m.until), timing.FirstAttempt))
@@ -77,7 +77,7 @@ func (m *waitLimit) widen() {
 	}
 }
 
-// restrict ends the wait when its time is over.
+// restrict ends the wait as soon as its time has passed.
 func (m *waitLimit) restrict() {
 	switch rest := time.Until(m.until); {
 	case rest <= 0:
@@ -87,7 +87,7 @@ func (m *waitLimit) restrict() {
 	}
 }
 
-// wait makes attempts until the lock is granted, ctx ends, or the time of WithWait is over.
+// wait makes attempts until the lock is granted, ctx ends, or the time of WithWait has passed.
 func (a *acquisition) wait(ctx context.Context) (g leasetable.Grant, err error) {
 	caller := ctx
 	if a.cfg.waitSet {
@@ -113,8 +113,8 @@ func (a *acquisition) wait(ctx context.Context) (g leasetable.Grant, err error) 
 	return a.waitQueued(ctx, caller, g, err)
 }
 
-// waitQueued is wait after a first attempt, if there was one. ctx is that of the caller, or ends with
-// the time of WithWait.
+// waitQueued is wait after the first attempt, if there was one. ctx is that of the caller, or ends
+// with the time of WithWait.
 func (a *acquisition) waitQueued(ctx, caller context.Context, first leasetable.Grant, failure error) (g leasetable.Grant, err error) {
 	e := a.client.waiters.Push(a.request(a.id), a.began)
 	defer func() { a.leaveWaitlist(e, err == nil) }()
@@ -139,8 +139,8 @@ func (w *waiter) await(ctx context.Context) (leasetable.Grant, error) {
 	if !w.entry.IsHead() {
 		w.observeWait(ctx)
 	}
-	// Several may be ready. A caller that becomes the head when ctx ends finds out in run. An
-	// outage ends the call in any case.
+	// More than one case may be ready. Any order is safe, because a caller that becomes the head
+	// when ctx ends finds that in run, and an outage ends the call in any case.
 	select {
 	case <-w.entry.Head:
 		return w.run(ctx)
@@ -153,9 +153,10 @@ func (w *waiter) await(ctx context.Context) (leasetable.Grant, error) {
 	}
 }
 
-// lastAttempt makes the attempt of a call whose time ended, with ctx, before it had one: others of
-// this process were at work on the lock. A hand-off to this call in progress counts as its attempt.
-// While the lock is free for others, as before the head of the queue takes it, it looks again.
+// lastAttempt makes the attempt of a call whose time ended, with ctx, before it had one, because
+// other calls of this process were at work on the lock. A hand-off to this call in progress counts
+// as its attempt. While the lock is free for others, as before the head of the queue acquires it,
+// lastAttempt tries again.
 func (w *waiter) lastAttempt(ctx, caller context.Context) (g leasetable.Grant, err error) {
 	const looks = 5
 	bounded, cancel := context.WithTimeout(caller, timing.FirstAttempt)
@@ -179,8 +180,8 @@ func (w *waiter) lastAttempt(ctx, caller context.Context) (g leasetable.Grant, e
 	return g, w.giveUp(ctx)
 }
 
-// giveUp returns the error of a wait that has ended. An entry that has made no attempt tells what
-// this process knows of the holder.
+// giveUp returns the error of a wait that has ended. Without an attempt, the error has the holder
+// that this process knows of.
 func (w *waiter) giveUp(ctx context.Context) error {
 	if busy := w.localHolder(); w.last == nil && busy != nil {
 		w.last = busy
@@ -211,13 +212,13 @@ func (w *waiter) observeWait(ctx context.Context) {
 	}
 }
 
-// leaveWaitlist removes the entry. A grant that was handed off to a caller that gave up is revoked.
-// A ticket that is not needed any more is deleted before the call returns, within
+// leaveWaitlist removes the entry, and revokes a grant that was handed off to a caller that gave
+// up. A ticket that is not needed any more is deleted before the call returns, within
 // timing.CancelGrace.
 func (a *acquisition) leaveWaitlist(e *waitlist.Entry, granted bool) {
 	gone := e.Leave(granted)
 	select {
-	case got := <-e.Handed: // it came with the end of ctx
+	case got := <-e.Handed: // a hand-off that arrived with the end of ctx
 		if got.Err == nil || leasetable.MaybeApplied(got.Err) {
 			a.client.revoke(a.request(a.id))
 		}
@@ -226,14 +227,14 @@ func (a *acquisition) leaveWaitlist(e *waitlist.Entry, granted bool) {
 	if gone == nil || granted {
 		return
 	}
-	// The deletion goes on after the grace; AwaitRemoval makes the next caller wait for it.
+	// The deletion continues after the grace, and AwaitRemoval makes the next caller wait for it.
 	select {
 	case <-gone:
 	case <-time.After(timing.CancelGrace):
 	}
 }
 
-// run waits as the head of the local queue. Each step says which step comes next.
+// run waits as the head of the local queue. Each step returns the next one.
 func (w *waiter) run(ctx context.Context) (leasetable.Grant, error) {
 	next := w.firstStep()
 	for {
@@ -259,7 +260,6 @@ func (w *waiter) run(ctx context.Context) (leasetable.Grant, error) {
 	}
 }
 
-// firstStep returns the first step of a new head.
 func (w *waiter) firstStep() step {
 	switch start := w.entry.Start(); {
 	case start.AfterGrant && w.cfg.plain():
@@ -275,7 +275,6 @@ func (w *waiter) firstStep() step {
 	return stepAcquireFast
 }
 
-// step is a step of a waiter.
 type step int
 
 const (
@@ -289,7 +288,7 @@ const (
 func (w *waiter) tryAcquire(ctx context.Context, how step) (g leasetable.Grant, next step, err error) {
 	ticket, ok := w.entry.BeginAttempt()
 	if !ok {
-		return g, stepSleep, nil // for the end of the hand-off
+		return g, stepSleep, nil // until the hand-off ends
 	}
 	g, err = w.attempt(ctx, w.ticketOr(ticket), how == stepAcquireFull)
 	used := err == nil && (g.Outcome == leasetable.Granted || g.Invalid) && !w.cfg.barging
@@ -304,8 +303,8 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g leasetable.Grant, 
 	if g.Outcome == leasetable.Busy {
 		return g, w.afterBusy(g), nil
 	}
-	// The row was inserted or the request was used up meanwhile: usually the next attempt gets
-	// another answer. If row security hides the row, it does not.
+	// The row was inserted or the request was used up meanwhile. Usually the next attempt gets
+	// another answer, unless row security hides the row.
 	if w.races++; w.races > maxRaces {
 		w.last = w.busyError(g)
 		return g, stepSleep, nil
@@ -318,7 +317,7 @@ func (w *waiter) afterBusy(g leasetable.Grant) step {
 	w.last, w.races = w.busyError(g), 0
 	w.entry.NoteBusy(g)
 	if g.Token != w.token && !w.client.waiters.Listening() {
-		w.pause = newPause() // the lock changes hands: our position may soon come up
+		w.pause = newPause() // the lock changes hands, so this waiter may soon be the head
 	}
 	w.ahead, w.remaining, w.token = g.Ahead, g.Remaining, g.Token
 	switch {
@@ -329,7 +328,7 @@ func (w *waiter) afterBusy(g leasetable.Grant) step {
 	}
 	if !w.entry.HasTicket() {
 		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && w.cfg.plain()
-		// A ticket that was invalid at once is drawn anew only after a pause.
+		// A ticket that was invalid at once is replaced only after a pause.
 		if !w.awaitingHandoff && !w.ticketDrawn {
 			return stepJoinQueue
 		}
@@ -356,7 +355,7 @@ func (w *waiter) drawTicket(ctx context.Context) (step, error) {
 	return stepAcquireFull, nil // the holder may have released without seeing our ticket
 }
 
-// recordFailure records a failed attempt. It returns an error if the failure ends the wait.
+// recordFailure records a failed attempt, and returns an error if that ends the wait.
 func (w *waiter) recordFailure(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, ErrClosed):
@@ -383,8 +382,9 @@ func (w *waiter) sleep(ctx context.Context) (g leasetable.Grant, next step, err 
 	defer timer.Stop()
 	w.ticketDrawn = false
 	w.observeWait(ctx)
-	// Several may be ready. leaveWaitlist revokes a grant that was handed off together with the end
-	// of ctx. A wake-up between the attempt and this select is buffered.
+	// More than one case may be ready. Any order is safe, because leaveWaitlist revokes a grant
+	// that was handed off together with the end of ctx, and a wake-up between the attempt and this
+	// select is buffered.
 	select {
 	case got := <-w.entry.Handed:
 		g, err := w.checkGrant(w.id, *got)
@@ -402,7 +402,7 @@ func (w *waiter) sleep(ctx context.Context) (g leasetable.Grant, next step, err 
 			}
 		}
 		return g, stepAcquireFull, nil
-	case err := <-w.entry.Outage: // it came while another entry was the head
+	case err := <-w.entry.Outage: // it arrived while another entry was the head
 		return g, stepSleep, err
 	case <-ctx.Done():
 		return g, stepSleep, ctx.Err()
@@ -420,12 +420,14 @@ func (w *waiter) sleepTime() time.Duration {
 	switch {
 	case !w.failingSince.IsZero(): // the limit stays
 	case !w.blockedSince.IsZero():
-		// A guarded transaction holds the row of a lock that is ours to acquire. Its end sends no
-		// notification. So attempts are frequent, and late by about an eighth of its duration.
+		// A guarded transaction holds the row of a lock that this waiter may acquire. Because its
+		// end sends no notification, attempts are frequent, and late by about an eighth of its
+		// duration.
 		w.pause.Max = min(max(time.Since(w.blockedSince)/8, 2*timing.FirstPause), timing.MaxPause)
 	case w.client.waiters.Listening() && (w.remaining > 0 || w.ahead > 0):
-		// A release that did not see our ticket notified nobody. So the first attempt comes soon,
-		// after the waiters ahead had time to acquire, and then less and less often.
+		// A release that did not see our ticket sent no notification, so the first attempt is soon,
+		// after the waiters ahead had time to acquire, and the next ones are less and less
+		// frequent.
 		w.pause.Max = timing.PollBound * 2 / 3
 		w.pause.First *= time.Duration(1 + min(w.ahead, 20))
 	default:

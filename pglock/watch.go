@@ -16,25 +16,22 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Watch returns the state of the lock name, and then its new state after each change of its holder:
-// a grant, a release, a revocation or an expiry, and of its labels (Lease.SetLabels). Renewals are no
-// change. Of a semaphore or a readers-writer lock, it returns a state after each change of
-// LockInfo.Grants. A name without a row is free: only LockInfo.Name is set then.
+// Watch returns the state of the lock of that name, and then its new state after each change of its
+// holder (by a grant, a release, a revocation or an expiry), of its labels, and of LockInfo.Grants,
+// but not after renewals. A name without a row is free, and only LockInfo.Name is set.
 //
-// Each state is the newest one at the time of its read, and never older than the one before. While
-// the caller's loop runs, changes are not collected: a holder that came and went is left out.
-// Compare tokens to find that out.
+// Each state is the newest one at the time of its read, and never older than the one before.
+// Changes are not collected while the caller's loop runs, so compare tokens to find a holder that
+// was missed.
 //
-// A release, a revocation, an expiry and new labels are seen within milliseconds where notifications
-// arrive, and within a second elsewhere. A grant to a waiter is usually seen some milliseconds after the
-// release before it. Other grants, and a hand-off between callers of one client, are seen within a
-// second: a holder that wants to be seen at once calls Lease.SetLabels.
-// The client reads the row that often, and holds no connection in between, except its listening
-// connection, which it opens. A lock that is not watched pays nothing.
+// Where notifications arrive, a release, a revocation, an expiry and new labels are seen within
+// milliseconds, and a grant to a waiter usually with the release before it. All other changes are
+// seen within a second, because the client reads the row that often, unless the new holder calls
+// Lease.SetLabels. Between two reads the client holds only its listening connection, which Watch
+// opens. A lock that is not watched pays nothing.
 //
-// Watch continues through an outage of the server of up to 30 s. Then, and when ctx ends or the
-// client is closed, the last pair has an error: it wraps ErrUnavailable, the error and cause of ctx,
-// or ErrClosed.
+// Watch continues through an outage of the server of up to 30 s. After that, and when ctx ends or
+// the client is closed, the last pair has the error.
 func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
 		if err := checkName(name); err != nil {
@@ -57,7 +54,6 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, err
 	}
 }
 
-// watcher is one run of Watch.
 type watcher struct {
 	client *Client
 	name   string
@@ -65,7 +61,7 @@ type watcher struct {
 
 	last         LockInfo        // that was returned
 	readAt       time.Time       // when the row was last read
-	lastUntil    time.Time       // until when a row that is older than last is not believed
+	lastUntil    time.Time       // until when a row that is older than last is rejected
 	pause        backoff.Backoff // between reads while the lock is free
 	wait         time.Duration   // from readAt to the next read
 	announcedAt  time.Time       // when Store.Watch last succeeded; zero: never
@@ -77,7 +73,8 @@ type watcher struct {
 func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error) {
 	c := w.client
 	if !first {
-		// If several are ready, one more read is harmless, and finds that ctx or the client has ended.
+		// More than one case may be ready. Any order is safe, because one more read is harmless,
+		// and finds that ctx or the client has ended.
 		select {
 		case <-w.woken:
 		case <-time.After(time.Until(w.readAt.Add(w.wait))):
@@ -92,7 +89,7 @@ func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error
 		return false, err
 	}
 	defer c.endCall()
-	w.announce(ctx) // before the read: a release in between is not missed
+	w.announce(ctx) // before the read, so that a release in between is not missed
 	row, found, err := c.store.Get(ctx, w.name)
 	now := time.Now()
 	w.readAt = now
@@ -136,14 +133,15 @@ func (k LockInfo) ends() (first, last time.Duration) {
 	return first, last
 }
 
-// freePause returns the pauses between reads while the lock is free. None is longer than PollBound.
+// freePause returns the pauses between reads while the lock is free, none of which exceeds
+// PollBound.
 func freePause() backoff.Backoff {
 	return backoff.Backoff{First: timing.FirstPause, Max: timing.PollBound / 2}
 }
 
-// older reports whether k is a state from before the last one: of a server that is being replaced.
-// After an asynchronous failover that has lost the last grant, k is the truth. Then it is believed
-// once the lost grant has expired.
+// older reports whether k is older than the last state, as the row of a server that is being
+// replaced. After an asynchronous failover that has lost the last grant, the older row is correct,
+// so it is accepted once the lost grant has expired.
 func (w *watcher) older(k LockInfo, now time.Time) bool {
 	if k.Token == 0 || now.After(w.lastUntil) { // the row was pruned
 		return false
@@ -151,19 +149,19 @@ func (w *watcher) older(k LockInfo, now time.Time) bool {
 	return k.Token < w.last.Token || k.Token == w.last.Token && k.Version < w.last.Version
 }
 
-// announce makes releases notify this client, if it listens. Without that, the row is polled.
+// announce makes releases notify this client, if it listens. Otherwise the row is polled.
 func (w *watcher) announce(ctx context.Context) {
 	c := w.client
 	if c.cfg.pollOnly || time.Since(w.announcedAt) < timing.RefreshEvery {
 		return
 	}
 	c.waiters.StartListener()
-	if err := c.store.Watch(ctx, w.name, c.watchChannel()); err == nil {
+	if err := c.store.Watch(ctx, w.name, c.watches.channel()); err == nil {
 		w.announcedAt = time.Now()
 	}
 }
 
-// fail handles a failed read: it returns an error if that ends the iteration.
+// fail handles a failed read, and returns an error if that ends the iteration.
 func (w *watcher) fail(ctx context.Context, err error) error {
 	op := fmt.Sprintf("watch %q", w.name)
 	switch {
@@ -181,8 +179,8 @@ func (w *watcher) fail(ctx context.Context, err error) error {
 	return nil
 }
 
-// end ends the notifications of the name, unless another Watch of this client needs them. A row that
-// can't be deleted expires.
+// end ends the notifications of the name, unless another Watch of this client needs them. A row
+// that can't be deleted expires.
 func (w *watcher) end() {
 	c := w.client
 	if last := c.watches.remove(w); !last || w.announcedAt.IsZero() || c.beginRelease() != nil {
@@ -190,24 +188,14 @@ func (w *watcher) end() {
 	}
 	defer c.endCall()
 	c.background(timing.StatementBound, func(ctx context.Context) {
-		_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: []string{w.name}, Number: leasetable.AnyTicket}})
+		_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watches.channel(), Names: []string{w.name}, Number: leasetable.AnyTicket}})
 	})
-}
-
-// unwatch ends the notifications of all names when the client closes, because a loop over Watch may be
-// busy then. Rows that can't be deleted before ctx ends expire. No watcher announces any more.
-func (c *Client) unwatch(ctx context.Context) {
-	names := c.watches.names()
-	if len(names) == 0 || c.cfg.pollOnly {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
-	defer cancel()
-	_ = c.store.DeleteRows(ctx, []leasetable.Ticket{{Client: c.watchChannel(), Names: names, Number: leasetable.AnyTicket}})
 }
 
 // watches has the running calls of Watch by name.
 type watches struct {
+	client *Client
+
 	mu     sync.Mutex // guards byName
 	byName map[string]map[*watcher]struct{}
 }
@@ -235,14 +223,24 @@ func (s *watches) remove(w *watcher) (last bool) {
 	return last
 }
 
-// names returns the names that are watched.
-func (s *watches) names() []string {
+// stop ends the notifications of all names when the client closes and no watcher announces any
+// more, because a loop over Watch may be busy then. Rows that can't be deleted before ctx ends
+// expire.
+func (s *watches) stop(ctx context.Context) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.byName))
+	names := slices.Collect(maps.Keys(s.byName))
+	s.mu.Unlock()
+	if len(names) == 0 || s.client.cfg.pollOnly {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
+	defer cancel()
+	_ = s.client.store.DeleteRows(ctx, []leasetable.Ticket{{Client: s.channel(), Names: names, Number: leasetable.AnyTicket}})
 }
 
-// wake makes all calls of Watch for name read the row.
+// channel is the client of the rows in lock_waiters that Watch writes.
+func (s *watches) channel() string { return s.client.channel + "_watch" }
+
 func (s *watches) wake(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +249,6 @@ func (s *watches) wake(name string) {
 	}
 }
 
-// wakeAll makes all calls of Watch read their rows.
 func (s *watches) wakeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +259,6 @@ func (s *watches) wakeAll() {
 	}
 }
 
-// wake makes w read the row.
 func (w *watcher) wake() {
 	select {
 	case w.woken <- struct{}{}:

@@ -67,9 +67,7 @@ func TestWatchSeesEachHolder(t *testing.T) {
 			release(t, l)
 			l = try(t, c, "n", pglock.WithHolder("third"))
 			w.sees("third")
-			if err := operator.Revoke(t.Context(), "n", l.Token(), "r"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, operator.Revoke(t.Context(), "n", l.Token(), "r"))
 			w.sees("")
 			_ = l.Release(t.Context()) // it was lost
 			dying := try(t, c, "n", pglock.WithHolder("dying"), pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(0))
@@ -183,16 +181,10 @@ func TestWatchEnds(t *testing.T) {
 		_, err, _ := other.next()
 		ended <- err
 	}()
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; !errors.Is(err, pglock.ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	check(t, c.Close(t.Context()))
+	fails(t, "after Close", <-ended, pglock.ErrClosed)
 	for _, err := range c.Watch(t.Context(), "") {
-		if !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("without a name: %v", err)
-		}
+		fails(t, "without a name", err, pglock.ErrInvalidOption)
 	}
 }
 

@@ -1,5 +1,4 @@
--- Tries the lock for this session. pg_try_advisory_lock($1) stands for the call with the key's one
--- argument or two.
+-- Tries the lock for this session.
 --
 -- Returns one row: whether the lock is held, and a column that only has effects: the settings of a
 -- session that holds the lock.
@@ -20,4 +19,4 @@ SELECT held,
         || CASE WHEN current_setting('idle_session_timeout', true) IS NOT NULL
                THEN set_config('idle_session_timeout', '0', false) END
     END
-FROM (SELECT pg_try_advisory_lock($1) AS held OFFSET 0) AS tried
+FROM (SELECT pg_try_advisory_lock($1::bigint) AS held OFFSET 0) AS tried

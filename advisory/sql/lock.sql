@@ -1,10 +1,7 @@
 -- Locks the keys in the given order, and waits for at most $1 milliseconds in all.
 --
---   $2  for each key, whether it is a pair
---   $3  its number, or 0 for a pair
---   $4  the first number of the pair, or 0
---   $5  the second number of the pair, or 0
---   $6  whether the locks are shared
+--   $2  the keys
+--   $3  whether the locks are shared
 --
 -- Returns one row, whose second column is the isolation level. A longer wait fails with
 -- lock_not_available.
@@ -18,16 +15,13 @@ WITH own AS MATERIALIZED (
            nullif((extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint, 0) AS ms
 ), key AS MATERIALIZED (
     SELECT k.*, own.setting, own.ms
-    FROM own, unnest($2::boolean[], $3::bigint[], $4::integer[], $5::integer[])
-        WITH ORDINALITY AS k (paired, id, a, b, n)
+    FROM own, unnest($2::bigint[]) WITH ORDINALITY AS k (id, n)
     ORDER BY k.n
 ), locked AS MATERIALIZED (
     SELECT setting, CASE
         WHEN set_config('lock_timeout', least(ms, greatest(1, $1::bigint
             - (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::bigint))::text, true) = '' THEN NULL
-        WHEN paired AND $6::boolean THEN pg_advisory_xact_lock_shared(a, b)
-        WHEN paired THEN pg_advisory_xact_lock(a, b)
-        WHEN $6::boolean THEN pg_advisory_xact_lock_shared(id)
+        WHEN $3::boolean THEN pg_advisory_xact_lock_shared(id)
         ELSE pg_advisory_xact_lock(id)
     END
     FROM key

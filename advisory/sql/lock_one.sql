@@ -1,5 +1,5 @@
--- Locks one key, and waits for at most $1 milliseconds. pg_advisory_xact_lock($2) stands for the
--- lock function of the call, with one argument or two.
+-- Locks one key, and waits for at most $1 milliseconds. pg_advisory_xact_lock stands for the
+-- lock function of the call.
 --
 -- Returns one row, whose second column is the isolation level. A longer wait fails with
 -- lock_not_available.
@@ -13,7 +13,7 @@ FROM (
         WHEN set_config('lock_timeout', CASE
             WHEN setting = '0' THEN $1::bigint
             ELSE least($1::bigint, (extract(epoch FROM setting::interval) * 1000)::bigint)
-        END::text, true) <> '' THEN pg_advisory_xact_lock($2)
+        END::text, true) <> '' THEN pg_advisory_xact_lock($2::bigint)
     END
     FROM (SELECT current_setting('lock_timeout') AS setting OFFSET 0) AS own
     OFFSET 0

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/fencing/fencehttp"
@@ -21,59 +22,37 @@ func want(t *testing.T, what string, err, sentinel error) {
 	}
 }
 
-// echo answers with the fence that came, and redirects where the query says.
-func echo(w http.ResponseWriter, r *http.Request) {
-	if to := r.URL.Query().Get("to"); to != "" {
-		http.Redirect(w, r, to, http.StatusTemporaryRedirect)
-		return
-	}
-	_, _ = io.WriteString(w, "fence:"+r.Header.Get(fencehttp.Header))
-}
-
-func newEcho(t *testing.T) (at string) {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(echo))
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
-// via returns the address of a server that redirects to another.
-func via(server, to string) string { return server + "/?to=" + url.QueryEscape(to) }
-
 // TestTransportKeepsTheFenceFromOtherHosts: a redirect chooses the host, so the Transport sends the
-// fence only to the host that the caller has named, and not after a redirect away and back.
+// fence only to the host that the caller has named. net/http carries out the redirects here.
 func TestTransportKeepsTheFenceFromOtherHosts(t *testing.T) {
 	t.Parallel()
-	a, b := newEcho(t), newEcho(t) // other ports: other hosts
+	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+			return
+		}
+		_, _ = io.WriteString(w, "fence:"+r.Header.Get(fencehttp.Header))
+	})
+	a, b := httptest.NewServer(echo), httptest.NewServer(echo) // other ports: other hosts
+	defer a.Close()
+	defer b.Close()
 	base := &http.Transport{}
-	t.Cleanup(base.CloseIdleConnections)
+	defer base.CloseIdleConnections()
 	client := &http.Client{Transport: &fencehttp.Transport{Base: base}}
 	ctx := fencehttp.NewContext(t.Context(), fencing.Fence{Name: "n", Token: 7})
-	for name, test := range map[string]struct{ address, want string }{
-		"no redirect":         {a, "fence:n@7"},
-		"to the same host":    {via(a, a), "fence:n@7"},
-		"to a path":           {via(a, "/other"), "fence:n@7"},
-		"twice":               {via(a, via(a, a)), "fence:n@7"},
-		"to another host":     {via(a, b), "fence:"},
-		"at the second":       {via(a, via(a, b)), "fence:"},
-		"there and back":      {via(a, via(b, a)), "fence:"},
-		"there, and further":  {via(a, via(b, b)), "fence:"},
-		"in another spelling": {via(a, strings.Replace(a, "http://127.0.0.1", "HTTP://127.0.0.1", 1)), "fence:n@7"},
-	} {
-		for _, method := range []string{http.MethodGet, http.MethodPut} {
-			r, err := http.NewRequestWithContext(ctx, method, test.address, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			answer, err := client.Do(r)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			body, err := io.ReadAll(answer.Body)
-			_ = answer.Body.Close()
-			if err != nil || string(body) != test.want {
-				t.Errorf("%s, %s: the server got %q, want %q, %v", name, method, body, test.want, err)
-			}
+	for to, want := range map[string]string{"": "fence:n@7", a.URL: "fence:n@7", "/other": "fence:n@7", b.URL: "fence:"} {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPut, a.URL+"/?to="+url.QueryEscape(to), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || string(body) != want {
+			t.Errorf("to %q: the server got %q, want %q, %v", to, body, want, err)
 		}
 	}
 }
@@ -88,67 +67,52 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	return nil, errRecorded
 }
 
-// TestTransportComparesOrigins of redirected requests, which carry the response that led to them,
-// as net/http builds them.
+// TestTransportComparesOrigins of redirected requests, each of which carries the response that led
+// to it, as net/http builds them. A redirect away and back does not help: the other host chose it.
 func TestTransportComparesOrigins(t *testing.T) {
 	t.Parallel()
 	ctx := fencehttp.NewContext(t.Context(), fencing.Fence{Name: "n", Token: 7})
-	request := func(address string) *http.Request {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	for _, test := range []struct {
-		from, to string
-		sent     bool
-	}{
-		{"http://host/a", "http://host/b", true},
-		{"http://host/", "http://HOST:80/", true},
-		{"https://host:443/", "https://host/", true},
-		{"http://host/", "https://host/", true}, // the upgrade that servers ask for
-		{"http://host:80/", "https://host:443/", true},
-		{"https://host/", "http://host/", false},
-		{"http://host:8080/", "https://host:8443/", false},
-		{"http://host/", "http://host:8080/", false},
-		{"http://host/", "http://sub.host/", false},
-		{"http://sub.host/", "http://host/", false},
-		{"http://[::1]/", "http://[::1]:80/", true},
+	for way, sent := range map[string]bool{
+		"http://host/a http://host/b":                true,
+		"http://host/a http://host/b http://host/c":  true,
+		"http://host/ http://HOST:80/":               true,
+		"https://host:443/ https://host/":            true,
+		"http://host/ https://host/":                 true, // the upgrade that servers ask for
+		"http://host:80/ https://host:443/":          true,
+		"http://[::1]/ http://[::1]:80/":             true,
+		"https://host/ http://host/":                 false,
+		"http://host:8080/ https://host:8443/":       false,
+		"http://host/ http://host:8080/":             false,
+		"http://host/ http://sub.host/":              false,
+		"http://sub.host/ http://host/":              false,
+		"http://host/ http://other/ http://host/":    false,
+		"http://host/ http://other/ http://other/b":  false,
+		"http://host/a http://host/b http://other/b": false,
+		" http://host/":                              false, // a RoundTripper that does not set the request of its response
 	} {
-		to := request(test.to)
-		to.Response = &http.Response{Request: request(test.from)}
+		var r *http.Request
+		for i, address := range strings.Split(way, " ") {
+			before := r
+			if address == "" {
+				continue
+			}
+			var err error
+			if r, err = http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody); err != nil {
+				t.Fatal(err)
+			}
+			if i > 0 {
+				r.Response = &http.Response{Request: before}
+			}
+		}
 		base := &recorder{}
-		answer, err := (&fencehttp.Transport{Base: base}).RoundTrip(to)
+		answer, err := (&fencehttp.Transport{Base: base}).RoundTrip(r)
 		if err == nil {
 			_ = answer.Body.Close()
 		}
-		if want := map[bool]string{true: "n@7"}[test.sent]; !errors.Is(err, errRecorded) || base.fences[0] != want {
-			t.Errorf("from %s to %s: sent %q, want %q", test.from, test.to, base.fences[0], want)
+		if want := map[bool]string{true: "n@7"}[sent]; !errors.Is(err, errRecorded) || base.fences[0] != want {
+			t.Errorf("%s: sent %q, want %q", way, base.fences[0], want)
 		}
 	}
-	to := request("http://host/") // a RoundTripper that does not set the request of its response
-	to.Response = &http.Response{}
-	base := &recorder{}
-	if answer, err := (&fencehttp.Transport{Base: base}).RoundTrip(to); err == nil {
-		_ = answer.Body.Close()
-	}
-	if base.fences[0] != "" {
-		t.Errorf("from nowhere: sent %q", base.fences[0])
-	}
-}
-
-// failing is a body that breaks off.
-type failing struct{ io.Reader }
-
-var errCut = errors.New("cut")
-
-func (f failing) Read(p []byte) (int, error) {
-	n, err := f.Reader.Read(p)
-	if errors.Is(err, io.EOF) {
-		err = errCut
-	}
-	return n, err
 }
 
 // closing records that it was closed.
@@ -193,9 +157,10 @@ func TestCheckResponseLeavesOthersAlone(t *testing.T) {
 		StatusCode: http.StatusPreconditionFailed, Header: http.Header{"Content-Type": {"Application/JSON; charset=utf-8"}}, Body: ourBody,
 	}), fencing.ErrStale)
 	// One that breaks off is an error now, and again when the caller reads it.
+	errCut := errors.New("cut")
 	r := &http.Response{
 		StatusCode: http.StatusPreconditionFailed, Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(failing{strings.NewReader(`{"error":`)}),
+		Body: io.NopCloser(io.MultiReader(strings.NewReader(`{"error":`), iotest.ErrReader(errCut))),
 	}
 	want(t, "cut", fencehttp.CheckResponse(r), errCut)
 	if rest, err := io.ReadAll(r.Body); string(rest) != `{"error":` || !errors.Is(err, errCut) {

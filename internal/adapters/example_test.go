@@ -6,9 +6,6 @@ import (
 	"errors"
 	"log"
 	"os"
-	"path/filepath"
-	"reflect"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +18,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/gooselock"
 	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/schedule"
-	"github.com/pglock/pglock-go/pglock/schedule/cronlock"
 	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
@@ -34,9 +30,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// The functions with the suffix Example are the code in the doc.go of gocronlock and cronlock:
-// TestDocumentationShowsTheExamples compares them.
-
+// taskExample is the code in the doc.go of gocronlock.
 func taskExample(client *pglock.Client) error {
 	job, err := schedule.New(client, "report")
 	if err != nil {
@@ -62,73 +56,35 @@ func taskExample(client *pglock.Client) error {
 	return nil
 }
 
-func funcExample(ctx context.Context, client *pglock.Client) error {
-	job, err := schedule.New(client, "report")
-	if err != nil {
-		return err
-	}
-	fiveMinutes, err := cron.ParseStandard("*/5 * * * *")
-	if err != nil {
-		return err
-	}
-	run, err := cronlock.Func(ctx, job, fiveMinutes, report)
-	if err != nil {
-		return err
-	}
-	c := cron.New()
-	c.Schedule(fiveMinutes, cron.FuncJob(run))
-	c.Start()
-	return nil
-}
-
-func wrapperExample(ctx context.Context, job *schedule.Job, fiveMinutes cron.Schedule, existing cron.Job) error {
-	once, err := cronlock.Wrapper[cron.Job](ctx, job, fiveMinutes)
-	if err != nil {
-		return err
-	}
-	c := cron.New()
-	c.Schedule(fiveMinutes, cron.NewChain(cron.Recover(cron.DefaultLogger), once).Then(existing))
-	c.Start()
-	return nil
-}
-
-// examples has the functions above by the package whose doc.go shows them. It also keeps them from
-// being reported as unused.
-var examples = map[string][]any{
-	"gocronlock": {taskExample},
-	"cronlock":   {funcExample, wrapperExample},
-}
-
-// TestDocumentationShowsTheExamples: the code in the doc.go of gocronlock and cronlock is the code
-// of the functions above, which the compiler checks.
+// TestDocumentationShowsTheExamples: the code in the doc.go of gocronlock is that of this file, which
+// the compiler checks.
 func TestDocumentationShowsTheExamples(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, functions := range examples {
-		doc, err := os.ReadFile(filepath.Join("..", "..", "pglock", "schedule", name, "doc.go"))
+	var text strings.Builder
+	for _, name := range []string{
+		"example_test.go", "../../pglock/schedule/gocronlock/doc.go",
+	} {
+		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range functions {
-			full := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
-			function := full[strings.LastIndex(full, ".")+1:]
-			_, rest, _ := strings.Cut(string(source), "func "+function+"(")
-			_, rest, _ = strings.Cut(rest, "{\n")
-			body, _, found := strings.Cut(rest, "\treturn nil\n}\n")
-			if code := comment(body); !found || !strings.Contains(string(doc), code) {
-				t.Errorf("the doc.go of %s does not show %s:\n%s", name, function, code)
-			}
-		}
+		text.Write(source)
 	}
-	_, rest, _ := strings.Cut(string(source), "\ntype elector ")
-	body, _, found := strings.Cut(rest, "\n}\n")
-	code := comment("\t" + strings.ReplaceAll("type elector "+body+"\n}", "\n", "\n\t"))
-	doc, err := os.ReadFile(filepath.Join("..", "..", "pglock", "schedule", "gocronlock", "doc.go"))
-	if err != nil || !found || !strings.Contains(string(doc), strings.ReplaceAll(code, "//\t\n", "//\n")) {
-		t.Errorf("the doc.go of gocronlock does not show the elector, %v:\n%s", err, code)
+	between := func(begin, end string) string {
+		_, rest, _ := strings.Cut(text.String(), begin)
+		body, _, found := strings.Cut(rest, end)
+		if !found {
+			t.Errorf("no %q", begin)
+		}
+		return body
+	}
+	for what, code := range map[string]string{
+		"taskExample": comment(between("func taskExample(client *pglock.Client) error {\n", "\treturn nil\n}\n")),
+		"the elector": comment("\t" + strings.ReplaceAll("type elector "+between("\ntype elector ", "\n}\n")+"\n}", "\n", "\n\t")),
+	} {
+		if !strings.Contains(text.String(), strings.ReplaceAll(code, "//\t\n", "//\n")) {
+			t.Errorf("no doc.go shows %s:\n%s", what, code)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func newFleet(t *testing.T, period time.Duration) fleet {
 // has sixty ticks of a second.
 func TestChaosEveryTickOnceInAFleet(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"gocron", "cron", "ticker"} {
+	for _, kind := range []string{"gocron", "cron"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			period, count := 200*time.Millisecond, 8

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,55 +20,37 @@ import (
 // TestGooseStopsWhenItsLockIsLost before the next migration.
 func TestGooseStopsWhenItsLockIsLost(t *testing.T) {
 	t.Parallel()
-	for name, run := range map[string]func(t *testing.T, url string, pool *pgxpool.Pool, g *locktest.Gate, files fstest.MapFS) (lose func(), up func() error){
-		"Locker": func(t *testing.T, url string, pool *pgxpool.Pool, _ *locktest.Gate, files fstest.MapFS) (func(), func() error) {
-			t.Helper()
-			l, err := gooselock.NewLocker(locktest.Client(t, url, pglock.WithTTL(time.Second)), "m")
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := goose.NewProvider(goose.DialectPostgres, openDB(t, url), files, goose.WithLocker(l))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return func() {
-					locktest.Exec(t, pool, "UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), version = version + 1, expires_at = clock_timestamp() WHERE holder IS NOT NULL")
-				}, func() error {
-					ctx, stop := l.StopOnLoss(t.Context())
-					defer stop()
-					_, err := p.Up(ctx)
-					if !errors.Is(context.Cause(ctx), pglock.ErrLost) {
-						t.Errorf("the cause: %v", context.Cause(ctx))
-					}
-					return err
-				}
-		},
-		"SessionLocker": func(t *testing.T, url string, pool *pgxpool.Pool, g *locktest.Gate, files fstest.MapFS) (func(), func() error) {
-			t.Helper()
-			l, err := gooselock.NewSessionLocker("m")
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := goose.NewProvider(goose.DialectPostgres, openDB(t, url), files, goose.WithSessionLocker(l))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return func() { locktest.Exec(t, pool, "SELECT pg_terminate_backend($1)", g.Reached()) },
-				func() error { _, err := p.Up(t.Context()); return err }
-		},
-	} {
+	for name, k := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := pgtest.Database(t)
 			pool := pgtest.PoolOn(t, url)
 			g := locktest.NewGate(t, pool)
-			lose, up := run(t, url, pool, g, gooseFiles("CREATE TABLE a ();", g.SQL(), "CREATE TABLE c ();"))
+			option, l, err := k(locktest.Client(t, url, pglock.WithTTL(time.Second)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := goose.NewProvider(goose.DialectPostgres, openDB(t, url), gooseFiles("CREATE TABLE a ();", g.SQL(), "CREATE TABLE c ();"), option)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := t.Context()
+			lease, leased := l.(*gooselock.Locker)
+			if leased {
+				c, stop := lease.StopOnLoss(ctx)
+				defer stop()
+				ctx = c
+			}
 			end := make(chan error, 1)
-			go func() { end <- up() }()
-			g.Reached()
-			lose()
-			if err := <-end; err == nil || name == "Locker" && !errors.Is(err, pglock.ErrLost) {
-				t.Errorf("the run ended with %v", err)
+			go func() { _, err := p.Up(ctx); end <- err }()
+			session := g.Reached()
+			if leased {
+				locktest.Exec(t, pool, "UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), version = version + 1, expires_at = clock_timestamp() WHERE holder IS NOT NULL")
+			} else {
+				locktest.Exec(t, pool, "SELECT pg_terminate_backend($1)", session)
+			}
+			if err := <-end; err == nil || leased && (!errors.Is(err, pglock.ErrLost) || !errors.Is(context.Cause(ctx), pglock.ErrLost)) {
+				t.Errorf("the run ended with %v, the cause %v", err, context.Cause(ctx))
 			}
 			if locktest.Scan[bool](t, pool, "SELECT to_regclass('c') IS NOT NULL") {
 				t.Error("the next migration was begun")
@@ -114,12 +95,10 @@ func TestP28_P35_GooseRefusesSharedSessions(t *testing.T) {
 		t.Errorf("a migration that releases the lock: %v", err)
 	}
 	locktest.NoLockLeft(t, pgtest.PoolOn(t, url))
-	for name, o := range map[string]gooselock.Option{"timeout": gooselock.WithTimeout(0)} {
-		if _, err := gooselock.NewSessionLocker("m", o); !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("%s: %v", name, err)
-		}
+	if _, err := gooselock.NewSessionLocker("m", gooselock.WithTimeout(0)); !errors.Is(err, pglock.ErrInvalidOption) {
+		t.Errorf("no timeout: %v", err)
 	}
-	if _, err := gooselock.NewSessionLocker(""); !errors.Is(err, advisory.ErrInvalidKey) {
+	if _, err := gooselock.NewSessionLocker(""); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("no name: %v", err)
 	}
 	if _, err := gooselock.NewLocker(nil, "m"); !errors.Is(err, pglock.ErrInvalidOption) {
@@ -142,10 +121,7 @@ func TestGooseBehindAPoolerInTransactionMode(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = client.Close(context.Background()) })
 		db := openDB(t, through, func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = pgx.QueryExecModeExec })
-		p, err := goose.NewProvider(goose.DialectPostgres, db, gooseFiles("CREATE TABLE a (n int);", "-- +goose NO TRANSACTION\nCREATE INDEX CONCURRENTLY ON a (n);"), kinds[1].option(t, client))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kinds["Locker"].provider(t, client, db, gooseFiles("CREATE TABLE a (n int);", "-- +goose NO TRANSACTION\nCREATE INDEX CONCURRENTLY ON a (n);"))
 		go func() { _, err := p.Up(t.Context()); end <- err }()
 	}
 	for range cap(end) {

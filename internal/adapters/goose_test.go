@@ -53,86 +53,49 @@ func gooseFiles(texts ...string) fstest.MapFS {
 	return files
 }
 
-// kind is a kind of lock for goose.
-type kind struct {
-	name   string
-	option func(t *testing.T, client *pglock.Client, opts ...gooselock.Option) goose.ProviderOption
-	lock   func(t *testing.T, client *pglock.Client, db *sql.DB) func(ctx context.Context) error // as goose does
+// kind is a kind of lock for goose. Its Locker locks as goose does with the option.
+type kind func(client *pglock.Client, opts ...gooselock.Option) (goose.ProviderOption, lock.Locker, error)
+
+var kinds = map[string]kind{
+	"SessionLocker": func(_ *pglock.Client, opts ...gooselock.Option) (goose.ProviderOption, lock.Locker, error) {
+		l, err := gooselock.NewSessionLocker("m", opts...)
+		return goose.WithSessionLocker(l), &onConnection{session: l}, err
+	},
+	"Locker": func(client *pglock.Client, opts ...gooselock.Option) (goose.ProviderOption, lock.Locker, error) {
+		l, err := gooselock.NewLocker(client, "m", opts...)
+		return goose.WithLocker(l), l, err
+	},
 }
 
-var kinds = []kind{
-	{"SessionLocker", func(t *testing.T, _ *pglock.Client, opts ...gooselock.Option) goose.ProviderOption {
-		t.Helper()
-		l, err := gooselock.NewSessionLocker("m", opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return goose.WithSessionLocker(l)
-	}, func(t *testing.T, _ *pglock.Client, db *sql.DB) func(ctx context.Context) error {
-		t.Helper()
-		l, err := gooselock.NewSessionLocker("m")
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() }) // it may be closed
-		return func(ctx context.Context) error { return l.SessionLock(ctx, conn) }
-	}},
-	{"Locker", func(t *testing.T, client *pglock.Client, opts ...gooselock.Option) goose.ProviderOption {
-		t.Helper()
-		l, err := gooselock.NewLocker(client, "m", opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return goose.WithLocker(l)
-	}, func(t *testing.T, client *pglock.Client, db *sql.DB) func(ctx context.Context) error {
-		t.Helper()
-		l, err := gooselock.NewLocker(client, "m")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return func(ctx context.Context) error { return l.Lock(ctx, db) }
-	}},
+// provider returns a goose provider that locks with the kind.
+func (k kind) provider(t *testing.T, client *pglock.Client, db *sql.DB, files fstest.MapFS, opts ...gooselock.Option) *goose.Provider {
+	t.Helper()
+	option, _, err := k(client, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files, option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // TestGoosesOwnSuite runs goose's locktesting on both kinds.
 func TestGoosesOwnSuite(t *testing.T) {
 	t.Parallel()
-	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
+	for name, k := range kinds {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := pgtest.Database(t)
 			client := locktest.Client(t, url)
 			locktesting.TestProviderLocking(t, func(t *testing.T) *goose.Provider {
 				t.Helper()
-				p, err := goose.NewProvider(goose.DialectPostgres, openDB(t, url), gooseFiles("CREATE TABLE a ();", "CREATE TABLE b ();", "SELECT 1;"), k.option(t, client))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return p
+				return k.provider(t, client, openDB(t, url), gooseFiles("CREATE TABLE a ();", "CREATE TABLE b ();", "SELECT 1;"))
 			})
-			locktest.NoLockLeft(t, pgtest.PoolOn(t, url))
-		})
-	}
-	for name, newLocker := range map[string]func(t *testing.T, client *pglock.Client) (lock.Locker, error){
-		"Locker, concurrent": func(_ *testing.T, client *pglock.Client) (lock.Locker, error) {
-			return gooselock.NewLocker(client, "m")
-		},
-		"SessionLocker, concurrent": func(*testing.T, *pglock.Client) (lock.Locker, error) {
-			l, err := gooselock.NewSessionLocker("m")
-			return &onConnection{session: l}, err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := pgtest.Database(t)
-			client := locktest.Client(t, url)
 			locktesting.TestConcurrentLocking(t, openDB(t, url), func(t *testing.T) lock.Locker {
 				t.Helper()
-				l, err := newLocker(t, client)
+				_, l, err := k(client)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -170,39 +133,35 @@ func (o *onConnection) Unlock(ctx context.Context, _ *sql.DB) error {
 // waiters do not block CREATE INDEX CONCURRENTLY.
 func TestP30_P31_GooseWaits(t *testing.T) {
 	t.Parallel()
-	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
+	for name, k := range kinds {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := pgtest.Database(t)
 			pool := pgtest.PoolOn(t, url)
 			g := locktest.NewGate(t, pool)
 			named := func(c *pgx.ConnConfig) { c.RuntimeParams["application_name"] = "the holder" }
 			files := gooseFiles("CREATE TABLE a (n int);", g.SQL(), "-- +goose NO TRANSACTION\nCREATE INDEX CONCURRENTLY ON a (n);")
-			provider := func(client *pglock.Client, db *sql.DB, opts ...gooselock.Option) *goose.Provider {
-				t.Helper()
-				p, err := goose.NewProvider(goose.DialectPostgres, db, files, k.option(t, client, opts...))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return p
-			}
 			end := make(chan error, 1)
-			first := provider(locktest.Client(t, url, pglock.WithHolder("the holder")), openDB(t, url, named))
+			first := k.provider(t, locktest.Client(t, url, pglock.WithHolder("the holder")), openDB(t, url, named), files)
 			go func() { _, err := first.Up(t.Context()); end <- err }()
 			g.Reached()
-			_, err := provider(locktest.Client(t, url), openDB(t, url), gooselock.WithTimeout(time.Second)).Up(t.Context())
+			_, err := k.provider(t, locktest.Client(t, url), openDB(t, url), files, gooselock.WithTimeout(time.Second)).Up(t.Context())
 			if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, pglock.ErrTimeout) || !strings.Contains(err.Error(), "the holder") {
 				t.Errorf("timed out: %v", err)
 			}
-			late := k.lock(t, locktest.Client(t, url), openDB(t, url))
+			_, late, err := k(locktest.Client(t, url))
+			db := openDB(t, url)
+			if err := errors.Join(err, db.PingContext(t.Context())); err != nil { // the wait has no time to connect
+				t.Fatal(err)
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			if err := late(ctx); !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
+			if err := late.Lock(ctx, db); !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("by its context: %v", err)
 			}
 			waiters := make(chan error, 5)
 			for range cap(waiters) {
-				p := provider(locktest.Client(t, url), openDB(t, url))
+				p := k.provider(t, locktest.Client(t, url), openDB(t, url), files)
 				go func() { _, err := p.Up(t.Context()); waiters <- err }()
 			}
 			g.Open()

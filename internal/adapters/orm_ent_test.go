@@ -4,12 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
 
-	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
@@ -48,24 +46,4 @@ func beginEnt(ctx context.Context, driver *entsql.Driver) (*entsql.Tx, error) {
 		return nil, err
 	}
 	return tx.(*entsql.Tx), nil
-}
-
-// A lease guards a transaction of ent, which also locks the row that it changes.
-func Example_ent() {
-	ctx := context.Background()
-	db, client, end := bank(ctx)
-	defer end()
-	orm := openEnt(db)
-
-	err := client.Do(ctx, "account:17", func(ctx context.Context, l *pglock.Lease) error {
-		return withdrawEnt(ctx, orm, l.Guard, "17", 30)
-	})
-	fmt.Println("left:", balance(ctx, db), err)
-
-	stale, _ := overtaken(ctx, client, db) // a holder that was paused for too long
-	err = withdrawEnt(ctx, orm, stale.Guard, "17", 30)
-	fmt.Println("left:", balance(ctx, db), "stale:", errors.Is(err, pglock.ErrStale))
-	// Output:
-	// left: 70 <nil>
-	// left: 70 stale: true
 }

@@ -3,11 +3,8 @@ package adapters_test
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 
 	"github.com/pglock/pglock-go/internal/adapters/sqlcstore"
-	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
@@ -29,23 +26,4 @@ func withdrawSqlc(ctx context.Context, db *sql.DB, guard guard, id string, amoun
 		return err
 	}
 	return tx.Commit()
-}
-
-// A lease guards a transaction with queries of sqlc, one of which locks the row.
-func Example_sqlc() {
-	ctx := context.Background()
-	db, client, end := bank(ctx)
-	defer end()
-
-	err := client.Do(ctx, "account:17", func(ctx context.Context, l *pglock.Lease) error {
-		return withdrawSqlc(ctx, db, l.Guard, "17", 30)
-	})
-	fmt.Println("left:", balance(ctx, db), err)
-
-	stale, _ := overtaken(ctx, client, db) // a holder that was paused for too long
-	err = withdrawSqlc(ctx, db, stale.Guard, "17", 30)
-	fmt.Println("left:", balance(ctx, db), "stale:", errors.Is(err, pglock.ErrStale))
-	// Output:
-	// left: 70 <nil>
-	// left: 70 stale: true
 }

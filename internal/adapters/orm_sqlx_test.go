@@ -2,13 +2,10 @@ package adapters_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jmoiron/sqlx"
 
-	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
@@ -37,24 +34,4 @@ func withdrawSqlx(ctx context.Context, db *sqlx.DB, guard guard, id string, amou
 		return err
 	}
 	return tx.Commit()
-}
-
-// A lease guards a transaction of sqlx. Package rowlock locks the row that it changes.
-func Example_sqlx() {
-	ctx := context.Background()
-	db, client, end := bank(ctx)
-	defer end()
-	named := sqlx.NewDb(db, "pgx")
-
-	err := client.Do(ctx, "account:17", func(ctx context.Context, l *pglock.Lease) error {
-		return withdrawSqlx(ctx, named, l.Guard, "17", 30)
-	})
-	fmt.Println("left:", balance(ctx, db), err)
-
-	stale, _ := overtaken(ctx, client, db) // a holder that was paused for too long
-	err = withdrawSqlx(ctx, named, stale.Guard, "17", 30)
-	fmt.Println("left:", balance(ctx, db), "stale:", errors.Is(err, pglock.ErrStale))
-	// Output:
-	// left: 70 <nil>
-	// left: 70 stale: true
 }

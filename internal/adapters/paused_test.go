@@ -2,7 +2,6 @@ package adapters_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
-	"github.com/pglock/pglock-go/pglock/schedule/cronlock"
 	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
@@ -43,29 +41,26 @@ func (h host) wakeAt(t *testing.T, to time.Time) {
 }
 
 // taskKinds make the task of a job, and the options with which gocron calls it.
-var taskKinds = map[string]func(job *schedule.Job, spec cron.Schedule, fn schedule.Func) (task any, opts []gocron.JobOption, err error){
-	"gocronlock.Task": func(job *schedule.Job, spec cron.Schedule, fn schedule.Func) (any, []gocron.JobOption, error) {
+var taskKinds = map[string]func(job *schedule.Job, clock clockwork.Clock, spec cron.Schedule, fn schedule.Func) (task any, opts []gocron.JobOption, err error){
+	"gocronlock.Task": func(job *schedule.Job, _ clockwork.Clock, spec cron.Schedule, fn schedule.Func) (any, []gocron.JobOption, error) {
 		task, err := gocronlock.Task(job, spec, fn)
 		return task, nil, err
 	},
-	"cronlock.Func": func(job *schedule.Job, spec cron.Schedule, fn schedule.Func) (any, []gocron.JobOption, error) {
-		task, err := cronlock.Func(context.Background(), job, spec, fn)
-		return task, nil, err
-	},
-	"control: a tick derived from the clock": func(job *schedule.Job, _ cron.Schedule, fn schedule.Func) (any, []gocron.JobOption, error) {
-		l := &minuteLocker{job: job}
+	"control: a tick derived from the clock": func(job *schedule.Job, clock clockwork.Clock, _ cron.Schedule, fn schedule.Func) (any, []gocron.JobOption, error) {
+		l := &minuteLocker{job: job, clock: clock}
 		return func(ctx context.Context) error { return fn(ctx, l.run.Lease()) }, []gocron.JobOption{gocron.WithDistributedJobLocker(l)}, nil
 	},
 }
 
 // minuteLocker is a gocron.Locker that takes the minute at which it is called for the tick.
 type minuteLocker struct {
-	job *schedule.Job
-	run *schedule.Run
+	job   *schedule.Job
+	clock clockwork.Clock
+	run   *schedule.Run
 }
 
 func (l *minuteLocker) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	tick, err := schedule.Due(schedule.Every(time.Minute), l.job.Now())
+	tick, err := schedule.Due(schedule.Every(time.Minute), l.clock.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +97,7 @@ func TestP60_APausedSchedulerRunsNoTickTwice(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					task, opts, err := build(job, spec, func(ctx context.Context, l *pglock.Lease) error {
+					task, opts, err := build(job, h.clock, spec, func(ctx context.Context, l *pglock.Lease) error {
 						info, err := client.Get(ctx, l.Name())
 						if err != nil {
 							return err
@@ -136,45 +131,5 @@ func TestP60_APausedSchedulerRunsNoTickTwice(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestP60_APausedTaskRunsTheLatestTick: all schedulers were suspended over three ticks. The latest one
-// runs late, once, and the next one in time.
-func TestP60_APausedTaskRunsTheLatestTick(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t)
-	due := lastHour.Add(-6 * time.Hour)
-	now := due
-	spec, err := cron.ParseStandard("0 * * * *")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ran []time.Time
-	var tasks []func(context.Context) error
-	for range 2 {
-		job, err := schedule.New(locktest.Client(t, url), "report", schedule.WithClock(func() time.Time { return now }), schedule.WithReport(func(tick time.Time, err error) {
-			ran = append(ran, tick)
-			if err != nil {
-				t.Error(err)
-			}
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		task, err := gocronlock.Task(job, spec, func(context.Context, *pglock.Lease) error { return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		tasks = append(tasks, task)
-	}
-	var errsOf []error
-	for _, now = range []time.Time{due, due.Add(3*time.Hour + 66*time.Second), due.Add(4 * time.Hour)} {
-		for _, task := range tasks {
-			errsOf = append(errsOf, task(t.Context()))
-		}
-	}
-	if err := errors.Join(errsOf...); err != nil || len(ran) != 3 || !ran[1].Equal(due.Add(3*time.Hour)) || !ran[2].Equal(due.Add(4*time.Hour)) {
-		t.Errorf("ticks %v, %v", ran, err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
-	"github.com/pglock/pglock-go/pglock/schedule/cronlock"
 	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
@@ -62,7 +61,7 @@ func runScheduler(kind string) int {
 		return fail(err)
 	}
 	m := &machine{ctx, pool, client, period, skew}
-	run := map[string]func() error{"gocron": m.gocron, "gocron without a lock": m.gocronBare, "cron": m.cron, "ticker": m.ticker}[kind]
+	run := map[string]func() error{"gocron": m.gocron, "gocron without a lock": m.gocronBare, "cron": m.cron}[kind]
 	if run == nil {
 		return fail(errors.New("no such scheduler"))
 	}
@@ -180,21 +179,8 @@ func (m *machine) cron() error {
 	if err != nil {
 		return err
 	}
-	run, err := cronlock.Func(m.ctx, job, ticks, m.work)
-	if err != nil {
-		return err
-	}
 	c := cron.New()
-	c.Schedule(shifted{ticks, m.skew}, cron.FuncJob(run))
+	c.Schedule(shifted{ticks, m.skew}, cron.FuncJob(func() { _ = job.RunDue(m.ctx, ticks, m.work) }))
 	c.Start()
-	return nil
-}
-
-func (m *machine) ticker() error {
-	job, err := schedule.New(m.client, "report", m.options()...)
-	if err != nil {
-		return err
-	}
-	go func() { _ = job.Run(m.ctx, schedule.Every(m.period), m.work) }()
 	return nil
 }

@@ -1,8 +1,8 @@
 // Package backoff repeats operations, and computes the pauses between the attempts.
 //
-// A pause doubles from attempt to attempt up to a limit. Each is drawn at random between half
-// and one and a half times its nominal value, so that processes that fail together do not try
-// again together.
+// A pause doubles from attempt to attempt up to a limit. Each is drawn at random between half and
+// one and a half times its nominal value, so that processes that fail together do not try again
+// together.
 package backoff
 
 import (
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Backoff is a sequence of pauses. First and Max must be positive, and Max at least First.
-// Copying a Backoff that was not used yet gives an independent sequence.
+// Backoff is a sequence of pauses. First and Max must be positive, and Max at least First. A copy
+// of an unused Backoff is an independent sequence.
 type Backoff struct {
 	First time.Duration // nominal value of the first pause
 	Max   time.Duration // largest nominal value; a pause is shorter than 1.5 × Max
@@ -29,11 +29,10 @@ func (b *Backoff) Next() time.Duration {
 // Reset makes the next pause the first one again.
 func (b *Backoff) Reset() { b.nominal = 0 }
 
-// Sleep waits for the next pause, or until ctx is done. It returns nil after the pause, and
-// ctx.Err() when ctx is done first.
+// Sleep waits for the next pause and returns nil, or returns ctx.Err() if ctx is done first.
 func (b *Backoff) Sleep(ctx context.Context) error { return Sleep(ctx, b.Next()) }
 
-// Policy says how an operation is repeated that can be.
+// Policy configures how Retry repeats an operation.
 type Policy struct {
 	Transient func(error) bool // the failures after which it is repeated
 	Pauses    Backoff          // between tries; the zero Backoff makes none
@@ -42,8 +41,9 @@ type Policy struct {
 	Quit      <-chan struct{}  // no try begins after it is closed, except the first; nil: never
 }
 
-// Retry calls op until it succeeds, fails for good, or the policy or ctx ends the tries. It returns
-// the error of the last one. The answer to a try may have been lost, so that op takes effect twice.
+// Retry calls op until it succeeds, fails for good, or the policy or ctx ends the tries, and
+// returns the error of the last one. Because the answer to a try may be lost, op may take effect
+// more than once.
 func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) error {
 	for tries := 1; ; tries++ {
 		try, cancel := ctx, context.CancelFunc(func() {})
@@ -58,7 +58,7 @@ func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) er
 		if p.Pauses.Max == 0 {
 			continue
 		}
-		// If several are ready, one more try is harmless.
+		// More than one case may be ready. Any order is safe, because one more try is harmless.
 		select {
 		case <-time.After(p.Pauses.Next()):
 		case <-ctx.Done():
@@ -72,12 +72,11 @@ func Retry(ctx context.Context, p Policy, op func(ctx context.Context) error) er
 // Jitter returns a random duration of at least d/2 and less than d/2 + d. d must be positive.
 func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
-// Sleep waits for d, or until ctx is done. It returns nil after d, and ctx.Err() when ctx is
-// done first.
+// Sleep waits for d and returns nil, or returns ctx.Err() if ctx is done first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	select { // if both are ready, either answer is right: the caller's next call meets the context
+	select { // if both are ready, either answer is right, because the caller's next call checks the context
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():

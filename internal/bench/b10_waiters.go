@@ -2,77 +2,46 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// manyWaiters is how many goroutines want one name, and shortWaiters in a short run.
-const (
-	manyWaiters  = 1000
-	shortWaiters = 50
-
-	// waitersTime is how long the cost of waiting is measured.
-	waitersTime      = 2 * time.Second
-	quickWaitersTime = 500 * time.Millisecond
-)
+// manyWaiters is how many goroutines want one name.
+const manyWaiters = 1000
 
 // waitersRow is B10: the cost of waiting in one process.
 func waitersRow() trial.Row {
-	r := &waitersLab{}
-	ours := func(figure string) []trial.Ref { return []trial.Ref{{Subject: "pglock", Figure: figure}} }
+	r := &lab{}
+	ours := func(what, figure string, rule trial.Rule) trial.Target {
+		return target(what, figure, kindOurs, "", rule)
+	}
+	spread := target("p99 to p50", "gap p99", kindOurs, kindOurs, trial.AtMost(3))
+	spread.Against.Figure = "gap p50"
 	return trial.Row{
-		Number:   "B10",
-		What:     fmt.Sprintf("%d waiters on one name, one process", manyWaiters),
-		Prepare:  r.prepare,
-		Subjects: []trial.Subject{{Name: "pglock", Role: trial.Ours, Open: r.waiters}},
+		Number: "B10", What: fmt.Sprintf("%d waiters on one name, one process", manyWaiters), Prepare: r.prepare(nil),
+		Subjects: []trial.Subject{{Name: kindOurs, Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+			client, err := r.client(ctx, s, "pglock")
+			return &waitersMeter{
+				lab: r, client: client, gaps: trial.NewLatencies(), waiters: pick(s.Scale, manyWaiters, manyWaiters, 50),
+				time: pick(s.Scale, 2*time.Second, 500*time.Millisecond, time.Millisecond),
+			}, err
+		}}},
 		Targets: []trial.Target{
-			{What: "connections", Ours: ours("connections"), Rule: trial.AtMost(3).InEveryRound()},
-			{What: "memory, in bytes", Ours: ours("memory"), Rule: trial.AtMost(10e6)},
-			{What: "p50 of the gap, in us", Ours: ours("gap p50"), Rule: trial.AtMost(700)},
-			{What: "p99 to p50", Ours: ours("gap p99"), Against: ours("gap p50")[0], Rule: trial.AtMost(3)},
+			ours("connections", "connections", trial.AtMost(3).InEveryRound()),
+			ours("memory, in bytes", "memory", trial.AtMost(10e6)),
+			ours("p50 of the gap, in us", "gap p50", trial.AtMost(700)),
+			spread,
 		},
 		Throughput: true,
-		Estimate: func(s trial.Scale) time.Duration {
-			return 5*time.Second + time.Duration(s.Rounds+1)*waiting(s)
-		},
 	}
-}
-
-type waitersLab struct{ lab }
-
-func (r *waitersLab) prepare(ctx context.Context, s *trial.Scope) error {
-	if err := r.lab.prepare(ctx, s, nil); err != nil {
-		return err
-	}
-	return r.migrate(ctx, "pglock")
-}
-
-func (r *waitersLab) waiters(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-	client, err := r.client(ctx, s, "pglock")
-	if err != nil {
-		return nil, err
-	}
-	waiters := manyWaiters
-	if s.Short {
-		waiters = shortWaiters
-	}
-	return &waitersMeter{lab: &r.lab, client: client, waiters: waiters, time: waiting(s.Scale), gaps: trial.NewLatencies()}, nil
-}
-
-// waiting returns how long the cost of waiting is measured.
-func waiting(s trial.Scale) time.Duration {
-	switch {
-	case s.Short:
-		return time.Millisecond
-	case s.Quick:
-		return quickWaitersTime
-	}
-	return waitersTime
 }
 
 type waitersMeter struct {
@@ -80,7 +49,7 @@ type waitersMeter struct {
 	client *pglock.Client
 
 	waiters int
-	time    time.Duration
+	time    time.Duration // in which the cost of waiting is measured
 
 	gaps                *trial.Latencies
 	memory, connections float64
@@ -96,42 +65,31 @@ func (m *waitersMeter) Turn(ctx context.Context, _ time.Duration) error {
 	before := inUse()
 	var mu sync.Mutex
 	var freed time.Time
-	var failure error
-	var all sync.WaitGroup
+	var all errgroup.Group
 	for range m.waiters {
-		all.Go(func() {
+		all.Go(func() error {
 			l, err := m.client.Acquire(ctx, "hot")
+			if err != nil {
+				return err
+			}
 			now := time.Now()
 			mu.Lock()
-			if err != nil {
-				failure = err
-				mu.Unlock()
-				return
-			}
 			m.gaps.Record(now.Sub(freed))
 			freed = time.Now()
 			mu.Unlock()
-			if err := l.Release(ctx); err != nil {
-				mu.Lock()
-				failure = err
-				mu.Unlock()
-			}
+			return l.Release(ctx)
 		})
 	}
-	for deadline := time.Now().Add(m.time); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(m.time); err == nil && time.Now().Before(deadline); {
 		m.memory = max(m.memory, inUse()-before)
 		var connections float64
-		if err := m.lab.pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%pglock%' AND datname = current_database()").Scan(&connections); err != nil {
-			return err
-		}
+		connections, err = m.lab.connections(ctx)
 		m.connections = max(m.connections, connections)
 	}
+	mu.Lock()
 	freed = time.Now()
-	if err := held.Release(ctx); err != nil {
-		return err
-	}
-	all.Wait()
-	return failure
+	mu.Unlock()
+	return errors.Join(err, held.Release(ctx), all.Wait())
 }
 
 // inUse returns the bytes of heap and stacks that are in use.

@@ -10,127 +10,109 @@ import (
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/leader"
 )
 
-// permitsRow is B13: the cost of a pair on a semaphore and on a readers-writer lock, beside that of a
-// lease, of a semaphore in the process, and of an advisory lock that nothing waits for.
+// createPermits makes the names of pairNames known as those of a semaphore and of a readers-writer lock.
+var createPermits = []string{knownWithPermits("semaphore ", 3), knownWithPermits("rw ", 1<<30)}
+
+func knownWithPermits(prefix string, capacity int) string {
+	return fmt.Sprintf(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use)
+		SELECT '%s' || name, token, version, acquired_at, expires_at, %d, 0 FROM pglock.distributed_locks WHERE capacity IS NULL`, prefix, capacity)
+}
+
+// permitsRow is B13: the cost of a pair on each kind of lock beside that of a lease, of a semaphore in the
+// process, and of an advisory lock that nothing waits for and that is not durable.
 func permitsRow() trial.Row {
-	r := &permitsLab{}
+	r := &lab{}
+	kind := func(name string, lock func(client *pglock.Client, name string) pglock.Lock) trial.Subject {
+		return trial.Subject{Name: name, Role: trial.Ours, Open: r.pairs(func(client *pglock.Client) op {
+			return pair(func(ctx context.Context, name string) (*pglock.Lease, error) { return lock(client, name).Acquire(ctx) })
+		})}
+	}
 	return trial.Row{
-		Number:  "B13",
-		What:    "uncontended acquire+release of permits, one goroutine",
-		Prepare: r.prepare,
+		Number: "B13", What: "uncontended acquire+release of permits, one goroutine", Prepare: r.prepare(nil, createPermits...),
 		Subjects: []trial.Subject{
-			{Name: "semaphore", Role: trial.Ours, Open: r.semaphores},
-			{Name: "reader", Role: trial.Ours, Open: r.readers},
-			{Name: "writer", Role: trial.Ours, Open: r.writers},
-			{Name: "lease", Role: trial.Ours, Open: r.leases},
-			{Name: "x/sync semaphore, in process", Role: trial.Peer, Open: r.inProcess},
-			{Name: "pg_advisory_lock", Role: trial.Peer, Open: r.advisory},
+			kind("semaphore", func(c *pglock.Client, name string) pglock.Lock { return c.Semaphore("semaphore "+name, 3) }),
+			kind("reader", func(c *pglock.Client, name string) pglock.Lock { return c.Reader("rw " + name) }),
+			kind("writer", func(c *pglock.Client, name string) pglock.Lock { return c.Writer("rw " + name) }),
+			kind("eight names", eightNames),
+			kind("lease", (*pglock.Client).Lock),
+			{Name: "x/sync semaphore, in process", Role: trial.Peer, Open: inProcess},
+			{Name: "pg_advisory_lock", Role: trial.Peer, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+				pool, err := r.connect(ctx, s, fewConns)
+				return timed("pair", openAdvisory(pool).pair), err
+			}},
 		},
-		Targets: []trial.Target{{
-			What:    "p50 of a semaphore's pair to that of a lease",
-			Ours:    []trial.Ref{{Subject: "semaphore", Figure: "pair p50"}},
-			Against: trial.Ref{Subject: "lease", Figure: "pair p50"},
-			Rule:    trial.AtMost(1.5),
-		}, {
-			What:    "p50 of a semaphore's pair to that of an advisory lock, which is not durable",
-			Ours:    []trial.Ref{{Subject: "semaphore", Figure: "pair p50"}},
-			Against: trial.Ref{Subject: "pg_advisory_lock", Figure: "pair p50"},
-			Rule:    trial.NoBound(),
-		}},
+		Targets: []trial.Target{
+			target("p50 of a semaphore's pair to that of a lease", "pair p50", "semaphore", "lease", trial.AtMost(1.5)),
+			target("p50 of eight names' pair to that of a lease", "pair p50", "eight names", "lease", trial.AtMost(2)),
+			target("p50 of a semaphore's pair to that of an advisory lock, which is not durable", "pair p50", "semaphore", "pg_advisory_lock", trial.NoBound()),
+		},
 	}
 }
 
-type permitsLab struct{ lab }
+// eightNames is a lock of eight names, which all are held or none.
+func eightNames(client *pglock.Client, name string) pglock.Lock {
+	locks := make([]pglock.Lock, 8)
+	for i := range locks {
+		locks[i] = client.Lock(fmt.Sprintf("%s part %d", name, i))
+	}
+	return client.All(locks...)
+}
 
-func (r *permitsLab) prepare(ctx context.Context, s *trial.Scope) error {
-	if err := r.lab.prepare(ctx, s, nil); err != nil {
-		return err
+// electionRow is E1: campaign and resignation without another candidate, beside the pair of a plain lease.
+// The payload is an address, as most leaders proclaim.
+func electionRow() trial.Row {
+	r := &lab{}
+	return trial.Row{
+		Number: "E1", What: "campaign+resign without another candidate, with a payload, one goroutine", Prepare: r.prepare(nil),
+		Subjects: []trial.Subject{
+			{Name: "election", Role: trial.Ours, Open: r.pairs(func(client *pglock.Client) op {
+				elections := map[string]*leader.Election{}
+				return func(ctx context.Context, name string) (err error) {
+					e := elections[name]
+					if e == nil {
+						if e, err = leader.New(client, name); err != nil {
+							return err
+						}
+						elections[name] = e
+					}
+					t, err := e.Campaign(ctx, "10.0.0.7:8080")
+					if err != nil {
+						return err
+					}
+					return t.Resign(ctx)
+				}
+			})},
+			{Name: "acquire+release", Role: trial.Floor, Open: r.pairs(func(client *pglock.Client) op {
+				return pair(func(ctx context.Context, name string) (*pglock.Lease, error) { return client.Acquire(ctx, name) })
+			})},
+		},
+		Targets: []trial.Target{
+			target("p50 of a pair to that of acquire+release", "pair p50", "election", "acquire+release", trial.AtMost(1.5)),
+		},
 	}
-	if err := r.migrate(ctx, "pglock"); err != nil {
-		return err
-	}
-	if err := r.fill(ctx, "pglock", pairNames); err != nil {
-		return err
-	}
-	for kind, capacity := range map[string]int{"semaphore ": 3, "rw ": 1 << 30} {
-		err := r.exec(ctx, fmt.Sprintf(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use)
-			SELECT '%s' || name, token, version, acquired_at, expires_at, %d, 0 FROM pglock.distributed_locks WHERE capacity IS NULL`, kind, capacity))
+}
+
+// pairs opens a client of which a goroutine repeats an operation.
+func (l *lab) pairs(do func(client *pglock.Client) op) trial.Open {
+	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+		client, err := l.client(ctx, s, "pglock")
 		if err != nil {
-			return err
+			return nil, err
 		}
+		return timed("pair", do(client)), nil
 	}
-	return nil
 }
 
-// pairs returns a meter of pairs of acquire and release.
-func (r *permitsLab) pairs(
-	ctx context.Context, s *trial.Scope, acquire func(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error),
-) (trial.Meter, error) {
-	client, err := r.client(ctx, s, "pglock")
-	if err != nil {
-		return nil, err
-	}
-	return newTimedMeter("pair", func(ctx context.Context, name string) error {
-		l, err := acquire(ctx, client, name)
-		if err != nil {
-			return err
-		}
-		return l.Release(ctx)
-	}), nil
-}
-
-func (r *permitsLab) leases(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-	return r.pairs(ctx, s, func(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-		return client.Acquire(ctx, name)
-	})
-}
-
-func (r *permitsLab) semaphores(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-	return r.pairs(ctx, s, func(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-		return client.Semaphore("semaphore "+name, 3).Acquire(ctx)
-	})
-}
-
-func (r *permitsLab) readers(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-	return r.pairs(ctx, s, func(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-		return client.Reader("rw " + name).Acquire(ctx)
-	})
-}
-
-func (r *permitsLab) writers(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-	return r.pairs(ctx, s, func(ctx context.Context, client *pglock.Client, name string) (*pglock.Lease, error) {
-		return client.Writer("rw " + name).Acquire(ctx)
-	})
-}
-
-func (r *permitsLab) inProcess(context.Context, *trial.Scope) (trial.Meter, error) {
+func inProcess(context.Context, *trial.Scope) (trial.Meter, error) {
 	permits := semaphore.NewWeighted(3)
-	return newTimedMeter("pair", func(ctx context.Context, _ string) error {
+	return timed("pair", func(ctx context.Context, _ string) error {
 		if err := permits.Acquire(ctx, 1); err != nil {
 			return err
 		}
 		permits.Release(1)
 		return nil
-	}), nil
-}
-
-func (r *permitsLab) advisory(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-	pool, err := r.connect(ctx, s, fewConns)
-	if err != nil {
-		return nil, err
-	}
-	return newTimedMeter("pair", func(ctx context.Context, name string) error {
-		conn, err := pool.Acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name); err != nil {
-			return err
-		}
-		_, err = conn.Exec(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
-		return err
 	}), nil
 }

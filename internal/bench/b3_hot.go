@@ -4,99 +4,202 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/rpc"
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/pglock/pglock-go/internal/bench/trial"
+	"github.com/pglock/pglock-go/pglock"
 )
 
-// The numbers of processes that compete for one name.
 const (
+	// The numbers of processes that compete for one name.
 	fewProcesses  = 4
 	manyProcesses = 16
+
+	// fairGoroutines is the number of goroutines of one process that compete for one name.
+	fairGoroutines = 200
 )
 
 // hotRow is B3: processes compete for one name, and each acquires it again as soon as it has released
 // it.
 func hotRow() trial.Row {
-	r := &hotLab{}
+	r := &lab{}
 	row := trial.Row{
-		Number:  "B3",
-		What:    "hot name, gap from the release to the next process",
-		Prepare: r.prepare,
-
-		Throughput: true,
+		Number: "B3", What: "hot name, gap from the release to the next process",
+		Prepare: r.prepare(livelySettings), Throughput: true,
 	}
 	name := func(kind string, n int) string { return fmt.Sprintf("%s, %d processes", kind, n) }
-	add := func(kind string, role trial.Role, crowds ...int) {
-		for _, n := range crowds {
-			row.Subjects = append(row.Subjects, trial.Subject{Name: name(kind, n), Role: role,
-				Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) { return r.processes(ctx, s, kind, n) }})
+	for _, c := range []struct {
+		n    int
+		most float64 // of our gap, in us
+	}{{fewProcesses, 900}, {manyProcesses, 1100}} {
+		for kind, role := range map[string]trial.Role{kindOurs: trial.Ours, kindAdvisory: trial.Floor, kindEtcd: trial.Peer, kindRedis: trial.Peer} {
+			row.Subjects = append(row.Subjects, trial.Subject{Name: name(kind, c.n), Role: role, Open: r.processes(kind, c.n, fair{})})
 		}
-	}
-	add(kindOurs, trial.Ours, fewProcesses, manyProcesses)
-	add(kindPolling, trial.Ours, fewProcesses)
-	add(kindAdvisory, trial.Floor, fewProcesses, manyProcesses)
-	add(kindEtcd, trial.Peer, fewProcesses, manyProcesses)
-	add(kindRedis, trial.Peer, manyProcesses)
-	add(kindRedsync, trial.Peer, manyProcesses)
-	add(kindNaive, trial.Peer, manyProcesses)
-	add(kindGoose, trial.Peer, fewProcesses)
-	for n, most := range map[int]float64{fewProcesses: 900, manyProcesses: 1100} {
-		ours := func(figure string) []trial.Ref { return []trial.Ref{{Subject: name(kindOurs, n), Figure: figure}} }
+		ours := name(kindOurs, c.n)
+		spread := target("p99 to p50", "gap p99", ours, ours, trial.AtMost(3))
+		spread.Against.Figure = "gap p50"
 		row.Targets = append(row.Targets,
-			trial.Target{What: fmt.Sprintf("p50 of the gap, %d processes, in us", n), Ours: ours("gap p50"), Rule: trial.AtMost(most)},
-			trial.Target{What: "p99 to p50", Ours: ours("gap p99"), Against: ours("gap p50")[0], Rule: trial.AtMost(3)},
-			trial.Target{What: "slowest process to fastest", Ours: ours("fairness"), Rule: trial.AtLeast(0.9)},
-			trial.Target{What: "p50 to that of etcd", Ours: ours("gap p50"),
-				Against: trial.Ref{Subject: name(kindEtcd, n), Figure: "gap p50"}, Rule: trial.AtMost(0.5)})
+			target(fmt.Sprintf("p50 of the gap, %d processes, in us", c.n), "gap p50", ours, "", trial.AtMost(c.most)), spread,
+			target("slowest process to fastest", "fairness", ours, "", trial.AtLeast(0.9)),
+			target("p50 to that of etcd", "gap p50", ours, name(kindEtcd, c.n), trial.AtMost(0.5)))
 	}
-	slices.SortStableFunc(row.Targets, func(a, b trial.Target) int { return -cmp.Compare(a.Ours[0].Subject, b.Ours[0].Subject) })
+	slices.SortFunc(row.Subjects, func(a, b trial.Subject) int { return cmp.Compare(a.Name, b.Name) })
 	return row
 }
 
-type hotLab struct{ distinctLab }
-
-func (r *hotLab) processes(ctx context.Context, s *trial.Scope, kind string, n int) (trial.Meter, error) {
-	workers, err := r.hireAll(ctx, s, kind, n)
-	return &hotMeter{workers: workers, gaps: trial.NewLatencies(), counts: make([]int, n)}, err
+// fairRow is F1: whether all competitors for one name are granted it equally often.
+func fairRow() trial.Row {
+	r := &lab{}
+	processes := fmt.Sprintf("%d processes", manyProcesses)
+	goroutines := fmt.Sprintf("%d goroutines of one process", fairGoroutines)
+	length := fair{lead: time.Second, time: 30 * time.Second}
+	row := trial.Row{
+		Number: "F1", What: fmt.Sprintf("one name, acquire+release again and again for %v", length.time), Once: true,
+		Prepare: r.prepare(livelySettings),
+		Subjects: []trial.Subject{
+			{Name: processes, Role: trial.Ours, Open: r.processes(kindOurs, manyProcesses, length)},
+			{Name: goroutines, Role: trial.Ours, Open: r.goroutines(fairGoroutines, length)},
+		},
+	}
+	for _, s := range row.Subjects {
+		row.Targets = append(row.Targets, target("slowest to fastest, "+s.Name, "fairness", s.Name, "", trial.AtLeast(0.9)))
+	}
+	return row
 }
 
-// hireAll starts n processes with a kind of lock.
-func (r *hotLab) hireAll(ctx context.Context, s *trial.Scope, kind string, n int) ([]*worker, error) {
-	address, err := r.address(ctx, s, kind)
-	if err != nil {
-		return nil, err
-	}
-	workers := make([]*worker, n)
-	for i := range workers {
-		if workers[i], err = hire(s, kind, address); err != nil {
-			return nil, fmt.Errorf("a worker for %s: %w", kind, err)
+// fair is for how long a crowd competes, if that is not the length of the turn.
+type fair struct{ lead, time time.Duration }
+
+func (f fair) at(s trial.Scale) fair {
+	return pick(s, f, fair{f.lead, f.time / 10}, fair{f.lead / 10, f.time / 100})
+}
+
+// contest lets the members of a crowd lock and unlock one name from one moment to another. It returns the
+// times at which each held the lock.
+type contest func(ctx context.Context, from, to time.Time) (byMember [][]holding, err error)
+
+// processes opens a kind of lock in n processes.
+func (l *lab) processes(kind string, n int, length fair) trial.Open {
+	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+		address, err := l.address(ctx, s, kind)
+		if err != nil {
+			return nil, err
 		}
+		workers := make([]*rpc.Client, n)
+		for i := range workers {
+			if workers[i], err = hire(s, kind, address); err != nil {
+				return nil, fmt.Errorf("a worker for %s: %w", kind, err)
+			}
+		}
+		return newHotMeter(length.at(s.Scale), func(_ context.Context, from, to time.Time) ([][]holding, error) {
+			byMember := make([][]holding, n)
+			var all errgroup.Group
+			for i, w := range workers {
+				all.Go(func() error { return w.Call("Contender.Contend", [2]time.Time{from, to}, &byMember[i]) })
+			}
+			return byMember, all.Wait()
+		}), nil
 	}
-	return workers, nil
 }
 
+// goroutines opens a client that n goroutines share.
+func (l *lab) goroutines(n int, length fair) trial.Open {
+	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+		client, err := l.client(ctx, s, "pglock")
+		return newHotMeter(length.at(s.Scale), func(ctx context.Context, from, to time.Time) ([][]holding, error) {
+			byMember := make([][]holding, n)
+			if err := pause(ctx, time.Until(from)); err != nil {
+				return nil, err
+			}
+			all, ctx := errgroup.WithContext(ctx)
+			for i := range n {
+				all.Go(func() error {
+					for time.Now().Before(to) {
+						h, err := holdOnce(ctx, client)
+						if err != nil {
+							return err
+						}
+						byMember[i] = append(byMember[i], h)
+					}
+					return nil
+				})
+			}
+			return byMember, all.Wait()
+		}), err
+	}
+}
+
+func holdOnce(ctx context.Context, client *pglock.Client) (h holding, err error) {
+	l, err := client.Acquire(ctx, "hot")
+	if err != nil {
+		return h, err
+	}
+	h.Acquired = time.Now().UnixNano()
+	h.Freed = time.Now().UnixNano()
+	return h, l.Release(ctx)
+}
+
+// hotMeter lets a crowd compete, and measures the gaps and counts the grants of each member.
 type hotMeter struct {
-	workers []*worker
-	gaps    *trial.Latencies
-	counts  []int
-	took    time.Duration
-	passed  int
+	fair
+	contest contest
+
+	gaps   *trial.Latencies
+	counts []int // of the times that each member was granted the lock
+	passed int   // from one member to another
+	took   time.Duration
 }
 
-// Turn lets all workers begin at the same moment, and counts what they do after the warm-up.
-func (m *hotMeter) Turn(_ context.Context, d time.Duration) error {
+func newHotMeter(f fair, c contest) *hotMeter {
+	return &hotMeter{fair: f, contest: c, gaps: trial.NewLatencies()}
+}
+
+// Turn lets all members begin at the same moment. It counts from a moment when all of them have long been
+// competing until the moment when they stop. The first member to connect has the lock alone at first. At
+// the end each waiter is still granted the lock once, which would make the slowest member look better.
+func (m *hotMeter) Turn(ctx context.Context, d time.Duration) error {
 	d = max(d, crowdTurn)
+	lead := trial.Lead(d)
+	if m.time > 0 {
+		d, lead = m.time, m.lead
+	}
 	begin := time.Now().Add(5 * time.Millisecond)
-	from := begin.Add(trial.Lead(d))
+	from := begin.Add(lead)
 	to := from.Add(d)
-	byWorker, err := workTogether(m.workers, begin, to)
+	byMember, err := m.contest(ctx, begin, to)
 	if err != nil {
 		return err
 	}
-	all := within(inOrder(byWorker), from, to)
-	passed := 0
+	m.took += d
+	if m.count(byMember, from, to) == 0 {
+		m.gaps.Record(d) // nobody else came in all that time
+	}
+	return nil
+}
+
+// count counts the grants in a half-open interval, and returns how often the lock passed to another
+// member.
+func (m *hotMeter) count(byMember [][]holding, from, to time.Time) (passed int) {
+	type heldBy struct {
+		holding
+		by int
+	}
+	var all []heldBy
+	for i, held := range byMember {
+		for _, h := range held {
+			if h.Acquired >= from.UnixNano() && h.Acquired < to.UnixNano() {
+				all = append(all, heldBy{h, i})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b heldBy) int { return cmp.Compare(a.Acquired, b.Acquired) })
+	if m.counts == nil {
+		m.counts = make([]int, len(byMember))
+	}
 	for i, h := range all {
 		m.counts[h.by]++
 		if i > 0 && h.by != all[i-1].by {
@@ -104,64 +207,20 @@ func (m *hotMeter) Turn(_ context.Context, d time.Duration) error {
 			passed++
 		}
 	}
-	if passed == 0 {
-		m.gaps.Record(d) // nobody else came in all that time
-	}
 	m.passed += passed
-	m.took += d
-	return nil
+	return passed
 }
 
-// workTogether lets all workers work from one moment to another. It returns the times at which each
-// held the lock.
-func workTogether(workers []*worker, from, to time.Time) ([][]holding, error) {
-	for _, w := range workers {
-		if err := w.start(from, to); err != nil {
-			return nil, err
-		}
-	}
-	byWorker := make([][]holding, len(workers))
-	for i, w := range workers {
-		var err error
-		if byWorker[i], err = w.held(); err != nil {
-			return nil, err
-		}
-	}
-	return byWorker, nil
-}
-
-// heldBy is a time at which a member of a crowd held the lock.
-type heldBy struct {
-	holding
-	by int
-}
-
-// inOrder returns all times at which members held the lock, the earliest first.
-func inOrder(byMember [][]holding) []heldBy {
-	var all []heldBy
-	for i, held := range byMember {
-		for _, h := range held {
-			all = append(all, heldBy{h, i})
-		}
-	}
-	slices.SortFunc(all, func(a, b heldBy) int { return cmp.Compare(a.Acquired, b.Acquired) })
-	return all
-}
-
-// within returns the times that began in a half-open interval.
-func within(all []heldBy, from, to time.Time) []heldBy {
-	return slices.DeleteFunc(all, func(h heldBy) bool { return h.Acquired < from.UnixNano() || h.Acquired >= to.UnixNano() })
+// fairness is the grants of the slowest member divided by those of the fastest. Without any grant it is
+// 0.
+func (m *hotMeter) fairness() float64 {
+	return float64(slices.Min(m.counts)) / float64(max(slices.Max(m.counts), 1))
 }
 
 func (m *hotMeter) Figures() []trial.Figure {
-	fairness := 0.0
-	if most := slices.Max(m.counts); most > 0 {
-		fairness = float64(slices.Min(m.counts)) / float64(most)
-	}
 	figures := append(m.gaps.Figures("gap"),
-		trial.Figure{Name: "fairness", Unit: trial.Times, Value: fairness},
+		trial.Figure{Name: "fairness", Unit: trial.Times, Value: m.fairness()},
 		trial.Figure{Name: "passed on", Unit: trial.PerSecond, Value: float64(m.passed) / m.took.Seconds()})
-	clear(m.counts)
-	m.took, m.passed = 0, 0
+	m.counts, m.took, m.passed = nil, 0, 0
 	return figures
 }

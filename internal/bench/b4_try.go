@@ -14,9 +14,11 @@ const (
 	// tryCrowd is the number of goroutines that try at once.
 	tryCrowd = 64
 
-	// fewConns is a client's default, and manyConns is one per goroutine.
-	fewConns  = 4
+	// manyConns is one per goroutine.
 	manyConns = tryCrowd
+
+	// settleTime is more than two rounds of autovacuum.
+	settleTime = 3 * time.Second
 )
 
 // quietSettings keep the server from writing WAL of its own, so that only the WAL of the tries is
@@ -29,65 +31,48 @@ var quietSettings = map[string]string{
 	"max_connections":    "300",
 }
 
-// naiveUpsert is a common form of a lock table: it locks the row to find out that it must not change
-// it, and that lock is a write.
-const naiveUpsert = `
-	INSERT INTO naive_locks AS l (name, holder, expires_at)
-	VALUES ($1, $2, clock_timestamp() + interval '30 seconds')
-	ON CONFLICT (name) DO UPDATE SET holder = EXCLUDED.holder, expires_at = EXCLUDED.expires_at
-	WHERE l.expires_at < clock_timestamp()`
-
 // errGranted means that the held lock was granted, so the measurement is void.
 var errGranted = errors.New("bench: a held lock was granted")
 
 // tryRow is B4: many goroutines try to acquire a held lock.
 func tryRow() trial.Row {
+	const upsert, read = "naive upsert", "SELECT of the row"
 	r := &tryLab{}
-	conns := func(who string, n int) string { return fmt.Sprintf("%s, %d connections", who, n) }
-	ours := func(figure string) []trial.Ref {
-		return []trial.Ref{{Subject: conns("pglock", fewConns), Figure: figure}, {Subject: conns("pglock", manyConns), Figure: figure}}
+	conns := func(what string, n int) string { return fmt.Sprintf("%s, %d connections", what, n) }
+	row := trial.Row{Number: "B4", What: fmt.Sprintf("try on a held name, %d goroutines", tryCrowd), Prepare: r.prepare, Throughput: true}
+	var ours []trial.Ref
+	for _, c := range []struct {
+		what string
+		role trial.Role
+		open func(n int) trial.Open
+	}{
+		{kindOurs, trial.Ours, r.tries},
+		{upsert, trial.Peer, func(n int) trial.Open { return r.execs(n, naiveUpsert, "held", "somebody else") }},
+		{read, trial.Floor, func(n int) trial.Open {
+			return r.execs(n, "SELECT holder, expires_at FROM pglock.distributed_locks WHERE name = $1", "held")
+		}},
+	} {
+		for _, n := range []int{fewConns, manyConns} {
+			row.Subjects = append(row.Subjects, trial.Subject{Name: conns(c.what, n), Role: c.role, Open: c.open(n)})
+			if c.role == trial.Ours {
+				ours = append(ours, trial.Ref{Subject: conns(c.what, n), Figure: "tries"})
+				row.Targets = append(row.Targets, target("WAL of all failed tries", "WAL", conns(c.what, n), "", trial.AtMost(0).InEveryRound()))
+			}
+		}
 	}
-	subject := func(who string, n int, role trial.Role, open func(context.Context, *trial.Scope, int) (trial.Meter, error)) trial.Subject {
-		return trial.Subject{Name: conns(who, n), Role: role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-			return open(ctx, s, n)
-		}}
-	}
-	return trial.Row{
-		Number:  "B4",
-		What:    fmt.Sprintf("try on a held name, %d goroutines", tryCrowd),
-		Prepare: r.prepare,
-
-		Throughput: true,
-		Estimate:   func(trial.Scale) time.Duration { return 5*time.Second + 2*settleTime },
-		Subjects: []trial.Subject{
-			subject("pglock", fewConns, trial.Ours, r.tries),
-			subject("pglock", manyConns, trial.Ours, r.tries),
-			subject("naive upsert", fewConns, trial.Peer, r.upserts),
-			subject("naive upsert", manyConns, trial.Peer, r.upserts),
-			subject("SELECT of the row", fewConns, trial.Floor, r.reads),
-			subject("SELECT of the row", manyConns, trial.Floor, r.reads),
-		},
-		Targets: []trial.Target{
-			{
-				What:    "tries a second to those of the naive upsert",
-				Ours:    ours("tries"),
-				Against: trial.Ref{Subject: conns("naive upsert", manyConns), Figure: "tries"},
-				Rule:    trial.AtLeast(30),
-			},
-			{What: "WAL of all failed tries", Ours: ours("WAL")[:1], Rule: trial.AtMost(0).InEveryRound()},
-			{What: "WAL of all failed tries", Ours: ours("WAL")[1:], Rule: trial.AtMost(0).InEveryRound()},
-		},
-	}
+	row.Targets = append([]trial.Target{{
+		What: "tries a second to those of the naive upsert", Ours: ours,
+		Against: trial.Ref{Subject: conns(upsert, manyConns), Figure: "tries"}, Rule: trial.AtLeast(30),
+	}}, row.Targets...)
+	return row
 }
 
 type tryLab struct{ lab }
 
 // prepare acquires the name in both tables for longer than the run takes.
 func (r *tryLab) prepare(ctx context.Context, s *trial.Scope) error {
-	if err := r.lab.prepare(ctx, s, quietSettings); err != nil {
-		return err
-	}
-	if err := r.migrate(ctx, "pglock"); err != nil {
+	err := r.lab.prepare(quietSettings, createNaive, "INSERT INTO naive_locks VALUES ('held', 'somebody', clock_timestamp() + interval '1 day')")(ctx, s)
+	if err != nil {
 		return err
 	}
 	holder, err := r.client(ctx, s, "pglock")
@@ -98,74 +83,47 @@ func (r *tryLab) prepare(ctx context.Context, s *trial.Scope) error {
 	if _, err := holder.TryAcquire(ctx, "held", pglock.WithTTL(24*time.Hour), pglock.WithRenewEvery(0)); err != nil {
 		return err
 	}
-	err = r.exec(ctx,
-		"CREATE TABLE naive_locks (name text PRIMARY KEY, holder text NOT NULL, expires_at timestamptz NOT NULL)",
-		"INSERT INTO naive_locks VALUES ('held', 'somebody', clock_timestamp() + interval '1 day')",
-		"VACUUM ANALYZE")
-	if err != nil || s.Short {
+	if err := r.exec(ctx, "VACUUM ANALYZE"); err != nil || s.Short {
 		return err
 	}
-	return r.settle(ctx)
-}
-
-// settleTime is more than two rounds of autovacuum.
-const settleTime = 3 * time.Second
-
-// settle returns when the server has written no WAL for settleTime.
-func (r *tryLab) settle(ctx context.Context) error {
-	for {
-		bytes, err := r.written(ctx, func() error {
-			select {
-			case <-time.After(settleTime):
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
+	for { // until the server has written no WAL for settleTime
+		bytes, err := r.written(ctx, func() error { return pause(ctx, settleTime) })
 		if bytes == 0 || err != nil {
 			return err
 		}
 	}
 }
 
-func (r *tryLab) tries(ctx context.Context, s *trial.Scope, conns int) (trial.Meter, error) {
-	client, err := r.client(ctx, s, "pglock", pglock.WithMaxConns(conns))
-	if err != nil {
-		return nil, err
-	}
-	return &crowdMeter{lab: &r.lab, op: func(ctx context.Context) error {
-		switch _, err := client.TryAcquire(ctx, "held"); {
-		case errors.Is(err, pglock.ErrNotAcquired):
-			return nil
-		case err == nil:
-			return errGranted
-		default:
+func (r *tryLab) tries(conns int) trial.Open {
+	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+		client, err := r.client(ctx, s, "pglock", pglock.WithMaxConns(conns))
+		return r.meter(func(ctx context.Context, _ string) error {
+			_, err := client.TryAcquire(ctx, "held")
+			switch {
+			case errors.Is(err, pglock.ErrNotAcquired):
+				return nil
+			case err == nil:
+				return errGranted
+			}
 			return err
-		}
-	}}, nil
+		}), err
+	}
 }
 
-func (r *tryLab) upserts(ctx context.Context, s *trial.Scope, conns int) (trial.Meter, error) {
-	pool, err := r.connect(ctx, s, conns)
-	if err != nil {
-		return nil, err
+// execs opens a statement that must change nothing.
+func (r *tryLab) execs(conns int, statement string, args ...any) trial.Open {
+	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+		pool, err := r.connect(ctx, s, conns)
+		return r.meter(func(ctx context.Context, _ string) error {
+			tag, err := pool.Exec(ctx, statement, args...)
+			if err == nil && tag.Insert() && tag.RowsAffected() > 0 {
+				return errGranted
+			}
+			return err
+		}), err
 	}
-	return &crowdMeter{lab: &r.lab, op: func(ctx context.Context) error {
-		tag, err := pool.Exec(ctx, naiveUpsert, "held", "somebody else")
-		if err == nil && tag.RowsAffected() > 0 {
-			return errGranted
-		}
-		return err
-	}}, nil
 }
 
-func (r *tryLab) reads(ctx context.Context, s *trial.Scope, conns int) (trial.Meter, error) {
-	pool, err := r.connect(ctx, s, conns)
-	if err != nil {
-		return nil, err
-	}
-	return &crowdMeter{lab: &r.lab, op: func(ctx context.Context) error {
-		_, err := pool.Exec(ctx, "SELECT holder, expires_at FROM pglock.distributed_locks WHERE name = $1", "held")
-		return err
-	}}, nil
+func (r *tryLab) meter(do op) trial.Meter {
+	return &crowdMeter{goroutines: tryCrowd, figure: "tries", do: do, lab: &r.lab}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
@@ -18,102 +17,49 @@ const (
 
 // millionRow is B6: the cost of an acquire in a table with a million names, beside a small table.
 func millionRow() trial.Row {
-	r := &millionLab{}
+	const knownMany, knownFew = "known name of a million", "known name of a thousand"
+	const newMany, newNone = "new name beside a million", "new name in an empty table"
+	r := &lab{}
+	many := func(s trial.Scale) int { return pick(s, manyNames, manyNames, shortNames) }
+	subject := func(name string, role trial.Role, schema string, names func(trial.Scale) func() string) trial.Subject {
+		return trial.Subject{Name: name, Role: role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+			client, err := r.client(ctx, s, schema)
+			return newPairMeter(r, client, names(s.Scale)), err
+		}}
+	}
+	unknown := func(trial.Scale) func() string { return alwaysNew() }
 	return trial.Row{
-		Number:  "B6",
-		What:    "acquire in a table of 1,000,000 names",
-		Prepare: r.prepare,
-
-		Estimate: fillTime,
+		Number: "B6", What: "acquire in a table of 1,000,000 names",
+		Prepare: func(ctx context.Context, s *trial.Scope) error {
+			if err := r.prepare(nil)(ctx, s); err != nil {
+				return err
+			}
+			for schema, n := range map[string]int{"many": many(s.Scale), "few": fewNames, "none": 0} {
+				if err := r.table(ctx, schema, n); err != nil {
+					return err
+				}
+			}
+			return r.exec(ctx, "CHECKPOINT")
+		},
 		Subjects: []trial.Subject{
-			{Name: "known name of a million", Role: trial.Ours, Open: r.knownNames("many", many)},
-			{Name: "known name of a thousand", Role: trial.Floor, Open: r.knownNames("few", few)},
-			{Name: "new name beside a million", Role: trial.Ours, Open: r.newNamesAmongMany},
-			{Name: "new name in an empty table", Role: trial.Floor, Open: r.newNamesInEmptyTable},
+			subject(knownMany, trial.Ours, "many", func(s trial.Scale) func() string { return atRandom(many(s)) }),
+			subject(knownFew, trial.Floor, "few", func(trial.Scale) func() string { return atRandom(fewNames) }),
+			subject(newMany, trial.Ours, "many", unknown),
+			{Name: newNone, Role: trial.Floor, Open: r.newNamesInEmptyTable},
 		},
 		Targets: []trial.Target{
-			{
-				What:    "p50 with a million names to p50 with few",
-				Ours:    []trial.Ref{{Subject: "known name of a million", Figure: "acquire p50"}},
-				Against: trial.Ref{Subject: "known name of a thousand", Figure: "acquire p50"},
-				Rule:    trial.AtMost(1.15),
-			},
-			{
-				What:    "p50 of a first grant beside a million names to p50 in an empty table",
-				Ours:    []trial.Ref{{Subject: "new name beside a million", Figure: "acquire p50"}},
-				Against: trial.Ref{Subject: "new name in an empty table", Figure: "acquire p50"},
-				Rule:    trial.AtMost(1.15),
-			},
+			target("p50 with a million names to p50 with few", "acquire p50", knownMany, knownFew, trial.AtMost(1.15)),
+			target("p50 of a first grant beside a million names to p50 in an empty table", "acquire p50", newMany, newNone, trial.AtMost(1.15)),
 		},
 	}
 }
 
-type millionLab struct{ lab }
-
-// fillTime is about how long it takes to fill a table with a million names.
-func fillTime(s trial.Scale) time.Duration {
-	if s.Short {
-		return 5 * time.Second
-	}
-	return 15 * time.Second
-}
-
-// many and few are the numbers of names in the tables.
-func many(s *trial.Scope) int {
-	if s.Short {
-		return shortNames
-	}
-	return manyNames
-}
-
-func few(*trial.Scope) int { return fewNames }
-
-func (r *millionLab) prepare(ctx context.Context, s *trial.Scope) error {
-	if err := r.lab.prepare(ctx, s, nil); err != nil {
-		return err
-	}
-	for _, schema := range []string{"many", "few", "none"} {
-		if err := r.migrate(ctx, schema); err != nil {
-			return err
-		}
-	}
-	if err := r.fill(ctx, "many", many(s)); err != nil {
-		return err
-	}
-	if err := r.fill(ctx, "few", fewNames); err != nil {
-		return err
-	}
-	return r.exec(ctx, "CHECKPOINT")
-}
-
-// knownNames acquires random names that have been used before.
-func (r *millionLab) knownNames(schema string, count func(*trial.Scope) int) func(context.Context, *trial.Scope) (trial.Meter, error) {
-	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-		client, err := r.client(ctx, s, schema)
-		if err != nil {
-			return nil, err
-		}
-		return newPairMeter(&r.lab, client, atRandom(count(s))), nil
-	}
-}
-
-// newNamesAmongMany acquires names that have never been used.
-func (r *millionLab) newNamesAmongMany(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-	client, err := r.client(ctx, s, "many")
-	if err != nil {
-		return nil, err
-	}
-	return newPairMeter(&r.lab, client, alwaysNew()), nil
-}
-
-// newNamesInEmptyTable does the same in a table that is emptied before it has grown.
-func (r *millionLab) newNamesInEmptyTable(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-	client, err := r.client(ctx, s, "none")
-	if err != nil {
-		return nil, err
-	}
+// newNamesInEmptyTable acquires names that have never been used in a table that is emptied before it has
+// grown.
+func (l *lab) newNamesInEmptyTable(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+	client, err := l.client(ctx, s, "none")
 	name, inTable := alwaysNew(), 0
-	meter := newPairMeter(&r.lab, client, func() string {
+	meter := newPairMeter(l, client, func() string {
 		inTable++
 		return name()
 	})
@@ -122,7 +68,7 @@ func (r *millionLab) newNamesInEmptyTable(ctx context.Context, s *trial.Scope) (
 			return nil
 		}
 		inTable = 0
-		return r.exec(ctx, "TRUNCATE none.distributed_locks")
+		return l.exec(ctx, "TRUNCATE none.distributed_locks")
 	}
-	return meter, nil
+	return meter, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,14 +66,15 @@ func withBase(row trial.Row, self, program string) trial.Row {
 }
 
 // openElsewhere opens a subject in a process of its own, of this version or another one.
-func openElsewhere(row, subject, program string) func(context.Context, *trial.Scope) (trial.Meter, error) {
+func openElsewhere(row, subject, program string) trial.Open {
 	return func(_ context.Context, s *trial.Scope) (trial.Meter, error) {
-		p, err := startWorker(program, kindBase)
+		conn, err := startWorker(s, program)
 		if err != nil {
 			return nil, err
 		}
-		s.Defer(p.end)
-		return trial.NewRemote(trial.Assignment{Row: row, Subject: subject, Scale: s.Scale}, p.stdin, p.stdout)
+		remote, err := trial.NewRemote(trial.Assignment{Row: row, Subject: subject, Scale: s.Scale}, conn)
+		s.Defer(remote.Close)
+		return remote, err
 	}
 }
 
@@ -91,7 +91,7 @@ func buildBase(ctx context.Context, base string) (program string, err error) {
 		return "", err
 	}
 	if info, failed := os.Stat(base); failed == nil && info.IsDir() {
-		err = copyTree(tree, base)
+		err = os.CopyFS(tree, os.DirFS(base))
 	} else {
 		err = runIn(ctx, here, "git", "archive", "--format=tar", "--output="+filepath.Join(tree, "base.tar"), base)
 		if err == nil {
@@ -102,39 +102,14 @@ func buildBase(ctx context.Context, base string) (program string, err error) {
 		ours = filepath.FromSlash(ours)
 		err = errors.Join(err, os.RemoveAll(filepath.Join(tree, ours)))
 		if err == nil {
-			err = copyTree(filepath.Join(tree, ours), filepath.Join(here, ours))
+			err = os.CopyFS(filepath.Join(tree, ours), os.DirFS(filepath.Join(here, ours)))
 		}
 	}
 	if err != nil {
 		return "", fmt.Errorf("version %q: %w", base, err)
 	}
 	program = filepath.Join(tree, "base")
-	return program, runIn(ctx, filepath.Join(tree, "internal", "bench"), "go", "build", "-mod=mod", "-tags=base", "-o", program, ".")
-}
-
-// copyTree copies the files of a directory, without hidden ones.
-func copyTree(to, from string) error {
-	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(from, path)
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && name != "." && strings.HasPrefix(entry.Name(), "."):
-			return fs.SkipDir
-		case entry.IsDir():
-			return os.MkdirAll(filepath.Join(to, name), 0o755)
-		case !entry.Type().IsRegular():
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(to, name), text, 0o600)
-	})
+	return program, runIn(ctx, filepath.Join(tree, "internal", "bench"), "go", "build", "-mod=mod", "-buildvcs=false", "-tags=base", "-o", program, ".")
 }
 
 func runIn(ctx context.Context, dir, name string, args ...string) error {

@@ -4,18 +4,13 @@
 //	make bench                                      # all rows, in about a quarter of an hour
 //	make bench QUICK=1                              # all rows in minutes, as an indication
 //	make bench ROW=B3,F1 KEEP=1                     # only these, and keep their figures
-//	make bench BUSY=1                               # beside a process that burns a core
 //	make bench ROW=B1,B2 BASE=v1.0.0                # beside another version of the module
 //	cd internal/bench && go run . -row B1 -rounds 9
 //	cd internal/bench && go run . -short            # does it run? for CI
 //
 // It starts the PostgreSQL servers that it needs, with fsync on. A full run writes its figures to
-// testdata/bench/results.json and draws a plot per row beside it. A row that was measured on its own
-// has its own time, machine and scale there. The figures of a busy machine are kept beside the others,
-// without a plot.
-//
-// A line on stderr tells which row is measured, the elapsed time and about how much is left. On a
-// terminal another line tells the subject and the round.
+// testdata/bench/results.json and draws a plot per row beside it. Each row has its own time, machine
+// and scale there.
 //
 // # Reading the table
 //
@@ -36,9 +31,9 @@
 //
 // # The end of a run
 //
-// Ctrl-C and SIGTERM end a run at once. It prints the rows that are complete and the complete rounds of
-// the current row, and keeps nothing. However a run ends, even by SIGKILL, its workers end with their
-// standard input, and testserver's keeper ends the servers of PostgreSQL and of peers.
+// Ctrl-C and SIGTERM end a run at once. It prints the rows that are complete and keeps nothing. However
+// a run ends, even by SIGKILL, its workers end with their standard input, and testserver's keeper ends
+// the servers of PostgreSQL and of peers.
 //
 // # Exit status
 //

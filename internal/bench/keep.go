@@ -19,6 +19,18 @@ func (c command) complete() bool { return !c.scale.Short && !c.scale.Quick && c.
 // after one of some.
 func (c command) keeps() bool { return c.complete() && (c.rows == "" || c.keep) }
 
+// keepable returns an error if the results can't be kept. It is called before anything is measured.
+func keepable(c command) error {
+	if !c.keeps() {
+		return nil
+	}
+	path, err := resultsPath()
+	if err == nil {
+		_, err = trial.ReadResults(path)
+	}
+	return err
+}
+
 // keep writes the results into the working tree. A run of some rows replaces only these.
 func keep(c command, results trial.Results) error {
 	if !c.keeps() {
@@ -28,20 +40,7 @@ func keep(c command, results trial.Results) error {
 	if err != nil {
 		return err
 	}
-	return keepIn(path, results, c.rows != "", c.scale.Busy)
-}
-
-// keepable returns an error if the results can't be kept. It is called before anything is measured.
-func keepable(c command) error {
-	if !c.keeps() {
-		return nil
-	}
-	path, err := resultsPath()
-	if err != nil {
-		return err
-	}
-	_, err = trial.ReadResults(path)
-	return err
+	return keepIn(path, results, c.rows != "")
 }
 
 // resultsPath asks the go command for the main module's directory, which this module's go.mod names.
@@ -53,21 +52,19 @@ func resultsPath() (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), filepath.FromSlash(resultsFile)), nil
 }
 
-// keepIn merges the results into a file, with a plot per row beside it. All rows replace those that were
-// measured on a machine that was as busy, and some rows only themselves.
-func keepIn(path string, results trial.Results, some, busy bool) error {
-	kept, err := trial.ReadResults(path)
-	if err != nil {
-		return err
+// keepIn writes the results to a file, with a plot per row beside it. Some rows replace only themselves.
+func keepIn(path string, results trial.Results, some bool) error {
+	if some {
+		kept, err := trial.ReadResults(path)
+		if err != nil {
+			return err
+		}
+		results = kept.With(results)
 	}
-	if !some {
-		kept = kept.Of(!busy)
-	}
-	results = kept.With(results)
 	if err := results.Write(path); err != nil {
 		return err
 	}
-	for _, row := range results.Of(false).Rows {
+	for _, row := range results.Rows {
 		if err := row.WritePlot(filepath.Dir(path)); err != nil {
 			return err
 		}

@@ -11,40 +11,27 @@ import (
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
 
-// TestSomeRowsAreKeptBesideTheOthers keeps all rows, then one of them and a new one, then those of a busy
-// machine, then all again.
+// TestSomeRowsAreKeptBesideTheOthers keeps all rows, then one of them and a new one, then all again.
 func TestSomeRowsAreKeptBesideTheOthers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "bench", "results.json")
-	results := func(what string, numbers ...string) trial.Results {
-		r := trial.Results{Conditions: &trial.Conditions{Rounds: 1}}
-		for _, number := range numbers {
-			r.Rows = append(r.Rows, &trial.Outcome{Number: number, What: what, Series: []*trial.Series{
+	for _, c := range []struct {
+		what    string
+		numbers []string
+		some    bool
+		want    []string
+	}{
+		{"first", []string{"B1", "B10"}, false, []string{"B1 first", "B10 first"}},
+		{"second", []string{"B10", "B2"}, true, []string{"B1 first", "B2 second", "B10 second"}},
+		{"third", []string{"B1"}, false, []string{"B1 third"}},
+	} {
+		var results trial.Results
+		for _, number := range c.numbers {
+			results.Rows = append(results.Rows, &trial.Outcome{Number: number, What: c.what, Series: []*trial.Series{
 				{Subject: "pglock", Role: trial.Ours, Figure: "gap", Unit: trial.Micros, Median: 1, Rounds: []float64{1}},
 			}})
 		}
-		return r
-	}
-	busy := func(r trial.Results) trial.Results {
-		for _, row := range r.Rows {
-			row.Busy = true
-		}
-		return r
-	}
-	for _, c := range []struct {
-		results trial.Results
-		some    bool
-		busy    bool
-		want    []string
-	}{
-		{results("first", "B1", "B3"), false, false, []string{"B1 first", "B3 first"}},
-		{results("second", "B3", "B2"), true, false, []string{"B1 first", "B2 second", "B3 second"}},
-		{busy(results("fourth", "B1", "B2")), false, true, []string{"B1 first", "B1 fourth busy", "B2 second", "B2 fourth busy", "B3 second"}},
-		{busy(results("fifth", "B2")), true, true, []string{"B1 first", "B1 fourth busy", "B2 second", "B2 fifth busy", "B3 second"}},
-		{results("third", "B1"), false, false, []string{"B1 third", "B1 fourth busy", "B2 fifth busy"}},
-		{busy(results("sixth", "B1")), false, true, []string{"B1 third", "B1 sixth busy"}},
-	} {
-		if err := keepIn(path, c.results, c.some, c.busy); err != nil {
+		if err := keepIn(path, results, c.some); err != nil {
 			t.Fatal(err)
 		}
 		kept, err := trial.ReadResults(path)
@@ -53,17 +40,13 @@ func TestSomeRowsAreKeptBesideTheOthers(t *testing.T) {
 		}
 		var got []string
 		for _, row := range kept.Rows {
-			name := row.Number + " " + row.What
-			if row.Busy {
-				name += " busy"
-			}
-			got = append(got, name)
+			got = append(got, row.Number+" "+row.What)
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("kept %q, want %q", got, c.want)
 		}
 	}
-	for _, plot := range []string{"b1.svg", "b2.svg", "b3.svg"} {
+	for _, plot := range []string{"b1.svg", "b2.svg", "b10.svg"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(path), plot)); err != nil {
 			t.Error(err)
 		}
@@ -82,12 +65,12 @@ func TestTheKeptResultsCanBeReadAndDrawn(t *testing.T) {
 		t.Fatalf("%d rows, %v", len(kept.Rows), err)
 	}
 	dir := t.TempDir()
-	for _, row := range kept.Of(false).Rows {
-		if err := row.WritePlot(dir); err != nil {
-			t.Error(err)
+	for _, row := range kept.Rows {
+		if err := row.WritePlot(dir); err != nil || row.Measured == nil {
+			t.Errorf("%s: measured %+v, %v", row.Number, row.Measured, err)
 		}
 	}
-	if plots, _ := filepath.Glob(filepath.Join(dir, "*.svg")); len(plots) != len(kept.Of(false).Rows) {
+	if plots, _ := filepath.Glob(filepath.Join(dir, "*.svg")); len(plots) != len(kept.Rows) {
 		t.Errorf("%d plots of %d rows", len(plots), len(kept.Rows))
 	}
 }
@@ -96,7 +79,7 @@ func TestOnlyWhatWasAskedForIsKept(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]bool{
 		"": true, "-keep": true, "-row B1": false, "-row B1 -keep": true, "-short": false, "-short -row B1": false,
-		"-quick": false, "-base HEAD": false, "-busy": true, "-busy -row B1": false,
+		"-quick": false, "-base HEAD": false,
 	} {
 		c, err := parse(strings.Fields(args), io.Discard)
 		if err != nil || c.keeps() != want {

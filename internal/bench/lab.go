@@ -15,8 +15,13 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// closeBound bounds the release of a client's leases at the end of a row.
-const closeBound = 10 * time.Second
+const (
+	// closeBound bounds the release of a client's leases at the end of a row.
+	closeBound = 10 * time.Second
+
+	// fewConns is a client's default.
+	fewConns = 4
+)
 
 // livelySettings let autovacuum run every few seconds beside the turns, as it does sooner or later beside
 // an application. Rows that count operations per second use them.
@@ -26,6 +31,7 @@ var livelySettings = map[string]string{"autovacuum_naptime": "2s", "max_connecti
 type lab struct {
 	server *testserver.Server
 	pool   *pgxpool.Pool
+	peers  peerServers
 }
 
 // open starts a durable server with PostgreSQL's defaults, except for the settings.
@@ -40,42 +46,33 @@ func (l *lab) open(ctx context.Context, settings map[string]string) error {
 	return nil
 }
 
-// prepare opens the lab until the row is done.
-func (l *lab) prepare(ctx context.Context, s *trial.Scope, settings map[string]string) error {
-	if err := l.open(ctx, settings); err != nil {
-		return err
-	}
-	s.Defer(l.close)
-	return nil
-}
-
 func (l *lab) close() error {
 	l.pool.Close()
 	return l.server.Close()
 }
 
-// connect returns a pool of at most conns connections.
-func (l *lab) connect(ctx context.Context, s *trial.Scope, conns int) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(l.server.URL())
-	if err != nil {
-		return nil, err
+// prepare returns the Prepare of a row: it opens the lab, with a table of pairNames free locks, and runs
+// the statements.
+func (l *lab) prepare(settings map[string]string, statements ...string) func(context.Context, *trial.Scope) error {
+	return func(ctx context.Context, s *trial.Scope) error {
+		l.peers = peerServers{}
+		if err := l.open(ctx, settings); err != nil {
+			return err
+		}
+		s.Defer(l.close)
+		if err := l.table(ctx, "pglock", pairNames); err != nil {
+			return err
+		}
+		return l.exec(ctx, statements...)
 	}
-	config.MaxConns = int32(conns)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	s.Defer(func() error { pool.Close(); return nil })
-	return pool, nil
 }
 
-// migrate creates the lock tables in a schema.
-func (l *lab) migrate(ctx context.Context, schema string) error {
-	return migrations.Up(ctx, l.pool, migrations.WithSchema(schema))
-}
-
-// fill inserts n free locks, and vacuums and analyzes the table as autovacuum would within a minute.
-func (l *lab) fill(ctx context.Context, schema string, n int) error {
+// table creates the lock tables in a schema with n free locks, and vacuums and analyzes them as
+// autovacuum would within a minute.
+func (l *lab) table(ctx context.Context, schema string, n int) error {
+	if err := migrations.Up(ctx, l.pool, migrations.WithSchema(schema)); err != nil {
+		return err
+	}
 	name := pgx.Identifier{schema}.Sanitize()
 	return l.exec(ctx,
 		fmt.Sprintf(`INSERT INTO %[1]s.distributed_locks (name, token, version, acquired_at, expires_at)
@@ -83,18 +80,47 @@ func (l *lab) fill(ctx context.Context, schema string, n int) error {
 		fmt.Sprintf("VACUUM (ANALYZE) %s.distributed_locks", name))
 }
 
-// client opens a client on a schema.
-func (l *lab) client(ctx context.Context, s *trial.Scope, schema string, opts ...pglock.Option) (*pglock.Client, error) {
-	client, err := pglock.Open(ctx, l.pool, append([]pglock.Option{pglock.WithSchema(schema)}, opts...)...)
+// createCounters creates a table that floors write to, with a row for each of pairNames names.
+var createCounters = []string{
+	"CREATE TABLE counters (name text PRIMARY KEY, n bigint NOT NULL)",
+	fmt.Sprintf("INSERT INTO counters SELECT 'name-' || i, 0 FROM generate_series(0, %d) AS i", pairNames-1),
+	"VACUUM ANALYZE counters",
+}
+
+const updateCounter = "UPDATE counters SET n = n + 1 WHERE name = $1"
+
+// connect returns a pool of at most conns connections.
+func connect(ctx context.Context, url string, conns int) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	s.Defer(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), closeBound)
-		defer cancel()
-		return client.Close(ctx)
-	})
-	return client, nil
+	config.MaxConns = int32(conns)
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// connect returns a pool of at most conns connections until the row is done.
+func (l *lab) connect(ctx context.Context, s *trial.Scope, conns int) (*pgxpool.Pool, error) {
+	pool, err := connect(ctx, l.server.URL(), conns)
+	if err == nil {
+		s.Defer(func() error { pool.Close(); return nil })
+	}
+	return pool, err
+}
+
+// client opens a client on a schema until the row is done.
+func (l *lab) client(ctx context.Context, s *trial.Scope, schema string, opts ...pglock.Option) (*pglock.Client, error) {
+	client, err := pglock.Open(ctx, l.pool, append([]pglock.Option{pglock.WithSchema(schema)}, opts...)...)
+	if err == nil {
+		s.Defer(func() error { return closeClient(client) })
+	}
+	return client, err
+}
+
+func closeClient(client *pglock.Client) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+	defer cancel()
+	return client.Close(ctx)
 }
 
 // exec runs statements one after the other, each in its own transaction.
@@ -107,20 +133,52 @@ func (l *lab) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
+// connections returns the number of connections that clients have.
+func (l *lab) connections(ctx context.Context) (n float64, err error) {
+	err = l.pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%pglock%' AND datname = current_database()").Scan(&n)
+	return n, err
+}
+
 // written returns the bytes of WAL that the server writes while what runs.
-func (l *lab) written(ctx context.Context, what func() error) (float64, error) {
-	position := func() (lsn string, err error) {
-		err = l.pool.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&lsn)
-		return lsn, err
-	}
-	before, err := position()
-	if err != nil {
+func (l *lab) written(ctx context.Context, what func() error) (bytes float64, err error) {
+	var before string
+	if err := l.pool.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&before); err != nil {
 		return 0, err
 	}
 	if err := what(); err != nil {
 		return 0, err
 	}
-	var bytes float64
 	err = l.pool.QueryRow(ctx, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1::text::pg_lsn)::float8", before).Scan(&bytes)
 	return bytes, err
+}
+
+// target is a bound for the ratio of a subject's figure to that of another one, or without another one
+// for the figure itself.
+func target(what, figure, ours, against string, rule trial.Rule) trial.Target {
+	t := trial.Target{What: what, Ours: []trial.Ref{{Subject: ours, Figure: figure}}, Rule: rule}
+	if against != "" {
+		t.Against = trial.Ref{Subject: against, Figure: figure}
+	}
+	return t
+}
+
+// pick returns one of three values by the scale.
+func pick[T any](s trial.Scale, whole, quick, short T) T {
+	switch {
+	case s.Short:
+		return short
+	case s.Quick:
+		return quick
+	}
+	return whole
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,6 +27,9 @@ const (
 // cleanUpTime bounds what is done at the end of an interrupted run. The rest then ends with the
 // process.
 const cleanUpTime = 500 * time.Millisecond
+
+// errInterrupted ends a run whose figures so far were printed.
+var errInterrupted = errors.New("bench: interrupted: what is above is all that was measured")
 
 func main() {
 	testserver.Hook()
@@ -60,11 +62,10 @@ func cleanUp() {
 
 // command is the command line.
 type command struct {
-	rows    string
-	keep    bool
-	base    string
-	profile string
-	scale   trial.Scale
+	rows  string
+	keep  bool
+	base  string
+	scale trial.Scale
 }
 
 func parse(args []string, out io.Writer) (command, error) {
@@ -79,9 +80,7 @@ func parse(args []string, out io.Writer) (command, error) {
 	flags.DurationVar(&c.scale.LongTurn, "long", time.Second, "length of the one turn in a round of a row that counts operations per second, after a warm-up of half of it")
 	flags.BoolVar(&c.scale.Quick, "quick", false, "measure less, in minutes: an indication, nothing is kept")
 	flags.BoolVar(&c.scale.Short, "short", false, "see that it runs, in seconds: judge nothing, keep nothing")
-	flags.BoolVar(&c.scale.Busy, "busy", false, "measure beside a process that burns a core; results.json keeps these figures beside the others")
 	flags.StringVar(&c.base, "base", "", "compare with the module at this `commit or directory`, in the rows "+strings.Join(baseRows, ", ")+"; nothing is kept")
-	flags.StringVar(&c.profile, "cpuprofile", "", "write a CPU profile of this process to the `file`")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
@@ -101,7 +100,7 @@ func parse(args []string, out io.Writer) (command, error) {
 }
 
 // run runs the command and returns its exit status.
-func run(ctx context.Context, args []string, out, progressOut io.Writer) (int, error) {
+func run(ctx context.Context, args []string, out, progress io.Writer) (int, error) {
 	c, err := parse(args, out)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0, nil
@@ -121,15 +120,11 @@ func run(ctx context.Context, args []string, out, progressOut io.Writer) (int, e
 			return exitBroken, err
 		}
 	}
-	stopProfile, err := startProfile(c.profile)
-	if err != nil {
-		return exitBroken, err
-	}
-	results, err := measure(ctx, chosen, c, out, progressOut)
-	if err := errors.Join(err, stopProfile()); err != nil {
-		if errors.Is(err, errInterrupted) {
-			return exitInterrupted, err
-		}
+	results, err := measure(ctx, chosen, c.scale, out, progress)
+	switch {
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted, err
+	case err != nil:
 		return exitBroken, err
 	}
 	if err := keep(c, results); err != nil {
@@ -169,22 +164,4 @@ func choose(all []trial.Row, numbers string) ([]trial.Row, error) {
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
-}
-
-// startProfile writes a CPU profile to a file until stop is called. Without a name it does nothing.
-func startProfile(name string) (stop func() error, err error) {
-	if name == "" {
-		return func() error { return nil }, nil
-	}
-	file, err := os.Create(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return file.Close()
-	}, nil
 }

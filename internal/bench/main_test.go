@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -98,6 +100,23 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 		var out strings.Builder
 		if status, err := run(t.Context(), args, &out, io.Discard); status != exitBroken || err == nil {
 			t.Errorf("%v: status %d, %v", args, status, err)
+		}
+	}
+}
+
+// TestAnInterruptWaitsForNothing interrupts something that never ends, and something that ends with an
+// error then.
+func TestAnInterruptWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	end := make(chan struct{})
+	defer close(end)
+	for _, what := range []func() error{
+		func() error { <-end; return nil },
+		func() error { return errors.New("broken") },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := await(ctx, func() error { cancel(); return what() }); !errors.Is(err, errInterrupted) {
+			t.Errorf("got %v", err)
 		}
 	}
 }

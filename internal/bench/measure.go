@@ -5,87 +5,98 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
 
-// measure measures the rows one after the other and prints the table. When ctx is done, it prints what
-// was measured so far, leaves the rest to the end of the process and returns errInterrupted.
-func measure(ctx context.Context, chosen []trial.Row, c command, out, progressOut io.Writer) (results trial.Results, err error) {
-	p := newProgress(progressOut, chosen, c.scale)
-	results.Conditions = &trial.Conditions{Time: time.Now().UTC().Truncate(time.Second)}
-	err = p.await(ctx, func() string { return "the machine" }, func() (err error) {
-		results.Machine, err = describe(ctx)
-		return err
-	})
-	if err != nil {
+// measure measures the rows one after the other, with a line for each on progress, and prints the table.
+// When ctx is done, it prints the rows that are complete, leaves the rest to the end of the process and
+// returns errInterrupted.
+func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out, progress io.Writer) (results trial.Results, err error) {
+	began := time.Now()
+	var m trial.Machine
+	if err := await(ctx, func() (err error) { m, err = describe(ctx); return err }); err != nil {
 		return results, err
 	}
-	c.writeHead(out, results.Machine)
-	if c.scale.Busy {
-		burner, err := startBurner()
-		if err != nil {
-			return results, err
-		}
-		defer func() { _ = burner.end() }() // it has nothing to say
+	fmt.Fprintf(out, "PostgreSQL %s, %v\n%s/%s, %d cores, %s, pgx %s, pglock %s\n", m.Server, m.Settings,
+		m.OS, m.Arch, m.Cores, m.Go, m.Driver, m.Module)
+	fmt.Fprintf(out, "%d rounds of %d turns of %v; of throughput one turn of %v\n", scale.Rounds, scale.Turns, scale.Turn, scale.LongTurn)
+	if scale.Quick {
+		fmt.Fprintln(out, "quick: an indication, with less of everything; nothing is kept")
 	}
-	for _, row := range chosen {
-		p.begin()
-		outcome, failed := measureRow(ctx, p, row, c.scale)
-		if outcome != nil {
-			outcome.Measured = results.Conditions.At(outcome.Scale)
-			results.Rows = append(results.Rows, outcome)
-			failed = errors.Join(failed, outcome.WriteFigures(out))
-			fmt.Fprintln(out)
-		}
-		if failed != nil {
-			err = failed
+	fmt.Fprintln(out)
+	for i, row := range chosen {
+		fmt.Fprintf(progress, "%-3s  row %d of %d, after %v: %s\n", row.Number, i+1, len(chosen), time.Since(began).Round(time.Second), row.What)
+		var o *trial.Outcome
+		if err = await(ctx, func() (err error) { o, err = trial.Run(ctx, row, scale); return err }); err != nil {
 			break
 		}
+		o.Measured = &trial.Conditions{
+			Time: began.UTC().Truncate(time.Second), Machine: m,
+			Rounds: o.Scale.Rounds, Turns: o.Scale.Turns, TurnMS: o.Scale.Turn.Milliseconds(),
+		}
+		results.Rows = append(results.Rows, o)
+		if err = o.WriteFigures(out); err != nil {
+			break
+		}
+		fmt.Fprintln(out)
 	}
 	return results, errors.Join(err, trial.WriteTable(out, results.Rows))
 }
 
-// measureRow measures a row. If it is interrupted, there may be an outcome of some rounds.
-func measureRow(ctx context.Context, p *progress, row trial.Row, scale trial.Scale) (outcome *trial.Outcome, err error) {
-	t := trial.New(row, scale)
-	var whole *trial.Outcome
-	err = p.await(ctx, t.Step, func() (err error) {
-		whole, err = t.Run(ctx)
+// await runs what. When ctx is done it returns errInterrupted at once, whatever state what is in: the
+// process ends then.
+func await(ctx context.Context, what func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- what() }()
+	select { // an error that the interrupt has caused is an interrupt, so either may come first
+	case err := <-done:
+		if err != nil && ctx.Err() != nil {
+			return errInterrupted
+		}
 		return err
-	})
-	if !errors.Is(err, errInterrupted) {
-		return whole, err
+	case <-ctx.Done():
+		return errInterrupted
 	}
-	outcome, failed := t.SoFar()
-	if failed != nil { // it judges what is there
-		return nil, err
-	}
-	return outcome, err
 }
 
-// writeHead describes the run.
-func (c command) writeHead(out io.Writer, m trial.Machine) {
-	fmt.Fprintf(out, "PostgreSQL %s, %v\n%s/%s, %d cores, %s, pgx %s, pglock %s\n", m.Server, m.Settings,
-		m.OS, m.Arch, m.Cores, m.Go, m.Driver, m.Module)
-	s := c.scale
-	fmt.Fprintf(out, "%d rounds of %d turns of %v; of throughput one turn of %v\n", s.Rounds, s.Turns, s.Turn, s.LongTurn)
-	if s.Quick {
-		fmt.Fprintln(out, "quick: an indication, with less of everything; nothing is kept")
-	}
-	if s.Busy {
-		fmt.Fprintln(out, "busy: beside a process that burns a core")
-	}
-	fmt.Fprintln(out)
-}
+// toldSettings are the server's settings that figures depend on.
+var toldSettings = []string{"fsync", "full_page_writes", "shared_buffers", "synchronous_commit", "wal_level", "wal_sync_method"}
 
-// startBurner starts a process that burns a core.
-func startBurner() (*child, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
+// describe describes the machine and a server like the ones that the rows start.
+func describe(ctx context.Context) (m trial.Machine, err error) {
+	m = trial.Machine{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version(),
+		Module: "unknown", Driver: "unknown", Settings: map[string]string{},
 	}
-	return startWorker(program, kindBurner)
+	if out, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output(); err == nil {
+		m.Module = strings.TrimSpace(string(out))
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			if module.Path == "github.com/jackc/pgx/v5" {
+				m.Driver = module.Version
+			}
+		}
+	}
+	var l lab
+	if err := l.open(ctx, nil); err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	for _, name := range append([]string{"server_version"}, toldSettings...) {
+		var value string
+		if err := l.pool.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
+			return m, err
+		}
+		m.Settings[name] = value
+	}
+	m.Server = m.Settings["server_version"]
+	delete(m.Settings, "server_version")
+	return m, nil
 }

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -72,32 +70,38 @@ func (m *pairMeter) Figures() []trial.Figure {
 	return append(append(figures, m.release.Figures("release")...), wal)
 }
 
-// floorMeter times prepared statements with a name as their parameter, one after the other.
-type floorMeter struct {
-	pool       *pgxpool.Pool
-	figure     string
-	name       func() string
-	statements []string
-	took       *trial.Latencies
-}
+// op is an operation on a lock or on a row that has its name.
+type op func(ctx context.Context, name string) error
 
-// floor measures the statements on a pool like that of a client.
-func (l *lab) floor(ctx context.Context, s *trial.Scope, figure string, name func() string, statements ...string) (trial.Meter, error) {
-	pool, err := l.connect(ctx, s, fewConns)
-	if err != nil {
-		return nil, err
+// pair is an acquire and a release.
+func pair(acquire func(ctx context.Context, name string) (*pglock.Lease, error)) op {
+	return func(ctx context.Context, name string) error {
+		l, err := acquire(ctx, name)
+		if err != nil {
+			return err
+		}
+		return l.Release(ctx)
 	}
-	return &floorMeter{pool: pool, figure: figure, name: name, statements: statements, took: trial.NewLatencies()}, nil
 }
 
-func (m *floorMeter) Turn(ctx context.Context, d time.Duration) error {
+// timedMeter times operations, one after the other.
+type timedMeter struct {
+	what string
+	name func() string
+	do   op
+	took *trial.Latencies
+}
+
+func timed(what string, do op) trial.Meter {
+	return &timedMeter{what: what, name: inTurn(), do: do, took: trial.NewLatencies()}
+}
+
+func (m *timedMeter) Turn(ctx context.Context, d time.Duration) error {
 	_, err := trial.Repeat(ctx, d, func(ctx context.Context) error {
 		name := m.name()
 		began := time.Now()
-		for _, statement := range m.statements {
-			if _, err := m.pool.Exec(ctx, statement, name); err != nil {
-				return err
-			}
+		if err := m.do(ctx, name); err != nil {
+			return err
 		}
 		m.took.Record(time.Since(began))
 		return nil
@@ -105,32 +109,65 @@ func (m *floorMeter) Turn(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-func (m *floorMeter) Figures() []trial.Figure { return m.took.Figures(m.figure) }
+func (m *timedMeter) Figures() []trial.Figure { return m.took.Figures(m.what) }
 
-// crowdMeter counts the operations of many goroutines and the WAL that they write.
-type crowdMeter struct {
-	lab *lab
-	op  func(ctx context.Context) error
-
-	rate trial.Rate
-	wal  float64
+// statements opens a meter that times prepared statements with a name as their parameter, on a pool like
+// that of a client.
+func (l *lab) statements(what string, statements ...string) trial.Open {
+	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+		pool, err := l.connect(ctx, s, fewConns)
+		return timed(what, func(ctx context.Context, name string) error {
+			for _, statement := range statements {
+				if _, err := pool.Exec(ctx, statement, name); err != nil {
+					return err
+				}
+			}
+			return nil
+		}), err
+	}
 }
 
-func (m *crowdMeter) Turn(ctx context.Context, d time.Duration) error {
-	d = max(d, crowdTurn)
-	bytes, err := m.lab.written(ctx, func() error {
-		n, err := trial.Crowd(ctx, tryCrowd, trial.Lead(d), d, m.op)
+// crowdTurn is the least length of a turn of many goroutines or processes. In a shorter one some of them
+// would end no operation.
+const crowdTurn = 200 * time.Millisecond
+
+// crowdMeter counts the operations of many goroutines, each with a name of its own.
+type crowdMeter struct {
+	goroutines int
+	figure     string
+	do         op
+	lab        *lab // whose WAL is counted, if it is not nil
+
+	names []string
+	rate  trial.Rate
+	wal   float64
+}
+
+func (m *crowdMeter) Turn(ctx context.Context, d time.Duration) (err error) {
+	for i := len(m.names); i < m.goroutines; i++ {
+		m.names = append(m.names, fmt.Sprint("name-", i))
+	}
+	work := func() error {
+		d = max(d, crowdTurn)
+		n, err := trial.Crowd(ctx, m.goroutines, trial.Lead(d), d, func(ctx context.Context, i int) error { return m.do(ctx, m.names[i]) })
 		m.rate.Add(n, d)
 		return err
-	})
+	}
+	if m.lab == nil {
+		return work()
+	}
+	bytes, err := m.lab.written(ctx, work)
 	m.wal += bytes
 	return err
 }
 
 func (m *crowdMeter) Figures() []trial.Figure {
-	wal := trial.Figure{Name: "WAL", Unit: trial.Bytes, Value: m.wal}
-	m.wal = 0
-	return []trial.Figure{m.rate.Figure("tries"), wal}
+	figures := []trial.Figure{m.rate.Figure(m.figure)}
+	if m.lab != nil {
+		figures = append(figures, trial.Figure{Name: "WAL", Unit: trial.Bytes, Value: m.wal})
+		m.wal = 0
+	}
+	return figures
 }
 
 // pairNames is the number of names where it does not matter: enough that a name rests between two
@@ -163,30 +200,3 @@ func alwaysNew() func() string {
 		return fmt.Sprintf("new-%d", serial)
 	}
 }
-
-// timedMeter times operations, one after the other.
-type timedMeter struct {
-	what string
-	name func() string
-	do   func(ctx context.Context, name string) error
-	took *trial.Latencies
-}
-
-func newTimedMeter(what string, do func(ctx context.Context, name string) error) *timedMeter {
-	return &timedMeter{what: what, name: inTurn(), do: do, took: trial.NewLatencies()}
-}
-
-func (m *timedMeter) Turn(ctx context.Context, d time.Duration) error {
-	_, err := trial.Repeat(ctx, d, func(ctx context.Context) error {
-		name := m.name()
-		began := time.Now()
-		if err := m.do(ctx, name); err != nil {
-			return err
-		}
-		m.took.Record(time.Since(began))
-		return nil
-	})
-	return err
-}
-
-func (m *timedMeter) Figures() []trial.Figure { return m.took.Figures(m.what) }

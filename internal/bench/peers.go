@@ -72,8 +72,28 @@ func until(ctx context.Context, try func(ctx context.Context) error) error {
 	}
 }
 
+// peerServers are started when the first subject needs them.
+type peerServers struct{ redis, etcd string }
+
+// address returns where the server of a kind of lock is.
+func (l *lab) address(ctx context.Context, s *trial.Scope, kind string) (_ string, err error) {
+	switch kind {
+	case kindRedis:
+		if l.peers.redis == "" {
+			l.peers.redis, err = startRedis(ctx, s)
+		}
+		return l.peers.redis, err
+	case kindEtcd:
+		if l.peers.etcd == "" {
+			l.peers.etcd, err = startEtcd(ctx, s)
+		}
+		return l.peers.etcd, err
+	}
+	return l.server.URL(), nil
+}
+
 // startRedis starts a Redis without snapshots and returns its address.
-func startRedis(ctx context.Context, s *trial.Scope, args ...string) (string, error) {
+func startRedis(ctx context.Context, s *trial.Scope) (string, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
 		return "", missing("redis-server", "apt-get install redis-server")
@@ -88,8 +108,8 @@ func startRedis(ctx context.Context, s *trial.Scope, args ...string) (string, er
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	// Otherwise it replaces its arguments by a title, and the directory is not in them any more.
-	args = append([]string{"--dir", dir + "/", "--set-proc-title", "no", "--bind", "127.0.0.1", "--port", port, "--save", ""}, args...)
-	if err := serve(s, dir, program, args...); err != nil {
+	err = serve(s, dir, program, "--dir", dir+"/", "--set-proc-title", "no", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no")
+	if err != nil {
 		return "", err
 	}
 	client := redis.NewClient(&redis.Options{Addr: addr})

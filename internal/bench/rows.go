@@ -6,5 +6,8 @@ import "github.com/pglock/pglock-go/internal/bench/trial"
 
 // rows returns all rows.
 func rows() []trial.Row {
-	return []trial.Row{pairRow(), distinctRow(), hotRow(), tryRow(), manyLeasesRow(), millionRow(), guardRow(), txRow(), growthRow(), waitersRow(), observerRow(), durableRow(), permitsRow(), electionRow(), fairRow(), namesRow(), goroutinesRow()}
+	return []trial.Row{
+		pairRow(), distinctRow(), hotRow(), tryRow(), leasesRow(), millionRow(), guardRow(), txRow(),
+		growthRow(), waitersRow(), permitsRow(), electionRow(), fairRow(),
+	}
 }

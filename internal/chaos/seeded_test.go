@@ -34,26 +34,24 @@ var bugs = []struct {
 		// The sum is taken with the snapshot of the start of the statement, before it waits for the gate.
 		// The pause in the trigger makes others wait there.
 		"permits that are counted in the statement that locks the gate", semaphoreName,
-		changed("acquire_permits",
-			"FROM pglock.distributed_locks AS l WHERE l.name = acquire_permits.lock FOR NO KEY UPDATE;",
-			"FROM (SELECT g.*, (SELECT coalesce(sum(p.weight), 0)::int FROM pglock.lock_permits AS p WHERE p.name = g.name) AS counted "+
-				"FROM pglock.distributed_locks AS g WHERE g.name = acquire_permits.lock FOR NO KEY UPDATE) AS l; gate.in_use := gate.counted;",
-			"IF gate.capacity IS DISTINCT FROM permits THEN",
-			"IF locked = 0 THEN gate.in_use := (SELECT coalesce(sum(p.weight), 0) FROM pglock.lock_permits AS p WHERE p.name = acquire_permits.lock); END IF; "+
-				"IF gate.capacity IS DISTINCT FROM permits THEN") +
+		changed("acquire_slots",
+			"n        CONSTANT integer", "stale integer; n CONSTANT integer",
+			"PERFORM FROM pglock.distributed_locks AS d WHERE d.name = lock_names[i] FOR NO KEY UPDATE;",
+			"SELECT s.counted INTO stale FROM (SELECT (SELECT coalesce(sum(p.weight), 0)::int FROM pglock.lock_permits AS p WHERE p.name = d.name) AS counted "+
+				"FROM pglock.distributed_locks AS d WHERE d.name = lock_names[i] FOR NO KEY UPDATE) AS s;",
+			"d.capacity - d.in_use AS room", "d.capacity - coalesce(stale, d.in_use) AS room") +
 			`;CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END';
 			CREATE TRIGGER wait AFTER INSERT ON pglock.lock_permits FOR EACH ROW EXECUTE FUNCTION wait()`,
 		func(v violations) bool { return v.notLinearizable > 0 && v.overlaps > 0 },
 	},
 	{
 		"readers that do not see the writer", rwName,
-		changed("acquire_permits", "IF gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN",
-			"IF gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() AND weight = permits THEN"),
+		changed("acquire_slots", "WHEN l.expires_at > clock_timestamp() THEN 0", "WHEN l.expires_at > clock_timestamp() AND l.weight = l.capacity THEN 0"),
 		func(v violations) bool { return v.notLinearizable > 0 },
 	},
 	{
 		"several names of which one is held", severalNames,
-		changed("acquire_all", "IF blocked OR invalid THEN", "IF invalid THEN"),
+		changed("acquire_slots", "invalid OR blocked OR", "invalid OR blocked AND n = 1 OR"),
 		func(v violations) bool { return v.notLinearizable > 0 },
 	},
 }

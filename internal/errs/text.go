@@ -3,6 +3,8 @@ package errs
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -17,9 +19,8 @@ var prefixes = []string{
 func Text(err error) string { return OneLine(err.Error()) }
 
 // Reason is Text without the name of a package at the beginning, for use inside of another text.
-func Reason(err error) string { return withoutPrefix(Text(err)) }
-
-func withoutPrefix(text string) string {
+func Reason(err error) string {
+	text := Text(err)
 	for _, p := range prefixes {
 		if rest, ok := strings.CutPrefix(text, p); ok {
 			return rest
@@ -34,27 +35,19 @@ func OneLine(s string) string {
 	if strings.IndexFunc(s, unicode.IsControl) < 0 {
 		return s
 	}
-	var b strings.Builder
-	for line := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
-		line = strings.TrimSpace(strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) {
-				return ' '
-			}
-			return r
-		}, line))
+	s = strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
-		case line == "":
-			continue
-		case b.Len() == 0:
-		case strings.HasSuffix(b.String(), ":"):
-			b.WriteByte(' ')
-		default:
-			b.WriteString("; ")
+		case r == '\n' || r == '\r':
+			return '\n'
+		case unicode.IsControl(r):
+			return ' '
 		}
-		b.WriteString(line)
-	}
-	return b.String()
+		return r
+	}, s))
+	return strings.ReplaceAll(lineEnd.ReplaceAllString(s, "; "), ":; ", ": ")
 }
+
+var lineEnd = regexp.MustCompile(`\s*\n\s*`)
 
 // composed is an error whose text is fixed. It wraps others.
 type composed struct {
@@ -65,53 +58,42 @@ type composed struct {
 func (c *composed) Error() string   { return c.text }
 func (c *composed) Unwrap() []error { return c.errs }
 
-// Errorf is fmt.Errorf for errors that are written to logs: the text is one line, and only its
-// beginning may name a package of this module. An error for %w loses its package's name unless it
-// comes first.
-func Errorf(format string, args ...any) error {
-	c := &composed{}
-	texts := make([]any, len(args))
-	verbs := verbsOf(format)
-	for i, arg := range args {
-		texts[i] = arg
-		err, ok := arg.(error)
-		if !ok || i >= len(verbs) || verbs[i] != 'w' {
-			continue
-		}
-		c.errs = append(c.errs, err)
-		if texts[i] = Reason(err); i == 0 && strings.HasPrefix(format, "%w") {
-			texts[i] = Text(err)
-		}
-	}
-	c.text = OneLine(fmt.Sprintf(strings.ReplaceAll(format, "%w", "%v"), texts...))
-	return c
-}
+// bare is an error whose text does not begin with the name of a package.
+type bare struct{ error }
 
-// verbsOf returns the verbs of a format that consume an argument each.
-func verbsOf(format string) (verbs []rune) {
-	inside := false
-	for _, r := range format {
-		switch {
-		case !inside:
-			inside = r == '%'
-		case r == '%':
-			inside = false
-		case unicode.IsLetter(r):
-			verbs, inside = append(verbs, r), false
+func (b bare) Error() string { return Reason(b.error) }
+func (b bare) Unwrap() error { return b.error }
+
+// Errorf is fmt.Errorf for errors that are written to logs: the text is one line, and only its
+// beginning may name a package of this module. An argument that is an error loses its package's
+// name, unless the format begins with its %w.
+func Errorf(format string, args ...any) error {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if err, ok := arg.(error); ok && (i > 0 || !strings.HasPrefix(format, "%w")) {
+			args[i] = bare{err}
 		}
 	}
-	return verbs
+	err := fmt.Errorf(format, args...)
+	return &composed{OneLine(err.Error()), []error{err}}
 }
 
 // Join joins errors with semicolons, the cause first. It drops nil, and what an earlier error
 // wraps. It returns a single error unchanged, and nil if none is left.
 func Join(all ...error) error {
 	var kept []error
+	var texts []string
+	named := false
 	for _, err := range all {
-		if err == nil || wrapped(kept, err) {
+		if err == nil || errors.Is(errors.Join(kept...), err) {
 			continue
 		}
-		kept = append(kept, err)
+		text, rest := Text(err), Reason(err)
+		if named {
+			text = rest
+		}
+		named = named || rest != text
+		kept, texts = append(kept, err), append(texts, text)
 	}
 	switch len(kept) {
 	case 0:
@@ -119,25 +101,5 @@ func Join(all ...error) error {
 	case 1:
 		return kept[0]
 	}
-	texts := make([]string, len(kept))
-	named := false
-	for i, err := range kept {
-		texts[i] = Text(err)
-		rest := withoutPrefix(texts[i])
-		if named {
-			texts[i] = rest
-		}
-		named = named || rest != texts[i]
-	}
 	return &composed{strings.Join(texts, "; "), kept}
-}
-
-// wrapped reports whether one of the errors wraps err.
-func wrapped(all []error, err error) bool {
-	for _, other := range all {
-		if errors.Is(other, err) {
-			return true
-		}
-	}
-	return false
 }

@@ -9,16 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/testserver"
 )
-
-func TestPool(t *testing.T) {
-	t.Parallel()
-	var one int
-	if err := pgtest.Pool(t).QueryRow(t.Context(), "SELECT 1").Scan(&one); err != nil || one != 1 {
-		t.Fatalf("got %d, %v", one, err)
-	}
-}
 
 func TestSchemaNamesAreOddAndUnique(t *testing.T) { //nolint:tparallel // the subtest ends first, so that its cleanup can be looked at
 	t.Parallel()
@@ -70,15 +61,6 @@ func TestDatabaseIsEmptyAndDropped(t *testing.T) { //nolint:tparallel // the sub
 	}
 	if name == "" || left != 0 {
 		t.Errorf("database %q: %d left", name, left)
-	}
-}
-
-func TestServer(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Server(t, testserver.Options{Settings: map[string]string{"work_mem": "5MB"}})
-	var setting string
-	if err := pgtest.PoolOn(t, server.URL()).QueryRow(t.Context(), "SHOW work_mem").Scan(&setting); err != nil || setting != "5MB" {
-		t.Fatalf("got %q, %v", setting, err)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package timing has every time constant of the lease protocol.
 //
-// The comments give the inequalities between the constants, and TestTimingInequalities checks them.
+// The comments give the inequalities between the constants, which TestTimingInequalities checks.
 // Constants that also stand in SQL text are compared with it by a test of package leasetable.
 package timing
 
@@ -28,35 +28,35 @@ const (
 //	4 · StatementBound ≤ OutagePatience: Acquire tries several times before it gives up
 const (
 	// StatementBound is the longest time of a statement. Statements don't wait for row locks,
-	// except for a first grant that waits up to LockTimeout for another one of the same name. So
+	// except for a first grant that waits up to LockTimeout for another one of the same name, so
 	// only a server in trouble takes long.
 	StatementBound = 5 * time.Second
 
-	// FirstAttempt is how long the first attempt of a call may take at least, however little time
-	// the call has.
+	// FirstAttempt is the shortest limit of a call's first attempt, however little time the call
+	// has.
 	FirstAttempt = time.Second
 
-	// OutagePatience is how long Acquire keeps trying while the server can't be reached, for
-	// instance during a failover.
+	// OutagePatience is how long Acquire keeps trying while the server is unavailable, for instance
+	// during a failover.
 	OutagePatience = 30 * time.Second
 
-	// LockTimeout is how long a release, or the first grant of a name, waits for a row lock. The
-	// texts of the SQL statements repeat it, and the other constants that say so, which a test of
-	// package leasetable compares.
+	// LockTimeout is how long a release, or the first grant of a name, waits for a row lock. SQL
+	// text repeats it, and also the constants that are marked "In SQL", which a test of package
+	// leasetable compares.
 	LockTimeout = 250 * time.Millisecond
 
-	// GuardWait is how long a revocation waits for the guarded transactions of the grant, in SQL.
+	// GuardWait is how long a revocation waits for the guarded transactions of the grant. In SQL.
 	GuardWait = time.Second
 
 	// CancelGrace is how long a call may continue after its context has ended. It waits for a
-	// statement in progress, since canceling costs a connection and leaves the effect unknown. It
-	// also deletes its ticket, so that the next caller finds the lock free. Both usually take a
+	// statement in progress, since canceling costs a connection and leaves the effect unknown, and
+	// deletes its ticket, so that the next caller finds the lock free. Both usually take a
 	// millisecond.
 	CancelGrace = 20 * time.Millisecond
 )
 
-// RevokePauses are the times between attempts to revoke a grant whose caller has left: the acquire
-// statement may still be on its way to the server.
+// RevokePauses are the times between attempts to revoke a grant whose caller has left, because the
+// acquire statement may still be on its way to the server.
 //
 //	their sum ≤ OutagePatience, the bound of the whole clean-up
 var RevokePauses = [...]time.Duration{time.Second, 4 * time.Second, 10 * time.Second}
@@ -68,8 +68,7 @@ var RevokePauses = [...]time.Duration{time.Second, 4 * time.Second, 10 * time.Se
 //	DialPatience < ConnectBound/2: a second dial starts while the first one hangs
 //	StatementBound ≤ InitBound
 const (
-	// ConnectBound limits a dial for each host, unless the connection string has a
-	// connect_timeout.
+	// ConnectBound limits a dial for each host, unless the connection string has a connect_timeout.
 	ConnectBound = 5 * time.Second
 
 	// DialPatience is how long a dial may take before another one is started, unless recent dials
@@ -83,9 +82,9 @@ const (
 	ConnCloseBound = 15 * time.Second
 )
 
-// Renewals. A lease is trusted for TTL − margin. It is due after renewEvery, by default a third of
-// the TTL. If an answer takes longer than renewPatience, the lease is due again; the first attempt
-// stays in flight.
+// Renewals. A lease is trusted for TTL − margin, and due after renewEvery, by default a third of
+// the TTL. If an answer takes longer than renewPatience, the lease is due again, while the first
+// attempt stays in flight.
 //
 //	trusted/6 ≤ renewPatience ≤ trusted/3, between MinRenewPatience and StatementBound
 //	renewEvery + renewPatience < trusted, with the defaults and a TTL of 1 s or more: a second
@@ -115,25 +114,25 @@ const (
 	// PollBound is the longest time that a waiter relies on a notification.
 	PollBound = time.Second
 
-	// HandoffWait is how long a waiter whose own process holds the lock waits for a hand-off
-	// before it draws a ticket.
+	// HandoffWait is how long a waiter whose own process holds the lock waits for a hand-off before
+	// it draws a ticket.
 	HandoffWait = 10 * time.Millisecond
 
 	// HandoffPause is how long a process makes no hand-off after it has seen that other processes
 	// wait for the same name.
 	HandoffPause = time.Second
 
-	// ExpirySpread and HeadStep say when waiters poll after the holder's lease has expired:
-	// within ExpirySpread, plus HeadStep for each position in the queue.
+	// ExpirySpread and HeadStep limit when waiters poll after the holder's lease has expired, which
+	// is within ExpirySpread, plus HeadStep for each position in the queue.
 	ExpirySpread = 20 * time.Millisecond
 	HeadStep     = 25 * time.Millisecond
 
-	// HeadWait is the shortest time before a waiter polls for a free lock while another waiter is
-	// ahead. A random time of up to HeadWait is added.
+	// HeadWait is the shortest time, extended at random by up to HeadWait, before a waiter polls
+	// for a free lock while another waiter is ahead.
 	HeadWait = 200 * time.Millisecond
 
-	// HeadGrace is how long a released or expired lock is kept for the head of the queue. Then
-	// the queue skips the head. In SQL.
+	// HeadGrace is how long a released or expired lock is kept for the head of the queue before the
+	// queue skips the head. In SQL.
 	HeadGrace = 1500 * time.Millisecond
 )
 
@@ -143,22 +142,22 @@ const (
 //	that failed
 //	IdleRowTTL < TicketTTL: an unused row is deleted while the client knows it
 //	TicketTTL + StatementBound < DeadRowAge: only rows of dead clients are pruned
-//	HeadGrace + SweepEvery < KeepTicket < TicketTTL: the ticket of a living caller that waits for several
-//	names is not skipped, even if its client refreshes it a little late
+//	HeadGrace + SweepEvery < KeepTicket < TicketTTL: the ticket of a living caller for several names
+//	is not skipped, even if its client refreshes it a little late
 const (
-	// TicketTTL is how long a ticket is valid without a refresh. Waiters behind a dead client do
-	// not wait that long: see HeadGrace.
+	// TicketTTL is how long a ticket is valid without a refresh. Waiters behind a dead client wait
+	// less long, because of HeadGrace.
 	TicketTTL = 15 * time.Second
 
-	// SweepEvery is the time between two rounds of the refresher, RefreshEvery the shortest time
-	// between two refreshes.
+	// SweepEvery is the time between two rounds of the refresher, and RefreshEvery the shortest
+	// time between two refreshes.
 	SweepEvery   = time.Second
 	RefreshEvery = 4 * time.Second
 
-	// KeepTicket is how long after a refresh the queue does not skip a ticket for several names, and
-	// how long a ticket for several permits is valid. Both are refreshed in each round. The other
-	// waiters wait for a dead one for that long, even if the name is free, or if it needs more
-	// permits than are free.
+	// KeepTicket is how long after a refresh the queue does not skip a ticket for several names,
+	// and how long a ticket for several permits is valid. Both are refreshed in each round, because
+	// a dead one blocks the other waiters for that long, even if the name is free, or if it needs
+	// more permits than are free.
 	KeepTicket = 3 * time.Second
 
 	// IdleRowTTL is how long a row without a valid ticket is kept for the next waiter.
@@ -174,7 +173,7 @@ const (
 //	StatementBound < PingEvery: pings of one connection do not overlap
 //	ListenerCloseBound < StatementBound
 const (
-	// PingEvery is how long the listening connection may be silent before it is pinged: a
+	// PingEvery is how long the listening connection may be silent before it is pinged, because a
 	// half-open connection would stay silent forever.
 	PingEvery = 10 * time.Second
 

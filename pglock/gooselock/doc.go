@@ -18,7 +18,7 @@
 //	the lock       advisory, of the connection        a lease in a table
 //	               that migrates
 //	when lost      the connection is lost too, so     StopOnLoss ends the context: goose cancels the current
-//	               no migration can run               migration and begins no other; a logger reports it
+//	               no migration can run               migration and begins no other; the client logs it
 //	holder dies    free at once                       free after the TTL
 //	pooler         not in transaction mode: refused   any
 //	needs          nothing                            pglock's tables, a client

@@ -23,8 +23,8 @@ type Locker struct {
 	lease *pglock.Lease // guarded by mu; nil if not locked
 }
 
-// NewLocker returns the Locker of the named lock. The client renews its lease until Unlock.
-// NewLocker does not contact the database.
+// NewLocker returns the Locker of the named lock, whose lease has the TTL of the client, which
+// renews it until Unlock. NewLocker does not contact the database.
 func NewLocker(client *pglock.Client, name string, opts ...Option) (*Locker, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -47,25 +47,17 @@ func NewLocker(client *pglock.Client, name string, opts ...Option) (*Locker, err
 func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	bounded, cancel := l.cfg.waitContext(ctx)
 	defer cancel()
-	lease, err := l.client.Acquire(bounded, l.name, l.cfg.lease...)
+	lease, err := l.client.Acquire(bounded, l.name)
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
 	l.lease = lease
 	l.mu.Unlock()
-	run, ok := ctx.Value(runKey{l}).(*runContext)
-	if ok {
+	if run, ok := ctx.Value(runKey{l}).(*runContext); ok {
 		run.lease.Store(lease)
+		context.AfterFunc(lease.Context(), run.checkLease) // the run may have returned, and then its context is done
 	}
-	context.AfterFunc(lease.Context(), func() {
-		if ok { // the run may have returned, and then its context is done
-			run.checkLease()
-		}
-		if err := lease.Err(); lost(err) {
-			l.cfg.logger.Warn("pglock: the lock of a migration was lost while goose migrated", "lock", l.name, "error", err)
-		}
-	})
 	return nil
 }
 
@@ -83,7 +75,7 @@ func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
 }
 
 // runKey is the key of a runContext of that Locker.
-type runKey struct{ locker *Locker }
+type runKey struct{ *Locker }
 
 // StopOnLoss returns a context for a run of goose's Provider. It ends when the lease of the run is
 // lost, or when the client is closed: goose then cancels the current migration and begins no
@@ -110,24 +102,14 @@ func (c *runContext) checkLease() {
 	if lease == nil {
 		return
 	}
-	if err := lease.Err(); lost(err) {
+	if err := lease.Err(); errors.Is(err, pglock.ErrLost) || errors.Is(err, pglock.ErrClosed) {
 		c.cancel(err)
 	}
 }
 
-// lost reports whether a loss or the client's Close, rather than Unlock, has ended a lease.
-func lost(err error) bool { return errors.Is(err, pglock.ErrLost) || errors.Is(err, pglock.ErrClosed) }
-
 // Err reads the clock, as Done does, so that no timer can delay a loss.
-func (c *runContext) Err() error {
-	c.checkLease()
-	return c.Context.Err()
-}
-
-func (c *runContext) Done() <-chan struct{} {
-	c.checkLease()
-	return c.Context.Done()
-}
+func (c *runContext) Err() error            { c.checkLease(); return c.Context.Err() }
+func (c *runContext) Done() <-chan struct{} { c.checkLease(); return c.Context.Done() }
 
 func (c *runContext) Value(key any) any {
 	if key == c.key {

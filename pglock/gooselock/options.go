@@ -2,7 +2,6 @@ package gooselock
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -14,9 +13,7 @@ type Option func(*config) error
 
 type config struct {
 	timeout time.Duration // 0: until the context ends
-	lease   []pglock.LeaseOption
-	key     *int64 // of another program's lock; nil for none
-	logger  *slog.Logger
+	key     *int64        // of another program's lock; nil for none
 }
 
 // WithTimeout bounds the wait for the lock. Default: until goose's context ends.
@@ -30,15 +27,6 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// WithLease sets options of a Locker's lease. It has no effect on a SessionLocker. Default: the
-// client's options.
-func WithLease(opts ...pglock.LeaseOption) Option {
-	return func(c *config) error {
-		c.lease = append(c.lease, opts...)
-		return nil
-	}
-}
-
 // DefaultKey is the number of the advisory lock that goose's own session locker acquires by
 // default, for WithKey.
 const DefaultKey int64 = 4097083626
@@ -46,26 +34,12 @@ const DefaultKey int64 = 4097083626
 // WithKey makes a SessionLocker acquire the advisory lock of another program too,
 // pg_advisory_lock(id), after its own and on the same connection. Use it for one release, while
 // replicas of the previous one still use goose's own session locker (DefaultKey, or the number that
-// they pass to its WithLockID). A Locker has no connection, and refuses the option. Default: its
-// own lock only.
+// they pass to its WithLockID). A Locker refuses it. Default: its own lock only.
 func WithKey(id int64) Option {
 	return func(c *config) error { c.key = &id; return nil }
 }
 
-// WithLogger sets the logger of a Locker, which logs at Warn when its lease is lost while goose
-// migrates, because goose itself does not learn of it before Unlock. Nil means no logger. Default:
-// slog.Default(). A SessionLocker logs nothing: goose gets an error of its connection.
-func WithLogger(l *slog.Logger) Option {
-	return func(c *config) error {
-		if c.logger = l; l == nil {
-			c.logger = slog.New(slog.DiscardHandler)
-		}
-		return nil
-	}
-}
-
-func newConfig(opts []Option) (config, error) {
-	c := config{logger: slog.Default()}
+func newConfig(opts []Option) (c config, err error) {
 	for _, o := range opts {
 		if err := o(&c); err != nil {
 			return c, err

@@ -27,8 +27,8 @@ type SessionLocker struct {
 	cfg  config
 }
 
-// KeyNamespace is the namespace of the lock's key, as in advisory.NewKey, to find it in pg_locks.
-const KeyNamespace = "pglock goose"
+// keyNamespace keeps the keys of migrations apart from those of applications.
+const keyNamespace = "pglock goose"
 
 // NewSessionLocker returns the SessionLocker of the named lock. It does not contact the database.
 func NewSessionLocker(name string, opts ...Option) (*SessionLocker, error) {
@@ -37,9 +37,9 @@ func NewSessionLocker(name string, opts ...Option) (*SessionLocker, error) {
 		return nil, err
 	}
 	if name == "" {
-		return nil, errs.Errorf("%w: NewSessionLocker: the name is empty", advisory.ErrInvalidKey)
+		return nil, errs.Errorf("%w: NewSessionLocker: the name is empty", advisory.ErrInvalidOption)
 	}
-	id, _ := advisory.NewKey(KeyNamespace, name).Int64()
+	id := advisory.NewKey(keyNamespace, name).Int64()
 	ids := []int64{id}
 	if cfg.key != nil {
 		ids = append(ids, *cfg.key)
@@ -48,8 +48,8 @@ func NewSessionLocker(name string, opts ...Option) (*SessionLocker, error) {
 }
 
 // SessionLock polls for the lock until ctx ends or the time of WithTimeout is over. The error is
-// then a *BusyError (errors.Is pglock.ErrNotAcquired) that names the session that holds the lock,
-// and conn holds no lock. With pgx's driver, the error behind a pooler in transaction mode is
+// then a *pglock.WaitError (errors.Is pglock.ErrNotAcquired) whose text names the session that holds
+// the lock, and conn holds no lock. With pgx's driver, the error behind a pooler in transaction mode is
 // advisory.ErrPooled. After any other error SessionLock closes the connection, so that no lock is
 // left on it.
 func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
@@ -58,14 +58,15 @@ func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	defer cancel()
 	if err := refusePooler(bounded, conn); err != nil {
 		if bounded.Err() != nil {
-			return l.busy(bounded, start)
+			return l.waitEnded(bounded, start, nil)
 		}
-		return err
+		return errs.Errorf("gooselock: acquire %q: %w", l.name, err)
 	}
 	held := 0 // of l.ids: the first is kept while the second is awaited
 	pauses := backoff.Backoff{First: 10 * time.Millisecond, Max: 400 * time.Millisecond}
 	for {
-		ok, err := tryLock(bounded, conn, l.ids[held])
+		var ok bool
+		err := conn.QueryRowContext(bounded, "SELECT pg_try_advisory_lock($1)", l.ids[held]).Scan(&ok)
 		if ok {
 			held++
 			pauses.Reset()
@@ -73,7 +74,7 @@ func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 		switch {
 		case err != nil && bounded.Err() != nil:
 			discard(conn)
-			return l.busy(bounded, start)
+			return l.waitEnded(bounded, start, nil)
 		case err != nil:
 			discard(conn)
 			return errs.Errorf("gooselock: acquire %q: %w", l.name, err)
@@ -83,62 +84,40 @@ func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 			continue
 		}
 		if pauses.Sleep(bounded) != nil {
-			e := l.busy(bounded, start)
-			_ = pgtx.CleanUp(ctx, func(ctx context.Context) error { return e.readHolder(ctx, conn, l.ids[held]) })
+			err := l.waitEnded(bounded, start, readHolder(ctx, conn, l.ids[held]))
 			if held > 0 {
 				discard(conn)
 			}
-			return e
+			return err
 		}
 	}
 }
 
-// BusyError reports that a wait for a session lock ended, and which session of the server holds the
-// lock. errors.Is finds pglock.ErrNotAcquired and the cause: pglock.ErrTimeout, or the context's.
-type BusyError struct {
-	Name   string
-	PID    int    // of the server process; 0 if it is not known
-	Holder string // its application_name, empty if it has none or the role may not see it
-	Waited time.Duration
-	Cause  error
-}
-
-func (e *BusyError) Error() string {
-	holder := "an unknown session"
-	if e.PID != 0 {
-		holder = fmt.Sprintf("server process %d", e.PID)
-	}
-	if e.Holder != "" {
-		holder += fmt.Sprintf(" (%s)", e.Holder)
-	}
-	return fmt.Sprintf("gooselock: acquire %q: held by %s: gave up after %v: %s", e.Name, errs.OneLine(holder), e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
-}
-
-// Unwrap makes errors.Is find pglock.ErrNotAcquired and the cause.
-func (e *BusyError) Unwrap() []error { return []error{pglock.ErrNotAcquired, e.Cause} }
-
-// busy returns the error for a wait that has ended, without the holder.
-func (l *SessionLocker) busy(ctx context.Context, start time.Time) *BusyError {
-	return &BusyError{Name: l.name, Waited: time.Since(start), Cause: errs.ContextErr(ctx)}
-}
-
-func tryLock(ctx context.Context, conn *sql.Conn, id int64) (ok bool, err error) {
-	err = conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", id).Scan(&ok)
-	return ok, err
+// waitEnded returns the error for a wait that has ended. The holder is nil if it is not known.
+func (l *SessionLocker) waitEnded(ctx context.Context, start time.Time, holder error) error {
+	return &pglock.WaitError{Name: l.name, Waited: time.Since(start), Cause: errs.ContextErr(ctx), Last: holder}
 }
 
 //go:embed sql/holder.sql
 var holderSQL string
 
-// readHolder adds the holder to the error, if the server reports one. The server reads two views
-// one after the other, so a session that began in between has no name at the first read.
-func (e *BusyError) readHolder(ctx context.Context, conn *sql.Conn, id int64) error {
+// readHolder returns a text about the session that holds the lock, as an error, or nil if the server
+// reports none. The server reads two views one after the other, so a session that began in between
+// has no name at the first read.
+func readHolder(ctx context.Context, conn *sql.Conn, id int64) error {
+	pid, name := 0, ""
 	for range 2 {
-		if err := conn.QueryRowContext(ctx, holderSQL, id).Scan(&e.PID, &e.Holder); err != nil || e.Holder != "" {
-			return err
+		err := pgtx.CleanUp(ctx, func(ctx context.Context) error {
+			return conn.QueryRowContext(ctx, holderSQL, id).Scan(&pid, &name)
+		})
+		switch {
+		case err != nil:
+			return nil
+		case name != "":
+			return errors.New(errs.OneLine(fmt.Sprintf("held by server process %d (%s)", pid, name)))
 		}
 	}
-	return nil
+	return fmt.Errorf("held by server process %d", pid)
 }
 
 // SessionUnlock releases the lock, also if ctx has ended, in a bounded time. If the session did not
@@ -146,40 +125,33 @@ func (e *BusyError) readHolder(ctx context.Context, conn *sql.Conn, id int64) er
 // wraps pglock.ErrLost, and others may have migrated at the same time. After an error SessionUnlock
 // closes the connection, which releases the lock.
 func (l *SessionLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
-	held := true
 	err := pgtx.CleanUp(ctx, func(ctx context.Context) error {
 		for _, id := range slices.Backward(l.ids) {
-			var ok bool
-			if err := conn.QueryRowContext(ctx, "SELECT pg_advisory_unlock($1)", id).Scan(&ok); err != nil {
+			var held bool
+			if err := conn.QueryRowContext(ctx, "SELECT pg_advisory_unlock($1)", id).Scan(&held); err != nil {
 				return err
 			}
-			held = held && ok
+			if !held {
+				return fmt.Errorf("the session did not hold it: %w", pglock.ErrLost)
+			}
 		}
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		discard(conn)
 		return errs.Errorf("gooselock: release %q: closed the connection: %w", l.name, err)
-	case !held:
-		discard(conn)
-		return errs.Errorf("gooselock: release %q: the session did not hold it: %w", l.name, pglock.ErrLost)
 	}
 	return nil
 }
 
 // refusePooler returns advisory.ErrPooled behind a pooler in transaction mode, with pgx's driver.
 func refusePooler(ctx context.Context, conn *sql.Conn) error {
-	err := conn.Raw(func(c any) error {
+	return conn.Raw(func(c any) error {
 		if pgxConn, ok := c.(*stdlib.Conn); ok {
 			return advisory.EnsureDirect(ctx, pgxConn.Conn())
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, advisory.ErrPooled) {
-		return errs.Errorf("gooselock: %w", err)
-	}
-	return err
 }
 
 // discard closes a connection that may hold a lock, so that it does not return to its pool.

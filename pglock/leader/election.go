@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -26,9 +27,9 @@ type Election struct {
 // New returns a candidate in the election of that name, without contacting the database. All
 // candidates and observers use the same name, which is that of the lock, and use it for nothing else.
 //
-// The error wraps ErrInvalidOption, ErrPayload or pglock.ErrInvalidOption.
+// The error wraps pglock.ErrInvalidOption.
 func New(client *pglock.Client, name string, opts ...Option) (*Election, error) {
-	cfg := newConfig()
+	cfg := config{logger: slog.Default}
 	for _, o := range opts {
 		if err := o(&cfg); err != nil {
 			return nil, err
@@ -43,18 +44,15 @@ func New(client *pglock.Client, name string, opts ...Option) (*Election, error) 
 	return &Election{client: client, name: name, cfg: cfg, campaign: make(chan struct{}, 1)}, nil
 }
 
-// Name returns the election's name.
-func (e *Election) Name() string { return e.name }
-
 // Campaign waits until this candidate is elected, and returns its term, which lasts until Resign, or
 // until its lease is lost. Observers see the payload from the first moment on.
 //
 // If this Election leads already, Campaign proclaims the payload and returns the term. Calls at the
 // same time come one after the other. Two Elections are two candidates, also on one client.
 //
-// On failure nothing is held, except the term of an Election that leads. The error wraps ErrPayload, or
-// is one of pglock.Client.Acquire: after the end of ctx it wraps pglock.ErrNotAcquired and ctx's error
-// and cause. If ctx is that of a term of another Election of the same name, it wraps
+// On failure nothing is held, except the term of an Election that leads. The error is one of
+// pglock.Client.Acquire: for an invalid payload, see Term.Proclaim, it wraps pglock.ErrInvalidOption,
+// and after the end of ctx pglock.ErrNotAcquired and ctx's error and cause. If ctx is that of a term of another Election of the same name, it wraps
 // pglock.ErrHeldByCaller, also with pglock.WithJoin. ctx bounds the call, not the term.
 func (e *Election) Campaign(ctx context.Context, payload string) (*Term, error) {
 	return e.campaignWith(ctx, payload)
@@ -62,9 +60,6 @@ func (e *Election) Campaign(ctx context.Context, payload string) (*Term, error) 
 
 // campaignWith is Campaign with further options of the lease.
 func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pglock.LeaseOption) (*Term, error) {
-	if err := checkPayload(payload); err != nil {
-		return nil, errs.Errorf("leader: campaign for %q: %w", e.name, err)
-	}
 	select { // if both are ready, either is right, because Acquire checks ctx
 	case e.campaign <- struct{}{}:
 		defer func() { <-e.campaign }()

@@ -1,13 +1,10 @@
 package leader_test
 
 import (
-	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/pglock/pglock-go/internal/locktest"
-	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
@@ -15,28 +12,6 @@ import (
 // The cases of etcd's tests of elections: tests/integration/v3_election_test.go (TestElection…),
 // v3election_grpc_test.go (TestV3Election…)
 // and e2e/ctl_v3_elect_test.go (TestCtlV3Elect). Each test is named after its origin.
-
-// TestEtcdElectionObserveCompacted: the history of the election is gone, and the leader is observed.
-func TestEtcdElectionObserveCompacted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.client()
-	e := f.on(c)
-	resign(t, elect(t, e, "before"))
-	pgtest.Eventually(t, locktest.Patience, "the row is pruned", func() bool {
-		n, err := c.Prune(t.Context(), time.Millisecond)
-		return err != nil || n == 1
-	})
-	if _, err := e.Leader(t.Context()); !errors.Is(err, leader.ErrNoLeader) {
-		t.Errorf("without a row: %v", err)
-	}
-	term := elect(t, e, "abc")
-	if _, err := c.Prune(t.Context(), time.Millisecond); err != nil {
-		t.Error(err)
-	}
-	f.observe(t.Context(), e).sees("abc")
-	resign(t, term)
-}
 
 // TestEtcdNotLeader: who does not lead can't proclaim, and can resign (ErrElectionNotLeader,
 // ErrElectionNoLeader).
@@ -74,42 +49,4 @@ func TestEtcdCtlV3Elect(t *testing.T) {
 	}
 	_ = term.Resign(t.Context()) // it was lost
 	resign(t, next)
-}
-
-// TestEtcdResumeElection, TestElectionOnSessionRestart: a leader that restarts hands its term over to its
-// successor. A waiting candidate is not elected, and observers see what the successor proclaims.
-func TestEtcdResumeElection(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	before, after := f.client(), f.client()
-	term := elect(t, f.on(before), "abc")
-	ctx, cancel := context.WithCancel(t.Context())
-	waiting := f.campaigning(ctx, f.candidate("123"), "123")
-	fence, err := term.Lease().HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := before.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	lease, err := after.Adopt(t.Context(), fence)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := f.observe(t.Context(), f.candidate("observer"))
-	o.sees("abc")
-	if err := lease.SetLabels(t.Context(), map[string]string{leader.PayloadLabel: "def"}); err != nil {
-		t.Error(err)
-	}
-	o.sees("def")
-	cancel()
-	if got := locktest.Receive(t, waiting); got != nil {
-		t.Error("the waiting candidate was elected")
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if l, err, _ := o.next(); err != nil || l.Elected() {
-		t.Errorf("after the resignation: %+v, %v", l, err)
-	}
 }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
@@ -21,53 +19,33 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.client()
-	long := strings.Repeat("x", leader.MaxPayload-1) // with the quotes, one byte more than allowed
-	for what, tc := range map[string]struct {
-		err  error
-		name string
-		opts []leader.Option
-		want error
-	}{
-		"name":            {name: "", want: pglock.ErrInvalidOption},
-		"long name":       {name: strings.Repeat("n", 513), want: pglock.ErrInvalidOption},
-		"long payload":    {name: "e", opts: []leader.Option{leader.WithPayload(long)}, want: leader.ErrPayload},
-		"invalid payload": {name: "e", opts: []leader.Option{leader.WithPayload("\xff")}, want: leader.ErrPayload},
-		"nil option":      {name: "e", opts: []leader.Option{leader.WithLease(nil)}, want: leader.ErrInvalidOption},
+	e, bad := f.on(c), f.on(c, leader.WithLease(pglock.WithTTL(-1)))
+	fn := func(context.Context, *leader.Term) error { t.Error("fn runs"); return nil }
+	made := func(c *pglock.Client, name string, opts ...leader.Option) error {
+		_, err := leader.New(c, name, opts...)
+		return err
+	}
+	campaign := func(e *leader.Election, payload string) error {
+		_, err := e.Campaign(t.Context(), payload)
+		return err
+	}
+	long := strings.Repeat("x", 16<<10)
+	for what, err := range map[string]error{
+		"no name": made(c, ""), "a long name": made(c, strings.Repeat("n", 513)), "no client": made(nil, "e"),
+		"a nil option": made(c, "e", leader.WithLease(nil)), "no function": e.Run(t.Context(), nil),
+		"no name, Run": leader.Run(t.Context(), c, "", fn), "TTL": campaign(bad, ""), "TTL, Run": bad.Run(t.Context(), fn),
+		"a long payload": campaign(e, long), "NUL": campaign(e, "\x00"), "UTF-8": campaign(e, "\xff"),
+		"a long payload, Run": f.on(c, leader.WithPayload(long)).Run(t.Context(), fn),
 	} {
-		if _, err := leader.New(c, tc.name, tc.opts...); !errors.Is(err, tc.want) {
+		if !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := leader.New(nil, "e"); !errors.Is(err, leader.ErrInvalidOption) {
-		t.Errorf("no client: %v", err)
-	}
-	e := f.on(c)
-	if err := e.Run(t.Context(), nil); !errors.Is(err, leader.ErrInvalidOption) {
-		t.Errorf("no function: %v", err)
-	}
-	if err := leader.Run(t.Context(), c, "", func(context.Context, *leader.Term) error { return nil }); !errors.Is(err, pglock.ErrInvalidOption) {
-		t.Errorf("no name: %v", err)
-	}
-	for what, payload := range map[string]string{"long": long, "NUL": "\x00", "UTF-8": "\xff", "escapes": strings.Repeat("\x01", leader.MaxPayload/5)} {
-		if _, err := e.Campaign(t.Context(), payload); !errors.Is(err, leader.ErrPayload) {
-			t.Errorf("campaign, %s: %v", what, err)
-		}
-	}
-	bad := f.on(c, leader.WithLease(pglock.WithTTL(-1)))
-	if _, err := bad.Campaign(t.Context(), ""); !errors.Is(err, leader.ErrInvalidOption) {
-		t.Errorf("TTL: %v", err)
-	}
-	if err := bad.Run(t.Context(), func(context.Context, *leader.Term) error { return nil }); !errors.Is(err, leader.ErrInvalidOption) {
-		t.Errorf("Run, TTL: %v", err)
-	}
-	term := elect(t, e, long[1:])
+	term := elect(t, e, long[:8<<10])
 	for what, payload := range map[string]string{"long": long, "NUL": "\x00"} {
-		if err := term.Proclaim(t.Context(), payload); !errors.Is(err, leader.ErrPayload) {
+		if err := term.Proclaim(t.Context(), payload); !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("proclaim, %s: %v", what, err)
 		}
-	}
-	if err := term.Proclaim(t.Context(), long[1:]); err != nil {
-		t.Errorf("the longest payload: %v", err)
 	}
 	if _, leads := e.Term(); !leads {
 		t.Error("a mistake has ended the term")
@@ -80,9 +58,6 @@ func TestBadInput(t *testing.T) {
 	}
 	if _, err := e.Campaign(canceled(t), ""); !errors.Is(err, context.Canceled) || !errors.Is(err, pglock.ErrNotAcquired) {
 		t.Errorf("campaign after the end of ctx: %v", err)
-	}
-	if _, err := c.Semaphore("e", 2).TryAcquire(t.Context()); !errors.Is(err, pglock.ErrKind) {
-		t.Errorf("an election used as a semaphore: %v", err)
 	}
 }
 
@@ -99,43 +74,32 @@ func TestObserveIsPrompt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	o := f.observe(t.Context(), f.candidate("observer"))
-	if _, err, _ := o.next(); err != nil {
-		t.Fatal(err)
-	}
 	e := f.candidate("a")
-	elect(t, e, "warm-up")
-	o.sees("warm-up")
-	term, _ := e.Term()
-	resign(t, term)
-	const n = 10
-	var elected, proclaimed, resigned time.Duration
-	for i := range n {
-		for l, err, _ := o.next(); l.Elected(); l, err, _ = o.next() {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+	resignedIn := func(term *leader.Term) time.Duration {
 		began := time.Now()
-		term := elect(t, e, fmt.Sprint("a", i))
-		o.sees(fmt.Sprint("a", i))
-		elected += time.Since(began)
-		began = time.Now()
-		if err := term.Proclaim(t.Context(), fmt.Sprint("b", i)); err != nil {
-			t.Fatal(err)
-		}
-		o.sees(fmt.Sprint("b", i))
-		proclaimed += time.Since(began)
-		began = time.Now()
 		resign(t, term)
 		if l, err, _ := o.next(); err != nil || l.Elected() {
 			t.Errorf("%+v, %v", l, err)
 		}
-		resigned += time.Since(began)
-		next := elect(t, e, "between")
-		o.sees("between")
-		resign(t, next)
+		return time.Since(began)
 	}
-	t.Logf("seen on average %v after a campaign began, %v after a proclamation, %v after a resignation", elected/n, proclaimed/n, resigned/n)
+	const n = 10
+	var proclaimed, resigned time.Duration
+	for i := range n + 1 {
+		term := elect(t, e, fmt.Sprint("a", i))
+		o.sees(fmt.Sprint("a", i))
+		began := time.Now()
+		if err := term.Proclaim(t.Context(), fmt.Sprint("b", i)); err != nil {
+			t.Fatal(err)
+		}
+		o.sees(fmt.Sprint("b", i))
+		took := time.Since(began)
+		if gone := resignedIn(term); i > 0 { // the first round opens the connections
+			proclaimed += took
+			resigned += gone
+		}
+	}
+	t.Logf("seen on average %v after a proclamation, %v after a resignation", proclaimed/n, resigned/n)
 	if max(proclaimed, resigned)/n > 250*time.Millisecond {
 		t.Error("too late for a notification")
 	}
@@ -171,6 +135,8 @@ func TestRunReturns(t *testing.T) {
 		runs int
 		want []error
 		not  error
+
+		swallowed bool // boom is logged
 	}{
 		"an error of the work": {
 			fn:   func(context.Context, context.CancelCauseFunc, int, *leader.Term) error { return boom },
@@ -211,7 +177,7 @@ func TestRunReturns(t *testing.T) {
 				<-ctx.Done()
 				return []error{boom, context.Cause(ctx)}[n-1]
 			},
-			runs: 3, want: []error{shutdown}, not: boom,
+			runs: 3, want: []error{shutdown}, not: boom, swallowed: true,
 		},
 		"its own resignation": {
 			fn: func(ctx context.Context, end context.CancelCauseFunc, n int, term *leader.Term) error {
@@ -235,6 +201,23 @@ func TestRunReturns(t *testing.T) {
 			},
 			runs: 2, want: []error{shutdown},
 		},
+		"an operator asks it to resign: its work ends, then its term, and it campaigns again": {
+			fn: func(ctx context.Context, end context.CancelCauseFunc, n int, term *leader.Term) error {
+				if n == 2 {
+					end(shutdown)
+					return nil
+				}
+				if err := f.watcher.RequestRelease(ctx, term.Lease().Name(), term.Lease().Token(), "deployment"); err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+				if why, err := context.Cause(ctx), term.Lease().Err(); !errors.Is(why, leader.ErrResignRequested) || err != nil {
+					t.Errorf("the cause is %v, and the term ended before the work: %v", why, err)
+				}
+				return ctx.Err()
+			},
+			runs: 2, want: []error{shutdown},
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -242,7 +225,8 @@ func TestRunReturns(t *testing.T) {
 			if what != "the longest term" {
 				c = f.client(pglock.WithTTL(time.Second))
 			}
-			e, err := leader.New(c, what, leader.WithLogger(nil), leader.WithLease(pglock.WithHolder(what)))
+			logged := make(chan slog.Record, 10)
+			e, err := leader.New(c, what, leader.WithLogger(slog.New(locktest.Records(logged))), leader.WithLease(pglock.WithHolder(what)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -256,6 +240,11 @@ func TestRunReturns(t *testing.T) {
 			for _, want := range tc.want {
 				if !errors.Is(err, want) {
 					t.Errorf("%v, want %v", err, want)
+				}
+			}
+			if tc.swallowed {
+				if r := locktest.Receive(t, logged); r.Level != slog.LevelWarn || !errors.Is(locktest.Error(r), boom) {
+					t.Errorf("logged %v", r)
 				}
 			}
 			if k, err := c.Get(t.Context(), what); err != nil || k.Held() {
@@ -308,29 +297,6 @@ func TestRunEndsWithTheClient(t *testing.T) {
 	}
 }
 
-// TestGuard: the fence of a term lets the writes of the leader pass, and none of its predecessor.
-func TestGuard(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	guard := func(term *leader.Term) error {
-		return pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return term.Lease().Guard(t.Context(), tx) })
-	}
-	first := elect(t, f.candidate("a"), "a")
-	second := f.campaigning(t.Context(), f.candidate("b"), "b")
-	if err := guard(first); err != nil {
-		t.Error(err)
-	}
-	resign(t, first)
-	if err := guard(first); !errors.Is(err, pglock.ErrStale) {
-		t.Errorf("the first leader: %v", err)
-	}
-	next := locktest.Receive(t, second)
-	if err := guard(next); err != nil {
-		t.Error(err)
-	}
-	resign(t, next)
-}
-
 // TestCampaignsOfOneCandidate at the same time: the second one waits, or leaves with its context, or
 // proclaims.
 func TestCampaignsOfOneCandidate(t *testing.T) {
@@ -361,31 +327,4 @@ func TestCampaignsOfOneCandidate(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	resign(t, term)
-}
-
-// TestRunLogsWhatItSwallows: the error of work that went on after a loss.
-func TestRunLogsWhatItSwallows(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	logged := make(chan slog.Record, 10)
-	e := f.on(f.client(pglock.WithTTL(time.Second)), leader.WithLogger(slog.New(locktest.Records(logged))))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	boom := errors.New("boom")
-	n := 0
-	err := e.Run(ctx, func(ctx context.Context, _ *leader.Term) error {
-		if n++; n == 2 {
-			cancel()
-			return nil
-		}
-		f.expire()
-		<-ctx.Done()
-		return boom
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	if r := locktest.Receive(t, logged); r.Level != slog.LevelWarn || !errors.Is(locktest.Error(r), boom) {
-		t.Errorf("logged %v", r)
-	}
 }

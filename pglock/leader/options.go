@@ -12,15 +12,9 @@ var (
 	// ErrNoLeader: the election has no leader at the moment.
 	ErrNoLeader = errors.New("leader: no leader")
 
-	// ErrPayload: a payload is too long, or is not UTF-8 without NUL.
-	ErrPayload = errors.New("leader: invalid payload")
-
 	// ErrResignRequested: the leader was asked to resign, or pglock.WithMaxHold demands it. It is the
 	// cause of the context of Run's function.
 	ErrResignRequested = errors.New("leader: asked to resign")
-
-	// ErrInvalidOption: an option or an argument is out of its range. The text names the rule.
-	ErrInvalidOption = pglock.ErrInvalidOption
 )
 
 // Option configures an Election.
@@ -32,18 +26,10 @@ type config struct {
 	logger  func() *slog.Logger // called for each log line, since slog.Default can change
 }
 
-func newConfig() config { return config{logger: slog.Default} }
-
 // WithPayload sets the payload of the terms of Run, for instance the address of this process, which is
 // otherwise empty. Term.Proclaim replaces it in one term.
 func WithPayload(payload string) Option {
-	return func(c *config) error {
-		if err := checkPayload(payload); err != nil {
-			return errs.Errorf("leader: WithPayload: %w", err)
-		}
-		c.payload = payload
-		return nil
-	}
+	return func(c *config) error { c.payload = payload; return nil }
 }
 
 // WithLease sets the options of the leader's lease: pglock.WithTTL for the time after which a dead leader

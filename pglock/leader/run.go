@@ -41,7 +41,7 @@ func Run(ctx context.Context, client *pglock.Client, name string, fn Func, opts 
 // Run returns ctx's cause when ctx is done. It returns fn's error if fn fails while it leads, and
 // joins it with ctx's cause if fn fails for another reason than the end of ctx. An error of an fn whose
 // leadership has ended is logged. Run returns an error of Campaign that does not pass by itself, such as
-// pglock.ErrClosed, ErrLogin or ErrInvalidOption. While the database is unreachable, it tries again,
+// pglock.ErrClosed, pglock.ErrLogin or pglock.ErrInvalidOption. While the database is unreachable, it tries again,
 // and logs that at Warn. If fn panics, Run resigns, and the panic continues.
 func (e *Election) Run(ctx context.Context, fn Func) error {
 	if fn == nil {

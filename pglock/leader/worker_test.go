@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -89,10 +88,4 @@ func (j job) write(ctx context.Context, pool *pgxpool.Pool, t *leader.Term) erro
 		_, err := tx.Exec(ctx, schema.Render("INSERT INTO pglock.writes (token) VALUES ($1)", j.Schema), int64(t.Lease().Token()))
 		return err
 	})
-}
-
-// quantile returns the q-quantile of values, which it sorts.
-func quantile(values []time.Duration, q float64) time.Duration {
-	slices.Sort(values)
-	return values[int(q*float64(len(values)-1))]
 }

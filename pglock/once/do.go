@@ -48,7 +48,7 @@ const persistence = 10 * time.Second
 //   - ErrNotRecorded, with the result: the effect happened, and the database could not be reached
 //     for 10 s, or another attempt has replaced this one. ErrOutcomeUnknown comes with it.
 //   - an error of Acquire, or of the database before fn ran. fn did not run.
-//   - ErrInvalidKey or ErrInvalidOption, before anything is sent.
+//   - ErrInvalidKey or pglock.ErrInvalidOption, before anything is sent.
 //
 // ctx bounds the waiting and fn. When fn has returned, its outcome is recorded even if ctx is done.
 // Do takes two statements on the application's pool in addition to the lease's, and one to look for
@@ -102,7 +102,7 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 	case err != nil:
 		return nil, explain(ctx, "do", c.key, c.schema, err)
 	case r.state != stateStarted, !r.same:
-		return r.answer(c.key)
+		return r.answer()
 	}
 	// A joined lease (pglock.WithJoin) has the token of an outer call, whose record would look like this
 	// call's own.
@@ -140,16 +140,16 @@ func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error
 		case r.claimed:
 			r.retried = insteadOf != nil && c.retry
 			return c.attempt(ctx, l, r)
-		case r.state != stateStarted, !r.same, r.token == 0, !c.retry && c.lookup == nil:
-			return r.answer(c.key)
+		case r.state != stateStarted, !r.same, r.Token == 0, !c.retry && c.lookup == nil:
+			return r.answer()
 		}
 		if c.lookup != nil {
-			data, err := c.lookup(ctx, l, Started{Key: c.key, Token: r.token, Holder: r.holder, At: r.startedAt})
+			data, err := c.lookup(ctx, l, r.Started)
 			if classOf(err) != notDone {
 				return c.recordOutcome(ctx, l, r, data, err)
 			}
 		}
-		insteadOf = int64(r.token)
+		insteadOf = int64(r.Token)
 	}
 }
 
@@ -160,13 +160,7 @@ func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) err
 	if !pgtx.Transient(err) {
 		return failure
 	}
-	left := pgtx.CleanUp(ctx, func(ctx context.Context) error {
-		return c.client.WithConn(ctx, func(conn *pgx.Conn) error { return c.deleteRecord(ctx, conn, l.Token()) })
-	})
-	if left != nil {
-		return errs.Join(failure, errs.Errorf("once: do %.64q: fn did not run, but its record may remain: %w", c.key, left))
-	}
-	return failure
+	return errs.Join(failure, pgtx.CleanUp(ctx, func(ctx context.Context) error { return c.forget(ctx, l.Token()) }))
 }
 
 // attempt runs fn and records its outcome. If fn panics, the record stays as it is.
@@ -194,21 +188,21 @@ func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r record, d
 		data = data[:min(len(data), MaxResult)]
 		outcome = &FailedError{Key: c.key, Text: string(data), Cause: outcome}
 	case classOf(outcome) == notDone && !r.retried: // an earlier attempt may still have happened
-		if err := c.forget(ctx, r.token); err != nil {
-			return nil, r.unknown(c.key, errs.Join(outcome, err))
+		if err := c.forget(context.WithoutCancel(ctx), r.Token); err != nil {
+			return nil, &UnknownError{r.Started, errs.Join(outcome, err)}
 		}
 		return nil, conceal(outcome)
 	default:
-		return nil, r.unknown(c.key, outcome)
+		return nil, &UnknownError{r.Started, outcome}
 	}
-	changed, err := c.finish(ctx, r.token, l.Token(), state, data)
+	changed, err := c.finish(ctx, r.Token, l.Token(), state, data)
 	if err == nil && changed {
 		return data, outcome
 	}
 	if err == nil {
 		return c.overtaken(ctx, l, outcome)
 	}
-	return nil, c.notRecorded(r, outcome, err)
+	return nil, notRecorded(r.Started, outcome, err)
 }
 
 // overtaken returns the answer of an attempt whose record is not its own any more, or is final
@@ -220,20 +214,18 @@ func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) 
 		return err
 	})
 	switch {
-	case err == nil && r.state != stateStarted && r.token == l.Token() && outcome != nil:
-		return nil, outcome
 	case err == nil && r.state != stateStarted:
-		return r.answer(c.key)
+		return r.answer()
 	case err == nil:
-		err = fmt.Errorf("the attempt with token %d has replaced this one", r.token)
+		err = fmt.Errorf("the attempt with token %d has replaced this one", r.Token)
 	case errors.Is(err, pgx.ErrNoRows):
 		err = errors.New("somebody has deleted the record")
 	}
-	return nil, c.notRecorded(record{token: l.Token(), holder: l.Holder()}, outcome, err)
+	return nil, notRecorded(Started{Key: c.key, Token: l.Token(), Holder: l.Holder()}, outcome, err)
 }
 
-func (c *doCall) notRecorded(r record, outcome, err error) error {
-	return errs.Join(r.unknown(c.key, errs.Errorf("%w: %w", ErrNotRecorded, err)), outcome)
+func notRecorded(s Started, outcome, err error) error {
+	return errs.Join(&UnknownError{s, errs.Errorf("%w: %w", ErrNotRecorded, err)}, outcome)
 }
 
 func (c *doCall) read(ctx context.Context) (r record, err error) {
@@ -266,12 +258,10 @@ func (c *doCall) finish(ctx context.Context, owner, token fencing.Token, state s
 
 // forget deletes the record of the attempt with that token.
 func (c *doCall) forget(ctx context.Context, token fencing.Token) error {
-	return c.persist(context.WithoutCancel(ctx), func(ctx context.Context, conn *pgx.Conn) error { return c.deleteRecord(ctx, conn, token) })
-}
-
-func (c *doCall) deleteRecord(ctx context.Context, conn *pgx.Conn, token fencing.Token) error {
-	_, err := conn.Exec(ctx, schema.Render(forgetSQL, c.schema), c.key, int64(token))
-	return err
+	return c.persist(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, schema.Render(forgetSQL, c.schema), c.key, int64(token))
+		return err
+	})
 }
 
 // persist runs op on a connection until it succeeds, fails for good, or ctx or the time is over.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,36 +48,57 @@ func (f fixture) state(key string) string {
 	return info.State
 }
 
-// modes are the ways in which a pool sends statements, and settings of its sessions that must not
-// matter.
-var modes = map[string]func(*pgxpool.Config){
-	"default": func(*pgxpool.Config) {},
-	"simple protocol": func(c *pgxpool.Config) {
+// clients are kinds of clients, with settings of their sessions that must not matter.
+var clients = map[string]func(f fixture, c *pgxpool.Config) *pglock.Client{
+	"default": fixture.clientWith,
+	"simple protocol": func(f fixture, c *pgxpool.Config) *pglock.Client {
 		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+		return f.clientWith(c)
 	},
-	"odd settings": func(c *pgxpool.Config) {
+	"odd settings": func(f fixture, c *pgxpool.Config) *pglock.Client {
 		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 		c.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
 		c.ConnConfig.RuntimeParams["search_path"] = "nowhere"
+		return f.clientWith(c)
 	},
+	"database/sql": func(f fixture, c *pgxpool.Config) *pglock.Client { // the record is written on its one connection
+		db := stdlib.OpenDB(*c.ConnConfig)
+		db.SetMaxOpenConns(1)
+		client, err := pglock.OpenDB(f.t.Context(), db, pglock.WithSchema(f.schema))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.t.Cleanup(func() {
+			_ = client.Close(context.Background())
+			if n := db.Stats().InUse; n > 0 {
+				f.t.Errorf("%d connections are in use", n)
+			}
+			_ = db.Close()
+		})
+		return client
+	},
+}
+
+// clientWith returns a client with a pool of its own.
+func (f fixture) clientWith(config *pgxpool.Config) *pglock.Client {
+	f.t.Helper()
+	pool, err := pgxpool.NewWithConfig(f.t.Context(), config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(pool.Close)
+	f.pool = pool
+	return f.client()
 }
 
 // TestDoRunsOnce: the second call returns the first one's result without the lock.
 func TestDoRunsOnce(t *testing.T) {
 	t.Parallel()
-	for name, mode := range modes {
+	for name, client := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			config := f.pool.Config()
-			mode(config)
-			pool, err := pgxpool.NewWithConfig(t.Context(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(pool.Close)
-			f.pool = pool
-			a, b := f.client(), f.client()
+			a, b := client(f, f.pool.Config()), client(f, f.pool.Config())
 			first, err := f.do(a, "k", nil)
 			wantErr(t, "first", err)
 			l, err := b.Acquire(t.Context(), once.LockName("k"))
@@ -96,49 +118,86 @@ func TestDoRunsOnce(t *testing.T) {
 	}
 }
 
-// TestDoOutcomes: what fn returns decides what is recorded, and what the next call returns.
-func TestDoOutcomes(t *testing.T) { //nolint:tparallel // what follows the subtests needs their records
+// TestDoOutcomes: what fn returns decides what is recorded, and what the next call returns. A rule
+// decides about an attempt with an unknown outcome: its lookup is asked once, about that attempt.
+func TestDoOutcomes(t *testing.T) { //nolint:tparallel // the subtests count the questions in one variable
 	t.Parallel()
 	f := newFixture(t)
 	c := f.client()
-	failure := errors.New("declined")
+	lost, offline := errors.New("lost"), errors.New("offline")
+	asked := 0
+	lookup := func(v int64, err error) once.DoOption {
+		return once.WithLookup(func(_ context.Context, l *pglock.Lease, s once.Started) (int64, error) {
+			asked++
+			if s.Key == "" || s.Token == 0 || s.Token >= l.Token() || s.Holder == "" || s.StartedAt.IsZero() {
+				t.Errorf("asked about %+v, as %v", s, l.Fence())
+			}
+			return v, err
+		})
+	}
+	unknown := []error{once.ErrOutcomeUnknown, lost}
 	for name, test := range map[string]struct {
-		err     error
-		state   string
-		first   []error
-		next    []error
-		effects int // after both calls
+		first error // of fn, in the first call
+		wants []error
+		state string // after it
+
+		rule    once.DoOption
+		then    error // of fn, in the next call
+		answer  int64 // 0: that of fn
+		want    []error
+		next    string // the state after it
+		effects int
 	}{
-		"result":   {nil, "done", nil, nil, 1},
-		"failed":   {once.Failed(failure), "failed", []error{once.ErrFailed, failure}, []error{once.ErrFailed}, 1},
-		"not done": {once.NotDone(failure), "", []error{failure}, nil, 2},
-		"unknown":  {failure, "started", []error{once.ErrOutcomeUnknown, failure}, []error{once.ErrOutcomeUnknown}, 1},
+		"result":   {nil, nil, "done", nil, nil, 0, nil, "done", 1},
+		"failed":   {once.Failed(lost), []error{once.ErrFailed, lost}, "failed", nil, nil, 0, []error{once.ErrFailed}, "failed", 1},
+		"not done": {once.NotDone(lost), []error{lost}, "", nil, nil, 0, nil, "done", 2},
+		"no rule":  {lost, unknown, "started", nil, nil, 0, []error{once.ErrOutcomeUnknown}, "started", 1},
+
+		"it happened":               {lost, unknown, "started", lookup(7, nil), nil, 7, nil, "done", 1},
+		"it did not happen":         {lost, unknown, "started", lookup(0, once.NotDone(offline)), nil, 0, nil, "done", 2},
+		"it failed":                 {lost, unknown, "started", lookup(0, once.Failed(offline)), nil, 0, []error{once.ErrFailed, offline}, "failed", 1},
+		"nobody knows":              {lost, unknown, "started", lookup(0, offline), nil, 0, []error{once.ErrOutcomeUnknown, offline}, "started", 1},
+		"retry":                     {lost, unknown, "started", once.WithRetry(), nil, 0, nil, "done", 2},
+		"retry, and it is not done": {lost, unknown, "started", once.WithRetry(), once.NotDone(offline), 0, []error{once.ErrOutcomeUnknown, offline}, "started", 2},
+		"not done, and asked":       {lost, unknown, "started", lookup(0, once.NotDone(lost)), once.NotDone(offline), 0, []error{offline}, "", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := f.do(c, name, test.err)
-			wantErr(t, "first", err, test.first...)
+			asked = 0
+			_, err := f.do(c, name, test.first)
+			wantErr(t, "first", err, test.wants...)
 			if s := f.state(name); s != test.state {
 				t.Errorf("the state is %q, want %q", s, test.state)
 			}
-			_, err = f.do(c, name, nil)
-			wantErr(t, "next", err, test.next...)
-			if n := f.effects(name); n != test.effects {
-				t.Errorf("%d effects, want %d", n, test.effects)
+			opts := slices.DeleteFunc([]once.DoOption{test.rule}, func(o once.DoOption) bool { return o == nil })
+			answer, err := f.do(c, name, test.then, opts...)
+			wantErr(t, "next", err, test.want...)
+			if s := f.state(name); s != test.next || f.effects(name) != test.effects {
+				t.Errorf("the state is %q and there are %d effects, want %q and %d", s, f.effects(name), test.next, test.effects)
+			}
+			if test.next != "done" {
+				return
+			}
+			again, err := f.do(c, name, nil, opts...)
+			wantErr(t, "again", err)
+			if again != answer || test.answer != 0 && answer != test.answer || asked > 1 {
+				t.Errorf("%d, then %d, asked %d times", answer, again, asked)
 			}
 		})
 	}
 	var was *once.FailedError
-	if _, err := f.do(c, "failed", nil); !errors.As(err, &was) || was.Text != "declined" || was.Key != "failed" {
+	if _, err := f.do(c, "failed", nil); !errors.As(err, &was) || was.Text != "lost" || was.Key != "failed" {
 		t.Errorf("the repeated failure: %+v", was)
 	}
 	// The class of an inner call's error says nothing about the outer effect.
-	_, err := once.Do(t.Context(), c, "outer", nil, func(ctx context.Context, _ *pglock.Lease) (int, error) {
-		_, err := once.Do(ctx, c, "inner", nil, func(context.Context, *pglock.Lease) (int, error) { return 0, once.NotDone(failure) })
-		return 0, err
-	})
-	wantErr(t, "an inner call", err, once.ErrOutcomeUnknown, failure)
-	if once.NotDone(nil) != nil || once.Failed(nil) != nil {
-		t.Error("a nil error has a class")
+	for name, class := range map[string]func(error) error{"not done": once.NotDone, "failed": once.Failed} {
+		_, err := once.Do(t.Context(), c, "outer, "+name, nil, func(ctx context.Context, _ *pglock.Lease) (int, error) {
+			_, err := once.Do(ctx, c, "inner, "+name, nil, func(context.Context, *pglock.Lease) (int, error) { return 0, class(lost) })
+			return 0, err
+		})
+		wantErr(t, "an inner call", err, once.ErrOutcomeUnknown, lost)
+		if class(nil) != nil {
+			t.Error("a nil error has a class")
+		}
 	}
 }
 
@@ -159,26 +218,6 @@ func TestDoInsideDo(t *testing.T) {
 		return f.pay("k", nil)(ctx, l)
 	})
 	wantErr(t, "outside", err)
-}
-
-// TestDoOpenDB: the client of a *sql.DB.
-func TestDoOpenDB(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	db := stdlib.OpenDB(*f.pool.Config().ConnConfig)
-	t.Cleanup(func() { _ = db.Close() })
-	c, err := pglock.OpenDB(t.Context(), db, pglock.WithSchema(f.schema))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
-	first, err := f.do(c, "k", nil)
-	wantErr(t, "first", err)
-	again, err := f.do(c, "k", nil)
-	wantErr(t, "again", err)
-	if first != again || f.effects("k") != 1 || db.Stats().InUse != 0 {
-		t.Errorf("%d and %d, %d effects, %d connections in use", first, again, f.effects("k"), db.Stats().InUse)
-	}
 }
 
 // TestDoPanics: the outcome is unknown, the lock is free, and the panic goes on.
@@ -231,59 +270,6 @@ func TestDoResultThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestDoRules: what a call does about an attempt with an unknown outcome.
-func TestDoRules(t *testing.T) { //nolint:tparallel // the subtests count the questions in one variable
-	t.Parallel()
-	f := newFixture(t)
-	c := f.client()
-	lost, offline := errors.New("lost"), errors.New("offline")
-	asked := 0
-	lookup := func(v int64, err error) once.DoOption {
-		return once.WithLookup(func(_ context.Context, l *pglock.Lease, s once.Started) (int64, error) {
-			asked++
-			if s.Token == 0 || s.Token >= l.Token() || s.Holder == "" || s.At.IsZero() {
-				t.Errorf("asked about %+v, as %v", s, l.Fence())
-			}
-			return v, err
-		})
-	}
-	for name, test := range map[string]struct {
-		rule    once.DoOption
-		err     error // of fn, in the call with the rule
-		answer  int64 // 0: that of fn
-		want    []error
-		state   string
-		effects int
-	}{
-		"it happened":               {lookup(7, nil), nil, 7, nil, "done", 1},
-		"it did not happen":         {lookup(0, once.NotDone(offline)), nil, 0, nil, "done", 2},
-		"it failed":                 {lookup(0, once.Failed(offline)), nil, 0, []error{once.ErrFailed, offline}, "failed", 1},
-		"nobody knows":              {lookup(0, offline), nil, 0, []error{once.ErrOutcomeUnknown, offline}, "started", 1},
-		"retry":                     {once.WithRetry(), nil, 0, nil, "done", 2},
-		"retry, and it is not done": {once.WithRetry(), once.NotDone(offline), 0, []error{once.ErrOutcomeUnknown, offline}, "started", 2},
-		"not done, and asked":       {lookup(0, once.NotDone(lost)), once.NotDone(offline), 0, []error{offline}, "", 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			asked = 0
-			_, err := f.do(c, name, lost)
-			wantErr(t, "the first attempt", err, once.ErrOutcomeUnknown)
-			answer, err := f.do(c, name, test.err, test.rule)
-			wantErr(t, "with the rule", err, test.want...)
-			if s := f.state(name); s != test.state || f.effects(name) != test.effects {
-				t.Errorf("the state is %q and there are %d effects, want %q and %d", s, f.effects(name), test.state, test.effects)
-			}
-			if test.state != "done" {
-				return
-			}
-			again, err := f.do(c, name, nil, test.rule)
-			wantErr(t, "again", err)
-			if again != answer || test.answer != 0 && answer != test.answer || asked > 1 {
-				t.Errorf("%d, then %d, asked %d times", answer, again, asked)
-			}
-		})
-	}
-}
-
 // TestDoInProgress: a call does not run fn while another one does. It waits, or says so.
 func TestDoInProgress(t *testing.T) {
 	t.Parallel()
@@ -310,7 +296,7 @@ func TestDoInProgress(t *testing.T) {
 		t.Errorf("no *BusyError: %v", err)
 	}
 	_, err = f.do(b, "k", nil, once.WithWait(30*time.Millisecond))
-	wantErr(t, "a short wait", err, once.ErrInProgress, once.ErrTimeout)
+	wantErr(t, "a short wait", err, once.ErrInProgress, pglock.ErrTimeout)
 	_, err = once.Do(t.Context(), b, "k", nil, f.pay("k", nil))
 	wantErr(t, "another request", err, once.ErrMismatch)
 	if info, err := once.Get(t.Context(), f.pool, "k", f.in); err != nil || !info.Running || info.State != "started" {
@@ -383,13 +369,16 @@ func TestI4_StaleAttemptRecordsNothing(t *testing.T) {
 			fence.Name, int64(fence.Token), insteadOf).Scan(&claimed)
 		return claimed, fencing.Explain(err)
 	}
-	old, err := c.Acquire(t.Context(), once.LockName("k"))
-	wantErr(t, "acquire", err)
+	acquire := func() *pglock.Lease {
+		l, err := c.Acquire(t.Context(), once.LockName("k"))
+		wantErr(t, "acquire", err)
+		return l
+	}
+	old := acquire()
 	wantErr(t, "release", old.Release(t.Context()))
-	_, err = claim(f, old.Fence(), nil)
+	_, err := claim(f, old.Fence(), nil)
 	wantErr(t, "after the release", err, fencing.ErrStale)
-	held, err := c.Acquire(t.Context(), once.LockName("k"))
-	wantErr(t, "acquire again", err)
+	held := acquire()
 	_, err = claim(f, old.Fence(), nil)
 	wantErr(t, "after a newer grant", err, fencing.ErrStale)
 	if f.state("k") != "" {
@@ -403,18 +392,11 @@ func TestI4_StaleAttemptRecordsNothing(t *testing.T) {
 	_, err = claim(f, old.Fence(), int64(held.Token()))
 	wantErr(t, "a stale attempt replaces a newer one", err, fencing.ErrStale)
 	wantErr(t, "release", held.Release(t.Context()))
-	newer, err := c.Acquire(t.Context(), once.LockName("k"))
-	wantErr(t, "acquire once more", err)
-	for insteadOf, want := range map[any]bool{nil: false, int64(old.Token()): false, int64(held.Token()): true} {
-		if insteadOf == int64(held.Token()) {
-			continue // last
-		}
-		if claimed, err := claim(f, newer.Fence(), insteadOf); claimed != want || err != nil {
+	newer := acquire()
+	for _, insteadOf := range []any{nil, int64(old.Token()), int64(held.Token())} { // the last one is the control
+		if claimed, err := claim(f, newer.Fence(), insteadOf); claimed != (insteadOf == int64(held.Token())) || err != nil {
 			t.Errorf("instead of %v: %v, %v", insteadOf, claimed, err)
 		}
-	}
-	if claimed, err := claim(f, newer.Fence(), int64(held.Token())); !claimed || err != nil {
-		t.Errorf("control: instead of %v: %v, %v", held.Token(), claimed, err)
 	}
 	wantErr(t, "release", newer.Release(t.Context()))
 }

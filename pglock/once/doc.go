@@ -29,8 +29,8 @@
 //     have had its effect. Each call that returns nil returns the same result.
 //   - A key that is used for another request is [ErrMismatch], while the key is kept.
 //   - A repeated call that finds an answer writes nothing and holds no lock.
-//   - What can't be known is an error of its own, [ErrOutcomeUnknown], and never a second attempt,
-//     unless the caller says so by [WithRetry].
+//   - If the outcome is unknown, Do returns [ErrOutcomeUnknown] and does not run fn again, unless the
+//     caller demands it by [WithRetry].
 //
 // # The states of a key
 //
@@ -69,15 +69,15 @@
 //
 // At READ COMMITTED a call of Tx that meets another open one with its key waits, and then returns
 // that one's result, or runs fn if that one was rolled back. At REPEATABLE READ and SERIALIZABLE it
-// waits as well. If the other one was committed, the call fails with [ErrSnapshot] (SQLSTATE
-// 40001), because its snapshot can't show the result. Run the transaction again, as after any
+// waits as well. If the other one was committed, the call fails with [fencing.ErrSnapshot]
+// (SQLSTATE 40001), because its snapshot can't show the result. Run the transaction again, as after any
 // serialization failure: it then finds the result.
 //
 // # Limits
 //
-// A key has 1 to 512 bytes, a result 1 MiB at most. A caller that knows a key and the fingerprint gets the
-// result, so a key that comes from a client must include who the client is. A key belongs to one of
-// Tx and Do: Tx returns ErrOutcomeUnknown for a key that Do has started.
+// A key has 1 to 512 bytes, a result 1 MiB at most. A caller that knows a key and the fingerprint gets
+// the result, so a key that comes from a client must include who the client is. A key belongs to one
+// of Tx and Do: Tx returns ErrOutcomeUnknown for a key that Do has started.
 //
 // Answers are kept for 24 h ([WithRetention]). A request that is repeated later is a new one. [Prune]
 // deletes expired rows; nothing else does, so call it regularly.

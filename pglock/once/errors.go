@@ -12,7 +12,9 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// Answers about a key.
+// Answers about a key. Wrong use and failures of the database are errors of other packages:
+// pglock.ErrInvalidOption, ErrTimeout, ErrDeadlock and ErrPrivilege, fencing.ErrSchemaMissing, and in
+// transactions fencing.ErrSnapshot and advisory.ErrTx.
 var (
 	// ErrMismatch: the key was used with another fingerprint, so for another request. Nothing was
 	// done.
@@ -42,45 +44,16 @@ var (
 
 	// ErrNotFound: no call has used the key, or its record has expired.
 	ErrNotFound = errors.New("once: no such key")
-)
 
-// Wrong use, and failures of the database. They are the same values as in the other packages.
-var (
 	// ErrInvalidKey: a key must be 1 to MaxKey bytes of UTF-8 without NUL.
 	ErrInvalidKey = errors.New("once: invalid key")
-
-	// ErrInvalidOption: an option or argument is invalid. The text names the rule.
-	ErrInvalidOption = errs.ErrInvalidOption
-
-	// ErrSnapshot: at REPEATABLE READ or SERIALIZABLE, another transaction has used the key since
-	// this one's snapshot. Roll back and run the whole transaction again: it then finds the result.
-	ErrSnapshot = fencing.ErrSnapshot
-
-	// ErrTx: the transaction is nil, has ended, or was aborted by an earlier error.
-	ErrTx = errs.ErrTx
-
-	// ErrTimeout: the time of WithWait is over. It comes with ErrInProgress.
-	ErrTimeout = errs.ErrTimeout
-
-	// ErrDeadlock: two transactions wait for each other's keys, and the server chose this one to
-	// fail. Roll back and run the transaction again.
-	ErrDeadlock = errs.ErrDeadlock
-
-	// ErrPrivilege: the role lacks the rights that migrations.WithUser grants.
-	ErrPrivilege = errs.ErrPrivilege
-
-	// ErrSchemaMissing: the schema has no table of keys.
-	ErrSchemaMissing = schema.ErrMissing
 )
 
 // UnknownError says which attempt has begun without a known outcome. errors.Is finds
 // ErrOutcomeUnknown and the cause.
 type UnknownError struct {
-	Key       string
-	Token     fencing.Token // of the attempt
-	Holder    string        // of the attempt's lease
-	StartedAt time.Time     // by the server's clock
-	Cause     error         // the error of this call's fn or lookup function; nil if an earlier call began
+	Started
+	Cause error // the error of this call's fn or lookup function; nil if an earlier call began
 }
 
 func (e *UnknownError) Error() string {
@@ -92,12 +65,7 @@ func (e *UnknownError) Error() string {
 }
 
 // Unwrap makes errors.Is find ErrOutcomeUnknown and the cause.
-func (e *UnknownError) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{ErrOutcomeUnknown}
-	}
-	return []error{ErrOutcomeUnknown, conceal(e.Cause)}
-}
+func (e *UnknownError) Unwrap() []error { return causes(ErrOutcomeUnknown, e.Cause) }
 
 // FailedError is the answer of an effect that has failed for good: see Failed. errors.Is finds
 // ErrFailed and, in the first call only, the cause.
@@ -112,11 +80,13 @@ func (e *FailedError) Error() string {
 }
 
 // Unwrap makes errors.Is find ErrFailed and the cause.
-func (e *FailedError) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{ErrFailed}
+func (e *FailedError) Unwrap() []error { return causes(ErrFailed, e.Cause) }
+
+func causes(kind, cause error) []error {
+	if cause == nil {
+		return []error{kind}
 	}
-	return []error{ErrFailed, conceal(e.Cause)}
+	return []error{kind, conceal(cause)}
 }
 
 // NotDone marks an error of fn: the effect has certainly not happened and will not happen. Do then
@@ -160,23 +130,14 @@ func classOf(err error) class {
 	return unknown
 }
 
-// conceal returns err without its class.
+// conceal hides the class of an error that a call returns, because errors.As finds the outermost
+// one. The fn of an outer call that passes the error on would otherwise say something about its own
+// effect.
 func conceal(err error) error {
 	if classOf(err) == unknown {
 		return err
 	}
-	return concealed{err}
-}
-
-// concealed hides the class of an error that a call returns. The fn of an outer call that passes the
-// error on would otherwise say something about its own effect.
-type concealed struct{ err error }
-
-func (c concealed) Error() string        { return c.err.Error() }
-func (c concealed) Is(target error) bool { return errors.Is(c.err, target) }
-func (c concealed) As(target any) bool {
-	_, class := target.(**marked)
-	return !class && errors.As(c.err, target)
+	return mark(err, unknown)
 }
 
 func invalidOption(format string, args ...any) error {
@@ -186,20 +147,19 @@ func invalidOption(format string, args ...any) error {
 // explain turns a server's error into this package's errors.
 func explain(ctx context.Context, operation, key, schemaName string, err error) error {
 	where := fmt.Sprintf("once: %s %.64q", operation, key)
-	var timeoutAt time.Time
 	switch state := pgtx.SQLState(err); {
 	case pgtx.Unusable(err):
-		return errs.Errorf("%s: %w: %w", where, ErrTx, err)
+		return errs.Errorf("%s: %w: %w", where, errs.ErrTx, err)
 	case state == pgtx.SerializationFailure:
-		return errs.Errorf("%s: %w: roll back and run the transaction again: %w", where, ErrSnapshot, err)
+		return errs.Errorf("%s: %w: roll back and run the transaction again: %w", where, fencing.ErrSnapshot, err)
 	case state == pgtx.InsufficientPrivilege:
-		return errs.Errorf("%s: %w: %w", where, ErrPrivilege, err)
+		return errs.Errorf("%s: %w: %w", where, errs.ErrPrivilege, err)
 	case state == pgtx.InvalidSchemaName, state == pgtx.UndefinedFunction, state == pgtx.UndefinedTable:
-		return &schema.Error{Kind: ErrSchemaMissing, Name: schemaName, Want: schema.Version, Cause: err}
+		return &schema.Error{Kind: schema.ErrMissing, Name: schemaName, Want: schema.Version, Cause: err}
 	case state == pgtx.LockNotAvailable && ctx.Err() == nil:
-		return errs.Errorf("%s: %w: %w: %w", where, ErrInProgress, ErrTimeout, err)
+		return errs.Errorf("%s: %w: %w: %w", where, ErrInProgress, errs.ErrTimeout, err)
 	}
-	if cause := pgtx.WaitCause(ctx, err, timeoutAt); cause != nil {
+	if cause := pgtx.WaitCause(ctx, err, time.Time{}); cause != nil {
 		return errs.Errorf("%s: %w", where, cause)
 	}
 	return errs.Errorf("%s: %w", where, fencing.Explain(err))

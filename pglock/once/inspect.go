@@ -2,11 +2,11 @@ package once
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
@@ -15,11 +15,11 @@ import (
 
 const (
 	getSQL = "SELECT k.key, k.state, coalesce(k.token, 0), coalesce(k.holder, ''), k.created_at, k.started_at, " +
-		"coalesce(k.expires_at, 'epoch'), coalesce(s.running, false) " +
+		"k.expires_at, coalesce(s.running, false) " +
 		"FROM pglock.once_keys AS k LEFT JOIN pglock.once_started AS s ON s.key = k.key " +
 		"WHERE k.key = $1::text AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"
 
-	unresolvedSQL = "SELECT s.key, 'started', coalesce(s.token, 0), coalesce(s.holder, ''), s.created_at, s.started_at, 'epoch'::timestamptz, s.running " +
+	unresolvedSQL = "SELECT s.key, 'started', coalesce(s.token, 0), coalesce(s.holder, ''), s.created_at, s.started_at, NULL::timestamptz, s.running " +
 		"FROM pglock.once_started AS s WHERE NOT s.running ORDER BY s.started_at LIMIT $1::bigint"
 )
 
@@ -71,10 +71,7 @@ func infos(ctx context.Context, db fencing.DB, opts []SchemaOption, operation, s
 	if err == nil {
 		var all []Info
 		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (i Info, err error) {
-			err = row.Scan(&i.Key, &i.State, &i.Token, &i.Holder, &i.CreatedAt, &i.StartedAt, &i.ExpiresAt, &i.Running)
-			if i.State == stateStarted {
-				i.ExpiresAt = time.Time{}
-			}
+			err = row.Scan(&i.Key, &i.State, &i.Token, &i.Holder, &i.CreatedAt, &i.StartedAt, (*zeronull.Timestamptz)(&i.ExpiresAt), &i.Running)
 			return i, err
 		})
 		if err == nil {
@@ -112,12 +109,10 @@ func Prune(ctx context.Context, db fencing.DB, opts ...SchemaOption) (deleted in
 		var read, pruned int64
 		err := db.QueryRow(ctx, schema.Render(pruneSQL, cfg.schema), last).Scan(&read, &last, &pruned)
 		deleted += pruned
-		switch {
-		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-			return deleted, errs.Errorf("once: prune: %w", err)
-		case err != nil:
+		if err != nil {
 			return deleted, explain(ctx, "prune", last, cfg.schema, err)
-		case read == 0:
+		}
+		if read == 0 {
 			return deleted, nil
 		}
 	}

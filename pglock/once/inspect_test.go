@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/pglock"
@@ -46,62 +48,56 @@ func TestInvalidInput(t *testing.T) {
 	c := f.client()
 	tx := f.begin("")
 	ok := func(context.Context) (int, error) { return 1, nil }
-	do := func(context.Context, *pglock.Lease) (int, error) { return 1, nil }
+	lookup := once.WithLookup(func(context.Context, *pglock.Lease, once.Started) (s string, err error) { return s, nil })
+	inTx := func(key string, opts ...once.TxOption) error {
+		_, err := once.Tx(t.Context(), tx, key, nil, ok, append([]once.TxOption{f.in}, opts...)...)
+		return err
+	}
+	do := func(key string, opts ...once.DoOption) error {
+		_, err := once.Do(t.Context(), c, key, nil, func(context.Context, *pglock.Lease) (int, error) { return 1, nil }, opts...)
+		return err
+	}
 	for _, key := range []string{"", strings.Repeat("k", once.MaxKey+1), "a\x00b", "\xff"} {
-		_, err := once.Tx(t.Context(), tx, key, nil, ok, f.in)
-		wantErr(t, "Tx", err, once.ErrInvalidKey)
-		_, err = once.Do(t.Context(), c, key, nil, do)
-		wantErr(t, "Do", err, once.ErrInvalidKey)
-		_, err = once.Get(t.Context(), f.pool, key, f.in)
+		wantErr(t, "Tx", inTx(key), once.ErrInvalidKey)
+		wantErr(t, "Do", do(key), once.ErrInvalidKey)
+		_, err := once.Get(t.Context(), f.pool, key, f.in)
 		wantErr(t, "Get", err, once.ErrInvalidKey)
 	}
 	long := strings.Repeat("k", once.MaxKey)
-	_, err := once.Tx(t.Context(), tx, long, nil, ok, f.in)
-	wantErr(t, "control: the longest key in Tx", err)
-	_, err = once.Do(t.Context(), c, long[1:]+"l", nil, do)
-	wantErr(t, "control: the longest key in Do", err)
+	wantErr(t, "control: the longest key in Tx", inTx(long))
+	wantErr(t, "control: the longest key in Do", do(long[1:]+"l"))
 	if name := once.LockName(long); len(name) > 512 || name == once.LockName(long[1:]+"l") || once.LockName("k") != "once:k" {
 		t.Errorf("the lock is %q", name)
 	}
 	for what, option := range map[string]once.Option{
-		"no retention":   once.WithRetention(0),
-		"long retention": once.WithRetention(100 * 365 * 24 * time.Hour),
-		"negative wait":  once.WithWait(-1),
-		"nil":            nil,
+		"no retention": once.WithRetention(0), "long retention": once.WithRetention(100 * 365 * 24 * time.Hour),
+		"negative wait": once.WithWait(-1), "nil": nil,
 	} {
-		_, err := once.Tx(t.Context(), tx, "k", nil, ok, f.in, option)
-		wantErr(t, what, err, once.ErrInvalidOption)
-		_, err = once.Do(t.Context(), c, "k", nil, do, option)
-		wantErr(t, what, err, once.ErrInvalidOption)
+		wantErr(t, what, inTx("k", option), pglock.ErrInvalidOption)
+		wantErr(t, what, do("k", option), pglock.ErrInvalidOption)
 	}
 	for what, opts := range map[string][]once.DoOption{
-		"two rules":                {once.WithRetry(), once.WithLookup(func(context.Context, *pglock.Lease, once.Started) (int, error) { return 0, nil })},
-		"lookup with another type": {once.WithLookup(func(context.Context, *pglock.Lease, once.Started) (string, error) { return "", nil })},
-		"nil lookup":               {once.WithLookup[int](nil)},
-		"a lease option":           {once.WithLease(pglock.WithTTL(-1))},
+		"two rules": {once.WithRetry(), lookup}, "lookup with another type": {lookup}, "nil lookup": {once.WithLookup[int](nil)},
+		"a lease option": {once.WithLease(pglock.WithTTL(-1))},
 	} {
-		_, err := once.Do(t.Context(), c, "k", nil, do, opts...)
-		wantErr(t, what, err, once.ErrInvalidOption)
+		wantErr(t, what, do("k", opts...), pglock.ErrInvalidOption)
 	}
-	_, err = once.Tx[int](t.Context(), tx, "k", nil, nil, f.in)
-	wantErr(t, "nil fn in Tx", err, once.ErrInvalidOption)
+	_, err := once.Tx[int](t.Context(), tx, "k", nil, nil, f.in)
+	wantErr(t, "nil fn in Tx", err, pglock.ErrInvalidOption)
 	_, err = once.Do[int](t.Context(), c, "k", nil, nil)
-	wantErr(t, "nil fn in Do", err, once.ErrInvalidOption)
-	_, err = once.Do(t.Context(), nil, "k", nil, do)
-	wantErr(t, "nil client", err, once.ErrInvalidOption)
-	_, err = once.Tx(t.Context(), pgx.Tx(nil), "k", nil, ok)
-	wantErr(t, "nil transaction", err, once.ErrTx)
-	_, err = once.Tx(t.Context(), tx, "k", nil, ok, once.WithSchema("pg_x"))
-	wantErr(t, "a reserved schema", err, once.ErrInvalidOption)
+	wantErr(t, "nil fn in Do", err, pglock.ErrInvalidOption)
+	_, err = f.do(nil, "k", nil)
+	wantErr(t, "nil client", err, pglock.ErrInvalidOption)
+	_, err = f.call(pgx.Tx(nil), "k")
+	wantErr(t, "nil transaction", err, advisory.ErrTx)
+	wantErr(t, "a reserved schema", inTx("k", once.WithSchema("pg_x")), pglock.ErrInvalidOption)
 	_, err = once.Unresolved(t.Context(), f.pool, 0, f.in)
-	wantErr(t, "no limit", err, once.ErrInvalidOption)
+	wantErr(t, "no limit", err, pglock.ErrInvalidOption)
 	f.usable(tx)
 	_, _ = tx.Exec(t.Context(), "SELECT 1/0")
-	_, err = once.Tx(t.Context(), tx, "k", nil, ok, f.in)
-	wantErr(t, "an aborted transaction", err, once.ErrTx)
+	wantErr(t, "an aborted transaction", inTx("k"), advisory.ErrTx)
 	_ = tx.Rollback(t.Context())
-	_, err = once.Tx(t.Context(), tx, "k", nil, ok, f.in)
-	wantErr(t, "a transaction that has ended", err, once.ErrTx)
+	wantErr(t, "a transaction that has ended", inTx("k"), advisory.ErrTx)
 	if n := f.effects("k"); n != 0 || f.state("k") != "" {
 		t.Errorf("%d effects, state %q", n, f.state("k"))
 	}
@@ -127,11 +123,11 @@ func TestRightsAndSchema(t *testing.T) {
 	}
 	for name, call := range calls {
 		err := call(f.in)
-		wantErr(t, name+" by a role that may not", err, once.ErrPrivilege)
+		wantErr(t, name+" by a role that may not", err, pglock.ErrPrivilege)
 		if pgtx.SQLState(err) != pgtx.InsufficientPrivilege {
 			t.Errorf("%s: another statement failed: %v", name, err)
 		}
-		wantErr(t, name+" in no schema", call("nowhere"), once.ErrSchemaMissing)
+		wantErr(t, name+" in no schema", call("nowhere"), fencing.ErrSchemaMissing)
 	}
 	_, err := once.Get(t.Context(), f.pool, "k", f.in)
 	wantErr(t, "control", err, once.ErrNotFound)

@@ -45,46 +45,41 @@ const (
 
 // record is the row of a key, as a call finds it.
 type record struct {
-	claimed   bool // it is the caller's, in the state started
-	same      bool // it has the caller's fingerprint
-	state     string
-	result    []byte // nil if there is none
-	token     fencing.Token
-	holder    string
-	startedAt time.Time
-	retried   bool // it replaces an attempt whose outcome is still unknown
+	claimed bool // it is the caller's, in the state started
+	same    bool // it has the caller's fingerprint
+	state   string
+	result  []byte // nil if there is none
+	retried bool   // it replaces an attempt whose outcome is still unknown
+	Started
 }
 
-func scan(ctx context.Context, db fencing.DB, schemaName, sql string, args ...any) (record, error) {
-	var r record
-	err := db.QueryRow(ctx, schema.Render(sql, schemaName), args...).
-		Scan(&r.claimed, &r.same, &r.state, &r.result, &r.token, &r.holder, &r.startedAt)
+// scan runs a statement that returns the record of a key.
+func scan(ctx context.Context, db fencing.DB, schemaName, sql, key string, args ...any) (record, error) {
+	r := record{Started: Started{Key: key}}
+	err := db.QueryRow(ctx, schema.Render(sql, schemaName), append([]any{key}, args...)...).
+		Scan(&r.claimed, &r.same, &r.state, &r.result, &r.Token, &r.Holder, &r.StartedAt)
 	return r, err
 }
 
 // answer returns what the record says to a repeated request.
-func (r record) answer(key string) ([]byte, error) {
+func (r record) answer() ([]byte, error) {
 	switch {
 	case !r.same:
-		return nil, errs.Errorf("%w: key %.64q: its fingerprint differs: use a new key", ErrMismatch, key)
+		return nil, errs.Errorf("%w: key %.64q: its fingerprint differs: use a new key", ErrMismatch, r.Key)
 	case r.state == stateFailed:
-		return nil, &FailedError{Key: key, Text: string(r.result)}
+		return nil, &FailedError{Key: r.Key, Text: string(r.result)}
 	case r.state == stateDone && r.result == nil:
-		return nil, errs.Errorf("%w: key %.64q", ErrNoResult, key)
+		return nil, errs.Errorf("%w: key %.64q", ErrNoResult, r.Key)
 	case r.state == stateDone:
 		return r.result, nil
 	}
-	return nil, r.unknown(key, nil)
-}
-
-func (r record) unknown(key string, cause error) error {
-	return &UnknownError{Key: key, Token: r.token, Holder: r.holder, StartedAt: r.startedAt, Cause: cause}
+	return nil, &UnknownError{Started: r.Started}
 }
 
 // Started is an effect that an earlier attempt has begun, and whose outcome is unknown.
 type Started struct {
-	Key    string
-	Token  fencing.Token // of the attempt's lease
-	Holder string        // of the attempt's lease
-	At     time.Time     // by the server's clock
+	Key       string
+	Token     fencing.Token // of the attempt's lease
+	Holder    string        // of the attempt's lease
+	StartedAt time.Time     // by the server's clock
 }

@@ -27,18 +27,18 @@ const savepoint pgtx.Savepoint = "pglock_once"
 // A []byte is stored as it is, another type as JSON, at most MaxResult bytes. The caller whose fn
 // ran also gets the result as it was stored.
 //
-// On failure tx is as before the call and remains usable, unless the error wraps ErrTx or is that
+// On failure tx is as before the call and remains usable, unless the error wraps advisory.ErrTx or is that
 // of a broken connection. fn's writes are undone and nothing is recorded. The error is one of
 // these:
 //   - fn's own error, whatever it is: the next call runs fn.
 //   - ErrMismatch, ErrNoResult or a *FailedError, about the record of an earlier call.
 //   - ErrInProgress, after the wait that WithWait or the transaction's lock_timeout allows.
 //   - ErrOutcomeUnknown: Do has begun an effect with the key.
-//   - ErrSnapshot (SQLSTATE 40001), at REPEATABLE READ and SERIALIZABLE only: another transaction
-//     has used the key since the snapshot of tx. Run the whole transaction again.
+//   - fencing.ErrSnapshot (SQLSTATE 40001), at REPEATABLE READ and SERIALIZABLE only: see Isolation
+//     levels above.
 //   - ErrResultTooLarge, or the error of the JSON encoder.
-//   - ErrInvalidKey or ErrInvalidOption, before anything is sent; ErrTx, ErrDeadlock, ErrPrivilege,
-//     ErrSchemaMissing, the context's error and cause, or another error of the server.
+//   - ErrInvalidKey or pglock.ErrInvalidOption, before anything is sent; advisory.ErrTx, an error of
+//     the database, or the context's error and cause.
 //
 // Tx takes four round trips in addition to fn's, and three for a repeated call. ctx bounds the call
 // and the wait. If ctx ends during the wait, the statement is canceled and tx remains usable.
@@ -51,7 +51,7 @@ func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byt
 	case fn == nil:
 		return zero, invalidOption("tx %.64q: the function is nil: must be set", key)
 	case pgtx.IsNil(tx):
-		return zero, errs.Errorf("once: tx %.64q: %w: it is nil", key, ErrTx)
+		return zero, errs.Errorf("once: tx %.64q: %w: it is nil", key, errs.ErrTx)
 	}
 	if err := checkKey(key); err != nil {
 		return zero, err
@@ -97,23 +97,20 @@ func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, 
 		}
 	}()
 	r, err := c.claim(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, c.explain(ctx, err)
-	}
-	if !r.claimed {
-		data, err := r.answer(c.key)
-		if err == nil {
-			finished, err = c.release(ctx)
+	case !r.claimed:
+		data, err = r.answer()
+	default:
+		if data, err = fn(ctx); err == nil {
+			err = c.store(ctx, data)
 		}
-		return data, err
 	}
-	if data, err = fn(ctx); err != nil {
-		return nil, err
+	if err == nil {
+		err = c.release(ctx)
 	}
-	if err := c.store(ctx, data); err != nil {
-		return nil, err
-	}
-	finished, err = c.release(ctx)
+	finished = err == nil
 	return data, err
 }
 
@@ -139,22 +136,20 @@ func (c *txCall) store(ctx context.Context, data []byte) error {
 			return c.explain(ctx, err)
 		}
 		if tag.RowsAffected() != 1 {
-			return errs.Errorf("once: tx %.64q: %w: fn has ended it or rolled it back", c.key, ErrTx)
+			return errs.Errorf("once: tx %.64q: %w: fn has ended it or rolled it back", c.key, errs.ErrTx)
 		}
 		return nil
 	})
 }
 
 // release makes the work since the savepoint part of the transaction.
-func (c *txCall) release(ctx context.Context) (done bool, err error) {
-	err = pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error {
-		_, err := c.tx.Exec(ctx, savepoint.Release().SQL)
-		return err
+func (c *txCall) release(ctx context.Context) error {
+	return pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error {
+		if _, err := c.tx.Exec(ctx, savepoint.Release().SQL); err != nil {
+			return c.explain(ctx, err)
+		}
+		return nil
 	})
-	if err != nil {
-		return false, c.explain(ctx, err)
-	}
-	return true, nil
 }
 
 func (c *txCall) explain(ctx context.Context, err error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -11,14 +12,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/locktest"
-	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/once"
 )
 
-// TestTxRunsOnce: the second call returns the first one's result, and another fingerprint is
-// refused.
+// TestTxRunsOnce: the second call returns the first one's result, and writes nothing. Another
+// fingerprint is refused.
 func TestTxRunsOnce(t *testing.T) {
 	t.Parallel()
 	for name, begin := range transactions {
@@ -42,6 +45,16 @@ func TestTxRunsOnce(t *testing.T) {
 			other, err := f.call(tx, "another key")
 			wantErr(t, "another key", err)
 			f.commit(tx)
+			tx = begin(f)
+			if _, err := tx.Exec(t.Context(), "SET TRANSACTION READ ONLY"); err != nil {
+				t.Fatal(err)
+			}
+			if again, err := f.call(tx, "k"); err != nil || again != first {
+				t.Errorf("read only: %d, %v", again, err)
+			}
+			if _, err := f.call(tx, "new"); pgtx.SQLState(err) != "25006" {
+				t.Errorf("control: a new key, read only: %v", err)
+			}
 			if first != again || first != later || other == first || f.effects("k") != 1 || f.effects("another key") != 1 {
 				t.Errorf("%d, %d, %d and %d, with %d effects", first, again, later, other, f.effects("k"))
 			}
@@ -57,40 +70,23 @@ func TestTxResults(t *testing.T) {
 		Text   string
 		hidden int
 	}
-	check := func(t *testing.T, f fixture, equal func(tx pgx.Tx) (any, any, error)) {
-		t.Helper()
-		tx := f.begin("")
-		if a, b, err := equal(tx); err != nil || a != b {
-			t.Errorf("%v, then %v, %v", a, b, err)
-		}
-		f.commit(tx)
-	}
 	f := newFixture(t)
-	check(t, f, func(tx pgx.Tx) (any, any, error) {
-		fn := func(context.Context) (receipt, error) { return receipt{1, "漢\x00", 7}, nil }
-		a, err := once.Tx(t.Context(), tx, "struct", nil, fn, f.in)
-		b, again := once.Tx(t.Context(), tx, "struct", nil, fn, f.in)
-		if a.hidden != 0 || a.ID != 1 {
-			t.Errorf("%+v", a)
-		}
-		return a, b, errors.Join(err, again)
-	})
-	for _, text := range []string{"", "\x00\xff", strings.Repeat("x", once.MaxResult)} {
-		check(t, f, func(tx pgx.Tx) (any, any, error) {
-			key := pgtest.SchemaName(t)
-			fn := func(context.Context) ([]byte, error) { return []byte(text), nil }
-			a, err := once.Tx(t.Context(), tx, key, nil, fn, f.in)
-			b, again := once.Tx(t.Context(), tx, key, nil, fn, f.in)
-			if string(a) != text {
-				t.Errorf("%d bytes became %d", len(text), len(a))
-			}
-			return string(a), string(b), errors.Join(err, again)
-		})
-	}
 	tx := f.begin("")
-	_, err := once.Tx(t.Context(), tx, "struct", nil, func(context.Context) (receipt, error) { return receipt{}, nil }, f.in)
-	wantErr(t, "control", err)
-	_, err = once.Tx(t.Context(), tx, "struct", nil, func(context.Context) (int, error) { return 0, nil }, f.in)
+	for range 2 {
+		r, err := once.Tx(t.Context(), tx, "struct", nil, func(context.Context) (receipt, error) { return receipt{1, "漢\x00", 7}, nil }, f.in)
+		if err != nil || r != (receipt{ID: 1, Text: "漢\x00"}) {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	for i, text := range []string{"", "\x00\xff", strings.Repeat("x", once.MaxResult)} {
+		for range 2 {
+			b, err := once.Tx(t.Context(), tx, strconv.Itoa(i), nil, func(context.Context) ([]byte, error) { return []byte(text), nil }, f.in)
+			if err != nil || string(b) != text {
+				t.Errorf("%d bytes became %d, %v", len(text), len(b), err)
+			}
+		}
+	}
+	_, err := once.Tx(t.Context(), tx, "struct", nil, func(context.Context) (int, error) { return 0, nil }, f.in)
 	if err == nil || !strings.Contains(err.Error(), "does not fit int") {
 		t.Errorf("another type: %v", err)
 	}
@@ -161,7 +157,7 @@ func TestTxFnEndsTheTransaction(t *testing.T) {
 	f := newFixture(t)
 	tx := f.begin("")
 	_, err := once.Tx(t.Context(), tx, "k", nil, func(ctx context.Context) (int, error) { return 0, tx.Commit(ctx) }, f.in)
-	wantErr(t, "fn commits", err, once.ErrTx)
+	wantErr(t, "fn commits", err, advisory.ErrTx)
 	_, err = once.Tx(t.Context(), f.begin(""), "k", nil, func(context.Context) (int, error) { return 0, nil }, f.in)
 	wantErr(t, "afterwards", err, once.ErrOutcomeUnknown)
 	tx = f.begin("")
@@ -222,35 +218,37 @@ func TestTxStopsWaiting(t *testing.T) {
 			_, err := f.call(holder, "k")
 			wantErr(t, "first", err)
 			tx := begin(f)
-			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '7s'"); err != nil {
-				t.Fatal(err)
+			limit := func(text string) {
+				if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '"+text+"'"); err != nil {
+					t.Fatal(err)
+				}
 			}
-			_, err = f.call(tx, "k", once.WithWait(0))
-			wantErr(t, "no wait", err, once.ErrInProgress, once.ErrTimeout)
-			_, err = f.call(tx, "k", once.WithWait(20*time.Millisecond))
-			wantErr(t, "a short wait", err, once.ErrInProgress, once.ErrTimeout)
+			unchanged := func(text string) {
+				var got string
+				if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&got); err != nil || got != text {
+					t.Errorf("lock_timeout is %q, %v, want %q", got, err, text)
+				}
+			}
+			limit("7s")
+			for _, wait := range []time.Duration{0, 20 * time.Millisecond} {
+				_, err = f.call(tx, "k", once.WithWait(wait))
+				wantErr(t, "no or a short wait", err, once.ErrInProgress, pglock.ErrTimeout)
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 			defer cancel()
-			_, err = once.Tx(ctx, tx, "k", []byte("request"), func(context.Context) (int64, error) { return 0, nil }, f.in)
-			wantErr(t, "ctx ends", err, context.DeadlineExceeded)
-			_, err = once.Tx(ctx, tx, "k", []byte("request"), func(context.Context) (int64, error) { return 0, nil }, f.in)
-			wantErr(t, "ctx has ended", err, context.DeadlineExceeded)
-			var timeout string
+			for _, what := range []string{"ctx ends", "ctx has ended"} {
+				_, err = once.Tx(ctx, tx, "k", []byte("request"), func(context.Context) (int64, error) { return 0, nil }, f.in)
+				wantErr(t, what, err, context.DeadlineExceeded)
+			}
 			_, err = f.call(tx, "free", once.WithWait(20*time.Millisecond))
 			wantErr(t, "a free key", err)
-			if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout); err != nil || timeout != "7s" {
-				t.Errorf("lock_timeout is %q, %v", timeout, err)
-			}
-			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '10ms'"); err != nil {
-				t.Fatal(err)
-			}
+			unchanged("7s")
+			limit("10ms")
 			_, err = f.call(tx, "k", once.WithWait(time.Hour))
 			wantErr(t, "the caller's lock_timeout", err, once.ErrInProgress)
 			_, err = f.call(tx, "another free key", once.WithWait(time.Hour))
 			wantErr(t, "another free key", err)
-			if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout); err != nil || timeout != "10ms" {
-				t.Errorf("lock_timeout is %q, %v", timeout, err)
-			}
+			unchanged("10ms")
 		})
 	}
 }
@@ -305,7 +303,7 @@ func TestTxIsolation(t *testing.T) {
 					wantErr(t, "late", got.err)
 					f.commit(late)
 				} else {
-					wantErr(t, "late", got.err, once.ErrSnapshot)
+					wantErr(t, "late", got.err, fencing.ErrSnapshot)
 					if pgtx.SQLState(got.err) != pgtx.SerializationFailure {
 						t.Errorf("the SQLSTATE is %q", pgtx.SQLState(got.err))
 					}
@@ -359,45 +357,16 @@ func TestTxCrowd(t *testing.T) {
 	if n, answers := crowd("once-", func(tx pgx.Tx, key string) (int64, error) { return f.call(tx, key) }); n != keys || answers != keys {
 		t.Errorf("%d effects and %d answers of %d keys", n, answers, keys)
 	}
+	look := "SELECT count(*), pg_sleep(0.02)::text FROM " + pgx.Identifier{f.schema, "effects"}.Sanitize() + " WHERE key = $1"
 	n, _ := crowd("control-", func(tx pgx.Tx, key string) (int64, error) {
-		if n := f.effectsIn(tx, key); n > 0 {
-			return 0, nil
+		var n int
+		if err := tx.QueryRow(t.Context(), look, key).Scan(&n, nil); err != nil || n > 0 { // others look meanwhile
+			return 0, err
 		}
 		return f.effect(t.Context(), tx, key)
 	})
 	if n <= keys {
 		t.Errorf("control: %d effects of %d keys without once", n, keys)
-	}
-}
-
-// effectsIn counts the effects of a key that a transaction sees, after a pause in which others look
-// too.
-func (f fixture) effectsIn(tx pgx.Tx, key string) (n int) {
-	f.t.Helper()
-	if err := tx.QueryRow(f.t.Context(), "SELECT count(*), pg_sleep(0.02)::text FROM "+pgx.Identifier{f.schema, "effects"}.Sanitize()+" WHERE key = $1", key).Scan(&n, nil); err != nil {
-		f.t.Error(err)
-	}
-	return n
-}
-
-// TestTxReplayWritesNothing: a repeated call works in a read-only transaction.
-func TestTxReplayWritesNothing(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	tx := f.begin("")
-	first, err := f.call(tx, "k")
-	wantErr(t, "first", err)
-	f.commit(tx)
-	readOnly, err := f.pool.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = readOnly.Rollback(context.Background()) }()
-	if again, err := f.call(readOnly, "k"); err != nil || again != first {
-		t.Errorf("%d, %v", again, err)
-	}
-	if _, err := f.call(readOnly, "new"); pgtx.SQLState(err) != "25006" {
-		t.Errorf("control: a new key: %v", err)
 	}
 }
 
@@ -420,7 +389,7 @@ func TestTxDeadlock(t *testing.T) {
 	f.waits()
 	go end(b, "1")
 	first, second := locktest.Receive(t, ended), locktest.Receive(t, ended)
-	if errors.Is(first, once.ErrDeadlock) == errors.Is(second, once.ErrDeadlock) {
+	if errors.Is(first, pglock.ErrDeadlock) == errors.Is(second, pglock.ErrDeadlock) {
 		t.Errorf("%v and %v", first, second)
 	}
 }

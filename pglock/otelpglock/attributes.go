@@ -17,6 +17,7 @@ const (
 	keyOutcome    = attribute.Key("pglock.outcome")
 	keyAttempts   = attribute.Key("pglock.attempts")
 	keyToken      = attribute.Key("pglock.token")
+	keyBlocker    = attribute.Key("pglock.blocker")
 	keyHolder     = attribute.Key("pglock.holder")
 	keyQueued     = attribute.Key("pglock.queued")
 	keyAhead      = attribute.Key("pglock.ahead")

@@ -45,15 +45,14 @@
 //
 // Lock names are often as many as the rows that they protect, so they are no attributes of metrics.
 // By default the only group is "default". [WithGroup] sets a function that maps names to groups.
-// Each new group beyond the limit of [WithMaxGroups] is counted as "_OTHER_".
 //
 // # Traces
 //
 // Each Acquire and TryAcquire is one span, "pglock acquire", in the trace of its context. Its
 // attributes are pglock.lock.name, pglock.group, pglock.outcome, pglock.attempts, pglock.token,
 // pglock.holder, pglock.queued, pglock.ahead, pglock.handed_off and error.type. Its status is Error
-// with each error.type. If the call waited for another grant of the same process, the span links to
-// the span of that grant. The 1,024 last grants are remembered for this.
+// with each error.type. pglock.blocker is the token of the grant that the call waited for, which is the
+// pglock.token of another span, in this process or in another one.
 //
 // The statements that a client sends are not children of the span: several calls share a statement.
 // See docs/protocol.md for what a query tracer of the pool sees.

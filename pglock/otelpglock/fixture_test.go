@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -24,7 +23,7 @@ import (
 
 // telemetry is an Observer whose metrics and spans stay in memory.
 type telemetry struct {
-	*otelpglock.Observer
+	pglock.Observer
 	t      *testing.T
 	reader *sdkmetric.ManualReader
 	spans  *tracetest.InMemoryExporter
@@ -160,13 +159,3 @@ func atLeast(v float64) func(point) bool {
 	return func(p point) bool { return p.value >= v }
 }
 func n64(n uint64) float64 { return float64(n) }
-
-// done waits for a lease to end.
-func done(t *testing.T, l *pglock.Lease) {
-	t.Helper()
-	select {
-	case <-l.Done():
-	case <-time.After(locktest.Patience):
-		t.Fatal("the lease goes on")
-	}
-}

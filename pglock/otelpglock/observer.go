@@ -16,19 +16,17 @@ import (
 // scope is the name of the instrumentation scope.
 const scope = "github.com/pglock/pglock-go/pglock/otelpglock"
 
-// Observer records the events of one or several clients. Pass it to pglock.WithObserver.
-type Observer struct {
+// observer records the events of one or several clients.
+type observer struct {
 	pglock.NopObserver
 	*instruments
-	tracer    trace.Tracer
-	groups    groups
-	grants    recentGrants
-	hideNames bool
+	config
+	tracer trace.Tracer
 }
 
-// New returns an Observer. It fails with pglock.ErrInvalidOption, or if the meter provider refuses
-// an instrument.
-func New(opts ...Option) (*Observer, error) {
+// New returns the observer of one or several clients, for pglock.WithObserver. It fails with
+// pglock.ErrInvalidOption, or if the meter provider refuses an instrument.
+func New(opts ...Option) (pglock.Observer, error) {
 	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
@@ -37,29 +35,24 @@ func New(opts ...Option) (*Observer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("otelpglock: create the instruments: %w", err)
 	}
-	return &Observer{
-		instruments: i,
-		tracer:      c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
-		groups:      groups{of: c.group, max: c.maxGroups, seen: map[string]struct{}{}},
-		hideNames:   c.hideNames,
-	}, nil
+	return &observer{instruments: i, config: c, tracer: c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}, nil
 }
 
-// group returns the attribute with the group of a name, with room for others.
-func (o *Observer) group(name string) []attribute.KeyValue {
-	return append(make([]attribute.KeyValue, 0, 4), keyGroup.String(o.groups.get(name)))
+// inGroup returns the attribute with the group of a name, with room for others.
+func (o *observer) inGroup(name string) []attribute.KeyValue {
+	return append(make([]attribute.KeyValue, 0, 4), keyGroup.String(o.group(name)))
 }
 
 // ObserveWait counts a call that waits.
-func (o *Observer) ObserveWait(ctx context.Context, e pglock.WaitEvent) {
-	group := metric.WithAttributes(o.group(e.Name)...)
+func (o *observer) ObserveWait(ctx context.Context, e pglock.WaitEvent) {
+	group := metric.WithAttributes(o.inGroup(e.Name)...)
 	o.acquireWaiting.Add(ctx, 1, group)
 	o.acquireAhead.Record(ctx, int64(e.Ahead), group)
 }
 
 // ObserveAcquire records the call and its span.
-func (o *Observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
-	attributes := o.group(e.Name)
+func (o *observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
+	attributes := o.inGroup(e.Name)
 	group := metric.WithAttributes(attributes...)
 	if e.Adopted { // it was acquired in another process
 		o.leaseActive.Add(ctx, 1, group)
@@ -87,22 +80,18 @@ func (o *Observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
 
 // span records the span of a call, and returns a context with it. The attributes are those of the
 // metric.
-func (o *Observer) span(ctx context.Context, e pglock.AcquireEvent, attributes []attribute.KeyValue) context.Context {
-	opts := []trace.SpanStartOption{trace.WithTimestamp(e.Began), trace.WithAttributes(attributes...)}
-	if behind, ok := o.grants.find(e.Blocker); ok {
-		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: behind, Attributes: []attribute.KeyValue{keyToken.Int64(int64(e.Blocker))}}))
-	}
-	ctx, span := o.tracer.Start(ctx, "pglock acquire", opts...)
+func (o *observer) span(ctx context.Context, e pglock.AcquireEvent, attributes []attribute.KeyValue) context.Context {
+	ctx, span := o.tracer.Start(ctx, "pglock acquire", trace.WithTimestamp(e.Began), trace.WithAttributes(attributes...))
 	defer span.End(trace.WithTimestamp(e.Began.Add(e.Waited)))
-	if e.Outcome == pglock.OutcomeGranted {
-		o.grants.add(e.Token, span.SpanContext())
-	}
 	if !span.IsRecording() {
 		return ctx
 	}
 	span.SetAttributes(keyAttempts.Int(e.Attempts), keyQueued.Bool(e.Queued))
 	if e.Queued {
 		span.SetAttributes(keyAhead.Int(e.Ahead))
+	}
+	if e.Blocker != 0 {
+		span.SetAttributes(keyBlocker.Int64(int64(e.Blocker)))
 	}
 	if !o.hideNames {
 		span.SetAttributes(keyName.String(e.Name), keyHolder.String(e.Holder))
@@ -121,27 +110,27 @@ func (o *Observer) span(ctx context.Context, e pglock.AcquireEvent, attributes [
 }
 
 // ObserveHandoff counts the hand-off.
-func (o *Observer) ObserveHandoff(ctx context.Context, e pglock.HandoffEvent) {
-	o.handoffs.Add(ctx, 1, metric.WithAttributes(o.group(e.Name)...))
+func (o *observer) ObserveHandoff(ctx context.Context, e pglock.HandoffEvent) {
+	o.handoffs.Add(ctx, 1, metric.WithAttributes(o.inGroup(e.Name)...))
 }
 
 // ObserveRenewal records the renewal.
-func (o *Observer) ObserveRenewal(ctx context.Context, e pglock.RenewalEvent) {
-	attributes := o.group(e.Name)
+func (o *observer) ObserveRenewal(ctx context.Context, e pglock.RenewalEvent) {
+	attributes := o.inGroup(e.Name)
 	o.renewalRemaining.Record(ctx, e.TTLRemaining, metric.WithAttributes(attributes...))
 	o.renewalDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))
 }
 
 // ObserveLoss records the end of the lease.
-func (o *Observer) ObserveLoss(ctx context.Context, e pglock.LossEvent) {
-	attributes := o.group(e.Name)
+func (o *observer) ObserveLoss(ctx context.Context, e pglock.LossEvent) {
+	attributes := o.inGroup(e.Name)
 	o.leaseLosses.Add(ctx, 1, metric.WithAttributes(append(attributes, keyLossReason.String(string(e.Reason)))...))
 	o.leaseEnds(ctx, attributes, string(e.Reason), e.Held.Seconds())
 }
 
 // ObserveRelease records the release and the end of the lease.
-func (o *Observer) ObserveRelease(ctx context.Context, e pglock.ReleaseEvent) {
-	attributes := o.group(e.Name)
+func (o *observer) ObserveRelease(ctx context.Context, e pglock.ReleaseEvent) {
+	attributes := o.inGroup(e.Name)
 	if e.HandedOver { // it is released in another process
 		o.leaseEnds(ctx, attributes, "handed_over", e.Held.Seconds())
 		return
@@ -153,13 +142,13 @@ func (o *Observer) ObserveRelease(ctx context.Context, e pglock.ReleaseEvent) {
 }
 
 // leaseEnds records the end of a lease.
-func (o *Observer) leaseEnds(ctx context.Context, group []attribute.KeyValue, how string, held float64) {
+func (o *observer) leaseEnds(ctx context.Context, group []attribute.KeyValue, how string, held float64) {
 	o.leaseActive.Add(ctx, -1, metric.WithAttributes(group...))
 	o.leaseDuration.Record(ctx, held, metric.WithAttributes(append(group, keyEnd.String(how))...))
 }
 
 // ObserveBatch records the batch.
-func (o *Observer) ObserveBatch(ctx context.Context, e pglock.BatchEvent) {
+func (o *observer) ObserveBatch(ctx context.Context, e pglock.BatchEvent) {
 	attributes := append(make([]attribute.KeyValue, 0, 2), keyOperation.String(string(e.Operation)))
 	o.batchSize.Record(ctx, int64(e.Size), metric.WithAttributes(attributes...))
 	o.batchDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/otelpglock"
 )
@@ -72,7 +72,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done(t, lost)
+	locktest.Receive(t, lost.Done())
 	if err := c.Close(ctx); err != nil { // waits for the events
 		t.Fatal(err)
 	}
@@ -153,31 +153,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	m.wantMetrics(want)
 }
 
-// TestGroupsAreBounded: the first ones keep their names, whatever the order of goroutines.
-func TestGroupsAreBounded(t *testing.T) {
-	t.Parallel()
-	const most = 5
-	m := newTelemetry(t, otelpglock.WithGroup(func(name string) string { return name }), otelpglock.WithMaxGroups(most))
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			for i := range 200 {
-				m.ObserveHandoff(t.Context(), pglock.HandoffEvent{Name: fmt.Sprint("name-", (i+g)%100)})
-			}
-		})
-	}
-	wg.Wait()
-	found, sum := m.metrics(), 0.0
-	for _, p := range found {
-		sum += p.value
-	}
-	other := found["pglock.handoffs {handoff} counter {pglock.group=_OTHER_}"]
-	if len(found) != most+1 || sum != 800 || other.value != 800-8*most {
-		t.Errorf("%d groups with %v events, of these %v in the overflow: %v", len(found), sum, other.value, found)
-	}
-}
-
-// TestSpans: one for each call, in the trace of its context, with a link to the grant it waited for.
+// TestSpans: one for each call, in the trace of its context, with the grant that it waited for.
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	m := newTelemetry(t, otelpglock.WithGroup(kind))
@@ -218,35 +194,30 @@ func TestSpans(t *testing.T) {
 	}
 	token := func(l *pglock.Lease) attribute.KeyValue { return attribute.Int64("pglock.token", int64(l.Token())) }
 	queued := func(is bool) attribute.KeyValue { return attribute.Bool("pglock.queued", is) }
+	blocker := attribute.Int64("pglock.blocker", int64(held.Token()))
 	handedOff := find(spans[3], "pglock.handed_off") // the server may have come first
 	want := []struct {
 		attributes []attribute.KeyValue
 		status     codes.Code
-		links      int
 		root       bool
 	}{
-		{attributes("granted", token(held), queued(false), attribute.Bool("pglock.handed_off", false)), codes.Unset, 0, false},
-		{attributes("busy", queued(false)), codes.Unset, 1, false},
-		{attributes("timeout", queued(true), attribute.Int("pglock.ahead", 0), attribute.String("error.type", "timeout")), codes.Error, 1, false},
-		{attributes("granted", token(last), queued(true), attribute.Int("pglock.ahead", 0), handedOff), codes.Unset, 1, true},
+		{attributes("granted", token(held), queued(false), attribute.Bool("pglock.handed_off", false)), codes.Unset, false},
+		{attributes("busy", queued(false), blocker), codes.Unset, false},
+		{attributes("timeout", queued(true), attribute.Int("pglock.ahead", 0), attribute.String("error.type", "timeout"), blocker), codes.Error, false},
+		{attributes("granted", token(last), queued(true), attribute.Int("pglock.ahead", 0), handedOff, blocker), codes.Unset, true},
 	}
 	for i, w := range want {
 		s := spans[i]
 		w.attributes = append(w.attributes, find(s, "pglock.attempts"))
 		got, wanted := attribute.NewSet(s.Attributes...), attribute.NewSet(w.attributes...)
-		if s.Name != "pglock acquire" || !got.Equals(&wanted) || s.Status.Code != w.status || len(s.Links) != w.links {
-			t.Errorf("span %d %q: %s, want %s; %v, %d links", i, s.Name, text(got), text(wanted), s.Status, len(s.Links))
+		if s.Name != "pglock acquire" || !got.Equals(&wanted) || s.Status.Code != w.status {
+			t.Errorf("span %d %q: %s, want %s; %v", i, s.Name, text(got), text(wanted), s.Status)
 		}
 		if s.Parent.IsValid() == w.root || !w.root && s.Parent.SpanID() != root.SpanContext().SpanID() {
 			t.Errorf("span %d has the parent %v", i, s.Parent)
 		}
 		if s.StartTime.Before(began) || !s.EndTime.After(s.StartTime) || s.EndTime.After(time.Now()) {
 			t.Errorf("span %d from %v to %v", i, s.StartTime, s.EndTime)
-		}
-		for _, link := range s.Links {
-			if link.SpanContext.SpanID() != spans[0].SpanContext.SpanID() || len(link.Attributes) != 1 || link.Attributes[0] != token(held) {
-				t.Errorf("span %d links to %v", i, link)
-			}
 		}
 	}
 	if spans[2].Status.Description != timeout.Error() || spans[2].EndTime.Sub(spans[2].StartTime) < 2*time.Second {
@@ -295,30 +266,11 @@ func TestWithoutNames(t *testing.T) {
 	}
 }
 
-// TestOldGrantsAreForgotten: the number of spans that are remembered is bounded.
-func TestOldGrantsAreForgotten(t *testing.T) {
-	t.Parallel()
-	m := newTelemetry(t)
-	for token := range pglock.Token(2000) {
-		m.ObserveAcquire(t.Context(), pglock.AcquireEvent{Name: "n", Outcome: pglock.OutcomeGranted, Token: token + 1})
-	}
-	m.spans.Reset()
-	for _, behind := range []pglock.Token{2000, 2000 - 1023, 2000 - 1024, 1} {
-		m.ObserveAcquire(t.Context(), pglock.AcquireEvent{Name: "n", Outcome: pglock.OutcomeBusy, Blocker: behind})
-	}
-	for i, s := range m.spans.GetSpans() {
-		if want := i < 2; len(s.Links) > 0 != want {
-			t.Errorf("span %d: links %v", i, s.Links)
-		}
-	}
-}
-
 // TestInvalidOptions are refused by New.
 func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]otelpglock.Option{
 		"no group function":  otelpglock.WithGroup(nil),
-		"no groups":          otelpglock.WithMaxGroups(0),
 		"no meter provider":  otelpglock.WithMeterProvider(nil),
 		"no tracer provider": otelpglock.WithTracerProvider(nil),
 	} {

@@ -10,24 +10,20 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// defaultMaxGroups is the limit of groups without WithMaxGroups.
-const defaultMaxGroups = 100
-
-// Option configures an Observer.
+// Option configures an observer.
 type Option func(*config) error
 
 type config struct {
 	meters    metric.MeterProvider
 	tracers   trace.TracerProvider
 	group     func(name string) string
-	maxGroups int
 	hideNames bool
 }
 
 func newConfig(opts []Option) (config, error) {
 	c := config{
 		meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider(),
-		group: func(string) string { return "default" }, maxGroups: defaultMaxGroups,
+		group: func(string) string { return "default" },
 	}
 	for _, o := range opts {
 		if err := o(&c); err != nil {
@@ -60,26 +56,14 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 }
 
 // WithGroup sets the function that maps a lock's name to its group, such as "account" for
-// "account:17". It must be fast and safe for concurrent use. Default: all names are in the group
-// "default".
+// "account:17". It must be fast, safe for concurrent use, and have few results, since each metric keeps
+// a value for each of them. Without it, all names are in the group "default".
 func WithGroup(group func(name string) string) Option {
 	return func(c *config) error {
 		if group == nil {
 			return invalidOption("the group function is nil: must be set")
 		}
 		c.group = group
-		return nil
-	}
-}
-
-// WithMaxGroups limits the number of groups, 1 or more. Names of further groups are counted in the
-// group "_OTHER_", which comes on top. Default 100.
-func WithMaxGroups(n int) Option {
-	return func(c *config) error {
-		if n < 1 {
-			return invalidOption("%d groups: too few: must be at least 1", n)
-		}
-		c.maxGroups = n
 		return nil
 	}
 }

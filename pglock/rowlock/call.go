@@ -9,13 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // call is the part that all exported functions have in common.
 type call struct {
-	tx      Tx
+	tx      advisory.Tx
 	table   string // quoted, for errors
 	noWait  bool
 	begun   time.Time
@@ -53,7 +54,7 @@ func run[T any](ctx context.Context, c *call, op func(ctx context.Context) (T, e
 // attempt runs op in a savepoint. If op fails or ctx is done, the transaction is unchanged.
 func (c *call) attempt(ctx context.Context, op func(ctx context.Context) error) error {
 	if pgtx.IsNil(c.tx) {
-		return fmt.Errorf("%w: it is nil", ErrTx)
+		return fmt.Errorf("%w: it is nil", errs.ErrTx)
 	}
 	if ctx.Err() != nil {
 		return c.notAcquired(errs.ContextErr(ctx))
@@ -112,11 +113,8 @@ func (c *call) refuseMissing(ctx context.Context, table Table, none []any, err e
 }
 
 // collect runs the query and returns its rows.
-func collect[T any](ctx context.Context, tx Tx, q pgtx.Query, scan pgx.RowToFunc[T]) ([]T, error) {
-	found, err := tx.Query(ctx, q.SQL, q.Args...)
-	if err != nil {
-		return nil, err
-	}
+func collect[T any](ctx context.Context, tx advisory.Tx, q pgtx.Query, scan pgx.RowToFunc[T]) ([]T, error) {
+	found, _ := tx.Query(ctx, q.SQL, q.Args...) // CollectRows returns the error of the rows
 	return pgx.CollectRows(found, scan)
 }
 
@@ -132,13 +130,13 @@ func (c *call) explain(ctx context.Context, err error) error {
 	case errors.As(err, &refused):
 		return refused.error
 	case pgtx.Unusable(err):
-		return fmt.Errorf("%w: %w", ErrTx, err)
+		return fmt.Errorf("%w: %w", errs.ErrTx, err)
 	case state == pgtx.LockNotAvailable && c.noWait && ctx.Err() == nil:
 		return c.notAcquired(nil)
 	case cause != nil:
 		return c.notAcquired(cause)
 	case state == pgtx.InsufficientPrivilege:
-		return fmt.Errorf("%w: %w", ErrPrivilege, err)
+		return fmt.Errorf("%w: %w", errs.ErrPrivilege, err)
 	case state == pgtx.NumericValueOutOfRange:
 		return fmt.Errorf("%w: %w", ErrRange, err)
 	case strings.HasPrefix(state, pgtx.DataException):

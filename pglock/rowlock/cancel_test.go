@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
@@ -84,12 +85,12 @@ func TestI9_CancelAtEveryRoundTrip(t *testing.T) {
 }
 
 // afterwards checks the state after a call, and returns 1 if the call was canceled.
-func (f fixture) afterwards(what string, tx rowlock.Tx, err error) (stopped int) {
+func (f fixture) afterwards(what string, tx advisory.Tx, err error) (stopped int) {
 	t := f.t
 	t.Helper()
 	switch {
 	case err == nil, errors.Is(err, rowlock.ErrMissing), errors.Is(err, rowlock.ErrShort):
-	case errors.Is(err, context.Canceled) && errors.Is(err, errStop) && errors.Is(err, rowlock.ErrNotAcquired) && !errors.Is(err, rowlock.ErrTx):
+	case errors.Is(err, context.Canceled) && errors.Is(err, errStop) && errors.Is(err, advisory.ErrNotAcquired) && !errors.Is(err, advisory.ErrTx):
 		stopped = 1
 	default:
 		t.Errorf("%s: %v", what, err)
@@ -107,7 +108,7 @@ func (f fixture) afterwards(what string, tx rowlock.Tx, err error) (stopped int)
 func (f fixture) whole() {
 	f.t.Helper()
 	pgtest.Eventually(f.t, 5*time.Second, "no lock is left", func() bool {
-		return value[int](f, f.pool, "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND pid <> pg_backend_pid()", f.stock.String()) == 0
+		return value[int](f, f.pool, "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND pid <> pg_backend_pid()", f.stock.Name.Sanitize()) == 0
 	})
 	if n := f.pool.Stat().AcquiredConns(); n != 0 {
 		f.t.Errorf("%d connections are out", n)
@@ -120,7 +121,7 @@ func (f fixture) whole() {
 // TestI9_CancelWhileWaiting: the statement is canceled, and the transaction remains usable.
 func TestI9_CancelWhileWaiting(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		for name, call := range everyCall(f) {
 			if name == "Claim" || name == "Lock, NoWait" {

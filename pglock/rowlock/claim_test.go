@@ -1,23 +1,20 @@
 package rowlock_test
 
 import (
-	"context"
-	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
 
 func TestClaimDistributesAQueue(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		first, second, third := begin(), begin(), begin()
-		claim := func(tx rowlock.Tx, rest string, args ...any) string {
+		claim := func(tx advisory.Tx, rest string, args ...any) string {
 			t.Helper()
 			got, err := f.claim(t.Context(), tx, rest, args...)
 			if err != nil {
@@ -71,46 +68,4 @@ func TestClaimLocksTheQueueAlone(t *testing.T) {
 	if rows, err := f.claim(t.Context(), tx, `WHERE "the sku" > 'b'`); err != nil || rows != "cde" {
 		t.Errorf("after them: %v %v", rows, err)
 	}
-}
-
-// TestClaimBoundsTheWaitForTheTable: rows are skipped, but a lock on the whole table is waited for.
-func TestClaimBoundsTheWaitForTheTable(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		ddl, tx := f.begin(), begin()
-		f.in(ddl, "LOCK TABLE STOCK")
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-		defer cancel()
-		if _, err := f.claim(ctx, tx, ""); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, rowlock.ErrNotAcquired) {
-			t.Errorf("%v", err)
-		}
-		_ = ddl.Rollback(t.Context())
-		f.usable(tx, "0")
-	})
-}
-
-// TestClaimOfADeadWorkerIsFree as soon as the server notices.
-func TestClaimOfADeadWorkerIsFree(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		worker := begin()
-		pid := value[int](f, worker, "SELECT pg_backend_pid()")
-		if rows, err := f.claim(t.Context(), worker, "LIMIT 3"); err != nil || len(rows) != 3 {
-			t.Fatalf("%v %v", rows, err)
-		}
-		f.in(worker, `DELETE FROM STOCK WHERE "the sku" = 'a'`)
-		f.sql("SELECT pg_terminate_backend($1)", pid)
-		pgtest.Eventually(t, 10*time.Second, "its backend ends", func() bool {
-			return value[int](f, f.pool, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
-		})
-		rows, err := f.claim(t.Context(), begin(), `ORDER BY "the sku"`)
-		if err != nil || rows != "abcde" {
-			t.Errorf("%v %v", rows, err)
-		}
-		if _, err := f.claim(t.Context(), worker, ""); err == nil || errors.Is(err, context.Canceled) {
-			t.Errorf("by the dead worker: %v", err)
-		}
-	})
 }

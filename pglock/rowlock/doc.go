@@ -46,7 +46,7 @@
 //   - several tables are locked in the same order everywhere, and each by the same Key;
 //   - the transaction holds nothing yet that others wait for, such as an advisory lock.
 //
-// Otherwise the server ends one of the waits, after deadlock_timeout: see [ErrDeadlock].
+// Otherwise the server ends one of the waits, after deadlock_timeout: see [NotAcquiredError].
 //
 // # Failures
 //

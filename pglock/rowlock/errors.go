@@ -10,20 +10,10 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
+// Other errors are those of package advisory: ErrNotAcquired, with a *NotAcquiredError, ErrTimeout for the
+// transaction's own lock_timeout, ErrDeadlock, ErrTx and ErrInvalidOption; and pglock.ErrPrivilege, for a
+// role that lacks SELECT, or UPDATE on a column.
 var (
-	// ErrNotAcquired: not all rows could be locked, as the *NotAcquiredError around it explains.
-	ErrNotAcquired = errs.ErrNotAcquired
-
-	// ErrTimeout: the transaction's own lock_timeout has passed.
-	ErrTimeout = errs.ErrTimeout
-
-	// ErrDeadlock: the server broke a cycle of waiting transactions by refusing this call. Since
-	// the transaction still holds its other locks, roll it back and run it again.
-	ErrDeadlock = errs.ErrDeadlock
-
-	// ErrTx: the transaction is nil, has ended, or was aborted by an earlier error.
-	ErrTx = errs.ErrTx
-
 	// ErrMissing: a key has no row. The *MissingError around it lists the keys.
 	ErrMissing = errors.New("rowlock: no such row")
 
@@ -32,16 +22,11 @@ var (
 
 	// ErrRange: a key or quantity exceeds the range of its column.
 	ErrRange = errors.New("rowlock: value out of the column's range")
-
-	// ErrPrivilege: the role lacks SELECT, or UPDATE on a column.
-	ErrPrivilege = errs.ErrPrivilege
-
-	// ErrInvalidOption: an option or argument is invalid, by itself or together with another.
-	ErrInvalidOption = errs.ErrInvalidOption
 )
 
-// NotAcquiredError says which rows were not locked, and why: ErrTimeout, ErrDeadlock, the context's
-// error and cause, or the server's error.
+// NotAcquiredError says which rows were not locked, and why: advisory.ErrTimeout or ErrDeadlock, the
+// context's error and cause, or the server's error. After a deadlock the transaction still holds its
+// other locks: roll it back and run it again.
 type NotAcquiredError struct {
 	Table  string        // quoted
 	Waited time.Duration // from the start of the call
@@ -55,9 +40,9 @@ func (e *NotAcquiredError) Error() string {
 	return fmt.Sprintf("rowlock: rows of %s not locked after %v: %v", e.Table, e.Waited.Round(time.Millisecond), e.Cause)
 }
 
-// Unwrap returns ErrNotAcquired and the cause, if there is one.
+// Unwrap returns advisory.ErrNotAcquired and the cause, if there is one.
 func (e *NotAcquiredError) Unwrap() []error {
-	return slices.DeleteFunc([]error{ErrNotAcquired, e.Cause}, func(err error) bool { return err == nil })
+	return slices.DeleteFunc([]error{errs.ErrNotAcquired, e.Cause}, func(err error) bool { return err == nil })
 }
 
 // MissingError lists the keys that have no row, or no row that Where selects.

@@ -85,33 +85,6 @@ func ExampleLock() {
 	// plum 10
 }
 
-// Another transaction holds the row: do something else instead of waiting. The transaction remains
-// usable.
-func ExampleLock_noWait() {
-	ctx := context.Background()
-	pool, end := shop()
-	defer end()
-
-	err := pgx.BeginFunc(ctx, pool, func(holder pgx.Tx) error {
-		if _, err := rowlock.Lock(ctx, holder, stock.Table, []string{"pear"}); err != nil {
-			return err
-		}
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			_, err := rowlock.Lock(ctx, tx, stock.Table, []string{"pear"}, rowlock.NoWait)
-			fmt.Println("taken:", errors.Is(err, rowlock.ErrNotAcquired))
-			others, err := rowlock.Lock(ctx, tx, stock.Table, []string{"pear", "plum", "apple"}, rowlock.SkipLocked)
-			fmt.Println("locked:", others)
-			return err
-		})
-	})
-	if err != nil {
-		log.Print(err)
-	}
-	// Output:
-	// taken: true
-	// locked: [apple plum]
-}
-
 // A worker claims jobs that are ready and that no other worker holds. If it dies, they are
 // unlocked.
 func ExampleClaim() {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
@@ -47,7 +48,7 @@ func newFixture(t *testing.T, opts ...func(*pgxpool.Config)) fixture {
 
 // named replaces STOCK with the table's name.
 func (f fixture) named(statement string) string {
-	return strings.ReplaceAll(statement, "STOCK", f.stock.String())
+	return strings.ReplaceAll(statement, "STOCK", f.stock.Name.Sanitize())
 }
 
 // runner runs statements: a pool or transaction.
@@ -98,17 +99,17 @@ func (f fixture) beginSQL() *sqltx.Tx {
 }
 
 // bothWays runs a test with a transaction of pgx, and with one of database/sql.
-func bothWays(t *testing.T, test func(t *testing.T, f fixture, begin func() rowlock.Tx)) {
+func bothWays(t *testing.T, test func(t *testing.T, f fixture, begin func() advisory.Tx)) {
 	t.Helper()
 	t.Run("pgx", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
-		test(t, f, func() rowlock.Tx { return f.begin() })
+		test(t, f, func() advisory.Tx { return f.begin() })
 	})
 	t.Run("database/sql", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
-		test(t, f, func() rowlock.Tx { return f.beginSQL() })
+		test(t, f, func() advisory.Tx { return f.beginSQL() })
 	})
 }
 
@@ -119,7 +120,7 @@ func (f fixture) free() string {
 }
 
 // usable checks that the transaction is usable and unchanged, and that no row is locked.
-func (f fixture) usable(tx rowlock.Tx, setting string) {
+func (f fixture) usable(tx advisory.Tx, setting string) {
 	f.t.Helper()
 	if got := value[string](f, tx, "SHOW lock_timeout"); got != setting {
 		f.t.Errorf("lock_timeout is %s, it was %s", got, setting)
@@ -138,7 +139,7 @@ func (f fixture) waiting(n int) {
 	f.t.Helper()
 	pgtest.Eventually(f.t, 10*time.Second, fmt.Sprintf("%d backends wait", n), func() bool {
 		return value[int](f, f.pool, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position($1 in query) > 0`,
-			f.stock.String()) >= n
+			f.stock.Name.Sanitize()) >= n
 	})
 }
 
@@ -152,12 +153,12 @@ func later(run func() error) <-chan error {
 func second[T any](_ T, err error) error { return err }
 
 // lock is a call of Lock for its error.
-func (f fixture) lock(ctx context.Context, tx rowlock.Tx, keys string, opts ...rowlock.Option) error {
+func (f fixture) lock(ctx context.Context, tx advisory.Tx, keys string, opts ...rowlock.Option) error {
 	return second(rowlock.Lock(ctx, tx, f.stock.Table, strings.Split(keys, ""), opts...))
 }
 
 // locked locks the keys, one letter each, and returns those that are locked.
-func (f fixture) locked(tx rowlock.Tx, keys string, opts ...rowlock.Option) string {
+func (f fixture) locked(tx advisory.Tx, keys string, opts ...rowlock.Option) string {
 	f.t.Helper()
 	got, err := rowlock.Lock(f.t.Context(), tx, f.stock.Table, strings.Split(keys, ""), opts...)
 	if err != nil {
@@ -167,7 +168,7 @@ func (f fixture) locked(tx rowlock.Tx, keys string, opts ...rowlock.Option) stri
 }
 
 // claim claims up to n rows with the columns and the rest of the SELECT.
-func (f fixture) claim(ctx context.Context, tx rowlock.Tx, rest string, args ...any) (string, error) {
+func (f fixture) claim(ctx context.Context, tx advisory.Tx, rest string, args ...any) (string, error) {
 	rows, err := rowlock.Claim(ctx, tx, pgx.RowTo[string], "s", f.named(`SELECT "the sku" FROM STOCK AS s `+rest), args...)
 	return strings.Join(rows, ""), err
 }
@@ -181,25 +182,25 @@ func (f fixture) quantities(want string) {
 }
 
 // everyCall returns a simple call of each function.
-func everyCall(f fixture) map[string]func(context.Context, rowlock.Tx) error {
-	return map[string]func(context.Context, rowlock.Tx) error{
-		"Lock":          func(ctx context.Context, tx rowlock.Tx) error { return f.lock(ctx, tx, "cb") },
-		"Lock, missing": func(ctx context.Context, tx rowlock.Tx) error { return f.lock(ctx, tx, "cx") },
-		"Lock, NoWait":  func(ctx context.Context, tx rowlock.Tx) error { return f.lock(ctx, tx, "c", rowlock.NoWait) },
-		"Lock, ForShare with deadline": func(ctx context.Context, tx rowlock.Tx) error {
+func everyCall(f fixture) map[string]func(context.Context, advisory.Tx) error {
+	return map[string]func(context.Context, advisory.Tx) error{
+		"Lock":          func(ctx context.Context, tx advisory.Tx) error { return f.lock(ctx, tx, "cb") },
+		"Lock, missing": func(ctx context.Context, tx advisory.Tx) error { return f.lock(ctx, tx, "cx") },
+		"Lock, NoWait":  func(ctx context.Context, tx advisory.Tx) error { return f.lock(ctx, tx, "c", rowlock.NoWait) },
+		"Lock, ForShare with deadline": func(ctx context.Context, tx advisory.Tx) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			return f.lock(ctx, tx, "c", rowlock.ForShare)
 		},
-		"Reserve": func(ctx context.Context, tx rowlock.Tx) error {
+		"Reserve": func(ctx context.Context, tx advisory.Tx) error {
 			return second(rowlock.Reserve(ctx, tx, f.stock, []line{{"c", "1"}}))
 		},
-		"Reserve, short": func(ctx context.Context, tx rowlock.Tx) error {
+		"Reserve, short": func(ctx context.Context, tx advisory.Tx) error {
 			return second(rowlock.Reserve(ctx, tx, f.stock, []line{{"c", "99"}, {"x", "1"}}))
 		},
-		"Restock": func(ctx context.Context, tx rowlock.Tx) error {
+		"Restock": func(ctx context.Context, tx advisory.Tx) error {
 			return second(rowlock.Restock(ctx, tx, f.stock, []line{{"c", "1"}}))
 		},
-		"Claim": func(ctx context.Context, tx rowlock.Tx) error { return second(f.claim(ctx, tx, "LIMIT 2")) },
+		"Claim": func(ctx context.Context, tx advisory.Tx) error { return second(f.claim(ctx, tx, "LIMIT 2")) },
 	}
 }

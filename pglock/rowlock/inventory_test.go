@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
@@ -62,9 +63,9 @@ func newInventory(t *testing.T, s scale) *inventory {
 	}
 	for _, sql := range []string{
 		"CREATE SCHEMA " + pgx.Identifier{in}.Sanitize(),
-		"CREATE TABLE " + v.stock.String() + " (sku int PRIMARY KEY, qty int NOT NULL) WITH (fillfactor = 50)",
+		"CREATE TABLE " + v.stock.Name.Sanitize() + " (sku int PRIMARY KEY, qty int NOT NULL) WITH (fillfactor = 50)",
 		"CREATE TABLE " + v.lines + " (id int, sku int, qty int NOT NULL, PRIMARY KEY (id, sku))",
-		fmt.Sprintf("INSERT INTO %s SELECT n, %d FROM generate_series(1, %d) n", v.stock.String(), s.pieces, s.skus),
+		fmt.Sprintf("INSERT INTO %s SELECT n, %d FROM generate_series(1, %d) n", v.stock.Name.Sanitize(), s.pieces, s.skus),
 	} {
 		v.exec(sql)
 	}
@@ -105,12 +106,12 @@ func TestChaosInventory(t *testing.T) {
 	workers.Wait()
 	took := time.Since(begun)
 
-	left, sold := v.number("SELECT sum(qty) FROM "+v.stock.String()), v.number("SELECT sum(qty) FROM "+v.lines)
+	left, sold := v.number("SELECT sum(qty) FROM "+v.stock.Name.Sanitize()), v.number("SELECT sum(qty) FROM "+v.lines)
 	t.Logf("%d workers, %d SKUs, %d orders in %v: %d reserved, %d short; %d pieces at the start, %d sold, %d left; "+
 		"%d transactions cut off, of which %d were committed", v.workers, v.skus, v.orders,
 		took.Round(time.Millisecond), v.reserved.Load(), v.short.Load(), v.skus*v.pieces, sold, left, v.ended.Load(), v.fates.Load())
 	if wrong := v.number(fmt.Sprintf(`SELECT count(*) FROM %s s LEFT JOIN (SELECT sku, sum(qty) AS sold FROM %s GROUP BY sku) l USING (sku)
-		WHERE s.qty < 0 OR s.qty + coalesce(l.sold, 0) <> %d`, v.stock.String(), v.lines, v.pieces)); wrong != 0 {
+		WHERE s.qty < 0 OR s.qty + coalesce(l.sold, 0) <> %d`, v.stock.Name.Sanitize(), v.lines, v.pieces)); wrong != 0 {
 		t.Errorf("%d SKUs do not add up", wrong)
 	}
 	if written := v.number("SELECT count(DISTINCT id) FROM " + v.lines); written != v.reserved.Load() || written+v.short.Load() != int64(v.orders) {
@@ -120,7 +121,7 @@ func TestChaosInventory(t *testing.T) {
 		t.Error("nothing was short, or nothing was cut off: this shows nothing")
 	}
 	pgtest.Eventually(t, 10*time.Second, "no row is locked", func() bool {
-		return v.number("SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND pid <> pg_backend_pid()", v.stock.String()) == 0
+		return v.number("SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND pid <> pg_backend_pid()", v.stock.Name.Sanitize()) == 0
 	})
 }
 
@@ -144,7 +145,7 @@ func (v *inventory) order(id int) {
 		case errors.Is(err, rowlock.ErrShort):
 			v.short.Add(1)
 			return
-		case errors.Is(err, rowlock.ErrDeadlock), errors.Is(err, rowlock.ErrMissing), errors.Is(err, rowlock.ErrInvalidOption), errors.Is(err, context.Canceled):
+		case errors.Is(err, advisory.ErrDeadlock), errors.Is(err, rowlock.ErrMissing), errors.Is(err, advisory.ErrInvalidOption), errors.Is(err, context.Canceled):
 			v.Errorf("order %d: %v", id, err)
 			return
 		}
@@ -202,11 +203,11 @@ func TestInventoryControl(t *testing.T) {
 				defer met()
 				err := pgx.BeginFunc(t.Context(), v.pool, func(tx pgx.Tx) error {
 					var qty int
-					if err := tx.QueryRow(t.Context(), "SELECT qty FROM "+v.stock.String()+" WHERE sku = 1").Scan(&qty); err != nil || qty < 1 {
+					if err := tx.QueryRow(t.Context(), "SELECT qty FROM "+v.stock.Name.Sanitize()+" WHERE sku = 1").Scan(&qty); err != nil || qty < 1 {
 						return err
 					}
 					met() // all have read
-					if _, err := tx.Exec(t.Context(), "UPDATE "+v.stock.String()+" "+write+" WHERE sku = $1", 1, qty-1); err != nil {
+					if _, err := tx.Exec(t.Context(), "UPDATE "+v.stock.Name.Sanitize()+" "+write+" WHERE sku = $1", 1, qty-1); err != nil {
 						return err
 					}
 					_, err := tx.Exec(t.Context(), "INSERT INTO "+v.lines+" VALUES ($1, 1, 1)", id)
@@ -218,7 +219,7 @@ func TestInventoryControl(t *testing.T) {
 			})
 		}
 		all.Wait()
-		left, sold := v.number("SELECT qty FROM "+v.stock.String()), v.number("SELECT sum(qty) FROM "+v.lines)
+		left, sold := v.number("SELECT qty FROM "+v.stock.Name.Sanitize()), v.number("SELECT sum(qty) FROM "+v.lines)
 		want := map[string]int64{"written": 0, "counted down": 1 - buyers}[name]
 		if left != want || sold != buyers {
 			t.Errorf("%s: %d sold of 1, %d left: it did not oversell, so the experiment shows nothing", name, sold, left)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
 
@@ -31,7 +32,7 @@ func TestForeignOperatorIsRefused(t *testing.T) {
 		"Reserve": second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"A", "1"}})),
 		"Lock":    f.lock(t.Context(), tx, "Ax"),
 	} {
-		if !errors.Is(err, rowlock.ErrInvalidOption) {
+		if !errors.Is(err, advisory.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -67,7 +68,7 @@ func TestKeysAreReturnedAsPassed(t *testing.T) {
 		"NUL":                    second(rowlock.Lock(t.Context(), tx, by("s"), []string{"x\x00"})),
 		"not UTF-8":              second(rowlock.Lock(t.Context(), tx, by("s"), []string{"\xff"})),
 	} {
-		if !errors.Is(err, rowlock.ErrInvalidOption) {
+		if !errors.Is(err, advisory.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -93,7 +94,7 @@ func TestKeyTypes(t *testing.T) {
 			in := f.stock.Name[:1].Sanitize()
 			f.sql("CREATE TYPE " + in + ".enum AS ENUM ('z', 'it''s')")
 			f.sql("CREATE DOMAIN " + in + ".code AS varchar(9) CHECK (value <> '')")
-			for _, tx := range []rowlock.Tx{f.begin(), f.beginSQL()} {
+			for _, tx := range []advisory.Tx{f.begin(), f.beginSQL()} {
 				keyType(t, f, tx, "integer", []int{3, -1, 2}, "231")
 				keyType(t, f, tx, "bigint", []uint64{3, 1 << 40}, "12")
 				keyType(t, f, tx, "smallint", []int8{3}, "1")
@@ -114,14 +115,14 @@ func TestKeyTypes(t *testing.T) {
 
 // keyType creates a table with a key of the type, and locks its rows; one key has no row. The order
 // is that of the returned keys, as positions in keys.
-func keyType[K comparable](t *testing.T, f fixture, tx rowlock.Tx, typ string, keys []K, order string) {
+func keyType[K comparable](t *testing.T, f fixture, tx advisory.Tx, typ string, keys []K, order string) {
 	t.Helper()
 	f.in(tx, "SAVEPOINT one")
 	// A name for each type, because pgx caches statements.
 	table := rowlock.Table{Name: pgx.Identifier{"kt " + typ}, Key: "id"}
-	f.in(tx, "CREATE TEMP TABLE "+table.String()+" (id "+typ+" PRIMARY KEY, n text, quantity numeric DEFAULT 5) ON COMMIT DROP")
+	f.in(tx, "CREATE TEMP TABLE "+table.Name.Sanitize()+" (id "+typ+" PRIMARY KEY, n text, quantity numeric DEFAULT 5) ON COMMIT DROP")
 	for i, k := range keys {
-		f.in(tx, "INSERT INTO "+table.String()+" (id, n) VALUES ($1::text::"+typ+", $2)", written(k), string(rune('1'+i)))
+		f.in(tx, "INSERT INTO "+table.Name.Sanitize()+" (id, n) VALUES ($1::text::"+typ+", $2)", written(k), string(rune('1'+i)))
 	}
 	locked, err := rowlock.Lock(t.Context(), tx, table, keys)
 	got := ""
@@ -135,7 +136,7 @@ func keyType[K comparable](t *testing.T, f fixture, tx rowlock.Tx, typ string, k
 	if left, err := rowlock.Reserve(t.Context(), tx, rowlock.Stock{Table: table, Quantity: "quantity"}, lines); err != nil || left[keys[0]] != "3" {
 		t.Errorf("%s: Reserve: %v %v", typ, left, err)
 	}
-	f.in(tx, "DELETE FROM "+table.String()+" WHERE n = '1'")
+	f.in(tx, "DELETE FROM "+table.Name.Sanitize()+" WHERE n = '1'")
 	var missing *rowlock.MissingError
 	_, err = rowlock.Lock(t.Context(), tx, table, keys, rowlock.ForShare)
 	if !errors.As(err, &missing) || len(missing.Keys) != 1 || !reflect.DeepEqual(missing.Keys[0], keys[0]) {

@@ -11,14 +11,11 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// Tx is the caller's transaction: a pgx.Tx, or a *sql.Tx through package sqltx.
-type Tx = advisory.Tx
-
 // Option changes how a call locks its rows. Reserve and Restock know only NoWait.
 type Option uint8
 
 const (
-	// NoWait makes the call fail at once, with ErrNotAcquired, if another transaction holds a row,
+	// NoWait makes the call fail at once, with advisory.ErrNotAcquired, if another transaction holds a row,
 	// or holds the whole table for a millisecond.
 	NoWait Option = 1 << iota
 
@@ -68,9 +65,9 @@ func combine(opts []Option, allowed Option) (all Option, words []string, err err
 //
 // On failure no row is locked, and tx and its lock_timeout are unchanged, so that tx remains usable
 // (unless the connection broke, or ctx ended and tx is neither from pgx nor from sqltx). The error is
-// a *NotAcquiredError if the wait ended, a *MissingError if a key has no row, or it wraps ErrTx,
-// ErrInvalidOption or the server's error.
-func Lock[K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts ...Option) ([]K, error) {
+// a *NotAcquiredError if the wait ended, a *MissingError if a key has no row, or it wraps
+// advisory.ErrTx, advisory.ErrInvalidOption or the server's error.
+func Lock[K comparable](ctx context.Context, tx advisory.Tx, table Table, keys []K, opts ...Option) ([]K, error) {
 	how, words, err := combine(opts, ^Option(0))
 	if err != nil {
 		return nil, err
@@ -83,7 +80,7 @@ func Lock[K comparable](ctx context.Context, tx Tx, table Table, keys []K, opts 
 		return nil, err
 	}
 	q := table.render(lockSQL, []any{array}, words...)
-	c := &call{tx: tx, table: table.String(), noWait: how&NoWait != 0, begun: time.Now()}
+	c := &call{tx: tx, table: table.quoted(), noWait: how&NoWait != 0, begun: time.Now()}
 	return run(ctx, c, func(ctx context.Context) ([]K, error) {
 		rows, err := collect(ctx, tx, q, pgx.RowTo[[]int32])
 		if err != nil {
@@ -133,7 +130,7 @@ func missing[K any](keys []K, found []bool) (none []any) {
 // Fewer rows than LIMIT do not mean that the queue is empty, because other transactions may hold
 // some, or have just changed them. No row is not an error. Failures and ctx are as for Lock: Claim
 // does wait for a lock on the whole table, until ctx is done.
-func Claim[T any](ctx context.Context, tx Tx, scan pgx.RowToFunc[T], queue, sql string, args ...any) ([]T, error) {
+func Claim[T any](ctx context.Context, tx advisory.Tx, scan pgx.RowToFunc[T], queue, sql string, args ...any) ([]T, error) {
 	if err := checkNames(nil, queue); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
@@ -31,7 +33,7 @@ func TestStrengths(t *testing.T) {
 		for j, try := range strengths {
 			other := f.begin()
 			err := f.lock(t.Context(), other, "a", try, rowlock.NoWait)
-			if refused := errors.Is(err, rowlock.ErrNotAcquired); refused != conflict[i][j] || err != nil && !refused {
+			if refused := errors.Is(err, advisory.ErrNotAcquired); refused != conflict[i][j] || err != nil && !refused {
 				t.Errorf("%d behind %d: %v", j, i, err)
 			}
 			_ = other.Rollback(t.Context())
@@ -42,7 +44,7 @@ func TestStrengths(t *testing.T) {
 
 func TestMissingKeys(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		tx := begin()
 		var missing *rowlock.MissingError
@@ -68,7 +70,7 @@ func TestMissingKeys(t *testing.T) {
 // end of the condition hides nothing.
 func TestConditionSelectsRows(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		f.sql(`ALTER TABLE STOCK DROP CONSTRAINT "St ock's_pkey", ADD PRIMARY KEY ("the sku", warehouse)`)
 		f.sql(`INSERT INTO STOCK VALUES ('a', 20, 2), ('b', 20, 2)`)
@@ -89,7 +91,7 @@ func TestConditionSelectsRows(t *testing.T) {
 			"two rows for two keys":   f.lock(t.Context(), tx, "bx"),
 			"two rows and no missing": f.lock(t.Context(), tx, "bx", rowlock.AllowMissing),
 		} {
-			if !errors.Is(err, rowlock.ErrInvalidOption) {
+			if !errors.Is(err, advisory.ErrInvalidOption) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -100,111 +102,69 @@ func TestConditionSelectsRows(t *testing.T) {
 	})
 }
 
-func TestNoWaitLeavesNothing(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		for _, hold := range []string{`SELECT FROM STOCK WHERE "the sku" = 'c' FOR UPDATE`, "LOCK TABLE STOCK"} {
-			holder, tx := f.begin(), begin()
-			f.in(holder, hold)
-			f.in(tx, "SET LOCAL lock_timeout = '17s'")
-			var refused *rowlock.NotAcquiredError
-			err := f.lock(t.Context(), tx, "dcb", rowlock.NoWait)
-			if !errors.As(err, &refused) || !errors.Is(err, rowlock.ErrNotAcquired) || refused.Cause != nil || refused.Table != f.stock.String() {
-				t.Errorf("%v", err)
-			}
-			busy := second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"a", "1"}, {"c", "1"}}, rowlock.NoWait))
-			if !errors.Is(busy, rowlock.ErrNotAcquired) || errors.Is(busy, rowlock.ErrTimeout) {
-				t.Errorf("%v", busy)
-			}
-			_ = holder.Rollback(t.Context())
-			f.usable(tx, "17s")
-		}
-	})
-}
-
-// TestDeadlineIsForAllWaitsTogether: the deadline passes although each single wait is shorter.
-func TestDeadlineIsForAllWaitsTogether(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		first, second, tx := f.begin(), f.begin(), begin()
-		f.in(first, `SELECT FROM STOCK WHERE "the sku" = 'a' FOR UPDATE`)
-		f.in(second, `SELECT FROM STOCK WHERE "the sku" = 'b' FOR UPDATE`)
-		f.in(tx, "SET LOCAL lock_timeout = '1min'")
-		begun := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 1600*time.Millisecond)
-		defer cancel()
-		done := later(func() error { return f.lock(ctx, tx, "ba") })
-		f.waiting(1)
-		<-time.After(time.Until(begun.Add(time.Second)))
-		_ = first.Rollback(t.Context())
-		err := <-done
-		// 2600 if each wait had the whole time.
-		if took := time.Since(begun); took < 1590*time.Millisecond || took > 2500*time.Millisecond {
-			t.Errorf("it took %v", took)
-		}
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, rowlock.ErrNotAcquired) || errors.Is(err, rowlock.ErrTimeout) {
-			t.Errorf("%v", err)
-		}
-		_ = second.Rollback(t.Context())
-		f.usable(tx, "1min")
-	})
-}
-
 // opaque hides the connection of a transaction, so that it can't be canceled: the server's
 // lock_timeout alone bounds its waits.
-type opaque struct{ rowlock.Tx }
+type opaque struct{ advisory.Tx }
 
-func TestOwnTimeouts(t *testing.T) {
+// TestP34_WaitsEnd: each wait that ends, and each success, leaves no lock and the transaction's own
+// lock_timeout.
+func TestP34_WaitsEnd(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
-		holder := f.begin()
-		f.in(holder, `SELECT FROM STOCK FOR UPDATE`)
-		tx := begin()
-		f.in(tx, "SET LOCAL lock_timeout = 20")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		soon := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		far, cancel := context.WithTimeout(t.Context(), 100*365*24*time.Hour)
 		defer cancel()
-		if err := f.lock(ctx, tx, "b"); !errors.Is(err, rowlock.ErrTimeout) || !errors.Is(err, rowlock.ErrNotAcquired) {
-			t.Errorf("own lock_timeout: %v", err)
-		}
-		f.in(tx, "SET LOCAL lock_timeout = 0")
-		f.in(tx, "SET LOCAL statement_timeout = 30")
-		var pg *pgconn.PgError
-		if err := f.lock(t.Context(), tx, "b"); !errors.Is(err, rowlock.ErrNotAcquired) || !errors.As(err, &pg) || pg.Code != "57014" {
-			t.Errorf("statement_timeout: %v", err)
-		}
-		if err := f.lock(ctx, opaque{tx}, "b", rowlock.NoWait); !errors.Is(err, rowlock.ErrNotAcquired) {
-			t.Errorf("opaque: %v", err)
-		}
-		_ = holder.Rollback(t.Context())
-		f.usable(tx, "0")
-	})
-}
-
-// TestP34_SuccessLeavesTheSettings: a call that succeeds restores lock_timeout.
-func TestP34_SuccessLeavesTheSettings(t *testing.T) {
-	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
-		t.Helper()
-		for _, own := range []string{"0", "250ms", "17s", "1h"} {
-			tx := begin()
-			f.in(tx, "SELECT set_config('lock_timeout', $1, true)", own)
-			for _, d := range []time.Duration{time.Minute, 100 * 365 * 24 * time.Hour} {
-				ctx, cancel := context.WithTimeout(t.Context(), d)
-				if err := f.lock(ctx, tx, "a"); err != nil {
-					t.Errorf("%v: %v", d, err)
+		lines := []line{{"a", "1"}, {"c", "1"}}
+		for what, tc := range map[string]struct {
+			own   string // lock_timeout
+			cause error
+			call  func(tx advisory.Tx) error
+		}{
+			"NoWait":              {"17s", nil, func(tx advisory.Tx) error { return f.lock(t.Context(), tx, "dcb", rowlock.NoWait) }},
+			"NoWait, no cancel":   {"0", nil, func(tx advisory.Tx) error { return f.lock(far, opaque{tx}, "b", rowlock.NoWait) }},
+			"NoWait, Reserve":     {"17s", nil, func(tx advisory.Tx) error { return second(rowlock.Reserve(far, tx, f.stock, lines, rowlock.NoWait)) }},
+			"the deadline":        {"1min", context.DeadlineExceeded, func(tx advisory.Tx) error { return f.lock(soon(), tx, "ba") }},
+			"the deadline, Claim": {"1min", context.DeadlineExceeded, func(tx advisory.Tx) error { return second(f.claim(soon(), tx, "")) }},
+			"its own time":        {"20ms", advisory.ErrTimeout, func(tx advisory.Tx) error { return f.lock(far, tx, "b") }},
+		} {
+			for _, hold := range []string{"SELECT FROM STOCK FOR UPDATE", "LOCK TABLE STOCK"} {
+				if what == "the deadline, Claim" && hold != "LOCK TABLE STOCK" {
+					continue // it does not wait for rows
 				}
-				cancel()
+				holder, tx := f.begin(), begin()
+				f.in(holder, hold)
+				f.in(tx, "SELECT set_config('lock_timeout', $1, true)", tc.own)
+				err := tc.call(tx)
+				var refused *rowlock.NotAcquiredError
+				if !errors.As(err, &refused) || !errors.Is(err, advisory.ErrNotAcquired) || refused.Table == "" ||
+					(refused.Cause == nil) != (tc.cause == nil) || tc.cause != nil && !errors.Is(err, tc.cause) || errors.Is(err, advisory.ErrTimeout) != (tc.cause == advisory.ErrTimeout) {
+					t.Errorf("%s, %s: %v", what, hold, err)
+				}
+				_ = holder.Rollback(t.Context())
+				f.usable(tx, tc.own)
+				_ = tx.Rollback(t.Context())
 			}
-			if err := second(rowlock.Reserve(t.Context(), tx, f.stock, []line{{"a", "1"}}, rowlock.NoWait)); err != nil {
-				t.Error(err)
+			tx := begin()
+			f.in(tx, "SELECT set_config('lock_timeout', $1, true)", tc.own)
+			if err := errors.Join(f.lock(far, tx, "a"), second(rowlock.Reserve(t.Context(), tx, f.stock, lines, rowlock.NoWait))); err != nil {
+				t.Errorf("success: %v", err)
 			}
-			if got := value[string](f, tx, "SHOW lock_timeout"); got != own {
-				t.Errorf("lock_timeout is %s, it was %s", got, own)
+			if got := value[string](f, tx, "SHOW lock_timeout"); got != tc.own {
+				t.Errorf("success: lock_timeout is %s, it was %s", got, tc.own)
 			}
 			_ = tx.Rollback(t.Context())
+		}
+		holder, tx := f.begin(), begin()
+		f.in(holder, "SELECT FROM STOCK FOR UPDATE")
+		f.in(tx, "SET LOCAL statement_timeout = 30")
+		var pg *pgconn.PgError
+		if err := f.lock(t.Context(), tx, "b"); !errors.Is(err, advisory.ErrNotAcquired) || !errors.As(err, &pg) || pg.Code != "57014" {
+			t.Errorf("statement_timeout: %v", err)
 		}
 	})
 }
@@ -213,7 +173,7 @@ func TestP34_SuccessLeavesTheSettings(t *testing.T) {
 // to another partition, which PostgreSQL reports as 40001 at every isolation level.
 func TestRowThatIsNotInTheSnapshotIsFound(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		f.sql("DROP TABLE STOCK")
 		f.sql(`CREATE TABLE STOCK ("the sku" text, "qty""left" integer, warehouse integer) PARTITION BY LIST (warehouse)`)
@@ -225,9 +185,9 @@ func TestRowThatIsNotInTheSnapshotIsFound(t *testing.T) {
 			"inserted again": {`DELETE FROM STOCK WHERE "the sku" = 'b'`, `INSERT INTO STOCK VALUES ('b', 10, 1)`},
 			"moved":          {`UPDATE STOCK SET warehouse = 3 - warehouse WHERE "the sku" = 'b'`},
 		} {
-			for call, run := range map[string]func(tx rowlock.Tx) error{
-				"Lock": func(tx rowlock.Tx) error { return f.lock(t.Context(), tx, "abc") },
-				"Reserve": func(tx rowlock.Tx) error {
+			for call, run := range map[string]func(tx advisory.Tx) error{
+				"Lock": func(tx advisory.Tx) error { return f.lock(t.Context(), tx, "abc") },
+				"Reserve": func(tx advisory.Tx) error {
 					left, err := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"b", "10"}, {"a", "3"}})
 					if err == nil && (left["a"] != "7" || left["b"] != "0") {
 						t.Errorf("left: %v", left)
@@ -323,7 +283,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		"long quantity column": stock(strings.Repeat("x", 64)),
 		"no queue":             second(rowlock.Claim(ctx, tx, pgx.RowTo[int], "", "SELECT 1")),
 	} {
-		if !errors.Is(err, rowlock.ErrInvalidOption) {
+		if !errors.Is(err, advisory.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -331,7 +291,7 @@ func TestBadInputIsRefusedBeforeAnythingIsSent(t *testing.T) {
 
 func TestUnusableTransactionIsErrTx(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		committed, aborted, rolledBack := begin(), begin(), begin()
 		_ = committed.Commit(t.Context())
@@ -339,11 +299,11 @@ func TestUnusableTransactionIsErrTx(t *testing.T) {
 		_, _ = aborted.Exec(t.Context(), "nonsense")
 		var none *pgxpool.Tx
 		for name, call := range everyCall(f) {
-			for state, tx := range map[string]rowlock.Tx{
+			for state, tx := range map[string]advisory.Tx{
 				"committed": committed, "aborted": aborted, "rolled back": rolledBack, "nil": nil, "nil pointer": none,
 				"sqltx of nil": sqltx.Wrap(nil), "nil sqltx": (*sqltx.Tx)(nil),
 			} {
-				if err := call(t.Context(), tx); !errors.Is(err, rowlock.ErrTx) {
+				if err := call(t.Context(), tx); !errors.Is(err, advisory.ErrTx) {
 					t.Errorf("%s, %s: %v", name, state, err)
 				}
 			}
@@ -354,7 +314,7 @@ func TestUnusableTransactionIsErrTx(t *testing.T) {
 // TestServersErrorsLeaveTheTransactionUsable, with the server's own words.
 func TestServersErrorsLeaveTheTransactionUsable(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		ctx, tx := t.Context(), begin()
 		in := func(key string, name ...string) error {
@@ -387,7 +347,7 @@ func TestMissingPrivilege(t *testing.T) {
 	tx := f.begin()
 	f.in(tx, "SET LOCAL ROLE "+role)
 	for name, call := range everyCall(f) {
-		if err := call(t.Context(), tx); !errors.Is(err, rowlock.ErrPrivilege) {
+		if err := call(t.Context(), tx); !errors.Is(err, pglock.ErrPrivilege) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

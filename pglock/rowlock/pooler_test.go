@@ -11,13 +11,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
 // TestP35_PoolerInTransactionMode: row locks work through the pooler, in every mode that it
-// supports, from pgx and from database/sql, with many server connections or only one.
+// supports, from pgx and from database/sql, with many server connections or only one. Calls that fail
+// leave their transaction usable, and no row locked.
 func TestP35_PoolerInTransactionMode(t *testing.T) {
 	t.Parallel()
 	modes, settings := pgtest.PoolerModes()
@@ -29,15 +31,42 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 			db := stdlib.OpenDB(*pooled.Config().ConnConfig)
 			t.Cleanup(func() { _ = db.Close() })
 			what := fmt.Sprintf("%d sessions, %v", size, mode)
-			begin := map[string]func() (rowlock.Tx, error){
-				"pgx": func() (rowlock.Tx, error) { return pooled.Begin(t.Context()) },
-				"database/sql": func() (rowlock.Tx, error) {
+			begin := []func() (advisory.Tx, error){
+				func() (advisory.Tx, error) { return pooled.Begin(t.Context()) },
+				func() (advisory.Tx, error) {
 					tx, err := db.BeginTx(context.Background(), nil)
 					return sqltx.Wrap(tx), err
 				},
 			}
-			f.reserveThrough(t, what, begin)
-			f.failThrough(t, what, begin, size > 1)
+			f.sql(`UPDATE STOCK SET "qty""left" = 40`)
+			var all sync.WaitGroup
+			for i := range 6 {
+				all.Go(func() {
+					for range 5 {
+						tx, err := begin[i%2]()
+						if err != nil {
+							t.Errorf("%s: %v", what, err)
+							return
+						}
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						err = second(rowlock.Reserve(ctx, tx, f.stock, []line{{"d", "1"}, {"a", "1"}}))
+						cancel()
+						if err = errors.Join(err, tx.Commit(t.Context())); err != nil {
+							t.Errorf("%s: %v", what, err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			f.quantities("a10 b40 c40 d10 e40")
+			for _, begin := range begin {
+				tx, err := begin()
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.failThrough(what, tx, size > 1)
+				_ = tx.Rollback(t.Context())
+			}
 			if setting := value[string](f, pooled, "SHOW lock_timeout"); setting != "0" {
 				t.Errorf("%s: the session's next user has a lock_timeout of %s", what, setting)
 			}
@@ -46,69 +75,31 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 	}
 }
 
-// reserveThrough makes six workers reserve five times each, a third of them with a deadline.
-func (f fixture) reserveThrough(t *testing.T, what string, begin map[string]func() (rowlock.Tx, error)) {
+// failThrough checks calls that fail in a transaction, and that they leave it usable and no row locked.
+func (f fixture) failThrough(what string, tx advisory.Tx, waits bool) {
+	t := f.t
 	t.Helper()
-	f.sql(`UPDATE STOCK SET "qty""left" = 40`)
-	var all sync.WaitGroup
-	for i := range 6 {
-		all.Go(func() {
-			for range 5 {
-				tx, err := begin[[]string{"pgx", "database/sql"}[i%2]]()
-				if err != nil {
-					t.Errorf("%s: %v", what, err)
-					return
-				}
-				ctx, cancel := t.Context(), func() {}
-				if i%3 == 0 {
-					ctx, cancel = context.WithTimeout(ctx, time.Minute)
-				}
-				_, err = rowlock.Reserve(ctx, tx, f.stock, []line{{"d", "1"}, {"a", "1"}})
-				cancel()
-				if err = errors.Join(err, tx.Commit(t.Context())); err != nil {
-					t.Errorf("%s: %v", what, err)
-				}
-			}
-		})
+	f.in(tx, "SAVEPOINT one")
+	if rows, err := f.claim(t.Context(), tx, `ORDER BY "the sku" DESC LIMIT $1`, 2); err != nil || rows != "ed" {
+		t.Errorf("%s: Claim: %v %v", what, rows, err)
 	}
-	all.Wait()
-	f.quantities("a10 b40 c40 d10 e40")
-}
-
-// failThrough checks that calls that fail leave their transaction usable, and no row locked.
-func (f fixture) failThrough(t *testing.T, what string, begin map[string]func() (rowlock.Tx, error), waits bool) {
-	t.Helper()
-	for driver, begin := range begin {
-		tx, err := begin()
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows, claimed := f.claim(t.Context(), tx, `ORDER BY "the sku" DESC LIMIT $1`, 2)
-		if claimed != nil || rows != "ed" {
-			t.Errorf("%s, %s: Claim: %v %v", what, driver, rows, claimed)
-		}
-		_ = tx.Rollback(t.Context())
-		if tx, err = begin(); err != nil {
-			t.Fatal(err)
-		}
-		_, short := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"b", "99"}})
-		missing := f.lock(t.Context(), tx, "cx")
-		if !errors.Is(short, rowlock.ErrShort) || !errors.Is(missing, rowlock.ErrMissing) {
-			t.Errorf("%s, %s: %v, %v", what, driver, short, missing)
-		}
-		if waits {
-			holder := f.begin()
-			f.in(holder, `SELECT FROM STOCK WHERE "the sku" = 'e' FOR UPDATE`)
-			busy := f.lock(t.Context(), tx, "ae", rowlock.NoWait)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-			late := f.lock(ctx, tx, "ae")
-			cancel()
-			if !errors.Is(busy, rowlock.ErrNotAcquired) || !errors.Is(late, context.DeadlineExceeded) {
-				t.Errorf("%s, %s: %v, %v", what, driver, busy, late)
-			}
-			_ = holder.Rollback(t.Context())
-		}
-		f.usable(tx, "0")
-		_ = tx.Rollback(t.Context())
+	f.in(tx, "ROLLBACK TO one")
+	_, short := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"b", "99"}})
+	missing := f.lock(t.Context(), tx, "cx")
+	if !errors.Is(short, rowlock.ErrShort) || !errors.Is(missing, rowlock.ErrMissing) {
+		t.Errorf("%s: %v, %v", what, short, missing)
 	}
+	if waits {
+		holder := f.begin()
+		f.in(holder, `SELECT FROM STOCK WHERE "the sku" = 'e' FOR UPDATE`)
+		busy := f.lock(t.Context(), tx, "ae", rowlock.NoWait)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		late := f.lock(ctx, tx, "ae")
+		cancel()
+		if !errors.Is(busy, advisory.ErrNotAcquired) || !errors.Is(late, context.DeadlineExceeded) {
+			t.Errorf("%s: %v, %v", what, busy, late)
+		}
+		_ = holder.Rollback(t.Context())
+	}
+	f.usable(tx, "0")
 }

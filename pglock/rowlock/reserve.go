@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/advisory"
 )
 
 // Decimal is an exact decimal number, written like 12 or 0.125. The package strconv reads it.
@@ -45,20 +47,20 @@ func Lines[K comparable](lines ...Line[K]) []Line[K] { return lines }
 // whose key has no row is marked as missing.
 //
 // The sum is computed in the type numeric, without overflow. A quantity of 0 or less, a key that is
-// passed twice, and a fraction that the column would round are ErrInvalidOption. The order of locks,
+// passed twice, and a fraction that the column would round are advisory.ErrInvalidOption. The order of locks,
 // K, waiting and failures are as for Lock, and of its options only NoWait is allowed.
-func Reserve[K comparable](ctx context.Context, tx Tx, stock Stock, lines []Line[K], opts ...Option) (map[K]Decimal, error) {
+func Reserve[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines []Line[K], opts ...Option) (map[K]Decimal, error) {
 	return move(ctx, tx, stock, lines, -1, opts)
 }
 
 // Restock adds the quantities of all lines to the stock, or of none: for a canceled reservation or
 // a delivery. It returns the new quantity of each key. A key without a row is a *MissingError, and a
 // quantity that the column can't hold is ErrRange. Otherwise it is like Reserve.
-func Restock[K comparable](ctx context.Context, tx Tx, stock Stock, lines []Line[K], opts ...Option) (map[K]Decimal, error) {
+func Restock[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines []Line[K], opts ...Option) (map[K]Decimal, error) {
 	return move(ctx, tx, stock, lines, 1, opts)
 }
 
-func move[K comparable](ctx context.Context, tx Tx, stock Stock, lines []Line[K], direction int, opts []Option) (map[K]Decimal, error) {
+func move[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines []Line[K], direction int, opts []Option) (map[K]Decimal, error) {
 	how, words, err := combine(opts, NoWait)
 	if err != nil {
 		return nil, err
@@ -78,7 +80,7 @@ func move[K comparable](ctx context.Context, tx Tx, stock Stock, lines []Line[K]
 		return nil, err
 	}
 	q := stock.render(moveSQL, []any{array, arrayText(amounts), direction}, append(words, ":quantity", quote(stock.Quantity))...)
-	c := &call{tx: tx, table: stock.String(), noWait: how&NoWait != 0, begun: time.Now()}
+	c := &call{tx: tx, table: stock.quoted(), noWait: how&NoWait != 0, begun: time.Now()}
 	return run(ctx, c, func(ctx context.Context) (map[K]Decimal, error) {
 		levels, err := collect(ctx, tx, q, pgx.RowToStructByPos[level])
 		if err != nil {
@@ -115,13 +117,13 @@ type level struct {
 
 // settle returns the new quantities of the lines, or why nothing was changed.
 func settle[K comparable](stock Stock, lines []Line[K], rows []level) (map[K]Decimal, error) {
-	left, short := make(map[K]Decimal, len(lines)), &ShortError{Table: stock.String()}
+	left, short := make(map[K]Decimal, len(lines)), &ShortError{Table: stock.quoted()}
 	for i, l := range lines {
 		switch row := rows[i]; {
 		case row.Short || row.Positions == nil:
 			short.Lines = append(short.Lines, Shortage{Key: l.Key, Wanted: l.Quantity, Available: row.Had, Missing: !row.Short})
 		case row.Has != nil && !*row.Exact:
-			return nil, refuse(invalidOption("column %q of %s would round the change of %v by %s", stock.Quantity, stock, l.Key, l.Quantity))
+			return nil, refuse(invalidOption("column %q of %s would round the change of %v by %s", stock.Quantity, stock.quoted(), l.Key, l.Quantity))
 		case row.Has != nil:
 			left[l.Key] = *row.Has
 		}
@@ -130,7 +132,7 @@ func settle[K comparable](stock Stock, lines []Line[K], rows []level) (map[K]Dec
 	case short.Lines != nil: // then no row was changed
 		return nil, refuse(short)
 	case len(left) < len(lines):
-		return nil, refuse(fmt.Errorf("rowlock: only %d of %d rows of %s were changed: a rule or trigger prevents the others", len(left), len(lines), stock))
+		return nil, refuse(fmt.Errorf("rowlock: only %d of %d rows of %s were changed: a rule or trigger prevents the others", len(left), len(lines), stock.quoted()))
 	}
 	return left, nil
 }

@@ -9,12 +9,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
 
 func TestReserveTakesAllOrNothing(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		tx := begin()
 		left, err := rowlock.Reserve(t.Context(), tx, f.stock, []line{{"c", "3"}, {"a", "10"}})
@@ -30,8 +31,8 @@ func TestReserveTakesAllOrNothing(t *testing.T) {
 		want := []rowlock.Shortage{
 			{Key: "d", Wanted: "11", Available: "10"}, {Key: "x", Wanted: "1", Available: "0", Missing: true}, {Key: "a", Wanted: "2", Available: "0"},
 		}
-		if !errors.As(err, &short) || !reflect.DeepEqual(short.Lines, want) || short.Table != f.stock.String() ||
-			!errors.Is(err, rowlock.ErrShort) || errors.Is(err, rowlock.ErrNotAcquired) {
+		if !errors.As(err, &short) || !reflect.DeepEqual(short.Lines, want) || short.Table != f.stock.Name.Sanitize() ||
+			!errors.Is(err, rowlock.ErrShort) || errors.Is(err, advisory.ErrNotAcquired) {
 			t.Errorf("%v", err)
 		}
 		if free := f.free(); free != "bde" {
@@ -53,7 +54,7 @@ func TestReserveTakesAllOrNothing(t *testing.T) {
 
 func TestRestockUndoesReserve(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		f.sql(`UPDATE STOCK SET "qty""left" = NULL WHERE "the sku" = 'e'`)
 		tx := begin()
@@ -79,7 +80,7 @@ func TestRestockUndoesReserve(t *testing.T) {
 
 func TestReserveComparesTheLockedRow(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		holder := begin()
 		if _, err := rowlock.Reserve(t.Context(), holder, f.stock, []line{{"a", "6"}, {"b", "3"}}); err != nil {
@@ -108,7 +109,7 @@ func TestReserveComparesTheLockedRow(t *testing.T) {
 // TestQuantitiesAreExact for every column type, beyond 64 bits, and never rounded.
 func TestQuantitiesAreExact(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, f fixture, begin func() rowlock.Tx) {
+	bothWays(t, func(t *testing.T, f fixture, begin func() advisory.Tx) {
 		t.Helper()
 		for typ, tc := range map[string]struct {
 			start, take, left rowlock.Decimal
@@ -121,20 +122,20 @@ func TestQuantitiesAreExact(t *testing.T) {
 			"numeric":          {"0.3", "0.1", "0.2", nil},
 			"numeric(30)":      {"123456789012345678901234567890", "123456789012345678901234567889", "1", nil},
 			"numeric(10,2)":    {"2.50", "1.25", "1.25", nil},
-			"numeric(10, 2)":   {"2.50", "0.001", "", rowlock.ErrInvalidOption}, // would be rounded
-			"int":              {"2", "0.5", "", rowlock.ErrInvalidOption},
+			"numeric(10, 2)":   {"2.50", "0.001", "", advisory.ErrInvalidOption}, // would be rounded
+			"int":              {"2", "0.5", "", advisory.ErrInvalidOption},
 			"double precision": {"2.5", "0.25", "2.25", nil},
 		} {
 			tx := begin()
 			stock := rowlock.Stock{Table: rowlock.Table{Name: pgx.Identifier{"q " + typ}, Key: "k"}, Quantity: "q"}
-			f.in(tx, "CREATE TEMP TABLE "+stock.String()+" (k text, q "+typ+") ON COMMIT DROP")
-			f.in(tx, "INSERT INTO "+stock.String()+" VALUES ('a', $1::text::"+typ+")", string(tc.start))
+			f.in(tx, "CREATE TEMP TABLE "+stock.Name.Sanitize()+" (k text, q "+typ+") ON COMMIT DROP")
+			f.in(tx, "INSERT INTO "+stock.Name.Sanitize()+" VALUES ('a', $1::text::"+typ+")", string(tc.start))
 			left, err := rowlock.Reserve(t.Context(), tx, stock, []line{{"a", tc.take}})
 			if !errors.Is(err, tc.err) || err == nil && left["a"] != tc.left {
 				t.Errorf("%s: %v %v", typ, left, err)
 			}
 			if tc.err != nil {
-				if q := value[string](f, tx, "SELECT q::text FROM "+stock.String()); q != string(tc.start) {
+				if q := value[string](f, tx, "SELECT q::text FROM "+stock.Name.Sanitize()); q != string(tc.start) {
 					t.Errorf("%s: %s became %s", typ, tc.start, q)
 				}
 			}

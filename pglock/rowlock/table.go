@@ -43,8 +43,7 @@ type Stock struct {
 	Quantity string // the column, of an integer type or numeric
 }
 
-// String returns the quoted name.
-func (t Table) String() string { return t.Name.Sanitize() }
+func (t Table) quoted() string { return t.Name.Sanitize() }
 
 // checkNames refuses a name that PostgreSQL would truncate, and then find another object.
 func checkNames(names []string, more ...string) error {
@@ -65,7 +64,7 @@ func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
 	if t.Where != "" {
 		condition = "AND (" + t.Where + "\n)"
 	}
-	pairs := append([]string{":table", t.String(), ":key", quote(t.Key), ":where", condition}, more...)
+	pairs := append([]string{":table", t.quoted(), ":key", quote(t.Key), ":where", condition}, more...)
 	for i := range args {
 		pairs = append(pairs, ":"+strconv.Itoa(i+1), "$"+strconv.Itoa(len(t.Args)+i+1))
 	}
@@ -77,7 +76,7 @@ func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
 func (t Table) match(positions []int32, found []bool) (int, error) {
 	if len(positions) != 1 || found[positions[0]-1] {
 		return 0, refuse(invalidOption("column %q of %s does not match the keys one to one: it must be unique among the rows of Where, no two "+
-			"keys may be equal in its type, and search_path must not hide the operator = of its type", t.Key, t))
+			"keys may be equal in its type, and search_path must not hide the operator = of its type", t.Key, t.quoted()))
 	}
 	found[positions[0]-1] = true
 	return int(positions[0] - 1), nil

@@ -28,11 +28,10 @@ func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
 	}
 	defer conn.Release()
 	a := &applier{r, conn, at, m}
-	err = a.applyInTx(ctx)
-	switch {
-	case !notInTransaction(err):
+	if err = a.applyInTx(ctx); !notInTransaction(err) {
 		return err
-	case a.unchanged(ctx):
+	}
+	if now, e := a.readTable(ctx); e == nil && now.version == at.version && now.dirty == at.dirty {
 		return a.applyWithoutTx(ctx)
 	}
 	return a.failure(ctx, err) // the file has committed a part of itself
@@ -162,12 +161,6 @@ type commitError struct{ cause error }
 
 func (e *commitError) Error() string { return "commit: " + e.cause.Error() }
 func (e *commitError) Unwrap() error { return e.cause }
-
-// unchanged reports whether the version table still says what it said before the migration.
-func (a *applier) unchanged(ctx context.Context) bool {
-	now, err := a.readTable(ctx)
-	return err == nil && now.version == a.at.version && now.dirty == a.at.dirty
-}
 
 // readTable reads the version table, also if ctx has ended.
 func (a *applier) readTable(ctx context.Context) (now tableState, err error) {

@@ -16,7 +16,7 @@
 //     than itself. With a lock that blocks in the server, such as golang-migrate's own, it waits
 //     for the waiters of that lock.
 //   - A wait ends when its context ends or the time of [WithTimeout] is over, and leaves nothing on
-//     the server. The error says who holds the lock, and for how long.
+//     the server. The error says who holds the lock, and for how long if it is a lease.
 //   - A lost lock stops Run before the next migration.
 //
 // # Rolling out
@@ -39,10 +39,10 @@
 //
 //	                          a migration in a transaction         one that can't be in a transaction
 //	its SQL fails             rolled back, version unchanged       dirty, *MigrationError
-//	its process is killed     rolled back, the next replica runs   dirty, *DirtyError for the next
+//	its process is killed     rolled back, the next replica runs   dirty, ErrDirty for the next
 //	the lock is lost          finished and recorded, then stop     finished and recorded, then stop
 //	two hold the lock         one waits for the other, and         one finds the other's mark:
-//	                          finds it done                        *DirtyError
+//	                          finds it done                        ErrDirty
 //
 // A migration that can't be in a transaction (CREATE INDEX CONCURRENTLY, VACUUM, a procedure that
 // commits) needs a file of its own.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/golang-migrate/migrate/v4"
@@ -25,16 +26,17 @@ type Driver struct {
 	database.Driver
 	ctx    context.Context //nolint:containedctx // golang-migrate's methods take none
 	cancel context.CancelFunc
-	cfg    lockConfig
-	lock   lock
+	cfg    *config
+	locks  locks
 
 	mu   sync.Mutex // guards held; held while Lock waits
-	held heldLock   // nil if not locked
+	held heldLocks  // nil if not locked
 }
 
 // Wrap returns a Driver that runs driver under a lock on the database of pool, which must be the
 // database that driver migrates. The lock is an advisory lock of a session or, with WithLease, a
 // lease. It opens connections of its own, like those of pool. ctx bounds the waits for the lock.
+// All options but AllowNewer are valid.
 //
 // The lock is named as that of Run, after the version table. If driver's is not schema_migrations
 // in the first schema of the connection's search_path, pass WithVersionTable.
@@ -44,71 +46,59 @@ type Driver struct {
 //
 // golang-migrate's drivers acquire their own lock while they are opened, and behind a pooler in
 // transaction mode they may leave it behind: use Run there.
-func Wrap(ctx context.Context, driver database.Driver, pool *pgxpool.Pool, opts ...LockOption) (*Driver, error) {
-	cfg := newLockConfig()
-	cfg.wait.timeout = migrate.DefaultLockTimeout * 4 / 5
-	for _, o := range opts {
-		if err := o.applyLock(&cfg); err != nil {
-			return nil, err
-		}
-	}
-	if driver == nil || pool == nil {
+func Wrap(ctx context.Context, driver database.Driver, pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
+	cfg, err := newConfig(append([]Option{WithTimeout(migrate.DefaultLockTimeout * 4 / 5)}, opts...))
+	switch {
+	case err != nil:
+		return nil, err
+	case driver == nil || pool == nil:
 		return nil, errs.InvalidOption("runner", "Wrap: the driver or the pool is nil")
+	case cfg.allowNewer:
+		return nil, errs.InvalidOption("runner", "Wrap: AllowNewer has no effect: must be an option of Run")
 	}
-	if cfg.name == "" {
-		table, err := openVersionTable(ctx, pool, cfg)
-		if err != nil {
-			return nil, err
-		}
-		cfg.name = lockName(table)
+	if _, err := cfg.openVersionTable(ctx, pool); err != nil {
+		return nil, err
 	}
-	l, err := cfg.open(ctx, pool)
+	all, err := cfg.open(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &Driver{Driver: driver, ctx: ctx, cancel: cancel, cfg: cfg, lock: l}, nil
+	return &Driver{Driver: driver, ctx: ctx, cancel: cancel, cfg: cfg, locks: all}, nil
 }
 
 // Lock waits for the lock. The error is a *WaitError that names the holder, or database.ErrLocked
 // if this Driver holds the lock.
-func (d *Driver) Lock() error {
+func (d *Driver) Lock() (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.held != nil {
 		return database.ErrLocked
 	}
-	h, err := wait(d.ctx, d.lock, d.cfg.name, d.cfg.wait)
-	if err != nil {
-		return err
-	}
-	d.held = h
-	return nil
+	d.held, err = wait(d.ctx, d.locks, d.cfg)
+	return err
 }
 
-// Unlock releases the lock. The error wraps ErrLost if the lock was lost before: another process
-// may have migrated at the same time.
+// Unlock releases the lock. The error wraps pglock.ErrLost if the lock was lost before: another
+// process may have migrated at the same time.
 func (d *Driver) Unlock() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.held == nil {
 		return database.ErrNotLocked
 	}
-	h := d.held
+	held := d.held
 	d.held = nil
-	return release(d.ctx, h)
+	return release(d.ctx, held)
 }
 
 // Close ends a wait for the lock, releases the lock if it is held, and closes the wrapped driver.
 func (d *Driver) Close() error {
 	d.cancel()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var err error
-	if d.held != nil {
-		err = release(d.ctx, d.held)
-		d.held = nil
+	err := d.Unlock()
+	if errors.Is(err, database.ErrNotLocked) {
+		err = nil
 	}
-	d.lock.close()
+	d.locks.close()
 	return errs.Join(err, d.Driver.Close())
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,12 +16,11 @@ import (
 	"github.com/golang-migrate/migrate/v4/database"
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	dt "github.com/golang-migrate/migrate/v4/database/testing"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver that golang-migrate's uses
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/runner"
 )
 
@@ -37,17 +39,14 @@ func stock(t *testing.T, url string) database.Driver {
 	return d
 }
 
-func wrapped(t *testing.T, url string, opts ...runner.LockOption) *runner.Driver {
-	t.Helper()
-	d, err := runner.Wrap(t.Context(), stock(t, url), pgtest.PoolOn(t, url), opts...)
+// wrapped returns a wrapped driver with the kind of lock of the fixture.
+func (f *fixture) wrapped(opts ...runner.Option) *runner.Driver {
+	f.Helper()
+	d, err := runner.Wrap(f.Context(), stock(f.T, f.url), pgtest.PoolOn(f.T, f.url), f.opts(opts...)...)
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	f.Cleanup(func() { _ = d.Close() }) // a second time for those that the test closes
 	return d
 }
 
@@ -65,24 +64,15 @@ func migrator(t *testing.T, d database.Driver, texts ...string) *migrate.Migrate
 	return m
 }
 
-// lockOptions returns the options of a lock for Wrap.
-func lockOptions(t *testing.T, kind lockKind, url string) (opts []runner.LockOption) {
-	t.Helper()
-	for _, o := range kind.opts(t, url) {
-		opts = append(opts, o.(runner.LockOption))
-	}
-	return opts
-}
-
 // TestWrapPassesGolangMigratesOwnSuite: golang-migrate has a suite for drivers.
 func TestWrapPassesGolangMigratesOwnSuite(t *testing.T) {
 	t.Parallel()
-	eachLock(t, func(t *testing.T, kind lockKind) {
-		t.Helper()
-		url := pgtest.Database(t)
-		dt.Test(t, wrapped(t, url, lockOptions(t, kind, url)...), []byte("SELECT 1"))
-		other := pgtest.Database(t)
-		dt.TestMigrate(t, migrator(t, wrapped(t, other, lockOptions(t, kind, other)...), "CREATE TABLE a ()"))
+	eachLock(t, func(f *fixture) {
+		f.exec("DROP TABLE journal") // the suite needs an empty database
+		f.gate.Open()
+		dt.Test(f.T, f.wrapped(), []byte("SELECT 1"))
+		f.exec("DROP TABLE IF EXISTS schema_migrations")
+		dt.TestMigrate(f.T, migrator(f.T, f.wrapped(), "CREATE TABLE a ()"))
 	})
 }
 
@@ -103,56 +93,50 @@ func (u unlocked) Version() (int, bool, error) {
 func (unlocked) Lock() error   { return nil }
 func (unlocked) Unlock() error { return nil }
 
-// TestI1_P42_WrapExcludes: of two runs with golang-migrate one applies the migration. The control,
-// without a lock, applies it twice.
+// startUp begins a run of golang-migrate. The channel receives its error.
+func (f *fixture) startUp(d database.Driver, texts ...string) <-chan error {
+	f.Helper()
+	m, end := migrator(f.T, d, texts...), make(chan error, 1)
+	go func() {
+		err := m.Up()
+		if errors.Is(err, migrate.ErrNoChange) {
+			err = nil
+		}
+		end <- err
+	}()
+	return end
+}
+
+// TestI1_P42_WrapExcludes: of two runs with golang-migrate one applies the migration. In the control,
+// without a lock, both do.
 func TestI1_P42_WrapExcludes(t *testing.T) {
 	t.Parallel()
-	twice := func(t *testing.T, url string, open func() database.Driver, meet func(g *locktest.Gate, begun func() int)) {
-		t.Helper()
-		pool := pgtest.PoolOn(t, url)
-		note := journal(t, pool)
-		g := locktest.NewGate(t, pool)
-		var all sync.WaitGroup
-		for range 2 {
-			m := migrator(t, open(), g.SQL()+note(1))
-			all.Go(func() {
-				if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
-					t.Error(err)
-				}
-			})
-		}
-		meet(g, g.Waiting)
-		g.Open()
-		all.Wait()
-	}
-	eachLock(t, func(t *testing.T, kind lockKind) {
-		t.Helper()
-		url := pgtest.Database(t)
+	eachLock(t, func(f *fixture) {
 		var waits waitCounter
-		n := 0
-		twice(t, url, func() database.Driver {
-			n++
-			return wrapped(t, url, append(lockOptions(t, kind, url), waits.option(n))...)
-		}, func(g *locktest.Gate, begun func() int) {
-			g.Reached()
-			pgtest.Eventually(t, locktest.Patience, "the other one waits", func() bool { return waits.waiting() == 1 })
-			if n := begun(); n != 1 {
-				t.Errorf("%d runs have begun the migration", n)
-			}
-		})
-		pool := pgtest.PoolOn(t, url)
-		wantJournal(t, pool, 1)
-		locktest.NoLockLeft(t, pool)
+		text := f.gate.SQL() + note(1)
+		first, second := f.startUp(f.wrapped(waits.option("a")), text), f.startUp(f.wrapped(waits.option("b")), text)
+		f.gate.Reached()
+		waits.reached(f.T, 1)
+		if n := f.gate.Waiting(); n != 1 {
+			f.Errorf("%d runs have begun the migration", n)
+		}
+		f.gate.Open()
+		f.wantNil(first, second)
+		f.want(1, false, 1)
 	})
 	t.Run("control", func(t *testing.T) {
 		t.Parallel()
-		url := pgtest.Database(t)
+		f := newFixture(t)
 		var both sync.WaitGroup
 		both.Add(2)
-		twice(t, url, func() database.Driver { return unlocked{stock(t, url), &both} }, func(_ *locktest.Gate, begun func() int) {
-			pgtest.Eventually(t, locktest.Patience, "both run the migration", func() bool { return begun() == 2 })
-		})
-		if n := locktest.Scan[int](t, pgtest.PoolOn(t, url), "SELECT count(*) FROM journal"); n != 2 {
+		var ends []<-chan error
+		for range 2 {
+			ends = append(ends, f.startUp(unlocked{stock(t, f.url), &both}, f.gate.SQL()+note(1)))
+		}
+		pgtest.Eventually(t, locktest.Patience, "both run the migration", func() bool { return f.gate.Waiting() == 2 })
+		f.gate.Open()
+		f.wantNil(ends...)
+		if n := locktest.Scan[int](t, f.pool, "SELECT count(*) FROM journal"); n != 2 {
 			t.Errorf("without a lock the migration was applied %d times", n)
 		}
 	})
@@ -161,42 +145,46 @@ func TestI1_P42_WrapExcludes(t *testing.T) {
 // TestUnlockReportsALostLock: golang-migrate returns the error from the run, which was not stopped.
 func TestUnlockReportsALostLock(t *testing.T) {
 	t.Parallel()
-	eachLock(t, func(t *testing.T, kind lockKind) {
-		t.Helper()
-		url, pool, note, g := newDatabase(t)
-		d := wrapped(t, url, lockOptions(t, kind, url)...)
-		end := make(chan error, 1)
-		m := migrator(t, d, g.SQL()+note(1))
-		go func() { end <- m.Up() }()
-		g.Reached()
-		endLock(t, pool, kind, g)
-		<-runner.Lost(d)
-		g.Open()
-		if err := <-end; !errors.Is(err, runner.ErrLost) {
-			t.Errorf("the run ended with %v", err)
+	eachLock(t, func(f *fixture) {
+		lost := make(chan struct{})
+		d := f.wrapped(runner.WithLost(lost))
+		end := f.startUp(d, f.gate.SQL()+note(1))
+		f.gate.Reached()
+		f.endLock()
+		<-lost
+		f.gate.Open()
+		if err := <-end; !errors.Is(err, pglock.ErrLost) {
+			f.Errorf("the run ended with %v", err)
 		}
-		wantVersion(t, pool, 1, false)
+		f.want(1, false, 1)
 		if err := d.Unlock(); !errors.Is(err, database.ErrNotLocked) {
-			t.Errorf("Unlock again: %v", err)
+			f.Errorf("Unlock again: %v", err)
 		}
+		f.wantNil(f.start(source("SELECT 1", note(2)))) // takes the lost lease over
 	})
 }
 
 // TestWrapLocksItsVersionTable: drivers of other version tables don't wait, and Run on the same table
-// does.
+// does. A run with WithKey and one without it exclude each other, so that a later release can drop
+// the option. The default timeout is shorter than golang-migrate's.
 func TestWrapLocksItsVersionTable(t *testing.T) {
 	t.Parallel()
-	eachLock(t, func(t *testing.T, kind lockKind) {
-		t.Helper()
-		url := pgtest.Database(t)
-		lock := func(opts ...runner.LockOption) error {
-			t.Helper()
-			return wrapped(t, url, append(lockOptions(t, kind, url), opts...)...).Lock()
+	eachLock(t, func(f *fixture) {
+		holder := f.wrapped(runner.WithKey(7), runner.WithHolder("replica x"))
+		if err := holder.Lock(); err != nil {
+			f.Fatal(err)
 		}
-		if err := lock(); err != nil {
-			t.Fatal(err)
+		if err := holder.Lock(); !errors.Is(err, database.ErrLocked) {
+			f.Errorf("Lock again: %v", err)
+		}
+		lock := func(opts ...runner.Option) error {
+			f.Helper()
+			d := f.wrapped(opts...)
+			err := d.Lock()
+			return errors.Join(err, d.Close())
 		}
 		short := runner.WithTimeout(300 * time.Millisecond)
+		var held *runner.WaitError
 		for what, c := range map[string]struct {
 			err  error
 			want error
@@ -204,85 +192,152 @@ func TestWrapLocksItsVersionTable(t *testing.T) {
 			"another table":       {lock(runner.WithVersionTable("", "other")), nil},
 			"another schema":      {lock(runner.WithVersionTable(`odd "one`, "schema_migrations")), nil},
 			"another name":        {lock(runner.WithName("m")), nil},
-			"the same table":      {lock(short), runner.ErrNotAcquired},
-			"the table, by name":  {lock(short, runner.WithVersionTable("public", "schema_migrations")), runner.ErrNotAcquired},
-			"Run, the same table": {runner.Run(t.Context(), source("SELECT 1"), pgtest.PoolOn(t, url), append(kind.opts(t, url), short)...), runner.ErrNotAcquired},
+			"the same table":      {lock(short), pglock.ErrTimeout},
+			"the table, by name":  {lock(short, runner.WithVersionTable("public", "schema_migrations")), pglock.ErrTimeout},
+			"Run, the same table": {f.run(source("SELECT 1"), short), pglock.ErrTimeout},
 		} {
 			if !errors.Is(c.err, c.want) {
-				t.Errorf("%s: %v", what, c.err)
+				f.Errorf("%s: %v", what, c.err)
 			}
+			if c.want != nil && (!errors.As(c.err, &held) || !strings.HasPrefix(held.Holder, "replica x") || held.Lock != `migrations of "public"."schema_migrations"`) {
+				f.Errorf("%s: the error says %v", what, c.err)
+			}
+		}
+		if err := holder.Close(); err != nil {
+			f.Error(err)
 		}
 	})
 }
 
-// TestP31_WrapWaitsNoLongerThanItsTimeout, which is shorter than golang-migrate's by default, and names
-// the holder. Close and the context end a wait too.
-func TestP31_WrapWaitsNoLongerThanItsTimeout(t *testing.T) {
+// TestP31_CloseAndTheContextEndAWait, and the lock is not granted later.
+func TestP31_CloseAndTheContextEndAWait(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
-	holder := wrapped(t, url, runner.WithHolder("replica x"))
-	if err := holder.Lock(); err != nil {
-		t.Fatal(err)
-	}
-	var held *runner.WaitError
-	err := migrator(t, wrapped(t, url, runner.WithTimeout(100*time.Millisecond)), "SELECT 1").Up()
-	if !errors.As(err, &held) || !errors.Is(err, runner.ErrTimeout) || held.Holder == "" || held.Lock != `migrations of "public"."schema_migrations"` {
-		t.Errorf("timed out: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancelled, err := runner.Wrap(ctx, stock(t, url), pgtest.PoolOn(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed, err := runner.Wrap(t.Context(), stock(t, url), pgtest.PoolOn(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends := make(chan error, 2)
-	for _, d := range []*runner.Driver{cancelled, closed} {
-		go func() { ends <- d.Lock() }()
-	}
-	cancel()
-	if err := closed.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	for range 2 {
-		if err := <-ends; !errors.Is(err, context.Canceled) {
-			t.Errorf("the wait ended: %v", err)
+	eachLock(t, func(f *fixture) {
+		holder := f.wrapped()
+		if err := holder.Lock(); err != nil {
+			f.Fatal(err)
 		}
-	}
-	if err := cancelled.Close(); err != nil {
-		t.Errorf("Close: %v", err)
+		ctx, cancel := context.WithCancel(f.Context())
+		defer cancel()
+		cancelled, err := runner.Wrap(ctx, stock(f.T, f.url), pgtest.PoolOn(f.T, f.url), f.opts()...)
+		if err != nil {
+			f.Fatal(err)
+		}
+		closed, ends := f.wrapped(), make(chan error, 2)
+		for _, d := range []*runner.Driver{cancelled, closed} {
+			go func() { ends <- d.Lock() }()
+		}
+		cancel()
+		if err := closed.Close(); err != nil {
+			f.Errorf("Close: %v", err)
+		}
+		for range 2 {
+			if err := <-ends; !errors.Is(err, context.Canceled) {
+				f.Errorf("the wait ended: %v", err)
+			}
+		}
+		if err := errors.Join(cancelled.Close(), holder.Close()); err != nil {
+			f.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// lockers returns the numbers of the advisory locks that sessions hold or, if not granted, wait for.
+func (f *fixture) lockers(granted bool) string {
+	f.Helper()
+	return fmt.Sprint(locktest.Scan[[]string](f.T, f.pool, "SELECT coalesce(array_agg(((classid::bigint << 32) | objid::bigint)::text), '{}') FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted = $1 AND objid <> $2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())", granted, f.gate.Key))
+}
+
+// TestI1_P42_OldAndNewReplicasExclude: a replica of an earlier release migrates with
+// golang-migrate's own lock, one of the new release with Run or Wrap and WithKey. In the control,
+// without WithKey, neither waits for the other.
+func TestI1_P42_OldAndNewReplicasExclude(t *testing.T) {
+	t.Parallel()
+	for _, with := range []bool{true, false} {
+		t.Run(fmt.Sprintf("key %v", with), func(t *testing.T) {
+			t.Parallel()
+			eachLock(t, func(f *fixture) {
+				key := runner.GolangMigrateKey(f.pool.Config().ConnConfig.Database, "public", "schema_migrations")
+				opts := []runner.Option{runner.WithTimeout(locktest.Patience)}
+				if with {
+					opts = append(opts, runner.WithKey(key))
+				}
+				old, renewed := stock(f.T, f.url), f.wrapped(opts...)
+				if with {
+					opts = append(opts, runner.WithTimeout(3*time.Second))
+				}
+				hasty := f.wrapped(opts...)
+				if err := errors.Join(old.Lock(), old.SetVersion(1, true)); err != nil { // as before a migration
+					f.Fatal(err)
+				}
+				err := hasty.Lock()
+				var held *runner.WaitError
+				if with && (!errors.As(err, &held) || !errors.Is(err, pglock.ErrTimeout) || !strings.HasPrefix(held.Holder, "server process ")) || !with && err != nil {
+					f.Errorf("Wrap while an old replica migrates: %v", err)
+				}
+				_ = hasty.Unlock() // of the control
+				err = f.run(source("SELECT 1"), opts...)
+				if with && !errors.Is(err, pglock.ErrNotAcquired) || !with && !errors.Is(err, runner.ErrDirty) { // it takes the mark of a running migration for that of a dead process
+					f.Errorf("Run while an old replica migrates: %v", err)
+				}
+				if err := errors.Join(old.SetVersion(1, false), old.Unlock(), renewed.Lock()); err != nil {
+					f.Fatalf("the new one after the old one: %v", err)
+				}
+				locked := make(chan error, 1)
+				go func() { locked <- old.Lock() }()
+				if with {
+					pgtest.Eventually(f.T, locktest.Patience, "the old one waits", func() bool { return f.lockers(false) == fmt.Sprint([]int64{key}) })
+				} else if err := <-locked; err != nil {
+					f.Errorf("control: the old one waits: %v", err)
+				}
+				if err := renewed.Unlock(); err != nil {
+					f.Error(err)
+				}
+				if with {
+					f.wantNil(locked)
+				}
+				if err := errors.Join(old.Unlock(), renewed.Close(), hasty.Close()); err != nil {
+					f.Error(err)
+				}
+			})
+		})
 	}
 }
 
-// TestLockCallsThePoolsHooks: the lock has connections of its own, which the caller's hooks prepare.
-func TestLockCallsThePoolsHooks(t *testing.T) {
+// TestGolangMigrateKeyMatchesTheLibrary: its function, and what its driver locks.
+func TestGolangMigrateKeyMatchesTheLibrary(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]func(c *pgxpool.Config, called func()){
-		"PrepareConn": func(c *pgxpool.Config, called func()) {
-			c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { called(); return true, nil }
-		},
-		"BeforeAcquire": func(c *pgxpool.Config, called func()) {
-			c.BeforeAcquire = func(context.Context, *pgx.Conn) bool { called(); return true } //nolint:staticcheck // callers may still set it
-		},
-	} {
-		url := pgtest.Database(t)
-		var calls atomic.Int64
-		pool := pgtest.PoolOn(t, url, func(c *pgxpool.Config) { set(c, func() { calls.Add(1) }) })
-		d, err := runner.Wrap(t.Context(), stock(t, url), pool)
+	for _, names := range [][3]string{{"shop", "public", "schema_migrations"}, {"/shop", "public", "schema_migrations"}, {"", "", ""}, {"ü", "odd \"one", "t\x00"}} {
+		want, err := database.GenerateAdvisoryLockId(names[0], names[1], names[2])
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := calls.Load()
-		if err := d.Lock(); err != nil {
+		if got := runner.GolangMigrateKey(names[0], names[1], names[2]); strconv.FormatInt(got, 10) != want {
+			t.Errorf("%q: %d, want %s", names, got, want)
+		}
+	}
+	f := newFixture(t)
+	u, err := url.Parse(f.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Scheme = "pgx5"
+	opened, err := (&migratepgx.Postgres{}).Open(u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() }) // the test's end closes the server's side
+	name := f.pool.Config().ConnConfig.Database
+	for prefix, driver := range map[string]database.Driver{"": stock(t, f.url), "/": opened} { // by instance, by URL
+		if err := driver.Lock(); err != nil {
 			t.Fatal(err)
 		}
-		if calls.Load() == before {
-			t.Errorf("%s is not called for the lock's connection", name)
+		want := fmt.Sprint([]int64{runner.GolangMigrateKey(prefix+name, "public", "schema_migrations")})
+		if got := f.lockers(true); got != want {
+			t.Errorf("a driver of %q locks %s, not %s", prefix+name, got, want)
 		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
+		if err := driver.Unlock(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // Four replicas of a service start at once, and each one migrates before it serves. One of them
 // runs the files, and the others wait for it.
-func ExampleRun_replicas() {
+func ExampleRun() {
 	ctx := context.Background()
 	pool, end := locktest.ExamplePool("CREATE TABLE log (line text)") // creates a database
 	defer end()

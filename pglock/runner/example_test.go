@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log"
-	"log/slog"
-	"os"
 	"os/exec"
 	"time"
 
@@ -16,26 +14,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/runner"
 )
-
-// A service migrates when it starts. The other replicas wait, and log the name of the one that
-// migrates.
-func ExampleRun() {
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
-	err = runner.Run(ctx, runner.Files(os.DirFS("."), "migrations"), pool,
-		runner.WithTimeout(10*time.Minute), runner.WithLogger(slog.Default()))
-	var busy *runner.WaitError
-	if errors.As(err, &busy) {
-		log.Fatalf("%s has been migrating for %v", busy.Holder, busy.Held)
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-}
 
 // golang-migrate under a lock that does not block CREATE INDEX CONCURRENTLY.
 func ExampleWrap() {

@@ -9,33 +9,35 @@ import (
 
 // Guard acquires the named lock, a lease of client, and runs fn while it holds the lease. Use it
 // for migration tools that this package does not know, and for any other work that must run once at
-// a time. fn calls the tool's function, or starts its program with exec.CommandContext.
+// a time. fn calls the tool's function, or starts its program with exec.CommandContext. The options
+// are WithTimeout, WithLogger and WithHolder.
 //
-// fn's context ends when ctx ends and when the lease is lost; its cause then wraps ErrLost. fn must
-// return then.
+// fn's context ends when ctx ends and when the lease is lost; its cause then wraps pglock.ErrLost.
+// fn must return then.
 //
 // Guard returns nil only if fn returned nil and the lease was held until then. If fn ran, the error
-// is fn's, joined with ErrLost if the lease was lost first. If fn did not run, the error is a
-// *WaitError (errors.Is ErrNotAcquired) that names the holder, or the client's error. Guard
+// is fn's, joined with pglock.ErrLost if the lease was lost first. If fn did not run, the error is a
+// *WaitError (errors.Is pglock.ErrNotAcquired) that names the holder, or the client's error. Guard
 // releases the lock in each case, also if fn panics.
-func Guard(ctx context.Context, client *pglock.Client, name string, fn func(ctx context.Context) error, opts ...WaitOption) (err error) {
-	cfg := newWaitConfig()
-	for _, o := range opts {
-		if err := o.applyWait(&cfg); err != nil {
-			return err
-		}
-	}
-	if client == nil || fn == nil {
+func Guard(ctx context.Context, client *pglock.Client, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
+	cfg, err := newConfig(opts)
+	switch {
+	case err != nil:
+		return err
+	case client == nil || fn == nil:
 		return errs.InvalidOption("runner", "Guard: the client or the function is nil")
+	case cfg.name != "" || cfg.client != nil || cfg.key != nil || cfg.allowNewer || cfg.table != defaultTable:
+		return errs.InvalidOption("runner", "Guard: an option has no effect: must be WithTimeout, WithLogger or WithHolder")
 	}
-	h, err := wait(ctx, newLeaseLock(client, name, cfg.holder, nil), name, cfg)
+	cfg.name = name
+	held, err := wait(ctx, locks{&leaseLock{client: client, name: name, caller: cfg.holder}}, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { // without recover, so that a panic keeps its stack
-		err = errs.Join(err, release(ctx, h))
+		err = errs.Join(err, release(ctx, held))
 	}()
-	ctx, stop := h.(*pglock.Lease).WithContext(ctx)
+	ctx, stop := held[0].(*pglock.Lease).WithContext(ctx)
 	defer stop()
 	return fn(ctx)
 }

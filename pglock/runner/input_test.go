@@ -5,45 +5,35 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/stub"
-	"github.com/golang-migrate/migrate/v4/source/iofs"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/runner"
 )
 
 // TestRunAndGolangMigrateShareTheVersionTable in both directions.
 func TestRunAndGolangMigrateShareTheVersionTable(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
-	pool := pgtest.PoolOn(t, url)
-	note := journal(t, pool)
-	run := func(texts ...string) {
-		t.Helper()
-		if err := runner.Run(t.Context(), source(texts...), pool); err != nil {
-			t.Fatal(err)
-		}
-	}
-	up := func(texts ...string) {
-		t.Helper()
-		if err := migrator(t, stock(t, url), texts...).Up(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f := newFixture(t)
+	run := func(texts ...string) { t.Helper(); f.wantNil(f.start(source(texts...))) }
+	up := func(texts ...string) { t.Helper(); f.wantNil(f.startUp(stock(t, f.url), texts...)) }
 	run(note(1))
 	up(note(1), note(2))
 	run(note(1), note(2), note(3))
 	up(note(1), note(2), note(3), note(4))
-	wantJournal(t, pool, 4)
-	wantVersion(t, pool, 4, false)
-	if err := migrator(t, stock(t, url), note(1)).Drop(); err != nil {
+	f.want(4, false, 4)
+	f.gate.Open()
+	if err := migrator(t, stock(t, f.url), note(1)).Drop(); err != nil {
 		t.Fatal(err)
 	}
-	locktest.Exec(t, pool, "CREATE TABLE journal (version int)")
+	f.exec("CREATE TABLE journal (version int)")
 	up(note(1))
 	run(note(1), note(2))
-	wantJournal(t, pool, 2)
+	f.want(2, false, 2)
 }
 
 // TestInvalidArgumentsAreRefused: sources, pools, drivers and options.
@@ -51,39 +41,41 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := pgtest.PoolOn(t, url)
-	if err := runner.Run(t.Context(), nil, pool); !errors.Is(err, runner.ErrInvalidOption) {
-		t.Errorf("no source: %v", err)
+	run := func(src runner.Source, opts ...runner.Option) error {
+		return runner.Run(t.Context(), src, pool, opts...)
 	}
-	if err := runner.Run(t.Context(), source(), pool); !errors.Is(err, runner.ErrNoMigrations) {
-		t.Errorf("no files: %v", err)
+	wrap := func(driver database.Driver, pool *pgxpool.Pool, opts ...runner.Option) error {
+		_, err := runner.Wrap(t.Context(), driver, pool, opts...)
+		return err
 	}
-	if err := runner.Run(t.Context(), runner.Files(fstest.MapFS{}, "missing"), pool); err == nil {
-		t.Error("no directory: no error")
-	}
-	if err := runner.Run(t.Context(), source("SELECT 1"), nil); !errors.Is(err, runner.ErrInvalidOption) {
-		t.Errorf("no pool: %v", err)
-	}
-	twice := fstest.MapFS{"1_a.up.sql": &fstest.MapFile{}, "1_b.up.sql": &fstest.MapFile{}}
-	if _, err := iofs.New(twice, "."); err == nil {
-		t.Fatal("golang-migrate takes a version twice")
-	} else if err := runner.Run(t.Context(), runner.Files(twice, "."), pool); err == nil {
-		t.Error("a version twice: no error")
-	}
-	for name, o := range map[string]runner.RunOption{
-		"timeout": runner.WithTimeout(0), "holder": runner.WithHolder(""), "name": runner.WithName(""), "lease": runner.WithLease(nil),
-		"table": runner.WithVersionTable("a", ""),
+	one := source("SELECT 1")
+	for name, err := range map[string]error{
+		"no source":        run(nil),
+		"no pool":          runner.Run(t.Context(), one, nil),
+		"timeout":          run(one, runner.WithTimeout(0)),
+		"holder":           run(one, runner.WithHolder("")),
+		"holder with NUL":  run(one, runner.WithHolder("a\x00")),
+		"name":             run(one, runner.WithName("")),
+		"lease":            run(one, runner.WithLease(nil)),
+		"table":            run(one, runner.WithVersionTable("a", "")),
+		"Wrap, no driver":  wrap(nil, pool),
+		"Wrap, no pool":    wrap(&stub.Stub{}, nil, runner.WithLease(locktest.Client(t, url))),
+		"Wrap, not for it": wrap(&stub.Stub{}, pool, runner.AllowNewer()),
 	} {
-		if err := runner.Run(t.Context(), source("SELECT 1"), pool, o); !errors.Is(err, runner.ErrInvalidOption) {
+		if !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := runner.Wrap(t.Context(), nil, pool); !errors.Is(err, runner.ErrInvalidOption) {
-		t.Errorf("no driver: %v", err)
+	if err := run(source()); !errors.Is(err, runner.ErrNoMigrations) {
+		t.Errorf("no files: %v", err)
 	}
-	if _, err := runner.Wrap(t.Context(), &stub.Stub{}, nil, runner.WithLease(locktest.Client(t, url))); !errors.Is(err, runner.ErrInvalidOption) {
-		t.Errorf("no pool: %v", err)
+	if err := run(runner.Files(fstest.MapFS{}, "missing")); err == nil {
+		t.Error("no directory: no error")
 	}
-	if err := runner.Run(t.Context(), source("SELECT 1"), pool, runner.WithLogger(nil)); err != nil {
+	if err := run(runner.Files(fstest.MapFS{"1_a.up.sql": &fstest.MapFile{}, "1_b.up.sql": &fstest.MapFile{}}, ".")); err == nil {
+		t.Error("a version twice: no error")
+	}
+	if err := run(one, runner.WithLogger(nil)); err != nil {
 		t.Errorf("no logger: %v", err)
 	}
 }

@@ -2,49 +2,119 @@ package runner
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// lock excludes other runs. It is an advisory lock of a session, a lease, or both.
+// lock excludes other runs: it is an advisory lock of a session, or a lease.
 type lock interface {
 	acquire(ctx context.Context) (heldLock, error)
-	holder(ctx context.Context) (holderInfo, error) // errNoHolder if the lock is free
+	holder(ctx context.Context) holder
 	close()
 }
 
-// heldLock is an *advisory.Session, a *pglock.Lease, or both.
+// heldLock is an *advisory.Session or a *pglock.Lease.
 type heldLock interface {
 	Err() error // nil while it is held
 	Release(ctx context.Context) error
 }
 
-// holderInfo describes the holder of a lock to people.
-type holderInfo struct {
+// holder describes for people who holds a lock. It is empty if the server does not say, if the lock
+// is free, and if the holder is the caller itself, which was granted the lock just now.
+type holder struct {
 	name string
-	held time.Duration
-	own  bool // the caller itself, which was granted the lock just now
+	held time.Duration // 0 if it is not known
 }
 
-var errNoHolder = errors.New("runner: the lock is free")
+// locks are the run's own lock and, with WithKey, that of another program. Each run acquires its own
+// lock first, and the other program acquires only one, so they can't deadlock.
+type locks []lock
+
+// open makes the locks. It does not acquire them.
+func (c *config) open(ctx context.Context, pool *pgxpool.Pool) (all locks, err error) {
+	var keys []advisory.Key
+	if c.client != nil {
+		all = append(all, &leaseLock{c.client, c.name, c.holder, c.lease})
+	} else {
+		keys = append(keys, advisory.NewKey(keyNamespace, c.name))
+	}
+	if c.key != nil {
+		keys = append(keys, advisory.KeyFromInt64(*c.key))
+	}
+	for _, key := range keys {
+		l, err := newSessionLock(ctx, pool, key, c.holder)
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// acquire acquires all locks, or none.
+func (all locks) acquire(ctx context.Context) (held heldLocks, err error) {
+	for _, l := range all {
+		h, err := l.acquire(ctx)
+		if err != nil {
+			return nil, errs.Join(err, release(ctx, held))
+		}
+		held = append(held, h)
+	}
+	return held, nil
+}
+
+// holder returns the holder of the first lock that has another one than the caller.
+func (all locks) holder(ctx context.Context) (h holder) {
+	for _, l := range all {
+		if h = l.holder(ctx); h.name != "" {
+			break
+		}
+	}
+	return h
+}
+
+func (all locks) close() {
+	for _, l := range all {
+		l.close()
+	}
+}
+
+// heldLocks are lost as soon as one of them is.
+type heldLocks []heldLock
+
+func (all heldLocks) Err() error {
+	for _, h := range all {
+		if err := h.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (all heldLocks) Release(ctx context.Context) (err error) {
+	for _, h := range slices.Backward(all) {
+		err = errs.Join(err, h.Release(ctx))
+	}
+	return err
+}
 
 // leaseLock is a lease.
 type leaseLock struct {
+	client *pglock.Client
 	name   string
 	caller string // its name as a holder
-	client *pglock.Client
 	opts   []pglock.LeaseOption
 }
 
-func newLeaseLock(client *pglock.Client, name, holder string, opts []pglock.LeaseOption) *leaseLock {
-	return &leaseLock{name, holder, client, append([]pglock.LeaseOption{pglock.WithHolder(holder)}, opts...)}
-}
-
 func (l *leaseLock) acquire(ctx context.Context) (heldLock, error) {
-	lease, err := l.client.Acquire(ctx, l.name, l.opts...)
+	lease, err := l.client.Acquire(ctx, l.name, append([]pglock.LeaseOption{pglock.WithHolder(l.caller)}, l.opts...)...)
 	if err != nil {
 		return nil, err // not a nil *Lease in an interface
 	}
@@ -52,64 +122,12 @@ func (l *leaseLock) acquire(ctx context.Context) (heldLock, error) {
 }
 
 // holder measures the time by this machine's clock: only people read it.
-func (l *leaseLock) holder(ctx context.Context) (holderInfo, error) {
+func (l *leaseLock) holder(ctx context.Context) holder {
 	info, err := l.client.Get(ctx, l.name)
-	switch {
-	case errors.Is(err, pglock.ErrNotFound), err == nil && !info.Held():
-		return holderInfo{}, errNoHolder
-	case err != nil:
-		return holderInfo{}, err
+	if err != nil || !info.Held() || info.Holder == l.caller {
+		return holder{}
 	}
-	return holderInfo{info.Holder, max(time.Since(info.AcquiredAt), 0), info.Holder == l.caller}, nil
+	return holder{info.Holder, max(time.Since(info.AcquiredAt), 0)}
 }
 
 func (l *leaseLock) close() {}
-
-// bothLocks is a run's own lock and that of another program. Each run acquires its own lock first,
-// and the other program acquires only one, so they can't deadlock.
-type bothLocks struct {
-	own   lock
-	other *sessionLock
-}
-
-func (l *bothLocks) acquire(ctx context.Context) (heldLock, error) {
-	own, err := l.own.acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	other, err := l.other.acquire(ctx)
-	if err != nil {
-		return nil, errs.Join(err, release(ctx, own))
-	}
-	return &bothHeld{own, other}, nil
-}
-
-// holder returns the holder of the run's own lock, or of the other lock if the caller holds its
-// own.
-func (l *bothLocks) holder(ctx context.Context) (holderInfo, error) {
-	holder, err := l.own.holder(ctx)
-	if err == nil && !holder.own || err != nil && !errors.Is(err, errNoHolder) {
-		return holder, err
-	}
-	return l.other.holder(ctx)
-}
-
-func (l *bothLocks) close() {
-	l.own.close()
-	l.other.close()
-}
-
-// bothHeld is lost as soon as one of its locks is.
-type bothHeld struct{ own, other heldLock }
-
-func (h *bothHeld) Err() error {
-	if err := h.own.Err(); err != nil {
-		return err
-	}
-	return h.other.Err()
-}
-
-func (h *bothHeld) Release(ctx context.Context) error {
-	err := h.other.Release(ctx)
-	return errs.Join(err, h.own.Release(ctx))
-}

@@ -1,134 +1,105 @@
 package runner
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// RunOption configures Run.
-type RunOption interface {
-	applyRun(*runConfig) error
-}
+// Option configures Run, Wrap or Guard. All are for Run. Wrap and Guard refuse those that they have
+// no use for.
+type Option func(*config) error
 
-// LockOption configures the lock of Run and Wrap.
-type LockOption interface {
-	RunOption
-	applyLock(*lockConfig) error
-}
-
-// WaitOption configures how Run, Wrap and Guard wait for the lock.
-type WaitOption interface {
-	LockOption
-	applyWait(*waitConfig) error
-}
-
-type waitConfig struct {
+// config is the result of the options of one call.
+type config struct {
 	timeout  time.Duration // 0: until ctx ends
 	interval time.Duration // between two reports to the logger
 	logger   *slog.Logger
 	holder   string
-	granted  func(heldLock) // for tests: called with the lock when it is granted; may be nil
-}
+	granted  func(heldLocks) // for tests: called with the locks when they are granted; may be nil
 
-type lockConfig struct {
-	wait   waitConfig
 	name   string // empty: named after the version table
 	schema string // of the version table; empty: the connection's
 	table  string
 	key    *int64 // of another program's lock; nil for none
 	client *pglock.Client
 	lease  []pglock.LeaseOption
-}
 
-type runConfig struct {
-	lock       lockConfig
 	allowNewer bool
 }
 
-type waitOption func(*waitConfig) error
-
-func (o waitOption) applyWait(c *waitConfig) error { return o(c) }
-func (o waitOption) applyLock(c *lockConfig) error { return o(&c.wait) }
-func (o waitOption) applyRun(c *runConfig) error   { return o(&c.lock.wait) }
-
-type lockOption func(*lockConfig) error
-
-func (o lockOption) applyLock(c *lockConfig) error { return o(c) }
-func (o lockOption) applyRun(c *runConfig) error   { return o(&c.lock) }
-
-type runOption func(*runConfig) error
-
-func (o runOption) applyRun(c *runConfig) error { return o(c) }
+func newConfig(opts []Option) (*config, error) {
+	host, _ := os.Hostname() // empty if the system does not know it
+	c := &config{
+		interval: defaultInterval, logger: slog.New(slog.DiscardHandler), table: defaultTable,
+		holder: fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text()),
+	}
+	for _, o := range opts {
+		if err := o(c); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
 
 // WithTimeout bounds the wait for the lock. When the time is over, the error is a *WaitError that
-// wraps ErrTimeout, and nothing of the waiter is left on the server. Default: until ctx ends; for
-// Wrap, four fifths of golang-migrate's DefaultLockTimeout.
-func WithTimeout(d time.Duration) WaitOption {
-	return waitOption(func(c *waitConfig) error {
-		if d <= 0 {
+// wraps pglock.ErrTimeout, and nothing of the waiter is left on the server. Default: until ctx ends;
+// for Wrap, four fifths of golang-migrate's DefaultLockTimeout.
+func WithTimeout(d time.Duration) Option {
+	return func(c *config) error {
+		if c.timeout = d; d <= 0 {
 			return errs.InvalidOption("runner", "WithTimeout: %v: must be positive", d)
 		}
-		c.timeout = d
 		return nil
-	})
+	}
 }
 
 // WithLogger logs who holds the lock during a wait (after 1 s, and then every 5 s), applied
 // migrations, and locks that could not be released. Nil means no logger, which is the default.
 // Failures are returned as errors in any case.
-func WithLogger(l *slog.Logger) WaitOption {
-	return waitOption(func(c *waitConfig) error {
+func WithLogger(l *slog.Logger) Option {
+	return func(c *config) error {
 		if c.logger = l; l == nil {
 			c.logger = slog.New(slog.DiscardHandler)
 		}
 		return nil
-	})
+	}
 }
 
-// WithHolder sets the name that waiters see as the holder of the lock. An advisory lock has room
-// for 36 bytes of ASCII; the rest is cut. Default: host name, process id and a random suffix.
-func WithHolder(name string) WaitOption {
-	return waitOption(func(c *waitConfig) error {
-		if name == "" {
-			return errs.InvalidOption("runner", "WithHolder: the name is empty")
-		}
+// WithHolder sets the name that waiters see as the holder of the lock. PostgreSQL keeps 63 bytes of
+// ASCII of it for an advisory lock. Default: host name, process id and a random suffix.
+func WithHolder(name string) Option {
+	return func(c *config) error {
 		c.holder = name
-		return nil
-	})
+		return checkText("WithHolder", name)
+	}
 }
 
 // WithName sets the name of the lock. Runs with the same name on the same database exclude each
 // other. Default: a name made of the version table's schema and name, the same for Run and Wrap.
-func WithName(name string) LockOption {
-	return lockOption(func(c *lockConfig) error {
-		if name == "" {
-			return errs.InvalidOption("runner", "WithName: the name is empty")
-		}
+func WithName(name string) Option {
+	return func(c *config) error {
 		c.name = name
-		return nil
-	})
+		return checkText("WithName", name)
+	}
 }
 
 // WithLease makes the lock a lease of client: for databases behind a pooler in transaction mode,
 // and for locks that `pglock ls` lists. Default: a session's advisory lock.
-func WithLease(client *pglock.Client, opts ...pglock.LeaseOption) LockOption {
-	return lockOption(func(c *lockConfig) error {
-		if client == nil {
+func WithLease(client *pglock.Client, opts ...pglock.LeaseOption) Option {
+	return func(c *config) error {
+		if c.client, c.lease = client, opts; client == nil {
 			return errs.InvalidOption("runner", "WithLease: the client is nil")
 		}
-		c.client, c.lease = client, opts
 		return nil
-	})
+	}
 }
 
 // WithKey makes a run acquire the advisory lock of another program too, pg_advisory_lock(id), after
@@ -141,8 +112,21 @@ func WithLease(client *pglock.Client, opts ...pglock.LeaseOption) LockOption {
 // WithKey does not work behind a pooler in transaction mode, also if the run's own lock is a lease.
 // Replicas of the previous release hold a snapshot while they wait, so CREATE INDEX CONCURRENTLY
 // waits for them. Default: the run's own lock only.
-func WithKey(id int64) LockOption {
-	return lockOption(func(c *lockConfig) error { c.key = &id; return nil })
+func WithKey(id int64) Option {
+	return func(c *config) error { c.key = &id; return nil }
+}
+
+// GolangMigrateKey returns the number of the advisory lock that golang-migrate's drivers for
+// PostgreSQL (pgx/v5, pgx, postgres) acquire, for WithKey.
+//
+// databaseName is the name that the driver was given. For WithInstance that is the server's
+// current_database(), unless the Config sets another. For a driver that was opened from a URL, as
+// golang-migrate's command does, it is the path of the URL with its slash: "/shop". schema and
+// table are those of the version table, by default the connection's current_schema() and
+// "schema_migrations".
+func GolangMigrateKey(databaseName, schema, table string) int64 {
+	const salt = 1486364155 // of database.GenerateAdvisoryLockId; a test compares the results
+	return int64(crc32.ChecksumIEEE([]byte(strings.Join([]string{schema, table, databaseName}, "\x00"))) * salt)
 }
 
 // AllowNewer makes Run return nil, and change nothing, if the database's version is higher than the
@@ -150,54 +134,24 @@ func WithKey(id int64) LockOption {
 // a rollout its replicas can then restart after a later release has migrated. Run can't tell a
 // later release from another program that uses the same version table. Default:
 // ErrUnknownVersion.
-func AllowNewer() RunOption {
-	return runOption(func(c *runConfig) error { c.allowNewer = true; return nil })
+func AllowNewer() Option {
+	return func(c *config) error { c.allowNewer = true; return nil }
 }
 
 // WithVersionTable sets the table in which Run records the version, in golang-migrate's form. For
 // Wrap, it says which table the driver uses, since the lock is named after it. An empty schema
 // means the first one of the connection's search_path. Default: schema_migrations, as for
 // golang-migrate.
-func WithVersionTable(schema, table string) LockOption {
-	return lockOption(func(c *lockConfig) error {
-		if table == "" {
-			return errs.InvalidOption("runner", "WithVersionTable: the table's name is empty")
-		}
+func WithVersionTable(schema, table string) Option {
+	return func(c *config) error {
 		c.schema, c.table = schema, table
-		return nil
-	})
+		return checkText("WithVersionTable", table)
+	}
 }
 
-func newLockConfig() lockConfig {
-	return lockConfig{wait: newWaitConfig(), table: defaultTable}
-}
-
-func newWaitConfig() waitConfig {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
+func checkText(option, text string) error {
+	if err := errs.CheckText(text, 0); err != nil {
+		return errs.InvalidOption("runner", "%s: %w", option, err)
 	}
-	holder := fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text())
-	return waitConfig{holder: holder, interval: defaultInterval, logger: slog.New(slog.DiscardHandler)}
-}
-
-// open makes the lock. It does not acquire it.
-func (c *lockConfig) open(ctx context.Context, pool *pgxpool.Pool) (lock, error) {
-	var own lock = newLeaseLock(c.client, c.name, c.wait.holder, c.lease)
-	if c.client == nil {
-		s, err := newSessionLock(ctx, pool, advisory.NewKey(keyNamespace, c.name), c.wait.holder)
-		if err != nil {
-			return nil, err
-		}
-		own = s
-	}
-	if c.key == nil {
-		return own, nil
-	}
-	other, err := newSessionLock(ctx, pool, advisory.KeyFromInt64(*c.key), c.wait.holder)
-	if err != nil {
-		own.close()
-		return nil, err
-	}
-	return &bothLocks{own, other}, nil
+	return nil
 }

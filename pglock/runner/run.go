@@ -30,34 +30,30 @@ import (
 //
 // On success the database is at the source's last version. The error is
 //
-//   - *WaitError (ErrNotAcquired): others held the lock for too long. It names the holder.
-//     ErrPooled: behind a pooler in transaction mode the lock must be a lease.
-//   - *MigrationError (ErrMigration): the SQL of a file failed. It says whether anything is left.
-//   - *DirtyError (ErrDirty): a migration outside a transaction was begun, and its end not
-//     recorded.
-//   - *VersionError (ErrUnknownVersion, ErrOtherSource): the database was migrated from another
-//     source. With AllowNewer, a version of a later release is not an error.
-//   - *StoppedError (ErrLost): the lock was lost between two migrations.
-//   - ErrNoMigrations, ErrInvalidOption, or an error of the source or the server.
+//   - *WaitError (pglock.ErrNotAcquired): others held the lock for too long. It names the holder.
+//     advisory.ErrPooled: behind a pooler in transaction mode the lock must be a lease.
+//   - *MigrationError: the SQL of a file failed. It says whether anything is left.
+//   - ErrDirty: a migration outside a transaction was begun, and its end not recorded.
+//   - ErrUnknownVersion, ErrOtherSource: the database was migrated from another source. With
+//     AllowNewer, a version of a later release is not an error.
+//   - pglock.ErrLost: the lock was lost between two migrations.
+//   - ErrNoMigrations, pglock.ErrInvalidOption, or an error of the source or the server.
 //
 // After each of them the version table is correct.
-func Run(ctx context.Context, source Source, pool *pgxpool.Pool, opts ...RunOption) error {
-	cfg := runConfig{lock: newLockConfig()}
-	for _, o := range opts {
-		if err := o.applyRun(&cfg); err != nil {
-			return err
-		}
-	}
-	if pool == nil {
+func Run(ctx context.Context, source Source, pool *pgxpool.Pool, opts ...Option) error {
+	cfg, err := newConfig(opts)
+	switch {
+	case err != nil:
+		return err
+	case pool == nil:
 		return errs.InvalidOption("runner", "Run: the pool is nil")
 	}
 	f, err := openSource(source)
 	if err != nil {
 		return err
 	}
-	r := &runner{cfg: cfg, files: f}
-	err = r.run(ctx, pool)
-	return errs.Join(err, f.close())
+	r := &runner{config: cfg, files: f}
+	return errs.Join(r.run(ctx, pool), f.driver.Close())
 }
 
 // defaultTable is golang-migrate's.
@@ -65,41 +61,38 @@ const defaultTable = "schema_migrations"
 
 // runner is one call of Run.
 type runner struct {
-	cfg   runConfig
+	*config
 	files *files
 	pool  *pgxpool.Pool // its own, so that a small or busy pool can't block it
 	table versionTable
-	lock  heldLock
+	held  heldLocks
 }
 
 func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
-	r.pool, err = ownPool(ctx, pool, func(c *pgxpool.Config) { c.MaxConnIdleTime = time.Minute })
+	r.pool, err = ownPool(ctx, pool, r.holder)
 	if err != nil {
 		return err
 	}
 	defer r.pool.Close()
-	if r.table, err = openVersionTable(ctx, r.pool, r.cfg.lock); err != nil {
+	if r.table, err = r.openVersionTable(ctx, r.pool); err != nil {
 		return err
-	}
-	if r.cfg.lock.name == "" {
-		r.cfg.lock.name = lockName(r.table)
 	}
 	if _, missing, err := r.check(ctx); !missing && (err == nil || !errors.Is(err, ErrDirty)) {
 		return err
 	}
 	// A migration that runs now looks dirty too. Only the holder of the lock can
 	// tell the two apart.
-	l, err := r.cfg.lock.open(ctx, pool)
+	all, err := r.open(ctx, pool)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if r.lock, err = wait(ctx, l, r.cfg.lock.name, r.cfg.lock.wait); err != nil {
+	defer all.close()
+	if r.held, err = wait(ctx, all, r.config); err != nil {
 		return err
 	}
 	err = r.migrate(ctx)
-	if e := release(ctx, r.lock); e != nil { // not an error of Run: the record is correct without the lock
-		r.cfg.lock.wait.logger.Warn("pglock: the lock of a migration could not be released", "lock", r.cfg.lock.name, "error", e)
+	if e := release(ctx, r.held); e != nil { // not an error of Run: the record is correct without the lock
+		r.logger.Warn("pglock: the lock of a migration could not be released", "lock", r.name, "error", e)
 	}
 	return err
 }
@@ -109,13 +102,11 @@ func (r *runner) check(ctx context.Context) (at tableState, missing bool, err er
 	if at, err = r.table.read(ctx, r.pool); err != nil {
 		return at, false, err
 	}
-	err = r.files.check(r.table, at)
-	var unknown *VersionError
-	if r.cfg.allowNewer && errors.As(err, &unknown) && unknown.newer() {
-		r.cfg.lock.wait.logger.Info("pglock: a later release has migrated the database", "table", unknown.Table, "version", unknown.Version, "last", unknown.Last)
+	if r.allowNewer && r.files.newer(at) {
+		r.logger.Info("pglock: a later release has migrated the database", "table", r.table.quoted, "version", at.version, "last", r.files.last())
 		return at, false, nil
 	}
-	if err != nil {
+	if err = r.files.check(r.table, at); err != nil {
 		return at, false, err
 	}
 	_, missing = r.files.next(at)
@@ -129,8 +120,8 @@ func (r *runner) migrate(ctx context.Context) error {
 		switch {
 		case err != nil || !missing:
 			return err
-		case r.lock.Err() != nil:
-			return &StoppedError{Lock: r.cfg.lock.name, Version: at.version, Cause: r.lock.Err()}
+		case r.held.Err() != nil:
+			return errs.Errorf("runner: lost lock %q: stopped at version %d, before the next migration: %w", r.name, at.version, r.held.Err())
 		case ctx.Err() != nil:
 			return errs.Errorf("runner: stopped at version %d: %w", at.version, context.Cause(ctx))
 		case !at.exists:
@@ -151,7 +142,7 @@ func (r *runner) migrate(ctx context.Context) error {
 		case err != nil:
 			return err
 		default:
-			r.cfg.lock.wait.logger.Info("pglock: migrated", "version", m.version, "name", m.name, "took", time.Since(start))
+			r.logger.Info("pglock: migrated", "version", m.version, "name", m.name, "took", time.Since(start))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -59,8 +60,6 @@ func openSource(src Source) (*files, error) {
 	return f, nil
 }
 
-func (f *files) close() error { return f.driver.Close() }
-
 func (f *files) last() uint { return f.versions[len(f.versions)-1] }
 
 // read returns the migration up to a version. Without a file for it the SQL is empty, as in
@@ -82,38 +81,46 @@ func (f *files) read(version uint) (m migration, err error) {
 
 // before returns the version before the given one, noVersion for the first.
 func (f *files) before(version int) int {
-	last := noVersion
-	for _, v := range f.versions {
-		if int(v) >= version {
-			break
-		}
-		last = int(v)
+	i, _ := slices.BinarySearch(f.versions, uint(version))
+	if i == 0 {
+		return noVersion
 	}
-	return last
+	return int(f.versions[i-1])
 }
 
 // check returns an error if a database at that version can't be migrated from this source.
 func (f *files) check(t versionTable, at tableState) error {
-	if at.dirty {
-		return &DirtyError{Table: t.quoted, Version: at.version, Before: f.before(at.version)}
-	}
-	if at.version == noVersion {
+	switch {
+	case at.dirty:
+		return fmt.Errorf("%w: %s: migration %d was begun, and its end not recorded: its process died, or lost its lock and may still run it: %s",
+			ErrDirty, t.quoted, at.version, dirtyRemedy(t.quoted, at.version, f.before(at.version)))
+	case at.version == noVersion:
 		return nil
+	case !slices.Contains(f.versions, uint(at.version)):
+		return f.unknown(t, at)
 	}
-	e := &VersionError{Table: t.quoted, Version: uint(at.version), Recorded: at.name, Last: f.last(), kind: ErrUnknownVersion}
-	if !slices.Contains(f.versions, e.Version) {
-		return e
+	m, err := f.read(uint(at.version))
+	if err == nil && at.name != "" && m.name != at.name {
+		err = fmt.Errorf("%w: %s is at version %d by %q, which is %q in this source: two sources need two version tables (WithVersionTable)",
+			ErrOtherSource, t.quoted, at.version, at.name, m.name)
 	}
-	m, err := f.read(e.Version)
-	if err != nil {
-		return err
-	}
-	if at.name != "" && m.name != at.name {
-		e.Name, e.kind = m.name, ErrOtherSource
-		return e
-	}
-	return nil
+	return err
 }
+
+// unknown returns the error for a version that the source does not have.
+func (f *files) unknown(t versionTable, at tableState) error {
+	by, remedy := "", "another program uses the same version table, or the file was removed"
+	if at.name != "" {
+		by = fmt.Sprintf(" by %q", at.name)
+	}
+	if f.newer(at) {
+		remedy = "a later release has migrated it, or another program uses the same version table: if this release works with the tables of a later one, pass AllowNewer"
+	}
+	return fmt.Errorf("%w: %s is at version %d%s, and the source's last version is %d: %s", ErrUnknownVersion, t.quoted, at.version, by, f.last(), remedy)
+}
+
+// newer reports whether a later release can have led to the version.
+func (f *files) newer(at tableState) bool { return !at.dirty && at.version > int(f.last()) }
 
 // next returns the version after the recorded one, and false after the last.
 func (f *files) next(at tableState) (uint, bool) {

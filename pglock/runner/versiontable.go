@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,9 +39,11 @@ type tableState struct {
 
 var errVersionChanged = errors.New("runner: another session changed the version")
 
-// openVersionTable finds the table's schema. The table may be missing.
-func openVersionTable(ctx context.Context, pool *pgxpool.Pool, cfg lockConfig) (versionTable, error) {
-	t := versionTable{schema: cfg.schema, table: cfg.table}
+// openVersionTable finds the schema of the version table, and names the lock after the table unless
+// it has a name: Run and Wrap then exclude each other. The database is not part of the name, because
+// locks and leases belong to one database. The table may be missing.
+func (c *config) openVersionTable(ctx context.Context, pool *pgxpool.Pool) (versionTable, error) {
+	t := versionTable{schema: c.schema, table: c.table}
 	if t.schema == "" {
 		var current *string
 		if err := pool.QueryRow(ctx, "SELECT current_schema()").Scan(&current); err != nil {
@@ -51,17 +54,9 @@ func openVersionTable(ctx context.Context, pool *pgxpool.Pool, cfg lockConfig) (
 		}
 		t.schema = *current
 	}
-	t.quoted = quoteTable(t.schema, t.table)
+	t.quoted = pgx.Identifier{t.schema, t.table}.Sanitize()
+	c.name = cmp.Or(c.name, "migrations of "+t.quoted)
 	return t, nil
-}
-
-// lockName is the default name of a version table's lock, for Run and Wrap. The database is not
-// part of the name, because locks and leases belong to one database.
-func lockName(t versionTable) string { return "migrations of " + t.quoted }
-
-// quoteTable returns a table's name as SQL.
-func quoteTable(schema, table string) string {
-	return pgx.Identifier{schema, table}.Sanitize()
 }
 
 const tableSQL = `
@@ -95,46 +90,30 @@ func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState,
 	}
 	if n == 1 {
 		s.version = int(version)
-		s.name = commentedName(comment, s.version)
+		if name, ok := strings.CutPrefix(comment, versionComment(s.version, "")); ok { // other tools leave an old comment
+			s.name = name
+		}
 	}
 	return s, nil
 }
 
-// The table's comment names the migration that led to the version, because another program may use
-// the same number for another migration.
-const commentPrefix = "pglock: "
-
+// versionComment is the table's comment. It names the migration that led to the version, because
+// another program may use the same number for another migration.
 func versionComment(version int, name string) string {
-	return fmt.Sprintf("%s%d_%s", commentPrefix, version, name)
-}
-
-// commentedName returns the migration's name in a comment. It returns "" if the comment is about
-// another version: other tools change the version without the comment.
-func commentedName(comment string, version int) string {
-	name, ok := strings.CutPrefix(comment, versionComment(version, ""))
-	if !ok {
-		return ""
-	}
-	return name
+	return fmt.Sprintf("pglock: %d_%s", version, name)
 }
 
 // create creates the table if it is missing. The statement of a process that was killed may still
 // create it. Then IF NOT EXISTS lets one of the two fail, with one of several errors. The second
 // attempt finds the table, or fails for another reason.
 func (t versionTable) create(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, t.createSQL())
+	sql := "CREATE TABLE IF NOT EXISTS " + t.quoted + " (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)"
+	_, err := pool.Exec(ctx, sql)
 	switch pgtx.SQLState(err) {
 	case pgtx.UniqueViolation, pgtx.DuplicateTable, pgtx.DuplicateObject:
-		_, err = pool.Exec(ctx, t.createSQL())
+		_, err = pool.Exec(ctx, sql)
 	}
-	if err != nil {
-		return t.wrap(err)
-	}
-	return nil
-}
-
-func (t versionTable) createSQL() string {
-	return "CREATE TABLE IF NOT EXISTS " + t.quoted + " (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)"
+	return t.wrap(err)
 }
 
 // replace changes the state from one to the other in tx. It returns errVersionChanged if the table
@@ -143,8 +122,6 @@ func (t versionTable) replace(ctx context.Context, tx pgx.Tx, from, to tableStat
 	var tag pgconn.CommandTag
 	var err error
 	switch {
-	case from.version == noVersion && to.version == noVersion:
-		return nil
 	case to.version == noVersion:
 		tag, err = tx.Exec(ctx, "DELETE FROM "+t.quoted+" WHERE version = $1 AND dirty = $2", from.version, from.dirty)
 	case from.version == noVersion:
@@ -169,13 +146,13 @@ func (t versionTable) replace(ctx context.Context, tx pgx.Tx, from, to tableStat
 	if err == nil {
 		_, err = tx.Exec(ctx, "COMMENT ON TABLE "+t.quoted+" IS '"+comment+"'")
 	}
-	if err != nil {
-		return t.wrap(err)
-	}
-	return nil
+	return t.wrap(err)
 }
 
-// wrap adds the table's name to an error of the server's.
+// wrap adds the table's name to an error of the server's. Nil stays nil.
 func (t versionTable) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
 	return errs.Errorf("runner: version table %s: %w", t.quoted, err)
 }

@@ -25,7 +25,7 @@ func TestI3_RunContextChecksTheClock(t *testing.T) {
 			}
 			return nil
 		})
-		if !errors.Is(err, schedule.ErrLost) {
+		if !errors.Is(err, pglock.ErrLost) {
 			t.Errorf("Once: %v", err)
 		}
 	}

@@ -11,7 +11,7 @@ import "time"
 // comes twice, the tick is the first one.
 //
 // If at is not a time of day or loc is nil, the functions that get the schedule return
-// ErrInvalidOption.
+// pglock.ErrInvalidOption.
 func Daily(at string, loc *time.Location) Schedule {
 	if loc == nil {
 		return invalid{invalidOption("location is nil: must be set, for example to time.Local")}

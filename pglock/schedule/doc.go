@@ -18,8 +18,12 @@
 //	Once      the caller, who also knows the tick
 //	OncePer   nobody: once in a period, whenever it is called
 //
-// Packages gocronlock and cronlock connect it to the schedulers go-co-op/gocron and robfig/cron. The
-// command `pglock run --tick` does the same for programs in other languages.
+// With the scheduler of robfig/cron, which has the timer, spec is passed twice:
+//
+//	c.Schedule(spec, cron.FuncJob(func() { _ = job.RunDue(ctx, spec, makeReport) }))
+//
+// Package gocronlock connects a job to go-co-op/gocron. The command `pglock run --tick` does the same
+// for programs in other languages.
 //
 // # Ticks
 //
@@ -27,16 +31,15 @@
 // database records the last tick that was run. A machine whose clock is ahead runs 12:00:00 early.
 // A machine that reaches 12:00:00 later, by a second or by half an hour, finds it done.
 //
-// The alternative is to keep the lock for a minimum time after each run. It was rejected: this time
-// must be longer than the difference between the clocks and shorter than the interval between two
-// ticks. For some schedules no time is both. The lock also stays held after its holder has died.
+// To keep the lock for a minimum time after each run instead does not work for every schedule: this
+// time must be longer than the difference between the clocks and shorter than the interval.
 //
 // # One tick
 //
 //	already run? ── yes ──▶ ErrDone: one short transaction, rolled back
 //	     │
-//	wait for the job's lease ── time-out ──▶ ErrNotAcquired, with ErrRunning
-//	     │                                   if the holder runs this tick
+//	wait for the job's lease ── time-out ──▶ pglock.ErrNotAcquired, with ErrRunning
+//	     │                                          if the holder runs this tick
 //	run meanwhile? ── yes ──▶ ErrDone
 //	     │
 //	run the function under the lease's context
@@ -72,12 +75,10 @@
 // # Failures
 //
 // [Job.Run] and most schedulers have no caller to return an error to. Run and RunDue log failures
-// at Warn, by slog.Default() unless [WithLogger] sets another logger: the job's own error, a tick
-// that could not be run, and a lost lease. If the database is stopped, each machine logs one line
-// per tick; Run tries again until the next tick is due. [WithReport] receives the results, for
-// metrics. A tick that another process has run (ErrDone) or is running (ErrRunning) is not a failure:
-// it is not reported, and logged at Debug. A tick that is skipped because an earlier one still runs
-// is a failure.
+// at Warn: the job's own error, a lost lease, and a tick that could not be run, because the database
+// is unreachable or an earlier tick still runs. [WithReport] receives the results, for metrics. A tick
+// that another process has run (ErrDone) or is running (ErrRunning) is not a failure: it is logged at
+// Debug, and not reported.
 //
 // # Limits
 //

@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
@@ -136,25 +133,4 @@ func ExampleJob_Once() {
 	// Output:
 	// A runs the tick
 	// B has nothing to do
-}
-
-// A guarded write is made once, even if a runner was paused until after its lease expired.
-func ExampleJob_Once_guard() {
-	var job *schedule.Job
-	var pool *pgxpool.Pool
-	ctx := context.Background()
-
-	noon := time.Date(2024, 11, 21, 12, 0, 0, 0, time.UTC)
-	err := job.Once(ctx, noon, func(ctx context.Context, l *pglock.Lease) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if err := l.Guard(ctx, tx); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, "INSERT INTO payouts (due) VALUES ($1) ON CONFLICT DO NOTHING", noon)
-			return err
-		})
-	})
-	if errors.Is(err, schedule.ErrDone) {
-		log.Print("another process ran the tick")
-	}
 }

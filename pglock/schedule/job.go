@@ -26,7 +26,7 @@ type Job struct {
 //
 // Each run uses a connection of the client's pool for a short transaction before and after it.
 //
-// The error wraps ErrInvalidOption or pglock.ErrInvalidOption.
+// The error wraps pglock.ErrInvalidOption.
 func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 	cfg := newConfig()
 	for _, o := range opts {
@@ -46,16 +46,13 @@ func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 // maxName leaves room for markPrefix.
 const maxName = 512 - len(markPrefix)
 
-// Name returns the job's name.
-func (j *Job) Name() string { return j.name }
-
 // Begin starts a run of the tick if the tick was not run. It waits while another process runs this
 // tick or an earlier one, for the time of WithWait.
 //
 // On success only this Run may run the tick, until End, until Abandon, or until its lease is lost.
 // On failure nothing is held. The error then wraps one of these, or is the client's:
 //   - ErrDone: the tick was run.
-//   - ErrNotAcquired: this tick or an earlier one still ran when the time of WithWait was over.
+//   - pglock.ErrNotAcquired: this tick or an earlier one still ran when the time of WithWait was over.
 //     With ErrRunning it was this tick.
 //   - ErrClock: this machine's clock is ahead, or the clock of an earlier run was.
 //   - ErrMissed: the tick is later than WithMaxLate allows.
@@ -72,14 +69,14 @@ func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
 // clock. BeginPer waits as Begin does, and returns the same errors. The period must be a
 // millisecond or more.
 func (j *Job) BeginPer(ctx context.Context, period time.Duration) (*Run, error) {
-	if period < time.Millisecond {
-		return nil, invalidOption("period %v is too short: must be 1ms or more", period)
-	}
 	return j.begin(ctx, claim{period: period}, j.cfg.wait)
 }
 
 // begin waits for the time of wait until no other run of the job is in progress here or elsewhere.
 func (j *Job) begin(ctx context.Context, c claim, wait time.Duration) (*Run, error) {
+	if c.tick.IsZero() && c.period < time.Millisecond {
+		return nil, invalidOption("period %v is too short: must be 1ms or more", c.period)
+	}
 	until := time.Now().Add(wait)
 	if err := j.enter(ctx, wait); err != nil {
 		return nil, err
@@ -107,7 +104,7 @@ func (j *Job) enter(ctx context.Context, wait time.Duration) error {
 		return nil
 	case <-bounded.Done():
 		return errs.Mark(errs.Errorf("schedule: job %q: an earlier tick still runs in this process: %w",
-			j.name, context.Cause(bounded)), ErrNotAcquired)
+			j.name, context.Cause(bounded)), pglock.ErrNotAcquired)
 	}
 }
 

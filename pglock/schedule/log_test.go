@@ -117,18 +117,18 @@ func TestTicksOfOthersAreNoFailures(t *testing.T) {
 	err := f.job().Once(t.Context(), tick, func(context.Context, *pglock.Lease) error {
 		err := once(tick)
 		silent("it is being run", err, schedule.ErrRunning)
-		if !errors.Is(err, schedule.ErrNotAcquired) {
+		if !errors.Is(err, pglock.ErrNotAcquired) {
 			t.Errorf("it is being run: %v", err)
 		}
 		silent("a later one is being run", once(tick.Add(-time.Second)), schedule.ErrRunning)
 		err = once(tick.Add(time.Second))
-		if !errors.Is(err, schedule.ErrNotAcquired) || errors.Is(err, schedule.ErrRunning) || !strings.Contains(err.Error(), tick.UTC().Format(time.RFC3339)) {
+		if !errors.Is(err, pglock.ErrNotAcquired) || errors.Is(err, schedule.ErrRunning) || !strings.Contains(err.Error(), tick.UTC().Format(time.RFC3339)) {
 			t.Errorf("an earlier one is being run: %v", err)
 		}
-		if r := locktest.Receive(t, logged); r.Level != slog.LevelWarn || !errors.Is(locktest.Error(r), schedule.ErrNotAcquired) {
+		if r := locktest.Receive(t, logged); r.Level != slog.LevelWarn || !errors.Is(locktest.Error(r), pglock.ErrNotAcquired) {
 			t.Errorf("an earlier one is being run: logged %v", r)
 		}
-		if got := locktest.Receive(t, reported); !errors.Is(got, schedule.ErrNotAcquired) {
+		if got := locktest.Receive(t, reported); !errors.Is(got, pglock.ErrNotAcquired) {
 			t.Errorf("an earlier one is being run: reported %v", got)
 		}
 		return nil

@@ -21,17 +21,14 @@ const (
 // Run runs fn once for each tick of s until ctx is done, and then returns ctx's cause. It returns
 // pglock.ErrClosed if the client is closed, and nil after the last tick, if there is one.
 //
-// Failures do not end the loop: they are logged as WithLogger says, and each result goes to the
-// function of WithReport. A tick that could not begin because the database was unreachable, or whose
-// lease was lost, is tried again until the next tick is due. Of the failures to begin, the first is
-// logged.
+// Failures do not end the loop. A tick that could not begin because the database was unreachable, or
+// whose lease was lost, is tried again until the next tick is due. Of the failures to begin, the first
+// is logged and reported.
 //
 // Ticks run in order, beginning with the tick after the last one that was run, or with the first
-// tick after the call if none ever was. Ticks that were missed, because no process was up or because
-// the tick before took long, are skipped except the latest, which runs late. An older one still runs
-// if it is not later than the TTL plus 5 s, or the time of WithWait.
+// tick after the call if none ever was. See the package for ticks that were missed.
 //
-// The error wraps ErrInvalidOption if fn is nil or s is invalid.
+// The error wraps pglock.ErrInvalidOption if fn is nil or s is invalid.
 func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 	if fn == nil {
 		return invalidOption("function is nil: must be set")
@@ -93,12 +90,12 @@ func (j *Job) runTick(ctx context.Context, s Schedule, tick time.Time, fn Func) 
 // isFinal reports whether another attempt to begin the same tick makes no sense. An attempt that
 // ends with ErrNotAcquired has waited until the next tick, or as long as WithWait says.
 func isFinal(err error) bool {
-	for _, kind := range []error{nil, ErrDone, ErrRunning, ErrMissed, ErrInvalidOption} {
+	for _, kind := range []error{nil, ErrDone, ErrRunning, ErrMissed, pglock.ErrInvalidOption} {
 		if errors.Is(err, kind) {
 			return true
 		}
 	}
-	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, pglock.ErrUnavailable)
+	return errors.Is(err, pglock.ErrNotAcquired) && !errors.Is(err, pglock.ErrUnavailable)
 }
 
 // firstTick returns the tick with which Run begins: the one after the last tick that was run, also

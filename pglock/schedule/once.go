@@ -20,7 +20,7 @@ type Func = func(ctx context.Context, l *pglock.Lease) error
 // wraps ErrDone if the tick was run before. If fn did not run, the error is that of Begin.
 //
 // If fn failed, the error is fn's, and the tick is recorded as run. Two cases leave the tick to
-// another process: ctx was done, or the error is joined with ErrLost. If fn panics, the tick is
+// another process: ctx was done, or the error is joined with pglock.ErrLost. If fn panics, the tick is
 // recorded, and the panic continues.
 func (j *Job) Once(ctx context.Context, tick time.Time, fn Func) error {
 	_, err := j.once(ctx, claim{tick: tick}, j.cfg.wait, fn)
@@ -31,9 +31,6 @@ func (j *Job) Once(ctx context.Context, tick time.Time, fn Func) error {
 // RunDue and Run count too: see BeginPer. Its errors are those of Once. A process that must run the
 // job at given times uses Run or RunDue instead.
 func (j *Job) OncePer(ctx context.Context, period time.Duration, fn Func) error {
-	if period < time.Millisecond {
-		return invalidOption("period %v is too short: must be 1ms or more", period)
-	}
 	_, err := j.once(ctx, claim{period: period}, j.cfg.wait, fn)
 	return err
 }

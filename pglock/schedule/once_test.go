@@ -79,7 +79,7 @@ func TestI4_ALostTickIsRunByAnother(t *testing.T) {
 		end <- slow.Once(t.Context(), tick, func(ctx context.Context, _ *pglock.Lease) error {
 			close(began)
 			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), schedule.ErrLost) {
+			if !errors.Is(context.Cause(ctx), pglock.ErrLost) {
 				t.Errorf("the cause: %v", context.Cause(ctx))
 			}
 			return nil
@@ -90,7 +90,7 @@ func TestI4_ALostTickIsRunByAnother(t *testing.T) {
 	other := f.job()
 	go func() { waiting <- other.Once(t.Context(), tick, f.note(func() time.Time { return tick }, 2)) }()
 	f.expire()
-	if err := <-end; !errors.Is(err, schedule.ErrLost) {
+	if err := <-end; !errors.Is(err, pglock.ErrLost) {
 		t.Errorf("the one that lost it: %v", err)
 	}
 	if err := <-waiting; err != nil {
@@ -131,7 +131,7 @@ func TestI1_P42_TicksNeverOverlap(t *testing.T) {
 			end <- second.Once(t.Context(), tick.Add(time.Second), func(context.Context, *pglock.Lease) error { say("second"); return nil })
 		}()
 		var busy *pglock.BusyError
-		if err := hasty.Once(t.Context(), tick.Add(time.Second), nothing); !errors.As(err, &busy) || !errors.Is(err, schedule.ErrNotAcquired) {
+		if err := hasty.Once(t.Context(), tick.Add(time.Second), nothing); !errors.As(err, &busy) || !errors.Is(err, pglock.ErrNotAcquired) {
 			t.Errorf("who does not wait: %v", err)
 		}
 		say("first")
@@ -182,11 +182,11 @@ func TestBadInput(t *testing.T) {
 		"TTL": schedule.WithTTL(0), "wait": schedule.WithWait(-1), "report": schedule.WithReport(nil), "clock": schedule.WithClock(nil),
 		"lateness": schedule.WithMaxLate(0),
 	} {
-		if _, err := schedule.New(client, "n", o); !errors.Is(err, schedule.ErrInvalidOption) {
+		if _, err := schedule.New(client, "n", o); !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := schedule.New(nil, "n"); !errors.Is(err, schedule.ErrInvalidOption) {
+	if _, err := schedule.New(nil, "n"); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Errorf("no client: %v", err)
 	}
 	for _, name := range []string{"", strings.Repeat("n", 502)} {
@@ -206,7 +206,7 @@ func TestBadInput(t *testing.T) {
 		"once per nothing":  job.OncePer(t.Context(), 0, nothing),
 		"the zero time":     job.Once(t.Context(), time.Time{}, nothing),
 	} {
-		if !errors.Is(err, schedule.ErrInvalidOption) {
+		if !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

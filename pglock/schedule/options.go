@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
-	"github.com/pglock/pglock-go/pglock"
 )
 
 var (
@@ -15,7 +14,7 @@ var (
 	ErrDone = errors.New("schedule: tick was already run")
 
 	// ErrRunning: another process runs this tick or a later one. It is not a failure, and comes
-	// with ErrNotAcquired.
+	// with pglock.ErrNotAcquired.
 	ErrRunning = errors.New("schedule: another process runs the tick")
 
 	// ErrClock: this machine's clock, or the last recorded tick, is more than a minute ahead of the
@@ -24,15 +23,6 @@ var (
 
 	// ErrMissed: the tick was not run in time, and is now later than WithMaxLate allows.
 	ErrMissed = errors.New("schedule: tick was missed")
-
-	// ErrLost: the lease was lost during the run.
-	ErrLost = pglock.ErrLost
-
-	// ErrNotAcquired: the tick was skipped because this tick or an earlier one still runs.
-	ErrNotAcquired = pglock.ErrNotAcquired
-
-	// ErrInvalidOption: an option or an argument is out of its range. The text names the rule.
-	ErrInvalidOption = pglock.ErrInvalidOption
 )
 
 const (
@@ -121,9 +111,8 @@ func WithLabels(labels map[string]string) Option {
 
 // WithReport makes Run and RunDue call report with the result of each tick that this process ran or
 // failed to run: nil, the job's own error, or why the tick was not run or not recorded. They do not
-// call it for ticks that other processes have run or are running (ErrDone, ErrRunning), nor for runs
-// that end because their context is done. Several goroutines may call report at once. Failures are
-// also logged: see WithLogger. Default: no function.
+// call it for ticks of other processes (ErrDone, ErrRunning), nor for runs that end because their
+// context is done. Several goroutines may call report at once. Default: no function.
 func WithReport(report func(tick time.Time, err error)) Option {
 	return func(c *config) error {
 		if report == nil {
@@ -134,11 +123,8 @@ func WithReport(report func(tick time.Time, err error)) Option {
 	}
 }
 
-// WithLogger sets the logger of a Job. Run and RunDue log failures at Warn: the job's own errors,
-// ticks that could not be run, and lost leases. A tick can't be run if the database is unreachable or
-// an earlier tick still runs. Each run logs at Warn that its tick could not be recorded at first. Ticks
-// that other processes have run or are running are logged at Debug. Nil means no logger. Default:
-// slog.Default().
+// WithLogger sets the logger of a Job, which is otherwise slog.Default(): see Failures above. Each run
+// also logs at Warn that its tick could not be recorded at first. With nil nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		c.logger = func() *slog.Logger { return l }
@@ -176,9 +162,6 @@ func (j *Job) report(tick time.Time, err error) {
 	}
 	j.cfg.report(tick, err)
 }
-
-// Now returns the time by the job's clock. It is for schedulers' packages.
-func (j *Job) Now() time.Time { return j.cfg.now() }
 
 func invalidOption(format string, args ...any) error {
 	return errs.InvalidOption("schedule", format, args...)

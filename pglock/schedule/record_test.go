@@ -123,7 +123,7 @@ func TestP61_RecordingEndsWithTheLease(t *testing.T) {
 	tick := time.Now()
 	job := f.killed(k, schedule.WithTTL(15*time.Second), schedule.WithLogger(nil))
 	err := job.Once(t.Context(), tick, func(context.Context, *pglock.Lease) error { k.armed.Store(true); return nil })
-	if n := 1<<30 - k.kills.Load(); !errors.Is(err, schedule.ErrLost) || n < tries {
+	if n := 1<<30 - k.kills.Load(); !errors.Is(err, pglock.ErrLost) || n < tries {
 		t.Errorf("%v after %d tries", err, n)
 	}
 	if err := f.job().Once(t.Context(), tick, nothing); err != nil {

@@ -37,7 +37,7 @@ func (r *Run) Context(parent context.Context) (context.Context, context.CancelFu
 // End records the tick as run and releases the lease. While the database can't be reached it tries
 // again, as long as the lease is held, because a tick that is not recorded runs again elsewhere. If
 // the lease was lost, the tick is not recorded, another process may run it too, and the error wraps
-// ErrLost or fencing.ErrStale. When ctx is done, End has 10 s left to record the tick, and then 10 s
+// pglock.ErrLost or fencing.ErrStale. When ctx is done, End has 10 s left to record the tick, and then 10 s
 // to release the lease.
 func (r *Run) End(ctx context.Context) error {
 	defer func() { <-r.job.sem }()

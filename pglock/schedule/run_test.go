@@ -101,62 +101,6 @@ func TestNightlyTickRunsOnceAlthoughClocksDiffer(t *testing.T) {
 	}
 }
 
-// TestP42_WithoutAJobEachReplicaRuns is the control: the same loop without the job's lock and mark.
-func TestP42_WithoutAJobEachReplicaRuns(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	tick := time.Now().Truncate(time.Second)
-	for n := range 3 {
-		if err := f.note(func() time.Time { return tick }, n)(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := f.ran(); got.runs != 3 || got.distinct != 1 {
-		t.Errorf("%d runs of %d ticks", got.runs, got.distinct)
-	}
-}
-
-// TestDaysOf23And25Hours: two replicas whose timers fire every hour, over two days around each
-// change of the clock. Each day of the calendar has one run.
-func TestDaysOf23And25Hours(t *testing.T) {
-	t.Parallel()
-	berlin := location(t, "Europe/Berlin")
-	for _, begin := range []time.Time{time.Date(2026, 3, 28, 0, 10, 0, 0, berlin), time.Date(2026, 10, 24, 0, 10, 0, 0, berlin)} {
-		f := newFleet(t)
-		var mu sync.Mutex
-		now := begin.AddDate(0, 0, -1)
-		clock := func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			return now
-		}
-		replicas := []*schedule.Job{f.job(schedule.WithClock(clock)), f.job(schedule.WithClock(clock))}
-		nightly := schedule.Daily("02:30", berlin)
-		days := map[string]int{}
-		run := func(job *schedule.Job) {
-			err := job.RunDue(t.Context(), nightly, func(ctx context.Context, _ *pglock.Lease) error {
-				tick, err := f.tickOf(ctx)
-				days[tick.In(berlin).Format(time.DateOnly)]++
-				return err
-			})
-			if err != nil && !errors.Is(err, schedule.ErrDone) {
-				t.Error(err)
-			}
-		}
-		run(replicas[0]) // the tick before
-		clear(days)
-		for now = begin; now.Before(begin.AddDate(0, 0, 2)); now = now.Add(time.Hour) {
-			run(replicas[0])
-			run(replicas[1])
-		}
-		first, second := begin.Format(time.DateOnly), begin.AddDate(0, 0, 1).Format(time.DateOnly)
-		// At 00:10 the tick of the day before is due.
-		if before := begin.AddDate(0, 0, -1).Format(time.DateOnly); len(days) != 3 || days[before] != 1 || days[first] != 1 || days[second] != 1 {
-			t.Errorf("around %s: runs by day %v", second, days)
-		}
-	}
-}
-
 // TestMissedTick: all replicas were down for three ticks. The latest one runs late, once.
 func TestMissedTick(t *testing.T) {
 	t.Parallel()
@@ -329,7 +273,7 @@ func TestLostTickIsRunAgain(t *testing.T) {
 		}
 		return f.noteTick(1)(ctx, l)
 	}, schedule.WithTTL(time.Second))
-	if r := locktest.Receive(t, results); !errors.Is(r.err, schedule.ErrLost) {
+	if r := locktest.Receive(t, results); !errors.Is(r.err, pglock.ErrLost) {
 		t.Errorf("the first attempt: %+v", r)
 	}
 	if r := locktest.Receive(t, results); r.err != nil {
@@ -448,28 +392,6 @@ func TestOncePer(t *testing.T) {
 	run("after a tick", other, schedule.ErrDone)
 	if runs != 2 {
 		t.Errorf("%d runs", runs)
-	}
-	// Many at once.
-	age(2 * period)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	for range 8 {
-		job := f.job()
-		wg.Go(func() {
-			err := job.OncePer(t.Context(), period, func(context.Context, *pglock.Lease) error {
-				mu.Lock()
-				defer mu.Unlock()
-				runs++
-				return nil
-			})
-			if err != nil && !errors.Is(err, schedule.ErrDone) {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if runs != 3 {
-		t.Errorf("%d runs after eight calls at once", runs)
 	}
 }
 

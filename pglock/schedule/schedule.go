@@ -17,7 +17,7 @@ type Schedule interface {
 
 // Every returns the schedule whose ticks are the whole multiples of period, counted from the year 1
 // in UTC as time.Truncate does. The period must be a millisecond or more. The functions that get a
-// shorter one return ErrInvalidOption.
+// shorter one return pglock.ErrInvalidOption.
 func Every(period time.Duration) Schedule {
 	if period < time.Millisecond {
 		return invalid{invalidOption("period %v is too short: must be 1ms or more", period)}
@@ -34,7 +34,7 @@ type invalid struct{ err error }
 
 func (invalid) Next(time.Time) time.Time { return time.Time{} }
 
-// checkSchedule returns an error that wraps ErrInvalidOption if s has no ticks that all processes
+// checkSchedule returns an error that wraps pglock.ErrInvalidOption if s has no ticks that all processes
 // agree on. It looks at the first tick after now.
 func checkSchedule(s Schedule, now time.Time) error {
 	if s == nil {
@@ -72,7 +72,7 @@ func early(interval time.Duration) time.Duration { return min(interval/10, maxEa
 // now is less than a tenth of the interval and less than 10 s before it, because a timer fired
 // early. Due returns the zero time if there was no tick in the last nine years.
 //
-// The error wraps ErrInvalidOption.
+// The error wraps pglock.ErrInvalidOption.
 func Due(s Schedule, now time.Time) (time.Time, error) {
 	now = now.Round(0)
 	if err := checkSchedule(s, now); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 	_ "time/tzdata" // for machines without time zones
 
+	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
@@ -139,7 +140,7 @@ func TestDue(t *testing.T) {
 		"nil": nil, "a short period": schedule.Every(999 * time.Microsecond), "a bad time": schedule.Daily("24:00", time.UTC),
 		"no location": schedule.Daily("12:00", nil), "a fixed delay": delay(time.Hour), "going back": delay(-time.Hour),
 	} {
-		if tick, err := schedule.Due(ticks, noon.Add(123*time.Millisecond)); !errors.Is(err, schedule.ErrInvalidOption) {
+		if tick, err := schedule.Due(ticks, noon.Add(123*time.Millisecond)); !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: got %v, %v", name, tick, err)
 		}
 	}

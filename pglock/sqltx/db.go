@@ -8,73 +8,73 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// DB is a *sql.DB with the statements of a pgx pool, for functions such as fencing.Protect,
-// fencing.Advance and once.Get. It is safe for concurrent use. Each statement runs by itself, as
-// pgx runs it, on a connection of the *sql.DB. On another driver than pgx's it returns ErrDriver.
-type DB struct{ db *sql.DB }
+// WrapDB returns db with the statements of a pgx pool, for functions such as fencing.Protect,
+// fencing.Advance and once.Get. It sends nothing, there is nothing to close, and the result is safe for
+// concurrent use. Each statement runs by itself, as pgx runs it, on a connection of db, which rows use
+// until they are closed or read to their end. The context bounds the wait for a connection, the
+// statement and the reading. On another driver than pgx's the statements return advisory.ErrDriver.
+func WrapDB(db *sql.DB) fencing.DB { return pool{db} }
 
-// WrapDB returns db with pgx's methods. It sends nothing, and there is nothing to close.
-func WrapDB(db *sql.DB) DB { return DB{db} }
+type pool struct{ db *sql.DB }
 
-// Exec runs a statement. ctx bounds the wait for a connection and the statement.
-func (d DB) Exec(ctx context.Context, query string, args ...any) (tag pgconn.CommandTag, err error) {
-	conn, giveBack, err := d.borrow(ctx)
+// Exec implements fencing.DB.
+func (d pool) Exec(ctx context.Context, query string, args ...any) (tag pgconn.CommandTag, err error) {
+	conn, done, err := d.borrow(ctx)
 	if err != nil {
 		return tag, err
 	}
-	defer giveBack()
+	defer done()
 	return conn.Exec(ctx, query, args...)
 }
 
-// Query runs a statement. Its rows use a connection until they are closed or read to their end. ctx
-// bounds the wait for a connection, the statement and the reading. The error is also in the rows,
-// which are never nil.
-func (d DB) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
-	conn, giveBack, err := d.borrow(ctx)
+// Query implements fencing.DB. The error is also in the rows, which are never nil.
+func (d pool) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	conn, done, err := d.borrow(ctx)
 	if err != nil {
 		return &rows{err: err, closed: true}, err
 	}
 	found, err := conn.Query(ctx, query, args...)
 	if err != nil {
-		giveBack()
+		done()
 		return found, err
 	}
-	return &lentRows{found, giveBack}, nil
+	return &lentRows{found, done}, nil
 }
 
-// QueryRow is Query for one row. Its Scan returns the error, and pgx.ErrNoRows without a row.
-func (d DB) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+// QueryRow implements fencing.DB.
+func (d pool) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	found, _ := d.Query(ctx, query, args...) // row.Scan returns the error of found
 	return row{found}
 }
 
-func (d DB) borrow(ctx context.Context) (*pgx.Conn, func(), error) {
+func (d pool) borrow(ctx context.Context) (*pgx.Conn, func(), error) {
 	if d.db == nil {
 		return nil, nil, errors.New("sqltx: the *sql.DB is nil")
 	}
-	conn, giveBack, err := pgtx.Borrow(ctx, d.db)
+	conn, done, err := pgtx.Borrow(ctx, d.db)
 	if err != nil {
 		return nil, nil, errs.Errorf("sqltx: %w", pgtx.ExplainLogin(err))
 	}
-	return conn, giveBack, nil
+	return conn, done, nil
 }
 
 // lentRows are rows of a connection that returns to the pool when they end.
 type lentRows struct {
 	pgx.Rows
-	giveBack func() // nil once it was called
+	done func() // returns the connection; nil once it was called
 }
 
 // Close implements pgx.Rows.
 func (r *lentRows) Close() {
 	r.Rows.Close()
-	if r.giveBack != nil {
-		r.giveBack()
-		r.giveBack = nil
+	if r.done != nil {
+		r.done()
+		r.done = nil
 	}
 }
 
@@ -88,21 +88,19 @@ func (r *lentRows) Next() bool {
 }
 
 // Scan implements pgx.Rows.
-func (r *lentRows) Scan(dest ...any) error {
-	err := r.Rows.Scan(dest...)
-	if err != nil {
-		r.Close() // pgx has closed the rows
-	}
-	return err
-}
+func (r *lentRows) Scan(dest ...any) error { return r.closeOn(r.Rows.Scan(dest...)) }
 
 // Values implements pgx.Rows.
 func (r *lentRows) Values() ([]any, error) {
 	values, err := r.Rows.Values()
+	return values, r.closeOn(err)
+}
+
+func (r *lentRows) closeOn(err error) error {
 	if err != nil {
 		r.Close() // pgx has closed the rows
 	}
-	return values, err
+	return err
 }
 
 // Conn returns nil: the connection belongs to database/sql.

@@ -10,12 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
-
-var _ fencing.DB = sqltx.DB{}
 
 // TestDBRunsStatements on a *sql.DB with one connection, which returns to the pool after each.
 func TestDBRunsStatements(t *testing.T) {
@@ -99,11 +98,11 @@ func TestDBErrors(t *testing.T) {
 	defer cancel()
 	for name, tc := range map[string]struct {
 		ctx context.Context
-		db  sqltx.DB
+		db  fencing.DB
 		is  error
 		any bool
 	}{
-		"another driver": {t.Context(), sqltx.WrapDB(other), sqltx.ErrDriver, false},
+		"another driver": {t.Context(), sqltx.WrapDB(other), advisory.ErrDriver, false},
 		"busy":           {short, sqltx.WrapDB(f.db), context.DeadlineExceeded, false},
 		"nil":            {t.Context(), sqltx.WrapDB(nil), nil, true},
 	} {

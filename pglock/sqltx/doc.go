@@ -33,20 +33,7 @@
 //		return sqltx.Wrap(own)
 //	}
 //
-// A transaction that guard protects, the method Guard of a lease, or Bind for a protected table:
-//
-//	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-//		if err := guard(ctx, gormTx(tx)); err != nil {
-//			return err
-//		}
-//		var a Account
-//		if err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).First(&a, "id = ?", id).Error; err != nil {
-//			return err
-//		}
-//		return tx.Model(&a).Update("balance", a.Balance-amount).Error
-//	})
-//
-// internal/adapters has the same transaction for each library, with tests.
+// internal/adapters has a guarded transaction for each library, with tests.
 //
 // # Same as with pgx
 //
@@ -73,5 +60,6 @@
 //   - Commit and Rollback ignore their context: database/sql takes none.
 //
 // Package sqltx works through drivers that wrap pgx's, for tracing for example, if they pass
-// arguments on unchanged. On any other driver every statement returns [ErrDriver].
+// arguments on unchanged. On any other driver every statement returns
+// advisory.ErrDriver.
 package sqltx

@@ -60,7 +60,7 @@ func TestOtherDriversAreRefused(t *testing.T) {
 			"Exec": execErr, "Query": queryError(t, tx), "Scan": tx.QueryRow(t.Context(), "SELECT 1").Scan(nil),
 			"Lock": advisory.Lock(t.Context(), tx, advisory.KeyFromInt64(1)),
 		} {
-			if !errors.Is(err, sqltx.ErrDriver) {
+			if !errors.Is(err, advisory.ErrDriver) {
 				t.Errorf("%s, %s: %v", name, what, err)
 			}
 		}

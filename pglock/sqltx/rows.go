@@ -1,6 +1,7 @@
 package sqltx
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
 	"strconv"
@@ -25,7 +26,7 @@ type rows struct {
 // read reads all rows and encodes their values as pgx received them.
 func (r *rows) read(from *sql.Rows, conn *pgx.Conn) error {
 	if conn == nil {
-		return ErrDriver
+		return errs.ErrDriver
 	}
 	r.types = conn.TypeMap()
 	columns, err := from.ColumnTypes()
@@ -95,31 +96,20 @@ func (r *rows) Scan(dest ...any) error {
 	if err != nil {
 		return err
 	}
-	if whole, ok := single(dest); ok {
-		err = whole.ScanRow(r)
-	} else {
-		err = pgx.ScanRow(r.types, r.fields, values, dest...)
+	if len(dest) == 1 {
+		if whole, ok := dest[0].(pgx.RowScanner); ok {
+			return r.fail(whole.ScanRow(r))
+		}
 	}
+	return r.fail(pgx.ScanRow(r.types, r.fields, values, dest...))
+}
+
+// fail ends the rows with err, unless it is nil, and returns it.
+func (r *rows) fail(err error) error {
 	if err != nil {
-		r.fail(err)
+		r.err, r.closed = cmp.Or(r.err, err), true
 	}
 	return err
-}
-
-// single returns the destination if it scans a whole row.
-func single(dest []any) (pgx.RowScanner, bool) {
-	if len(dest) != 1 {
-		return nil, false
-	}
-	s, ok := dest[0].(pgx.RowScanner)
-	return s, ok
-}
-
-func (r *rows) fail(err error) {
-	if r.err == nil {
-		r.err = err
-	}
-	r.closed = true
 }
 
 // Values implements pgx.Rows.
@@ -131,8 +121,7 @@ func (r *rows) Values() ([]any, error) {
 	values := make([]any, len(raw))
 	for i, f := range r.fields {
 		if values[i], err = decoded(r.types, f, raw[i]); err != nil {
-			r.fail(err)
-			return nil, err
+			return nil, r.fail(err)
 		}
 	}
 	return values, nil

@@ -14,9 +14,6 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
-// ErrDriver: the transaction does not run on pgx's stdlib driver. Nothing was done.
-var ErrDriver = errs.ErrDriver
-
 // errNil is the error of every method of a Tx without a transaction.
 var errNil = errs.Errorf("sqltx: the transaction is nil: %w", pgx.ErrTxClosed)
 
@@ -123,11 +120,11 @@ func (t *Tx) run(ctx context.Context, args []any, op func(ctx context.Context, a
 	case spy.Passed:
 		return translated(err)
 	case err == nil:
-		return ErrDriver
+		return errs.ErrDriver
 	case errors.Is(err, sql.ErrTxDone), ctx.Err() != nil:
 		return translated(err)
 	}
-	return errs.Errorf("%w: %w", ErrDriver, err)
+	return errs.Errorf("%w: %w", errs.ErrDriver, err)
 }
 
 // split separates the options that pgx accepts before the arguments. They must precede the spy.

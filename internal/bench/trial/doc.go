@@ -25,7 +25,6 @@
 //
 // # Failures
 //
-// An error of any subject ends the row, because half a round compares nothing. SoFar has the complete
-// rounds of a row that is interrupted. Everything that was
+// An error of any subject ends the row, because half a row compares nothing. Everything that was
 // opened is closed in reverse order in every case.
 package trial

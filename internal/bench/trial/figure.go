@@ -53,7 +53,6 @@ func (u Unit) format(v float64) string {
 type Series struct {
 	Subject string    `json:"subject"`
 	Role    Role      `json:"role"`
-	Size    float64   `json:"size,omitempty"`
 	Figure  string    `json:"figure"`
 	Unit    Unit      `json:"unit"`
 	Median  float64   `json:"median"`

@@ -4,9 +4,10 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // latencyRoom is the initial capacity for the latencies of a round.
@@ -75,23 +76,20 @@ func Repeat(ctx context.Context, d time.Duration, op func(ctx context.Context) e
 // Lead returns the warm-up before a turn of a crowd that takes d.
 func Lead(d time.Duration) time.Duration { return d / 2 }
 
-// Crowd repeats op in n goroutines for lead and then for d. It counts the calls that end in the second
-// part, in which all goroutines run from the beginning to the end. The first error stops all
-// of them.
-func Crowd(ctx context.Context, n int, lead, d time.Duration, op func(ctx context.Context) error) (count int, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// Crowd repeats op in n goroutines for lead and then for d, with the number of the goroutine. It counts
+// the calls that end in the second part, in which all goroutines run from the beginning to the end. The
+// first error stops all of them.
+func Crowd(ctx context.Context, n int, lead, d time.Duration, op func(ctx context.Context, i int) error) (count int, err error) {
 	from := time.Now().Add(lead)
 	to := from.Add(d)
 	var total atomic.Int64
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
+	all, ctx := errgroup.WithContext(ctx)
+	for i := range n {
+		all.Go(func() error {
 			count := 0
 			for now := time.Now(); now.Before(to); {
-				if err := op(ctx); err != nil {
-					cancel(err) // of several only the first is the cause
-					break
+				if err := op(ctx, i); err != nil {
+					return err
 				}
 				now = time.Now()
 				if !now.Before(from) && now.Before(to) {
@@ -99,8 +97,9 @@ func Crowd(ctx context.Context, n int, lead, d time.Duration, op func(ctx contex
 				}
 			}
 			total.Add(int64(count))
+			return nil
 		})
 	}
-	all.Wait()
-	return int(total.Load()), context.Cause(ctx)
+	err = all.Wait()
+	return int(total.Load()), err
 }

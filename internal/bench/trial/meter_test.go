@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -44,32 +45,25 @@ func TestRateOfARound(t *testing.T) {
 	}
 }
 
+// TestCrowdCountsWhatEndsAfterTheWarmUp: a call that began in the warm-up counts if it ends after it.
 func TestCrowdCountsWhatEndsAfterTheWarmUp(t *testing.T) {
 	t.Parallel()
-	const lead, d = 50 * time.Millisecond, 100 * time.Millisecond
-	began := time.Now()
-	var within, sure atomic.Int64
-	n, err := Crowd(t.Context(), 8, lead, d, func(context.Context) error {
-		time.Sleep(time.Millisecond) //nolint:forbidigo // what is counted takes time
-		switch since := time.Since(began); {
-		case since > lead+5*time.Millisecond && since < lead+d-5*time.Millisecond:
-			sure.Add(1)
-			within.Add(1)
-		case since > lead-5*time.Millisecond && since < lead+d+5*time.Millisecond:
-			within.Add(1)
+	synctest.Test(t, func(t *testing.T) {
+		n, err := Crowd(t.Context(), 8, 50*time.Millisecond, 100*time.Millisecond, func(context.Context, int) error {
+			time.Sleep(20 * time.Millisecond) //nolint:forbidigo // of a synctest bubble
+			return nil
+		})
+		if want := 8 * 5; err != nil || n != want { // at 60, 80, 100, 120, 140 ms
+			t.Errorf("%d counted, want %d, %v", n, want, err)
 		}
-		return nil
 	})
-	if err != nil || int64(n) < sure.Load() || int64(n) > within.Load() {
-		t.Errorf("%d counted, not from %d to %d, %v", n, sure.Load(), within.Load(), err)
-	}
 }
 
 func TestCrowdStopsAtTheFirstError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	var calls atomic.Int64
-	_, err := Crowd(t.Context(), 8, 0, time.Hour, func(ctx context.Context) error {
+	_, err := Crowd(t.Context(), 8, 0, time.Hour, func(ctx context.Context, _ int) error {
 		if calls.Add(1) == 8 {
 			return broken
 		}

@@ -12,7 +12,6 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -38,8 +37,7 @@ var roles = []struct {
 var targetColor = color.RGBA{0x1a, 0x7f, 0x37, 0xff}
 
 // WritePlot draws the row as SVG into the directory, in a file named for its number: the subjects
-// side by side with their targets, or lines if the row has a Growth. A row without figures has no
-// plot.
+// side by side with their targets. A row without figures has no plot.
 func (o *Outcome) WritePlot(dir string) error {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	plotter.DefaultFont = plot.DefaultFont
@@ -48,11 +46,7 @@ func (o *Outcome) WritePlot(dir string) error {
 	p.Title.Padding = vg.Points(12)
 	p.Legend.Top, p.Legend.YOffs = true, vg.Points(4)
 	p.Add(plotter.NewGrid())
-	draw := o.compare
-	if o.Growth != nil {
-		draw = o.grow
-	}
-	height, err := draw(p)
+	height, err := o.compare(p)
 	if height == 0 || err != nil {
 		return err
 	}
@@ -70,8 +64,11 @@ func (o *Outcome) compare(p *plot.Plot) (height vg.Length, err error) {
 	}
 	figure, unit := o.plottedFigure()
 	p.X.Label.Text = figure + ", " + string(unit) + ": median and range of the rounds"
-	if len(o.Missing) > 0 {
-		p.X.Label.Text += "\nnot installed where this was measured: " + missingNames(o.Missing)
+	for i, m := range o.Missing {
+		if i == 0 {
+			p.X.Label.Text += "\nnot installed where this was measured"
+		}
+		p.X.Label.Text += ": " + m.Subject
 	}
 	targets := o.targets(drawn)
 	floor := scaleAxis(&p.X, append(medians(drawn), slices.Concat(targets...)...))
@@ -140,41 +137,6 @@ func (s *series) draw(p *plot.Plot, name string, c color.Color) error {
 	p.Add(bars, dots, labels)
 	p.Legend.Add(name, dots)
 	return errors.Join(err, err2, err3)
-}
-
-// grow draws each figure of the row's growth as a line over the sizes.
-func (o *Outcome) grow(p *plot.Plot) (height vg.Length, err error) {
-	p.X.Label.Text, p.X.Scale, p.X.Tick.Marker = o.Growth.With, plot.LogScale{}, plot.LogTicks{Prec: -1}
-	var values []float64
-	for i, figure := range o.Growth.Figures {
-		var points plotter.XYs
-		var labels []string
-		for _, s := range o.Series {
-			if s.Figure == figure && s.Size > 0 {
-				points = append(points, plotter.XY{X: s.Size, Y: s.Median})
-				labels = append(labels, s.Unit.format(s.Median)+mark(s.Unsteady))
-				values = append(values, s.Median)
-				p.Y.Label.Text = string(s.Unit) + ", median of the rounds"
-			}
-		}
-		if len(points) == 0 {
-			continue
-		}
-		texts, failed := plotter.NewLabels(plotter.XYLabels{XYs: points, Labels: labels})
-		texts.Offset.Y = vg.Points(7)
-		line := slices.SortedFunc(slices.Values(points), func(a, b plotter.XY) int { return int(math.Copysign(1, a.X-b.X)) })
-		curve, dots, failed2 := plotter.NewLinePoints(plotter.XYs(line))
-		curve.Color, dots.Color, dots.Shape = plotutil.DarkColors[i], plotutil.DarkColors[i], draw.CircleGlyph{}
-		p.Add(curve, dots, texts)
-		p.Legend.Add(figure, curve, dots)
-		err = errors.Join(err, failed, failed2)
-	}
-	if len(values) == 0 {
-		return 0, nil
-	}
-	scaleAxis(&p.Y, values)
-	p.Y.Max += (p.Y.Max - p.Y.Min) / 4 // room for the legend
-	return 5 * vg.Inch, err
 }
 
 // scaleAxis makes the axis logarithmic if the values need it. It returns the least value that can be
@@ -257,12 +219,4 @@ func (o *Outcome) targets(drawn []*Series) [][]float64 {
 		}
 	}
 	return bounds
-}
-
-func missingNames(missing []Absence) string {
-	var names []string
-	for _, m := range missing {
-		names = append(names, m.Subject)
-	}
-	return strings.Join(names, "; ")
 }

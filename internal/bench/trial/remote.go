@@ -1,16 +1,17 @@
 package trial
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net/rpc"
 	"slices"
 	"time"
 )
+
+// service is the name under which a process serves subjects.
+const service = "Subject"
 
 // Assignment names the subject that a process serves, and says at which scale.
 type Assignment struct {
@@ -18,136 +19,80 @@ type Assignment struct {
 	Scale        Scale
 }
 
-// request asks a process for a turn, or without a length for the figures.
-type request struct{ Turn time.Duration }
-
-// reply answers the assignment and each request.
-type reply struct {
-	Error   string
-	Figures []Figure
-}
-
 // Remote is the meter of a subject that another process serves.
-type Remote struct {
-	in  *json.Encoder
-	out *json.Decoder
+type Remote struct{ process *rpc.Client }
+
+// NewRemote gives a process its assignment and returns when the subject is open there. The caller
+// closes the connection, after Close.
+func NewRemote(a Assignment, conn io.ReadWriteCloser) (*Remote, error) {
+	r := &Remote{rpc.NewClient(conn)}
+	return r, r.call("Open", a, new(bool))
 }
 
-// NewRemote gives a process its assignment. It returns when the subject is open there.
-func NewRemote(a Assignment, stdin io.Writer, stdout io.Reader) (*Remote, error) {
-	r := &Remote{in: json.NewEncoder(stdin), out: json.NewDecoder(bufio.NewReader(stdout))}
-	_, err := r.send(a)
-	return r, err
-}
-
-func (r *Remote) send(question any) (answer reply, err error) {
-	if err = r.in.Encode(question); err == nil {
-		err = r.out.Decode(&answer)
+func (r *Remote) call(method string, args, reply any) error {
+	if err := r.process.Call(service+"."+method, args, reply); err != nil {
+		return fmt.Errorf("trial: the other process: %w", err)
 	}
-	if err == nil && answer.Error != "" {
-		err = errors.New(answer.Error)
-	}
-	if err != nil {
-		err = fmt.Errorf("trial: the other process: %w", err)
-	}
-	return answer, err
+	return nil
 }
 
 // Turn lets the other process take a turn.
 func (r *Remote) Turn(_ context.Context, d time.Duration) error {
-	_, err := r.send(request{d})
-	return err
+	return r.call("Turn", d, new(bool))
 }
 
 // Figures returns the figures of the other process. A failure becomes a figure that is no number, which
 // ends the trial.
-func (r *Remote) Figures() []Figure {
-	answer, err := r.send(request{})
-	if err != nil {
+func (r *Remote) Figures() (figures []Figure) {
+	if err := r.call("Figures", false, &figures); err != nil {
 		return []Figure{{Name: err.Error(), Value: math.NaN()}}
 	}
-	return answer.Figures
+	return figures
 }
 
-// ErrAbandoned is returned by Serve if stdin ends in the middle of something. The process must end then,
-// because that goes on.
-var ErrAbandoned = errors.New("trial: the process that asked has ended")
+// Close closes the subject in the other process.
+func (r *Remote) Close() error { return r.call("Close", false, new(bool)) }
 
-// Serve reads an assignment and then requests, and answers them until stdin ends.
-func Serve(ctx context.Context, rows []Row, stdin io.Reader, stdout io.Writer) (err error) {
-	in, out := json.NewDecoder(stdin), json.NewEncoder(stdout)
-	var a Assignment
-	if err := in.Decode(&a); err != nil {
-		return err
-	}
-	requests := make(chan request)
-	go func() {
-		defer close(requests)
-		for {
-			var r request
-			if in.Decode(&r) != nil {
-				return
-			}
-			requests <- r
-		}
-	}()
-	// answer calls what and sends its result. Nothing is asked before that, so whatever comes from
-	// requests earlier is their end.
-	answer := func(what func() ([]Figure, error)) error {
-		done := make(chan reply, 1)
-		go func() {
-			figures, err := what()
-			r := reply{Figures: figures}
-			if err != nil {
-				r.Error = err.Error()
-			}
-			done <- r
-		}()
-		select {
-		case r := <-done:
-			return out.Encode(r)
-		case <-requests:
-			return ErrAbandoned
-		}
-	}
-	scope := &Scope{Scale: a.Scale}
-	var meter Meter
-	err = answer(func() (_ []Figure, err error) {
-		meter, err = a.open(ctx, rows, scope)
-		return nil, err
-	})
-	for err == nil {
-		r, more := <-requests
-		if !more {
-			break
-		}
-		err = answer(func() ([]Figure, error) {
-			if r.Turn == 0 {
-				return meter.Figures(), nil
-			}
-			return nil, meter.Turn(ctx, r.Turn)
-		})
-	}
-	if errors.Is(err, ErrAbandoned) {
-		return err
-	}
-	return errors.Join(err, scope.close())
+// Register lets a server serve one subject of the rows to a Remote. The process must end with the
+// connection, because a turn that has begun does not.
+func Register(server *rpc.Server, rows []Row) error {
+	return server.RegisterName(service, &subject{rows: rows})
 }
 
-// open prepares the row and opens the subject.
-func (a Assignment) open(ctx context.Context, rows []Row, scope *Scope) (Meter, error) {
-	i := slices.IndexFunc(rows, func(r Row) bool { return r.Number == a.Row })
+// subject is the subject that this process serves. Calls come one after the other.
+type subject struct {
+	rows  []Row
+	scope Scope
+	meter Meter
+}
+
+// Open prepares the row and opens the subject.
+func (p *subject) Open(a Assignment, _ *bool) (err error) {
+	ctx := context.Background()
+	i := slices.IndexFunc(p.rows, func(r Row) bool { return r.Number == a.Row })
 	if i < 0 {
-		return nil, fmt.Errorf("trial: no row %q", a.Row)
+		return fmt.Errorf("no row %q", a.Row)
 	}
-	j := slices.IndexFunc(rows[i].Subjects, func(s Subject) bool { return s.Name == a.Subject })
+	row := p.rows[i]
+	j := slices.IndexFunc(row.Subjects, func(s Subject) bool { return s.Name == a.Subject })
 	if j < 0 {
-		return nil, fmt.Errorf("trial: %s has no subject %q", a.Row, a.Subject)
+		return fmt.Errorf("%s has no subject %q", a.Row, a.Subject)
 	}
-	if rows[i].Prepare != nil {
-		if err := rows[i].Prepare(ctx, scope); err != nil {
-			return nil, err
+	p.scope.Scale = a.Scale
+	if row.Prepare != nil {
+		if err := row.Prepare(ctx, &p.scope); err != nil {
+			return err
 		}
 	}
-	return rows[i].Subjects[j].Open(ctx, scope)
+	p.meter, err = row.Subjects[j].Open(ctx, &p.scope)
+	return err
 }
+
+func (p *subject) Turn(d time.Duration, _ *bool) error { return p.meter.Turn(context.Background(), d) }
+
+func (p *subject) Figures(_ bool, figures *[]Figure) error {
+	*figures = p.meter.Figures()
+	return nil
+}
+
+func (p *subject) Close(_ bool, _ *bool) error { return p.scope.close() }

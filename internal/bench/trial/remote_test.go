@@ -4,21 +4,28 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"net/rpc"
 	"strings"
 	"testing"
 	"time"
 )
 
-// served runs Serve with rows and returns a row whose one subject it serves, and the result of Serve.
-func served(rows []Row, a Assignment) (Row, <-chan error) {
-	done := make(chan error, 1)
-	return Row{Number: "B0", Subjects: []Subject{{Name: "remote", Open: func(ctx context.Context, s *Scope) (Meter, error) {
-		theirs, requests := io.Pipe()
-		answers, ours := io.Pipe()
-		go func() { done <- errors.Join(Serve(context.WithoutCancel(ctx), rows, theirs, ours), ours.Close()) }()
-		s.Defer(requests.Close)
-		return NewRemote(a, requests, answers)
-	}}}}, done
+// served serves rows and returns a row whose one subject it serves.
+func served(t *testing.T, rows []Row, a Assignment) Row {
+	t.Helper()
+	server := rpc.NewServer()
+	if err := Register(server, rows); err != nil {
+		t.Fatal(err)
+	}
+	return Row{Number: "B0", Subjects: []Subject{{Name: "remote", Open: func(_ context.Context, s *Scope) (Meter, error) {
+		ours, theirs := net.Pipe()
+		go server.ServeConn(theirs)
+		s.Defer(ours.Close)
+		r, err := NewRemote(a, ours)
+		s.Defer(r.Close)
+		return r, err
+	}}}}
 }
 
 func TestASubjectOfAnotherProcess(t *testing.T) {
@@ -32,62 +39,36 @@ func TestASubjectOfAnotherProcess(t *testing.T) {
 		},
 		Subjects: []Subject{plays("other", Floor, 0), plays("ours", Ours, 1, 2, 3)},
 	}}
-	row, done := served(rows, Assignment{Row: "B2", Subject: "ours"})
-	o := run(t, row, Scale{Rounds: 3, Turns: 2, Turn: time.Millisecond})
+	o := run(t, served(t, rows, Assignment{Row: "B2", Subject: "ours"}), Scale{Rounds: 3, Turns: 2, Turn: time.Millisecond})
 	if s := o.Series[0]; s.Subject != "remote" || s.Figure != "f" || s.Median != 2 || len(s.Rounds) != 3 {
 		t.Errorf("%+v", s)
 	}
-	if err := <-done; err != nil || !closed {
-		t.Errorf("at the end: %v, closed: %v", err, closed)
+	if !closed {
+		t.Error("it was not closed")
 	}
 }
 
 func TestErrorsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	turn := Subject{Name: "turn", Open: func(context.Context, *Scope) (Meter, error) { return &script{err: errors.New("no luck")}, nil }}
-	for subject, want := range map[string]string{"turn": "no luck", "absent": "install absent", "none": `no subject "none"`} {
-		row, done := served([]Row{{Number: "B0", Subjects: []Subject{turn, absent("absent")}}}, Assignment{Row: "B0", Subject: subject})
+	gone := Subject{Name: "gone", Open: func(context.Context, *Scope) (Meter, error) { return idle{}, nil }}
+	for subject, want := range map[string]string{
+		"turn": "no luck", "absent": "install absent", "none": `no subject "none"`, "gone": "f p50 is no number",
+	} {
+		row := served(t, []Row{{Number: "B0", Subjects: []Subject{turn, gone, absent("absent")}}}, Assignment{Row: "B0", Subject: subject})
 		if _, err := Run(t.Context(), row, Scale{Rounds: 1, Turns: 1, Turn: time.Millisecond}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error that says %q, got %v", want, err)
 		}
-		if err := <-done; err != nil { // the other one was told
-			t.Error(err)
-		}
 	}
 }
 
-// stuck is a meter whose turn ends with the test.
-type stuck struct{ begun, end chan struct{} }
-
-func (m stuck) Turn(context.Context, time.Duration) error {
-	close(m.begun)
-	<-m.end
-	return nil
-}
-func (stuck) Figures() []Figure { return nil }
-
-func TestServeIsAbandonedInTheMiddleOfATurn(t *testing.T) {
+// TestAnotherProcessThatHasEnded: each call returns an error.
+func TestAnotherProcessThatHasEnded(t *testing.T) {
 	t.Parallel()
-	m := stuck{make(chan struct{}), make(chan struct{})}
-	defer close(m.end)
-	rows := []Row{{Number: "B0", Subjects: []Subject{{Name: "stuck", Open: func(context.Context, *Scope) (Meter, error) { return m, nil }}}}}
-	stdin, requests := io.Pipe()
-	answers, stdout := io.Pipe()
-	done := make(chan error, 1)
-	go func() { done <- Serve(t.Context(), rows, stdin, stdout) }()
-	remote, err := NewRemote(Assignment{Row: "B0", Subject: "stuck"}, requests, answers)
-	if err != nil {
-		t.Fatal(err)
-	}
-	turn := make(chan error, 1)
-	go func() { turn <- remote.Turn(t.Context(), time.Hour) }()
-	<-m.begun
-	_ = requests.Close()
-	if err := <-done; !errors.Is(err, ErrAbandoned) {
+	ours, theirs := net.Pipe()
+	_ = theirs.Close()
+	defer ours.Close()
+	if _, err := NewRemote(Assignment{}, ours); !errors.Is(err, io.ErrClosedPipe) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, rpc.ErrShutdown) {
 		t.Errorf("got %v", err)
-	}
-	_ = stdout.Close()
-	if err := <-turn; err == nil {
-		t.Error("the turn succeeded")
 	}
 }

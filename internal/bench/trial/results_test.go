@@ -2,10 +2,8 @@ package trial
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +14,9 @@ import (
 func TestResultsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "new", "results.json")
-	r := Results{Conditions: measuredAt(3, 2), Rows: []*Outcome{judged(t)}}
+	o := judged(t)
+	o.Measured = &Conditions{Time: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), Machine: Machine{Cores: 2}, Rounds: 3, Turns: 1}
+	r := Results{Rows: []*Outcome{o}}
 	for range 2 { // the second replaces the first
 		if err := r.Write(path); err != nil {
 			t.Fatal(err)
@@ -27,10 +27,12 @@ func TestResultsKeepTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	var file struct {
-		Time    string         `json:"time"`
-		Machine map[string]any `json:"machine"`
-		Rows    []struct {
-			Row     string           `json:"row"`
+		Rows []struct {
+			Row      string `json:"row"`
+			Measured struct {
+				Time    string         `json:"time"`
+				Machine map[string]any `json:"machine"`
+			} `json:"measured"`
 			Figures []map[string]any `json:"figures"`
 			Targets []map[string]any `json:"targets"`
 			Missing []map[string]any `json:"missing"`
@@ -41,8 +43,8 @@ func TestResultsKeepTheirNames(t *testing.T) {
 	}
 	row := file.Rows[0]
 	for name, has := range map[string]bool{
-		"time":            file.Time == "2026-01-02T03:00:00Z",
-		"machine.cores":   file.Machine["cores"] == 2.0,
+		"measured.time":   row.Measured.Time == "2026-01-02T03:00:00Z",
+		"machine.cores":   row.Measured.Machine["cores"] == 2.0,
 		"row":             row.Row == "B0",
 		"figures.median":  row.Figures[0]["median"] == 31.0,
 		"figures.rounds":  len(row.Figures[0]["rounds"].([]any)) == 3,
@@ -58,58 +60,12 @@ func TestResultsKeepTheirNames(t *testing.T) {
 	}
 }
 
-// measuredAt returns conditions with a distinct hour and number of cores.
-func measuredAt(hour, cores int) *Conditions {
-	return &Conditions{Time: time.Date(2026, 1, 2, hour, 0, 0, 0, time.UTC), Machine: Machine{Cores: cores}, Rounds: 3, Turns: 1}
-}
-
-func TestLaterRowsReplaceEarlierOnes(t *testing.T) {
-	t.Parallel()
-	row := func(number, what string) *Outcome { return &Outcome{Number: number, What: what} }
-	whole := Results{Conditions: measuredAt(1, 2), Rows: []*Outcome{row("B1", "old"), row("B2", "old"), row("B10", "old")}}
-	merged := whole.With(Results{Conditions: measuredAt(2, 4), Rows: []*Outcome{row("F1", "new"), row("B2", "new")}})
-	newest := Results{Conditions: measuredAt(3, 8), Rows: []*Outcome{row("B2", "newest")}}
-	merged = merged.With(newest)
-
-	path := filepath.Join(t.TempDir(), "results.json")
-	if err := merged.Write(path); err != nil {
-		t.Fatal(err)
-	}
-	r, err := ReadResults(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, o := range r.Rows {
-		c := o.Measured
-		if c == nil {
-			c = r.Conditions
-		}
-		got = append(got, fmt.Sprintf("%s %s at %d on %d", o.Number, o.What, c.Time.Hour(), c.Machine.Cores))
-	}
-	want := []string{"B1 old at 1 on 2", "B2 newest at 3 on 8", "B10 old at 1 on 2", "F1 new at 2 on 4"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
-	for _, o := range []*Outcome{whole.Rows[1], newest.Rows[0]} {
-		if o.Measured != nil {
-			t.Errorf("what was put together has changed: %+v", o)
-		}
-	}
-
-	all := Results{Conditions: measuredAt(4, 2), Rows: []*Outcome{row("F1", ""), row("B1", ""), row("B2", ""), row("B10", "")}}
-	if r := r.With(all); r.Conditions != nil || len(r.Rows) != 4 {
-		t.Errorf("each row tells its own conditions, and yet there are others: %+v", r)
-	}
-}
-
 func TestTheSameResultsMakeTheSameText(t *testing.T) {
 	t.Parallel()
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
 	o := judged(t)
-	o.Number, o.Growth = "B2", &Growth{With: "names", Figures: []string{"f"}}
-	o.Series[0].Size = 1000
-	r := Results{}.With(Results{Conditions: measuredAt(1, 2), Rows: []*Outcome{o, {Number: "B1"}}})
+	o.Number, o.Measured = "B2", &Conditions{Rounds: 3}
+	r := Results{}.With(Results{Rows: []*Outcome{o, {Number: "B1"}}})
 	if err := r.Write(first); err != nil {
 		t.Fatal(err)
 	}

@@ -19,36 +19,23 @@ type Row struct {
 	Targets  []Target
 
 	// Throughput marks a row that counts operations per second. A round is one long turn of each
-	// subject. Short turns would measure how the operations start.
+	// subject, because short turns would measure how the operations start.
 	Throughput bool
 
 	// Once measures each subject in one long turn, which decides its own length.
 	Once bool
-
-	// Estimate returns about how long everything but the turns takes, and with Once the turns, too. It
-	// is only shown. Default: startTime.
-	Estimate func(s Scale) time.Duration
-
-	// Growth draws the subjects, one thing at several sizes, as lines. It may be nil.
-	Growth *Growth
-}
-
-// Growth describes a row that measures one thing at several sizes.
-type Growth struct {
-	With    string   `json:"with"`    // more of what, the name of the axis
-	Figures []string `json:"figures"` // that are drawn, a line each, all in the same unit
 }
 
 // Subject is one thing that is measured.
 type Subject struct {
 	Name string // unique in its row
 	Role Role
-	Size float64 // on the axis of the row's Growth, above 0
-
-	// Open prepares the subject. If it is not installed on this machine, the error wraps ErrMissing and
-	// says what to install.
-	Open func(ctx context.Context, s *Scope) (Meter, error)
+	Open Open
 }
+
+// Open prepares a subject. If it is not installed on this machine, the error wraps ErrMissing and says
+// what to install.
+type Open func(ctx context.Context, s *Scope) (Meter, error)
 
 // Meter exercises a subject and measures it.
 type Meter interface {
@@ -82,11 +69,7 @@ type Scale struct {
 	LongTurn time.Duration // the length of one in a row with Throughput, after the warm-up
 	Quick    bool          // an indication, with less of everything
 	Short    bool          // see that it runs, and don't judge
-	Busy     bool          // a process burns a core meanwhile
 }
-
-// startTime is about how long a row takes to start its servers and to end them.
-const startTime = 3 * time.Second
 
 // adapt returns the scale at which a row of this kind is measured.
 func (r Row) adapt(s Scale) Scale {
@@ -97,23 +80,6 @@ func (r Row) adapt(s Scale) Scale {
 		s.Rounds, s.Turns = 1, 1
 	}
 	return s
-}
-
-// Duration returns about how long the row takes.
-func (r Row) Duration(s Scale) time.Duration {
-	s = r.adapt(s)
-	total := startTime
-	if r.Estimate != nil {
-		total = r.Estimate(s)
-	}
-	if r.Once {
-		return total
-	}
-	turn := s.Turn
-	if r.Throughput {
-		turn += Lead(turn)
-	}
-	return total + turn*time.Duration((s.Rounds+1)*s.Turns*len(r.Subjects))
 }
 
 // Scope lasts from the preparation of a row to its end.

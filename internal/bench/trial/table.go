@@ -10,7 +10,7 @@ import (
 // WriteFigures writes all figures of a row: the median and the range of the rounds.
 func (o *Outcome) WriteFigures(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "%s  %s%s\n", o.Number, o.What, o.marks())
+	fmt.Fprintf(t, "%s  %s\n", o.label(), o.What)
 	for _, s := range o.Series {
 		side := s.side()
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s to %s%s\n", s.Subject, s.Role, s.Figure,
@@ -29,7 +29,7 @@ func WriteTable(w io.Writer, outcomes []*Outcome) error {
 	for _, o := range outcomes {
 		for _, v := range o.Verdicts {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				o.Number+o.marks(), v.What, v.ours(), v.Against, v.Ratio, v.Target, v.status()+mark(v.Unsteady))
+				o.label(), v.What, v.ours(), v.Against, v.Ratio, v.Target, v.status()+mark(v.Unsteady))
 		}
 	}
 	return t.Flush()
@@ -43,15 +43,12 @@ func (v Verdict) ours() string {
 	return fmt.Sprintf("%s, at most %s", v.Ours, v.Ours.Unit.format(v.Ours.Max))
 }
 
-// marks says what is special about how the row was measured.
-func (o *Outcome) marks() (marks string) {
+// label is the number of the row, with a mark if the run was quick.
+func (o *Outcome) label() string {
 	if o.Scale.Quick {
-		marks += " (quick)"
+		return o.Number + " (quick)"
 	}
-	if o.Busy {
-		marks += " (busy)"
-	}
-	return marks
+	return o.Number
 }
 
 // mark marks what must not be quoted.

@@ -21,10 +21,6 @@ type Target struct {
 	Against Ref
 
 	Rule Rule
-
-	// Busy is the rule beside a process that burns a core. If it is nil, a Rule for the median is not
-	// judged there, and one for every round holds there, too.
-	Busy *Rule
 }
 
 // Rule is the bound of a target.
@@ -140,12 +136,12 @@ func (t Target) compare(o *Outcome, candidate Ref) (values []float64, ours, agai
 		return nil, nil, nil, err
 	}
 	if ours.Unit != against.Unit {
-		return nil, nil, nil, fmt.Errorf("trial: %s: %s against %s", o.Number, ours.Unit, against.Unit)
+		return nil, nil, nil, fmt.Errorf("trial: %s against %s", ours.Unit, against.Unit)
 	}
 	values = make([]float64, len(ours.Rounds))
 	for i := range values {
 		if against.Rounds[i] == 0 {
-			return nil, nil, nil, fmt.Errorf("trial: %s: %s of %q is 0 in round %d: no ratio to it", o.Number, t.Against.Figure, t.Against.Subject, i+1)
+			return nil, nil, nil, fmt.Errorf("trial: %s of %q is 0 in round %d: no ratio to it", t.Against.Figure, t.Against.Subject, i+1)
 		}
 		values[i] = ours.Rounds[i] / against.Rounds[i]
 	}

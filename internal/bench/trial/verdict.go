@@ -45,14 +45,6 @@ type Spread struct {
 
 // judgeTarget compares the outcome with one target.
 func (o *Outcome) judgeTarget(t Target) (Verdict, error) {
-	judged := !o.Scale.Short && !t.Rule.none
-	if o.Busy && !t.Rule.every {
-		if t.Busy != nil {
-			t.Rule = *t.Busy
-		} else {
-			judged = false
-		}
-	}
 	v := Verdict{What: t.What, Target: t.Rule, Missing: o.missingIn(t)}
 	if len(v.Missing) > 0 {
 		v.Status = Missing
@@ -75,7 +67,7 @@ func (o *Outcome) judgeTarget(t Target) (Verdict, error) {
 	}
 	v.Unsteady = !steady(best)
 	switch {
-	case !judged:
+	case o.Scale.Short || t.Rule.none:
 		v.Status = NotJudged
 	case t.Rule.holds(t.Rule.deciding(best)):
 		v.Status = Pass

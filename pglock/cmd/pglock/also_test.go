@@ -17,7 +17,7 @@ func TestAlso(t *testing.T) {
 			t.Errorf("another host is told %q", r.stderr)
 		}
 	}
-	if r := c.expect(75, "run", "--wait", "0", "--also", "c", "x", "--", "true"); !strings.Contains(r.stderr, `lock "c" is held by`) {
+	if r := c.expect(75, "run", "--wait", "0", "--also", "c", "x", "--", "true"); !strings.Contains(r.stderr, `"c": held by`) {
 		t.Errorf("another host is told %q", r.stderr)
 	}
 	c.expect(0, "run", "--wait", "0", "x", "--", "true")

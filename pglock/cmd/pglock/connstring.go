@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,6 +24,7 @@ const (
 // config parses the connection string. It does not return pgx's errors: pgx hides passwords, but
 // can not find them in a malformed string.
 func (d database) config() (*pgxpool.Config, error) {
+	invalid := func(advice string) error { return fmt.Errorf("%w in %s: %s", errConnString, d.source, advice) }
 	rest, isURL := cutScheme(d.connString)
 	advice := keywordAdvice
 	if isURL {
@@ -33,25 +32,17 @@ func (d database) config() (*pgxpool.Config, error) {
 	}
 	switch {
 	case d.connString == "" && d.source == "--database-url":
-		return nil, d.invalid("it is empty: must be set")
+		return nil, invalid("it is empty: must be set")
 	case isURL && hasStrayAt(rest):
-		return nil, d.invalid(advice)
+		return nil, invalid(advice)
 	}
-	config, err := pgxpool.ParseConfig(d.connString)
-	if err == nil && plausible(config) {
+	if config, err := pgxpool.ParseConfig(d.connString); err == nil && plausible(config) {
 		return config, nil
 	}
 	if _, err := pgxpool.ParseConfig(""); err != nil {
-		return nil, d.invalid(variablesAdvice) // these variables always count
+		return nil, invalid(variablesAdvice) // these variables always count
 	}
-	if name := badParameter(d.connString); err != nil && name != "" {
-		advice = "the value of " + name + " is invalid"
-	}
-	return nil, d.invalid(advice)
-}
-
-func (d database) invalid(advice string) error {
-	return fmt.Errorf("%w in %s: %s", errConnString, d.source, advice)
+	return nil, invalid(advice)
 }
 
 func cutScheme(s string) (rest string, isURL bool) {
@@ -94,30 +85,4 @@ func plausible(config *pgxpool.Config) bool {
 		}
 	}
 	return true
-}
-
-// knownParameters are the names that badParameter may return. An unknown name may be the end of a
-// password.
-var knownParameters = []string{
-	"channel_binding", "connect_timeout", "max_protocol_version", "min_protocol_version",
-	"pool_max_conns", "port", "require_auth", "service", "sslcert", "sslcertmode", "sslkey",
-	"sslmode", "sslnegotiation", "sslrootcert", "target_session_attrs",
-}
-
-// badParameter returns the parameter without which the URL is valid, or "" if there is none.
-func badParameter(connString string) string {
-	u, err := url.Parse(connString)
-	if _, isURL := cutScheme(connString); !isURL || err != nil {
-		return ""
-	}
-	for name := range u.Query() {
-		without := u.Query()
-		without.Del(name)
-		v := *u
-		v.RawQuery = without.Encode()
-		if _, err := pgxpool.ParseConfig(v.String()); err == nil && slices.Contains(knownParameters, name) {
-			return name
-		}
-	}
-	return ""
 }

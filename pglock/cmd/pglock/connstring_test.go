@@ -80,11 +80,3 @@ func TestGoodConnStrings(t *testing.T) {
 		}
 	}
 }
-
-func TestBadParameterIsNamed(t *testing.T) {
-	t.Parallel()
-	_, err := database{"postgres://me:hunter2@127.0.0.1/db?application_name=x&sslmode=nonsense", "--database-url"}.config()
-	if !errors.Is(err, errConnString) || !strings.HasSuffix(err.Error(), "in --database-url: the value of sslmode is invalid") {
-		t.Errorf("got %v", err)
-	}
-}

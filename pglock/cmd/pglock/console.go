@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 	"unicode"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -43,38 +42,17 @@ func report(err error) int {
 	return exitStatusOf(err)
 }
 
-// describe returns the text of err for people.
+// describe returns the text of err for people. That of a lost lease has the last error of a renewal.
 func describe(err error) string {
 	var lost *pglock.LostError
-	var wait *pglock.WaitError
-	var busy *pglock.BusyError
-	switch {
-	case errors.As(err, &lost):
-		text := fmt.Sprintf("lost the lock %q (token %d): %s", lost.Name, lost.Token, lost.Reason)
-		if lost.Cause != nil {
-			text += fmt.Sprintf(" (last renewal: %s)", errs.Reason(lost.Cause))
-		}
-		return text
-	case exitStatusOf(err) != statusNotAcquired:
+	if !errors.As(err, &lost) {
 		return errs.Reason(err)
-	case errors.As(err, &wait) && errors.As(wait.Last, &busy):
-		return fmt.Sprintf("gave up after %v: %s", wait.Waited.Round(time.Millisecond), describeBusy(busy))
-	case errors.As(err, &busy):
-		return describeBusy(busy)
 	}
-	return errs.Reason(err)
-}
-
-func describeBusy(e *pglock.BusyError) string {
-	switch {
-	case e.Holder == "" && e.Remaining > 0:
-		return fmt.Sprintf("lock %q was released, and WithMinHold keeps it from others for another %v",
-			e.Name, e.Remaining.Round(time.Millisecond))
-	case e.Holder == "":
-		return fmt.Sprintf("lock %q is free, but a transaction still uses its row", e.Name)
+	text := fmt.Sprintf("lost the lock %q (token %d): %s", lost.Name, lost.Token, lost.Reason)
+	if lost.Cause != nil {
+		text += fmt.Sprintf(" (last renewal: %s)", errs.Reason(lost.Cause))
 	}
-	return fmt.Sprintf("lock %q is held by %s (token %d): it expires in %v unless renewed",
-		e.Name, plain(e.Holder), e.Token, e.Remaining.Round(time.Millisecond))
+	return text
 }
 
 // oneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces all

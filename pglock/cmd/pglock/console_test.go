@@ -13,10 +13,10 @@ func TestDescribe(t *testing.T) {
 	for err, want := range map[error]string{
 		pglock.ErrUnavailable: "database unavailable",
 		&pglock.LostError{Name: "n", Token: 7, Reason: "expired", Cause: errors.New("pglock: renew: no answer")}: `lost the lock "n" (token 7): expired (last renewal: renew: no answer)`,
-		&pglock.BusyError{Name: "n"}:            `lock "n" is free, but a transaction still uses its row`,
-		errors.New("pglock: get \"n\": failed"): `get "n": failed`,
-		errors.New("migrations: up: failed"):    "up: failed",
-		errors.New("other: failed"):             "other: failed",
+		&pglock.BusyError{Name: "n", Holder: "h", Token: 7}:                                                      `acquire "n": held by h (token 7), for another 0s unless renewed`,
+		errors.New("pglock: get \"n\": failed"):                                                                  `get "n": failed`,
+		errors.New("migrations: up: failed"):                                                                     "up: failed",
+		errors.New("other: failed"):                                                                              "other: failed",
 	} {
 		if got := describe(err); got != want {
 			t.Errorf("%v: got %q, want %q", err, got, want)

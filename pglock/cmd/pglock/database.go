@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
@@ -65,36 +63,7 @@ func (d database) explainConnect(err error) error {
 		return fmt.Errorf("%w in %s: the server refuses a parameter (SQLSTATE %s): "+
 			"check names and values, and quote values with blanks", errConnString, d.source, pg.Code)
 	}
-	return &explained{fmt.Sprintf("%s (the database is from %s)", shorten(err, connect), d.source), err}
-}
-
-// explained is err with another text.
-type explained struct {
-	text string
-	err  error
-}
-
-func (e *explained) Error() string { return e.text }
-func (e *explained) Unwrap() error { return e.err }
-
-// shorten returns the text of err, which wraps connect, with only the last attempt of pgx at each
-// address: before it, pgx has tried the same address with TLS, and that text hides the cause.
-func shorten(err error, connect *pgconn.ConnectError) string {
-	text := errs.Text(err)
-	if connect == nil {
-		return text
-	}
-	attempts, ok := connect.Unwrap().(interface{ Unwrap() []error })
-	if !ok {
-		return text
-	}
-	var last []string
-	for _, attempt := range attempts.Unwrap() {
-		address, _, _ := strings.Cut(attempt.Error(), ": ")
-		last = slices.DeleteFunc(last, func(earlier string) bool { return strings.HasPrefix(earlier, address+": ") })
-		last = append(last, errs.OneLine(attempt.Error()))
-	}
-	return strings.Replace(text, errs.OneLine(connect.Unwrap().Error()), strings.Join(last, "; "), 1)
+	return fmt.Errorf("%w (the database is from %s)", err, d.source)
 }
 
 // explainPrivilege adds the command that grants the missing right to the role.

@@ -50,20 +50,6 @@ func TestPasswordIsNeverShown(t *testing.T) {
 	}
 }
 
-// TestConnectionErrorNamesAnAddressOnce: by default each address is tried with TLS and without.
-func TestConnectionErrorNamesAnAddressOnce(t *testing.T) {
-	t.Parallel()
-	c := bareCLI(t)
-	c.set("PGLOCK_DATABASE_URL", "postgres://me@127.0.0.1:1,127.0.0.1:2/db")
-	for _, args := range [][]string{{"run", "n", "--", "pglock"}, {"migrate", "version"}, {"doctor"}} {
-		r := c.run(args...)
-		text := r.stdout + r.stderr
-		if strings.Count(text, "127.0.0.1:1 (") != 1 || strings.Count(text, "127.0.0.1:2 (") != 1 || !strings.Contains(text, "from $PGLOCK_DATABASE_URL") {
-			t.Errorf("%q: %s", args, text)
-		}
-	}
-}
-
 // TestParameterThatTheServerRefuses: after a blank, the rest of an unquoted password looks like a
 // parameter, and the server's error names it.
 func TestParameterThatTheServerRefuses(t *testing.T) {

@@ -38,23 +38,16 @@
 // pglock ends within 5 s of the command, or of an interruption, also if the server hangs.
 //
 // On Linux and Windows "the command" includes all processes that it has started, in any process
-// group or session. A loss of the lock ends all of them, and if pglock is killed, all of them are
-// killed. On Linux pglock needs /proc and a second process for this, a supervisor, which package
-// child describes. On other systems a loss ends the command's process group, and nothing ends the
-// command if pglock is killed: the lock is free after the TTL, and the command may still run.
+// group or session, and a killed pglock ends them too. On Linux pglock needs /proc and a second
+// process for this, a supervisor, which package child describes. On other systems a loss ends the
+// command's process group only.
 //
 // # Limits
 //
-// The lock is held while the command runs, not while its background processes run. They continue
-// without the lock, and pglock prints a message, on Linux with their names. After a termination
-// signal, the rest of the process group has --grace to end.
-//
-// A suspended pglock can't renew: after kill -STOP, or after Ctrl-Z, which stops the command and
-// pglock. On Linux the supervisor then sends TERM to the command so early that the grace is over
-// before the lease expires, and KILL after that, also to a stopped command, and pglock exits with 76
-// when it continues. Its clock counts the time for which the machine is suspended. On other systems
-// the command runs on beside the next holder, and is terminated when pglock continues. Fence writes
-// that must not come late, with PGLOCK_TOKEN.
+// The lock is held while the command runs, not while its background processes run. The help of
+// pglock run says what becomes of them, and of the command when pglock is suspended or killed. On
+// systems other than Linux, a suspended pglock's command runs on beside the next holder until pglock
+// continues. Fence writes that must not come late, with PGLOCK_TOKEN.
 //
 // If pglock and its supervisor are suspended or killed at the same time, or one of each, some of the
 // processes run on: package child has the cases. A command that gains privileges when it starts

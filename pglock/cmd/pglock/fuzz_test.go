@@ -45,7 +45,7 @@ func FuzzArguments(f *testing.F) {
 			return
 		}
 		var wrong *usageError
-		var command *commandError
+		var command *failure
 		text := oneLine(describe(err))
 		switch {
 		case errors.As(err, &command):

@@ -16,36 +16,12 @@ import (
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
-// commandError is the error of a command that could not be started.
-type commandError struct {
-	name     string
-	notFound bool
-	err      error
-}
-
-func (e *commandError) Error() string {
-	if e.notFound {
-		return fmt.Sprintf("command not found: %s", e.name)
+// cantExecute returns the error of a command that could not be started.
+func cantExecute(name string, err error) *failure {
+	if inner := errors.Unwrap(err); inner != nil { // err repeats the name
+		err = inner
 	}
-	reason := e.err // without the wrappers, which repeat the name
-	var lookup *exec.Error
-	var start *fs.PathError
-	switch {
-	case errors.As(e.err, &lookup):
-		reason = lookup.Err
-	case errors.As(e.err, &start):
-		reason = start.Err
-	}
-	return fmt.Sprintf("can't execute %s: %v", e.name, reason)
-}
-
-func (e *commandError) Unwrap() error { return e.err }
-
-func (e *commandError) status() int {
-	if e.notFound {
-		return statusNotFound
-	}
-	return statusNotExecutable
+	return &failure{statusNotExecutable, fmt.Errorf("can't execute %s: %w", name, err)}
 }
 
 const (
@@ -62,8 +38,11 @@ const (
 // another error if argv did not run.
 func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 	path, err := exec.LookPath(argv[0])
-	if err != nil {
-		return &commandError{argv[0], isAny(err, exec.ErrNotFound, fs.ErrNotExist), err}
+	switch {
+	case isAny(err, exec.ErrNotFound, fs.ErrNotExist):
+		return &failure{statusNotFound, fmt.Errorf("command not found: %s", argv[0])}
+	case err != nil:
+		return cantExecute(argv[0], err)
 	}
 	signals := listenSignals()
 	defer signals.stop()
@@ -164,7 +143,7 @@ func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, names []s
 	g, err := f.attempt(ctx, client, names, 0)
 	var busy *pglock.BusyError
 	if errors.As(err, &busy) && f.wait > 0 {
-		f.infof("waiting: %s", describeBusy(busy))
+		f.infof("waiting: %s", describe(busy))
 		if g, err = f.attempt(ctx, client, names, f.wait); err == nil {
 			f.infof("acquired lock %q (token %d)", g.lease.Name(), g.lease.Token())
 		}
@@ -214,9 +193,8 @@ func (f *runFlags) hold(g *grant, signals *signals, command child.Command) error
 	command.Deadlines = s.deadlines
 	process, err := child.Start(command)
 	if err != nil {
-		failed := &commandError{name: command.Args[0], err: err}
-		_ = f.end(g, failed.status(), signals) // prints its error
-		return failed
+		_ = f.end(g, statusNotExecutable, signals) // prints its error
+		return cantExecute(command.Args[0], err)
 	}
 	s.process = process
 	s.run()

@@ -3,13 +3,10 @@
 package main
 
 import (
-	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
 
@@ -67,18 +64,5 @@ func TestTextOfOthersIsSafe(t *testing.T) {
 		if text := read(t, p.stderr.Name()); !printable(text) {
 			t.Errorf("pglock %q prints %q", p.cmd.Args, text)
 		}
-	}
-}
-
-// TestDoctorJSONIsSafe: the result of a check can quote text of the server.
-func TestDoctorJSONIsSafe(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	if err := printResults(&out, []doctor.Result{{Check: "c", Found: evil}}, true); err != nil {
-		t.Fatal(err)
-	}
-	var got struct{ Checks []doctor.Result }
-	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got.Checks[0].Found != evil || !printable(out.String()) {
-		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -38,10 +39,10 @@ func newList(g *globals) *cobra.Command {
 	return cmd
 }
 
-// list prints the locks as they are read.
+// list prints the locks: as JSON while they are read, as a table when all are.
 func list(ctx context.Context, client *pglock.Client, filter pglock.LockFilter, w io.Writer, asJSON bool) error {
 	out := bufio.NewWriter(w)
-	t, rows := newTable(out), 0
+	t := newTable(out)
 	if !asJSON {
 		fmt.Fprintln(t, "NAME\tSTATE\tHOLDER\tTOKEN\tSINCE\tREMAINING\tWAITERS\tLABELS")
 	}
@@ -51,9 +52,7 @@ func list(ctx context.Context, client *pglock.Client, filter pglock.LockFilter, 
 		case asJSON:
 			err = printJSON(out, k, false)
 		default:
-			if rows += addLock(t, k); rows >= tableRows {
-				rows, err = 0, t.Flush()
-			}
+			addLock(t, k)
 		}
 		if err != nil {
 			return errors.Join(t.Flush(), out.Flush(), err)
@@ -62,9 +61,8 @@ func list(ctx context.Context, client *pglock.Client, filter pglock.LockFilter, 
 	return errors.Join(t.Flush(), out.Flush())
 }
 
-// addLock adds a line for each grant of the lock, or one for a lock without a grant. It returns their
-// number.
-func addLock(t io.Writer, k pglock.LockInfo) int {
+// addLock adds a line for each grant of the lock, or one for a lock without a grant.
+func addLock(t io.Writer, k pglock.LockInfo) {
 	line := func(state, holder string, token pglock.Token, since, remaining string, labels map[string]string) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", plain(k.Name), state, plain(holder), token, since, remaining, len(k.Waiters), joined(labels))
 	}
@@ -82,7 +80,6 @@ func addLock(t io.Writer, k pglock.LockInfo) int {
 	default:
 		line(state(k), k.Holder, k.Token, "-", "-", k.Labels)
 	}
-	return max(len(k.Grants), 1)
 }
 
 func newShow(g *globals) *cobra.Command {
@@ -143,33 +140,30 @@ func release(ctx context.Context, client *pglock.Client, name string, token pglo
 	if err != nil && !errors.Is(err, pglock.ErrNotFound) {
 		return err
 	}
-	grants := k.Grants
-	if len(grants) == 0 && k.Holder != "" {
-		grants = []pglock.GrantInfo{{Token: k.Token, Holder: k.Holder}}
+	grants := map[pglock.Token]string{} // the holders by their tokens
+	if k.Holder != "" {
+		grants[k.Token] = k.Holder
+	}
+	for _, g := range k.Grants {
+		grants[g.Token] = g.Holder
 	}
 	switch {
 	case err != nil, token == 0 && len(grants) == 0:
-		console{}.errorf("lock %q is not held", name)
-		return exitStatus(statusNoGrant)
+		return &failure{statusNoGrant, fmt.Errorf("lock %q is not held", name)}
 	case token == 0 && len(grants) > 1:
-		console{}.errorf("lock %q has %d grants: name one of them with --token", name, len(grants))
-		return exitStatus(statusUsage)
+		return &failure{statusUsage, fmt.Errorf("lock %q has %d grants: name one of them with --token", name, len(grants))}
 	case token == 0:
-		token = grants[0].Token
+		token = slices.Collect(maps.Keys(grants))[0]
 	}
 	holder := ""
-	for _, g := range grants {
-		if g.Token == token {
-			holder = ", which " + plain(g.Holder) + " held"
-		}
+	if name := grants[token]; name != "" {
+		holder = ", which " + plain(name) + " held"
 	}
 	switch err = client.Revoke(ctx, name, token, reason); {
 	case isAny(err, pglock.ErrStale, pglock.ErrNotFound):
-		console{}.errorf("%s", errs.Reason(err))
-		return exitStatus(statusNoGrant)
+		return &failure{statusNoGrant, err}
 	case errors.Is(err, pglock.ErrGuarded):
-		console{}.errorf("%s", errs.Reason(err))
-		return exitStatus(statusNotAcquired)
+		return &failure{statusNotAcquired, err}
 	case err != nil:
 		return err
 	}

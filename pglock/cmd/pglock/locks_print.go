@@ -31,9 +31,6 @@ func plain(text string) string {
 	return text
 }
 
-// tableRows is the number of rows that a table keeps to align them.
-const tableRows = 500
-
 // newTable returns a writer that aligns cells, each of which ends with a tab except the last one. It
 // keeps all rows until Flush.
 func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
@@ -43,67 +40,80 @@ var kinds = map[pglock.Kind]string{
 	pglock.KindLock: "lock", pglock.KindSemaphore: "semaphore", pglock.KindRWLock: "readers-writer lock",
 }
 
+// lines are the lines of a lock, each with a key.
+type lines struct{ *tabwriter.Writer }
+
+func (t lines) add(key, format string, args ...any) {
+	fmt.Fprintf(t, key+"\t"+format+"\n", args...) // Flush returns the error
+}
+
 // show prints one lock.
 func show(out io.Writer, k pglock.LockInfo) error {
-	t := newTable(out)
-	line := func(key, format string, args ...any) { fmt.Fprintf(t, key+"\t"+format+"\n", args...) } // written by Flush
-	line("name", "%s", plain(k.Name))
-	line("state", "%s", state(k))
-	if kind, known := kinds[k.Kind]; known { // unknown without a row
-		line("kind", "%s", kind)
-	}
-	if k.Kind == pglock.KindSemaphore {
-		line("permits", "%d of %d in use", k.InUse(), k.Permits)
-	}
-	shared := state(k) == stateShared // then the grants below have these lines
-	if k.Token > 0 && !shared {
-		line("token", "%d", k.Token)
-	}
-	if k.Holder != "" {
-		line("holder", "%s", plain(k.Holder))
-	}
-	if k.Held() && !shared {
-		line("since", "%s (%s)", k.AcquiredAt.UTC().Format(time.RFC3339), short(k.HeldFor))
-		line("remaining", "%s unless renewed", short(k.Remaining))
-	}
-	if k.ReleaseRequested {
-		line("asked to release", "%s", plain(k.ReleaseReason))
-	}
-	labelKey := "label"
-	if k.Holder == "" {
-		labelKey = "last label"
-	}
-	for _, label := range labels(k.Labels) {
-		line(labelKey, "%s", label)
-	}
+	t := lines{newTable(out)}
+	t.add("name", "%s", plain(k.Name))
+	t.addState(k)
 	for i, g := range k.Grants {
-		if g.Exclusive {
-			continue // above
+		if !g.Exclusive { // the lines of an exclusive one are those of the lock
+			t.add(fmt.Sprintf("grant %d", i+1), "%s", describeGrant(k.Kind, g))
 		}
-		what := "reader"
-		if k.Kind == pglock.KindSemaphore {
-			what = "1 permit"
-			if g.Permits != 1 {
-				what = fmt.Sprintf("%d permits", g.Permits)
-			}
-		}
-		text := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s", g.Token, plain(g.Holder), what, short(g.HeldFor), short(g.Remaining))}
-		if g.ReleaseRequested {
-			text = append(text, "asked to release: "+plain(g.ReleaseReason))
-		}
-		line(fmt.Sprintf("grant %d", i+1), "%s", strings.Join(append(text, labels(g.Labels)...), ", "))
 	}
-	if k.Previous.End != "" {
-		how := plain(k.Previous.End)
-		if k.Previous.Reason != "" {
-			how += ", " + plain(k.Previous.Reason)
+	if last := k.Previous; last.End != "" {
+		how := plain(last.End)
+		if last.Reason != "" {
+			how += ", " + plain(last.Reason)
 		}
-		line("last holder", "%s, %s at %s", plain(k.Previous.Holder), how, k.Previous.EndedAt.UTC().Format(time.RFC3339))
+		t.add("last holder", "%s, %s at %s", plain(last.Holder), how, last.EndedAt.UTC().Format(time.RFC3339))
 	}
 	for i, w := range k.Waiters {
-		line(fmt.Sprintf("waiter %d", i+1), "%s, for %s", plain(w.Holder), short(w.Waited))
+		t.add(fmt.Sprintf("waiter %d", i+1), "%s, for %s", plain(w.Holder), short(w.Waited))
 	}
 	return t.Flush()
+}
+
+// addState adds the lines about the lock itself and its only grant.
+func (t lines) addState(k pglock.LockInfo) {
+	t.add("state", "%s", state(k))
+	if kind, known := kinds[k.Kind]; known { // unknown without a row
+		t.add("kind", "%s", kind)
+	}
+	if k.Kind == pglock.KindSemaphore {
+		t.add("permits", "%d of %d in use", k.InUse(), k.Permits)
+	}
+	shared := state(k) == stateShared // then each grant has a line
+	if k.Token > 0 && !shared {
+		t.add("token", "%d", k.Token)
+	}
+	labelKey := "last label"
+	if k.Holder != "" {
+		t.add("holder", "%s", plain(k.Holder))
+		labelKey = "label"
+	}
+	if k.Held() && !shared {
+		t.add("since", "%s (%s)", k.AcquiredAt.UTC().Format(time.RFC3339), short(k.HeldFor))
+		t.add("remaining", "%s unless renewed", short(k.Remaining))
+	}
+	if k.ReleaseRequested {
+		t.add("asked to release", "%s", plain(k.ReleaseReason))
+	}
+	for _, label := range labels(k.Labels) {
+		t.add(labelKey, "%s", label)
+	}
+}
+
+// describeGrant returns one of several grants as text.
+func describeGrant(kind pglock.Kind, g pglock.GrantInfo) string {
+	what := "reader"
+	switch {
+	case kind == pglock.KindSemaphore && g.Permits == 1:
+		what = "1 permit"
+	case kind == pglock.KindSemaphore:
+		what = fmt.Sprintf("%d permits", g.Permits)
+	}
+	parts := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s", g.Token, plain(g.Holder), what, short(g.HeldFor), short(g.Remaining))}
+	if g.ReleaseRequested {
+		parts = append(parts, "asked to release: "+plain(g.ReleaseReason))
+	}
+	return strings.Join(append(parts, labels(g.Labels)...), ", ")
 }
 
 // labels returns labels as text, in the order of their keys.
@@ -204,14 +214,12 @@ func encodeJSON(out io.Writer, value any, indented bool) error {
 func escapeJSON(text string) string {
 	var safe strings.Builder
 	for _, r := range text {
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
+		if r == '\n' || unicode.IsPrint(r) {
 			safe.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&safe, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&safe, `\u%04x`, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&safe, `\u%04x`, unit)
 		}
 	}
 	return safe.String()

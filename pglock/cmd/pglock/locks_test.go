@@ -11,7 +11,6 @@ import (
 	"unicode"
 
 	"github.com/pglock/pglock-go/internal/locktest"
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -100,20 +99,6 @@ func TestListShowAndRelease(t *testing.T) {
 		t.Errorf("show after the release:\n%s", r.stdout)
 	}
 	_ = l.Release(t.Context()) // it was lost
-}
-
-// TestAHundredThousandLocksAreListed, each in its line.
-func TestAHundredThousandLocksAreListed(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	const n = 100_000
-	locktest.Exec(t, c.pool, schema.Render(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at)
-		SELECT 'lock-' || i, i, 1, now(), '-infinity' FROM generate_series(1, $1::int) AS i`, c.schema), n)
-	for _, args := range [][]string{{"ls"}, {"ls", "--json"}} {
-		if got, want := strings.Count(c.expect(0, args...).stdout, "\n"), n+2-len(args); got != want {
-			t.Errorf("%v: %d lines, want %d", args, got, want)
-		}
-	}
 }
 
 // TestClosedStdout: a reader of the list that ends early, as head does, is no error.

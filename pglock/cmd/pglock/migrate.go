@@ -101,15 +101,12 @@ func newMigrateVersion(g *globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, err := g.change(cmd, "", func(context.Context, *pgxpool.Pool, ...migrations.Option) error { return nil })
 			if err == nil && version < schema.Version {
-				err = fmt.Errorf("%w: run pglock migrate up", errOutOfDate)
+				err = &failure{statusUnavailable, errors.New("the tables are missing or out of date: run pglock migrate up")}
 			}
 			return err
 		},
 	}
 }
-
-// errOutOfDate: the tables are missing, or an earlier version created them.
-var errOutOfDate = errors.New("the tables are missing or out of date")
 
 func newMigrateForce(g *globals) *cobra.Command {
 	var version int

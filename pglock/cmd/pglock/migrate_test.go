@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -53,32 +52,6 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestOneOfManyReportsThatItMigrated: the others wait for it, and have nothing to do.
-func TestOneOfManyReportsThatItMigrated(t *testing.T) {
-	t.Parallel()
-	c := bareCLI(t)
-	c.set("PGLOCK_SCHEMA", pgtest.SchemaName(t))
-	var calls []*call
-	for range 6 {
-		calls = append(calls, c.start("migrate", "up"))
-	}
-	did := map[bool]int{}
-	for _, p := range calls {
-		r := p.wait()
-		if r.status != 0 {
-			t.Errorf("got %+v", r)
-		}
-		migrated := strings.Contains(r.stdout, "(migrated from version 0)")
-		if !migrated && !strings.Contains(r.stdout, "(nothing to do)") {
-			t.Errorf("got %+v", r)
-		}
-		did[migrated]++
-	}
-	if did[true] != 1 || did[false] != 5 {
-		t.Errorf("%d say that they migrated", did[true])
-	}
-}
-
 func TestMigrateDirtyAndNewer(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -107,23 +80,5 @@ func TestVersion(t *testing.T) {
 	}
 	if flag := c.expect(0, "--version"); flag != r {
 		t.Errorf("--version: got %+v, want %+v", flag, r)
-	}
-}
-
-func TestModuleVersion(t *testing.T) {
-	t.Parallel()
-	setting := func(key, value string) debug.BuildSetting { return debug.BuildSetting{Key: key, Value: value} }
-	revision, when := setting("vcs.revision", "0123456789abcdef"), setting("vcs.time", "2026-11-22T03:00:00Z")
-	for want, info := range map[string]*debug.BuildInfo{
-		"(devel)": {},
-		"v1.2.3":  {Main: debug.Module{Version: "v1.2.3"}},
-		"v1.2.3 (commit 0123456789ab of 2026-11-22T03:00:00Z)": {
-			Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{revision, when, setting("vcs.modified", "false")}},
-		"(devel) (commit 0123456789ab of 2026-11-22T03:00:00Z, modified)": {
-			Settings: []debug.BuildSetting{revision, when, setting("vcs.modified", "true")}},
-	} {
-		if got := moduleVersion(info); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

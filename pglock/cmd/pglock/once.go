@@ -61,33 +61,29 @@ func parseTicks(text string) schedule.Schedule {
 
 // beginOnce begins a run for the tick that is due or for the period.
 func (f *runFlags) beginOnce(ctx context.Context, client *pglock.Client, name string, wait time.Duration) (*grant, error) {
-	run, err := f.begin(ctx, client, name, wait)
-	if err != nil {
-		return nil, err
-	}
-	g := &grant{lease: run.Lease(), end: func(ctx context.Context, status int) error {
-		if status != 0 && !f.countFailed {
-			return run.Abandon(ctx)
-		}
-		return run.End(ctx)
-	}}
-	if f.ticks != nil {
-		g.tick = run.Tick().UTC().Format(time.RFC3339)
-	}
-	return g, nil
-}
-
-func (f *runFlags) begin(ctx context.Context, client *pglock.Client, name string, wait time.Duration) (*schedule.Run, error) {
 	job, err := schedule.New(client, name, schedule.WithTTL(f.ttl), schedule.WithWait(wait), schedule.WithLabels(f.labelMap))
 	if err != nil {
 		return nil, err
 	}
+	g, run := &grant{}, (*schedule.Run)(nil)
 	if f.oncePer > 0 {
-		return job.BeginPer(ctx, f.oncePer)
+		run, err = job.BeginPer(ctx, f.oncePer)
+	} else {
+		var tick time.Time
+		if tick, err = schedule.Due(f.ticks, time.Now()); err != nil {
+			return nil, err
+		}
+		g.tick = tick.UTC().Format(time.RFC3339)
+		run, err = job.Begin(ctx, tick)
 	}
-	tick, err := schedule.Due(f.ticks, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	return job.Begin(ctx, tick)
+	g.lease, g.end = run.Lease(), func(ctx context.Context, status int) error {
+		if status != 0 && !f.countFailed {
+			return run.Abandon(ctx)
+		}
+		return run.End(ctx)
+	}
+	return g, nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/leader"
 )
 
 const (
@@ -80,7 +79,7 @@ func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	err = f.run(append([]string{args[0]}, f.also...), args[1:], options)
-	if isAny(err, pglock.ErrInvalidOption, pglock.ErrKind, leader.ErrPayload) {
+	if isAny(err, pglock.ErrInvalidOption, pglock.ErrKind) {
 		return usage(cmd, "%s", errs.Reason(err))
 	}
 	return err

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -86,25 +85,9 @@ func TestStandardStreams(t *testing.T) {
 	c := newCLI(t)
 	data := make([]byte, 300_000)
 	_, _ = rand.Read(data)
-	in := filepath.Join(c.dir, "in")
-	if err := os.WriteFile(in, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, stdin := range map[string]func(*exec.Cmd){
-		"pipe": func(cmd *exec.Cmd) { cmd.Stdin = bytes.NewReader(data) },
-		"file": func(cmd *exec.Cmd) {
-			f, err := os.Open(in)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { f.Close() })
-			cmd.Stdin = f
-		},
-	} {
-		r := c.startWith(stdin, "run", name, "--", "sh", "-c", "tee /dev/stderr").wait()
-		if r.status != 0 || r.stdout != string(data) || r.stderr != string(data) {
-			t.Errorf("%s: status %d, %d bytes and %d bytes came out", name, r.status, len(r.stdout), len(r.stderr))
-		}
+	r := c.startWith(func(cmd *exec.Cmd) { cmd.Stdin = bytes.NewReader(data) }, "run", "n", "--", "sh", "-c", "tee /dev/stderr").wait()
+	if r.status != 0 || r.stdout != string(data) || r.stderr != string(data) {
+		t.Errorf("status %d, %d bytes and %d bytes came out", r.status, len(r.stdout), len(r.stderr))
 	}
 }
 
@@ -137,21 +120,5 @@ func TestTablesMissing(t *testing.T) {
 	r := c.expect(statusUnavailable, "--schema", pgtest.SchemaName(t), "run", "n", "--", "sh", "-c", "echo ran")
 	if !strings.Contains(r.stderr, "pglock migrate up") || r.stdout != "" {
 		t.Errorf("got %+v", r)
-	}
-}
-
-// TestBackgroundProcessIsLeft: a background process of the command delays neither pglock nor the
-// release of the lock, and pglock prints a message about it.
-func TestBackgroundProcessIsLeft(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	r := c.expect(3, "run", "n", "--", "sh", "-c", "sleep 60 & echo $!; exit 3")
-	pid := pidIn(t, r.stdout)
-	if !alive(pid) {
-		t.Error("the background process has ended")
-	}
-	killOnCleanup(t, pid)
-	if holder, _ := c.row("n"); holder != "" || !strings.Contains(r.stderr, "still run, now without the lock") {
-		t.Errorf("held by %q; says %q", holder, r.stderr)
 	}
 }

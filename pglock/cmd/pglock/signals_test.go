@@ -4,7 +4,6 @@ package main
 
 import (
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,22 +49,6 @@ const family = `
 // family starts a family under the lock.
 func (c *cli) family(child, parent string, flags ...string) *call {
 	return c.start(append(append([]string{"run"}, flags...), "n", "--", "sh", "-c", family, "sh", child, parent)...)
-}
-
-func TestSignalsReachTheGroup(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	p := c.family("exit", "exit 4")
-	child, parent := c.pid("child"), c.pid("parent")
-	if r := p.end(); r.status != 4 {
-		t.Errorf("got %+v", r)
-	}
-	gone(t, child)
-	gone(t, parent)
-	log := read(t, filepath.Join(c.dir, "log"))
-	if !strings.Contains(log, "child\n") || !strings.Contains(log, "parent\n") {
-		t.Errorf("TERM reached only: %s", log)
-	}
 }
 
 // TestGroupKeepsTheLockWhileItEnds: the end of a shell by TERM must not release the lock while its

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/leader"
 )
 
 // Exit statuses: those of sysexits.h, and those of the shell from 126 on.
@@ -30,6 +29,15 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 func (s exitStatus) status() int   { return int(s) }
+
+// failure is an error that has an exit status of its own.
+type failure struct {
+	code int
+	error
+}
+
+func (f *failure) status() int   { return f.code }
+func (f *failure) Unwrap() error { return f.error }
 
 // interruption is the error of a call that a signal ended.
 type interruption struct{ signal os.Signal }
@@ -53,12 +61,12 @@ func exitStatusOf(err error) int {
 		return 0
 	case errors.As(err, &own):
 		return own.status()
-	case isAny(err, errConnString, pglock.ErrInvalidOption, leader.ErrPayload, migrations.ErrNoRole):
+	case isAny(err, errConnString, pglock.ErrInvalidOption, migrations.ErrNoRole):
 		return statusUsage
 	case errors.Is(err, pglock.ErrLost): // before ErrUnavailable, which may be the reason of the loss
 		return statusLost
 	case errors.As(err, &connect),
-		isAny(err, pglock.ErrUnavailable, pglock.ErrSchema, pglock.ErrPrivilege, migrations.ErrDirty, migrations.ErrUntrusted, errOutOfDate):
+		isAny(err, pglock.ErrUnavailable, pglock.ErrSchema, pglock.ErrPrivilege, migrations.ErrDirty, migrations.ErrUntrusted):
 		return statusUnavailable
 	case errors.Is(err, pglock.ErrNotAcquired):
 		return statusNotAcquired

@@ -90,12 +90,12 @@ func (s *supervision) reportRemaining() {
 		return
 	}
 	const most = 5
+	list := ""
 	if more := len(names) - most; more > 0 {
 		names = append(names[:most], fmt.Sprintf("and %d more", more))
 	}
-	list := strings.Join(names, ", ")
-	if list != "" {
-		list = ": " + list
+	if len(names) > 0 {
+		list = ": " + strings.Join(names, ", ")
 	}
 	if s.lost {
 		s.errorf("some processes can't be killed: they still run, now without the lock%s", list)

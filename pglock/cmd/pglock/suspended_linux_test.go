@@ -84,31 +84,6 @@ func TestOvertakenPglockAndSupervisor(t *testing.T) {
 	}
 }
 
-// TestSuspendedLeaderEndsItsCommand: a suspended leader's command has ended when the next host
-// leads, and the leader campaigns again when it continues.
-func TestSuspendedLeaderEndsItsCommand(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	p := c.start("lead", "--ttl", "4s", "--grace", "1s", "n", "--", "sh", "-c",
-		`trap 'exit 0' TERM; echo $$ > pid; echo "leads $PGLOCK_TOKEN"; while :; do sleep 0.05; done`)
-	c.pid("pid")
-	next := c.start("lead", "--ttl", "4s", "n", "--", "sh", "-c",
-		`kill -0 $(cat pid) && echo overlap; echo leads; until test -e go; do sleep 0.02; done`)
-	next.waitForStderr("waiting: ")
-	p.signal(syscall.SIGSTOP)
-	next.waitForStdout("leads\n")
-	p.signal(syscall.SIGCONT)
-	p.waitForStderr("stopping the command")
-	c.touch("go")
-	if r := next.wait(); r.status != 0 || r.stdout != "leads\n" {
-		t.Errorf("got %+v", r)
-	}
-	pgtest.Eventually(t, patience, "it leads again", func() bool { return strings.Count(read(t, p.stdout.Name()), "leads ") == 2 })
-	if r := p.end(); r.status != 0 {
-		t.Errorf("got %+v", r)
-	}
-}
-
 // TestShortSuspension: a command whose pglock continues in time keeps running, under the same
 // grant.
 func TestShortSuspension(t *testing.T) {

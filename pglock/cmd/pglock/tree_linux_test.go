@@ -80,39 +80,6 @@ func TestLossEndsATreeThatGrows(t *testing.T) {
 	}
 }
 
-// TestLossReachesJobsOfTheShell: with job control, each job of a shell has its own process group.
-func TestLossReachesJobsOfTheShell(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	p := c.start("run", "--ttl", "4s", "n", "--", "bash", "-c", `set -m; sh -c 'echo $$ > job; exec sleep 60' & wait`)
-	job := c.pid("job")
-	c.steal("n")
-	if r := p.wait(); r.status != statusLost {
-		t.Errorf("got %+v", r)
-	}
-	if alive(job) {
-		t.Error("the job runs on")
-	}
-}
-
-// TestCommandEndsWithAKilledPglock: the command is killed, and the lock is free after the TTL and
-// not before.
-func TestCommandEndsWithAKilledPglock(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	p := c.start("run", "--holder", "victim", "--ttl", "10s", "n", "--", "sh", "-c", `trap "" TERM HUP; echo $$ > pid; while :; do sleep 0.02; done`)
-	pid := c.pid("pid")
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	gone(t, pid)
-	if holder, live := c.row("n"); holder != "victim" || !live {
-		t.Errorf("right after the kill %q holds the lock, live: %v", holder, live)
-	}
-	c.expect(statusNotAcquired, "run", "--wait", "0", "n", "--", "true")
-	c.expect(0, "run", "--wait", "30s", "n", "--", "true")
-}
-
 // TestTreeEndsWithAKilledPglock: after kill -9 of pglock, all processes of the command have ended
 // when the next holder begins.
 func TestTreeEndsWithAKilledPglock(t *testing.T) {
@@ -136,24 +103,6 @@ func TestTreeEndsWithAKilledPglock(t *testing.T) {
 			}
 			gone(t, program)
 		})
-	}
-}
-
-// TestProgramOutlivesAKilledWrapper is the control: without a supervisor, the program of a killed
-// shell runs on.
-func TestProgramOutlivesAKilledWrapper(t *testing.T) {
-	t.Parallel()
-	c := bareCLI(t)
-	p := c.startWith(func(cmd *exec.Cmd) {
-		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `sh -c 'echo $$ > program; exec sleep 60' && echo done`}
-	})
-	program := c.pid("program")
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-p.ended
-	if !alive(program) {
-		t.Error("the program ended with the shell around it")
 	}
 }
 

@@ -32,36 +32,19 @@ func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
-		return usage(cmd, "unknown flag -%s%s", unknown.GetSpecifiedName(), afterDashes(cmd))
+		return usage(cmd, "unknown flag -%s", unknown.GetSpecifiedName())
 	case errors.As(err, &unknown) && plainWord(unknown.GetSpecifiedName()):
-		return usage(cmd, "unknown flag --%s%s", unknown.GetSpecifiedName(), afterDashes(cmd))
+		return usage(cmd, "unknown flag --%s", unknown.GetSpecifiedName())
 	case errors.As(err, &missing):
 		return usage(cmd, "--%s needs a value", missing.GetFlag().Name)
 	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
-		return usage(cmd, "--%s%s is not a duration, like 500ms, 30s or 1h30m", invalid.GetFlag().Name, shortNumber(invalid.GetValue()))
+		return usage(cmd, "--%s is not a duration, like 500ms, 30s or 1h30m", invalid.GetFlag().Name)
 	case errors.As(err, &invalid) && strings.HasPrefix(invalid.GetFlag().Value.Type(), "int"):
 		return usage(cmd, "--%s is not a number", invalid.GetFlag().Name)
 	case errors.As(err, &invalid):
 		return usage(cmd, "--%s has an invalid value", invalid.GetFlag().Name)
 	}
 	return usage(cmd, "unknown flag")
-}
-
-// shortNumber returns a blank and the value if it can be part of an error: it begins with a digit,
-// and is too short and too plain for a connection string.
-func shortNumber(value string) string {
-	if len(value) == 0 || len(value) > 8 || value[0] < '0' || value[0] > '9' || !plainWord(strings.Trim(value, "0123456789.")) {
-		return ""
-	}
-	return " " + value
-}
-
-// afterDashes returns a hint if the unknown flag may be one of the command to run.
-func afterDashes(cmd *cobra.Command) string {
-	if cmd.Name() == runName || cmd.Name() == leadName {
-		return " (the command and its own flags come after --)"
-	}
-	return ""
 }
 
 //go:embed help

@@ -23,30 +23,12 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// versions returns the output of `pglock version` and `pglock --version`.
+// versions returns the output of `pglock version` and `pglock --version`. The version of a build from
+// a working copy, which the go command derives, contains the commit.
 func versions() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = &debug.BuildInfo{}
+	version := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = cmp.Or(info.Main.Version, version)
 	}
-	return fmt.Sprintf("pglock %s\n%s %s/%s\nschema version %d\n",
-		moduleVersion(info), runtime.Version(), runtime.GOOS, runtime.GOARCH, schema.Version)
-}
-
-// moduleVersion returns the release, and the commit if the build knows it.
-func moduleVersion(info *debug.BuildInfo) string {
-	version := cmp.Or(info.Main.Version, "(devel)")
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	commit := settings["vcs.revision"]
-	if commit == "" {
-		return version
-	}
-	version += fmt.Sprintf(" (commit %.12s of %s", commit, settings["vcs.time"])
-	if settings["vcs.modified"] == "true" {
-		version += ", modified"
-	}
-	return version + ")"
+	return fmt.Sprintf("pglock %s\n%s %s/%s\nschema version %d\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, schema.Version)
 }

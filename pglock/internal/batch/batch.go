@@ -1,27 +1,28 @@
 // Package batch coalesces operations into batches, which a few workers send.
 //
-// While all workers are busy, further operations gather and share the next batch. There is no
-// timer: a lone operation finds an idle worker, waits for nothing, and is a batch of one.
+// While all workers are busy, more operations gather and share the next batch. There is no timer,
+// so a lone operation finds an idle worker, waits for nothing, and is a batch of one.
 //
 //	Submit ──▶ queue ── a worker is idle, or may start ──▶ send(batch of one)
 //	             │
 //	             └───── all workers are busy ──▶ gathers ──▶ send(batch), when one is done
 //
 // While nothing is in progress, a caller may also send its operation on its own goroutine, between
-// BeginInline and EndInline: to wake a worker and to be woken by it takes longer than everything
-// else that a client does for a statement.
+// BeginInline and EndInline, because waking a worker and being woken by it takes longer than all
+// other work of a client for a statement.
 package batch
 
 import "sync"
 
-// eagerWorkers is the number of busy workers beyond which another one pays off only for half a batch.
+// eagerWorkers is the number of busy workers beyond which another one pays off only for half a
+// batch.
 const eagerWorkers = 4
 
 // Dispatcher has the workers for some queues. It is safe for concurrent use.
 type Dispatcher struct {
 	workers int           // at most
 	size    int           // of a batch, at most
-	wake    chan struct{} // buffer of workers: one signal for each idle worker that was called
+	wake    chan struct{} // buffer of workers: one signal for each idle worker that was woken
 	quit    chan struct{}
 	running sync.WaitGroup
 
@@ -30,11 +31,10 @@ type Dispatcher struct {
 	last    int // index of the queue that was served last
 	pending int // operations in all queues
 	started int // workers
-	idle    int // workers without work that have not been called
+	idle    int // workers without work that have not been woken
 	inline  int // operations on their callers' goroutines
 }
 
-// queue is a Queue of any type.
 type queue interface {
 	// len returns the number of operations. The caller holds the Dispatcher's mu.
 	len() int
@@ -49,23 +49,23 @@ func New(workers, size int) *Dispatcher {
 	return &Dispatcher{workers: workers, size: size, wake: make(chan struct{}, workers), quit: make(chan struct{}), last: -1}
 }
 
-// Queue holds the operations of one kind. They are sent in the order in which they were submitted.
+// Queue holds the operations of one kind, which are sent in the order in which they were submitted.
 type Queue[T any] struct {
 	dispatcher *Dispatcher
 	send       func(batch []T)
 	ops        []T // oldest first
 }
 
-// NewQueue adds a queue to d. If several queues have operations, the workers serve them in
-// alternation. send sends a batch, which is never empty. All queues are added before the first
-// operation is submitted.
+// NewQueue adds a queue to d, before the first operation of any queue is submitted. If several
+// queues have operations, the workers serve them in alternation. send sends a batch, which is never
+// empty.
 func NewQueue[T any](d *Dispatcher, send func(batch []T)) *Queue[T] {
 	q := &Queue[T]{dispatcher: d, send: send}
 	d.queues = append(d.queues, q)
 	return q
 }
 
-// Submit adds an operation. It does not wait: a worker sends the operation.
+// Submit adds an operation without waiting, because a worker sends it.
 func (q *Queue[T]) Submit(op T) {
 	d := q.dispatcher
 	d.mu.Lock()
@@ -75,7 +75,7 @@ func (q *Queue[T]) Submit(op T) {
 	d.startWorker()
 }
 
-// SubmitAll adds operations that are sent in one batch, if it has room for them.
+// SubmitAll adds operations that are sent in one batch, if they fit into it.
 func (q *Queue[T]) SubmitAll(ops []T) {
 	d := q.dispatcher
 	d.mu.Lock()
@@ -104,7 +104,7 @@ func (d *Dispatcher) Pending() int {
 }
 
 // BeginInline reports whether the caller may send an operation itself, because nothing is in
-// progress. Then EndInline must follow.
+// progress. If so, EndInline must follow.
 func (d *Dispatcher) BeginInline() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,8 +115,8 @@ func (d *Dispatcher) BeginInline() bool {
 	return true
 }
 
-// EndInline ends an operation that its caller has sent. Operations that gathered behind it are
-// sent.
+// EndInline ends an operation that its caller has sent, and lets a worker send those that gathered
+// behind it.
 func (d *Dispatcher) EndInline() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,8 +126,8 @@ func (d *Dispatcher) EndInline() {
 	}
 }
 
-// Stop ends the workers, and returns when they have ended. No operation is in progress or is
-// submitted any more. It is called once.
+// Stop ends the workers, and returns when they have ended. It is called once, when no operation is
+// in progress or submitted any more.
 func (d *Dispatcher) Stop() {
 	close(d.quit)
 	d.running.Wait()
@@ -136,16 +136,16 @@ func (d *Dispatcher) Stop() {
 // busy returns the number of batches and inline operations in progress. The caller holds mu.
 func (d *Dispatcher) busy() int { return d.started - d.idle + d.inline }
 
-// startWorker wakes or starts a worker if there is room for one. The caller holds mu.
+// startWorker wakes or starts a worker if one is allowed. The caller holds mu.
 func (d *Dispatcher) startWorker() {
 	if d.busy() >= eagerWorkers && d.pending < d.size/2 {
 		return
 	}
 	switch {
-	case d.busy() == d.workers: // the next one to be done sees what has gathered
+	case d.busy() == d.workers: // the next one to finish sees the operations that have gathered
 	case d.idle > 0:
 		d.idle--
-		d.wake <- struct{}{} // has room: only idle workers are called
+		d.wake <- struct{}{} // does not block, because only idle workers are woken
 	case d.started < d.workers:
 		d.started++
 		d.running.Go(d.runWorker)
@@ -158,8 +158,9 @@ func (d *Dispatcher) runWorker() {
 		if d.sendNext() {
 			continue
 		}
-		// Both can be ready only if Stop is called too early. Another worker may have taken the
-		// operation that this one was called for: then it finds nothing, and is idle again.
+		// Both cases are ready only if Stop is called too early. If another worker has sent the
+		// operation that this one was woken for, sendNext finds nothing and counts this one as idle
+		// again.
 		select {
 		case <-d.wake:
 		case <-d.quit:
@@ -168,7 +169,7 @@ func (d *Dispatcher) runWorker() {
 	}
 }
 
-// sendNext sends the next batch. It begins with the queue after the one that was served last. If
+// sendNext sends the next batch, beginning with the queue after the one that was served last. If
 // all queues are empty, it counts the worker as idle and returns false.
 func (d *Dispatcher) sendNext() bool {
 	d.mu.Lock()

@@ -39,7 +39,6 @@ func (n *listener) init(l *Queues) {
 	n.ctx, n.quit = context.WithCancel(l.cfg.Life)
 }
 
-// start opens the connection in the background, once.
 func (n *listener) start() {
 	if n.list.cfg.Listen != nil {
 		n.once.Do(func() { n.running.Go(n.run) })
@@ -53,7 +52,7 @@ func (n *listener) stop() {
 }
 
 // run keeps a listening connection. It wakes all heads for each new one, since notifications may
-// have been missed. Of an outage it logs the beginning only.
+// have been missed, and logs only the beginning of an outage.
 func (n *listener) run() {
 	pause := timing.FirstReconnect
 	announced := false
@@ -64,7 +63,7 @@ func (n *listener) run() {
 		if n.ctx.Err() != nil {
 			return
 		}
-		n.list.wakeAll() // they poll from now on
+		n.list.wakeAll() // because they poll from now on
 		if wasUp || !announced {
 			announced = true
 			n.list.cfg.Logger.Warn("pglock: the listening connection failed; waiters poll until there is a new one",
@@ -76,7 +75,7 @@ func (n *listener) run() {
 		if errors.Is(err, errNoDelivery) || leasetable.MayBeNotification(err) {
 			pause = timing.NoDeliveryPause
 		}
-		select { // the loop looks at ctx
+		select { // if both are ready, the loop checks ctx
 		case <-time.After(pause/2 + rand.N(pause)):
 		case <-n.ctx.Done():
 		}
@@ -95,7 +94,8 @@ func (n *listener) listen() error {
 		defer cancel()
 		_ = sub.Close(ctx)
 	}()
-	// Twice: a pooler may still be busy with LISTEN and deliver the first one by chance.
+	// It tests twice, because a pooler may still be busy with LISTEN and deliver the first
+	// notification by chance.
 	for range 2 {
 		if err := n.selfTest(sub); err != nil {
 			return err
@@ -154,7 +154,7 @@ func (n *listener) ping(sub Subscription) error {
 }
 
 // notified wakes the local head of the queue for name. Without a local waiter, the notification was
-// for one that has left: its row is deleted, and the next client is woken.
+// for one that has left, so its row is deleted, and the next client is woken.
 func (n *listener) notified(name string) {
 	l := n.list
 	if l.wakeOrBeginRemoval(name) {

@@ -11,10 +11,11 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// refresher maintains the client's rows in the queue on the server: it refreshes the tickets in use
-// in one statement, and deletes rows that have been idle for timing.IdleRowTTL. A client that waits
-// for the same name again and again reuses its row, and so changes no index. Tickets for several names
-// or permits are refreshed in each round: see timing.KeepTicket.
+// refresher maintains the client's rows in the queue on the server. It refreshes the tickets in use
+// in one statement, and deletes rows only after they have been idle for timing.IdleRowTTL, so that
+// a client that waits for the same name again and again reuses its row and changes no index.
+// Tickets for several names or permits are refreshed in each round, because timing.KeepTicket is
+// short.
 type refresher struct {
 	list    *Queues
 	once    sync.Once
@@ -28,7 +29,8 @@ func (r *refresher) init(l *Queues) {
 	r.list, r.wake, r.quit = l, make(chan struct{}, 1), make(chan struct{})
 }
 
-// start is called before the first row is made, inside a counted call. It also starts the listener.
+// start starts the refresher and the listener before the first row is made. It is called inside a
+// counted call.
 func (r *refresher) start() {
 	r.once.Do(func() {
 		r.started.Store(true)
@@ -52,17 +54,16 @@ func (r *refresher) stop(ctx context.Context) {
 	}
 }
 
-// run makes rounds as long as there are rows.
 func (r *refresher) run() {
 	refreshed := time.Now()
 	for {
-		select { // when both are ready, a needless round is harmless
+		select { // if both are ready, a needless round is harmless
 		case <-r.wake:
 		case <-r.quit:
 			return
 		}
 		for rows := true; rows; {
-			select { // if both are ready, a round more is harmless: stop waits for it
+			select { // if both are ready, another round is harmless, because stop waits for it
 			case <-time.After(timing.SweepEvery - rand.N(timing.SweepEvery/5)):
 			case <-r.quit:
 				return
@@ -95,8 +96,8 @@ func (r *refresher) round(refresh bool) bool {
 	return r.list.hasQueues()
 }
 
-// refresh extends the tickets. A ticket is gone if the server crashed or this process paused for
-// too long. Its waiters draw a new one.
+// refresh extends the tickets. If a ticket has disappeared, because the server crashed or this
+// process paused for too long, its waiters draw a new one.
 func (r *refresher) refresh(ctx context.Context, inUse []leasetable.Ticket) error {
 	lost, err := r.list.cfg.Store.RefreshTickets(ctx, inUse)
 	for _, t := range lost {

@@ -11,17 +11,17 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// joinOp is one run of the statement that draws a ticket. Its entries share it.
+// joinOp is one run of the statement that draws a ticket, which its entries share.
 type joinOp struct {
 	done     chan struct{} // closed when position and err are set
 	position leasetable.Position
 	err      error
 
-	removals int // guarded by the Queues' mu: the last entries that left while it ran
+	removals int // guarded by the Queues' mu: the number of last entries that left while it ran
 }
 
-// DrawTicket draws a ticket for the entry's queue. The statement continues when ctx ends: its
-// effect must be known, so that the row can be deleted. The caller is inside a counted call.
+// DrawTicket draws a ticket for the entry's queue. The statement continues when ctx ends, because
+// its effect must be known before the row can be deleted. The caller is inside a counted call.
 func (e *Entry) DrawTicket(ctx context.Context) (leasetable.Position, error) {
 	l, q := e.list, e.queue
 	l.AwaitRemoval(ctx, q.key) // it may delete any ticket of this client
@@ -33,8 +33,8 @@ func (e *Entry) DrawTicket(ctx context.Context) (leasetable.Position, error) {
 		r, began := e.Request(), e.began // others see the caller that draws the ticket
 		l.cfg.Tasks.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, r, began) })
 	}
-	// Several may be ready. The ticket is the queue's, not the caller's: it is not lost with a
-	// caller that leaves.
+	// More than one case may be ready. Any order is safe, because the ticket belongs to the queue
+	// and is not lost with a caller that leaves.
 	select {
 	case <-op.done:
 		return op.position, op.err
@@ -45,7 +45,7 @@ func (e *Entry) DrawTicket(ctx context.Context) (leasetable.Position, error) {
 	}
 }
 
-// runJoin draws a ticket for q. If all entries have left meanwhile, it deletes the ticket.
+// runJoin draws a ticket for q, and deletes it if all entries have left meanwhile.
 func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetable.Request, began time.Time) {
 	l.refresher.start()
 	p, err := l.cfg.Store.Join(ctx, q.client, r, time.Since(began))
@@ -56,9 +56,9 @@ func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetabl
 	l.deleteTicket(q.ticketOf(unneeded), q.removalKeys(), removals)
 }
 
-// deleteTicket deletes a ticket in the background, and then ends as many removals for the keys. If a
-// lock is free, its next waiter is woken: the notification may have come to this client. The caller
-// is inside a counted call.
+// deleteTicket deletes a ticket in the background, and then ends as many removals for the keys. If
+// a lock is free, its next waiter is woken, because the notification may have arrived at this
+// client. The caller is inside a counted call.
 func (l *Queues) deleteTicket(t leasetable.Ticket, keys []string, removals int) {
 	select {
 	case <-l.cfg.Closing: // Stop deletes all

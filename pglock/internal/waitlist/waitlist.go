@@ -1,10 +1,10 @@
 // Package waitlist queues the goroutines of a process that wait for the same lock, and holds the
 // process's ticket in the queue on the server.
 //
-// Only the head of each local queue contacts the server, so that a thousand waiters cost as many
-// statements as one, and acquire the lock in the order of arrival. (An entry whose time is over before
-// it was the head makes one attempt, without the ticket, before it leaves.) For each local queue the process
-// holds one ticket: a row of lock_waiters.
+// Only the head of each local queue contacts the server, so a thousand waiters cost as many
+// statements as one, and acquire the lock in the order of arrival. The exception is an entry whose
+// time ends before it was the head, which makes one attempt, without the ticket, before it leaves.
+// For each local queue the process holds one ticket, which is a row of lock_waiters.
 //
 // # States of a local queue
 //
@@ -19,13 +19,14 @@
 //	                             the refresher deletes it, and the queue is absent
 //
 // When the last entry leaves a queue that is queued, or whose row is unknown, the ticket is deleted
-// in the background, and the queue is absent. If it is joining, this happens when the statement
-// ends. Until the ticket is deleted it would keep the next caller of this process from a free lock:
-// see Queues.AwaitRemoval.
+// in the background, and the queue is absent. If the queue is joining, this happens when the
+// statement ends. Until the ticket is deleted it would keep the next caller of this process from a
+// free lock, so Queues.AwaitRemoval waits for that.
 //
-// Calls that wait for several names at once (leasetable.Request.All) queue up with the other calls for the
-// same names. Their queue has one ticket as well, in a row of lock_waiters for each name. It shares no
-// row with the queues of its names: on the server it is another client, with a number.
+// Calls that wait for several names at once (leasetable.Request.All) wait in the same queue as
+// other calls for the same names. That queue also has one ticket, with a row of lock_waiters for
+// each name. It shares no row with the queues of its names, because on the server it is another
+// client, with a number.
 //
 // # States of an entry
 //
@@ -37,7 +38,7 @@
 //	left        by nothing                     -
 //
 // While the caller of a delivered entry checks the result, the entry begins no attempt and is not
-// reserved again: the same grant would be returned twice and revoked once.
+// reserved again, because otherwise the same grant would be returned twice and revoked once.
 package waitlist
 
 import (
@@ -53,7 +54,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Store has the statements that the Queues need: see package leasetable.
+// Store has the statements that the Queues need, which package leasetable documents.
 type Store interface {
 	Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration) (leasetable.Position, error)
 	LeaveQueue(ctx context.Context, t leasetable.Ticket) error
@@ -64,14 +65,13 @@ type Store interface {
 	Explain(op string, err error) error
 }
 
-// Tasks is the client that the Queues belong to.
 type Tasks interface {
 	// BeginCall counts a call for which Close waits. It returns false when it is too late for one.
 	BeginCall() bool
 	EndCall()
 
-	// Background runs fn on a goroutine of its own, for which Close waits. ctx ends with the
-	// client's life or after bound. It is called inside a counted call.
+	// Background runs fn on another goroutine, for which Close waits. ctx ends with the client's
+	// life or after bound. It is called inside a counted call.
 	Background(bound time.Duration, fn func(ctx context.Context))
 
 	// Retry repeats op until it succeeds, fails for good, or ctx ends. After quit is closed it does
@@ -79,7 +79,6 @@ type Tasks interface {
 	Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error
 }
 
-// Config configures the Queues.
 type Config struct {
 	Store   Store
 	Tasks   Tasks
@@ -88,7 +87,7 @@ type Config struct {
 	Closing <-chan struct{} // closed when the client begins to close
 	Logger  *slog.Logger
 
-	// Listen opens a connection that listens on the channel. nil: waiters poll.
+	// Listen opens a connection that listens on the channel. If it is nil, waiters poll.
 	Listen func(ctx context.Context, channel string) (Subscription, error)
 }
 
@@ -122,25 +121,24 @@ type removals struct {
 
 // queue is the local queue for one name, or for several at once. The Queues' mu guards it.
 type queue struct {
-	key     string    // see Key
+	key     string    // as returned by Key
 	names   []string  // sorted
 	client  string    // of its rows in lock_waiters
-	number  string    // of a queue for several names: its client ends with it
+	number  string    // of a queue for several names, whose client ends with it
 	entries list.List // of *Entry; a list, for removals from the middle
 
 	ticket int64   // the valid ticket in the queue on the server, or 0
 	row    int64   // the ticket in our row of lock_waiters, valid or not; 0: no row
 	join   *joinOp // in progress, or nil
 
-	busy   leasetable.Grant // the last answer that another holder has the lock
+	busy   leasetable.Grant // the last answer that the lock is busy
 	busyAt time.Time        // when it arrived; zero: there was none
 
 	emptySince   time.Time // when the last entry left
-	contended    time.Time // when others were found to wait: no hand-off for timing.HandoffPause
-	failingSince time.Time // since when the server does not answer; zero: it does
+	contended    time.Time // when others were found to wait, so no hand-off for timing.HandoffPause
+	failingSince time.Time // since when the server is unavailable; zero: it answers
 }
 
-// head returns the first entry, or nil. The caller holds mu.
 func (q *queue) head() *Entry {
 	if e := q.entries.Front(); e != nil {
 		return e.Value.(*Entry)
@@ -148,11 +146,11 @@ func (q *queue) head() *Entry {
 	return nil
 }
 
-// Entry is the place of one waiting call in a local queue.
+// Entry is the position of one waiting call in a local queue.
 type Entry struct {
 	Head   <-chan struct{}         // closed when the entry becomes the head
 	Woken  <-chan struct{}         // buffer of one: another attempt is worthwhile
-	Handed chan *leasetable.Answer // buffer of one: the result of a hand-off; a pointer, since there are many entries
+	Handed chan *leasetable.Answer // buffer of one: the result of a hand-off, by pointer, since there are many entries
 	Outage <-chan error            // buffer of one: the server did not answer for timing.OutagePatience
 	Before int                     // entries before this one when it was pushed
 
@@ -170,7 +168,7 @@ type Entry struct {
 	afterGrant bool // the entry before this one left with the grant
 }
 
-// state is the state of an entry: see the package comment.
+// state is the state of an entry, as the package comment defines it.
 type state int
 
 const (
@@ -192,8 +190,8 @@ func New(cfg Config) *Queues {
 	return l
 }
 
-// Stop ends the goroutines and deletes the client's rows. No entry is left. It is called once. Rows
-// that can't be deleted before ctx ends expire.
+// Stop ends the goroutines and deletes the client's rows. It is called once, when no entry is left.
+// Rows that can't be deleted before ctx ends expire.
 func (l *Queues) Stop(ctx context.Context) {
 	l.refresher.stop(ctx)
 	l.listener.stop()
@@ -203,12 +201,12 @@ func (l *Queues) Stop(ctx context.Context) {
 // call.
 func (l *Queues) StartListener() { l.listener.start() }
 
-// Listening reports whether notifications arrive, as far as is known.
+// Listening reports whether notifications arrive, as far as the client knows.
 func (l *Queues) Listening() bool { return l.listener.up.Load() }
 
-// BeginSolo reports whether a caller may make an attempt outside of the queue: no local call waits
-// or tries, and no other process is known to wait. Then EndSolo must follow. Until then, other
-// callers queue up.
+// BeginSolo reports whether a caller may make an attempt outside of the queue, because no local
+// call waits or tries, and no other process is known to wait. If so, EndSolo must follow, and other
+// callers queue up until then.
 func (l *Queues) BeginSolo(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,14 +217,13 @@ func (l *Queues) BeginSolo(key string) bool {
 	return true
 }
 
-// EndSolo ends an attempt outside of the queue.
 func (l *Queues) EndSolo(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.solo, key)
 }
 
-// queueFor returns the queue for r, a new one if there is none. The caller holds mu.
+// queueFor returns the queue for r, which is new if there is none. The caller holds mu.
 func (l *Queues) queueFor(r *leasetable.Request) *queue {
 	key := Key(r.Name, r.All)
 	q := l.queues[key]
@@ -244,13 +241,12 @@ func (l *Queues) queueFor(r *leasetable.Request) *queue {
 	return q
 }
 
-// drop forgets a queue. The caller holds mu.
 func (l *Queues) drop(q *queue) {
 	delete(l.queues, q.key)
 	delete(l.numbers, q.number)
 }
 
-// Push appends an entry to the local queue for the locks of r. Its call began at that time.
+// Push appends an entry, whose call began at that time, to the local queue for the locks of r.
 func (l *Queues) Push(r *leasetable.Request, began time.Time) *Entry {
 	e := &Entry{
 		request: r, Handed: make(chan *leasetable.Answer, 1),
@@ -277,7 +273,7 @@ func (e *Entry) Request() *leasetable.Request {
 	return e.request
 }
 
-// setID gives the entry a request with that ID, if its request has another one. The caller holds
+// setID replaces the entry's request by one with that ID, unless it has that ID. The caller holds
 // the Queues' mu.
 func (e *Entry) setID(id string) {
 	if e.request.ID != id {
@@ -297,10 +293,10 @@ func (e *Entry) IsHead() bool {
 	}
 }
 
-// Leave removes the entry, granted or not. The next one may become the head. If the last entry
-// leaves, a ticket that is not needed any more is deleted in the background. gone is closed when it
-// is, and nil if nothing is left on the server. The caller is inside a counted call, and afterwards
-// takes what is in Handed.
+// Leave removes the entry, granted or not, and the next one may become the head. If the last entry
+// leaves, a ticket that is not needed any more is deleted in the background. gone is closed after
+// that, or nil if nothing is left on the server. The caller is inside a counted call, and
+// afterwards receives what is in Handed.
 func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
 	l, q := e.list, e.queue
 	l.mu.Lock()
@@ -337,7 +333,8 @@ func (l *Queues) beginJoin(q *queue) (op *joinOp, begun bool) {
 	return q.join, true
 }
 
-// endJoin records the ticket that was drawn for q, or the failure. If all entries have left meanwhile, it returns the ticket to delete, and the number of removals that end with that.
+// endJoin records the ticket that was drawn for q, or the failure. If all entries have left
+// meanwhile, it returns the ticket to delete, and the number of removals that end with that.
 func (l *Queues) endJoin(q *queue, ticket int64, err error) (unneeded int64, removals int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -351,7 +348,7 @@ func (l *Queues) endJoin(q *queue, ticket int64, err error) (unneeded int64, rem
 	return l.dropIfEmpty(q), removals
 }
 
-// dropIfEmpty handles a queue without entries. It returns the ticket to delete, or 0. The caller
+// dropIfEmpty handles a queue without entries, and returns the ticket to delete, or 0. The caller
 // holds mu.
 func (l *Queues) dropIfEmpty(q *queue) (ticket int64) {
 	if q.entries.Len() > 0 || q.join != nil {
@@ -371,7 +368,6 @@ func (l *Queues) dropIfEmpty(q *queue) (ticket int64) {
 	return ticket
 }
 
-// ticketOf returns the ticket with that number in the rows of q.
 func (q *queue) ticketOf(number int64) leasetable.Ticket {
 	return leasetable.Ticket{Client: q.client, Names: q.names, Number: number}
 }
@@ -382,8 +378,8 @@ func (q *queue) heavy() bool {
 	return e != nil && e.request.Heavy()
 }
 
-// removalKeys returns what a removal of the ticket of q is noted for: the key, and the names, whose
-// next callers the ticket would keep from a free lock.
+// removalKeys returns the keys for which a removal of the ticket of q is recorded. These are the
+// queue's key, and the names, whose next callers the ticket would keep from a free lock.
 func (q *queue) removalKeys() []string {
 	if q.number == "" {
 		return q.names
@@ -391,8 +387,9 @@ func (q *queue) removalKeys() []string {
 	return append([]string{q.key}, q.names...)
 }
 
-// beginRemovals notes that a ticket is being deleted. endRemovals must follow. It returns a channel
-// that is closed when no ticket for the first key is being deleted any more. The caller holds mu.
+// beginRemovals records that a ticket is being deleted, and endRemovals must follow. It returns a
+// channel that is closed when no ticket for the first key is being deleted any more. The caller
+// holds mu.
 func (l *Queues) beginRemovals(keys []string) (done <-chan struct{}) {
 	for _, key := range keys {
 		r := l.removals[key]
@@ -405,7 +402,6 @@ func (l *Queues) beginRemovals(keys []string) (done <-chan struct{}) {
 	return l.removals[keys[0]].done
 }
 
-// endRemovals ends n removals.
 func (l *Queues) endRemovals(keys []string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -422,7 +418,8 @@ func (l *Queues) endRemovals(keys []string, n int) {
 }
 
 // AwaitRemoval waits until the tickets that earlier waiters of this process left behind are
-// deleted, or ctx is done: they would keep the next caller of this process from a free lock.
+// deleted, or ctx is done, because they would keep the next caller of this process from a free
+// lock.
 func (l *Queues) AwaitRemoval(ctx context.Context, name string) {
 	l.mu.Lock()
 	r := l.removals[name]
@@ -430,13 +427,13 @@ func (l *Queues) AwaitRemoval(ctx context.Context, name string) {
 	if r == nil {
 		return
 	}
-	select { // either is right: the caller looks at ctx itself
+	select { // if both are ready, either is right, because the caller checks ctx itself
 	case <-r.done:
 	case <-ctx.Done():
 	}
 }
 
-// Start is what a new head finds.
+// Start is the state that a new head finds.
 type Start struct {
 	AfterGrant bool // the entry before this one left with the grant: a hand-off is likely
 	Ticket     bool // an earlier waiter has left a valid ticket
@@ -450,7 +447,6 @@ func (e *Entry) Start() Start {
 	return Start{AfterGrant: e.afterGrant, Ticket: e.queue.ticket != 0, Row: e.queue.row != 0}
 }
 
-// HasTicket reports whether the entry's queue has a valid ticket.
 func (e *Entry) HasTicket() bool {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -458,8 +454,9 @@ func (e *Entry) HasTicket() bool {
 }
 
 // BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is
-// none, or it is another entry's turn. It returns false if a hand-off uses the request, or its result was not taken: a grant has
-// one owner. Otherwise EndAttempt must follow.
+// none, or the entry is not the head. Because a grant has one owner, it returns false while a
+// hand-off uses the request, or before the caller has received its result. Otherwise EndAttempt
+// must follow.
 func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -473,8 +470,8 @@ func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	return e.queue.ticket, true
 }
 
-// EndAttempt ends an attempt with that ticket. answered says that the server answered, usedUp that
-// the ticket was used or is invalid. id is the ID of the caller's next request.
+// EndAttempt ends an attempt with that ticket. answered reports that the server answered, and
+// usedUp that the ticket was used or is invalid. id is the ID of the caller's next request.
 func (e *Entry) EndAttempt(id string, ticket int64, answered, usedUp bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -488,15 +485,16 @@ func (e *Entry) EndAttempt(id string, ticket int64, answered, usedUp bool) {
 	}
 }
 
-// NoteBusy records the answer that another holder has the lock, for the entries behind this one.
+// NoteBusy records the answer that the lock is busy, for the entries behind this one.
 func (e *Entry) NoteBusy(g leasetable.Grant) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
 	e.queue.busy, e.queue.busyAt = g, time.Now()
 }
 
-// LastBusy returns the last answer that another holder has the lock, with the time that remains of
-// its grant by now. It reports false if there was none, or the grant has expired unless renewed.
+// LastBusy returns the last answer that the lock is busy, with the time that remains of the
+// blocking grant by now. It reports false if there was none, or the grant has expired unless
+// renewed.
 func (e *Entry) LastBusy() (g leasetable.Grant, ok bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -505,9 +503,9 @@ func (e *Entry) LastBusy() (g leasetable.Grant, ok bool) {
 	return g, g.Remaining > 0
 }
 
-// Fail notes that the server did not answer the head, and returns since when it does not, for this
-// call. Entries behind the head don't contact the server: those that have waited for
-// timing.OutagePatience get err in Outage.
+// Fail records that the server did not answer the head, and returns since when it is unavailable
+// for this call. Entries behind the head don't contact the server, so those that have waited for
+// timing.OutagePatience receive err in Outage.
 func (e *Entry) Fail(err error) (since time.Time) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -536,8 +534,8 @@ func later(a, b time.Time) time.Time {
 }
 
 // Reserve reserves the head for a hand-off of the lock name. The head makes no attempt until
-// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress, if
-// it wants the name as another kind of lock, or if other processes wait too.
+// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress,
+// if it wants the name as another kind of lock, or if other processes wait too.
 func (l *Queues) Reserve(name string) *Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -553,8 +551,8 @@ func (l *Queues) Reserve(name string) *Entry {
 	return e
 }
 
-// Deliver gives a reserved entry the result of its hand-off. It returns false if the entry has
-// left: then the caller revokes the grant.
+// Deliver sends a reserved entry the result of its hand-off. It returns false if the entry has
+// left, in which case the caller must revoke the grant.
 func (e *Entry) Deliver(a leasetable.Answer) bool {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -566,8 +564,8 @@ func (e *Entry) Deliver(a leasetable.Answer) bool {
 	return true
 }
 
-// EndHandoff ends a hand-off whose result the caller has taken from Handed and checked. id is the ID
-// of the caller's next request.
+// EndHandoff ends a hand-off whose result the caller has received from Handed and checked. id is
+// the ID of the caller's next request.
 func (e *Entry) EndHandoff(id string) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -575,7 +573,8 @@ func (e *Entry) EndHandoff(id string) {
 	e.setID(id)
 }
 
-// CancelHandoff ends the reservation: other processes wait, or there is nothing to hand off.
+// CancelHandoff ends the reservation, because other processes wait, or there is nothing to hand
+// off.
 func (e *Entry) CancelHandoff() {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -585,14 +584,14 @@ func (e *Entry) CancelHandoff() {
 	}
 }
 
-// WakeHead wakes the head for name. It returns false if there is none.
+// WakeHead wakes the head for name, and returns false if there is none.
 func (l *Queues) WakeHead(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.queues[name].wake()
 }
 
-// wake wakes the head. It returns false if there is none. The caller holds mu.
+// wake wakes the head, and returns false if there is none. The caller holds mu.
 func (q *queue) wake() bool {
 	if q == nil || q.entries.Len() == 0 {
 		return false
@@ -604,17 +603,17 @@ func (q *queue) wake() bool {
 	return true
 }
 
-// WakeAll wakes the head of the queue for several names with that number. A queue without entries has
-// no valid ticket, or deletes it.
+// WakeAll wakes the head of the queue for several names with that number. It need not handle a
+// queue without entries, which has no valid ticket, or deletes it.
 func (l *Queues) WakeAll(number string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.numbers[number].wake()
 }
 
-// wakeOrBeginRemoval is WakeHead. If there is no head and no ticket is being drawn, it begins a
-// removal, and endRemovals must follow. Both happen in one step: deleting the client's row must not
-// meet the ticket of a new waiter.
+// wakeOrBeginRemoval is WakeHead, or, if there is no head and no ticket is being drawn, begins a
+// removal, and endRemovals must follow. Both happen in one step, because deleting the client's row
+// must not meet the ticket of a new waiter.
 func (l *Queues) wakeOrBeginRemoval(name string) (woken bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -626,7 +625,6 @@ func (l *Queues) wakeOrBeginRemoval(name string) (woken bool) {
 	return false
 }
 
-// wakeAll wakes the head of every queue.
 func (l *Queues) wakeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -635,8 +633,8 @@ func (l *Queues) wakeAll() {
 	}
 }
 
-// collectRows returns the tickets in use, only heavy ones and those for several names unless all are
-// wanted, and the idle rows, which it forgets.
+// collectRows returns the tickets in use, only heavy ones and those for several names unless all
+// are wanted, and the idle rows, which it forgets.
 func (l *Queues) collectRows(all bool) (inUse, idle []leasetable.Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -677,14 +675,13 @@ func (l *Queues) ticketLost(t leasetable.Ticket) {
 	}
 }
 
-// Snapshot describes a local queue at one moment.
 type Snapshot struct {
 	Waiting int    // entries
 	Queued  bool   // there is a valid ticket, and the head makes no attempt
 	Request string // the ID of the head's request
 }
 
-// Snapshot describes the local queue for name.
+// Snapshot describes the local queue for name at one moment.
 func (l *Queues) Snapshot(name string) Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,15 +19,15 @@
 //	the outcome is unknown              500 outcome_unknown: the first request crashed; see WithLookup
 //	the response was not stored         410 not_stored: the request is done, its response was too large
 //	the stored response is damaged      500 invalid_record: the request is done
-//	no key, several keys, a bad key     400 missing_key (RequireKey), 400 invalid_key (WithKeyCheck)
+//	no key, several keys, a bad key     400 missing_key (RequireKey), 400 invalid_key
 //	the body is too large               413 body_too_large
 //	the database does not answer        503 unavailable, with Retry-After
 //
 // The package's own responses are problem details (RFC 9457, application/problem+json) with the kind of
 // the error as a member: {"title":"Unprocessable Entity","status":422,"detail":"…","error":"mismatch"}.
-// With [WithDocumentation] they link to a description of the API. A client repeats the request with the
-// same key after 409 and 503, and after a broken connection. Header and answers are those of
-// draft-ietf-httpapi-idempotency-key-header.
+// A client repeats the request with the same key after 409 and 503, and after a broken connection.
+// Header and answers are those of draft-ietf-httpapi-idempotency-key-header. Requests with a safe
+// method, such as GET, reach the handler, and nothing is recorded.
 //
 // # Scopes
 //
@@ -40,8 +40,9 @@
 // # Which responses are recorded
 //
 // Handler records each response, whatever its status: also a 500 is the answer to its request. A status
-// of 1000 or more, at which net/http panics, becomes 500. Exceptions are the statuses of [WithNotDone], which say that the request had no effect. If the
-// handler panics or its process dies, the outcome is unknown.
+// of 1000 or more, at which net/http panics, becomes 500. Exceptions are the statuses of [WithNotDone],
+// which say that the request had no effect. If the handler panics or its process dies, the outcome is
+// unknown.
 //
 // TxHandler records statuses below 500. After any other, and after a panic, it rolls back: nothing
 // happened, and the request can be repeated.
@@ -49,7 +50,8 @@
 // # Limits
 //
 // The middleware reads the whole request body before the handler runs, 1 MiB at most by default
-// ([WithMaxBody]). It keeps the response until it is recorded: the handler can't flush, hijack the
-// connection or send trailers. A response body has 700 KiB at most. Handler passes a longer one on to
-// the first client without recording it; TxHandler rolls back and answers 500 response_too_large.
+// ([WithMaxBody]). It keeps the whole response in memory until it is recorded, so the handler can't
+// flush, hijack the connection or send trailers. As JSON with the body in base64, a recorded response
+// has once.MaxResult bytes at most, which is a body of about 700 KiB. Handler sends a larger one to the
+// first client without recording it; TxHandler rolls back and answers 500 response_too_large.
 package oncehttp

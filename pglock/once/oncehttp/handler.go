@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -39,12 +40,10 @@ var errNotRecorded = errors.New("oncehttp: the response is not recorded")
 // the client will try again. It carries the fence of the lease, so that a fencehttp.Transport sends
 // the token along: see fencehttp.FromContext.
 //
-// scope returns whose key a request carries, such as the account of an authenticated request: equal
-// keys of two scopes are two keys. It must not return the same for two clients that may not get each
-// other's responses, because a client chooses its keys and can choose that of another one. If all of
-// them may, pass OneScope.
+// scope returns whose key a request carries, such as the account of an authenticated request: see
+// Scopes above. If all clients may get each other's responses, pass OneScope.
 //
-// The error wraps ErrInvalidOption of package once.
+// The error wraps pglock.ErrInvalidOption.
 func Handler(next http.Handler, client *pglock.Client, scope func(*http.Request) string, opts ...Option) (http.Handler, error) {
 	c, err := newConfig(scope, opts)
 	switch {
@@ -58,18 +57,19 @@ func Handler(next http.Handler, client *pglock.Client, scope func(*http.Request)
 	return &handler{config: c, next: next, run: func(w http.ResponseWriter, q request) error { return c.runDo(w, q, next, client) }}, nil
 }
 
-// Beginner begins transactions, such as a *pgxpool.Pool.
-type Beginner interface {
+// beginner begins transactions.
+type beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // TxHandler returns a handler that calls next once for each key, in a transaction that also records
 // its response with once.Tx. It is for effects in the database only. next gets the transaction by
-// TxFromContext, writes in it, and does not end it. The response is sent after the commit.
+// TxFromContext, writes in it, and does not end it. The response is sent after the commit. db begins
+// the transaction: it is a *pgxpool.Pool, or another type with its method Begin.
 //
 // The context of next is the request's: if the client leaves, the transaction is rolled back unless
-// it is committed already. scope is as for Handler. The error wraps ErrInvalidOption of package once.
-func TxHandler(next http.Handler, db Beginner, scope func(*http.Request) string, opts ...Option) (http.Handler, error) {
+// it is committed already. scope is as for Handler. The error wraps pglock.ErrInvalidOption.
+func TxHandler(next http.Handler, db beginner, scope func(*http.Request) string, opts ...Option) (http.Handler, error) {
 	c, err := newConfig(scope, opts)
 	switch {
 	case err != nil:
@@ -117,7 +117,7 @@ func (q request) with(ctx context.Context) *http.Request {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	keys := r.Header.Values(Header)
 	switch {
-	case !h.methods[r.Method], len(keys) == 0 && !h.requireKey:
+	case safe(r.Method), len(keys) == 0 && !h.requireKey:
 		h.next.ServeHTTP(w, r)
 		return
 	case len(keys) == 0:
@@ -160,6 +160,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// safe reports whether requests with that method have no effect, by RFC 9110.
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions || method == http.MethodTrace
+}
+
 // unquoted returns a key without the double quotes of a string of RFC 8941.
 func unquoted(value string) string {
 	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' && !strings.Contains(value[1:n-1], `"`) {
@@ -172,16 +177,16 @@ func unquoted(value string) string {
 func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, client *pglock.Client) error {
 	opts := c.do
 	if c.lookup != nil {
-		opts = append(opts[:len(opts):len(opts)], c.lookupOption(q.with(q.Context())))
+		opts = append(opts[:len(opts):len(opts)], c.lookup(q.with(q.Context())))
 	}
 	var rec *recorder // of this request, if next ran
 	recorded, err := once.Do(q.Context(), client, q.key, q.fingerprint, func(ctx context.Context, l *pglock.Lease) (Response, error) {
-		rec = newRecorder(w)
+		rec = &recorder{header: http.Header{}}
 		ctx, stop := l.WithContext(context.WithoutCancel(ctx))
 		defer stop()
 		next.ServeHTTP(rec, q.with(fencehttp.NewContext(ctx, l.Fence())))
 		response := rec.finish(c.headers)
-		if c.notDone[response.Status] && !rec.tooLarge {
+		if slices.Contains(c.notDone, response.Status) {
 			return Response{}, once.NotDone(errNotRecorded)
 		}
 		return response, nil
@@ -189,14 +194,10 @@ func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, clie
 	switch {
 	case rec == nil && err != nil:
 		return err
-	case rec == nil:
-		return recorded.replay(w)
-	case rec.tooLarge: // it is sent
-	case err == nil && !rec.is(recorded): // another request has replaced this one
-		return recorded.replay(w)
-	default:
-		rec.send(w)
+	case rec == nil, err == nil && (rec.status != recorded.Status || !bytes.Equal(rec.body.Bytes(), recorded.Body)):
+		return recorded.replay(w) // this request did not run next, or another one has replaced it
 	}
+	rec.send(w)
 	if err != nil && !errors.Is(err, errNotRecorded) { // the client has its response, but a repetition would not get it
 		c.logger.WarnContext(q.Context(), "oncehttp: response not recorded", "method", q.Method, "path", q.URL.Path, "error", err)
 	}
@@ -204,7 +205,7 @@ func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, clie
 }
 
 // runTx answers a request by once.Tx.
-func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db Beginner) error {
+func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db beginner) error {
 	tx, err := db.Begin(q.Context())
 	if err != nil {
 		return errs.Errorf("oncehttp: begin: %w", err)
@@ -212,20 +213,18 @@ func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db B
 	defer pgtx.Rollback(q.Context(), tx) //nolint:errcheck // does nothing after the commit; pgx closes a connection that fails
 	var rec *recorder
 	recorded, err := once.Tx(q.Context(), tx, q.key, q.fingerprint, func(ctx context.Context) (Response, error) {
-		rec = newRecorder(nil)
+		rec = &recorder{header: http.Header{}}
 		next.ServeHTTP(rec, q.with(context.WithValue(ctx, txKey{}, tx)))
 		response := rec.finish(c.headers)
-		if response.Status >= http.StatusInternalServerError || c.notDone[response.Status] {
+		if response.Status >= http.StatusInternalServerError || slices.Contains(c.notDone, response.Status) {
 			return Response{}, errNotRecorded
 		}
 		return response, nil
 	}, c.tx...)
 	switch {
-	case errors.Is(err, errNotRecorded) && !rec.tooLarge:
+	case errors.Is(err, errNotRecorded):
 		rec.send(w)
 		return nil
-	case errors.Is(err, errNotRecorded):
-		return errTooLarge
 	case err != nil:
 		return err
 	case rec == nil:

@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/fencing/fencehttp"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/once"
 	"github.com/pglock/pglock-go/pglock/once/oncehttp"
@@ -53,11 +56,7 @@ func TestRepeatedRequest(t *testing.T) {
 			wantRefusal(t, "another body", post(h, "k", "/orders?a=1", "other"), http.StatusUnprocessableEntity, "mismatch")
 			wantRefusal(t, "another path", post(h, "k", "/order?a=1", "body"), http.StatusUnprocessableEntity, "mismatch")
 			wantRefusal(t, "another query", post(h, "k", "/orders?a=2", "body"), http.StatusUnprocessableEntity, "mismatch")
-			r := httptest.NewRequest(http.MethodPatch, "/orders?a=1", strings.NewReader("body"))
-			r.Header.Set(oncehttp.Header, "k")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			wantRefusal(t, "another method", w, http.StatusUnprocessableEntity, "mismatch")
+			wantRefusal(t, "another method", send(h, http.MethodPatch, "k", "/orders?a=1", "body"), http.StatusUnprocessableEntity, "mismatch")
 			want(t, "another key", post(h, "l", "/orders?a=1", "other"), http.StatusCreated, "call 2", false)
 			if kind == "TxHandler" && f.orders() != 2 {
 				t.Errorf("%d orders", f.orders())
@@ -79,11 +78,6 @@ func TestRequestsWithoutKeyAndBadKeys(t *testing.T) {
 	}
 	want(t, "control: the longest key", post(required, strings.Repeat("k", once.MaxKey-1), "/", "1234"), http.StatusCreated, "call 3", false)
 	wantRefusal(t, "a body that is too large", post(required, "k", "/", "12345"), http.StatusRequestEntityTooLarge, "body_too_large")
-	serve := func(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w
-	}
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header[oncehttp.Header] = []string{"a", "b"}
 	wantRefusal(t, "two keys", serve(required, r), http.StatusBadRequest, "invalid_key")
@@ -91,13 +85,10 @@ func TestRequestsWithoutKeyAndBadKeys(t *testing.T) {
 	r.Header.Set(oncehttp.Header, "k")
 	wantRefusal(t, "a body that breaks off", serve(required, r), http.StatusBadRequest, "invalid_body")
 	for i := range 2 {
-		want(t, "GET", serve(required, httptest.NewRequest(http.MethodGet, "/", nil)), http.StatusCreated, fmt.Sprintf("call %d", 4+i), false)
+		want(t, "a safe method", send(required, http.MethodGet, "get", "/", ""), http.StatusCreated, fmt.Sprintf("call %d", 4+i), false)
 	}
-	put := f.handler(f.number, oncehttp.WithMethods(http.MethodPut))
 	for _, replayed := range []bool{false, true} {
-		r := httptest.NewRequest(http.MethodPut, "/", nil)
-		r.Header.Set(oncehttp.Header, "put")
-		want(t, "WithMethods", serve(put, r), http.StatusCreated, "call 6", replayed)
+		want(t, "another method", send(required, http.MethodPut, "put", "/", ""), http.StatusCreated, "call 6", replayed)
 	}
 }
 
@@ -114,15 +105,9 @@ func TestScopes(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header.Set("Account", account)
 		r.Header.Set(oncehttp.Header, key)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w
+		return serve(h, r)
 	}
-	scope := func(r *http.Request) string { return r.Header.Get("Account") }
-	h, err := oncehttp.Handler(f.counted(f.number), f.client, scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := f.scoped(func(r *http.Request) string { return r.Header.Get("Account") }, f.number)
 	want(t, "a", as(h, "a", "k"), http.StatusCreated, "call 1", false)
 	want(t, "b", as(h, "b", "k"), http.StatusCreated, "call 2", false)
 	want(t, "nobody", as(h, "", "k"), http.StatusCreated, "call 3", false)
@@ -202,19 +187,23 @@ func TestPanics(t *testing.T) {
 				return
 			}
 			wantRefusal(t, "again", post(h, "k", "/", ""), http.StatusInternalServerError, "outcome_unknown")
+			status := 1000
 			lookups := f.handler(next, oncehttp.WithLookup(func(_ context.Context, r *http.Request, s once.Started) (oncehttp.Response, error) {
 				if s.Key != "/k" || r.URL.Path != "/" {
 					t.Errorf("asked about %+v, %v", s, r.URL)
 				}
-				return oncehttp.Response{Status: http.StatusOK, Body: []byte("found")}, nil
+				return oncehttp.Response{Status: status, Body: []byte("found")}, nil
 			}))
+			wantRefusal(t, "asked, with a status that can't be sent", post(lookups, "k", "/", ""), http.StatusInternalServerError, "outcome_unknown")
+			status = 0 // means 200
 			want(t, "asked", post(lookups, "k", "/", ""), http.StatusOK, "found", true)
 			want(t, "once asked", post(h, "k", "/", ""), http.StatusOK, "found", true)
 		})
 	}
 }
 
-// TestStatuses: which responses are recorded.
+// TestStatuses: which responses are recorded. A status at which net/http panics becomes 500, at the
+// first request and at each replay.
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	for kind, build := range handlers {
@@ -229,17 +218,20 @@ func TestStatuses(t *testing.T) {
 				fmt.Fprintf(w, "call %d", f.calls.Load())
 			}, oncehttp.WithNotDone(http.StatusTooManyRequests))
 			kept := 0
-			for status, recorded := range map[int]bool{
-				http.StatusOK: true, http.StatusPaymentRequired: true, http.StatusTooManyRequests: false,
-				http.StatusInternalServerError: kind == "Handler",
+			for status, test := range map[int]struct {
+				sent     int
+				recorded bool
+			}{
+				200: {200, true}, 402: {402, true}, 429: {429, false}, 500: {500, kind == "Handler"},
+				999: {999, kind == "Handler"}, 1000: {500, kind == "Handler"}, -1: {200, true},
 			} {
 				path := fmt.Sprintf("/%d", status)
 				first := post(h, path, path, "")
 				again := post(h, path, path, "")
-				if first.Code != status || again.Code != status || (first.Body.String() == again.Body.String()) != recorded {
-					t.Errorf("%d %q, then %d %q, want recorded: %v", first.Code, first.Body, again.Code, again.Body, recorded)
+				if first.Code != test.sent || again.Code != test.sent || (first.Body.String() == again.Body.String()) != test.recorded {
+					t.Errorf("%d: %d %q, then %d %q, want %+v", status, first.Code, first.Body, again.Code, again.Body, test)
 				}
-				if recorded {
+				if test.recorded {
 					kept++
 				}
 			}
@@ -247,6 +239,23 @@ func TestStatuses(t *testing.T) {
 				t.Errorf("%d orders, want %d", f.orders(), kept)
 			}
 		})
+	}
+}
+
+// TestInvalidRecords are answered with 500, and the requests after it are not affected.
+func TestInvalidRecords(t *testing.T) {
+	t.Parallel()
+	for kind, build := range handlers {
+		f := newFixture(t)
+		h := build(f, f.number)
+		store := "UPDATE " + schema.Quote(f.schema) + ".once_keys SET result = $1"
+		want(t, kind+", first", post(h, "k", "/", ""), http.StatusCreated, "call 1", false)
+		for _, stored := range []string{`{"status":1000}`, `{"status":101}`, `{"status":-1}`, `{}`, `{"status":"200"}`, `damaged`} {
+			locktest.Exec(t, f.admin, store, []byte(stored))
+			wantRefusal(t, kind+", "+stored, post(h, "k", "/", ""), http.StatusInternalServerError, "invalid_record")
+		}
+		locktest.Exec(t, f.admin, store, []byte(`{"status":999}`))
+		want(t, kind+", control", post(h, "k", "/", ""), 999, "", true)
 	}
 }
 
@@ -285,20 +294,14 @@ func TestLargeResponses(t *testing.T) {
 			if f.calls.Load() != 2 {
 				t.Errorf("%d calls", f.calls.Load())
 			}
+			headers := f.handler(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Link", strings.Repeat("x", once.MaxResult))
+				f.number(w, r)
+			})
+			want(t, "headers that do not fit", post(headers, "h", "/", ""), http.StatusCreated, "call 3", false)
+			wantRefusal(t, "again", post(headers, "h", "/", ""), http.StatusGone, "not_stored")
 		})
 	}
-}
-
-// TestLargeHeaders: a response whose headers do not fit reaches the first client.
-func TestLargeHeaders(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	h := f.handler(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", strings.Repeat("x", once.MaxResult))
-		f.number(w, r)
-	})
-	want(t, "first", post(h, "k", "/", ""), http.StatusCreated, "call 1", false)
-	wantRefusal(t, "again", post(h, "k", "/", ""), http.StatusGone, "not_stored")
 }
 
 // TestTheClientLeaves: Handler's request goes on, and the client gets its response later. The context
@@ -344,56 +347,49 @@ func TestNoDatabase(t *testing.T) {
 			f := newFixture(t)
 			records := make(chan slog.Record, 1)
 			h := build(f, f.number, oncehttp.WithLogger(slog.New(locktest.Records(records))))
-			locktest.Exec(t, f.admin, "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "+quoted(f.schema)+" FROM "+quoted(pgtest.RoleOf(f.pool)))
-			locktest.Exec(t, f.admin, "REVOKE ALL ON ALL TABLES IN SCHEMA "+quoted(f.schema)+" FROM "+quoted(pgtest.RoleOf(f.pool)))
+			locktest.Exec(t, f.admin, "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "+schema.Quote(f.schema)+" FROM "+schema.Quote(pgtest.RoleOf(f.pool)))
+			locktest.Exec(t, f.admin, "REVOKE ALL ON ALL TABLES IN SCHEMA "+schema.Quote(f.schema)+" FROM "+schema.Quote(pgtest.RoleOf(f.pool)))
 			w := post(h, "k", "/", "")
 			wantRefusal(t, "without rights", w, http.StatusServiceUnavailable, "unavailable")
-			if err := locktest.Error(locktest.Receive(t, records)); !errors.Is(err, once.ErrPrivilege) || strings.Contains(w.Body.String(), "permission") {
+			if err := locktest.Error(locktest.Receive(t, records)); !errors.Is(err, pglock.ErrPrivilege) || strings.Contains(w.Body.String(), "permission") {
 				t.Errorf("logged %v, sent %q", err, w.Body)
 			}
 		})
 	}
 }
 
-func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
-
 func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	next := http.NotFoundHandler()
-	lookup := func(context.Context, *http.Request, once.Started) (oncehttp.Response, error) {
-		return oncehttp.Response{}, nil
+	lookup := oncehttp.WithLookup(func(context.Context, *http.Request, once.Started) (r oncehttp.Response, err error) { return r, nil })
+	do := func(next http.Handler, c *pglock.Client, scope func(*http.Request) string, opts ...oncehttp.Option) error {
+		_, err := oncehttp.Handler(next, c, scope, opts...)
+		return err
 	}
-	both := map[string]oncehttp.Option{
-		"no methods": oncehttp.WithMethods(), "a negative body": oncehttp.WithMaxBody(-1),
-		"no lookup": oncehttp.WithLookup(nil), "no key check": oncehttp.WithKeyCheck(nil), "no address": oncehttp.WithDocumentation("idempotency"), "a bracket": oncehttp.WithDocumentation("https://example.com/>"), "a status": oncehttp.WithNotDone(100), "nil": nil,
+	tx := func(next http.Handler, pool *pgxpool.Pool, scope func(*http.Request) string, opts ...oncehttp.Option) error {
+		_, err := oncehttp.TxHandler(next, pool, scope, opts...)
+		return err
 	}
-	for what, o := range both {
-		if _, err := oncehttp.Handler(next, f.client, oncehttp.OneScope, o); !errors.Is(err, once.ErrInvalidOption) {
-			t.Errorf("Handler, %s: %v", what, err)
-		}
-		if _, err := oncehttp.TxHandler(next, f.pool, oncehttp.OneScope, o); !errors.Is(err, once.ErrInvalidOption) {
-			t.Errorf("TxHandler, %s: %v", what, err)
-		}
+	all := map[string]error{
+		"Handler without a handler":   do(nil, f.client, oncehttp.OneScope),
+		"Handler without a client":    do(next, nil, oncehttp.OneScope),
+		"Handler without a scope":     do(next, f.client, nil),
+		"Handler with WithTx":         do(next, f.client, oncehttp.OneScope, oncehttp.WithTx(once.WithWait(1))),
+		"TxHandler without a handler": tx(nil, f.pool, oncehttp.OneScope),
+		"TxHandler without a pool":    tx(next, nil, oncehttp.OneScope),
+		"TxHandler without a scope":   tx(next, f.pool, nil),
+		"TxHandler with WithDo":       tx(next, f.pool, oncehttp.OneScope, oncehttp.WithDo(once.WithWait(1))),
+		"TxHandler with WithLookup":   tx(next, f.pool, oncehttp.OneScope, lookup),
 	}
-	for what, build := range map[string]func() (http.Handler, error){
-		"Handler without a handler": func() (http.Handler, error) { return oncehttp.Handler(nil, f.client, oncehttp.OneScope) },
-		"Handler without a scope":   func() (http.Handler, error) { return oncehttp.Handler(next, f.client, nil) },
-		"TxHandler without a scope": func() (http.Handler, error) { return oncehttp.TxHandler(next, f.pool, nil) },
-		"Handler without a client":  func() (http.Handler, error) { return oncehttp.Handler(next, nil, oncehttp.OneScope) },
-		"Handler with WithTx": func() (http.Handler, error) {
-			return oncehttp.Handler(next, f.client, oncehttp.OneScope, oncehttp.WithTx(once.WithWait(1)))
-		},
-		"TxHandler without a handler": func() (http.Handler, error) { return oncehttp.TxHandler(nil, f.pool, oncehttp.OneScope) },
-		"TxHandler without a pool":    func() (http.Handler, error) { return oncehttp.TxHandler(next, nil, oncehttp.OneScope) },
-		"TxHandler with WithDo": func() (http.Handler, error) {
-			return oncehttp.TxHandler(next, f.pool, oncehttp.OneScope, oncehttp.WithDo(once.WithWait(1)))
-		},
-		"TxHandler with WithLookup": func() (http.Handler, error) {
-			return oncehttp.TxHandler(next, f.pool, oncehttp.OneScope, oncehttp.WithLookup(lookup))
-		},
+	for what, o := range map[string]oncehttp.Option{
+		"a negative body": oncehttp.WithMaxBody(-1), "no lookup": oncehttp.WithLookup(nil), "nil": nil,
 	} {
-		if _, err := build(); !errors.Is(err, once.ErrInvalidOption) {
+		all["Handler, "+what] = do(next, f.client, oncehttp.OneScope, o)
+		all["TxHandler, "+what] = tx(next, f.pool, oncehttp.OneScope, o)
+	}
+	for what, err := range all {
+		if !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"strings"
 
@@ -22,17 +21,16 @@ type Option func(*config) error
 
 type config struct {
 	requireKey bool
-	methods    map[string]bool
 	maxBody    int64
-	headers    map[string]bool
-	keyCheck   func(key string) error
-	notDone    map[int]bool
-	lookup     func(ctx context.Context, r *http.Request, s once.Started) (Response, error)
+	headers    []string
+	notDone    []int
+	lookup     func(r *http.Request) once.DoOption // nil if there is none
 	do         []once.DoOption
 	tx         []once.TxOption
 	logger     *slog.Logger
+	scope      func(*http.Request) string
+	keyCheck   func(key string) error
 
-	scope         func(*http.Request) string
 	documentation *url.URL // nil if there is none
 }
 
@@ -40,18 +38,6 @@ type config struct {
 // is recorded.
 func RequireKey() Option {
 	return func(c *config) error { c.requireKey = true; return nil }
-}
-
-// WithMethods sets the methods of requests whose key is used. Requests with other methods reach the
-// handler. Default POST and PATCH.
-func WithMethods(methods ...string) Option {
-	return func(c *config) error {
-		if len(methods) == 0 {
-			return invalidOption("WithMethods names no method: must name at least one")
-		}
-		c.methods = set(methods)
-		return nil
-	}
 }
 
 // WithMaxBody sets the largest request body in bytes, 0 or more. A longer one is answered with 413.
@@ -70,14 +56,7 @@ func WithMaxBody(n int64) Option {
 // of tracing, reach the first client only. Default: Cache-Control, Content-Disposition,
 // Content-Encoding, Content-Language, Content-Type, ETag, Last-Modified, Link and Location.
 func WithHeaders(names ...string) Option {
-	return func(c *config) error {
-		canonical := make([]string, len(names))
-		for i, n := range names {
-			canonical[i] = textproto.CanonicalMIMEHeaderKey(n)
-		}
-		c.headers = set(canonical)
-		return nil
-	}
+	return func(c *config) error { c.headers = names; return nil }
 }
 
 // OneScope is the scope of a handler whose clients may all get each other's responses, such as an
@@ -116,27 +95,28 @@ func WithDocumentation(address string) Option {
 // none, such as 429. Such a response is not recorded, and a repeated request runs the handler
 // again. TxHandler rolls back after it. Default: none.
 func WithNotDone(statuses ...int) Option {
-	return func(c *config) error {
-		for _, s := range statuses {
-			if s < 200 || s > 599 {
-				return invalidOption("WithNotDone: status %d: must be from 200 to 599", s)
-			}
-		}
-		c.notDone = set(statuses)
-		return nil
-	}
+	return func(c *config) error { c.notDone = statuses; return nil }
 }
 
 // WithLookup sets the function that Handler calls when an earlier request with the key has left its
 // outcome unknown. It returns the response that the earlier request should have had, with status 200 if
-// it sets none, or once.NotDone(err) if that request had no effect and will have none. See once.WithLookup. Not for
-// TxHandler. Default: 500 outcome_unknown.
+// it sets none, or once.NotDone(err) if that request had no effect and will have none. See
+// once.WithLookup. Not for TxHandler. Default: 500 outcome_unknown.
 func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started) (Response, error)) Option {
 	return func(c *config) error {
 		if lookup == nil {
 			return invalidOption("WithLookup: the function is nil: must be set")
 		}
-		c.lookup = lookup
+		c.lookup = func(r *http.Request) once.DoOption {
+			return once.WithLookup(func(ctx context.Context, _ *pglock.Lease, s once.Started) (Response, error) {
+				found, err := lookup(ctx, r, s)
+				found.Status = cmp.Or(found.Status, http.StatusOK)
+				if err == nil && !validStatus(found.Status) { // it can't be sent, so the outcome stays unknown
+					err = fmt.Errorf("oncehttp: the function of WithLookup returned the status %d: must be from 200 to 999", found.Status)
+				}
+				return found, err
+			})
+		}
 		return nil
 	}
 }
@@ -170,12 +150,11 @@ func newConfig(scope func(*http.Request) string, opts []Option) (config, error) 
 	}
 	c := config{
 		scope:   scope,
-		methods: set([]string{http.MethodPost, http.MethodPatch}),
 		maxBody: defaultMaxBody,
-		headers: set([]string{
+		headers: []string{
 			"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Type",
-			"Etag", "Last-Modified", "Link", "Location",
-		}),
+			"ETag", "Last-Modified", "Link", "Location",
+		},
 		do:     []once.DoOption{once.WithWait(0)},
 		tx:     []once.TxOption{once.WithWait(0)},
 		logger: slog.Default(),
@@ -189,27 +168,6 @@ func newConfig(scope func(*http.Request) string, opts []Option) (config, error) 
 		}
 	}
 	return c, nil
-}
-
-// lookupOption returns the once.WithLookup of a request. A response that could not be sent leaves the
-// outcome unknown.
-func (c *config) lookupOption(r *http.Request) once.DoOption {
-	return once.WithLookup(func(ctx context.Context, _ *pglock.Lease, s once.Started) (Response, error) {
-		found, err := c.lookup(ctx, r, s)
-		found.Status = cmp.Or(found.Status, http.StatusOK)
-		if err == nil && !validStatus(found.Status) {
-			err = fmt.Errorf("oncehttp: the function of WithLookup returned the status %d: must be from 200 to 999", found.Status)
-		}
-		return found, err
-	})
-}
-
-func set[T comparable](values []T) map[T]bool {
-	m := make(map[T]bool, len(values))
-	for _, v := range values {
-		m[v] = true
-	}
-	return m
 }
 
 func invalidOption(format string, args ...any) error {

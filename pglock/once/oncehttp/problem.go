@@ -36,29 +36,38 @@ func (c *config) refuse(w http.ResponseWriter, status int, kind, detail string) 
 	_ = json.NewEncoder(w).Encode(p) // the client may have left
 }
 
+// problems are the responses for the errors of a call. The first that matches counts.
+var problems = []struct {
+	err    error
+	status int
+	kind   string
+	detail string
+}{
+	{once.ErrInvalidKey, http.StatusBadRequest, "invalid_key", fmt.Sprintf("the key must have 1 to %d bytes, with its scope", once.MaxKey)},
+	{once.ErrMismatch, http.StatusUnprocessableEntity, "mismatch", "the key was used for another request: use a new key"},
+	{once.ErrInProgress, http.StatusConflict, "in_progress", "a request with the key is in progress: try again later"},
+	{once.ErrOutcomeUnknown, http.StatusInternalServerError, "outcome_unknown", "an earlier request with the key was interrupted, and its outcome is unknown"},
+	{once.ErrResultTooLarge, http.StatusInternalServerError, "response_too_large", "the response is too large to be recorded, and nothing was done"},
+	{once.ErrNoResult, http.StatusGone, "not_stored", "the request with the key is done, and its response was not stored"},
+	{errRecord, http.StatusInternalServerError, "invalid_record", "the request with the key is done, and its stored response is invalid"},
+	{nil, http.StatusServiceUnavailable, "unavailable", "the request could not be handled: try again with the same key"},
+}
+
 // refuseCall answers a request that got no response.
 func (h *handler) refuseCall(w http.ResponseWriter, r *http.Request, err error) {
 	var syntax *json.SyntaxError
 	var field *json.UnmarshalTypeError
-	status, kind, message := http.StatusServiceUnavailable, "unavailable", "the request could not be handled: try again with the same key"
-	switch {
-	case errors.Is(err, once.ErrInvalidKey):
-		status, kind, message = http.StatusBadRequest, "invalid_key", fmt.Sprintf("the key must have 1 to %d bytes, with its scope", once.MaxKey)
-	case errors.Is(err, once.ErrMismatch):
-		status, kind, message = http.StatusUnprocessableEntity, "mismatch", "the key was used for another request: use a new key"
-	case errors.Is(err, once.ErrInProgress):
-		status, kind, message = http.StatusConflict, "in_progress", "a request with the key is in progress: try again later"
-	case errors.Is(err, once.ErrOutcomeUnknown):
-		status, kind, message = http.StatusInternalServerError, "outcome_unknown", "an earlier request with the key was interrupted, and its outcome is unknown"
-	case errors.Is(err, errTooLarge), errors.Is(err, once.ErrResultTooLarge):
-		status, kind, message = http.StatusInternalServerError, "response_too_large", "the response is too large to be recorded, and nothing was done"
-	case errors.Is(err, once.ErrNoResult):
-		status, kind, message = http.StatusGone, "not_stored", "the request with the key is done, and its response was not stored"
-	case errors.Is(err, errRecord), errors.As(err, &syntax), errors.As(err, &field):
-		status, kind, message = http.StatusInternalServerError, "invalid_record", "the request with the key is done, and its stored response is invalid"
+	if errors.As(err, &syntax) || errors.As(err, &field) {
+		err = fmt.Errorf("%w: %w", errRecord, err)
 	}
-	if status >= http.StatusInternalServerError {
-		h.logger.WarnContext(r.Context(), "oncehttp: no response", "method", r.Method, "path", r.URL.Path, "answer", kind, "error", err)
+	for _, p := range problems {
+		if p.err != nil && !errors.Is(err, p.err) {
+			continue
+		}
+		if p.status >= http.StatusInternalServerError {
+			h.logger.WarnContext(r.Context(), "oncehttp: no response", "method", r.Method, "path", r.URL.Path, "answer", p.kind, "error", err)
+		}
+		h.refuse(w, p.status, p.kind, p.detail)
+		return
 	}
-	h.refuse(w, status, kind, message)
 }

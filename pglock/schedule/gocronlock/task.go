@@ -2,6 +2,7 @@ package gocronlock
 
 import (
 	"context"
+	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock/schedule"
@@ -20,7 +21,7 @@ import (
 // context is done when the lease is lost and when gocron stops or removes the job. A run that fails
 // because gocron stops leaves the tick to another scheduler.
 //
-// The error of Task wraps ErrInvalidOption.
+// The error of Task wraps pglock.ErrInvalidOption.
 func Task(job *schedule.Job, ticks schedule.Schedule, fn schedule.Func) (func(ctx context.Context) error, error) {
 	if job == nil {
 		return nil, invalidOption("job is nil: must be from schedule.New")
@@ -28,7 +29,7 @@ func Task(job *schedule.Job, ticks schedule.Schedule, fn schedule.Func) (func(ct
 	if fn == nil {
 		return nil, invalidOption("function is nil: must be set")
 	}
-	if _, err := schedule.Due(ticks, job.Now()); err != nil {
+	if _, err := schedule.Due(ticks, time.Now()); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {

@@ -3,14 +3,15 @@ package child
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
 
 // event is a message of a supervisor.
 type event struct {
-	kind  kind
-	value int32
+	Kind  kind
+	Value int32
 }
 
 type kind int32
@@ -26,48 +27,28 @@ const (
 
 // link is one end of the socket between this process and a supervisor. The socket keeps message
 // boundaries.
-type link struct{ fd int }
+type link struct{ *os.File }
 
-// newLink returns one end, and the descriptor of the other end, which the next program inherits.
-func newLink() (ours *link, theirs int, err error) {
+func newLink(fd int) link { return link{os.NewFile(uintptr(fd), "supervisor")} }
+
+// newLinks returns one end, and the descriptor of the other end, which the next program inherits.
+func newLinks() (ours link, theirs int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, 0, err
+		return link{}, 0, err
 	}
 	// The descriptor keeps its number: any other number may be one that the command inherits.
 	if _, err := unix.FcntlInt(uintptr(pair[1]), unix.F_SETFD, 0); err != nil {
-		return nil, 0, errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
+		return link{}, 0, errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
 	}
-	return &link{pair[0]}, pair[1], nil
+	return newLink(pair[0]), pair[1], nil
 }
 
 // send sends an event. It drops the event if the other end is closed.
-func (l *link) send(e event) {
-	message := binary.NativeEndian.AppendUint32(nil, uint32(e.kind))
-	message = binary.NativeEndian.AppendUint32(message, uint32(e.value))
-	for {
-		if _, err := unix.Write(l.fd, message); !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
-}
+func (l link) send(e event) { _ = binary.Write(l, binary.NativeEndian, e) }
 
 // receive waits for an event. It returns false when the process at the other end has ended.
-func (l *link) receive() (e event, ok bool) {
-	message := make([]byte, 8)
-	for {
-		n, err := unix.Read(l.fd, message)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil || n < len(message):
-			return event{}, false
-		default:
-			return event{
-				kind(binary.NativeEndian.Uint32(message)),
-				int32(binary.NativeEndian.Uint32(message[4:])),
-			}, true
-		}
-	}
+func (l link) receive() (e event, ok bool) {
+	err := binary.Read(l, binary.NativeEndian, &e)
+	return e, err == nil
 }
-
-func (l *link) close() { _ = unix.Close(l.fd) }

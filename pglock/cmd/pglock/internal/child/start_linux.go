@@ -17,7 +17,7 @@ type system struct {
 	pid             int // of the command and of its process group
 	terminal        *terminal
 	supervisor      *os.Process
-	socket          *link         // to the supervisor
+	socket          link          // to the supervisor
 	heartbeat       *heartbeat    // for the supervisor
 	supervisorEnded chan struct{} // closed when the supervisor has ended
 	treeEnded       chan struct{} // closed when the command and all its descendants have ended
@@ -47,13 +47,13 @@ func Start(c Command) (*Process, error) {
 
 // start starts the supervisor and waits until it has started the command.
 func (p *Process) start(c Command) error {
-	ours, theirs, err := newLink()
+	ours, theirs, err := newLinks()
 	if err != nil {
 		return fmt.Errorf("socket to the supervisor: %w", err)
 	}
 	beat, err := newHeartbeat(c.Deadlines)
 	if err != nil {
-		ours.close()
+		_ = ours.Close()
 		return errors.Join(fmt.Errorf("timers of the supervisor: %w", err), unix.Close(theirs))
 	}
 	args := []string{supervisorName}
@@ -66,21 +66,21 @@ func (p *Process) start(c Command) error {
 	_ = unix.Close(theirs)
 	beat.closeOnExec()
 	if err != nil {
-		ours.close()
+		_ = ours.Close()
 		beat.end()
 		return fmt.Errorf("start the supervisor, which needs /proc: %v", err) //nolint:errorlint // not wrapped: fs.ErrNotExist would be about the command
 	}
 	p.supervisor, p.socket, p.heartbeat = process, ours, beat
 	first, ok := ours.receive()
 	switch {
-	case ok && (first.kind == started || first.kind == startedInForeground):
-		p.pid = int(first.value)
+	case ok && (first.Kind == started || first.Kind == startedInForeground):
+		p.pid = int(first.Value)
 		if p.terminal != nil {
-			p.terminal.lentForeground = first.kind == startedInForeground
+			p.terminal.lentForeground = first.Kind == startedInForeground
 		}
 		return nil
 	case ok:
-		err = &fs.PathError{Op: "fork/exec", Path: c.Path, Err: syscall.Errno(first.value)}
+		err = &fs.PathError{Op: "fork/exec", Path: c.Path, Err: syscall.Errno(first.Value)}
 	default:
 		err = errors.New("the supervisor ended before it started the command")
 	}
@@ -111,12 +111,12 @@ func (p *Process) runEvents() {
 
 // handle records an event.
 func (p *Process) handle(e event) {
-	switch e.kind {
+	switch e.Kind {
 	case stopped:
-		p.stopped <- syscall.Signal(e.value)
+		p.stopped <- syscall.Signal(e.Value)
 	case ended:
 		if !isClosed(p.done) {
-			p.ended(syscall.WaitStatus(e.value))
+			p.ended(syscall.WaitStatus(e.Value))
 		}
 	case treeEnded:
 		if !isClosed(p.treeEnded) {
@@ -138,7 +138,7 @@ func isClosed(c <-chan struct{}) bool {
 // children.
 func (p *Process) reapSupervisor() {
 	_, _ = p.supervisor.Wait()
-	p.socket.close()
+	_ = p.socket.Close()
 	close(p.supervisorEnded)
 }
 

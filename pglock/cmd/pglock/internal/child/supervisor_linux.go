@@ -54,7 +54,7 @@ func Hook() {
 		}
 	}
 	command := Command{Path: os.Args[numbers+1], Args: os.Args[numbers+2:], Env: os.Environ()}
-	supervise(&link{n[0]}, deadlines{n[1], n[2]}, n[3], command)
+	supervise(n[0], deadlines{n[1], n[2]}, n[3], command)
 	os.Exit(0)
 }
 
@@ -62,9 +62,10 @@ func Hook() {
 // deadlines, for which the other process may be suspended. It returns when
 // the command could not be started. Otherwise it returns when the process at the other end of the
 // socket and all descendants have ended, unless it is killed before.
-func supervise(socket *link, timers deadlines, group int, c Command) {
+func supervise(fd int, timers deadlines, group int, c Command) {
 	runtime.LockOSThread() // the kernel kills the command when the thread that started it ends
-	unix.CloseOnExec(socket.fd)
+	unix.CloseOnExec(fd)
+	socket := newLink(fd)
 	timers.closeOnExec()
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0) // the default is "exe"
 	discardSignals()

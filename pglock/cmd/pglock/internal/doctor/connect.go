@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -74,10 +75,6 @@ func isLocal(address net.Addr) bool {
 	if strings.HasPrefix(address.Network(), "unix") {
 		return true
 	}
-	host, _, err := net.SplitHostPort(address.String())
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	peer, err := netip.ParseAddrPort(address.String())
+	return err == nil && peer.Addr().Unmap().IsLoopback()
 }

@@ -109,8 +109,8 @@ func (c *checker) clockResult(ahead, uncertain time.Duration) Result {
 	if ahead < 0 {
 		direction = "behind"
 	}
-	const remedy = "synchronize both machines with NTP"
-	found := fmt.Sprintf("this machine's clock is %v %s the server's (±%v)", round(ahead.Abs()), direction, round(uncertain))
+	const precision, remedy = 100 * time.Microsecond, "synchronize both machines with NTP"
+	found := fmt.Sprintf("this machine's clock is %v %s the server's (±%v)", ahead.Abs().Round(precision), direction, uncertain.Round(precision))
 	switch {
 	case ahead-uncertain > maxAhead:
 		return Result{"clock", Fail, found + ": leases do not compare them, but ticks of schedules do, and refuse to run", remedy}
@@ -118,15 +118,4 @@ func (c *checker) clockResult(ahead, uncertain time.Duration) Result {
 		return Result{"clock", Warn, found + ": leases do not compare them, but ticks of schedules do", remedy}
 	}
 	return Result{"clock", OK, found + ", jumps between two looks are not seen", ""}
-}
-
-// round rounds a duration for people.
-func round(d time.Duration) time.Duration {
-	switch {
-	case d > time.Minute:
-		return d.Round(time.Second)
-	case d > time.Second:
-		return d.Round(100 * time.Millisecond)
-	}
-	return d.Round(100 * time.Microsecond)
 }
