@@ -31,6 +31,7 @@ func (s *Store) send(ctx context.Context, st statement) (time.Time, error) {
 
 // sendWithin is send for a ctx that is derived from the client's life.
 func (s *Store) sendWithin(ctx context.Context, st statement) (time.Time, error) {
+	// If a slot is free when ctx ends, the statement may be sent, and fails at once.
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
