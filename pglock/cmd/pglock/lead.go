@@ -15,7 +15,7 @@ const leadName = "lead"
 func newLead(g *globals) *cobra.Command {
 	f := &runFlags{globals: g, election: true}
 	cmd := f.command(leadName, "Run a command while this host is the leader", `  pglock lead --payload "$(hostname):8080" scheduler -- ./scheduler`)
-	cmd.Flags().StringVar(&f.payload, "payload", "", "what others see of the leader, at most 8 KiB")
+	cmd.Flags().StringVar(&f.payload, "payload", "", "what others see of the leader, at most 16 KiB with its labels")
 	return cmd
 }
 

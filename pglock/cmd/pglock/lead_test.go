@@ -55,7 +55,7 @@ func TestLeadUsage(t *testing.T) {
 	c := newCLI(t)
 	c.expect(statusUsage, "lead", "n")
 	c.expect(statusUsage, "lead", "n", "--tick", "1h", "--", "true")
-	c.expect(statusUsage, "lead", "--payload", strings.Repeat("x", 9000), "n", "--", "true")
+	c.expect(statusUsage, "lead", "--payload", strings.Repeat("x", 17000), "n", "--", "true")
 	c.expect(statusUsage, "lead", "--grace", "20s", "n", "--", "true")
 	c.expect(7, "lead", "-q", "n", "--", "sh", "-c", "exit 7")
 	c.expect(statusNotFound, "lead", "n", "--", "no-such-command")
