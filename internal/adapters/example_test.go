@@ -56,6 +56,8 @@ func taskExample(client *pglock.Client) error {
 	return nil
 }
 
+var _ = taskExample // compiled, and compared with the text
+
 // TestDocumentationShowsTheExamples: the code in the doc.go of gocronlock is that of this file, which
 // the compiler checks.
 func TestDocumentationShowsTheExamples(t *testing.T) {

@@ -112,7 +112,7 @@ func readHolder(ctx context.Context, conn *sql.Conn, id int64) error {
 		})
 		switch {
 		case err != nil:
-			return nil
+			return nil //nolint:nilerr // the text is a help only
 		case name != "":
 			return errors.New(errs.OneLine(fmt.Sprintf("held by server process %d (%s)", pid, name)))
 		}

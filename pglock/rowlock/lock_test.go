@@ -142,7 +142,7 @@ func TestP34_WaitsEnd(t *testing.T) {
 				err := tc.call(tx)
 				var refused *rowlock.NotAcquiredError
 				if !errors.As(err, &refused) || !errors.Is(err, advisory.ErrNotAcquired) || refused.Table == "" ||
-					(refused.Cause == nil) != (tc.cause == nil) || tc.cause != nil && !errors.Is(err, tc.cause) || errors.Is(err, advisory.ErrTimeout) != (tc.cause == advisory.ErrTimeout) {
+					(refused.Cause == nil) != (tc.cause == nil) || tc.cause != nil && !errors.Is(err, tc.cause) || errors.Is(err, advisory.ErrTimeout) != errors.Is(tc.cause, advisory.ErrTimeout) {
 					t.Errorf("%s, %s: %v", what, hold, err)
 				}
 				_ = holder.Rollback(t.Context())

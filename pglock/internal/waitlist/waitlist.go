@@ -65,6 +65,7 @@ type Store interface {
 	Explain(op string, err error) error
 }
 
+// Tasks counts and bounds the background work of the Queues.
 type Tasks interface {
 	// BeginCall counts a call for which Close waits. It returns false when it is too late for one.
 	BeginCall() bool
@@ -79,6 +80,7 @@ type Tasks interface {
 	Retry(ctx context.Context, quit <-chan struct{}, op func(ctx context.Context) error) error
 }
 
+// Config has what the Queues need of their client.
 type Config struct {
 	Store   Store
 	Tasks   Tasks
@@ -217,6 +219,7 @@ func (l *Queues) BeginSolo(key string) bool {
 	return true
 }
 
+// EndSolo ends the attempt that BeginSolo has begun.
 func (l *Queues) EndSolo(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -447,6 +450,7 @@ func (e *Entry) Start() Start {
 	return Start{AfterGrant: e.afterGrant, Ticket: e.queue.ticket != 0, Row: e.queue.row != 0}
 }
 
+// HasTicket reports whether the queue has a ticket.
 func (e *Entry) HasTicket() bool {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -675,6 +679,7 @@ func (l *Queues) ticketLost(t leasetable.Ticket) {
 	}
 }
 
+// Snapshot describes a queue, for tests.
 type Snapshot struct {
 	Waiting int    // entries
 	Queued  bool   // there is a valid ticket, and the head makes no attempt

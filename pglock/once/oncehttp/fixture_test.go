@@ -29,14 +29,14 @@ type fixture struct {
 	calls  *atomic.Int32 // of the handler
 }
 
-func newFixture(t testing.TB) fixture {
-	t.Helper()
-	admin := pgtest.Pool(t)
-	name := pgtest.Schema(t, admin)
-	f := fixture{t: t, admin: admin, pool: pgtest.UserPool(t, admin, name), schema: name, calls: &atomic.Int32{}}
-	locktest.Exec(t, admin, "CREATE TABLE "+f.table()+" (id bigint GENERATED ALWAYS AS IDENTITY)")
-	locktest.Exec(t, admin, "GRANT SELECT, INSERT ON "+f.table()+" TO "+pgx.Identifier{pgtest.RoleOf(f.pool)}.Sanitize())
-	f.client = locktest.ClientOn(t, f.pool, pglock.WithSchema(name), pglock.WithLogger(nil))
+func newFixture(tb testing.TB) fixture {
+	tb.Helper()
+	admin := pgtest.Pool(tb)
+	name := pgtest.Schema(tb, admin)
+	f := fixture{t: tb, admin: admin, pool: pgtest.UserPool(tb, admin, name), schema: name, calls: &atomic.Int32{}}
+	locktest.Exec(tb, admin, "CREATE TABLE "+f.table()+" (id bigint GENERATED ALWAYS AS IDENTITY)")
+	locktest.Exec(tb, admin, "GRANT SELECT, INSERT ON "+f.table()+" TO "+pgx.Identifier{pgtest.RoleOf(f.pool)}.Sanitize())
+	f.client = locktest.ClientOn(tb, f.pool, pglock.WithSchema(name), pglock.WithLogger(nil))
 	return f
 }
 
