@@ -309,7 +309,7 @@ func damage() scene {
 	}
 	s.attacks = append(s.attacks, a("control: what passes", "ok", sprintf(waiting, "repeat('c', 63)"), sprintf(update, "token = 1::bigint << 62"), sprintf(update, next), sprintf(update, next),
 		sprintf(update, "expires_at = '-infinity'"), sprintf(update, "expires_at = '2261-12-31', acquired_at = '1970-01-02'"), sprintf(waiter, "since = '1970-01-02', keep_until = '2261-12-31', weight = 1073741824"),
-		sprintf(permit, "1073741824"), "SELECT {h}.wake_next('n', 0)", "SELECT 1 / count(*) FROM {h}.distributed_locks WHERE name = 'n' AND token = (1::bigint << 62) + 2"))
+		sprintf(permit, "1073741824"), "SELECT {h}.wake_next('n', 0, NULL)", "SELECT 1 / count(*) FROM {h}.distributed_locks WHERE name = 'n' AND token = (1::bigint << 62) + 2"))
 	return s
 }
 

@@ -55,15 +55,15 @@ func (r *Request) Heavy() bool {
 	return r.Permits.Weight > 1 || slices.ContainsFunc(r.Each, func(p Permits) bool { return p.Weight > 1 })
 }
 
-// slots returns the arguments of acquire_slots and join_all: names, and of each its permits, null for a
+// slots returns the arguments of acquire_slots and join_all: names, and of each its permits, 0 for a
 // lock with one holder, and how many of them the request is for.
-func (r *Request) slots() (names []string, permits []*int, weights []int) {
+func (r *Request) slots() (names []string, permits, weights []int) {
 	names = r.Names()
-	permits, weights = make([]*int, len(names)), make([]int, len(names))
+	permits, weights = make([]int, len(names)), make([]int, len(names))
 	for i := range names {
 		weights[i] = 1
 		if p := r.permitsAt(i); p.Any() {
-			permits[i], weights[i] = &p.Capacity, p.Weight
+			permits[i], weights[i] = p.Capacity, p.Weight
 		}
 	}
 	return names, permits, weights

@@ -280,13 +280,11 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	}
 	us := func() int64 { return duration("ttl", time.Minute) }
 	keep := func() int64 { return duration("keep", timing.KeepTicket) }
-	slots := func() (names []string, permits []*int, weights []int) { // "m,n:1/2" is m, and one of two permits of n
+	slots := func() (names []string, permits, weights []int) { // "m,n:1/2" is m, and one of two permits of n
 		for _, word := range strings.Split(arg(0), ",") {
 			name, share, shared := strings.Cut(word, ":")
-			weight, capacity := 1, new(int)
-			if !shared {
-				capacity = nil
-			} else if n, err := fmt.Sscanf(share, "%d/%d", &weight, capacity); n != 2 {
+			weight, capacity := 1, 0
+			if n, err := fmt.Sscanf(share, "%d/%d", &weight, &capacity); shared && n != 2 {
 				bad = fmt.Errorf("%s: %q is not WEIGHT/CAPACITY: %w", st.verb, share, err)
 			}
 			names, permits, weights = append(names, name), append(permits, capacity), append(weights, weight)
@@ -353,7 +351,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		if text := st.options["weight"]; text != "" {
 			w, _ = strconv.Atoi(text)
 		}
-		args = []any{[]string{arg(0)}, []*int{nil}, []int{w}, s.client(), us(), nil, s.name, int64(0), true}
+		args = []any{[]string{arg(0)}, []int{0}, []int{w}, s.client(), us(), nil, s.name, int64(0), true}
 	case "join_all":
 		names, permits, weights := slots()
 		args = []any{names, permits, weights, s.client() + "/1", us(), keep(), s.name, int64(0), true}

@@ -323,7 +323,7 @@ $$;
 -- Each statement of a function has a snapshot of its own, so this one sees the tickets that were drawn
 -- while the release waited for its turn. Without a waiter it sends no notification, because NOTIFY
 -- holds a lock of the whole cluster until the commit is done.
-CREATE FUNCTION wake_next(lock_name text, used_up bigint, room integer DEFAULT NULL) RETURNS boolean
+CREATE FUNCTION wake_next(lock_name text, used_up bigint, room integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     woken record;
@@ -355,7 +355,7 @@ BEGIN
     RETURN ARRAY(
         SELECT l.name
         FROM ROWS FROM (pg_catalog.unnest(lock_names), pg_catalog.unnest(used_up)) AS l (name, used_up)
-        WHERE "<here>".wake_next(l.name, l.used_up));
+        WHERE "<here>".wake_next(l.name, l.used_up, NULL));
 END
 $$;
 
@@ -478,16 +478,16 @@ BEGIN
 END
 $$;
 
--- Turns the exclusive grant of the gate into one of "weight" permits, with the same token. The caller
--- has locked the gate, and corrects room_since.
-CREATE FUNCTION share_grant(lock text, weight integer) RETURNS void
+-- Turns the exclusive grant of the gate into one of all permits, with the same token, of which a part can
+-- be given back. The caller has locked the gate, and corrects room_since.
+CREATE FUNCTION share_grant(lock text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels, release_request)
-    SELECT l.name, l.token, share_grant.weight, 1, l.acquired_at, l.expires_at, l.request, l.holder, l.labels, l.release_request
+    SELECT l.name, l.token, l.capacity, 1, l.acquired_at, l.expires_at, l.request, l.holder, l.labels, l.release_request
     FROM "<here>".distributed_locks AS l WHERE l.name = lock;
     UPDATE "<here>".distributed_locks AS l
-    SET in_use = share_grant.weight, version = l.version % 9223372036854775807 + 1,
+    SET in_use = l.capacity, version = l.version % 9223372036854775807 + 1,
         holder = NULL, expires_at = '-infinity', labels = '{}', release_request = NULL
     WHERE l.name = lock;
 END
@@ -502,7 +502,7 @@ BEGIN
         PERFORM set_config('lock_timeout', '250ms', true);
         INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use, room_since)
         SELECT a.name, "<here>".next_fencing_token(), 1, clock_timestamp(), '-infinity',
-               a.permits, CASE WHEN a.permits > 0 THEN 0 END, CASE WHEN a.permits > 0 THEN clock_timestamp() END
+               nullif(a.permits, 0), CASE WHEN a.permits > 0 THEN 0 END, CASE WHEN a.permits > 0 THEN clock_timestamp() END
         FROM unnest(lock_names, permits) AS a (name, permits)
         WHERE NOT EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.name = a.name)
         ORDER BY a.name COLLATE "C"
@@ -514,8 +514,8 @@ END
 $$;
 
 -- Grants all of the distinct names to the holder "who" for "us" microseconds, with one token, or
--- nothing: weights[i] of the permits[i] of each name. A lock with one holder has null permits, and the
--- weight 1. The names are sorted by their bytes, and my_ticket is that of acquire_full.sql. If "notify",
+-- nothing: weights[i] of the permits[i] of each name. A lock with one holder has 0 permits, and the
+-- weight 1: a null in an array is text to a role whose array_nulls is off. The names are sorted by their bytes, and my_ticket is that of acquire_full.sql. If "notify",
 -- it wakes the waiters for whom it finds room.
 --
 -- outcome:
@@ -571,7 +571,7 @@ BEGIN
         SELECT count(*) INTO counted
         FROM unnest(lock_names, permits, weights) AS a (name, permits, weight)
         JOIN "<here>".distributed_locks AS d ON d.name = a.name
-        WHERE d.expires_at <= clock_timestamp() AND d.capacity IS NOT DISTINCT FROM a.permits AND coalesce(d.capacity - d.in_use, 1) >= a.weight;
+        WHERE d.expires_at <= clock_timestamp() AND coalesce(d.capacity, 0) = a.permits AND coalesce(d.capacity - d.in_use, 1) >= a.weight;
         first := (counted = n)::integer;
     END IF;
     token := 0; remaining := 0; ahead := 0; invalid := false;
@@ -633,7 +633,7 @@ BEGIN
                       WHERE v.name = d.name AND v.ticket > d.ticket AND v.ticket < my_ticket) AS w) AS q
         LOOP
             counted := counted + 1;
-            IF l.capacity IS DISTINCT FROM l.permits THEN
+            IF coalesce(l.capacity, 0) <> l.permits THEN
                 outcome := 'kind'; name := l.name; ahead := coalesce(l.capacity, 0);
                 RETURN;
             ELSIF l.ours THEN
@@ -872,7 +872,7 @@ BEGIN
     IF gate.token = grant_token AND gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN
         had := gate.capacity;
         IF keep < had THEN
-            PERFORM "<here>".share_grant(keep_permits.lock, had);
+            PERFORM "<here>".share_grant(keep_permits.lock);
         END IF;
     ELSE
         SELECT p.weight INTO had FROM "<here>".lock_permits AS p
@@ -972,7 +972,7 @@ BEGIN
     END IF;
     used := gate.in_use;
     IF permits <> gate.capacity AND gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN
-        PERFORM "<here>".share_grant(lock, gate.capacity);
+        PERFORM "<here>".share_grant(lock);
         PERFORM "<here>".commit_durably();
         used := gate.capacity;
     END IF;
@@ -982,7 +982,7 @@ BEGIN
         room_since = CASE WHEN permits - used >= need AND gate.capacity - used < need THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = lock;
     IF notify THEN
-        PERFORM "<here>".wake_next(lock, gate.ticket); -- one that fails now leaves, and wakes the next one
+        PERFORM "<here>".wake_next(lock, gate.ticket, NULL); -- one that fails now leaves, and wakes the next one
     END IF;
     RETURN gate.capacity;
 END

@@ -164,7 +164,7 @@ func (d *damaged) operations() map[string]func(ctx context.Context) error {
 	}
 	return map[string]func(ctx context.Context) error{
 		"another name": do("other"),
-		"a wake-up":    func(context.Context) error { return d.run(d.admin, "SELECT pglock.wake_next('queue', 0)") },
+		"a wake-up":    func(context.Context) error { return d.run(d.admin, "SELECT pglock.wake_next('queue', 0, NULL)") },
 		"prune":        func(ctx context.Context) error { _, err := d.client.Prune(ctx, time.Hour); return err },
 		"the views": func(context.Context) error {
 			return d.run(d.admin, "SELECT v::text FROM pglock.locks_held AS v; SELECT v::text FROM pglock.locks_waiting AS v")

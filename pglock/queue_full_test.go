@@ -77,7 +77,7 @@ func TestI10_FullNotificationQueue(t *testing.T) {
 	}
 	control := try(t, holder, "control")
 	f.ghost("control")
-	if _, err := f.pool.Exec(t.Context(), f.named("SELECT pglock.wake_next('control', 0)")); !queueFull(err) {
+	if _, err := f.pool.Exec(t.Context(), f.named("SELECT pglock.wake_next('control', 0, NULL)")); !queueFull(err) {
 		t.Errorf("control: a release that insists on its notification: %v", err)
 	}
 	release(t, control)
@@ -216,7 +216,7 @@ func TestP45_AReleaseDoesNotNeedNotify(t *testing.T) {
 		c := f.open()
 		l := try(t, c, "n")
 		f.ghost("n")
-		_, err := pgtest.UserPool(t, f.pool, f.schema).Exec(t.Context(), f.named("SELECT pglock.wake_next('n', 0)"))
+		_, err := pgtest.UserPool(t, f.pool, f.schema).Exec(t.Context(), f.named("SELECT pglock.wake_next('n', 0, NULL)"))
 		if err == nil || !strings.Contains(err.Error(), "pg_notify") {
 			t.Errorf("notified: %v", err)
 		}
@@ -240,7 +240,7 @@ func TestP45_AReleaseDoesNotNeedRoomInTheQueue(t *testing.T) {
 	       END $$`)
 	f.sql(`CREATE CONSTRAINT TRIGGER full_queue AFTER UPDATE ON pglock.distributed_locks DEFERRABLE INITIALLY DEFERRED
 	       FOR EACH ROW EXECUTE FUNCTION pglock.full()`)
-	f.sql(`CREATE OR REPLACE FUNCTION pglock.wake_next(lock_name text, used_up bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
+	f.sql(`CREATE OR REPLACE FUNCTION pglock.wake_next(lock_name text, used_up bigint, room integer) RETURNS boolean LANGUAGE sql VOLATILE AS
 	       $$ SELECT set_config('test.notified', 'yes', true) = 'yes' $$`)
 	holder, waiter := f.open(pglock.WithTTL(time.Minute)), f.open()
 	for i := range 3 {

@@ -221,7 +221,7 @@ func TestAReleaseNotifiesWatchersAndTheHead(t *testing.T) {
 			f.sql(row, n, f.schema, "first", int64(1)<<60, 3600)
 			f.sql(row, n, f.schema, "second", int64(1)<<61, 3600)
 		}
-		if woken := value[bool](f, "SELECT pglock.wake_next($1, 0)", n); woken != (n == "waited for too") {
+		if woken := value[bool](f, "SELECT pglock.wake_next($1, 0, NULL)", n); woken != (n == "waited for too") {
 			t.Errorf("%s: a waiter was notified: %v", n, woken)
 		}
 		release(t, l)

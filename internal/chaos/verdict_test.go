@@ -163,16 +163,11 @@ func (v *verdict) judgeGrants(events []event) {
 	live, last := map[string][]grant{}, map[string]int64{}
 	for _, e := range events {
 		all := live[e.Name]
-		i := slices.IndexFunc(all, func(g grant) bool { return g.token == e.Token && g.weight == e.Weight })
+		i := slices.IndexFunc(all, func(g grant) bool { return g.token == e.Token })
 		switch {
 		case e.What == "granted":
 			v.grants++
 			sum := e.Weight
-			// A writer that becomes a reader keeps its token.
-			lowered := slices.IndexFunc(all, func(g grant) bool { return e.Name == rwName && g.token == e.Token && g.weight > e.Weight })
-			if lowered >= 0 {
-				all = slices.Delete(all, lowered, lowered+1)
-			}
 			for _, g := range all {
 				if g.expires.After(e.At) {
 					sum += g.weight
@@ -181,7 +176,7 @@ func (v *verdict) judgeGrants(events []event) {
 			if sum > capacityOf(e.Name) {
 				v.violations.overlaps++
 			}
-			if e.Token <= last[e.Name] && lowered < 0 {
+			if e.Token <= last[e.Name] {
 				v.violations.tokensBack++
 			}
 			last[e.Name] = max(last[e.Name], e.Token)
@@ -190,6 +185,8 @@ func (v *verdict) judgeGrants(events []event) {
 		case i < 0:
 		case e.What == "renewed" && e.ExpiresAt != nil:
 			all[i].expires = *e.ExpiresAt
+		case e.What == "lowered":
+			all[i].weight = e.Weight
 		case e.What == "ended":
 			live[e.Name] = slices.Delete(all, i, i+1)
 		}

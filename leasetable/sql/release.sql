@@ -24,4 +24,4 @@ SET holder = NULL,
 WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL
   AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '250ms', true) = '250ms'
 RETURNING CASE WHEN $4::boolean AND EXISTS (SELECT FROM pglock.lock_waiters AS w WHERE w.name = $1::text)
-               THEN pglock.wake_next(l.name, l.ticket) ELSE false END
+               THEN pglock.wake_next(l.name, l.ticket, NULL) ELSE false END
