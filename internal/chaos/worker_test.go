@@ -37,8 +37,8 @@ const (
 )
 
 const (
-	maxWait   = 30 * time.Second // for a lock: a longer wait is a starved waiter
-	ioTimeout = 8 * time.Second  // of one statement of the ledger
+	maxWait   = 150 * time.Second // for a lock: a longer wait is a starved waiter, even on a slow machine
+	ioTimeout = 8 * time.Second   // of one statement of the ledger
 	sampling  = 20 * time.Millisecond
 )
 

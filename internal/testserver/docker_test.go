@@ -46,7 +46,7 @@ func fakeEngine(t *testing.T) (host string) {
 func TestNamedImageIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.start(roleUser, "DOCKER_HOST="+fakeEngine(t), testserver.PatienceVariable+"=300ms",
+	a := s.startRemote("DOCKER_HOST="+fakeEngine(t), testserver.PatienceVariable+"=300ms",
 		testserver.ImageVariable+"=registry.invalid/postgres:17")
 	for _, want := range []string{"registry.invalid/postgres:17", "kept silent", testserver.ImageVariable} {
 		if !strings.Contains(a.Error, want) {
@@ -68,7 +68,7 @@ func (s *stage) noPrograms() []string {
 func TestEveryWayFails(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.start(roleUser, append(s.noPrograms(), "DOCKER_HOST="+fakeEngine(t))...)
+	a := s.startRemote(append(s.noPrograms(), "DOCKER_HOST="+fakeEngine(t))...)
 	for _, want := range []string{
 		"\n  local: ", "\n  docker: image " + testserver.DefaultImage, "kept silent for 300ms", "\n  embedded: ",
 		"Any one of these helps", testserver.URLVariable, "testdata/image/build.sh",
@@ -84,7 +84,7 @@ func TestEveryWayFails(t *testing.T) {
 func TestNoEngineIsPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.start(roleUser, append(s.noPrograms(), "DOCKER_HOST=tcp://127.0.0.1:1")...)
+	a := s.startRemote(append(s.noPrograms(), "DOCKER_HOST=tcp://127.0.0.1:1")...)
 	// testcontainers-go may find another engine than DOCKER_HOST. Then the registry is out of reach.
 	for _, want := range []string{"\n  docker: ", "\n  embedded: "} {
 		if !strings.Contains(a.Error, want) {
@@ -152,7 +152,7 @@ func TestDocker(t *testing.T) {
 	t.Parallel()
 	image := localImage(t)
 	s := newStage(t)
-	a := s.start(roleUser, testserver.ImageVariable+"="+image)
+	a := s.startRemote(testserver.ImageVariable + "=" + image)
 	if a.Error != "" {
 		t.Fatal(a.Error)
 	}
@@ -187,7 +187,7 @@ func TestContainerEndsWithItsProcess(t *testing.T) {
 	image := localImage(t)
 	s := newStage(t)
 	for _, end := range []func(*actor){(*actor).kill, (*actor).leave} {
-		a := s.start(roleUser, testserver.ImageVariable+"="+image)
+		a := s.startRemote(testserver.ImageVariable + "=" + image)
 		if a.Error != "" {
 			t.Fatal(a.Error)
 		}
@@ -223,7 +223,7 @@ func TestContainerThatFails(t *testing.T) {
 		}
 	})
 	s := newStage(t)
-	a := s.start(roleUser, testserver.ImageVariable+"="+broken)
+	a := s.startRemote(testserver.ImageVariable + "=" + broken)
 	for _, want := range []string{"status 3", "it is broken"} {
 		if !strings.Contains(a.Error, want) {
 			t.Errorf("got %+v, want an error with %q", a.report, want)

@@ -48,7 +48,7 @@ func TestEmbedded(t *testing.T) {
 	env := append(ownCache(t, cache),
 		testserver.ServerVariable+"=embedded", testserver.RepositoryVariable+"="+repository.URL)
 	for range 2 { // two runs, of which the second finds the download of the first
-		a := s.start(roleUser, env...)
+		a := s.startRemote(env...)
 		if a.Error != "" {
 			t.Fatal(a.Error)
 		}
@@ -78,7 +78,7 @@ func TestEmbeddedUnreachable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
-			a := s.start(roleUser, append(ownCache(t, t.TempDir()), testserver.ServerVariable+"=embedded",
+			a := s.startRemote(append(ownCache(t, t.TempDir()), testserver.ServerVariable+"=embedded",
 				testserver.RepositoryVariable+"="+repository, testserver.PatienceVariable+"=300ms")...)
 			if !strings.Contains(a.Error, "embedded: PostgreSQL can't be downloaded") {
 				t.Errorf("got %+v", a.report)

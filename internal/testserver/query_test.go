@@ -13,7 +13,7 @@ import (
 // connect returns a connection that lives as long as the test.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -56,5 +56,5 @@ func reachable(url string) bool {
 
 func mustRefuse(t *testing.T, url string) {
 	t.Helper()
-	pgtest.Eventually(t, 10*time.Second, "the server is gone", func() bool { return !reachable(url) })
+	pgtest.Eventually(t, time.Minute, "the server is gone", func() bool { return !reachable(url) })
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,9 +44,7 @@ func play(role string) int {
 		os.Setenv(roleVariable, roleUser)
 		return testserver.Run([]string{os.Args[0]})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a busy machine may compile first
-	defer cancel()
-	said, err := perform(ctx, role)
+	said, err := perform(context.Background(), role) // only the flag -timeout bounds a slow machine
 	if err != nil {
 		said.Error = err.Error()
 	}
@@ -122,6 +121,27 @@ func (s *stage) start(role string, env ...string) *actor {
 		s.t.Fatal(err)
 	}
 	return a
+}
+
+// compileRemote fills the go command's cache with the program in the directory remote. That takes
+// minutes of computing, because the modules for Docker are large, and parallel "go run" commands would
+// each do all of it.
+var compileRemote = sync.OnceValue(func() error {
+	build := exec.Command("go", "build", "-o", os.DevNull, ".")
+	build.Dir, build.Env = "remote", append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return nil
+})
+
+// startRemote starts a user of the shared server, for which it needs the program in the directory remote.
+func (s *stage) startRemote(env ...string) *actor {
+	s.t.Helper()
+	if err := compileRemote(); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.start(roleUser, env...)
 }
 
 // ownCache gives the program in the directory remote a cache for downloads, and the go command its
@@ -247,11 +267,11 @@ func (s *stage) sweep(env ...string) {
 // mustEmpty expects that soon nothing is left: no file, no process, no answer at the addresses.
 func (s *stage) mustEmpty(urls ...string) {
 	s.t.Helper()
-	pgtest.Eventually(s.t, 15*time.Second, "no file is left in "+s.dir, func() bool {
+	pgtest.Eventually(s.t, time.Minute, "no file is left in "+s.dir, func() bool {
 		entries, err := os.ReadDir(s.dir)
 		return err == nil && (len(entries) == 0 || runtime.GOOS == "windows")
 	})
-	pgtest.Eventually(s.t, 15*time.Second, "no process is left in "+s.dir, func() bool {
+	pgtest.Eventually(s.t, time.Minute, "no process is left in "+s.dir, func() bool {
 		left, err := testserver.Members(s.dir)
 		return err == nil && len(left) == 0
 	})

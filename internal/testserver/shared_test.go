@@ -87,7 +87,7 @@ func TestProgramInDirectory(t *testing.T) {
 	if a.Error != "" {
 		t.Fatal(a.Error)
 	}
-	pgtest.Eventually(t, 15*time.Second, "the shell and its child run", func() bool {
+	pgtest.Eventually(t, time.Minute, "the shell and its child run", func() bool {
 		found, err := testserver.Members(s.dir)
 		return err == nil && len(found) == 2
 	})
