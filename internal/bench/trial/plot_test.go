@@ -71,12 +71,13 @@ func TestSubjectsAndTheirTargets(t *testing.T) {
 		bound []float64 // the target of the first subject
 	}{
 		"no target":               {outcome(nil, false, 500, 1500), []string{"we & co 0", "500 us", "1500 us"}, nil},
-		"a figure":                {outcome([]Rule{AtMost(700)}, false, 500, 1500), []string{"target"}, []float64{700}},
-		"a ratio":                 {outcome([]Rule{AtMost(0.5)}, true, 500, 1500), []string{"target"}, []float64{750}},
+		"a figure":                {outcome([]Rule{AtMost(700)}, false, 500, 1500), []string{"500 us, target 700 us", "1500 us"}, []float64{700}},
+		"a ratio":                 {outcome([]Rule{AtMost(0.5)}, true, 500, 1500), []string{"500 us, target 750 us"}, []float64{750}},
 		"the strictest, at most":  {outcome([]Rule{AtMost(900), AtMost(600), AtMost(700)}, false, 500, 1500), nil, []float64{600}},
 		"the strictest, at least": {outcome([]Rule{AtLeast(0.1), AtLeast(0.2)}, true, 500, 1500), nil, []float64{300}},
-		"zero":                    {outcome([]Rule{AtMost(0)}, false, 500, 1500), []string{"target"}, []float64{0}},
-		"on a logarithmic axis":   {outcome([]Rule{AtMost(0)}, false, 5, 0, 15000), []string{"5.0 us", "0.0 us", "15000 us"}, []float64{0}},
+		"without a bound":         {outcome([]Rule{NoBound()}, true, 500, 1500), []string{"500 us"}, nil},
+		"zero":                    {outcome([]Rule{AtMost(0)}, false, 500, 1500), nil, []float64{0}},
+		"on a logarithmic axis":   {outcome([]Rule{AtMost(0)}, false, 5, 0, 15000), []string{"5.0 us, target 0.0 us", "0.0 us", "15000 us"}, []float64{0}},
 		"nothing at all":          {outcome(nil, false, 0, 0), []string{"0.0 us"}, nil},
 	} {
 		texts := plotted(t, c.o)
@@ -85,8 +86,10 @@ func TestSubjectsAndTheirTargets(t *testing.T) {
 				t.Errorf("%s: no text %q in %q", name, want, texts)
 			}
 		}
-		if got := c.o.targets(c.o.compared())[0]; !slices.Equal(got, c.bound) {
-			t.Errorf("%s: the target is %v, want %v", name, got, c.bound)
+		drawn := c.o.compared()
+		bounds := c.o.targets(drawn)
+		if got, found := bounds[drawn[0]]; found != (c.bound != nil) || found && got != c.bound[0] {
+			t.Errorf("%s: the target is %v, want %v", name, bounds, c.bound)
 		}
 	}
 }
@@ -103,12 +106,12 @@ func TestWhatIsComparedInAPlot(t *testing.T) {
 		{"theirs", "another", Micros, 9}, {"theirs", "third", Micros, 8},
 		{"others", "rate", PerSecond, 4},
 	} {
-		o.Series = append(o.Series, &Series{Subject: s.subject, Role: Ours, Figure: s.figure, Unit: s.unit, Median: s.median})
+		o.Series = append(o.Series, &Series{Subject: s.subject, Role: Ours, Figure: s.figure, Unit: s.unit, Median: s.median, Rounds: []float64{s.median}})
 	}
 	if got := o.compared(); len(got) != 1 || got[0].Figure != "lost" {
 		t.Errorf("without targets it is the first figure, not %+v", got)
 	}
-	o.Verdicts = []Verdict{{Ours: o.Series[0].side0(), Target: AtMost(0).InEveryRound()}, {Target: AtMost(1)}, {Ours: o.Series[2].side0(), Target: AtMost(6)}}
+	o.Verdicts = []Verdict{{Ours: o.Series[0].side(), Target: AtMost(0).InEveryRound()}, {Target: AtMost(1)}, {Ours: o.Series[2].side(), Target: AtMost(6)}}
 	var got []string
 	for _, s := range o.compared() {
 		got = append(got, s.Subject+" "+s.Figure)
@@ -125,11 +128,6 @@ func TestWhatIsComparedInAPlot(t *testing.T) {
 	if slices.Contains(texts, "others: rate") {
 		t.Errorf("another unit is drawn: %q", texts)
 	}
-}
-
-// side0 is a side without a range.
-func (s *Series) side0() *Side {
-	return &Side{Subject: s.Subject, Figure: s.Figure, Unit: s.Unit, Median: s.Median}
 }
 
 func TestOfNothingThereIsNoPlot(t *testing.T) {
