@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // Acquire waits until the lock of that name is granted to this call, and returns the lease, which
@@ -56,7 +57,7 @@ type acquisition struct {
 	facts acquireFacts
 }
 
-// acquireFacts are facts for the events of an acquisition. See AcquireEvent.
+// acquireFacts are facts for the events of an acquisition. See observe.AcquireEvent.
 type acquireFacts struct {
 	try, queued, handedOff bool
 	attempts, ahead        int
@@ -212,7 +213,7 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 // send sends an attempt on this goroutine or through the dispatcher, as attempt describes.
 func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, error) {
 	var got leasetable.Answer
-	if a.client.dispatch.inline(ctx, OperationAcquire, timing.StatementBound, func(ctx context.Context) error {
+	if a.client.dispatch.inline(ctx, observe.OperationAcquire, timing.StatementBound, func(ctx context.Context) error {
 		got.Grant, got.Err = q.run(ctx)
 		return got.Err
 	}) {

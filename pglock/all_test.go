@@ -15,6 +15,7 @@ import (
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 func tryAll(t *testing.T, c *pglock.Client, names []string, opts ...pglock.LeaseOption) *pglock.Lease {
@@ -364,20 +365,20 @@ func TestPrunedWhileWaiting(t *testing.T) {
 func TestEventsOfAll(t *testing.T) {
 	t.Parallel()
 	f, seen := newFixture(t), &recorder{}
-	c := f.open(pglock.WithObserver(seen))
+	c := f.open(pglock.WithObserver(seen.hooks()))
 	b := try(t, f.open(pglock.WithHolder("B")), "b")
 	got := f.waitsForAll(c, "a", "b")
-	await[pglock.WaitEvent](t, seen, 2)
+	await[observe.WaitEvent](t, seen, 2)
 	release(t, b)
 	release(t, next(t, got))
 	var have []string
-	for _, e := range await[pglock.WaitEvent](t, seen, 2) {
+	for _, e := range await[observe.WaitEvent](t, seen, 2) {
 		have = append(have, fmt.Sprintf("wait %s %d %s", e.Name, e.Together, e.Holder))
 	}
-	for _, e := range await[pglock.AcquireEvent](t, seen, 2) {
+	for _, e := range await[observe.AcquireEvent](t, seen, 2) {
 		have = append(have, fmt.Sprintf("%s %s %d", e.Outcome, e.Name, e.Together))
 	}
-	for _, e := range await[pglock.ReleaseEvent](t, seen, 2) {
+	for _, e := range await[observe.ReleaseEvent](t, seen, 2) {
 		have = append(have, "released "+e.Name)
 	}
 	slices.Sort(have[4:])

@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/batch"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // dispatch sends the attempts and releases of a client. A lone one is sent on its caller's
@@ -33,7 +34,7 @@ func newDispatch(c *Client) *dispatch {
 // did. That saves two switches between goroutines, but canceling the statement costs a connection,
 // so calls that can be canceled use the dispatcher while the server is slow. The statement's
 // context ends timing.CancelGrace after the caller's.
-func (d *dispatch) inline(caller context.Context, op Operation, bound time.Duration, send func(context.Context) error) bool {
+func (d *dispatch) inline(caller context.Context, op observe.Operation, bound time.Duration, send func(context.Context) error) bool {
 	c := d.client
 	latency, _ := c.store.Latency()
 	cheap := caller.Done() == nil || latency < timing.CancelGrace/2
@@ -70,7 +71,7 @@ func (d *dispatch) sendAcquires(all []*attempt) {
 		g, err := batch[0].run(ctx)
 		took := since(began)
 		batch[0].deliver(g, err)
-		d.client.events.batch(OperationAcquire, 1, took, err)
+		d.client.events.batch(observe.OperationAcquire, 1, took, err)
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(a *attempt) bool {
@@ -95,7 +96,7 @@ func (d *dispatch) sendBatch(ctx context.Context, batch []*attempt, began time.T
 		if err != nil {
 			took := since(began)
 			d.deliverFailure(rest, err)
-			d.client.events.batch(OperationAcquire, len(batch), took, err)
+			d.client.events.batch(observe.OperationAcquire, len(batch), took, err)
 			return
 		}
 		for i, r := range rest {
@@ -106,7 +107,7 @@ func (d *dispatch) sendBatch(ctx context.Context, batch []*attempt, began time.T
 		rest = deliverAnswers(rest, grants)
 	}
 	if len(rest) == 0 {
-		d.client.events.batch(OperationAcquire, len(batch), since(began), nil)
+		d.client.events.batch(observe.OperationAcquire, len(batch), since(began), nil)
 		return
 	}
 	grants, err := d.client.store.AcquireFull(ctx, firsts(rest))
@@ -119,7 +120,7 @@ func (d *dispatch) sendBatch(ctx context.Context, batch []*attempt, began time.T
 			r.deliver(leasetable.Grant{})
 		}
 	}
-	d.client.events.batch(OperationAcquire, len(batch), took, err)
+	d.client.events.batch(observe.OperationAcquire, len(batch), took, err)
 }
 
 // sameName holds the attempts of a batch for one name, of which only the first one is sent.
@@ -226,7 +227,7 @@ func forLater(g leasetable.Grant, first *attempt) leasetable.Grant {
 // can only end a grant that its holder has given up. A hand-off is not canceled.
 func (d *dispatch) release(ctx context.Context, f *releaseOp) {
 	cancelable := f.successor != nil && ctx.Done() != nil
-	if cancelable || !d.inline(ctx, OperationRelease, timing.StatementBound/2, func(ctx context.Context) error {
+	if cancelable || !d.inline(ctx, observe.OperationRelease, timing.StatementBound/2, func(ctx context.Context) error {
 		f.send(ctx)
 		return nil // see releaseOp.finish
 	}) {
@@ -242,7 +243,7 @@ func (d *dispatch) sendReleases(batch []*releaseOp) {
 	began := d.client.events.now()
 	if len(batch) == 1 && !d.client.cfg.forceBatch {
 		batch[0].send(ctx)
-		d.client.events.batch(OperationRelease, 1, since(began), nil)
+		d.client.events.batch(observe.OperationRelease, 1, since(began), nil)
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
@@ -272,5 +273,5 @@ func (d *dispatch) sendReleases(batch []*releaseOp) {
 			go f.retry() // to find the reason
 		}
 	}
-	d.client.events.batch(OperationRelease, len(batch), took, err)
+	d.client.events.batch(observe.OperationRelease, len(batch), took, err)
 }

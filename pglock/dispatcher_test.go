@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // occupy keeps the client's only worker busy: a first grant waits until resume is called, so that
@@ -88,7 +89,7 @@ func TestDifferentLocksInABatch(t *testing.T) {
 	t.Parallel()
 	f, events := newFixture(t), &recorder{}
 	theirs := f.open(pglock.WithHolder("them"))
-	c := f.open(pglock.WithMaxConns(2), pglock.WithHolder("us"), pglock.WithObserver(events))
+	c := f.open(pglock.WithMaxConns(2), pglock.WithHolder("us"), pglock.WithObserver(events.hooks()))
 	wanted := map[string]int{"a free": 2, "b free": 1, "c held": 1, "d held": 2, "e free": 1, "f held": 1, "g new": 1, "h new": 2, "i free": 1}
 	calls, free := 0, 0
 	for name, times := range wanted {
@@ -127,14 +128,14 @@ func TestDifferentLocksInABatch(t *testing.T) {
 	resume()
 	wg.Wait()
 	granted := 0
-	for _, e := range await[pglock.AcquireEvent](t, events, 1+calls) {
+	for _, e := range await[observe.AcquireEvent](t, events, 1+calls) {
 		if e.Name == "in the way" {
 			continue
 		}
 		if e.Attempts != 1 {
 			t.Errorf("%s was tried %d times", e.Name, e.Attempts)
 		}
-		if e.Outcome == pglock.OutcomeGranted {
+		if e.Outcome == observe.OutcomeGranted {
 			granted++
 		}
 	}

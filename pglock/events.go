@@ -3,24 +3,38 @@ package pglock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
+
+// WithObserver calls the functions of h with the client's events. Several observers are called one after
+// the other.
+func WithObserver(h observe.Hooks) Option {
+	return clientOption(func(c *clientConfig) error {
+		c.observers = append(c.observers, h)
+		return nil
+	})
+}
 
 // events raises the events of a client, on the goroutine where they happen.
 type events struct {
-	log       *logObserver
-	observers []Observer
+	logger    *slog.Logger
+	log       observe.Hooks
+	observers []observe.Hooks
 }
 
 func newEvents(cfg *clientConfig) *events {
-	return &events{&logObserver{logger: cfg.logger}, cfg.observers}
+	return &events{cfg.logger, logHooks(cfg.logger), cfg.observers}
 }
 
 // on reports whether events without a failure are received by an observer or the debug log.
-func (e *events) on() bool { return len(e.observers) > 0 || e.log.debug() }
+func (e *events) on() bool { return len(e.observers) > 0 || e.debug() }
+
+func (e *events) debug() bool { return e.logger.Enabled(context.Background(), slog.LevelDebug) }
 
 // now returns the time, or the zero time unless events are on.
 func (e *events) now() time.Time {
@@ -40,28 +54,34 @@ func since(began time.Time) time.Duration {
 
 // each calls do for every observer that wants an event with that error. The pruner's lock raises no
 // events.
-func (e *events) each(name string, failure error, do func(Observer)) {
+func (e *events) each(name string, failure error, do func(*observe.Hooks)) {
 	if name == leasetable.PruneLock {
 		return
 	}
-	if failure != nil || e.log.debug() {
-		do(e.log)
+	if failure != nil || e.debug() {
+		do(&e.log)
 	}
-	for _, o := range e.observers {
-		do(o)
+	for i := range e.observers {
+		do(&e.observers[i])
+	}
+}
+
+func call[E any](ctx context.Context, hook func(context.Context, E), ev E) {
+	if hook != nil {
+		hook(ctx, ev)
 	}
 }
 
 // eachName calls each for every name of the lease.
-func (e *events) eachName(l *Lease, failure error, do func(o Observer, name string)) {
+func (e *events) eachName(l *Lease, failure error, do func(h *observe.Hooks, name string)) {
 	for i := range l.count() {
-		e.each(l.nameAt(i), failure, func(o Observer) { do(o, l.nameAt(i)) })
+		e.each(l.nameAt(i), failure, func(h *observe.Hooks) { do(h, l.nameAt(i)) })
 	}
 }
 
-func (e *events) wait(ctx context.Context, ev WaitEvent) {
+func (e *events) wait(ctx context.Context, ev observe.WaitEvent) {
 	ctx = context.WithoutCancel(ctx)
-	e.each(ev.Name, nil, func(o Observer) { o.ObserveWait(ctx, ev) })
+	e.each(ev.Name, nil, func(h *observe.Hooks) { call(ctx, h.Wait, ev) })
 }
 
 // acquired raises the AcquireEvent of a, for each of its names. l is nil unless the lock was
@@ -70,7 +90,7 @@ func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err err
 	if !e.on() {
 		return
 	}
-	ev := AcquireEvent{
+	ev := observe.AcquireEvent{
 		Together: len(a.cfg.names), Try: a.facts.try, Outcome: outcomeOf(err), Err: err, Holder: a.cfg.holder,
 		Began: a.began, Waited: time.Since(a.began), Attempts: a.facts.attempts,
 		Queued: a.facts.queued, Ahead: a.facts.ahead, HandedOff: a.facts.handedOff, Blocker: a.facts.blocker,
@@ -82,24 +102,24 @@ func (e *events) acquired(ctx context.Context, a *acquisition, l *Lease, err err
 
 // adopted raises the AcquireEvent of an Adopt that began at that time, a result of now.
 func (e *events) adopted(ctx context.Context, l *Lease, began time.Time) {
-	e.acquireEnds(ctx, AcquireEvent{
-		Name: l.fence.Name, Outcome: OutcomeGranted, Holder: l.cfg.holder, Began: began, Waited: since(began), Adopted: true,
+	e.acquireEnds(ctx, observe.AcquireEvent{
+		Name: l.fence.Name, Outcome: observe.OutcomeGranted, Holder: l.cfg.holder, Began: began, Waited: since(began), Adopted: true,
 	}, l)
 }
 
 // acquireEnds raises an AcquireEvent on this goroutine. l is nil unless the lock was granted.
-func (e *events) acquireEnds(ctx context.Context, ev AcquireEvent, l *Lease) {
+func (e *events) acquireEnds(ctx context.Context, ev observe.AcquireEvent, l *Lease) {
 	if l != nil {
 		ev.Token = l.fence.Token
 	}
 	ctx = context.WithoutCancel(ctx)
-	e.each(ev.Name, nil, func(o Observer) { o.ObserveAcquire(ctx, ev) })
+	e.each(ev.Name, nil, func(h *observe.Hooks) { call(ctx, h.Acquire, ev) })
 }
 
 func (e *events) handedOff(l *Lease, to *leasetable.Request, token fencing.Token) {
-	e.each(l.fence.Name, nil, func(o Observer) {
-		ev := HandoffEvent{Name: l.fence.Name, Released: l.fence.Token, Token: token, Holder: to.Holder}
-		o.ObserveHandoff(l.values(), ev)
+	e.each(l.fence.Name, nil, func(h *observe.Hooks) {
+		ev := observe.HandoffEvent{Name: l.fence.Name, Released: l.fence.Token, Token: token, Holder: to.Holder}
+		call(l.values(), h.Handoff, ev)
 	})
 }
 
@@ -116,69 +136,93 @@ func (e *events) renewed(l *Lease, share float64, took time.Duration, err error)
 	if err != nil && errors.Is(l.Err(), ErrReleased) {
 		return
 	}
-	e.eachName(l, err, func(o Observer, name string) {
-		ev := RenewalEvent{Name: name, Token: l.fence.Token, TTLRemaining: share, Duration: took, Err: err}
-		o.ObserveRenewal(l.values(), ev)
+	e.eachName(l, err, func(h *observe.Hooks, name string) {
+		ev := observe.RenewalEvent{Name: name, Token: l.fence.Token, TTLRemaining: share, Duration: took, Err: err}
+		call(l.values(), h.Renewal, ev)
 	})
 }
 
 // lost raises a LossEvent. expired reports that the deadline has passed.
 func (e *events) lost(l *Lease, expired bool, err *LostError) {
-	reason := LossEnded
+	reason := observe.LossEnded
 	switch {
 	case errors.Is(err, ErrRevoked):
-		reason = LossRevoked
+		reason = observe.LossRevoked
 	case errors.Is(err, errMaxHold):
-		reason = LossMaxHold
+		reason = observe.LossMaxHold
 	case expired:
-		reason = LossExpired
+		reason = observe.LossExpired
 	}
-	e.eachName(l, err, func(o Observer, name string) {
-		ev := LossEvent{
+	e.eachName(l, err, func(h *observe.Hooks, name string) {
+		ev := observe.LossEvent{
 			Name: name, Token: l.fence.Token, Holder: l.cfg.holder,
 			Reason: reason, Held: time.Since(l.since), Err: err,
 		}
-		o.ObserveLoss(l.values(), ev)
+		call(l.values(), h.Loss, ev)
 	})
 }
 
 func (e *events) released(f *releaseOp, err error) {
-	e.releaseEnds(f.lease, f.call.began, ReleaseEvent{HandedOff: f.handedOff, Again: f.call.again, Err: err})
+	e.releaseEnds(f.lease, f.call.began, observe.ReleaseEvent{HandedOff: f.handedOff, Again: f.call.again, Err: err})
 }
 
 func (e *events) handedOver(l *Lease) {
-	e.releaseEnds(l, time.Now(), ReleaseEvent{HandedOver: true})
+	e.releaseEnds(l, time.Now(), observe.ReleaseEvent{HandedOver: true})
 }
 
 // upgraded raises the ReleaseEvent of the reader and the AcquireEvent of the writer, for a
 // TryUpgrade that began at that time.
 func (e *events) upgraded(ctx context.Context, reader, writer *Lease, began time.Time) {
-	e.releaseEnds(reader, began, ReleaseEvent{})
-	e.acquireEnds(ctx, AcquireEvent{
-		Name: writer.fence.Name, Try: true, Outcome: OutcomeGranted, Holder: writer.cfg.holder,
+	e.releaseEnds(reader, began, observe.ReleaseEvent{})
+	e.acquireEnds(ctx, observe.AcquireEvent{
+		Name: writer.fence.Name, Try: true, Outcome: observe.OutcomeGranted, Holder: writer.cfg.holder,
 		Began: began, Waited: time.Since(began), Attempts: 1, Blocker: reader.fence.Token,
 	}, writer)
 }
 
 // releaseEnds raises ev with the facts of l, whose release began at that time.
-func (e *events) releaseEnds(l *Lease, began time.Time, ev ReleaseEvent) {
+func (e *events) releaseEnds(l *Lease, began time.Time, ev observe.ReleaseEvent) {
 	if ev.Err == nil && !e.on() {
 		return
 	}
 	ev.Token, ev.Holder = l.fence.Token, l.cfg.holder
 	ev.Held, ev.Duration = began.Sub(l.since), time.Since(began)
-	e.eachName(l, ev.Err, func(o Observer, name string) {
+	e.eachName(l, ev.Err, func(h *observe.Hooks, name string) {
 		ev.Name = name
-		o.ObserveRelease(l.values(), ev)
+		call(l.values(), h.Release, ev)
 	})
 }
 
-func (e *events) batch(op Operation, size int, took time.Duration, err error) {
-	e.each("", err, func(o Observer) {
-		ev := BatchEvent{Operation: op, Size: size, Duration: took, Err: err}
-		o.ObserveBatch(context.Background(), ev)
+func (e *events) batch(op observe.Operation, size int, took time.Duration, err error) {
+	e.each("", err, func(h *observe.Hooks) {
+		ev := observe.BatchEvent{Operation: op, Size: size, Duration: took, Err: err}
+		call(context.Background(), h.Batch, ev)
 	})
 }
 
 // values returns a context with the values of the context that was passed to Acquire.
 func (l *Lease) values() context.Context { return context.WithoutCancel(l.ctx) }
+
+func outcomeOf(err error) observe.Outcome {
+	var wait *WaitError
+	var busy *BusyError
+	switch {
+	case err == nil:
+		return observe.OutcomeGranted
+	case errors.As(err, &wait): // the cause counts, and not the last obstacle
+		err = wait.Cause
+	case errors.As(err, &busy):
+		return observe.OutcomeBusy
+	}
+	switch {
+	case errors.Is(err, ErrClosed):
+		return observe.OutcomeClosed
+	case errors.Is(err, ErrUnavailable):
+		return observe.OutcomeUnavailable
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return observe.OutcomeTimeout
+	case errors.Is(err, context.Canceled):
+		return observe.OutcomeCanceled
+	}
+	return observe.OutcomeFailed
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // Extend ensures that at least d remains of the lease, and renews it at once if less does, as
@@ -73,7 +74,7 @@ func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	began := c.events.now()
 	answers, err := c.store.Renew(ctx, l.appendExtensions(nil, ttl))
 	took := since(began)
-	c.events.batch(OperationRenew, l.count(), took, err)
+	c.events.batch(observe.OperationRenew, l.count(), took, err)
 	share := c.events.share(l)
 	if err == nil {
 		err = l.applyRenewal(answers, ttl)

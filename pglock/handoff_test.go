@@ -14,6 +14,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // TestHandoffInAProcess: waiters of one process get the lock in one statement each, with their own
@@ -80,7 +81,7 @@ func TestHandoffYields(t *testing.T) {
 func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 	t.Parallel()
 	f, events := newFixture(t), &recorder{}
-	c, theirs := f.open(pglock.WithObserver(events)), f.open()
+	c, theirs := f.open(pglock.WithObserver(events.hooks())), f.open()
 	for round := range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
 		name := fmt.Sprint("n", round) // the queue keeps the row of the last waiter for a name
 		held := try(t, c, name)
@@ -106,7 +107,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 			t.Errorf("another client does not recognize the lease: %v", err)
 		}
 		release(t, l)
-		if acquired := await[pglock.AcquireEvent](t, events, 2*(round+1)); acquired[len(acquired)-1].HandedOff {
+		if acquired := await[observe.AcquireEvent](t, events, 2*(round+1)); acquired[len(acquired)-1].HandedOff {
 			return
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // WithMaxHold limits how long the lease can be held. From d after the grant it is not renewed, and
 // the channel of Lease.ReleaseRequested is closed, so the holder has the rest of its lease, between
 // a renewal interval less than the TTL and the TTL, to finish and call Release. After that the
-// lease is lost, with a LossEvent of LossMaxHold. Lease.Extend does not exceed d plus the TTL. With
+// lease is lost, and its observe.LossEvent has observe.LossMaxHold. Lease.Extend does not exceed d plus the TTL. With
 // 0, the default, there is no limit.
 func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {

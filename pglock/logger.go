@@ -2,7 +2,10 @@ package pglock
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // defaultHandler logs to slog.Default at Warn and above, which covers losses and failures that no
@@ -25,55 +28,50 @@ func (defaultHandler) WithGroup(name string) slog.Handler {
 	return slog.Default().Handler().WithGroup(name)
 }
 
-// logObserver logs the events of a client, each in one line: losses and failed renewals at Warn,
-// and waits, grants and releases at Debug.
-type logObserver struct {
-	NopObserver
-	logger *slog.Logger
-}
-
-func (o *logObserver) debug() bool { return o.logger.Enabled(context.Background(), slog.LevelDebug) }
-
-func (o *logObserver) ObserveWait(ctx context.Context, e WaitEvent) {
-	o.logger.DebugContext(ctx, "pglock: waiting for a lock",
-		"name", e.Name, "holder", e.Holder, "token", e.Token, "remaining", e.Remaining, "ahead", e.Ahead)
-}
-
-func (o *logObserver) ObserveAcquire(ctx context.Context, e AcquireEvent) {
-	if e.Err != nil {
-		o.logger.DebugContext(ctx, "pglock: lock not acquired",
-			"name", e.Name, "outcome", e.Outcome, "waited", e.Waited, "attempts", e.Attempts, "error", e.Err)
-		return
-	}
-	if e.Adopted {
-		o.logger.DebugContext(ctx, "pglock: lease adopted", "name", e.Name, "token", e.Token, "holder", e.Holder)
-		return
-	}
-	o.logger.DebugContext(ctx, "pglock: lock acquired", "name", e.Name, "token", e.Token, "holder", e.Holder,
-		"waited", e.Waited, "attempts", e.Attempts, "handed_off", e.HandedOff)
-}
-
-func (o *logObserver) ObserveRelease(ctx context.Context, e ReleaseEvent) {
-	if e.Err != nil {
-		o.logger.DebugContext(ctx, "pglock: lock not released",
-			"name", e.Name, "token", e.Token, "holder", e.Holder, "held", e.Held, "error", e.Err)
-		return
-	}
-	if e.HandedOver {
-		o.logger.DebugContext(ctx, "pglock: lease handed over", "name", e.Name, "token", e.Token, "holder", e.Holder, "held", e.Held)
-		return
-	}
-	o.logger.DebugContext(ctx, "pglock: lock released",
-		"name", e.Name, "token", e.Token, "holder", e.Holder, "held", e.Held, "handed_off", e.HandedOff)
-}
-
-func (o *logObserver) ObserveLoss(ctx context.Context, e LossEvent) {
-	o.logger.WarnContext(ctx, "pglock: lease lost",
-		"name", e.Name, "token", e.Token, "reason", e.Err.Reason, "held", e.Held, "error", e.Err.Cause)
-}
-
-func (o *logObserver) ObserveBatch(ctx context.Context, e BatchEvent) {
-	if e.Operation == OperationRenew && e.Err != nil {
-		o.logger.WarnContext(ctx, "pglock: renewal failed, trying again", "leases", e.Size, "error", e.Err)
+// logHooks logs the events of a client, each in one line: losses and failed renewals at Warn, and
+// waits, grants and releases at Debug.
+func logHooks(log *slog.Logger) observe.Hooks {
+	return observe.Hooks{
+		Wait: func(ctx context.Context, e observe.WaitEvent) {
+			log.DebugContext(ctx, "pglock: waiting for a lock",
+				"name", e.Name, "holder", e.Holder, "token", e.Token, "remaining", e.Remaining, "ahead", e.Ahead)
+		},
+		Acquire: func(ctx context.Context, e observe.AcquireEvent) {
+			switch {
+			case e.Err != nil:
+				log.DebugContext(ctx, "pglock: lock not acquired",
+					"name", e.Name, "outcome", e.Outcome, "waited", e.Waited, "attempts", e.Attempts, "error", e.Err)
+			case e.Adopted:
+				log.DebugContext(ctx, "pglock: lease adopted", "name", e.Name, "token", e.Token, "holder", e.Holder)
+			default:
+				log.DebugContext(ctx, "pglock: lock acquired", "name", e.Name, "token", e.Token, "holder", e.Holder,
+					"waited", e.Waited, "attempts", e.Attempts, "handed_off", e.HandedOff)
+			}
+		},
+		Release: func(ctx context.Context, e observe.ReleaseEvent) {
+			l := log.With("name", e.Name, "token", e.Token, "holder", e.Holder, "held", e.Held)
+			switch {
+			case e.Err != nil:
+				l.DebugContext(ctx, "pglock: lock not released", "error", e.Err)
+			case e.HandedOver:
+				l.DebugContext(ctx, "pglock: lease handed over")
+			default:
+				l.DebugContext(ctx, "pglock: lock released", "handed_off", e.HandedOff)
+			}
+		},
+		Loss: func(ctx context.Context, e observe.LossEvent) {
+			var lost *LostError
+			errors.As(e.Err, &lost)
+			l := log.With("name", e.Name, "token", e.Token, "reason", lost.Reason, "held", e.Held)
+			if lost.Cause != nil {
+				l = l.With("error", lost.Cause)
+			}
+			l.WarnContext(ctx, "pglock: lease lost")
+		},
+		Batch: func(ctx context.Context, e observe.BatchEvent) {
+			if e.Operation == observe.OperationRenew && e.Err != nil {
+				log.WarnContext(ctx, "pglock: renewal failed, trying again", "leases", e.Size, "error", e.Err)
+			}
+		},
 	}
 }

@@ -11,28 +11,30 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
-// recorder is an Observer that records all events.
+// recorder records all events.
 type recorder struct {
-	pglock.NopObserver
 	mu  sync.Mutex
 	all []any
 }
 
-func (r *recorder) record(e any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all, e)
+func record[E any](r *recorder) func(context.Context, E) {
+	return func(_ context.Context, e E) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.all = append(r.all, e)
+	}
 }
 
-func (r *recorder) ObserveWait(_ context.Context, e pglock.WaitEvent)       { r.record(e) }
-func (r *recorder) ObserveAcquire(_ context.Context, e pglock.AcquireEvent) { r.record(e) }
-func (r *recorder) ObserveHandoff(_ context.Context, e pglock.HandoffEvent) { r.record(e) }
-func (r *recorder) ObserveRenewal(_ context.Context, e pglock.RenewalEvent) { r.record(e) }
-func (r *recorder) ObserveLoss(_ context.Context, e pglock.LossEvent)       { r.record(e) }
-func (r *recorder) ObserveRelease(_ context.Context, e pglock.ReleaseEvent) { r.record(e) }
-func (r *recorder) ObserveBatch(_ context.Context, e pglock.BatchEvent)     { r.record(e) }
+func (r *recorder) hooks() observe.Hooks {
+	return observe.Hooks{
+		Wait: record[observe.WaitEvent](r), Acquire: record[observe.AcquireEvent](r), Handoff: record[observe.HandoffEvent](r),
+		Renewal: record[observe.RenewalEvent](r), Loss: record[observe.LossEvent](r), Release: record[observe.ReleaseEvent](r),
+		Batch: record[observe.BatchEvent](r),
+	}
+}
 
 // events returns the events of a type so far.
 func events[E any](r *recorder) (found []E) {
@@ -57,19 +59,19 @@ func await[E any](t *testing.T, r *recorder, n int) []E {
 func TestObserverOfAPair(t *testing.T) {
 	t.Parallel()
 	f, r := newFixture(t), &recorder{}
-	c := f.open(pglock.WithObserver(r), pglock.WithObserver(nil), pglock.WithHolder("me"))
+	c := f.open(pglock.WithObserver(r.hooks()), pglock.WithObserver(observe.Hooks{}), pglock.WithHolder("me"))
 	began := time.Now()
 	l := acquire(t, c, "n")
-	granted := events[pglock.AcquireEvent](r) // before the call returns, so that a program's last lease is counted
+	granted := events[observe.AcquireEvent](r) // before the call returns, so that a program's last lease is counted
 	release(t, l)
-	released := events[pglock.ReleaseEvent](r)
+	released := events[observe.ReleaseEvent](r)
 	took := time.Since(began)
 
 	if len(granted) != 1 || len(released) != 1 {
 		t.Fatalf("%d grants: %+v, %d releases", len(granted), granted, len(released))
 	}
 	g := granted[0]
-	if g.Name != "n" || g.Token != l.Token() || g.Holder != "me" || g.Outcome != pglock.OutcomeGranted || g.Err != nil ||
+	if g.Name != "n" || g.Token != l.Token() || g.Holder != "me" || g.Outcome != observe.OutcomeGranted || g.Err != nil ||
 		g.Attempts != 1 || g.Try || g.Queued || g.HandedOff || g.Ahead != 0 || g.Blocker != 0 ||
 		g.Waited <= 0 || g.Waited > took || g.Began.Before(began) {
 		t.Errorf("the grant: %+v", g)
@@ -80,8 +82,8 @@ func TestObserverOfAPair(t *testing.T) {
 		s.Held <= 0 || s.Duration <= 0 || s.Held+s.Duration > took+rounding {
 		t.Errorf("the release, of %v in all: %+v", took, s)
 	}
-	batches := await[pglock.BatchEvent](t, r, 2)
-	for i, op := range []pglock.Operation{pglock.OperationAcquire, pglock.OperationRelease} {
+	batches := await[observe.BatchEvent](t, r, 2)
+	for i, op := range []observe.Operation{observe.OperationAcquire, observe.OperationRelease} {
 		if b := batches[i]; b.Operation != op || b.Size != 1 || b.Err != nil || b.Duration <= 0 || b.Duration > took {
 			t.Errorf("batch %d: %+v", i, b)
 		}
@@ -96,7 +98,7 @@ func TestObserverOfCallsWithoutAGrant(t *testing.T) {
 	t.Parallel()
 	f, r := newFixture(t), &recorder{}
 	held := try(t, f.open(pglock.WithHolder("another")), "n")
-	c := f.openUnclosed(pglock.WithObserver(r), pglock.WithMaxConns(2))
+	c := f.openUnclosed(pglock.WithObserver(r.hooks()), pglock.WithMaxConns(2))
 
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
@@ -105,11 +107,11 @@ func TestObserverOfCallsWithoutAGrant(t *testing.T) {
 	_, timeout := c.Acquire(short, "n")
 	ends := make(chan error)
 	go func() { _, err := c.Acquire(waiting, "n"); ends <- err }()
-	await[pglock.WaitEvent](t, r, 2)
+	await[observe.WaitEvent](t, r, 2)
 	giveUp()
 	canceled := <-ends
 	go func() { _, err := c.Acquire(t.Context(), "n"); ends <- err }()
-	waits := await[pglock.WaitEvent](t, r, 3)
+	waits := await[observe.WaitEvent](t, r, 3)
 	must(t, c.Close(t.Context()))
 	closed := <-ends
 	_, _ = c.Acquire(t.Context(), "n") // no event: the client is closed
@@ -120,18 +122,18 @@ func TestObserverOfCallsWithoutAGrant(t *testing.T) {
 			t.Errorf("wait %d: %+v", i, w)
 		}
 	}
-	ended := await[pglock.AcquireEvent](t, r, 4)
+	ended := await[observe.AcquireEvent](t, r, 4)
 	if len(ended) != 4 {
 		t.Fatalf("%d calls have ended: %+v", len(ended), ended)
 	}
 	for i, want := range []struct {
-		outcome pglock.Outcome
+		outcome observe.Outcome
 		err     error
 	}{
-		{pglock.OutcomeBusy, busy},
-		{pglock.OutcomeTimeout, timeout},
-		{pglock.OutcomeCanceled, canceled},
-		{pglock.OutcomeClosed, closed},
+		{observe.OutcomeBusy, busy},
+		{observe.OutcomeTimeout, timeout},
+		{observe.OutcomeCanceled, canceled},
+		{observe.OutcomeClosed, closed},
 	} {
 		got := ended[i]
 		if want.err == nil || !errors.Is(got.Err, want.err) || got.Outcome != want.outcome || got.Token != 0 || got.Blocker != held.Token() ||
@@ -148,19 +150,19 @@ func TestObserverOfAHandoff(t *testing.T) {
 	f := newFixture(t)
 	for round := 0; ; round++ {
 		r := &recorder{}
-		c := f.open(pglock.WithObserver(r))
+		c := f.open(pglock.WithObserver(r.hooks()))
 		held := try(t, c, "n")
 		got := make(chan *pglock.Lease, 2)
 		for i := range 2 {
 			go func() { got <- acquire(t, c, "n") }()
-			await[pglock.WaitEvent](t, r, i+1)
+			await[observe.WaitEvent](t, r, i+1)
 		}
 		release(t, held)
 		release(t, <-got)
 		release(t, <-got)
 
-		waits, granted := events[pglock.WaitEvent](r), events[pglock.AcquireEvent](r)
-		ended := await[pglock.ReleaseEvent](t, r, 3)
+		waits, granted := events[observe.WaitEvent](r), events[observe.AcquireEvent](r)
+		ended := await[observe.ReleaseEvent](t, r, 3)
 		if len(waits) != 2 || waits[0].Ahead != 0 || waits[1].Ahead != 1 || len(granted) != 3 {
 			t.Fatalf("the waits: %+v; the grants: %+v", waits, granted)
 		}
@@ -174,13 +176,13 @@ func TestObserverOfAHandoff(t *testing.T) {
 				continue
 			}
 			count++
-			h := await[pglock.HandoffEvent](t, r, count)[count-1]
+			h := await[observe.HandoffEvent](t, r, count)[count-1]
 			if h.Name != "n" || h.Released != before.Token || h.Token != after.Token || h.Holder != after.Holder || after.Blocker != before.Token {
 				t.Errorf("hand-off %d: %+v to %+v", count, h, after)
 			}
 		}
-		if len(events[pglock.HandoffEvent](r)) != count || ended[2].HandedOff {
-			t.Errorf("%d hand-offs of %d; the last release: %+v", len(events[pglock.HandoffEvent](r)), count, ended[2])
+		if len(events[observe.HandoffEvent](r)) != count || ended[2].HandedOff {
+			t.Errorf("%d hand-offs of %d; the last release: %+v", len(events[observe.HandoffEvent](r)), count, ended[2])
 		}
 		if count > 0 || t.Failed() {
 			return
@@ -195,24 +197,24 @@ func TestObserverOfAHandoff(t *testing.T) {
 func TestObserverOfALeaseThatMoves(t *testing.T) {
 	t.Parallel()
 	f, first, second := newFixture(t), &recorder{}, &recorder{}
-	from, to := f.open(pglock.WithObserver(first)), f.open(pglock.WithObserver(second), pglock.WithHolder("me"))
+	from, to := f.open(pglock.WithObserver(first.hooks())), f.open(pglock.WithObserver(second.hooks()), pglock.WithHolder("me"))
 	l := acquire(t, from, "n")
 	fence, err := l.HandOver()
 	must(t, err)
-	if e := await[pglock.ReleaseEvent](t, first, 1)[0]; e.Name != "n" || e.Token != l.Token() || !e.HandedOver || e.Err != nil || e.Held <= 0 {
+	if e := await[observe.ReleaseEvent](t, first, 1)[0]; e.Name != "n" || e.Token != l.Token() || !e.HandedOver || e.Err != nil || e.Held <= 0 {
 		t.Errorf("the hand-over: %+v", e)
 	}
 	adopted, err := to.Adopt(t.Context(), fence)
 	must(t, err)
-	got := events[pglock.AcquireEvent](second)
-	if len(got) != 1 || got[0].Name != "n" || got[0].Token != l.Token() || !got[0].Adopted || got[0].Holder != "me" || got[0].Outcome != pglock.OutcomeGranted || got[0].Waited <= 0 {
+	got := events[observe.AcquireEvent](second)
+	if len(got) != 1 || got[0].Name != "n" || got[0].Token != l.Token() || !got[0].Adopted || got[0].Holder != "me" || got[0].Outcome != observe.OutcomeGranted || got[0].Waited <= 0 {
 		t.Errorf("the adoption: %+v", got)
 	}
 	release(t, adopted)
-	if e := await[pglock.ReleaseEvent](t, second, 1)[0]; e.HandedOver || e.Token != l.Token() {
+	if e := await[observe.ReleaseEvent](t, second, 1)[0]; e.HandedOver || e.Token != l.Token() {
 		t.Errorf("the release: %+v", e)
 	}
-	if len(events[pglock.AcquireEvent](first)) != 1 || len(events[pglock.ReleaseEvent](first)) != 1 {
+	if len(events[observe.AcquireEvent](first)) != 1 || len(events[observe.ReleaseEvent](first)) != 1 {
 		t.Errorf("the first client's events: %+v", events[any](first))
 	}
 }
@@ -221,12 +223,12 @@ func TestObserverOfALeaseThatMoves(t *testing.T) {
 func TestObserverOfRenewals(t *testing.T) {
 	t.Parallel()
 	f, r := newFixture(t), &recorder{}
-	c := f.open(pglock.WithObserver(r))
+	c := f.open(pglock.WithObserver(r.hooks()))
 	const ttl = 3 * time.Second
 	l := try(t, c, "n", pglock.WithTTL(ttl))
-	renewals := await[pglock.RenewalEvent](t, r, 2)
+	renewals := await[observe.RenewalEvent](t, r, 2)
 	must(t, l.Extend(t.Context(), ttl))
-	renewals = append(renewals[:2], await[pglock.RenewalEvent](t, r, 3)[2])
+	renewals = append(renewals[:2], await[observe.RenewalEvent](t, r, 3)[2])
 	for i, e := range renewals {
 		if e.Name != "n" || e.Token != l.Token() || e.Err != nil || e.Duration <= 0 || e.TTLRemaining <= 0.2 || e.TTLRemaining > 1 {
 			t.Errorf("renewal %d: %+v", i, e)
@@ -235,8 +237,8 @@ func TestObserverOfRenewals(t *testing.T) {
 	if s := renewals[0].TTLRemaining; s > 0.71 {
 		t.Errorf("%v of the TTL remained: a renewal begins when 0.7 do at the most", s)
 	}
-	for _, b := range await[pglock.BatchEvent](t, r, 4)[1:] {
-		if b.Operation != pglock.OperationRenew || b.Size != 1 {
+	for _, b := range await[observe.BatchEvent](t, r, 4)[1:] {
+		if b.Operation != observe.OperationRenew || b.Size != 1 {
 			t.Errorf("batch: %+v", b)
 		}
 	}
@@ -248,7 +250,7 @@ func TestObserverOfRenewals(t *testing.T) {
 func TestObserverOfLosses(t *testing.T) {
 	t.Parallel()
 	f, r := newFixture(t), &recorder{}
-	c := f.open(pglock.WithObserver(r), pglock.WithHolder("me"), pglock.WithLogger(nil))
+	c := f.open(pglock.WithObserver(r.hooks()), pglock.WithHolder("me"), pglock.WithLogger(nil))
 	expired := try(t, c, "expires", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
 	within(t, 20*time.Second, "its deadline", expired.Done())
 	stolen := try(t, c, "stolen", pglock.WithTTL(3*time.Second))
@@ -260,24 +262,24 @@ func TestObserverOfLosses(t *testing.T) {
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'late'")
 	fails(t, "Release", late.Release(t.Context()), pglock.ErrLost)
 
-	losses := await[pglock.LossEvent](t, r, 3)
+	losses := await[observe.LossEvent](t, r, 3)
 	for i, want := range []struct {
 		lease  *pglock.Lease
-		reason pglock.LossReason
-	}{{expired, pglock.LossExpired}, {stolen, pglock.LossEnded}, {long, pglock.LossMaxHold}} {
+		reason observe.LossReason
+	}{{expired, observe.LossExpired}, {stolen, observe.LossEnded}, {long, observe.LossMaxHold}} {
 		e := losses[i]
 		if e.Name != want.lease.Name() || e.Token != want.lease.Token() || e.Holder != "me" || e.Reason != want.reason || e.Held <= 0 || !errors.Is(want.lease.Err(), e.Err) {
 			t.Errorf("%s: %+v", want.reason, e)
 		}
 	}
-	if e := await[pglock.ReleaseEvent](t, r, 1)[0]; e.Name != "late" || !errors.Is(e.Err, pglock.ErrLost) {
+	if e := await[observe.ReleaseEvent](t, r, 1)[0]; e.Name != "late" || !errors.Is(e.Err, pglock.ErrLost) {
 		t.Errorf("the release: %+v", e)
 	}
-	failed := slices.DeleteFunc(events[pglock.RenewalEvent](r), func(e pglock.RenewalEvent) bool { return e.Err == nil })
+	failed := slices.DeleteFunc(events[observe.RenewalEvent](r), func(e observe.RenewalEvent) bool { return e.Err == nil })
 	if len(failed) != 1 || failed[0].Name != "stolen" || !errors.Is(failed[0].Err, pglock.ErrLost) {
 		t.Errorf("renewals that failed: %+v", failed)
 	}
-	if n := len(events[pglock.LossEvent](r)); n != 3 {
+	if n := len(events[observe.LossEvent](r)); n != 3 {
 		t.Errorf("%d losses", n)
 	}
 }
@@ -287,24 +289,24 @@ func TestObserverOfBatches(t *testing.T) {
 	t.Parallel()
 	const calls = 40
 	f, r := newFixture(t), &recorder{}
-	c := f.open(pglock.WithObserver(r), pglock.WithBatches(16, true))
+	c := f.open(pglock.WithObserver(r.hooks()), pglock.WithBatches(16, true))
 	var wg sync.WaitGroup
 	for i := range calls {
 		wg.Go(func() { release(t, acquire(t, c, string(rune('a'+i)))) })
 	}
 	wg.Wait()
-	sum := func() map[pglock.Operation]int {
-		sizes := map[pglock.Operation]int{}
-		for _, b := range events[pglock.BatchEvent](r) {
+	sum := func() map[observe.Operation]int {
+		sizes := map[observe.Operation]int{}
+		for _, b := range events[observe.BatchEvent](r) {
 			sizes[b.Operation] += b.Size
 		}
 		return sizes
 	}
 	pgtest.Eventually(t, 20*time.Second, "all are in a batch", func() bool {
 		got := sum()
-		return got[pglock.OperationAcquire] >= calls && got[pglock.OperationRelease] >= calls
+		return got[observe.OperationAcquire] >= calls && got[observe.OperationRelease] >= calls
 	})
-	if largest := slices.MaxFunc(events[pglock.BatchEvent](r), func(a, b pglock.BatchEvent) int { return a.Size - b.Size }); largest.Size < 2 || largest.Size > 16 {
+	if largest := slices.MaxFunc(events[observe.BatchEvent](r), func(a, b observe.BatchEvent) int { return a.Size - b.Size }); largest.Size < 2 || largest.Size > 16 {
 		t.Errorf("the largest batch: %+v", largest)
 	}
 }
@@ -313,30 +315,17 @@ func TestObserverOfBatches(t *testing.T) {
 func TestObserverSeesNoPruning(t *testing.T) {
 	t.Parallel()
 	f, r := newFixture(t), &recorder{}
-	c := f.open(pglock.WithObserver(r), pglock.WithPruneEvery(10*time.Millisecond, time.Minute))
+	c := f.open(pglock.WithObserver(r.hooks()), pglock.WithPruneEvery(10*time.Millisecond, time.Minute))
 	until(f, "the pruner has held its lock", 1, "SELECT count(*) FROM pglock.distributed_locks WHERE name = 'pglock:prune'")
 	release(t, acquire(t, c, "n"))
-	await[pglock.ReleaseEvent](t, r, 1)
-	for _, e := range events[pglock.AcquireEvent](r) {
+	await[observe.ReleaseEvent](t, r, 1)
+	for _, e := range events[observe.AcquireEvent](r) {
 		if e.Name != "n" {
 			t.Errorf("%+v", e)
 		}
 	}
-	if n := len(events[pglock.ReleaseEvent](r)); n != 1 {
+	if n := len(events[observe.ReleaseEvent](r)); n != 1 {
 		t.Errorf("%d releases", n)
-	}
-}
-
-// slowObserver does not return from its first renewal until stop is closed.
-type slowObserver struct {
-	pglock.NopObserver
-	stuck atomic.Int32
-	stop  chan struct{}
-}
-
-func (o *slowObserver) ObserveRenewal(context.Context, pglock.RenewalEvent) {
-	if o.stuck.Add(1) == 1 {
-		<-o.stop
 	}
 }
 
@@ -345,21 +334,27 @@ func (o *slowObserver) ObserveRenewal(context.Context, pglock.RenewalEvent) {
 func TestASlowObserverLosesNoLease(t *testing.T) {
 	t.Parallel()
 	const leases, ttl = 20, 3 * time.Second
-	slow, r := &slowObserver{stop: make(chan struct{})}, &recorder{}
-	c := newFixture(t).open(pglock.WithObserver(r), pglock.WithObserver(slow), pglock.WithTTL(ttl), pglock.WithBatches(4, false))
+	var told atomic.Int32
+	r, stop := &recorder{}, make(chan struct{})
+	slow := observe.Hooks{Renewal: func(context.Context, observe.RenewalEvent) {
+		if told.Add(1) == 1 {
+			<-stop
+		}
+	}}
+	c := newFixture(t).open(pglock.WithObserver(r.hooks()), pglock.WithObserver(slow), pglock.WithTTL(ttl), pglock.WithBatches(4, false))
 	all := make([]*pglock.Lease, leases)
 	for i := range all {
 		all[i] = try(t, c, string(rune('a'+i)))
 	}
-	await[pglock.RenewalEvent](t, r, 4*leases) // for longer than the TTL
+	await[observe.RenewalEvent](t, r, 4*leases) // for longer than the TTL
 	for _, l := range all {
 		if l.Err() != nil {
 			t.Errorf("%q: %v", l.Name(), l.Err())
 		}
 		release(t, l)
 	}
-	close(slow.stop)
+	close(stop)
 	pgtest.Eventually(t, 20*time.Second, "it receives the rest", func() bool {
-		return int(slow.stuck.Load()) == len(events[pglock.RenewalEvent](r))
+		return int(told.Load()) == len(events[observe.RenewalEvent](r))
 	})
 }

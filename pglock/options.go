@@ -16,6 +16,7 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // Option configures a Client. A LeaseOption that is passed to Open sets the default for the
@@ -37,7 +38,7 @@ type clientConfig struct {
 	pollOnly  bool
 	listener  *pgx.ConnConfig // nil: the pool's
 	logger    *slog.Logger
-	observers []Observer
+	observers []observe.Hooks
 	lease     leaseConfig  // as given, since each lease resolves its own defaults
 	resolved  *leaseConfig // of leases without options
 

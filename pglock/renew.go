@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 const (
@@ -135,9 +136,9 @@ func (r *renewer) run() {
 		attempts, patience, pause := r.collect(time.Now())
 		for _, a := range attempts {
 			r.batches.Go(func() {
-				observe := r.renew(a, patience)
+				tell := r.renew(a, patience)
 				r.end(a) // before the observers, which may be slow
-				observe()
+				tell()
 			})
 		}
 		timer.Reset(pause)
@@ -203,7 +204,7 @@ func renewPatience(trusted, latency time.Duration) time.Duration {
 // renew renews the leases in one statement and plans their next renewals. After a failure, which is
 // not a loss, a lease is tried again while it can be trusted. It returns a function that raises the
 // events.
-func (r *renewer) renew(a *renewAttempt, patience time.Duration) (observe func()) {
+func (r *renewer) renew(a *renewAttempt, patience time.Duration) (tell func()) {
 	grants := renewalsOf(a.leases)
 	// Deadlines do not bound the statement, because another attempt may move them while this one
 	// waits.
@@ -233,7 +234,7 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) (observe func()
 		}
 	}
 	return func() {
-		r.events.batch(OperationRenew, len(grants), took, err)
+		r.events.batch(observe.OperationRenew, len(grants), took, err)
 		for i, l := range a.leases {
 			r.events.renewed(l, shares[i], took, results[i])
 		}

@@ -252,7 +252,7 @@ func TestTLSAndSCRAM(t *testing.T) {
 	} {
 		var log logBuffer
 		events := &recorder{}
-		err := s.use(refused.connString, count, pglock.WithLogger(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))), pglock.WithObserver(events))
+		err := s.use(refused.connString, count, pglock.WithLogger(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))), pglock.WithObserver(events.hooks()))
 		if err == nil || !strings.Contains(err.Error(), refused.says) {
 			t.Errorf("%s: %v", refused.name, err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // traced is a statement that a tracer has seen.
@@ -115,7 +116,7 @@ func TestTracerOfThePool(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(f.schema), pglock.WithTTL(3*time.Second), pglock.WithObserver(r))
+	c, err := pglock.Open(t.Context(), pool, pglock.WithSchema(f.schema), pglock.WithTTL(3*time.Second), pglock.WithObserver(r.hooks()))
 	must(t, err)
 	defer func() { _ = c.Close(context.Background()) }()
 	if n := len(s.statements); n != 0 {
@@ -125,7 +126,7 @@ func TestTracerOfThePool(t *testing.T) {
 	ctx := context.WithValue(t.Context(), ofACall{}, true)
 	l, err := c.Acquire(ctx, "n")
 	must(t, err)
-	await[pglock.RenewalEvent](t, r, 1)
+	await[observe.RenewalEvent](t, r, 1)
 	pgtest.Eventually(t, 20*time.Second, "its own connections are named", func() bool {
 		return value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application+" (pglock)") > 0
 	})

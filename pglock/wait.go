@@ -12,6 +12,7 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // maxRaces is how often a waiter makes another attempt at once, because the lock's row was inserted
@@ -204,7 +205,7 @@ func (w *waiter) observeWait(ctx context.Context) {
 		w.facts.blocker = busy.Token
 	}
 	for _, name := range w.names() {
-		ev := WaitEvent{Name: name, Ahead: w.facts.ahead, Together: len(w.cfg.names)}
+		ev := observe.WaitEvent{Name: name, Ahead: w.facts.ahead, Together: len(w.cfg.names)}
 		if known && busy.Name == name {
 			ev.Holder, ev.Token, ev.Remaining = busy.Holder, busy.Token, busy.Remaining
 		}

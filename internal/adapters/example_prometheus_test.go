@@ -13,63 +13,47 @@ import (
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
-// prometheusObserver is all that a service needs for Prometheus without OpenTelemetry. Lock names
-// are no labels: they may be too many.
-type prometheusObserver struct {
-	pglock.NopObserver
-	acquired  *prometheus.HistogramVec
-	waiting   prometheus.Gauge
-	held      prometheus.Gauge
-	lost      *prometheus.CounterVec
-	remaining prometheus.Histogram
-}
-
-func newPrometheusObserver(r prometheus.Registerer) *prometheusObserver {
-	o := &prometheusObserver{
-		acquired: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "pglock_acquire_seconds", Help: "Duration of acquiring a lock, with the wait.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
-		}, []string{"outcome"}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "pglock_waiting", Help: "Calls that wait for a lock."}),
-		held:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "pglock_leases", Help: "Leases that are held."}),
-		lost:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pglock_leases_lost_total", Help: "Leases that were lost."}, []string{"reason"}),
-		remaining: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pglock_renewal_remaining_ratio", Help: "Part of the TTL that remained at a renewal.", Buckets: prometheus.LinearBuckets(0.1, 0.1, 9),
-		}),
-	}
-	r.MustRegister(o.acquired, o.waiting, o.held, o.lost, o.remaining)
-	return o
-}
-
-func (o *prometheusObserver) ObserveWait(context.Context, pglock.WaitEvent) { o.waiting.Inc() }
-
-func (o *prometheusObserver) ObserveAcquire(_ context.Context, e pglock.AcquireEvent) {
-	o.acquired.WithLabelValues(string(e.Outcome)).Observe(e.Waited.Seconds())
-	if e.Queued {
-		o.waiting.Dec()
-	}
-	if e.Outcome == pglock.OutcomeGranted {
-		o.held.Inc()
+// prometheusHooks are all that a service needs for Prometheus without OpenTelemetry. Lock names are no
+// labels, because they may be too many.
+func prometheusHooks(r prometheus.Registerer) observe.Hooks {
+	acquired := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "pglock_acquire_seconds", Help: "Duration of acquiring a lock, with the wait.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+	}, []string{"outcome"})
+	waiting := prometheus.NewGauge(prometheus.GaugeOpts{Name: "pglock_waiting", Help: "Calls that wait for a lock."})
+	held := prometheus.NewGauge(prometheus.GaugeOpts{Name: "pglock_leases", Help: "Leases that are held."})
+	lost := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pglock_leases_lost_total", Help: "Leases that were lost."}, []string{"reason"})
+	remaining := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "pglock_renewal_remaining_ratio", Help: "Part of the TTL that remained at a renewal.", Buckets: prometheus.LinearBuckets(0.1, 0.1, 9),
+	})
+	r.MustRegister(acquired, waiting, held, lost, remaining)
+	return observe.Hooks{
+		Wait: func(context.Context, observe.WaitEvent) { waiting.Inc() },
+		Acquire: func(_ context.Context, e observe.AcquireEvent) {
+			acquired.WithLabelValues(string(e.Outcome)).Observe(e.Waited.Seconds())
+			if e.Queued {
+				waiting.Dec()
+			}
+			if e.Outcome == observe.OutcomeGranted {
+				held.Inc()
+			}
+		},
+		Renewal: func(_ context.Context, e observe.RenewalEvent) { remaining.Observe(e.TTLRemaining) },
+		Loss: func(_ context.Context, e observe.LossEvent) {
+			lost.WithLabelValues(string(e.Reason)).Inc()
+			held.Dec()
+		},
+		Release: func(_ context.Context, e observe.ReleaseEvent) {
+			if !e.Again { // an earlier release of this lease was counted
+				held.Dec()
+			}
+		},
 	}
 }
 
-func (o *prometheusObserver) ObserveRenewal(_ context.Context, e pglock.RenewalEvent) {
-	o.remaining.Observe(e.TTLRemaining)
-}
-
-func (o *prometheusObserver) ObserveLoss(_ context.Context, e pglock.LossEvent) {
-	o.lost.WithLabelValues(string(e.Reason)).Inc()
-	o.held.Dec()
-}
-
-func (o *prometheusObserver) ObserveRelease(_ context.Context, e pglock.ReleaseEvent) {
-	if !e.Again { // an earlier release of this lease was counted
-		o.held.Dec()
-	}
-}
-
-// A small Observer gives Prometheus the figures of a service. The last request is what Prometheus
+// A few hooks give Prometheus the figures of a service. The last request is what Prometheus
 // sends.
 func Example_prometheus() {
 	ctx := context.Background()
@@ -77,7 +61,7 @@ func Example_prometheus() {
 	defer stop()
 
 	registry := prometheus.NewRegistry()
-	client, err := pglock.Open(ctx, pool, pglock.WithObserver(newPrometheusObserver(registry)))
+	client, err := pglock.Open(ctx, pool, pglock.WithObserver(prometheusHooks(registry)))
 	if err != nil {
 		log.Fatal(err)
 	}

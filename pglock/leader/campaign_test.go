@@ -12,19 +12,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
-
-// failures counts the acquires of a client that were not granted.
-type failures struct {
-	pglock.NopObserver
-	n atomic.Int32
-}
-
-func (f *failures) ObserveAcquire(_ context.Context, e pglock.AcquireEvent) {
-	if e.Err != nil {
-		f.n.Add(1)
-	}
-}
 
 // TestRunStaysInTheQueue: WithWait, given to the election or the client, does not make Run leave the
 // queue and campaign again. It is elected before a candidate that came later.
@@ -35,7 +24,12 @@ func TestRunStaysInTheQueue(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			term := elect(t, f.candidate("leader"), "")
-			seen := &failures{}
+			var failures atomic.Int32
+			seen := observe.Hooks{Acquire: func(_ context.Context, e observe.AcquireEvent) {
+				if e.Err != nil {
+					failures.Add(1)
+				}
+			}}
 			client := f.client(pglock.WithWait(wait), pglock.WithObserver(seen))
 			e := f.on(client, leader.WithLease(pglock.WithHolder("first"), pglock.WithWait(wait)))
 			elected := make(chan string, 2)
@@ -57,8 +51,8 @@ func TestRunStaysInTheQueue(t *testing.T) {
 				}
 			}()
 			resign(t, term)
-			if got := locktest.Receive(t, elected); got != "first" || seen.n.Load() != 0 {
-				t.Errorf("%s is elected, after %d campaigns of Run without a grant", got, seen.n.Load())
+			if got := locktest.Receive(t, elected); got != "first" || failures.Load() != 0 {
+				t.Errorf("%s is elected, after %d campaigns of Run without a grant", got, failures.Load())
 			}
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 	"github.com/pglock/pglock-go/pglock/otelpglock"
 )
 
@@ -23,7 +23,7 @@ func BenchmarkPair(b *testing.B) {
 	ctx, began := context.Background(), time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		o.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Token: 1, Outcome: pglock.OutcomeGranted, Began: began, Attempts: 1})
-		o.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Token: 1})
+		o.Acquire(ctx, observe.AcquireEvent{Name: "n", Token: 1, Outcome: observe.OutcomeGranted, Began: began, Attempts: 1})
+		o.Release(ctx, observe.ReleaseEvent{Name: "n", Token: 1})
 	}
 }

@@ -18,19 +18,20 @@ import (
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 	"github.com/pglock/pglock-go/pglock/otelpglock"
 )
 
-// telemetry is an Observer whose metrics and spans stay in memory.
+// telemetry has hooks whose metrics and spans stay in memory.
 type telemetry struct {
-	pglock.Observer
+	observe.Hooks
 	t      *testing.T
 	reader *sdkmetric.ManualReader
 	spans  *tracetest.InMemoryExporter
 	tracer *sdktrace.TracerProvider
 
 	mu    sync.Mutex
-	waits int // ObserveWait was called
+	waits int // calls that have begun to wait
 }
 
 func newTelemetry(t *testing.T, opts ...otelpglock.Option) *telemetry {
@@ -39,19 +40,18 @@ func newTelemetry(t *testing.T, opts ...otelpglock.Option) *telemetry {
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader))
 	m.tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(m.spans))
 	var err error
-	m.Observer, err = otelpglock.New(append([]otelpglock.Option{otelpglock.WithMeterProvider(meters), otelpglock.WithTracerProvider(m.tracer)}, opts...)...)
+	m.Hooks, err = otelpglock.New(append([]otelpglock.Option{otelpglock.WithMeterProvider(meters), otelpglock.WithTracerProvider(m.tracer)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	wait := m.Wait
+	m.Wait = func(ctx context.Context, e observe.WaitEvent) { // a test can wait for it
+		wait(ctx, e)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.waits++
+	}
 	return m
-}
-
-// ObserveWait counts, so that a test can wait for a wait.
-func (m *telemetry) ObserveWait(ctx context.Context, e pglock.WaitEvent) {
-	m.Observer.ObserveWait(ctx, e)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.waits++
 }
 
 func (m *telemetry) awaitWaits(n int) {
@@ -67,7 +67,7 @@ func (m *telemetry) awaitWaits(n int) {
 func (m *telemetry) open() *pglock.Client {
 	m.t.Helper()
 	pool := pgtest.Pool(m.t)
-	c, err := pglock.Open(m.t.Context(), pool, pglock.WithSchema(pgtest.Schema(m.t, pool)), pglock.WithObserver(m),
+	c, err := pglock.Open(m.t.Context(), pool, pglock.WithSchema(pgtest.Schema(m.t, pool)), pglock.WithObserver(m.Hooks),
 		pglock.WithHolder("me"), pglock.WithLogger(nil))
 	if err != nil {
 		m.t.Fatal(err)

@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/pglock/pglock-go/pglock/observe"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/pglock/pglock-go/pglock"
 )
 
 // scope is the name of the instrumentation scope.
@@ -18,24 +17,26 @@ const scope = "github.com/pglock/pglock-go/pglock/otelpglock"
 
 // observer records the events of one or several clients.
 type observer struct {
-	pglock.NopObserver
 	*instruments
 	config
 	tracer trace.Tracer
 }
 
-// New returns the observer of one or several clients, for pglock.WithObserver. It fails with
+// New returns the hooks of one or several clients, for pglock.WithObserver. It fails with
 // pglock.ErrInvalidOption, or if the meter provider refuses an instrument.
-func New(opts ...Option) (pglock.Observer, error) {
+func New(opts ...Option) (observe.Hooks, error) {
 	c, err := newConfig(opts)
 	if err != nil {
-		return nil, err
+		return observe.Hooks{}, err
 	}
 	i, err := newInstruments(c.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL)))
 	if err != nil {
-		return nil, fmt.Errorf("otelpglock: create the instruments: %w", err)
+		return observe.Hooks{}, fmt.Errorf("otelpglock: create the instruments: %w", err)
 	}
-	return &observer{instruments: i, config: c, tracer: c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}, nil
+	o := &observer{instruments: i, config: c, tracer: c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}
+	return observe.Hooks{
+		Wait: o.wait, Acquire: o.acquire, Handoff: o.handoff, Renewal: o.renewal, Loss: o.loss, Release: o.release, Batch: o.batch,
+	}, nil
 }
 
 // inGroup returns the attribute with the group of a name, with room for others.
@@ -43,15 +44,15 @@ func (o *observer) inGroup(name string) []attribute.KeyValue {
 	return append(make([]attribute.KeyValue, 0, 4), keyGroup.String(o.group(name)))
 }
 
-// ObserveWait counts a call that waits.
-func (o *observer) ObserveWait(ctx context.Context, e pglock.WaitEvent) {
+// wait counts a call that waits.
+func (o *observer) wait(ctx context.Context, e observe.WaitEvent) {
 	group := metric.WithAttributes(o.inGroup(e.Name)...)
 	o.acquireWaiting.Add(ctx, 1, group)
 	o.acquireAhead.Record(ctx, int64(e.Ahead), group)
 }
 
-// ObserveAcquire records the call and its span.
-func (o *observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
+// acquire records the call and its span.
+func (o *observer) acquire(ctx context.Context, e observe.AcquireEvent) {
 	attributes := o.inGroup(e.Name)
 	group := metric.WithAttributes(attributes...)
 	if e.Adopted { // it was acquired in another process
@@ -60,8 +61,8 @@ func (o *observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
 	}
 	attributes = append(attributes, keyOutcome.String(string(e.Outcome)))
 	switch e.Outcome {
-	case pglock.OutcomeGranted, pglock.OutcomeBusy:
-	case pglock.OutcomeFailed:
+	case observe.OutcomeGranted, observe.OutcomeBusy:
+	case observe.OutcomeFailed:
 		attributes = withErrorType(attributes, e.Err)
 	default:
 		attributes = append(attributes, semconv.ErrorTypeKey.String(string(e.Outcome)))
@@ -73,14 +74,14 @@ func (o *observer) ObserveAcquire(ctx context.Context, e pglock.AcquireEvent) {
 	if e.Queued {
 		o.acquireWaiting.Add(ctx, -1, group)
 	}
-	if e.Outcome == pglock.OutcomeGranted {
+	if e.Outcome == observe.OutcomeGranted {
 		o.leaseActive.Add(ctx, 1, group)
 	}
 }
 
 // span records the span of a call, and returns a context with it. The attributes are those of the
 // metric.
-func (o *observer) span(ctx context.Context, e pglock.AcquireEvent, attributes []attribute.KeyValue) context.Context {
+func (o *observer) span(ctx context.Context, e observe.AcquireEvent, attributes []attribute.KeyValue) context.Context {
 	ctx, span := o.tracer.Start(ctx, "pglock acquire", trace.WithTimestamp(e.Began), trace.WithAttributes(attributes...))
 	defer span.End(trace.WithTimestamp(e.Began.Add(e.Waited)))
 	if !span.IsRecording() {
@@ -97,9 +98,9 @@ func (o *observer) span(ctx context.Context, e pglock.AcquireEvent, attributes [
 		span.SetAttributes(keyName.String(e.Name), keyHolder.String(e.Holder))
 	}
 	switch {
-	case e.Outcome == pglock.OutcomeGranted:
+	case e.Outcome == observe.OutcomeGranted:
 		span.SetAttributes(keyToken.Int64(int64(e.Token)), keyHandedOff.Bool(e.HandedOff))
-	case e.Outcome != pglock.OutcomeBusy && e.Err != nil:
+	case e.Outcome != observe.OutcomeBusy && e.Err != nil:
 		text := string(e.Outcome)
 		if !o.hideNames {
 			text = e.Err.Error()
@@ -109,27 +110,27 @@ func (o *observer) span(ctx context.Context, e pglock.AcquireEvent, attributes [
 	return ctx
 }
 
-// ObserveHandoff counts the hand-off.
-func (o *observer) ObserveHandoff(ctx context.Context, e pglock.HandoffEvent) {
+// handoff counts the hand-off.
+func (o *observer) handoff(ctx context.Context, e observe.HandoffEvent) {
 	o.handoffs.Add(ctx, 1, metric.WithAttributes(o.inGroup(e.Name)...))
 }
 
-// ObserveRenewal records the renewal.
-func (o *observer) ObserveRenewal(ctx context.Context, e pglock.RenewalEvent) {
+// renewal records the renewal.
+func (o *observer) renewal(ctx context.Context, e observe.RenewalEvent) {
 	attributes := o.inGroup(e.Name)
 	o.renewalRemaining.Record(ctx, e.TTLRemaining, metric.WithAttributes(attributes...))
 	o.renewalDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))
 }
 
-// ObserveLoss records the end of the lease.
-func (o *observer) ObserveLoss(ctx context.Context, e pglock.LossEvent) {
+// loss records the end of the lease.
+func (o *observer) loss(ctx context.Context, e observe.LossEvent) {
 	attributes := o.inGroup(e.Name)
 	o.leaseLosses.Add(ctx, 1, metric.WithAttributes(append(attributes, keyLossReason.String(string(e.Reason)))...))
 	o.leaseEnds(ctx, attributes, string(e.Reason), e.Held.Seconds())
 }
 
-// ObserveRelease records the release and the end of the lease.
-func (o *observer) ObserveRelease(ctx context.Context, e pglock.ReleaseEvent) {
+// release records the release and the end of the lease.
+func (o *observer) release(ctx context.Context, e observe.ReleaseEvent) {
 	attributes := o.inGroup(e.Name)
 	if e.HandedOver { // it is released in another process
 		o.leaseEnds(ctx, attributes, "handed_over", e.Held.Seconds())
@@ -147,8 +148,8 @@ func (o *observer) leaseEnds(ctx context.Context, group []attribute.KeyValue, ho
 	o.leaseDuration.Record(ctx, held, metric.WithAttributes(append(group, keyEnd.String(how))...))
 }
 
-// ObserveBatch records the batch.
-func (o *observer) ObserveBatch(ctx context.Context, e pglock.BatchEvent) {
+// batch records the batch.
+func (o *observer) batch(ctx context.Context, e observe.BatchEvent) {
 	attributes := append(make([]attribute.KeyValue, 0, 2), keyOperation.String(string(e.Operation)))
 	o.batchSize.Record(ctx, int64(e.Size), metric.WithAttributes(attributes...))
 	o.batchDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 	"github.com/pglock/pglock-go/pglock/otelpglock"
 )
 
@@ -119,17 +120,17 @@ func TestMetricsOfFailures(t *testing.T) {
 	m := newTelemetry(t)
 	ctx := t.Context()
 	gone := &pglock.LostError{Name: "n"}
-	for _, outcome := range []pglock.Outcome{pglock.OutcomeUnavailable, pglock.OutcomeClosed, pglock.OutcomeCanceled} {
-		m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: outcome, Err: errors.New("none"), Waited: time.Second})
+	for _, outcome := range []observe.Outcome{observe.OutcomeUnavailable, observe.OutcomeClosed, observe.OutcomeCanceled} {
+		m.Acquire(ctx, observe.AcquireEvent{Name: "n", Outcome: outcome, Err: errors.New("none"), Waited: time.Second})
 	}
-	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: pglock.OutcomeFailed, Err: pglock.ErrPrivilege, Waited: time.Second})
-	m.ObserveRenewal(ctx, pglock.RenewalEvent{Name: "n", Err: fmt.Errorf("%w: %w", pglock.ErrUnavailable, context.DeadlineExceeded), Duration: time.Second, TTLRemaining: 0.25})
-	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Err: pglock.ErrUnavailable, Duration: time.Second, Held: time.Minute})
-	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", Err: gone, Duration: time.Second, Held: time.Minute, Again: true})
-	m.ObserveAcquire(ctx, pglock.AcquireEvent{Name: "n", Outcome: pglock.OutcomeGranted, Adopted: true, Waited: time.Second})
-	m.ObserveRelease(ctx, pglock.ReleaseEvent{Name: "n", HandedOver: true, Held: time.Hour})
-	m.ObserveLoss(ctx, pglock.LossEvent{Name: "n", Err: gone, Reason: pglock.LossEnded, Held: time.Minute})
-	m.ObserveBatch(ctx, pglock.BatchEvent{Operation: pglock.OperationRelease, Size: 3, Err: errors.New("unknown"), Duration: time.Second})
+	m.Acquire(ctx, observe.AcquireEvent{Name: "n", Outcome: observe.OutcomeFailed, Err: pglock.ErrPrivilege, Waited: time.Second})
+	m.Renewal(ctx, observe.RenewalEvent{Name: "n", Err: fmt.Errorf("%w: %w", pglock.ErrUnavailable, context.DeadlineExceeded), Duration: time.Second, TTLRemaining: 0.25})
+	m.Release(ctx, observe.ReleaseEvent{Name: "n", Err: pglock.ErrUnavailable, Duration: time.Second, Held: time.Minute})
+	m.Release(ctx, observe.ReleaseEvent{Name: "n", Err: gone, Duration: time.Second, Held: time.Minute, Again: true})
+	m.Acquire(ctx, observe.AcquireEvent{Name: "n", Outcome: observe.OutcomeGranted, Adopted: true, Waited: time.Second})
+	m.Release(ctx, observe.ReleaseEvent{Name: "n", HandedOver: true, Held: time.Hour})
+	m.Loss(ctx, observe.LossEvent{Name: "n", Err: gone, Reason: observe.LossEnded, Held: time.Minute})
+	m.Batch(ctx, observe.BatchEvent{Operation: observe.OperationRelease, Size: 3, Err: errors.New("unknown"), Duration: time.Second})
 
 	exactly := func(v float64) func(point) bool { return func(p point) bool { return p == point{1, v} } }
 	want := map[string]func(point) bool{

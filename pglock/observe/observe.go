@@ -1,89 +1,50 @@
-package pglock
+// Package observe describes what a client of package pglock does, for metrics, traces and logs. A program
+// passes functions to pglock.WithObserver for the events that it needs; module otelpglock has them for
+// OpenTelemetry.
+package observe
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 )
 
-// Observer receives the events of a client, for metrics, traces and logs (see [WithObserver]). Each
-// observer embeds [NopObserver] and defines the methods that it needs, because later versions may
-// add methods and fields of events.
+// Hooks are called with the events of a client. A nil function ignores its events, and later versions may
+// add functions and fields of events.
 //
-// The methods must be safe for concurrent use. They must not block, because they are called where
-// the event happens, so a slow one delays its call and later work, such as the other leases of an
-// answered renewal, but neither a lease nor its end, because the result takes effect first. A
-// method that passes events to something slow puts them into a buffer, and drops those that do not
-// fit.
+// The functions must be safe for concurrent use. They must not block, because they are called where the
+// event happens, so a slow one delays its call and later work, such as the other leases of an answered
+// renewal, but neither a lease nor its end, because the result takes effect first. A function that passes
+// events to something slow puts them into a buffer, and drops those that do not fit.
 //
-// A call or a lease of several names raises an event for each of them. The context is never done,
-// and has the values of the context that was passed to Acquire, or none for batches.
-type Observer interface {
-	// ObserveWait is called when an Acquire begins to wait, at most once for each call.
-	ObserveWait(ctx context.Context, e WaitEvent)
+// A call or a lease of several names raises an event for each of them. The context is never done, and has
+// the values of the context that was passed to Acquire, or none for batches.
+type Hooks struct {
+	// Wait is called when an Acquire begins to wait, at most once for each call.
+	Wait func(ctx context.Context, e WaitEvent)
 
-	// ObserveAcquire is called when an Acquire or TryAcquire ends, granted or not, and when Adopt
-	// has adopted a grant. A call with an invalid argument, on a closed client, or whose context
-	// holds the lock raises no event.
-	ObserveAcquire(ctx context.Context, e AcquireEvent)
+	// Acquire is called when an Acquire or TryAcquire ends, granted or not, and when Adopt has adopted
+	// a grant. A call with an invalid argument, on a closed client, or whose context holds the lock
+	// raises no event.
+	Acquire func(ctx context.Context, e AcquireEvent)
 
-	// ObserveHandoff is called, in addition to ObserveAcquire and ObserveRelease, when a release
-	// has granted the lock to the next waiter of the same process. The context is that of the
-	// released lease.
-	ObserveHandoff(ctx context.Context, e HandoffEvent)
+	// Handoff is called, in addition to Acquire and Release, when a release has granted the lock to the
+	// next waiter of the same process. The context is that of the released lease.
+	Handoff func(ctx context.Context, e HandoffEvent)
 
-	// ObserveRenewal is called for each lease that a statement renews or fails to renew.
-	ObserveRenewal(ctx context.Context, e RenewalEvent)
+	// Renewal is called for each lease that a statement renews or fails to renew.
+	Renewal func(ctx context.Context, e RenewalEvent)
 
-	// ObserveLoss is called, instead of ObserveRelease, when a lease is lost.
-	ObserveLoss(ctx context.Context, e LossEvent)
+	// Loss is called, instead of Release, when a lease is lost.
+	Loss func(ctx context.Context, e LossEvent)
 
-	// ObserveRelease is called when a release has a result, again if it is repeated after a
-	// failure, and by HandOver. A lease that Close lets expire raises no event.
-	ObserveRelease(ctx context.Context, e ReleaseEvent)
+	// Release is called when a release has a result, again if it is repeated after a failure, and by
+	// HandOver. A lease that Close lets expire raises no event.
+	Release func(ctx context.Context, e ReleaseEvent)
 
-	// ObserveBatch is called when a batch of operations, maybe a batch of one, was sent.
-	ObserveBatch(ctx context.Context, e BatchEvent)
-
-	mustEmbedNopObserver()
-}
-
-// NopObserver ignores all events. Each Observer embeds it.
-type NopObserver struct{}
-
-// ObserveWait ignores the event.
-func (NopObserver) ObserveWait(context.Context, WaitEvent) {}
-
-// ObserveAcquire ignores the event.
-func (NopObserver) ObserveAcquire(context.Context, AcquireEvent) {}
-
-// ObserveHandoff ignores the event.
-func (NopObserver) ObserveHandoff(context.Context, HandoffEvent) {}
-
-// ObserveRenewal ignores the event.
-func (NopObserver) ObserveRenewal(context.Context, RenewalEvent) {}
-
-// ObserveLoss ignores the event.
-func (NopObserver) ObserveLoss(context.Context, LossEvent) {}
-
-// ObserveRelease ignores the event.
-func (NopObserver) ObserveRelease(context.Context, ReleaseEvent) {}
-
-// ObserveBatch ignores the event.
-func (NopObserver) ObserveBatch(context.Context, BatchEvent) {}
-
-func (NopObserver) mustEmbedNopObserver() {}
-
-// WithObserver adds an observer of the client's events, or none if o is nil.
-func WithObserver(o Observer) Option {
-	return clientOption(func(c *clientConfig) error {
-		if o != nil {
-			c.observers = append(c.observers, o)
-		}
-		return nil
-	})
+	// Batch is called when a batch of operations, maybe a batch of one, was sent.
+	Batch func(ctx context.Context, e BatchEvent)
 }
 
 // WaitEvent describes the lock that a call begins to wait for, and the blocking grant as far as the
@@ -111,7 +72,7 @@ type AcquireEvent struct {
 	Waited   time.Duration // from then to the result
 	Attempts int           // attempts against the server
 
-	Queued    bool          // ObserveWait was called for this call
+	Queued    bool          // Hooks.Wait was called for this call
 	Ahead     int           // waiters ahead when the call began to wait, or was refused
 	HandedOff bool          // a release of this process granted the lock
 	Blocker   fencing.Token // the last blocking grant; 0 if none is known
@@ -142,7 +103,7 @@ type LossEvent struct {
 	Holder string
 	Reason LossReason
 	Held   time.Duration // from the grant to the loss
-	Err    *LostError    // with the reason as text, and the last failure of a renewal
+	Err    error         // a *pglock.LostError, with the reason as text and the last failure of a renewal
 }
 
 // LossReason is how a lease was lost.
@@ -152,7 +113,7 @@ type LossReason string
 const (
 	LossExpired LossReason = "expired"  // its deadline passed without a renewal
 	LossMaxHold LossReason = "max_hold" // its deadline passed because WithMaxHold had stopped renewals
-	LossRevoked LossReason = "revoked"  // by Client.Revoke
+	LossRevoked LossReason = "revoked"  // by pglock.Client.Revoke
 	LossEnded   LossReason = "ended"    // the server has ended the grant, or another holder has the lock
 )
 
@@ -165,7 +126,7 @@ type ReleaseEvent struct {
 	Duration   time.Duration // from then to the result
 	HandedOff  bool          // the lock was granted to the next waiter of this process
 	Again      bool          // an earlier release of this lease failed
-	Err        error         // wraps ErrLost if the grant had ended before
+	Err        error         // wraps pglock.ErrLost if the grant had ended before
 	HandedOver bool          // HandOver ended the lease, whose grant continues in another process
 }
 
@@ -200,27 +161,3 @@ const (
 	OutcomeUnavailable Outcome = "unavailable" // the server did not answer
 	OutcomeFailed      Outcome = "failed"      // another error
 )
-
-func outcomeOf(err error) Outcome {
-	var wait *WaitError
-	var busy *BusyError
-	switch {
-	case err == nil:
-		return OutcomeGranted
-	case errors.As(err, &wait): // the cause counts, and not the last obstacle
-		err = wait.Cause
-	case errors.As(err, &busy):
-		return OutcomeBusy
-	}
-	switch {
-	case errors.Is(err, ErrClosed):
-		return OutcomeClosed
-	case errors.Is(err, ErrUnavailable):
-		return OutcomeUnavailable
-	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return OutcomeTimeout
-	case errors.Is(err, context.Canceled):
-		return OutcomeCanceled
-	}
-	return OutcomeFailed
-}
