@@ -383,9 +383,9 @@ func TestCheckerOfInterleavings(t *testing.T) {
 		{0, "acquire_fast", "FOR UPDATE SKIP LOCKED", "FOR NO KEY UPDATE SKIP LOCKED"},
 		{0, "acquire_fast", "SKIP LOCKED", ""},
 		{0, "acquire_fast", "AND f.holder IS NULL", ""},
-		{0, "acquire_full", "FOR UPDATE OF l SKIP LOCKED", "FOR NO KEY UPDATE OF l SKIP LOCKED"},
-		{0, "acquire_full", "greatest(pglock.next_fencing_token(), l.token + 1)", "l.token"},
-		{0, "acquire_full", "WHERE l.expires_at <=", "WHERE '-infinity' <="},
+		{0, "acquire_slots", "d.name = lock_names[i] FOR UPDATE", "d.name = lock_names[i] FOR NO KEY UPDATE"},
+		{0, "acquire_slots", ", newest + 1);", ", newest + 1); token := newest;"},
+		{0, "acquire_slots", "room := CASE WHEN l.expires_at >", "room := CASE WHEN '-infinity' >"},
 		{0, "renew", "AND l.expires_at >", "AND 'infinity' >"},
 		{0, "renew", "FOR NO KEY UPDATE", "FOR UPDATE"},
 		{0, "release", "AND l.token = $2::bigint", "AND $2::bigint > 0"},
@@ -396,7 +396,7 @@ func TestCheckerOfInterleavings(t *testing.T) {
 	} {
 		defect.before = strings.ReplaceAll(defect.before, "pglock.", schema.Quote(c.w.schema)+".")
 		// A defect of a statement shows in the interleavings with that statement.
-		kind := map[string]string{"check_fence": "guard"}[defect.name]
+		kind := map[string]string{"check_fence": "guard", "acquire_slots": "acquire_full"}[defect.name]
 		if kind == "" {
 			kind = defect.name
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestALongQueueCostsOnlyItsOwnLock: 10,000 processes wait for one name. Statements about it read
-// the queue once or twice. Those about another name, with one waiter, do not read it. In the control,
+// the queue up to four times. Those about another name, with one waiter, do not read it. In the control,
 // the server has statistics about the names of waiters: it expects as many for each name.
 func TestALongQueueCostsOnlyItsOwnLock(t *testing.T) {
 	t.Parallel()
@@ -86,7 +86,7 @@ func TestALongQueueCostsOnlyItsOwnLock(t *testing.T) {
 				rows := measure(lock, c.field, c.state, c.args)
 				if lock == "short" {
 					most = max(most, rows)
-				} else if rows > 3*queue {
+				} else if rows > 4*queue {
 					t.Errorf("%s of the long queue reads %d rows", c.field, rows)
 				}
 			}

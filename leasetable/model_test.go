@@ -98,11 +98,9 @@ func (m *model) statement(c int) string {
 	switch tx.op.kind {
 	case "acquire_fast", "acquire_full":
 		full := tx.op.kind == "acquire_full"
-		if !m.row.exists || again && full {
+		if !m.row.exists {
 			switch {
 			case !full:
-				return "nothing"
-			case m.row.exists: // it was inserted during the wait
 				return "nothing"
 			case other.open && other.changed:
 				tx.waits = true

@@ -273,15 +273,10 @@ END
 $$;
 COMMENT ON FUNCTION lift_fencing_tokens(text) IS 'pglock: set the sequence above all tokens, after a promotion, pg_upgrade or a restore; returns the highest token drawn';
 
--- The mark "pruned" orders pruning and first grants. Suppose that a first grant has drawn its token and
--- stalls, and that its name is granted to others, released and pruned meanwhile. Then no row shows that
--- the stalled token is an old one. So pruning raises the mark in the transaction that deletes rows, and
--- a first grant compares the mark after it has inserted its row. Either the deletion has committed by
--- then, and the grant sees the mark, or the row that is to be deleted conflicts with the insert.
--- Neither waits longer than for the other's commit.
---
--- Returns the highest token that may be deleted: a row above the sequence is the only evidence of its
--- token.
+-- Raises the mark "pruned", from which lift_fencing_tokens() knows that tokens were drawn whose rows are gone,
+-- and returns the highest token that may be deleted: a row above the sequence is the only evidence of its
+-- token. A first grant that stalls needs no mark, because it draws its token while it holds the row, and no
+-- row that it can hold was there before the sequence had passed those of the name's pruned grants.
 CREATE FUNCTION raise_pruned(token bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -294,24 +289,6 @@ BEGIN
         RETURN 0; -- there is no row for the mark
     END IF;
     RETURN mark;
-END
-$$;
-
--- Returns the token. VOLATILE, because its query needs a snapshot of its own: the snapshot of the
--- calling statement may be older than the deletion.
-CREATE FUNCTION require_unpruned(token bigint) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    mark int8;
-BEGIN
-    SELECT max(e.pruned) INTO mark FROM "<here>".fencing_epoch AS e;
-    IF token <= mark THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'serialization_failure',
-            MESSAGE = format('pglock: the token %s was drawn before names with tokens up to %s were pruned', token, mark),
-            HINT = 'Try again.';
-    END IF;
-    RETURN token;
 END
 $$;
 
@@ -515,14 +492,15 @@ $$;
 
 -- Grants all of the distinct names to the holder "who" for "us" microseconds, with one token, or
 -- nothing: weights[i] of the permits[i] of each name. A lock with one holder has 0 permits, and the
--- weight 1: a null in an array is text to a role whose array_nulls is off. The names are sorted by their bytes, and my_ticket is that of acquire_full.sql. If "notify",
+-- weight 1: a null in an array is text to a role whose array_nulls is off. The names are sorted by their bytes, and my_ticket is the largest bigint
+-- without a ticket, and 0 to ignore the queue. If "notify",
 -- it wakes the waiters for whom it finds room.
 --
 -- outcome:
 --   granted  token, remaining microseconds
 --   busy     name, token, holder and remaining microseconds of the grant in the way, of several the one
---            that ends last; of the holders of permits, the one that ends first. Without a holder, there
---            is room, but a row is locked, or "ahead" waiters have smaller tickets; "invalid" tickets
+--            that ends last; of the holders of permits, the one that ends first. Without time, there is
+--            room, but a row is locked, or "ahead" waiters have smaller tickets; "invalid" tickets
 --   spent    this request won before, and its grant of some name has ended: try with a new one
 --   kind     the name has another number of permits, "ahead"; 0: it is a lock with one holder
 --   again    a name was pruned meanwhile: try again
@@ -530,16 +508,30 @@ $$;
 -- The first pass reads. The second one locks the gates, and reads again. If expired permits are in the
 -- way, it frees them, and a third one follows.
 --
--- A waiter is granted what it wants if there is room for it and for all who wait before it, whoever
--- comes first. One that is granted before these leaves the queue, where they keep their places. If the
--- head is silent, nothing is kept for it and for the others before this one: see acquire_full.sql.
+-- A waiter is granted what it wants if there is room for it and for all who wait before it, whichever of
+-- them comes first. One that is granted before these leaves the queue, where they keep their places. If the
+-- head is silent, because what it waits for could have been granted for one and a half seconds, nothing is
+-- kept for it and for the others before this one, whose tickets become invalid. That time begins anew
+-- whenever the head finds the row locked, because a guarded transaction may outlive the release by any
+-- time. A ticket for several names is skipped only if its client does not refresh it, because a name may be
+-- free while its caller waits for another one.
 --
 -- Why it is safe, besides what is said above of permits:
 -- * All or nothing. All rows are locked before they are judged, and changed in one transaction.
 -- * No deadlock. Rows are locked and inserted in the order of names. One that is guarded, or has one
 --   holder and is locked, is busy.
 -- * Token order. The token is drawn while all rows are locked, and is above that of each.
--- * Repeating it is safe, and a recognized grant is durable: see acquire_full.sql.
+-- * One row of a new name. The primary key decides; a stalled insert meets the row of the grant that
+--   overtook it, and judges that. A name that was pruned meanwhile is tried again.
+-- * No waiting. A lock with one holder whose row is locked is busy. A new name waits for another insert of
+--   it for a quarter of a second at most. There is no advisory lock, since any role could hold one.
+-- * Repeating it is safe. A request whose grant is live gets that grant again. After that grant has ended, a
+--   delayed attempt can't win it back, not even while a minimum hold keeps the released row from expiring,
+--   because without a holder there is no grant to recognize.
+-- * A recognized grant is durable. With a synchronous standby, the commit of the first attempt may have been
+--   cut off in its wait, so the grant may be on this server alone. The row changes again, and the commit of
+--   that change follows the first one in the log. While the first attempt still waits for the standby, its
+--   row is locked, which looks busy.
 CREATE FUNCTION acquire_slots(
     lock_names text[], permits integer[], weights integer[], request_id uuid, who text, tags jsonb, us bigint, my_ticket bigint, notify boolean,
     OUT outcome text, OUT name text, OUT token bigint, OUT holder text, OUT remaining bigint, OUT ahead integer, OUT invalid boolean)
@@ -591,7 +583,8 @@ BEGIN
             FOR i IN 1..n LOOP
                 PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR UPDATE SKIP LOCKED;
                 CONTINUE WHEN FOUND;
-                outcome := 'busy'; name := lock_names[i]; token := 0; holder := NULL; remaining := 0;
+                outcome := 'busy'; name := lock_names[i]; remaining := 0;
+                SELECT d.token, d.holder INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i];
                 IF permits[i] > 0 THEN -- in use for a moment, or guarded, perhaps for long
                     PERFORM set_config('lock_timeout', '250ms', true);
                     PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR NO KEY UPDATE;
@@ -695,7 +688,7 @@ BEGIN
         END IF;
         CONTINUE WHEN pass = 0;
         PERFORM "<here>".commit_durably();
-        IF ours > 0 THEN -- the commit of this change follows that of the grant in the log: see acquire_full.sql
+        IF ours > 0 THEN -- the commit of this change follows that of the grant in the log
             UPDATE "<here>".distributed_locks AS d SET version = d.version % 9223372036854775807 + 1 WHERE d.name = ANY (lock_names);
             EXIT;
         ELSIF dead <> '{}' THEN
@@ -1107,7 +1100,7 @@ $$;
 
 -- grant_user() grants these rights. A role with USAGE on the schema can't build tables of its own on the
 -- types, which would block migrating down.
-REVOKE EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), require_unpruned(bigint), token_follows(bigint),
+REVOKE EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), token_follows(bigint),
     revoke_defaults(regnamespace), pin_functions(text) FROM PUBLIC;
 REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
 REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, locks_held, locks_waiting FROM PUBLIC;

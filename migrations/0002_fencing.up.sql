@@ -330,7 +330,7 @@ BEGIN
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
-        '{lift_fencing_tokens,raise_pruned,require_unpruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
+        '{lift_fencing_tokens,raise_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
           pglock_schema_version,head_weight,commit_durably,add_room,free_expired_permits,share_grant,create_free,
           acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,join_all,once_claim}');
 END

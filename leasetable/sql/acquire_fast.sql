@@ -6,7 +6,7 @@
 --   $6  the caller's ticket; the largest bigint without a ticket, 0 to ignore the queue
 --
 -- Returns one row if the grant is ours: token and remaining microseconds. Without a row, peek.sql
--- reads the holder, and acquire_full.sql handles all other cases, such as new names and expired
+-- reads the holder, and acquire_slots handles all other cases, such as new names and expired
 -- grants, whose end it records.
 --
 -- Why it is safe:
@@ -16,8 +16,8 @@
 -- * Token order. The token is drawn while the row is locked.
 -- * No waiting. SKIP LOCKED: a row that a guarded transaction holds is busy.
 -- * Losing is free. On a held lock nothing is locked and nothing written.
--- * Repeating it is safe. A request that won does not win again: see acquire_full.sql.
--- * Queue order. While a smaller valid ticket waits, the lock is not for us. acquire_full.sql
+-- * Repeating it is safe. A request that won does not win again: see acquire_slots.
+-- * Queue order. While a smaller valid ticket waits, the lock is not for us. acquire_slots
 --   decides whether that ticket is skipped.
 -- * One path to the row. The UPDATE finds the row version that the sub-select has locked. If that
 --   version is newer than this statement, the UPDATE does not see it, and there is no row.

@@ -3,7 +3,7 @@
 -- tickets. For all but names and requests, an array of one element stands for equal values.
 --
 -- Returns name, token and remaining microseconds for each grant. For the other names run peek.sql
--- and acquire_full.sql. acquire_fast.sql says why it is safe. The first condition of "free" is
+-- and acquire_slots. acquire_fast.sql says why it is safe. The first condition of "free" is
 -- "l.holder IS NULL" in a form that the planner does not take for rare. Whether anybody waits at all is
 -- found out once, before it is for each name.
 WITH free AS MATERIALIZED (

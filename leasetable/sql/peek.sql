@@ -1,8 +1,8 @@
--- Reads the names $1 that are held by another request than $2. $3 tickets, as in acquire_full.sql;
+-- Reads the names $1 that are held by another request than $2. $3 tickets, as in acquire_slots;
 -- an array of one element stands for equal tickets.
 --
 -- Returns name, token, holder, remaining microseconds of the grant, the number of waiters with a
--- smaller ticket, and whether the ticket is invalid: the same as acquire_full.sql for a busy lock,
+-- smaller ticket, and whether the ticket is invalid: the same as acquire_slots for a busy lock,
 -- at a fraction of its cost. It returns no row for a lock that could be granted.
 SELECT l.name, l.token, l.holder,
        greatest((extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, 1),

@@ -7,9 +7,8 @@
 -- (lift_fencing_tokens).
 --
 -- Why it is safe:
--- * Token order. The sequence is above the token of every deleted row (up_to). An earlier first
---   grant that stalled with an older token fails: see raise_pruned() and require_unpruned() in the
---   migration.
+-- * Token order. The sequence is above the token of every deleted row (up_to), and the next grant of such
+--   a name draws from it while it holds the new row.
 -- * Rows in use by others are skipped. Rows that were granted meanwhile are not idle.
 -- * A step costs the same however many rows there are. 1000 is a constant, so that the planner
 --   walks the index instead of sorting the table.

@@ -101,7 +101,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
       AND NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, n.needed) ELSE has_table_privilege(c.oid, n.needed) END
     UNION ALL
     SELECT p.proname, 'EXECUTE' FROM functions AS p
-    WHERE p.proname = ANY ('{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,require_unpruned,wake_next,wake_each,
+    WHERE p.proname = ANY ('{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,wake_next,wake_each,
             check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,
             add_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
             keep_permits,upgrade_permits,resize_permits,join_all}')
@@ -117,7 +117,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
            CASE WHEN p.proname = ANY ('{fencing_seal,bound_grants,judge_rows,pin_functions,revoke_defaults}') THEN '{}' ELSE '{EXECUTE}' END::text[],
            CASE WHEN p.proname ~ '^fence_' OR p.proname = ANY ('{check_fence,guard,bind,advance,token_follows,lift_fencing_tokens,
-                    raise_pruned,require_unpruned,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
+                    raise_pruned,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
     FROM functions AS p
 ), excess (kind, name, grantee, rights) AS (
     SELECT o.kind, o.name, coalesce(quote_ident(r.rolname), 'PUBLIC'), string_agg(DISTINCT a.privilege_type, ', ' ORDER BY a.privilege_type)
