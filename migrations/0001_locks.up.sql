@@ -470,7 +470,7 @@ BEGIN
 END
 $$;
 
--- Inserts missing names, free, in the order of names, and returns whether it has inserted one. It waits for
+-- Inserts missing names, free and without a token, in the order of names, and returns whether it has inserted one. It waits for
 -- another insert of the same name for a quarter of a second at most, and then fails (lock_not_available).
 CREATE FUNCTION create_free(lock_names text[], permits integer[]) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
@@ -478,7 +478,7 @@ BEGIN
     IF (SELECT count(*) FROM "<here>".distributed_locks AS l WHERE l.name = ANY (lock_names)) < cardinality(lock_names) THEN
         PERFORM set_config('lock_timeout', '250ms', true);
         INSERT INTO "<here>".distributed_locks (name, token, version, acquired_at, expires_at, capacity, in_use, room_since)
-        SELECT a.name, "<here>".next_fencing_token(), 1, clock_timestamp(), '-infinity',
+        SELECT a.name, 0, 1, clock_timestamp(), '-infinity',
                nullif(a.permits, 0), CASE WHEN a.permits > 0 THEN 0 END, CASE WHEN a.permits > 0 THEN clock_timestamp() END
         FROM unnest(lock_names, permits) AS a (name, permits)
         WHERE NOT EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.name = a.name)
@@ -554,6 +554,7 @@ DECLARE
     skipped  text[]; -- names with a silent head
     opened   text[]; -- names at which others may have room from now on, or watch
     newest   bigint;
+    began    timestamptz; -- the grant
     until    timestamptz;
     last_end timestamptz; -- of the grants in the way
     that     record;
@@ -584,7 +585,8 @@ BEGIN
                 PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR UPDATE SKIP LOCKED;
                 CONTINUE WHEN FOUND;
                 outcome := 'busy'; name := lock_names[i]; remaining := 0;
-                SELECT d.token, d.holder INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i];
+                SELECT max(d.token), max(d.holder) INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i];
+                token := coalesce(token, 0);
                 IF permits[i] > 0 THEN -- in use for a moment, or guarded, perhaps for long
                     PERFORM set_config('lock_timeout', '250ms', true);
                     PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR NO KEY UPDATE;
@@ -698,9 +700,10 @@ BEGIN
         END IF;
 
         token := greatest("<here>".next_fencing_token(), newest + 1);
-        until := clock_timestamp() + us * interval '1 microsecond';
+        began := clock_timestamp();
+        until := began + us * interval '1 microsecond';
         INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
-        SELECT a.name, acquire_slots.token, a.weight, 1, clock_timestamp(), until, request_id, who, tags
+        SELECT a.name, acquire_slots.token, a.weight, 1, began, until, request_id, who, tags
         FROM unnest(lock_names, permits, weights) AS a (name, permits, weight)
         WHERE a.weight < a.permits;
         UPDATE "<here>".distributed_locks AS d
@@ -714,7 +717,7 @@ BEGIN
                 ELSE d.ticket END,
             in_use = CASE WHEN a.weight < a.permits THEN d.in_use + a.weight WHEN a.permits > 0 THEN 0 END,
             room_since = CASE WHEN a.permits > 0 AND d.name <> ALL (early) THEN clock_timestamp() ELSE d.room_since END,
-            acquired_at = clock_timestamp(), expires_at = CASE WHEN a.weight < a.permits THEN '-infinity' ELSE until END, release_request = NULL,
+            acquired_at = began, expires_at = CASE WHEN a.weight < a.permits THEN '-infinity' ELSE until END, release_request = NULL,
             last_holder = coalesce(d.holder, d.last_holder), last_end = CASE WHEN d.holder IS NULL THEN d.last_end ELSE 'expired' END,
             ended_at = CASE WHEN d.holder IS NULL THEN d.ended_at ELSE nullif(d.expires_at, '-infinity') END,
             request = CASE WHEN a.weight < a.permits THEN d.request ELSE request_id END,
