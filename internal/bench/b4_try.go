@@ -125,5 +125,5 @@ func (r *tryLab) execs(conns int, statement string, args ...any) trial.Open {
 }
 
 func (r *tryLab) meter(do op) trial.Meter {
-	return &crowdMeter{goroutines: tryCrowd, figure: "tries", do: do, lab: &r.lab}
+	return crowd(tryCrowd, "tries", &r.lab, do)
 }
