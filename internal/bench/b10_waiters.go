@@ -56,7 +56,8 @@ func (m waitersMeter) turn(ctx context.Context, _ time.Duration) ([]trial.Figure
 	if err != nil {
 		return nil, err
 	}
-	before, gaps := inUse(), trial.NewLatencies()
+	gaps := trial.NewLatencies()
+	before := inUse()
 	var mu sync.Mutex
 	var freed time.Time
 	var all errgroup.Group
