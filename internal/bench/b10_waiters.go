@@ -29,10 +29,8 @@ func waitersRow() trial.Row {
 		Number: "B10", What: fmt.Sprintf("%d waiters on one name, one process", manyWaiters), Prepare: r.prepare(nil),
 		Subjects: []trial.Subject{{Name: kindOurs, Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 			client, err := r.client(ctx, s, "pglock")
-			return &waitersMeter{
-				lab: r, client: client, gaps: trial.NewLatencies(), waiters: pick(s.Scale, manyWaiters, manyWaiters, 50),
-				time: pick(s.Scale, 2*time.Second, 500*time.Millisecond, time.Millisecond),
-			}, err
+			m := waitersMeter{r, client, pick(s.Scale, manyWaiters, manyWaiters, 50), pick(s.Scale, 2*time.Second, 500*time.Millisecond, time.Millisecond)}
+			return &turnMeter{turn: m.turn}, err
 		}}},
 		Targets: []trial.Target{
 			ours("connections", "connections", trial.AtMost(3).InEveryRound()),
@@ -45,23 +43,20 @@ func waitersRow() trial.Row {
 }
 
 type waitersMeter struct {
-	lab    *lab
-	client *pglock.Client
-
+	lab     *lab
+	client  *pglock.Client
 	waiters int
 	time    time.Duration // in which the cost of waiting is measured
-
-	gaps                *trial.Latencies
-	memory, connections float64
 }
 
-// Turn makes all goroutines wait behind one holder, measures the cost, and then lets each have the
+// turn makes all goroutines wait behind one holder, measures the cost, and then lets each have the
 // lock once.
-func (m *waitersMeter) Turn(ctx context.Context, _ time.Duration) error {
+func (m waitersMeter) turn(ctx context.Context, _ time.Duration) ([]trial.Figure, error) {
 	held, err := m.client.Acquire(ctx, "hot")
 	if err != nil {
-		return err
+		return nil, err
 	}
+	gaps := trial.NewLatencies()
 	before := inUse()
 	var mu sync.Mutex
 	var freed time.Time
@@ -74,22 +69,26 @@ func (m *waitersMeter) Turn(ctx context.Context, _ time.Duration) error {
 			}
 			now := time.Now()
 			mu.Lock()
-			m.gaps.Record(now.Sub(freed))
+			gaps.Record(now.Sub(freed))
 			freed = time.Now()
 			mu.Unlock()
 			return l.Release(ctx)
 		})
 	}
+	memory, connections := 0.0, 0.0
 	for deadline := time.Now().Add(m.time); err == nil && time.Now().Before(deadline); {
-		m.memory = max(m.memory, inUse()-before)
-		var connections float64
-		connections, err = m.lab.connections(ctx)
-		m.connections = max(m.connections, connections)
+		memory = max(memory, inUse()-before)
+		var now float64
+		now, err = m.lab.connections(ctx)
+		connections = max(connections, now)
 	}
 	mu.Lock()
 	freed = time.Now()
 	mu.Unlock()
-	return errors.Join(err, held.Release(ctx), all.Wait())
+	err = errors.Join(err, held.Release(ctx), all.Wait())
+	return append(gaps.Figures("gap"),
+		trial.Figure{Name: "connections", Unit: trial.Count, Value: connections},
+		trial.Figure{Name: "memory", Unit: trial.Bytes, Value: memory}), err
 }
 
 // inUse returns the bytes of heap and stacks that are in use.
@@ -98,12 +97,4 @@ func inUse() float64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapInuse + m.StackInuse)
-}
-
-func (m *waitersMeter) Figures() []trial.Figure {
-	figures := append(m.gaps.Figures("gap"),
-		trial.Figure{Name: "connections", Unit: trial.Count, Value: m.connections},
-		trial.Figure{Name: "memory", Unit: trial.Bytes, Value: m.memory})
-	m.memory, m.connections = 0, 0
-	return figures
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
@@ -85,9 +86,7 @@ func electionRow() trial.Row {
 					return t.Resign(ctx)
 				}
 			})},
-			{Name: "acquire+release", Role: trial.Floor, Open: r.pairs(func(client *pglock.Client) op {
-				return pair(func(ctx context.Context, name string) (*pglock.Lease, error) { return client.Acquire(ctx, name) })
-			})},
+			{Name: "acquire+release", Role: trial.Floor, Open: r.pairs(acquirePair)},
 		},
 		Targets: []trial.Target{
 			target("p50 of a pair to that of acquire+release", "pair p50", "election", "acquire+release", trial.AtMost(1.5)),
@@ -95,14 +94,33 @@ func electionRow() trial.Row {
 	}
 }
 
+// observerRow is B11: what an observer that counts the grants costs a pair.
+func observerRow() trial.Row {
+	const with, without = "with an observer", "without one"
+	r := &lab{}
+	return trial.Row{
+		Number: "B11", What: "uncontended acquire+release with an observer, one goroutine", Prepare: r.prepare(nil),
+		Subjects: []trial.Subject{
+			{Name: with, Role: trial.Ours, Open: r.pairs(acquirePair, pglock.WithObserver(&grantCounter{}))},
+			{Name: without, Role: trial.Floor, Open: r.pairs(acquirePair)},
+		},
+		Targets: []trial.Target{target("p50 of a pair to that without an observer", "pair p50", with, without, trial.AtMost(1.1))},
+	}
+}
+
+// grantCounter counts the grants, as most dashboards do.
+type grantCounter struct {
+	pglock.NopObserver
+	grants atomic.Int64
+}
+
+func (c *grantCounter) ObserveAcquire(context.Context, pglock.AcquireEvent) { c.grants.Add(1) }
+
 // pairs opens a client of which a goroutine repeats an operation.
-func (l *lab) pairs(do func(client *pglock.Client) op) trial.Open {
+func (l *lab) pairs(do func(client *pglock.Client) op, opts ...pglock.Option) trial.Open {
 	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-		client, err := l.client(ctx, s, "pglock")
-		if err != nil {
-			return nil, err
-		}
-		return timed("pair", do(client)), nil
+		client, err := l.client(ctx, s, "pglock", opts...)
+		return timed("pair", do(client)), err
 	}
 }
 

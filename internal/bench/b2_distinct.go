@@ -46,6 +46,6 @@ func (l *lab) crowd(kind string, conns int) trial.Open {
 			return nil, err
 		}
 		s.Defer(func() error { locks.close(); return nil })
-		return &crowdMeter{goroutines: distinctCrowd, figure: "pairs", do: locks.pair}, nil
+		return crowd(distinctCrowd, "pairs", nil, locks.pair), nil
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
-	"github.com/pglock/pglock-go/pglock"
 )
 
 const (
@@ -95,7 +94,7 @@ func (l *lab) processes(kind string, n int, length fair) trial.Open {
 				return nil, fmt.Errorf("a worker for %s: %w", kind, err)
 			}
 		}
-		return newHotMeter(length.at(s.Scale), func(_ context.Context, from, to time.Time) ([][]holding, error) {
+		return hot(length.at(s.Scale), func(_ context.Context, from, to time.Time) ([][]holding, error) {
 			byMember := make([][]holding, n)
 			var all errgroup.Group
 			for i, w := range workers {
@@ -110,22 +109,16 @@ func (l *lab) processes(kind string, n int, length fair) trial.Open {
 func (l *lab) goroutines(n int, length fair) trial.Open {
 	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 		client, err := l.client(ctx, s, "pglock")
-		return newHotMeter(length.at(s.Scale), func(ctx context.Context, from, to time.Time) ([][]holding, error) {
+		return hot(length.at(s.Scale), func(ctx context.Context, from, to time.Time) ([][]holding, error) {
 			byMember := make([][]holding, n)
 			if err := pause(ctx, time.Until(from)); err != nil {
 				return nil, err
 			}
 			all, ctx := errgroup.WithContext(ctx)
 			for i := range n {
-				all.Go(func() error {
-					for time.Now().Before(to) {
-						h, err := holdOnce(ctx, client)
-						if err != nil {
-							return err
-						}
-						byMember[i] = append(byMember[i], h)
-					}
-					return nil
+				all.Go(func() (err error) {
+					byMember[i], err = hold(ctx, ours(client).lock, to)
+					return err
 				})
 			}
 			return byMember, all.Wait()
@@ -133,57 +126,62 @@ func (l *lab) goroutines(n int, length fair) trial.Open {
 	}
 }
 
-func holdOnce(ctx context.Context, client *pglock.Client) (h holding, err error) {
-	l, err := client.Acquire(ctx, "hot")
-	if err != nil {
-		return h, err
+// hold locks and unlocks one name until a moment, and returns the times at which it held the lock.
+func hold(ctx context.Context, lock lockFunc, to time.Time) (held []holding, err error) {
+	for time.Now().Before(to) {
+		unlock, err := lock(ctx, "hot")
+		if err != nil {
+			return held, err
+		}
+		h := holding{Acquired: time.Now().UnixNano()}
+		h.Freed = time.Now().UnixNano()
+		held = append(held, h)
+		if err := unlock(ctx); err != nil {
+			return held, err
+		}
 	}
-	h.Acquired = time.Now().UnixNano()
-	h.Freed = time.Now().UnixNano()
-	return h, l.Release(ctx)
+	return held, nil
 }
 
-// hotMeter lets a crowd compete, and measures the gaps and counts the grants of each member.
-type hotMeter struct {
-	fair
-	contest contest
+// hot is the meter of a crowd that competes: the gaps between the holders, and how often each was granted
+// the lock.
+//
+// All members begin at the same moment. It counts from a moment when all of them have long been competing
+// until the moment when they stop. The first member to connect has the lock alone at first. At the end
+// each waiter is still granted the lock once, which would make the slowest member look better.
+func hot(f fair, compete contest) trial.Meter {
+	return &turnMeter{turn: func(ctx context.Context, d time.Duration) ([]trial.Figure, error) {
+		d = max(d, crowdTurn)
+		lead := trial.Lead(d)
+		if f.time > 0 {
+			d, lead = f.time, f.lead
+		}
+		begin := time.Now().Add(5 * time.Millisecond)
+		from := begin.Add(lead)
+		to := from.Add(d)
+		byMember, err := compete(ctx, begin, to)
+		if err != nil {
+			return nil, err
+		}
+		g := count(byMember, from, to)
+		if g.passed == 0 {
+			g.gaps.Record(d) // nobody else came in all that time
+		}
+		return append(g.gaps.Figures("gap"),
+			trial.Figure{Name: "fairness", Unit: trial.Times, Value: g.fairness()},
+			trial.PerTime("passed on", g.passed, d)), nil
+	}}
+}
 
-	gaps   *trial.Latencies
-	counts []int // of the times that each member was granted the lock
+// grants are those of a crowd.
+type grants struct {
+	counts []int // of each member
 	passed int   // from one member to another
-	took   time.Duration
+	gaps   *trial.Latencies
 }
 
-func newHotMeter(f fair, c contest) *hotMeter {
-	return &hotMeter{fair: f, contest: c, gaps: trial.NewLatencies()}
-}
-
-// Turn lets all members begin at the same moment. It counts from a moment when all of them have long been
-// competing until the moment when they stop. The first member to connect has the lock alone at first. At
-// the end each waiter is still granted the lock once, which would make the slowest member look better.
-func (m *hotMeter) Turn(ctx context.Context, d time.Duration) error {
-	d = max(d, crowdTurn)
-	lead := trial.Lead(d)
-	if m.time > 0 {
-		d, lead = m.time, m.lead
-	}
-	begin := time.Now().Add(5 * time.Millisecond)
-	from := begin.Add(lead)
-	to := from.Add(d)
-	byMember, err := m.contest(ctx, begin, to)
-	if err != nil {
-		return err
-	}
-	m.took += d
-	if m.count(byMember, from, to) == 0 {
-		m.gaps.Record(d) // nobody else came in all that time
-	}
-	return nil
-}
-
-// count counts the grants in a half-open interval, and returns how often the lock passed to another
-// member.
-func (m *hotMeter) count(byMember [][]holding, from, to time.Time) (passed int) {
+// count counts the grants in a half-open interval.
+func count(byMember [][]holding, from, to time.Time) grants {
 	type heldBy struct {
 		holding
 		by int
@@ -197,30 +195,19 @@ func (m *hotMeter) count(byMember [][]holding, from, to time.Time) (passed int) 
 		}
 	}
 	slices.SortFunc(all, func(a, b heldBy) int { return cmp.Compare(a.Acquired, b.Acquired) })
-	if m.counts == nil {
-		m.counts = make([]int, len(byMember))
-	}
+	g := grants{counts: make([]int, len(byMember)), gaps: trial.NewLatencies()}
 	for i, h := range all {
-		m.counts[h.by]++
+		g.counts[h.by]++
 		if i > 0 && h.by != all[i-1].by {
-			m.gaps.Record(time.Duration(h.Acquired - all[i-1].Freed))
-			passed++
+			g.gaps.Record(time.Duration(h.Acquired - all[i-1].Freed))
+			g.passed++
 		}
 	}
-	m.passed += passed
-	return passed
+	return g
 }
 
 // fairness is the grants of the slowest member divided by those of the fastest. Without any grant it is
 // 0.
-func (m *hotMeter) fairness() float64 {
-	return float64(slices.Min(m.counts)) / float64(max(slices.Max(m.counts), 1))
-}
-
-func (m *hotMeter) Figures() []trial.Figure {
-	figures := append(m.gaps.Figures("gap"),
-		trial.Figure{Name: "fairness", Unit: trial.Times, Value: m.fairness()},
-		trial.Figure{Name: "passed on", Unit: trial.PerSecond, Value: float64(m.passed) / m.took.Seconds()})
-	m.counts, m.took, m.passed = nil, 0, 0
-	return figures
+func (g grants) fairness() float64 {
+	return float64(slices.Min(g.counts)) / float64(max(slices.Max(g.counts), 1))
 }

@@ -19,8 +19,7 @@ func TestOnlyGrantsWithinTheTimeAreCounted(t *testing.T) {
 		}
 		return held
 	}
-	m := newHotMeter(fair{}, nil)
-	passed := m.count([][]holding{
+	m := count([][]holding{
 		at(10.0, 10.3, 10.6, 20.1),
 		at(10.1, 10.4, 10.7, 10.8, 20.2),
 		at(9.0, 9.5, 9.9, 10.2, 20.0),
@@ -28,8 +27,8 @@ func TestOnlyGrantsWithinTheTimeAreCounted(t *testing.T) {
 	if want := []int{3, 4, 1}; !slices.Equal(m.counts, want) {
 		t.Errorf("counts %v, want %v", m.counts, want)
 	}
-	if want := 6; passed != want { // of eight grants the last went to the one who had it
-		t.Errorf("%d passed, want %d", passed, want)
+	if want := 6; m.passed != want { // of eight grants the last went to the one who had it
+		t.Errorf("%d passed, want %d", m.passed, want)
 	}
 	if got := m.fairness(); got != 0.25 {
 		t.Errorf("fairness %v", got)
@@ -37,8 +36,7 @@ func TestOnlyGrantsWithinTheTimeAreCounted(t *testing.T) {
 	if got := m.gaps.Figures("gap")[0]; got != (trial.Figure{Name: "gap p50", Unit: trial.Micros, Value: 50_000}) {
 		t.Errorf("%+v", got)
 	}
-	nobody := newHotMeter(fair{}, nil)
-	if passed := nobody.count([][]holding{nil, nil}, time.Unix(0, 0), time.Unix(1, 0)); passed != 0 || nobody.fairness() != 0 {
-		t.Errorf("of nothing: %d passed, fairness %v", passed, nobody.fairness())
+	if nobody := count([][]holding{nil, nil}, time.Unix(0, 0), time.Unix(1, 0)); nobody.passed != 0 || nobody.fairness() != 0 {
+		t.Errorf("of nothing: %d passed, fairness %v", nobody.passed, nobody.fairness())
 	}
 }

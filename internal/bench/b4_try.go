@@ -79,8 +79,8 @@ func (r *tryLab) prepare(ctx context.Context, s *trial.Scope) error {
 	if err != nil {
 		return err
 	}
-	// A renewal in the middle of a turn would write WAL that is not the tries'.
-	if _, err := holder.TryAcquire(ctx, "held", pglock.WithTTL(24*time.Hour), pglock.WithRenewEvery(0)); err != nil {
+	// With a shorter TTL, a renewal in the middle of a turn would write WAL that is not the tries'.
+	if _, err := holder.TryAcquire(ctx, "held", pglock.WithTTL(24*time.Hour)); err != nil {
 		return err
 	}
 	if err := r.exec(ctx, "VACUUM ANALYZE"); err != nil || s.Short {
@@ -125,5 +125,5 @@ func (r *tryLab) execs(conns int, statement string, args ...any) trial.Open {
 }
 
 func (r *tryLab) meter(do op) trial.Meter {
-	return &crowdMeter{goroutines: tryCrowd, figure: "tries", do: do, lab: &r.lab}
+	return crowd(tryCrowd, "tries", &r.lab, do)
 }

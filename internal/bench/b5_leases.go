@@ -33,10 +33,11 @@ func leasesRow() trial.Row {
 		What:    fmt.Sprintf("%d live leases in one process, TTL %v, for %v", manyLeases, leaseTTL, leaseTime),
 		Prepare: r.prepare(nil),
 		Subjects: []trial.Subject{{Name: kindOurs, Role: trial.Ours, Open: func(_ context.Context, s *trial.Scope) (trial.Meter, error) {
-			return &leasesMeter{
+			m := leasesMeter{
 				lab: r, leases: pick(s.Scale, manyLeases, manyLeases, 200), ttl: pick(s.Scale, leaseTTL, leaseTTL, time.Second),
 				rest: pick(s.Scale, reportTime, reportTime, 0), time: pick(s.Scale, leaseTime, leaseTTL/2, time.Second),
-			}, nil
+			}
+			return &turnMeter{turn: m.turn}, nil
 		}}},
 		Targets: []trial.Target{
 			ours("leases lost", "lost", trial.AtMost(0).InEveryRound()),
@@ -54,20 +55,19 @@ type leasesMeter struct {
 	ttl    time.Duration
 	rest   time.Duration // until what acquiring took is reported, and not counted any more
 	time   time.Duration
-
-	lost, statements, processor, connections float64
 }
 
-// Turn opens a client and closes it, because an idle client would be counted, too.
-func (m *leasesMeter) Turn(ctx context.Context, _ time.Duration) error {
+// turn opens a client and closes it, because an idle client would be counted, too.
+func (m leasesMeter) turn(ctx context.Context, _ time.Duration) ([]trial.Figure, error) {
 	client, err := pglock.Open(ctx, m.lab.pool)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(m.hold(ctx, client), closeClient(client))
+	figures, err := m.hold(ctx, client)
+	return figures, errors.Join(err, closeClient(client))
 }
 
-func (m *leasesMeter) hold(ctx context.Context, client *pglock.Client) error {
+func (m leasesMeter) hold(ctx context.Context, client *pglock.Client) ([]trial.Figure, error) {
 	leases := make([]*pglock.Lease, m.leases)
 	var all errgroup.Group
 	for i := range leases {
@@ -77,45 +77,40 @@ func (m *leasesMeter) hold(ctx context.Context, client *pglock.Client) error {
 		})
 	}
 	if err := errors.Join(all.Wait(), pause(ctx, m.rest)); err != nil {
-		return err
+		return nil, err
 	}
 	began, used := time.Now(), processorTime()
 	before, err := m.transactions(ctx)
-	looks := 0.0
-	for err == nil && time.Since(began) < m.time {
-		var connections float64
-		connections, err = m.lab.connections(ctx)
-		looks++
-		m.connections = max(m.connections, connections)
+	looks, connections := 0.0, 0.0
+	for ; err == nil && time.Since(began) < m.time; looks++ {
+		var now float64
+		now, err = m.lab.connections(ctx)
+		connections = max(connections, now)
 		err = errors.Join(err, pause(ctx, m.time/20))
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	took := time.Since(began)
-	m.processor = 100 * (processorTime() - used).Seconds() / took.Seconds()
+	took := time.Since(began).Seconds()
+	processor := (processorTime() - used).Seconds()
 	after, err := m.transactions(ctx)
-	m.statements = max(after-before-looks, 0) / took.Seconds()
+	lost := 0.0
 	for _, l := range leases {
 		if l.Err() != nil {
-			m.lost++
+			lost++
 		}
 	}
-	return err
+	return []trial.Figure{
+		{Name: "lost", Unit: trial.Count, Value: lost},
+		{Name: "statements", Unit: trial.PerSecond, Value: max(after-before-looks, 0) / took},
+		{Name: "processor", Unit: trial.Percent, Value: 100 * processor / took},
+		{Name: "connections", Unit: trial.Count, Value: connections},
+	}, err
 }
 
 // transactions returns the number of commits on the server, except its own. Commits that backends have
 // not reported yet are missing, which is little over minutes.
-func (m *leasesMeter) transactions(ctx context.Context) (n float64, err error) {
+func (m leasesMeter) transactions(ctx context.Context) (n float64, err error) {
 	err = m.lab.pool.QueryRow(ctx, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
 	return n, err
-}
-
-func (m *leasesMeter) Figures() []trial.Figure {
-	return []trial.Figure{
-		{Name: "lost", Unit: trial.Count, Value: m.lost},
-		{Name: "statements", Unit: trial.PerSecond, Value: m.statements},
-		{Name: "processor", Unit: trial.Percent, Value: m.processor},
-		{Name: "connections", Unit: trial.Count, Value: m.connections},
-	}
 }

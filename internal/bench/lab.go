@@ -31,7 +31,7 @@ var livelySettings = map[string]string{"autovacuum_naptime": "2s", "max_connecti
 type lab struct {
 	server *testserver.Server
 	pool   *pgxpool.Pool
-	peers  peerServers
+	peers  map[string]string // the addresses of those that were started
 }
 
 // open starts a durable server with PostgreSQL's defaults, except for the settings.
@@ -55,7 +55,7 @@ func (l *lab) close() error {
 // the statements.
 func (l *lab) prepare(settings map[string]string, statements ...string) func(context.Context, *trial.Scope) error {
 	return func(ctx context.Context, s *trial.Scope) error {
-		l.peers = peerServers{}
+		l.peers = map[string]string{}
 		if err := l.open(ctx, settings); err != nil {
 			return err
 		}

@@ -25,11 +25,17 @@ const (
 	kindSingle   = "one statement per lock"
 )
 
-// locker is a kind of lock in one process: lock waits, and returns the function that unlocks.
-type locker struct {
-	lock  func(ctx context.Context, name string) (unlock func(ctx context.Context) error, err error)
-	close func()
-}
+type (
+	// lockFunc waits for the lock of that name, and returns the function that unlocks.
+	lockFunc   func(ctx context.Context, name string) (unlock unlockFunc, err error)
+	unlockFunc = func(ctx context.Context) error
+
+	// locker is a kind of lock in one process.
+	locker struct {
+		lock  lockFunc
+		close func()
+	}
+)
 
 // pair locks and unlocks.
 func (l locker) pair(ctx context.Context, name string) error {
@@ -73,16 +79,20 @@ func openOurs(ctx context.Context, pool *pgxpool.Pool) (locker, error) {
 		pool.Close()
 		return locker{}, err
 	}
-	return locker{
-		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
-			l, err := client.Acquire(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			return l.Release, nil
-		},
-		close: func() { _ = closeClient(client); pool.Close() },
-	}, nil
+	l := ours(client)
+	l.close = func() { _ = closeClient(client); pool.Close() }
+	return l, nil
+}
+
+// ours are the locks of a client, which the caller closes.
+func ours(client *pglock.Client) locker {
+	return locker{lock: func(ctx context.Context, name string) (unlockFunc, error) {
+		l, err := client.Acquire(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return l.Release, nil
+	}}
 }
 
 func openRedis(address string, conns int) locker {
@@ -90,7 +100,7 @@ func openRedis(address string, conns int) locker {
 	locks := redislock.New(client)
 	retry := &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)}
 	return locker{
-		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+		lock: func(ctx context.Context, name string) (unlockFunc, error) {
 			m, err := locks.Obtain(ctx, name, 30*time.Second, retry)
 			if err != nil {
 				return nil, err
@@ -111,7 +121,7 @@ func openEtcd(ctx context.Context, address string) (locker, error) {
 		return locker{}, errors.Join(err, client.Close())
 	}
 	return locker{
-		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+		lock: func(ctx context.Context, name string) (unlockFunc, error) {
 			m := concurrency.NewMutex(session, "/"+name)
 			return m.Unlock, m.Lock(ctx)
 		},
@@ -121,7 +131,7 @@ func openEtcd(ctx context.Context, address string) (locker, error) {
 
 // openAdvisory opens session locks of PostgreSQL, each on a connection of its own.
 func openAdvisory(pool *pgxpool.Pool) locker {
-	return locker{close: pool.Close, lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+	return locker{close: pool.Close, lock: func(ctx context.Context, name string) (unlockFunc, error) {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
 			return nil, err
@@ -148,7 +158,7 @@ const (
 
 // openSingle opens such a table, with a statement for each acquire and each release.
 func openSingle(pool *pgxpool.Pool) locker {
-	return locker{close: pool.Close, lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+	return locker{close: pool.Close, lock: func(ctx context.Context, name string) (unlockFunc, error) {
 		tag, err := pool.Exec(ctx, naiveUpsert, name, "me")
 		if err == nil && tag.RowsAffected() == 0 {
 			err = pgx.ErrNoRows // nobody else wants it

@@ -70,6 +70,22 @@ func (m *pairMeter) Figures() []trial.Figure {
 	return append(append(figures, m.release.Figures("release")...), wal)
 }
 
+// turn is the meter of a row whose rounds have one turn. It returns the figures of that turn.
+type turn func(ctx context.Context, d time.Duration) ([]trial.Figure, error)
+
+// turnMeter keeps the figures of the last turn.
+type turnMeter struct {
+	turn
+	figures []trial.Figure
+}
+
+func (m *turnMeter) Figures() []trial.Figure { return m.figures }
+
+func (m *turnMeter) Turn(ctx context.Context, d time.Duration) (err error) {
+	m.figures, err = m.turn(ctx, d)
+	return err
+}
+
 // op is an operation on a lock or on a row that has its name.
 type op func(ctx context.Context, name string) error
 
@@ -82,6 +98,11 @@ func pair(acquire func(ctx context.Context, name string) (*pglock.Lease, error))
 		}
 		return l.Release(ctx)
 	}
+}
+
+// acquirePair is a pair on a client's plain locks.
+func acquirePair(client *pglock.Client) op {
+	return pair(func(ctx context.Context, name string) (*pglock.Lease, error) { return client.Acquire(ctx, name) })
 }
 
 // timedMeter times operations, one after the other.
@@ -131,43 +152,26 @@ func (l *lab) statements(what string, statements ...string) trial.Open {
 // would end no operation.
 const crowdTurn = 200 * time.Millisecond
 
-// crowdMeter counts the operations of many goroutines, each with a name of its own.
-type crowdMeter struct {
-	goroutines int
-	figure     string
-	do         op
-	lab        *lab // whose WAL is counted, if it is not nil
-
-	names []string
-	rate  trial.Rate
-	wal   float64
-}
-
-func (m *crowdMeter) Turn(ctx context.Context, d time.Duration) (err error) {
-	for i := len(m.names); i < m.goroutines; i++ {
-		m.names = append(m.names, fmt.Sprint("name-", i))
+// crowd counts the operations of many goroutines, each with a name of its own, and the WAL that they write
+// on the server of wal, if that is not nil.
+func crowd(goroutines int, figure string, wal *lab, do op) trial.Meter {
+	var names []string
+	for i := range goroutines {
+		names = append(names, fmt.Sprint("name-", i))
 	}
-	work := func() error {
+	return &turnMeter{turn: func(ctx context.Context, d time.Duration) (figures []trial.Figure, err error) {
 		d = max(d, crowdTurn)
-		n, err := trial.Crowd(ctx, m.goroutines, trial.Lead(d), d, func(ctx context.Context, i int) error { return m.do(ctx, m.names[i]) })
-		m.rate.Add(n, d)
-		return err
-	}
-	if m.lab == nil {
-		return work()
-	}
-	bytes, err := m.lab.written(ctx, work)
-	m.wal += bytes
-	return err
-}
-
-func (m *crowdMeter) Figures() []trial.Figure {
-	figures := []trial.Figure{m.rate.Figure(m.figure)}
-	if m.lab != nil {
-		figures = append(figures, trial.Figure{Name: "WAL", Unit: trial.Bytes, Value: m.wal})
-		m.wal = 0
-	}
-	return figures
+		work := func() error {
+			n, err := trial.Crowd(ctx, goroutines, trial.Lead(d), d, func(ctx context.Context, i int) error { return do(ctx, names[i]) })
+			figures = []trial.Figure{trial.PerTime(figure, n, d)}
+			return err
+		}
+		if wal == nil {
+			return figures, work()
+		}
+		bytes, err := wal.written(ctx, work)
+		return append(figures, trial.Figure{Name: "WAL", Unit: trial.Bytes, Value: bytes}), err
+	}}
 }
 
 // pairNames is the number of names where it does not matter: enough that a name rests between two

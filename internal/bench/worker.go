@@ -63,24 +63,11 @@ func (c *contender) Open(kindAndAddress [2]string, _ *bool) (err error) {
 	return err
 }
 
-// Contend locks and unlocks one name from one moment to another, and returns the times at which it held
-// the lock.
-func (c *contender) Contend(fromAndTo [2]time.Time, held *[]holding) error {
-	ctx := context.Background()
+// Contend holds the lock again and again from one moment to another.
+func (c *contender) Contend(fromAndTo [2]time.Time, held *[]holding) (err error) {
 	time.Sleep(time.Until(fromAndTo[0]))
-	for time.Now().Before(fromAndTo[1]) {
-		unlock, err := c.locker.lock(ctx, "hot")
-		if err != nil {
-			return err
-		}
-		h := holding{Acquired: time.Now().UnixNano()}
-		h.Freed = time.Now().UnixNano()
-		if err := unlock(ctx); err != nil {
-			return err
-		}
-		*held = append(*held, h)
-	}
-	return nil
+	*held, err = hold(context.Background(), c.locker.lock, fromAndTo[1])
+	return err
 }
 
 // startWorker starts a program, this one or another version of it, as a worker until the row is done.

@@ -44,23 +44,9 @@ func (l *Latencies) quantile(q float64) float64 {
 	return float64(l.all[max(rank, 1)-1]) / float64(time.Microsecond)
 }
 
-// Rate counts an operation in one round. One goroutine uses it.
-type Rate struct {
-	count int
-	took  time.Duration
-}
-
-// Add adds the count and the duration of a turn.
-func (r *Rate) Add(count int, took time.Duration) {
-	r.count += count
-	r.took += took
-}
-
-// Figure returns the operations per second, and clears the count.
-func (r *Rate) Figure(name string) Figure {
-	f := Figure{Name: name, Unit: PerSecond, Value: float64(r.count) / r.took.Seconds()}
-	*r = Rate{}
-	return f
+// PerTime returns how many operations there were in a second.
+func PerTime(name string, count int, took time.Duration) Figure {
+	return Figure{Name: name, Unit: PerSecond, Value: float64(count) / took.Seconds()}
 }
 
 // Repeat calls op for d and stops at its first error. It returns the number of successful calls.
