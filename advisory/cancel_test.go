@@ -82,9 +82,7 @@ func TestI9_P26_CancelAnywhere(t *testing.T) {
 				cancel()
 			}
 			if busy {
-				if err := before.Rollback(t.Context()); err != nil {
-					t.Error(err)
-				}
+				ok(t, before.Rollback(t.Context()))
 			}
 			for _, k := range []advisory.Key{key, other} {
 				pgtest.Eventually(t, 10*time.Second, name+": nothing is locked", func() bool { return locksOn(t, direct, k) == 0 })
@@ -119,8 +117,6 @@ func TestI9_CancelWithoutAnswer(t *testing.T) {
 	proxy.Heal()
 	proxy.Sever()
 	// The server notices that its client is gone when it sends the grant.
-	if err := before.Rollback(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, before.Rollback(t.Context()))
 	pgtest.Eventually(t, 30*time.Second, "the server has released the lock", func() bool { return locksOn(t, direct, key) == 0 })
 }

@@ -115,9 +115,7 @@ func TestDoSeesWhatTheLastHolderWrote(t *testing.T) {
 				if _, err := before.Exec(t.Context(), "UPDATE "+l.table+" SET n = 41"); err != nil {
 					t.Fatal(err)
 				}
-				if err := before.Commit(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, before.Commit(t.Context()))
 				if err := <-seen; err != nil || l.n() != 42 {
 					t.Errorf("%v, n is %d", err, l.n())
 				}
@@ -141,15 +139,9 @@ func TestLockOnAnOldSnapshot(t *testing.T) {
 		locked := make(chan error, 1)
 		go func() { locked <- advisory.Lock(t.Context(), tx, key) }()
 		pgtest.Eventually(t, 10*time.Second, "Lock waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
-		if err := l.increment(t.Context(), before); err != nil {
-			t.Fatal(err)
-		}
-		if err := before.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-locked; err != nil {
-			t.Fatal(err)
-		}
+		ok(t, l.increment(t.Context(), before))
+		ok(t, before.Commit(t.Context()))
+		ok(t, <-locked)
 		if n := count(t, tx, "SELECT n FROM "+l.table); n != want {
 			t.Errorf("at %s it reads %d, want %d", level, n, want)
 		}
@@ -267,9 +259,7 @@ func TestDoPoolExhausted(t *testing.T) {
 			t.Errorf("%s, whose context ends first: %v", what, err)
 		}
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, tx.Rollback(t.Context()))
 	if err := advisory.Do(t.Context(), pool, key, noWork, advisory.WithPoolWait(time.Minute)); err != nil {
 		t.Errorf("with the connection back: %v", err)
 	}
@@ -281,24 +271,16 @@ func TestDoOnAConnection(t *testing.T) {
 	l := newLedger(t)
 	key := advisory.NewKey("conn", t.Name())
 	conn, err := l.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer conn.Release()
 	for _, db := range []advisory.DB{conn, conn.Conn()} {
-		if err := advisory.Do(t.Context(), db, key, l.increment, advisory.WithIsolation(pgx.Serializable)); err != nil {
-			t.Error(err)
-		}
+		ok(t, advisory.Do(t.Context(), db, key, l.increment, advisory.WithIsolation(pgx.Serializable)))
 		tx, err := db.BeginTx(t.Context(), pgx.TxOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if err := advisory.Do(t.Context(), db, key, l.increment); !errors.Is(err, advisory.ErrTx) {
 			t.Errorf("in a transaction: %v", err)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, tx.Rollback(t.Context()))
 	}
 	if l.n() != 2 {
 		t.Errorf("n is %d", l.n())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -20,9 +21,7 @@ import (
 func begin(t *testing.T, pool *pgxpool.Pool, options ...pgx.TxOptions) pgx.Tx {
 	t.Helper()
 	tx, err := pool.BeginTx(t.Context(), append(options, pgx.TxOptions{})[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -31,9 +30,7 @@ func begin(t *testing.T, pool *pgxpool.Pool, options ...pgx.TxOptions) pgx.Tx {
 func holder(t *testing.T, pool *pgxpool.Pool, key advisory.Key) pgx.Tx {
 	t.Helper()
 	tx := begin(t, pool)
-	if err := advisory.Lock(t.Context(), tx, key); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.Lock(t.Context(), tx, key))
 	return tx
 }
 
@@ -80,9 +77,7 @@ func usable(t *testing.T, tx pgx.Tx) {
 // setting returns a setting of the transaction.
 func setting(t *testing.T, tx pgx.Tx, name string) (value string) {
 	t.Helper()
-	if err := tx.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, tx.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value))
 	return value
 }
 
@@ -112,9 +107,7 @@ func proxied(t *testing.T, opts ...func(*pgxpool.Config)) (*faultproxy.Proxy, *p
 func address(t *testing.T, url string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return net.JoinHostPort(config.Host, fmt.Sprint(config.Port))
 }
 
@@ -146,3 +139,5 @@ func isAll(err error, all ...error) bool {
 	}
 	return true
 }
+
+var ok = locktest.OK

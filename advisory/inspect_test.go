@@ -20,9 +20,7 @@ func TestInspect(t *testing.T) {
 	key := advisory.NewKey("orders", "42")
 	shared := advisory.KeyFromInt64(-7)
 	before := holder(t, pool, key)
-	if err := advisory.LockShared(t.Context(), before, shared); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.LockShared(t.Context(), before, shared))
 	s := acquire(t, pool, advisory.KeyFromInt64(-1))
 	waiter := begin(t, pool)
 	result := make(chan error, 1)
@@ -48,9 +46,7 @@ func TestInspect(t *testing.T) {
 	h, w := named[0], named[1]
 	user := pool.Config().ConnConfig.User
 	var address string // the client's, as the server sees it
-	if err := pool.QueryRow(t.Context(), "SELECT host(inet_client_addr())").Scan(&address); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, pool.QueryRow(t.Context(), "SELECT host(inet_client_addr())").Scan(&address))
 	if !h.Granted || h.Shared || h.Namespace != "orders" || h.Name != "42" || h.ApplicationName != "inspected" || h.User != user || h.ClientAddr != address ||
 		h.SessionAge <= 0 || h.TransactionAge <= 0 || h.Waiting != 0 || len(h.WaitsFor) != 0 {
 		t.Errorf("the holder: %+v", h)
@@ -67,12 +63,8 @@ func TestInspect(t *testing.T) {
 	if p := of(advisory.KeyFromInt64(-1)); len(p) != 1 || p[0].PID != s.PID() || p[0].TransactionAge != 0 {
 		t.Errorf("the session: %+v", p)
 	}
-	if err := before.Rollback(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
+	ok(t, before.Rollback(t.Context()))
+	ok(t, <-result)
 }
 
 // TestInspectPreparedTransactions: a prepared transaction holds its locks without a process.
@@ -83,9 +75,7 @@ func TestInspectPreparedTransactions(t *testing.T) {
 	key := advisory.NewKey("inspect", t.Name())
 	const name = "it's prepared"
 	tx := begin(t, pool)
-	if err := advisory.Lock(t.Context(), tx, key); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.Lock(t.Context(), tx, key))
 	if _, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'it''s prepared'"); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +98,5 @@ func TestInspectPreparedTransactions(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "ROLLBACK PREPARED 'it''s prepared'"); err != nil {
 		t.Error(err)
 	}
-	if err := <-waiting; err != nil {
-		t.Error(err)
-	}
+	ok(t, <-waiting)
 }

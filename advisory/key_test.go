@@ -16,16 +16,12 @@ import (
 func TestP32_KeyVectors(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../testdata/advisory_keys.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	var vectors []struct {
 		Namespace, Name string
 		Key             int64 `json:",string"`
 	}
-	if err := json.Unmarshal(text, &vectors); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, json.Unmarshal(text, &vectors))
 	if len(vectors) != 50 {
 		t.Fatalf("%d vectors", len(vectors))
 	}
@@ -76,8 +72,6 @@ func TestKeyPgLocks(t *testing.T) {
 		if err := pool.QueryRow(t.Context(), "SELECT pg_try_advisory_xact_lock"+key.String()).Scan(&theirs); err != nil || theirs {
 			t.Errorf("%v: another program was granted it: %v", key, err)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, tx.Rollback(t.Context()))
 	}
 }

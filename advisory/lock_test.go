@@ -277,9 +277,7 @@ func TestLockBadTransaction(t *testing.T) {
 	pool := pgtest.Pool(t)
 	key := advisory.NewKey("bad", t.Name())
 	committed, aborted := begin(t, pool), begin(t, pool)
-	if err := committed.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, committed.Commit(t.Context()))
 	_, _ = aborted.Exec(t.Context(), "SELECT 1/0")
 	var none *pgxpool.Tx
 	for name, tx := range map[string]advisory.Tx{"committed": committed, "aborted": aborted, "nil": nil, "a nil pointer": none} {

@@ -23,13 +23,9 @@ func TestDoSaysWhetherItCommitted(t *testing.T) {
 	key := advisory.NewKey("outcome", t.Name())
 	own := errors.New("the function's")
 	conn, err := pgx.Connect(t.Context(), pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer conn.Close(context.Background())
-	if err := advisory.Do(t.Context(), l.pool, key, noWork); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.Do(t.Context(), l.pool, key, noWork))
 	made := l.pool.Stat().NewConnsCount()
 	for what, tc := range map[string]struct {
 		sql    string
@@ -96,9 +92,7 @@ func TestRetryHasATimeoutOfItsOwn(t *testing.T) {
 	pgtest.Eventually(t, 10*time.Second, "the rival waits", func() bool { return waitsFor(t, pool, key) == 1 })
 	<-time.After(timeout)
 	close(leave)
-	if err := <-locked; err != nil {
-		t.Fatal(err)
-	}
+	ok(t, <-locked)
 	pgtest.Eventually(t, 10*time.Second, "Do waits again", func() bool { return waitsFor(t, pool, key) == 1 })
 	<-time.After(timeout / 8) // the wait continues
 	if err := errors.Join(rival.Rollback(t.Context()), <-result); err != nil || runs != 2 {

@@ -38,9 +38,7 @@ func buildIndexUnderLock(t *testing.T, state string, lock func(context.Context, 
 	// A database of its own: the build waits for every snapshot in it.
 	pool := pgtest.PoolOn(t, pgtest.Database(t))
 	conn, err := pgx.Connect(t.Context(), pool.Config().ConnString())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer conn.Close(context.Background())
 	for _, sql := range []string{"CREATE TABLE stock (id int)", "SELECT pg_advisory_lock(30)"} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
@@ -92,20 +90,14 @@ func TestTimeoutDoesNotCountThePoolsWait(t *testing.T) {
 			key := advisory.NewKey("pool's wait", t.Name())
 			pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 			conn, err := pool.Acquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			before := holder(t, direct, key)
 			time.AfterFunc(timeout+300*time.Millisecond, conn.Release)
 			result := make(chan error, 1)
 			go func() { result <- call(soon(t, time.Minute), pool, key) }()
 			<-time.After(timeout + 600*time.Millisecond)
-			if err := before.Rollback(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := <-result; err != nil {
-				t.Error(err)
-			}
+			ok(t, before.Rollback(t.Context()))
+			ok(t, <-result)
 		})
 	}
 }

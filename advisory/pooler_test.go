@@ -85,15 +85,11 @@ func TestP35_PoolerControl(t *testing.T) {
 	direct := pgtest.Pool(t)
 	through := pgtest.Pooler(t, pgtest.URL(t), "transaction")
 	conn, err := pgx.Connect(t.Context(), through)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if _, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock(353535)"); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, conn.Close(t.Context()))
 	if n := locksOn(t, direct, advisory.KeyFromInt64(353535)); n != 1 {
 		t.Errorf("%d locks were left: then the refusal proves nothing", n)
 	}
@@ -107,9 +103,7 @@ func TestPoolerInSessionMode(t *testing.T) {
 	key := advisory.NewKey("pooler", t.Name())
 	for range 5 {
 		s, err := advisory.Acquire(soon(t, 20*time.Second), pool, key, advisory.WithKeepAliveTimeout(time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		select {
 		case <-s.Context().Done():
 			t.Errorf("lost: %v", s.Err())
@@ -118,9 +112,7 @@ func TestPoolerInSessionMode(t *testing.T) {
 		if n := locksOn(t, direct, key); n != 1 {
 			t.Errorf("%d locks", n)
 		}
-		if err := s.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, s.Release(t.Context()))
 	}
 	if n := locksOn(t, direct, key); n != 0 {
 		t.Errorf("%d locks are left", n)
@@ -139,9 +131,7 @@ func TestP35_RoundRobinPooler(t *testing.T) {
 			all = append(all, begin(t, warm))
 		}
 		for _, tx := range all {
-			if err := tx.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, tx.Rollback(t.Context()))
 		}
 		for range 4 {
 			refused(t, through)

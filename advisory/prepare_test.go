@@ -60,9 +60,7 @@ func TestI9_CancelWhilePreparing(t *testing.T) {
 					if err := call(t.Context(), tx); err != nil {
 						t.Errorf("%s, again: %v", name+what, err)
 					}
-					if err := tx.Rollback(t.Context()); err != nil {
-						t.Error(err)
-					}
+					ok(t, tx.Rollback(t.Context()))
 				}
 			}
 		})
@@ -73,9 +71,7 @@ func TestI9_CancelWhilePreparing(t *testing.T) {
 func nested(t *testing.T, tx pgx.Tx) pgx.Tx {
 	t.Helper()
 	inner, err := tx.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return inner
 }
 

@@ -19,9 +19,7 @@ import (
 func acquire(t *testing.T, pool *pgxpool.Pool, key advisory.Key, opts ...advisory.SessionOption) *advisory.Session {
 	t.Helper()
 	s, err := advisory.Acquire(soon(t, time.Minute), pool, key, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	t.Cleanup(func() { _ = s.Release(context.Background()) })
 	return s
 }
@@ -77,15 +75,11 @@ func TestSessionExcludes(t *testing.T) {
 			t.Errorf("after the release: %d locks", n)
 		}
 		again, err := advisory.TryAcquire(context.WithValue(t.Context(), value{}, "v"), pool, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if again.Context().Value(value{}) != "v" {
 			t.Error("the context lacks the caller's values")
 		}
-		if err := again.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, again.Release(t.Context()))
 	}
 }
 
@@ -95,18 +89,14 @@ func TestI8_SessionOutlivesTheContext(t *testing.T) {
 	pool := pgtest.Pool(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s, err := advisory.Acquire(ctx, pool, advisory.NewKey("session", t.Name()), advisory.WithKeepAliveTimeout(2*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	cancel()
 	select {
 	case <-s.Context().Done():
 		t.Errorf("lost with the caller's context: %v", s.Err())
 	case <-time.After(time.Second):
 	}
-	if err := s.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, s.Release(t.Context()))
 }
 
 // TestP37_SamePooledSession: a pooled connection on which an earlier user has left a session lock
@@ -119,9 +109,7 @@ func TestP37_SamePooledSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := acquire(t, pool, key)
-	if err := s.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, s.Release(t.Context()))
 	if n := locksOn(t, pool, key); n != 0 {
 		t.Errorf("%d locks are left", n)
 	}
@@ -132,9 +120,7 @@ func TestP28_ReleaseChecksTheAnswer(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	s := acquire(t, pool, advisory.NewKey("session", t.Name()))
-	if err := advisory.Forget(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.Forget(t.Context(), s))
 	if err := s.Release(t.Context()); !errors.Is(err, advisory.ErrLost) {
 		t.Errorf("Release: %v", err)
 	}
@@ -164,9 +150,7 @@ func TestI6_SessionWaitersHoldNothing(t *testing.T) {
 			t.Fatalf("the pool, with %d waiters: %v", waiters, err)
 		}
 	}
-	if err := first.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, first.Release(t.Context()))
 	all.Wait()
 	whole(t, pool)
 }
@@ -178,9 +162,7 @@ func TestI9_CanceledRelease(t *testing.T) {
 	pool := pgtest.Pool(t)
 	key := advisory.NewKey("release", t.Name())
 	s, err := advisory.Acquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Release(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -205,12 +187,8 @@ func TestI9_CanceledRelease(t *testing.T) {
 		t.Errorf("%d locks are left", n)
 	}
 	next, err := advisory.TryAcquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := next.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, err)
+	ok(t, next.Release(t.Context()))
 	whole(t, pool)
 }
 
@@ -229,7 +207,5 @@ func TestI9_BusyTriesReuseTheirConnection(t *testing.T) {
 	if n := sessions(); n > 2 {
 		t.Errorf("%d sessions", n)
 	}
-	if err := before.Rollback(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, before.Rollback(t.Context()))
 }

@@ -45,9 +45,7 @@ func TestTracersSeeTheCallersStatements(t *testing.T) {
 	ctx := context.WithValue(t.Context(), traceKey{}, true)
 	key := advisory.NewKey("traced", t.Name())
 	s, err := advisory.Acquire(ctx, pool, key, advisory.WithKeepAliveTimeout(4*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	tr.mu.Lock()
 	before := len(tr.statements)
 	tr.mu.Unlock()
@@ -56,9 +54,7 @@ func TestTracersSeeTheCallersStatements(t *testing.T) {
 		t.Error(s.Err())
 	case <-time.After(1500 * time.Millisecond):
 	}
-	if err := s.Release(ctx); err != nil {
-		t.Error(err)
-	}
+	ok(t, s.Release(ctx))
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if later := tr.statements[before:]; len(later) != 1 || !strings.Contains(later[0], "pg_advisory_unlock") || tr.foreign != 0 {
@@ -96,9 +92,7 @@ func TestTracersSeeLock(t *testing.T) {
 	tx := begin(t, pool)
 	tr.statements, tr.foreign = nil, 0
 	ctx := context.WithValue(t.Context(), traceKey{}, true)
-	if err := advisory.Lock(ctx, tx, key); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.Lock(ctx, tx, key))
 	if len(tr.statements) != 3 || !strings.Contains(tr.statements[1], "pg_advisory_xact_lock(") || tr.foreign != 0 || tr.ended != 1 || tr.failed != 0 {
 		t.Errorf("%q, %d without the caller's context, %d ended, %d failed", tr.statements, tr.foreign, tr.ended, tr.failed)
 	}

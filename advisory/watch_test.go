@@ -33,13 +33,9 @@ func TestP36_SessionNoticesTheEnd(t *testing.T) {
 		"connection reset": func(*advisory.Session) func() { proxy.Sever(); return func() {} },
 		"network cut":      func(*advisory.Session) func() { proxy.Cut(); return proxy.Heal },
 		"server stopped": func(*advisory.Session) func() {
-			if err := server.Pause(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, server.Pause())
 			return func() {
-				if err := server.Resume(); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, server.Resume())
 			}
 		},
 	} {
@@ -61,9 +57,7 @@ func TestP36_SessionNoticesTheEnd(t *testing.T) {
 			t.Errorf("%s: the next holder: %v", name, err)
 			continue
 		}
-		if err := next.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, next.Release(t.Context()))
 	}
 }
 
@@ -118,16 +112,12 @@ func TestSessionWithACancelRequestHandler(t *testing.T) {
 	})
 	key := advisory.NewKey("handler", t.Name())
 	s, err := advisory.Acquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(4*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if err := s.Release(soon(t, 20*time.Second)); err != nil {
 		t.Errorf("release: %v", err)
 	}
 	s, err = advisory.Acquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(4*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	proxy.Cut()
 	select {
 	case <-s.Context().Done():

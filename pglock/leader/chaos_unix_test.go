@@ -31,18 +31,14 @@ type process struct {
 func (f fixture) start(j job) *process {
 	f.t.Helper()
 	text, err := json.Marshal(j)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	p := &process{cmd: exec.CommandContext(f.t.Context(), os.Args[0]), stderr: &bytes.Buffer{}}
 	p.cmd.Env = append(os.Environ(), workerVariable+"="+string(text))
 	p.cmd.Stderr = p.stderr
 	if p.stdin, err = p.cmd.StdinPipe(); err == nil {
 		err = p.cmd.Start()
 	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	return p
 }
 
@@ -113,9 +109,7 @@ func TestChaosLeader(t *testing.T) {
 				// A leader that was struck is not struck again before another one leads and has written.
 				for last.Payload == lastPID || !last.Elected() {
 					l, err, _ := observer.next()
-					if err != nil {
-						t.Fatal(err)
-					}
+					ok(t, err)
 					last = l
 				}
 				token := last.Token
@@ -131,9 +125,7 @@ func TestChaosLeader(t *testing.T) {
 					start()
 				} else {
 					paused++
-					if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-						t.Fatal(err)
-					}
+					ok(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 				}
 				wrote(token+1, "the next leader writes")
 				if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil && pause {

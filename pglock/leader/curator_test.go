@@ -29,9 +29,7 @@ func TestCuratorLostConnection(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "tcp", proxy.Addr())
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer pool.Close()
 	client := locktest.ClientOn(t, pool, pglock.WithSchema(f.schema), pglock.WithLogger(nil), pglock.WithTTL(time.Second))
 	e := f.on(client)

@@ -52,9 +52,7 @@ func (f fixture) candidate(name string, opts ...leader.Option) *leader.Election 
 func (f fixture) on(c *pglock.Client, opts ...leader.Option) *leader.Election {
 	f.t.Helper()
 	e, err := leader.New(c, "e", append([]leader.Option{leader.WithLogger(nil)}, opts...)...)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	return e
 }
 
@@ -171,3 +169,5 @@ func run(t *testing.T, e *leader.Election, fn leader.Func) (stop func() error) {
 	})
 	return stop
 }
+
+var ok = locktest.OK

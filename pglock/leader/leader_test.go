@@ -89,9 +89,7 @@ func TestObserveIsPrompt(t *testing.T) {
 		term := elect(t, e, fmt.Sprint("a", i))
 		o.sees(fmt.Sprint("a", i))
 		began := time.Now()
-		if err := term.Proclaim(t.Context(), fmt.Sprint("b", i)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, term.Proclaim(t.Context(), fmt.Sprint("b", i)))
 		o.sees(fmt.Sprint("b", i))
 		took := time.Since(began)
 		if gone := resignedIn(term); i > 0 { // the first round opens the connections
@@ -115,9 +113,7 @@ func TestObserveNeverMissesTheNewest(t *testing.T) {
 	o.sees("0")
 	for round := range 5 {
 		for i := range 20 {
-			if err := term.Proclaim(t.Context(), fmt.Sprint(round, ".", i)); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, term.Proclaim(t.Context(), fmt.Sprint(round, ".", i)))
 		}
 		o.sees(fmt.Sprint(round, ".", 19)) // one read after all of them
 	}
@@ -207,9 +203,7 @@ func TestRunReturns(t *testing.T) {
 					end(shutdown)
 					return nil
 				}
-				if err := f.watcher.RequestRelease(ctx, term.Lease().Name(), term.Lease().Token(), "deployment"); err != nil {
-					t.Error(err)
-				}
+				ok(t, f.watcher.RequestRelease(ctx, term.Lease().Name(), term.Lease().Token(), "deployment"))
 				<-ctx.Done()
 				if why, err := context.Cause(ctx), term.Lease().Err(); !errors.Is(why, leader.ErrResignRequested) || err != nil {
 					t.Errorf("the cause is %v, and the term ended before the work: %v", why, err)
@@ -227,9 +221,7 @@ func TestRunReturns(t *testing.T) {
 			}
 			logged := make(chan slog.Record, 10)
 			e, err := leader.New(c, what, leader.WithLogger(slog.New(locktest.Records(logged))), leader.WithLease(pglock.WithHolder(what)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			ctx, end := context.WithCancelCause(t.Context())
 			defer end(nil)
 			n := 0
@@ -289,9 +281,7 @@ func TestRunEndsWithTheClient(t *testing.T) {
 		})
 	}()
 	locktest.Receive(t, led)
-	if err := c.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, c.Close(t.Context()))
 	if err := locktest.Receive(t, ended); !errors.Is(err, pglock.ErrClosed) {
 		t.Errorf("Run: %v", err)
 	}

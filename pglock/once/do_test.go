@@ -65,9 +65,7 @@ var clients = map[string]func(f fixture, c *pgxpool.Config) *pglock.Client{
 		db := stdlib.OpenDB(*c.ConnConfig)
 		db.SetMaxOpenConns(1)
 		client, err := pglock.OpenDB(f.t.Context(), db, pglock.WithSchema(f.schema))
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		ok(f.t, err)
 		f.t.Cleanup(func() {
 			_ = client.Close(context.Background())
 			if n := db.Stats().InUse; n > 0 {
@@ -83,9 +81,7 @@ var clients = map[string]func(f fixture, c *pgxpool.Config) *pglock.Client{
 func (f fixture) clientWith(config *pgxpool.Config) *pglock.Client {
 	f.t.Helper()
 	pool, err := pgxpool.NewWithConfig(f.t.Context(), config)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	f.t.Cleanup(pool.Close)
 	f.pool = pool
 	return f.client()

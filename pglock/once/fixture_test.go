@@ -71,18 +71,14 @@ func (f fixture) effect(ctx context.Context, db fencing.DB, key string) (id int6
 func (f fixture) begin(level pgx.TxIsoLevel) pgx.Tx {
 	f.t.Helper()
 	tx, err := f.pool.BeginTx(f.t.Context(), pgx.TxOptions{IsoLevel: level})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
 
 func (f fixture) commit(tx fencing.Tx) {
 	f.t.Helper()
-	if err := tx.Commit(f.t.Context()); err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, tx.Commit(f.t.Context()))
 }
 
 // call runs the effect of a key in tx, once.
@@ -116,9 +112,7 @@ var transactions = map[string]func(f fixture) fencing.Tx{
 		db := stdlib.OpenDB(*f.pool.Config().ConnConfig)
 		f.t.Cleanup(func() { _ = db.Close() })
 		tx, err := db.BeginTx(f.t.Context(), &sql.TxOptions{})
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		ok(f.t, err)
 		f.t.Cleanup(func() { _ = tx.Rollback() })
 		return sqltx.Wrap(tx)
 	},
@@ -136,3 +130,5 @@ func wantErr(t *testing.T, what string, err error, want ...error) {
 		}
 	}
 }
+
+var ok = locktest.OK

@@ -294,9 +294,7 @@ func TestTxIsolation(t *testing.T) {
 					f.commit(tx)
 				case "rolled back during the call":
 					f.waits()
-					if err := tx.Rollback(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					ok(t, tx.Rollback(t.Context()))
 				}
 				got := locktest.Receive(t, ended)
 				if level == pgx.ReadCommitted || when == "rolled back during the call" {
@@ -308,9 +306,7 @@ func TestTxIsolation(t *testing.T) {
 						t.Errorf("the SQLSTATE is %q", pgtx.SQLState(got.err))
 					}
 					f.usable(late)
-					if err := late.Rollback(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					ok(t, late.Rollback(t.Context()))
 					late = f.begin(level)
 					got.id, err = f.call(late, "k")
 					wantErr(t, "the repeated transaction", err)

@@ -35,12 +35,8 @@ func TestClaimDistributesAQueue(t *testing.T) {
 			t.Errorf("an empty queue: %q", got)
 		}
 		f.in(first, `DELETE FROM STOCK WHERE "the sku" = ANY ($1)`, []string{"a", "b"})
-		if err := first.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := second.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, first.Commit(t.Context()))
+		ok(t, second.Rollback(t.Context()))
 		if got := claim(begin(), `ORDER BY "the sku"`); got != "ce" {
 			t.Errorf("after a commit and a rollback: %q", got)
 		}

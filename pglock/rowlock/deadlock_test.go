@@ -22,9 +22,7 @@ func TestDeadlockIsReported(t *testing.T) {
 		// So that the transaction one is the victim.
 		f.in(other, "SET LOCAL deadlock_timeout = '1h'")
 		lock := func(tx advisory.Tx, key string) error { return f.lock(t.Context(), tx, key) }
-		if err := errors.Join(lock(one, "a"), lock(other, "b")); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, errors.Join(lock(one, "a"), lock(other, "b")))
 		done := later(func() error { return lock(other, "a") })
 		f.waiting(1)
 		var pg *pgconn.PgError
@@ -32,9 +30,7 @@ func TestDeadlockIsReported(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		f.in(one, "SELECT 1")
-		if err := one.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
+		ok(t, one.Rollback(t.Context()))
 		if err := <-done; err != nil {
 			t.Errorf("the other: %v", err)
 		}

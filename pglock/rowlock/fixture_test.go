@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 	"github.com/pglock/pglock-go/pglock/sqltx"
@@ -80,9 +81,7 @@ func value[T any](f fixture, r runner, statement string, args ...any) T {
 func (f fixture) begin() pgx.Tx {
 	f.t.Helper()
 	tx, err := f.pool.Begin(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -91,9 +90,7 @@ func (f fixture) begin() pgx.Tx {
 func (f fixture) beginSQL() *sqltx.Tx {
 	f.t.Helper()
 	tx, err := f.db.BeginTx(context.Background(), nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	f.t.Cleanup(func() { _ = tx.Rollback() })
 	return sqltx.Wrap(tx)
 }
@@ -204,3 +201,5 @@ func everyCall(f fixture) map[string]func(context.Context, advisory.Tx) error {
 		"Claim": func(ctx context.Context, tx advisory.Tx) error { return second(f.claim(ctx, tx, "LIMIT 2")) },
 	}
 }
+
+var ok = locktest.OK

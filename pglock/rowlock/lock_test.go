@@ -95,9 +95,7 @@ func TestConditionSelectsRows(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, tx.Commit(t.Context()))
 		f.quantities("a10 a5 b10 b20 c10 d10 e10")
 	})
 }
@@ -201,9 +199,7 @@ func TestRowThatIsNotInTheSnapshotIsFound(t *testing.T) {
 				}
 				done := later(func() error { return run(tx) })
 				f.waiting(1)
-				if err := holder.Commit(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, holder.Commit(t.Context()))
 				if err := errors.Join(<-done, tx.Rollback(t.Context())); err != nil {
 					t.Errorf("%s, %s: %v", name, call, err)
 				}
@@ -216,9 +212,7 @@ func TestSnapshotTooOldIsTheServersError(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	tx, err := f.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	f.in(tx, "SELECT FROM STOCK")
 	f.sql(`UPDATE STOCK SET warehouse = 2 WHERE "the sku" = 'a'`)

@@ -61,9 +61,7 @@ func TestP35_PoolerInTransactionMode(t *testing.T) {
 			f.quantities("a10 b40 c40 d10 e40")
 			for _, begin := range begin {
 				tx, err := begin()
-				if err != nil {
-					t.Fatal(err)
-				}
+				ok(t, err)
 				f.failThrough(what, tx, size > 1)
 				_ = tx.Rollback(t.Context())
 			}

@@ -38,9 +38,7 @@ func TestReserveTakesAllOrNothing(t *testing.T) {
 		if free := f.free(); free != "bde" {
 			t.Errorf("free after a refusal: %q", free)
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, tx.Commit(t.Context()))
 		f.quantities("a0 b10 c7 d10 e10")
 		_, err = rowlock.Reserve(t.Context(), begin(), f.stock, []line{{"a", "1"}})
 		if !errors.Is(err, rowlock.ErrShort) {
@@ -71,9 +69,7 @@ func TestRestockUndoesReserve(t *testing.T) {
 		if !errors.Is(err, rowlock.ErrRange) {
 			t.Errorf("an overflow: %v", err)
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, tx.Commit(t.Context()))
 		f.quantities("a10 b11 c10 d10 e4")
 	})
 }
@@ -92,9 +88,7 @@ func TestReserveComparesTheLockedRow(t *testing.T) {
 			return err
 		})
 		f.waiting(1)
-		if err := holder.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, holder.Commit(t.Context()))
 		var short *rowlock.ShortError
 		if err := <-done; !errors.As(err, &short) || !reflect.DeepEqual(short.Lines, []rowlock.Shortage{{Key: "a", Wanted: "5", Available: "4"}}) {
 			t.Errorf("%v", err)
@@ -161,8 +155,6 @@ func TestRowThatATriggerProtectsIsAnError(t *testing.T) {
 	if err == nil || len(left) > 0 || errors.Is(err, rowlock.ErrShort) {
 		t.Errorf("%v %v", left, err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Error(err)
-	}
+	ok(t, tx.Commit(t.Context()))
 	f.quantities("a10 b10 c10 d10 e10")
 }

@@ -66,9 +66,7 @@ func startReplica(t *testing.T, form, url, holder string) *replica {
 	r := &replica{cmd: exec.Command(os.Args[0]), end: make(chan error, 1)}
 	r.cmd.Env = append(os.Environ(), runVariable+"="+form, runURLVariable+"="+url, holderVariable+"="+holder)
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, r.cmd.Start())
 	go func() { r.end <- r.cmd.Wait() }()
 	return r
 }

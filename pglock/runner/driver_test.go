@@ -28,13 +28,9 @@ import (
 func stock(t *testing.T, url string) database.Driver {
 	t.Helper()
 	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	d, err := migratepgx.WithInstance(db, &migratepgx.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	t.Cleanup(func() { _ = d.Close() }) // a second time for those that the test closes
 	return d
 }
@@ -54,13 +50,9 @@ func (f *fixture) wrapped(opts ...runner.Option) *runner.Driver {
 func migrator(t *testing.T, d database.Driver, texts ...string) *migrate.Migrate {
 	t.Helper()
 	src, err := source(texts...)()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	m, err := migrate.NewWithInstance("test", src, "pgx5", d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return m
 }
 
@@ -309,35 +301,25 @@ func TestGolangMigrateKeyMatchesTheLibrary(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][3]string{{"shop", "public", "schema_migrations"}, {"/shop", "public", "schema_migrations"}, {"", "", ""}, {"ü", "odd \"one", "t\x00"}} {
 		want, err := database.GenerateAdvisoryLockId(names[0], names[1], names[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if got := runner.GolangMigrateKey(names[0], names[1], names[2]); strconv.FormatInt(got, 10) != want {
 			t.Errorf("%q: %d, want %s", names, got, want)
 		}
 	}
 	f := newFixture(t)
 	u, err := url.Parse(f.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	u.Scheme = "pgx5"
 	opened, err := (&migratepgx.Postgres{}).Open(u.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	t.Cleanup(func() { _ = opened.Close() }) // the test's end closes the server's side
 	name := f.pool.Config().ConnConfig.Database
 	for prefix, driver := range map[string]database.Driver{"": stock(t, f.url), "/": opened} { // by instance, by URL
-		if err := driver.Lock(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, driver.Lock())
 		want := fmt.Sprint([]int64{runner.GolangMigrateKey(prefix+name, "public", "schema_migrations")})
 		if got := f.lockers(true); got != want {
 			t.Errorf("a driver of %q locks %s, not %s", prefix+name, got, want)
 		}
-		if err := driver.Unlock(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, driver.Unlock())
 	}
 }

@@ -178,3 +178,5 @@ func (w waits) Handle(_ context.Context, r slog.Record) error {
 	}
 	return nil
 }
+
+var ok = locktest.OK

@@ -27,9 +27,7 @@ func TestRunAndGolangMigrateShareTheVersionTable(t *testing.T) {
 	up(note(1), note(2), note(3), note(4))
 	f.want(4, false, 4)
 	f.gate.Open()
-	if err := migrator(t, stock(t, f.url), note(1)).Drop(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, migrator(t, stock(t, f.url), note(1)).Drop())
 	f.exec("CREATE TABLE journal (version int)")
 	up(note(1))
 	run(note(1), note(2))

@@ -38,9 +38,7 @@ func TestMigrationKilledOutsideATransactionStaysDirty(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	reader, err := f.pool.Begin(t.Context()) // whose end the index waits for
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer func() { _ = reader.Rollback(context.Background()) }()
 	if _, err := reader.Exec(t.Context(), "INSERT INTO journal VALUES (0)"); err != nil {
 		t.Fatal(err)

@@ -62,15 +62,11 @@ func TestP30_WaitersOfGolangMigrateHoldSnapshots(t *testing.T) {
 	f := newFixture(t)
 	f.gate.Open()
 	holder := stock(t, f.url)
-	if err := holder.Lock(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, holder.Lock())
 	locks := make(chan error, waiters)
 	for range waiters {
 		other, err := pgx.Connect(t.Context(), f.url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		defer other.Close(t.Context())
 		go func() { // as the driver's Lock does; a driver can't be opened now
 			_, err := other.Exec(t.Context(), "SELECT pg_advisory_lock((SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())))")

@@ -28,9 +28,7 @@ func TestChaosEveryTickOnceAlthoughClocksDiffer(t *testing.T) {
 	}
 	f := newFleet(t)
 	base := time.Now().Truncate(period).Add(-period)
-	if err := f.job().Once(t.Context(), base, nothing); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, f.job().Once(t.Context(), base, nothing))
 	var dead atomic.Bool
 	var machines sync.WaitGroup
 	defer machines.Wait()
@@ -89,9 +87,7 @@ type tally struct {
 func (f fleet) ran() (got tally) {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), "SELECT tick, machine FROM "+f.table("journal")+" ORDER BY tick")
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	seen, machines := map[time.Time]bool{}, map[int]bool{}
 	var tick time.Time
 	var machine int

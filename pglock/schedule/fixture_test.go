@@ -46,9 +46,7 @@ func (f fleet) job(opts ...schedule.Option) *schedule.Job {
 func (f fleet) jobOf(client *pglock.Client, opts ...schedule.Option) *schedule.Job {
 	f.t.Helper()
 	job, err := schedule.New(client, "report", opts...)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	return job
 }
 
@@ -65,3 +63,5 @@ func (f fleet) note(tick func() time.Time, machine int) func(ctx context.Context
 		return err
 	}
 }
+
+var ok = locktest.OK

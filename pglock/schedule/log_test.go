@@ -53,9 +53,7 @@ func failJobs(t *testing.T, opts []schedule.Option, logged chan<- slog.Record, f
 	t.Helper()
 	f := newFleet(t)
 	u, err := url.Parse(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	proxy := faultproxy.New(t, u.Host)
 	f.pool = pgtest.PoolOn(t, proxy.URL(u.String()))
 	reported := make(chan error)
@@ -133,9 +131,7 @@ func TestTicksOfOthersAreNoFailures(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	silent("it was run", once(tick), schedule.ErrDone)
 	if err := once(tick.Add(time.Second)); err != nil || locktest.Receive(t, reported) != nil || len(logged) != 0 {
 		t.Errorf("the next one: %v", err)

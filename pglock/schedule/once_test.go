@@ -98,9 +98,7 @@ func TestI4_ALostTickIsRunByAnother(t *testing.T) {
 	}
 	// The database refuses a run that does not know of its loss.
 	r, err := slow.Begin(t.Context(), tick.Add(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	locktest.Exec(t, f.pool, "UPDATE "+f.table("distributed_locks")+" SET token = token + 1000 WHERE holder IS NOT NULL")
 	if err := r.End(t.Context()); err == nil {
 		t.Error("a stale run was recorded")
@@ -140,9 +138,7 @@ func TestI1_P42_TicksNeverOverlap(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if err := <-end; err != nil {
-		t.Error(err)
-	}
+	ok(t, <-end)
 	if got := strings.Join(order, " "); got != "first second" {
 		t.Errorf("they ran %s", got)
 	}
@@ -175,9 +171,7 @@ func TestBadInput(t *testing.T) {
 	f := newFleet(t)
 	job := f.job()
 	client, err := pglock.Open(t.Context(), f.pool, pglock.WithSchema(f.schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	for name, o := range map[string]schedule.Option{
 		"TTL": schedule.WithTTL(0), "wait": schedule.WithWait(-1), "report": schedule.WithReport(nil), "clock": schedule.WithClock(nil),
 		"lateness": schedule.WithMaxLate(0),
@@ -210,13 +204,9 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := client.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, client.Close(t.Context()))
 	closed, err := schedule.New(client, "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if err := closed.Once(t.Context(), time.Now(), nothing); !errors.Is(err, pglock.ErrClosed) {
 		t.Errorf("a closed client: %v", err)
 	}

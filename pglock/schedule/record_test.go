@@ -177,9 +177,7 @@ func TestRunsDoNotJoin(t *testing.T) {
 	client := f.client(pglock.WithJoin())
 	tick, runs := time.Now(), 0
 	other, err := schedule.New(client, "another report")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	err = f.jobOf(client).Once(t.Context(), tick, func(ctx context.Context, l *pglock.Lease) error {
 		runs++
 		err := f.jobOf(client).Once(ctx, tick, func(context.Context, *pglock.Lease) error { runs++; return nil })

@@ -107,9 +107,7 @@ func TestMissedTick(t *testing.T) {
 	f := newFleet(t)
 	nightly := schedule.Daily("03:00", time.UTC)
 	last := time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC)
-	if err := f.job().Once(t.Context(), last, nothing); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, f.job().Once(t.Context(), last, nothing))
 	up := last.AddDate(0, 0, 3).Add(6 * time.Hour)
 	both := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -209,16 +207,12 @@ func TestTickIsTriedAgain(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			u, err := url.Parse(pgtest.URL(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			proxy := faultproxy.New(t, u.Host)
 			behind := f
 			behind.pool = pgtest.PoolOn(t, proxy.URL(u.String()))
 			tick := time.Now().Truncate(time.Second)
-			if err := f.job().Once(t.Context(), tick.Add(-time.Minute), nothing); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, f.job().Once(t.Context(), tick.Add(-time.Minute), nothing))
 			stop := sync.OnceFunc(func() {
 				proxy.Refuse(true)
 				proxy.Sever()
@@ -386,9 +380,7 @@ func TestOncePer(t *testing.T) {
 	run("nine seconds early", ahead, nil)
 	run("again", other, schedule.ErrDone)
 	age(2 * period)
-	if err := other.Once(t.Context(), time.Now(), nothing); err != nil {
-		t.Error(err)
-	}
+	ok(t, other.Once(t.Context(), time.Now(), nothing))
 	run("after a tick", other, schedule.ErrDone)
 	if runs != 2 {
 		t.Errorf("%d runs", runs)
@@ -401,18 +393,14 @@ func TestAbandonedPeriod(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r, err := f.job().BeginPer(t.Context(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if _, err := f.job(schedule.WithWait(0)).BeginPer(t.Context(), time.Hour); !errors.Is(err, schedule.ErrRunning) {
 		t.Errorf("while it runs: %v", err)
 	}
 	end := make(chan error, 1)
 	waiter := f.job()
 	go func() { end <- waiter.OncePer(t.Context(), time.Hour, nothing) }()
-	if err := r.Abandon(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, r.Abandon(t.Context()))
 	if err := locktest.Receive(t, end); err != nil {
 		t.Errorf("the one that waited: %v", err)
 	}
@@ -423,13 +411,9 @@ func TestLabels(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r, err := f.job(schedule.WithLabels(map[string]string{"team": "a", "tick": "no"})).Begin(t.Context(), time.Unix(1e9, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if got := locktest.Scan[string](t, f.pool, "SELECT labels::text FROM "+f.table("distributed_locks")+" WHERE holder IS NOT NULL"); got != `{"team": "a", "tick": "2001-09-09T01:46:40Z"}` {
 		t.Errorf("labels %s", got)
 	}
-	if err := r.Abandon(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, r.Abandon(t.Context()))
 }

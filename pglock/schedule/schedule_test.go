@@ -32,9 +32,7 @@ func (l list) Next(t time.Time) time.Time {
 func location(t *testing.T, name string) *time.Location {
 	t.Helper()
 	loc, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return loc
 }
 
@@ -60,9 +58,7 @@ func TestDailyTicks(t *testing.T) {
 	} {
 		loc := location(t, test.zone)
 		from, err := time.ParseInLocation(time.DateOnly, test.from, loc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		ticks := schedule.Daily(test.at, loc)
 		var got []string
 		for tick := from.Add(-time.Second); len(got) < 3; {

@@ -28,9 +28,7 @@ func TestI9_CancelLocksAnywhere(t *testing.T) {
 	proxy := faultproxy.New(t, net.JoinHostPort(server.Host, strconv.Itoa(int(server.Port))))
 	proxy.Delay(delay)
 	config, err := pgx.ParseConfig(proxy.URL(pgtest.URL(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	k := keys(t, "a", "b")
@@ -41,15 +39,11 @@ func TestI9_CancelLocksAnywhere(t *testing.T) {
 		for _, busy := range []bool{false, true} {
 			before := direct.pgx()
 			if busy {
-				if err := advisory.Lock(t.Context(), before, k[0]); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, advisory.Lock(t.Context(), before, k[0]))
 			}
 			for step := range steps {
 				tx, err := db.BeginTx(context.Background(), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ok(t, err)
 				ctx, cancel := context.WithCancel(t.Context())
 				timer := time.AfterFunc(time.Duration(step)*delay, cancel)
 				err = call(ctx, sqltx.Wrap(tx))
@@ -62,13 +56,9 @@ func TestI9_CancelLocksAnywhere(t *testing.T) {
 				if (n > 0) != (err == nil) {
 					t.Errorf("%s, busy %v, step %d: %d locks are held, the error is %v", name, busy, step, n, err)
 				}
-				if err := tx.Rollback(); err != nil {
-					t.Error(err)
-				}
+				ok(t, tx.Rollback())
 			}
-			if err := before.Rollback(t.Context()); err != nil {
-				t.Error(err)
-			}
+			ok(t, before.Rollback(t.Context()))
 		}
 	}
 }

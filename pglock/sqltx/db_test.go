@@ -42,9 +42,7 @@ func TestDBRunsStatements(t *testing.T) {
 	}
 	free("no row")
 	found, err := db.Query(t.Context(), "SELECT n FROM generate_series(1, 3) n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if n, err := pgx.CollectRows(found, pgx.RowTo[int]); err != nil || len(n) != 3 {
 		t.Errorf("Query: %v, %v", n, err)
 	}
@@ -90,9 +88,7 @@ func TestDBErrors(t *testing.T) {
 	f := newFixture(t)
 	f.db.SetMaxOpenConns(1)
 	busy, err := f.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer busy.Close()
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -126,9 +122,7 @@ func TestDBProtectsATable(t *testing.T) {
 	schema := pgtest.Schema(t, f.pool)
 	table := pgx.Identifier{schema, "kept"}.Sanitize()
 	f.exec(f.pool, "CREATE TABLE "+table+" (id int)")
-	if err := fencing.Protect(t.Context(), sqltx.WrapDB(f.db), table, fencing.WithSchema(schema)); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, fencing.Protect(t.Context(), sqltx.WrapDB(f.db), table, fencing.WithSchema(schema)))
 	if _, err := f.db.ExecContext(t.Context(), "INSERT INTO "+table+" VALUES (1)"); !errors.Is(fencing.Explain(err), fencing.ErrUnfenced) {
 		t.Errorf("%v", err)
 	}

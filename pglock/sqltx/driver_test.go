@@ -51,9 +51,7 @@ func TestOtherDriversAreRefused(t *testing.T) {
 	for name, d := range map[string]alien{"strict": {}, "liberal": {liberal: true}} {
 		db := sql.OpenDB(d)
 		std, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		tx := sqltx.Wrap(std)
 		_, execErr := tx.Exec(t.Context(), "SELECT 1")
 		for what, err := range map[string]error{
@@ -64,9 +62,7 @@ func TestOtherDriversAreRefused(t *testing.T) {
 				t.Errorf("%s, %s: %v", name, what, err)
 			}
 		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		ok(t, db.Close())
 	}
 }
 
@@ -106,14 +102,10 @@ func TestWrappedDriversPass(t *testing.T) {
 	db := sql.OpenDB(tracing{connector(f)})
 	t.Cleanup(func() { _ = db.Close() })
 	std, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer func() { _ = std.Rollback() }()
 	tx := sqltx.Wrap(std)
-	if err := advisory.Lock(t.Context(), tx, advisory.KeyFromInt64(1<<40), advisory.WithTimeout(time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.Lock(t.Context(), tx, advisory.KeyFromInt64(1<<40), advisory.WithTimeout(time.Second)))
 	var row struct {
 		N    int32
 		S    *string

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
@@ -40,9 +41,7 @@ func newFixture(t *testing.T) fixture {
 func (f fixture) begin() (*sql.Tx, *sqltx.Tx) {
 	f.t.Helper()
 	tx, err := f.db.BeginTx(context.Background(), nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	f.t.Cleanup(func() { _ = tx.Rollback() })
 	return tx, sqltx.Wrap(tx)
 }
@@ -51,9 +50,7 @@ func (f fixture) begin() (*sql.Tx, *sqltx.Tx) {
 func (f fixture) pgx() pgx.Tx {
 	f.t.Helper()
 	tx, err := f.pool.Begin(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	ok(f.t, err)
 	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -102,3 +99,5 @@ func queryError(t *testing.T, tx *sqltx.Tx) error {
 	}
 	return err
 }
+
+var ok = locktest.OK

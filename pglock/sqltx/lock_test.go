@@ -21,12 +21,8 @@ func TestAdvisoryLocksExclude(t *testing.T) {
 	f := newFixture(t)
 	k := keys(t, "a", "b", "c")
 	_, tx := f.begin()
-	if err := advisory.Lock(t.Context(), tx, k[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := advisory.TryLock(t.Context(), tx, k[1]); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.Lock(t.Context(), tx, k[0]))
+	ok(t, advisory.TryLock(t.Context(), tx, k[1]))
 	other, otherTx := f.begin()
 	for _, held := range k[:2] {
 		if err := advisory.TryLock(t.Context(), otherTx, held); !errors.Is(err, advisory.ErrNotAcquired) {
@@ -36,18 +32,14 @@ func TestAdvisoryLocksExclude(t *testing.T) {
 			t.Errorf("%v, through pgx: %v", held, err)
 		}
 	}
-	if err := advisory.LockAll(t.Context(), tx, k); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, advisory.LockAll(t.Context(), tx, k))
 	if err := advisory.LockAll(t.Context(), otherTx, k, advisory.WithTimeout(20*time.Millisecond)); !errors.Is(err, advisory.ErrTimeout) {
 		t.Errorf("LockAll: %v", err)
 	}
 	if _, err := other.ExecContext(t.Context(), "SELECT 1"); err != nil {
 		t.Errorf("the transaction after a timeout: %v", err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, tx.Commit(t.Context()))
 	if err := advisory.LockAll(t.Context(), otherTx, k); err != nil {
 		t.Errorf("after the commit: %v", err)
 	}

@@ -61,9 +61,7 @@ type table struct {
 func readAll(t *testing.T, q querier) (all table) {
 	t.Helper()
 	found, err := q.Query(t.Context(), everyType)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer found.Close()
 	for _, d := range found.FieldDescriptions() {
 		all.names = append(all.names, d.Name)
@@ -71,17 +69,13 @@ func readAll(t *testing.T, q querier) (all table) {
 	}
 	for found.Next() {
 		v, err := found.Values()
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		all.values = append(all.values, v)
 		if len(found.RawValues()) != len(v) {
 			t.Errorf("%d raw values of %d", len(found.RawValues()), len(v))
 		}
 	}
-	if err := found.Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, found.Err())
 	return all
 }
 
@@ -109,13 +103,9 @@ func TestRowsCollectIntoStructs(t *testing.T) {
 		'c56a4180-65aa-42ec-a945-5fd21dec0538'::uuid AS uuid, NULL::text AS nothing, 0.1::float4 AS small`
 	collect := func(q querier) kinds {
 		found, err := q.Query(t.Context(), statement)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		k, err := pgx.CollectExactlyOneRow(found, pgx.RowToStructByName[kinds])
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return k
 	}
 	got, want := collect(tx), collect(f.pgx())
@@ -154,9 +144,7 @@ func TestRowsReturnTheirErrors(t *testing.T) {
 	f.exec(tx, "ROLLBACK TO s")
 
 	found, err = tx.Query(t.Context(), "SELECT n FROM generate_series(1, 2) n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if err := found.Scan(&n); err == nil {
 		t.Error("Scan before Next")
 	}
@@ -208,9 +196,7 @@ func TestRowsEndAsThoseOfPgx(t *testing.T) {
 	for name, tx := range map[string]querier{"sqltx": ours, "pgx": f.pgx()} {
 		var n int
 		closed, err := tx.Query(t.Context(), "SELECT generate_series(1, 3)")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if !closed.Next() {
 			t.Errorf("%s: no row", name)
 		}
@@ -219,9 +205,7 @@ func TestRowsEndAsThoseOfPgx(t *testing.T) {
 			t.Errorf("%s: after Close there is a row, or an error: %v", name, closed.Err())
 		}
 		failed, err := tx.Query(t.Context(), "SELECT v FROM (VALUES (1, 'x'), (2, '7')) v (n, v) ORDER BY n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		first := failed.Next()
 		wrong := failed.Scan(&n)
 		if !first || wrong == nil || !errors.Is(failed.Err(), wrong) || failed.Next() {
@@ -256,9 +240,7 @@ func TestRegisteredTypes(t *testing.T) {
 			return err
 		}))
 		std, err := db.BeginTx(t.Context(), &sql.TxOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		var at struct {
 			Shelf int
 			Box   string
@@ -267,9 +249,7 @@ func TestRegisteredTypes(t *testing.T) {
 			t.Errorf("%s: %v %v", name, at, err)
 		}
 		_ = std.Rollback()
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		ok(t, db.Close())
 	}
 }
 

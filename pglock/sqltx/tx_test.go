@@ -134,9 +134,7 @@ func TestBeginTxContextEndsTheTransaction(t *testing.T) {
 	f.exec(holder, "SELECT pg_advisory_xact_lock(hashtext($1))", t.Name())
 	ctx, cancel := context.WithCancel(t.Context())
 	std, err := f.db.BeginTx(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	tx := sqltx.Wrap(std)
 	pid := value[int](t, tx, "SELECT pg_backend_pid()")
 	failed := make(chan error, 1)
