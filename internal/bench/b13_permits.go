@@ -12,6 +12,7 @@ import (
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // createPermits makes the names of pairNames known as those of a semaphore and of a readers-writer lock.
@@ -98,23 +99,17 @@ func electionRow() trial.Row {
 func observerRow() trial.Row {
 	const with, without = "with an observer", "without one"
 	r := &lab{}
+	var grants atomic.Int64
+	counter := observe.Hooks{Acquire: func(context.Context, observe.AcquireEvent) { grants.Add(1) }}
 	return trial.Row{
 		Number: "B11", What: "uncontended acquire+release with an observer, one goroutine", Prepare: r.prepare(nil),
 		Subjects: []trial.Subject{
-			{Name: with, Role: trial.Ours, Open: r.pairs(acquirePair, pglock.WithObserver(&grantCounter{}))},
+			{Name: with, Role: trial.Ours, Open: r.pairs(acquirePair, pglock.WithObserver(counter))},
 			{Name: without, Role: trial.Floor, Open: r.pairs(acquirePair)},
 		},
 		Targets: []trial.Target{target("p50 of a pair to that without an observer", "pair p50", with, without, trial.AtMost(1.1))},
 	}
 }
-
-// grantCounter counts the grants, as most dashboards do.
-type grantCounter struct {
-	pglock.NopObserver
-	grants atomic.Int64
-}
-
-func (c *grantCounter) ObserveAcquire(context.Context, pglock.AcquireEvent) { c.grants.Add(1) }
 
 // pairs opens a client of which a goroutine repeats an operation.
 func (l *lab) pairs(do func(client *pglock.Client) op, opts ...pglock.Option) trial.Open {
