@@ -12,13 +12,11 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/pressly/goose/v3"
-	"github.com/robfig/cron/v3"
 
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/gooselock"
 	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/schedule"
-	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
 func report(context.Context, *pglock.Lease) error { return nil }
@@ -30,72 +28,41 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// taskExample is the code in the doc.go of gocronlock.
-func taskExample(client *pglock.Client) error {
-	job, err := schedule.New(client, "report")
-	if err != nil {
-		return err
+// taskExample is the code for gocron in the doc.go of package schedule.
+func taskExample(job *schedule.Job, spec schedule.Schedule, s gocron.Scheduler, makeReport schedule.Func) error {
+	task := func(ctx context.Context) error {
+		if err := job.RunDue(ctx, spec, makeReport); !schedule.Done(err) {
+			return err
+		}
+		return nil
 	}
-	fiveMinutes, err := cron.ParseStandard("*/5 * * * *") // of robfig/cron/v3, as gocron does
-	if err != nil {
-		return err
-	}
-	task, err := gocronlock.Task(job, fiveMinutes, report)
-	if err != nil {
-		return err
-	}
-	s, err := gocron.NewScheduler()
-	if err != nil {
-		return err
-	}
-	_, err = s.NewJob(gocron.CronJob("*/5 * * * *", false), gocron.NewTask(task))
-	if err != nil {
-		return err
-	}
-	s.Start()
-	return nil
+	_, err := s.NewJob(gocron.CronJob("0 3 * * 1-5", false), gocron.NewTask(task))
+	return err
 }
 
 var _ = taskExample // compiled, and compared with the text
 
-// TestDocumentationShowsTheExamples: the code in the doc.go of gocronlock is that of this file, which
-// the compiler checks.
-func TestDocumentationShowsTheExamples(t *testing.T) {
+// TestDocumentationShowsTheExample: the code in the doc.go of schedule is that of this file, which the
+// compiler checks.
+func TestDocumentationShowsTheExample(t *testing.T) {
 	t.Parallel()
-	var text strings.Builder
-	for _, name := range []string{
-		"example_test.go", "../../pglock/schedule/gocronlock/doc.go",
-	} {
-		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text.Write(source)
+	own, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
 	}
-	between := func(begin, end string) string {
-		_, rest, _ := strings.Cut(text.String(), begin)
-		body, _, found := strings.Cut(rest, end)
-		if !found {
-			t.Errorf("no %q", begin)
-		}
-		return body
+	shown, err := os.ReadFile("../../pglock/schedule/doc.go")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for what, code := range map[string]string{
-		"taskExample": comment(between("func taskExample(client *pglock.Client) error {\n", "\treturn nil\n}\n")),
-		"the elector": comment("\t" + strings.ReplaceAll("type elector "+between("\ntype elector ", "\n}\n")+"\n}", "\n", "\n\t")),
-	} {
-		if !strings.Contains(text.String(), strings.ReplaceAll(code, "//\t\n", "//\n")) {
-			t.Errorf("no doc.go shows %s:\n%s", what, code)
-		}
+	_, rest, _ := strings.Cut(string(own), "func taskExample(")
+	_, body, _ := strings.Cut(rest, "\n")
+	body, _, _ = strings.Cut(body, "\n\treturn err\n")
+	if code := "//" + strings.ReplaceAll(body, "\n", "\n//"); !strings.Contains(string(shown), code) {
+		t.Errorf("the doc.go of schedule does not show:\n%s", code)
 	}
 }
 
-// comment returns the code as a comment.
-func comment(code string) string {
-	return "//" + strings.ReplaceAll(strings.TrimSuffix(code, "\n"), "\n", "\n//") + "\n"
-}
-
-// elector is the gocron.Elector that the doc.go of gocronlock shows.
+// elector is a gocron.Elector: a gocron whose leader runs all jobs.
 type elector struct{ *leader.Election }
 
 func (e elector) IsLeader(context.Context) error {

@@ -9,14 +9,12 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
-	"github.com/robfig/cron/v3"
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/schedule"
-	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
 // newScheduler returns a scheduler that stops at the end of the test.
@@ -51,11 +49,17 @@ func newTask(t *testing.T, url string, fn schedule.Func, opts ...schedule.Option
 	if err != nil {
 		t.Fatal(err)
 	}
-	task, err := gocronlock.Task(job, schedule.Every(time.Hour), fn)
-	if err != nil {
-		t.Fatal(err)
+	return dueTask(job, schedule.Every(time.Hour), fn)
+}
+
+// dueTask is the task that the doc.go of package schedule shows.
+func dueTask(job *schedule.Job, spec schedule.Schedule, fn schedule.Func) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		if err := job.RunDue(ctx, spec, fn); !schedule.Done(err) {
+			return err
+		}
+		return nil
 	}
-	return task
 }
 
 // lastHour is a past hour, so that its ticks do not depend on the time of day.
@@ -139,13 +143,10 @@ func TestGocronJobWithItsOwnInterval(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				tasks[machine], err = gocronlock.Task(job, ticks, func(ctx context.Context, l *pglock.Lease) error {
+				tasks[machine] = dueTask(job, ticks, func(ctx context.Context, l *pglock.Lease) error {
 					_, err := pool.Exec(ctx, "INSERT INTO runs SELECT (labels->>'tick')::timestamptz, $1 FROM pglock.distributed_locks WHERE token = $2", machine, int64(l.Token()))
 					return err
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
 			}
 			begin := time.Now().Truncate(interval).Add(2*interval + 300*time.Millisecond)
 			for machine, task := range tasks {
@@ -192,23 +193,5 @@ func TestElector(t *testing.T) {
 	}
 	if err := term.Resign(t.Context()); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestTaskInvalidArguments(t *testing.T) {
-	t.Parallel()
-	job, err := schedule.New(locktest.Client(t, pgtest.Database(t)), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	none := func(context.Context, *pglock.Lease) error { return nil }
-	_, noJob := gocronlock.Task(nil, schedule.Every(time.Hour), none)
-	_, noSchedule := gocronlock.Task(job, nil, none)
-	_, fromTheStart := gocronlock.Task(job, cron.Every(time.Hour), none)
-	_, noFunc := gocronlock.Task(job, schedule.Every(time.Hour), nil)
-	for name, err := range map[string]error{"no job": noJob, "no schedule": noSchedule, "a schedule that counts from the start": fromTheStart, "no function": noFunc} {
-		if !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

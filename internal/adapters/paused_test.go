@@ -16,7 +16,6 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
-	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
 // host is a scheduler whose clock the test sets.
@@ -42,9 +41,8 @@ func (h host) wakeAt(t *testing.T, to time.Time) {
 
 // taskKinds make the task of a job, and the options with which gocron calls it.
 var taskKinds = map[string]func(job *schedule.Job, clock clockwork.Clock, spec cron.Schedule, fn schedule.Func) (task any, opts []gocron.JobOption, err error){
-	"gocronlock.Task": func(job *schedule.Job, _ clockwork.Clock, spec cron.Schedule, fn schedule.Func) (any, []gocron.JobOption, error) {
-		task, err := gocronlock.Task(job, spec, fn)
-		return task, nil, err
+	"RunDue": func(job *schedule.Job, _ clockwork.Clock, spec cron.Schedule, fn schedule.Func) (any, []gocron.JobOption, error) {
+		return dueTask(job, spec, fn), nil, nil
 	},
 	"control: a tick derived from the clock": func(job *schedule.Job, clock clockwork.Clock, _ cron.Schedule, fn schedule.Func) (any, []gocron.JobOption, error) {
 		l := &minuteLocker{job: job, clock: clock}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
-	"github.com/pglock/pglock-go/pglock/schedule/gocronlock"
 )
 
 // With schedulerVariable set, the test binary is a scheduler of that kind: a process that a test
@@ -141,11 +140,7 @@ func (m *machine) gocron() error {
 	if err != nil {
 		return err
 	}
-	task, err := gocronlock.Task(job, schedule.Every(m.period), m.work)
-	if err != nil {
-		return err
-	}
-	return m.gocronWith(task)
+	return m.gocronWith(dueTask(job, schedule.Every(m.period), m.work))
 }
 
 // gocronBare is the control.

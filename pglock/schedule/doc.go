@@ -18,12 +18,26 @@
 //	Once      the caller, who also knows the tick
 //	OncePer   nobody: once in a period, whenever it is called
 //
-// With the scheduler of robfig/cron, which has the timer, spec is passed twice:
+// With a scheduler that has the timer, such as that of robfig/cron, spec is passed twice:
 //
 //	c.Schedule(spec, cron.FuncJob(func() { _ = job.RunDue(ctx, spec, makeReport) }))
 //
-// Package gocronlock connects a job to go-co-op/gocron. The command `pglock run --tick` does the same
-// for programs in other languages.
+// and with go-co-op/gocron:
+//
+//	task := func(ctx context.Context) error {
+//		if err := job.RunDue(ctx, spec, makeReport); !schedule.Done(err) {
+//			return err
+//		}
+//		return nil
+//	}
+//	_, err := s.NewJob(gocron.CronJob("0 3 * * 1-5", false), gocron.NewTask(task))
+//
+// The scheduler only says when to look, so one that was paused, or that calls too often, finds the tick
+// done. A gocron.Locker can't do that, because it is not told the tick and would derive it from the time
+// of a call that is late. For a gocron.DailyJob, spec is Daily in the scheduler's location, and for a
+// gocron.DurationJob of d it is Every(d), of whose ticks the first scheduler that calls runs each.
+//
+// The command `pglock run --tick` does the same for programs in other languages.
 //
 // # Ticks
 //
