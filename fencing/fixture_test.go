@@ -243,11 +243,12 @@ func (g fixture) free(name string) bool {
 	return value[bool](g, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = $1 FOR UPDATE SKIP LOCKED)", name)
 }
 
-// exec ends the test unless the statement, written for the default schema, succeeds.
-func (g fixture) exec(db interface {
+type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}, statement string, args ...any,
-) {
+}
+
+// exec ends the test unless the statement, written for the default schema, succeeds.
+func (g fixture) exec(db execer, statement string, args ...any) {
 	g.t.Helper()
 	if _, err := db.Exec(g.t.Context(), g.named(statement), args...); err != nil {
 		g.t.Fatalf("%s: %v", statement, err)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -31,23 +31,13 @@ const (
 	bound    form = "protected table"
 )
 
-// spec is the input of a holder when it starts.
+// spec is what a holder finds in its environment.
 type spec struct {
-	URL, Role, Password, Schema string
-	TTL                         time.Duration
-	Form                        form
-	Inside                      bool // waits in the transaction, after the guard
-	Unbounded                   bool // takes the bound on idling away again
-}
-
-// report is the output of a holder.
-type report struct {
-	Token   fencing.Token
-	Ready   bool // holds the lock, has read, and waits for a line before it writes
-	Wrote   bool
-	Refused bool   // by the fence
-	Paused  bool   // its transaction was ended by the server
-	Error   string // anything else that went wrong
+	URL, Schema string
+	TTL         time.Duration
+	Form        form
+	Inside      bool // waits in the transaction, after the guard
+	Unbounded   bool // takes the bound on idling away again
 }
 
 // counterSQL creates a table that holders increment by reading and writing, and one in which each
@@ -57,33 +47,15 @@ const counterSQL = `
 	INSERT INTO pglock.counter VALUES (1, 0);
 	CREATE TABLE pglock.entries (at bigint GENERATED ALWAYS AS IDENTITY, token bigint NOT NULL);`
 
-// hold is the main function of a holder. For each line of input it acquires the lock, reads,
-// reports, waits for the next line, writes, and reports again.
-func hold(in io.Reader, out io.Writer) int {
-	say := json.NewEncoder(out)
-	if err := holdAll(bufio.NewReader(in), say); err != nil {
-		_ = say.Encode(report{Error: err.Error()})
-		return 1
-	}
-	return 0
-}
-
-func holdAll(in *bufio.Reader, say *json.Encoder) error {
+// hold is the main function of a holder. For each line of input it acquires the lock, reads, prints
+// "ready", waits for the next line, writes, and prints the outcome of the write.
+func hold(input string, lines io.Reader) error {
 	var s spec
-	line, err := in.ReadBytes('\n')
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(line, &s); err != nil {
+	if err := json.Unmarshal([]byte(input), &s); err != nil {
 		return err
 	}
 	ctx := context.Background()
-	config, err := pgxpool.ParseConfig(s.URL)
-	if err != nil {
-		return err
-	}
-	config.ConnConfig.User, config.ConnConfig.Password, config.MaxConns = s.Role, s.Password, 3
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := pgxpool.New(ctx, s.URL)
 	if err != nil {
 		return err
 	}
@@ -93,67 +65,34 @@ func holdAll(in *bufio.Reader, say *json.Encoder) error {
 		return err
 	}
 	defer func() { _ = client.Close(ctx) }() // its leases may be lost
-	for {
-		if _, err := in.ReadBytes('\n'); err != nil {
-			return nil // no more rounds
-		}
-		if err := s.round(ctx, client, pool, in, say); err != nil {
+	for in := bufio.NewScanner(lines); in.Scan(); {
+		lease, err := client.Acquire(ctx, "counter")
+		if err != nil {
 			return err
 		}
+		fmt.Println(s.increment(ctx, pool, lease.Fence(), func() {
+			fmt.Println("ready")
+			in.Scan()
+		}))
+		_ = lease.Release(ctx) // as a rule it is lost by then
 	}
+	return nil
 }
 
-// round is one grant and one write.
-func (s spec) round(ctx context.Context, client *pglock.Client, pool *pgxpool.Pool, in *bufio.Reader, say *json.Encoder) error {
-	lease, err := client.Acquire(ctx, "counter")
-	if err != nil {
-		return err
+// increment reads the counter and writes it plus one, fenced in the holder's form. It calls pause
+// before it writes, and returns "wrote", "refused", "paused" or the text of another error.
+func (s spec) increment(ctx context.Context, pool *pgxpool.Pool, f fencing.Fence, pause func()) string {
+	var n int
+	if err := pool.QueryRow(ctx, schema.Render("SELECT n FROM pglock.counter", s.Schema)).Scan(&n); err != nil {
+		return err.Error()
 	}
-	defer func() { _ = lease.Release(ctx) }() // as a rule it is lost by then
-	wait := func() error {
-		if err := say.Encode(report{Token: lease.Token(), Ready: true}); err != nil {
-			return err
-		}
-		_, err := in.ReadBytes('\n')
-		return err
+	if !s.Inside {
+		pause()
 	}
-	n, err := readCounter(ctx, pool, s.Schema)
-	if err != nil {
-		return err
-	}
-	pause := func(pgx.Tx) error { return nil }
-	if s.Inside {
-		pause = func(tx pgx.Tx) error {
-			if s.Unbounded {
-				if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
-					return err
-				}
-			}
-			return wait()
-		}
-	} else if err := wait(); err != nil {
-		return err
-	}
-	err = writeCounter(ctx, pool, s.Form, lease.Fence(), n+1, pause)
-	r := report{Token: lease.Token(), Wrote: err == nil, Refused: errors.Is(err, fencing.ErrStale), Paused: errors.Is(fencing.Explain(err), fencing.ErrPaused)}
-	if err != nil && !r.Refused && !r.Paused {
-		r.Error = err.Error()
-	}
-	return say.Encode(r)
-}
-
-func readCounter(ctx context.Context, pool *pgxpool.Pool, schemaName string) (n int, err error) {
-	err = pool.QueryRow(ctx, schema.Render("SELECT n FROM pglock.counter", schemaName)).Scan(&n)
-	return n, err
-}
-
-// writeCounter writes n as the holder of f, fenced in that form. It calls pause after the guard, if
-// there is one.
-func writeCounter(ctx context.Context, pool *pgxpool.Pool, how form, f fencing.Fence, n int, pause func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		update := "UPDATE pglock.counter SET n = $1, fence_token = $2 WHERE id = 1"
 		var err error
-		switch how {
+		switch s.Form {
 		case column:
 			update += " AND fence_token <= $2"
 		case guarded:
@@ -161,85 +100,82 @@ func writeCounter(ctx context.Context, pool *pgxpool.Pool, how form, f fencing.F
 		case bound:
 			err = fencing.Bind(ctx, tx, f)
 		}
+		if err == nil && s.Unbounded {
+			_, err = tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0")
+		}
+		if err != nil {
+			return err
+		}
+		if s.Inside {
+			pause()
+		}
+		tag, err := tx.Exec(ctx, schema.Render(update, s.Schema), n+1, int64(f.Token))
+		if err == nil && tag.RowsAffected() == 0 {
+			err = fencing.ErrStale
+		}
 		if err == nil {
-			err = pause(tx)
+			_, err = tx.Exec(ctx, schema.Render("INSERT INTO pglock.entries (token) VALUES ($1)", s.Schema), int64(f.Token))
 		}
-		if err != nil {
-			return err
-		}
-		tag, err := tx.Exec(ctx, schema.Render(update, f.Schema), n, int64(f.Token))
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
-			return &fencing.StaleError{Resource: f.Name, Token: f.Token}
-		}
-		_, err = tx.Exec(ctx, schema.Render("INSERT INTO pglock.entries (token) VALUES ($1)", f.Schema), int64(f.Token))
 		return err
 	})
+	switch err = fencing.Explain(err); {
+	case err == nil:
+		return "wrote"
+	case errors.Is(err, fencing.ErrStale):
+		return "refused"
+	case errors.Is(err, fencing.ErrPaused):
+		return "paused"
+	default:
+		return err.Error()
+	}
 }
 
 // holder is another process that holds locks.
 type holder struct {
-	t       *testing.T
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	reports chan report
-	stderr  strings.Builder
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.Writer
+	said chan string
 }
 
 // startHolder starts a holder. The end of the test kills it.
-func startHolder(t *testing.T, s spec) *holder {
+func startHolder(t *testing.T, s spec) holder {
 	t.Helper()
-	h := &holder{t: t, cmd: exec.Command(os.Args[0]), reports: make(chan report, 16)}
-	h.cmd.Env = append(os.Environ(), holderVariable+"=1")
-	h.cmd.Stderr = &h.stderr
-	in, err := h.cmd.StdinPipe()
+	input, err := json.Marshal(s)
+	ok(t, err)
+	h := holder{t: t, cmd: exec.Command(os.Args[0]), said: make(chan string)}
+	h.cmd.Env, h.cmd.Stderr = append(os.Environ(), holderVariable+"="+string(input)), os.Stderr
+	h.in, err = h.cmd.StdinPipe()
 	ok(t, err)
 	out, err := h.cmd.StdoutPipe()
 	ok(t, err)
-	h.in = in
 	ok(t, h.cmd.Start())
 	go func() {
-		defer close(h.reports)
-		for all := json.NewDecoder(out); ; {
-			var r report
-			if all.Decode(&r) != nil {
-				return // it has ended
-			}
-			h.reports <- r
+		defer close(h.said)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			h.said <- lines.Text()
 		}
 	}()
 	t.Cleanup(func() {
 		_ = h.cmd.Process.Kill() // it may have ended
-		for range h.reports {    // until its output ends
+		for range h.said {       // until its output ends
 		}
 		_ = h.cmd.Wait() // killed
 	})
-	first, err := json.Marshal(s)
-	ok(t, err)
-	h.tell(string(first))
 	return h
 }
 
-func (h *holder) tell(line string) {
+// step sends the holder a line.
+func (h holder) step() {
 	h.t.Helper()
-	if _, err := fmt.Fprintln(h.in, line); err != nil {
-		h.t.Fatalf("%v: %s", err, &h.stderr)
-	}
+	_, err := fmt.Fprintln(h.in)
+	ok(h.t, err)
 }
 
-// hear returns the holder's next report.
-func (h *holder) hear() report {
+// hear ends the test unless the holder prints that line next.
+func (h holder) hear(line string) {
 	h.t.Helper()
-	select {
-	case r, ok := <-h.reports:
-		if !ok || r.Error != "" {
-			h.t.Fatalf("the holder said %q: %s", r.Error, &h.stderr)
-		}
-		return r
-	case <-time.After(30 * time.Second):
-		h.t.Fatalf("the holder says nothing: %s", &h.stderr)
-		return report{}
+	if said := locktest.Receive(h.t, h.said); said != line {
+		h.t.Fatalf("the holder said %q, want %q", said, line)
 	}
 }

@@ -1,18 +1,22 @@
 package fencing_test
 
 import (
+	"log"
 	"os"
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// holderVariable makes the test binary a holder of locks: see holder_test.go.
+// holderVariable has the spec of a holder and makes the test binary one: see holder_test.go.
 const holderVariable = "PGLOCK_TEST_HOLDER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(holderVariable) != "" {
-		os.Exit(hold(os.Stdin, os.Stdout))
+	if input := os.Getenv(holderVariable); input != "" {
+		if err := hold(input, os.Stdin); err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	pgtest.Main(m)
 }
