@@ -68,9 +68,9 @@ func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 	first.ReleaseRequested()
 	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
 
+	operator := f.open() // before, since an attempt without an answer is given up after 5 s
 	gate.Hold()
 	got := async(t, c.Lock("n"))
-	operator := f.open()
 	var held pglock.LockInfo
 	pgtest.Eventually(t, 10*time.Second, "the server has granted the lock", func() (ok bool) {
 		var err error

@@ -86,11 +86,7 @@ func TestI10_FullNotificationQueue(t *testing.T) {
 	polling := f.open(pglock.WithPollOnly())
 	for name, waiter := range map[string]*pglock.Client{"early": early, "late": late, "polling": polling} {
 		for i := range 3 {
-			released, granted := f.releaseToWaiter(holder, waiter, fmt.Sprint(name, i))
-			t.Logf("%s: released after %v, granted after %v", name, released.Round(time.Millisecond), granted.Round(time.Millisecond))
-			if released > 5*time.Second || granted > 20*time.Second { // usually 10 ms and 1 s
-				t.Errorf("%s: released after %v, granted after %v", name, released, granted)
-			}
+			f.releaseToWaiter(holder, waiter, fmt.Sprint(name, i))
 		}
 	}
 	const rounds = 8
@@ -159,20 +155,14 @@ func (f fixture) count(c *pglock.Client, acquire func(*pglock.Client) (*pglock.L
 	check(f.t, errors.Join(err, l.Release(ctx)))
 }
 
-// releaseToWaiter has one client hold the lock and another wait for it. It returns how long the
-// release took, and then the waiter.
-func (f fixture) releaseToWaiter(holder, waiter *pglock.Client, name string) (released, granted time.Duration) {
+// releaseToWaiter has one client hold the lock, by leases that expire much later, and release it to
+// another one that waits.
+func (f fixture) releaseToWaiter(holder, waiter *pglock.Client, name string) {
 	f.t.Helper()
-	held := try(f.t, holder, name)
-	got := async(f.t, waiter.Lock(name))
-	pgtest.Eventually(f.t, 10*time.Second, "it waits", func() bool { return pglock.HeadWaits(waiter, name) })
-	began := time.Now()
-	check(f.t, held.Release(f.t.Context()))
-	released = time.Since(began)
-	l := <-got
-	granted = time.Since(began)
+	l := try(f.t, holder, name, pglock.WithTTL(time.Hour))
+	got := f.waits(waiter, name)
 	release(f.t, l)
-	return released, granted
+	release(f.t, next(f.t, got))
 }
 
 // TestP45_AReleaseDoesNotNeedNotify: a role without the right to notify, also one that only polls,
@@ -192,9 +182,7 @@ func TestP45_AReleaseDoesNotNeedNotify(t *testing.T) {
 			var logged logBuffer
 			opts := append([]pglock.Option{pglock.WithTTL(time.Minute), logged.option()}, opts...)
 			holder, waiter := f.open(opts...), f.open(opts...)
-			if released, granted := f.releaseToWaiter(holder, waiter, "n"); released > time.Second || granted > 3*time.Second {
-				t.Errorf("released after %v, granted after %v", released, granted)
-			}
+			f.releaseToWaiter(holder, waiter, "n")
 			if !strings.Contains(logged.String(), "refuses notifications") {
 				t.Errorf("nothing of it is logged: %s", logged.String())
 			}
@@ -242,10 +230,8 @@ func TestP45_AReleaseDoesNotNeedRoomInTheQueue(t *testing.T) {
 	       FOR EACH ROW EXECUTE FUNCTION pglock.full()`)
 	f.sql(`CREATE OR REPLACE FUNCTION pglock.wake_next(lock_name text, used_up bigint, room integer) RETURNS boolean LANGUAGE sql VOLATILE AS
 	       $$ SELECT set_config('test.notified', 'yes', true) = 'yes' $$`)
-	holder, waiter := f.open(pglock.WithTTL(time.Minute)), f.open()
+	holder, waiter := f.open(), f.open()
 	for i := range 3 {
-		if released, granted := f.releaseToWaiter(holder, waiter, fmt.Sprint("n", i)); released > time.Second || granted > 3*time.Second {
-			t.Errorf("released after %v, granted after %v", released, granted)
-		}
+		f.releaseToWaiter(holder, waiter, fmt.Sprint("n", i))
 	}
 }

@@ -75,32 +75,38 @@ func TestARequestIsReplaced(t *testing.T) {
 	}
 }
 
-// TestLeavingALongQueueCostsTheSame: many local callers wait for one name, and leave from the
-// front, the middle or the end.
+// TestLeavingALongQueueCostsTheSame: one of many local callers for a name leaves as fast as one of a few,
+// from the front, the middle or the end. A search through the queue would take a hundred times longer.
 func TestLeavingALongQueueCostsTheSame(t *testing.T) {
 	t.Parallel()
-	const waiters = 100_000
-	for name, pick := range map[string]func(i int) int{
-		"front":  func(i int) int { return i },
-		"end":    func(i int) int { return waiters - 1 - i },
-		"middle": func(i int) int { return (i + waiters/2) % waiters },
+	for name, pick := range map[string]func(i, n int) int{
+		"front":  func(i, _ int) int { return i },
+		"end":    func(i, n int) int { return n - 1 - i },
+		"middle": func(i, n int) int { return (i + n/2) % n },
 	} {
-		f := newFixture()
-		entries := make([]*Entry, waiters)
-		for i := range entries {
-			entries[i] = f.push()
+		each := func(n int) time.Duration {
+			least := time.Hour
+			for range 3 { // the machine may be busy with something else
+				f := newFixture()
+				entries := make([]*Entry, n)
+				for i := range entries {
+					entries[i] = f.push()
+				}
+				began := time.Now()
+				for i := range entries {
+					entries[pick(i, n)].Leave(false)
+				}
+				least = min(least, time.Since(began)/time.Duration(n))
+				if f.hasQueues() {
+					t.Errorf("%s: the queue of %d is still there", name, n)
+				}
+				f.stop()
+			}
+			return least
 		}
-		began := time.Now()
-		for i := range entries {
-			entries[pick(i)].Leave(false)
+		if few, many := each(1000), each(100_000); many > 10*max(few, time.Microsecond/2) {
+			t.Errorf("%s: a caller leaves after %v among many, after %v among few", name, many, few)
 		}
-		if took := time.Since(began); took > 2*time.Second { // usually 20 ms
-			t.Errorf("%s: %d waiters left within %v", name, waiters, took)
-		}
-		if f.hasQueues() {
-			t.Errorf("%s: the queue is still there", name)
-		}
-		f.stop()
 	}
 }
 
