@@ -70,8 +70,8 @@ func hold(input string, lines io.Reader) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println(s.increment(ctx, pool, lease.Fence(), func() {
-			fmt.Println("ready")
+		fmt.Fprintln(os.Stdout, s.increment(ctx, pool, lease.Fence(), func() {
+			fmt.Fprintln(os.Stdout, "ready")
 			in.Scan()
 		}))
 		_ = lease.Release(ctx) // as a rule it is lost by then

@@ -19,8 +19,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
-func report(context.Context, *pglock.Lease) error { return nil }
-
 func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
