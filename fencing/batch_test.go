@@ -112,6 +112,8 @@ func TestABatchIsOneTransaction(t *testing.T) {
 			g.holds(late, "")
 			g.holds(table, "")
 		}
+		want(t, "a write", fencing.Batch(t.Context(), pool, f, batch("INSERT INTO "+table+" VALUES (1, 0)")), nil)
+		g.holds(table, "(1,0,%d)", f.Token)
 		f.Schema = "no such schema"
 		want(t, "no schema", fencing.Batch(t.Context(), pool, f, batch("SELECT 1")), fencing.ErrSchemaMissing)
 		want(t, "no batch", fencing.Batch(t.Context(), pool, f, nil), fencing.ErrInvalidOption)

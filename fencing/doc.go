@@ -58,10 +58,9 @@
 //
 // The fence stops (a) a stale holder that does not know that it is stale, (b) SQL that does not use
 // locks, and (c) a role that may write to a protected table and tries to get past the fence. The
-// tests in forged_test.go and in the files attack*_test.go show the following for a role
-// (c) with INSERT, UPDATE, DELETE and TRUNCATE on the table, for the same role with USAGE on the
-// schema of the locks, and for one with the rights of grant_writer or grant_user and a grant of
-// another lock:
+// tests in attack_test.go show the following for a role (c) with INSERT, UPDATE, DELETE and
+// TRUNCATE on the table, for the same role with USAGE on the schema of the locks, and for one with
+// the rights of grant_writer or grant_user and a grant of another lock:
 //
 //   - It writes no row of a strict table unless it has bound a grant itself, in the same
 //     transaction, and no row of a named lock with another lock's grant.

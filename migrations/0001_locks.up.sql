@@ -303,22 +303,23 @@ $$;
 CREATE FUNCTION wake_next(lock_name text, used_up bigint, room integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    woken record;
+    w     record;
+    woken boolean := false;
 BEGIN
-    SELECT count(pg_catalog.pg_notify(pg_catalog.split_part(q.client, '/', 1), coalesce(nullif(pg_catalog.split_part(q.client, '/', 2), ''), lock_name))),
-           bool_or(q.ticket <> -1) AS waits
-    INTO woken
-    FROM (
-        SELECT w.client, w.ticket, sum(CASE WHEN w.ticket <> -1 THEN w.weight END) OVER before AS needed,
-               count(*) FILTER (WHERE w.ticket <> -1) OVER before AS place
-        FROM "<here>".lock_waiters AS w
-        WHERE w.name = lock_name AND (w.ticket > used_up OR w.ticket = -1) AND w.expires_at > pg_catalog.clock_timestamp()
-        WINDOW before AS (ORDER BY w.ticket)) AS q
-    WHERE q.ticket = -1 OR CASE WHEN room IS NULL THEN q.place = 1 ELSE q.needed <= room END;
-    IF woken.waits THEN
-        RETURN true;
-    END IF;
-    RETURN false;
+    FOR w IN
+        SELECT q.client, q.ticket, q.weight
+        FROM "<here>".lock_waiters AS q
+        WHERE q.name = lock_name AND (q.ticket > used_up OR q.ticket = -1) AND q.expires_at > pg_catalog.clock_timestamp()
+        ORDER BY q.ticket
+    LOOP
+        IF w.ticket <> -1 THEN
+            EXIT WHEN w.weight > room OR woken AND room IS NULL;
+            room := room - w.weight;
+            woken := true;
+        END IF;
+        PERFORM pg_catalog.pg_notify(pg_catalog.split_part(w.client, '/', 1), coalesce(nullif(pg_catalog.split_part(w.client, '/', 2), ''), lock_name));
+    END LOOP;
+    RETURN woken;
 END
 $$;
 
@@ -470,8 +471,9 @@ BEGIN
 END
 $$;
 
--- Inserts missing names, free and without a token, in the order of names, and returns whether it has inserted one. It waits for
--- another insert of the same name for a quarter of a second at most, and then fails (lock_not_available).
+-- Inserts missing names, free and without a token, in the order of names, and returns whether it has
+-- inserted one. It waits for another insert of the same name for a quarter of a second at most, and then
+-- fails (lock_not_available).
 CREATE FUNCTION create_free(lock_names text[], permits integer[]) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -492,8 +494,8 @@ $$;
 
 -- Grants all of the distinct names to the holder "who" for "us" microseconds, with one token, or
 -- nothing: weights[i] of the permits[i] of each name. A lock with one holder has 0 permits, and the
--- weight 1: a null in an array is text to a role whose array_nulls is off. The names are sorted by their bytes, and my_ticket is the largest bigint
--- without a ticket, and 0 to ignore the queue. If "notify",
+-- weight 1, because a null in an array is text to a role whose array_nulls is off. The names are sorted by
+-- their bytes, and my_ticket is the largest bigint without a ticket, and 0 to ignore the queue. If "notify",
 -- it wakes the waiters for whom it finds room.
 --
 -- outcome:

@@ -147,8 +147,8 @@ func TestAnOutageEndsEveryWaitAfterThirtySeconds(t *testing.T) {
 func TestP56_ACanceledWaiterBlocksNobody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	holder, waiter, other := f.open(), f.open(), f.open()
-	late := 0
+	holder, waiter, other := f.open(), f.open(pglock.WithTTL(time.Hour)), f.open()
+	late, timely := 0, 0 // calls
 	for i := range 120 {
 		name := fmt.Sprint("n", i%3)
 		l := try(t, holder, name)
@@ -163,6 +163,9 @@ func TestP56_ACanceledWaiterBlocksNobody(t *testing.T) {
 		cancel()
 		fails(t, "told", <-left, context.Canceled)
 		inTime := time.Since(began) < timing.CancelGrace
+		if inTime && i%4 > 1 {
+			timely++
+		}
 		release(t, l)
 		next, mustBeFree := waiter, true
 		if i%4 > 1 {
@@ -179,6 +182,9 @@ func TestP56_ACanceledWaiterBlocksNobody(t *testing.T) {
 			t.Fatalf("round %d: %v, with %d rows in the queue", i, err, f.tickets(name))
 		}
 		release(t, l)
+	}
+	if timely == 0 {
+		t.Error("no call returned in time, so nothing was shown of other processes")
 	}
 	t.Logf("%d calls returned before their tickets were deleted", late)
 }

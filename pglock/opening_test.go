@@ -80,7 +80,7 @@ func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 	must(t, operator.RequestRelease(t.Context(), "n", held.Token, "deploy"))
 	pgtest.Eventually(t, 10*time.Second, "the notification", func() bool { return pglock.Unclaimed(c) > 0 })
 	gate.Release()
-	l := <-got
+	l := next(t, got)
 	within(t, 20*time.Second, "the request", l.ReleaseRequested())
 	release(t, l)
 	release(t, first)

@@ -81,10 +81,10 @@ func TestP01_AStalledGrantHasTheRow(t *testing.T) {
 			resume, got := f.acquireStalled(c, "n")
 			isBusy(t, "a try while the grant is stalled", c.Lock("n"))
 			resume()
-			l := <-got
+			l := next(t, got)
 			release(t, l)
-			if next := try(t, c, "n"); next.Token() <= l.Token() {
-				t.Errorf("token %d after %d", next.Token(), l.Token())
+			if later := try(t, c, "n"); later.Token() <= l.Token() {
+				t.Errorf("token %d after %d", later.Token(), l.Token())
 			}
 		})
 	}
