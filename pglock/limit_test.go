@@ -57,11 +57,11 @@ func TestWithWaitGetsAFreeLockFromASlowServer(t *testing.T) {
 }
 
 // TestP66_EachCallHasAnAttempt, however short its wait is: also while other callers of the process are at
-// work on the name. As many callers as permits are granted them all, unless the machine takes longer for
-// that than the second that an attempt has, which it does not in each round.
+// work on the name. As many callers as permits are granted them all, in 93 of 100 rounds at least, because
+// a slow machine may take longer for that than the second that an attempt has.
 func TestP66_EachCallHasAnAttempt(t *testing.T) {
 	t.Parallel()
-	const callers, rounds = 20, 10
+	const callers, rounds = 20, 100
 	f, seen := newFixture(t), &recorder{}
 	s := f.open(pglock.WithTTL(time.Hour), pglock.WithObserver(seen.hooks())).Semaphore("s", callers)
 	full := 0
@@ -88,8 +88,8 @@ func TestP66_EachCallHasAnAttempt(t *testing.T) {
 			release(t, l)
 		}
 	}
-	if full == 0 {
-		t.Error("in no round had each caller a permit")
+	if full < 93 {
+		t.Errorf("each caller was granted a permit in %d of %d rounds only", full, rounds)
 	}
 	for _, e := range await[observe.AcquireEvent](t, seen, rounds*callers+full) {
 		if e.Attempts == 0 {
