@@ -25,13 +25,13 @@ const AnyTicket = -1
 // Join draws a ticket for the client in the queues of all the names of r, in place of an earlier one.
 // Others see the holder of r and how long it has waited.
 func (s *Store) Join(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
-	names, permits, weights := r.slots()
+	names, _, weights := r.slots()
 	var keep *int64 // of a caller that waits for several names
 	if r.All != nil {
 		us := timing.KeepTicket.Microseconds()
 		keep = &us
 	}
-	args := []any{names, permits, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds()}
+	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds()}
 	err = s.wakeTwice(ctx, statement{s.sql.join, args, func(r pgx.Rows) error {
 		var left int64
 		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)

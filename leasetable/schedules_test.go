@@ -351,10 +351,10 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		if text := st.options["weight"]; text != "" {
 			w, _ = strconv.Atoi(text)
 		}
-		args = []any{[]string{arg(0)}, []int{0}, []int{w}, s.client(), us(), nil, s.name, int64(0), true}
+		args = []any{[]string{arg(0)}, []int{w}, s.client(), us(), nil, s.name, int64(0), true}
 	case "join_all":
-		names, permits, weights := slots()
-		args = []any{names, permits, weights, s.client() + "/1", us(), keep(), s.name, int64(0), true}
+		names, _, weights := slots()
+		args = []any{names, weights, s.client() + "/1", us(), keep(), s.name, int64(0), true}
 	case "refresh_tickets":
 		args = []any{[]string{s.client() + st.options["of"]}, []string{arg(0)}, []int64{us()}, keep()}
 	case "watch":

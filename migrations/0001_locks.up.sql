@@ -544,11 +544,12 @@ DECLARE
     queued   CONSTANT boolean := my_ticket BETWEEN 1 AND 9223372036854775806;
     first    integer := 0; -- pass
     l        record;
-    counted  integer; -- rows
+    counted  integer := 0; -- rows
     ours     integer; -- rows with a grant of this request
     live     integer; -- of these, held
     room     integer; -- of a name
     silent   boolean; -- the head of its queue
+    shared   boolean; -- the grant of a name, with others
     blocked  boolean; -- by something else than expired permits
     dead     text[]; -- names with expired permits in the way
     freed    text[] := '{}'; -- names that had them
@@ -563,23 +564,17 @@ DECLARE
 BEGIN
     IF my_ticket = 9223372036854775807 THEN
         -- Without a ticket, and with room, it likely succeeds: the checks run once, under the locks.
-        SELECT count(*) INTO counted
-        FROM unnest(lock_names, permits, weights) AS a (name, permits, weight)
-        JOIN "<here>".distributed_locks AS d ON d.name = a.name
-        WHERE d.expires_at <= clock_timestamp() AND coalesce(d.capacity, 0) = a.permits AND coalesce(d.capacity - d.in_use, 1) >= a.weight;
+        FOR i IN 1..n LOOP
+            PERFORM FROM "<here>".distributed_locks AS d
+            WHERE d.name = lock_names[i] AND d.expires_at <= clock_timestamp()
+              AND coalesce(d.capacity, 0) = permits[i] AND coalesce(d.capacity - d.in_use, 1) >= weights[i];
+            counted := counted + FOUND::integer;
+        END LOOP;
         first := (counted = n)::integer;
     END IF;
     token := 0; remaining := 0; ahead := 0; invalid := false;
     FOR pass IN first..2 LOOP
-        IF pass = 0 AND queued THEN
-            -- A waiter takes the ticket over from one of its client that needed another number.
-            UPDATE "<here>".lock_waiters AS w SET weight = weights[array_position(lock_names, w.name::text)]
-            WHERE w.ctid = ANY (ARRAY(
-                SELECT v.ctid FROM unnest(lock_names, weights) AS a (name, weight)
-                JOIN "<here>".lock_waiters AS v ON v.name = a.name
-                WHERE v.ticket = my_ticket AND v.weight <> a.weight
-                FOR UPDATE OF v SKIP LOCKED));
-        ELSIF pass = 1 THEN
+        IF pass = 1 THEN
             IF counted < n THEN
                 PERFORM "<here>".create_free(lock_names, permits);
             END IF;
@@ -612,15 +607,21 @@ BEGIN
         outcome := 'busy'; name := lock_names[1]; token := 0; holder := NULL; remaining := 0; ahead := 0; invalid := false;
         counted := 0; ours := 0; live := 0; blocked := false; newest := 0; until := NULL; last_end := NULL;
         dead := '{}'; early := '{}'; skipped := '{}'; opened := freed;
-        FOR l IN
-            SELECT d.name::text AS name, d.token, d.ticket, d.holder, d.expires_at, d.room_since, d.capacity, a.permits, a.weight,
+        FOR i IN 1..n LOOP
+            IF pass = 0 AND queued THEN -- the ticket is perhaps one of this client for another number of permits
+                UPDATE "<here>".lock_waiters AS w SET weight = weights[i]
+                WHERE w.ctid = ANY (ARRAY(
+                    SELECT v.ctid FROM "<here>".lock_waiters AS v
+                    WHERE v.name = lock_names[i] AND v.ticket = my_ticket AND v.weight <> weights[i]
+                    FOR UPDATE SKIP LOCKED));
+            END IF;
+            SELECT d.name::text AS name, d.token, d.ticket, d.holder, d.expires_at, d.room_since, d.capacity,
                    d.capacity - d.in_use AS room, CASE WHEN d.capacity IS NULL THEN d.ended_at END AS ended_at,
                    p.token IS NOT NULL OR d.request = request_id AS ours, coalesce(p.token, d.token) AS our_token,
                    CASE WHEN p.holder IS NOT NULL THEN p.expires_at WHEN p.token IS NULL AND d.holder IS NOT NULL THEN d.expires_at END AS our_end,
-                   q.*
-            FROM unnest(lock_names, permits, weights) AS a (name, permits, weight)
-            JOIN "<here>".distributed_locks AS d ON d.name = a.name
-            LEFT JOIN "<here>".lock_permits AS p ON p.name = a.name AND p.request = request_id
+                   q.* INTO l
+            FROM "<here>".distributed_locks AS d
+            LEFT JOIN "<here>".lock_permits AS p ON p.name = d.name AND p.request = request_id
             CROSS JOIN LATERAL (
                 SELECT count(*) FILTER (WHERE w.lives) AS ahead, coalesce(sum(w.weight) FILTER (WHERE w.lives), 0) AS wanted,
                        (array_agg(w.weight ORDER BY w.ticket) FILTER (WHERE w.lives))[1] AS head,
@@ -628,9 +629,10 @@ BEGIN
                        EXISTS (SELECT FROM "<here>".lock_waiters AS v WHERE v.name = d.name AND v.ticket = -1) AS watched
                 FROM (SELECT v.*, v.expires_at > clock_timestamp() AS lives FROM "<here>".lock_waiters AS v
                       WHERE v.name = d.name AND v.ticket > d.ticket AND v.ticket < my_ticket) AS w) AS q
-        LOOP
+            WHERE d.name = lock_names[i];
+            CONTINUE WHEN NOT FOUND;
             counted := counted + 1;
-            IF coalesce(l.capacity, 0) <> l.permits THEN
+            IF coalesce(l.capacity, 0) <> permits[i] THEN
                 outcome := 'kind'; name := l.name; ahead := coalesce(l.capacity, 0);
                 RETURN;
             ELSIF l.ours THEN
@@ -656,12 +658,12 @@ BEGIN
             IF silent OR l.holder IS NOT NULL OR l.watched THEN
                 opened := opened || l.name;
             END IF;
-            CONTINUE WHEN room >= l.weight + CASE WHEN silent THEN 0 ELSE l.wanted END;
+            CONTINUE WHEN room >= weights[i] + CASE WHEN silent THEN 0 ELSE l.wanted END;
 
             SELECT l.token AS token, l.holder AS holder, l.expires_at AS expires_at INTO that;
             IF l.capacity > 0 AND l.expires_at <= clock_timestamp() THEN
                 that.holder := NULL;
-                IF room < l.weight THEN
+                IF room < weights[i] THEN
                     SELECT p.token, p.holder, p.expires_at INTO that FROM "<here>".lock_permits AS p
                     WHERE p.name = l.name AND p.expires_at > clock_timestamp() ORDER BY p.expires_at LIMIT 1;
                 END IF;
@@ -704,29 +706,31 @@ BEGIN
         token := greatest("<here>".next_fencing_token(), newest + 1);
         began := clock_timestamp();
         until := began + us * interval '1 microsecond';
-        INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
-        SELECT a.name, acquire_slots.token, a.weight, 1, began, until, request_id, who, tags
-        FROM unnest(lock_names, permits, weights) AS a (name, permits, weight)
-        WHERE a.weight < a.permits;
-        UPDATE "<here>".distributed_locks AS d
-        SET token = acquire_slots.token, version = d.version % 9223372036854775807 + 1,
-            ticket = CASE
-                WHEN d.name = ANY (early) THEN d.ticket
-                WHEN queued THEN my_ticket
-                WHEN d.name = ANY (skipped) THEN coalesce((
-                    SELECT min(w.ticket) FROM "<here>".lock_waiters AS w
-                    WHERE w.name = d.name AND w.ticket > d.ticket AND w.expires_at > clock_timestamp()), d.ticket)
-                ELSE d.ticket END,
-            in_use = CASE WHEN a.weight < a.permits THEN d.in_use + a.weight WHEN a.permits > 0 THEN 0 END,
-            room_since = CASE WHEN a.permits > 0 AND d.name <> ALL (early) THEN clock_timestamp() ELSE d.room_since END,
-            acquired_at = began, expires_at = CASE WHEN a.weight < a.permits THEN '-infinity' ELSE until END, release_request = NULL,
-            last_holder = coalesce(d.holder, d.last_holder), last_end = CASE WHEN d.holder IS NULL THEN d.last_end ELSE 'expired' END,
-            ended_at = CASE WHEN d.holder IS NULL THEN d.ended_at ELSE nullif(d.expires_at, '-infinity') END,
-            request = CASE WHEN a.weight < a.permits THEN d.request ELSE request_id END,
-            holder = CASE WHEN a.weight < a.permits THEN NULL ELSE who END,
-            labels = CASE WHEN a.weight < a.permits THEN '{}' ELSE tags END
-        FROM unnest(lock_names, permits, weights) AS a (name, permits, weight)
-        WHERE d.name = a.name;
+        FOR i IN 1..n LOOP
+            shared := weights[i] < permits[i];
+            IF shared THEN
+                INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
+                VALUES (lock_names[i], acquire_slots.token, weights[i], 1, began, until, request_id, who, tags);
+            END IF;
+            UPDATE "<here>".distributed_locks AS d
+            SET token = acquire_slots.token, version = d.version % 9223372036854775807 + 1,
+                ticket = CASE
+                    WHEN d.name = ANY (early) THEN d.ticket
+                    WHEN queued THEN my_ticket
+                    WHEN d.name = ANY (skipped) THEN coalesce((
+                        SELECT min(w.ticket) FROM "<here>".lock_waiters AS w
+                        WHERE w.name = d.name AND w.ticket > d.ticket AND w.expires_at > clock_timestamp()), d.ticket)
+                    ELSE d.ticket END,
+                in_use = CASE WHEN shared THEN d.in_use + weights[i] WHEN permits[i] > 0 THEN 0 END,
+                room_since = CASE WHEN permits[i] > 0 AND d.name <> ALL (early) THEN clock_timestamp() ELSE d.room_since END,
+                acquired_at = began, expires_at = CASE WHEN shared THEN '-infinity' ELSE until END, release_request = NULL,
+                last_holder = coalesce(d.holder, d.last_holder), last_end = CASE WHEN d.holder IS NULL THEN d.last_end ELSE 'expired' END,
+                ended_at = CASE WHEN d.holder IS NULL THEN d.ended_at ELSE nullif(d.expires_at, '-infinity') END,
+                request = CASE WHEN shared THEN d.request ELSE request_id END,
+                holder = CASE WHEN shared THEN NULL ELSE who END,
+                labels = CASE WHEN shared THEN '{}' ELSE tags END
+            WHERE d.name = lock_names[i];
+        END LOOP;
         IF queued AND early <> '{}' THEN -- its ticket would stay valid
             DELETE FROM "<here>".lock_waiters AS w
             WHERE w.ctid = ANY (ARRAY(
@@ -986,9 +990,10 @@ BEGIN
 END
 $$;
 
--- Draws one ticket for a caller in the queues of all the names, for weights[i] of permits[i], valid for "us"
--- microseconds, and not skipped for "keep_us" unless that is null. It replaces an earlier ticket of the
--- caller, which waits as the holder "who", for waited_us microseconds so far.
+-- Draws one ticket for a caller in the queues of all the names, which are sorted by their bytes, for
+-- weights[i] permits of each, valid for "us" microseconds, and not skipped for "keep_us" unless that is null.
+-- It replaces an earlier ticket of the caller, which waits as the holder "who", for waited_us microseconds
+-- so far.
 --
 -- Returns the ticket, the largest number of other waiters for a name, whether all names are free, and
 -- otherwise the remaining microseconds of the grant that lasts longest. A concurrent release may not see
@@ -1001,50 +1006,41 @@ $$;
 -- there is neither deadlock nor starvation. The price is that a name may be free while its head waits for
 -- another one. A caller whose ticket was skipped at one name was perhaps the head at another one, which is
 -- free. The next waiter there must learn of it.
---
--- Missing names are inserted first: who inserts a name does not look at its queue.
 CREATE FUNCTION join_all(
-    lock_names text[], permits integer[], weights integer[], caller text, us bigint, keep_us bigint, who text, waited_us bigint, notify boolean,
+    lock_names text[], weights integer[], caller text, us bigint, keep_us bigint, who text, waited_us bigint, notify boolean,
     OUT ticket bigint, OUT ahead integer, OUT free boolean, OUT remaining bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    left_names text[];
+    l record;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    BEGIN
-        PERFORM "<here>".create_free(lock_names, permits);
-    EXCEPTION WHEN lock_not_available THEN
-        NULL; -- somebody else is inserting one of them
-    END;
-    SELECT array_agg(l.name) INTO left_names
-    FROM unnest(lock_names) AS a (name)
-    JOIN "<here>".lock_waiters AS w ON w.name = a.name AND w.client = caller
-    JOIN "<here>".distributed_locks AS l ON l.name = a.name
-    WHERE w.ticket > l.ticket AND l.expires_at <= clock_timestamp();
-
     ticket := nextval(('<here>' || '.fencing_tokens')::regclass);
-    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight, keep_until)
-    SELECT a.name, caller, join_all.ticket, clock_timestamp() + us * interval '1 microsecond',
-           clock_timestamp() - waited_us * interval '1 microsecond', who, a.weight, coalesce(clock_timestamp() + keep_us * interval '1 microsecond', '-infinity')
-    FROM unnest(lock_names, weights) AS a (name, weight)
-    ORDER BY a.name COLLATE "C"
-    ON CONFLICT (name, client) DO UPDATE
-        SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
-            weight = excluded.weight, keep_until = excluded.keep_until;
+    ahead := 0; free := true; remaining := 0;
+    FOR i IN 1..cardinality(lock_names) LOOP
+        SELECT d.ticket, d.expires_at, d.capacity - d.in_use AS room, w.ticket AS earlier INTO l
+        FROM "<here>".distributed_locks AS d
+        LEFT JOIN "<here>".lock_waiters AS w ON w.name = d.name AND w.client = caller
+        WHERE d.name = lock_names[i];
 
-    IF notify AND left_names IS NOT NULL THEN
-        PERFORM "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use)
-        FROM "<here>".distributed_locks AS l WHERE l.name = ANY (left_names);
-    END IF;
-    SELECT coalesce(max(q.ahead), 0), coalesce(bool_and(coalesce(l.expires_at <= clock_timestamp(), true)), true),
-           coalesce(max(CASE WHEN l.expires_at > clock_timestamp() THEN (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint END), 0)
-    INTO ahead, free, remaining
-    FROM unnest(lock_names) AS a (name)
-    LEFT JOIN "<here>".distributed_locks AS l ON l.name = a.name
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS ahead FROM "<here>".lock_waiters AS w
-        WHERE w.name = a.name AND w.client <> caller AND w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp()) AS q;
+        INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight, keep_until)
+        VALUES (lock_names[i], caller, join_all.ticket, clock_timestamp() + us * interval '1 microsecond',
+                clock_timestamp() - waited_us * interval '1 microsecond', who, weights[i],
+                coalesce(clock_timestamp() + keep_us * interval '1 microsecond', '-infinity'))
+        ON CONFLICT (name, client) DO UPDATE
+            SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
+                weight = excluded.weight, keep_until = excluded.keep_until;
+
+        IF notify AND l.earlier > l.ticket AND l.expires_at <= clock_timestamp() THEN
+            PERFORM "<here>".wake_next(lock_names[i], l.ticket, l.room);
+        END IF;
+        IF l.expires_at > clock_timestamp() THEN
+            free := false;
+            remaining := greatest(remaining, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint);
+        END IF;
+        SELECT greatest(ahead, count(*)) INTO ahead FROM "<here>".lock_waiters AS w
+        WHERE w.name = lock_names[i] AND w.client <> caller AND w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp();
+    END LOOP;
 END
 $$;
 

@@ -157,7 +157,7 @@ func TestADeadWaiterForAllIsSkipped(t *testing.T) {
 	c := f.open()
 	b := try(t, c, "b", pglock.WithTTL(time.Minute))
 	release(t, try(t, c, "a"))
-	f.sql(`SELECT pglock.join_all('{a,b}', '{NULL,NULL}', '{1,1}', 'pglock_dead_all/1', 15000000, 3000000, 'dead', 0, true)`)
+	f.sql(`SELECT pglock.join_all('{a,b}', '{1,1}', 'pglock_dead_all/1', 15000000, 3000000, 'dead', 0, true)`)
 	began := time.Now()
 	l := acquire(t, f.open(), "a")
 	if took := time.Since(began); took < 2*time.Second || took > 8*time.Second {
@@ -165,7 +165,7 @@ func TestADeadWaiterForAllIsSkipped(t *testing.T) {
 	}
 	release(t, l)
 	release(t, b)
-	f.sql(`SELECT pglock.join_all('{a,b}', '{NULL,NULL}', '{1,1}', 'pglock_dead_all/1', 15000000, 0, 'dead', 0, true)`)
+	f.sql(`SELECT pglock.join_all('{a,b}', '{1,1}', 'pglock_dead_all/1', 15000000, 0, 'dead', 0, true)`)
 	began = time.Now()
 	all := held(t, locktest.All(f.open(), "a", "b"))
 	atMost(t, 8*time.Second, "all locks were granted", began)
