@@ -38,7 +38,7 @@ func takeovers(text string) (all, unlocked []string) {
 func TestTokensChangeUnderALock(t *testing.T) {
 	t.Parallel()
 	found := 0
-	for _, dir := range []string{"../leasetable", "../leasetable/sql", "../migrations", "../pglock", "."} {
+	for _, dir := range []string{"../leasetable", "../leasetable/sql", "../migrations", "../pglock", "../pglock/sql", "."} {
 		files, err := os.ReadDir(dir)
 		ok(t, err)
 		for _, file := range files {

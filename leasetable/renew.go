@@ -28,7 +28,6 @@ type Renewal struct {
 	Age     time.Duration // since the grant
 	ID      string        // of the request that was granted
 	Permits Permits
-	Current fencing.Token // of the newest grant of the name, if this one is gone; 0: none
 }
 
 // sender sends a statement, and returns the time just before.
@@ -52,16 +51,10 @@ func (s *Store) RenewReserved(ctx context.Context, all []Extension, patience tim
 	return s.renew(ctx, send, all, nil)
 }
 
-// Adopt renews one grant and makes holder its holder. If it does not, it finds out why.
+// Adopt renews one grant and makes holder its holder.
 func (s *Store) Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (Renewal, error) {
 	answers, err := s.renew(ctx, s.send, []Extension{{fence, ttl}}, &holder)
-	a := answers[fence]
-	if err != nil || a.Outcome != "" {
-		return a, err
-	}
-	row, _, err := s.Get(ctx, fence.Name)
-	a.Current = row.Token
-	return a, err
+	return answers[fence], err
 }
 
 // renew renews grants. With a holder it adopts them.

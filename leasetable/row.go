@@ -17,11 +17,11 @@ func (s *Store) GrantedTo(ctx context.Context, name, request string) (granted bo
 	return granted, err
 }
 
-// pruneStep is the number of rows that one statement examines: see sql/prune.sql.
-const pruneStep = 1000
-
 // PruneLock is the lock that a pruning client holds.
 const PruneLock = "pglock:prune"
+
+// pruneStep is the number of rows that one statement examines: see sql/prune.sql.
+const pruneStep = 1000
 
 // Pruned is the result of one step of pruning.
 type Pruned struct {

@@ -165,6 +165,17 @@ func (s *Store) sendTwice(ctx context.Context, st statement) error {
 	})
 }
 
+// Read sends a statement that changes nothing, at most twice, and scans its rows into *into, which is
+// empty at the beginning of each attempt.
+func Read[T any](ctx context.Context, s *Store, into *T, scan func(*T, pgx.Rows) error, sql string, args ...any) error {
+	return s.twice(ctx, func(ctx context.Context) error {
+		var all T // without the rows of an attempt that failed half-way
+		_, err := s.send(ctx, statement{sql, args, func(r pgx.Rows) error { return scan(&all, r) }})
+		*into = all
+		return err
+	})
+}
+
 // twice makes at most two attempts: the first one may meet a connection that died long ago.
 func (s *Store) twice(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)

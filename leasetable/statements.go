@@ -58,8 +58,8 @@ type statements struct {
 	release, releaseBatch, revoke                                        string
 	join, leaveQueue, refreshTickets, deleteRows, quitQueue              string
 	handoff, setLabels                                                   string
-	get, grantedTo, lift, prune, deleteDeadRows                          string
-	list, watch, revokeGrant, awaitGuards, requestRelease                string
+	grantedTo, lift, prune, deleteDeadRows                               string
+	watch, revokeGrant, awaitGuards, requestRelease                      string
 
 	acquireSlots, releasePermits, resizePermits, keepPermits, upgradePermits string
 }
@@ -72,8 +72,8 @@ func newStatements(name string) statements {
 		join: schema.Render(joinSQL, name), leaveQueue: file("leave_queue"), refreshTickets: file("refresh_tickets"),
 		deleteRows: schema.Render(deleteRowsSQL, name), quitQueue: schema.Render(quitQueueSQL, name),
 		handoff: file("handoff"), setLabels: file("set_labels"),
-		get: file("get"), grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
-		list: file("list"), watch: file("watch"),
+		grantedTo: schema.Render(grantedToSQL, name), lift: schema.Render(liftSQL, name), prune: file("prune"),
+		watch:       file("watch"),
 		revokeGrant: file("revoke_grant"), awaitGuards: schema.Render(awaitGuardsSQL, name), requestRelease: file("request_release"),
 		deleteDeadRows: schema.Render(deleteDeadRowsSQL, name),
 
@@ -88,9 +88,6 @@ func SQL(verb string) string {
 	text, err := sqlFiles.ReadFile("sql/" + verb + ".sql")
 	if err != nil {
 		panic(err) // it is embedded: only a missing file in the source fails
-	}
-	if verb == "get" || verb == "list" {
-		return string(text) + SQL("row")
 	}
 	return string(text)
 }

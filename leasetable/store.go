@@ -5,7 +5,7 @@
 // method sends one statement, or a second one for the operations that the first could not decide.
 //
 // Acquire, HandOff, Release and Revoke of all kinds, LeaveQueue, RenewReserved and CheckGrants need a ctx
-// that is derived from the life of the Store. Get, List, GrantedTo, Prune, LiftTokens, Join, Watch, Renew,
+// that is derived from the life of the Store. Read, GrantedTo, Prune, LiftTokens, Join, Watch, Renew,
 // SetLabels, RevokeGrant, RequestRelease and DeleteDeadRows make two attempts, because the first one may
 // meet a connection that died long ago; the others make one.
 //

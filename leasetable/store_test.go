@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -80,8 +82,13 @@ func TestALockFromGrantToPruning(t *testing.T) {
 	if revoked, err := s.Revoke(ctx, second); err != nil || !revoked {
 		t.Errorf("revoked %v, %v", revoked, err)
 	}
-	if row, found, err := s.Get(ctx, "n"); err != nil || !found || row.Holder != "" || row.Remaining != 0 {
-		t.Errorf("the row: %+v, %v, %v", row, found, err)
+	var ends []string
+	end := func(all *[]string, r pgx.Rows) error {
+		*all = append(*all, "")
+		return r.Scan(&(*all)[len(*all)-1])
+	}
+	if err := leasetable.Read(ctx, s, &ends, end, schema.Render("SELECT last_end FROM pglock.distributed_locks WHERE holder IS NULL", name)); err != nil || !slices.Equal(ends, []string{"released"}) {
+		t.Errorf("the row: %q, %v", ends, err)
 	}
 	if p, err := s.Prune(ctx, 0, ""); err != nil || p.Deleted != 1 || !p.Done || p.Highest.Name != "n" {
 		t.Errorf("pruned %+v, %v", p, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // errHandedOver is the end of a lease that HandOver was called on.
@@ -80,7 +81,11 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	case err != nil:
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), err)
 	case got.Outcome == "":
-		return nil, errs.Errorf("pglock: adopt %q: %w", f, &fencing.StaleError{Resource: f.Name, Token: f.Token, Current: got.Current})
+		row, _, err := c.readRow(ctx, f.Name)
+		if err != nil {
+			return nil, c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
+		}
+		return nil, errs.Errorf("pglock: adopt %q: %w", f, &fencing.StaleError{Resource: f.Name, Token: f.Token, Current: row.Token})
 	case !time.Now().Before(cfg.deadline(got.Sent, got.Remaining, cfg.ttl)):
 		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), errLateGrant)
 	}
@@ -99,11 +104,11 @@ func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseCo
 	if cfg.minHold == 0 {
 		return nil
 	}
-	row, _, err := c.store.Get(ctx, f.Name)
+	row, _, err := c.readRow(ctx, f.Name)
 	if err != nil {
 		return c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
 	}
-	if row.Capacity > 0 {
+	if row.Kind == inspect.Semaphore || row.Kind == inspect.RWLock {
 		return invalidOption("adopt %q: WithMinHold: must be 0 for a lock with permits", f)
 	}
 	return nil

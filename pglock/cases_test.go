@@ -14,6 +14,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // kinds are the kinds of locks that one caller holds alone. Their names contain "n", or are "n" and "m".
@@ -492,7 +493,7 @@ var sharedCases = []struct {
 		}
 		isBusy(f.t, "no permit", other)
 		k, err := c.Get(f.t.Context(), "n")
-		if err != nil || k.Kind != pglock.KindSemaphore || k.Permits != 4 || k.InUse() != 4 || len(k.Grants) != 4 {
+		if err != nil || k.Kind != inspect.Semaphore || k.Permits != 4 || k.InUse() != 4 || len(k.Grants) != 4 {
 			f.t.Errorf("%+v, %v", k, err)
 		}
 		release(f.t, all[0])

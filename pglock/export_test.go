@@ -16,7 +16,7 @@ var (
 	AcquireFastSQL  = leasetable.SQL("acquire_fast")
 	ReleaseBatchSQL = leasetable.SQL("release_batch")
 	PruneSQL        = leasetable.SQL("prune")
-	ListSQL         = leasetable.SQL("list")
+	ListSQL         = listSQL + rowSQL
 
 	RevokeGrantSQL    = leasetable.SQL("revoke_grant")
 	RequestReleaseSQL = leasetable.SQL("request_release")

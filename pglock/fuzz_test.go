@@ -15,6 +15,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // fuzzWorld is a schema and two clients for a fuzz test, as a role with the rights of WithUser.
@@ -113,7 +114,7 @@ func FuzzLockName(f *testing.F) {
 			t.Fatalf("locks_held has %d rows, %q by %q, want %q by %q", rows, gotName, gotHolder, name, holder)
 		}
 		listed := 0
-		for k, err := range w.a.Locks(ctx, pglock.LockFilter{Prefix: name, Holder: holder, Held: true}) {
+		for k, err := range w.a.Locks(ctx, inspect.Filter{Prefix: name, Holder: holder, Held: true}) {
 			if err != nil || k.Name != name || k.Holder != holder {
 				t.Fatalf("Locks: %+v, %v", k, err)
 			}

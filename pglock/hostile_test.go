@@ -18,6 +18,7 @@ import (
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/once"
 )
@@ -154,7 +155,7 @@ func (h *hostile) lock(name, text string) {
 	if _, err := h.b.TryAcquire(ctx, name); !errors.As(err, &busy) || busy.Name != name || busy.Holder != text {
 		h.Errorf("TryAcquire(%q): %v", name, err)
 	}
-	for _, filter := range []pglock.LockFilter{{Prefix: name}, {Holder: text, Held: true}, {Labels: more}, {Prefix: name, Holder: text, Labels: labels, Held: true}} {
+	for _, filter := range []inspect.Filter{{Prefix: name}, {Holder: text, Held: true}, {Labels: more}, {Prefix: name, Holder: text, Labels: labels, Held: true}} {
 		found := false
 		for k, err := range h.b.Locks(ctx, filter) {
 			h.ok("Locks", err)
@@ -323,7 +324,7 @@ func (h *hostile) refused(text string) {
 		option("WithLabel: key", err)
 		_, err = h.a.TryAcquire(ctx, "n", pglock.WithLabels(map[string]string{"k": text}))
 		option("WithLabel: value", err)
-		for _, err := range h.a.Locks(ctx, pglock.LockFilter{Prefix: text}) {
+		for _, err := range h.a.Locks(ctx, inspect.Filter{Prefix: text}) {
 			option("Locks", err)
 			break
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // WithLabels stores labels with the grant, for operators and monitoring. It adds them to those of
@@ -81,6 +82,6 @@ func (l *Lease) SetLabels(ctx context.Context, labels map[string]string) error {
 }
 
 // sameHolding reports whether two states of a lock have the same holder and labels.
-func sameHolding(a, b LockInfo) bool {
+func sameHolding(a, b inspect.Lock) bool {
 	return a.Token == b.Token && a.Held() == b.Held() && (!a.Held() || a.Holder == b.Holder && maps.Equal(a.Labels, b.Labels))
 }

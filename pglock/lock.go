@@ -47,7 +47,7 @@ func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err
 // time, or fewer with Lock.Weight. The first acquire creates the semaphore, and from then on all
 // clients must use the same n, which Client.Resize changes, or fail with a *KindError.
 //
-// Each grant has its own token, by which Revoke and RequestRelease select one of LockInfo.Grants.
+// Each grant has its own token, by which Revoke and RequestRelease select one of the Grants of Client.Get.
 // Lease.Bind is refused with fencing.ErrShared unless the grant has all permits, because concurrent
 // holders have no order, but Lease.Guard works.
 //

@@ -14,10 +14,11 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // namesOf returns the names of the locks in the order of the iteration.
-func namesOf(t *testing.T, locks iter.Seq2[pglock.LockInfo, error]) []string {
+func namesOf(t *testing.T, locks iter.Seq2[inspect.Lock, error]) []string {
 	t.Helper()
 	names := []string{}
 	for k, err := range locks {
@@ -49,23 +50,23 @@ func TestLocksAreFiltered(t *testing.T) {
 	release(t, try(t, c, "job/free"))
 	f.sql("INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at) VALUES ('expired', 1, 1, 'a', now(), now())")
 	for _, tc := range []struct {
-		filter pglock.LockFilter
+		filter inspect.Filter
 		want   []string
 	}{
-		{pglock.LockFilter{}, []string{"expired", "job%40", "job/1", "job/20", "job/free", "job_30"}},
-		{pglock.LockFilter{Held: true}, []string{"job%40", "job/1", "job/20", "job_30"}},
-		{pglock.LockFilter{Prefix: "job/"}, []string{"job/1", "job/20", "job/free"}},
-		{pglock.LockFilter{Prefix: "job_"}, []string{"job_30"}},
-		{pglock.LockFilter{Pattern: "job_*"}, []string{"job_30"}},
-		{pglock.LockFilter{Pattern: "job%*"}, []string{"job%40"}},
-		{pglock.LockFilter{Pattern: "*/?"}, []string{"job/1"}},
-		{pglock.LockFilter{Pattern: "job/"}, []string{}},
-		{pglock.LockFilter{Pattern: `job\*`}, []string{}},
-		{pglock.LockFilter{Holder: "a"}, []string{"expired", "job/1", "job_30"}},
-		{pglock.LockFilter{Holder: "a", Held: true}, []string{"job/1", "job_30"}},
-		{pglock.LockFilter{Labels: map[string]string{"team": "x"}}, []string{"job/1", "job/20"}},
-		{pglock.LockFilter{Labels: map[string]string{"team": "x", "env": "prod"}}, []string{"job/1"}},
-		{pglock.LockFilter{Prefix: "job", Labels: map[string]string{"team": "z"}}, []string{}},
+		{inspect.Filter{}, []string{"expired", "job%40", "job/1", "job/20", "job/free", "job_30"}},
+		{inspect.Filter{Held: true}, []string{"job%40", "job/1", "job/20", "job_30"}},
+		{inspect.Filter{Prefix: "job/"}, []string{"job/1", "job/20", "job/free"}},
+		{inspect.Filter{Prefix: "job_"}, []string{"job_30"}},
+		{inspect.Filter{Pattern: "job_*"}, []string{"job_30"}},
+		{inspect.Filter{Pattern: "job%*"}, []string{"job%40"}},
+		{inspect.Filter{Pattern: "*/?"}, []string{"job/1"}},
+		{inspect.Filter{Pattern: "job/"}, []string{}},
+		{inspect.Filter{Pattern: `job\*`}, []string{}},
+		{inspect.Filter{Holder: "a"}, []string{"expired", "job/1", "job_30"}},
+		{inspect.Filter{Holder: "a", Held: true}, []string{"job/1", "job_30"}},
+		{inspect.Filter{Labels: map[string]string{"team": "x"}}, []string{"job/1", "job/20"}},
+		{inspect.Filter{Labels: map[string]string{"team": "x", "env": "prod"}}, []string{"job/1"}},
+		{inspect.Filter{Prefix: "job", Labels: map[string]string{"team": "z"}}, []string{}},
 	} {
 		got := namesOf(t, c.Locks(t.Context(), tc.filter))
 		slices.Sort(got) // the order is that of the database's collation
@@ -73,7 +74,7 @@ func TestLocksAreFiltered(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", tc.filter, got, tc.want)
 		}
 	}
-	for _, invalid := range []pglock.LockFilter{{Prefix: "\x00"}, {Pattern: "\xff"}, {Holder: "\x00"}, {Labels: map[string]string{"k": "\xff"}}} {
+	for _, invalid := range []inspect.Filter{{Prefix: "\x00"}, {Pattern: "\xff"}, {Holder: "\x00"}, {Labels: map[string]string{"k": "\xff"}}} {
 		for k, err := range c.Locks(t.Context(), invalid) {
 			if !errors.Is(err, pglock.ErrInvalidOption) {
 				t.Errorf("%+v: %+v, %v", invalid, k, err)
@@ -92,7 +93,7 @@ func TestLocksTellEverything(t *testing.T) {
 	one, two := f.open(pglock.WithHolder("waiter 1")), f.open(pglock.WithHolder("waiter 2"))
 	got := []<-chan *pglock.Lease{f.waits(one, "n"), f.waits(two, "n")}
 	f.sql("UPDATE pglock.lock_waiters SET since = since - interval '1 hour' WHERE holder = 'waiter 2'")
-	check := func(k pglock.LockInfo) {
+	check := func(k inspect.Lock) {
 		t.Helper()
 		if k.Name != "n" || !k.Held() || k.Token != l.Token() || k.Holder != "second" || k.Labels["k"] != "v" || k.Version < 3 ||
 			k.HeldFor <= 0 || k.HeldFor > time.Hour || k.Remaining > 30*time.Second || k.ReleaseRequested {
@@ -109,7 +110,7 @@ func TestLocksTellEverything(t *testing.T) {
 	k, err := c.Get(t.Context(), "n")
 	must(t, err)
 	check(k)
-	for k, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
+	for k, err := range c.Locks(t.Context(), inspect.Filter{}) {
 		must(t, err)
 		check(k)
 	}
@@ -151,9 +152,9 @@ func TestAHundredThousandLocks(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	list := func(each func(i int, k pglock.LockInfo)) {
+	list := func(each func(i int, k inspect.Lock)) {
 		i := 0
-		for k, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
+		for k, err := range c.Locks(t.Context(), inspect.Filter{}) {
 			must(t, err)
 			i++
 			each(i, k)
@@ -164,7 +165,7 @@ func TestAHundredThousandLocks(t *testing.T) {
 	}
 	before, most := heap(), int64(0)
 	sum := fencing.Token(0)
-	list(func(i int, k pglock.LockInfo) {
+	list(func(i int, k inspect.Lock) {
 		sum += k.Token
 		if i%20_000 != 777 {
 			return
@@ -178,9 +179,9 @@ func TestAHundredThousandLocks(t *testing.T) {
 	if sum != n*(n+1)/2 {
 		t.Error("some locks were listed twice, others not")
 	}
-	all := make([]pglock.LockInfo, 0, n)
+	all := make([]inspect.Lock, 0, n)
 	before = heap()
-	list(func(_ int, k pglock.LockInfo) { all = append(all, k) })
+	list(func(_ int, k inspect.Lock) { all = append(all, k) })
 	kept := heap() - before
 	t.Logf("the iteration needs at most %d KiB, a slice of all locks %d KiB", most>>10, kept>>10)
 	if most > kept/8 {
@@ -195,7 +196,7 @@ func TestLocksEnd(t *testing.T) {
 	f := newFixture(t)
 	f.manyRows(2000)
 	c := f.openUnclosed()
-	for _, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
+	for _, err := range c.Locks(t.Context(), inspect.Filter{}) {
 		must(t, err)
 		break
 	}
@@ -204,7 +205,7 @@ func TestLocksEnd(t *testing.T) {
 	why := errors.New("enough")
 	var last error
 	n := 0
-	for _, err := range c.Locks(ctx, pglock.LockFilter{}) {
+	for _, err := range c.Locks(ctx, inspect.Filter{}) {
 		cancel(why)
 		if last = err; err == nil {
 			n++
@@ -214,7 +215,7 @@ func TestLocksEnd(t *testing.T) {
 		t.Errorf("%d locks before ctx ended: %v", n, last)
 	}
 	n = 0
-	for _, err := range c.Locks(t.Context(), pglock.LockFilter{}) {
+	for _, err := range c.Locks(t.Context(), inspect.Filter{}) {
 		if n == 0 { // Close does not wait for the loop
 			check(t, c.Close(t.Context()))
 		}

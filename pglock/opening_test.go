@@ -12,6 +12,7 @@ import (
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // TestI10_P65_ARequestWhileTheListenerOpens: the holder learns of a request and of a revocation that
@@ -71,7 +72,7 @@ func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 	operator := f.open() // before, since an attempt without an answer is given up after 5 s
 	gate.Hold()
 	got := async(t, c.Lock("n"))
-	var held pglock.LockInfo
+	var held inspect.Lock
 	pgtest.Eventually(t, 10*time.Second, "the server has granted the lock", func() (ok bool) {
 		var err error
 		held, err = operator.Get(t.Context(), "n")

@@ -11,9 +11,10 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
-func get(t *testing.T, c *pglock.Client, name string) pglock.LockInfo {
+func get(t *testing.T, c *pglock.Client, name string) inspect.Lock {
 	t.Helper()
 	k, err := c.Get(t.Context(), name)
 	must(t, err)
@@ -21,7 +22,7 @@ func get(t *testing.T, c *pglock.Client, name string) pglock.LockInfo {
 }
 
 // names returns the names of the locks that match a filter.
-func names(t *testing.T, c *pglock.Client, filter pglock.LockFilter) (all string) {
+func names(t *testing.T, c *pglock.Client, filter inspect.Filter) (all string) {
 	t.Helper()
 	for k, err := range c.Locks(t.Context(), filter) {
 		must(t, err)
@@ -41,7 +42,7 @@ func TestPermitsAreListed(t *testing.T) {
 	two := permits(t, s, 2, pglock.WithHolder("B"))
 	w := write(t, rwlock(c, "rw"))
 	k := get(t, c, "semaphore")
-	if k.Kind != pglock.KindSemaphore || k.Permits != 4 || k.InUse() != 3 || !k.Held() || k.Holder != "" || len(k.Grants) != 2 {
+	if k.Kind != inspect.Semaphore || k.Permits != 4 || k.InUse() != 3 || !k.Held() || k.Holder != "" || len(k.Grants) != 2 {
 		t.Fatalf("%+v", k)
 	}
 	a, b := k.Grants[0], k.Grants[1]
@@ -52,22 +53,22 @@ func TestPermitsAreListed(t *testing.T) {
 	if b.Token != two.Token() || b.Holder != "B" || b.Permits != 2 || len(b.Labels) != 0 {
 		t.Errorf("%+v", b)
 	}
-	if k = get(t, c, "rw"); k.Kind != pglock.KindRWLock || k.Permits != 0 || len(k.Grants) != 1 || !k.Grants[0].Exclusive || k.Grants[0].Token != w.Token() || k.Holder != "A" {
+	if k = get(t, c, "rw"); k.Kind != inspect.RWLock || k.Permits != 0 || len(k.Grants) != 1 || !k.Grants[0].Exclusive || k.Grants[0].Token != w.Token() || k.Holder != "A" {
 		t.Errorf("%+v", k)
 	}
-	if k = get(t, c, "lease"); k.Kind != pglock.KindLock || k.Grants != nil || k.Held() {
+	if k = get(t, c, "lease"); k.Kind != inspect.OneHolder || k.Grants != nil || k.Held() {
 		t.Errorf("%+v", k)
 	}
 	for _, test := range []struct {
-		filter pglock.LockFilter
+		filter inspect.Filter
 		want   string
 	}{
-		{pglock.LockFilter{}, "lease rw semaphore "},
-		{pglock.LockFilter{Held: true}, "rw semaphore "},
-		{pglock.LockFilter{Holder: "A"}, "rw semaphore "},
-		{pglock.LockFilter{Holder: "B"}, "semaphore "},
-		{pglock.LockFilter{Labels: map[string]string{"k": "v"}}, "semaphore "},
-		{pglock.LockFilter{Holder: "B", Labels: map[string]string{"k": "v"}}, ""}, // no grant has both
+		{inspect.Filter{}, "lease rw semaphore "},
+		{inspect.Filter{Held: true}, "rw semaphore "},
+		{inspect.Filter{Holder: "A"}, "rw semaphore "},
+		{inspect.Filter{Holder: "B"}, "semaphore "},
+		{inspect.Filter{Labels: map[string]string{"k": "v"}}, "semaphore "},
+		{inspect.Filter{Holder: "B", Labels: map[string]string{"k": "v"}}, ""}, // no grant has both
 	} {
 		if got := names(t, c, test.filter); got != test.want {
 			t.Errorf("%+v: %q, want %q", test.filter, got, test.want)
@@ -78,7 +79,7 @@ func TestPermitsAreListed(t *testing.T) {
 	if k = get(t, c, "semaphore"); k.Held() || k.InUse() != 0 || k.Previous.Holder != "B" || k.Previous.End != "released" {
 		t.Errorf("%+v", k)
 	}
-	if got := names(t, c, pglock.LockFilter{Held: true}); got != "rw " {
+	if got := names(t, c, inspect.Filter{Held: true}); got != "rw " {
 		t.Errorf("held are %s", got)
 	}
 	release(t, w)

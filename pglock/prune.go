@@ -128,11 +128,10 @@ func (j *pruner) deleteDeadRows(ctx context.Context) error {
 // prune prunes once, unless another client is pruning or has done so lately.
 func (j *pruner) prune(ctx context.Context) error {
 	c := j.client
-	switch last, err := c.Get(ctx, leasetable.PruneLock); {
-	case errors.Is(err, ErrNotFound):
+	switch last, found, err := c.readRow(ctx, leasetable.PruneLock); {
 	case err != nil:
-		return err
-	case last.Held() || last.age < j.every/2:
+		return c.store.Explain("prune", err)
+	case found && (last.Held() || last.age < j.every/2):
 		return nil
 	}
 	l, err := c.acquire(ctx, leasetable.PruneLock, j.lease, (*acquisition).tryOnce)

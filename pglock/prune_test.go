@@ -18,6 +18,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 func TestP03_PruneDeletesWhatNobodyUses(t *testing.T) {
@@ -170,7 +171,7 @@ func (d *damaged) operations() map[string]func(ctx context.Context) error {
 			return d.run(d.admin, "SELECT v::text FROM pglock.locks_held AS v; SELECT v::text FROM pglock.locks_waiting AS v")
 		},
 		"the list": func(ctx context.Context) error {
-			for k, err := range d.client.Locks(ctx, pglock.LockFilter{}) {
+			for k, err := range d.client.Locks(ctx, inspect.Filter{}) {
 				if err != nil {
 					return err
 				}

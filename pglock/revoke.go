@@ -75,7 +75,7 @@ func (c *Client) beginGrantCall(name string, token fencing.Token, reason, op str
 	}
 	switch {
 	case token <= 0:
-		return fence, invalidOption("%s: tokens begin at 1: use LockInfo.Token or BusyError.Token", op)
+		return fence, invalidOption("%s: tokens begin at 1: use the Token of Client.Get or BusyError.Token", op)
 	case len(reason) > maxReason || !storable(reason):
 		return fence, invalidOption("%s: reason %.64q: must be at most %d bytes of UTF-8 without NUL", op, reason, maxReason)
 	}

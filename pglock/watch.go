@@ -14,11 +14,12 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // Watch returns the state of the lock of that name, and then its new state after each change of its
-// holder (by a grant, a release, a revocation or an expiry), of its labels, and of LockInfo.Grants,
-// but not after renewals. A name without a row is free, and only LockInfo.Name is set.
+// holder (by a grant, a release, a revocation or an expiry), of its labels, and of its Grants,
+// but not after renewals. A name without a row is free, and only its Name is set.
 //
 // Each state is the newest one at the time of its read, and never older than the one before.
 // Changes are not collected while the caller's loop runs, so compare tokens to find a holder that
@@ -32,10 +33,10 @@ import (
 //
 // Watch continues through an outage of the server of up to 30 s. After that, and when ctx ends or
 // the client is closed, the last pair has the error.
-func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, error] {
-	return func(yield func(LockInfo, error) bool) {
+func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[inspect.Lock, error] {
+	return func(yield func(inspect.Lock, error) bool) {
 		if err := checkName(name); err != nil {
-			yield(LockInfo{}, err)
+			yield(inspect.Lock{}, err)
 			return
 		}
 		w := &watcher{client: c, name: name, woken: make(chan struct{}, 1)}
@@ -44,7 +45,7 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[LockInfo, err
 		for first := true; ; first = false {
 			changed, err := w.next(ctx, first)
 			if err != nil {
-				yield(LockInfo{}, err)
+				yield(inspect.Lock{}, err)
 				return
 			}
 			if changed && !yield(w.last, nil) {
@@ -59,7 +60,7 @@ type watcher struct {
 	name   string
 	woken  chan struct{} // buffer of one
 
-	last         LockInfo        // that was returned
+	last         inspect.Lock    // that was returned
 	readAt       time.Time       // when the row was last read
 	lastUntil    time.Time       // until when a row that is older than last is rejected
 	pause        backoff.Backoff // between reads while the lock is free
@@ -90,7 +91,7 @@ func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error
 	}
 	defer c.endCall()
 	w.announce(ctx) // before the read, so that a release in between is not missed
-	row, found, err := c.store.Get(ctx, w.name)
+	row, _, err := c.readRow(ctx, w.name)
 	now := time.Now()
 	w.readAt = now
 	if err != nil {
@@ -99,21 +100,18 @@ func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error
 	if !w.failingSince.IsZero() {
 		w.failingSince, w.pause = time.Time{}, freePause()
 	}
-	k := LockInfo{Name: w.name}
-	if found {
-		k = newLockInfo(row)
-	}
+	k := row.Lock
 	changed = first || !sameHolding(k, w.last) ||
-		!slices.EqualFunc(k.Grants, w.last.Grants, func(a, b GrantInfo) bool { return a.Token == b.Token && a.Exclusive == b.Exclusive })
+		!slices.EqualFunc(k.Grants, w.last.Grants, func(a, b inspect.Grant) bool { return a.Token == b.Token && a.Exclusive == b.Exclusive })
 	if changed && !first && w.older(k, now) {
 		changed = false
 	}
 	if changed {
 		w.last, w.pause = k, freePause()
-		_, last := k.ends()
+		_, last := ends(k)
 		w.lastUntil = now.Add(last + timing.StatementBound)
 	}
-	if next, _ := k.ends(); k.Held() {
+	if next, _ := ends(k); k.Held() {
 		w.wait = min(timing.PollBound, next+time.Millisecond)
 	} else {
 		w.wait = w.pause.Next()
@@ -122,7 +120,7 @@ func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error
 }
 
 // ends returns when the first and the last of the live grants expire unless renewed.
-func (k LockInfo) ends() (first, last time.Duration) {
+func ends(k inspect.Lock) (first, last time.Duration) {
 	if len(k.Grants) == 0 {
 		return k.Remaining, k.Remaining
 	}
@@ -142,7 +140,7 @@ func freePause() backoff.Backoff {
 // older reports whether k is older than the last state, as the row of a server that is being
 // replaced. After an asynchronous failover that has lost the last grant, the older row is correct,
 // so it is accepted once the lost grant has expired.
-func (w *watcher) older(k LockInfo, now time.Time) bool {
+func (w *watcher) older(k inspect.Lock, now time.Time) bool {
 	if k.Token == 0 || now.After(w.lastUntil) { // the row was pruned
 		return false
 	}

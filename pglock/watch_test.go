@@ -11,12 +11,13 @@ import (
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // watched is a running Watch.
 type watched struct {
 	t    *testing.T
-	next func() (pglock.LockInfo, error, bool)
+	next func() (inspect.Lock, error, bool)
 }
 
 func (f fixture) watch(ctx context.Context, c *pglock.Client, name string) watched {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // Leader describes the leader of an election. The zero value means that there is none.
@@ -22,7 +23,7 @@ type Leader struct {
 func (l Leader) Elected() bool { return l.Token != 0 }
 
 // leaderOf returns the leader that a row names. A holder without a payload is another use of the lock.
-func leaderOf(k pglock.LockInfo) Leader {
+func leaderOf(k inspect.Lock) Leader {
 	payload, ok := k.Labels[PayloadLabel]
 	if !ok || !k.Held() {
 		return Leader{}

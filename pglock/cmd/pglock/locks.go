@@ -14,13 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // statusNoGrant is the exit status of pglock release if there is no such grant.
 const statusNoGrant = 1
 
 func newList(g *globals) *cobra.Command {
-	var filter pglock.LockFilter
+	var filter inspect.Filter
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ls",
@@ -40,7 +41,7 @@ func newList(g *globals) *cobra.Command {
 }
 
 // list prints the locks: as JSON while they are read, as a table when all are.
-func list(ctx context.Context, client *pglock.Client, filter pglock.LockFilter, w io.Writer, asJSON bool) error {
+func list(ctx context.Context, client *pglock.Client, filter inspect.Filter, w io.Writer, asJSON bool) error {
 	out := bufio.NewWriter(w)
 	t := newTable(out)
 	if !asJSON {
@@ -62,7 +63,7 @@ func list(ctx context.Context, client *pglock.Client, filter pglock.LockFilter, 
 }
 
 // addLock adds a line for each grant of the lock, or one for a lock without a grant.
-func addLock(t io.Writer, k pglock.LockInfo) {
+func addLock(t io.Writer, k inspect.Lock) {
 	line := func(state, holder string, token pglock.Token, since, remaining string, labels map[string]string) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", plain(k.Name), state, plain(holder), token, since, remaining, len(k.Waiters), joined(labels))
 	}
@@ -92,7 +93,7 @@ func newShow(g *globals) *cobra.Command {
 			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
 				k, err := client.Get(ctx, args[0])
 				if errors.Is(err, pglock.ErrNotFound) {
-					k, err = pglock.LockInfo{Name: args[0]}, nil // never granted, or pruned: free
+					k, err = inspect.Lock{Name: args[0]}, nil // never granted, or pruned: free
 				}
 				if err != nil {
 					return err
@@ -201,7 +202,7 @@ func (g *globals) withClient(fn func(context.Context, *pglock.Client) error) err
 const stateShared = "shared"
 
 // state says in one word whether a lock is held.
-func state(k pglock.LockInfo) string {
+func state(k inspect.Lock) string {
 	switch {
 	case len(k.Grants) > 0 && !k.Grants[0].Exclusive:
 		return stateShared

@@ -15,6 +15,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // plain returns text as it is if it is one printable word, and quoted otherwise: a name can have
@@ -36,8 +37,8 @@ func plain(text string) string {
 func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 
 // kinds are the kinds of locks as text.
-var kinds = map[pglock.Kind]string{
-	pglock.KindLock: "lock", pglock.KindSemaphore: "semaphore", pglock.KindRWLock: "readers-writer lock",
+var kinds = map[inspect.Kind]string{
+	inspect.OneHolder: "lock", inspect.Semaphore: "semaphore", inspect.RWLock: "readers-writer lock",
 }
 
 // lines are the lines of a lock, each with a key.
@@ -48,7 +49,7 @@ func (t lines) add(key, format string, args ...any) {
 }
 
 // show prints one lock.
-func show(out io.Writer, k pglock.LockInfo) error {
+func show(out io.Writer, k inspect.Lock) error {
 	t := lines{newTable(out)}
 	t.add("name", "%s", plain(k.Name))
 	t.addState(k)
@@ -71,12 +72,12 @@ func show(out io.Writer, k pglock.LockInfo) error {
 }
 
 // addState adds the lines about the lock itself and its only grant.
-func (t lines) addState(k pglock.LockInfo) {
+func (t lines) addState(k inspect.Lock) {
 	t.add("state", "%s", state(k))
 	if kind, known := kinds[k.Kind]; known { // unknown without a row
 		t.add("kind", "%s", kind)
 	}
-	if k.Kind == pglock.KindSemaphore {
+	if k.Kind == inspect.Semaphore {
 		t.add("permits", "%d of %d in use", k.InUse(), k.Permits)
 	}
 	shared := state(k) == stateShared // then each grant has a line
@@ -101,12 +102,12 @@ func (t lines) addState(k pglock.LockInfo) {
 }
 
 // describeGrant returns one of several grants as text.
-func describeGrant(kind pglock.Kind, g pglock.GrantInfo) string {
+func describeGrant(kind inspect.Kind, g inspect.Grant) string {
 	what := "reader"
 	switch {
-	case kind == pglock.KindSemaphore && g.Permits == 1:
+	case kind == inspect.Semaphore && g.Permits == 1:
 		what = "1 permit"
-	case kind == pglock.KindSemaphore:
+	case kind == inspect.Semaphore:
 		what = fmt.Sprintf("%d permits", g.Permits)
 	}
 	parts := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s", g.Token, plain(g.Holder), what, short(g.HeldFor), short(g.Remaining))}
@@ -138,7 +139,7 @@ type lockJSON struct {
 	State string `json:"state"`
 	grantJSON
 	Last    *lastJSON    `json:"last,omitempty"`
-	Kind    pglock.Kind  `json:"kind,omitempty"`
+	Kind    inspect.Kind `json:"kind,omitempty"`
 	InUse   int          `json:"in_use,omitempty"`
 	Grants  []grantJSON  `json:"grants,omitempty"`
 	Waiters []waiterJSON `json:"waiters"`
@@ -172,7 +173,7 @@ type waiterJSON struct {
 }
 
 // printJSON prints a lock as JSON, in one line unless indented.
-func printJSON(out io.Writer, k pglock.LockInfo, indented bool) error {
+func printJSON(out io.Writer, k inspect.Lock, indented bool) error {
 	j := lockJSON{
 		Name: k.Name, State: state(k), Kind: k.Kind, InUse: k.InUse(), Waiters: []waiterJSON{},
 		grantJSON: grantJSON{k.Token, k.Holder, k.Labels, k.Permits, false, nil, k.HeldFor.Seconds(), k.Remaining.Seconds(), k.ReleaseRequested, k.ReleaseReason},

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // TestPermits: two hosts hold a semaphore of two, a third one does not get in.
@@ -28,7 +28,7 @@ func TestPermits(t *testing.T) {
 		t.Errorf("show:\n%s", r.stdout)
 	}
 	var k lockJSON
-	if r := c.expect(0, "ls", "--json"); json.Unmarshal([]byte(r.stdout), &k) != nil || k.Kind != pglock.KindSemaphore || k.Permits != 2 || k.InUse != 2 || len(k.Grants) != 2 || k.Since != nil {
+	if r := c.expect(0, "ls", "--json"); json.Unmarshal([]byte(r.stdout), &k) != nil || k.Kind != inspect.Semaphore || k.Permits != 2 || k.InUse != 2 || len(k.Grants) != 2 || k.Since != nil {
 		t.Fatalf("ls --json: %s", r.stdout)
 	}
 	if r := c.expect(statusUsage, "release", "s", "--force"); !strings.Contains(r.stderr, "--token") {

@@ -5,8 +5,8 @@
 -- name of a matching lock, or null if none matches, its token, version, holder, labels, time of the
 -- grant, remaining microseconds, microseconds since the grant; the holder of the last grant that is
 -- over, how and when it ended, and the reason if it was revoked; the reason of a request to release
--- the lock; the names, tickets and waited microseconds of its waiters in their order; the number of its
--- permits; and of each shared grant the token, weight, holder, labels, time, remaining microseconds,
+-- the lock; the names, tickets, waited microseconds and wanted permits of its waiters in their order; the
+-- number of its permits; and of each shared grant the token, weight, holder, labels, time, remaining microseconds,
 -- microseconds since the grant, and the reason of a request to release it.
 SELECT s.seen, s.last, s.name::text, s.token, s.version, coalesce(s.holder, ''), s.labels::text, s.acquired_at,
        CASE WHEN s.expires_at > s.read_at THEN (extract(epoch FROM s.expires_at - s.read_at) * 1000000)::bigint ELSE 0 END,
@@ -16,13 +16,14 @@ SELECT s.seen, s.last, s.name::text, s.token, s.version, coalesce(s.holder, ''),
        CASE WHEN x.expired THEN nullif(s.expires_at, '-infinity') ELSE s.ended_at END,
        coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN s.revoked_reason END, ''),
        CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN s.release_request END,
-       q.holders, q.tickets, q.waited,
+       q.holders, q.tickets, q.waited, q.weights,
        coalesce(s.capacity, 0), g.tokens, g.weights, g.holders, g.labels, g.since, g.remaining, g.ages, g.requests
 FROM step AS s
 CROSS JOIN LATERAL (SELECT s.holder IS NOT NULL AND s.expires_at <= s.read_at AS expired) AS x
 CROSS JOIN LATERAL (
     SELECT array_agg(w.holder ORDER BY w.ticket) AS holders, array_agg(w.ticket ORDER BY w.ticket) AS tickets,
-           array_agg((extract(epoch FROM s.read_at - w.since) * 1000000)::bigint ORDER BY w.ticket) AS waited
+           array_agg((extract(epoch FROM s.read_at - w.since) * 1000000)::bigint ORDER BY w.ticket) AS waited,
+           array_agg(w.weight::bigint ORDER BY w.ticket) AS weights
     FROM pglock.lock_waiters AS w
     WHERE w.name = s.name AND w.ticket > s.ticket AND w.expires_at > s.read_at
 ) AS q
