@@ -101,13 +101,6 @@ type Grant struct {
 	Sent      time.Time // just before the statement was sent: promises count from there
 }
 
-// Answer is the outcome of a statement for a Request: a Grant or an error.
-type Answer struct {
-	Grant    Grant
-	Err      error
-	Released fencing.Token // of a hand-off: the grant that ended with it
-}
-
 // AcquireFast grants locks whose rows exist and are free, for requests with distinct names, sorted by
 // name. A Grant without an Outcome is for AcquireFull.
 func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {

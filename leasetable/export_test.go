@@ -16,6 +16,9 @@ const DeleteDeadRowsSQL = deleteDeadRowsSQL
 // Files are the statements in files.
 var Files = sqlFiles
 
+// FileSQL returns the statement in a file.
+var FileSQL = fileSQL
+
 // TestPool is a pool of connections without a client.
 type TestPool struct{ p *pool }
 

@@ -65,7 +65,7 @@ type statements struct {
 }
 
 func newStatements(name string) statements {
-	file := func(verb string) string { return schema.Render(SQL(verb), name) }
+	file := func(verb string) string { return schema.Render(fileSQL(verb), name) }
 	return statements{
 		acquireFast: file("acquire_fast"), acquireFastBatch: file("acquire_fast_batch"), peek: file("peek"), acquireFull: file("acquire_full"), renew: file("renew"), checkGrants: file("check_grants"),
 		release: file("release"), releaseBatch: file("release_batch"), revoke: schema.Render(revokeSQL, name),
@@ -83,8 +83,8 @@ func newStatements(name string) statements {
 	}
 }
 
-// SQL returns the statement in the file of that name, for the default schema.
-func SQL(verb string) string {
+// fileSQL returns the statement in the file of that name, for the default schema.
+func fileSQL(verb string) string {
 	text, err := sqlFiles.ReadFile("sql/" + verb + ".sql")
 	if err != nil {
 		panic(err) // it is embedded: only a missing file in the source fails

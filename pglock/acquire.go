@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -212,7 +213,7 @@ func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool
 
 // send sends an attempt on this goroutine or through the dispatcher, as attempt describes.
 func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, error) {
-	var got leasetable.Answer
+	var got waitlist.Answer
 	if a.client.dispatch.inline(ctx, observe.OperationAcquire, timing.StatementBound, func(ctx context.Context) error {
 		got.Grant, got.Err = q.run(ctx)
 		return got.Err
@@ -223,7 +224,7 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 		}
 		return a.checkGrant(q.id, got)
 	}
-	q.answers = make(chan leasetable.Answer, 1)
+	q.answers = make(chan waitlist.Answer, 1)
 	a.client.calls.Add(1) // deliver ends this call
 	a.client.dispatch.acquires.Submit(q)
 	left := error(nil)
@@ -247,7 +248,7 @@ func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, e
 
 // checkGrant returns the grant of the request with that ID if it can still be trusted. If that ID
 // is used up, the next attempt gets a new one.
-func (a *acquisition) checkGrant(id string, got leasetable.Answer) (leasetable.Grant, error) {
+func (a *acquisition) checkGrant(id string, got waitlist.Answer) (leasetable.Grant, error) {
 	a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
 	switch {
 	case got.Err != nil:

@@ -52,9 +52,8 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 // may be renewed.
 //
 // Adopt does not exclude the first process, because the database can't tell two users of one token
-// apart. HandOver ensures that the first one neither renews nor releases. Without it, the grant
-// lasts while both renew, and after one of them releases it, the other loses its lease at its next
-// renewal, and its guarded writes are refused.
+// apart: HandOver ensures that it neither renews nor releases. Without that, both hold the lease
+// until one of them releases it.
 func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption) (*Lease, error) {
 	cfg, err := c.cfg.leaseFor([]string{f.Name}, opts)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
 // attempt is one attempt of a call, from its submission to its answer.
@@ -19,7 +20,7 @@ type attempt struct {
 	expectHeld   bool // skip the fast path
 
 	// An answer is sent before state changes, so a goroutine that sees attemptAnswered finds it.
-	answers chan leasetable.Answer // buffer of one
+	answers chan waitlist.Answer // buffer of one
 	state   atomic.Int32
 }
 
@@ -71,7 +72,7 @@ func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 // deliver sends the answer to the caller, or revokes the grant if the caller gave up. It is called
 // once per attempt.
 func (a *attempt) deliver(g leasetable.Grant, err error) {
-	a.answers <- leasetable.Answer{Grant: g, Err: err}
+	a.answers <- waitlist.Answer{Grant: g, Err: err}
 	if !a.state.CompareAndSwap(attemptSent, attemptAnswered) && (err == nil && g.Outcome == leasetable.Granted || leasetable.MaybeApplied(err)) {
 		a.client.revoke(a.request())
 	}
@@ -81,9 +82,9 @@ func (a *attempt) deliver(g leasetable.Grant, err error) {
 // abandon gives up the attempt and reports false, unless an answer arrives within
 // timing.CancelGrace. It waits because a statement in progress may still acquire the lock, and
 // block others until the grant is revoked.
-func (a *attempt) abandon() (leasetable.Answer, bool) {
+func (a *attempt) abandon() (waitlist.Answer, bool) {
 	if a.state.CompareAndSwap(attemptQueued, attemptAbandoned) {
-		return leasetable.Answer{}, false // it will not be sent
+		return waitlist.Answer{}, false // it will not be sent
 	}
 	// More than one case may be ready. An answer that arrives with the end of the grace is found by
 	// the state below.
@@ -94,7 +95,7 @@ func (a *attempt) abandon() (leasetable.Answer, bool) {
 	}
 	// If the answer arrives now, the state decides, because deliver sees the same winner.
 	if a.state.CompareAndSwap(attemptSent, attemptAbandoned) {
-		return leasetable.Answer{}, false
+		return waitlist.Answer{}, false
 	}
 	return <-a.answers, true
 }

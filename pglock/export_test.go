@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/pglock/pglock-go/leasetable"
@@ -11,17 +12,26 @@ import (
 
 // Statements for the default schema, for tests that send them.
 var (
-	AcquireFullSQL  = leasetable.SQL("acquire_full")
-	PeekSQL         = leasetable.SQL("peek")
-	AcquireFastSQL  = leasetable.SQL("acquire_fast")
-	ReleaseBatchSQL = leasetable.SQL("release_batch")
-	PruneSQL        = leasetable.SQL("prune")
+	AcquireFullSQL  = fileSQL("acquire_full")
+	PeekSQL         = fileSQL("peek")
+	AcquireFastSQL  = fileSQL("acquire_fast")
+	ReleaseBatchSQL = fileSQL("release_batch")
+	PruneSQL        = fileSQL("prune")
 	ListSQL         = listSQL + rowSQL
 
-	RevokeGrantSQL    = leasetable.SQL("revoke_grant")
-	RequestReleaseSQL = leasetable.SQL("request_release")
-	LeaveQueueSQL     = leasetable.SQL("leave_queue")
+	RevokeGrantSQL    = fileSQL("revoke_grant")
+	RequestReleaseSQL = fileSQL("request_release")
+	LeaveQueueSQL     = fileSQL("leave_queue")
 )
+
+// fileSQL returns the statement of package leasetable in the file of that name.
+func fileSQL(verb string) string {
+	text, err := os.ReadFile("../leasetable/sql/" + verb + ".sql")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
 
 // StopTimer keeps the lease's timer from firing, as in a process that is suspended.
 func StopTimer(l *Lease) { l.timer.Stop() }

@@ -37,9 +37,8 @@ func WithLockDelay(d time.Duration) LeaseOption {
 //
 // Release returns at once and ends the lease, whose writes are then refused. Until waiters acquire
 // the lock at the end of that time, others see no holder, and the time that is left as Remaining.
-// The end of the holder, by Lease.Release, Close or its death, does not change that time, and
-// neither does a crash of the server, so if d is longer than the TTL, the lock of a holder that
-// dies is free d after the grant.
+// Neither the end of the holder nor a crash of the server changes that time, so if d is longer than
+// the TTL, the lock of a holder that dies is free d after the grant.
 func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.minHold = d

@@ -100,9 +100,8 @@ func (c *Client) Writer(name string) Lock {
 // The lease has one token, Context, Guard and Release for all names (see Lease.Names and
 // Lease.Fences). If one grant is lost, so is the lease, with that name in the *LostError, while the
 // other names stay held until Release or their expiry, since the work may need a moment to stop. A
-// *BusyError describes the blocking grant that lasts longest. If ctx carries a lease of some but
-// not all of the names, an acquire returns a *HeldError, because waiting for the others could
-// deadlock.
+// *BusyError describes the blocking grant that lasts longest. Under a ctx that carries a lease of
+// some but not all of the names, an acquire returns a *HeldError.
 func (c *Client) All(locks ...Lock) Lock {
 	if len(locks) == 1 {
 		return locks[0]

@@ -30,10 +30,9 @@ import (
 // use the client's own connections with that configuration, so after db is closed, leases continue,
 // but DoTx fails.
 //
-// Hooks can't be read from db, so they do not run for the client's own connections:
-// OptionBeforeConnect, which may set short-lived passwords, OptionAfterConnect, which may set a
-// role, and those of stdlib.OpenDBFromPool. A program with such hooks passes a pgxpool.Pool with
-// them to Open, which only reads its configuration.
+// Hooks of db (OptionBeforeConnect, OptionAfterConnect, those of stdlib.OpenDBFromPool) can't be
+// read, and do not run for the client's own connections. A program whose hooks set short-lived
+// passwords or a role passes a pgxpool.Pool with them to Open.
 func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 	cfg, err := newClientConfig(opts)
 	if err != nil {

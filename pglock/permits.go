@@ -80,10 +80,8 @@ func (l *Lease) keep(ctx context.Context, op string, n int) error {
 // ctx in its Context. The old lease is released, and the lock is not free in between.
 //
 // If there is another reader, or a guarded transaction of this one is in progress, the error is a
-// *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError. A
-// concurrent call on the same lease waits for the first one, and if that succeeds, the error wraps
-// ErrReleased. Otherwise the errors are those of Downgrade. If the answer to the upgrade was lost,
-// so is the lease.
+// *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError, and
+// otherwise the errors are those of Downgrade. If the answer to the upgrade was lost, so is the lease.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	op := fmt.Sprintf("upgrade %q", l.fence.Name)
 	began := time.Now()

@@ -19,8 +19,8 @@ import (
 // expiry of the last grant. Tokens stay in order, because the next grant of such a name gets a
 // larger one. Prune returns the number of deleted rows, also with an error.
 //
-// Pruning skips rows in use and delays no grant, because it walks the table in short steps, and a
-// first grant that stalls meanwhile is refused and tried again. ctx and Close end Prune early.
+// Pruning walks the table in short steps, which skip rows in use, so it delays no grant. ctx and
+// Close end Prune early.
 func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 	if idle < 0 {
 		return 0, invalidOption("prune: idle time %v is negative: must be 0 or more", idle)

@@ -26,11 +26,9 @@ type releaseCall struct {
 //
 // If the lease was lost before, Release changes nothing and returns a *LostError. If the server
 // can't be reached within 5 s, the error wraps ErrUnavailable, and the lock expires after its TTL
-// unless a later call succeeds.
-//
-// ctx bounds how long Release waits, while the release itself continues without it. A ctx that has
-// ended before the call, as is common in a defer, is ignored, and so is the end of the lease's own
-// Context.
+// unless a later call succeeds. ctx bounds how long Release waits, while the release itself continues
+// without it. A ctx that has ended before the call, as is common in a defer, is ignored, and so is
+// the end of the lease's own Context.
 func (l *Lease) Release(ctx context.Context) error {
 	givenUp := ctx.Done()
 	if ctx.Err() != nil {
@@ -255,7 +253,7 @@ func (f *releaseOp) handOff(ctx context.Context) bool {
 		return false
 	}
 	// The successor checks an uncertain grant itself, because its next attempt finds it.
-	if !successor.Deliver(leasetable.Answer{Grant: g, Err: err, Released: f.lease.fence.Token}) {
+	if !successor.Deliver(waitlist.Answer{Grant: g, Err: err, Released: f.lease.fence.Token}) {
 		c.revoke(r) // its caller has left; this wakes the next waiter
 	} else if err == nil {
 		c.events.handedOff(f.lease, r, g.Token)

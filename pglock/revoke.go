@@ -14,12 +14,10 @@ const maxReason = 512
 
 // Revoke ends the grant of the lock with that token, whichever client holds it. At once its guards
 // fail with ErrStale, it can't be renewed, and its lock (or only its permits) is free for the next
-// waiter, which is woken.
-//
-// The holder notices with its next renewal, or at once if its client has a listening connection,
-// which its first wait, Lease.ReleaseRequested or Watch opens. Its *LostError wraps ErrRevoked and
-// has the reason, at most 512 bytes of UTF-8 without NUL. Because it works until then, writes that
-// must not be late need Lease.Guard. Client.RequestRelease lets the holder decide instead.
+// waiter, which is woken. The holder notices with its next renewal, or at once if its client has a
+// listening connection, which its first wait, Lease.ReleaseRequested or Watch opens. Its *LostError
+// wraps ErrRevoked and has the reason, at most 512 bytes of UTF-8 without NUL. Because it works until
+// then, writes that must not be late need Lease.Guard.
 //
 // A guarded transaction of the holder that began before may still commit, and no other holder is
 // granted the lock before it ends. Revoke waits for that for at most a second, and then returns an

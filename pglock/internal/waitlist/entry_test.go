@@ -29,7 +29,7 @@ func TestAGrantHasOneOwner(t *testing.T) {
 		t.Error("it was not reserved, or twice")
 	}
 	may(false, "reserved")
-	if !e.Deliver(leasetable.Answer{Grant: leasetable.Grant{Outcome: leasetable.Granted}}) {
+	if !e.Deliver(Answer{Grant: leasetable.Grant{Outcome: leasetable.Granted}}) {
 		t.Error("it was not handed off")
 	}
 	may(false, "handed off")
@@ -48,7 +48,7 @@ func TestAGrantHasOneOwner(t *testing.T) {
 	may(true, "when that is done")
 	f.Reserve("n")
 	e.Leave(false)
-	if e.Deliver(leasetable.Answer{}) {
+	if e.Deliver(Answer{}) {
 		t.Error("an entry that has left got the lock")
 	}
 	if f.hasQueues() {

@@ -50,9 +50,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
+
+// Answer is the outcome of an attempt or of a hand-off: a Grant or an error.
+type Answer struct {
+	Grant    leasetable.Grant
+	Err      error
+	Released fencing.Token // of a hand-off: the grant that ended with it
+}
 
 // Store has the statements that the Queues need, which package leasetable documents.
 type Store interface {
@@ -150,11 +158,11 @@ func (q *queue) head() *Entry {
 
 // Entry is the position of one waiting call in a local queue.
 type Entry struct {
-	Head   <-chan struct{}         // closed when the entry becomes the head
-	Woken  <-chan struct{}         // buffer of one: another attempt is worthwhile
-	Handed chan *leasetable.Answer // buffer of one: the result of a hand-off, by pointer, since there are many entries
-	Outage <-chan error            // buffer of one: the server did not answer for timing.OutagePatience
-	Before int                     // entries before this one when it was pushed
+	Head   <-chan struct{} // closed when the entry becomes the head
+	Woken  <-chan struct{} // buffer of one: another attempt is worthwhile
+	Handed chan *Answer    // buffer of one: the result of a hand-off, by pointer, since there are many entries
+	Outage <-chan error    // buffer of one: the server did not answer for timing.OutagePatience
+	Before int             // entries before this one when it was pushed
 
 	list   *Queues
 	queue  *queue
@@ -252,7 +260,7 @@ func (l *Queues) drop(q *queue) {
 // Push appends an entry, whose call began at that time, to the local queue for the locks of r.
 func (l *Queues) Push(r *leasetable.Request, began time.Time) *Entry {
 	e := &Entry{
-		request: r, Handed: make(chan *leasetable.Answer, 1),
+		request: r, Handed: make(chan *Answer, 1),
 		list: l, began: began,
 		head: make(chan struct{}), woken: make(chan struct{}, 1), outage: make(chan error, 1),
 	}
@@ -557,7 +565,7 @@ func (l *Queues) Reserve(name string) *Entry {
 
 // Deliver sends a reserved entry the result of its hand-off. It returns false if the entry has
 // left, in which case the caller must revoke the grant.
-func (e *Entry) Deliver(a leasetable.Answer) bool {
+func (e *Entry) Deliver(a Answer) bool {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
 	if e.state == left {

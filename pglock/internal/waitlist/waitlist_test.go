@@ -142,7 +142,7 @@ var steps = []step{
 			return false
 		}
 		m.pending = nil
-		if got := e.Deliver(leasetable.Answer{}); got != slices.Contains(m.entries, e) {
+		if got := e.Deliver(Answer{}); got != slices.Contains(m.entries, e) {
 			m.fail("delivered: %v", got)
 		} else if got {
 			m.handed = e
