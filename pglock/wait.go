@@ -111,23 +111,26 @@ func (a *acquisition) wait(ctx context.Context) (g leasetable.Grant, err error) 
 	if a.limit != nil {
 		a.limit.restrict()
 	}
-	return a.waitQueued(ctx, caller, g, err)
+	return a.waitQueued(ctx, caller, &g, err)
 }
 
 // waitQueued is wait after the first attempt, if there was one. ctx is that of the caller, or ends
 // with the time of WithWait.
-func (a *acquisition) waitQueued(ctx, caller context.Context, first leasetable.Grant, failure error) (g leasetable.Grant, err error) {
+func (a *acquisition) waitQueued(ctx, caller context.Context, first *leasetable.Grant, failure error) (g leasetable.Grant, err error) {
 	e := a.client.waiters.Push(a.request(a.id), a.began)
 	defer func() { a.leaveWaitlist(e, err == nil) }()
 	w := &waiter{acquisition: a, entry: e, pause: newPause()}
 	if failure != nil {
 		err = w.recordFailure(ctx, failure)
 	} else if first.Outcome == leasetable.Busy {
-		w.last = a.busyError(first)
-		e.NoteBusy(first)
+		w.last = a.busyError(*first)
+		e.NoteBusy(*first)
 	}
 	if err == nil {
-		g, err = w.await(ctx)
+		err = w.awaitHead(ctx)
+	}
+	if err == nil {
+		g, err = w.run(ctx)
 	}
 	if timeOver := context.Cause(ctx) == errWaitOver && errors.Is(err, ErrTimeout); timeOver && !a.attempted { //nolint:errorlint // see endOf
 		return w.lastAttempt(ctx, caller)
@@ -135,8 +138,9 @@ func (a *acquisition) waitQueued(ctx, caller context.Context, first leasetable.G
 	return g, err
 }
 
-// await waits until the call is the head of the local queue, and then runs.
-func (w *waiter) await(ctx context.Context) (leasetable.Grant, error) {
+// awaitHead waits until the call is the head of the local queue. That is where a thousand callers
+// sleep, so it and its callers have small frames: no Grant passes through it.
+func (w *waiter) awaitHead(ctx context.Context) error {
 	if !w.entry.IsHead() {
 		w.observeWait(ctx)
 	}
@@ -144,14 +148,13 @@ func (w *waiter) await(ctx context.Context) (leasetable.Grant, error) {
 	// when ctx ends finds that in run, and an outage ends the call in any case.
 	select {
 	case <-w.entry.Head:
-		return w.run(ctx)
+		return nil
 	case err := <-w.entry.Outage:
-		return leasetable.Grant{}, w.outageError(err)
+		return w.outageError(err)
 	case <-ctx.Done():
-		return leasetable.Grant{}, w.giveUp(ctx)
 	case <-w.client.closing:
-		return leasetable.Grant{}, w.giveUp(ctx)
 	}
+	return w.giveUp(ctx)
 }
 
 // lastAttempt makes the attempt of a call whose time ended, with ctx, before it had one, because
