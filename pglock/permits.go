@@ -83,7 +83,6 @@ func (l *Lease) keep(ctx context.Context, op string, n int) error {
 // *BusyError, and the lease is held as before. On the lease of a writer it is a *HeldError, and
 // otherwise the errors are those of Downgrade. If the answer to the upgrade was lost, so is the lease.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
-	op := fmt.Sprintf("upgrade %q", l.fence.Name)
 	began := time.Now()
 	if err := l.checkRWLock(); err != nil {
 		return nil, err
@@ -104,9 +103,29 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	}
 	cfg := l.cfg.forLock(Lock{permits: leasetable.Permits{Capacity: allPermits, Weight: allPermits}})
 	r := cfg.request(l.fence.Name, newRequestID())
-	var g leasetable.Grant
+	g, err := l.sendUpgrade(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	fence := l.fence
+	fence.Token = g.Token
+	writer := c.startLease(ctx, cfg, startedGrant{fence: fence, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: g.Sent.Add(g.Remaining - r.TTL)})
+	if writer == nil {
+		c.revoke(r)
+		return nil, ErrClosed
+	}
+	if l.end(errUpgraded) {
+		c.registry.remove(l)
+	}
+	c.events.upgraded(ctx, l, writer, began)
+	return writer, nil
+}
+
+// sendUpgrade turns the reader's grant into that of the writer r.
+func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g leasetable.Grant, err error) {
+	c, op := l.client, fmt.Sprintf("upgrade %q", r.Name)
 	uncertain := false // an answer was lost
-	err := c.retryChange(ctx, func(ctx context.Context) (err error) {
+	err = c.retryChange(ctx, func(ctx context.Context) (err error) {
 		g, err = c.store.Upgrade(ctx, l.fence.Token, r)
 		uncertain = uncertain || leasetable.MaybeApplied(err)
 		if leasetable.RowLocked(err) { // many others acquire and release the lock
@@ -121,28 +140,17 @@ func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 		lost := l.lose(l.fence.Name, "the answer to its upgrade was lost")
 		c.revoke(r)
 		if err == nil {
-			return nil, lost
+			return g, lost
 		}
-		return nil, c.explainIn(ctx, op, err)
+		return g, c.explainIn(ctx, op, err)
 	case err != nil:
-		return nil, c.explainIn(ctx, op, err)
+		return g, c.explainIn(ctx, op, err)
 	case g.Outcome == leasetable.Busy:
-		return nil, &BusyError{Name: r.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining, ThisClient: len(c.registry.withToken(g.Token)) > 0}
+		return g, &BusyError{Name: r.Name, Holder: g.Holder, Token: g.Token, Remaining: g.Remaining, ThisClient: len(c.registry.withToken(g.Token)) > 0}
 	case g.Outcome != leasetable.Granted:
-		return nil, l.lose(l.fence.Name, "its grant ended on the server")
+		return g, l.lose(l.fence.Name, "its grant ended on the server")
 	}
-	fence := l.fence
-	fence.Token = g.Token
-	writer := c.startLease(ctx, cfg, startedGrant{fence: fence, id: r.ID, sent: g.Sent, remaining: g.Remaining, granted: g.Sent.Add(g.Remaining - r.TTL)})
-	if writer == nil {
-		c.revoke(r)
-		return nil, ErrClosed
-	}
-	if l.end(errUpgraded) {
-		c.registry.remove(l)
-	}
-	c.events.upgraded(ctx, l, writer, began)
-	return writer, nil
+	return g, nil
 }
 
 // checkRWLock returns a *KindError unless the lease is one of a readers-writer lock.

@@ -1,0 +1,249 @@
+package waitlist
+
+import (
+	"container/list"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// Entry is the position of one waiting call in a local queue.
+type Entry struct {
+	Head   <-chan struct{} // closed when the entry becomes the head
+	Woken  <-chan struct{} // buffer of one: another attempt is worthwhile
+	Handed chan *Answer    // buffer of one: the result of a hand-off, by pointer, since there are many entries
+	Outage <-chan error    // buffer of one: the server did not answer for timing.OutagePatience
+	Before int             // entries before this one when it was pushed
+
+	list   *Queues
+	queue  *queue
+	elem   *list.Element // in queue.entries
+	began  time.Time
+	head   chan struct{}
+	woken  chan struct{}
+	outage chan error
+
+	// guarded by the Queues' mu
+	request    *leasetable.Request // replaced, never changed
+	state      state
+	afterGrant bool // the entry before this one left with the grant
+}
+
+// state is the state of an entry, as the package comment defines it.
+type state int
+
+const (
+	waiting state = iota
+	attempting
+	reserved
+	delivered
+	left
+)
+
+// Request returns the request of the entry's call. It must not be changed.
+func (e *Entry) Request() *leasetable.Request {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return e.request
+}
+
+// setID replaces the entry's request by one with that ID, unless it has that ID. The caller holds
+// the Queues' mu.
+func (e *Entry) setID(id string) {
+	if e.request.ID != id {
+		r := *e.request
+		r.ID = id
+		e.request = &r
+	}
+}
+
+// IsHead reports whether the entry is or was the head.
+func (e *Entry) IsHead() bool {
+	select {
+	case <-e.Head:
+		return true
+	default:
+		return false
+	}
+}
+
+// Leave removes the entry, granted or not, and the next one may become the head. If the last entry
+// leaves, a ticket that is not needed any more is deleted in the background. gone is closed after
+// that, or nil if nothing is left on the server. The caller is inside a counted call, and
+// afterwards receives what is in Handed.
+func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
+	l, q := e.list, e.queue
+	l.mu.Lock()
+	e.state = left
+	wasHead := q.head() == e
+	q.entries.Remove(e.elem)
+	if next := q.head(); wasHead && next != nil {
+		next.afterGrant = granted
+		close(next.head)
+	}
+	ticket := l.dropIfEmpty(q)
+	if ticket != 0 || q.entries.Len() == 0 && q.join != nil {
+		gone = l.beginRemovals(q.removalKeys())
+		if q.join != nil {
+			q.join.removals++ // ended in runJoin, which knows the ticket
+		}
+	}
+	l.mu.Unlock()
+	if ticket != 0 {
+		l.deleteTicket(q.ticketOf(ticket), q.removalKeys(), 1)
+	}
+	return gone
+}
+
+// Start is the state that a new head finds.
+type Start struct {
+	AfterGrant bool // the entry before this one left with the grant: a hand-off is likely
+	Ticket     bool // an earlier waiter has left a valid ticket
+	Row        bool // others waited lately
+}
+
+// Start returns the state in which the entry became the head.
+func (e *Entry) Start() Start {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return Start{AfterGrant: e.afterGrant, Ticket: e.queue.ticket != 0, Row: e.queue.row != 0}
+}
+
+// HasTicket reports whether the queue has a ticket.
+func (e *Entry) HasTicket() bool {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return e.queue.ticket != 0
+}
+
+// BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is
+// none, or the entry is not the head. Because a grant has one owner, it returns false while a
+// hand-off uses the request, or before the caller has received its result. Otherwise EndAttempt
+// must follow.
+func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	if e.state != waiting {
+		return 0, false
+	}
+	e.state = attempting
+	if e.queue.head() != e {
+		return 0, true
+	}
+	return e.queue.ticket, true
+}
+
+// EndAttempt ends an attempt with that ticket. answered reports that the server answered, and
+// usedUp that the ticket was used or is invalid. id is the ID of the caller's next request.
+func (e *Entry) EndAttempt(id string, ticket int64, answered, usedUp bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.state = waiting
+	e.setID(id)
+	if answered {
+		e.queue.failingSince = time.Time{}
+	}
+	if usedUp && e.queue.ticket == ticket {
+		e.queue.ticket = 0
+	}
+}
+
+// NoteBusy records the answer that the lock is busy, for the entries behind this one.
+func (e *Entry) NoteBusy(g leasetable.Grant) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.queue.busy, e.queue.busyAt = g, time.Now()
+}
+
+// LastBusy returns the last answer that the lock is busy, with the time that remains of the
+// blocking grant by now. It reports false if there was none, or the grant has expired unless
+// renewed.
+func (e *Entry) LastBusy() (g leasetable.Grant, ok bool) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	g = e.queue.busy
+	g.Remaining -= time.Since(e.queue.busyAt)
+	return g, g.Remaining > 0
+}
+
+// Fail records that the server did not answer the head, and returns since when it is unavailable
+// for this call. Entries behind the head don't contact the server, so those that have waited for
+// timing.OutagePatience receive err in Outage.
+func (e *Entry) Fail(err error) (since time.Time) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	q := e.queue
+	if q.failingSince.IsZero() {
+		q.failingSince = time.Now()
+	}
+	for elem := q.entries.Front(); elem != nil; elem = elem.Next() {
+		other := elem.Value.(*Entry)
+		if other == e || time.Since(later(q.failingSince, other.began)) <= timing.OutagePatience {
+			continue
+		}
+		select {
+		case other.outage <- err:
+		default: // sent already
+		}
+	}
+	return later(q.failingSince, e.began)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Reserve reserves the head for a hand-off of the lock name. The head makes no attempt until
+// Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress,
+// if it wants the name as another kind of lock, or if other processes wait too.
+func (l *Queues) Reserve(name string) *Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[name]
+	if q == nil || q.entries.Len() == 0 || time.Since(q.contended) < timing.HandoffPause {
+		return nil
+	}
+	e := q.head()
+	if e.state != waiting || e.request.Permits.Any() {
+		return nil
+	}
+	e.state = reserved
+	return e
+}
+
+// Deliver sends a reserved entry the result of its hand-off. It returns false if the entry has
+// left, in which case the caller must revoke the grant.
+func (e *Entry) Deliver(a Answer) bool {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	if e.state == left {
+		return false
+	}
+	e.state = delivered
+	e.Handed <- &a
+	return true
+}
+
+// EndHandoff ends a hand-off whose result the caller has received from Handed and checked. id is
+// the ID of the caller's next request.
+func (e *Entry) EndHandoff(id string) {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.state = waiting
+	e.setID(id)
+}
+
+// CancelHandoff ends the reservation, because other processes wait, or there is nothing to hand
+// off.
+func (e *Entry) CancelHandoff() {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	e.queue.contended = time.Now()
+	if e.state == reserved {
+		e.state = waiting
+	}
+}
