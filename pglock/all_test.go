@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,29 +147,6 @@ func TestI9_ACallerForAllLeavesNothing(t *testing.T) {
 	release(t, tryAll(t, waiting, []string{"a", "b"})) // P56
 }
 
-// TestADeadWaiterForAllIsSkipped: a client that dies while it waits delays the others for a few seconds
-// only, at names that are free.
-func TestADeadWaiterForAllIsSkipped(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	b := try(t, c, "b", pglock.WithTTL(time.Minute))
-	release(t, try(t, c, "a"))
-	f.sql(`SELECT pglock.join_all('{a,b}', '{NULL,NULL}', '{1,1}', 'pglock_dead_all/1', 15000000, 3000000, 'dead', 0, true)`)
-	began := time.Now()
-	l := acquire(t, f.open(), "a")
-	if took := time.Since(began); took < 2*time.Second || took > 8*time.Second {
-		t.Errorf("a free lock was granted %v after a waiter had died", took)
-	}
-	release(t, l)
-	release(t, b)
-	f.sql(`SELECT pglock.join_all('{a,b}', '{NULL,NULL}', '{1,1}', 'pglock_dead_all/1', 15000000, 0, 'dead', 0, true)`)
-	began = time.Now()
-	all := held(t, locktest.All(f.open(), "a", "b"))
-	atMost(t, 8*time.Second, "all locks were granted", began)
-	release(t, all)
-}
-
 // TestTicketsForAllAreKept: the client of a living waiter keeps its ticket from being skipped, and draws
 // a new one when the server has lost the queue.
 func TestTicketsForAllAreKept(t *testing.T) {
@@ -190,26 +165,6 @@ func TestTicketsForAllAreKept(t *testing.T) {
 	release(t, b)
 	release(t, next(t, got))
 	until(f, "the rows are deleted", 0, "SELECT count(*) FROM pglock.lock_waiters")
-}
-
-// TestATicketForAllIsSkippedAtOneName: the caller draws a new one, and the next waiter at its other name
-// goes on.
-func TestATicketForAllIsSkippedAtOneName(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	b := try(t, c, "b")
-	release(t, try(t, c, "a"))
-	waiting := f.open()
-	got := f.waitsForAll(waiting, "a", "b")
-	behind := f.waits(f.open(pglock.WithHolder("behind")), "a")
-	f.sql(invalidateTickets, "b") // as if the queue for b had skipped it
-	a := next(t, behind)
-	release(t, b)
-	rest(t, 100*time.Millisecond)
-	still(f, got)
-	release(t, a)
-	release(t, next(t, got))
 }
 
 // TestALostLeaseOfAllExpires: the names that are left are not renewed.
@@ -304,49 +259,6 @@ func TestNestedAcquireOfAll(t *testing.T) {
 	release(t, single)
 }
 
-// TestARepeatedRequestForAll: an attempt whose answer was lost finds its grant again. If a part of that
-// grant has ended, the rest is released, and the request is used up.
-func TestARepeatedRequestForAll(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	attempt := func(ticket int64) (outcome string, token int64) {
-		t.Helper()
-		err := f.pool.QueryRow(t.Context(), f.named(`SELECT outcome, token FROM pglock.acquire_slots(
-			'{a,b}', '{NULL,NULL}', '{1,1}', '5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e', 'h', '{}', 60000000, $1, true)`), ticket).Scan(&outcome, &token)
-		must(t, err)
-		return outcome, token
-	}
-	const noTicket = 1<<63 - 1
-	outcome, token := attempt(noTicket)
-	if outcome != "granted" {
-		t.Fatal(outcome)
-	}
-	if again, same := attempt(noTicket); again != "granted" || same != token {
-		t.Errorf("repeated: %s, the tokens are %d and %d", again, token, same)
-	}
-	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = 'b'")
-	if outcome, _ := attempt(noTicket); outcome != "spent" {
-		t.Errorf("after a part of its grant has ended, the request is %s", outcome)
-	}
-	is(f, "held", "a", "SELECT string_agg(name, ' ') FROM pglock.distributed_locks WHERE holder IS NOT NULL")
-}
-
-// TestAcquireAllWaitsForNoRow: a row that another transaction has locked is busy.
-func TestI11_AcquireAllWaitsForNoRow(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	release(t, tryAll(t, c, []string{"a", "b"}))
-	tx := begin(t, f)
-	run(t, tx, f.named("SELECT FROM pglock.distributed_locks WHERE name = 'b' FOR UPDATE"))
-	began := time.Now()
-	isBusy(t, "a locked row", locktest.All(c, "a", "b"))
-	atMost(t, time.Second, "it", began)
-	release(t, try(t, c, "a"))
-	must(t, tx.Rollback(t.Context()))
-	release(t, tryAll(t, c, []string{"a", "b"}))
-}
-
 // TestPrunedWhileWaiting: the row of a name that is idle for long may be pruned while a call waits for
 // others.
 func TestPrunedWhileWaiting(t *testing.T) {
@@ -384,66 +296,5 @@ func TestEventsOfAll(t *testing.T) {
 	slices.Sort(have[4:])
 	if want := []string{"wait a 2 ", "wait b 2 B", "granted a 2", "granted b 2", "released a", "released b"}; !slices.Equal(have, want) {
 		t.Errorf("the events are %q, want %q", have, want)
-	}
-}
-
-// TestAcquireAllGetsItsShare: eight names are in use all the time, each by callers of several clients who
-// queue up for that name alone. A caller for all eight is granted them within twice its fair share: on
-// average, the others get at most two turns each before it, at the name where they get most.
-func TestAcquireAllGetsItsShare(t *testing.T) {
-	t.Parallel()
-	const names, clients, rounds = 8, 3, 20
-	f := newFixture(t)
-	var all []string
-	for i := range names {
-		all = append(all, fmt.Sprint("n", i))
-	}
-	var granted [names]atomic.Int64
-	stop := make(chan struct{})
-	var singles sync.WaitGroup
-	for range clients {
-		c := f.open()
-		for range 3 { // it opens its connections
-			release(t, held(t, locktest.All(c, all...)))
-		}
-		for i, name := range all {
-			singles.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					check(t, c.Do(t.Context(), name, func(context.Context, *pglock.Lease) error {
-						granted[i].Add(1)
-						rest(t, time.Millisecond)
-						return nil
-					}))
-				}
-			})
-		}
-	}
-	rest(t, 300*time.Millisecond)
-	c := f.open()
-	var turns int64
-	for range rounds {
-		var before [names]int64
-		for i := range granted {
-			before[i] = granted[i].Load()
-		}
-		l := held(t, locktest.All(c, all...))
-		var most int64
-		for i := range granted {
-			most = max(most, granted[i].Load()-before[i])
-		}
-		release(t, l)
-		turns += most
-	}
-	close(stop)
-	singles.Wait()
-	mean := float64(turns) / rounds
-	t.Logf("before the caller for all, others were granted a name %.1f times: the fair share is %d", mean, clients)
-	if mean > 2*clients {
-		t.Errorf("others were granted a name %.1f times before the caller for all", mean)
 	}
 }

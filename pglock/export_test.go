@@ -11,16 +11,13 @@ import (
 
 // Statements for the default schema, for tests that send them.
 var (
-	AcquireFullSQL  = leasetable.SQL("acquire_full")
-	PeekSQL         = leasetable.SQL("peek")
-	AcquireFastSQL  = leasetable.SQL("acquire_fast")
-	ReleaseBatchSQL = leasetable.SQL("release_batch")
-	PruneSQL        = leasetable.SQL("prune")
-	ListSQL         = leasetable.SQL("list")
+	AcquireFullSQL = leasetable.SQL("acquire_full")
+	PeekSQL        = leasetable.SQL("peek")
+	PruneSQL       = leasetable.SQL("prune")
+	ListSQL        = leasetable.SQL("list")
 
 	RevokeGrantSQL    = leasetable.SQL("revoke_grant")
 	RequestReleaseSQL = leasetable.SQL("request_release")
-	LeaveQueueSQL     = leasetable.SQL("leave_queue")
 )
 
 // StopTimer keeps the lease's timer from firing, as in a process that is suspended.

@@ -217,34 +217,3 @@ func TestAGuardsEndIsFoundSoon(t *testing.T) {
 		t.Errorf("granted after the end of the guarded transaction: %v", late)
 	}
 }
-
-// TestI9_ALostTicketIsRemoved: a ticket whose answers are lost, and whose caller has left, does not
-// stay in the queue.
-func TestI9_ALostTicketIsRemoved(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	held := try(t, f.open(pglock.WithTTL(time.Hour)), "n")
-	proxy, far := f.proxied()
-	c := far.openUnclosed()
-	f.sql("CREATE TABLE pglock.gate ()")
-	f.onTicket("LOCK TABLE " + f.named("pglock.gate") + " IN ACCESS SHARE MODE")
-	tx := begin(t, f)
-	run(t, tx, f.named("LOCK TABLE pglock.gate"))
-	ctx, cancel := context.WithCancel(t.Context())
-	left := leaving(ctx, c.Lock("n"))
-	until(f, "its ticket is being drawn", true, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass)", f.named("pglock.gate"))
-	proxy.DropReplies()
-	must(t, tx.Rollback(t.Context()))
-	pgtest.Eventually(t, 10*time.Second, "the ticket is drawn", func() bool { return f.tickets("n") == 1 })
-	cancel()
-	fails(t, "told", <-left, context.Canceled)
-	rest(t, 6*time.Second) // both attempts to draw it have failed by now
-	if f.tickets("n") != 1 {
-		t.Error("the answer was not lost")
-	}
-	proxy.Heal()
-	proxy.Sever()
-	pgtest.Eventually(t, 4*time.Second, "the ticket is removed", func() bool { return f.tickets("n") == 0 })
-	check(t, c.Close(context.WithoutCancel(t.Context())))
-	release(t, held)
-}

@@ -1,7 +1,6 @@
 package pglock_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -206,40 +205,6 @@ func TestP25_OnlyTheHeadIsNotified(t *testing.T) {
 				t.Errorf("notified: %q", got)
 			}
 		})
-	}
-}
-
-// TestReleaseBatch tests the batch release statement by itself: if it fails, the client sends each
-// release alone, and no other test would notice.
-func TestReleaseBatch(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.openUnclosed()
-	defer func() { _ = c.Close(context.WithoutCancel(t.Context())) }() // its leases are released below
-	var names []string
-	var tokens []int64
-	for _, n := range []string{"not waited for", "waited for", "waited for by a dead one"} {
-		l := try(t, c, n)
-		names, tokens = append(names, n), append(tokens, int64(l.Token()))
-	}
-	notified := f.listen("first", "expired")
-	f.sql("INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'first', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')", names[1], f.schema)
-	f.sql("INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'expired', pglock.next_fencing_token(), clock_timestamp() - interval '1 s')", names[2], f.schema)
-	rows, err := f.pool.Query(t.Context(), f.named(pglock.ReleaseBatchSQL), append(names, "unknown"), append(tokens, 1), true)
-	must(t, err)
-	type released struct {
-		Name     string
-		Token    int64
-		Notified bool
-	}
-	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[released])
-	must(t, err)
-	slices.SortFunc(got, func(a, b released) int { return cmp.Compare(a.Name, b.Name) })
-	if want := []released{{names[0], tokens[0], false}, {names[1], tokens[1], true}, {names[2], tokens[2], false}}; !slices.Equal(got, want) {
-		t.Errorf("released %v, want %v", got, want)
-	}
-	if got := notified(); !slices.Equal(got, []string{"first: " + names[1]}) {
-		t.Errorf("notified: %q", got)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,57 +64,6 @@ func TestDowngrade(t *testing.T) {
 	release(t, write(t, b))
 }
 
-// TestDowngradeIsWithoutAGap: while a writer becomes a reader, another writer never gets in. The
-// control releases the lock and acquires it again.
-func TestDowngradeIsWithoutAGap(t *testing.T) {
-	t.Parallel()
-	const rounds = 30
-	f := newFixture(t)
-	overtaken := func(name string, change func(a rw, w *pglock.Lease) (*pglock.Lease, error)) (n int) {
-		a, b := rwlock(f.open(), name), rwlock(f.open(), name)
-		for range rounds {
-			w := write(t, a)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			var other *pglock.Lease
-			var wg sync.WaitGroup
-			var granted atomic.Bool
-			wg.Go(func() { other, _ = b.write.Acquire(ctx); granted.Store(true) })
-			until(f, "a ticket", 1, "SELECT count(*) FROM pglock.lock_waiters AS w JOIN pglock.distributed_locks AS l USING (name) WHERE name = $1 AND w.ticket > l.ticket", name)
-			r, err := change(a, w)
-			switch {
-			case errors.Is(err, pglock.ErrNotAcquired):
-				n++
-			case err != nil:
-				t.Fatal(err)
-			default:
-				rest(t, 5*time.Millisecond)
-				if granted.Load() {
-					n++
-				}
-				check(t, r.Release(t.Context()))
-			}
-			wg.Wait()
-			cancel()
-			if other == nil {
-				t.Fatal("the other writer was not granted")
-			}
-			check(t, other.Release(t.Context()))
-		}
-		return n
-	}
-	if n := overtaken("rw", func(_ rw, w *pglock.Lease) (*pglock.Lease, error) {
-		return w, w.Downgrade(t.Context())
-	}); n > 0 {
-		t.Errorf("%d of %d downgrades let another writer in", n, rounds)
-	}
-	if n := overtaken("control", func(a rw, w *pglock.Lease) (*pglock.Lease, error) {
-		check(t, w.Release(t.Context()))
-		return a.read.TryAcquire(t.Context())
-	}); n < rounds {
-		t.Errorf("control: a release and an acquire kept the lock in %d of %d rounds", rounds-n, rounds)
-	}
-}
-
 // TestDowngradeOfALostLease: a writer whose grant is gone does not become a reader.
 func TestDowngradeOfALostLease(t *testing.T) {
 	t.Parallel()
@@ -133,34 +80,6 @@ func TestDowngradeOfALostLease(t *testing.T) {
 	f.sql("DELETE FROM pglock.lock_permits")
 	f.sql("UPDATE pglock.distributed_locks SET in_use = 0")
 	fails(t, "TryUpgrade of a lost lease", second(r.TryUpgrade(t.Context())), pglock.ErrLost)
-}
-
-// TestTwoReadersThatUpgrade: of two readers that want to be the writer, none waits, and at most one
-// is, after the other has ended.
-func TestTwoReadersThatUpgrade(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for range 20 {
-		leases := [2]*pglock.Lease{read(t, rwlock(f.open(), "rw")), read(t, rwlock(f.open(), "rw"))}
-		var upgraded [2]*pglock.Lease
-		var wg sync.WaitGroup
-		for i, l := range leases {
-			wg.Go(func() {
-				var err error
-				if upgraded[i], err = l.TryUpgrade(t.Context()); err != nil && !errors.Is(err, pglock.ErrNotAcquired) {
-					t.Errorf("TryUpgrade: %v", err)
-				}
-			})
-		}
-		wg.Wait()
-		if upgraded[0] != nil || upgraded[1] != nil {
-			t.Fatal("a reader beside another one is the writer")
-		}
-		release(t, leases[0])
-		w, err := leases[1].TryUpgrade(t.Context())
-		must(t, err)
-		release(t, w)
-	}
 }
 
 // TestUpgradeBesideGuards: a reader that has a guarded transaction open can't upgrade: what it writes
@@ -239,41 +158,6 @@ func TestAdoptPermits(t *testing.T) {
 	is(f, "the holder is", "B", "SELECT holder FROM pglock.lock_permits")
 	release(t, s)
 	release(t, permits(t, a.Semaphore("s", 3), 3))
-}
-
-// TestUpgradeMeetsARenewal: a renewal in progress is not taken for a guarded transaction. An upgrade
-// waits 250 ms for a row. A renewal that this test ended too late for that is repeated.
-func TestUpgradeMeetsARenewal(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	r := read(t, rwlock(f.open(), "rw"))
-	for range 10 {
-		renewal := begin(t, f)
-		run(t, renewal, f.named("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE"))
-		began := time.Now()
-		upgraded := make(chan error, 1)
-		go func() {
-			w, err := r.TryUpgrade(t.Context())
-			if err == nil {
-				err = w.Release(t.Context())
-			}
-			upgraded <- err
-		}()
-		pgtest.Eventually(t, 20*time.Second, "the upgrade waits for the renewal, or has ended", func() bool {
-			return len(upgraded) > 0 || value[int](f, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')") > 0
-		})
-		must(t, renewal.Commit(t.Context()))
-		tookTooLong := time.Since(began) > 250*time.Millisecond
-		err := <-upgraded
-		if err != nil && !tookTooLong {
-			t.Fatalf("TryUpgrade: %v", err)
-		}
-		if err == nil {
-			return
-		}
-		t.Logf("again: the renewal took %v", time.Since(began))
-	}
-	t.Error("this machine was too slow in each round")
 }
 
 // TestARenewalMeetsAnUpgrade: until the answer of TryUpgrade is known, a renewal that does not find

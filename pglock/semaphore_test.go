@@ -3,7 +3,6 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -111,29 +110,6 @@ func TestSemaphoreBadInput(t *testing.T) {
 	fails(t, "WithJoin", s.Do(t.Context(), func(context.Context, *pglock.Lease) error { return nil }, pglock.WithJoin()), pglock.ErrInvalidOption)
 }
 
-// TestResize: shrinking lets holders finish, growing wakes waiters.
-func TestResize(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	s, one := c.Semaphore("s", 3), c.Semaphore("s", 1)
-	a, b := permits(t, s, 1), permits(t, s, 2)
-	must(t, c.Resize(t.Context(), "s", 1))
-	fails(t, "the old number", second(s.TryAcquire(t.Context())), pglock.ErrKind)
-	noPermits(t, one, 1)
-	release(t, b)
-	noPermits(t, one, 1)
-	release(t, a)
-	l := permits(t, one, 1)
-	release(t, l)
-	must(t, c.Resize(t.Context(), "s", 2))
-	two := c.Semaphore("s", 2)
-	a, b = permits(t, two, 1), permits(t, two, 1)
-	noPermits(t, two, 1)
-	release(t, a)
-	release(t, b)
-}
-
 // TestPruneOfPermits: a name with a live permit is kept; an idle one goes, with its dead permits.
 func TestPruneOfPermits(t *testing.T) {
 	t.Parallel()
@@ -150,56 +126,6 @@ func TestPruneOfPermits(t *testing.T) {
 	}
 	is(f, "names whose permits are left", "live", "SELECT string_agg(name, ' ') FROM pglock.lock_permits")
 	release(t, live)
-}
-
-// TestSnapshotOfPermits is about the trap of a sum in the statement that waits for the gate: it would
-// not see the permit that the previous holder of the gate has just committed.
-func TestSnapshotOfPermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	s := f.open().Semaphore("s", 1)
-	release(t, permits(t, s, 1)) // creates the name; a weight of all permits is exclusive
-	two := f.open().Semaphore("two", 2)
-	release(t, permits(t, two, 1))
-	const acquire = "SELECT outcome FROM pglock.acquire_slots('{two}', '{2}', '{1}', gen_random_uuid(), 'x', '{}', 60000000, 9223372036854775807, true)"
-	first := permits(t, two, 1)
-	tx := begin(t, f)
-	var outcome string
-	if err := tx.QueryRow(t.Context(), f.named(acquire)).Scan(&outcome); err != nil || outcome != "granted" {
-		t.Fatalf("%s, %v", outcome, err)
-	}
-	second := make(chan string, 1)
-	go func() {
-		var outcome string
-		err := f.pool.QueryRow(t.Context(), f.named(acquire)).Scan(&outcome)
-		second <- fmt.Sprint(outcome, err)
-	}()
-	pgtest.Eventually(t, 20*time.Second, "the second waits for the gate", func() bool {
-		return value[int](f, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')") > 0
-	})
-	must(t, tx.Commit(t.Context()))
-	if got := <-second; got != "busy<nil>" {
-		t.Errorf("the third permit of two: %s", got)
-	}
-	release(t, first)
-}
-
-// TestAGuardDoesNotLetNewcomersPass: a waiting writer keeps its turn while a guarded transaction uses
-// the permit of a reader that was released.
-func TestAGuardDoesNotLetNewcomersPass(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a, b := rwlock(f.open(), "rw"), rwlock(f.open(), "rw")
-	reader := held(t, a.read)
-	writer := waits(f, b.write)
-	tx := begin(t, f)
-	must(t, reader.Guard(t.Context(), tx))
-	release(t, reader)
-	// As if the queue had stood still for longer than a silent head delays it.
-	f.sql("UPDATE pglock.distributed_locks SET room_since = clock_timestamp() - interval '1 minute', ended_at = clock_timestamp() - interval '1 minute'")
-	fails(t, "a newcomer overtook the writer", second(a.read.TryAcquire(t.Context())), pglock.ErrNotAcquired)
-	must(t, tx.Rollback(t.Context()))
-	release(t, next(t, writer))
 }
 
 // TestP67_ADeadWriterDoesNotBlockReaders: a writer that waits behind a reader keeps newcomers out as long as its process
@@ -351,43 +277,6 @@ func TestADuplicateAfterTheRelease(t *testing.T) {
 		t.Errorf("after another release it is %s", got)
 	}
 	until(f, "the client revokes it", 0, "SELECT in_use FROM pglock.distributed_locks")
-}
-
-// TestAHeadThatLeavesIsNotTheNextOne: the time after which the queue skips a silent head begins anew
-// for the waiter behind a head that leaves or dies. A newcomer does not overtake it at once.
-func TestAHeadThatLeavesIsNotTheNextOne(t *testing.T) {
-	t.Parallel()
-	for what, leave := range map[string]string{
-		"leaves": "", // by the client's own statement
-		"dies":   "UPDATE pglock.lock_waiters SET expires_at = clock_timestamp() WHERE weight = 2",
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			a := f.open().Semaphore("s", 3)
-			held := permits(t, a, 2)
-			long := "clock_timestamp() - interval '1 minute'"
-			// The head needs two permits and is alive in name only, as is the one behind it.
-			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', now() + interval '1 hour', 2)")
-			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'next', now() + interval '1 hour', 1)")
-			f.sql("UPDATE pglock.distributed_locks SET acquired_at = " + long + ", room_since = " + long + ", ended_at = " + long)
-			noPermits(t, a, 1) // the head does not fit: nobody passes
-			if leave == "" {
-				f.sql(pglock.LeaveQueueSQL, []string{"s"}, "head", int64(-1), false)
-			} else {
-				f.sql(leave)
-			}
-			noPermits(t, a, 1) // the next one fits, and has its time from now on
-			pgtest.Eventually(t, 10*time.Second, "a silent head is skipped", func() bool {
-				l, err := a.TryAcquire(t.Context())
-				if err == nil {
-					release(t, l)
-				}
-				return err == nil
-			})
-			release(t, held)
-		})
-	}
 }
 
 // TestASuccessorHasItsOwnWeight: a waiter that takes over the ticket of another one of its process is

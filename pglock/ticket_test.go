@@ -59,28 +59,6 @@ func TestCallersWithoutATicketDoNotOvertake(t *testing.T) {
 	release(t, try(t, c, "tried"))
 }
 
-// TestADeadHeadDelaysOnce: a client that died while it waited delays the others by at most two
-// seconds, however long its ticket would have been valid.
-func TestADeadHeadDelaysOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	held := try(t, f.open(), "n")
-	f.ghost("n")
-	c := f.open()
-	got := async(t, c.Lock("n"))
-	pgtest.Eventually(t, 10*time.Second, "the client is in the queue", func() bool { return f.tickets("n") == 2 })
-	release(t, held)
-	freed := time.Now()
-	l := <-got
-	if took := time.Since(freed); took < time.Second || took > 4*time.Second {
-		t.Errorf("granted after %v behind a dead client", took)
-	}
-	release(t, l)
-	again := time.Now()
-	release(t, acquire(t, f.open(), "n"))
-	atMost(t, time.Second, "the next was delayed by", again)
-}
-
 // TestRowsAreRemovedAfterUse: a caller that was granted the lock leaves no queue row for long, and
 // a closed client leaves none at all.
 func TestRowsAreRemovedAfterUse(t *testing.T) {
