@@ -142,32 +142,6 @@ func TestErrReadsTheClock(t *testing.T) {
 	}
 }
 
-func TestGuard(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	f.sql("CREATE TABLE pglock.ledger (n int)")
-	write := func(l *pglock.Lease) error {
-		return pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
-			if err := l.Guard(t.Context(), tx); err != nil {
-				return err
-			}
-			_, err := tx.Exec(t.Context(), f.named("INSERT INTO pglock.ledger VALUES (1)"))
-			return err
-		})
-	}
-	l := try(t, c, "n", pglock.WithRenewEvery(0))
-	check(t, write(l))
-	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
-	var stale *fencing.StaleError
-	if err := write(l); !errors.As(err, &stale) || stale.Token != l.Token() || stale.Current <= l.Token() {
-		t.Errorf("a stale holder's write: %v", err)
-	}
-	is(f, "rows were written", 1, "SELECT count(*) FROM pglock.ledger")
-	fails(t, "Release", l.Release(t.Context()), pglock.ErrLost)
-	fails(t, "a write after Release", write(l), pglock.ErrReleased)
-}
-
 // TestGuardOfAnEndedLease: writers find ErrStale, whether the client or the server notices the end.
 func TestGuardOfAnEndedLease(t *testing.T) {
 	t.Parallel()

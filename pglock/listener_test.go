@@ -80,24 +80,6 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 	}
 }
 
-// TestChannelsAreTheClientsOwn checks the channel names.
-func TestChannelsAreTheClientsOwn(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	held := try(t, f.open(), "n")
-	var got []<-chan *pglock.Lease
-	for range 3 {
-		got = append(got, f.waits(f.open(), "n"))
-	}
-	if n := value[int](f, `SELECT count(DISTINCT client) FROM pglock.lock_waiters WHERE client ~ '^pglock_[a-z0-9]{20,}$' AND length(client) <= 63`); n != len(got) {
-		t.Errorf("%d channels of %d clients", n, len(got))
-	}
-	release(t, held)
-	for _, l := range got {
-		release(t, next(t, l))
-	}
-}
-
 // TestTheListenerIsKilled kills it again and again, while workers of several clients use one lock.
 func TestTheListenerIsKilled(t *testing.T) {
 	t.Parallel()

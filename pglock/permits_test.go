@@ -84,38 +84,6 @@ func TestPermitsAreListed(t *testing.T) {
 	release(t, w)
 }
 
-// TestRevokePermits: Revoke ends one grant, whose holder learns why, and wakes the waiter that fits.
-// A guarded transaction of that holder keeps its permits until it ends.
-func TestRevokePermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder, operator := f.open(pglock.WithTTL(3*time.Second)), f.open()
-	s := holder.Semaphore("s", 3)
-	victim, other := permits(t, s, 2), permits(t, s, 1)
-	waiting := async(t, f.open().Semaphore("s", 3).Weight(2))
-	f.waiters(1)
-	tx := begin(t, f)
-	must(t, victim.Guard(t.Context(), tx))
-	fails(t, "Revoke beside a guarded transaction", operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"), pglock.ErrGuarded)
-	within(t, 20*time.Second, "the loss", victim.Done())
-	fails(t, "the holder is told", victim.Err(), pglock.ErrRevoked)
-	fails(t, "a guard of the revoked grant", fencing.Check(t.Context(), begin(t, f), victim.Fence()), fencing.ErrStale)
-	still(f, waiting)
-	must(t, tx.Commit(t.Context()))
-	check(t, operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"))
-	release(t, next(t, waiting))
-	if k := get(t, operator, "s"); k.InUse() != 1 {
-		t.Errorf("%+v", k)
-	}
-	check(t, other.Err())
-	fails(t, "Revoke of no grant", operator.Revoke(t.Context(), "s", 1<<40, ""), fencing.ErrStale)
-	w := write(t, rwlock(holder, "rw"))
-	check(t, operator.Revoke(t.Context(), "rw", w.Token(), ""))
-	within(t, 20*time.Second, "the loss", w.Done())
-	release(t, write(t, rwlock(operator, "rw")))
-	release(t, other)
-}
-
 // TestRequestReleaseOfPermits: the request reaches the holder of one grant only, and goes along when
 // a writer becomes a reader.
 func TestRequestReleaseOfPermits(t *testing.T) {

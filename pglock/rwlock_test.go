@@ -46,6 +46,9 @@ func TestDowngrade(t *testing.T) {
 	a, b := rwlock(f.open(pglock.WithTTL(2*time.Second)), "rw"), rwlock(f.open(), "rw")
 	w := write(t, a, pglock.WithLabels(map[string]string{"k": "v"}))
 	token := w.Token()
+	tx := begin(t, f)
+	check(t, w.Bind(t.Context(), tx))
+	must(t, tx.Rollback(t.Context()))
 	reader := waits(f, b.read)
 	downgrade(t, w)
 	release(t, next(t, reader))
@@ -55,7 +58,7 @@ func TestDowngrade(t *testing.T) {
 	}
 	isBusy(t, "a writer beside the downgraded one", b.write)
 	fails(t, "Bind", w.Bind(t.Context(), begin(t, f)), fencing.ErrShared)
-	tx := begin(t, f)
+	tx = begin(t, f)
 	check(t, w.Guard(t.Context(), tx))
 	_ = tx.Rollback(t.Context())
 	is(f, "the permit", true, "SELECT token = $1 AND weight = 1 AND labels = '{\"k\": \"v\"}' FROM pglock.lock_permits", int64(token))

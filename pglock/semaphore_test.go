@@ -38,23 +38,7 @@ func noPermits(t *testing.T, s pglock.Lock, weight int) {
 	}
 }
 
-// TestBindOfPermits: concurrent holders have no order, so their grants can't be bound. A grant of
-// all permits can.
-func TestBindOfPermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	s := f.open().Semaphore("s", 2)
-	shared := permits(t, s, 1)
-	fails(t, "Lease.Bind", shared.Bind(t.Context(), begin(t, f)), fencing.ErrShared)
-	fails(t, "fencing.Bind", fencing.Bind(t.Context(), begin(t, f), shared.Fence()), fencing.ErrShared)
-	check(t, shared.Guard(t.Context(), begin(t, f)))
-	release(t, shared)
-	rw := rwlock(f.open(), "rw")
-	writer := held(t, rw.write)
-	check(t, writer.Bind(t.Context(), begin(t, f)))
-}
-
-// TestKindsDoNotMix: a case holds it for tries on held locks. Here the names are free.
+// TestKindsDoNotMix, neither while the lock is held nor when it is free.
 func TestKindsDoNotMix(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -67,7 +51,6 @@ func TestKindsDoNotMix(t *testing.T) {
 		"several":   func(name string) pglock.Lock { return c.All(c.Lock("a"), c.Semaphore(name, 5)) },
 	}
 	for _, name := range []string{"lock", "semaphore", "reader"} {
-		release(t, held(t, kinds[name](name)))
 		refused := func(what string, err error) {
 			t.Helper()
 			var kind *pglock.KindError
@@ -75,12 +58,17 @@ func TestKindsDoNotMix(t *testing.T) {
 				t.Errorf("%s as %s: %v", name, what, err)
 			}
 		}
-		for what, as := range kinds {
-			if what != name {
-				_, err := as(name).Acquire(t.Context())
-				refused(what, err)
-				_, err = as(name).TryAcquire(t.Context())
-				refused(what, err)
+		l := held(t, kinds[name](name))
+		for _, state := range []string{"held", "free"} {
+			for what, as := range kinds {
+				if what != name {
+					refused(state+" "+what, second(as(name).Acquire(t.Context())))
+					refused(state+" "+what, second(as(name).TryAcquire(t.Context())))
+				}
+			}
+			if state == "held" {
+				check(t, l.Err())
+				release(t, l)
 			}
 		}
 		if name != "semaphore" {

@@ -234,27 +234,6 @@ func TestCallersThatGiveUpOnASlowServerCostOneConnection(t *testing.T) {
 	release(t, acquire(t, c, "n"))
 }
 
-// TestACallersOwnCancellationIsNoOutage: the error has the context's error, not ErrUnavailable.
-func TestACallersOwnCancellationIsNoOutage(t *testing.T) {
-	t.Parallel()
-	c := newFixture(t).open()
-	l := try(t, c, "n", pglock.WithRenewEvery(0))
-	why := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(why)
-	for name, call := range map[string]func() error{
-		"Get":    func() error { _, err := c.Get(ctx, "n"); return err },
-		"Extend": func() error { return l.Extend(ctx, time.Hour) },
-	} {
-		err := call()
-		if errors.Is(err, pglock.ErrUnavailable) || !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
-			t.Errorf("%s, with a cancelled context: %v", name, err)
-		}
-	}
-	check(t, l.Err())
-	release(t, l)
-}
-
 // TestARecognizedGrantIsRenewedInTime: the answer to an acquire is lost, and the next attempt finds the
 // grant when less of its TTL is left than the renewal interval. It is renewed at once. The grant is made
 // older, as if that attempt had come late.

@@ -81,34 +81,6 @@ func TestRowsAreRemovedAfterUse(t *testing.T) {
 	}
 }
 
-// TestAnInvalidTicketIsReplaced: a waiter that was skipped, or whose row is gone, as after a crash
-// of the server, draws a new ticket.
-func TestAnInvalidTicketIsReplaced(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder := f.open()
-	for name, sql := range map[string]string{
-		"skipped": "UPDATE pglock.distributed_locks SET ticket = pglock.next_fencing_token() WHERE name = 'skipped'",
-		"gone":    "DELETE FROM pglock.lock_waiters WHERE name = 'gone'",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			held := try(t, holder, name)
-			c := f.open()
-			got := async(t, c.Lock(name))
-			ticket := func() (n int64) {
-				return value[int64](f, "SELECT coalesce(max(ticket), 0) FROM pglock.lock_waiters WHERE name = $1", name)
-			}
-			pgtest.Eventually(t, 10*time.Second, "a ticket", func() bool { return ticket() > 0 })
-			first := ticket()
-			f.sql(sql)
-			pgtest.Eventually(t, 20*time.Second, "another ticket", func() bool { return ticket() > first })
-			release(t, held)
-			release(t, <-got)
-		})
-	}
-}
-
 // TestCrashTakeover: when a holder dies, the head of the queue acquires the lock after the expiry, and
 // before the queue would skip it. The others keep their order. A machine that is too slow for that, or for
 // five waiters to come before the expiry, has twice the time in the next round.
