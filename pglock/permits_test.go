@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -139,45 +138,6 @@ func TestWatchPermits(t *testing.T) {
 	release(t, w)
 	expect("the release", false, 0)
 	_ = r.Release(t.Context()) // it was lost
-}
-
-// TestAWatcherLearnsOfAReleaseThatFitsNobody at once, although no waiter is notified.
-func TestAWatcherLearnsOfAReleaseThatFitsNobody(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	s := f.open().Semaphore("s", 3)
-	a, b := permits(t, s, 1), permits(t, s, 1)
-	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', now() + interval '1 hour', 3)")
-	watcher := f.open()
-	ctx := bounded(t, time.Minute)
-	next, stop := iter.Pull2(watcher.Watch(ctx, "s"))
-	defer stop()
-	if k, err, _ := next(); err != nil || len(k.Grants) != 2 {
-		t.Fatalf("%+v, %v", k, err)
-	}
-	pgtest.Eventually(t, 20*time.Second, "the watcher listens", func() bool { return pglock.Listening(watcher) })
-	notified := make(chan struct{})
-	conn, err := f.pool.Acquire(t.Context())
-	must(t, err)
-	defer conn.Release()
-	channel := value[string](f, "SELECT client FROM pglock.lock_waiters WHERE ticket = -1")
-	if _, err := conn.Exec(t.Context(), `LISTEN "`+channel+`"`); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		if _, err := conn.Conn().WaitForNotification(ctx); err == nil {
-			close(notified)
-		}
-	}()
-	release(t, a)
-	within(t, 20*time.Second, "the notification", notified)
-	if k, err, _ := next(); err != nil || len(k.Grants) != 1 {
-		t.Fatalf("%+v, %v", k, err)
-	}
-	if _, err := conn.Exec(t.Context(), "UNLISTEN *"); err != nil {
-		t.Error(err)
-	}
-	release(t, b)
 }
 
 // TestEachHolderOfRevokedPermitsLearnsWhy, also if no notification tells it: one revocation of a name

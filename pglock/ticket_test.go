@@ -132,34 +132,6 @@ func TestCrashTakeover(t *testing.T) {
 	t.Error("in no round was each waiter granted the lock in time")
 }
 
-// TestI6_WaitersHoldNoConnection counts connections on the server while many wait in one process.
-func TestI6_WaitersHoldNoConnection(t *testing.T) {
-	t.Parallel()
-	const waiters = 300
-	url := pgtest.Database(t)
-	f := on(t, url)
-	c := f.open(pglock.WithMaxConns(3))
-	l := try(t, c, "n")
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for range waiters {
-		wg.Go(func() {
-			fails(t, "told", second(c.Acquire(ctx, "n")), context.Canceled)
-		})
-	}
-	// P15, P18: while all of them wait, other calls get a connection.
-	for range 20 {
-		release(t, try(t, c, "other"))
-	}
-	if n := value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%'"); n > 3+1 { // plus the listening connection
-		t.Errorf("%d connections for %d waiters", n, waiters)
-	}
-	until(f, "a moment in which nobody is in a transaction", 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%' AND state <> 'idle'")
-	cancel()
-	wg.Wait()
-	release(t, l)
-}
-
 // TestP22_RetriesDoNotComeTogether compares the pauses of several waiters.
 func TestP22_RetriesDoNotComeTogether(t *testing.T) {
 	t.Parallel()
