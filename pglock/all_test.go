@@ -16,30 +16,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
-func tryAll(t *testing.T, c *pglock.Client, names []string, opts ...pglock.LeaseOption) *pglock.Lease {
-	t.Helper()
-	l, err := locktest.All(c, names...).TryAcquire(t.Context(), opts...)
-	if err != nil {
-		t.Fatalf("TryAcquireAll(%q): %v", names, err)
-	}
-	return l
-}
-
-// waitsForAll makes the client wait for the sorted names, and returns when it sleeps with a ticket.
-func (f fixture) waitsForAll(c *pglock.Client, names ...string) (got <-chan *pglock.Lease) {
-	f.t.Helper()
-	granted := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := locktest.All(c, names...).Acquire(f.t.Context())
-		if err != nil {
-			f.t.Errorf("AcquireAll(%q): %v", names, err)
-		}
-		granted <- l
-	}()
-	pgtest.Eventually(f.t, 10*time.Second, "it waits for all", func() bool { return pglock.AllWait(c, names...) })
-	return granted
-}
-
 // busyName fails the test unless err says that the name is in the way, and returns the error.
 func busyName(t *testing.T, err error, name string) *pglock.BusyError {
 	t.Helper()
@@ -59,7 +35,7 @@ func TestAcquireAllOrNothing(t *testing.T) {
 	before := try(t, c, "b")
 	release(t, before)
 	names := []string{"c", "a", "b"} // in any order
-	l := tryAll(t, c, names, pglock.WithLabels(map[string]string{"k": "v"}))
+	l := tried(t, locktest.All(c, names...), pglock.WithLabels(map[string]string{"k": "v"}))
 	if got := l.Names(); !slices.Equal(got, []string{"a", "b", "c"}) || l.Holder() != "A" || l.Err() != nil {
 		t.Errorf("the lease has %q, %q, %v", got, l.Holder(), l.Err())
 	}
@@ -83,7 +59,7 @@ func TestAcquireAllOrNothing(t *testing.T) {
 	release(t, l) // again
 	fails(t, "the context ends with", context.Cause(l.Context()), pglock.ErrReleased)
 	f.none("names are still held", "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL")
-	again := tryAll(t, other, []string{"b", "x", "y"})
+	again := tried(t, locktest.All(other, "b", "x", "y"))
 	grows(t, l, again)
 	release(t, again)
 	if n := pglock.Tracked(c) + pglock.Tracked(other); n != 0 {
@@ -117,7 +93,7 @@ func TestAcquireAllRefusesBadNames(t *testing.T) {
 			t.Errorf("%.40q: %v", tc.names, err)
 		}
 	}
-	release(t, tryAll(t, c, many[1:]))
+	release(t, tried(t, locktest.All(c, many[1:]...)))
 	f.none("tickets are left", "SELECT count(*) FROM pglock.lock_waiters WHERE expires_at > clock_timestamp()")
 }
 
@@ -144,7 +120,7 @@ func TestI9_ACallerForAllLeavesNothing(t *testing.T) {
 	release(t, next(t, later))
 	atMost(t, time.Second, "the next waiter was granted the lock", began)
 	release(t, b)
-	release(t, tryAll(t, waiting, []string{"a", "b"})) // P56
+	release(t, tried(t, locktest.All(waiting, "a", "b"))) // P56
 }
 
 // TestTicketsForAllAreKept: the client of a living waiter keeps its ticket from being skipped, and draws
@@ -172,7 +148,7 @@ func TestALostLeaseOfAllExpires(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open(pglock.WithTTL(time.Second))
-	l := tryAll(t, c, []string{"a", "b"})
+	l := tried(t, locktest.All(c, "a", "b"))
 	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = 'b'")
 	within(t, 10*time.Second, "the loss", l.Done())
 	other := acquire(t, f.open(), "a")
@@ -190,7 +166,7 @@ func TestI4_GuardOfAll(t *testing.T) {
 			return fencing.CheckAll(ctx, tx, l.Fences()...)
 		},
 	} {
-		l := tryAll(t, c, []string{"a", "b"})
+		l := tried(t, locktest.All(c, "a", "b"))
 		tx := begin(t, f)
 		must(t, guard(l, t.Context(), tx))
 		must(t, tx.Rollback(t.Context()))
@@ -211,7 +187,7 @@ func TestNestedAcquireOfAll(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, other := f.open(), f.open()
-	outer := tryAll(t, c, []string{"a", "b", "c"})
+	outer := tried(t, locktest.All(c, "a", "b", "c"))
 	ctx := outer.Context()
 	for _, name := range outer.Names() {
 		if got, ok := pglock.FromContext(ctx, name); !ok || got != outer {

@@ -50,12 +50,7 @@ func isBusy(t *testing.T, what string, l pglock.Lock) {
 func waits(f fixture, l pglock.Lock) <-chan *pglock.Lease {
 	f.t.Helper()
 	const sql = "SELECT coalesce(max(ticket), 0) FROM pglock.lock_waiters" // not their number: old ones expire meanwhile
-	before, got := value[int64](f, sql), make(chan *pglock.Lease, 1)
-	go func() {
-		lease, err := l.Acquire(f.t.Context())
-		check(f.t, err)
-		got <- lease
-	}()
+	before, got := value[int64](f, sql), async(f.t, l)
 	pgtest.Eventually(f.t, 20*time.Second, "the next waiter", func() bool { return value[int64](f, sql) > before })
 	return got
 }

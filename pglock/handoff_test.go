@@ -84,7 +84,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 	for round := range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
 		name := fmt.Sprint("n", round) // the queue keeps the row of the last waiter for a name
 		held := try(t, c, name)
-		waiter := f.queued(t.Context(), c, name, "heir")
+		waiter := f.waits(c, name, pglock.WithHolder("successor"))
 		request := func() string { return pglock.HeadRequest(c, name) }
 		first := request()
 		// The row says that the waiter's request was granted, and that its grant has ended. Another
@@ -100,7 +100,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 		f.sql("DROP TABLE pglock.saved")
 		f.sql("DELETE FROM pglock.lock_waiters WHERE client = 'ghost'")
 		release(t, held)
-		l := got(t, waiter)
+		l := next(t, waiter)
 		var carried *pglock.HeldError
 		if _, err := theirs.TryAcquire(l.Context(), name); !errors.As(err, &carried) {
 			t.Errorf("another client does not recognize the lease: %v", err)

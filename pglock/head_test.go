@@ -23,21 +23,6 @@ func (f fixture) onTicket(statement string) {
 	       FOR EACH ROW EXECUTE FUNCTION pglock.on_ticket()`)
 }
 
-// waits makes the client wait for name, and returns when it sleeps with a ticket.
-func (f fixture) waits(c *pglock.Client, name string) (got <-chan *pglock.Lease) {
-	f.t.Helper()
-	granted := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := c.Acquire(f.t.Context(), name)
-		if err != nil {
-			f.t.Errorf("Acquire(%q): %v", name, err)
-		}
-		granted <- l
-	}()
-	pgtest.Eventually(f.t, 10*time.Second, "it waits", func() bool { return pglock.HeadWaits(c, name) })
-	return granted
-}
-
 // invalidateTickets makes all tickets drawn so far for name invalid.
 const invalidateTickets = "UPDATE pglock.distributed_locks SET ticket = pglock.next_fencing_token() WHERE name = $1"
 
@@ -66,7 +51,7 @@ func triedAfter(t *testing.T) time.Duration {
 	f.onTicket(`INSERT INTO pglock.freed VALUES (clock_timestamp());
 		UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp() WHERE name = 'n'`)
 	f.sql(invalidateTickets, "n")
-	release(t, <-got)
+	release(t, next(t, got))
 	_ = held.Release(t.Context()) // it was lost
 	late := time.Duration(value[int64](f, `SELECT (extract(epoch FROM l.acquired_at - f.at) * 1000000)::bigint
 		FROM pglock.distributed_locks AS l, pglock.freed AS f ORDER BY f.at LIMIT 1`)) * time.Microsecond
@@ -207,7 +192,7 @@ func TestAGuardsEndIsFoundSoon(t *testing.T) {
 		rest(t, 100*time.Millisecond+rand.N(100*time.Millisecond))
 		must(t, tx.Commit(t.Context()))
 		began := time.Now()
-		l := <-got
+		l := next(t, got)
 		late = append(late, time.Since(began))
 		release(t, l)
 	}

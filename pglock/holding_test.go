@@ -157,7 +157,7 @@ func TestLockDelayAfterARelease(t *testing.T) {
 	got := async(t, other.Lock("n"), opts...)
 	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.Waiting(other, "n") == 1 })
 	release(t, l)
-	l = <-got
+	l = next(t, got)
 	if left := time.Until(l.Deadline()); left > time.Minute {
 		t.Errorf("after a hand-off the holder trusts its lease for %v", left)
 	}

@@ -75,7 +75,7 @@ func TestP66_AnAttemptBesideAnIdleQueue(t *testing.T) {
 		held := try(t, other, "n")
 		got := f.waits(c, "n")
 		release(t, held)
-		release(t, <-got)
+		release(t, next(t, got))
 		l := acquire(t, c, "n", pglock.WithWait(1))
 		release(t, l)
 	}

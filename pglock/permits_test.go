@@ -36,9 +36,9 @@ func TestPermitsAreListed(t *testing.T) {
 	c := f.open(pglock.WithHolder("A"))
 	release(t, try(t, c, "lease"))
 	s := c.Semaphore("semaphore", 4)
-	one := permits(t, s, 1, pglock.WithLabels(map[string]string{"k": "v"}))
-	two := permits(t, s, 2, pglock.WithHolder("B"))
-	w := write(t, rwlock(c, "rw"))
+	one := tried(t, s, pglock.WithLabels(map[string]string{"k": "v"}))
+	two := tried(t, s.Weight(2), pglock.WithHolder("B"))
+	w := tried(t, rwlock(c, "rw").write)
 	k := get(t, c, "semaphore")
 	if k.Kind != pglock.KindSemaphore || k.Permits != 4 || k.InUse() != 3 || !k.Held() || k.Holder != "" || len(k.Grants) != 2 {
 		t.Fatalf("%+v", k)
@@ -90,7 +90,7 @@ func TestRequestReleaseOfPermits(t *testing.T) {
 	f := newFixture(t)
 	holder, operator := f.open(pglock.WithTTL(2*time.Second)), f.open()
 	s := holder.Semaphore("s", 2)
-	a, b := permits(t, s, 1), permits(t, s, 1)
+	a, b := tried(t, s), tried(t, s)
 	must(t, operator.RequestRelease(t.Context(), "s", a.Token(), "please"))
 	within(t, 20*time.Second, "the request", a.ReleaseRequested())
 	if k := get(t, operator, "s"); !k.Grants[0].ReleaseRequested || k.Grants[0].ReleaseReason != "please" || k.Grants[1].ReleaseRequested {
@@ -100,7 +100,7 @@ func TestRequestReleaseOfPermits(t *testing.T) {
 	release(t, a)
 	fails(t, "a request to a released grant", operator.RequestRelease(t.Context(), "s", a.Token(), ""), fencing.ErrStale)
 	release(t, b)
-	w := write(t, rwlock(holder, "rw"), pglock.WithRenewEvery(0))
+	w := tried(t, rwlock(holder, "rw").write, pglock.WithRenewEvery(0))
 	must(t, operator.RequestRelease(t.Context(), "rw", w.Token(), "writer"))
 	downgrade(t, w)
 	if k := get(t, operator, "rw"); k.Grants[0].ReleaseReason != "writer" {
@@ -126,11 +126,11 @@ func TestWatchPermits(t *testing.T) {
 		}
 	}
 	expect("at first", false, 0)
-	w := write(t, rw)
+	w := tried(t, rw.write)
 	expect("a writer", true, 1)
 	downgrade(t, w)
 	expect("a downgrade", false, 1)
-	r := read(t, rw, pglock.WithTTL(500*time.Millisecond), pglock.WithRenewEvery(0))
+	r := tried(t, rw.read, pglock.WithTTL(500*time.Millisecond), pglock.WithRenewEvery(0))
 	expect("another reader", false, 2)
 	began := time.Now()
 	expect("its expiry", false, 1)
@@ -150,9 +150,9 @@ func TestEachHolderOfRevokedPermitsLearnsWhy(t *testing.T) {
 	operator := f.open()
 	var all []*pglock.Lease
 	for range holders {
-		all = append(all, permits(t, s, 1))
+		all = append(all, tried(t, s))
 	}
-	spared := permits(t, s, 1)
+	spared := tried(t, s)
 	for range 2 {
 		for i, l := range all {
 			must(t, operator.Revoke(t.Context(), "s", l.Token(), fmt.Sprint("reason ", i)))

@@ -13,20 +13,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-func read(t *testing.T, l rw, opts ...pglock.LeaseOption) *pglock.Lease {
-	t.Helper()
-	lease, err := l.read.TryAcquire(t.Context(), opts...)
-	must(t, err)
-	return lease
-}
-
-func write(t *testing.T, l rw, opts ...pglock.LeaseOption) *pglock.Lease {
-	t.Helper()
-	lease, err := l.write.TryAcquire(t.Context(), opts...)
-	must(t, err)
-	return lease
-}
-
 func downgrade(t *testing.T, l *pglock.Lease) {
 	t.Helper()
 	must(t, l.Downgrade(t.Context()))
@@ -44,7 +30,7 @@ func TestDowngrade(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a, b := rwlock(f.open(pglock.WithTTL(2*time.Second)), "rw"), rwlock(f.open(), "rw")
-	w := write(t, a, pglock.WithLabels(map[string]string{"k": "v"}))
+	w := tried(t, a.write, pglock.WithLabels(map[string]string{"k": "v"}))
 	token := w.Token()
 	tx := begin(t, f)
 	check(t, w.Bind(t.Context(), tx))
@@ -64,7 +50,7 @@ func TestDowngrade(t *testing.T) {
 	is(f, "the permit", true, "SELECT token = $1 AND weight = 1 AND labels = '{\"k\": \"v\"}' FROM pglock.lock_permits", int64(token))
 	until(f, "renewals", 1, "SELECT count(*) FROM pglock.lock_permits WHERE version > 3")
 	release(t, w)
-	release(t, write(t, b))
+	release(t, tried(t, b.write))
 }
 
 // TestDowngradeOfALostLease: a writer whose grant is gone does not become a reader.
@@ -72,14 +58,14 @@ func TestDowngradeOfALostLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := rwlock(f.open(), "rw")
-	w := write(t, a)
+	w := tried(t, a.write)
 	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity'")
 	fails(t, "Downgrade", w.Downgrade(t.Context()), pglock.ErrLost)
-	w = write(t, a)
+	w = tried(t, a.write)
 	release(t, w)
 	fails(t, "Downgrade of a released lease", w.Downgrade(t.Context()), pglock.ErrReleased)
 	fails(t, "TryUpgrade of a released lease", second(w.TryUpgrade(t.Context())), pglock.ErrReleased)
-	r := read(t, a)
+	r := tried(t, a.read)
 	f.sql("DELETE FROM pglock.lock_permits")
 	f.sql("UPDATE pglock.distributed_locks SET in_use = 0")
 	fails(t, "TryUpgrade of a lost lease", second(r.TryUpgrade(t.Context())), pglock.ErrLost)
@@ -91,7 +77,7 @@ func TestUpgradeBesideGuards(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := rwlock(f.open(), "rw")
-	r := read(t, a)
+	r := tried(t, a.read)
 	tx := begin(t, f)
 	must(t, r.Guard(t.Context(), tx))
 	fails(t, "TryUpgrade", second(r.TryUpgrade(t.Context())), pglock.ErrNotAcquired)
@@ -105,7 +91,7 @@ func TestUpgradeBesideGuards(t *testing.T) {
 	isBusy(t, "a reader beside a guarded transaction of the writer", a.read)
 	fails(t, "an upgrade beside a guarded transaction of the writer", second(w.TryUpgrade(t.Context())), pglock.ErrNotAcquired)
 	check(t, tx.Commit(t.Context()))
-	release(t, read(t, a))
+	release(t, tried(t, a.read))
 	release(t, w)
 }
 
@@ -115,7 +101,7 @@ func TestChangesOfOtherLeases(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
-	for what, l := range map[string]*pglock.Lease{"lease": try(t, c, "lease"), "semaphore": permits(t, c.Semaphore("s", 2), 2)} {
+	for what, l := range map[string]*pglock.Lease{"lease": try(t, c, "lease"), "semaphore": tried(t, c.Semaphore("s", 2).Weight(2))} {
 		if err := l.Downgrade(t.Context()); !errors.Is(err, pglock.ErrKind) {
 			t.Errorf("Downgrade of a %s: %v", what, err)
 		}
@@ -124,7 +110,7 @@ func TestChangesOfOtherLeases(t *testing.T) {
 		}
 	}
 	rw := rwlock(c, "rw")
-	w := write(t, rw)
+	w := tried(t, rw.write)
 	downgrade(t, w)
 	err := rw.write.Do(w.Context(), func(context.Context, *pglock.Lease) error { t.Error("fn ran"); return nil }, pglock.WithJoin())
 	fails(t, "a writer joins a downgraded lease", err, pglock.ErrHeldByCaller)
@@ -143,7 +129,7 @@ func TestAdoptPermits(t *testing.T) {
 		must(t, err)
 		return l
 	}
-	w := handOver(write(t, rwlock(a, "rw")))
+	w := handOver(tried(t, rwlock(a, "rw").write))
 	isBusy(t, "a reader beside the adopted writer", rwlock(a, "rw").read)
 	downgrade(t, w)
 	w = handOver(w)
@@ -156,11 +142,11 @@ func TestAdoptPermits(t *testing.T) {
 	must(t, err)
 	release(t, again)
 	fails(t, "Adopt of a released grant", second(b.Adopt(t.Context(), fence)), fencing.ErrStale)
-	s := handOver(permits(t, a.Semaphore("s", 3), 2))
-	noPermits(t, a.Semaphore("s", 3), 2)
+	s := handOver(tried(t, a.Semaphore("s", 3).Weight(2)))
+	isBusy(t, "no permit is free", a.Semaphore("s", 3).Weight(2))
 	is(f, "the holder is", "B", "SELECT holder FROM pglock.lock_permits")
 	release(t, s)
-	release(t, permits(t, a.Semaphore("s", 3), 3))
+	release(t, tried(t, a.Semaphore("s", 3).Weight(3)))
 }
 
 // TestARenewalMeetsAnUpgrade: until the answer of TryUpgrade is known, a renewal that does not find
@@ -168,7 +154,7 @@ func TestAdoptPermits(t *testing.T) {
 func TestARenewalMeetsAnUpgrade(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	r := read(t, rwlock(f.open(), "rw"))
+	r := tried(t, rwlock(f.open(), "rw").read)
 	if err := pglock.GoneWhileUpgrading(r, true); err == nil || r.Err() != nil {
 		t.Errorf("during an upgrade: %v, %v", err, r.Err())
 	}

@@ -19,20 +19,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// waitFor waits in the background for a lock that another client holds.
-func waitFor(t *testing.T, c *pglock.Client, name string, opts ...pglock.LeaseOption) <-chan *pglock.Lease {
-	t.Helper()
-	got := make(chan *pglock.Lease, 1)
-	go func() {
-		ctx := bounded(t, time.Minute)
-		l, err := c.Acquire(ctx, name, opts...)
-		check(t, err)
-		got <- l
-	}()
-	pgtest.Eventually(t, 20*time.Second, "it waits", func() bool { return pglock.HeadWaits(c, name) })
-	return got
-}
-
 // exhaust opens all connections that the server gives to ordinary roles. It returns a function that
 // closes them.
 func (f fixture) exhaust() (letGo func()) {
@@ -76,7 +62,7 @@ func TestTheServersLastConnection(t *testing.T) {
 		callers.Go(func() { all[i] = acquire(t, ours, fmt.Sprint("n", i)) })
 	}
 	callers.Wait()
-	got := waitFor(t, theirs, "n0")
+	got := f.waits(theirs, "n0")
 	rest(t, 4*time.Second) // more than the TTL
 	if pglock.Listening(theirs) {
 		t.Error("there was a connection left to listen on")
@@ -87,7 +73,7 @@ func TestTheServersLastConnection(t *testing.T) {
 	}
 	release(t, next(t, got))
 	held := acquire(t, ours, "n0")
-	got = waitFor(t, theirs, "n0")
+	got = f.waits(theirs, "n0")
 	letGo()
 	pgtest.Eventually(t, 30*time.Second, "it listens", func() bool { return pglock.Listening(theirs) })
 	release(t, held)

@@ -18,26 +18,6 @@ type rw struct{ read, write pglock.Lock }
 
 func rwlock(c *pglock.Client, name string) rw { return rw{c.Reader(name), c.Writer(name)} }
 
-// permits acquires without waiting.
-func permits(t *testing.T, s pglock.Lock, weight int, opts ...pglock.LeaseOption) *pglock.Lease {
-	t.Helper()
-	l, err := s.Weight(weight).TryAcquire(t.Context(), opts...)
-	if err != nil {
-		t.Fatalf("TryAcquire(%d): %v", weight, err)
-	}
-	return l
-}
-
-// noPermits fails the test if permits are granted.
-func noPermits(t *testing.T, s pglock.Lock, weight int) {
-	t.Helper()
-	_, err := s.Weight(weight).TryAcquire(t.Context())
-	var busy *pglock.BusyError
-	if !errors.As(err, &busy) || !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Fatalf("TryAcquire(%d): %v, want a *BusyError", weight, err)
-	}
-}
-
 // TestKindsDoNotMix, neither while the lock is held nor when it is free.
 func TestKindsDoNotMix(t *testing.T) {
 	t.Parallel()
@@ -103,8 +83,8 @@ func TestPruneOfPermits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, dead := f.open(pglock.WithRetention(0)), f.openUnclosed()
-	live := permits(t, c.Semaphore("live", 2), 1)
-	permits(t, dead.Semaphore("dead", 2), 1)
+	live := tried(t, c.Semaphore("live", 2))
+	tried(t, dead.Semaphore("dead", 2))
 	_ = dead.Close(t.Context())
 	f.sql("INSERT INTO pglock.lock_permits VALUES ('dead', 1, 1, 1, clock_timestamp(), clock_timestamp(), gen_random_uuid(), 'h')")
 	f.sql("UPDATE pglock.lock_permits SET expires_at = clock_timestamp() - interval '3 hours' WHERE name = 'dead'")
@@ -162,15 +142,15 @@ func TestResizeSharesAnExclusiveGrant(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open(pglock.WithTTL(2 * time.Second))
-	all := permits(t, c.Semaphore("s", 2), 2)
+	all := tried(t, c.Semaphore("s", 2).Weight(2))
 	must(t, c.Resize(t.Context(), "s", 3))
 	three := c.Semaphore("s", 3)
-	one := permits(t, three, 1)
-	noPermits(t, three, 1)
+	one := tried(t, three)
+	isBusy(t, "no permit is free", three)
 	fails(t, "Bind of a grant that others share now", all.Bind(t.Context(), begin(t, f)), fencing.ErrShared)
 	until(f, "renewals", 2, "SELECT count(*) FROM pglock.lock_permits WHERE version > 2")
 	release(t, all)
-	release(t, permits(t, three, 2))
+	release(t, tried(t, three.Weight(2)))
 	release(t, one)
 	f.none("permits are in use", "SELECT in_use FROM pglock.distributed_locks")
 }
@@ -181,7 +161,7 @@ func TestAReleaseMeetsARenewal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	s := f.open().Semaphore("s", 2)
-	l := permits(t, s, 1)
+	l := tried(t, s)
 	renewal := begin(t, f)
 	run(t, renewal, f.named("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE"))
 	released := make(chan error, 1)
@@ -200,8 +180,8 @@ func TestAReleaseFreesExpiredPermits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	s := f.open().Semaphore("s", 3)
-	permits(t, s, 1, pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
-	live := permits(t, s, 1)
+	tried(t, s, pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+	live := tried(t, s)
 	until(f, "the expiry", 1, "SELECT count(*) FROM pglock.lock_permits WHERE expires_at < clock_timestamp()")
 	is(f, "permits are in use before the release", 2, "SELECT in_use FROM pglock.distributed_locks")
 	release(t, live)
@@ -248,7 +228,7 @@ func TestADuplicateAfterTheRelease(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	s := c.Semaphore("s", 2)
-	first := permits(t, s, 1)
+	first := tried(t, s)
 	request := value[string](f, "SELECT request::text FROM pglock.lock_permits")
 	duplicate := func() (outcome string) {
 		var token int64
@@ -260,7 +240,7 @@ func TestADuplicateAfterTheRelease(t *testing.T) {
 	if got := duplicate(); got != "spent" {
 		t.Errorf("after its release a request is %s", got)
 	}
-	release(t, permits(t, s, 1))
+	release(t, tried(t, s))
 	if got := duplicate(); got != "granted" {
 		t.Errorf("after another release it is %s", got)
 	}
@@ -274,7 +254,7 @@ func TestASuccessorHasItsOwnWeight(t *testing.T) {
 	f := newFixture(t)
 	second := f.open()
 	a, b := f.open().Semaphore("s", 3), second.Semaphore("s", 3)
-	held := permits(t, a, 2)
+	held := tried(t, a.Weight(2))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	left := leaving(ctx, b.Weight(3))
@@ -297,7 +277,7 @@ func TestNestedPermitsOfAnotherClient(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a, b := rwlock(f.open(), "rw"), rwlock(f.open(), "rw")
-	r := read(t, a)
+	r := tried(t, a.read)
 	fails(t, "a writer inside its own reader", second(b.write.Acquire(r.Context())), pglock.ErrHeldByCaller)
 	err := b.read.TryDo(r.Context(), func(_ context.Context, joined *pglock.Lease) error {
 		if joined != r {

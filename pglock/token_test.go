@@ -136,7 +136,7 @@ func TestI11_P69_GuardedGatesCostNoConnection(t *testing.T) {
 	var waiting sync.WaitGroup
 	for i := range names {
 		name := "rw" + strconv.Itoa(i)
-		l := write(t, rwlock(holder, name))
+		l := tried(t, rwlock(holder, name).write)
 		must(t, l.Guard(t.Context(), begin(t, f)))
 		release(t, l)
 		waiting.Go(func() {
