@@ -172,7 +172,7 @@ func TestI11_ABlockedNameInABatch(t *testing.T) {
 	resume()
 	done := make(chan struct{})
 	go func() { others.Wait(); close(done) }()
-	within(t, 4*time.Second, "all others are answered", done)
+	within(t, 20*time.Second, "all others are answered", done)
 	check(t, tx.Rollback(t.Context()))
 	blocked.Wait()
 }
