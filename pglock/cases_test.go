@@ -183,7 +183,9 @@ var lockCases = []struct {
 	}},
 	{"a dead holder is followed after its TTL", "P20, Cu testLockPath", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		dead, other := f.openUnclosed(), lock(f.open())
-		for what, follow := range map[string]func(context.Context, ...pglock.LeaseOption) (*pglock.Lease, error){"Acquire": other.Acquire, "TryAcquire": other.TryAcquire} {
+		for what, follow := range map[string]func(context.Context, ...pglock.LeaseOption) (*pglock.Lease, error){
+			"Acquire": other.Acquire, "TryAcquire": other.TryAcquire,
+		} {
 			l := held(f.t, lock(dead), pglock.WithTTL(500*time.Millisecond), pglock.WithRenewEvery(0))
 			var second *pglock.Lease
 			pgtest.Eventually(f.t, 20*time.Second, what+" follows", func() (granted bool) {

@@ -50,7 +50,8 @@ func TestDoHoldsTheLockAndReleasesIt(t *testing.T) {
 	t.Parallel()
 	f := newApp(t)
 	never := func(context.Context, *pglock.Lease) error { t.Error("the function ran without the lock"); return nil }
-	for what, do := range map[string]func(context.Context, string, func(context.Context, *pglock.Lease) error, ...pglock.LeaseOption) error{"Do": f.Do, "TryDo": f.TryDo} {
+	type work = func(context.Context, *pglock.Lease) error
+	for what, do := range map[string]func(context.Context, string, work, ...pglock.LeaseOption) error{"Do": f.Do, "TryDo": f.TryDo} {
 		ran := false
 		err := do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
 			ran = true
@@ -61,7 +62,8 @@ func TestDoHoldsTheLockAndReleasesIt(t *testing.T) {
 				t.Errorf("meanwhile the table has %+v", k)
 			}
 			var busy *pglock.BusyError
-			if err := f.TryDo(t.Context(), "n", never); !errors.As(err, &busy) || busy.Token != l.Token() || busy.Remaining <= 0 || busy.Remaining > 30*time.Second {
+			if err := f.TryDo(t.Context(), "n", never); !errors.As(err, &busy) || busy.Token != l.Token() ||
+				busy.Remaining <= 0 || busy.Remaining > 30*time.Second {
 				t.Errorf("TryDo of a held lock: %v", err)
 			}
 			fails(t, "Do of a held lock", f.Do(t.Context(), "n", never, pglock.WithWait(20*time.Millisecond)), pglock.ErrTimeout)

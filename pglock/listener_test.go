@@ -57,7 +57,8 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 				proxy.DropReplies()
 			}
 			if tc.killed {
-				is(f, "control: listeners", 1, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND datname = current_database()")
+				is(f, "control: listeners", 1, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+					WHERE query LIKE 'LISTEN %' AND datname = current_database()`)
 			}
 			if tc.silent {
 				f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp()")
@@ -123,12 +124,13 @@ func TestP25_AReleaseNotifiesWatchersAndTheHead(t *testing.T) {
 			c := f.open(opts...)
 			notified := f.listen("watches", "watches too", "watched", "first", "second", "expired", "invalid")
 			for n, lock := range map[string]pglock.Lock{
-				"watched": c.Lock("watched"), "waited for": c.Lock("waited for"), "too few": c.Semaphore("too few", 2), "not waited for": c.Lock("not waited for"),
+				"watched": c.Lock("watched"), "waited for": c.Lock("waited for"),
+				"too few": c.Semaphore("too few", 2), "not waited for": c.Lock("not waited for"),
 			} {
 				l := held(t, lock)
 				row := func(client string, ticket int64, seconds, weight int) {
-					f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, weight) VALUES ($1, $2 || $3, $4, clock_timestamp() + $5 * interval '1 s', $6)",
-						n, f.schema, client, ticket, seconds, weight)
+					f.sql(`INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, weight)
+						VALUES ($1, $2 || $3, $4, clock_timestamp() + $5 * interval '1 s', $6)`, n, f.schema, client, ticket, seconds, weight)
 				}
 				if n != "not waited for" {
 					row("watches", -1, 3600, 1)
