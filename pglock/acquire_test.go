@@ -1,7 +1,6 @@
 package pglock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -39,26 +38,6 @@ func TestP16_P39_TTLIsExactByTheServersClock(t *testing.T) {
 	}
 }
 
-func TestP20_TryTakesOverAnExpiredLease(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	dead := f.open()
-	old := try(t, dead, "n", pglock.WithTTL(100*time.Millisecond), pglock.WithRenewEvery(0))
-	within(t, 5*time.Second, "the lease ends", old.Done())
-	c := f.open()
-	pgtest.Eventually(t, 5*time.Second, "takeover", func() bool {
-		l, err := c.TryAcquire(t.Context(), "n")
-		if err != nil {
-			if !errors.Is(err, pglock.ErrNotAcquired) {
-				t.Fatal(err)
-			}
-			return false
-		}
-		grows(t, old, l)
-		return true
-	})
-}
-
 // TestP21_LosingWritesNothing counts WAL on a server without other writers.
 func TestP21_LosingWritesNothing(t *testing.T) {
 	t.Parallel()
@@ -93,89 +72,6 @@ func TestP21_LosingWritesNothing(t *testing.T) {
 		t.Error("control: the naive upsert wrote nothing either")
 	}
 	release(t, held)
-}
-
-func TestP23_CausesAreToldApart(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	l := try(t, c, "n", pglock.WithHolder("the holder"))
-	stop := errors.New("shutting down")
-
-	cases := map[string]struct {
-		call  func() error
-		is    []error
-		isNot []error
-	}{
-		"busy": {
-			call:  func() error { _, err := c.TryAcquire(t.Context(), "n"); return err },
-			is:    []error{pglock.ErrNotAcquired},
-			isNot: []error{context.Canceled, context.DeadlineExceeded, pglock.ErrUnavailable, pglock.ErrClosed},
-		},
-		"timed out": {
-			call: func() error {
-				ctx := bounded(t, time.Second)
-				_, err := c.Acquire(ctx, "n", pglock.WithWait(time.Minute))
-				return err
-			},
-			is:    []error{pglock.ErrNotAcquired, context.DeadlineExceeded},
-			isNot: []error{context.Canceled, pglock.ErrTimeout, pglock.ErrUnavailable, pglock.ErrClosed},
-		},
-		"the wait is over": {
-			call:  func() error { _, err := c.Acquire(t.Context(), "n", pglock.WithWait(100*time.Millisecond)); return err },
-			is:    []error{pglock.ErrNotAcquired, pglock.ErrTimeout},
-			isNot: []error{context.Canceled, context.DeadlineExceeded, pglock.ErrUnavailable, pglock.ErrClosed},
-		},
-		"the context ends before the wait, by the same sentinel": {
-			call: func() error {
-				ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, pglock.ErrTimeout)
-				defer cancel()
-				_, err := c.Acquire(ctx, "n", pglock.WithWait(time.Minute))
-				return err
-			},
-			is: []error{context.DeadlineExceeded, pglock.ErrTimeout},
-		},
-		"cancelled with a cause": {
-			call: func() error {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(time.Second, func() { cancel(stop) })
-				_, err := c.Acquire(ctx, "n")
-				return err
-			},
-			is:    []error{pglock.ErrNotAcquired, context.Canceled, stop},
-			isNot: []error{context.DeadlineExceeded, pglock.ErrUnavailable, pglock.ErrClosed},
-		},
-		"cancelled before": {
-			call: func() error {
-				ctx, cancel := context.WithCancel(t.Context())
-				cancel()
-				_, err := c.TryAcquire(ctx, "free")
-				return err
-			},
-			is:    []error{pglock.ErrNotAcquired, context.Canceled},
-			isNot: []error{pglock.ErrUnavailable},
-		},
-	}
-	for name, tc := range cases {
-		err := tc.call()
-		for _, want := range tc.is {
-			if !errors.Is(err, want) {
-				t.Errorf("%s: %v is not %v", name, err, want)
-			}
-		}
-		for _, not := range tc.isNot {
-			if errors.Is(err, not) {
-				t.Errorf("%s: %v is %v", name, err, not)
-			}
-		}
-		var busy *pglock.BusyError
-		if errors.As(err, &busy) && busy.Holder != "the holder" {
-			t.Errorf("%s: the holder is %q", name, busy.Holder)
-		} else if busy == nil && name != "cancelled before" {
-			t.Errorf("%s: %v does not tell who holds the lock", name, err)
-		}
-	}
-	release(t, l)
 }
 
 // TestP38_StricterIsolationDoesNotHurt runs on a database whose default isolation is SERIALIZABLE.

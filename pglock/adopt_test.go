@@ -1,128 +1,15 @@
 package pglock_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
-
-// adopterVariable makes the test binary a process that adopts grants. It has the database's URL.
-const adopterVariable = "PGLOCK_TEST_ADOPTER"
-
-const adopterTTL = 2 * time.Second
-
-// runAdopter is the main function of such a process. It answers each line of input with one line.
-// The fence has the schema.
-//
-//	adopt FENCE   adopts the grant
-//	write         inserts a row into the table "written", guarded by the lease
-//	handover      hands the grant over, and answers with its fence
-//	release       releases the lock
-func runAdopter(url string, in io.Reader, out io.Writer) int {
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, url)
-	if err != nil {
-		fmt.Fprintln(out, err)
-		return 1
-	}
-	defer pool.Close()
-	var client *pglock.Client
-	var lease *pglock.Lease
-	run := func(command, arg string) (answer string, err error) {
-		switch command {
-		case "adopt":
-			fence, err := fencing.ParseFence(arg)
-			if err != nil {
-				return "", err
-			}
-			if client == nil {
-				if client, err = pglock.Open(ctx, pool, pglock.WithSchema(fence.Schema), pglock.WithHolder("adopter"), pglock.WithTTL(adopterTTL)); err != nil {
-					return "", err
-				}
-			}
-			lease, err = client.Adopt(ctx, fence)
-			if err != nil {
-				return "", err
-			}
-			return "adopted", nil
-		case "write":
-			return "written", pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				if err := lease.Guard(ctx, tx); err != nil {
-					return err
-				}
-				_, err := tx.Exec(ctx, schema.Render("INSERT INTO pglock.written VALUES ($1)", client.Schema()), lease.Token())
-				return err
-			})
-		case "handover":
-			fence, err := lease.HandOver()
-			if err != nil {
-				return "", err
-			}
-			text, err := fence.MarshalText()
-			return string(text), err
-		case "release":
-			return "released", lease.Release(ctx)
-		}
-		return "", fmt.Errorf("unknown command %q", command)
-	}
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		command, arg, _ := strings.Cut(lines.Text(), " ")
-		answer, err := run(command, arg)
-		if err != nil {
-			answer = "error: " + strings.ReplaceAll(err.Error(), "\n", " ")
-		}
-		fmt.Fprintln(out, answer)
-	}
-	if client != nil {
-		_ = client.Close(ctx)
-	}
-	return 0
-}
-
-// startAdopter starts such a process. tell sends it a line and returns the answer. The end of the
-// test ends the process.
-func (f fixture) startAdopter() (tell func(format string, args ...any) string) {
-	t := f.t
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), adopterVariable+"="+f.pool.Config().ConnString())
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		check(t, cmd.Wait())
-	})
-	answers := bufio.NewScanner(out)
-	return func(format string, args ...any) string {
-		t.Helper()
-		if _, err := fmt.Fprintf(in, format+"\n", args...); err != nil {
-			t.Fatal(err)
-		}
-		if !answers.Scan() {
-			t.Fatalf("the adopting process gives no answer: %v", answers.Err())
-		}
-		return answers.Text()
-	}
-}
 
 // text returns the form in which a fence goes to another process.
 func text(t *testing.T, f fencing.Fence) string {
@@ -145,17 +32,19 @@ func holderOf(t *testing.T, c *pglock.Client, name string) pglock.BusyError {
 	return *busy
 }
 
-// TestAJobIsHandedOver to another process, which renews, writes under guard, and hands it back. The
-// first process can neither renew nor release meanwhile, even when its client is closed.
+// TestAJobIsHandedOver to another client, as text, which renews, writes under guard, and hands it back. The
+// first client can neither renew nor release meanwhile, even when it is closed.
 func TestAJobIsHandedOver(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sql("CREATE TABLE pglock.written (token bigint NOT NULL)")
 	c, other := f.openUnclosed(pglock.WithHolder("first")), f.open(pglock.WithHolder("third"))
-	l := try(t, c, "job", pglock.WithTTL(10*time.Second), pglock.WithLabels(map[string]string{"step": "1"}))
-	if err := l.Extend(t.Context(), 30*time.Second); err != nil { // the other process has to start
-		t.Fatal(err)
+	adopter := f.open(pglock.WithHolder("adopter"), pglock.WithTTL(2*time.Second))
+	adopt := func(c *pglock.Client, text string) (*pglock.Lease, error) {
+		fence, err := fencing.ParseFence(text)
+		must(t, err)
+		return c.Adopt(t.Context(), fence)
 	}
+	l := try(t, c, "job", pglock.WithTTL(10*time.Second), pglock.WithLabels(map[string]string{"step": "1"}))
 	fence, err := l.HandOver()
 	if err != nil || fence != l.Fence() {
 		t.Fatalf("HandOver: %v, %v", fence, err)
@@ -165,49 +54,34 @@ func TestAJobIsHandedOver(t *testing.T) {
 	}
 	fails(t, "a second HandOver", second(l.HandOver()), pglock.ErrReleased)
 	fails(t, "Extend after HandOver", l.Extend(t.Context(), time.Hour), pglock.ErrReleased)
-	tell := f.startAdopter()
-	if got := tell("adopt %s", text(t, fence)); got != "adopted" {
-		t.Fatal(got)
-	}
+	adopted, err := adopt(adopter, text(t, fence))
+	must(t, err)
 	release(t, l) // as a deferred call does
 	check(t, c.Close(t.Context()))
 	if busy := holderOf(t, other, "job"); busy.Holder != "adopter" || busy.Token != fence.Token {
 		t.Errorf("others see %+v", busy)
 	}
-	// Let what the first process has promised pass. From then on the second one's renewals count.
+	// Let what the first client has promised pass. From then on the second one's renewals count.
 	f.sql("UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() + interval '2 s' WHERE name = 'job'")
 	version := f.version("job")
-	pgtest.Eventually(t, time.Minute, "renewals of the second process", func() bool { return f.version("job") > version+3 })
-	if got := tell("write"); got != "written" {
-		t.Error(got)
+	pgtest.Eventually(t, time.Minute, "renewals of the second client", func() bool { return f.version("job") > version+3 })
+	check(t, adopted.Guard(t.Context(), begin(t, f)))
+	if info := get(t, other, "job"); info.Labels["step"] != "1" {
+		t.Errorf("labels: %v", info.Labels)
 	}
-	if info, err := other.Get(t.Context(), "job"); err != nil || info.Labels["step"] != "1" {
-		t.Errorf("labels: %v, %v", info.Labels, err)
-	}
-	back, err := fencing.ParseFence(tell("handover"))
+	back, err := adopted.HandOver()
 	if err != nil || back != fence {
 		t.Fatalf("handed back: %v, %v", back, err)
 	}
-	l, err = other.Adopt(t.Context(), back)
+	l, err = adopt(other, text(t, back))
 	must(t, err)
-	if got := tell("release"); got != "released" { // without effect
-		t.Error(got)
-	}
+	release(t, adopted) // without effect
 	if busy := holderOf(t, other, "job"); busy.Holder != "third" || l.Holder() != "third" || l.Token() != fence.Token {
 		t.Errorf("others see %+v", busy)
 	}
-	if got := tell("write"); !strings.Contains(got, "stale") {
-		t.Errorf("a write after HandOver: %s", got)
-	}
+	fails(t, "a write after HandOver", adopted.Guard(t.Context(), begin(t, f)), fencing.ErrStale)
 	release(t, l)
-	if got := tell("adopt %s", text(t, fence)); !strings.Contains(got, "stale") {
-		t.Errorf("a fence whose grant has ended: %s", got)
-	}
-	if next := try(t, other, "job"); next.Token() <= fence.Token {
-		t.Errorf("token %d after %d", next.Token(), fence.Token)
-	} else {
-		release(t, next)
-	}
+	fails(t, "a fence whose grant has ended", second(adopt(adopter, text(t, fence))), fencing.ErrStale)
 }
 
 // TestAdoptRefusesOtherGrants: those that have ended, in any way, those of another name or token,

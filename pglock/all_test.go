@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,30 +15,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
-
-func tryAll(t *testing.T, c *pglock.Client, names []string, opts ...pglock.LeaseOption) *pglock.Lease {
-	t.Helper()
-	l, err := locktest.All(c, names...).TryAcquire(t.Context(), opts...)
-	if err != nil {
-		t.Fatalf("TryAcquireAll(%q): %v", names, err)
-	}
-	return l
-}
-
-// waitsForAll makes the client wait for the sorted names, and returns when it sleeps with a ticket.
-func (f fixture) waitsForAll(c *pglock.Client, names ...string) (got <-chan *pglock.Lease) {
-	f.t.Helper()
-	granted := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := locktest.All(c, names...).Acquire(f.t.Context())
-		if err != nil {
-			f.t.Errorf("AcquireAll(%q): %v", names, err)
-		}
-		granted <- l
-	}()
-	pgtest.Eventually(f.t, 10*time.Second, "it waits for all", func() bool { return pglock.AllWait(c, names...) })
-	return granted
-}
 
 // busyName fails the test unless err says that the name is in the way, and returns the error.
 func busyName(t *testing.T, err error, name string) *pglock.BusyError {
@@ -61,7 +35,7 @@ func TestAcquireAllOrNothing(t *testing.T) {
 	before := try(t, c, "b")
 	release(t, before)
 	names := []string{"c", "a", "b"} // in any order
-	l := tryAll(t, c, names, pglock.WithLabels(map[string]string{"k": "v"}))
+	l := tried(t, locktest.All(c, names...), pglock.WithLabels(map[string]string{"k": "v"}))
 	if got := l.Names(); !slices.Equal(got, []string{"a", "b", "c"}) || l.Holder() != "A" || l.Err() != nil {
 		t.Errorf("the lease has %q, %q, %v", got, l.Holder(), l.Err())
 	}
@@ -85,7 +59,7 @@ func TestAcquireAllOrNothing(t *testing.T) {
 	release(t, l) // again
 	fails(t, "the context ends with", context.Cause(l.Context()), pglock.ErrReleased)
 	f.none("names are still held", "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL")
-	again := tryAll(t, other, []string{"b", "x", "y"})
+	again := tried(t, locktest.All(other, "b", "x", "y"))
 	grows(t, l, again)
 	release(t, again)
 	if n := pglock.Tracked(c) + pglock.Tracked(other); n != 0 {
@@ -119,7 +93,7 @@ func TestAcquireAllRefusesBadNames(t *testing.T) {
 			t.Errorf("%.40q: %v", tc.names, err)
 		}
 	}
-	release(t, tryAll(t, c, many[1:]))
+	release(t, tried(t, locktest.All(c, many[1:]...)))
 	f.none("tickets are left", "SELECT count(*) FROM pglock.lock_waiters WHERE expires_at > clock_timestamp()")
 }
 
@@ -146,30 +120,7 @@ func TestI9_ACallerForAllLeavesNothing(t *testing.T) {
 	release(t, next(t, later))
 	atMost(t, time.Second, "the next waiter was granted the lock", began)
 	release(t, b)
-	release(t, tryAll(t, waiting, []string{"a", "b"})) // P56
-}
-
-// TestADeadWaiterForAllIsSkipped: a client that dies while it waits delays the others for a few seconds
-// only, at names that are free.
-func TestADeadWaiterForAllIsSkipped(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	b := try(t, c, "b", pglock.WithTTL(time.Minute))
-	release(t, try(t, c, "a"))
-	f.sql(`SELECT pglock.join_all('{a,b}', '{1,1}', 'pglock_dead_all/1', 15000000, 3000000, 'dead', 0, true)`)
-	began := time.Now()
-	l := acquire(t, f.open(), "a")
-	if took := time.Since(began); took < 2*time.Second || took > 8*time.Second {
-		t.Errorf("a free lock was granted %v after a waiter had died", took)
-	}
-	release(t, l)
-	release(t, b)
-	f.sql(`SELECT pglock.join_all('{a,b}', '{1,1}', 'pglock_dead_all/1', 15000000, 0, 'dead', 0, true)`)
-	began = time.Now()
-	all := held(t, locktest.All(f.open(), "a", "b"))
-	atMost(t, 8*time.Second, "all locks were granted", began)
-	release(t, all)
+	release(t, tried(t, locktest.All(waiting, "a", "b"))) // P56
 }
 
 // TestTicketsForAllAreKept: the client of a living waiter keeps its ticket from being skipped, and draws
@@ -192,32 +143,12 @@ func TestTicketsForAllAreKept(t *testing.T) {
 	until(f, "the rows are deleted", 0, "SELECT count(*) FROM pglock.lock_waiters")
 }
 
-// TestATicketForAllIsSkippedAtOneName: the caller draws a new one, and the next waiter at its other name
-// goes on.
-func TestATicketForAllIsSkippedAtOneName(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	b := try(t, c, "b")
-	release(t, try(t, c, "a"))
-	waiting := f.open()
-	got := f.waitsForAll(waiting, "a", "b")
-	behind := f.waits(f.open(pglock.WithHolder("behind")), "a")
-	f.sql(invalidateTickets, "b") // as if the queue for b had skipped it
-	a := next(t, behind)
-	release(t, b)
-	rest(t, 100*time.Millisecond)
-	still(f, got)
-	release(t, a)
-	release(t, next(t, got))
-}
-
 // TestALostLeaseOfAllExpires: the names that are left are not renewed.
 func TestALostLeaseOfAllExpires(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open(pglock.WithTTL(time.Second))
-	l := tryAll(t, c, []string{"a", "b"})
+	l := tried(t, locktest.All(c, "a", "b"))
 	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = 'b'")
 	within(t, 10*time.Second, "the loss", l.Done())
 	other := acquire(t, f.open(), "a")
@@ -235,7 +166,7 @@ func TestI4_GuardOfAll(t *testing.T) {
 			return fencing.CheckAll(ctx, tx, l.Fences()...)
 		},
 	} {
-		l := tryAll(t, c, []string{"a", "b"})
+		l := tried(t, locktest.All(c, "a", "b"))
 		tx := begin(t, f)
 		must(t, guard(l, t.Context(), tx))
 		must(t, tx.Rollback(t.Context()))
@@ -256,7 +187,7 @@ func TestNestedAcquireOfAll(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, other := f.open(), f.open()
-	outer := tryAll(t, c, []string{"a", "b", "c"})
+	outer := tried(t, locktest.All(c, "a", "b", "c"))
 	ctx := outer.Context()
 	for _, name := range outer.Names() {
 		if got, ok := pglock.FromContext(ctx, name); !ok || got != outer {
@@ -304,49 +235,6 @@ func TestNestedAcquireOfAll(t *testing.T) {
 	release(t, single)
 }
 
-// TestARepeatedRequestForAll: an attempt whose answer was lost finds its grant again. If a part of that
-// grant has ended, the rest is released, and the request is used up.
-func TestARepeatedRequestForAll(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	attempt := func(ticket int64) (outcome string, token int64) {
-		t.Helper()
-		err := f.pool.QueryRow(t.Context(), f.named(`SELECT outcome, token FROM pglock.acquire_slots(
-			'{a,b}', '{NULL,NULL}', '{1,1}', '5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e', 'h', '{}', 60000000, $1, true)`), ticket).Scan(&outcome, &token)
-		must(t, err)
-		return outcome, token
-	}
-	const noTicket = 1<<63 - 1
-	outcome, token := attempt(noTicket)
-	if outcome != "granted" {
-		t.Fatal(outcome)
-	}
-	if again, same := attempt(noTicket); again != "granted" || same != token {
-		t.Errorf("repeated: %s, the tokens are %d and %d", again, token, same)
-	}
-	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = 'b'")
-	if outcome, _ := attempt(noTicket); outcome != "spent" {
-		t.Errorf("after a part of its grant has ended, the request is %s", outcome)
-	}
-	is(f, "held", "a", "SELECT string_agg(name, ' ') FROM pglock.distributed_locks WHERE holder IS NOT NULL")
-}
-
-// TestAcquireAllWaitsForNoRow: a row that another transaction has locked is busy.
-func TestI11_AcquireAllWaitsForNoRow(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	release(t, tryAll(t, c, []string{"a", "b"}))
-	tx := begin(t, f)
-	run(t, tx, f.named("SELECT FROM pglock.distributed_locks WHERE name = 'b' FOR UPDATE"))
-	began := time.Now()
-	isBusy(t, "a locked row", locktest.All(c, "a", "b"))
-	atMost(t, time.Second, "it", began)
-	release(t, try(t, c, "a"))
-	must(t, tx.Rollback(t.Context()))
-	release(t, tryAll(t, c, []string{"a", "b"}))
-}
-
 // TestPrunedWhileWaiting: the row of a name that is idle for long may be pruned while a call waits for
 // others.
 func TestPrunedWhileWaiting(t *testing.T) {
@@ -384,66 +272,5 @@ func TestEventsOfAll(t *testing.T) {
 	slices.Sort(have[4:])
 	if want := []string{"wait a 2 ", "wait b 2 B", "granted a 2", "granted b 2", "released a", "released b"}; !slices.Equal(have, want) {
 		t.Errorf("the events are %q, want %q", have, want)
-	}
-}
-
-// TestAcquireAllGetsItsShare: eight names are in use all the time, each by callers of several clients who
-// queue up for that name alone. A caller for all eight is granted them within twice its fair share: on
-// average, the others get at most two turns each before it, at the name where they get most.
-func TestAcquireAllGetsItsShare(t *testing.T) {
-	t.Parallel()
-	const names, clients, rounds = 8, 3, 20
-	f := newFixture(t)
-	var all []string
-	for i := range names {
-		all = append(all, fmt.Sprint("n", i))
-	}
-	var granted [names]atomic.Int64
-	stop := make(chan struct{})
-	var singles sync.WaitGroup
-	for range clients {
-		c := f.open()
-		for range 3 { // it opens its connections
-			release(t, held(t, locktest.All(c, all...)))
-		}
-		for i, name := range all {
-			singles.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					check(t, c.Do(t.Context(), name, func(context.Context, *pglock.Lease) error {
-						granted[i].Add(1)
-						rest(t, time.Millisecond)
-						return nil
-					}))
-				}
-			})
-		}
-	}
-	rest(t, 300*time.Millisecond)
-	c := f.open()
-	var turns int64
-	for range rounds {
-		var before [names]int64
-		for i := range granted {
-			before[i] = granted[i].Load()
-		}
-		l := held(t, locktest.All(c, all...))
-		var most int64
-		for i := range granted {
-			most = max(most, granted[i].Load()-before[i])
-		}
-		release(t, l)
-		turns += most
-	}
-	close(stop)
-	singles.Wait()
-	mean := float64(turns) / rounds
-	t.Logf("before the caller for all, others were granted a name %.1f times: the fair share is %d", mean, clients)
-	if mean > 2*clients {
-		t.Errorf("others were granted a name %.1f times before the caller for all", mean)
 	}
 }

@@ -91,21 +91,6 @@ func TestExtendOfManyNames(t *testing.T) {
 	release(t, l)
 }
 
-// TestCloseEndsWatch: its row is gone, although the loop over Watch is busy.
-func TestCloseEndsWatch(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.openUnclosed()
-	const rows = "SELECT count(*) FROM pglock.lock_waiters"
-	for _, err := range c.Watch(t.Context(), "n") {
-		check(t, err)
-		is(f, "rows of a watched name", 1, rows)
-		check(t, c.Close(t.Context()))
-		is(f, "Close has left rows", 0, rows)
-		break
-	}
-}
-
 // TestAPlannerWithoutNestedLoops: a role or a database may turn them off. Renewals would then read the
 // whole table, and lose short leases.
 func TestAPlannerWithoutNestedLoops(t *testing.T) {

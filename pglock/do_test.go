@@ -3,7 +3,6 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"time"
 
@@ -45,22 +44,37 @@ func (f fixture) steal() {
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
 }
 
+// TestDoHoldsTheLockAndReleasesIt, as does TryDo, which does not run its function while others hold the
+// lock. The end of WithWait does not end the work.
 func TestDoHoldsTheLockAndReleasesIt(t *testing.T) {
 	t.Parallel()
 	f := newApp(t)
-	err := f.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
-		if k, err := f.Get(ctx, "n"); err != nil || !k.Held() || k.Token != l.Token() {
-			t.Errorf("during Do the table has %+v, %v", k, err)
+	never := func(context.Context, *pglock.Lease) error { t.Error("the function ran without the lock"); return nil }
+	type work = func(context.Context, *pglock.Lease) error
+	for what, do := range map[string]func(context.Context, string, work, ...pglock.LeaseOption) error{"Do": f.Do, "TryDo": f.TryDo} {
+		ran := false
+		err := do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
+			ran = true
+			if got, ok := pglock.FromContext(ctx, "n"); !ok || got != l {
+				t.Errorf("the function's context carries %v, %v", got, ok)
+			}
+			if k := get(t, f.Client, "n"); !k.Held() || k.Token != l.Token() {
+				t.Errorf("meanwhile the table has %+v", k)
+			}
+			var busy *pglock.BusyError
+			if err := f.TryDo(t.Context(), "n", never); !errors.As(err, &busy) || busy.Token != l.Token() ||
+				busy.Remaining <= 0 || busy.Remaining > 30*time.Second {
+				t.Errorf("TryDo of a held lock: %v", err)
+			}
+			fails(t, "Do of a held lock", f.Do(t.Context(), "n", never, pglock.WithWait(20*time.Millisecond)), pglock.ErrTimeout)
+			return ctx.Err()
+		}, pglock.WithWait(10*time.Millisecond))
+		if err != nil || !ran {
+			t.Errorf("%s ran: %v, %v", what, ran, err)
 		}
-		_, err := f.TryAcquire(t.Context(), "n")
-		var busy *pglock.BusyError
-		if !errors.As(err, &busy) || busy.Token != l.Token() || busy.Remaining <= 0 || busy.Remaining > 30*time.Second {
-			t.Errorf("a second try got %v", err)
-		}
-		return ctx.Err()
-	})
-	must(t, err)
-	f.free("n")
+		f.free("n")
+		fails(t, "no function", do(t.Context(), "n", nil), pglock.ErrInvalidOption)
+	}
 }
 
 // TestDoReturnsTheFunctionsError unchanged: callers may compare it with ==.
@@ -72,56 +86,6 @@ func TestDoReturnsTheFunctionsError(t *testing.T) {
 		t.Errorf("Do: %#v", err)
 	}
 	f.free("n")
-	fails(t, "no function", f.Do(t.Context(), "n", nil), pglock.ErrInvalidOption)
-}
-
-func TestDoReleasesOnPanicAndOnGoexit(t *testing.T) {
-	t.Parallel()
-	f := newApp(t)
-	func() {
-		defer func() {
-			if got := recover(); got != "boom" {
-				t.Errorf("recovered %v", got)
-			}
-		}()
-		_ = f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { panic("boom") })
-	}()
-	f.free("n")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { runtime.Goexit(); return nil })
-	}()
-	<-done
-	f.free("n")
-}
-
-func TestDoReportsTheLoss(t *testing.T) {
-	t.Parallel()
-	f := newApp(t)
-	failure := errors.New("interrupted")
-	for _, returned := range []error{nil, failure} {
-		err := f.Do(t.Context(), "n", func(ctx context.Context, _ *pglock.Lease) error {
-			f.steal()
-			select {
-			case <-ctx.Done():
-			case <-time.After(10 * time.Second):
-				t.Error("the function's context is not done after the loss")
-			}
-			if !errors.Is(context.Cause(ctx), pglock.ErrLost) {
-				t.Errorf("the function's context ended by %v", context.Cause(ctx))
-			}
-			return returned
-		}, pglock.WithTTL(5*time.Second))
-		if !errors.Is(err, pglock.ErrLost) || returned != nil && !errors.Is(err, returned) {
-			t.Errorf("the function returned %v, Do %v", returned, err)
-		}
-		var lost *pglock.LostError
-		if !errors.As(err, &lost) || lost.Name != "n" {
-			t.Errorf("%v does not name the lost lock", err)
-		}
-		f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity'")
-	}
 }
 
 func TestDoEndsWithItsContext(t *testing.T) {
@@ -156,38 +120,6 @@ func TestP41_DoReturnsTheReleaseError(t *testing.T) {
 		t.Errorf("Do: %v", err)
 	}
 	proxy.Refuse(false)
-}
-
-// TestTryDoRunsOrTellsWhoHoldsTheLock also holds that WithWait bounds the wait and not the work.
-func TestTryDoRunsOrTellsWhoHoldsTheLock(t *testing.T) {
-	t.Parallel()
-	f := newApp(t)
-	runs := 0
-	err := f.TryDo(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
-		runs++
-		never := func(context.Context, *pglock.Lease) error {
-			t.Error("the function ran without the lock")
-			return nil
-		}
-		// Not under ctx: this call knows nothing of the lease.
-		other := t.Context()
-		var busy *pglock.BusyError
-		if err := f.TryDo(other, "n", never); !errors.As(err, &busy) || busy.Token != l.Token() || busy.Holder != l.Holder() {
-			t.Errorf("TryDo of a held lock: %v", err)
-		}
-		err := f.Do(other, "n", never, pglock.WithWait(20*time.Millisecond))
-		var late *pglock.WaitError
-		if !errors.As(err, &late) || !errors.Is(err, pglock.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Do of a held lock: %v", err)
-		}
-		<-time.After(50 * time.Millisecond) // longer than the wait
-		return ctx.Err()
-	}, pglock.WithWait(10*time.Millisecond))
-	if err != nil || runs != 1 {
-		t.Errorf("TryDo ran %d times: %v", runs, err)
-	}
-	f.free("n")
-	fails(t, "no function", f.TryDo(t.Context(), "n", nil), pglock.ErrInvalidOption)
 }
 
 // TestDoLeavesALockThatItsFunctionHandsOver: Do does not release it, and another client goes on.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,59 +18,6 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
-
-// TestDoTxAppliesADiscountOnce: many servers read "not used" and apply the discount. With the lock,
-// one applies it. The control, in transactions without the lock, applies it more than once.
-func TestDoTxAppliesADiscountOnce(t *testing.T) {
-	t.Parallel()
-	const servers = 20
-	f := newApp(t)
-	table := schema.Quote(f.schema) + ".discounts"
-	applied := func(read func(), do func(apply func(ctx context.Context, tx pgx.Tx) error) error) (n int) {
-		t.Helper()
-		for _, sql := range []string{"DROP TABLE IF EXISTS " + table, "CREATE TABLE " + table + " (used boolean, times int)", "INSERT INTO " + table + " VALUES (false, 0)"} {
-			if _, err := f.pool.Exec(t.Context(), sql); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var all sync.WaitGroup
-		for range servers {
-			all.Go(func() {
-				err := do(func(ctx context.Context, tx pgx.Tx) error {
-					var used bool
-					if err := tx.QueryRow(ctx, "SELECT used FROM "+table).Scan(&used); err != nil || used {
-						return err
-					}
-					read()
-					_, err := tx.Exec(ctx, "UPDATE "+table+" SET used = true, times = times + 1")
-					return err
-				})
-				check(t, err)
-			})
-		}
-		all.Wait()
-		must(t, f.pool.QueryRow(t.Context(), "SELECT times FROM "+table).Scan(&n))
-		return n
-	}
-	if n := applied(func() {}, func(apply func(ctx context.Context, tx pgx.Tx) error) error {
-		return f.DoTx(t.Context(), "discount", apply, advisory.WithTimeout(time.Minute))
-	}); n != 1 {
-		t.Errorf("the discount was applied %d times", n)
-	}
-	var two sync.WaitGroup // the control continues when two have read
-	two.Add(2)
-	var readers atomic.Int32
-	if n := applied(func() {
-		if readers.Add(1) <= 2 {
-			two.Done()
-		}
-		two.Wait()
-	}, func(apply func(ctx context.Context, tx pgx.Tx) error) error {
-		return pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return apply(t.Context(), tx) })
-	}); n == 1 {
-		t.Error("control: without the lock the discount was applied once")
-	}
-}
 
 // TestDoTxKey: other programs can compute the key in Go and in SQL. A lease of that name is another
 // lock.

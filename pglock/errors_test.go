@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -26,7 +27,8 @@ import (
 )
 
 // TestErrorLines provokes errors and checks each text to the letter: one line, the cause first, and
-// one package's name. Tokens are written N, times T, and addresses A.
+// one package's name. Tokens are written N, times T, and addresses A. Each error is of the listed
+// sentinels and of no others, so that callers can tell the causes apart (P23).
 func TestErrorLines(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{})
@@ -80,9 +82,14 @@ func TestErrorLines(t *testing.T) {
 		cancel(how)
 		return ctx
 	}
-	acquire := func(name string, opts ...pglock.LeaseOption) error {
-		_, err := c.Acquire(t.Context(), name, opts...)
-		return err
+	acquireIn := func(ctx context.Context, name string, opts ...pglock.LeaseOption) error {
+		return second(c.Acquire(ctx, name, opts...))
+	}
+	acquire := func(name string, opts ...pglock.LeaseOption) error { return acquireIn(t.Context(), name, opts...) }
+	acquireFor := func(d time.Duration, cause error) error {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), d, cause)
+		defer cancel()
+		return acquireIn(ctx, "theirs", pglock.WithWait(time.Minute))
 	}
 	failure := errors.New("the work failed")
 	stolen := func(returned error) error {
@@ -132,19 +139,21 @@ func TestErrorLines(t *testing.T) {
 		{"refused", open(func(u *url.URL) { u.Host = refused.Addr().String() }), []error{pglock.ErrUnavailable}, "pglock: open: database unavailable: failed to connect to `user=app database=postgres`: A: dial error: dial tcp A: connect: connection refused"},
 		{"no rights", open(user("stranger", "secret")), []error{pglock.ErrPrivilege}, `pglock: open: missing privilege in schema "pglock": ERROR: permission denied for schema pglock (SQLSTATE 42501): let the owner of the tables run SELECT "pglock".grant_user('ROLE')`},
 		{"read-only role", open(user("reader", "secret")), []error{pglock.ErrUnavailable}, `pglock: database unavailable: default_transaction_read_only is on (set by: user): turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write`},
-		{"no tables", func() error { _, err := pglock.Open(t.Context(), app, pglock.WithSchema("elsewhere")); return err }(), []error{schema.ErrMissing}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
+		{"no tables", second(pglock.Open(t.Context(), app, pglock.WithSchema("elsewhere"))), []error{schema.ErrMissing, pglock.ErrSchema}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
 		{"invalid option", acquire("n", pglock.WithWait(-1)), []error{pglock.ErrInvalidOption}, `pglock: invalid option: wait -1ns is negative: must be 0 or more`},
 		{"invalid name", acquire(""), []error{pglock.ErrInvalidOption}, `pglock: invalid lock name: empty: must be 1 to 512 bytes`},
 		{"busy", acquire("theirs", pglock.WithWait(0)), []error{pglock.ErrNotAcquired}, `pglock: acquire "theirs": held by rival; 2 (token N), for another T unless renewed`},
 		{"busy here", acquire("mine", pglock.WithWait(0)), []error{pglock.ErrNotAcquired}, `pglock: acquire "mine": held by this client, me (token N), for another T unless renewed`},
 		{"wait is over", acquire("theirs", pglock.WithWait(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `pglock: acquire "theirs": gave up after T: lock timeout: held by rival; 2 (token N), for another T unless renewed`},
 		{"wait is over here", acquire("mine", pglock.WithWait(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `pglock: acquire "mine": gave up after T: lock timeout: held by this client, me (token N), for another T unless renewed`},
-		{"canceled", func() error { _, err := c.Acquire(ended(failure), "theirs"); return err }(), []error{pglock.ErrNotAcquired, context.Canceled, failure}, `pglock: acquire "theirs": gave up after T: context canceled: the work failed`},
-		{"held by the caller", func() error { _, err := c.Acquire(mine.Context(), "mine"); return err }(), []error{pglock.ErrHeldByCaller}, `pglock: acquire "mine": the caller's context holds this lock (token N): use Do with WithJoin, or another context`},
+		{"context is over", acquireFor(2*time.Second, nil), []error{pglock.ErrNotAcquired, context.DeadlineExceeded}, `pglock: acquire "theirs": gave up after T: context deadline exceeded: held by rival; 2 (token N), for another T unless renewed`},
+		{"context is over, by the sentinel of a wait", acquireFor(2*time.Second, pglock.ErrTimeout), []error{pglock.ErrNotAcquired, context.DeadlineExceeded, pglock.ErrTimeout}, `pglock: acquire "theirs": gave up after T: context deadline exceeded: lock timeout: held by rival; 2 (token N), for another T unless renewed`},
+		{"canceled", acquireIn(ended(failure), "theirs"), []error{pglock.ErrNotAcquired, context.Canceled, failure}, `pglock: acquire "theirs": gave up after T: context canceled: the work failed`},
+		{"held by the caller", acquireIn(mine.Context(), "mine"), []error{pglock.ErrHeldByCaller}, `pglock: acquire "mine": the caller's context holds this lock (token N): use Do with WithJoin, or another context`},
 		{"lost", stolen(nil), []error{pglock.ErrLost}, `pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
 		{"failed and lost", stolen(fmt.Errorf("step 1:\n\tstep 2: %w", failure)), []error{failure, pglock.ErrLost}, `step 1: step 2: the work failed; pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
-		{"not found", func() error { _, err := c.Get(t.Context(), "never"); return err }(), []error{pglock.ErrNotFound}, `pglock: no such lock: "never"`},
-		{"get canceled", func() error { _, err := c.Get(ended(failure), "never"); return err }(), []error{context.Canceled, failure}, `pglock: get "never": context canceled: the work failed`},
+		{"not found", second(c.Get(t.Context(), "never")), []error{pglock.ErrNotFound}, `pglock: no such lock: "never"`},
+		{"get canceled", second(c.Get(ended(failure), "never")), []error{context.Canceled, failure}, `pglock: get "never": context canceled: the work failed`},
 		{"DoTx timeout", doTx(advisory.WithTimeout(20 * time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock "discount" (6824127248951005947): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
 		{"guard after the end", ownEnd().Guard(t.Context(), nil), []error{pglock.ErrStale, pglock.ErrReleased}, `pglock: lock released: stale grant: grant N of "ended" has ended`},
 		{"extend canceled", mine.Extend(ended(failure), time.Hour), []error{context.Canceled, failure}, `pglock: extend "mine": context canceled: the work failed`},
@@ -172,7 +181,7 @@ func TestErrorLines(t *testing.T) {
 				return advisory.LockAll(t.Context(), second, []advisory.Key{advisory.KeyFromInt64(7), c.Key("b")}, advisory.WithTimeout(20*time.Millisecond))
 			})
 		}), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock (7), "b" (2047708122095418259): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
-		{"runner waits", runner.Guard(t.Context(), c, "theirs", func(context.Context) error { return nil }, runner.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `runner: acquire "theirs": held by rival; 2, which has held the lock for T: gave up after T: context deadline exceeded: lock timeout`},
+		{"runner waits", runner.Guard(t.Context(), c, "theirs", func(context.Context) error { return nil }, runner.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout, context.DeadlineExceeded}, `runner: acquire "theirs": held by rival; 2, which has held the lock for T: gave up after T: context deadline exceeded: lock timeout`},
 		{"DoTx login", func() error {
 			return advisory.Do(t.Context(), pool(user("nobody", "x")), c.Key("discount"), func(context.Context, pgx.Tx) error { return nil })
 		}(), []error{pglock.ErrLogin}, "advisory: lock \"discount\" (6824127248951005947): login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
@@ -187,19 +196,19 @@ func TestErrorLines(t *testing.T) {
 		}), []error{pglock.ErrStale}, `fencing: stale grant: grant N of "theirs", where N is the newest`},
 		{"stale by schema", inTx(app, func(tx pgx.Tx) error {
 			return fencing.Check(t.Context(), tx, fencing.Fence{Schema: "elsewhere", Name: "theirs", Token: 1})
-		}), []error{schema.ErrMissing}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
+		}), []error{schema.ErrMissing, pglock.ErrSchema}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
 		{"migrate login", migrations.Up(t.Context(), pool(user("nobody", "x"))), []error{pglock.ErrLogin}, "migrations: schema \"pglock\": login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
 		{"migrate read-only", migrations.Up(t.Context(), pgtest.PoolOn(t, server.URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" }), migrations.WithSchema("new")), nil, `migrations: schema "new": ERROR: cannot execute CREATE SCHEMA in a read-only transaction (SQLSTATE 25006): the server is a standby, or default_transaction_read_only is on`},
 		{"migrate rights", migrations.Up(t.Context(), app, migrations.WithSchema("new")), []error{pglock.ErrPrivilege}, "pglock: missing privilege: role \"app\" lacks CREATE on DATABASE \"postgres\": GRANT CREATE ON DATABASE \"postgres\" TO \"app\", or let a role that has it run `pglock migrate up --grant-user app`"},
-		{"runner login", runner.Run(t.Context(), runner.Files(fstest.MapFS{"1_a.up.sql": {Data: []byte("SELECT 1")}}, "."), pool(user("nobody", "x"))), nil, "runner: login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
+		{"runner login", runner.Run(t.Context(), runner.Files(fstest.MapFS{"1_a.up.sql": {Data: []byte("SELECT 1")}}, "."), pool(user("nobody", "x"))), []error{pglock.ErrLogin}, "runner: login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
 	} {
 		if tc.err == nil {
 			t.Errorf("%s: no error", tc.name)
 			continue
 		}
-		for _, want := range tc.is {
-			if !errors.Is(tc.err, want) {
-				t.Errorf("%s: %v is not %v", tc.name, tc.err, want)
+		for _, sentinel := range slices.Concat(sentinels, tc.is) {
+			if want := slices.Contains(tc.is, sentinel); errors.Is(tc.err, sentinel) != want {
+				t.Errorf("%s: %v is %v: %v, want %v", tc.name, tc.err, sentinel, !want, want)
 			}
 		}
 		got := masked(tc.err.Error())
@@ -207,6 +216,13 @@ func TestErrorLines(t *testing.T) {
 			t.Errorf("%s:\n got %q\nwant %q", tc.name, got, tc.line)
 		}
 	}
+}
+
+// sentinels are the causes that callers tell apart.
+var sentinels = []error{
+	context.Canceled, context.DeadlineExceeded, pglock.ErrNotAcquired, pglock.ErrTimeout, pglock.ErrHeldByCaller, pglock.ErrLost,
+	pglock.ErrReleased, pglock.ErrStale, pglock.ErrNotFound, pglock.ErrUnavailable, pglock.ErrLogin, pglock.ErrPrivilege,
+	pglock.ErrSchema, pglock.ErrInvalidOption, pglock.ErrClosed,
 }
 
 // masked replaces what differs from run to run.

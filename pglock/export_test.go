@@ -12,16 +12,13 @@ import (
 
 // Statements for the default schema, for tests that send them.
 var (
-	AcquireFullSQL  = fileSQL("acquire_full")
-	PeekSQL         = fileSQL("peek")
-	AcquireFastSQL  = fileSQL("acquire_fast")
-	ReleaseBatchSQL = fileSQL("release_batch")
-	PruneSQL        = fileSQL("prune")
-	ListSQL         = listSQL + rowSQL
+	AcquireFullSQL = fileSQL("acquire_full")
+	PeekSQL        = fileSQL("peek")
+	PruneSQL       = fileSQL("prune")
+	ListSQL        = listSQL + rowSQL
 
 	RevokeGrantSQL    = fileSQL("revoke_grant")
 	RequestReleaseSQL = fileSQL("request_release")
-	LeaveQueueSQL     = fileSQL("leave_queue")
 )
 
 // fileSQL returns the statement of package leasetable in the file of that name.

@@ -119,6 +119,16 @@ func try(t *testing.T, c *pglock.Client, name string, opts ...pglock.LeaseOption
 	return l
 }
 
+// tried acquires a lock of any kind that is free.
+func tried(t *testing.T, l pglock.Lock, opts ...pglock.LeaseOption) *pglock.Lease {
+	t.Helper()
+	lease, err := l.TryAcquire(t.Context(), opts...)
+	if err != nil {
+		t.Fatalf("TryAcquire(%q): %v", l.Name(), err)
+	}
+	return lease
+}
+
 func release(t *testing.T, l *pglock.Lease) {
 	t.Helper()
 	if err := l.Release(t.Context()); err != nil {
@@ -246,6 +256,22 @@ func async(t *testing.T, l pglock.Lock, opts ...pglock.LeaseOption) <-chan *pglo
 		check(t, err)
 		got <- lease
 	}()
+	return got
+}
+
+// waits makes the client wait for name, and returns when it sleeps with a ticket.
+func (f fixture) waits(c *pglock.Client, name string, opts ...pglock.LeaseOption) <-chan *pglock.Lease {
+	f.t.Helper()
+	got := async(f.t, c.Lock(name), opts...)
+	pgtest.Eventually(f.t, 20*time.Second, "it waits", func() bool { return pglock.HeadWaits(c, name) })
+	return got
+}
+
+// waitsForAll makes the client wait for the sorted names, and returns when it sleeps with a ticket.
+func (f fixture) waitsForAll(c *pglock.Client, names ...string) <-chan *pglock.Lease {
+	f.t.Helper()
+	got := async(f.t, locktest.All(c, names...))
+	pgtest.Eventually(f.t, 20*time.Second, "it waits for all", func() bool { return pglock.AllWait(c, names...) })
 	return got
 }
 

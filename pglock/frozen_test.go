@@ -162,7 +162,7 @@ func TestAFrozenFirstHostKeepsNobodyFromTheSecond(t *testing.T) {
 	}
 	held := try(t, other, "waited for")
 	defer first.Freeze(false) // for the cleanup
-	got := waitFor(t, c, "waited for")
+	got := f.waits(c, "waited for")
 	pgtest.Eventually(t, 20*time.Second, "it listens", func() bool { return pglock.Listening(c) })
 	release(t, held)
 	release(t, next(t, got))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,7 +84,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 	for round := range 10 { // a waiter that is just making an attempt is granted the lock without a hand-off
 		name := fmt.Sprint("n", round) // the queue keeps the row of the last waiter for a name
 		held := try(t, c, name)
-		waiter := f.queued(t.Context(), c, name, "heir")
+		waiter := f.waits(c, name, pglock.WithHolder("successor"))
 		request := func() string { return pglock.HeadRequest(c, name) }
 		first := request()
 		// The row says that the waiter's request was granted, and that its grant has ended. Another
@@ -101,7 +100,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 		f.sql("DROP TABLE pglock.saved")
 		f.sql("DELETE FROM pglock.lock_waiters WHERE client = 'ghost'")
 		release(t, held)
-		l := got(t, waiter)
+		l := next(t, waiter)
 		var carried *pglock.HeldError
 		if _, err := theirs.TryAcquire(l.Context(), name); !errors.As(err, &carried) {
 			t.Errorf("another client does not recognize the lease: %v", err)
@@ -112,26 +111,6 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 		}
 	}
 	t.Error("no hand-off in ten rounds")
-}
-
-// TestP04_NoHandoffDuringAGuardedTransaction: the guarded writes of the previous holder end before
-// the next one has the lock.
-func TestP04_NoHandoffDuringAGuardedTransaction(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	held := try(t, c, "n")
-	got := f.waits(c, "n")
-	tx := begin(t, f)
-	must(t, held.Guard(t.Context(), tx))
-	release(t, held)
-	select {
-	case <-got:
-		t.Error("granted while the guarded transaction is open")
-	case <-time.After(300 * time.Millisecond):
-	}
-	must(t, tx.Commit(t.Context()))
-	release(t, <-got)
 }
 
 // TestI1_I9_WaitersThatLeaveAtAnyMoment has many goroutines of two clients wait and leave at
@@ -181,46 +160,4 @@ func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
 	}
 	pgtest.Eventually(t, 20*time.Second, "nothing is left behind", func() bool { return f.tickets("n") == 0 && value[int](f, grants) == 0 })
 	release(t, held(t, f.open().Lock("n")))
-}
-
-// TestWaitersOfAProcessAreServedInOrder: first come, first served, also if some in between leave.
-func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	const waiters = 20
-	c := newFixture(t).open()
-	held := try(t, c, "n")
-	var mu sync.Mutex
-	var served []int
-	var wg sync.WaitGroup
-	leavers, leave := context.WithCancel(t.Context())
-	for i := range waiters {
-		ctx := t.Context()
-		if i%3 == 1 {
-			ctx = leavers
-		}
-		wg.Go(func() {
-			l, err := c.Acquire(ctx, "n")
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			served = append(served, i)
-			mu.Unlock()
-			check(t, l.Release(t.Context()))
-		})
-		pgtest.Eventually(t, 5*time.Second, "the waiter is in line", func() bool { return pglock.Waiting(c, "n") == i+1 })
-	}
-	leave()
-	pgtest.Eventually(t, 5*time.Second, "some leave", func() bool { return pglock.Waiting(c, "n") == waiters-7 })
-	release(t, held)
-	wg.Wait()
-	if !slices.IsSorted(served) {
-		t.Errorf("served in the order %v", served)
-	}
-	if len(served) != waiters-7 {
-		t.Errorf("of %d waiters that stayed %d were served", waiters-7, len(served))
-	}
-	if n := pglock.Waiting(c, "n"); n != 0 {
-		t.Errorf("%d are still in line", n)
-	}
 }

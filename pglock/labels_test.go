@@ -1,7 +1,6 @@
 package pglock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,38 +14,6 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
-
-// queued starts an Acquire, and returns when others see its ticket.
-func (f fixture) queued(ctx context.Context, c *pglock.Client, name, holder string, opts ...pglock.LeaseOption) <-chan *pglock.Lease {
-	f.t.Helper()
-	got := make(chan *pglock.Lease, 1)
-	go func() {
-		l, err := c.Acquire(ctx, name, append(opts, pglock.WithHolder(holder))...)
-		if err != nil && ctx.Err() == nil {
-			f.t.Errorf("Acquire as %s: %v", holder, err)
-		}
-		got <- l
-	}()
-	pgtest.Eventually(f.t, 10*time.Second, holder+" is in the queue", func() bool {
-		return value[bool](f, "SELECT EXISTS (SELECT FROM pglock.lock_waiters WHERE name = $1 AND holder = $2 AND ticket > 0)", name, holder)
-	})
-	return got
-}
-
-// got waits for the lease of a waiter.
-func got(t *testing.T, c <-chan *pglock.Lease) *pglock.Lease {
-	t.Helper()
-	select {
-	case l := <-c:
-		if l == nil {
-			t.Fatal("no lease")
-		}
-		return l
-	case <-time.After(10 * time.Second):
-		t.Fatal("no lease within 10 s")
-	}
-	return nil
-}
 
 // TestSetLabels: labels are added and replaced, those who watch see them at once, and only the current
 // grant can change them.
@@ -130,7 +97,7 @@ func TestNamePolicy(t *testing.T) {
 	all := held(t, locktest.All(c, "long:1", "short:1"))
 	check(all, 10*time.Second, "team long", "team short")
 	s := c.Semaphore("long:2", 2)
-	if l := permits(t, s, 1); time.Until(l.Deadline()) < 50*time.Second {
+	if l := tried(t, s); time.Until(l.Deadline()) < 50*time.Second {
 		t.Errorf("a semaphore's lease ends in %v", time.Until(l.Deadline()))
 	}
 	if _, err := c.Acquire(t.Context(), "nobody"); !errors.Is(err, unclaimed) || !strings.Contains(err.Error(), "nobody") {

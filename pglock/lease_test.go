@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -124,48 +125,41 @@ func TestI3_ControlTrustingTheAnswersTime(t *testing.T) {
 	release(t, l)
 }
 
-// TestErrReadsTheClock: a process that slept past the deadline learns of it by Err and by the
-// context's Err, although no timer has fired.
-func TestErrReadsTheClock(t *testing.T) {
+// TestI3_ContextsReadTheClock: a process that slept past the deadline learns of it by the first call of Err
+// or Done of the lease and of its contexts, although no timer has fired.
+func TestI3_ContextsReadTheClock(t *testing.T) {
 	t.Parallel()
 	c := newFixture(t).open()
-	l := try(t, c, "n", pglock.WithTTL(300*time.Millisecond), pglock.WithRenewEvery(0))
-	pglock.StopTimer(l)
-	rest(t, time.Until(l.Deadline()))
-	if l.Context().Err() == nil || !errors.Is(l.Err(), pglock.ErrLost) {
-		t.Errorf("past the deadline: context %v, lease %v", l.Context().Err(), l.Err())
+	own := func(l *pglock.Lease) context.Context { return l.Context() }
+	derived := func(l *pglock.Lease) context.Context {
+		ctx, cancel := l.WithContext(context.Background())
+		t.Cleanup(cancel)
+		return ctx
 	}
-	select {
-	case <-l.Done():
-	default:
-		t.Error("Done is not closed")
+	closed := func(done <-chan struct{}) bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
 	}
-}
-
-func TestGuard(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	f.sql("CREATE TABLE pglock.ledger (n int)")
-	write := func(l *pglock.Lease) error {
-		return pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
-			if err := l.Guard(t.Context(), tx); err != nil {
-				return err
+	for name, ended := range map[string]func(l *pglock.Lease, ctx context.Context) bool{
+		"Err":              func(_ *pglock.Lease, ctx context.Context) bool { return ctx.Err() != nil },
+		"Done":             func(_ *pglock.Lease, ctx context.Context) bool { return closed(ctx.Done()) },
+		"the lease's Err":  func(l *pglock.Lease, _ context.Context) bool { return l.Err() != nil },
+		"the lease's Done": func(l *pglock.Lease, _ context.Context) bool { return closed(l.Done()) },
+	} {
+		for i, of := range []func(*pglock.Lease) context.Context{own, derived} {
+			l := try(t, c, fmt.Sprint(name, i), pglock.WithTTL(500*time.Millisecond), pglock.WithRenewEvery(0))
+			pglock.StopTimer(l)
+			ctx := of(l)
+			rest(t, time.Until(l.Deadline()))
+			if !ended(l, ctx) || !errors.Is(context.Cause(ctx), pglock.ErrLost) || !errors.Is(l.Err(), pglock.ErrLost) {
+				t.Errorf("%s of context %d: cause %v, the lease %v", name, i, context.Cause(ctx), l.Err())
 			}
-			_, err := tx.Exec(t.Context(), f.named("INSERT INTO pglock.ledger VALUES (1)"))
-			return err
-		})
+		}
 	}
-	l := try(t, c, "n", pglock.WithRenewEvery(0))
-	check(t, write(l))
-	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief'")
-	var stale *fencing.StaleError
-	if err := write(l); !errors.As(err, &stale) || stale.Token != l.Token() || stale.Current <= l.Token() {
-		t.Errorf("a stale holder's write: %v", err)
-	}
-	is(f, "rows were written", 1, "SELECT count(*) FROM pglock.ledger")
-	fails(t, "Release", l.Release(t.Context()), pglock.ErrLost)
-	fails(t, "a write after Release", write(l), pglock.ErrReleased)
 }
 
 // TestGuardOfAnEndedLease: writers find ErrStale, whether the client or the server notices the end.
@@ -185,53 +179,6 @@ func TestGuardOfAnEndedLease(t *testing.T) {
 				t.Errorf("%s of a lease that has ended: %v", name, err)
 			}
 		}
-	}
-}
-
-// TestI3_ContextsReadTheClock: after a pause past the deadline the first call of Err or Done of the
-// lease's contexts reports the loss, although no timer has fired yet.
-func TestI3_ContextsReadTheClock(t *testing.T) {
-	t.Parallel()
-	byErr := func(ctx context.Context) bool { return ctx.Err() != nil }
-	byDone := func(ctx context.Context) bool {
-		select { // the first look
-		case <-ctx.Done():
-			return true
-		default:
-			return false
-		}
-	}
-	own := func(l *pglock.Lease) (context.Context, context.CancelFunc) { return l.Context(), func() {} }
-	derived := func(l *pglock.Lease) (context.Context, context.CancelFunc) {
-		return l.WithContext(context.Background())
-	}
-	for name, c := range map[string]struct {
-		of   func(l *pglock.Lease) (context.Context, context.CancelFunc)
-		look func(ctx context.Context) bool
-	}{
-		"own, Err": {own, byErr}, "own, Done": {own, byDone}, "derived, Err": {derived, byErr}, "derived, Done": {derived, byDone},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client := newFixture(t).open()
-			for range 4 { // without reading the clock, in about every second round the timer has not fired
-				l := try(t, client, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
-				ctx, cancel := c.of(l)
-				deadline := l.Deadline()
-				<-time.After(time.Until(deadline) - 10*time.Millisecond)
-				for time.Now().Before(deadline) {
-					// Spin: the call must come before a timer.
-				}
-				if ended := c.look(ctx); !ended || !errors.Is(context.Cause(ctx), pglock.ErrLost) {
-					t.Errorf("done: %v, cause %v", ended, context.Cause(ctx))
-				}
-				cancel()
-				pgtest.Eventually(t, 10*time.Second, "the server's expiry", func() bool {
-					k, err := client.Get(t.Context(), "n")
-					return err == nil && !k.Held()
-				})
-			}
-		})
 	}
 }
 

@@ -184,7 +184,7 @@ func TestTicketsCountAfterLogicalReplication(t *testing.T) {
 				t.Errorf("ticket %d is invalid, tickets up to 999999 are used up", ticket)
 			}
 			release(t, held)
-			release(t, <-got)
+			release(t, next(t, got))
 		})
 	}
 }

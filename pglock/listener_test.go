@@ -1,7 +1,6 @@
 package pglock_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -17,23 +16,22 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// listeners is an SQL condition for the listening connections of a fixture's clients.
-const listeners = "query LIKE 'LISTEN %' AND datname = current_database()"
-
 // TestP19_P24_I10_P17_AReleaseWakesTheNext: a waiter acquires a long-lived lock soon when it is released,
-// also if no notification comes, because its listener died half-open, does not connect, or does not
-// exist, or because the release notified nobody: the row is the truth.
+// also if no notification comes, because its listener died, half-open or not, does not connect, or does
+// not exist, or because the release notified nobody: the row is the truth.
 func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		listener string // of the waiter, if it is not that of the pool
 		polls    bool   // without a listener
 		silent   bool   // the row is freed behind the holder's back
+		killed   bool   // the server ends the listener's session
 	}{
 		"notified":             {},
 		"polling":              {polls: true},
 		"no notification":      {silent: true},
 		"half-open listener":   {listener: "proxy"},
+		"killed listener":      {killed: true},
 		"unreachable listener": {listener: "host=127.0.0.1 port=1 connect_timeout=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,6 +56,10 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 			if tc.listener == "proxy" {
 				proxy.DropReplies()
 			}
+			if tc.killed {
+				is(f, "control: listeners", 1, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+					WHERE query LIKE 'LISTEN %' AND datname = current_database()`)
+			}
 			if tc.silent {
 				f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp()")
 			} else {
@@ -78,72 +80,6 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 	} {
 		_, err := pglock.Open(t.Context(), pgtest.Pool(t), opts...)
 		fails(t, "Open", err, pglock.ErrInvalidOption)
-	}
-}
-
-// TestChannelsAreTheClientsOwn checks the channel names.
-func TestChannelsAreTheClientsOwn(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	held := try(t, f.open(), "n")
-	var got []<-chan *pglock.Lease
-	for range 3 {
-		got = append(got, f.waits(f.open(), "n"))
-	}
-	if n := value[int](f, `SELECT count(DISTINCT client) FROM pglock.lock_waiters WHERE client ~ '^pglock_[a-z0-9]{20,}$' AND length(client) <= 63`); n != len(got) {
-		t.Errorf("%d channels of %d clients", n, len(got))
-	}
-	release(t, held)
-	for _, l := range got {
-		release(t, next(t, l))
-	}
-}
-
-// TestTheListenerIsKilled kills it again and again, while workers of several clients use one lock.
-func TestTheListenerIsKilled(t *testing.T) {
-	t.Parallel()
-	const clients, workers, rounds = 3, 4, 15
-	f := on(t, pgtest.Database(t))
-	stop := make(chan struct{})
-	killed := make(chan int)
-	go func() {
-		n := 0
-		for {
-			select {
-			case <-time.After(60 * time.Millisecond):
-				n += value[int](f, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE "+listeners)
-			case <-stop:
-				killed <- n
-				return
-			}
-		}
-	}()
-	var longest time.Duration
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for range clients {
-		c := f.open()
-		for range workers {
-			wg.Go(func() {
-				for range rounds {
-					began := time.Now()
-					l := acquire(t, c, "n")
-					mu.Lock()
-					longest = max(longest, time.Since(began))
-					mu.Unlock()
-					rest(t, 2*time.Millisecond)
-					release(t, l)
-				}
-			})
-		}
-	}
-	wg.Wait()
-	close(stop)
-	if n := <-killed; n == 0 {
-		t.Error("no listener was killed")
-	}
-	if longest > 20*time.Second {
-		t.Errorf("somebody waited for %v", longest)
 	}
 }
 
@@ -175,10 +111,9 @@ func TestAServerCrashUnderWaiters(t *testing.T) {
 	}
 }
 
-// TestP25_OnlyTheHeadIsNotified: a release notifies the client of the smallest valid ticket, and
-// without waiters no client. The same holds for a waiter that leaves while the lock is free, in
-// each form of the release statements.
-func TestP25_OnlyTheHeadIsNotified(t *testing.T) {
+// TestP25_AReleaseNotifiesWatchersAndTheHead: each client that watches, whose row has not expired, and that
+// of the smallest valid ticket, in each form of the release statements. Watchers alone are no waiters.
+func TestP25_AReleaseNotifiesWatchersAndTheHead(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]pglock.Option{
 		"alone": nil, "together": {pglock.WithBatches(64, true)},
@@ -187,59 +122,43 @@ func TestP25_OnlyTheHeadIsNotified(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			c := f.open(opts...)
-			notified := f.listen("first", "second", "expired", "invalid")
-			for _, n := range []string{"waited for", "not waited for"} {
-				l := try(t, c, n)
-				if n == "waited for" {
-					for _, sql := range []string{
-						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'expired', pglock.next_fencing_token(), clock_timestamp() - interval '1 s')",
-						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'invalid', 0, clock_timestamp() + interval '1 h')",
-						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'first', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')",
-						"INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'second', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')",
-					} {
-						f.sql(sql, n, f.schema)
-					}
+			notified := f.listen("watches", "watches too", "watched", "first", "second", "expired", "invalid")
+			for n, lock := range map[string]pglock.Lock{
+				"watched": c.Lock("watched"), "waited for": c.Lock("waited for"),
+				"too few": c.Semaphore("too few", 2), "not waited for": c.Lock("not waited for"),
+			} {
+				l := held(t, lock)
+				row := func(client string, ticket int64, seconds, weight int) {
+					f.sql(`INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, weight)
+						VALUES ($1, $2 || $3, $4, clock_timestamp() + $5 * interval '1 s', $6)`, n, f.schema, client, ticket, seconds, weight)
+				}
+				if n != "not waited for" {
+					row("watches", -1, 3600, 1)
+					row("watches too", -1, 3600, 1)
+					row("watched", -1, -1, 1)
+				}
+				switch n {
+				case "waited for":
+					row("invalid", 0, 3600, 1)
+					row("expired", 1<<59, -1, 1)
+					row("first", 1<<60, 3600, 1)
+					row("second", 1<<61, 3600, 1)
+				case "too few":
+					row("first", 1<<60, 3600, 2)
+					defer release(t, held(t, lock, pglock.WithBarging()))
 				}
 				release(t, l)
 			}
-			if got := notified(); !slices.Equal(got, []string{"first: waited for"}) {
+			got := notified()
+			slices.Sort(got)
+			want := []string{
+				"first: waited for", "watches too: too few", "watches too: waited for", "watches too: watched",
+				"watches: too few", "watches: waited for", "watches: watched",
+			}
+			if !slices.Equal(got, want) {
 				t.Errorf("notified: %q", got)
 			}
 		})
-	}
-}
-
-// TestReleaseBatch tests the batch release statement by itself: if it fails, the client sends each
-// release alone, and no other test would notice.
-func TestReleaseBatch(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.openUnclosed()
-	defer func() { _ = c.Close(context.WithoutCancel(t.Context())) }() // its leases are released below
-	var names []string
-	var tokens []int64
-	for _, n := range []string{"not waited for", "waited for", "waited for by a dead one"} {
-		l := try(t, c, n)
-		names, tokens = append(names, n), append(tokens, int64(l.Token()))
-	}
-	notified := f.listen("first", "expired")
-	f.sql("INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'first', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')", names[1], f.schema)
-	f.sql("INSERT INTO pglock.lock_waiters VALUES ($1, $2 || 'expired', pglock.next_fencing_token(), clock_timestamp() - interval '1 s')", names[2], f.schema)
-	rows, err := f.pool.Query(t.Context(), f.named(pglock.ReleaseBatchSQL), append(names, "unknown"), append(tokens, 1), true)
-	must(t, err)
-	type released struct {
-		Name     string
-		Token    int64
-		Notified bool
-	}
-	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[released])
-	must(t, err)
-	slices.SortFunc(got, func(a, b released) int { return cmp.Compare(a.Name, b.Name) })
-	if want := []released{{names[0], tokens[0], false}, {names[1], tokens[1], true}, {names[2], tokens[2], false}}; !slices.Equal(got, want) {
-		t.Errorf("released %v, want %v", got, want)
-	}
-	if got := notified(); !slices.Equal(got, []string{"first: " + names[1]}) {
-		t.Errorf("notified: %q", got)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestLocksTellEverything(t *testing.T) {
 	}
 	release(t, l)
 	for _, granted := range got {
-		release(t, <-granted)
+		release(t, next(t, granted))
 	}
 	f.sql("UPDATE pglock.distributed_locks SET holder = 'dead', expires_at = now() - interval '1 min'")
 	f.sql(`UPDATE pglock.distributed_locks SET labels = '{"number": 1, "text": "x"}'`) // by another program
@@ -264,7 +264,7 @@ func TestTheRowKeepsTheLastHolder(t *testing.T) {
 			waiting := async(t, c.Lock("n"), pglock.WithHolder("fourth"))
 			pgtest.Eventually(t, 10*time.Second, "the fourth waits", func() bool { return pglock.HeadWaits(c, "n") })
 			release(t, l)
-			l = <-waiting
+			l = next(t, waiting)
 			is("released third t then fourth")
 
 			// The full statement writes the grant: the queue was skipped.
@@ -309,5 +309,5 @@ func TestTheViewsTellWhoHoldsAndWaits(t *testing.T) {
 		}
 	}
 	release(t, held)
-	release(t, <-got)
+	release(t, next(t, got))
 }

@@ -104,7 +104,7 @@ func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
 			}
 			got := f.waits(c, n)
 			release(t, held)
-			l := <-got
+			l := next(t, got)
 			release(t, l)
 			lost := acquire(t, c, n, pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
 			within(t, 20*time.Second, "the loss", lost.Done())

@@ -62,19 +62,11 @@ func TestMinHold(t *testing.T) {
 			if tc.local {
 				waiter = c
 			}
-			got := make(chan *pglock.Lease, 1)
-			go func() {
-				next, err := waiter.Acquire(context.Background(), "n", pglock.WithMinHold(0))
-				check(t, err)
-				got <- next
-			}()
+			got := async(t, waiter.Lock("n"), pglock.WithMinHold(0))
 			pgtest.Eventually(t, time.Minute, "it waits", func() bool { return pglock.Waiting(waiter, "n") == 1 })
 			tc.end(t, f, c, l)
 			fails(t, "the first lease", l.Err(), pglock.ErrReleased)
-			next := <-got
-			if next == nil {
-				t.FailNow()
-			}
+			next := next(t, got)
 			gap := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks").Sub(granted)
 			t.Logf("granted again after %v", gap.Round(time.Millisecond))
 			if tc.free != (gap < d) || gap > d+20*time.Second { // soon, even on a slow machine: not after the TTL
@@ -152,11 +144,11 @@ func TestMinHoldKeepsTheOrderOfTheQueue(t *testing.T) {
 		go func() { got <- acquire(t, c, "n") }()
 		pgtest.Eventually(t, time.Minute, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
 	}
-	l = <-got
+	l = next(t, got)
 	// The silent head is skipped 1.5 s after the lock is free, not at once.
 	if early := time.Since(ends); early < time.Second {
 		t.Errorf("the head of the queue was skipped %v after the lock was free", early)
 	}
 	release(t, l)
-	release(t, <-got)
+	release(t, next(t, got))
 }

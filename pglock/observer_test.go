@@ -158,8 +158,8 @@ func TestObserverOfAHandoff(t *testing.T) {
 			await[observe.WaitEvent](t, r, i+1)
 		}
 		release(t, held)
-		release(t, <-got)
-		release(t, <-got)
+		release(t, next(t, got))
+		release(t, next(t, got))
 
 		waits, granted := events[observe.WaitEvent](r), events[observe.AcquireEvent](r)
 		ended := await[observe.ReleaseEvent](t, r, 3)

@@ -38,6 +38,10 @@ func TestP41_OpenRefusesBadOptionsAndLeavesThePoolAlone(t *testing.T) {
 		"label with NUL":     {[]pglock.Option{pglock.WithLabels(map[string]string{"k": "\x00"})}, pglock.ErrInvalidOption, "label"},
 		"labels too long":    {[]pglock.Option{pglock.WithLabels(map[string]string{"k": strings.Repeat("x", 20000)})}, pglock.ErrInvalidOption, "labels"},
 		"wait negative":      {[]pglock.Option{pglock.WithWait(-1)}, pglock.ErrInvalidOption, "wait -1ns is negative: must be 0 or more"},
+		"longest hold":       {[]pglock.Option{pglock.WithMaxHold(-1)}, pglock.ErrInvalidOption, "longest hold"},
+		"hold too long":      {[]pglock.Option{pglock.WithMaxHold(20 * 365 * 24 * time.Hour)}, pglock.ErrInvalidOption, "longest hold"},
+		"lock delay":         {[]pglock.Option{pglock.WithLockDelay(-1)}, pglock.ErrInvalidOption, "lock delay"},
+		"delay too long":     {[]pglock.Option{pglock.WithLockDelay(20 * 365 * 24 * time.Hour)}, pglock.ErrInvalidOption, "lock delay"},
 		"one connection":     {[]pglock.Option{pglock.WithMaxConns(1)}, pglock.ErrInvalidOption, "renewals"},
 	} {
 		c, err := pglock.Open(t.Context(), pool, tc.opts...)

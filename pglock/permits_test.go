@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
 )
@@ -38,9 +37,9 @@ func TestPermitsAreListed(t *testing.T) {
 	c := f.open(pglock.WithHolder("A"))
 	release(t, try(t, c, "lease"))
 	s := c.Semaphore("semaphore", 4)
-	one := permits(t, s, 1, pglock.WithLabels(map[string]string{"k": "v"}))
-	two := permits(t, s, 2, pglock.WithHolder("B"))
-	w := write(t, rwlock(c, "rw"))
+	one := tried(t, s, pglock.WithLabels(map[string]string{"k": "v"}))
+	two := tried(t, s.Weight(2), pglock.WithHolder("B"))
+	w := tried(t, rwlock(c, "rw").write)
 	k := get(t, c, "semaphore")
 	if k.Kind != inspect.Semaphore || k.Permits != 4 || k.InUse() != 3 || !k.Held() || k.Holder != "" || len(k.Grants) != 2 {
 		t.Fatalf("%+v", k)
@@ -85,38 +84,6 @@ func TestPermitsAreListed(t *testing.T) {
 	release(t, w)
 }
 
-// TestRevokePermits: Revoke ends one grant, whose holder learns why, and wakes the waiter that fits.
-// A guarded transaction of that holder keeps its permits until it ends.
-func TestRevokePermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder, operator := f.open(pglock.WithTTL(3*time.Second)), f.open()
-	s := holder.Semaphore("s", 3)
-	victim, other := permits(t, s, 2), permits(t, s, 1)
-	waiting := async(t, f.open().Semaphore("s", 3).Weight(2))
-	f.waiters(1)
-	tx := begin(t, f)
-	must(t, victim.Guard(t.Context(), tx))
-	fails(t, "Revoke beside a guarded transaction", operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"), pglock.ErrGuarded)
-	within(t, 20*time.Second, "the loss", victim.Done())
-	fails(t, "the holder is told", victim.Err(), pglock.ErrRevoked)
-	fails(t, "a guard of the revoked grant", fencing.Check(t.Context(), begin(t, f), victim.Fence()), fencing.ErrStale)
-	still(f, waiting)
-	must(t, tx.Commit(t.Context()))
-	check(t, operator.Revoke(t.Context(), "s", victim.Token(), "maintenance"))
-	release(t, next(t, waiting))
-	if k := get(t, operator, "s"); k.InUse() != 1 {
-		t.Errorf("%+v", k)
-	}
-	check(t, other.Err())
-	fails(t, "Revoke of no grant", operator.Revoke(t.Context(), "s", 1<<40, ""), fencing.ErrStale)
-	w := write(t, rwlock(holder, "rw"))
-	check(t, operator.Revoke(t.Context(), "rw", w.Token(), ""))
-	within(t, 20*time.Second, "the loss", w.Done())
-	release(t, write(t, rwlock(operator, "rw")))
-	release(t, other)
-}
-
 // TestRequestReleaseOfPermits: the request reaches the holder of one grant only, and goes along when
 // a writer becomes a reader.
 func TestRequestReleaseOfPermits(t *testing.T) {
@@ -124,7 +91,7 @@ func TestRequestReleaseOfPermits(t *testing.T) {
 	f := newFixture(t)
 	holder, operator := f.open(pglock.WithTTL(2*time.Second)), f.open()
 	s := holder.Semaphore("s", 2)
-	a, b := permits(t, s, 1), permits(t, s, 1)
+	a, b := tried(t, s), tried(t, s)
 	must(t, operator.RequestRelease(t.Context(), "s", a.Token(), "please"))
 	within(t, 20*time.Second, "the request", a.ReleaseRequested())
 	if k := get(t, operator, "s"); !k.Grants[0].ReleaseRequested || k.Grants[0].ReleaseReason != "please" || k.Grants[1].ReleaseRequested {
@@ -134,7 +101,7 @@ func TestRequestReleaseOfPermits(t *testing.T) {
 	release(t, a)
 	fails(t, "a request to a released grant", operator.RequestRelease(t.Context(), "s", a.Token(), ""), fencing.ErrStale)
 	release(t, b)
-	w := write(t, rwlock(holder, "rw"), pglock.WithRenewEvery(0))
+	w := tried(t, rwlock(holder, "rw").write, pglock.WithRenewEvery(0))
 	must(t, operator.RequestRelease(t.Context(), "rw", w.Token(), "writer"))
 	downgrade(t, w)
 	if k := get(t, operator, "rw"); k.Grants[0].ReleaseReason != "writer" {
@@ -160,11 +127,11 @@ func TestWatchPermits(t *testing.T) {
 		}
 	}
 	expect("at first", false, 0)
-	w := write(t, rw)
+	w := tried(t, rw.write)
 	expect("a writer", true, 1)
 	downgrade(t, w)
 	expect("a downgrade", false, 1)
-	r := read(t, rw, pglock.WithTTL(500*time.Millisecond), pglock.WithRenewEvery(0))
+	r := tried(t, rw.read, pglock.WithTTL(500*time.Millisecond), pglock.WithRenewEvery(0))
 	expect("another reader", false, 2)
 	began := time.Now()
 	expect("its expiry", false, 1)
@@ -172,45 +139,6 @@ func TestWatchPermits(t *testing.T) {
 	release(t, w)
 	expect("the release", false, 0)
 	_ = r.Release(t.Context()) // it was lost
-}
-
-// TestAWatcherLearnsOfAReleaseThatFitsNobody at once, although no waiter is notified.
-func TestAWatcherLearnsOfAReleaseThatFitsNobody(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	s := f.open().Semaphore("s", 3)
-	a, b := permits(t, s, 1), permits(t, s, 1)
-	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', now() + interval '1 hour', 3)")
-	watcher := f.open()
-	ctx := bounded(t, time.Minute)
-	next, stop := iter.Pull2(watcher.Watch(ctx, "s"))
-	defer stop()
-	if k, err, _ := next(); err != nil || len(k.Grants) != 2 {
-		t.Fatalf("%+v, %v", k, err)
-	}
-	pgtest.Eventually(t, 20*time.Second, "the watcher listens", func() bool { return pglock.Listening(watcher) })
-	notified := make(chan struct{})
-	conn, err := f.pool.Acquire(t.Context())
-	must(t, err)
-	defer conn.Release()
-	channel := value[string](f, "SELECT client FROM pglock.lock_waiters WHERE ticket = -1")
-	if _, err := conn.Exec(t.Context(), `LISTEN "`+channel+`"`); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		if _, err := conn.Conn().WaitForNotification(ctx); err == nil {
-			close(notified)
-		}
-	}()
-	release(t, a)
-	within(t, 20*time.Second, "the notification", notified)
-	if k, err, _ := next(); err != nil || len(k.Grants) != 1 {
-		t.Fatalf("%+v, %v", k, err)
-	}
-	if _, err := conn.Exec(t.Context(), "UNLISTEN *"); err != nil {
-		t.Error(err)
-	}
-	release(t, b)
 }
 
 // TestEachHolderOfRevokedPermitsLearnsWhy, also if no notification tells it: one revocation of a name
@@ -223,9 +151,9 @@ func TestEachHolderOfRevokedPermitsLearnsWhy(t *testing.T) {
 	operator := f.open()
 	var all []*pglock.Lease
 	for range holders {
-		all = append(all, permits(t, s, 1))
+		all = append(all, tried(t, s))
 	}
-	spared := permits(t, s, 1)
+	spared := tried(t, s)
 	for range 2 {
 		for i, l := range all {
 			must(t, operator.Revoke(t.Context(), "s", l.Token(), fmt.Sprint("reason ", i)))

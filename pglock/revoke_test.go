@@ -3,14 +3,10 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -18,9 +14,9 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestRevokeEndsOneGrant: the holder is fenced at once, learns the reason, by a notification or by
-// its next renewal, and the next waiter has the lock. A grant after it is not affected.
-func TestRevokeEndsOneGrant(t *testing.T) {
+// TestTheHolderLearnsOfRequestsAndRevocations, by a notification or by its next renewal, also when others
+// have held the lock since. The next waiter has the lock at once, and is not asked.
+func TestTheHolderLearnsOfRequestsAndRevocations(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
@@ -36,54 +32,38 @@ func TestRevokeEndsOneGrant(t *testing.T) {
 			f := newFixture(t)
 			c, operator := f.open(tc.client...), f.open()
 			l := try(t, c, "n", pglock.WithHolder("old"))
-			if _ = l.ReleaseRequested(); tc.notify {
-				pgtest.Eventually(t, 10*time.Second, "the holder listens", func() bool { return pglock.Listening(c) })
+			requested := l.ReleaseRequested()
+			pgtest.Eventually(t, 10*time.Second, "the holder listens, or not", func() bool { return pglock.Listening(c) == tc.notify })
+			must(t, operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"))
+			if k := get(t, operator, "n"); !k.Held() || !k.ReleaseRequested || k.ReleaseReason != "deploy" {
+				t.Errorf("the lock: %+v", k)
 			}
-			got := f.waits(f.open(pglock.WithHolder("new")), "n")
+			within(t, 10*time.Second, "the holder learns of the request", requested)
+			if reason := l.ReleaseReason(); reason != "deploy" || l.Err() != nil {
+				t.Errorf("the reason %q, the lease %v", reason, l.Err())
+			}
+			got := f.waits(f.open(), "n")
 			must(t, operator.Revoke(t.Context(), "n", l.Token(), "maintenance\n"))
-			f.inTx(func(tx pgx.Tx) {
-				fails(t, "a guard after the revocation", fencing.Check(t.Context(), tx, l.Fence()), fencing.ErrStale)
-			})
-			next := <-got
-			within(t, 10*time.Second, "the holder learns of it", l.Done())
+			fails(t, "a guard after the revocation", fencing.Check(t.Context(), begin(t, f), l.Fence()), fencing.ErrStale)
+			next := next(t, got)
+			if k := get(t, operator, "n"); k.Token != next.Token() || !k.Held() || k.ReleaseRequested || k.Previous.Holder != "old" ||
+				k.Previous.End != "revoked" || k.Previous.Reason != "maintenance\n" {
+				t.Errorf("afterwards: %+v", k)
+			}
+			check(t, next.Extend(t.Context(), time.Hour))
+			release(t, next)
+			for range 5 {
+				release(t, acquire(t, operator, "n"))
+			}
+			within(t, 10*time.Second, "the holder learns of the revocation", l.Done())
 			var lost *pglock.LostError
 			if err := l.Err(); !errors.As(err, &lost) || !errors.Is(err, pglock.ErrRevoked) || !errors.Is(err, pglock.ErrLost) ||
 				!strings.Contains(err.Error(), `"maintenance\n"`) || strings.Contains(err.Error(), "\n") || lost.Token != l.Token() {
 				t.Errorf("the lease has ended by %v", err)
 			}
-			if k, err := operator.Get(t.Context(), "n"); err != nil || k.Token != next.Token() || !k.Held() || k.Previous.Holder != "old" ||
-				k.Previous.End != "revoked" || k.Previous.Reason != "maintenance\n" {
-				t.Errorf("afterwards: %+v, %v", k, err)
-			}
 			fails(t, "release", l.Release(t.Context()), pglock.ErrRevoked)
 			check(t, operator.Revoke(t.Context(), "n", l.Token(), "again"))
-			check(t, next.Extend(t.Context(), time.Hour))
-			release(t, next)
 		})
-	}
-}
-
-// inTx runs fn in a transaction that is rolled back.
-func (f fixture) inTx(fn func(tx pgx.Tx)) {
-	f.t.Helper()
-	tx := begin(f.t, f)
-	defer func() { _ = tx.Rollback(f.t.Context()) }()
-	fn(tx)
-}
-
-// TestTheReasonOutlivesOtherGrants: the holder learns it although others have held the lock since.
-func TestTheReasonOutlivesOtherGrants(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	l := try(t, f.open(pglock.WithPollOnly()), "n", pglock.WithTTL(4*time.Second))
-	c := f.open()
-	must(t, c.Revoke(t.Context(), "n", l.Token(), "why"))
-	for range 5 {
-		release(t, acquire(t, c, "n"))
-	}
-	within(t, 10*time.Second, "the holder learns of it", l.Done())
-	if err := l.Err(); !errors.Is(err, pglock.ErrRevoked) || !strings.Contains(err.Error(), `"why"`) {
-		t.Error(err)
 	}
 }
 
@@ -133,102 +113,6 @@ func TestRevokeIsRefused(t *testing.T) {
 	}
 }
 
-// TestRevokeRespectsGuards: a guarded transaction that began before commits, no grant overlaps it,
-// and Revoke says so. New guards fail.
-func TestRevokeRespectsGuards(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.sql("CREATE TABLE pglock.written (n int)")
-	c := f.open()
-	l := try(t, f.open(pglock.WithTTL(time.Hour)), "n")
-	tx := begin(t, f)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	must(t, l.Guard(t.Context(), tx))
-	began := time.Now()
-	fails(t, "with a guarded transaction", c.Revoke(t.Context(), "n", l.Token(), "r"), pglock.ErrGuarded)
-	if took := time.Since(began); took < 500*time.Millisecond || took > 10*time.Second {
-		t.Errorf("it waited for %v", took)
-	}
-	f.inTx(func(other pgx.Tx) {
-		fails(t, "a new guard", fencing.Check(t.Context(), other, l.Fence()), fencing.ErrStale)
-	})
-	isBusy(t, "the lock while the transaction is open", c.Lock("n"))
-	run(t, tx, f.named("INSERT INTO pglock.written VALUES (1)"))
-	result := make(chan error, 1)
-	go func() { result <- c.Revoke(t.Context(), "n", l.Token(), "r") }()
-	pgtest.Eventually(t, 10*time.Second, "Revoke waits for the transaction, or has given up", func() bool {
-		return len(result) > 0 || value[bool](f, `SELECT EXISTS (SELECT FROM pg_locks AS l WHERE NOT l.granted AND l.pid IN (
-			SELECT a.pid FROM pg_stat_activity AS a WHERE position($1 IN a.query) > 0))`, f.named("pglock.distributed_locks"))
-	})
-	check(t, tx.Commit(t.Context()))
-	if err := <-result; err != nil && !errors.Is(err, pglock.ErrGuarded) {
-		t.Error(err)
-	}
-	check(t, c.Revoke(t.Context(), "n", l.Token(), "r"))
-	fails(t, "release", l.Release(t.Context()), pglock.ErrLost)
-	release(t, acquire(t, c, "n"))
-}
-
-// TestChaosRevokeAgainstGuards: once Revoke has returned nil, no guarded transaction of that grant commits. The
-// transactions begin while Revoke runs. The short form has 100 rounds, the long one 5,000, which found late writes
-// before guards with older snapshots were stopped. guard_with_an_older_snapshot.txt is the same race
-// step by step.
-func TestChaosRevokeAgainstGuards(t *testing.T) {
-	t.Parallel()
-	rounds := 100
-	if os.Getenv("PGLOCK_CHAOS") != "" {
-		rounds = 5000
-	}
-	f := newFixture(t)
-	f.sql("CREATE TABLE pglock.written (token bigint)")
-	holder, operator := f.open(pglock.WithTTL(time.Hour)), f.open()
-	write := func(fence fencing.Fence) error {
-		return pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
-			if err := fencing.Check(t.Context(), tx, fence); err != nil {
-				return err
-			}
-			_, err := tx.Exec(t.Context(), f.named("INSERT INTO pglock.written VALUES ($1)"), fence.Token)
-			return err
-		})
-	}
-	const writers = 4
-	written, late := 0, 0
-	count := func(token fencing.Token) int {
-		return value[int](f, "SELECT count(*)::int FROM pglock.written WHERE token = $1", token)
-	}
-	for range rounds {
-		l := try(t, holder, "n")
-		results := make(chan error, writers)
-		var begun sync.WaitGroup
-		for range writers {
-			begun.Add(1)
-			go func() {
-				err := write(l.Fence())
-				for begun.Done(); err == nil; err = write(l.Fence()) {
-				}
-				results <- err
-			}()
-		}
-		begun.Wait()
-		err := operator.Revoke(t.Context(), "n", l.Token(), "r")
-		for errors.Is(err, pglock.ErrGuarded) {
-			err = operator.Revoke(t.Context(), "n", l.Token(), "r")
-		}
-		must(t, err)
-		before := count(l.Token())
-		for range writers {
-			fails(t, "told", <-results, fencing.ErrStale)
-		}
-		after := count(l.Token())
-		written, late = written+after, late+after-before
-		_ = l.Release(t.Context()) // it is lost
-	}
-	t.Logf("%d rounds: %d guarded writes, %d of them after Revoke had returned", rounds, written, late)
-	if late > 0 || written < rounds {
-		t.Errorf("%d of %d guarded writes committed after Revoke had returned", late, written)
-	}
-}
-
 // TestOnlyClientsRevoke: a role that may write as a holder can neither revoke nor request.
 func TestOnlyClientsRevoke(t *testing.T) {
 	t.Parallel()
@@ -244,42 +128,6 @@ func TestOnlyClientsRevoke(t *testing.T) {
 	}
 	if k, err := f.open().Get(t.Context(), "n"); err != nil || !k.Held() || k.ReleaseRequested {
 		t.Errorf("afterwards: %+v, %v", k, err)
-	}
-}
-
-// TestRequestReleaseReachesTheHolder, by a notification or by its next renewal. The lock stays held,
-// and the next grant is not asked.
-func TestRequestReleaseReachesTheHolder(t *testing.T) {
-	t.Parallel()
-	for _, notify := range []bool{true, false} {
-		t.Run(fmt.Sprint("notified ", notify), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			options := []pglock.Option{pglock.WithTTL(3 * time.Second), pglock.WithPollOnly()}
-			if notify {
-				options = []pglock.Option{pglock.WithTTL(time.Hour)}
-			}
-			c, operator := f.open(options...), f.open()
-			l := try(t, c, "n")
-			requested := l.ReleaseRequested()
-			if notify {
-				pgtest.Eventually(t, 10*time.Second, "the holder listens", func() bool { return pglock.Listening(c) })
-			}
-			must(t, operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"))
-			if k, err := operator.Get(t.Context(), "n"); err != nil || !k.Held() || !k.ReleaseRequested || k.ReleaseReason != "deploy" {
-				t.Errorf("the lock: %+v, %v", k, err)
-			}
-			within(t, 10*time.Second, "the holder learns of it", requested)
-			if reason := l.ReleaseReason(); reason != "deploy" || l.Err() != nil {
-				t.Errorf("the reason %q, the lease %v", reason, l.Err())
-			}
-			release(t, l)
-			next := try(t, operator, "n")
-			if k, err := operator.Get(t.Context(), "n"); err != nil || k.ReleaseRequested {
-				t.Errorf("the next grant: %+v, %v", k, err)
-			}
-			release(t, next)
-		})
 	}
 }
 
@@ -324,14 +172,10 @@ func TestAReleaseRequestReachesTheHolder(t *testing.T) {
 	}
 	within(t, 10*time.Second, "a request that nobody waited for", l.ReleaseRequested())
 	release(t, l)
-}
-
-func TestAReleaseRequestAfterTheEndIsIgnored(t *testing.T) {
-	t.Parallel()
-	l := try(t, newFixture(t).open(), "n")
+	l = try(t, c, "n")
 	release(t, l)
 	if pglock.RequestRelease(l, "late") {
 		t.Error("the request was delivered to a lease that has ended")
 	}
-	notDone(t, "the channel is closed", l.ReleaseRequested())
+	notDone(t, "an ended lease is requested", l.ReleaseRequested())
 }

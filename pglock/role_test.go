@@ -138,7 +138,7 @@ func TestALeasesLifeInEachEncoding(t *testing.T) {
 				got := async(t, c.Lock(lock))
 				pgtest.Eventually(t, 10*time.Second, "the waiter listens", func() bool { return pglock.Listening(c) })
 				release(t, l)
-				release(t, <-got)
+				release(t, next(t, got))
 			}
 			if n, err := c.Prune(t.Context(), 0); n != 1 || err != nil {
 				t.Errorf("Prune: %d, %v", n, err)
@@ -194,10 +194,10 @@ func TestConformanceOnAnOddServer(t *testing.T) {
 		}
 	}
 	s := c.Semaphore("S", 2)
-	one := permits(t, s, 1)
-	release(t, permits(t, s, 1))
+	one := tried(t, s)
+	release(t, tried(t, s))
 	release(t, one)
-	release(t, permits(t, s, 2))
+	release(t, tried(t, s.Weight(2)))
 }
 
 // TestEveryExecMode runs the protocol in each query mode of pgx, some of which poolers in

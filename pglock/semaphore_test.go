@@ -3,7 +3,6 @@ package pglock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,43 +18,7 @@ type rw struct{ read, write pglock.Lock }
 
 func rwlock(c *pglock.Client, name string) rw { return rw{c.Reader(name), c.Writer(name)} }
 
-// permits acquires without waiting.
-func permits(t *testing.T, s pglock.Lock, weight int, opts ...pglock.LeaseOption) *pglock.Lease {
-	t.Helper()
-	l, err := s.Weight(weight).TryAcquire(t.Context(), opts...)
-	if err != nil {
-		t.Fatalf("TryAcquire(%d): %v", weight, err)
-	}
-	return l
-}
-
-// noPermits fails the test if permits are granted.
-func noPermits(t *testing.T, s pglock.Lock, weight int) {
-	t.Helper()
-	_, err := s.Weight(weight).TryAcquire(t.Context())
-	var busy *pglock.BusyError
-	if !errors.As(err, &busy) || !errors.Is(err, pglock.ErrNotAcquired) {
-		t.Fatalf("TryAcquire(%d): %v, want a *BusyError", weight, err)
-	}
-}
-
-// TestBindOfPermits: concurrent holders have no order, so their grants can't be bound. A grant of
-// all permits can.
-func TestBindOfPermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	s := f.open().Semaphore("s", 2)
-	shared := permits(t, s, 1)
-	fails(t, "Lease.Bind", shared.Bind(t.Context(), begin(t, f)), fencing.ErrShared)
-	fails(t, "fencing.Bind", fencing.Bind(t.Context(), begin(t, f), shared.Fence()), fencing.ErrShared)
-	check(t, shared.Guard(t.Context(), begin(t, f)))
-	release(t, shared)
-	rw := rwlock(f.open(), "rw")
-	writer := held(t, rw.write)
-	check(t, writer.Bind(t.Context(), begin(t, f)))
-}
-
-// TestKindsDoNotMix: a case holds it for tries on held locks. Here the names are free.
+// TestKindsDoNotMix, neither while the lock is held nor when it is free.
 func TestKindsDoNotMix(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -68,7 +31,6 @@ func TestKindsDoNotMix(t *testing.T) {
 		"several":   func(name string) pglock.Lock { return c.All(c.Lock("a"), c.Semaphore(name, 5)) },
 	}
 	for _, name := range []string{"lock", "semaphore", "reader"} {
-		release(t, held(t, kinds[name](name)))
 		refused := func(what string, err error) {
 			t.Helper()
 			var kind *pglock.KindError
@@ -76,12 +38,17 @@ func TestKindsDoNotMix(t *testing.T) {
 				t.Errorf("%s as %s: %v", name, what, err)
 			}
 		}
-		for what, as := range kinds {
-			if what != name {
-				_, err := as(name).Acquire(t.Context())
-				refused(what, err)
-				_, err = as(name).TryAcquire(t.Context())
-				refused(what, err)
+		l := held(t, kinds[name](name))
+		for _, state := range []string{"held", "free"} {
+			for what, as := range kinds {
+				if what != name {
+					refused(state+" "+what, second(as(name).Acquire(t.Context())))
+					refused(state+" "+what, second(as(name).TryAcquire(t.Context())))
+				}
+			}
+			if state == "held" {
+				check(t, l.Err())
+				release(t, l)
 			}
 		}
 		if name != "semaphore" {
@@ -111,36 +78,13 @@ func TestSemaphoreBadInput(t *testing.T) {
 	fails(t, "WithJoin", s.Do(t.Context(), func(context.Context, *pglock.Lease) error { return nil }, pglock.WithJoin()), pglock.ErrInvalidOption)
 }
 
-// TestResize: shrinking lets holders finish, growing wakes waiters.
-func TestResize(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c := f.open()
-	s, one := c.Semaphore("s", 3), c.Semaphore("s", 1)
-	a, b := permits(t, s, 1), permits(t, s, 2)
-	must(t, c.Resize(t.Context(), "s", 1))
-	fails(t, "the old number", second(s.TryAcquire(t.Context())), pglock.ErrKind)
-	noPermits(t, one, 1)
-	release(t, b)
-	noPermits(t, one, 1)
-	release(t, a)
-	l := permits(t, one, 1)
-	release(t, l)
-	must(t, c.Resize(t.Context(), "s", 2))
-	two := c.Semaphore("s", 2)
-	a, b = permits(t, two, 1), permits(t, two, 1)
-	noPermits(t, two, 1)
-	release(t, a)
-	release(t, b)
-}
-
 // TestPruneOfPermits: a name with a live permit is kept; an idle one goes, with its dead permits.
 func TestPruneOfPermits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, dead := f.open(pglock.WithRetention(0)), f.openUnclosed()
-	live := permits(t, c.Semaphore("live", 2), 1)
-	permits(t, dead.Semaphore("dead", 2), 1)
+	live := tried(t, c.Semaphore("live", 2))
+	tried(t, dead.Semaphore("dead", 2))
 	_ = dead.Close(t.Context())
 	f.sql("INSERT INTO pglock.lock_permits VALUES ('dead', 1, 1, 1, clock_timestamp(), clock_timestamp(), gen_random_uuid(), 'h')")
 	f.sql("UPDATE pglock.lock_permits SET expires_at = clock_timestamp() - interval '3 hours' WHERE name = 'dead'")
@@ -150,56 +94,6 @@ func TestPruneOfPermits(t *testing.T) {
 	}
 	is(f, "names whose permits are left", "live", "SELECT string_agg(name, ' ') FROM pglock.lock_permits")
 	release(t, live)
-}
-
-// TestSnapshotOfPermits is about the trap of a sum in the statement that waits for the gate: it would
-// not see the permit that the previous holder of the gate has just committed.
-func TestSnapshotOfPermits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	s := f.open().Semaphore("s", 1)
-	release(t, permits(t, s, 1)) // creates the name; a weight of all permits is exclusive
-	two := f.open().Semaphore("two", 2)
-	release(t, permits(t, two, 1))
-	const acquire = "SELECT outcome FROM pglock.acquire_slots('{two}', '{2}', '{1}', gen_random_uuid(), 'x', '{}', 60000000, 9223372036854775807, true)"
-	first := permits(t, two, 1)
-	tx := begin(t, f)
-	var outcome string
-	if err := tx.QueryRow(t.Context(), f.named(acquire)).Scan(&outcome); err != nil || outcome != "granted" {
-		t.Fatalf("%s, %v", outcome, err)
-	}
-	second := make(chan string, 1)
-	go func() {
-		var outcome string
-		err := f.pool.QueryRow(t.Context(), f.named(acquire)).Scan(&outcome)
-		second <- fmt.Sprint(outcome, err)
-	}()
-	pgtest.Eventually(t, 20*time.Second, "the second waits for the gate", func() bool {
-		return value[int](f, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')") > 0
-	})
-	must(t, tx.Commit(t.Context()))
-	if got := <-second; got != "busy<nil>" {
-		t.Errorf("the third permit of two: %s", got)
-	}
-	release(t, first)
-}
-
-// TestAGuardDoesNotLetNewcomersPass: a waiting writer keeps its turn while a guarded transaction uses
-// the permit of a reader that was released.
-func TestAGuardDoesNotLetNewcomersPass(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a, b := rwlock(f.open(), "rw"), rwlock(f.open(), "rw")
-	reader := held(t, a.read)
-	writer := waits(f, b.write)
-	tx := begin(t, f)
-	must(t, reader.Guard(t.Context(), tx))
-	release(t, reader)
-	// As if the queue had stood still for longer than a silent head delays it.
-	f.sql("UPDATE pglock.distributed_locks SET room_since = clock_timestamp() - interval '1 minute', ended_at = clock_timestamp() - interval '1 minute'")
-	fails(t, "a newcomer overtook the writer", second(a.read.TryAcquire(t.Context())), pglock.ErrNotAcquired)
-	must(t, tx.Rollback(t.Context()))
-	release(t, next(t, writer))
 }
 
 // TestP67_ADeadWriterDoesNotBlockReaders: a writer that waits behind a reader keeps newcomers out as long as its process
@@ -248,15 +142,15 @@ func TestResizeSharesAnExclusiveGrant(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open(pglock.WithTTL(2 * time.Second))
-	all := permits(t, c.Semaphore("s", 2), 2)
+	all := tried(t, c.Semaphore("s", 2).Weight(2))
 	must(t, c.Resize(t.Context(), "s", 3))
 	three := c.Semaphore("s", 3)
-	one := permits(t, three, 1)
-	noPermits(t, three, 1)
+	one := tried(t, three)
+	isBusy(t, "no permit is free", three)
 	fails(t, "Bind of a grant that others share now", all.Bind(t.Context(), begin(t, f)), fencing.ErrShared)
 	until(f, "renewals", 2, "SELECT count(*) FROM pglock.lock_permits WHERE version > 2")
 	release(t, all)
-	release(t, permits(t, three, 2))
+	release(t, tried(t, three.Weight(2)))
 	release(t, one)
 	f.none("permits are in use", "SELECT in_use FROM pglock.distributed_locks")
 }
@@ -267,7 +161,7 @@ func TestAReleaseMeetsARenewal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	s := f.open().Semaphore("s", 2)
-	l := permits(t, s, 1)
+	l := tried(t, s)
 	renewal := begin(t, f)
 	run(t, renewal, f.named("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE"))
 	released := make(chan error, 1)
@@ -286,8 +180,8 @@ func TestAReleaseFreesExpiredPermits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	s := f.open().Semaphore("s", 3)
-	permits(t, s, 1, pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
-	live := permits(t, s, 1)
+	tried(t, s, pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+	live := tried(t, s)
 	until(f, "the expiry", 1, "SELECT count(*) FROM pglock.lock_permits WHERE expires_at < clock_timestamp()")
 	is(f, "permits are in use before the release", 2, "SELECT in_use FROM pglock.distributed_locks")
 	release(t, live)
@@ -334,7 +228,7 @@ func TestADuplicateAfterTheRelease(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	s := c.Semaphore("s", 2)
-	first := permits(t, s, 1)
+	first := tried(t, s)
 	request := value[string](f, "SELECT request::text FROM pglock.lock_permits")
 	duplicate := func() (outcome string) {
 		var token int64
@@ -346,48 +240,11 @@ func TestADuplicateAfterTheRelease(t *testing.T) {
 	if got := duplicate(); got != "spent" {
 		t.Errorf("after its release a request is %s", got)
 	}
-	release(t, permits(t, s, 1))
+	release(t, tried(t, s))
 	if got := duplicate(); got != "granted" {
 		t.Errorf("after another release it is %s", got)
 	}
 	until(f, "the client revokes it", 0, "SELECT in_use FROM pglock.distributed_locks")
-}
-
-// TestAHeadThatLeavesIsNotTheNextOne: the time after which the queue skips a silent head begins anew
-// for the waiter behind a head that leaves or dies. A newcomer does not overtake it at once.
-func TestAHeadThatLeavesIsNotTheNextOne(t *testing.T) {
-	t.Parallel()
-	for what, leave := range map[string]string{
-		"leaves": "", // by the client's own statement
-		"dies":   "UPDATE pglock.lock_waiters SET expires_at = clock_timestamp() WHERE weight = 2",
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			a := f.open().Semaphore("s", 3)
-			held := permits(t, a, 2)
-			long := "clock_timestamp() - interval '1 minute'"
-			// The head needs two permits and is alive in name only, as is the one behind it.
-			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'head', now() + interval '1 hour', 2)")
-			f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at, weight) VALUES ('s', 'next', now() + interval '1 hour', 1)")
-			f.sql("UPDATE pglock.distributed_locks SET acquired_at = " + long + ", room_since = " + long + ", ended_at = " + long)
-			noPermits(t, a, 1) // the head does not fit: nobody passes
-			if leave == "" {
-				f.sql(pglock.LeaveQueueSQL, []string{"s"}, "head", int64(-1), false)
-			} else {
-				f.sql(leave)
-			}
-			noPermits(t, a, 1) // the next one fits, and has its time from now on
-			pgtest.Eventually(t, 10*time.Second, "a silent head is skipped", func() bool {
-				l, err := a.TryAcquire(t.Context())
-				if err == nil {
-					release(t, l)
-				}
-				return err == nil
-			})
-			release(t, held)
-		})
-	}
 }
 
 // TestASuccessorHasItsOwnWeight: a waiter that takes over the ticket of another one of its process is
@@ -397,7 +254,7 @@ func TestASuccessorHasItsOwnWeight(t *testing.T) {
 	f := newFixture(t)
 	second := f.open()
 	a, b := f.open().Semaphore("s", 3), second.Semaphore("s", 3)
-	held := permits(t, a, 2)
+	held := tried(t, a.Weight(2))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	left := leaving(ctx, b.Weight(3))
@@ -420,7 +277,7 @@ func TestNestedPermitsOfAnotherClient(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a, b := rwlock(f.open(), "rw"), rwlock(f.open(), "rw")
-	r := read(t, a)
+	r := tried(t, a.read)
 	fails(t, "a writer inside its own reader", second(b.write.Acquire(r.Context())), pglock.ErrHeldByCaller)
 	err := b.read.TryDo(r.Context(), func(_ context.Context, joined *pglock.Lease) error {
 		if joined != r {

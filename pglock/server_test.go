@@ -62,36 +62,55 @@ func stop(t *testing.T, server *testserver.Server) {
 	must(t, server.Stop(testserver.Immediate))
 }
 
-// TestI2_P50_TwoStandbysOnTheSameTimeline promotes one standby. When that dies, it promotes the
-// other, which does not know the first one's grants. Both use timeline 2.
-func TestI2_P50_TwoStandbysOnTheSameTimeline(t *testing.T) {
+// TestI2_P07_P50_TokensOutliveFailoversThatLoseGrants promotes a standby that was cut off before the last
+// grants. When that dies, it promotes another one, which knows neither these grants nor those of the first
+// one. Both standbys use timeline 2.
+func TestI2_P07_P50_TokensOutliveFailoversThatLoseGrants(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Server(t, testserver.Options{})
 	f := on(t, primary.URL())
-	c := f.openUnclosed()
-	release(t, try(t, c, "n"))
+	// granted returns the last token of many grants by a client on f.
+	granted := func(f fixture) (last int64) {
+		c := f.openUnclosed()
+		for i := range 200 {
+			l := try(t, c, fmt.Sprint("n", i%10))
+			last = int64(l.Token())
+			release(t, l)
+		}
+		check(t, c.Close(t.Context()))
+		return last
+	}
+	granted(f)
 	s := standbys(t, primary, 2)
-	release(t, try(t, c, "n"))
-	first, second := f.follow(s[0], "n"), f.follow(s[1], "n")
-	check(t, c.Close(t.Context()))
-	stop(t, primary)
-	promote(t, s[0])
-	c = first.openUnclosed()
-	var last int64
-	for i := range 200 {
-		l := try(t, c, fmt.Sprint("n", i%10))
-		last = int64(l.Token())
+	there := []fixture{f.follow(s[0], "n9"), f.follow(s[1], "n9")}
+	for _, g := range there { // cut off in both directions
+		g.sql("ALTER SYSTEM SET primary_conninfo = ''")
+		g.sql("SELECT pg_reload_conf()")
+	}
+	until(f, "the standbys are cut off", 0, "SELECT count(*) FROM pg_stat_replication")
+	last, server := granted(f), primary
+	for i, g := range there {
+		stop(t, server)
+		server = s[i]
+		promote(t, server)
+		// The control: neither the sequence nor the timeline alone is above the grants before.
+		if drawn := value[int64](g, "SELECT last_value FROM pglock.fencing_tokens"); drawn > last {
+			t.Errorf("control: standby %d is at %d by itself, after %d", i, drawn, last)
+		}
+		if i == 1 {
+			if drawn := value[int64](g, "SELECT pglock.next_fencing_token()"); drawn > last || drawn/epoch != last/epoch {
+				t.Errorf("control: standby %d draws %d after %d by itself", i, drawn, last)
+			}
+		}
+		c := g.openUnclosed()
+		l := try(t, c, "n1")
+		t.Logf("granted up to %d, then %d by the promoted standby %d", last, l.Token(), i)
+		if int64(l.Token()) <= last {
+			t.Errorf("standby %d granted token %d after %d", i, l.Token(), last)
+		}
 		release(t, l)
-	}
-	check(t, c.Close(t.Context()))
-	stop(t, s[0])
-	promote(t, s[1])
-	// The control: the timeline alone does not distinguish the two.
-	if drawn := value[int64](second, "SELECT pglock.next_fencing_token()"); drawn > last || drawn/epoch != last/epoch {
-		t.Errorf("control: the second standby draws %d after %d by itself", drawn, last)
-	}
-	if l := try(t, second.open(), "n1"); int64(l.Token()) <= last {
-		t.Errorf("the second standby granted token %d after %d", l.Token(), last)
+		check(t, c.Close(t.Context()))
+		last = granted(g)
 	}
 }
 
@@ -215,49 +234,4 @@ func TestAForgedTokenHarmsItsOwnNameAlone(t *testing.T) {
 	if n, err := c.Prune(t.Context(), 0); n != 0 || err != nil { // its row is the only record of its token
 		t.Errorf("Prune: %d, %v", n, err)
 	}
-}
-
-// TestI2_P07_TokensOutliveAFailoverThatLosesGrants promotes an asynchronous standby
-// that was cut off before the last thousand grants.
-func TestI2_P07_TokensOutliveAFailoverThatLosesGrants(t *testing.T) {
-	t.Parallel()
-	const grants = 1000
-	primary := pgtest.Server(t, testserver.Options{})
-	f := on(t, primary.URL())
-	c := f.openUnclosed()
-	release(t, try(t, c, "n"))
-
-	ctx := bounded(t, time.Minute)
-	standby := pgtest.Standby(t, primary)
-	release(t, try(t, c, "n"))
-	there := fixture{t, pgtest.PoolOn(t, standby.URL()), f.schema}
-	replicated := int64(0)
-	pgtest.Eventually(t, 20*time.Second, "the standby follows", func() bool {
-		replicated = value[int64](there, "SELECT token FROM pglock.distributed_locks WHERE name = 'n'")
-		return replicated == value[int64](f, "SELECT token FROM pglock.distributed_locks WHERE name = 'n'")
-	})
-
-	// Cut it off in both directions.
-	there.sql("ALTER SYSTEM SET primary_conninfo = ''")
-	there.sql("SELECT pg_reload_conf()")
-	until(f, "the standby is cut off", 0, "SELECT count(*) FROM pg_stat_replication")
-	var last int64
-	for i := range grants {
-		l := try(t, c, fmt.Sprint("n", i%10))
-		last = int64(l.Token())
-		release(t, l)
-	}
-	check(t, c.Close(t.Context()))
-	must(t, primary.Stop(testserver.Immediate))
-	must(t, standby.Promote(ctx))
-	// The control: the next value of the sequence alone.
-	if plain := value[int64](there, "SELECT last_value FROM pglock.fencing_tokens"); plain > last {
-		t.Errorf("control: the sequence alone is at %d, above the %d granted", plain, last)
-	}
-	first := try(t, there.open(), "n0")
-	t.Logf("I2: replicated up to %d, then granted up to %d; the promoted standby grants %d", replicated, last, first.Token())
-	if int64(first.Token()) <= last {
-		t.Errorf("after the promotion token %d was granted, before it %d", first.Token(), last)
-	}
-	release(t, first)
 }

@@ -59,28 +59,6 @@ func TestCallersWithoutATicketDoNotOvertake(t *testing.T) {
 	release(t, try(t, c, "tried"))
 }
 
-// TestADeadHeadDelaysOnce: a client that died while it waited delays the others by at most two
-// seconds, however long its ticket would have been valid.
-func TestADeadHeadDelaysOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	held := try(t, f.open(), "n")
-	f.ghost("n")
-	c := f.open()
-	got := async(t, c.Lock("n"))
-	pgtest.Eventually(t, 10*time.Second, "the client is in the queue", func() bool { return f.tickets("n") == 2 })
-	release(t, held)
-	freed := time.Now()
-	l := <-got
-	if took := time.Since(freed); took < time.Second || took > 4*time.Second {
-		t.Errorf("granted after %v behind a dead client", took)
-	}
-	release(t, l)
-	again := time.Now()
-	release(t, acquire(t, f.open(), "n"))
-	atMost(t, time.Second, "the next was delayed by", again)
-}
-
 // TestRowsAreRemovedAfterUse: a caller that was granted the lock leaves no queue row for long, and
 // a closed client leaves none at all.
 func TestRowsAreRemovedAfterUse(t *testing.T) {
@@ -100,34 +78,6 @@ func TestRowsAreRemovedAfterUse(t *testing.T) {
 		if n := f.tickets(name); n != 0 {
 			t.Errorf("%s: %d rows are left", name, n)
 		}
-	}
-}
-
-// TestAnInvalidTicketIsReplaced: a waiter that was skipped, or whose row is gone, as after a crash
-// of the server, draws a new ticket.
-func TestAnInvalidTicketIsReplaced(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder := f.open()
-	for name, sql := range map[string]string{
-		"skipped": "UPDATE pglock.distributed_locks SET ticket = pglock.next_fencing_token() WHERE name = 'skipped'",
-		"gone":    "DELETE FROM pglock.lock_waiters WHERE name = 'gone'",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			held := try(t, holder, name)
-			c := f.open()
-			got := async(t, c.Lock(name))
-			ticket := func() (n int64) {
-				return value[int64](f, "SELECT coalesce(max(ticket), 0) FROM pglock.lock_waiters WHERE name = $1", name)
-			}
-			pgtest.Eventually(t, 10*time.Second, "a ticket", func() bool { return ticket() > 0 })
-			first := ticket()
-			f.sql(sql)
-			pgtest.Eventually(t, 20*time.Second, "another ticket", func() bool { return ticket() > first })
-			release(t, held)
-			release(t, <-got)
-		})
 	}
 }
 
@@ -180,34 +130,6 @@ func TestCrashTakeover(t *testing.T) {
 		}
 	}
 	t.Error("in no round was each waiter granted the lock in time")
-}
-
-// TestI6_WaitersHoldNoConnection counts connections on the server while many wait in one process.
-func TestI6_WaitersHoldNoConnection(t *testing.T) {
-	t.Parallel()
-	const waiters = 300
-	url := pgtest.Database(t)
-	f := on(t, url)
-	c := f.open(pglock.WithMaxConns(3))
-	l := try(t, c, "n")
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for range waiters {
-		wg.Go(func() {
-			fails(t, "told", second(c.Acquire(ctx, "n")), context.Canceled)
-		})
-	}
-	// P15, P18: while all of them wait, other calls get a connection.
-	for range 20 {
-		release(t, try(t, c, "other"))
-	}
-	if n := value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%'"); n > 3+1 { // plus the listening connection
-		t.Errorf("%d connections for %d waiters", n, waiters)
-	}
-	until(f, "a moment in which nobody is in a transaction", 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%' AND state <> 'idle'")
-	cancel()
-	wg.Wait()
-	release(t, l)
 }
 
 // TestP22_RetriesDoNotComeTogether compares the pauses of several waiters.
