@@ -66,9 +66,10 @@ func TestP04_GuardsDelayATakeover(t *testing.T) {
 	}
 }
 
-// TestCheckBoundsAPausedHolder: the server ends a guarded transaction that is idle for longer than
-// the lease had left. A shorter limit of the caller's stays in force.
-func TestCheckBoundsAPausedHolder(t *testing.T) {
+// TestI4_AHolderPausedInsideItsTransaction: the server ends a guarded transaction that is idle for longer
+// than the lease had left, and the next holder is granted the lock. A shorter limit of the caller's stays
+// in force. In the control, without the limit, the grant stays held.
+func TestI4_AHolderPausedInsideItsTransaction(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t)
 	limit := func(call, own string, f fencing.Fence) (ms string) {
@@ -92,13 +93,18 @@ func TestCheckBoundsAPausedHolder(t *testing.T) {
 		}
 	}
 
-	tx := g.begin()
-	short := g.grant("short", 2*time.Second)
-	ok(t, fencing.Check(t.Context(), tx, short))
-	// The holder pauses here; a takeover waits no longer than about the lease.
-	g.grant("short", time.Minute)
-	if err := tx.Commit(t.Context()); err == nil {
-		t.Error("the paused holder's transaction was committed")
+	const lease = 2 * time.Second
+	for call, guard := range guards {
+		paused, control := g.begin(), g.begin()
+		ok(t, guard(t.Context(), paused, g.grant("paused in "+call, lease)))
+		ok(t, guard(t.Context(), control, g.grant("control in "+call, lease)))
+		g.exec(control, "SET LOCAL idle_in_transaction_session_timeout = 0")
+		g.grant("paused in "+call, time.Minute) // waits for the end of that transaction
+		want(t, call+": the paused holder resumes", g.commit(paused, "SELECT 1"), fencing.ErrPaused)
+		if g.free("control in " + call) {
+			t.Errorf("control: without the limit of %s the grant is free", call)
+		}
+		want(t, "control: it resumes", g.commit(control, "SELECT 1"), nil)
 	}
 }
 
