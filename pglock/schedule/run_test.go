@@ -34,7 +34,7 @@ type result struct {
 // replicas run a schedule until the test stops them.
 type replicas struct {
 	fleet
-	ctx     context.Context //nolint:containedctx // it is that of all replicas
+	ctx     context.Context // of all replicas
 	stop    func()          // returns when all of them have ended
 	running *sync.WaitGroup
 	results chan result
