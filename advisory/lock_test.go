@@ -86,11 +86,7 @@ func testTimeout(t *testing.T, pool *pgxpool.Pool, key advisory.Key) {
 		if _, err := tx.Exec(t.Context(), "SET statement_timeout = '5min'; SET LOCAL lock_timeout = '"+tc.own+"'"); err != nil {
 			t.Fatal(err)
 		}
-		begun := time.Now()
-		err := advisory.Lock(tc.ctx, tx, key, tc.opts...)
-		if took := time.Since(begun); took > 5*time.Second {
-			t.Errorf("%s took %v", name, took)
-		}
+		err := advisory.Lock(tc.ctx, tx, key, tc.opts...) // otherwise it would wait until the test ends
 		if !isAll(err, append(tc.is, advisory.ErrNotAcquired)...) {
 			t.Errorf("%s: %v", name, err)
 		}

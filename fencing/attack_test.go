@@ -25,7 +25,7 @@ import (
 // a statement and the commit.
 func TestP51_Attacks(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"any lock", "named", "permissive", "permissive, partitioned"} {
+	for _, kind := range []string{"any lock", "named", "permissive", "permissive, partitioned", "named, partitioned"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := newBattlefield(t, pgtest.Pool(t), kind)
@@ -222,6 +222,18 @@ func scenes(version int) []scene {
 			},
 		})
 	}
+	partitions := scene{name: "the table, a partition, or a partition in between", on: "named, partitioned", as: everyone, both: true}
+	for _, target := range []string{"{t}", "{mid}", "{leaf}"} {
+		partitions.attacks = append(partitions.attacks,
+			a("an INSERT into "+target, "PGL02", "INSERT INTO "+target+" (id, v) SELECT 4, length({forge})"),
+			a("an UPDATE of "+target, "PGL02", "UPDATE "+target+" SET v = length({forge}) WHERE id = 2"),
+			a("ON CONFLICT in "+target, "PGL02", "INSERT INTO "+target+" (id, v) VALUES (2, 5) ON CONFLICT (id) DO UPDATE SET v = length({forge})"),
+			a("a DELETE of "+target, "PGL02", "DELETE FROM "+target+" WHERE id = 2 AND {forge} <> ''"),
+			a("another lock's row of "+target, "PGL03", "UPDATE "+target+" SET v = 5 WHERE id = 2").by("holder"),
+			a("a row of "+target+" moves to another lock", "PGL03", "UPDATE "+target+" SET id = 4 WHERE id = 1").by("holder"),
+			a("control: its own row of "+target, "ok", "UPDATE "+target+" SET v = 7 WHERE id = 1", "DELETE FROM "+target+" WHERE id = 1", "INSERT INTO "+target+" (id, v) VALUES (1, 0)").by("holder"))
+	}
+	all = append(all, partitions)
 	// A generated column is computed after its row was stamped, and before the next one is.
 	for what, body := range map[string]string{
 		"forges": "PERFORM {forge};", "forges a token for others": "PERFORM {huge};", "clears": "PERFORM {clear};", "writes": "IF v = 666 THEN PERFORM {m}.writes(); END IF;",
@@ -649,40 +661,6 @@ func TestAnOwnersTableRunsNothingAsTheLocksOwner(t *testing.T) {
 	if n := value[int](g, "SELECT count(*) FROM "+b.mine+".ran WHERE as_role <> $1", pgtest.RoleOf(owner)); n != 0 {
 		t.Errorf("code of the table's owner ran %d times with another role's rights", n)
 	}
-}
-
-// TestAttacksOnPartitions: columns stand in another order in a partition, and statements name the
-// table, the partition, or a partition in between.
-func TestAttacksOnPartitions(t *testing.T) {
-	t.Parallel()
-	g := newFixture(t)
-	q := schema.Quote(g.schema) + "."
-	table := g.table("t", "(id int, v int, PRIMARY KEY (id)) PARTITION BY RANGE (id)")
-	g.sql("CREATE TABLE pglock.mid (junk text, v int, id int NOT NULL) PARTITION BY RANGE (id)")
-	g.sql("ALTER TABLE pglock.mid DROP junk; ALTER TABLE " + table + " ATTACH PARTITION pglock.mid FOR VALUES FROM (0) TO (10)")
-	g.sql("CREATE TABLE pglock.leaf (more text, id int NOT NULL, fence_token bigint, v int); ALTER TABLE pglock.leaf DROP more, DROP fence_token")
-	g.sql("ALTER TABLE pglock.mid ATTACH PARTITION pglock.leaf FOR VALUES FROM (0) TO (10); CREATE TABLE pglock.rest PARTITION OF " + table + " DEFAULT")
-	g.protect(table, fencing.NamedBy("n{id}"))
-	one, two := g.grant("n1", time.Hour), g.grant("n2", time.Hour)
-	for _, target := range []string{table, q + "mid", q + "leaf"} {
-		g.open(target)
-		for _, write := range []string{"INSERT INTO %s (id, v) VALUES (2, %s)", "UPDATE %s SET v = %s WHERE id = 1", "INSERT INTO %s (id, v) VALUES (1, 5) ON CONFLICT (id) DO UPDATE SET v = %s", "DELETE FROM %s WHERE id = 1 AND %s > 0"} {
-			if strings.Contains(write, "CONFLICT") && target == q+"leaf" {
-				continue // it has no key
-			}
-			g.reset(table, one.Token)
-			holder, stranger := one, two
-			if strings.Contains(write, "(2, ") {
-				holder, stranger = two, one
-			}
-			forged := sprintf(write, target, "length("+g.forge(holder.Name, holder.Token)+")")
-			wantCode(t, forged+" without a grant", g.run(g.writer, forged), "PGL02")
-			wantCode(t, forged+" with another lock's", g.run(g.writer, g.bindSQL(stranger), forged), "PGL02")
-			g.holds(table, "(1,0,%d)", one.Token)
-			want(t, "control: "+write, g.as(holder, sprintf(write, target, "5")), nil)
-		}
-	}
-	want(t, "a row moves to a lock that is not bound", g.as(one, "INSERT INTO "+table+" VALUES (1, 0)", "UPDATE "+table+" SET id = 20"), fencing.ErrOtherLock)
 }
 
 // TestAttacksByRowsThatMove: servers up to 18 give rows that MERGE moves to another partition to no

@@ -5,13 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
@@ -142,13 +142,8 @@ func TestBeginTxContextEndsTheTransaction(t *testing.T) {
 	}()
 	f.waiting(pid)
 	cancel()
-	select {
-	case err := <-failed:
-		if err == nil {
-			t.Error("no error")
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("still waiting")
+	if err := locktest.Receive(t, failed); err == nil {
+		t.Error("no error")
 	}
 	if err := tx.Rollback(t.Context()); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
 		t.Error(err)
