@@ -71,33 +71,6 @@ func ExampleLock() {
 	// <nil>
 }
 
-// Only one process does the work; the others continue at once.
-func ExampleTryLock() {
-	ctx := context.Background()
-	pool := connect(ctx)
-	defer pool.Close()
-	key := advisory.NewKey("example reports", "nightly")
-
-	run := func(inside func() error) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if err := advisory.TryLock(ctx, tx, key); errors.Is(err, advisory.ErrNotAcquired) {
-				fmt.Println("another process does it")
-				return nil
-			} else if err != nil {
-				return err
-			}
-			fmt.Println("this process does it")
-			return inside()
-		})
-	}
-	err := run(func() error { return run(nil) })
-	fmt.Println(err)
-	// Output:
-	// this process does it
-	// another process does it
-	// <nil>
-}
-
 // A lock for work that is not one transaction. Its context is done when the lock is lost.
 func ExampleAcquire() {
 	ctx := context.Background()

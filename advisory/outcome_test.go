@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -75,7 +76,7 @@ func TestRetryHasATimeoutOfItsOwn(t *testing.T) {
 	pool := pgtest.Pool(t)
 	key := advisory.NewKey("outcome", t.Name())
 	const timeout = 2 * time.Second
-	rival, runs := begin(t, pool), 0
+	rival, runs, begun := begin(t, pool), 0, time.Now()
 	inside, leave, locked, result := make(chan struct{}), make(chan struct{}), make(chan error, 1), make(chan error, 1)
 	go func() {
 		result <- advisory.Do(t.Context(), pool, key, func(context.Context, pgx.Tx) error {
@@ -90,11 +91,10 @@ func TestRetryHasATimeoutOfItsOwn(t *testing.T) {
 	<-inside
 	go func() { locked <- advisory.Lock(t.Context(), rival, key) }()
 	pgtest.Eventually(t, 10*time.Second, "the rival waits", func() bool { return waitsFor(t, pool, key) == 1 })
-	<-time.After(timeout)
+	locktest.WaitUntilPast(begun.Add(timeout)) // the first run has used up the timeout
 	close(leave)
 	ok(t, <-locked)
 	pgtest.Eventually(t, 10*time.Second, "Do waits again", func() bool { return waitsFor(t, pool, key) == 1 })
-	<-time.After(timeout / 8) // the wait continues
 	if err := errors.Join(rival.Rollback(t.Context()), <-result); err != nil || runs != 2 {
 		t.Errorf("%d runs, %v", runs, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
@@ -92,10 +93,11 @@ func TestTimeoutDoesNotCountThePoolsWait(t *testing.T) {
 			conn, err := pool.Acquire(t.Context())
 			ok(t, err)
 			before := holder(t, direct, key)
-			time.AfterFunc(timeout+300*time.Millisecond, conn.Release)
-			result := make(chan error, 1)
+			result, begun := make(chan error, 1), time.Now()
 			go func() { result <- call(soon(t, time.Minute), pool, key) }()
-			<-time.After(timeout + 600*time.Millisecond)
+			locktest.WaitUntilPast(begun.Add(timeout))
+			conn.Release()
+			pgtest.Eventually(t, locktest.Patience, "the call has a connection", func() bool { return pool.Stat().AcquireCount() > 1 })
 			ok(t, before.Rollback(t.Context()))
 			ok(t, <-result)
 		})

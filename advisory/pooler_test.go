@@ -104,10 +104,9 @@ func TestPoolerInSessionMode(t *testing.T) {
 	for range 5 {
 		s, err := advisory.Acquire(soon(t, 20*time.Second), pool, key, advisory.WithKeepAliveTimeout(time.Second))
 		ok(t, err)
-		select {
-		case <-s.Context().Done():
+		probed(t, direct, s)
+		if s.Err() != nil {
 			t.Errorf("lost: %v", s.Err())
-		case <-time.After(300 * time.Millisecond):
 		}
 		if n := locksOn(t, direct, key); n != 1 {
 			t.Errorf("%d locks", n)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -24,14 +25,21 @@ func acquire(t *testing.T, pool *pgxpool.Pool, key advisory.Key, opts ...advisor
 	return s
 }
 
+// probed waits until the session has answered three more probes of its watcher, so that a lock that is
+// lost meanwhile has had the time to be noticed.
+func probed(t *testing.T, pool *pgxpool.Pool, s *advisory.Session) {
+	t.Helper()
+	seen := map[time.Time]bool{}
+	pgtest.Eventually(t, locktest.Patience, "the session answers probes", func() bool {
+		seen[locktest.Scan[time.Time](t, pool, "SELECT coalesce(max(query_start), 'epoch') FROM pg_stat_activity WHERE pid = $1", s.PID())] = true
+		return len(seen) > 3 || s.Err() != nil
+	})
+}
+
 // lost waits for the loss of s and returns how long that took.
 func lost(t *testing.T, s *advisory.Session, since time.Time) time.Duration {
 	t.Helper()
-	select {
-	case <-s.Context().Done():
-	case <-time.After(20 * time.Second):
-		t.Fatal("the loss was not noticed")
-	}
+	locktest.Receive(t, s.Context().Done())
 	took := time.Since(since)
 	if err := s.Err(); !errors.Is(err, advisory.ErrLost) || !strings.Contains(err.Error(), fmt.Sprintf("process %d ", s.PID())) || !errors.Is(context.Cause(s.Context()), advisory.ErrLost) {
 		t.Errorf("Err: %v", err)
@@ -91,10 +99,9 @@ func TestI8_SessionOutlivesTheContext(t *testing.T) {
 	s, err := advisory.Acquire(ctx, pool, advisory.NewKey("session", t.Name()), advisory.WithKeepAliveTimeout(2*time.Second))
 	ok(t, err)
 	cancel()
-	select {
-	case <-s.Context().Done():
+	probed(t, pool, s)
+	if s.Err() != nil {
 		t.Errorf("lost with the caller's context: %v", s.Err())
-	case <-time.After(time.Second):
 	}
 	ok(t, s.Release(t.Context()))
 }

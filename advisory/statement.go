@@ -1,7 +1,7 @@
 package advisory
 
 import (
-	_ "embed"
+	"embed"
 	"strings"
 	"time"
 
@@ -9,25 +9,16 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-//go:embed sql/lock.sql
-var lockFile string
+//go:embed sql
+var files embed.FS
 
-//go:embed sql/lock_one.sql
-var lockOneFile string
+var lockSQL, lockOneSQL, acquireSQL, inspectSQL = text("lock"), text("lock_one"), text("acquire"), text("inspect")
 
-//go:embed sql/acquire.sql
-var acquireFile string
-
-//go:embed sql/inspect.sql
-var inspectFile string
-
-// The statements, without the comments of their files.
-var (
-	lockSQL    = schema.Render(lockFile, schema.Default)
-	lockOneSQL = schema.Render(lockOneFile, schema.Default)
-	acquireSQL = schema.Render(acquireFile, schema.Default)
-	inspectSQL = schema.Render(inspectFile, schema.Default)
-)
+// text returns the statement of a file, without its comments.
+func text(verb string) string {
+	file, _ := files.ReadFile("sql/" + verb + ".sql") // the tests run all of them
+	return schema.Render(string(file), schema.Default)
+}
 
 // statement returns the query that locks all keys of the call until the transaction ends, and
 // waits for lockTimeout at most; 0 is no bound. The second column of its row is the transaction's

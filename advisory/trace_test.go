@@ -49,11 +49,7 @@ func TestTracersSeeTheCallersStatements(t *testing.T) {
 	tr.mu.Lock()
 	before := len(tr.statements)
 	tr.mu.Unlock()
-	select {
-	case <-s.Context().Done():
-		t.Error(s.Err())
-	case <-time.After(1500 * time.Millisecond):
-	}
+	probed(t, pgtest.Pool(t), s)
 	ok(t, s.Release(ctx))
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 )
@@ -67,15 +68,10 @@ func TestP36_NothingSleepsInTheServer(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	s := acquire(t, pool, advisory.NewKey("session", t.Name()), advisory.WithKeepAliveTimeout(4*time.Second))
-	deadline := time.After(2 * time.Second)
-	for {
+	for range 2 {
+		probed(t, pool, s)
 		if n := count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND state <> 'idle' AND clock_timestamp() - query_start > '800 ms'", s.PID()); n > 0 {
 			t.Fatal("a statement of the session's runs for longer than a moment")
-		}
-		select {
-		case <-deadline:
-			return
-		default:
 		}
 	}
 }
@@ -119,11 +115,7 @@ func TestSessionWithACancelRequestHandler(t *testing.T) {
 	s, err = advisory.Acquire(t.Context(), pool, key, advisory.WithKeepAliveTimeout(4*time.Second))
 	ok(t, err)
 	proxy.Cut()
-	select {
-	case <-s.Context().Done():
-	case <-time.After(20 * time.Second):
-		t.Error("the silent server was not noticed")
-	}
+	locktest.Receive(t, s.Context().Done()) // sooner than the minute of the handler
 	proxy.Heal()
 	proxy.Sever()
 	_ = s.Release(t.Context()) // lost already, or about to be lost

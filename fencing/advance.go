@@ -41,7 +41,7 @@ func advance(ctx context.Context, db DB, resource string, token Token, opts []Sc
 	if err := checkToken(token); err != nil {
 		return err
 	}
-	cfg, err := newSchemaConfig(opts)
+	cfg, err := newProtection(opts)
 	if err != nil {
 		return err
 	}

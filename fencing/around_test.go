@@ -20,7 +20,6 @@ func TestRenamed(t *testing.T) {
 	in := fencing.WithSchema(g.schema)
 	q := schema.Quote(g.schema) + "."
 	table := g.table("t", columns)
-	before := g.tableOnly(table)
 	g.protect(table, fencing.NamedBy("n{id}"))
 	g.sql("ALTER TABLE " + table + " RENAME TO renamed")
 	table = q + "renamed"
@@ -43,15 +42,15 @@ func TestRenamed(t *testing.T) {
 	g.sql("ALTER TABLE " + table + " RENAME fence_token TO stamp")
 	g.sql("ALTER TABLE " + table + " ADD fence_token bigint DEFAULT 5") // the user's own
 	ok(t, fencing.Unprotect(t.Context(), g.pool, table, in))
-	if columns := g.tableOnly(table); columns != "id v fence_token0" {
-		t.Errorf("Unprotect left %s", columns)
-	}
+	want(t, "a write after Unprotect", g.unbound("UPDATE "+table+" SET v = 4"), nil)
+	g.holds(table, "(1,4,5)")
 	g.sql("ALTER TABLE " + table + " DROP fence_token")
+	before := g.definition(table)
 	g.protect(table)
 	g.sql("ALTER TABLE " + table + " ALTER fence_token DROP DEFAULT")
 	ok(t, fencing.Unprotect(t.Context(), g.pool, table, in))
-	if after := g.tableOnly(table); after != before {
-		t.Errorf("Unprotect left %s, at first it was %s", after, before)
+	if after := g.definition(table); after != before {
+		t.Errorf("Unprotect left %s, before Protect it was %s", after, before)
 	}
 	// A column that the triggers use can't be dropped.
 	g.protect(table)

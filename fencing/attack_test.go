@@ -25,7 +25,7 @@ import (
 // a statement and the commit.
 func TestP51_Attacks(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"any lock", "named", "permissive", "permissive, partitioned"} {
+	for _, kind := range []string{"any lock", "named", "permissive", "permissive, partitioned", "named, partitioned"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := newBattlefield(t, pgtest.Pool(t), kind)
@@ -40,6 +40,40 @@ const everyone = "outsider|looker|writer|holder|user's holder"
 
 // ownPath puts the objects of the attacker before those of the server.
 const ownPath = "SET LOCAL search_path TO {m}, pg_temp, pg_catalog"
+
+// ownWrite is a write to the holder's own row that no operator of ownPath deceives.
+const ownWrite = "UPDATE {t} SET v = 7 WHERE id OPERATOR(pg_catalog.=) 1"
+
+// shadows creates in {m} another version of each operator, function and type that the fence may use.
+// They fail when they are used.
+const shadows = `DO $do$
+DECLARE
+	o     record;
+	here  text := (SELECT nspname FROM pg_namespace WHERE oid = $n${m}$n$::regnamespace);
+	types text[] := '{text,int4,int8,bool,float8,numeric,timestamptz,interval,jsonb}';
+BEGIN
+	FOR o IN
+		SELECT op.oprname, l.oid::regtype::text AS l, r.oid::regtype::text AS r, row_number() OVER () AS n
+		FROM pg_operator AS op JOIN pg_type AS l ON l.oid = op.oprleft JOIN pg_type AS r ON r.oid = op.oprright
+		WHERE op.oprnamespace = 'pg_catalog'::regnamespace AND l.typname = ANY (types) AND r.typname = ANY (types)
+	LOOP
+		EXECUTE format('CREATE FUNCTION %I.o%s(%s, %s) RETURNS boolean LANGUAGE plpgsql AS %L',
+		               here, o.n, o.l, o.r, format('BEGIN RAISE EXCEPTION %L; END', 'deceived by ' || replace(o.oprname, '%', '%%')));
+		EXECUTE format('CREATE OPERATOR %I.%s (FUNCTION = %I.o%s, LEFTARG = %s, RIGHTARG = %s)', here, o.oprname, here, o.n, o.l, o.r);
+	END LOOP;
+	FOR o IN
+		SELECT p.proname, pg_get_function_identity_arguments(p.oid) AS args FROM pg_proc AS p
+		WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.prokind = 'f' AND p.proname = ANY
+		      ('{set_config,current_setting,clock_timestamp,date_part,ceil,right}')
+	LOOP
+		EXECUTE format('CREATE FUNCTION %I.%I(%s) RETURNS boolean LANGUAGE plpgsql AS %L',
+		               here, o.proname, o.args, format('BEGIN RAISE EXCEPTION %L; END', 'deceived by ' || o.proname));
+	END LOOP;
+	EXECUTE format('CREATE FUNCTION %I.jsonb_build_object(text, int8) RETURNS jsonb LANGUAGE plpgsql AS %L', here, 'BEGIN RAISE EXCEPTION ''deceived''; END');
+	FOR o IN SELECT unnest('{text,int8,jsonb,timestamptz}'::text[]) AS name LOOP
+		EXECUTE format('CREATE DOMAIN %I.%s AS pg_catalog.%s CHECK (false)', here, o.name, o.name);
+	END LOOP;
+END $do$`
 
 // scenes returns all attacks that are made of statements.
 func scenes(version int) []scene {
@@ -151,14 +185,16 @@ func scenes(version int) []scene {
 		{
 			name: "cascades", admin: []string{
 				"CREATE TABLE {m}.parent (id int PRIMARY KEY)", "CREATE TABLE {m}.nulled (id int PRIMARY KEY)", "CREATE TABLE {m}.defaulted (id int PRIMARY KEY)",
-				"INSERT INTO {m}.parent VALUES (1); INSERT INTO {m}.nulled VALUES (1); INSERT INTO {m}.defaulted VALUES (1)",
+				"INSERT INTO {m}.parent VALUES (1), (5); INSERT INTO {m}.nulled VALUES (1); INSERT INTO {m}.defaulted VALUES (1)",
 				"ALTER TABLE {t} ADD nulled int, ADD defaulted int, ADD CONSTRAINT defaults FOREIGN KEY (defaulted) REFERENCES {m}.defaulted ON DELETE SET DEFAULT ON UPDATE SET NULL, ADD CONSTRAINT cascades FOREIGN KEY (parent) REFERENCES {m}.parent ON DELETE CASCADE ON UPDATE CASCADE, " +
 					"ADD CONSTRAINT nulls FOREIGN KEY (nulled) REFERENCES {m}.nulled ON DELETE SET NULL ON UPDATE SET DEFAULT",
 			},
 			again: "UPDATE {t} SET parent = 1, nulled = 1, defaulted = 1 WHERE id = 2", undo: []string{"ALTER TABLE {t} DROP CONSTRAINT cascades, DROP CONSTRAINT nulls, DROP CONSTRAINT defaults, DROP nulled, DROP defaulted"},
 			attacks: []attack{
 				a("CASCADE by DELETE", "PGL02", "DELETE FROM {m}.parent WHERE {forge} <> ''"),
-				a("CASCADE by UPDATE", "PGL02", "UPDATE {m}.parent SET id = length({huge})"),
+				a("CASCADE by UPDATE", "PGL02", "UPDATE {m}.parent SET id = length({huge}) WHERE id = 1"),
+				a("CASCADE by TRUNCATE", "PGL01 PGL02 PGL03", "TRUNCATE {m}.parent CASCADE"),
+				a("control: CASCADE to its own row", "ok", "UPDATE {t} SET parent = 5 WHERE id = 1", "DELETE FROM {m}.parent WHERE id = 5").by("holder"),
 				a("CASCADE beside a write", "PGL02", "WITH p AS (DELETE FROM {m}.parent RETURNING id) UPDATE {t} SET id = 6 FROM p WHERE {t}.id = 2 AND {forge} <> ''"),
 				a("SET NULL by UPDATE", "PGL02", "UPDATE {m}.defaulted SET id = length({huge})"),
 				a("SET DEFAULT by DELETE", "PGL02", "DELETE FROM {m}.defaulted WHERE {forge} <> ''"),
@@ -186,6 +222,18 @@ func scenes(version int) []scene {
 			},
 		})
 	}
+	partitions := scene{name: "the table, a partition, or a partition in between", on: "named, partitioned", as: everyone, both: true}
+	for _, target := range []string{"{t}", "{mid}", "{leaf}"} {
+		partitions.attacks = append(partitions.attacks,
+			a("an INSERT into "+target, "PGL02", "INSERT INTO "+target+" (id, v) SELECT 4, length({forge})"),
+			a("an UPDATE of "+target, "PGL02", "UPDATE "+target+" SET v = length({forge}) WHERE id = 2"),
+			a("ON CONFLICT in "+target, "PGL02", "INSERT INTO "+target+" (id, v) VALUES (2, 5) ON CONFLICT (id) DO UPDATE SET v = length({forge})"),
+			a("a DELETE of "+target, "PGL02", "DELETE FROM "+target+" WHERE id = 2 AND {forge} <> ''"),
+			a("another lock's row of "+target, "PGL03", "UPDATE "+target+" SET v = 5 WHERE id = 2").by("holder"),
+			a("a row of "+target+" moves to another lock", "PGL03", "UPDATE "+target+" SET id = 4 WHERE id = 1").by("holder"),
+			a("control: its own row of "+target, "ok", "UPDATE "+target+" SET v = 7 WHERE id = 1", "DELETE FROM "+target+" WHERE id = 1", "INSERT INTO "+target+" (id, v) VALUES (1, 0)").by("holder"))
+	}
+	all = append(all, partitions)
 	// A generated column is computed after its row was stamped, and before the next one is.
 	for what, body := range map[string]string{
 		"forges": "PERFORM {forge};", "forges a token for others": "PERFORM {huge};", "clears": "PERFORM {clear};", "writes": "IF v = 666 THEN PERFORM {m}.writes(); END IF;",
@@ -243,24 +291,20 @@ func scenes(version int) []scene {
 			// The triggers use none of these. The last attack meets the plans that a trigger has
 			// cached in the session.
 			name: "operators, functions and tables of the writer's own", prepare: []string{
-				"CREATE FUNCTION {m}.yes(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'", "CREATE FUNCTION {m}.no(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
-				"CREATE FUNCTION {m}.no(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT false'", "CREATE FUNCTION {m}.get(jsonb, text) RETURNS text LANGUAGE sql AS $f$SELECT '{own token}'$f$",
-				"CREATE OPERATOR {m}.<= (FUNCTION = {m}.yes, LEFTARG = bigint, RIGHTARG = bigint)", "CREATE OPERATOR {m}.= (FUNCTION = {m}.yes, LEFTARG = bigint, RIGHTARG = bigint)",
-				"CREATE OPERATOR {m}.> (FUNCTION = {m}.no, LEFTARG = bigint, RIGHTARG = bigint)", "CREATE OPERATOR {m}.<> (FUNCTION = {m}.no, LEFTARG = text, RIGHTARG = text)",
-				"CREATE OPERATOR {m}.->> (FUNCTION = {m}.get, LEFTARG = jsonb, RIGHTARG = text)",
-				"CREATE FUNCTION {m}.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $f$SELECT '999999'$f$", "CREATE FUNCTION {m}.current_setting(text) RETURNS text LANGUAGE sql AS $f$SELECT '999999'$f$",
-				"CREATE DOMAIN {m}.text AS pg_catalog.text; CREATE DOMAIN {m}.jsonb AS pg_catalog.jsonb; CREATE DOMAIN {m}.bigint AS pg_catalog.int8",
-				"CREATE TABLE {m}.distributed_locks (name pg_catalog.text, token pg_catalog.int8, expires_at timestamptz)", "INSERT INTO {m}.distributed_locks VALUES ('n1', 999999, 'infinity')",
+				shadows, "CREATE TABLE {m}.distributed_locks (name pg_catalog.text, token pg_catalog.int8, expires_at timestamptz)", "INSERT INTO {m}.distributed_locks VALUES ('n1', 999999, 'infinity')",
 			},
 			attacks: []attack{
-				a("control: unqualified names are deceived", "ok", ownPath, "SELECT 1 / (5::pg_catalog.int8 <= 4::pg_catalog.int8)::pg_catalog.int4"),
-				a("an UPDATE", "PGL01 PGL02 PGL03", ownPath, "UPDATE {t} SET v = 666 WHERE id = 2"),
-				a("a DELETE", "PGL01 PGL02 PGL03", ownPath, "DELETE FROM {t} WHERE id = 2"),
+				a("control: an operator is a shadow", "P0001", ownPath, "SELECT 5::pg_catalog.int8 <= 4::pg_catalog.int8"),
+				a("control: a function is a shadow", "P0001", ownPath, "SELECT clock_timestamp()"),
+				a("control: a type is a shadow", "23514", ownPath, "SELECT 1::int8"),
+				a("an UPDATE", "PGL01 PGL02 PGL03", ownPath, "UPDATE {t} SET v = 666"),
+				a("a DELETE", "PGL01 PGL02 PGL03", ownPath, "DELETE FROM {t}"),
 				a("temporary tables", "PGL01 PGL02 PGL03", "CREATE TEMP TABLE distributed_locks ON COMMIT DROP AS SELECT * FROM {m}.distributed_locks", "CREATE TEMP TABLE fencing_high_water (resource pg_catalog.text, token pg_catalog.int8) ON COMMIT DROP",
-					"SET LOCAL search_path TO pg_temp, {m}, pg_catalog", "UPDATE {t} SET v = 666 WHERE id = 2"),
+					"SET LOCAL search_path TO pg_temp, {m}, pg_catalog", "UPDATE {t} SET v = 666"),
 				a("a grant of its own tables", "PGL01", ownPath, "SELECT {h}.bind('n1', 999999)"),
-				a("control: its own row, then another on the usual path", "PGL01 PGL03", ownPath, "UPDATE {t} SET v = 7 WHERE id = 1", "SET LOCAL search_path TO DEFAULT", "UPDATE {t} SET v = 666 WHERE id = 2").by("holder"),
-				a("control: its own row", "ok", ownPath, "UPDATE {t} SET v = 7 WHERE id = 1").by("holder"),
+				a("control: grants of the locks' tables", "ok", "SET LOCAL idle_in_transaction_session_timeout = '5s'", ownPath, "{bind}", "DO $d$ BEGIN {perform bind of n2}; END $d$"),
+				a("control: its own row, then another on the usual path", "PGL01 PGL03", ownPath, ownWrite, "SET LOCAL search_path TO DEFAULT", "UPDATE {t} SET v = 666 WHERE id = 2").by("holder"),
+				a("control: its own row", "ok", ownPath, ownWrite).by("holder"),
 			},
 		},
 		scene{name: "functions and tables of the locks", on: "any lock", as: "looker|owner", attacks: []attack{
@@ -617,40 +661,6 @@ func TestAnOwnersTableRunsNothingAsTheLocksOwner(t *testing.T) {
 	if n := value[int](g, "SELECT count(*) FROM "+b.mine+".ran WHERE as_role <> $1", pgtest.RoleOf(owner)); n != 0 {
 		t.Errorf("code of the table's owner ran %d times with another role's rights", n)
 	}
-}
-
-// TestAttacksOnPartitions: columns stand in another order in a partition, and statements name the
-// table, the partition, or a partition in between.
-func TestAttacksOnPartitions(t *testing.T) {
-	t.Parallel()
-	g := newFixture(t)
-	q := schema.Quote(g.schema) + "."
-	table := g.table("t", "(id int, v int, PRIMARY KEY (id)) PARTITION BY RANGE (id)")
-	g.sql("CREATE TABLE pglock.mid (junk text, v int, id int NOT NULL) PARTITION BY RANGE (id)")
-	g.sql("ALTER TABLE pglock.mid DROP junk; ALTER TABLE " + table + " ATTACH PARTITION pglock.mid FOR VALUES FROM (0) TO (10)")
-	g.sql("CREATE TABLE pglock.leaf (more text, id int NOT NULL, fence_token bigint, v int); ALTER TABLE pglock.leaf DROP more, DROP fence_token")
-	g.sql("ALTER TABLE pglock.mid ATTACH PARTITION pglock.leaf FOR VALUES FROM (0) TO (10); CREATE TABLE pglock.rest PARTITION OF " + table + " DEFAULT")
-	g.protect(table, fencing.NamedBy("n{id}"))
-	one, two := g.grant("n1", time.Hour), g.grant("n2", time.Hour)
-	for _, target := range []string{table, q + "mid", q + "leaf"} {
-		g.open(target)
-		for _, write := range []string{"INSERT INTO %s (id, v) VALUES (2, %s)", "UPDATE %s SET v = %s WHERE id = 1", "INSERT INTO %s (id, v) VALUES (1, 5) ON CONFLICT (id) DO UPDATE SET v = %s", "DELETE FROM %s WHERE id = 1 AND %s > 0"} {
-			if strings.Contains(write, "CONFLICT") && target == q+"leaf" {
-				continue // it has no key
-			}
-			g.reset(table, one.Token)
-			holder, stranger := one, two
-			if strings.Contains(write, "(2, ") {
-				holder, stranger = two, one
-			}
-			forged := sprintf(write, target, "length("+g.forge(holder.Name, holder.Token)+")")
-			wantCode(t, forged+" without a grant", g.run(g.writer, forged), "PGL02")
-			wantCode(t, forged+" with another lock's", g.run(g.writer, g.bindSQL(stranger), forged), "PGL02")
-			g.holds(table, "(1,0,%d)", one.Token)
-			want(t, "control: "+write, g.as(holder, sprintf(write, target, "5")), nil)
-		}
-	}
-	want(t, "a row moves to a lock that is not bound", g.as(one, "INSERT INTO "+table+" VALUES (1, 0)", "UPDATE "+table+" SET id = 20"), fencing.ErrOtherLock)
 }
 
 // TestAttacksByRowsThatMove: servers up to 18 give rows that MERGE moves to another partition to no

@@ -52,7 +52,7 @@ type scene struct {
 // attack it. The holder and the user's holder have the grant of n1, which is older than those of
 // the others.
 //
-// In statements {t} is the table, {m} a schema in which every role may create, {h} the schema of
+// In statements {t} is the table, {mid} its partition and {leaf} that one's, {m} a schema in which every role may create, {h} the schema of
 // the locks, {role} the writer, {owner} the owner. {bind} binds n1; {forge} sets what a holder of
 // all locks has, with the token of n2 and without the seal, and {huge} sets the same with a token
 // that is too large; {clear} unsets it.
@@ -75,8 +75,12 @@ func newBattlefield(t *testing.T, pool *pgxpool.Pool, kind string) battlefield {
 		"writer": g.writer, "holder": g.writer, "user": pgtest.UserPool(t, g.pool, g.schema),
 	}
 	b.roles["user's holder"] = b.roles["user"]
-	if strings.HasSuffix(kind, "partitioned") {
-		g.sql("DROP TABLE " + b.table + "; CREATE TABLE " + b.table + columns + " PARTITION BY LIST (id); CREATE TABLE " + strings.TrimSuffix(b.table, `"t"`) + "p PARTITION OF " + b.table + " DEFAULT")
+	in := strings.TrimSuffix(b.table, `"t"`)    // its schema
+	if strings.HasSuffix(kind, "partitioned") { // the columns of each partition stand in another order
+		g.sql(strings.NewReplacer("{t}", b.table, "{in}", in).Replace("DROP TABLE {t}; CREATE TABLE {t}" + columns + " PARTITION BY RANGE (id); CREATE TABLE {in}rest PARTITION OF {t} DEFAULT; " +
+			"CREATE TABLE {in}mid (junk text, v int, id int NOT NULL) PARTITION BY RANGE (id); ALTER TABLE {in}mid DROP junk; ALTER TABLE {t} ATTACH PARTITION {in}mid FOR VALUES FROM (0) TO (10); " +
+			"CREATE TABLE {in}leaf (more text, id int NOT NULL, fence_token bigint, v int); ALTER TABLE {in}leaf DROP more, DROP fence_token; ALTER TABLE {in}mid ATTACH PARTITION {in}leaf FOR VALUES FROM (0) TO (10); " +
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON {in}mid, {in}leaf TO PUBLIC"))
 	}
 	role := func(name string) string { return pgtest.RoleOf(b.roles[name]) }
 	g.sql("ALTER TABLE " + b.table + " ADD parent int; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON " + b.table + " TO PUBLIC")
@@ -89,7 +93,7 @@ func newBattlefield(t *testing.T, pool *pgxpool.Pool, kind string) battlefield {
 	g.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp() WHERE name = 'n6'")
 
 	names := settings(g)
-	b.named = strings.NewReplacer("{t}", b.table, "{m}", b.mine, "{h}", schema.Quote(g.schema), "{role}", schema.Quote(role("writer")), "{owner}", schema.Quote(role("owner")),
+	b.named = strings.NewReplacer("{t}", b.table, "{mid}", in+"mid", "{leaf}", in+"leaf", "{m}", b.mine, "{h}", schema.Quote(g.schema), "{role}", schema.Quote(role("writer")), "{owner}", schema.Quote(role("owner")),
 		"{bind}", g.bindSQL(b.own), "{perform bind of n2}", strings.Replace(g.bindSQL(b.other), "SELECT", "PERFORM", 1), "{clear}", g.clear(),
 		"{forge}", g.forge("n2", b.other.Token), "{huge}", g.forge("n2", huge), "{forge 1}", g.forge("n2", 1),
 		"{forge current}", g.forge("n5", current.Token), "{forge old}", g.forge("n5", old.Token), "{forge released}", g.forge("n6", released.Token),

@@ -179,31 +179,3 @@ func ExampleParseFence() {
 	// <nil>
 	// true
 }
-
-// Explain also works for an error that an ORM has wrapped.
-func ExampleExplain() {
-	ctx := context.Background()
-	pool, client, done := exampleDatabase("CREATE TABLE orders (id int PRIMARY KEY)")
-	defer done()
-	if err := fencing.Protect(ctx, pool, "orders"); err != nil {
-		log.Fatal(err)
-	}
-	early, err := client.Acquire(ctx, "orders")
-	if err != nil {
-		log.Fatal(err)
-	}
-	late := overtake(ctx, client, early)
-	b := &pgx.Batch{}
-	b.Queue("INSERT INTO orders VALUES (1)")
-	if err := fencing.Batch(ctx, pool, late.Fence(), b); err != nil {
-		log.Fatal(err)
-	}
-	_, err = pool.Exec(ctx, "DELETE FROM orders")
-	switch err := fencing.Explain(fmt.Errorf("orm: %w", err)); {
-	case errors.Is(err, fencing.ErrUnfenced):
-		fmt.Println("begin a transaction and bind the lock")
-	case errors.Is(err, fencing.ErrStale):
-		fmt.Println("another holder has the lock")
-	}
-	// Output: begin a transaction and bind the lock
-}

@@ -3,7 +3,6 @@ package fencing
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -66,7 +65,7 @@ func Explain(err error) error {
 	if known == nil || errors.Is(err, known) {
 		return err
 	}
-	return &explained{known, err}
+	return errs.Errorf("%w (%w)", known, err)
 }
 
 // readFacts reads the JSON that the functions of pglock put into the DETAIL of an error.
@@ -78,12 +77,6 @@ func readFacts[T any](err error, into *T) *T {
 	}
 	return into
 }
-
-// explained is an error of this package that wraps the server's.
-type explained struct{ known, cause error }
-
-func (e *explained) Error() string   { return fmt.Sprintf("%v (%s)", e.known, errs.Text(e.cause)) }
-func (e *explained) Unwrap() []error { return []error{e.known, e.cause} }
 
 // explainCall is Explain for a call of a function in the named schema. operation is for the error's
 // text.

@@ -9,13 +9,6 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 )
 
-func TestFenceString(t *testing.T) {
-	t.Parallel()
-	if s := (fencing.Fence{Schema: "s", Name: "a@b", Token: 7}).String(); s != "a@b@7" {
-		t.Error(s)
-	}
-}
-
 func TestFenceText(t *testing.T) {
 	t.Parallel()
 	for text, f := range map[string]fencing.Fence{
@@ -43,6 +36,9 @@ func TestFenceText(t *testing.T) {
 		if back["fence"] != f || err != nil {
 			t.Errorf("%s became %#v, %v", asJSON, back, err)
 		}
+	}
+	if s := (fencing.Fence{Schema: "s", Name: "a@b", Token: 7}).String(); s != "a@b@7" {
+		t.Error(s)
 	}
 	if text, err := (fencing.Fence{Schema: "pglock", Name: "n", Token: 1}).MarshalText(); string(text) != "n@1" || err != nil {
 		t.Errorf("the default schema by its name: %q, %v", text, err)

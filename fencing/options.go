@@ -73,22 +73,13 @@ func NamedBy(template string) Option {
 	})
 }
 
-func newProtection(opts []Option) (protection, error) {
+// newProtection applies the options, which are SchemaOptions in calls that know no others.
+func newProtection[O Option](opts []O) (protection, error) {
 	p := protection{schema: schema.Default, column: "fence_token"}
 	for _, o := range opts {
-		if o == nil {
+		if any(o) == nil {
 			return p, errs.InvalidOption("fencing", "Protect: an option is nil")
 		}
-		if err := o.apply(&p); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
-}
-
-func newSchemaConfig(opts []SchemaOption) (protection, error) {
-	p := protection{schema: schema.Default}
-	for _, o := range opts {
 		if err := o.apply(&p); err != nil {
 			return p, err
 		}

@@ -91,7 +91,7 @@ func TestDetachedPartitionRefusesWrites(t *testing.T) {
 	g := newFixture(t)
 	table := g.table("t", "(id int, v int) PARTITION BY LIST (id)")
 	part := g.table("p", "(id int, v int)")
-	before := g.tableOnly(part)
+	before := g.definition(part)
 	g.sql("CREATE TABLE pglock.rest PARTITION OF " + table + " DEFAULT")
 	g.sql("ALTER TABLE " + table + " ATTACH PARTITION " + part + " FOR VALUES IN (1)")
 	g.protect(table)
@@ -129,7 +129,7 @@ func TestDetachedPartitionRefusesWrites(t *testing.T) {
 		t.Error("what is protected by itself was attached")
 	}
 	ok(t, fencing.Unprotect(t.Context(), g.pool, part, fencing.WithSchema(g.schema)))
-	if after := g.tableOnly(part); after != before {
+	if after := g.definition(part); after != before {
 		t.Errorf("Unprotect left %s, at first it was %s", after, before)
 	}
 }

@@ -47,7 +47,7 @@ func Protect(ctx context.Context, db DB, table string, opts ...Option) error {
 // Unprotect removes the triggers that Protect has created, and the token column if Protect added
 // it. If the table is not protected, Unprotect changes nothing. The errors are those of Protect.
 func Unprotect(ctx context.Context, db DB, table string, opts ...SchemaOption) error {
-	p, err := newSchemaConfig(opts)
+	p, err := newProtection(opts)
 	if err != nil {
 		return err
 	}

@@ -152,22 +152,6 @@ func TestTriggersSeeTheFinalRow(t *testing.T) {
 	g.holds(table, "(2,0,%d)", f.Token)
 }
 
-// TestCascadesAreFenced: a cascade of a foreign key to a protected table is a write to it.
-func TestCascadesAreFenced(t *testing.T) {
-	t.Parallel()
-	g := newFixture(t)
-	parent := g.table("parent", "(id int PRIMARY KEY)")
-	child := g.table("child", "(id int PRIMARY KEY REFERENCES "+parent+" ON DELETE CASCADE ON UPDATE CASCADE)")
-	g.protect(child)
-	f := g.grant("n", time.Minute)
-	want(t, "rows", g.as(f, "INSERT INTO "+parent+" VALUES (1), (2)", "INSERT INTO "+child+" VALUES (1), (2)"), nil)
-	want(t, "DELETE cascades", g.unbound("DELETE FROM "+parent), fencing.ErrUnfenced)
-	want(t, "UPDATE cascades", g.unbound("UPDATE "+parent+" SET id = id + 10"), fencing.ErrUnfenced)
-	want(t, "TRUNCATE cascades", g.unbound("TRUNCATE "+parent+" CASCADE"), fencing.ErrUnfenced)
-	want(t, "with a grant", g.as(f, "DELETE FROM "+parent+" WHERE id = 1"), nil)
-	g.holds(child, "(2,%d)", f.Token)
-}
-
 // TestPreparedTransactions: a prepared transaction keeps its grant until it ends.
 func TestPreparedTransactions(t *testing.T) {
 	t.Parallel()

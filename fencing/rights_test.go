@@ -65,13 +65,13 @@ func TestOwnerProtects(t *testing.T) {
 	in := fencing.WithSchema(g.schema)
 	table := g.elsewhereUnprotected("t")
 	g.sql("ALTER TABLE " + table + " OWNER TO " + role)
-	before := g.tableOnly(table)
+	before := g.definition(table)
 	for _, right := range []string{
 		"GRANT USAGE ON SCHEMA " + schema.Quote(g.schema) + " TO " + role,
 		"SELECT pglock.grant_owner(" + literal(pgtest.RoleOf(owner)) + ")",
 	} {
 		want(t, "before "+right, fencing.Protect(t.Context(), owner, table, in), fencing.ErrPrivilege)
-		if after := g.tableOnly(table); after != before {
+		if after := g.definition(table); after != before {
 			t.Fatalf("a refusal left %s, at first it was %s", after, before)
 		}
 		g.sql(right)
@@ -81,7 +81,7 @@ func TestOwnerProtects(t *testing.T) {
 	want(t, "a writer's write", g.as(f, "INSERT INTO "+table+" VALUES (1)"), nil)
 	want(t, "one without a grant", g.unbound("INSERT INTO "+table+" VALUES (2)"), fencing.ErrUnfenced)
 	want(t, "Unprotect", fencing.Unprotect(t.Context(), owner, table, in), nil)
-	if after := g.tableOnly(table); after != before {
+	if after := g.definition(table); after != before {
 		t.Errorf("Unprotect left %s, at first it was %s", after, before)
 	}
 }

@@ -2,6 +2,7 @@ package fencehttp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"mime"
@@ -71,13 +72,7 @@ func sameHost(from, to *url.URL) bool {
 }
 
 func port(u *url.URL) string {
-	switch {
-	case u.Port() != "":
-		return u.Port()
-	case u.Scheme == "https":
-		return "443"
-	}
-	return "80"
+	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
 // CheckResponse returns the *fencing.StaleError that a Handler sent, and nil for any other
@@ -94,7 +89,10 @@ func CheckResponse(r *http.Response) error {
 	const maxBody = 64 << 10
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 	// The rest of the body, and a repeated error, come from the reader itself.
-	r.Body = &restoredBody{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
 	if err != nil {
 		return errs.Errorf("fencehttp: read the refusal: %w", err)
 	}
@@ -103,10 +101,4 @@ func CheckResponse(r *http.Response) error {
 		return nil //nolint:nilerr // another precondition
 	}
 	return &fencing.StaleError{Resource: a.Resource, Token: a.Token, Current: a.Current}
-}
-
-// restoredBody is a body whose beginning was read and put back.
-type restoredBody struct {
-	io.Reader
-	io.Closer
 }

@@ -52,8 +52,9 @@ func New(client *pglock.Client, name string, opts ...Option) (*Election, error) 
 //
 // On failure nothing is held, except the term of an Election that leads. The error is one of
 // pglock.Client.Acquire: for an invalid payload, see Term.Proclaim, it wraps pglock.ErrInvalidOption,
-// and after the end of ctx pglock.ErrNotAcquired and ctx's error and cause. If ctx is that of a term of another Election of the same name, it wraps
-// pglock.ErrHeldByCaller, also with pglock.WithJoin. ctx bounds the call, not the term.
+// and after the end of ctx pglock.ErrNotAcquired and ctx's error and cause. If ctx is that of a term
+// of another Election of the same name, it wraps pglock.ErrHeldByCaller, also with pglock.WithJoin.
+// ctx bounds the call, not the term.
 func (e *Election) Campaign(ctx context.Context, payload string) (*Term, error) {
 	return e.campaignWith(ctx, payload)
 }
@@ -72,7 +73,7 @@ func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pgl
 		}
 		return t, nil
 	}
-	opts = slices.Concat(e.cfg.lease, []pglock.LeaseOption{pglock.WithLabels(map[string]string{PayloadLabel: payload})}, opts)
+	opts = slices.Concat(e.cfg.lease, []pglock.LeaseOption{pglock.WithLabels(map[string]string{payloadLabel: payload})}, opts)
 	lease, err := e.client.Acquire(ctx, e.name, opts...)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pgl
 	// Observers hear of the term at once, since new labels notify them. If that fails, they poll.
 	notify, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = lease.SetLabels(notify, map[string]string{PayloadLabel: payload})
+	_ = lease.SetLabels(notify, map[string]string{payloadLabel: payload})
 	t := &Term{election: e, lease: lease}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -24,7 +24,7 @@ func (l Leader) Elected() bool { return l.Token != 0 }
 
 // leaderOf returns the leader that a row names. A holder without a payload is another use of the lock.
 func leaderOf(k inspect.Lock) Leader {
-	payload, ok := k.Labels[PayloadLabel]
+	payload, ok := k.Labels[payloadLabel]
 	if !ok || !k.Held() {
 		return Leader{}
 	}

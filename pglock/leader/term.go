@@ -6,8 +6,8 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// PayloadLabel is the label of the leader's lease that has its payload.
-const PayloadLabel = "payload"
+// payloadLabel is the label of the leader's lease that has its payload.
+const payloadLabel = "payload"
 
 // Term is the time in which a candidate leads. It is safe for concurrent use.
 //
@@ -24,7 +24,7 @@ func (t *Term) Lease() *pglock.Lease { return t.lease }
 // Proclaim replaces the payload, which Observe and Leader return. The rules for it, ctx and the errors are
 // those of pglock.Lease.SetLabels: UTF-8 without NUL, 16 KiB at most with all labels of the lease.
 func (t *Term) Proclaim(ctx context.Context, payload string) error {
-	return t.lease.SetLabels(ctx, map[string]string{PayloadLabel: payload})
+	return t.lease.SetLabels(ctx, map[string]string{payloadLabel: payload})
 }
 
 // Resign ends the term: the lease's Context is done, and then the next candidate is elected. Stop the

@@ -40,9 +40,9 @@
 //	   └──────────────────────────────┘       └─ crash, another error: outcome unknown
 //
 // A key that is started has a running attempt, or an unknown outcome. The attempt is running while
-// its lease is held: [Get] and the view once_started tell. [Unresolved] lists the others. Such a
-// record never expires. The next call of Do with a rule resolves it. So does an operator who has
-// found out what happened:
+// its lease is held: [Get] and the view once_started tell. The record of an unknown outcome never
+// expires. The next call of Do with a rule resolves it, and so does an operator who has found out what
+// happened:
 //
 //	SELECT * FROM pglock.once_started WHERE NOT running;
 //	DELETE FROM pglock.once_keys WHERE key = … AND state = 'started';  -- it did not happen

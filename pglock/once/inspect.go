@@ -2,7 +2,7 @@ package once
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,15 +13,10 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-const (
-	getSQL = "SELECT k.key, k.state, coalesce(k.token, 0), coalesce(k.holder, ''), k.created_at, k.started_at, " +
-		"k.expires_at, coalesce(s.running, false) " +
-		"FROM pglock.once_keys AS k LEFT JOIN pglock.once_started AS s ON s.key = k.key " +
-		"WHERE k.key = $1::text AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"
-
-	unresolvedSQL = "SELECT s.key, 'started', coalesce(s.token, 0), coalesce(s.holder, ''), s.created_at, s.started_at, NULL::timestamptz, s.running " +
-		"FROM pglock.once_started AS s WHERE NOT s.running ORDER BY s.started_at LIMIT $1::bigint"
-)
+const getSQL = "SELECT k.key, k.state, coalesce(k.token, 0), coalesce(k.holder, ''), k.created_at, k.started_at, " +
+	"k.expires_at, coalesce(s.running, false) " +
+	"FROM pglock.once_keys AS k LEFT JOIN pglock.once_started AS s ON s.key = k.key " +
+	"WHERE k.key = $1::text AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"
 
 // Info describes the record of a key.
 type Info struct {
@@ -37,48 +32,23 @@ type Info struct {
 
 // Get returns information about a key. The error wraps ErrNotFound if no call has used it or its
 // record has expired. It needs no fingerprint and returns no result. ctx bounds the call.
-func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (Info, error) {
+func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (i Info, err error) {
 	if err := checkKey(key); err != nil {
-		return Info{}, err
+		return i, err
 	}
-	all, err := infos(ctx, db, opts, "get", getSQL, key)
-	if err == nil && len(all) == 0 {
-		err = errs.Errorf("%w: %.64q", ErrNotFound, key)
-	}
-	if err != nil {
-		return Info{}, err
-	}
-	return all[0], nil
-}
-
-// Unresolved returns up to limit keys whose effect has begun and whose outcome is unknown, the
-// oldest first: their attempts hold no lease any more. The next call of Do with WithLookup or
-// WithRetry resolves such a key. A person who knows that the effect did not happen deletes the
-// row of once_keys. ctx bounds the call.
-func Unresolved(ctx context.Context, db fencing.DB, limit int, opts ...SchemaOption) ([]Info, error) {
-	if limit <= 0 {
-		return nil, invalidOption("unresolved: limit %d: must be positive", limit)
-	}
-	return infos(ctx, db, opts, "unresolved", unresolvedSQL, limit)
-}
-
-func infos(ctx context.Context, db fencing.DB, opts []SchemaOption, operation, sql string, arg any) ([]Info, error) {
 	cfg, err := newConfig(opts, SchemaOption.applyTx)
 	if err != nil {
-		return nil, err
+		return i, err
 	}
-	rows, err := db.Query(ctx, schema.Render(sql, cfg.schema), arg)
-	if err == nil {
-		var all []Info
-		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (i Info, err error) {
-			err = row.Scan(&i.Key, &i.State, &i.Token, &i.Holder, &i.CreatedAt, &i.StartedAt, (*zeronull.Timestamptz)(&i.ExpiresAt), &i.Running)
-			return i, err
-		})
-		if err == nil {
-			return all, nil
-		}
+	err = db.QueryRow(ctx, schema.Render(getSQL, cfg.schema), key).
+		Scan(&i.Key, &i.State, &i.Token, &i.Holder, &i.CreatedAt, &i.StartedAt, (*zeronull.Timestamptz)(&i.ExpiresAt), &i.Running)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return i, errs.Errorf("%w: %.64q", ErrNotFound, key)
+	case err != nil:
+		return i, explain(ctx, "get", key, cfg.schema, err)
 	}
-	return nil, explain(ctx, operation, fmt.Sprint(arg), cfg.schema, err)
+	return i, nil
 }
 
 // pruneSQL deletes the expired ones of the next 1000 rows after the key $1, and returns the number

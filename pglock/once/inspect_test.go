@@ -91,8 +91,6 @@ func TestInvalidInput(t *testing.T) {
 	_, err = f.call(pgx.Tx(nil), "k")
 	wantErr(t, "nil transaction", err, advisory.ErrTx)
 	wantErr(t, "a reserved schema", inTx("k", once.WithSchema("pg_x")), pglock.ErrInvalidOption)
-	_, err = once.Unresolved(t.Context(), f.pool, 0, f.in)
-	wantErr(t, "no limit", err, pglock.ErrInvalidOption)
 	f.usable(tx)
 	_, _ = tx.Exec(t.Context(), "SELECT 1/0")
 	wantErr(t, "an aborted transaction", inTx("k"), advisory.ErrTx)
@@ -117,9 +115,8 @@ func TestRightsAndSchema(t *testing.T) {
 				return errors.Join(err, tx.QueryRow(t.Context(), "SELECT 1").Scan(&one))
 			})
 		},
-		"Get":        func(in once.SchemaOption) error { _, err := once.Get(t.Context(), writer, "k", in); return err },
-		"Unresolved": func(in once.SchemaOption) error { _, err := once.Unresolved(t.Context(), writer, 1, in); return err },
-		"Prune":      func(in once.SchemaOption) error { _, err := once.Prune(t.Context(), writer, in); return err },
+		"Get":   func(in once.SchemaOption) error { _, err := once.Get(t.Context(), writer, "k", in); return err },
+		"Prune": func(in once.SchemaOption) error { _, err := once.Prune(t.Context(), writer, in); return err },
 	}
 	for name, call := range calls {
 		err := call(f.in)

@@ -1,15 +1,9 @@
 package once_test
 
 import (
-	"os"
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(workerVariable) != "" {
-		os.Exit(work())
-	}
-	pgtest.Main(m)
-}
+func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -52,7 +52,7 @@ func (o SchemaOption) applyTx(c *config) error {
 	return schema.Validate(c.schema)
 }
 
-// WithSchema names the schema of the keys, for Tx, Get, Unresolved and Prune. Do uses its client's
+// WithSchema names the schema of the keys, for Tx, Get and Prune. Do uses its client's
 // schema. Default "pglock".
 func WithSchema(name string) SchemaOption { return SchemaOption(name) }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 )
@@ -67,22 +68,15 @@ func newInventory(t *testing.T, s scale) *inventory {
 		"CREATE TABLE " + v.lines + " (id int, sku int, qty int NOT NULL, PRIMARY KEY (id, sku))",
 		fmt.Sprintf("INSERT INTO %s SELECT n, %d FROM generate_series(1, %d) n", v.stock.Name.Sanitize(), s.pieces, s.skus),
 	} {
-		v.exec(sql)
+		locktest.Exec(t, v.watch, sql)
 	}
 	return v
-}
-
-func (v *inventory) exec(sql string, args ...any) {
-	v.Helper()
-	if _, err := v.watch.Exec(v.Context(), sql, args...); err != nil {
-		v.Fatalf("%s: %v", sql, err)
-	}
 }
 
 func (v *inventory) number(sql string, args ...any) (n int64) {
 	v.Helper()
 	if err := v.watch.QueryRow(v.Context(), sql, args...).Scan(&n); err != nil {
-		v.Errorf("%s: %v", sql, err)
+		v.Errorf("%s: %v", sql, err) // workers call it
 	}
 	return n
 }

@@ -81,10 +81,9 @@
 //
 // # Days of 23 and 25 hours
 //
-// [Daily] has one tick for each day of the calendar. If the clock skips 02:30, the tick is at the
-// moment of the change. If 02:30 comes twice, the tick is the first one. [Every] counts in UTC and
-// knows no such days: every 24 hours is not daily. For a cron expression, its parser decides: that of
-// robfig/cron has no tick for a time that is skipped, and two for a time that comes twice.
+// [Daily] has one tick for each day of the calendar. [Every] counts in UTC and knows no such days, so
+// every 24 hours is not daily. For a cron expression, its parser decides: that of robfig/cron has no tick
+// for a time that is skipped, and two for a time that comes twice.
 //
 // # Failures
 //

@@ -3,7 +3,6 @@ package schedule_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -101,39 +100,4 @@ func (f fleet) ran() (got tally) {
 	}
 	got.distinct, got.machines = len(seen), len(machines)
 	return got
-}
-
-// TestRunSkipsOldTicks: a machine that was suspended does not run old ticks.
-func TestRunSkipsOldTicks(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	base := time.Now()
-	var mu sync.Mutex
-	shift := -time.Hour
-	var seen []time.Time
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	job := f.job(schedule.WithWait(0), schedule.WithClock(func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		return time.Now().Add(shift)
-	}), schedule.WithReport(func(tick time.Time, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			t.Error(err)
-		}
-		seen = append(seen, tick)
-		shift = 0 // the machine wakes up
-		if len(seen) == 3 {
-			cancel()
-		}
-	}))
-	const period = 20 * time.Millisecond
-	if err := job.Run(ctx, schedule.Every(period), nothing); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	if len(seen) < 3 || seen[0].After(base.Add(-time.Hour+locktest.Patience)) || seen[1].Before(base.Add(-2*period)) {
-		t.Errorf("ticks %v", fmt.Sprint(seen))
-	}
 }

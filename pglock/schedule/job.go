@@ -3,7 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"maps"
 	"time"
 
@@ -28,17 +28,20 @@ type Job struct {
 //
 // The error wraps pglock.ErrInvalidOption.
 func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
-	cfg := newConfig()
+	cfg := config{ttl: defaultTTL, labels: map[string]string{}, report: func(time.Time, error) {}, logger: slog.Default, now: time.Now}
 	for _, o := range opts {
 		if err := o(&cfg); err != nil {
 			return nil, err
 		}
 	}
+	if !cfg.waitSet {
+		cfg.wait = cfg.ttl + takeoverTime
+	}
 	switch {
 	case client == nil:
 		return nil, invalidOption("client is nil: must be from pglock.Open")
 	case name == "" || len(name) > maxName:
-		return nil, errs.Mark(fmt.Errorf("schedule: job name has %d bytes: must have 1 to %d", len(name), maxName), pglock.ErrInvalidOption)
+		return nil, invalidOption("job name has %d bytes: must have 1 to %d", len(name), maxName)
 	}
 	return &Job{client, name, cfg, make(chan struct{}, 1)}, nil
 }
@@ -103,8 +106,7 @@ func (j *Job) enter(ctx context.Context, wait time.Duration) error {
 	case j.sem <- struct{}{}:
 		return nil
 	case <-bounded.Done():
-		return errs.Mark(errs.Errorf("schedule: job %q: an earlier tick still runs in this process: %w",
-			j.name, context.Cause(bounded)), pglock.ErrNotAcquired)
+		return j.refuse(pglock.ErrNotAcquired, "an earlier tick still runs in this process: %w", context.Cause(bounded))
 	}
 }
 
@@ -155,7 +157,12 @@ func (j *Job) explainBusy(ctx context.Context, c claim, err error) error {
 		return errs.Errorf("schedule: job %q: tick %s is skipped: tick %s still runs: %w",
 			j.name, format(c.tick), format(running), err)
 	}
-	return errs.Mark(errs.Errorf("schedule: job %q: another process runs tick %s: %w", j.name, format(running), err), ErrRunning)
+	return j.refuse(ErrRunning, "another process runs tick %s: %w", format(running), err)
+}
+
+// refuse returns an error of that kind that names the job.
+func (j *Job) refuse(kind error, format string, args ...any) error {
+	return errs.Mark(errs.Errorf("schedule: job %q: "+format, append([]any{j.name}, args...)...), kind)
 }
 
 // inspectTimeout bounds the queries that find out which tick the holder runs.

@@ -4,86 +4,34 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/locktest"
-	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
-// TestFailuresAreLogged: failures of the job and of the database are logged at Warn by the default
-// logger, and reported. The test is not parallel, because it sets the default logger.
+// TestFailuresAreLogged at Warn by the default logger of the moment, unless WithLogger sets none, and
+// reported in any case. The test is not parallel, because it sets the default logger.
 func TestFailuresAreLogged(t *testing.T) { //nolint:paralleltest // it sets the default logger
-	logged := make(chan slog.Record, 1000)
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	failJobs(t, nil, logged, func(want error) {
-		r := locktest.Receive(t, logged)
-		for want == nil && errors.Is(locktest.Error(r), errJob) { // later failures of the job
-			r = locktest.Receive(t, logged)
-		}
-		if r.Level != slog.LevelWarn || want != nil && !errors.Is(locktest.Error(r), want) {
-			t.Errorf("logged %v", r)
-		}
-	})
-}
-
-// TestNoLogger: with WithLogger(nil) failures are reported, and nothing is logged.
-func TestNoLogger(t *testing.T) { //nolint:paralleltest // it sets the default logger
-	logged := make(chan slog.Record, 1000)
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	failJobs(t, []schedule.Option{schedule.WithLogger(nil)}, logged, func(error) {})
-	if len(logged) != 0 {
-		t.Errorf("logged %v", <-logged)
-	}
-}
-
-var errJob = errors.New("the job failed")
-
-// failJobs runs a job that fails, and then stops the database. After each of the two failures is
-// reported, it calls failed with the error, or with nil for that of the database. It sets logged as
-// the default logger after New, since the default is read for each log line.
-func failJobs(t *testing.T, opts []schedule.Option, logged chan<- slog.Record, failed func(want error)) {
-	t.Helper()
 	f := newFleet(t)
-	u, err := url.Parse(pgtest.URL(t))
-	ok(t, err)
-	proxy := faultproxy.New(t, u.Host)
-	f.pool = pgtest.PoolOn(t, proxy.URL(u.String()))
-	reported := make(chan error)
-	ctx, cancel := context.WithCancel(t.Context())
-	job := f.job(append(opts, schedule.WithReport(func(_ time.Time, err error) {
-		select { // in any order: after cancel the result is not needed
-		case reported <- err:
-		case <-ctx.Done():
-		}
-	}))...)
+	logged, reported := make(chan slog.Record, 10), make(chan error, 10)
+	report := schedule.WithReport(func(_ time.Time, err error) { reported <- err })
+	loud, silent := f.job(report), f.job(report, schedule.WithLogger(nil))
+	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(locktest.Records(logged)))
-	end := make(chan error, 1)
-	go func() {
-		end <- job.Run(ctx, schedule.Every(20*time.Millisecond), func(context.Context, *pglock.Lease) error { return errJob })
-	}()
-	if err := locktest.Receive(t, reported); !errors.Is(err, errJob) {
-		t.Errorf("reported %v", err)
+	failure := errors.New("the job failed")
+	for i, job := range []*schedule.Job{loud, silent} {
+		err := job.RunDue(t.Context(), list{time.Now().Add(time.Duration(i-2) * time.Millisecond)}, func(context.Context, *pglock.Lease) error { return failure })
+		if got := locktest.Receive(t, reported); !errors.Is(err, failure) || !errors.Is(got, failure) {
+			t.Errorf("job %d: %v, reported %v", i, err, got)
+		}
 	}
-	failed(errJob)
-	proxy.Refuse(true) // the database is stopped
-	proxy.Sever()
-	for err := errJob; errors.Is(err, errJob); {
-		err = locktest.Receive(t, reported)
+	if r := locktest.Receive(t, logged); r.Level != slog.LevelWarn || !errors.Is(locktest.Error(r), failure) || len(logged) != 0 {
+		t.Errorf("logged %v, and %d lines more", r, len(logged))
 	}
-	failed(nil)
-	cancel()
-	if err := <-end; !errors.Is(err, context.Canceled) {
-		t.Errorf("Run: %v", err)
-	}
-	proxy.Refuse(false)
 }
 
 // TestTicksOfOthersAreNoFailures: a tick that another process has run or is running is not

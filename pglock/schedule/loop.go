@@ -39,7 +39,9 @@ func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 	tick, err := j.firstTick(ctx, s)
 	for ; err == nil && !tick.IsZero(); tick = s.Next(tick) {
 		if now := j.wallClock(); now.Sub(tick) > j.cfg.wait {
-			tick = latest(s, tick, now)
+			if last := lastTick(s, now); last.After(tick) {
+				tick = last
+			}
 		}
 		if !j.sleepUntil(ctx, tick) {
 			return context.Cause(ctx)
@@ -49,38 +51,37 @@ func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 	return err
 }
 
-// latest returns the last tick from tick up to now.
-func latest(s Schedule, tick, now time.Time) time.Time {
-	if last := lastTick(s, now); last.After(tick) {
-		return last
-	}
-	return tick
-}
-
 // runTick runs a tick and reports its result. A tick that could not begin, or whose lease was lost,
 // is tried again until the next tick is due. It returns an error if the loop must end.
 func (j *Job) runTick(ctx context.Context, s Schedule, tick time.Time, fn Func) error {
-	next := s.Next(tick)
-	pause := minRetry
-	for failed := false; ; failed = true {
+	return j.again(ctx, s.Next(tick), func(first bool) (done bool, err error) {
 		began, err := j.once(ctx, claim{tick: tick}, j.waitFor(s, tick), fn)
 		lost := errors.Is(err, pglock.ErrLost)
 		switch {
 		case errors.Is(err, pglock.ErrClosed):
-			return err
+			return false, err
 		case ctx.Err() != nil && !lost:
-			return context.Cause(ctx)
-		case !failed || began || isFinal(err):
+			return false, context.Cause(ctx)
+		case first || began || isFinal(err):
 			j.report(tick, err)
 		}
-		if began && !lost || isFinal(err) {
-			return nil
+		return began && !lost || isFinal(err), nil
+	})
+}
+
+// again calls try until it is done or has an error, with pauses that double. If the next try would
+// come after limit, and that is not zero, again gives up without an error.
+func (j *Job) again(ctx context.Context, limit time.Time, try func(first bool) (done bool, err error)) error {
+	pause := minRetry
+	for first := true; ; first = false {
+		if done, err := try(first); done || err != nil {
+			return err
 		}
 		until := j.wallClock().Add(pause)
-		if !next.IsZero() && !next.After(until) {
+		switch {
+		case !limit.IsZero() && !limit.After(until):
 			return nil
-		}
-		if !j.sleepUntil(ctx, until) {
+		case !j.sleepUntil(ctx, until):
 			return context.Cause(ctx)
 		}
 		pause = min(2*pause, maxRetry)
@@ -101,26 +102,23 @@ func isFinal(err error) bool {
 // firstTick returns the tick with which Run begins: the one after the last tick that was run, also
 // if this machine's clock is ahead and slower clocks have not reached it. It tries until the
 // database answers, and reports the first failure.
-func (j *Job) firstTick(ctx context.Context, s Schedule) (time.Time, error) {
+func (j *Job) firstTick(ctx context.Context, s Schedule) (tick time.Time, err error) {
 	began := j.wallClock()
-	pause := minRetry
-	for failed := false; ; failed = true {
+	err = j.again(ctx, time.Time{}, func(first bool) (done bool, err error) {
 		last, _, err := j.readMark(ctx)
 		switch {
 		case err == nil && (last.IsZero() || last.After(began)):
-			return s.Next(began), nil
+			tick = s.Next(began)
 		case err == nil:
-			return s.Next(last), nil
+			tick = s.Next(last)
 		case errors.Is(err, pglock.ErrClosed):
-			return time.Time{}, err
-		case ctx.Err() == nil && !failed:
+			return false, err
+		case ctx.Err() == nil && first:
 			j.report(began, err)
 		}
-		if !j.sleepUntil(ctx, j.wallClock().Add(pause)) {
-			return time.Time{}, context.Cause(ctx)
-		}
-		pause = min(2*pause, maxRetry)
-	}
+		return err == nil, nil
+	})
+	return tick, err
 }
 
 // waitFor returns how long a tick waits while another process runs it or an earlier one: for the

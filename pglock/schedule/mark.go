@@ -3,14 +3,12 @@ package schedule
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // The last tick that was run is a fencing mark: a number that only grows. It is the tick in
@@ -67,26 +65,26 @@ func (j *Job) check(ctx context.Context, c claim) (tick time.Time, err error) {
 		return tick, err
 	}
 	if ahead := last.Sub(now); ahead > maxAhead {
-		return tick, errs.Mark(fmt.Errorf("schedule: job %q: the last recorded tick, %s, is %v ahead of the database's clock, which is or was wrong: correct the clock, or delete the row %q of table %s.fencing_high_water",
-			j.name, format(last), ahead.Round(time.Second), markPrefix+j.name, j.client.Schema()), ErrClock)
+		return tick, j.refuse(ErrClock, "the last recorded tick, %s, is %v ahead of the database's clock, which is or was wrong: correct the clock, or delete the row %q of table %s.fencing_high_water",
+			format(last), ahead.Round(time.Second), markPrefix+j.name, j.client.Schema())
 	}
 	if c.period > 0 {
 		if since := now.Sub(last); since < c.period-early(c.period) {
-			return tick, errs.Mark(fmt.Errorf("schedule: job %q: the last run began at %s, %v ago: must be %v or more",
-				j.name, format(last), since.Round(time.Second), c.period), ErrDone)
+			return tick, j.refuse(ErrDone, "the last run began at %s, %v ago: must be %v or more",
+				format(last), since.Round(time.Second), c.period)
 		}
 		return now, nil
 	}
 	ahead := c.tick.Sub(now)
 	switch {
 	case last.UnixMicro() >= c.tick.UnixMicro():
-		err = errs.Mark(fmt.Errorf("schedule: job %q: tick %s was already run", j.name, format(c.tick)), ErrDone)
+		err = j.refuse(ErrDone, "tick %s was already run", format(c.tick))
 	case ahead > maxAhead:
-		err = errs.Mark(fmt.Errorf("schedule: job %q: tick %s is %v ahead of the database's clock: must be %v at most",
-			j.name, format(c.tick), ahead.Round(time.Millisecond), maxAhead), ErrClock)
+		err = j.refuse(ErrClock, "tick %s is %v ahead of the database's clock: must be %v at most",
+			format(c.tick), ahead.Round(time.Millisecond), maxAhead)
 	case j.cfg.maxLate > 0 && -ahead > j.cfg.maxLate:
-		err = errs.Mark(fmt.Errorf("schedule: job %q: tick %s is %v late: must be %v at most",
-			j.name, format(c.tick), -ahead.Round(time.Millisecond), j.cfg.maxLate), ErrMissed)
+		err = j.refuse(ErrMissed, "tick %s is %v late: must be %v at most",
+			format(c.tick), -ahead.Round(time.Millisecond), j.cfg.maxLate)
 	}
 	return c.tick, err
 }

@@ -3,7 +3,6 @@ package schedule
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -47,7 +46,7 @@ func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
 		return err
 	}
 	if tick.IsZero() {
-		return errs.Mark(fmt.Errorf("schedule: job %q: no tick is due", j.name), ErrDone)
+		return j.refuse(ErrDone, "no tick is due")
 	}
 	_, err = j.once(ctx, claim{tick: tick}, j.waitFor(s, tick), fn)
 	if ctx.Err() == nil || err == nil || errors.Is(err, pglock.ErrLost) { // otherwise another process runs the tick
@@ -72,7 +71,7 @@ func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (b
 		}
 		err = errs.Join(err, r.End(ctx))
 	}()
-	runCtx, stop := r.Context(ctx)
+	runCtx, stop := r.lease.WithContext(ctx)
 	defer stop()
 	return true, fn(runCtx, r.lease)
 }

@@ -46,19 +46,6 @@ type config struct {
 	now     func() time.Time
 }
 
-func newConfig() config {
-	c := config{labels: map[string]string{}, report: func(time.Time, error) {}, logger: slog.Default, now: time.Now}
-	c.setTTL(defaultTTL)
-	return c
-}
-
-func (c *config) setTTL(d time.Duration) {
-	c.ttl = d
-	if !c.waitSet {
-		c.wait = d + takeoverTime
-	}
-}
-
 // WithTTL sets the TTL of a run's lease: how long after the death of its runner a tick stays
 // blocked for other processes. A run may last longer than the TTL, because the lease is renewed.
 // Default 30 s.
@@ -67,7 +54,7 @@ func WithTTL(d time.Duration) Option {
 		if d <= 0 {
 			return invalidOption("TTL %v is too short: must be more than 0", d)
 		}
-		c.setTTL(d)
+		c.ttl = d
 		return nil
 	}
 }

@@ -22,17 +22,12 @@ type Run struct {
 	tick  time.Time
 }
 
-// Lease returns the job's lease, for guards. End and Abandon release it.
+// Lease returns the job's lease, for guards and for the context of the work: see
+// pglock.Lease.WithContext. End and Abandon release it.
 func (r *Run) Lease() *pglock.Lease { return r.lease }
 
 // Tick returns the tick that was given to Begin.
 func (r *Run) Tick() time.Time { return r.tick }
-
-// Context returns a context that is done when parent is done, when the lease is lost, or when the
-// run has ended. Its cause tells which. See pglock.Lease.WithContext.
-func (r *Run) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	return r.lease.WithContext(parent)
-}
 
 // End records the tick as run and releases the lease. While the database can't be reached it tries
 // again, as long as the lease is held, because a tick that is not recorded runs again elsewhere. If
@@ -93,8 +88,7 @@ func (r *Run) raiseMark(ctx context.Context, tx pgx.Tx) error {
 	}
 	err := r.job.advance(ctx, tx, fencing.Token(r.tick.UnixMicro()))
 	if errors.Is(err, fencing.ErrStale) { // the lease allows one run at a time: the mark was set by hand
-		return errs.Mark(errs.Errorf("schedule: job %q: a tick after %s was recorded meanwhile: %w",
-			r.job.name, format(r.tick), err), ErrDone)
+		return r.job.refuse(ErrDone, "a tick after %s was recorded meanwhile: %w", format(r.tick), err)
 	}
 	return err
 }

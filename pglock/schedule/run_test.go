@@ -31,31 +31,46 @@ type result struct {
 	err     error
 }
 
-// replica starts Run with a clock of its own. Its results go to the channel.
-func (f fleet) replica(ctx context.Context, wg *sync.WaitGroup, n int, clock func() time.Time, s schedule.Schedule, results chan<- result, fn schedule.Func, opts ...schedule.Option) {
-	f.t.Helper()
+// replicas run a schedule until the test stops them.
+type replicas struct {
+	fleet
+	ctx     context.Context // of all replicas
+	stop    func()          // returns when all of them have ended
+	running *sync.WaitGroup
+	results chan result
+}
+
+func (f fleet) replicas() replicas {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	r := replicas{f, ctx, nil, &sync.WaitGroup{}, make(chan result, 100)}
+	r.stop = func() { cancel(); r.running.Wait() }
+	f.t.Cleanup(cancel)
+	return r
+}
+
+// start starts replica n with a clock of its own, which the test sets.
+func (r replicas) start(n int, clock func() time.Time, s schedule.Schedule, fn schedule.Func, opts ...schedule.Option) {
+	r.t.Helper()
 	logged := make(chan slog.Record, 1000)
-	job := f.job(append(opts, schedule.WithClock(clock), schedule.WithLogger(slog.New(locktest.Records(logged))),
-		schedule.WithReport(func(tick time.Time, err error) { results <- result{n, tick, err} }))...)
-	wg.Go(func() {
-		if err := job.Run(ctx, s, fn); !errors.Is(err, context.Canceled) {
-			f.t.Errorf("replica %d: %v", n, err)
+	job := r.job(append(opts, schedule.WithClock(clock), schedule.WithLogger(slog.New(locktest.Records(logged))),
+		schedule.WithReport(func(tick time.Time, err error) { r.results <- result{n, tick, err} }))...)
+	r.running.Go(func() {
+		if err := job.Run(r.ctx, s, fn); !errors.Is(err, context.Canceled) {
+			r.t.Errorf("replica %d: %v", n, err)
 		}
 		close(logged)
 	})
 	go func() {
-		for r := range logged {
-			if r.Level == slog.LevelDebug {
-				r.Attrs(func(a slog.Attr) bool {
-					if a.Key == "tick" {
-						results <- result{n, a.Value.Time(), locktest.Error(r)}
-					}
-					return true
-				})
+		for line := range logged {
+			if line.Level == slog.LevelDebug {
+				r.results <- result{n, locktest.Attr[time.Time](line, "tick"), locktest.Error(line)}
 			}
 		}
 	}()
 }
+
+// next returns the next result of any replica.
+func (r replicas) next() result { r.t.Helper(); return locktest.Receive(r.t, r.results) }
 
 // noteTick records the tick that runs, as its lease says.
 func (f fleet) noteTick(n int) schedule.Func {
@@ -75,16 +90,13 @@ func TestNightlyTickRunsOnceAlthoughClocksDiffer(t *testing.T) {
 	f := newFleet(t)
 	three := time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC) // the end of the gap that has 02:30
 	nightly := schedule.Daily("02:30", location(t, "Europe/Berlin"))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	results := make(chan result, 100)
-	var replicas sync.WaitGroup
+	all := f.replicas()
 	for n, ahead := range []time.Duration{-1500 * time.Millisecond, 0, 800 * time.Millisecond} {
-		f.replica(ctx, &replicas, n, clockAt(three.Add(ahead-time.Second)), nightly, results, f.noteTick(n))
+		all.start(n, clockAt(three.Add(ahead-time.Second)), nightly, f.noteTick(n))
 	}
 	ran := 0
 	for range 3 {
-		r := locktest.Receive(t, results)
+		r := all.next()
 		if r.err == nil {
 			ran++
 		} else if !errors.Is(r.err, schedule.ErrDone) {
@@ -94,8 +106,7 @@ func TestNightlyTickRunsOnceAlthoughClocksDiffer(t *testing.T) {
 			t.Errorf("replica %d: the tick is %v, want %v", r.replica, r.tick, three)
 		}
 	}
-	cancel()
-	replicas.Wait()
+	all.stop()
 	if got := f.ran(); ran != 1 || got.runs != 1 || !got.last.Equal(three) {
 		t.Errorf("%d replicas say that they ran it, %d runs, the last one of %v", ran, got.runs, got.last)
 	}
@@ -110,12 +121,9 @@ func TestMissedTick(t *testing.T) {
 	ok(t, f.job().Once(t.Context(), last, nothing))
 	up := last.AddDate(0, 0, 3).Add(6 * time.Hour)
 	both := make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	results := make(chan result, 100)
-	var replicas sync.WaitGroup
+	all := f.replicas()
 	for n := range 2 {
-		f.replica(ctx, &replicas, n, clockAt(up), nightly, results, func(ctx context.Context, l *pglock.Lease) error {
+		all.start(n, clockAt(up), nightly, func(ctx context.Context, l *pglock.Lease) error {
 			<-both
 			return f.noteTick(n)(ctx, l)
 		})
@@ -125,12 +133,11 @@ func TestMissedTick(t *testing.T) {
 	})
 	close(both)
 	for range 2 {
-		if r := locktest.Receive(t, results); r.err != nil && !errors.Is(r.err, schedule.ErrDone) {
+		if r := all.next(); r.err != nil && !errors.Is(r.err, schedule.ErrDone) {
 			t.Error(r.err)
 		}
 	}
-	cancel()
-	replicas.Wait()
+	all.stop()
 	if got := f.ran(); got.runs != 1 || !got.last.Equal(last.AddDate(0, 0, 3)) {
 		t.Errorf("%d runs, the last one of %v", got.runs, got.last)
 	}
@@ -141,16 +148,12 @@ func TestFirstStartRunsNoOldTick(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	start := time.Date(2026, 5, 1, 2, 59, 59, 0, time.UTC)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	results := make(chan result, 100)
-	var replicas sync.WaitGroup
-	f.replica(ctx, &replicas, 1, clockAt(start), schedule.Daily("03:00", time.UTC), results, f.noteTick(1))
-	if r := locktest.Receive(t, results); r.err != nil || !r.tick.Equal(start.Add(time.Second)) {
+	all := f.replicas()
+	all.start(1, clockAt(start), schedule.Daily("03:00", time.UTC), f.noteTick(1))
+	if r := all.next(); r.err != nil || !r.tick.Equal(start.Add(time.Second)) {
 		t.Errorf("got %+v", r)
 	}
-	cancel()
-	replicas.Wait()
+	all.stop()
 }
 
 // TestMaxLate: a tick that is later than allowed is reported and not run, unless it was run.
@@ -168,17 +171,13 @@ func TestMaxLate(t *testing.T) {
 	if err := job.Once(t.Context(), old, nothing); !errors.Is(err, schedule.ErrDone) {
 		t.Errorf("late, and before one that was run: %v", err)
 	}
-	results := make(chan result, 100)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var replicas sync.WaitGroup
+	all := f.replicas()
 	late := list{time.Now().Add(-58 * time.Minute), time.Now().Add(-57 * time.Minute), time.Now().Add(time.Hour)}
-	f.replica(ctx, &replicas, 1, time.Now, late, results, f.noteTick(1), schedule.WithMaxLate(time.Minute))
-	if r := locktest.Receive(t, results); !errors.Is(r.err, schedule.ErrMissed) || !r.tick.Equal(late[1]) {
+	all.start(1, time.Now, late, f.noteTick(1), schedule.WithMaxLate(time.Minute))
+	if r := all.next(); !errors.Is(r.err, schedule.ErrMissed) || !r.tick.Equal(late[1]) {
 		t.Errorf("in the loop: %+v", r)
 	}
-	cancel()
-	replicas.Wait()
+	all.stop()
 	if got := f.ran(); got.runs != 0 {
 		t.Errorf("%d runs", got.runs)
 	}
@@ -222,25 +221,21 @@ func TestTickIsTriedAgain(t *testing.T) {
 				shifted := clock
 				clock, begin = func() time.Time { stop(); return shifted() }, func() {}
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			results := make(chan result, 100)
-			var replicas sync.WaitGroup
+			all := behind.replicas()
 			ticks := hooked{list{tick.Add(-time.Minute), tick, tick.Add(24 * time.Hour)}, tick, begin}
-			behind.replica(ctx, &replicas, 1, clock, ticks, results, f.noteTick(1))
-			if r := locktest.Receive(t, results); r.err == nil {
+			all.start(1, clock, ticks, f.noteTick(1))
+			if r := all.next(); r.err == nil {
 				t.Errorf("while it is unreachable: %+v", r)
 			}
 			proxy.Refuse(false)
-			r := locktest.Receive(t, results)
+			r := all.next()
 			for r.err != nil { // the tick's own first failure, if the mark could be read
-				r = locktest.Receive(t, results)
+				r = all.next()
 			}
 			if !r.tick.Equal(tick) {
 				t.Errorf("the tick is %v, want %v", r.tick, tick)
 			}
-			cancel()
-			replicas.Wait()
+			all.stop()
 			if got := f.ran(); got.runs != 1 {
 				t.Errorf("%d runs", got.runs)
 			}
@@ -253,12 +248,9 @@ func TestLostTickIsRunAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	tick := time.Now()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	results := make(chan result, 100)
-	var replicas sync.WaitGroup
+	all := f.replicas()
 	lost := false
-	f.replica(ctx, &replicas, 1, clockAt(tick.Add(-time.Second)), list{tick, tick.Add(time.Hour)}, results, func(ctx context.Context, l *pglock.Lease) error {
+	all.start(1, clockAt(tick.Add(-time.Second)), list{tick, tick.Add(time.Hour)}, func(ctx context.Context, l *pglock.Lease) error {
 		if !lost {
 			lost = true
 			f.expire()
@@ -267,14 +259,13 @@ func TestLostTickIsRunAgain(t *testing.T) {
 		}
 		return f.noteTick(1)(ctx, l)
 	}, schedule.WithTTL(time.Second))
-	if r := locktest.Receive(t, results); !errors.Is(r.err, pglock.ErrLost) {
+	if r := all.next(); !errors.Is(r.err, pglock.ErrLost) {
 		t.Errorf("the first attempt: %+v", r)
 	}
-	if r := locktest.Receive(t, results); r.err != nil {
+	if r := all.next(); r.err != nil {
 		t.Errorf("the second attempt: %+v", r)
 	}
-	cancel()
-	replicas.Wait()
+	all.stop()
 	if got := f.ran(); got.runs != 1 || got.last.Sub(tick).Abs() > time.Millisecond {
 		t.Errorf("%+v", got)
 	}
@@ -318,15 +309,12 @@ func TestLongJobOverlapsTheNextTick(t *testing.T) {
 	f := newFleet(t)
 	tick := time.Now()
 	ticks := list{tick, tick.Add(500 * time.Millisecond), tick.Add(time.Hour)}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	results := make(chan result, 100)
-	var replicas sync.WaitGroup
+	all := f.replicas()
 	var mu sync.Mutex
 	running := 0
 	for n := range 2 {
 		clock := clockAt(tick.Add(-500 * time.Millisecond))
-		f.replica(ctx, &replicas, n, clock, ticks, results, func(ctx context.Context, l *pglock.Lease) error {
+		all.start(n, clock, ticks, func(ctx context.Context, l *pglock.Lease) error {
 			mu.Lock()
 			running++
 			if running != 1 {
@@ -339,14 +327,13 @@ func TestLongJobOverlapsTheNextTick(t *testing.T) {
 		})
 	}
 	for ran := 0; ran < 2; {
-		if r := locktest.Receive(t, results); r.err == nil {
+		if r := all.next(); r.err == nil {
 			ran++
 		} else if !errors.Is(r.err, schedule.ErrDone) && !errors.Is(r.err, schedule.ErrRunning) {
 			t.Errorf("%+v", r)
 		}
 	}
-	cancel()
-	replicas.Wait()
+	all.stop()
 	if got := f.ran(); got.runs != 2 || got.distinct != 2 {
 		t.Errorf("%+v", got)
 	}

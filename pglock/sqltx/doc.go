@@ -1,6 +1,7 @@
 // Package sqltx gives a transaction of database/sql, on pgx's stdlib driver, the methods of a pgx
 // transaction. With it, services whose queries go through a *sql.DB can use the packages of this
-// module. pglock.OpenDB opens a client with a *sql.DB.
+// module: what takes a transaction of pgx takes it, and so do the functions that also take a pool, such
+// as fencing.Protect and once.Get. pglock.OpenDB opens a client with a *sql.DB.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
@@ -99,7 +101,7 @@ type untyped struct{ driver.Rows }
 func TestWrappedDriversPass(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	db := sql.OpenDB(tracing{connector(f)})
+	db := sql.OpenDB(tracing{stdlib.GetConnector(*f.pool.Config().ConnConfig)})
 	t.Cleanup(func() { _ = db.Close() })
 	std, err := db.BeginTx(t.Context(), nil)
 	ok(t, err)

@@ -3,7 +3,6 @@ package sqltx_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"testing"
 	"time"
@@ -82,11 +81,6 @@ func (f fixture) waiting(pid int) {
 	pgtest.Eventually(f.t, 5*time.Second, "the statement waits", func() bool {
 		return value[bool](f.t, f.pool, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock')", pid)
 	})
-}
-
-// connector opens connections as the fixture's *sql.DB does.
-func connector(f fixture) driver.Connector {
-	return stdlib.GetConnector(*f.pool.Config().ConnConfig)
 }
 
 // queryError returns the error of Query, and checks that the rows have it too.

@@ -120,7 +120,12 @@ func (r *rows) Values() ([]any, error) {
 	}
 	values := make([]any, len(raw))
 	for i, f := range r.fields {
-		if values[i], err = decoded(r.types, f, raw[i]); err != nil {
+		if raw[i] == nil {
+			continue
+		}
+		if t, ok := r.types.TypeForOID(f.DataTypeOID); !ok {
+			values[i] = string(raw[i])
+		} else if values[i], err = t.Codec.DecodeValue(r.types, f.DataTypeOID, f.Format, raw[i]); err != nil {
 			return nil, r.fail(err)
 		}
 	}

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/sqltx"
 )
 
@@ -45,23 +47,24 @@ func TestExecPassesArgumentsOn(t *testing.T) {
 	}
 }
 
+// TestEndedTransactionIsErrTxClosed, and so is one that never was. The error of one that database/sql
+// has ended is also its own.
 func TestEndedTransactionIsErrTxClosed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for name, end := range map[string]func(*sqltx.Tx) error{
-		"committed":   func(tx *sqltx.Tx) error { return tx.Commit(t.Context()) },
-		"rolled back": func(tx *sqltx.Tx) error { return tx.Rollback(t.Context()) },
+	_, committed := f.begin()
+	ok(t, committed.Commit(t.Context()))
+	_, rolledBack := f.begin()
+	ok(t, rolledBack.Rollback(t.Context()))
+	for name, tx := range map[string]*sqltx.Tx{
+		"committed": committed, "rolled back": rolledBack, "of nil": sqltx.Wrap(nil), "itself nil": nil, "zero": {},
 	} {
-		_, tx := f.begin()
-		if err := end(tx); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
 		_, execErr := tx.Exec(t.Context(), "SELECT 1")
 		for what, err := range map[string]error{
 			"Exec": execErr, "Query": queryError(t, tx), "Scan": tx.QueryRow(t.Context(), "SELECT 1").Scan(nil),
 			"Commit": tx.Commit(t.Context()), "Rollback": tx.Rollback(t.Context()),
 		} {
-			if !errors.Is(err, pgx.ErrTxClosed) || !errors.Is(err, sql.ErrTxDone) {
+			if began := tx == committed || tx == rolledBack; !errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) != began {
 				t.Errorf("%s, then %s: %v", name, what, err)
 			}
 		}
@@ -71,22 +74,17 @@ func TestEndedTransactionIsErrTxClosed(t *testing.T) {
 	}
 }
 
-func TestNilIsErrTxClosed(t *testing.T) {
+// TestTransactionInThePlaceOfAPool: a function that takes a pool of pgx takes a transaction.
+func TestTransactionInThePlaceOfAPool(t *testing.T) {
 	t.Parallel()
-	var none *sqltx.Tx
-	for name, tx := range map[string]*sqltx.Tx{"of nil": sqltx.Wrap(nil), "itself nil": none, "zero": {}} {
-		_, execErr := tx.Exec(t.Context(), "SELECT 1")
-		for what, err := range map[string]error{
-			"Exec": execErr, "Query": queryError(t, tx), "Scan": tx.QueryRow(t.Context(), "SELECT 1").Scan(nil),
-			"Commit": tx.Commit(t.Context()), "Rollback": tx.Rollback(t.Context()),
-		} {
-			if !errors.Is(err, pgx.ErrTxClosed) {
-				t.Errorf("%s, %s: %v", name, what, err)
-			}
-		}
-		if err := advisory.Lock(t.Context(), tx, advisory.KeyFromInt64(1)); !errors.Is(err, advisory.ErrTx) {
-			t.Errorf("%s, Lock: %v", name, err)
-		}
+	f := newFixture(t)
+	schema := pgtest.Schema(t, f.pool)
+	_, tx := f.begin()
+	table := pgx.Identifier{schema, "kept"}.Sanitize()
+	f.exec(tx, "CREATE TABLE "+table+" (id int)")
+	ok(t, fencing.Protect(t.Context(), tx, table, fencing.WithSchema(schema)))
+	if _, err := tx.Exec(t.Context(), "INSERT INTO "+table+" VALUES (1)"); !errors.Is(fencing.Explain(err), fencing.ErrUnfenced) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -144,13 +142,8 @@ func TestBeginTxContextEndsTheTransaction(t *testing.T) {
 	}()
 	f.waiting(pid)
 	cancel()
-	select {
-	case err := <-failed:
-		if err == nil {
-			t.Error("no error")
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("still waiting")
+	if err := locktest.Receive(t, failed); err == nil {
+		t.Error("no error")
 	}
 	if err := tx.Rollback(t.Context()); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
 		t.Error(err)

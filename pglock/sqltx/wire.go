@@ -39,25 +39,21 @@ var decodedByDriver = map[uint32]bool{
 
 // wire encodes the driver's value in the field's format. NULL is nil.
 func wire(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
-	if f.Format == pgtype.BinaryFormatCode {
-		return binary(m, f, v)
-	}
-	switch v := v.(type) {
+	binary := f.Format == pgtype.BinaryFormatCode
+	switch text := v.(type) {
 	case nil:
 		return nil, nil
 	case string:
-		return []byte(v), nil
-	case []byte: // json and xml; database/sql has copied it
-		return v, nil
-	}
-	return m.Encode(f.DataTypeOID, f.Format, v, nil) // a column of unknown type
-}
-
-func binary(m *pgtype.Map, f pgconn.FieldDescription, v any) ([]byte, error) {
-	if text, ok := v.(string); ok {
+		if !binary {
+			return []byte(text), nil
+		}
 		v = infinite(f.DataTypeOID, text)
+	case []byte:
+		if !binary { // json and xml; database/sql has copied it
+			return text, nil
+		}
 	}
-	return m.Encode(f.DataTypeOID, f.Format, v, nil)
+	return m.Encode(f.DataTypeOID, f.Format, v, nil) // binary, or a column of unknown type
 }
 
 // infinite returns the infinite date or time, for which the driver has no Go value.
@@ -73,15 +69,4 @@ func infinite(oid uint32, text string) any {
 		return pgtype.Timestamp{InfinityModifier: end, Valid: true}
 	}
 	return pgtype.Timestamptz{InfinityModifier: end, Valid: true}
-}
-
-// decoded returns the value as pgx decodes it.
-func decoded(m *pgtype.Map, f pgconn.FieldDescription, raw []byte) (any, error) {
-	if raw == nil {
-		return nil, nil
-	}
-	if t, ok := m.TypeForOID(f.DataTypeOID); ok {
-		return t.Codec.DecodeValue(m, f.DataTypeOID, f.Format, raw)
-	}
-	return string(raw), nil
 }
