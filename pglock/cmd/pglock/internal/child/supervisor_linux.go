@@ -103,7 +103,7 @@ func supervise(fd int, timers deadlines, group int, c Command) {
 	waitTree(pid, socket.send)
 	close(treeEmpty)
 	if !timers.termReached() { // all have ended in time, whenever the other process learns of it
-		timers.set(time.Time{}, time.Time{})
+		timers.clear()
 	}
 	<-abandoned // the other process is alive, and will kill this one
 }

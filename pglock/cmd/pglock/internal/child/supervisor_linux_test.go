@@ -52,6 +52,14 @@ func pidIn(t *testing.T, dir, file string) int {
 	return pid
 }
 
+// touch creates a file that a script waits for.
+func touch(t *testing.T, dir, file string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // runs reports whether the process runs. A zombie does not run.
 func runs(pid int) bool {
 	_, ok := readProcess(pid)
@@ -84,9 +92,7 @@ func TestSignalsToTheSupervisorDoNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	touch(t, dir, "go")
 	waitFor(t, "the command ends", p.Done())
 	if p.Status() != 3 || p.Signaled() {
 		t.Errorf("status %d", p.Status())
