@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 
@@ -64,7 +63,7 @@ func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 		err = f.hold(g, signals, child.Command{
 			Path: path,
 			Args: argv,
-			Env:  child.Environ(os.Environ(), f.variables(g)),
+			Env:  f.environ(g),
 		})
 		if !errors.Is(err, errLeadershipLost) {
 			return err
@@ -95,18 +94,17 @@ type grant struct {
 	end func(ctx context.Context, status int) error
 }
 
-// variables are those that the command gets.
-func (f *runFlags) variables(g *grant) map[string]string {
-	variables := map[string]string{
-		"PGLOCK_NAME":   strings.Join(g.lease.Names(), "\n"),
-		"PGLOCK_TOKEN":  strconv.FormatInt(int64(g.lease.Token()), 10),
-		"PGLOCK_HOLDER": g.lease.Holder(),
-		schemaVariable:  f.schemaName(),
-	}
+// environ returns the environment of the command. It has each variable once, with its last value.
+func (f *runFlags) environ(g *grant) []string {
+	env := append(os.Environ(),
+		"PGLOCK_NAME="+strings.Join(g.lease.Names(), "\n"),
+		fmt.Sprintf("PGLOCK_TOKEN=%d", g.lease.Token()),
+		"PGLOCK_HOLDER="+g.lease.Holder(),
+		schemaVariable+"="+f.schemaName())
 	if g.tick != "" {
-		variables["PGLOCK_TICK"] = g.tick
+		env = append(env, "PGLOCK_TICK="+g.tick)
 	}
-	return variables
+	return (&exec.Cmd{Env: env}).Environ()
 }
 
 // open connects. The returned function closes the connections, and revokes a grant whose reply has

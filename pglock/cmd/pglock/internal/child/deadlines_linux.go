@@ -139,16 +139,6 @@ func (h *heartbeat) halt() {
 	h.beats.Wait()
 }
 
-// terminated keeps the supervisor from sending TERM again. The time for KILL stays.
-func (p *Process) terminated() {
-	p.heartbeat.halt()
-	setTimer(p.heartbeat.term, time.Time{})
-}
-
-// Expired reports whether the time for TERM was reached while the command or one of its descendants
-// was left. Then the supervisor sends TERM, unless it is suspended or was killed as well.
-func (p *Process) Expired() bool { return p.heartbeat.termReached() }
-
 // end halts the beats and closes the timers.
 func (h *heartbeat) end() {
 	h.halt()
