@@ -100,7 +100,7 @@ func (f *runFlags) environ(g *grant) []string {
 		"PGLOCK_NAME="+strings.Join(g.lease.Names(), "\n"),
 		fmt.Sprintf("PGLOCK_TOKEN=%d", g.lease.Token()),
 		"PGLOCK_HOLDER="+g.lease.Holder(),
-		schemaVariable+"="+f.schemaName())
+		schemaVariable+"="+f.schema)
 	if g.tick != "" {
 		env = append(env, "PGLOCK_TICK="+g.tick)
 	}
@@ -109,8 +109,8 @@ func (f *runFlags) environ(g *grant) []string {
 
 // open connects. The returned function closes the connections, and revokes a grant whose reply has
 // not arrived, within the given time.
-func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.Client, func(time.Duration), error) {
-	pool, err := f.openPool(ctx)
+func (g *globals) open(ctx context.Context, options []pglock.Option) (*pglock.Client, func(time.Duration), error) {
+	pool, err := g.openPool(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -118,7 +118,7 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 	client, err := pglock.Open(ctx, pool, append([]pglock.Option{pglock.WithLogger(nil)}, options...)...)
 	if err != nil {
 		pool.Close()
-		return nil, nil, f.explainPrivilege(f.database().explainConnect(err))
+		return nil, nil, g.explainPrivilege(g.database().explainConnect(err))
 	}
 	return client, func(bound time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), bound)

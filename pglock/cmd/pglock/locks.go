@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,22 +65,17 @@ func list(ctx context.Context, client *pglock.Client, filter pglock.LockFilter, 
 
 // addLock adds a line for each grant of the lock, or one for a lock without a grant.
 func addLock(t io.Writer, k pglock.LockInfo) {
-	line := func(state, holder string, token pglock.Token, since, remaining string, labels map[string]string) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", plain(k.Name), state, plain(holder), token, since, remaining, len(k.Waiters), joined(labels))
+	grants := k.Grants
+	if len(grants) == 0 {
+		grants = []pglock.GrantInfo{{Token: k.Token, Holder: k.Holder, Labels: k.Labels, HeldFor: k.HeldFor, Remaining: k.Remaining}}
 	}
-	for _, g := range k.Grants {
-		how := stateShared
-		if g.Exclusive {
-			how = "held"
+	for _, g := range grants {
+		since, remaining := "-", "-"
+		if k.Held() {
+			since, remaining = short(g.HeldFor), short(g.Remaining)
 		}
-		line(how, g.Holder, g.Token, short(g.HeldFor), short(g.Remaining), g.Labels)
-	}
-	switch {
-	case len(k.Grants) > 0:
-	case k.Held():
-		line(state(k), k.Holder, k.Token, short(k.HeldFor), short(k.Remaining), k.Labels)
-	default:
-		line(state(k), k.Holder, k.Token, "-", "-", k.Labels)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", plain(k.Name), state(k), plain(g.Holder), g.Token,
+			since, remaining, len(k.Waiters), cmp.Or(strings.Join(labels(g.Labels), ","), "-"))
 	}
 }
 
@@ -185,9 +182,8 @@ func lockName(cmd *cobra.Command, args []string) error {
 // withClient calls fn with a client. A signal ends its context.
 func (g *globals) withClient(fn func(context.Context, *pglock.Client) error) error {
 	return interruptible(func(ctx context.Context) error {
-		f := &runFlags{globals: g}
-		client, closeClient, err := f.open(ctx, []pglock.Option{
-			pglock.WithSchema(g.schemaName()), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly(),
+		client, closeClient, err := g.open(ctx, []pglock.Option{
+			pglock.WithSchema(g.schema), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly(),
 		})
 		if err != nil {
 			return err
