@@ -179,27 +179,6 @@ func TestSavepointOnAnEndedTransaction(t *testing.T) {
 	})
 }
 
-func TestI9_SavepointRunRestores(t *testing.T) {
-	t.Parallel()
-	boom := errors.New("boom")
-	eachForm(t, func(t *testing.T, tx pgx.Tx, form pgtx.Execer) {
-		t.Helper()
-		err := savepoint.Run(t.Context(), form, func(ctx context.Context) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'"); err != nil {
-				t.Error(err)
-			}
-			return boom
-		})
-		if !errors.Is(err, boom) || errors.Is(err, errs.ErrTx) {
-			t.Errorf("%v", err)
-		}
-		if err := savepoint.Run(t.Context(), form, func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
-		unchanged(t, tx)
-	})
-}
-
 // canceledOnce is a transaction whose first rollback to the savepoint is canceled, as by a
 // request that a pooler delivers late.
 type canceledOnce struct {
