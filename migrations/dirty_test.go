@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/migrations"
@@ -41,9 +42,7 @@ func TestDirtyErrorNamesTheVersionOfTheTables(t *testing.T) {
 			in := migrations.WithSchema(schemaName)
 			run := func(sql string) {
 				t.Helper()
-				if _, err := pool.Exec(t.Context(), "BEGIN; SET LOCAL search_path TO "+schema.Quote(schemaName)+";"+sql+"; COMMIT"); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Exec(t, pool, "BEGIN; SET LOCAL search_path TO "+schema.Quote(schemaName)+";"+sql+"; COMMIT")
 			}
 			run(test.interrupt)
 			if err := migrations.Down(t.Context(), pool, in); !errors.Is(err, migrations.ErrDirty) {
@@ -62,9 +61,7 @@ func TestDirtyErrorNamesTheVersionOfTheTables(t *testing.T) {
 				t.Fatalf("the error names %d versions: %v", len(remedy), err)
 			}
 			version, _ := strconv.Atoi(remedy[0][1])
-			if err := migrations.Force(t.Context(), pool, version, in); err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, migrations.Force(t.Context(), pool, version, in))
 			if err := migrations.Up(t.Context(), pool, in); err != nil {
 				t.Errorf("Up, as the error says: %v", err)
 			}

@@ -38,13 +38,9 @@ func objects(t *testing.T, pool *pgxpool.Pool, name string) []string {
 func scanAll(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), sql, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	return all
 }
 
@@ -99,9 +95,7 @@ func TestUpAndDown(t *testing.T) {
 func TestSchemaVersionIsTheLastMigration(t *testing.T) {
 	t.Parallel()
 	names, err := fs.Glob(migrations.FS, "*.up.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	last, err := strconv.Atoi(names[len(names)-1][:4])
 	if err != nil || last != schema.Version || last != len(names) {
 		t.Errorf("files %v, version %d, %v", names, schema.Version, err)
@@ -177,9 +171,7 @@ func TestPrivilegeErrorNamesTheMissingRight(t *testing.T) {
 	if !errors.As(err, &missing) || !errors.Is(err, migrations.ErrPrivilege) || missing.Right != "CREATE" || !strings.HasPrefix(missing.On, "DATABASE") || missing.Role != role {
 		t.Errorf("without the schema: %v", err)
 	}
-	if _, err := admin.Exec(t.Context(), "CREATE SCHEMA pglock"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, admin, "CREATE SCHEMA pglock")
 	err = migrations.Up(t.Context(), poor)
 	if !errors.As(err, &missing) || missing.Right != "CREATE" || missing.On != `SCHEMA "pglock"` {
 		t.Errorf("in the schema: %v", err)
@@ -188,9 +180,7 @@ func TestPrivilegeErrorNamesTheMissingRight(t *testing.T) {
 		t.Errorf("the failed attempts left %v", got)
 	}
 	// The right that the error names is enough.
-	if _, err := admin.Exec(t.Context(), "GRANT "+missing.Right+" ON "+missing.On+" TO "+schema.Quote(role)+"; GRANT USAGE ON SCHEMA pglock TO "+schema.Quote(role)); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, admin, "GRANT "+missing.Right+" ON "+missing.On+" TO "+schema.Quote(role)+"; GRANT USAGE ON SCHEMA pglock TO "+schema.Quote(role))
 	if err := migrations.Up(t.Context(), poor); err != nil {
 		t.Errorf("with the right granted: %v", err)
 	}
@@ -201,15 +191,11 @@ func TestUpToDateNeedsNoRights(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	admin, poor := pgtest.PoolOn(t, url), locktest.PoorRole(t, url, "reader "+strconv.Itoa(os.Getpid()))
-	if err := migrations.Up(t.Context(), admin); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), admin))
 	if err := migrations.Up(t.Context(), poor); !errors.Is(err, migrations.ErrPrivilege) {
 		t.Errorf("a role that may not even read the version: %v", err)
 	}
-	if _, err := admin.Exec(t.Context(), "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.pglock_migrations TO PUBLIC"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, admin, "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.pglock_migrations TO PUBLIC")
 	if err := migrations.Up(t.Context(), poor); err != nil {
 		t.Errorf("up to date: %v", err)
 	}
@@ -222,9 +208,7 @@ func TestDirtyErrorSaysHowToContinue(t *testing.T) {
 	name := pgtest.SchemaName(t)
 	in := migrations.WithSchema(name)
 	// A table of that name is in the way, so the migration fails.
-	if _, err := pool.Exec(t.Context(), "CREATE SCHEMA "+schema.Quote(name)+"; CREATE TABLE "+schema.Quote(name)+".distributed_locks ()"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, pool, "CREATE SCHEMA "+schema.Quote(name)+"; CREATE TABLE "+schema.Quote(name)+".distributed_locks ()")
 	for i, call := range []func() error{
 		func() error { return migrations.Up(t.Context(), pool, in) },
 		func() error { return migrations.Up(t.Context(), pool, in) },
@@ -239,12 +223,8 @@ func TestDirtyErrorSaysHowToContinue(t *testing.T) {
 		t.Errorf("the failed migration left %v", got)
 	}
 	// The remedy of the error's text.
-	if _, err := pool.Exec(t.Context(), "DROP TABLE "+schema.Quote(name)+".distributed_locks"); err != nil {
-		t.Fatal(err)
-	}
-	if err := migrations.Force(t.Context(), pool, 0, in); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, pool, "DROP TABLE "+schema.Quote(name)+".distributed_locks")
+	locktest.OK(t, migrations.Force(t.Context(), pool, 0, in))
 	if err := migrations.Up(t.Context(), pool, in); err != nil {
 		t.Errorf("after the remedy: %v", err)
 	}
@@ -258,9 +238,7 @@ func TestNewerSchemaIsUnchanged(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
-	if _, err := pool.Exec(t.Context(), "UPDATE "+schema.Quote(name)+".pglock_migrations SET version = 99"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, pool, "UPDATE "+schema.Quote(name)+".pglock_migrations SET version = 99")
 	for _, call := range []func(context.Context, *pgxpool.Pool, ...migrations.Option) error{migrations.Up, migrations.Down} {
 		if err := call(t.Context(), pool, migrations.WithSchema(name)); !errors.Is(err, migrations.ErrNewer) {
 			t.Errorf("a later version's schema: %v", err)
@@ -273,13 +251,9 @@ func TestNewerSchemaIsUnchanged(t *testing.T) {
 func TestUpSaysWhatItWaitsFor(t *testing.T) {
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
-	if err := migrations.Down(t.Context(), pool, migrations.WithSchema(name)); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Down(t.Context(), pool, migrations.WithSchema(name)))
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+schema.Quote(name)+".pglock_migrations IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
@@ -305,9 +279,7 @@ func TestUpSaysWhatItWaitsFor(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), session) {
 		t.Errorf("Up, canceled: %v, want %q", err, session)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, tx.Rollback(t.Context()))
 	if err := migrations.Up(t.Context(), pool, migrations.WithSchema(name)); err != nil {
 		t.Errorf("Up, after the lock was free: %v", err)
 	}

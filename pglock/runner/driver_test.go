@@ -39,9 +39,7 @@ func stock(t *testing.T, url string) database.Driver {
 func (f *fixture) wrapped(opts ...runner.Option) *runner.Driver {
 	f.Helper()
 	d, err := runner.Wrap(f.Context(), stock(f.T, f.url), pgtest.PoolOn(f.T, f.url), f.opts(opts...)...)
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	f.Cleanup(func() { _ = d.Close() }) // a second time for those that the test closes
 	return d
 }
@@ -163,9 +161,7 @@ func TestWrapLocksItsVersionTable(t *testing.T) {
 	t.Parallel()
 	eachLock(t, func(f *fixture) {
 		holder := f.wrapped(runner.WithKey(7), runner.WithHolder("replica x"))
-		if err := holder.Lock(); err != nil {
-			f.Fatal(err)
-		}
+		ok(f, holder.Lock())
 		if err := holder.Lock(); !errors.Is(err, database.ErrLocked) {
 			f.Errorf("Lock again: %v", err)
 		}
@@ -206,15 +202,11 @@ func TestP31_CloseAndTheContextEndAWait(t *testing.T) {
 	t.Parallel()
 	eachLock(t, func(f *fixture) {
 		holder := f.wrapped()
-		if err := holder.Lock(); err != nil {
-			f.Fatal(err)
-		}
+		ok(f, holder.Lock())
 		ctx, cancel := context.WithCancel(f.Context())
 		defer cancel()
 		cancelled, err := runner.Wrap(ctx, stock(f.T, f.url), pgtest.PoolOn(f.T, f.url), f.opts()...)
-		if err != nil {
-			f.Fatal(err)
-		}
+		ok(f, err)
 		closed, ends := f.wrapped(), make(chan error, 2)
 		for _, d := range []*runner.Driver{cancelled, closed} {
 			go func() { ends <- d.Lock() }()

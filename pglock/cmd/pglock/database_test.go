@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 )
@@ -15,9 +16,7 @@ func TestPasswordIsNeverShown(t *testing.T) {
 	t.Parallel()
 	// The shared server may require no password; a private server always does.
 	server, err := url.Parse(pgtest.Server(t, testserver.Options{}).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	host, port := server.Hostname(), server.Port()
 	server.User = url.UserPassword("postgres", "hunter2-fish")
 	wrongKeyword := "host=" + host + " port=" + port + " user=postgres dbname=postgres sslmode=disable password="
@@ -67,9 +66,7 @@ func TestParameterThatTheServerRefuses(t *testing.T) {
 func portOf(t *testing.T) string {
 	t.Helper()
 	server, err := url.Parse(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	return server.Port()
 }
 
@@ -110,8 +107,6 @@ func TestDatabaseSource(t *testing.T) {
 func mustParse(t *testing.T, text string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	return u
 }

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/pglock/pglock-go/internal/locktest"
 )
 
 // TestExamplesOfTheHelp runs the lines of the help. The programs in them are scripts that print
@@ -55,14 +57,10 @@ func TestExamplesOfTheHelp(t *testing.T) {
 func TestCommandsOfTheREADME(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	c := newCLI(t)
 	for _, program := range []string{"nightly-report", "clean-up", "migrate-and-restart", "call-it", "report", "transfer", "scheduler"} {
-		if err := os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\n"), 0o700))
 	}
 	commands := regexp.MustCompile(`(?m)^    (pglock .*)$`).FindAllStringSubmatch(string(readme), -1)
 	if len(commands) < 5 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -43,9 +44,7 @@ func TestStoppedCommandIsTerminated(t *testing.T) {
 	c := newCLI(t)
 	p := c.family("exit", "exit 0", "--ttl", "20s", "--grace", "9s")
 	parent := c.pid("parent")
-	if err := syscall.Kill(parent, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, syscall.Kill(parent, syscall.SIGSTOP))
 	c.steal("n")
 	if r := p.wait(); r.status != statusLost {
 		t.Errorf("got %+v", r)
@@ -90,9 +89,7 @@ func (c *cli) checkEndedInTime() {
 	}
 	var left float64
 	err := c.pool.QueryRow(c.t.Context(), "SELECT extract(epoch FROM expires_at) - $1::text::numeric FROM "+c.table(), beats[len(beats)-1]).Scan(&left)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	locktest.OK(c.t, err)
 	if left <= 0 {
 		c.t.Errorf("the command was still alive %v s after its lease had expired", -left)
 	}
@@ -135,9 +132,7 @@ func TestLossWithClosedStderr(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	defer writer.Close()
 	p := c.startWith(func(cmd *exec.Cmd) { cmd.Stderr = writer },
 		"run", "--ttl", "2s", "n", "--", "sh", "-c", `exec 2>/dev/null; trap "sleep 0.2; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.02; done`)

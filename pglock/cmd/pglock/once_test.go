@@ -22,9 +22,7 @@ const longTick = "30000h"
 // age makes the last runs older, as if time had passed.
 func (c *cli) age(d time.Duration) {
 	c.t.Helper()
-	if _, err := c.pool.Exec(c.t.Context(), "UPDATE "+pgx.Identifier{c.schema, "fencing_high_water"}.Sanitize()+" SET token = token - $1", d.Microseconds()); err != nil {
-		c.t.Fatal(err)
-	}
+	locktest.Exec(c.t, c.pool, "UPDATE "+pgx.Identifier{c.schema, "fencing_high_water"}.Sanitize()+" SET token = token - $1", d.Microseconds())
 }
 
 // TestP58_OncePerTickAndPeriod: hosts that start one after the other run a quick command once, with
@@ -139,9 +137,7 @@ func TestWaitingHostTakesOver(t *testing.T) {
 	}
 	second := c.start("run", "--tick", longTick, "n", "--", "echo", "ran")
 	second.waitForStderr("waiting: ")
-	if err := first.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, first.cmd.Process.Kill())
 	if r := second.wait(); r.status != 0 || r.stdout != "ran\n" || !strings.Contains(r.stderr, "acquired lock") {
 		t.Errorf("got %+v", r)
 	}
@@ -190,16 +186,12 @@ func TestARunThatCanNotBeRecorded(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{})
 	pool := pgtest.PoolOn(t, server.URL())
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), pool))
 	c := bareCLI(t)
 	c.set("PGLOCK_DATABASE_URL", server.URL())
 	p := c.start("run", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.05; done")
 	p.waitForStdout("ready")
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, server.Pause())
 	c.touch("go")
 	begin := time.Now()
 	r := p.wait()
@@ -209,7 +201,5 @@ func TestARunThatCanNotBeRecorded(t *testing.T) {
 	if took := time.Since(begin); took > 15*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, server.Resume())
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -36,9 +37,7 @@ func (c *cli) pid(file string) int {
 // touch creates a file that a script waits for.
 func (c *cli) touch(file string) {
 	c.t.Helper()
-	if err := os.WriteFile(filepath.Join(c.dir, file), nil, 0o600); err != nil {
-		c.t.Fatal(err)
-	}
+	locktest.OK(c.t, os.WriteFile(filepath.Join(c.dir, file), nil, 0o600))
 }
 
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
@@ -58,9 +57,7 @@ func killOnCleanup(t *testing.T, pid int) {
 
 func (p *call) signal(sig syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.t.Fatal(err)
-	}
+	locktest.OK(p.t, p.cmd.Process.Signal(sig))
 }
 
 // end ends the command by TERM, and waits for pglock.

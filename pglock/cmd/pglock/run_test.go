@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -18,12 +19,8 @@ func TestExitStatus(t *testing.T) {
 	c := newCLI(t)
 	plain := c.file("plain").Name()
 	script := c.file("script").Name()
-	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(script, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o600))
+	locktest.OK(t, os.Chmod(script, 0o700))
 	for _, test := range []struct {
 		command []string
 		status  int

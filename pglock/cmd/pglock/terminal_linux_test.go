@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -30,13 +31,9 @@ type screen struct {
 func newScreen(t *testing.T) *screen {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	raw, err := master.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	var number int
 	var ioctl error
 	err = raw.Control(func(fd uintptr) {
@@ -48,9 +45,7 @@ func newScreen(t *testing.T) *screen {
 		t.Fatal(err, ioctl)
 	}
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	s := &screen{t: t, master: master, slave: slave}
 	var reading sync.WaitGroup
 	reading.Go(s.read)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -94,9 +95,7 @@ func TestTreeEndsWithAKilledPglock(t *testing.T) {
 			c := newCLI(t)
 			p := c.start("run", "--ttl", "2s", "n", "--", "sh", "-c", script)
 			program := c.pid("program")
-			if err := p.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, p.cmd.Process.Kill())
 			next := c.expect(0, "run", "--wait", "30s", "n", "--", "sh", "-c", `kill -0 "$0" 2> /dev/null && echo overlap || echo alone`, strings.TrimSpace(read(t, filepath.Join(c.dir, "program"))))
 			if next.stdout != "alone\n" {
 				t.Errorf("the next holder finds the program of the one before: %s", next.stdout)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -88,9 +89,7 @@ func TestInterruptedWaitLeavesNothing(t *testing.T) {
 		u.RawQuery = q.Encode()
 		connections := func() (n int) {
 			err := c.pool.QueryRow(context.Background(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", app+" (pglock)").Scan(&n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, err)
 			return n
 		}
 		waiter := c.start("run", "--database-url", u.String(), "n", "--", "sh", "-c", "echo ran")

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -54,9 +55,7 @@ func TestBeatTakesNoReachedDeadlineBack(t *testing.T) {
 	for name, reached := range map[string]bool{"reached": true, "in time": false} {
 		t.Run(name, func(t *testing.T) {
 			p, dir := startScript(t, `echo > ready; until test -e go; do sleep 0.02; done; exit 3`)
-			if err := p.supervisor.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, p.supervisor.Signal(syscall.SIGSTOP))
 			pgtest.Eventually(t, patience, "the supervisor is stopped", func() bool {
 				text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.supervisor.Pid), "stat"))
 				return err == nil && strings.Contains(string(text), ") T ")
@@ -69,9 +68,7 @@ func TestBeatTakesNoReachedDeadlineBack(t *testing.T) {
 			if got := p.heartbeat.move(time.Now().Add(time.Hour), time.Now().Add(time.Hour)); got != reached || p.Expired() != reached {
 				t.Errorf("the beat reports %v, expired %v", got, p.Expired())
 			}
-			if err := p.supervisor.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, p.supervisor.Signal(syscall.SIGCONT))
 			if !reached {
 				touch(t, dir, "go")
 			}
@@ -98,9 +95,7 @@ func TestDeadlineBeforeTheStart(t *testing.T) {
 	p, err := Start(Command{Path: "/bin/sleep", Args: []string{"sleep", "60"}, Env: os.Environ(), Deadlines: func() (term, kill time.Time) {
 		return past, past.Add(time.Hour)
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	waitFor(t, "the command ends", p.Done())
 	if p.Status() != 128+int(syscall.SIGTERM) || !p.Expired() {
 		t.Errorf("status %d, expired %v", p.Status(), p.Expired())
@@ -121,9 +116,7 @@ func TestHeartbeatMovesTheDeadline(t *testing.T) {
 				}
 				return term, term
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, err)
 			defer h.end()
 			if !beats {
 				h.halt()
