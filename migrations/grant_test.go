@@ -103,10 +103,7 @@ func TestReadingLocksGivesNoRightToHoldThem(t *testing.T) {
 	reader := locktest.PoorRole(t, url, role)
 	locktest.OK(t, migrations.Up(t.Context(), admin))
 	locktest.Exec(t, admin, "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.distributed_locks TO PUBLIC")
-	var n int
-	if err := reader.QueryRow(t.Context(), "SELECT count(*) FROM pglock.distributed_locks").Scan(&n); err != nil {
-		t.Errorf("reading: %v", err)
-	}
+	locktest.Scan[int](t, reader, "SELECT count(*) FROM pglock.distributed_locks")
 	for _, call := range []string{"check_fence('n', 1)", "guard('n', 1)", "bind('n', 1)", "advance('n', 1)", "grant_user('" + role + "')", "grant_writer('" + role + "')"} {
 		if _, err := reader.Exec(t.Context(), "SELECT pglock."+call); err == nil || !strings.Contains(err.Error(), "42501") {
 			t.Errorf("%s: %v", call, err)

@@ -85,9 +85,8 @@ func TestUpAndDown(t *testing.T) {
 			}
 		}
 	}
-	var path string
-	if err := pool.QueryRow(t.Context(), "SHOW search_path").Scan(&path); err != nil || path != `"$user", public` {
-		t.Errorf("the pool's search_path became %q, %v", path, err)
+	if path := locktest.Scan[string](t, pool, "SHOW search_path"); path != `"$user", public` {
+		t.Errorf("the pool's search_path became %q", path)
 	}
 }
 
@@ -150,9 +149,8 @@ func TestTwentyProcessesCallUpAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	var n int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM applied").Scan(&n); err != nil || n != 1 {
-		t.Errorf("the migration was applied %d times, %v", n, err)
+	if n := locktest.Scan[int](t, pool, "SELECT count(*) FROM applied"); n != 1 {
+		t.Errorf("the migration was applied %d times", n)
 	}
 	if v, err := migrations.Version(t.Context(), pool, migrations.WithSchema(name)); err != nil || v != schema.Version {
 		t.Errorf("version %d, %v", v, err)
@@ -198,38 +196,6 @@ func TestUpToDateNeedsNoRights(t *testing.T) {
 	locktest.Exec(t, admin, "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.pglock_migrations TO PUBLIC")
 	if err := migrations.Up(t.Context(), poor); err != nil {
 		t.Errorf("up to date: %v", err)
-	}
-}
-
-// TestDirtyErrorSaysHowToContinue after a migration that failed.
-func TestDirtyErrorSaysHowToContinue(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	name := pgtest.SchemaName(t)
-	in := migrations.WithSchema(name)
-	// A table of that name is in the way, so the migration fails.
-	locktest.Exec(t, pool, "CREATE SCHEMA "+schema.Quote(name)+"; CREATE TABLE "+schema.Quote(name)+".distributed_locks ()")
-	for i, call := range []func() error{
-		func() error { return migrations.Up(t.Context(), pool, in) },
-		func() error { return migrations.Up(t.Context(), pool, in) },
-		func() error { _, err := migrations.Version(t.Context(), pool, in); return err },
-	} {
-		var dirty *migrations.DirtyError
-		if err := call(); !errors.Is(err, migrations.ErrDirty) || !errors.As(err, &dirty) || dirty.Version != 1 || !strings.Contains(err.Error(), "pglock migrate force 0") {
-			t.Errorf("call %d: %v", i, err)
-		}
-	}
-	if got := objects(t, pool, name); !slices.Equal(got, []string{"r distributed_locks"}) {
-		t.Errorf("the failed migration left %v", got)
-	}
-	// The remedy of the error's text.
-	locktest.Exec(t, pool, "DROP TABLE "+schema.Quote(name)+".distributed_locks")
-	locktest.OK(t, migrations.Force(t.Context(), pool, 0, in))
-	if err := migrations.Up(t.Context(), pool, in); err != nil {
-		t.Errorf("after the remedy: %v", err)
-	}
-	if err := migrations.Force(t.Context(), pool, schema.Version+1, in); !errors.Is(err, migrations.ErrNoVersion) {
-		t.Errorf("forced to a version that doesn't exist: %v", err)
 	}
 }
 
