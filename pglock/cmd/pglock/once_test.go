@@ -167,10 +167,7 @@ func TestTickVariable(t *testing.T) {
 	before := time.Now().UTC().AddDate(0, 0, -1)
 	p := c.start("run", "--label", "team=a", "--tick", "daily@00:00", "n", "--", "sh", "-c", `echo "$PGLOCK_TICK|$PGLOCK_NAME"`)
 	r := p.wait()
-	var labels string // of the last grant
-	if err := c.pool.QueryRow(t.Context(), "SELECT labels::text FROM "+c.table()+" WHERE name = 'n'").Scan(&labels); err != nil {
-		t.Fatal(err)
-	}
+	labels := locktest.Scan[string](t, c.pool, "SELECT labels::text FROM "+c.table()+" WHERE name = 'n'") // of the last grant
 	tick, err := time.Parse(time.RFC3339, strings.TrimSuffix(r.stdout, "|n\n"))
 	if err != nil || tick.Before(before) || tick.Hour() != 0 || tick.Minute() != 0 {
 		t.Errorf("got %+v, %v", r, err)
