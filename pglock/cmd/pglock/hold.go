@@ -224,15 +224,13 @@ func (f *runFlags) end(g *grant, status int, signals *signals) int {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- g.end(ctx, status) }()
-	timeout := ctx.Done()
-	if !f.given() {
-		timeout = nil // Release returns when ctx is done; End continues
-	}
 	for {
-		select { // in any order: a signal only prints a message
+		// In any order: a signal only prints a message, and a release that ends at the last moment is
+		// as good as one that does not.
+		select {
 		case err := <-ended:
 			return f.ended(err, status)
-		case <-timeout:
+		case <-ctx.Done(): // the end of a run may go on
 			return f.ended(errNoReply, status)
 		case sig := <-signals.c:
 			if isTermination(sig) {

@@ -13,7 +13,6 @@ import (
 )
 
 const (
-	runName      = "run"
 	defaultTTL   = 30 * time.Second
 	defaultGrace = 10 * time.Second
 	forever      = 10 * 365 * 24 * time.Hour // without --wait
@@ -39,7 +38,7 @@ type runFlags struct {
 
 func newRun(g *globals) *cobra.Command {
 	f := &runFlags{globals: g}
-	cmd := f.command(runName, "Run a command while holding a lock", help("run_examples"))
+	cmd := f.command("run", "Run a command while holding a lock", help("run_examples"))
 	flags := cmd.Flags()
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit).\nIt does not limit the command")
 	flags.IntVar(&f.permits, "permits", 0, "make NAME a semaphore: up to this many hosts hold it at the same time")
@@ -141,8 +140,7 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 		}
 		f.labelMap[key] = value
 	}
-	options := append(f.timing(), pglock.WithSchema(f.schema), pglock.WithLabels(f.labelMap),
-		pglock.WithLogger(nil)) // the console prints the loss
+	options := append(f.timing(), pglock.WithSchema(f.schema), pglock.WithLabels(f.labelMap))
 	if cmd.Flags().Changed("holder") {
 		options = append(options, pglock.WithHolder(f.holder))
 	}
