@@ -67,7 +67,7 @@ func Wrap(ctx context.Context, driver database.Driver, pool *pgxpool.Pool, opts 
 	return &Driver{Driver: driver, ctx: ctx, cancel: cancel, cfg: cfg, locks: all}, nil
 }
 
-// Lock waits for the lock. The error is a *WaitError that names the holder, or database.ErrLocked
+// Lock waits for the lock. The error is a *pglock.WaitError that names the holder, or database.ErrLocked
 // if this Driver holds the lock.
 func (d *Driver) Lock() (err error) {
 	d.mu.Lock()

@@ -30,7 +30,7 @@ import (
 //
 // On success the database is at the source's last version. The error is
 //
-//   - *WaitError (pglock.ErrNotAcquired): others held the lock for too long. It names the holder.
+//   - *pglock.WaitError (pglock.ErrNotAcquired): others held the lock for too long. It names the holder.
 //     advisory.ErrPooled: behind a pooler in transaction mode the lock must be a lease.
 //   - *MigrationError: the SQL of a file failed. It says whether anything is left.
 //   - ErrDirty: a migration outside a transaction was begun, and its end not recorded.
