@@ -83,6 +83,12 @@ func bareCLI(t *testing.T) *cli {
 
 func (c *cli) set(name, value string) { c.env = append(c.env, name+"="+value) }
 
+// sh is start for a shell, which runs the script.
+func (c *cli) sh(script string) *call {
+	c.t.Helper()
+	return c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", script} })
+}
+
 // result is the exit status and the output of a call.
 type result struct {
 	status         int
@@ -192,9 +198,6 @@ func (c *cli) table() string { return pgx.Identifier{c.schema, "distributed_lock
 // steal grants the lock to another holder, as an administrator's mistake would.
 func (c *cli) steal(name string) {
 	c.t.Helper()
-	tag, err := c.pool.Exec(context.Background(), "UPDATE "+c.table()+" SET token = "+
-		pgx.Identifier{c.schema}.Sanitize()+".next_fencing_token(), holder = 'thief', expires_at = clock_timestamp() + interval '1 hour' WHERE name = $1", name)
-	if err != nil || tag.RowsAffected() != 1 {
-		c.t.Fatal(tag, err)
-	}
+	locktest.Scan[int64](c.t, c.pool, "UPDATE "+c.table()+" SET token = "+pgx.Identifier{c.schema}.Sanitize()+
+		".next_fencing_token(), holder = 'thief', expires_at = clock_timestamp() + interval '1 hour' WHERE name = $1 RETURNING token", name)
 }

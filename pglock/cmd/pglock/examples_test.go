@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -35,7 +34,7 @@ func TestExamplesOfTheHelp(t *testing.T) {
 		t.Fatalf("%d examples, want %d", len(examples), len(want))
 	}
 	for i, example := range examples {
-		r := c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", example[1]} }).wait()
+		r := c.sh(example[1]).wait()
 		if r.status != 0 || r.stdout != want[i] || r.stderr != "" {
 			t.Errorf("%s: got %+v", example[1], r)
 		}
@@ -43,7 +42,7 @@ func TestExamplesOfTheHelp(t *testing.T) {
 			continue
 		}
 		// The same line on another host, after the first one has ended.
-		r = c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", example[1]} }).wait()
+		r = c.sh(example[1]).wait()
 		if r.status != 0 || r.stdout != "" {
 			t.Errorf("%s on another host: got %+v", example[1], r)
 		}
@@ -68,7 +67,7 @@ func TestCommandsOfTheREADME(t *testing.T) {
 	}
 	for _, command := range commands {
 		line := strings.ReplaceAll(command[1], "--grant-user shop", "--grant-user pg_monitor")
-		r := c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", line} }).wait()
+		r := c.sh(line).wait()
 		if r.status != 0 && !strings.HasPrefix(line, "pglock doctor") { // which reports what it finds here
 			t.Errorf("%s: got %+v", line, r)
 		}

@@ -15,22 +15,16 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-func pidIn(t *testing.T, text string) int {
-	t.Helper()
-	pid, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil || pid < 2 {
-		t.Fatalf("no pid: %q", text)
-	}
-	return pid
-}
-
 // pid waits until a script has written its pid to the file.
 func (c *cli) pid(file string) int {
 	c.t.Helper()
 	path := filepath.Join(c.dir, file)
 	pgtest.Eventually(c.t, patience, file+" is written", func() bool { return strings.HasSuffix(read(c.t, path), "\n") })
-	pid := pidIn(c.t, read(c.t, path))
-	killOnCleanup(c.t, pid)
+	pid, err := strconv.Atoi(strings.TrimSpace(read(c.t, path)))
+	locktest.OK(c.t, err)
+	process, err := os.FindProcess(pid)
+	locktest.OK(c.t, err)
+	c.t.Cleanup(func() { _ = process.Kill() }) // usually it has ended; the handle does not reach a later process of that number
 	return pid
 }
 
@@ -45,14 +39,6 @@ func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	pgtest.Eventually(t, patience, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !alive(pid) })
-}
-
-// killOnCleanup kills a process that a failing test may leave.
-func killOnCleanup(t *testing.T, pid int) {
-	t.Helper()
-	t.Cleanup(func() {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // usually it has ended
-	})
 }
 
 func (p *call) signal(sig syscall.Signal) {
