@@ -216,34 +216,18 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, t task) e
 	}
 	err = t.apply(m)
 	sourceErr, driverErr := m.Close() // returns the connection to own
-	if err != nil {
-		err = explainFailure(ctx, own, cfg, err)
-	} else {
-		err = report(ctx, own, cfg, before)
-	}
-	return errs.Join(err, sourceErr, driverErr)
-}
-
-// report reports what has changed since before. The lock is still held, so this call has changed
-// it.
-func report(ctx context.Context, own *pgxpool.Pool, cfg config, before state) error {
-	if cfg.report == nil {
-		return nil
-	}
-	after, err := readState(ctx, own, cfg)
-	if err == nil && after.version != before.version {
+	after, readErr := readState(ctx, own, cfg) // under the lock still, so this call has changed it
+	switch {
+	case err != nil && readErr == nil && after.dirty:
+		err = after.dirtyError(cfg, cfg.explain(err))
+	case err != nil:
+		err = cfg.explain(err)
+	case readErr != nil:
+		err = readErr
+	case cfg.report != nil && after.version != before.version:
 		cfg.report(before.version, after.version)
 	}
-	return err
-}
-
-// explainFailure returns a *DirtyError if the failure has left a dirty version.
-func explainFailure(ctx context.Context, own *pgxpool.Pool, cfg config, failure error) error {
-	failure = cfg.explain(failure)
-	if s, err := readState(ctx, own, cfg); err == nil && s.dirty {
-		return s.dirtyError(cfg, failure)
-	}
-	return failure
+	return errs.Join(err, sourceErr, driverErr)
 }
 
 // ownPool opens a pool of two connections, one that holds the lock and one that migrates, so that a
