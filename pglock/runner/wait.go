@@ -17,7 +17,6 @@ import (
 const (
 	defaultInterval = 5 * time.Second // between two reports
 	firstReport     = time.Second     // a shorter wait is not reported
-	holderTimeout   = 5 * time.Second // bounds the query for the holder
 )
 
 // wait acquires the locks. Meanwhile it reports who holds them, and so does its error, a
@@ -46,9 +45,12 @@ func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
 	case !errors.As(err, &session):
 		return nil, err // that of a lease names the holder
 	}
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
-	defer cancel()
-	return nil, &pglock.WaitError{Name: cfg.name, Waited: time.Since(start), Cause: session.Cause, Last: all.holder(ctx).error()}
+	end := &pglock.WaitError{Name: cfg.name, Waited: time.Since(start), Cause: session.Cause}
+	_ = pgtx.CleanUp(ctx, func(ctx context.Context) error { // nil
+		end.Last = all.holder(ctx).error()
+		return nil
+	})
+	return nil, end
 }
 
 // reportWait logs at each interval who holds the locks. The function it returns stops the reports,
