@@ -3,24 +3,31 @@ package migrations_test
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/migrations"
 )
 
-// TestDirtyErrorNamesTheVersionOfTheTables: after an interruption in either direction, the commands
-// of the error's text lead to tables that are up to date.
-func TestDirtyErrorNamesTheVersionOfTheTables(t *testing.T) {
+// TestDirtyErrorSaysHowToContinue: after a failure or an interruption in either direction, the commands
+// of the error's text lead to tables that are up to date. What failed has left nothing.
+func TestDirtyErrorSaysHowToContinue(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		interrupt string // makes Down fail, or leaves the state that a killed process leaves
+		without   bool   // there are no tables at first
+		interrupt string // makes Up or Down fail, or leaves the state that a killed process leaves
 		repair    string
 		recorded  int
 		found     int
 	}{
+		"Up, a table is in the way": {
+			without: true, interrupt: "CREATE TABLE distributed_locks ()",
+			repair: "DROP TABLE distributed_locks", recorded: 1, found: 0,
+		},
 		"Down, the last migration is undone": {
 			interrupt: "ALTER TABLE fencing_high_water RENAME TO elsewhere",
 			repair:    "ALTER TABLE elsewhere RENAME TO fencing_high_water", recorded: 1, found: 2,
@@ -41,13 +48,22 @@ func TestDirtyErrorNamesTheVersionOfTheTables(t *testing.T) {
 			in := migrations.WithSchema(schemaName)
 			run := func(sql string) {
 				t.Helper()
-				if _, err := pool.Exec(t.Context(), "BEGIN; SET LOCAL search_path TO "+schema.Quote(schemaName)+";"+sql+"; COMMIT"); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Exec(t, pool, "BEGIN; SET LOCAL search_path TO "+schema.Quote(schemaName)+";"+sql+"; COMMIT")
+			}
+			call := migrations.Down
+			if test.without {
+				locktest.OK(t, migrations.Down(t.Context(), pool, in))
+				call = migrations.Up
 			}
 			run(test.interrupt)
-			if err := migrations.Down(t.Context(), pool, in); !errors.Is(err, migrations.ErrDirty) {
-				t.Fatalf("Down: %v", err)
+			before := objects(t, pool, schemaName)
+			for range 2 {
+				if err := call(t.Context(), pool, in); !errors.Is(err, migrations.ErrDirty) {
+					t.Fatalf("interrupted: %v", err)
+				}
+			}
+			if left := objects(t, pool, schemaName); test.without && !slices.Equal(left, before) {
+				t.Errorf("the failed migration left %v", left)
 			}
 			_, err := migrations.Version(t.Context(), pool, in)
 			var dirty *migrations.DirtyError
@@ -62,14 +78,15 @@ func TestDirtyErrorNamesTheVersionOfTheTables(t *testing.T) {
 				t.Fatalf("the error names %d versions: %v", len(remedy), err)
 			}
 			version, _ := strconv.Atoi(remedy[0][1])
-			if err := migrations.Force(t.Context(), pool, version, in); err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, migrations.Force(t.Context(), pool, version, in))
 			if err := migrations.Up(t.Context(), pool, in); err != nil {
 				t.Errorf("Up, as the error says: %v", err)
 			}
 			if err := migrations.Down(t.Context(), pool, in); err != nil {
 				t.Errorf("Down: %v", err)
+			}
+			if err := migrations.Force(t.Context(), pool, schema.Version+1, in); !errors.Is(err, migrations.ErrNoVersion) {
+				t.Errorf("forced to a version that doesn't exist: %v", err)
 			}
 		})
 	}

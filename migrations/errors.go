@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/golang-migrate/migrate/v4"
-
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -97,14 +95,9 @@ func (c config) explain(err error) error { return c.explainWith(err, "") }
 
 // explainWith is explain with a statement that grants the missing right.
 func (c config) explainWith(err error, remedy string) error {
-	if err == nil {
-		return nil
-	}
-	var dirty migrate.ErrDirty
-	if errors.As(err, &dirty) {
-		return &DirtyError{Schema: c.schema, Version: max(dirty.Version, 0), Found: -1}
-	}
 	switch {
+	case err == nil:
+		return nil
 	case pgtx.LoginRejected(err):
 		err = pgtx.ExplainLogin(err)
 	case pgtx.SQLState(err) == pgtx.InsufficientPrivilege:

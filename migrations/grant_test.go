@@ -83,9 +83,7 @@ func TestUpGrantsWhatRolesNeedAndNoMore(t *testing.T) {
 		"draws tokens": "SELECT nextval('fencing_tokens')", "reads marks": "SELECT * FROM fencing_high_water",
 	} {
 		conn, err := asWriter.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, err)
 		if _, err := conn.Exec(t.Context(), "SET search_path TO "+schema.Quote(name)); err != nil {
 			t.Fatal(err)
 		}
@@ -103,16 +101,9 @@ func TestReadingLocksGivesNoRightToHoldThem(t *testing.T) {
 	admin := pgtest.PoolOn(t, url)
 	role := "reader of locks " + strconv.Itoa(os.Getpid())
 	reader := locktest.PoorRole(t, url, role)
-	if err := migrations.Up(t.Context(), admin); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.Exec(t.Context(), "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.distributed_locks TO PUBLIC"); err != nil {
-		t.Fatal(err)
-	}
-	var n int
-	if err := reader.QueryRow(t.Context(), "SELECT count(*) FROM pglock.distributed_locks").Scan(&n); err != nil {
-		t.Errorf("reading: %v", err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), admin))
+	locktest.Exec(t, admin, "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.distributed_locks TO PUBLIC")
+	locktest.Scan[int](t, reader, "SELECT count(*) FROM pglock.distributed_locks")
 	for _, call := range []string{"check_fence('n', 1)", "guard('n', 1)", "bind('n', 1)", "advance('n', 1)", "grant_user('" + role + "')", "grant_writer('" + role + "')"} {
 		if _, err := reader.Exec(t.Context(), "SELECT pglock."+call); err == nil || !strings.Contains(err.Error(), "42501") {
 			t.Errorf("%s: %v", call, err)
@@ -132,9 +123,7 @@ func TestInvalidGrants(t *testing.T) {
 	if v, err := migrations.Version(t.Context(), admin); v != schema.Version || err != nil {
 		t.Errorf("the tables are at version %d, %v", v, err)
 	}
-	if err := migrations.Up(t.Context(), admin, migrations.WithUser(role)); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), admin, migrations.WithUser(role)))
 	other := role + " else"
 	locktest.PoorRole(t, url, other)
 	for _, o := range []migrations.Option{migrations.WithUser(other), migrations.WithWriter(other)} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -43,11 +44,7 @@ const versionTable = "pglock_migrations"
 // ErrDirty, ErrNewer, ErrNoRole, ErrInvalidOption or the server's. After an error the tables are as
 // they were before the migration that failed.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
-	return run(ctx, pool, opts, task{
-		done:   func(s state) bool { return s.version == schema.Version },
-		apply:  stepTo(schema.Version),
-		grants: true,
-	})
+	return run(ctx, pool, opts, task{target: schema.Version, grants: true})
 }
 
 // Down removes pglock's tables with everything in them, held locks included: stop their holders
@@ -56,10 +53,7 @@ func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 //
 // ctx bounds the wait for the lock. The errors are those of Up.
 func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
-	return run(ctx, pool, opts, task{
-		done:  func(s state) bool { return s.version == 0 },
-		apply: stepTo(0),
-	})
+	return run(ctx, pool, opts, task{target: 0})
 }
 
 // Force records that the schema is at version, 0 for no tables, and clean. It runs no migration.
@@ -69,14 +63,7 @@ func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option)
 	if version < 0 || version > schema.Version {
 		return errs.Errorf("%w: Force: version %d: must be from 0 to %d", ErrNoVersion, version, schema.Version)
 	}
-	recorded := version
-	if version == 0 {
-		recorded = -1 // golang-migrate's number for no version
-	}
-	return run(ctx, pool, opts, task{
-		done:  func(state) bool { return false },
-		apply: func(m *migrate.Migrate) error { return m.Force(recorded) },
-	})
+	return run(ctx, pool, opts, task{target: version, force: true})
 }
 
 // Version returns the version of the schema, 0 if there are no tables. It needs no right except to
@@ -99,9 +86,37 @@ func Version(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (int, erro
 
 // task is what a call does to the schema.
 type task struct {
-	done   func(state) bool // no migration is needed
-	apply  func(*migrate.Migrate) error
+	target int  // version
+	force  bool // record the target, and run no migration
 	grants bool // also grant the rights
+}
+
+// apply lets golang-migrate apply one migration after the other until the schema is at the target.
+// golang-migrate's own Up and Down read the next file ahead, and leak the goroutine that reads it if
+// the migration before fails.
+func (t task) apply(m *migrate.Migrate) error {
+	switch {
+	case t.force && t.target == 0:
+		return m.Force(database.NilVersion)
+	case t.force:
+		return m.Force(t.target)
+	}
+	for {
+		at, _, err := m.Version()
+		if err != nil && !errors.Is(err, migrate.ErrNilVersion) {
+			return err
+		}
+		step := 1
+		switch {
+		case int(at) == t.target:
+			return nil
+		case int(at) > t.target:
+			step = -1
+		}
+		if err := m.Steps(step); err != nil {
+			return err
+		}
+	}
 }
 
 // run performs the task under the lock. It needs no lock if the task is done.
@@ -121,7 +136,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 		return err
 	}
 	cfg.role = s.role
-	migrating := !t.done(s) || s.dirty
+	migrating := t.force || s.dirty || s.version != t.target
 	granting := t.grants && len(cfg.grants) > 0
 	if !migrating && !granting {
 		return nil
@@ -135,7 +150,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 		return err
 	}
 	if migrating {
-		if err := withLock(ctx, own, cfg, func() error { return migrateSchema(ctx, own, cfg, t.apply) }); err != nil {
+		if err := withLock(ctx, own, cfg, func() error { return migrateSchema(ctx, own, cfg, t) }); err != nil {
 			return err
 		}
 	}
@@ -178,11 +193,14 @@ func create(ctx context.Context, own *pgxpool.Pool, cfg config, sql string) erro
 	return cfg.explain(err)
 }
 
-// migrateSchema lets golang-migrate apply the migrations, on a connection of own.
-func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, apply func(*migrate.Migrate) error) error {
+// migrateSchema applies the task on a connection of own, unless an earlier call has left a dirty version.
+func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, t task) error {
 	before, err := readState(ctx, own, cfg)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case before.dirty && !t.force:
+		return before.dirtyError(cfg, nil)
 	}
 	files, err := iofs.New(FS, ".")
 	if err != nil {
@@ -196,43 +214,20 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, apply fun
 	if err != nil {
 		return errs.Join(cfg.explain(err), d.Close())
 	}
-	err = apply(m)
-	if errors.Is(err, migrate.ErrNoChange) {
-		err = nil
-	}
+	err = t.apply(m)
 	sourceErr, driverErr := m.Close() // returns the connection to own
-	if err != nil {
-		err = explainFailure(ctx, own, cfg, err)
-	} else {
-		err = report(ctx, own, cfg, before)
-	}
-	return errs.Join(err, sourceErr, driverErr)
-}
-
-// report reports what has changed since before. The lock is still held, so this call has changed
-// it.
-func report(ctx context.Context, own *pgxpool.Pool, cfg config, before state) error {
-	if cfg.report == nil {
-		return nil
-	}
-	after, err := readState(ctx, own, cfg)
-	if err == nil && after.version != before.version {
+	after, readErr := readState(ctx, own, cfg) // under the lock still, so this call has changed it
+	switch {
+	case err != nil && readErr == nil && after.dirty:
+		err = after.dirtyError(cfg, cfg.explain(err))
+	case err != nil:
+		err = cfg.explain(err)
+	case readErr != nil:
+		err = readErr
+	case cfg.report != nil && after.version != before.version:
 		cfg.report(before.version, after.version)
 	}
-	return err
-}
-
-// explainFailure returns a *DirtyError if the failure has left a dirty version.
-func explainFailure(ctx context.Context, own *pgxpool.Pool, cfg config, failure error) error {
-	failure = cfg.explain(failure)
-	s, err := readState(ctx, own, cfg)
-	switch {
-	case err != nil || !s.dirty:
-		return failure
-	case errors.Is(failure, ErrDirty): // an earlier call left it
-		return s.dirtyError(cfg, nil)
-	}
-	return s.dirtyError(cfg, failure)
+	return errs.Join(err, sourceErr, driverErr)
 }
 
 // ownPool opens a pool of two connections, one that holds the lock and one that migrates, so that a

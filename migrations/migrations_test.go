@@ -38,13 +38,9 @@ func objects(t *testing.T, pool *pgxpool.Pool, name string) []string {
 func scanAll(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), sql, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	return all
 }
 
@@ -89,9 +85,8 @@ func TestUpAndDown(t *testing.T) {
 			}
 		}
 	}
-	var path string
-	if err := pool.QueryRow(t.Context(), "SHOW search_path").Scan(&path); err != nil || path != `"$user", public` {
-		t.Errorf("the pool's search_path became %q, %v", path, err)
+	if path := locktest.Scan[string](t, pool, "SHOW search_path"); path != `"$user", public` {
+		t.Errorf("the pool's search_path became %q", path)
 	}
 }
 
@@ -99,9 +94,7 @@ func TestUpAndDown(t *testing.T) {
 func TestSchemaVersionIsTheLastMigration(t *testing.T) {
 	t.Parallel()
 	names, err := fs.Glob(migrations.FS, "*.up.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	last, err := strconv.Atoi(names[len(names)-1][:4])
 	if err != nil || last != schema.Version || last != len(names) {
 		t.Errorf("files %v, version %d, %v", names, schema.Version, err)
@@ -156,9 +149,8 @@ func TestTwentyProcessesCallUpAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	var n int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM applied").Scan(&n); err != nil || n != 1 {
-		t.Errorf("the migration was applied %d times, %v", n, err)
+	if n := locktest.Scan[int](t, pool, "SELECT count(*) FROM applied"); n != 1 {
+		t.Errorf("the migration was applied %d times", n)
 	}
 	if v, err := migrations.Version(t.Context(), pool, migrations.WithSchema(name)); err != nil || v != schema.Version {
 		t.Errorf("version %d, %v", v, err)
@@ -177,9 +169,7 @@ func TestPrivilegeErrorNamesTheMissingRight(t *testing.T) {
 	if !errors.As(err, &missing) || !errors.Is(err, migrations.ErrPrivilege) || missing.Right != "CREATE" || !strings.HasPrefix(missing.On, "DATABASE") || missing.Role != role {
 		t.Errorf("without the schema: %v", err)
 	}
-	if _, err := admin.Exec(t.Context(), "CREATE SCHEMA pglock"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, admin, "CREATE SCHEMA pglock")
 	err = migrations.Up(t.Context(), poor)
 	if !errors.As(err, &missing) || missing.Right != "CREATE" || missing.On != `SCHEMA "pglock"` {
 		t.Errorf("in the schema: %v", err)
@@ -188,9 +178,7 @@ func TestPrivilegeErrorNamesTheMissingRight(t *testing.T) {
 		t.Errorf("the failed attempts left %v", got)
 	}
 	// The right that the error names is enough.
-	if _, err := admin.Exec(t.Context(), "GRANT "+missing.Right+" ON "+missing.On+" TO "+schema.Quote(role)+"; GRANT USAGE ON SCHEMA pglock TO "+schema.Quote(role)); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, admin, "GRANT "+missing.Right+" ON "+missing.On+" TO "+schema.Quote(role)+"; GRANT USAGE ON SCHEMA pglock TO "+schema.Quote(role))
 	if err := migrations.Up(t.Context(), poor); err != nil {
 		t.Errorf("with the right granted: %v", err)
 	}
@@ -201,55 +189,13 @@ func TestUpToDateNeedsNoRights(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	admin, poor := pgtest.PoolOn(t, url), locktest.PoorRole(t, url, "reader "+strconv.Itoa(os.Getpid()))
-	if err := migrations.Up(t.Context(), admin); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), admin))
 	if err := migrations.Up(t.Context(), poor); !errors.Is(err, migrations.ErrPrivilege) {
 		t.Errorf("a role that may not even read the version: %v", err)
 	}
-	if _, err := admin.Exec(t.Context(), "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.pglock_migrations TO PUBLIC"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, admin, "GRANT USAGE ON SCHEMA pglock TO PUBLIC; GRANT SELECT ON pglock.pglock_migrations TO PUBLIC")
 	if err := migrations.Up(t.Context(), poor); err != nil {
 		t.Errorf("up to date: %v", err)
-	}
-}
-
-// TestDirtyErrorSaysHowToContinue after a migration that failed.
-func TestDirtyErrorSaysHowToContinue(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	name := pgtest.SchemaName(t)
-	in := migrations.WithSchema(name)
-	// A table of that name is in the way, so the migration fails.
-	if _, err := pool.Exec(t.Context(), "CREATE SCHEMA "+schema.Quote(name)+"; CREATE TABLE "+schema.Quote(name)+".distributed_locks ()"); err != nil {
-		t.Fatal(err)
-	}
-	for i, call := range []func() error{
-		func() error { return migrations.Up(t.Context(), pool, in) },
-		func() error { return migrations.Up(t.Context(), pool, in) },
-		func() error { _, err := migrations.Version(t.Context(), pool, in); return err },
-	} {
-		var dirty *migrations.DirtyError
-		if err := call(); !errors.Is(err, migrations.ErrDirty) || !errors.As(err, &dirty) || dirty.Version != 1 || !strings.Contains(err.Error(), "pglock migrate force 0") {
-			t.Errorf("call %d: %v", i, err)
-		}
-	}
-	if got := objects(t, pool, name); !slices.Equal(got, []string{"r distributed_locks"}) {
-		t.Errorf("the failed migration left %v", got)
-	}
-	// The remedy of the error's text.
-	if _, err := pool.Exec(t.Context(), "DROP TABLE "+schema.Quote(name)+".distributed_locks"); err != nil {
-		t.Fatal(err)
-	}
-	if err := migrations.Force(t.Context(), pool, 0, in); err != nil {
-		t.Fatal(err)
-	}
-	if err := migrations.Up(t.Context(), pool, in); err != nil {
-		t.Errorf("after the remedy: %v", err)
-	}
-	if err := migrations.Force(t.Context(), pool, schema.Version+1, in); !errors.Is(err, migrations.ErrNoVersion) {
-		t.Errorf("forced to a version that doesn't exist: %v", err)
 	}
 }
 
@@ -258,9 +204,7 @@ func TestNewerSchemaIsUnchanged(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
-	if _, err := pool.Exec(t.Context(), "UPDATE "+schema.Quote(name)+".pglock_migrations SET version = 99"); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Exec(t, pool, "UPDATE "+schema.Quote(name)+".pglock_migrations SET version = 99")
 	for _, call := range []func(context.Context, *pgxpool.Pool, ...migrations.Option) error{migrations.Up, migrations.Down} {
 		if err := call(t.Context(), pool, migrations.WithSchema(name)); !errors.Is(err, migrations.ErrNewer) {
 			t.Errorf("a later version's schema: %v", err)
@@ -273,13 +217,9 @@ func TestNewerSchemaIsUnchanged(t *testing.T) {
 func TestUpSaysWhatItWaitsFor(t *testing.T) {
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
-	if err := migrations.Down(t.Context(), pool, migrations.WithSchema(name)); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Down(t.Context(), pool, migrations.WithSchema(name)))
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+schema.Quote(name)+".pglock_migrations IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
@@ -305,9 +245,7 @@ func TestUpSaysWhatItWaitsFor(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), session) {
 		t.Errorf("Up, canceled: %v, want %q", err, session)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, tx.Rollback(t.Context()))
 	if err := migrations.Up(t.Context(), pool, migrations.WithSchema(name)); err != nil {
 		t.Errorf("Up, after the lock was free: %v", err)
 	}

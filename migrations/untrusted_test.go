@@ -53,9 +53,7 @@ func (a *attacker) function(signature, returns, result string) string {
 func (a *attacker) escalates(statements ...string) (super bool) {
 	a.Helper()
 	tx, err := a.admin.Begin(a.Context())
-	if err != nil {
-		a.Fatal(err)
-	}
+	locktest.OK(a, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for _, s := range append(statements, "SELECT 1") {
 		if _, err := tx.Conn().PgConn().Exec(a.Context(), s).ReadAll(); err != nil {
@@ -78,9 +76,7 @@ func files(t *testing.T, name string) []string {
 		err = errors.Join(err, readErr)
 		all = append(all, string(text))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	return all
 }
 
@@ -216,9 +212,7 @@ func TestP70_NobodyInheritsRights(t *testing.T) {
 		a.do(a.admin, "ALTER DEFAULT PRIVILEGES GRANT ALL ON "+kind+" TO ATTACKER WITH GRANT OPTION")
 	}
 	a.do(a.admin, "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC", "CREATE TABLE public.control ()")
-	if err := migrations.Up(t.Context(), a.admin); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), a.admin))
 	if len(rights(t, a.admin, a.name, "public")) == 0 {
 		t.Error("control: default privileges have no effect")
 	}
@@ -237,9 +231,7 @@ func TestP70_NobodyInheritsRights(t *testing.T) {
 func TestP70_GrantsRunNoCodeOfStrangers(t *testing.T) {
 	t.Parallel()
 	a := newAttacker(t, "grants")
-	if err := migrations.Up(t.Context(), a.admin); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), a.admin))
 	a.do(a.admin, "GRANT CREATE, USAGE ON SCHEMA pglock TO ATTACKER")
 	a.do(a.pool, a.function("pglock.quote_ident(name)", "text", "'pglock'"), a.function("pglock.format(text, name, text)", "text", "'SELECT 1'"),
 		a.function("pglock.format(text, text)", "text", "'SELECT 1'"), a.function("pglock.format(text, text, text)", "text", "'SELECT 1'"))
@@ -261,9 +253,7 @@ func TestP70_StrangersDoNotStopUp(t *testing.T) {
 	t.Parallel()
 	a := newAttacker(t, "blocking")
 	tx, err := a.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for _, key := range []string{"hashtextextended('pglock migrations of ' || 'pglock', 0)", golangMigrateKey(t, a.admin, "pglock")} {
 		if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock("+key+")"); err != nil {
@@ -285,8 +275,6 @@ func TestP70_StrangersDoNotStopUp(t *testing.T) {
 func golangMigrateKey(t *testing.T, pool *pgxpool.Pool, name string) string {
 	t.Helper()
 	key, err := database.GenerateAdvisoryLockId(pool.Config().ConnConfig.Database, name, "pglock_migrations")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	return key
 }

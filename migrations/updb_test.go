@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/migrations"
@@ -39,9 +40,7 @@ func TestUpDB(t *testing.T) {
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	for range 2 { // the second does nothing
-		if err := migrations.UpDB(t.Context(), db, in); err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, migrations.UpDB(t.Context(), db, in))
 	}
 	if v, err := migrations.Version(t.Context(), pool, in); v != schema.Version || err != nil || db.Stats().InUse != 0 {
 		t.Errorf("version %d, %d connections in use, %v", v, db.Stats().InUse, err)

@@ -47,24 +47,22 @@ func (d CancelDelay) of(ctx context.Context) time.Duration {
 // op gets a context that is never done, so that pgx watches no context for each statement. The
 // rare connection that must be closed is closed by a deadline on its socket.
 func Run(ctx context.Context, conn *pgx.Conn, delay CancelDelay, op func(ctx context.Context) error) error {
-	ready := make(chan struct{})
-	close(ready)
-	return RunAfter(ctx, conn, ready, delay, op)
+	return runAfter(ctx, conn, nil, delay, op)
 }
 
-// RunAfter is Run for an op that must not be canceled before ready is closed. When ctx is done,
-// the request to cancel waits for ready. If ready is not closed within Grace, the connection is
-// closed.
-func RunAfter(ctx context.Context, conn *pgx.Conn, ready <-chan struct{}, delay CancelDelay, op func(ctx context.Context) error) error {
+// runAfter is Run for an op that must not be canceled before ready, unless it is nil, is closed. When
+// ctx is done, the request to cancel waits for ready. If ready is not closed within Grace, the
+// connection is closed.
+func runAfter(ctx context.Context, conn *pgx.Conn, ready <-chan struct{}, delay CancelDelay, op func(ctx context.Context) error) error {
 	if conn == nil {
 		return op(ctx)
 	}
 	detached, socket := context.WithoutCancel(ctx), conn.PgConn().Conn()
 	canceled, err := watch(ctx, func(finished <-chan struct{}) {
-		if either(Grace, ready, finished) {
+		if ready == nil || within(Grace, ready, finished) {
 			cancelStatement(detached, func() *pgx.Conn { return conn }, delay.of(ctx), finished)
 		}
-		if !within(0, finished) {
+		if !within(0, finished, nil) {
 			// Reads and writes fail, and pgx closes the connection.
 			_ = socket.SetDeadline(time.Unix(1, 0))
 		}
@@ -126,7 +124,7 @@ func watch(ctx context.Context, cancel func(finished <-chan struct{}), op func()
 // before its statement.
 func cancelStatement(ctx context.Context, conn func() *pgx.Conn, delay time.Duration, finished <-chan struct{}) {
 	const repeatEvery = 100 * time.Millisecond
-	if within(delay, finished) {
+	if within(delay, finished, nil) {
 		return
 	}
 	busy := conn()
@@ -138,17 +136,14 @@ func cancelStatement(ctx context.Context, conn func() *pgx.Conn, delay time.Dura
 	for ctx.Err() == nil {
 		// A request that failed is repeated like one that missed.
 		_ = busy.PgConn().CancelRequest(ctx)
-		if within(repeatEvery, finished) {
+		if within(repeatEvery, finished, nil) {
 			return
 		}
 	}
 }
 
-// within reports whether done is closed before d has passed.
-func within(d time.Duration, done <-chan struct{}) bool { return either(d, done, nil) }
-
-// either reports whether a or b is closed before d has passed.
-func either(d time.Duration, a, b <-chan struct{}) bool {
+// within reports whether a or b is closed before d has passed.
+func within(d time.Duration, a, b <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	// No race: both channels lead to the same answer, and a late timer costs only one more check.

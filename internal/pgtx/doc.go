@@ -4,7 +4,7 @@
 // is lost with it. A caller's transaction must survive a lock that it did not get. So this
 // package cancels statements on the server instead, and puts what may fail into a savepoint:
 //
-//   - [Run], [RunAfter], [RunOn] and [Uncanceled] run statements whose context may end;
+//   - [Run], [RunOn] and [Uncanceled] run statements whose context may end;
 //     [CleanUp] runs statements after it has ended.
 //   - [Savepoint] sets, releases and restores a savepoint. Its Exec runs one statement inside
 //     the savepoint, in one round trip where the transaction allows that.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -18,13 +19,9 @@ import (
 func TestLoginRejected(t *testing.T) {
 	t.Parallel()
 	server, err := url.Parse(pgtest.Server(t, testserver.Options{}).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	refused := listener.Addr().String()
 	listener.Close()
 	for name, tc := range map[string]struct {
@@ -58,9 +55,7 @@ func TestLoginRejected(t *testing.T) {
 		}
 	}
 	conn, err := pgx.Connect(t.Context(), server.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	defer conn.Close(t.Context())
 	_, err = conn.Exec(t.Context(), "SET ROLE none; SET SESSION AUTHORIZATION nobody_there")
 	if err == nil || pgtx.LoginRejected(err) {

@@ -31,7 +31,7 @@ func (p *pipeline) run(ctx context.Context, tx batcher) (set bool, err error) {
 		return false, err
 	}
 	ready := make(chan struct{})
-	err = RunAfter(ctx, p.conn, ready, CancelSoon, func(ctx context.Context) error {
+	err = runAfter(ctx, p.conn, ready, CancelSoon, func(ctx context.Context) error {
 		return p.traced(ctx, func(answered func(n int, err error)) error {
 			wire := p.conn.PgConn().StartPipeline(ctx)
 			err := p.send(wire)

@@ -50,20 +50,6 @@ func (s Savepoint) Undo(ctx context.Context, tx Execer) error {
 	})
 }
 
-// Run runs op between SAVEPOINT and RELEASE SAVEPOINT. If op fails, the transaction is rolled
-// back to the savepoint; if that fails too, the error also wraps ErrTx. It gives ctx to every
-// statement: a caller whose ctx may end wraps the call in Uncanceled or CleanUp.
-func (s Savepoint) Run(ctx context.Context, tx Execer, op func(ctx context.Context) error) error {
-	if _, err := tx.Exec(ctx, s.query().SQL); err != nil {
-		return err
-	}
-	if err := op(ctx); err != nil {
-		return errs.Join(err, s.Undo(ctx, tx))
-	}
-	_, err := tx.Exec(ctx, s.Release().SQL)
-	return err
-}
-
 // Exec runs q, which may wait for locks, between SAVEPOINT and RELEASE SAVEPOINT. It takes one
 // round trip if tx is from pgx and uses another protocol than the simple one. When ctx is done,
 // q is canceled, but the savepoint is not.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
@@ -51,9 +52,7 @@ func eachForm(t *testing.T, test func(t *testing.T, tx pgx.Tx, form pgtx.Execer)
 func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -72,9 +71,7 @@ func unchanged(t *testing.T, tx pgx.Tx) {
 func released(t *testing.T, tx pgx.Tx) {
 	t.Helper()
 	inner, err := tx.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	if _, err := inner.Exec(t.Context(), "RELEASE SAVEPOINT "+string(savepoint)); pgtx.SQLState(err) != "3B001" {
 		t.Errorf("the savepoint is still set: %v", err)
 	}
@@ -167,36 +164,13 @@ func TestSavepointOnAnEndedTransaction(t *testing.T) {
 	t.Parallel()
 	eachForm(t, func(t *testing.T, tx pgx.Tx, form pgtx.Execer) {
 		t.Helper()
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, tx.Rollback(t.Context()))
 		if set, err := savepoint.Exec(t.Context(), form, query("SELECT 1")); set || !pgtx.Unusable(err) {
 			t.Errorf("%v %v", set, err)
 		}
 		if err := savepoint.Undo(t.Context(), form); !errors.Is(err, errs.ErrTx) {
 			t.Errorf("Undo: %v", err)
 		}
-	})
-}
-
-func TestI9_SavepointRunRestores(t *testing.T) {
-	t.Parallel()
-	boom := errors.New("boom")
-	eachForm(t, func(t *testing.T, tx pgx.Tx, form pgtx.Execer) {
-		t.Helper()
-		err := savepoint.Run(t.Context(), form, func(ctx context.Context) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'"); err != nil {
-				t.Error(err)
-			}
-			return boom
-		})
-		if !errors.Is(err, boom) || errors.Is(err, errs.ErrTx) {
-			t.Errorf("%v", err)
-		}
-		if err := savepoint.Run(t.Context(), form, func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
-		unchanged(t, tx)
 	})
 }
 
@@ -217,9 +191,7 @@ func (c *canceledOnce) Exec(ctx context.Context, sql string, args ...any) (pgcon
 func TestI9_UndoSurvivesALateCancellation(t *testing.T) {
 	t.Parallel()
 	tx := begin(t, pgtest.Pool(t))
-	if err := savepoint.Set(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, savepoint.Set(t.Context(), tx))
 	late := &canceledOnce{Execer: tx}
 	if err := savepoint.Undo(t.Context(), late); err != nil || late.rollbacks != 2 {
 		t.Errorf("%d rollbacks, %v", late.rollbacks, err)
@@ -231,9 +203,7 @@ func TestEndedTransactionLeavesItsConnectionAlone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	ended := begin(t, pool)
-	if err := ended.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, ended.Rollback(t.Context()))
 	other := begin(t, pool)
 	set, err := savepoint.Exec(t.Context(), ended, query("SELECT set_config('pgtx.kept', $1, false)", "yes"))
 	if set || !errors.Is(err, pgx.ErrTxClosed) {
@@ -255,9 +225,7 @@ func TestExecAllTakesOneRoundTrip(t *testing.T) {
 		turns   int64
 	}{{[]pgtx.Query{one}, 1}, {[]pgtx.Query{one, two}, 2}, {[]pgtx.Query{one, two}, 1}} {
 		before := pgtest.Turns(t, tx.Conn())
-		if err := pgtx.ExecAll(t.Context(), tx, tc.queries...); err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, pgtx.ExecAll(t.Context(), tx, tc.queries...))
 		if n := pgtest.Turns(t, tx.Conn()) - before; n != tc.turns {
 			t.Errorf("%d queries: %d round trips, want %d", len(tc.queries), n, tc.turns)
 		}

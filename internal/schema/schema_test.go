@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // odd are texts that break a careless quotation.
-var odd = []string{"", "plain", "two words", "it's", `back\slash`, `\'; DROP TABLE x; --`, "a\nb", "$HOME `id` \"", "漢", "-x", "*"}
+var odd = []string{"", "plain", "two words", "it's", `back\slash`, `\'; DROP TABLE x; --`, "a\nb", "$HOME `id` \"", "漢", "-x", "*", "!", "~", "$(id)", "'\\''", "''"}
 
 // TestLiteralIsReadBack by the server, with either setting for backslashes.
 func TestLiteralIsReadBack(t *testing.T) {

@@ -16,14 +16,10 @@ import (
 func TestI3_StopOnLossReadsTheClock(t *testing.T) {
 	t.Parallel()
 	locker, err := NewLocker(locktest.Client(t, pgtest.Database(t), pglock.WithTTL(time.Second), pglock.WithRenewEvery(0)), "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	for range 4 { // without reading the clock, the timer is first in about one round of two
 		ctx, stop := locker.StopOnLoss(t.Context())
-		if err := locker.Lock(ctx, nil); err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, locker.Lock(ctx, nil))
 		locktest.WaitUntilPast(locker.lease.Deadline())
 		if err := ctx.Err(); err == nil || !errors.Is(context.Cause(ctx), pglock.ErrLost) {
 			t.Errorf("past the deadline the context says %v, cause %v", err, context.Cause(ctx))
@@ -35,46 +31,26 @@ func TestI3_StopOnLossReadsTheClock(t *testing.T) {
 	}
 }
 
-// TestStopOnLossEndsWithTheClient: a client that is closed releases the lock while goose still
-// migrates.
-func TestStopOnLossEndsWithTheClient(t *testing.T) {
+// TestStopOnLossOutlivesUnlock: a release does not end the context of the run, under which goose may
+// acquire the lock again. It ends with a client that is closed while goose still migrates, because
+// that releases the lock.
+func TestStopOnLossOutlivesUnlock(t *testing.T) {
 	t.Parallel()
 	client := locktest.Client(t, pgtest.Database(t))
 	locker, err := NewLocker(client, "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	ctx, stop := locker.StopOnLoss(t.Context())
 	defer stop()
-	if err := locker.Lock(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := ctx.Err(); err == nil || !errors.Is(context.Cause(ctx), pglock.ErrClosed) {
-		t.Errorf("after the client's end the context says %v, cause %v", err, context.Cause(ctx))
-	}
-}
-
-// TestStopOnLossOutlivesUnlock: a release does not end the context of the run.
-func TestStopOnLossOutlivesUnlock(t *testing.T) {
-	t.Parallel()
-	locker, err := NewLocker(locktest.Client(t, pgtest.Database(t)), "m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := locker.StopOnLoss(t.Context())
-	defer stop()
-	for range 2 { // goose may take the lock again under the same context
-		if err := locker.Lock(ctx, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := locker.Unlock(ctx, nil); err != nil {
-			t.Fatal(err)
-		}
+	for range 2 {
+		locktest.OK(t, locker.Lock(ctx, nil))
+		locktest.OK(t, locker.Unlock(ctx, nil))
 		if err := ctx.Err(); err != nil {
 			t.Errorf("after Unlock the context says %v", context.Cause(ctx))
 		}
+	}
+	locktest.OK(t, locker.Lock(ctx, nil))
+	locktest.OK(t, client.Close(t.Context()))
+	if err := ctx.Err(); err == nil || !errors.Is(context.Cause(ctx), pglock.ErrClosed) {
+		t.Errorf("after the client's end the context says %v, cause %v", err, context.Cause(ctx))
 	}
 }

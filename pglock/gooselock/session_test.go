@@ -33,9 +33,7 @@ func TestI9_CanceledWaitLeavesNoLock(t *testing.T) {
 			url := pgtest.Database(t)
 			pool := pgtest.PoolOn(t, url)
 			holder, err := pool.Acquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, err)
 			defer holder.Release()
 			if _, err := holder.Exec(t.Context(), "SELECT pg_advisory_lock($1)", key); err != nil {
 				t.Fatal(err)
@@ -43,13 +41,9 @@ func TestI9_CanceledWaitLeavesNoLock(t *testing.T) {
 			db := open(t, url)
 			defer db.Close()
 			l, err := NewSessionLocker("m", WithKey(key))
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, err)
 			conn, err := db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)

@@ -27,7 +27,7 @@ type Driver struct {
 	ctx    context.Context //nolint:containedctx // golang-migrate's methods take none
 	cancel context.CancelFunc
 	cfg    *config
-	locks  locks
+	pool   *pgxpool.Pool // its own
 
 	mu   sync.Mutex // guards held; held while Lock waits
 	held heldLocks  // nil if not locked
@@ -56,18 +56,19 @@ func Wrap(ctx context.Context, driver database.Driver, pool *pgxpool.Pool, opts 
 	case cfg.allowNewer:
 		return nil, errs.InvalidOption("runner", "Wrap: AllowNewer has no effect: must be an option of Run")
 	}
-	if _, err := cfg.openVersionTable(ctx, pool); err != nil {
-		return nil, err
-	}
-	all, err := cfg.open(ctx, pool)
+	own, err := cfg.ownPool(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := cfg.openVersionTable(ctx, own); err != nil {
+		own.Close()
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &Driver{Driver: driver, ctx: ctx, cancel: cancel, cfg: cfg, locks: all}, nil
+	return &Driver{Driver: driver, ctx: ctx, cancel: cancel, cfg: cfg, pool: own}, nil
 }
 
-// Lock waits for the lock. The error is a *WaitError that names the holder, or database.ErrLocked
+// Lock waits for the lock. The error is a *pglock.WaitError that names the holder, or database.ErrLocked
 // if this Driver holds the lock.
 func (d *Driver) Lock() (err error) {
 	d.mu.Lock()
@@ -75,7 +76,7 @@ func (d *Driver) Lock() (err error) {
 	if d.held != nil {
 		return database.ErrLocked
 	}
-	d.held, err = wait(d.ctx, d.locks, d.cfg)
+	d.held, err = wait(d.ctx, d.cfg.open(d.pool), d.cfg)
 	return err
 }
 
@@ -99,6 +100,6 @@ func (d *Driver) Close() error {
 	if errors.Is(err, database.ErrNotLocked) {
 		err = nil
 	}
-	d.locks.close()
+	d.pool.Close()
 	return errs.Join(err, d.Driver.Close())
 }

@@ -30,9 +30,9 @@ func TestGuard(t *testing.T) {
 		if err := runner.Guard(ctx, client, "m", other); !errors.Is(err, pglock.ErrHeldByCaller) { // it would wait for itself
 			t.Errorf("nested: %v", err)
 		}
-		var held *runner.WaitError
+		var held *pglock.WaitError
 		err := runner.Guard(t.Context(), client, "m", other, runner.WithTimeout(200*time.Millisecond))
-		if !errors.As(err, &held) || held.Lock != "m" || held.Holder != "the holder" || !errors.Is(err, pglock.ErrTimeout) || !errors.Is(err, pglock.ErrNotAcquired) {
+		if !errors.As(err, &held) || held.Name != "m" || !strings.Contains(err.Error(), "the holder (token") || !errors.Is(err, pglock.ErrTimeout) || !errors.Is(err, pglock.ErrNotAcquired) {
 			t.Errorf("while it is held: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

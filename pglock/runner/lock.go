@@ -16,7 +16,6 @@ import (
 type lock interface {
 	acquire(ctx context.Context) (heldLock, error)
 	holder(ctx context.Context) holder
-	close()
 }
 
 // heldLock is an *advisory.Session or a *pglock.Lease.
@@ -36,26 +35,17 @@ type holder struct {
 // lock first, and the other program acquires only one, so they can't deadlock.
 type locks []lock
 
-// open makes the locks. It does not acquire them.
-func (c *config) open(ctx context.Context, pool *pgxpool.Pool) (all locks, err error) {
-	var keys []advisory.Key
+// open makes the locks, on the run's own pool. It does not acquire them.
+func (c *config) open(own *pgxpool.Pool) (all locks) {
 	if c.client != nil {
 		all = append(all, &leaseLock{c.client, c.name, c.holder, c.lease})
 	} else {
-		keys = append(keys, advisory.NewKey(keyNamespace, c.name))
+		all = append(all, &sessionLock{advisory.NewKey(keyNamespace, c.name), own, c.sessionName()})
 	}
 	if c.key != nil {
-		keys = append(keys, advisory.KeyFromInt64(*c.key))
+		all = append(all, &sessionLock{advisory.KeyFromInt64(*c.key), own, c.sessionName()})
 	}
-	for _, key := range keys {
-		l, err := newSessionLock(ctx, pool, key, c.holder)
-		if err != nil {
-			all.close()
-			return nil, err
-		}
-		all = append(all, l)
-	}
-	return all, nil
+	return all
 }
 
 // acquire acquires all locks, or none.
@@ -78,12 +68,6 @@ func (all locks) holder(ctx context.Context) (h holder) {
 		}
 	}
 	return h
-}
-
-func (all locks) close() {
-	for _, l := range all {
-		l.close()
-	}
 }
 
 // heldLocks are lost as soon as one of them is.
@@ -129,5 +113,3 @@ func (l *leaseLock) holder(ctx context.Context) holder {
 	}
 	return holder{info.Holder, max(time.Since(info.AcquiredAt), 0)}
 }
-
-func (l *leaseLock) close() {}

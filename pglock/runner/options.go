@@ -49,7 +49,7 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-// WithTimeout bounds the wait for the lock. When the time is over, the error is a *WaitError that
+// WithTimeout bounds the wait for the lock. When the time is over, the error is a *pglock.WaitError that
 // wraps pglock.ErrTimeout, and nothing of the waiter is left on the server. Default: until ctx ends;
 // for Wrap, four fifths of golang-migrate's DefaultLockTimeout.
 func WithTimeout(d time.Duration) Option {

@@ -30,7 +30,7 @@ import (
 //
 // On success the database is at the source's last version. The error is
 //
-//   - *WaitError (pglock.ErrNotAcquired): others held the lock for too long. It names the holder.
+//   - *pglock.WaitError (pglock.ErrNotAcquired): others held the lock for too long. It names the holder.
 //     advisory.ErrPooled: behind a pooler in transaction mode the lock must be a lease.
 //   - *MigrationError: the SQL of a file failed. It says whether anything is left.
 //   - ErrDirty: a migration outside a transaction was begun, and its end not recorded.
@@ -69,8 +69,7 @@ type runner struct {
 }
 
 func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
-	r.pool, err = ownPool(ctx, pool, r.holder)
-	if err != nil {
+	if r.pool, err = r.ownPool(ctx, pool); err != nil {
 		return err
 	}
 	defer r.pool.Close()
@@ -82,12 +81,7 @@ func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	}
 	// A migration that runs now looks dirty too. Only the holder of the lock can
 	// tell the two apart.
-	all, err := r.open(ctx, pool)
-	if err != nil {
-		return err
-	}
-	defer all.close()
-	if r.held, err = wait(ctx, all, r.config); err != nil {
+	if r.held, err = wait(ctx, r.open(r.pool), r.config); err != nil {
 		return err
 	}
 	err = r.migrate(ctx)

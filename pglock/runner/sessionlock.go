@@ -11,9 +11,9 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// sessionLock is an advisory lock of a session. It has two connections of its own, like those of
-// the caller's pool: one acquires and holds the lock, the other looks up its holder. An advisory
-// lock has no room for its holder's name, so the application_name of the connections has it.
+// sessionLock is an advisory lock of a session. It acquires and holds the lock on one connection of
+// the run's own pool, and looks up its holder on another. An advisory lock has no room for its
+// holder's name, so the application_name of the connections has it.
 type sessionLock struct {
 	key    advisory.Key
 	pool   *pgxpool.Pool
@@ -23,27 +23,20 @@ type sessionLock struct {
 // keyNamespace keeps the keys of runners apart from those of applications.
 const keyNamespace = "pglock runner"
 
-func newSessionLock(ctx context.Context, pool *pgxpool.Pool, key advisory.Key, caller string) (*sessionLock, error) {
-	const maxName = 63 // bytes that PostgreSQL keeps of application_name
-	caller = caller[:min(len(caller), maxName)]
-	own, err := ownPool(ctx, pool, caller)
-	if err != nil {
-		return nil, err
-	}
-	return &sessionLock{key, own, caller}, nil
-}
+// sessionName returns the name of the holder as PostgreSQL keeps it in application_name.
+func (c *config) sessionName() string { return c.holder[:min(len(c.holder), 63)] }
 
-// ownPool opens a pool of two connections like those of pool, with the holder's name as their
-// application_name, so that a pool that is small or busy can't block a run.
-func ownPool(ctx context.Context, pool *pgxpool.Pool, caller string) (*pgxpool.Pool, error) {
-	c := pool.Config()
-	c.MaxConns, c.MinConns, c.MinIdleConns, c.MaxConnIdleTime = 2, 0, 0, time.Minute
-	c.ConnConfig.RuntimeParams["application_name"] = caller
-	own, err := pgxpool.NewWithConfig(ctx, c)
+// ownPool opens a pool with the configuration of the caller's, so that a pool that is small or busy
+// can't block a run: a run has at most two locks, one migration, and one look at the tables at a time.
+func (c *config) ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	own := pool.Config()
+	own.MaxConns, own.MinConns, own.MinIdleConns, own.MaxConnIdleTime = 4, 0, 0, time.Minute
+	own.ConnConfig.RuntimeParams["application_name"] = c.sessionName()
+	opened, err := pgxpool.NewWithConfig(ctx, own)
 	if err != nil {
 		return nil, errs.Errorf("runner: %w", err)
 	}
-	return own, nil
+	return opened, nil
 }
 
 func (l *sessionLock) acquire(ctx context.Context) (heldLock, error) {
@@ -77,5 +70,3 @@ func (l *sessionLock) holder(ctx context.Context) (h holder) {
 	}
 	return h
 }
-
-func (l *sessionLock) close() { l.pool.Close() }

@@ -17,10 +17,10 @@ import (
 const (
 	defaultInterval = 5 * time.Second // between two reports
 	firstReport     = time.Second     // a shorter wait is not reported
-	holderTimeout   = 5 * time.Second // bounds the query for the holder
 )
 
-// wait acquires the locks. Meanwhile it reports who holds them, and so does its error.
+// wait acquires the locks. Meanwhile it reports who holds them, and so does its error, a
+// *pglock.WaitError.
 //
 // A waiter holds no snapshot: CREATE INDEX CONCURRENTLY, run by the holder, waits for all snapshots
 // that are older than itself. A lock that is granted after the wait has ended is released by
@@ -33,6 +33,7 @@ func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
 	}
 	defer cancel()
 	stopReports := reportWait(bounded, all, cfg)
+	var session *advisory.NotAcquiredError
 	held, err := all.acquire(bounded)
 	stopReports()
 	switch {
@@ -41,13 +42,15 @@ func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
 			cfg.granted(held)
 		}
 		return held, nil
-	case !errors.Is(err, pglock.ErrNotAcquired):
-		return nil, err
+	case !errors.As(err, &session):
+		return nil, err // that of a lease names the holder
 	}
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
-	defer cancel()
-	h := all.holder(ctx)
-	return nil, &WaitError{Lock: cfg.name, Holder: h.name, Held: h.held, Waited: time.Since(start), Cause: err}
+	end := &pglock.WaitError{Name: cfg.name, Waited: time.Since(start), Cause: session.Cause}
+	_ = pgtx.CleanUp(ctx, func(ctx context.Context) error { // nil
+		end.Last = all.holder(ctx).error()
+		return nil
+	})
+	return nil, end
 }
 
 // reportWait logs at each interval who holds the locks. The function it returns stops the reports,
@@ -81,46 +84,19 @@ func runReports(ctx context.Context, all locks, cfg *config) {
 
 // String names the holder, and says how long it has had the lock if that is known.
 func (h holder) String() string {
-	switch {
-	case h.name == "":
-		return "an unknown holder"
-	case h.held == 0:
+	if h.held == 0 {
 		return h.name
 	}
 	return fmt.Sprintf("%s, which has held the lock for %v", h.name, h.held.Round(time.Second))
 }
 
-// WaitError reports that a wait ended without the lock, and who held it then. errors.Is finds
-// pglock.ErrNotAcquired and what ended the wait: pglock.ErrTimeout, context.Canceled,
-// context.DeadlineExceeded, or the context's own cause.
-type WaitError struct {
-	Lock   string
-	Holder string        // empty if it is not known
-	Held   time.Duration // how long the holder has had the lease; 0 for an advisory lock
-	Waited time.Duration
-	Cause  error
-}
-
-func (e *WaitError) Error() string {
-	return fmt.Sprintf("runner: acquire %q: held by %s: gave up after %v: %s",
-		e.Lock, errs.OneLine(holder{e.Holder, e.Held}.String()), e.Waited.Round(time.Millisecond), errs.Reason(endOfWait(e.Cause)))
-}
-
-// endOfWait returns what ended the wait that err reports, without what WaitError says itself.
-func endOfWait(err error) error {
-	var lease *pglock.WaitError
-	var session *advisory.NotAcquiredError
-	switch {
-	case errors.As(err, &lease):
-		return lease.Cause
-	case errors.As(err, &session) && session.Cause != nil:
-		return session.Cause
+// error returns the holder as the last obstacle of a wait, nil if it is not known.
+func (h holder) error() error {
+	if h.name == "" {
+		return nil
 	}
-	return err
+	return errors.New("held by " + errs.OneLine(h.String()))
 }
-
-// Unwrap makes errors.Is find pglock.ErrNotAcquired and the cause.
-func (e *WaitError) Unwrap() []error { return []error{pglock.ErrNotAcquired, e.Cause} }
 
 // release releases the locks, also if ctx has ended.
 func release(ctx context.Context, held heldLocks) error {

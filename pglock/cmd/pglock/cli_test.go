@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
 )
@@ -62,16 +63,12 @@ func bareCLI(t *testing.T) *cli {
 	t.Helper()
 	c := &cli{t: t, dir: t.TempDir(), pool: pgtest.Pool(t)}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	link, name := os.Symlink, "pglock"
 	if runtime.GOOS == "windows" {
 		link, name = os.Link, "pglock.exe" // only administrators may create symbolic links on Windows
 	}
-	if err := link(self, filepath.Join(c.dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, link(self, filepath.Join(c.dir, name)))
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "PG") && !strings.HasPrefix(entry, "DATABASE_URL=") {
 			c.env = append(c.env, entry)
@@ -85,6 +82,12 @@ func bareCLI(t *testing.T) *cli {
 }
 
 func (c *cli) set(name, value string) { c.env = append(c.env, name+"="+value) }
+
+// sh is start for a shell, which runs the script.
+func (c *cli) sh(script string) *call {
+	c.t.Helper()
+	return c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", script} })
+}
 
 // result is the exit status and the output of a call.
 type result struct {
@@ -130,9 +133,7 @@ func (c *cli) startWith(change func(*exec.Cmd), args ...string) *call {
 	p.cmd = exec.Command(filepath.Join(c.dir, "pglock"), args...)
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = c.dir, c.env, p.stdout, p.stderr
 	change(p.cmd)
-	if err := p.cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
+	locktest.OK(c.t, p.cmd.Start())
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait() // its error is the exit status
@@ -147,9 +148,7 @@ func (c *cli) startWith(change func(*exec.Cmd), args ...string) *call {
 func (c *cli) file(name string) *os.File {
 	c.t.Helper()
 	f, err := os.CreateTemp(c.dir, name)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	locktest.OK(c.t, err)
 	c.t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -199,9 +198,6 @@ func (c *cli) table() string { return pgx.Identifier{c.schema, "distributed_lock
 // steal grants the lock to another holder, as an administrator's mistake would.
 func (c *cli) steal(name string) {
 	c.t.Helper()
-	tag, err := c.pool.Exec(context.Background(), "UPDATE "+c.table()+" SET token = "+
-		pgx.Identifier{c.schema}.Sanitize()+".next_fencing_token(), holder = 'thief', expires_at = clock_timestamp() + interval '1 hour' WHERE name = $1", name)
-	if err != nil || tag.RowsAffected() != 1 {
-		c.t.Fatal(tag, err)
-	}
+	locktest.Scan[int64](c.t, c.pool, "UPDATE "+c.table()+" SET token = "+pgx.Identifier{c.schema}.Sanitize()+
+		".next_fencing_token(), holder = 'thief', expires_at = clock_timestamp() + interval '1 hour' WHERE name = $1 RETURNING token", name)
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 )
@@ -15,12 +17,10 @@ func TestPasswordIsNeverShown(t *testing.T) {
 	t.Parallel()
 	// The shared server may require no password; a private server always does.
 	server, err := url.Parse(pgtest.Server(t, testserver.Options{}).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, port := server.Hostname(), server.Port()
+	locktest.OK(t, err)
+	password, _ := server.User.Password()
+	keywords := "host=" + server.Hostname() + " port=" + server.Port() + " user=postgres dbname=postgres sslmode=disable password="
 	server.User = url.UserPassword("postgres", "hunter2-fish")
-	wrongKeyword := "host=" + host + " port=" + port + " user=postgres dbname=postgres sslmode=disable password="
 	for _, test := range []struct {
 		connString string
 		status     int
@@ -32,7 +32,9 @@ func TestPasswordIsNeverShown(t *testing.T) {
 		{"postgres://me:hunter2-fish@no-such-host.invalid/db", statusUnavailable},
 		{"postgres://me:hunter2-fish@127.0.0.1:1,127.0.0.1:2/db", statusUnavailable},
 		{server.String(), statusUnavailable},
-		{wrongKeyword + "hunter2-fish", statusUnavailable},
+		{keywords + "hunter2-fish", statusUnavailable},
+		// After a blank, the rest of an unquoted password looks like a parameter, and the server's error names it.
+		{keywords + password + " passwd=x hunt=er2", statusUsage},
 	} {
 		for source, args := range map[string][]string{
 			"--database-url":       {"run", "--database-url", test.connString, "n", "--", "pglock"},
@@ -50,34 +52,12 @@ func TestPasswordIsNeverShown(t *testing.T) {
 	}
 }
 
-// TestParameterThatTheServerRefuses: after a blank, the rest of an unquoted password looks like a
-// parameter, and the server's error names it.
-func TestParameterThatTheServerRefuses(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	config := c.pool.Config().ConnConfig
-	c.set("PGPASSWORD", config.Password)
-	r := c.expect(statusUsage, "run", "n", "--database-url",
-		"host="+config.Host+" port="+portOf(t)+" dbname=postgres sslmode=disable user=postgres passwd=x hunt=er2", "--", "pglock")
-	if leaks(r.stderr) || !strings.Contains(r.stderr, "refuses a parameter") {
-		t.Errorf("got %s", r.stderr)
-	}
-}
-
-func portOf(t *testing.T) string {
-	t.Helper()
-	server, err := url.Parse(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return server.Port()
-}
-
 func TestDatabaseSource(t *testing.T) {
 	t.Parallel()
 	good := pgtest.URL(t)
 	nowhere := "postgres://127.0.0.1:1/none"
-	password, _ := mustParse(t, good).User.Password()
+	server := mustParse(t, good)
+	password, _ := server.User.Password()
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -87,7 +67,7 @@ func TestDatabaseSource(t *testing.T) {
 		{"flag first", []string{"--database-url", good}, map[string]string{"PGLOCK_DATABASE_URL": nowhere, "DATABASE_URL": nowhere}, 0},
 		{"then our variable", nil, map[string]string{"PGLOCK_DATABASE_URL": good, "DATABASE_URL": nowhere}, 0},
 		{"then the usual one", nil, map[string]string{"DATABASE_URL": good, "PGHOST": "127.0.0.2", "PGPORT": "1"}, 0},
-		{"then libpq's", nil, map[string]string{"PGHOST": mustParse(t, good).Hostname(), "PGPORT": portOf(t), "PGUSER": "postgres",
+		{"then libpq's", nil, map[string]string{"PGHOST": server.Hostname(), "PGPORT": server.Port(), "PGUSER": "postgres",
 			"PGDATABASE": "postgres", "PGPASSWORD": password, "PGSSLMODE": "disable"}, 0},
 		{"libpq's lead nowhere", nil, map[string]string{"PGHOST": "127.0.0.1", "PGPORT": "1"}, statusUnavailable},
 		{"libpq's are wrong", nil, map[string]string{"PGPORT": "hunter2"}, statusUsage},
@@ -110,8 +90,81 @@ func TestDatabaseSource(t *testing.T) {
 func mustParse(t *testing.T, text string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	return u
+}
+
+// secret is the password in these tests. A part of it appears if a broken connection string is cut
+// at the wrong place.
+var secret = []string{"hunt", "er2", "fish"}
+
+func leaks(text string) bool {
+	for _, part := range secret {
+		if strings.Contains(text, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// broken are connection strings that a person may write by mistake.
+var broken = []string{
+	"postgres://me:hunt@er2@127.0.0.1:1/db",
+	"postgres://me:hunt/er2@127.0.0.1:1/db",
+	"postgres://me:1/er2@127.0.0.1:1/db",
+	"postgres://me:1/hunt?er2=fish@127.0.0.1:1/db",
+	"postgres://me:hunt?er2@fish@127.0.0.1:1/db",
+	"postgres://me:hunt%er2@127.0.0.1:1/db",
+	"postgres://me:hunter2 fish@127.0.0.1:1 /db",
+	"postgres://me:hunter2:fish",
+	"postgres://127.0.0.1:1/db?sslmode=hunter2",
+	"postgres://127.0.0.1:1?password=hunt@er2",
+	"postgres://127.0.0.1?password=hunt@er2",
+	"postgres://me:hunter2@127.0.0.1:1/db?sslmode=nonsense",
+	"postgres://me:hunter2@127.0.0.1:port/db",
+	"postgres://me:hunter2@127.0.0.1:1/db?hunt er2=1",
+	"postgresql://me:hunt@er2@127.0.0.1:1/db",
+	"postgres:/me:hunter2@127.0.0.1:1/db",
+	"mysql://me:hunter2@127.0.0.1:1/db",
+	"mysql://me:hunt=er2@127.0.0.1:1/db",
+	"me:hunter2@127.0.0.1:1/db",
+	"hunter2",
+	"host=127.0.0.1 port=1 password=hunt er2",
+	"host=127.0.0.1 port=1 password=hunt er2 dbname=db",
+	"host=127.0.0.1 port=1 password='hunter2",
+	"host=127.0.0.1 port=1 password='hunt'er2",
+	"host=hunt@er2 password=hunter2",
+	"host=127.0.0.1 port=hunter2",
+	"host=127.0.0.1 password=hunter2 sslmode=fish",
+	"postgres://me:hunter2@127.0.0.1:1/db\x00",
+}
+
+func TestBrokenConnStrings(t *testing.T) {
+	t.Parallel()
+	for _, text := range broken {
+		_, err := database{text, "$DATABASE_URL"}.config()
+		if !errors.Is(err, errConnString) || !strings.Contains(err.Error(), "in $DATABASE_URL: ") {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err != nil && leaks(err.Error()) {
+			t.Errorf("%q: the error shows a part of the password: %v", text, err)
+		}
+	}
+}
+
+func TestGoodConnStrings(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"postgres://me:hunt%40er2@127.0.0.1:1/db",
+		"postgres://me:hunt#er:2@[::1]:1/db",
+		"postgresql://me@one.example,two-2.example:5433/db?target_session_attrs=read-write&application_name=me%40here",
+		"postgres:///db?host=/var/run/postgresql",
+		"postgres://bücher.example/db?pool_max_conns=3",
+		"host=127.0.0.1 port=1 password='hunt er2' dbname=db app.user=x",
+		"host=/tmp,@abstract password=hunter2",
+	} {
+		if _, err := (database{text, "--database-url"}).config(); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }

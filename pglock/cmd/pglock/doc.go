@@ -7,7 +7,7 @@
 //	pglock release NAME --force [--token T] [--reason R]
 //	pglock doctor [--json]
 //	pglock migrate up [--grant-user ROLE] [--grant-writer ROLE] | down --yes | version | force N
-//	pglock version, pglock --version
+//	pglock --version
 //
 // # A run
 //

@@ -34,7 +34,7 @@ func (g *globals) doctor(out io.Writer, asJSON bool) error {
 	}
 	return interruptible(func(ctx context.Context) error {
 		results := doctor.Run(ctx, doctor.Config{
-			Conn: config.ConnConfig, Schema: g.schemaName(), Limits: doctor.DefaultLimits(), ExplainConnect: database.explainConnect,
+			Conn: config.ConnConfig, Schema: g.schema, Limits: doctor.DefaultLimits(), ExplainConnect: database.explainConnect,
 		})
 		if err := ctx.Err(); err != nil {
 			return err

@@ -4,11 +4,12 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/pglock/pglock-go/internal/locktest"
 )
 
 // TestExamplesOfTheHelp runs the lines of the help. The programs in them are scripts that print
@@ -33,7 +34,7 @@ func TestExamplesOfTheHelp(t *testing.T) {
 		t.Fatalf("%d examples, want %d", len(examples), len(want))
 	}
 	for i, example := range examples {
-		r := c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", example[1]} }).wait()
+		r := c.sh(example[1]).wait()
 		if r.status != 0 || r.stdout != want[i] || r.stderr != "" {
 			t.Errorf("%s: got %+v", example[1], r)
 		}
@@ -41,7 +42,7 @@ func TestExamplesOfTheHelp(t *testing.T) {
 			continue
 		}
 		// The same line on another host, after the first one has ended.
-		r = c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", example[1]} }).wait()
+		r = c.sh(example[1]).wait()
 		if r.status != 0 || r.stdout != "" {
 			t.Errorf("%s on another host: got %+v", example[1], r)
 		}
@@ -55,14 +56,10 @@ func TestExamplesOfTheHelp(t *testing.T) {
 func TestCommandsOfTheREADME(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	c := newCLI(t)
 	for _, program := range []string{"nightly-report", "clean-up", "migrate-and-restart", "call-it", "report", "transfer", "scheduler"} {
-		if err := os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\n"), 0o700))
 	}
 	commands := regexp.MustCompile(`(?m)^    (pglock .*)$`).FindAllStringSubmatch(string(readme), -1)
 	if len(commands) < 5 {
@@ -70,7 +67,7 @@ func TestCommandsOfTheREADME(t *testing.T) {
 	}
 	for _, command := range commands {
 		line := strings.ReplaceAll(command[1], "--grant-user shop", "--grant-user pg_monitor")
-		r := c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", line} }).wait()
+		r := c.sh(line).wait()
 		if r.status != 0 && !strings.HasPrefix(line, "pglock doctor") { // which reports what it finds here
 			t.Errorf("%s: got %+v", line, r)
 		}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,9 +43,7 @@ func TestRunsOverlapWithoutTheLock(t *testing.T) {
 	t.Parallel()
 	for how, call := range map[string]func(c *cli, name string) *call{
 		"other names": func(c *cli, name string) *call { return c.start("run", name, "--", "sh", "-c", section) },
-		"no pglock": func(c *cli, _ string) *call {
-			return c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", section} })
-		},
+		"no pglock":   func(c *cli, _ string) *call { return c.sh(section) },
 	} {
 		c := newCLI(t)
 		log := filepath.Join(c.dir, "log")

@@ -21,7 +21,7 @@ func FuzzArguments(f *testing.F) {
 		"", "run", "run n -- true", "run --ttl 10s --grace 1s n -- true", "run --permits 3 --weight 2 n -- true", "run --read --write n -- x", "run --also a --also b n -- x",
 		"run --label a=b --label =c n -- x", "run --tick daily@12:00 n -- x", "run --once-per 1h --count-failed n -- x", "run -q -- n -- x", "lead --payload p n -- x",
 		"ls --json --held --prefix a", "show n --json", "release n --force --token 7 --reason r", "doctor --json",
-		"migrate up --grant-user a --grant-writer b", "migrate down --yes", "migrate force 3", "migrate version", "version", "--version", "--help", "help run", "completion bash", "__complete run ",
+		"migrate up --grant-user a --grant-writer b", "migrate down --yes", "migrate force 3", "migrate version", "--version", "--help", "help run", "completion bash", "__complete run ",
 		"--schema pg_x ls", "--schema= ls", "--database-url postgres://me:" + secretWord + "@h/d ls", "postgres://me:" + secretWord + "@h/d", "run --postgres://me:" + secretWord + "@h/d",
 		"run --ttl postgres://me:" + secretWord + "@h/d n -- x", "migrate force 99999999999999999999", "-hunter2secret", "--hunter2secret", "--=", "---", "-", "--",
 		"run --busy-status=256 n -- x", "run --ttl=9223372036854775807ns --grace=9223372036854775807ns n -- x", "run --ttl -1s n -- x",
@@ -44,13 +44,12 @@ func FuzzArguments(f *testing.F) {
 		if called, _, _ := root.Find(args); called != nil && ofCobra(called) {
 			return
 		}
-		var wrong *usageError
-		var command *failure
+		var own *failure
 		text := oneLine(describe(err))
 		switch {
-		case errors.As(err, &command):
+		case errors.As(err, &own) && own.code != statusUsage:
 			return // it names the command to run
-		case !errors.As(err, &wrong) && !errors.Is(err, errConnString):
+		case own == nil && !errors.Is(err, errConnString):
 			t.Fatalf("%q: %T %v", args, err, err)
 		case exitStatusOf(err) != statusUsage || text == "" || strings.ContainsAny(text, "\n\r\x1b"):
 			t.Fatalf("%q: status %d, %q", args, exitStatusOf(err), text)

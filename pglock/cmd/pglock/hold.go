@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 
@@ -64,7 +63,7 @@ func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 		err = f.hold(g, signals, child.Command{
 			Path: path,
 			Args: argv,
-			Env:  child.Environ(os.Environ(), f.variables(g)),
+			Env:  f.environ(g),
 		})
 		if !errors.Is(err, errLeadershipLost) {
 			return err
@@ -95,24 +94,23 @@ type grant struct {
 	end func(ctx context.Context, status int) error
 }
 
-// variables are those that the command gets.
-func (f *runFlags) variables(g *grant) map[string]string {
-	variables := map[string]string{
-		"PGLOCK_NAME":   strings.Join(g.lease.Names(), "\n"),
-		"PGLOCK_TOKEN":  strconv.FormatInt(int64(g.lease.Token()), 10),
-		"PGLOCK_HOLDER": g.lease.Holder(),
-		schemaVariable:  f.schemaName(),
-	}
+// environ returns the environment of the command. It has each variable once, with its last value.
+func (f *runFlags) environ(g *grant) []string {
+	env := append(os.Environ(),
+		"PGLOCK_NAME="+strings.Join(g.lease.Names(), "\n"),
+		fmt.Sprintf("PGLOCK_TOKEN=%d", g.lease.Token()),
+		"PGLOCK_HOLDER="+g.lease.Holder(),
+		schemaVariable+"="+f.schema)
 	if g.tick != "" {
-		variables["PGLOCK_TICK"] = g.tick
+		env = append(env, "PGLOCK_TICK="+g.tick)
 	}
-	return variables
+	return (&exec.Cmd{Env: env}).Environ()
 }
 
 // open connects. The returned function closes the connections, and revokes a grant whose reply has
 // not arrived, within the given time.
-func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.Client, func(time.Duration), error) {
-	pool, err := f.openPool(ctx)
+func (g *globals) open(ctx context.Context, options []pglock.Option) (*pglock.Client, func(time.Duration), error) {
+	pool, err := g.openPool(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -120,7 +118,7 @@ func (f *runFlags) open(ctx context.Context, options []pglock.Option) (*pglock.C
 	client, err := pglock.Open(ctx, pool, append([]pglock.Option{pglock.WithLogger(nil)}, options...)...)
 	if err != nil {
 		pool.Close()
-		return nil, nil, f.explainPrivilege(f.database().explainConnect(err))
+		return nil, nil, g.explainPrivilege(g.database().explainConnect(err))
 	}
 	return client, func(bound time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
@@ -226,15 +224,13 @@ func (f *runFlags) end(g *grant, status int, signals *signals) int {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- g.end(ctx, status) }()
-	timeout := ctx.Done()
-	if !f.given() {
-		timeout = nil // Release returns when ctx is done; End continues
-	}
 	for {
-		select { // in any order: a signal only prints a message
+		// In any order: a signal only prints a message, and a release that ends at the last moment is
+		// as good as one that does not.
+		select {
 		case err := <-ended:
 			return f.ended(err, status)
-		case <-timeout:
+		case <-ctx.Done(): // the end of a run may go on
 			return f.ended(errNoReply, status)
 		case sig := <-signals.c:
 			if isTermination(sig) {

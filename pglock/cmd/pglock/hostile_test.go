@@ -17,9 +17,7 @@ func TestTextOfOthersIsSafe(t *testing.T) {
 	c := newCLI(t)
 	client := locktest.ClientOn(t, c.pool, pglock.WithSchema(c.schema), pglock.WithHolder(evil))
 	e, err := leader.New(client, "led")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	if _, err := e.Campaign(t.Context(), evil); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (s *signals) untilInterrupted() (context.Context, func()) {
 			select { // in any order: a signal after the returned function was called has no effect
 			case sig := <-s.c:
 				if isTermination(sig) {
-					cancel(interruption{sig})
+					cancel(interruption(sig))
 					return
 				}
 			case <-quit:
@@ -73,7 +73,7 @@ func interruptible(fn func(context.Context) error) error {
 
 // interruptedOr returns the interruption if one cancelled ctx, and err otherwise.
 func interruptedOr(ctx context.Context, err error) error {
-	var interrupted interruption
+	var interrupted *failure
 	if errors.As(context.Cause(ctx), &interrupted) {
 		return interrupted
 	}

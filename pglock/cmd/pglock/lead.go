@@ -10,11 +10,9 @@ import (
 	"github.com/pglock/pglock-go/pglock/leader"
 )
 
-const leadName = "lead"
-
 func newLead(g *globals) *cobra.Command {
 	f := &runFlags{globals: g, election: true}
-	cmd := f.command(leadName, "Run a command while this host is the leader", `  pglock lead --payload "$(hostname):8080" scheduler -- ./scheduler`)
+	cmd := f.command("lead", "Run a command while this host is the leader", `  pglock lead --payload "$(hostname):8080" scheduler -- ./scheduler`)
 	cmd.Flags().StringVar(&f.payload, "payload", "", "what others see of the leader, at most 16 KiB with its labels")
 	return cmd
 }

@@ -2,13 +2,14 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,11 +29,9 @@ func newList(g *globals) *cobra.Command {
 		Short: "List the locks with their holders and waiters",
 		Long:  help("ls"),
 		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
-				return list(ctx, client, filter, cmd.OutOrStdout(), asJSON)
-			})
-		},
+		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
+			return list(ctx, client, filter, out, asJSON)
+		}),
 	}
 	cmd.Flags().StringVar(&filter.Prefix, "prefix", "", "list only the locks whose name begins with `P`")
 	cmd.Flags().BoolVar(&filter.Held, "held", false, "list only held locks")
@@ -64,22 +63,17 @@ func list(ctx context.Context, client *pglock.Client, filter inspect.Filter, w i
 
 // addLock adds a line for each grant of the lock, or one for a lock without a grant.
 func addLock(t io.Writer, k inspect.Lock) {
-	line := func(state, holder string, token pglock.Token, since, remaining string, labels map[string]string) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", plain(k.Name), state, plain(holder), token, since, remaining, len(k.Waiters), joined(labels))
+	grants := k.Grants
+	if len(grants) == 0 {
+		grants = []inspect.Grant{{Token: k.Token, Holder: k.Holder, Labels: k.Labels, HeldFor: k.HeldFor, Remaining: k.Remaining}}
 	}
-	for _, g := range k.Grants {
-		how := stateShared
-		if g.Exclusive {
-			how = "held"
+	for _, g := range grants {
+		since, remaining := "-", "-"
+		if k.Held() {
+			since, remaining = short(g.HeldFor), short(g.Remaining)
 		}
-		line(how, g.Holder, g.Token, short(g.HeldFor), short(g.Remaining), g.Labels)
-	}
-	switch {
-	case len(k.Grants) > 0:
-	case k.Held():
-		line(state(k), k.Holder, k.Token, short(k.HeldFor), short(k.Remaining), k.Labels)
-	default:
-		line(state(k), k.Holder, k.Token, "-", "-", k.Labels)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", plain(k.Name), state(k), plain(g.Holder), g.Token,
+			since, remaining, len(k.Waiters), cmp.Or(strings.Join(labels(g.Labels), ","), "-"))
 	}
 }
 
@@ -89,21 +83,19 @@ func newShow(g *globals) *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show a lock: its holder, its waiters, and how the last grant ended",
 		Args:  lockName,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
-				k, err := client.Get(ctx, args[0])
-				if errors.Is(err, pglock.ErrNotFound) {
-					k, err = inspect.Lock{Name: args[0]}, nil // never granted, or pruned: free
-				}
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), k, true)
-				}
-				return show(cmd.OutOrStdout(), k)
-			})
-		},
+		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
+			k, err := client.Get(ctx, args[0])
+			switch {
+			case errors.Is(err, pglock.ErrNotFound):
+				k = inspect.Lock{Name: args[0]} // never granted, or pruned: free
+			case err != nil:
+				return err
+			}
+			if asJSON {
+				return printJSON(out, k, true)
+			}
+			return show(out, k)
+		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
@@ -117,18 +109,20 @@ func newRelease(g *globals) *cobra.Command {
 		Use:   "release NAME --force",
 		Short: "End the grant of another process, which is told the reason",
 		Long:  help("release"),
-		Args:  lockName,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch err := lockName(cmd, args); {
+			case err != nil:
+				return err
 			case !force:
 				return usage(cmd, "this ends the grant of another process: confirm with --force")
 			case token <= 0 && cmd.Flags().Changed("token"):
 				return usage(cmd, "--token %d is out of range: must be 1 or more", token)
 			}
-			return g.withClient(func(ctx context.Context, client *pglock.Client) error {
-				return release(ctx, client, args[0], pglock.Token(token), reason)
-			})
+			return nil
 		},
+		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
+			return release(ctx, client, out, args[0], pglock.Token(token), reason)
+		}),
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "confirm that the grant of another process ends")
 	cmd.Flags().Int64Var(&token, "token", 0, "end only the grant with this `token` (default: the current one)")
@@ -136,7 +130,7 @@ func newRelease(g *globals) *cobra.Command {
 	return cmd
 }
 
-func release(ctx context.Context, client *pglock.Client, name string, token pglock.Token, reason string) error {
+func release(ctx context.Context, client *pglock.Client, out io.Writer, name string, token pglock.Token, reason string) error {
 	k, err := client.Get(ctx, name)
 	if err != nil && !errors.Is(err, pglock.ErrNotFound) {
 		return err
@@ -168,7 +162,7 @@ func release(ctx context.Context, client *pglock.Client, name string, token pglo
 	case err != nil:
 		return err
 	}
-	_, err = fmt.Fprintf(os.Stdout, "ended grant %d of lock %q%s\n", token, name, holder)
+	_, err = fmt.Fprintf(out, "ended grant %d of lock %q%s\n", token, name, holder)
 	return err
 }
 
@@ -183,19 +177,21 @@ func lockName(cmd *cobra.Command, args []string) error {
 	return usage(cmd, "more than one argument: must be the lock's name only")
 }
 
-// withClient calls fn with a client. A signal ends its context.
-func (g *globals) withClient(fn func(context.Context, *pglock.Client) error) error {
-	return interruptible(func(ctx context.Context) error {
-		f := &runFlags{globals: g}
-		client, closeClient, err := f.open(ctx, []pglock.Option{
-			pglock.WithSchema(g.schemaName()), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly(),
+// withClient returns a command's function that calls fn with a client and stdout. A signal ends its
+// context.
+func (g *globals) withClient(fn func(context.Context, *pglock.Client, io.Writer, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return interruptible(func(ctx context.Context) error {
+			client, closeClient, err := g.open(ctx, []pglock.Option{
+				pglock.WithSchema(g.schema), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly(),
+			})
+			if err != nil {
+				return err
+			}
+			defer closeClient(exitTimeout)
+			return g.explainPrivilege(fn(ctx, client, cmd.OutOrStdout(), args))
 		})
-		if err != nil {
-			return err
-		}
-		defer closeClient(exitTimeout)
-		return g.explainPrivilege(fn(ctx, client))
-	})
+	}
 }
 
 // stateShared is the state of a lock whose grants leave room for others.

@@ -125,14 +125,6 @@ func labels(m map[string]string) (all []string) {
 	return all
 }
 
-// joined returns labels as one text, or a dash if there are none.
-func joined(m map[string]string) string {
-	if len(m) == 0 {
-		return "-"
-	}
-	return strings.Join(labels(m), ",")
-}
-
 // lockJSON is a lock in JSON. Durations are in seconds.
 type lockJSON struct {
 	Name  string `json:"name"`

@@ -29,14 +29,10 @@ func TestListShowAndRelease(t *testing.T) {
 	client := locktest.ClientOn(t, c.pool, pglock.WithSchema(c.schema))
 	lease := func(name string) *pglock.Lease {
 		l, err := client.TryAcquire(t.Context(), name, pglock.WithHolder(evil), pglock.WithLabels(map[string]string{evil: evil}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, err)
 		return l
 	}
-	if err := lease("free").Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, lease("free").Release(t.Context()))
 	l, _ := lease("held"), lease(evil)
 
 	r := c.expect(0, "ls")
@@ -106,9 +102,7 @@ func TestClosedStdout(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	defer writer.Close()
 	reader.Close()
 	p := c.startWith(func(cmd *exec.Cmd) { cmd.Stdout = writer }, "ls")

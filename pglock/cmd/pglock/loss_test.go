@@ -11,31 +11,9 @@ import (
 	"testing"
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
-
-// TestLossTerminatesTheGroup: a process that ends on TERM is not killed. The status is 76 even if
-// the command then ends with 0.
-func TestLossTerminatesTheGroup(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	p := c.family("exit", "exit 0", "--ttl", "20s", "--grace", "9s")
-	child, parent := c.pid("child"), c.pid("parent")
-	c.steal("n")
-	r := p.wait()
-	if r.status != statusLost || strings.Count(r.stderr, "pglock:") != 1 ||
-		!strings.Contains(r.stderr, `pglock: lost the lock "n" (token 1): `) || !strings.Contains(r.stderr, "stopping the command") {
-		t.Errorf("got %+v", r)
-	}
-	gone(t, child)
-	gone(t, parent)
-	if log := read(t, filepath.Join(c.dir, "log")); len(log) != len("child\nparent\n") {
-		t.Errorf("TERM reached only: %s", log)
-	}
-	if holder, _ := c.row("n"); holder != "thief" {
-		t.Errorf("now %q holds the lock", holder)
-	}
-}
 
 // TestStoppedCommandIsTerminated: a stopped process does not handle TERM before it is continued.
 func TestStoppedCommandIsTerminated(t *testing.T) {
@@ -43,27 +21,9 @@ func TestStoppedCommandIsTerminated(t *testing.T) {
 	c := newCLI(t)
 	p := c.family("exit", "exit 0", "--ttl", "20s", "--grace", "9s")
 	parent := c.pid("parent")
-	if err := syscall.Kill(parent, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, syscall.Kill(parent, syscall.SIGSTOP))
 	c.steal("n")
 	if r := p.wait(); r.status != statusLost {
-		t.Errorf("got %+v", r)
-	}
-}
-
-// TestStoppedPglockLosesTheLock: a stopped pglock can't renew. When it continues, it reports the loss,
-// and the command has ended or ends.
-func TestStoppedPglockLosesTheLock(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	p := c.start("run", "--ttl", "2s", "n", "--", "sh", "-c", "echo up; exec sleep 60")
-	p.waitForStdout("up")
-	p.signal(syscall.SIGSTOP)
-	pgtest.Eventually(t, patience, "the lease has expired", func() bool { _, live := c.row("n"); return !live })
-	c.expect(0, "run", "--wait", "0", "n", "--", "true")
-	p.signal(syscall.SIGCONT)
-	if r := p.wait(); r.status != statusLost || !strings.Contains(r.stderr, "lost the lock") {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -88,11 +48,7 @@ func (c *cli) checkEndedInTime() {
 	if len(beats) < 10 {
 		c.t.Fatalf("only %d beats", len(beats))
 	}
-	var left float64
-	err := c.pool.QueryRow(c.t.Context(), "SELECT extract(epoch FROM expires_at) - $1::text::numeric FROM "+c.table(), beats[len(beats)-1]).Scan(&left)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	left := locktest.Scan[float64](c.t, c.pool, "SELECT extract(epoch FROM expires_at) - $1::text::numeric FROM "+c.table(), beats[len(beats)-1])
 	if left <= 0 {
 		c.t.Errorf("the command was still alive %v s after its lease had expired", -left)
 	}
@@ -135,9 +91,7 @@ func TestLossWithClosedStderr(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	defer writer.Close()
 	p := c.startWith(func(cmd *exec.Cmd) { cmd.Stderr = writer },
 		"run", "--ttl", "2s", "n", "--", "sh", "-c", `exec 2>/dev/null; trap "sleep 0.2; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.02; done`)

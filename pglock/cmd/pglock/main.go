@@ -1,7 +1,11 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,17 +59,19 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}")
 	root.Flags().Bool("version", false, "print the versions of pglock, of Go and of the schema")
 	root.PersistentFlags().StringVar(&g.databaseURL, "database-url", "", "the database: a `URL`, or keywords and values")
-	root.PersistentFlags().StringVar(&g.schema, "schema", schema.Default, "the schema with pglock's tables, or $PGLOCK_SCHEMA")
-	root.AddCommand(newRun(g), newLead(g), newList(g), newShow(g), newRelease(g), newDoctor(g), newMigrate(g), newVersion())
+	root.PersistentFlags().StringVar(&g.schema, "schema", cmp.Or(os.Getenv(schemaVariable), schema.Default), "the schema with pglock's tables, or $PGLOCK_SCHEMA")
+	root.AddCommand(newRun(g), newLead(g), newList(g), newShow(g), newRelease(g), newDoctor(g), newMigrate(g))
 	return root
 }
 
-// schemaName returns the schema of --schema, of $PGLOCK_SCHEMA, or the default.
-func (g *globals) schemaName() string {
-	if name := os.Getenv(schemaVariable); name != "" && !g.cmd.PersistentFlags().Changed("schema") {
-		return name
+// versions returns the output of `pglock --version`. The version of a build from a working copy, which
+// the go command derives, contains the commit.
+func versions() string {
+	version := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = cmp.Or(info.Main.Version, version)
 	}
-	return g.schema
+	return fmt.Sprintf("pglock %s\n%s %s/%s\nschema version %d\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, schema.Version)
 }
 
 // knownCommand refuses an unknown command. cobra calls it with arguments only in that case.

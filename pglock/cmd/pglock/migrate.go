@@ -27,7 +27,8 @@ func newMigrate(g *globals) *cobra.Command {
 }
 
 func newMigrateUp(g *globals) *cobra.Command {
-	var users, writers []string
+	var options []migrations.Option
+	granted := "" // what to print when the rights are granted
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Create the schema and its tables, or update them",
@@ -36,42 +37,26 @@ func newMigrateUp(g *globals) *cobra.Command {
   PGUSER=deploy pglock migrate up --grant-user shop`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, granted, err := grants(cmd, users, writers)
-			if err != nil {
-				return err
-			}
 			if _, err := g.change(cmd, nothingToDo, migrations.Up, options...); err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), granted)
+			_, err := fmt.Fprint(cmd.OutOrStdout(), granted)
 			return err
 		},
 	}
-	cmd.Flags().StringArrayVar(&users, "grant-user", nil, "let `ROLE` acquire locks and write as their holder; may be repeated")
-	cmd.Flags().StringArrayVar(&writers, "grant-writer", nil, "let `ROLE` write as a holder; may be repeated")
-	return cmd
-}
-
-// grants returns the options that grant rights to the roles, and the text to print when that is
-// done.
-func grants(cmd *cobra.Command, users, writers []string) (options []migrations.Option, granted string, err error) {
-	for _, flag := range []struct {
-		name, rights string
-		roles        []string
-		option       func(string) migrations.Option
-	}{
-		{"grant-user", "acquire locks and write as their holder", users, migrations.WithUser},
-		{"grant-writer", "write as a holder", writers, migrations.WithWriter},
-	} {
-		for _, role := range flag.roles {
+	grant := func(flag, rights string, option func(role string) migrations.Option) {
+		cmd.Flags().Func(flag, "let `ROLE` "+rights+"; may be repeated", func(role string) error {
 			if role == "" {
-				return nil, "", usage(cmd, "--%s is empty: must be the name of a role", flag.name)
+				return errors.New("empty") // flagError makes the message
 			}
-			options = append(options, flag.option(role))
-			granted += fmt.Sprintf("role %q may %s\n", role, flag.rights)
-		}
+			options = append(options, option(role))
+			granted += fmt.Sprintf("role %q may %s\n", role, rights)
+			return nil
+		})
 	}
-	return options, granted, nil
+	grant("grant-user", "acquire locks and write as their holder", migrations.WithUser)
+	grant("grant-writer", "write as a holder", migrations.WithWriter)
+	return cmd
 }
 
 func newMigrateDown(g *globals) *cobra.Command {
@@ -82,7 +67,7 @@ func newMigrateDown(g *globals) *cobra.Command {
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
-				return usage(cmd, "this removes all locks of schema %q, including held ones: confirm with --yes", g.schemaName())
+				return usage(cmd, "this removes all locks of schema %q, including held ones: confirm with --yes", g.schema)
 			}
 			_, err := g.change(cmd, nothingToDo, migrations.Down)
 			return err
@@ -126,7 +111,7 @@ func newMigrateForce(g *globals) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := g.change(cmd, "", func(ctx context.Context, pool *pgxpool.Pool, _ ...migrations.Option) error {
-				return migrations.Force(ctx, pool, version, migrations.WithSchema(g.schemaName()))
+				return migrations.Force(ctx, pool, version, migrations.WithSchema(g.schema))
 			})
 			return err
 		},
@@ -139,7 +124,7 @@ const nothingToDo = " (nothing to do)"
 // change applies a migration, prints the resulting version and what was done, and returns the version.
 // A signal cancels the wait for other processes. A migration that has begun continues.
 func (g *globals) change(cmd *cobra.Command, done string, apply func(context.Context, *pgxpool.Pool, ...migrations.Option) error, options ...migrations.Option) (version int, err error) {
-	inSchema := migrations.WithSchema(g.schemaName())
+	inSchema := migrations.WithSchema(g.schema)
 	options = append(options, inSchema, migrations.WithReport(func(from, _ int) { done = fmt.Sprintf(" (migrated from version %d)", from) }))
 	err = interruptible(func(ctx context.Context) error {
 		pool, err := g.openPool(ctx)
@@ -153,7 +138,7 @@ func (g *globals) change(cmd *cobra.Command, done string, apply func(context.Con
 		if err != nil {
 			return g.database().explainConnect(err)
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema %q: version %d, required version %d%s\n", g.schemaName(), version, schema.Version, done)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "schema %q: version %d, required version %d%s\n", g.schema, version, schema.Version, done)
 		return err
 	})
 	return version, err

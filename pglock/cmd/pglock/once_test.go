@@ -22,9 +22,7 @@ const longTick = "30000h"
 // age makes the last runs older, as if time had passed.
 func (c *cli) age(d time.Duration) {
 	c.t.Helper()
-	if _, err := c.pool.Exec(c.t.Context(), "UPDATE "+pgx.Identifier{c.schema, "fencing_high_water"}.Sanitize()+" SET token = token - $1", d.Microseconds()); err != nil {
-		c.t.Fatal(err)
-	}
+	locktest.Exec(c.t, c.pool, "UPDATE "+pgx.Identifier{c.schema, "fencing_high_water"}.Sanitize()+" SET token = token - $1", d.Microseconds())
 }
 
 // TestP58_OncePerTickAndPeriod: hosts that start one after the other run a quick command once, with
@@ -106,7 +104,7 @@ func TestPeriodIsOver(t *testing.T) {
 }
 
 // TestAFailedRun does not count: the next start runs the command, unless --count-failed is given. A
-// command that does not exist and one that a signal ends fail too.
+// command that does not exist fails too, and so does one that a signal or the loss of the lock ends.
 func TestAFailedRun(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
@@ -117,6 +115,13 @@ func TestAFailedRun(t *testing.T) {
 	if r := p.end(); r.status != 128+int(syscall.SIGTERM) {
 		t.Errorf("got %+v", r)
 	}
+	p = c.start("run", "--ttl", "8s", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.waitForStdout("ready")
+	c.steal("n")
+	if r := p.wait(); r.status != statusLost {
+		t.Errorf("got %+v", r)
+	}
+	locktest.Exec(t, c.pool, "UPDATE "+c.table()+" SET expires_at = clock_timestamp()")
 	if r := c.expect(3, "run", "--count-failed", "--tick", longTick, "n", "--", "sh", "-c", "echo ran; exit 3"); r.stdout != "ran\n" {
 		t.Errorf("after failures: got %+v", r)
 	}
@@ -139,26 +144,8 @@ func TestWaitingHostTakesOver(t *testing.T) {
 	}
 	second := c.start("run", "--tick", longTick, "n", "--", "echo", "ran")
 	second.waitForStderr("waiting: ")
-	if err := first.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, first.cmd.Process.Kill())
 	if r := second.wait(); r.status != 0 || r.stdout != "ran\n" || !strings.Contains(r.stderr, "acquired lock") {
-		t.Errorf("got %+v", r)
-	}
-}
-
-// TestALostRun does not count.
-func TestALostRun(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	p := c.start("run", "--ttl", "8s", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; exec sleep 1000")
-	p.waitForStdout("ready")
-	c.steal("n")
-	if r := p.wait(); r.status != statusLost {
-		t.Errorf("got %+v", r)
-	}
-	locktest.Exec(t, c.pool, "UPDATE "+c.table()+" SET expires_at = clock_timestamp()")
-	if r := c.expect(0, "run", "--tick", longTick, "n", "--", "echo", "ran"); r.stdout != "ran\n" {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -171,10 +158,7 @@ func TestTickVariable(t *testing.T) {
 	before := time.Now().UTC().AddDate(0, 0, -1)
 	p := c.start("run", "--label", "team=a", "--tick", "daily@00:00", "n", "--", "sh", "-c", `echo "$PGLOCK_TICK|$PGLOCK_NAME"`)
 	r := p.wait()
-	var labels string // of the last grant
-	if err := c.pool.QueryRow(t.Context(), "SELECT labels::text FROM "+c.table()+" WHERE name = 'n'").Scan(&labels); err != nil {
-		t.Fatal(err)
-	}
+	labels := locktest.Scan[string](t, c.pool, "SELECT labels::text FROM "+c.table()+" WHERE name = 'n'") // of the last grant
 	tick, err := time.Parse(time.RFC3339, strings.TrimSuffix(r.stdout, "|n\n"))
 	if err != nil || tick.Before(before) || tick.Hour() != 0 || tick.Minute() != 0 {
 		t.Errorf("got %+v, %v", r, err)
@@ -190,16 +174,12 @@ func TestARunThatCanNotBeRecorded(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{})
 	pool := pgtest.PoolOn(t, server.URL())
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), pool))
 	c := bareCLI(t)
 	c.set("PGLOCK_DATABASE_URL", server.URL())
 	p := c.start("run", "--tick", longTick, "n", "--", "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.05; done")
 	p.waitForStdout("ready")
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, server.Pause())
 	c.touch("go")
 	begin := time.Now()
 	r := p.wait()
@@ -209,7 +189,5 @@ func TestARunThatCanNotBeRecorded(t *testing.T) {
 	if took := time.Since(begin); took > 15*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, server.Resume())
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 )
 
 const (
-	runName      = "run"
 	defaultTTL   = 30 * time.Second
 	defaultGrace = 10 * time.Second
 	forever      = 10 * 365 * 24 * time.Hour // without --wait
@@ -38,7 +38,7 @@ type runFlags struct {
 
 func newRun(g *globals) *cobra.Command {
 	f := &runFlags{globals: g}
-	cmd := f.command(runName, "Run a command while holding a lock", help("run_examples"))
+	cmd := f.command("run", "Run a command while holding a lock", help("run_examples"))
 	flags := cmd.Flags()
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit).\nIt does not limit the command")
 	flags.IntVar(&f.permits, "permits", 0, "make NAME a semaphore: up to this many hosts hold it at the same time")
@@ -100,20 +100,6 @@ func nameAndCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// checkKind refuses flags of several kinds of locks.
-func (f *runFlags) checkKind(cmd *cobra.Command) error {
-	kinds := 0
-	for _, given := range []bool{f.permits > 0, f.read, f.write, len(f.also) > 0, f.given()} {
-		if given {
-			kinds++
-		}
-	}
-	if kinds > 1 {
-		return usage(cmd, "--permits, --read, --write, --also, --tick and --once-per exclude each other: must be one of them")
-	}
-	return nil
-}
-
 // check completes the flags and refuses invalid ones before pglock connects. pglock.Open checks the
 // options that it returns.
 func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
@@ -142,8 +128,9 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	if err := f.onceFlags.check(cmd); err != nil {
 		return nil, err
 	}
-	if err := f.checkKind(cmd); err != nil {
-		return nil, err
+	kinds := slices.DeleteFunc([]bool{f.permits > 0, f.read, f.write, len(f.also) > 0, f.given()}, func(given bool) bool { return !given })
+	if len(kinds) > 1 {
+		return nil, usage(cmd, "--permits, --read, --write, --also, --tick and --once-per exclude each other: must be one of them")
 	}
 	f.labelMap = map[string]string{}
 	for _, label := range f.labels {
@@ -153,8 +140,7 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 		}
 		f.labelMap[key] = value
 	}
-	options := append(f.timing(), pglock.WithSchema(f.schemaName()), pglock.WithLabels(f.labelMap),
-		pglock.WithLogger(nil)) // the console prints the loss
+	options := append(f.timing(), pglock.WithSchema(f.schema), pglock.WithLabels(f.labelMap))
 	if cmd.Flags().Changed("holder") {
 		options = append(options, pglock.WithHolder(f.holder))
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -18,12 +19,8 @@ func TestExitStatus(t *testing.T) {
 	c := newCLI(t)
 	plain := c.file("plain").Name()
 	script := c.file("script").Name()
-	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(script, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o600))
+	locktest.OK(t, os.Chmod(script, 0o700))
 	for _, test := range []struct {
 		command []string
 		status  int
@@ -51,31 +48,22 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
+// TestEnvironment also reads the labels that are stored.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	c.set("PGLOCK_TOKEN", "of an outer run")
 	const script = `echo "$PGLOCK_NAME|$PGLOCK_HOLDER|$PGLOCK_SCHEMA|$PGLOCK_TOKEN"; env | grep -c ^PGLOCK_TOKEN=`
-	first := c.expect(0, "run", "--holder", "me and you", "a name", "--", "sh", "-c", script)
+	first := c.expect(0, "run", "--holder", "me and you", "--label", "commit=a,b=c", "--label", "empty=", "a name", "--", "sh", "-c", script)
 	if want := "a name|me and you|" + c.schema + "|1\n1\n"; first.stdout != want {
 		t.Errorf("got %q, want %q", first.stdout, want)
+	}
+	if labels := locktest.Scan[string](t, c.pool, "SELECT labels::text FROM "+c.table()); labels != `{"empty": "", "commit": "a,b=c"}` {
+		t.Errorf("labels %s", labels)
 	}
 	second := c.expect(0, "run", "--schema", c.schema, "a name", "--", "sh", "-c", script)
 	if !strings.HasSuffix(second.stdout, "|2\n1\n") || strings.Contains(second.stdout, "||") {
 		t.Errorf("got %q", second.stdout)
-	}
-}
-
-func TestHolderAndLabelsAreStored(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	c.start("run", "--holder", "me", "--label", "commit=a,b=c", "--label", "empty=", "n", "--", "sh", "-c", "echo up; sleep 60").waitForStdout("up")
-	var labels string
-	if err := c.pool.QueryRow(t.Context(), "SELECT labels::text FROM "+c.table()+" WHERE holder = 'me'").Scan(&labels); err != nil {
-		t.Fatal(err)
-	}
-	if labels != `{"empty": "", "commit": "a,b=c"}` {
-		t.Errorf("got %s", labels)
 	}
 }
 
@@ -88,20 +76,6 @@ func TestStandardStreams(t *testing.T) {
 	r := c.startWith(func(cmd *exec.Cmd) { cmd.Stdin = bytes.NewReader(data) }, "run", "n", "--", "sh", "-c", "tee /dev/stderr").wait()
 	if r.status != 0 || r.stdout != string(data) || r.stderr != string(data) {
 		t.Errorf("status %d, %d bytes and %d bytes came out", r.status, len(r.stdout), len(r.stderr))
-	}
-}
-
-// TestFileDescriptorsAreInherited: the command inherits more than the first three.
-func TestFileDescriptorsAreInherited(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	r := c.startWith(func(cmd *exec.Cmd) {
-		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `exec 3<<'END'; pglock run n -- sh -c 'cat <&3'
-through
-END`}
-	}).wait()
-	if r.status != 0 || r.stdout != "through\n" {
-		t.Errorf("got %+v", r)
 	}
 }
 

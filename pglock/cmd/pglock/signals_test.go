@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,9 +88,7 @@ func TestGroupThatDoesNotEndIsNotKilled(t *testing.T) {
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	p := c.startWith(func(cmd *exec.Cmd) {
-		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `trap "" HUP; exec pglock run n -- sh -c 'kill -HUP $$; echo up; until test -e go; do sleep 0.02; done'`}
-	})
+	p := c.sh(`trap "" HUP; exec pglock run n -- sh -c 'kill -HUP $$; echo up; until test -e go; do sleep 0.02; done'`)
 	p.waitForStdout("up")
 	p.signal(syscall.SIGHUP)
 	p.signal(syscall.SIGCONT) // CONT has no effect on a running process

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -39,16 +40,9 @@ type failure struct {
 func (f *failure) status() int   { return f.code }
 func (f *failure) Unwrap() error { return f.error }
 
-// interruption is the error of a call that a signal ended.
-type interruption struct{ signal os.Signal }
-
-func (i interruption) Error() string { return fmt.Sprintf("ended by a signal: %v", i.signal) }
-
-func (i interruption) status() int {
-	if n, ok := i.signal.(syscall.Signal); ok {
-		return statusSignal + int(n)
-	}
-	return statusInternal
+// interruption returns the error of a call that a signal ended.
+func interruption(sig os.Signal) *failure {
+	return &failure{statusSignal + int(sig.(syscall.Signal)), fmt.Errorf("ended by a signal: %v", sig)}
 }
 
 // exitStatusOf returns the exit status for err. The order of the cases matters: a wait that ended
@@ -75,10 +69,5 @@ func exitStatusOf(err error) int {
 }
 
 func isAny(err error, targets ...error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }

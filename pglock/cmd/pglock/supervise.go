@@ -41,8 +41,7 @@ type supervision struct {
 	lost        bool // the lease; the command and its descendants got TERM
 	killed      bool // the command and its descendants got KILL
 	ended       bool // the command; others of its group may run
-	interrupted bool // a termination signal was forwarded
-	terminated  bool // a termination signal was forwarded to the group, or ended the command
+	interrupted bool // a termination signal was forwarded to the group
 	abandoned   bool // the processes that must end took too long
 
 	timeout <-chan time.Time // fires when the processes that must end have taken too long
@@ -90,18 +89,15 @@ func (s *supervision) reportRemaining() {
 		return
 	}
 	const most = 5
-	list := ""
 	if more := len(names) - most; more > 0 {
 		names = append(names[:most], fmt.Sprintf("and %d more", more))
 	}
-	if len(names) > 0 {
-		list = ": " + strings.Join(names, ", ")
-	}
+	text := strings.TrimSuffix("still run, now without the lock: "+strings.Join(names, ", "), ": ")
 	if s.lost {
-		s.errorf("some processes can't be killed: they still run, now without the lock%s", list)
+		s.errorf("some processes can't be killed: they %s", text)
 		return
 	}
-	s.infof("the command has ended: processes that it started still run, now without the lock%s", list)
+	s.infof("the command has ended: processes that it started %s", text)
 }
 
 // done reports whether nothing is left to wait for.
@@ -114,7 +110,7 @@ func (s *supervision) done() bool {
 	case s.lost:
 		return !s.process.Alive()
 	}
-	return !s.terminated || !s.process.GroupAlive()
+	return !s.interrupted && !s.process.Signaled() || !s.process.GroupAlive()
 }
 
 // deadlines returns when the supervisor must send TERM and KILL. A running pglock sends TERM itself
@@ -150,7 +146,6 @@ func (s *supervision) terminate() {
 func (s *supervision) commandEnded() {
 	s.terminate() // the supervisor may have ended the command
 	s.ended = true
-	s.terminated = s.terminated || s.process.Signaled()
 	s.poll = time.Tick(pollInterval)
 	if !s.lost {
 		s.timeout = time.After(s.grace)
@@ -178,7 +173,6 @@ func (s *supervision) forward(sig os.Signal) {
 		s.resume()
 	case isForwarded(sig):
 		s.interrupted = s.interrupted || isTermination(sig)
-		s.terminated = s.terminated || s.interrupted
 		s.check(s.process.Signal(sig))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -65,18 +66,14 @@ func TestOvertakenPglockAndSupervisor(t *testing.T) {
 	p := c.start("run", "--ttl", "2s", "n", "--", "sh", "-c", beating, "sh", "exit")
 	pid, supervisor := c.pid("pid"), c.pid("supervisor")
 	for _, suspended := range []int{p.cmd.Process.Pid, supervisor} {
-		if err := syscall.Kill(suspended, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, syscall.Kill(suspended, syscall.SIGSTOP))
 	}
 	c.expired("n")
 	next := c.expect(0, "run", "--wait", "0", "n", "--", "sh", "-c", `kill -0 "$1" && echo overlap`, "sh", strings.TrimSpace(read(t, filepath.Join(c.dir, "pid"))))
 	if next.stdout != "overlap\n" {
 		t.Error("the command has ended, although nothing could end it")
 	}
-	if err := syscall.Kill(supervisor, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, syscall.Kill(supervisor, syscall.SIGCONT))
 	gone(t, pid) // the supervisor finds that the time is over
 	p.signal(syscall.SIGCONT)
 	if r := p.wait(); r.status != statusLost {

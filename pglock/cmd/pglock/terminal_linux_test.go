@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -30,13 +31,9 @@ type screen struct {
 func newScreen(t *testing.T) *screen {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	raw, err := master.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	var number int
 	var ioctl error
 	err = raw.Control(func(fd uintptr) {
@@ -48,9 +45,7 @@ func newScreen(t *testing.T) *screen {
 		t.Fatal(err, ioctl)
 	}
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	s := &screen{t: t, master: master, slave: slave}
 	var reading sync.WaitGroup
 	reading.Go(s.read)
@@ -110,49 +105,25 @@ func (s *screen) shows(pattern string) {
 
 const ctrlC, ctrlD, ctrlZ = "\x03", "\x04", "\x1a"
 
-// TestTerminalWithoutShell: pglock is the only program on the terminal, as in a container.
+// TestTerminalWithoutShell: pglock is the only program on the terminal, as in a container. The command
+// is in the foreground without being stopped first. After Ctrl-Z it continues, since no shell could
+// continue it.
 func TestTerminalWithoutShell(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	s := newScreen(t)
 	p := c.startWith(s.attach, "run", "n", "--", "sh", "-c", `
 		trap 'echo interrupted; exit 5' INT
-		echo up; read line; echo "got $line"; while :; do sleep 0.02; done`)
-	s.shows("up")
+		set -- $(ps -o tpgid=,pgid= -p $$); test "$1" = "$2" && echo in front || echo behind: $1 $2
+		read line; echo "got $line"; while :; do sleep 0.02; done`)
+	s.shows("in front")
+	s.types(ctrlZ)
+	s.shows(`\^Z`)
 	s.types("hello\n")
 	s.shows("got hello")
 	s.types(ctrlC) // only the command gets it, since it is in the foreground
 	s.shows("interrupted")
 	if r := p.wait(); r.status != 5 {
-		t.Errorf("got %+v", r)
-	}
-}
-
-// TestForegroundFromTheStart: the command is in the foreground without being stopped first. Its
-// group is a job of the session, whose members can be stopped.
-func TestForegroundFromTheStart(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	s := newScreen(t)
-	p := c.startWith(s.attach, "run", "n", "--", "sh", "-c", `set -- $(ps -o tpgid=,pgid= -p $$); test "$1" = "$2" && echo in front || echo behind: $1 $2`)
-	s.shows("in front")
-	if r := p.wait(); r.status != 0 {
-		t.Errorf("got %+v", r)
-	}
-}
-
-// TestStopWithoutShell: after Ctrl-Z the command continues, since no shell could continue it.
-func TestStopWithoutShell(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	s := newScreen(t)
-	p := c.startWith(s.attach, "run", "n", "--", "sh", "-c", `echo up; read line; echo "got $line"`)
-	s.shows("up")
-	s.types(ctrlZ)
-	s.shows(`\^Z`)
-	s.types("hello\n")
-	s.shows("got hello")
-	if r := p.wait(); r.status != 0 {
 		t.Errorf("got %+v", r)
 	}
 }

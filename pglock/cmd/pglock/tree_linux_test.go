@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -32,21 +33,29 @@ func (c *cli) tree(onTerm string, flags ...string) (p *call, pids map[string]int
 	return p, pids
 }
 
-// TestLossReachesOtherGroups: a process that left the command's process group gets TERM too, and
-// KILL after the grace.
+// TestLossReachesOtherGroups: each process of the command gets TERM once, also one that left its process
+// group, and KILL if it has not ended within the grace. The lock is the next holder's.
 func TestLossReachesOtherGroups(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ onTerm, grace, says string }{
-		"ends on TERM": {"exit", "9s", "stopping the command"},
-		"ignores TERM": {":", "300ms", "did not end within 300ms: killing them"},
+	for name, test := range map[string]struct {
+		onTerm, grace, says string
+		messages            int
+	}{
+		"ends on TERM": {"exit", "9s", "stopping the command", 1},
+		"ignores TERM": {":", "300ms", "did not end within 300ms: killing them", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCLI(t)
 			p, pids := c.tree(test.onTerm, "--ttl", "20s", "--grace", test.grace)
 			c.steal("n")
-			if r := p.wait(); r.status != statusLost || !strings.Contains(r.stderr, test.says) {
+			r := p.wait()
+			if r.status != statusLost || !strings.Contains(r.stderr, `pglock: lost the lock "n" (token 1): `) || !strings.Contains(r.stderr, test.says) ||
+				strings.Count(r.stderr, "pglock:") != test.messages {
 				t.Errorf("got %+v", r)
+			}
+			if holder, _ := c.row("n"); holder != "thief" {
+				t.Errorf("now %q holds the lock", holder)
 			}
 			for who, pid := range pids {
 				if alive(pid) {
@@ -55,8 +64,8 @@ func TestLossReachesOtherGroups(t *testing.T) {
 			}
 			log := read(t, filepath.Join(c.dir, "log"))
 			for _, who := range []string{"member", "session", "orphan"} {
-				if !strings.Contains(log, who+"\n") {
-					t.Errorf("%s got no TERM: %q", who, log)
+				if strings.Count(log, who+"\n") != 1 {
+					t.Errorf("%s did not get TERM once: %q", who, log)
 				}
 			}
 		})
@@ -94,9 +103,7 @@ func TestTreeEndsWithAKilledPglock(t *testing.T) {
 			c := newCLI(t)
 			p := c.start("run", "--ttl", "2s", "n", "--", "sh", "-c", script)
 			program := c.pid("program")
-			if err := p.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, p.cmd.Process.Kill())
 			next := c.expect(0, "run", "--wait", "30s", "n", "--", "sh", "-c", `kill -0 "$0" 2> /dev/null && echo overlap || echo alone`, strings.TrimSpace(read(t, filepath.Join(c.dir, "program"))))
 			if next.stdout != "alone\n" {
 				t.Errorf("the next holder finds the program of the one before: %s", next.stdout)
@@ -122,15 +129,23 @@ func TestRemainingProcessesAreNamed(t *testing.T) {
 	pgtest.Eventually(t, patience, "the lock is free", func() bool { holder, _ := c.row("n"); return holder == "" })
 }
 
-// TestCommandInheritsTheSameAsFromAShell: the command inherits no descriptors or limits of pglock
-// or the supervisor.
+// TestCommandInheritsTheSameAsFromAShell: the command inherits pglock's files, more than the first
+// three, but no descriptors or limits of pglock or the supervisor.
 func TestCommandInheritsTheSameAsFromAShell(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	const show = `ls /proc/self/fd; ulimit -a; grep Sig[BIC] /proc/self/status; umask; pwd; cut -d ' ' -f 19 /proc/$$/stat`
-	plain := c.startWith(func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", show} }).wait()
-	under := c.expect(0, "run", "n", "--", "sh", "-c", show)
-	if plain != under {
+	const show = `cat <&3; ls /proc/self/fd; ulimit -a; grep Sig[BIC] /proc/self/status; umask; pwd; cut -d ' ' -f 19 /proc/$$/stat`
+	with3 := func(cmd *exec.Cmd) {
+		file := c.file("inherited")
+		_, err := file.WriteString("through\n")
+		locktest.OK(t, err)
+		_, err = file.Seek(0, 0)
+		locktest.OK(t, err)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
+	}
+	plain := c.startWith(func(cmd *exec.Cmd) { with3(cmd); cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", show} }).wait()
+	under := c.startWith(with3, "run", "n", "--", "sh", "-c", show).wait()
+	if plain != under || !strings.HasPrefix(under.stdout, "through\n") {
 		t.Errorf("got\n%s, want\n%s", under.stdout, plain.stdout)
 	}
 }

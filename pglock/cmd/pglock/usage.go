@@ -10,22 +10,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usageError is the error of an invalid command line. Its text repeats no argument that is longer
+// usage returns the error of an invalid command line. Its text repeats no argument that is longer
 // than a word, since an argument in the wrong place may be a connection string.
-type usageError struct {
-	reason string
-	help   string // the command whose --help explains more
-}
-
-func (e *usageError) Error() string { return fmt.Sprintf("%s: see %s --help", e.reason, e.help) }
-func (e *usageError) status() int   { return statusUsage }
-
-// usage returns a *usageError.
 func usage(cmd *cobra.Command, format string, args ...any) error {
-	return &usageError{reason: fmt.Sprintf(format, args...), help: cmd.CommandPath()}
+	return &failure{statusUsage, fmt.Errorf(format+": see %s --help", append(args, cmd.CommandPath())...)}
 }
 
-// flagError returns a *usageError for an error of pflag, without the flag's value.
+// flagError returns the usage error for an error of pflag, without the flag's value.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var missing *pflag.ValueRequiredError

@@ -50,8 +50,8 @@ func TestWrongUsage(t *testing.T) {
 		{"release n", "confirm with --force"},
 		{"release n --force --token 0", "--token 0 is out of range: must be 1 or more"},
 		{"release n --force --token secret", "--token is not a number"},
-		{"migrate up --grant-user= ", "--grant-user is empty: must be the name of a role"},
-		{"migrate up --grant-writer= ", "--grant-writer is empty: must be the name of a role"},
+		{"migrate up --grant-user= ", "--grant-user has an invalid value"},
+		{"migrate up --grant-writer= ", "--grant-writer has an invalid value"},
 		{"migrate down --yes --grant-user r", "unknown flag --grant-user"},
 		{"--version=perhaps", "--version has an invalid value"},
 		{"run --label secret n -- pglock", "--label is invalid: must be key=value"},
@@ -80,7 +80,7 @@ func TestInvalidLockName(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	for _, name := range []string{"", strings.Repeat("x", 513), "\xff"} {
-		if r := c.expect(statusUsage, "run", name, "--", "pglock", "version"); !strings.Contains(r.stderr, "invalid lock name") || r.stdout != "" {
+		if r := c.expect(statusUsage, "run", name, "--", "pglock", "--version"); !strings.Contains(r.stderr, "invalid lock name") || r.stdout != "" {
 			t.Errorf("%.10q: %+v", name, r)
 		}
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -61,12 +61,15 @@ func TestWaitIsBounded(t *testing.T) {
 	}
 }
 
+// TestWaitGetsTheLockWhenItIsFree: signals that do not end programs do not end the wait either.
 func TestWaitGetsTheLockWhenItIsFree(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	holder := c.held("n")
 	waiter := c.start("run", "n", "--", "sh", "-c", "echo token $PGLOCK_TOKEN")
 	waiter.waitForStderr(`waiting: acquire "n": held by replica-1`)
+	waiter.signal(syscall.SIGUSR1)
+	waiter.signal(syscall.SIGUSR2)
 	if r := holder.end(); r.status != 128+15 {
 		t.Errorf("the holder ended with %+v", r)
 	}
@@ -86,12 +89,8 @@ func TestInterruptedWaitLeavesNothing(t *testing.T) {
 		q := u.Query()
 		q.Set("application_name", app)
 		u.RawQuery = q.Encode()
-		connections := func() (n int) {
-			err := c.pool.QueryRow(context.Background(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", app+" (pglock)").Scan(&n)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
+		connections := func() int {
+			return locktest.Scan[int](t, c.pool, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", app+" (pglock)")
 		}
 		waiter := c.start("run", "--database-url", u.String(), "n", "--", "sh", "-c", "echo ran")
 		waiter.waitForStderr("waiting")
@@ -109,19 +108,5 @@ func TestInterruptedWaitLeavesNothing(t *testing.T) {
 		pgtest.Eventually(t, patience, "its connections are gone", func() bool { return connections() == 0 })
 		holder.end()
 		c.expect(0, "run", "--wait", "0", "n", "--", "true") // the lock is free
-	}
-}
-
-func TestOtherSignalsDoNotEndTheWaiting(t *testing.T) {
-	t.Parallel()
-	c := newCLI(t)
-	holder := c.held("n")
-	waiter := c.start("run", "n", "--", "true")
-	waiter.waitForStderr("waiting")
-	waiter.signal(syscall.SIGUSR1)
-	waiter.signal(syscall.SIGUSR2)
-	holder.signal(syscall.SIGTERM)
-	if r := waiter.wait(); r.status != 0 {
-		t.Errorf("got %+v", r)
 	}
 }

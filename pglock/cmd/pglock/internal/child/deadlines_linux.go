@@ -1,9 +1,9 @@
 package child
 
 import (
+	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,23 +22,35 @@ const never = 10 * 365 * 24 * time.Hour
 
 // newDeadlines makes timers that are never reached. The next program inherits them.
 func newDeadlines() (deadlines, error) {
-	first, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, 0)
+	term, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, 0)
 	if err != nil {
 		return deadlines{}, err
 	}
-	second, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, 0)
+	kill, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, 0)
 	if err != nil {
-		return deadlines{}, errors.Join(err, unix.Close(first))
+		return deadlines{}, errors.Join(err, unix.Close(term))
 	}
-	d := deadlines{first, second}
-	d.set(time.Time{}, time.Time{})
+	d := deadlines{term, kill}
+	d.clear()
 	return d, nil
 }
 
-// set replaces both deadlines, and reports whether the first one had been reached before.
-func (d deadlines) set(term, kill time.Time) (reached bool) {
+// clear makes sure that neither deadline is reached.
+func (d deadlines) clear() {
+	setTimer(d.kill, time.Time{})
+	setTimer(d.term, time.Time{})
+}
+
+// move replaces both deadlines, unless the first has been reached: then it reports that, and TERM is
+// due. A supervisor that has not read a reached timer yet would not see it any more once it was
+// replaced, and only KILL would follow, so the timer is made to be reached again. KILL moves first:
+// if this process is suspended in between, TERM still comes before KILL.
+func (d deadlines) move(term, kill time.Time) (reached bool) {
 	setTimer(d.kill, kill)
-	return setTimer(d.term, term)
+	if reached = setTimer(d.term, term); reached {
+		setTimer(d.term, time.Now())
+	}
+	return reached
 }
 
 // setTimer replaces the time of a timer, and reports whether it had been reached before. A zero
@@ -79,11 +91,6 @@ func (d deadlines) closeOnExec() {
 	unix.CloseOnExec(d.kill)
 }
 
-func (d deadlines) close() {
-	_ = unix.Close(d.term)
-	_ = unix.Close(d.kill)
-}
-
 // minBeat is the shortest time between two beats.
 const minBeat = 5 * time.Millisecond
 
@@ -91,12 +98,8 @@ const minBeat = 5 * time.Millisecond
 // on. When this process is suspended they stay, and the supervisor acts.
 type heartbeat struct {
 	deadlines
-	next func() (term, kill time.Time)
-
-	expired atomic.Bool   // the time of TERM was reached, before a beat replaced it
-	halting chan struct{} // closed by halt
-	halted  chan struct{} // closed when no beat follows
-	halt    func()        // ends the beats; may be called again
+	stop  context.CancelFunc
+	beats sync.WaitGroup
 }
 
 // newHeartbeat begins to beat. With a nil next the deadlines are never reached.
@@ -105,53 +108,40 @@ func newHeartbeat(next func() (term, kill time.Time)) (*heartbeat, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &heartbeat{deadlines: d, next: next, halting: make(chan struct{}), halted: make(chan struct{})}
-	h.halt = sync.OnceFunc(func() {
-		close(h.halting)
-		<-h.halted
-	})
-	if next == nil {
-		close(h.halted)
-		return h, nil
+	ctx, stop := context.WithCancel(context.Background())
+	h := &heartbeat{deadlines: d, stop: stop}
+	if next != nil {
+		h.move(next()) // before the supervisor exists
+		h.beats.Go(func() { h.run(ctx, next) })
 	}
-	h.set(next()) // before the supervisor exists
-	go h.run()
 	return h, nil
 }
 
 // run beats after an eighth of the time that is left, and so just before the deadline too, when a
-// late renewal may have moved it.
-func (h *heartbeat) run() {
-	defer close(h.halted)
+// late renewal may have moved it. A deadline that was reached stays: TERM is due.
+func (h *heartbeat) run(ctx context.Context, next func() (term, kill time.Time)) {
 	for {
-		term, kill := h.next()
-		switch {
-		case h.termReached(): // the deadline for KILL stays
-			return
-		case h.set(term, kill): // it was reached in this moment
-			h.expired.Store(true)
+		term, kill := next()
+		if h.move(term, kill) {
 			return
 		}
 		select { // in any order: one more beat does no harm
-		case <-h.halting:
+		case <-ctx.Done():
 			return
 		case <-time.After(max(time.Until(term)/8, minBeat)):
 		}
 	}
 }
 
-// Expired reports whether the time for TERM was reached while the command or one of its descendants
-// was left. Then the supervisor has sent TERM, unless it was suspended or killed as well.
-func (p *Process) Expired() bool { return p.heartbeat.expired.Load() || p.heartbeat.termReached() }
-
-// terminated keeps the supervisor from sending TERM again. The time for KILL stays.
-func (p *Process) terminated() {
-	p.heartbeat.halt()
-	setTimer(p.heartbeat.term, time.Time{})
+// halt ends the beats. It may be called again.
+func (h *heartbeat) halt() {
+	h.stop()
+	h.beats.Wait()
 }
 
 // end halts the beats and closes the timers.
 func (h *heartbeat) end() {
 	h.halt()
-	h.close()
+	_ = unix.Close(h.term)
+	_ = unix.Close(h.kill)
 }

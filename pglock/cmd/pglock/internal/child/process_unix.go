@@ -15,17 +15,15 @@ func newProcess() *Process {
 	return p
 }
 
-// start starts the command in its own process group, and in the foreground of the terminal if it is
-// to be there. The caller waits for its process id, since that way it sees stops too.
+// start starts the command in its own process group, and in the foreground of the terminal if that
+// is lent to it. The caller waits for its process id, since that way it sees stops too.
 func (c Command) start(t *terminal, sys *syscall.SysProcAttr) (pid int, err error) {
 	sys.Setpgid = true
-	if t.wantsForeground() {
+	if t != nil && t.lent {
 		sys.Foreground, sys.Ctty = true, t.fd
-		t.lentForeground = true
 	}
 	process, err := os.StartProcess(c.Path, c.Args, c.attr(sys))
 	if err != nil {
-		t.reclaim() // the foreground was set before the program could not be executed
 		return 0, err
 	}
 	pid = process.Pid
@@ -43,31 +41,26 @@ func (p *Process) ended(status syscall.WaitStatus) {
 }
 
 // Signal sends sig to the group. It returns nil if the group is empty.
-//
-// The system does not reuse the group's number while a member lives. After the end of the last
-// member it can do so only after all other pids were used.
-func (p *Process) Signal(sig os.Signal) error {
-	err := syscall.Kill(-p.pid, sig.(syscall.Signal))
-	if errors.Is(err, syscall.ESRCH) {
-		return nil
+func (p *Process) Signal(sig os.Signal) error { return signalGroup(p.pid, sig.(syscall.Signal)) }
+
+// signalGroup sends sig to a group, which may be empty. The system does not reuse the group's number
+// while a member lives, and after the end of the last one only when all other pids were used.
+func signalGroup(group int, sig syscall.Signal) error {
+	if err := syscall.Kill(-group, sig); !errors.Is(err, syscall.ESRCH) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // Terminate sends TERM to the group and, on Linux, to all other descendants of the command. It
 // continues stopped processes, so that they receive it.
 func (p *Process) Terminate() error {
 	defer p.terminated()
-	return errors.Join(
-		p.Signal(syscall.SIGTERM), p.Signal(syscall.SIGCONT),
-		p.signalOthers(syscall.SIGTERM, syscall.SIGCONT),
-	)
+	return p.signalTree(syscall.SIGTERM, syscall.SIGCONT)
 }
 
 // Kill sends KILL to the same processes. Call it again for processes that were being started.
-func (p *Process) Kill() error {
-	return errors.Join(p.Signal(syscall.SIGKILL), p.signalOthers(syscall.SIGKILL))
-}
+func (p *Process) Kill() error { return p.signalTree(syscall.SIGKILL) }
 
 // GroupAlive reports whether a process is left in the group.
 func (p *Process) GroupAlive() bool { return !errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) }

@@ -65,7 +65,7 @@ func (p *Process) Expired() bool { return false }
 func (p *Process) Terminate() error { return p.Signal(os.Interrupt) }
 
 // Kill ends the command and all processes that it has started.
-func (p *Process) Kill() error { return p.job.terminate() }
+func (p *Process) Kill() error { return windows.TerminateJobObject(p.job.handle, 1) }
 
 // GroupAlive reports whether the command or a process that it has started still runs.
 func (p *Process) GroupAlive() bool { return p.job.active() > 0 }
@@ -83,11 +83,15 @@ func (p *Process) Follow(os.Signal) (resume bool) { return false }
 // Resume does nothing: Windows does not stop processes.
 func (p *Process) Resume() error { return nil }
 
-// Close leaves the remaining processes running. The command must have ended.
+// Close lets the remaining processes outlive the job. If that fails, they end with it. The command
+// must have ended.
 func (p *Process) Close() {
-	p.job.keepProcesses()
+	_ = p.job.limit(0)
 	p.job.close()
 }
+
+// Hook does nothing: only Linux has a supervisor.
+func Hook() {}
 
 // job is a job object. The system ends its processes, and all that they start, when the only handle
 // is closed. It closes the handle when this process ends.
@@ -124,8 +128,6 @@ func (j *job) add(pid int) error {
 	return windows.AssignProcessToJobObject(j.handle, process)
 }
 
-func (j *job) terminate() error { return windows.TerminateJobObject(j.handle, 1) }
-
 // active returns the number of running processes of the job.
 func (j *job) active() int {
 	var info struct { // JOBOBJECT_BASIC_ACCOUNTING_INFORMATION
@@ -139,8 +141,5 @@ func (j *job) active() int {
 	}
 	return int(info.active)
 }
-
-// keepProcesses lets the remaining processes outlive the job. If that fails, they end with it.
-func (j *job) keepProcesses() { _ = j.limit(0) }
 
 func (j *job) close() { _ = windows.CloseHandle(j.handle) }

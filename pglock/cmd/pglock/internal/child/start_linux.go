@@ -1,6 +1,7 @@
 package child
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,7 +49,7 @@ func Start(c Command) (*Process, error) {
 
 // start starts the supervisor and waits until it has started the command.
 func (p *Process) start(c Command) error {
-	ours, theirs, err := newLinks()
+	ours, theirs, err := newLink()
 	if err != nil {
 		return fmt.Errorf("socket to the supervisor: %w", err)
 	}
@@ -56,8 +58,13 @@ func (p *Process) start(c Command) error {
 		_ = ours.Close()
 		return errors.Join(fmt.Errorf("timers of the supervisor: %w", err), unix.Close(theirs))
 	}
+	p.terminal.lend()
+	front := 0
+	if p.terminal != nil && p.terminal.lent {
+		front = 1
+	}
 	args := []string{supervisorName}
-	for _, number := range []int{theirs, beat.term, beat.kill, syscall.Getpgrp()} {
+	for _, number := range []int{theirs, beat.term, beat.kill, front} {
 		args = append(args, strconv.Itoa(number))
 	}
 	args = append(args, c.Path)
@@ -71,13 +78,9 @@ func (p *Process) start(c Command) error {
 		return fmt.Errorf("start the supervisor, which needs /proc: %v", err) //nolint:errorlint // not wrapped: fs.ErrNotExist would be about the command
 	}
 	p.supervisor, p.socket, p.heartbeat = process, ours, beat
-	first, ok := ours.receive()
-	switch {
-	case ok && (first.Kind == started || first.Kind == startedInForeground):
+	switch first, ok := ours.receive(); {
+	case ok && first.Kind == started:
 		p.pid = int(first.Value)
-		if p.terminal != nil {
-			p.terminal.lentForeground = first.Kind == startedInForeground
-		}
 		return nil
 	case ok:
 		err = &fs.PathError{Op: "fork/exec", Path: c.Path, Err: syscall.Errno(first.Value)}
@@ -142,25 +145,19 @@ func (p *Process) reapSupervisor() {
 	close(p.supervisorEnded)
 }
 
-// signalOthers sends the signals to each descendant that is not in the command's group. It may miss
-// a process whose parent ends meanwhile. The next call of Kill finds that process.
-func (p *Process) signalOthers(signals ...syscall.Signal) error {
-	var errs []error
-	for _, d := range p.descendants() {
-		if d.group == p.pid {
-			continue
-		}
-		if err := d.signal(signals...); err != nil {
-			errs = append(errs, fmt.Errorf("%v: %w", d, err))
-		}
-	}
-	return errors.Join(errs...)
+func (p *Process) signalTree(signals ...syscall.Signal) error {
+	return signalTree(p.pid, p.supervisor.Pid, signals...)
 }
 
-// descendants returns the running descendants of this process except the supervisor.
-func (p *Process) descendants() []procStat {
-	return descendants(os.Getpid(), p.supervisor.Pid)
+// terminated keeps the supervisor from sending TERM again. The time for KILL stays.
+func (p *Process) terminated() {
+	p.heartbeat.halt()
+	setTimer(p.heartbeat.term, time.Time{})
 }
+
+// Expired reports whether the time for TERM was reached while the command or one of its descendants
+// was left. Then the supervisor sends TERM, unless it is suspended or was killed as well.
+func (p *Process) Expired() bool { return p.heartbeat.termReached() }
 
 // Alive reports whether the command or any of its descendants is left.
 func (p *Process) Alive() bool { return !isClosed(p.treeEnded) }
@@ -168,20 +165,19 @@ func (p *Process) Alive() bool { return !isClosed(p.treeEnded) }
 // Remaining reports whether processes are left, and returns their names for people, such as "sleep
 // (pid 42)". It reads /proc, because the supervisor's event about the last process may be late.
 func (p *Process) Remaining() (names []string, left bool) {
-	for _, d := range p.descendants() {
+	for _, d := range descendants(os.Getpid(), p.supervisor.Pid) {
 		names = append(names, d.String())
 	}
 	return names, len(names) > 0
 }
 
 // Close takes the foreground of the terminal back, and leaves the remaining processes running. The
-// command must have ended.
+// command must have ended. It may be called again.
 func (p *Process) Close() {
-	p.terminal.reclaim()
-	p.terminal.close()
 	if p.closing.Swap(true) {
 		return
 	}
+	p.terminal.close()
 	p.heartbeat.end()
 	if isClosed(p.supervisorEnded) {
 		return
@@ -190,4 +186,48 @@ func (p *Process) Close() {
 	// socket as the end of this process, and to kill the tree.
 	_ = p.supervisor.Kill() // it may have ended
 	<-p.supervisorEnded
+}
+
+// event is a message of a supervisor.
+type event struct {
+	Kind  kind
+	Value int32
+}
+
+type kind int32
+
+const (
+	started   kind = iota // value: the command's process id
+	failed                // the command could not start; value: errno
+	stopped               // the command was stopped; value: the signal
+	ended                 // the command has ended; value: the wait status
+	treeEnded             // no descendant is left
+)
+
+// link is one end of the socket between this process and a supervisor. The socket keeps message
+// boundaries.
+type link struct{ *os.File }
+
+// newLink returns one end, and the descriptor of the other end, which the next program inherits.
+// That keeps its number, because any other number may be one that the command inherits.
+func newLink() (ours link, theirs int, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return link{}, 0, err
+	}
+	if _, err := unix.FcntlInt(uintptr(pair[1]), unix.F_SETFD, 0); err != nil {
+		return link{}, 0, errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
+	}
+	return linkOf(pair[0]), pair[1], nil
+}
+
+func linkOf(fd int) link { return link{os.NewFile(uintptr(fd), "supervisor")} }
+
+// send sends an event, unless the other end is closed.
+func (l link) send(e event) { _ = binary.Write(l, binary.NativeEndian, e) }
+
+// receive waits for an event. It returns false when the process at the other end has ended.
+func (l link) receive() (e event, ok bool) {
+	err := binary.Read(l, binary.NativeEndian, &e)
+	return e, err == nil
 }

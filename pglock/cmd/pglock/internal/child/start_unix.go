@@ -3,6 +3,7 @@
 package child
 
 import (
+	"errors"
 	"syscall"
 )
 
@@ -18,6 +19,7 @@ type system struct {
 // A process may have one command at a time, and no other children.
 func Start(c Command) (*Process, error) {
 	p := newProcess()
+	p.terminal.lend()
 	var err error
 	if p.pid, err = c.start(p.terminal, &syscall.SysProcAttr{}); err != nil {
 		p.terminal.close()
@@ -42,8 +44,13 @@ func (p *Process) runWait() {
 	}
 }
 
-// signalOthers does nothing: processes that have left the group can't be found.
-func (p *Process) signalOthers(...syscall.Signal) error { return nil }
+// signalTree reaches the group only: processes that have left it can't be found.
+func (p *Process) signalTree(signals ...syscall.Signal) (err error) {
+	for _, sig := range signals {
+		err = errors.Join(err, p.Signal(sig))
+	}
+	return err
+}
 
 // Expired returns false: there is no supervisor.
 func (p *Process) Expired() bool { return false }
@@ -59,6 +66,9 @@ func (p *Process) Remaining() (names []string, left bool) { return nil, p.GroupA
 
 // Close takes the foreground of the terminal back. The command must have ended.
 func (p *Process) Close() {
-	p.terminal.reclaim()
 	p.terminal.close()
+	p.terminal = nil
 }
+
+// Hook does nothing: only Linux has a supervisor.
+func Hook() {}

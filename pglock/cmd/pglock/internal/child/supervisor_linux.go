@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervisorName is the first argument of a supervisor. The others are the socket, the two timers,
-// the process group of the process that started it, the command's path, and the command's
-// arguments.
+// supervisorName is the first argument of a supervisor. The others are the socket, the two timers, 1
+// if the command starts in the foreground, the command's path, and the command's arguments.
 //
 // It is also the name of the process, 15 bytes at most. It differs from pglock's, so that `pkill -9
 // pglock` does not kill the supervisor.
@@ -54,24 +53,30 @@ func Hook() {
 		}
 	}
 	command := Command{Path: os.Args[numbers+1], Args: os.Args[numbers+2:], Env: os.Environ()}
-	supervise(n[0], deadlines{n[1], n[2]}, n[3], command)
+	supervise(n[0], deadlines{n[1], n[2]}, n[3] == 1, command)
 	os.Exit(0)
 }
 
 // supervise starts the command, reports events about it and its descendants, and ends them at their
-// deadlines, for which the other process may be suspended. It returns when
-// the command could not be started. Otherwise it returns when the process at the other end of the
-// socket and all descendants have ended, unless it is killed before.
-func supervise(fd int, timers deadlines, group int, c Command) {
+// deadlines, for which the other process may be suspended. It returns when the command could not be
+// started. Otherwise it returns when the process at the other end of the socket and all descendants
+// have ended, unless it is killed before.
+func supervise(fd int, timers deadlines, front bool, c Command) {
 	runtime.LockOSThread() // the kernel kills the command when the thread that started it ends
 	unix.CloseOnExec(fd)
-	socket := newLink(fd)
+	socket := linkOf(fd)
 	timers.closeOnExec()
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0) // the default is "exe"
 	discardSignals()
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-	pid, how, err := startBelow(group, c)
+	var t *terminal
+	if front {
+		if t = openTerminal(); t != nil {
+			t.lent = true
+		}
+	}
+	pid, err := c.start(t, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL})
 	if err != nil {
 		var errno syscall.Errno
 		if !errors.As(err, &errno) {
@@ -80,7 +85,7 @@ func supervise(fd int, timers deadlines, group int, c Command) {
 		socket.send(event{failed, int32(errno)})
 		return
 	}
-	socket.send(event{how, int32(pid)})
+	socket.send(event{started, int32(pid)})
 
 	treeEmpty, abandoned := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -94,7 +99,7 @@ func supervise(fd int, timers deadlines, group int, c Command) {
 	}()
 	go func() {
 		waitTimer(timers.term)
-		signalTree(pid, syscall.SIGTERM, syscall.SIGCONT)
+		_ = signalTree(pid, 0, syscall.SIGTERM, syscall.SIGCONT) // some may have ended
 	}()
 	go func() {
 		waitTimer(timers.kill)
@@ -103,27 +108,9 @@ func supervise(fd int, timers deadlines, group int, c Command) {
 	waitTree(pid, socket.send)
 	close(treeEmpty)
 	if !timers.termReached() { // all have ended in time, whenever the other process learns of it
-		timers.set(time.Time{}, time.Time{})
+		timers.clear()
 	}
 	<-abandoned // the other process is alive, and will kill this one
-}
-
-// startBelow starts the command as a child of the supervisor. It moves the command to the
-// foreground of the terminal if the process group of the supervisor's starter is there.
-func startBelow(starter int, c Command) (pid int, how kind, err error) {
-	t := openTerminal()
-	defer t.close()
-	if t != nil {
-		t.group = starter
-	}
-	pid, err = c.start(t, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL})
-	switch {
-	case err != nil:
-		return 0, failed, err
-	case t != nil && t.lentForeground:
-		return pid, startedInForeground, nil
-	}
-	return pid, started, nil
 }
 
 // discardSignals makes signals to this process do nothing. A signal that was ignored from the start
@@ -158,26 +145,12 @@ func waitTree(command int, report func(event)) {
 	}
 }
 
-// signalTree sends the signals to all descendants. The command's group gets them first, because the
-// others must be found in /proc, which takes longer when the machine is busy. For the number of the
-// group see Process.Signal.
-func signalTree(command int, signals ...syscall.Signal) {
-	for _, sig := range signals {
-		_ = syscall.Kill(-command, sig) // the group may be empty
-	}
-	for _, d := range descendants(os.Getpid(), 0) {
-		if d.group != command {
-			_ = d.signal(signals...) // it may have ended
-		}
-	}
-}
-
 // killTree kills all descendants, also those that are being started, until none is left.
 func killTree(command int, treeEmpty <-chan struct{}) {
 	next, timeout := time.NewTicker(killInterval), time.After(killTimeout)
 	defer next.Stop()
 	for {
-		signalTree(command, syscall.SIGKILL)
+		_ = signalTree(command, 0, syscall.SIGKILL)
 		select { // in any order: one more round does no harm
 		case <-treeEmpty:
 			return

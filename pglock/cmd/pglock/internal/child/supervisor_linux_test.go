@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -24,9 +25,7 @@ func startScript(t *testing.T, script string) (p *Process, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	p, err := Start(Command{Path: "/bin/sh", Args: []string{"sh", "-c", "cd \"$DIR\"\n" + script}, Env: append(os.Environ(), "DIR="+dir)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	t.Cleanup(func() {
 		_ = p.Kill() // usually nothing is left
 		<-p.Done()
@@ -42,14 +41,16 @@ func startScript(t *testing.T, script string) (p *Process, dir string) {
 func pidIn(t *testing.T, dir, file string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, err)
 	return pid
+}
+
+// touch creates a file that a script waits for.
+func touch(t *testing.T, dir, file string) {
+	t.Helper()
+	locktest.OK(t, os.WriteFile(filepath.Join(dir, file), nil, 0o600))
 }
 
 // runs reports whether the process runs. A zombie does not run.
@@ -80,13 +81,9 @@ func TestSignalsToTheSupervisorDoNothing(t *testing.T) {
 	for _, sig := range []syscall.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE,
 	} {
-		if err := p.supervisor.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		locktest.OK(t, p.supervisor.Signal(sig))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	touch(t, dir, "go")
 	waitFor(t, "the command ends", p.Done())
 	if p.Status() != 3 || p.Signaled() {
 		t.Errorf("status %d", p.Status())
@@ -99,9 +96,7 @@ func TestSignalsToTheSupervisorDoNothing(t *testing.T) {
 func TestKilledSupervisor(t *testing.T) {
 	p, dir := startScript(t, daemon+`echo > ready; exec sleep 60`)
 	pid := pidIn(t, dir, "daemon")
-	if err := p.supervisor.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, p.supervisor.Kill())
 	waitFor(t, "the command ends", p.Done())
 	if p.Status() != 128+int(syscall.SIGKILL) || !p.Signaled() {
 		t.Errorf("status %d", p.Status())
@@ -138,9 +133,7 @@ func TestCloseKeepsOtherProcesses(t *testing.T) {
 			if p.GroupAlive() || !p.Alive() {
 				t.Errorf("group alive: %v, alive: %v", p.GroupAlive(), p.Alive())
 			}
-			if err := p.supervisor.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			locktest.OK(t, p.supervisor.Signal(sig))
 			begin := time.Now()
 			p.Close()
 			p.Close()
@@ -179,9 +172,7 @@ func TestKillEndsAGrowingTree(t *testing.T) {
 func TestStartFails(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
-	if err := os.WriteFile(plain, []byte("exit"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, os.WriteFile(plain, []byte("exit"), 0o600))
 	for path, want := range map[string]error{
 		filepath.Join(dir, "none"): fs.ErrNotExist,
 		plain:                      fs.ErrPermission,

@@ -18,15 +18,43 @@ type procStat struct {
 
 func (p procStat) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.pid) }
 
+// signalTree sends the signals to the command's group and to all other descendants of this process
+// except one. The group gets them first, because the others must be found in /proc, which takes
+// longer when the machine is busy. It may miss a process whose parent ends meanwhile; the next call
+// finds that one.
+func signalTree(command, except int, signals ...syscall.Signal) error {
+	var all []error
+	for _, sig := range signals {
+		all = append(all, signalGroup(command, sig))
+	}
+	for _, d := range descendants(os.Getpid(), except) {
+		if d.group == command {
+			continue
+		}
+		if err := d.signal(signals...); err != nil {
+			all = append(all, fmt.Errorf("%v: %w", d, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
 // descendants returns all processes below root, without the process except. The children of except
 // are included. Zombies are not.
 //
 // descendants can miss a process whose parent ends while it reads /proc: it may find neither the
 // old parent nor the new one.
 func descendants(root, except int) []procStat {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil // without /proc only the process group is known
+	}
 	children := map[int][]procStat{}
-	for _, p := range readProcesses() {
-		children[p.parent] = append(children[p.parent], p)
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			if p, ok := readProcess(pid); ok {
+				children[p.parent] = append(children[p.parent], p)
+			}
+		}
 	}
 	var found []procStat
 	below := []procStat{{pid: root}}
@@ -40,22 +68,6 @@ func descendants(root, except int) []procStat {
 		}
 	}
 	return found
-}
-
-func readProcesses() []procStat {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil // without /proc only the process group is known
-	}
-	var all []procStat
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if p, ok := readProcess(pid); ok {
-				all = append(all, p)
-			}
-		}
-	}
-	return all
 }
 
 // readProcess reads /proc/PID/stat. It returns false for a process that has ended.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
@@ -44,13 +45,9 @@ func TestConnectionFails(t *testing.T) {
 		}
 	}
 	*p = good
-	if err := server.Stop(testserver.Fast); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, server.Stop(testserver.Fast))
 	p.expect("connection", doctor.Fail, "that the server runs")
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, server.Start())
 	p.expect("connection", doctor.OK, "")
 
 	// The server hangs after it has accepted the connection, and then before: a bounded time later,
@@ -67,9 +64,7 @@ func TestConnectionFails(t *testing.T) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("on a hung server it took %v", took)
 	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, server.Resume())
 }
 
 // TestJudgements of what no server in a test has: a network without TLS, and another clock.

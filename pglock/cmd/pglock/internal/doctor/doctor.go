@@ -104,7 +104,7 @@ func Run(ctx context.Context, config Config) []Result {
 	if c.conn == nil {
 		return results
 	}
-	defer closeConn(ctx, c.conn, config.Limits.Answer)
+	defer func() { _ = pgtx.CleanUp(ctx, c.conn.Close) }() // also after the end of ctx
 	for _, step := range c.steps() {
 		found, err := step.run(ctx)
 		results = append(results, found...)
@@ -195,11 +195,4 @@ func (c *checker) unchecked(name string, err error) Result {
 // Failed reports whether a check has failed.
 func Failed(results []Result) bool {
 	return slices.ContainsFunc(results, func(r Result) bool { return r.Level == Fail })
-}
-
-// closeConn closes a connection, also after the end of ctx.
-func closeConn(ctx context.Context, conn *pgx.Conn, bound time.Duration) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
-	defer cancel()
-	_ = conn.Close(ctx)
 }

@@ -31,9 +31,7 @@ func newPatient(t *testing.T, url string) *patient {
 	t.Helper()
 	admin := pgtest.PoolOn(t, url)
 	schema := `it's a "schema" ` + rand.Text()[:10]
-	if err := migrations.Up(t.Context(), admin, migrations.WithSchema(schema)); err != nil {
-		t.Fatal(err)
-	}
+	locktest.OK(t, migrations.Up(t.Context(), admin, migrations.WithSchema(schema)))
 	limits := doctor.DefaultLimits()
 	limits.Connect, limits.Answer, limits.Scan, limits.Deliver = time.Minute, time.Minute, 30*time.Second, 10*time.Second // a slow machine
 	return &patient{t, admin, pgtest.UserPool(t, admin, schema).Config().ConnConfig, schema, limits}
@@ -78,9 +76,7 @@ func (p *patient) expect(check string, level doctor.Level, text string) (found d
 func (p *patient) exec(sql string) {
 	p.Helper()
 	conn := p.session(false, sql)
-	if err := conn.Close(p.Context()); err != nil {
-		p.Fatal(err)
-	}
+	locktest.OK(p, conn.Close(p.Context()))
 }
 
 // session runs statements in a session of the superuser, or of the role that doctor has, and leaves
@@ -93,9 +89,7 @@ func (p *patient) session(asRole bool, sql string) *pgx.Conn {
 		config = p.conn
 	}
 	conn, err := pgx.ConnectConfig(p.Context(), config)
-	if err != nil {
-		p.Fatal(err)
-	}
+	locktest.OK(p, err)
 	p.Cleanup(func() { _ = conn.Close(p.Context()) })
 	for statement := range strings.SplitSeq(p.fill(sql), "; ") {
 		if _, err := conn.Exec(p.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {

@@ -67,7 +67,7 @@ func (c *checker) deliver(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer closeConn(ctx, listener, c.Limits.Answer)
+	defer func() { _ = pgtx.CleanUp(ctx, listener.Close) }()
 	channel := "pglock doctor " + rand.Text()
 	answerCtx, cancel := context.WithTimeout(ctx, c.Limits.Answer)
 	defer cancel()
