@@ -112,7 +112,7 @@ func TestWithoutServer(t *testing.T) {
 
 // demoCommand is the demo as a process of its own.
 func demoCommand(environ ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], "--workers", strconv.Itoa(short.workers), "--ttl", short.ttl.String())
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(append(os.Environ(), demoVariable+"=1"), environ...)
 	cmd.Stderr = new(bytes.Buffer)
 	return cmd
