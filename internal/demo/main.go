@@ -44,7 +44,7 @@ const (
 	exitUsage       = 2
 	exitInterrupted = 130
 
-	startTimeout = 8 * time.Minute // of the server, which may have to be downloaded
+	startTimeout = 8 * time.Minute // of the server, whose image may have to be pulled
 )
 
 // demo is a size for the story. One worker of an act is killed, two are paused, and the story waits for

@@ -11,7 +11,7 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// startTimeout bounds the start of a server, which may have to be downloaded first.
+// startTimeout bounds the start of a server, whose image may have to be pulled first.
 const startTimeout = 8 * time.Minute
 
 // explain lets the first test log which server they all share, and which ways to others failed.
@@ -44,8 +44,8 @@ func Server(tb testing.TB, options testserver.Options) *testserver.Server {
 	})
 }
 
-// Standby starts a standby of a private server. Cleanup closes it. Without pg_basebackup, which a
-// downloaded PostgreSQL lacks, the test is skipped, see NeedTool.
+// Standby starts a standby of a private server. Cleanup closes it. Without pg_basebackup the test is
+// skipped, see NeedTool.
 func Standby(tb testing.TB, primary *testserver.Server) *testserver.Server {
 	tb.Helper()
 	return start(tb, "pg_basebackup", testserver.ErrNoProgram, primary.Standby)
