@@ -108,7 +108,7 @@ func (c *cluster) cable(ctx context.Context, n *node, state string) error {
 
 // signal signals the chosen processes of a node. It fails if there is none.
 func (c *cluster) signal(n *node, chosen func(command string) bool, s syscall.Signal) error {
-	pids, err := exec.Command("ip", "netns", "pids", n.name).Output()
+	pids, err := exec.CommandContext(context.Background(), "ip", "netns", "pids", n.name).Output()
 	if err != nil {
 		return fmt.Errorf("the processes of %s: %w", n.name, err)
 	}
