@@ -130,7 +130,10 @@ func (l *link) deliver(c chunk, to *net.TCPConn, lost *bool) bool {
 	} else if l.dialog != nil {
 		c.data, broken = l.dialog.toClient(c.data)
 	}
-	_, err := to.Write(c.data)
+	n, err := to.Write(c.data)
+	if lost == nil {
+		l.proxy.toServer.Add(int64(n))
+	}
 	if err != nil || broken {
 		l.reset()
 	}

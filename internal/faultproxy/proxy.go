@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -16,6 +17,8 @@ type Proxy struct {
 	listener net.Listener
 	ctx      context.Context // done when the proxy closes
 	running  sync.WaitGroup  // every goroutine of the proxy
+
+	toServer atomic.Int64
 
 	mu       sync.Mutex
 	accepted int
@@ -101,13 +104,14 @@ func (p *Proxy) runAccept() {
 
 // Stats are counters since New.
 type Stats struct {
-	Accepted int // connections, including refused ones
-	Open     int // current connections
+	Accepted int   // connections, including refused ones
+	Open     int   // current connections
+	ToServer int64 // bytes that reached the server
 }
 
 // Stats returns the counters.
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{Accepted: p.accepted, Open: len(p.links)}
+	return Stats{Accepted: p.accepted, Open: len(p.links), ToServer: p.toServer.Load()}
 }

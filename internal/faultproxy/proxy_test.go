@@ -20,7 +20,7 @@ func TestForwardsAndCounts(t *testing.T) {
 	two.mustEcho("there\n")
 	two.conn.Close()
 	pgtest.Eventually(t, 10*time.Second, "one of two connections is left", func() bool {
-		return proxy.Stats() == faultproxy.Stats{Accepted: 2, Open: 1}
+		return proxy.Stats() == faultproxy.Stats{Accepted: 2, Open: 1, ToServer: 12}
 	})
 }
 

@@ -10,7 +10,10 @@ import (
 
 // Request is what a client of PostgreSQL sends before it waits for an answer: a simple query, or
 // messages that end with Sync. Those that execute nothing are no requests.
-type Request struct{ SQL string } // several statements are joined by newlines
+type Request struct {
+	SQL           string // several statements are joined by newlines
+	InTransaction bool   // the server was in a transaction block before
+}
 
 // Fate is what happens to a request.
 type Fate int
@@ -130,7 +133,7 @@ func (d *dialog) request(message []byte) (send []byte) {
 	first, second := answer{}, answer{swallow: true}
 	fate := Pass
 	if len(executed) > 0 {
-		fate = d.decide(Request{strings.Join(executed, "\n")})
+		fate = d.decide(Request{strings.Join(executed, "\n"), d.block})
 	}
 	if fate == LoseReply {
 		first = answer{swallow: true, reset: true}
