@@ -214,49 +214,6 @@ func mustClose(t *testing.T, server *testserver.Server) {
 	}
 }
 
-func TestPrivateServerEndsWithItsProcess(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	a := s.start(rolePrivate)
-	if a.Error != "" {
-		t.Fatal(a.Error)
-	}
-	a.kill()
-	s.mustEmpty(a.URL)
-}
-
-func TestPausedServerEndsWithItsProcess(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows can't pause a process")
-	}
-	s := newStage(t)
-	a := s.start(rolePaused)
-	if a.Error != "" {
-		t.Fatal(a.Error)
-	}
-	a.kill()
-	s.mustEmpty(a.URL)
-}
-
-// TestPausedServerIsSwept kills the keeper along with the process, the worst that can happen: a
-// paused server handles no signal but SIGKILL.
-func TestPausedServerIsSwept(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no keeper")
-	}
-	s := newStage(t)
-	a := s.start(rolePaused)
-	if a.Error != "" {
-		t.Fatal(a.Error)
-	}
-	a.killKeepers(t)
-	a.kill()
-	s.sweep()
-	s.mustEmpty(a.URL)
-}
-
 // binDir returns where a private server of this machine has its programs.
 func binDir(t *testing.T) string {
 	t.Helper()
