@@ -55,7 +55,8 @@ func (d demo) acts() []act {
 	return acts
 }
 
-// performance is an act while it is played. One goroutine uses it.
+// performance is an act while it is played. Only the goroutine that plays it uses its fields; those that
+// read the workers' output share nothing with it but the channel.
 type performance struct {
 	act
 	demo
@@ -192,7 +193,8 @@ func (p *performance) dismiss() {
 }
 
 // await hears reports until there are n of these kinds with newer tokens than that, and returns the
-// n-th. It fails when a worker does, when ctx ends, or after patience. The error says what it waited for.
+// n-th. It fails when a worker does, when ctx ends, or after patience, with an error that says what it
+// waited for.
 func (p *performance) await(ctx context.Context, what string, n int, newer int64, kinds string) (event, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %v for %s", patience, what))
 	defer cancel()

@@ -93,7 +93,7 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// perform gets a server and plays on it.
+// perform gets a server, which the demo may have to start, and plays on it.
 func (d demo) perform(ctx context.Context, s *story) error {
 	wait, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -146,7 +146,7 @@ func (d demo) play(ctx context.Context, url string, s *story) (err error) {
 	return s.verdict(judge(results[0], results[1], results[2]))
 }
 
-// connect opens a pool. The server's view of its connections shows who.
+// connect opens a pool whose connections are named for who in pg_stat_activity.
 func connect(ctx context.Context, url, schema, who string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

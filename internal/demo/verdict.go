@@ -64,7 +64,7 @@ func judge(none, lock, guard result) []finding {
 	}
 }
 
-// story prints what happens, as it happens. One goroutine uses it.
+// story prints what happens, as it happens. It is for one goroutine.
 type story struct {
 	out   io.Writer
 	begun time.Time

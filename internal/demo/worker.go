@@ -28,12 +28,12 @@ type assignment struct {
 	Name, URL, Schema, Account string
 	Locked, Guarded            bool
 	TTL                        time.Duration
-	Rounds                     int // deposits without a lock; with it a worker continues until it has no parent
+	Rounds                     int // deposits without a lock; with it a worker continues until its input ends
 }
 
 // The parent's orders are lines of the standard input. A place is the order to stay, once, at that point
-// of a deposit; inTransaction comes after the guard, if there is one. The end of the input ends the
-// worker after its current deposit.
+// of a deposit, where inTransaction comes after the guard, if there is one. At the end of the input the
+// worker ends after its current deposit, so it also ends when its parent was killed.
 const begin, resume, beforeWrite, inTransaction = "begin", "resume", "before the write", "in the transaction"
 
 // event is a line of JSON, with which a worker reports to its parent.
@@ -70,7 +70,7 @@ type worker struct {
 	held   bool           // in the current deposit
 }
 
-// ordersFrom returns the lines that the parent writes. The channel is closed at their end.
+// ordersFrom returns the lines that the parent writes, and closes the channel at their end.
 func ordersFrom(parent io.Reader) <-chan string {
 	orders := make(chan string)
 	go func() {

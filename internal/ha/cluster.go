@@ -69,8 +69,8 @@ func newCluster(ctx context.Context, sync bool) (*cluster, error) {
 	return c, nil
 }
 
-// network makes the namespaces and the cables. A new file system has their names, so they are not those
-// of other programs.
+// network makes the namespaces and the cables. Their names are in a file system that only this process
+// and its children see, because another experiment may use the same ones.
 func (c *cluster) network(ctx context.Context) error {
 	commands := []string{
 		"chown postgres " + c.dir,
@@ -178,7 +178,8 @@ func (c *cluster) startNode(n *node) error {
 	return err
 }
 
-// spawn starts a program, with its output in files. It ends with stop, or dies with this program.
+// spawn starts a program, with its output in files. It ends with stop, or with this program if that is
+// killed.
 func (c *cluster) spawn(name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(context.Background(), args[0], args[1:]...)
 	for suffix, output := range map[string]*io.Writer{".out": &cmd.Stdout, ".log": &cmd.Stderr} {
