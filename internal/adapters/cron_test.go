@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,48 +14,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
-
-// TestACronExpressionIsASchedule: two replicas run Job.Run with a parsed expression. Each tick runs
-// once.
-func TestACronExpressionIsASchedule(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t)
-	spec, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("*/1 * * * * *")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ran := make(chan string, 100)
-	var replicas sync.WaitGroup
-	for _, ahead := range []time.Duration{0, 700 * time.Millisecond} {
-		client := locktest.Client(t, url)
-		job, err := schedule.New(client, "report", schedule.WithClock(func() time.Time { return time.Now().Add(ahead) }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		replicas.Go(func() {
-			err := job.Run(ctx, spec, func(ctx context.Context, l *pglock.Lease) error {
-				info, err := client.Get(ctx, l.Name())
-				ran <- info.Labels["tick"]
-				return err
-			})
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("Run: %v", err)
-			}
-		})
-	}
-	seen := map[string]bool{}
-	for range 4 {
-		tick := locktest.Receive(t, ran)
-		if at, err := time.Parse(time.RFC3339Nano, tick); seen[tick] || err != nil || at.Nanosecond() != 0 {
-			t.Errorf("tick %q again, or %v", tick, err)
-		}
-		seen[tick] = true
-	}
-	cancel()
-	replicas.Wait()
-}
 
 // TestCronsOwnDST: cron decides which ticks there are on days of 23 and 25 hours. Each of them runs
 // once among two replicas.

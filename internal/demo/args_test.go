@@ -1,20 +1,15 @@
 package main
 
 import (
-	"strings"
+	"io"
 	"testing"
 )
 
-func TestParseArgs(t *testing.T) {
+func TestArguments(t *testing.T) {
 	t.Parallel()
-	for line, ok := range map[string]bool{
-		"": true, "--workers 3 --ttl 1s": true, "--no-guard": true,
-		"--workers 2": false, "--workers 27": false, "more": false, "--ttl 1m": false, "--ttl 1ms": false, "--speed 1": false,
-	} {
-		var errs strings.Builder
-		_, err := parseArgs(strings.Fields(line), &errs)
-		if (err == nil) != ok || (errs.Len() == 0) != ok {
-			t.Errorf("%q: got %v, %q", line, err, errs.String())
+	for arg, want := range map[string]int{"-h": 0, "more": exitUsage, "-speed=1": exitUsage} {
+		if got := run([]string{arg}, io.Discard, io.Discard); got != want {
+			t.Errorf("%s: exit status %d, want %d", arg, got, want)
 		}
 	}
 }

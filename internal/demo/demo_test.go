@@ -22,45 +22,43 @@ import (
 // short is long enough for the leases of a busy machine.
 var short = demo{workers: 3, rounds: 10, ttl: 700 * time.Millisecond}
 
+// TestDemo plays the story. Without the guard it must fail, which is the control: what keeps deposits
+// is the guard.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	url := pgtest.Database(t)
-	err := short.play(t.Context(), url, &story{out: &out, begun: time.Now()})
-	t.Log(out.String())
-	if err != nil {
-		t.Error(err)
-	}
-	for _, part := range []string{"KILLED", "takes over", "PAUSED", "WOKEN", "STALE WRITE",
-		"REFUSED by its own clock", "REFUSED by the server, asked", "REFUSED by the server, which had ended", "As expected"} {
-		if !strings.Contains(out.String(), part) {
-			t.Errorf("the story does not tell: %s", part)
-		}
-	}
-	nothingRemains(t, url, out.String())
-}
-
-// TestDemoWithoutGuardFails is the control: what keeps deposits is the guard.
-func TestDemoWithoutGuardFails(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	d, url := short, pgtest.Database(t)
-	d.noGuard = true
-	err := d.play(t.Context(), url, &story{out: &out, begun: time.Now()})
-	t.Log(out.String())
-	if !errors.Is(err, errNotAsExpected) {
-		t.Errorf("got %v", err)
-	}
-	for _, part := range []string{
-		"ok      with the lock alone deposits are lost",
-		"FAILED  with the guard the woken holders' late writes are refused",
-		"FAILED  with the guard no deposit is lost",
+	for name, c := range map[string]struct {
+		noGuard bool
+		want    error
+		parts   []string
+	}{
+		"with the guard": {false, nil, []string{
+			"KILLED", "takes over", "PAUSED", "WOKEN", "STALE WRITE", "REFUSED by its own clock",
+			"REFUSED by the server, asked", "REFUSED by the server, which had ended", "As expected",
+		}},
+		"without it": {true, errNotAsExpected, []string{
+			"ok      with the lock alone deposits are lost",
+			"FAILED  with the guard the woken holders' late writes are refused",
+			"FAILED  with the guard no deposit is lost",
+		}},
 	} {
-		if !strings.Contains(out.String(), part) {
-			t.Errorf("the verdict does not say: %s", part)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			d, url := short, pgtest.Database(t)
+			d.noGuard = c.noGuard
+			err := d.play(t.Context(), url, &story{out: &out, begun: time.Now()})
+			t.Log(out.String())
+			if !errors.Is(err, c.want) {
+				t.Errorf("got %v", err)
+			}
+			for _, part := range c.parts {
+				if !strings.Contains(out.String(), part) {
+					t.Errorf("the story does not tell: %s", part)
+				}
+			}
+			nothingRemains(t, url, out.String())
+		})
 	}
-	nothingRemains(t, url, out.String())
 }
 
 // TestInterrupted ends the demo as Ctrl-C does, in the middle of each act.
@@ -112,7 +110,7 @@ func TestWithoutServer(t *testing.T) {
 
 // demoCommand is the demo as a process of its own.
 func demoCommand(environ ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], "--workers", strconv.Itoa(short.workers), "--ttl", short.ttl.String())
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(append(os.Environ(), demoVariable+"=1"), environ...)
 	cmd.Stderr = new(bytes.Buffer)
 	return cmd

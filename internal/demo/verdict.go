@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -16,121 +17,54 @@ var errNotAsExpected = errors.New("demo: not as expected")
 // result is what an act came to.
 type result struct {
 	act
-	tally
-	grants      []grant // by arrival of their reports
-	successions []succession
-	late        []lateWrite
-}
-
-// tally is what the tables say about an account.
-type tally struct {
 	deposits int64 // entries
 	balance  int64
+	grants   int
+	late     []event // what holders reported after they were woken
 }
 
 // lost returns how many deposits the balance lacks.
-func (t tally) lost() int64 { return t.deposits - t.balance }
-
-// grant is one grant of the lock.
-type grant struct {
-	holder string
-	token  int64
-	at     time.Time // by the server's clock
-}
-
-// succession is how the lock passed from a holder that could not renew any more to the next one.
-type succession struct {
-	token  int64     // of the holder
-	expiry time.Time // of its lease, as the server had stored it last
-	next   grant
-}
-
-// lateWrite is what a holder tried after it was woken.
-type lateWrite struct {
-	holder   string
-	token    int64
-	passed   bool
-	refusals []refusal // why not
-}
-
-// finding is one thing that should have come about.
-type finding struct {
-	expected string
-	fault    string // what came about instead, or empty
-}
-
-// judge compares the acts with what each of them is to show.
-func judge(none, lock, guard result) []finding {
-	check := func(expected string, ok bool, format string, args ...any) finding {
-		if ok {
-			return finding{expected: expected}
-		}
-		return finding{expected, fmt.Sprintf(format, args...)}
-	}
-	loss := func(r result) string { return fmt.Sprintf("of %d deposits %d were lost", r.deposits, r.lost()) }
-	fenced := slices.ContainsFunc(guard.late, func(w lateWrite) bool {
-		return slices.ContainsFunc(w.refusals, func(why refusal) bool { return why.By == byFence })
-	})
-	findings := []finding{
-		check("without a lock deposits are lost", none.lost() > 0, "%s", loss(none)),
-		check("with the lock alone the woken holder's late write gets through", lock.passed() > 0 && lock.passed() == len(lock.late),
-			"of %d late writes %d got through", len(lock.late), lock.passed()),
-		check("with the lock alone deposits are lost", lock.lost() > 0, "%s", loss(lock)),
-		check("with the guard the woken holders' late writes are refused", guard.passed() == 0 && fenced,
-			"%d of %d got through, and one was refused with %q: %v", guard.passed(), len(guard.late), fencing.ErrStale, fenced),
-		check("with the guard no deposit is lost", guard.lost() == 0 && guard.deposits > 0, "%s", loss(guard)),
-	}
-	for _, r := range []result{lock, guard} {
-		in := fmt.Sprintf("act %d: ", r.number)
-		findings = append(findings,
-			finding{in + "nobody got in before the lease of the killed or paused holder had ended", r.succeededInTime()},
-			finding{in + "tokens grow from grant to grant", r.tokensGrew()},
-		)
-	}
-	return findings
-}
+func (r result) lost() int64 { return r.deposits - r.balance }
 
 // passed returns how many late writes got through.
 func (r result) passed() (n int) {
 	for _, w := range r.late {
-		if w.passed {
+		if w.Kind == wrote {
 			n++
 		}
 	}
 	return n
 }
 
-func (r result) succeededInTime() string {
-	if len(r.successions) == 0 {
-		return "nobody was killed or paused"
-	}
-	for _, s := range r.successions {
-		switch early := s.expiry.Sub(s.next.at); {
-		case s.expiry.IsZero():
-			return fmt.Sprintf("when token %d's lease was to end is not known", s.token)
-		case early > 0:
-			return fmt.Sprintf("token %d was granted %v before token %d's lease ended", s.next.token, early, s.token)
-		}
-	}
-	return ""
+// finding is one thing that should have come about.
+type finding struct {
+	expected string
+	ok       bool
+	instead  string // what came about
 }
 
-// tokensGrew compares the order of tokens with the order of grants by the server's clock.
-func (r result) tokensGrew() string {
-	if len(r.grants) < 2 {
-		return fmt.Sprintf("there were %d grants", len(r.grants))
+// judge compares the acts with what each of them is to show.
+func judge(none, lock, guard result) []finding {
+	loss := func(r result) string { return fmt.Sprintf("of %d deposits %d were lost", r.deposits, r.lost()) }
+	fenced := slices.ContainsFunc(guard.late, func(w event) bool {
+		return slices.ContainsFunc(w.Reasons, func(reason string) bool { return strings.HasPrefix(reason, byFence) })
+	})
+	return []finding{
+		{"without a lock deposits are lost", none.lost() > 0, loss(none)},
+		{
+			"with the lock alone the woken holder's late write gets through", lock.passed() > 0 && lock.passed() == len(lock.late),
+			fmt.Sprintf("of %d late writes %d got through", len(lock.late), lock.passed()),
+		},
+		{"with the lock alone deposits are lost", lock.lost() > 0, loss(lock)},
+		{
+			"with the guard the woken holders' late writes are refused", guard.passed() == 0 && fenced,
+			fmt.Sprintf("%d of %d got through, and one was refused with %q: %v", guard.passed(), len(guard.late), fencing.ErrStale, fenced),
+		},
+		{"with the guard no deposit is lost", guard.lost() == 0 && guard.deposits > 0, loss(guard)},
 	}
-	inTime := slices.Clone(r.grants)
-	slices.SortFunc(inTime, func(a, b grant) int { return a.at.Compare(b.at) })
-	for i, g := range inTime[1:] {
-		if before := inTime[i]; g.token <= before.token {
-			return fmt.Sprintf("token %d was granted after token %d", g.token, before.token)
-		}
-	}
-	return ""
 }
 
-// story prints what happens, as it happens. One goroutine uses it.
+// story prints what happens, as it happens. It is for one goroutine.
 type story struct {
 	out   io.Writer
 	begun time.Time
@@ -148,7 +82,7 @@ func (s *story) results(all []result) {
 	s.heading(fmt.Sprintf("Result%25s %9s %9s %8s   late writes", "deposits", "balance", "lost", "grants"))
 	for _, r := range all {
 		fmt.Fprintf(s.out, "  %d  %-17s %9d %9d %9d %8d   %d got through, %d refused\n", r.number, r.name,
-			r.deposits, r.balance, r.lost(), len(r.grants), r.passed(), len(r.late)-r.passed())
+			r.deposits, r.balance, r.lost(), r.grants, r.passed(), len(r.late)-r.passed())
 	}
 	fmt.Fprintln(s.out)
 }
@@ -157,12 +91,12 @@ func (s *story) results(all []result) {
 func (s *story) verdict(findings []finding) error {
 	wrong := 0
 	for _, f := range findings {
-		if f.fault == "" {
+		if f.ok {
 			fmt.Fprintln(s.out, "  ok      "+f.expected)
 			continue
 		}
 		wrong++
-		fmt.Fprintf(s.out, "  FAILED  %s\n          but %s\n", f.expected, f.fault)
+		fmt.Fprintf(s.out, "  FAILED  %s\n          but %s\n", f.expected, f.instead)
 	}
 	if wrong > 0 {
 		s.heading(fmt.Sprintf("Not as expected: %d of %d checks failed.", wrong, len(findings)))

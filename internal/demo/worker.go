@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,69 +28,56 @@ type assignment struct {
 	Name, URL, Schema, Account string
 	Locked, Guarded            bool
 	TTL                        time.Duration
-	Rounds                     int // deposits without a lock; with it a worker continues until the order finish
+	Rounds                     int // deposits without a lock; with it a worker continues until its input ends
 }
 
-// place is a point in a deposit, and the order to stay there once.
-type place string
-
-const (
-	beforeWrite   place = "before the write"
-	inTransaction place = "in the transaction" // after the guard, if there is one
-)
-
-// The orders of the parent, as lines of the standard input, beside the places.
-const begin, resume, finish = "begin", "resume", "finish"
+// The parent's orders are lines of the standard input. A place is the order to stay, once, at that point
+// of a deposit, where inTransaction comes after the guard, if there is one. At the end of the input the
+// worker ends after its current deposit, so it also ends when its parent was killed.
+const begin, resume, beforeWrite, inTransaction = "begin", "resume", "before the write", "in the transaction"
 
 // event is a line of JSON, with which a worker reports to its parent.
 type event struct {
 	Worker, Kind string
-	Token        int64     // of the lease, 0 without one
-	Balance      int64     // read (holding) or written
-	At           time.Time // of granted: by the server's clock
-	Refusals     []refusal // of refused
+	Token        int64    // of the lease, 0 without one
+	Balance      int64    // read (holding) or written
+	Reasons      []string // of refused: each begins with the refuser; of exited: why, after a failure
 }
 
-// The kinds of events. A worker that was held reports wrote or refused.
-const ready, granted, holding, deposited, wrote, refused = "ready", "granted", "holding", "deposited", "wrote", "refused"
-
-// refusal is why a write was refused.
-type refusal struct {
-	By    refuser
-	Error string
-}
-
-type refuser string
-
+// The kinds of events. A worker that was held reports wrote or refused. The parent adds exited.
 const (
-	byLease  refuser = "its own clock"                               // pglock.ErrLost
-	byFence  refuser = "the server, asked with the token alone"      // fencing.ErrStale
-	byServer refuser = "the server, which had ended the transaction" // of a paused holder
+	ready, granted, holding   = "ready", "granted", "holding"
+	deposited, wrote, refused = "deposited", "wrote", "refused"
+	exited                    = "exited"
 )
 
-// errRefused means that the write was refused. The worker has reported it.
-var errRefused = errors.New("demo: the write was refused")
+// The refusers of a write.
+const (
+	byLease  = "its own clock: "                               // pglock.ErrLost
+	byFence  = "the server, asked with the token alone: "      // fencing.ErrStale
+	byServer = "the server, which had ended the transaction: " // of a paused holder
+)
 
 // worker is one of the processes that deposit.
 type worker struct {
 	assignment
 	orders <-chan string
-	stayAt place // an order that was not yet carried out
-	end    bool  // after the current deposit
+	stayAt string // an order that was not yet carried out
+	end    bool   // after the current deposit
 	out    *json.Encoder
 	pool   *pgxpool.Pool
 	client *pglock.Client // nil without the lock
 	held   bool           // in the current deposit
 }
 
-// ordersFrom returns the lines that the parent writes. Its end ends the worker.
+// ordersFrom returns the lines that the parent writes, and closes the channel at their end.
 func ordersFrom(parent io.Reader) <-chan string {
 	orders := make(chan string)
 	go func() {
+		defer close(orders)
 		for lines := bufio.NewScanner(parent); lines.Scan(); {
 			orders <- lines.Text()
 		}
-		os.Exit(exitFailed)
 	}()
 	return orders
 }
@@ -122,16 +108,15 @@ func (w *worker) run(ctx context.Context) (err error) {
 		}
 		defer func() { _ = w.client.Close(ctx) }() // nothing is held any more
 	}
-	err = w.report(event{Kind: ready})
-	for order := ""; order != begin; order = <-w.orders {
-	}
+	w.report(event{Kind: ready})
+	<-w.orders // begin
 	for i := 0; err == nil && !w.end && (w.Locked || i < w.Rounds); i++ {
 		if !w.Locked {
 			err = w.deposit(ctx, nil)
 			continue
 		}
 		err = w.useLease(ctx)
-		w.rest(between(40, 120)) // leave the lock to others
+		w.rest(40, 120) // leave the lock to others
 	}
 	return err
 }
@@ -143,15 +128,12 @@ func (w *worker) useLease(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	info, err := w.client.Get(ctx, lockName)
-	if err == nil && info.Token == lease.Token() { // with the server's time of the grant
-		err = w.report(event{Kind: granted, Token: int64(lease.Token()), At: info.AcquiredAt})
-	}
+	w.report(event{Kind: granted, Token: int64(lease.Token())})
 	for i := 0; err == nil && i < depositsPerLease; i++ {
 		err = w.deposit(ctx, lease)
 	}
 	err = errors.Join(err, lease.Release(ctx))
-	if errors.Is(err, errRefused) || errors.Is(err, pglock.ErrLost) {
+	if errors.Is(err, pglock.ErrLost) {
 		return nil
 	}
 	return err
@@ -159,54 +141,45 @@ func (w *worker) useLease(ctx context.Context) error {
 
 // deposit adds one coin: it reads the balance, thinks, and writes what it read plus one. With a lease
 // it checks the lease before the write, and returns the lease's error without writing if that has
-// ended.
+// ended. In a guarded act it returns ErrLost, too, if the guard refused the write, or if the server had
+// ended the guarded transaction.
 func (w *worker) deposit(ctx context.Context, lease *pglock.Lease) error {
 	w.held = false
-	var balance int64
-	err := w.pool.QueryRow(ctx, "SELECT balance FROM ledger WHERE account = $1", w.Account).Scan(&balance)
+	e := event{Kind: deposited}
+	if lease != nil {
+		e.Token = int64(lease.Token())
+	}
+	err := w.pool.QueryRow(ctx, "SELECT balance FROM ledger WHERE account = $1", w.Account).Scan(&e.Balance)
 	if err != nil {
 		return err
 	}
-	w.rest(between(4, 8))
+	w.rest(4, 8)
 	if lease != nil && lease.Err() != nil {
 		return lease.Err()
 	}
 	// Between this check and the write no program checks its lock again. A pause may come here as
 	// well as anywhere else, and this is where the demo makes one.
-	if err := w.stay(beforeWrite, lease, balance); err != nil {
-		return err
-	}
+	w.stay(beforeWrite, e)
 	tx, err := w.pool.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }() // after the commit it does nothing
-	return w.write(ctx, tx, lease, balance)
-}
-
-// write commits the deposit. In a guarded act it returns errRefused if the guard refused the write,
-// or if the server had ended the guarded transaction.
-func (w *worker) write(ctx context.Context, tx pgx.Tx, lease *pglock.Lease, read int64) error {
 	if w.Guarded {
 		if err := lease.Guard(ctx, tx); err != nil {
 			return w.refusedByGuard(ctx, tx, lease, err)
 		}
 	}
-	if err := w.stay(inTransaction, lease, read); err != nil {
-		return err
-	}
-	e := event{Kind: deposited, Balance: read + 1}
-	if lease != nil {
-		e.Token = int64(lease.Token())
-	}
+	w.stay(inTransaction, e)
 	// The balance's row stays locked until the commit, so entries are numbered in the order of the
 	// writes.
+	e.Balance++
 	var batch pgx.Batch
-	batch.Queue("UPDATE ledger SET balance = $2 WHERE account = $1", w.Account, read+1)
+	batch.Queue("UPDATE ledger SET balance = $2 WHERE account = $1", w.Account, e.Balance)
 	batch.Queue("INSERT INTO entries (account, worker, token) VALUES ($1, $2, $3)", w.Account, w.Name, e.Token)
-	err := tx.SendBatch(ctx, &batch).Close()
+	err = tx.SendBatch(ctx, &batch).Close()
 	if err != nil && w.Guarded && tx.Conn().IsClosed() {
-		return w.refuse(lease, refusal{byServer, err.Error()})
+		return w.refuse(lease, byServer+err.Error())
 	}
 	if err == nil {
 		err = tx.Commit(ctx)
@@ -217,60 +190,54 @@ func (w *worker) write(ctx context.Context, tx pgx.Tx, lease *pglock.Lease, read
 	if w.held {
 		e.Kind = wrote
 	}
-	return w.report(e)
+	w.report(e)
+	return nil
 }
 
 // refusedByGuard reports the guard's error. If that came from the holder's own clock, it lets the
 // server compare the token too, as if the pause had come after the check of the clock.
 func (w *worker) refusedByGuard(ctx context.Context, tx pgx.Tx, lease *pglock.Lease, err error) error {
-	var all []refusal
+	var reasons []string
 	if errors.Is(err, pglock.ErrLost) {
-		all = append(all, refusal{byLease, err.Error()})
+		reasons = append(reasons, byLease+err.Error())
 		err = fencing.Check(ctx, tx, lease.Fence())
 	}
 	if !errors.Is(err, fencing.ErrStale) {
-		return errors.Join(err, w.refuse(lease, all...))
+		return fmt.Errorf("no refusal of a stale grant, but: %w", err)
 	}
-	return w.refuse(lease, append(all, refusal{byFence, err.Error()})...)
+	return w.refuse(lease, append(reasons, byFence+err.Error())...)
 }
 
-func (w *worker) refuse(lease *pglock.Lease, why ...refusal) error {
-	return errors.Join(errRefused, w.report(event{Kind: refused, Token: int64(lease.Token()), Refusals: why}))
+func (w *worker) refuse(lease *pglock.Lease, reasons ...string) error {
+	w.report(event{Kind: refused, Token: int64(lease.Token()), Reasons: reasons})
+	return pglock.ErrLost
 }
 
 // stay carries out an order to stay here, if there is one, and waits for the order to resume.
-func (w *worker) stay(here place, lease *pglock.Lease, read int64) error {
-	if lease == nil || w.stayAt != here {
-		return nil
+func (w *worker) stay(here string, e event) {
+	if e.Token == 0 || w.stayAt != here || w.end {
+		return
 	}
 	w.stayAt, w.held = "", true
-	err := w.report(event{Kind: holding, Token: int64(lease.Token()), Balance: read})
-	for order := ""; order != resume; order = <-w.orders {
-	}
-	return err
+	e.Kind = holding
+	w.report(e)
+	<-w.orders // resume
 }
 
-func (w *worker) report(e event) error {
-	e.Worker = w.Name
-	return w.out.Encode(e)
-}
+// report ignores an error, because a worker without its parent ends soon.
+func (w *worker) report(e event) { _ = w.out.Encode(e) }
 
-// rest takes orders for a time.
-func (w *worker) rest(d time.Duration) {
-	for over := time.After(d); ; {
+// rest takes orders for a random time of so many milliseconds.
+func (w *worker) rest(least, most int) {
+	for over := time.After(time.Duration(least+rand.N(most-least)) * time.Millisecond); ; {
 		select { // if both are ready, the order is taken at the next rest
 		case <-over:
 			return
-		case order := <-w.orders:
-			w.end = w.end || order == finish
-			if order == string(beforeWrite) || order == string(inTransaction) {
-				w.stayAt = place(order)
+		case order, more := <-w.orders:
+			w.stayAt = order
+			if !more {
+				w.end, w.orders = true, nil // nil is never ready
 			}
 		}
 	}
-}
-
-// between returns a random time of so many milliseconds.
-func between(least, most int) time.Duration {
-	return time.Duration(least+rand.N(most-least)) * time.Millisecond
 }

@@ -32,22 +32,18 @@ func TestWorkerReportsFailure(t *testing.T) {
 	}
 }
 
-// TestCrewShowsFailure waits while workers end.
-func TestCrewShowsFailure(t *testing.T) {
+// TestAwaitShowsFailure: a wait ends with the failure of a worker, unless the demo killed it.
+func TestAwaitShowsFailure(t *testing.T) {
 	t.Parallel()
-	ended := &member{name: "D", err: errors.New("signal: aborted"), exited: make(chan struct{})}
-	close(ended.exited)
-	ended.stderr.WriteString("goroutine 1 [running]\n")
-	c := crew{members: []*member{{name: "C", exited: make(chan struct{})}, ended}}
-	never := func() (bool, error) { return false, nil }
-	err := c.until(t.Context(), "the impossible", never)
-	if !errors.Is(err, ended.err) || !strings.Contains(err.Error(), "worker D") || !strings.Contains(err.Error(), "goroutine 1") {
-		t.Errorf("got %v", err)
-	}
-	ended.killed = true
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := c.until(ctx, "the impossible", never); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a worker that we killed: %v", err)
+	p := performance{events: make(chan event, 1), killed: "C"}
+	for _, name := range []string{"C", "D"} {
+		p.events <- event{Worker: name, Kind: exited, Reasons: []string{"signal: aborted", "goroutine 1 [running]"}}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err := p.await(ctx, "the impossible", 1, 0, granted)
+		cancel()
+		if name == p.killed && !errors.Is(err, context.DeadlineExceeded) ||
+			name != p.killed && (err == nil || err.Error() != "worker D: signal: aborted: goroutine 1 [running]") {
+			t.Errorf("worker %s: got %v", name, err)
+		}
 	}
 }

@@ -1,6 +1,10 @@
 package faultproxy
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Cut stops all data in both directions. Connections stay open, and new ones hang.
 func (p *Proxy) Cut() { p.change(func(f *faults) { f.cut = true }) }
@@ -33,10 +37,7 @@ func (p *Proxy) Delay(d time.Duration) { p.change(func(f *faults) { f.delay = d 
 // Sever resets all current connections. It returns when both ends are reset.
 func (p *Proxy) Sever() {
 	p.mu.Lock()
-	var links []*link
-	for l := range p.links {
-		links = append(links, l)
-	}
+	links := slices.Collect(maps.Keys(p.links))
 	p.mu.Unlock()
 	for _, l := range links {
 		l.reset()

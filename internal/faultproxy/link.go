@@ -33,14 +33,13 @@ type chunk struct {
 
 // run forwards in both directions until the link is closed.
 func (l *link) run() {
-	defer l.proxy.running.Done()
 	defer l.close(false)
 	if !l.awaitPassage(time.Time{}) || !l.dial() {
 		return
 	}
 	var ways sync.WaitGroup
-	ways.Go(func() { l.forward(l.client, l.server, &l.proxy.toServer, nil) })
-	ways.Go(func() { l.forward(l.server, l.client, &l.proxy.toClient, new(bool)) })
+	ways.Go(func() { l.forward(l.client, l.server, nil) })
+	ways.Go(func() { l.forward(l.server, l.client, new(bool)) })
 	ways.Wait()
 }
 
@@ -64,7 +63,7 @@ func (l *link) dial() bool {
 
 // forward copies bytes in one direction until that direction ends. lost is nil for requests. For
 // replies it is set after the first one that is dropped.
-func (l *link) forward(from, to *net.TCPConn, count *atomic.Int64, lost *bool) {
+func (l *link) forward(from, to *net.TCPConn, lost *bool) {
 	chunks := make(chan chunk, 64)
 	var reader sync.WaitGroup
 	reader.Go(func() { l.read(from, chunks) })
@@ -72,7 +71,7 @@ func (l *link) forward(from, to *net.TCPConn, count *atomic.Int64, lost *bool) {
 	for {
 		select { // a closed link may drop what is still in chunks
 		case c := <-chunks:
-			if !l.awaitPassage(c.due) || !l.deliver(c, to, count, lost) {
+			if !l.awaitPassage(c.due) || !l.deliver(c, to, lost) {
 				return
 			}
 		case <-l.ctx.Done():
@@ -109,7 +108,7 @@ func (l *link) enqueue(chunks chan<- chunk, c chunk) bool {
 }
 
 // deliver writes a chunk or the end of the stream. It reports whether the direction goes on.
-func (l *link) deliver(c chunk, to *net.TCPConn, count *atomic.Int64, lost *bool) bool {
+func (l *link) deliver(c chunk, to *net.TCPConn, lost *bool) bool {
 	switch {
 	case errors.Is(c.end, io.EOF):
 		_ = to.CloseWrite() // fails only if the other end is closed too
@@ -132,7 +131,9 @@ func (l *link) deliver(c chunk, to *net.TCPConn, count *atomic.Int64, lost *bool
 		c.data, broken = l.dialog.toClient(c.data)
 	}
 	n, err := to.Write(c.data)
-	count.Add(int64(n))
+	if lost == nil {
+		l.proxy.toServer.Add(int64(n))
+	}
 	if err != nil || broken {
 		l.reset()
 	}

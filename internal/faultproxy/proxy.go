@@ -18,13 +18,14 @@ type Proxy struct {
 	ctx      context.Context // done when the proxy closes
 	running  sync.WaitGroup  // every goroutine of the proxy
 
-	accepted, toServer, toClient atomic.Int64
+	toServer atomic.Int64
 
-	mu      sync.Mutex
-	faults  faults
-	decide  func(Request) Fate // nil: requests are not read
-	changed chan struct{}      // closed and replaced whenever faults change
-	links   map[*link]struct{}
+	mu       sync.Mutex
+	accepted int
+	faults   faults
+	decide   func(Request) Fate // nil: requests are not read
+	changed  chan struct{}      // closed and replaced whenever faults change
+	links    map[*link]struct{}
 }
 
 // faults are the current faults.
@@ -52,8 +53,7 @@ func New(tb testing.TB, target string) *Proxy {
 		changed:  make(chan struct{}),
 		links:    make(map[*link]struct{}),
 	}
-	p.running.Add(1)
-	go p.runAccept()
+	p.running.Go(p.runAccept)
 	tb.Cleanup(func() {
 		cancel()
 		listener.Close()
@@ -78,16 +78,15 @@ func (p *Proxy) URL(databaseURL string) string {
 }
 
 func (p *Proxy) runAccept() {
-	defer p.running.Done()
 	for {
 		conn, err := p.listener.Accept()
 		if err != nil {
 			return // closed
 		}
-		p.accepted.Add(1)
 		l := &link{proxy: p, client: conn.(*net.TCPConn)}
 		l.ctx, l.cancel = context.WithCancel(p.ctx)
 		p.mu.Lock()
+		p.accepted++
 		refuse := p.faults.refuse
 		l.frozen.Store(p.faults.freeze)
 		if p.decide != nil {
@@ -99,8 +98,7 @@ func (p *Proxy) runAccept() {
 			l.reset()
 			continue
 		}
-		p.running.Add(1)
-		go l.run()
+		p.running.Go(l.run)
 	}
 }
 
@@ -109,17 +107,11 @@ type Stats struct {
 	Accepted int   // connections, including refused ones
 	Open     int   // current connections
 	ToServer int64 // bytes that reached the server
-	ToClient int64 // bytes that reached the client
 }
 
 // Stats returns the counters.
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{
-		Accepted: int(p.accepted.Load()),
-		Open:     len(p.links),
-		ToServer: p.toServer.Load(),
-		ToClient: p.toClient.Load(),
-	}
+	return Stats{Accepted: p.accepted, Open: len(p.links), ToServer: p.toServer.Load()}
 }

@@ -3,6 +3,7 @@ package faultproxy
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 	"strings"
 	"sync"
 )
@@ -81,15 +82,26 @@ func (d *dialog) toServer(data []byte) (send []byte) {
 			return append(send, d.in...)
 		}
 	}
-	for len(d.in) >= 5 {
-		n := 1 + int(binary.BigEndian.Uint32(d.in[1:]))
-		if len(d.in) < n {
-			break
-		}
-		send = append(send, d.request(d.in[:n])...)
-		d.in = d.in[n:]
+	for message := range messages(&d.in) {
+		send = append(send, d.request(message)...)
 	}
 	return send
+}
+
+// messages takes the complete messages from the beginning of a buffer.
+func messages(buffer *[]byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for b := *buffer; len(b) >= 5; b = *buffer {
+			n := 1 + int(binary.BigEndian.Uint32(b[1:]))
+			if len(b) < n {
+				return
+			}
+			*buffer = b[n:]
+			if !yield(bytes.Clone(b[:n])) {
+				return
+			}
+		}
+	}
 }
 
 // request handles one message of the client.
@@ -97,7 +109,7 @@ func (d *dialog) request(message []byte) (send []byte) {
 	kind, body := message[0], message[5:]
 	switch kind {
 	case 'p', 'X': // password, end
-		return bytes.Clone(message)
+		return message
 	case 'P':
 		name, rest := cString(body)
 		d.prepared[name], _ = cString(rest)
@@ -145,13 +157,7 @@ func (d *dialog) toClient(data []byte) (send []byte, reset bool) {
 		return data, false
 	}
 	d.out = append(d.out, data...)
-	for len(d.out) >= 5 {
-		n := 1 + int(binary.BigEndian.Uint32(d.out[1:]))
-		if len(d.out) < n {
-			break
-		}
-		message := bytes.Clone(d.out[:n])
-		d.out = d.out[n:]
+	for message := range messages(&d.out) {
 		keep, end := d.reply(message)
 		if end {
 			return send, true

@@ -12,8 +12,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/migrations"
 )
 
@@ -35,26 +36,21 @@ const (
 
 // cluster is three servers under Patroni, each in a namespace, and a hub between them.
 //
-//	hub: bridge, etcd, workers 0 to 2, this program's connections
-//	 ├── node 1: Patroni, PostgreSQL, worker 11
-//	 ├── node 2: ...
-//	 └── node 3: ...
+//	hub: bridge, etcd, workers 0 to 2, this program
+//	 ├── node1: Patroni, PostgreSQL, worker 11
+//	 ├── node2: ...
+//	 └── node3: ...
 type cluster struct {
 	dir     string
 	sync    bool
-	tag     string // of the namespaces
 	etcd    *exec.Cmd
 	nodes   []*node
-	hub     hub
 	workers []*exec.Cmd
-	files   []*os.File // histories of the workers
 }
 
 type node struct {
-	name, address, namespace string
-	link                     string // its end of the cable in the hub
-	config                   string
-	patroni                  *exec.Cmd
+	name    string // also of its namespace, and of its end of the cable in the hub
+	address string
 }
 
 func newCluster(ctx context.Context, sync bool) (*cluster, error) {
@@ -62,23 +58,9 @@ func newCluster(ctx context.Context, sync bool) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{dir: dir, sync: sync, tag: fmt.Sprintf("pglock-ha-%d", os.Getpid())}
+	c := &cluster{dir: dir, sync: sync}
 	for i := range nodes {
-		n := &node{
-			name: fmt.Sprint("node", i+1), address: fmt.Sprintf("10.99.0.%d", 11+i),
-			namespace: fmt.Sprintf("%s-%d", c.tag, i+1), link: fmt.Sprint("to", i+1),
-			config: filepath.Join(dir, fmt.Sprintf("node%d.json", i+1)),
-		}
-		c.nodes = append(c.nodes, n)
-	}
-	postgres, err := user.Lookup("postgres")
-	if err != nil {
-		return nil, fmt.Errorf("%w: there is no user postgres", errImpossible)
-	}
-	uid, _ := strconv.Atoi(postgres.Uid)
-	gid, _ := strconv.Atoi(postgres.Gid)
-	if err := os.Chown(dir, uid, gid); err != nil {
-		return nil, err
+		c.nodes = append(c.nodes, &node{fmt.Sprint("node", i+1), fmt.Sprintf("10.99.0.%d", 11+i)})
 	}
 	if err := c.network(ctx); err != nil {
 		c.stop()
@@ -87,23 +69,27 @@ func newCluster(ctx context.Context, sync bool) (*cluster, error) {
 	return c, nil
 }
 
-// network makes the namespaces and the cables.
+// network makes the namespaces and the cables. Their names are in a file system that only this process
+// and its children see, because another experiment may use the same ones.
 func (c *cluster) network(ctx context.Context) error {
 	commands := []string{
-		"ip netns add " + c.tag,
-		"ip -n " + c.tag + " link set lo up",
-		"ip -n " + c.tag + " link add bridge type bridge",
-		"ip -n " + c.tag + " addr add " + hubAddress + "/24 dev bridge",
-		"ip -n " + c.tag + " link set bridge up",
+		"chown postgres " + c.dir,
+		"mount --make-rprivate /",
+		"mkdir -p /run/netns",
+		"mount -t tmpfs netns /run/netns",
+		"ip link set lo up",
+		"ip link add bridge type bridge",
+		"ip addr add " + hubAddress + "/24 dev bridge",
+		"ip link set bridge up",
 	}
 	for _, n := range c.nodes {
 		commands = append(commands,
-			"ip netns add "+n.namespace,
-			"ip -n "+n.namespace+" link set lo up",
-			"ip -n "+c.tag+" link add "+n.link+" type veth peer name eth0 netns "+n.namespace,
-			"ip -n "+c.tag+" link set "+n.link+" master bridge up",
-			"ip -n "+n.namespace+" addr add "+n.address+"/24 dev eth0",
-			"ip -n "+n.namespace+" link set eth0 up",
+			"ip netns add "+n.name,
+			"ip -n "+n.name+" link set lo up",
+			"ip link add "+n.name+" type veth peer name eth0 netns "+n.name,
+			"ip link set "+n.name+" master bridge up",
+			"ip -n "+n.name+" addr add "+n.address+"/24 dev eth0",
+			"ip -n "+n.name+" link set eth0 up",
 		)
 	}
 	for _, command := range commands {
@@ -119,7 +105,7 @@ func (c *cluster) network(ctx context.Context) error {
 func (c *cluster) start(ctx context.Context) error {
 	var err error
 	url := "http://" + hubAddress
-	c.etcd, err = c.spawn(c.tag, "etcd", "etcd", "--name", "hub", "--data-dir", filepath.Join(c.dir, "etcd"),
+	c.etcd, err = c.spawn("etcd", "etcd", "--name", "hub", "--data-dir", filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls", url+":2379", "--advertise-client-urls", url+":2379",
 		"--listen-peer-urls", url+":2380", "--initial-advertise-peer-urls", url+":2380", "--initial-cluster", "hub="+url+":2380",
 		"--enable-v2", "--unsafe-no-fsync")
@@ -131,14 +117,14 @@ func (c *cluster) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(n.config, text, 0o644); err != nil { //nolint:gosec // the user postgres reads it
+		if err := os.WriteFile(c.config(n), text, 0o644); err != nil { //nolint:gosec // the user postgres reads it
 			return err
 		}
 		if err := c.startNode(n); err != nil {
 			return err
 		}
 	}
-	leader, err := c.awaitReady(ctx)
+	leader, err := c.awaitReady(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -155,6 +141,7 @@ func (c *cluster) start(ctx context.Context) error {
 // settings returns the configuration of Patroni for a node. Its format is YAML, and so JSON.
 func (c *cluster) settings(n *node) map[string]any {
 	access := map[string]any{"username": "postgres"}
+	postgres, _ := testserver.Program("postgres") // without it Patroni says so in its log
 	return map[string]any{
 		"scope": "ha", "name": n.name,
 		"restapi": map[string]any{"listen": n.address + ":8008", "connect_address": n.address + ":8008"},
@@ -174,7 +161,7 @@ func (c *cluster) settings(n *node) map[string]any {
 		},
 		"postgresql": map[string]any{
 			"listen": n.address + ":5432", "connect_address": n.address + ":5432",
-			"data_dir": filepath.Join(c.dir, n.name), "bin_dir": binaries(),
+			"data_dir": filepath.Join(c.dir, n.name), "bin_dir": filepath.Dir(postgres),
 			"pgpass":         filepath.Join(c.dir, n.name+".pgpass"),
 			"authentication": map[string]any{"superuser": access, "replication": access, "rewind": access},
 			"parameters":     map[string]any{"unix_socket_directories": ""},
@@ -183,36 +170,31 @@ func (c *cluster) settings(n *node) map[string]any {
 	}
 }
 
-// binaries returns the directory of the newest PostgreSQL.
-func binaries() string {
-	all, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres") // the pattern is valid
-	if len(all) == 0 {
-		return ""
-	}
-	return filepath.Dir(all[len(all)-1])
-}
+func (c *cluster) config(n *node) string { return filepath.Join(c.dir, n.name+".json") }
 
-func (c *cluster) startNode(n *node) (err error) {
-	n.patroni, err = c.spawn(n.namespace, n.name,
-		"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "patroni", n.config)
+func (c *cluster) startNode(n *node) error {
+	_, err := c.spawn(n.name, "ip", "netns", "exec", n.name,
+		"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "patroni", c.config(n))
 	return err
 }
 
-// spawn starts a program in a namespace, with its output in a file. It ends with stop, or dies with
-// this program.
-func (c *cluster) spawn(namespace, name string, args ...string) (*exec.Cmd, error) {
-	file, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
+// spawn starts a program, with its output in files. It ends with stop, or with this program if that is
+// killed.
+func (c *cluster) spawn(name string, args ...string) (*exec.Cmd, error) {
+	cmd := exec.CommandContext(context.Background(), args[0], args[1:]...)
+	for suffix, output := range map[string]*io.Writer{".out": &cmd.Stdout, ".log": &cmd.Stderr} {
+		file, err := os.OpenFile(filepath.Join(c.dir, name+suffix), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		*output = file
 	}
-	defer file.Close()
-	cmd := exec.CommandContext(context.Background(), "ip", append([]string{"netns", "exec", namespace}, args...)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, file, file
+	cmd.Dir = c.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() { _ = cmd.Wait() }()
 	return cmd, nil
 }
 
@@ -223,12 +205,9 @@ type member struct {
 }
 
 // members asks the nodes, in turn, for the state of the cluster.
-func (c *cluster) members(ctx context.Context, except *node) ([]member, error) {
+func (c *cluster) members(ctx context.Context) ([]member, error) {
 	var failed error
 	for _, n := range c.nodes {
-		if n == except {
-			continue
-		}
 		var answer struct{ Members []member }
 		err := c.call(ctx, n, http.MethodGet, "/cluster", nil, &answer)
 		if err == nil {
@@ -253,7 +232,7 @@ func (c *cluster) call(ctx context.Context, n *node, method, path string, body, 
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
 		return err
@@ -269,36 +248,18 @@ func (c *cluster) call(ctx context.Context, n *node, method, path string, body, 
 	return json.NewDecoder(response.Body).Decode(answer)
 }
 
-// leader returns the node that Patroni calls the leader, or nil.
-func (c *cluster) leader(members []member) *node {
-	for _, m := range members {
-		if m.Role == "leader" && m.State == "running" {
-			return c.node(m.Name)
-		}
-	}
-	return nil
-}
-
-func (c *cluster) node(name string) *node {
-	for _, n := range c.nodes {
-		if n.name == name {
-			return n
-		}
-	}
-	return nil
-}
-
-// awaitReady waits until there is a leader and all standbys follow it, and returns the leader.
-func (c *cluster) awaitReady(ctx context.Context) (*node, error) {
+// awaitReady waits until there is a leader, which is not the old one, and all standbys follow it. It
+// returns the leader.
+func (c *cluster) awaitReady(ctx context.Context, old *node) (*node, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	for {
-		members, err := c.members(ctx, nil)
-		leader := c.leader(members)
+		members, err := c.members(ctx)
+		lead := slices.IndexFunc(members, func(m member) bool { return m.Role == "leader" && m.State == "running" })
 		following, synchronous := 0, 0
 		for _, m := range members {
-			same := leader != nil && m.Timeline == members[indexOf(members, leader.name)].Timeline
-			if (m.Role == "replica" || m.Role == "sync_standby") && (m.State == "running" || m.State == "streaming") && same {
+			standby := m.Role == "replica" || m.Role == "sync_standby"
+			if standby && (m.State == "running" || m.State == "streaming") && lead >= 0 && m.Timeline == members[lead].Timeline {
 				following++
 			}
 			if m.Role == "sync_standby" {
@@ -306,31 +267,21 @@ func (c *cluster) awaitReady(ctx context.Context) (*node, error) {
 			}
 		}
 		if following == nodes-1 && (!c.sync || synchronous > 0) {
-			return leader, nil
+			i := slices.IndexFunc(c.nodes, func(n *node) bool { return n.name == members[lead].Name })
+			if c.nodes[i] != old {
+				return c.nodes[i], nil
+			}
 		}
 		if sleep(ctx, 200*time.Millisecond) != nil {
-			return nil, fmt.Errorf("the cluster is not ready after %v: %+v, %w", readyTime, members, errors.Join(err, ctx.Err()))
+			return nil, fmt.Errorf("the cluster has no new leader with standbys after %v: %+v, %w",
+				readyTime, members, errors.Join(err, ctx.Err()))
 		}
 	}
-}
-
-func indexOf(members []member, name string) int {
-	for i, m := range members {
-		if m.Name == name {
-			return i
-		}
-	}
-	return 0
 }
 
 // on runs fn with connections to a node.
 func (c *cluster) on(ctx context.Context, n *node, fn func(*pgxpool.Pool) error) error {
-	config, err := pgxpool.ParseConfig(c.url(n.address))
-	if err != nil {
-		return err
-	}
-	config.ConnConfig.DialFunc = c.dial
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := pgxpool.New(ctx, c.url(n.address))
 	if err != nil {
 		return err
 	}
@@ -348,72 +299,55 @@ func (c *cluster) startWorkers() error {
 	if err != nil {
 		return err
 	}
-	all := make([]string, nodes)
+	var all []string
+	start := func(id int, url string, in ...string) error {
+		w, err := c.spawn(fmt.Sprint("worker", id), append(in, program, "worker", strconv.Itoa(id), url)...)
+		if err == nil {
+			c.workers = append(c.workers, w)
+		}
+		return err
+	}
 	for i, n := range c.nodes {
-		all[i] = n.address
-		if err := c.startWorker(program, n.namespace, 11+i, c.url(n.address)); err != nil {
+		all = append(all, n.address)
+		if err := start(11+i, c.url(n.address), "ip", "netns", "exec", n.name); err != nil {
 			return err
 		}
 	}
 	for i := range nodes {
-		if err := c.startWorker(program, c.tag, i, c.url(all...)); err != nil {
+		if err := start(i, c.url(all...)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *cluster) startWorker(program, namespace string, id int, url string) error {
-	history, err := os.Create(filepath.Join(c.dir, fmt.Sprintf("history%d.json", id)))
-	if err != nil {
-		return err
-	}
-	c.files = append(c.files, history)
-	log, err := os.Create(filepath.Join(c.dir, fmt.Sprintf("worker%d.log", id)))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.CommandContext(context.Background(), "ip", "netns", "exec", namespace, program, "worker", "-id", strconv.Itoa(id), "-url", url)
-	cmd.Stdout, cmd.Stderr = history, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	c.workers = append(c.workers, cmd)
-	return nil
-}
-
 // stopWorkers ends the workers and returns their histories.
-func (c *cluster) stopWorkers() ([]event, error) {
+func (c *cluster) stopWorkers() (all []event, failed error) {
 	for _, w := range c.workers {
 		_ = w.Process.Signal(syscall.SIGTERM) // those that ended are found below
 	}
-	var failed error
 	for _, w := range c.workers {
+		history := w.Stdout.(*os.File).Name()
 		failed = errors.Join(failed, w.Wait())
-	}
-	c.workers = nil
-	var all []event
-	for _, f := range c.files {
-		text, err := os.ReadFile(f.Name())
-		failed = errors.Join(failed, err, f.Close())
+		text, err := os.ReadFile(history)
+		failed = errors.Join(failed, err)
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		for decoder.More() {
 			var e event
 			if err := decoder.Decode(&e); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("%s: %w", f.Name(), err))
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", history, err))
 				break
 			}
 			all = append(all, e)
 		}
 	}
+	c.workers = nil
 	return all, failed
 }
 
 // ledger reads the guarded table on the leader, in the order of its writes.
 func (c *cluster) ledger(ctx context.Context) (lines []line, err error) {
-	leader, err := c.awaitReady(ctx)
+	leader, err := c.awaitReady(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -428,48 +362,21 @@ func (c *cluster) ledger(ctx context.Context) (lines []line, err error) {
 	return lines, err
 }
 
-// stop ends all processes of the cluster, and deletes its network.
+// stop ends all processes of the cluster. Its network ends with this process.
 func (c *cluster) stop() {
+	if c.etcd != nil {
+		c.workers = append(c.workers, c.etcd)
+	}
 	for _, w := range c.workers {
-		_ = syscall.Kill(-w.Process.Pid, syscall.SIGKILL)
+		_ = w.Process.Kill() // it may have ended
 		_ = w.Wait()
 	}
-	for _, namespace := range append(c.namespaces(), c.tag) {
+	for _, n := range c.nodes {
 		for range 50 {
-			pids := inNamespace(namespace)
-			if len(pids) == 0 {
-				break
+			if c.signal(n, func(string) bool { return true }, syscall.SIGKILL) != nil {
+				break // none is left
 			}
-			signalAll(pids, syscall.SIGKILL)
 			<-time.After(20 * time.Millisecond)
 		}
-		_ = exec.CommandContext(context.Background(), "ip", "netns", "delete", namespace).Run() // its processes have ended
-	}
-}
-
-func (c *cluster) namespaces() (names []string) {
-	for _, n := range c.nodes {
-		names = append(names, n.namespace)
-	}
-	return names
-}
-
-// inNamespace returns the processes in a namespace of this program.
-func inNamespace(namespace string) (pids []int) {
-	text, err := exec.CommandContext(context.Background(), "ip", "netns", "pids", namespace).Output()
-	if err != nil {
-		return nil // it does not exist
-	}
-	for field := range strings.FieldsSeq(string(text)) {
-		if pid, err := strconv.Atoi(field); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-func signalAll(pids []int, s syscall.Signal) {
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, s) // it may have ended
 	}
 }

@@ -5,9 +5,9 @@
 // it checks the history of the processes: `make ha`.
 //
 // It needs Linux, root, and the programs of Debian's packages patroni, etcd-server and iproute2. Each
-// server has a network namespace of its own, and so has everything else: the hub, with etcd and most
-// of the processes. One more process runs beside each server and knows only that server: it stays
-// with an old primary that is cut off.
+// server has a network namespace of its own, and so has the hub, which is this program, started again
+// for each kind of replication, with etcd and most of the processes. One more process runs beside each
+// server and knows only that server, so that it stays with an old primary that is cut off.
 //
 // # What is checked
 //

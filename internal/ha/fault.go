@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -70,14 +71,14 @@ var faults = []fault{
 
 // mark says when a fault happened.
 type mark struct {
-	fault            fault
-	began, ended, ok time.Time // ok: the cluster was ready again
-	leader, next     string
+	fault        fault
+	began, ok    time.Time // ok: the cluster was ready again
+	leader, next string
 }
 
 // inflict lets a fault happen to the leader and waits until the cluster is whole again.
 func (c *cluster) inflict(ctx context.Context, f fault) (mark, error) {
-	leader, err := c.awaitReady(ctx)
+	leader, err := c.awaitReady(ctx, nil)
 	if err != nil {
 		return mark{}, err
 	}
@@ -86,69 +87,46 @@ func (c *cluster) inflict(ctx context.Context, f fault) (mark, error) {
 		return m, err
 	}
 	err = sleep(ctx, f.lasts)
-	m.ended = time.Now()
 	if f.end != nil {
 		err = errors.Join(err, f.end(ctx, c, leader))
 	}
 	if err != nil {
 		return m, err
 	}
-	if f.lasts == 0 { // Patroni answers before the old leader is a standby
-		if err := c.awaitOther(ctx, leader); err != nil {
-			return m, err
-		}
-	}
-	next, err := c.awaitReady(ctx)
+	next, err := c.awaitReady(ctx, leader)
 	if err != nil {
 		return m, err
 	}
 	m.ok, m.next = time.Now(), next.name
-	if next == leader {
-		return m, fmt.Errorf("%s is still the leader", leader.name)
-	}
 	return m, nil
-}
-
-// awaitOther waits for another leader.
-func (c *cluster) awaitOther(ctx context.Context, old *node) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
-	for {
-		members, _ := c.members(ctx, nil)
-		if n := c.leader(members); n != nil && n != old {
-			return nil
-		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("no other leader than %s: %w", old.name, err)
-		}
-	}
 }
 
 // cable connects a node to the hub, or cuts it off. Packets are lost without a word.
 func (c *cluster) cable(ctx context.Context, n *node, state string) error {
-	return exec.CommandContext(ctx, "ip", "-n", c.tag, "link", "set", n.link, state).Run()
+	return exec.CommandContext(ctx, "ip", "link", "set", n.name, state).Run()
 }
 
-// signal signals the chosen processes of a node, but not its worker.
+// signal signals the chosen processes of a node. It fails if there is none.
 func (c *cluster) signal(n *node, chosen func(command string) bool, s syscall.Signal) error {
-	var pids []int
-	for _, pid := range inNamespace(n.namespace) {
-		if command := commandOf(pid); chosen(command) {
-			pids = append(pids, pid)
+	pids, err := exec.CommandContext(context.Background(), "ip", "netns", "pids", n.name).Output()
+	if err != nil {
+		return fmt.Errorf("the processes of %s: %w", n.name, err)
+	}
+	signaled := 0
+	for field := range strings.FieldsSeq(string(pids)) {
+		pid, _ := strconv.Atoi(field)                                 // a number, as ip says
+		name, _ := os.ReadFile(filepath.Join("/proc", field, "comm")) // "" if it has ended
+		if chosen(strings.TrimSpace(string(name))) {
+			_ = syscall.Kill(pid, s) // it may have ended
+			signaled++
 		}
 	}
-	if len(pids) == 0 {
+	if signaled == 0 {
 		return fmt.Errorf("%s: no process to signal", n.name)
 	}
-	signalAll(pids, s)
 	return nil
 }
 
+// all are the processes of a node without its worker.
 func all(command string) bool     { return patroni(command) || strings.HasPrefix(command, "postgres") }
 func patroni(command string) bool { return command == "patroni" }
-
-// commandOf returns the name of a process, or "" if it has ended.
-func commandOf(pid int) string {
-	text, _ := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "comm"))
-	return strings.TrimSpace(string(text))
-}

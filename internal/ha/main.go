@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +23,9 @@ const (
 	exitUsage      = 64
 	exitImpossible = 69
 )
+
+// insideVariable has the kind of replication, sync or async, in a process that has the hub's network.
+const insideVariable = "PGLOCK_HA_INSIDE"
 
 // errImpossible says why the experiment can't run here.
 var errImpossible = errors.New("not run")
@@ -41,51 +45,55 @@ func run(ctx context.Context, args []string, out, problems io.Writer) int {
 		}
 		return 0
 	}
-	var o options
 	flags := flag.NewFlagSet("ha", flag.ContinueOnError)
 	flags.SetOutput(problems)
-	flags.StringVar(&o.replication, "replication", "both", "sync, async or both")
-	flags.StringVar(&o.faults, "faults", "", "names of faults, separated by commas; all without it")
-	flags.BoolVar(&o.keep, "keep", false, "keep the directory with logs and histories")
+	replication := flags.String("replication", "both", "sync, async or both")
+	names := flags.String("faults", "", "names of faults, separated by commas; all without it")
 	if err := flags.Parse(args); err != nil {
 		return exitUsage
 	}
-	if err := o.check(flags.Args()); err != nil {
-		fmt.Fprintln(problems, "ha:", err)
+	chosen, err := chooseFaults(*names)
+	if err != nil || flags.NArg() > 0 || !slices.Contains([]string{"sync", "async", "both"}, *replication) {
+		fmt.Fprintln(problems, "ha: invalid argument:", args, err)
 		return exitUsage
 	}
-	switch err := o.run(ctx, out); {
-	case err == nil:
+	if kind := os.Getenv(insideVariable); kind != "" {
+		err = experiment(ctx, out, kind == "sync", chosen)
+	} else {
+		for _, kind := range []string{"sync", "async"} {
+			if *replication == "both" || *replication == kind {
+				err = errors.Join(err, runInside(ctx, kind, args))
+			}
+		}
+	}
+	if err == nil {
 		return 0
-	case errors.Is(err, errImpossible):
-		fmt.Fprintln(problems, "ha:", err)
+	}
+	fmt.Fprintln(problems, "ha:", err)
+	if errors.Is(err, errImpossible) {
 		return exitImpossible
-	default:
-		fmt.Fprintln(problems, "ha:", err)
-		return exitViolated
 	}
+	return exitViolated
 }
 
-type options struct {
-	replication, faults string
-	keep                bool
+// chooseFaults returns the faults with those names, or all.
+func chooseFaults(names string) (chosen []fault, err error) {
+	if names == "" {
+		return faults, nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("fault %q: is not known", name)
+		}
+		chosen = append(chosen, faults[i])
+	}
+	return chosen, nil
 }
 
-func (o options) check(rest []string) error {
-	if len(rest) > 0 {
-		return fmt.Errorf("argument %q: there are only flags", rest[0])
-	}
-	switch o.replication {
-	case "sync", "async", "both":
-	default:
-		return fmt.Errorf("replication %q: must be sync, async or both", o.replication)
-	}
-	_, err := chooseFaults(o.faults)
-	return err
-}
-
-// run runs the experiments. It needs a network namespace of its own first, and starts itself there.
-func (o options) run(ctx context.Context, out io.Writer) error {
+// runInside runs this program again, as the hub of an experiment: with a network of its own, and with
+// mounts of its own, so that the names of the nodes' namespaces are gone when it ends.
+func runInside(ctx context.Context, kind string, args []string) error {
 	if os.Getuid() != 0 {
 		return fmt.Errorf("%w: network namespaces need root", errImpossible)
 	}
@@ -94,38 +102,32 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 			return fmt.Errorf("%w: %s is missing: install patroni, etcd-server and iproute2", errImpossible, program)
 		}
 	}
-	faults, _ := chooseFaults(o.faults)
-	var failed error
-	for _, replication := range []string{"sync", "async"} {
-		if o.replication != "both" && o.replication != replication {
-			continue
-		}
-		began := time.Now()
-		fmt.Fprintf(out, "\n%s replication, %d faults\n", replication, len(faults))
-		if err := o.experiment(ctx, out, replication == "sync", faults); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s replication: %w", replication, err))
-		}
-		fmt.Fprintf(out, "%s replication took %v\n", replication, time.Since(began).Round(time.Second))
-		if ctx.Err() != nil {
-			return errors.Join(failed, ctx.Err())
-		}
+	hub := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	hub.Cancel = func() error { return hub.Process.Signal(os.Interrupt) } // and wait for its end
+	hub.Env = append(os.Environ(), insideVariable+"="+kind)
+	hub.Stdout, hub.Stderr = os.Stdout, os.Stderr
+	hub.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Setpgid: true}
+	if err := hub.Run(); err != nil {
+		return fmt.Errorf("%s replication: %w", kind, err)
 	}
-	return failed
+	return nil
 }
 
-// experiment runs the faults one after the other on a new cluster, and checks the history.
-func (o options) experiment(ctx context.Context, out io.Writer, sync bool, faults []fault) (err error) {
+// experiment runs the faults one after the other on a new cluster, and checks the history. After a
+// failure it leaves the logs and histories.
+func experiment(ctx context.Context, out io.Writer, sync bool, faults []fault) (err error) {
+	fmt.Fprintf(out, "\n%s replication, %d faults\n", os.Getenv(insideVariable), len(faults))
 	c, err := newCluster(ctx, sync)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		c.stop()
-		if o.keep || err != nil {
+		if err != nil {
 			fmt.Fprintf(out, "logs and histories: %s\n", c.dir)
 			return
 		}
-		err = errors.Join(err, os.RemoveAll(c.dir))
+		err = os.RemoveAll(c.dir)
 	}()
 	if err := c.start(ctx); err != nil {
 		return err
@@ -172,23 +174,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// chooseFaults returns the faults with those names, or all.
-func chooseFaults(names string) ([]fault, error) {
-	if names == "" {
-		return faults, nil
-	}
-	var chosen []fault
-next:
-	for name := range strings.SplitSeq(names, ",") {
-		for _, f := range faults {
-			if f.name == name {
-				chosen = append(chosen, f)
-				continue next
-			}
-		}
-		return nil, fmt.Errorf("fault %q: is not known", name)
-	}
-	return chosen, nil
 }

@@ -6,10 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
@@ -40,14 +40,14 @@ type event struct {
 // writes its history to out, until ctx ends.
 func work(ctx context.Context, args []string, out io.Writer) error {
 	w := worker{out: json.NewEncoder(out)}
-	var url string
-	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
-	flags.IntVar(&w.id, "id", 0, "of the worker")
-	flags.StringVar(&url, "url", "", "of the database")
-	if err := flags.Parse(args); err != nil {
+	if len(args) != 2 {
+		return errors.New("its arguments are its number and the URL of the database")
+	}
+	var err error
+	if w.id, err = strconv.Atoi(args[0]); err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig(url)
+	config, err := pgxpool.ParseConfig(args[1])
 	if err != nil {
 		return err
 	}

@@ -91,17 +91,29 @@ func open(tb testing.TB, config *pgxpool.Config) *pgxpool.Pool {
 // even while clients are connected.
 func Database(tb testing.TB) string {
 	tb.Helper()
+	return createDatabase(tb, oddName(), "")
+}
+
+// createDatabase creates a database with these options, and then settings of its own.
+func createDatabase(tb testing.TB, name, options string, settings ...string) string {
+	tb.Helper()
 	u, err := url.Parse(URL(tb))
 	if err != nil {
-		tb.Fatal("pgtest: Database needs the server's address as a URL, not as keywords and values")
+		tb.Fatal("pgtest: a new database needs the server's address as a URL, not as keywords and values")
 	}
-	server, name := config(tb, u.String()), oddName()
-	if err := execute(server, "CREATE DATABASE "+quote(name)+" TEMPLATE template0"); err != nil {
+	server, database := config(tb, u.String()), quote(name)
+	statements := []string{"CREATE DATABASE " + database + " TEMPLATE template0 " + options}
+	for _, setting := range settings {
+		statements = append(statements, "ALTER DATABASE "+database+" SET "+setting)
+	}
+	if err := execute(server, statements...); err != nil {
 		tb.Fatalf("pgtest: create database %q: %v", name, err)
 	}
 	tb.Cleanup(func() {
-		forgetUsed(name)
-		if err := execute(server, "DROP DATABASE "+quote(name)+" WITH (FORCE)"); err != nil {
+		used.Lock()
+		delete(used.schemas, name) // they go with it
+		used.Unlock()
+		if err := execute(server, "DROP DATABASE "+database+" WITH (FORCE)"); err != nil {
 			tb.Errorf("pgtest: drop database %q: %v", name, err)
 		}
 	})
@@ -163,6 +175,18 @@ func config(tb testing.TB, url string) *pgx.ConnConfig {
 
 // execute runs statements on a connection of its own.
 func execute(server *pgx.ConnConfig, statements ...string) error {
+	return connect(server, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, sql := range statements {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// connect uses a connection of its own.
+func connect(server *pgx.ConnConfig, use func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, server.Copy())
@@ -170,10 +194,5 @@ func execute(server *pgx.ConnConfig, statements ...string) error {
 		return err
 	}
 	defer conn.Close(context.Background())
-	for _, sql := range statements {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-	return nil
+	return use(ctx, conn)
 }

@@ -3,7 +3,6 @@ package pgtest
 import (
 	"crypto/rand"
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 )
@@ -35,40 +34,26 @@ var oddSettings = map[string]string{
 // locale for that. It returns the database's URL. Cleanup drops it.
 func OddDatabase(tb testing.TB) string {
 	tb.Helper()
-	u, err := url.Parse(URL(tb))
-	if err != nil {
-		tb.Fatal("pgtest: OddDatabase needs the server's address as a URL, not as keywords and values")
-	}
-	server, admin := config(tb, u.String()), Pool(tb)
 	var icu bool // a database's collation can be one of ICU
-	if err := admin.QueryRow(tb.Context(), "SELECT current_setting('server_version_num')::int >= 150000").Scan(&icu); err != nil {
+	err := Pool(tb).QueryRow(tb.Context(), "SELECT current_setting('server_version_num')::int >= 150000").Scan(&icu)
+	if err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}
-	locale := "LC_COLLATE 'C' LC_CTYPE 'C'"
+	options := "ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'"
 	if icu {
-		locale += " LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR'"
+		options += " LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR'"
+	}
+	var settings []string
+	for setting, to := range oddSettings {
+		settings = append(settings, setting+" = "+to)
 	}
 	name := "odd_" + strings.ToLower(rand.Text()[:16])
-	statements := []string{fmt.Sprintf("CREATE DATABASE %s ENCODING 'UTF8' %s TEMPLATE template0", name, locale)}
-	for setting, to := range oddSettings {
-		statements = append(statements, fmt.Sprintf("ALTER DATABASE %s SET %s = %s", name, setting, to))
-	}
-	if err := execute(server, statements...); err != nil {
-		tb.Fatalf("pgtest: %v", err)
-	}
-	tb.Cleanup(func() {
-		if err := execute(server, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
-			tb.Errorf("pgtest: drop database %s: %v", name, err)
-		}
-	})
-	messages := "English"
+	url := createDatabase(tb, name, options, settings...)
 	for _, language := range []string{"tr_TR.UTF-8", "de_DE.UTF-8", "fr_FR.UTF-8"} {
-		if execute(server, fmt.Sprintf("ALTER DATABASE %s SET lc_messages = '%s'", name, language)) == nil {
-			messages = language
+		if execute(config(tb, URL(tb)), fmt.Sprintf("ALTER DATABASE %s SET lc_messages = '%s'", name, language)) == nil {
+			tb.Logf("pgtest: database %s: the server's messages are in %s", name, language)
 			break
 		}
 	}
-	tb.Logf("pgtest: database %s: the server's messages are in %s", name, messages)
-	u.Path = "/" + name
-	return u.String()
+	return url
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-func TestSchemaNamesAreOddAndUnique(t *testing.T) { //nolint:tparallel // the subtest ends first, so that its cleanup can be looked at
+// TestNamesAreOddAndNothingIsLeft creates schemas and databases, whose cleanups drop them.
+func TestNamesAreOddAndNothingIsLeft(t *testing.T) { //nolint:tparallel // the subtest ends first, so that its cleanup can be looked at
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	var names []string
@@ -26,6 +27,16 @@ func TestSchemaNamesAreOddAndUnique(t *testing.T) { //nolint:tparallel // the su
 			}
 			names = append(names, name)
 		}
+		conn, err := pgx.Connect(t.Context(), pgtest.Database(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close(context.Background()) }) // while it is connected
+		var database string
+		if err := conn.QueryRow(t.Context(), "SELECT current_database()").Scan(&database); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, database)
 	})
 	all := strings.Join(names, "")
 	for _, odd := range []string{" ", `"`, "-", "'", "U", "ü", "select", `\`} {
@@ -34,33 +45,10 @@ func TestSchemaNamesAreOddAndUnique(t *testing.T) { //nolint:tparallel // the su
 		}
 	}
 	var left int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_namespace WHERE nspname = ANY($1)", names).Scan(&left); err != nil {
-		t.Fatal(err)
-	}
-	if left != 0 {
-		t.Errorf("%d schemas were left behind", left)
-	}
-}
-
-func TestDatabaseIsEmptyAndDropped(t *testing.T) { //nolint:tparallel // the subtest ends first, so that its cleanup can be looked at
-	t.Parallel()
-	var name string
-	t.Run("use", func(t *testing.T) {
-		conn, err := pgx.Connect(t.Context(), pgtest.Database(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close(context.Background()) })
-		if err := conn.QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-	})
-	var left int
-	if err := pgtest.Pool(t).QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname = $1", name).Scan(&left); err != nil {
-		t.Fatal(err)
-	}
-	if name == "" || left != 0 {
-		t.Errorf("database %q: %d left", name, left)
+	err := pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_namespace WHERE nspname = ANY($1))
+		+ (SELECT count(*) FROM pg_database WHERE datname = ANY($1))`, names).Scan(&left)
+	if err != nil || left != 0 {
+		t.Errorf("%d were left behind, %v", left, err)
 	}
 }
 

@@ -54,10 +54,14 @@ func Schema(tb testing.TB, pool *pgxpool.Pool) string {
 	if !found {
 		s = schemaState{server: server, name: oddName()}
 		migrate(tb, pool, s.name)
-		s.description = s.describe(tb)
+		var err error
+		if s.description, err = s.read("SELECT $1"); err != nil {
+			tb.Fatalf("pgtest: describe schema %q: %v", s.name, err)
+		}
 	}
 	tb.Cleanup(func() {
-		if !s.empty() {
+		// It can't be emptied at once if a statement that a test gave up still runs.
+		if description, err := s.read(emptySchemaSQL); err != nil || description != s.description {
 			dropSchema(tb, server, s.name)
 			return
 		}
@@ -83,13 +87,6 @@ func takeUsed(database string) (s schemaState, found bool) {
 	return schemas[last], true
 }
 
-// forgetUsed is for a database that is dropped.
-func forgetUsed(database string) {
-	used.Lock()
-	defer used.Unlock()
-	delete(used.schemas, database)
-}
-
 func migrate(tb testing.TB, pool *pgxpool.Pool, name string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
@@ -102,39 +99,15 @@ func migrate(tb testing.TB, pool *pgxpool.Pool, name string) {
 	}
 }
 
-func (s schemaState) describe(tb testing.TB) (description string) {
-	tb.Helper()
-	err := s.connect(func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, describeSchemaSQL, s.name).Scan(&description)
-	})
-	if err != nil {
-		tb.Fatalf("pgtest: describe schema %q: %v", s.name, err)
-	}
-	return description
-}
-
-// empty deletes the rows of a schema. It returns false if the schema is not what it was when it was
-// created, or can't be emptied at once because a statement that a test gave up still runs.
-func (s schemaState) empty() bool {
-	description := ""
-	err := s.connect(func(ctx context.Context, conn *pgx.Conn) error {
-		if _, err := conn.Exec(ctx, emptySchemaSQL, pgx.QueryExecModeSimpleProtocol, s.name); err != nil {
+// read describes the schema, after the statement of before, which has the schema's name as its parameter.
+func (s schemaState) read(before string) (description string, err error) {
+	err = connect(s.server, func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, before, pgx.QueryExecModeSimpleProtocol, s.name); err != nil {
 			return err
 		}
 		return conn.QueryRow(ctx, describeSchemaSQL, s.name).Scan(&description)
 	})
-	return err == nil && description == s.description
-}
-
-func (s schemaState) connect(use func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
-	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, s.server.Copy())
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.Background())
-	return use(ctx, conn)
+	return description, err
 }
 
 // SchemaName returns the name of a schema that does not exist yet on the shared server. Cleanup

@@ -11,15 +11,13 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 )
 
-// startTimeout bounds the start of a server, which may have to be downloaded first.
+// startTimeout bounds the start of a server, whose image may have to be pulled first.
 const startTimeout = 8 * time.Minute
 
-var (
-	logged  sync.Map  // the tests that have logged the server
-	explain sync.Once // the first of them also logs the ways that failed
-)
+// explain lets the first test log which server they all share, and which ways to others failed.
+var explain sync.Once
 
-// URL connects to the shared server as its superuser. Each test logs the server once.
+// URL connects to the shared server as its superuser.
 func URL(tb testing.TB) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -28,15 +26,12 @@ func URL(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, again := logged.LoadOrStore(tb, true); !again {
-		tb.Cleanup(func() { logged.Delete(tb) })
+	explain.Do(func() {
 		tb.Logf("server: %s", server)
-		explain.Do(func() {
-			for _, way := range server.Passed {
-				tb.Logf("not %s", way)
-			}
-		})
-	}
+		for _, way := range server.Passed {
+			tb.Logf("not %s", way)
+		}
+	})
 	return server.URL
 }
 
@@ -49,8 +44,8 @@ func Server(tb testing.TB, options testserver.Options) *testserver.Server {
 	})
 }
 
-// Standby starts a standby of a private server. Cleanup closes it. Without pg_basebackup, which a
-// downloaded PostgreSQL lacks, the test is skipped, see NeedTool.
+// Standby starts a standby of a private server. Cleanup closes it. Without pg_basebackup the test is
+// skipped, see NeedTool.
 func Standby(tb testing.TB, primary *testserver.Server) *testserver.Server {
 	tb.Helper()
 	return start(tb, "pg_basebackup", testserver.ErrNoProgram, primary.Standby)

@@ -36,11 +36,11 @@ func (s *Server) initialize(ctx context.Context, h *home) error {
 func (s *Server) makeTemplate(ctx context.Context, h *home) (string, error) {
 	draft, template := filepath.Join(s.dir, "template"), h.newDir()
 	file := filepath.Join(s.dir, "password")
-	if err := errors.Join(os.WriteFile(file, []byte(password), 0o600), s.account.own(file)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte(Password), 0o600), s.account.own(file)); err != nil {
 		return "", fmt.Errorf("testserver: %w", err)
 	}
 	err := s.tool(ctx, "initdb", "--no-sync", "--auth=scram-sha-256", "--pwfile="+file,
-		"--username="+superuser, "--encoding=UTF8", "--locale=C", "--pgdata="+draft)
+		"--username="+Superuser, "--encoding=UTF8", "--locale=C", "--pgdata="+draft)
 	if err != nil {
 		return "", err
 	}
@@ -93,7 +93,7 @@ func (s *Server) run(ctx context.Context, path string, args ...string) error {
 			cmd.Env = append(cmd.Env, entry)
 		}
 	}
-	cmd.Env = append(cmd.Env, "LC_ALL=C", "PGPASSWORD="+password) // arguments are visible to all users
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "PGPASSWORD="+Password) // arguments are visible to all users
 	cmd.SysProcAttr = s.account.attr()
 	out, err := cmd.CombinedOutput()
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestReadConfig(t *testing.T) {
-	all := []Way{WayLocal, WayDocker, WayEmbedded}
+	all := []Way{WayLocal, WayDocker}
 	for _, test := range []struct {
 		name  string
 		env   map[string]string
@@ -23,15 +23,14 @@ func TestReadConfig(t *testing.T) {
 		{name: "a server and an image", env: map[string]string{URLVariable: "postgres://x", ImageVariable: "mine"}, ways: []Way{WayURL}, image: "mine"},
 		{name: "forced local", env: map[string]string{ServerVariable: "local", URLVariable: "postgres://x"}, ways: []Way{WayLocal}, image: DefaultImage},
 		{name: "forced docker", env: map[string]string{ServerVariable: "docker"}, ways: []Way{WayDocker}, image: DefaultImage},
-		{name: "forced embedded", env: map[string]string{ServerVariable: "embedded"}, ways: []Way{WayEmbedded}, image: DefaultImage},
 		{name: "forced url without one", env: map[string]string{ServerVariable: "url"}, fails: URLVariable},
-		{name: "forced nonsense", env: map[string]string{ServerVariable: "magic"}, fails: "must be url, docker, local or embedded"},
+		{name: "forced nonsense", env: map[string]string{ServerVariable: "magic"}, fails: "must be url, docker or local"},
 		{name: "settings", env: map[string]string{SettingsVariable: " work_mem=1MB search_path= "}, ways: all, image: DefaultImage},
 		{name: "settings without a value", env: map[string]string{SettingsVariable: "work_mem"}, fails: "name=value"},
 		{name: "patience", env: map[string]string{PatienceVariable: "soon"}, fails: PatienceVariable},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, variable := range []string{URLVariable, ServerVariable, ImageVariable, RepositoryVariable, PatienceVariable, SettingsVariable} {
+			for _, variable := range []string{URLVariable, ServerVariable, ImageVariable, PatienceVariable, SettingsVariable} {
 				t.Setenv(variable, test.env[variable])
 			}
 			c, err := readConfig()
@@ -41,7 +40,7 @@ func TestReadConfig(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !slices.Equal(c.ways, test.ways) || c.image != test.image || c.repository != defaultRepository {
+			if err != nil || !slices.Equal(c.ways, test.ways) || c.image != test.image {
 				t.Errorf("got %+v, %v", c, err)
 			}
 			if test.env[SettingsVariable] != "" && (c.settings["work_mem"] != "1MB" || c.settings["max_connections"] == "" || len(c.settings) != len(sharedSettings)+2) {

@@ -4,14 +4,13 @@
 //
 // Get returns a server for all tests of a process. It tries these ways in order:
 //
-//	url       the server that PGLOCK_TEST_DATABASE_URL names
-//	docker    a container of the image that PGLOCK_TEST_IMAGE names
-//	local     the PostgreSQL programs of this machine
-//	docker    a container of DefaultImage
-//	embedded  PostgreSQL programs that the module embedded-postgres downloads
+//	url     the server that PGLOCK_TEST_DATABASE_URL names
+//	docker  a container of the image that PGLOCK_TEST_IMAGE names
+//	local   the PostgreSQL programs of this machine
+//	docker  a container of DefaultImage
 //
-// Containers and downloads need large modules, so a program in a module below this directory knows
-// them, and this package runs it with "go run".
+// Containers need large modules, so a program in a module below this directory knows them, and this
+// package runs it with "go run".
 //
 // A way that a variable asks for is the only one. If all ways fail, the error says why each of
 // them failed and what helps. A missing server never skips a test.

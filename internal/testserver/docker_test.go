@@ -57,42 +57,25 @@ func TestNamedImageIsNotPassedOver(t *testing.T) {
 	s.mustEmpty()
 }
 
-// noPrograms makes the ways local and embedded fail.
-func (s *stage) noPrograms() []string {
-	return append(ownCache(s.t, s.dir),
-		testserver.BinDirVariable+"="+s.dir, testserver.RepositoryVariable+"=http://127.0.0.1:1",
-		testserver.PatienceVariable+"=300ms")
-}
-
-// TestEveryWayFails has a Docker engine whose registry never answers.
+// TestEveryWayFails has no programs, and a Docker engine whose registry never answers, or none.
 func TestEveryWayFails(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	a := s.startRemote(append(s.noPrograms(), "DOCKER_HOST="+fakeEngine(t))...)
-	for _, want := range []string{
-		"\n  local: ", "\n  docker: image " + testserver.DefaultImage, "kept silent for 300ms", "\n  embedded: ",
-		"Any one of these helps", testserver.URLVariable, "testdata/image/build.sh",
+	for host, why := range map[string]string{
+		fakeEngine(t):       "image " + testserver.DefaultImage + ": the registry kept silent for 300ms",
+		"tcp://127.0.0.1:1": "", // testcontainers-go may find another engine, whose registry is out of reach
 	} {
-		if !strings.Contains(a.Error, want) {
-			t.Errorf("the error does not contain %q:\n%s", want, a.Error)
+		s := newStage(t)
+		a := s.startRemote(testserver.BinDirVariable+"="+s.dir, testserver.PatienceVariable+"=300ms", "DOCKER_HOST="+host)
+		for _, want := range []string{
+			"\n  local: ", "\n  docker: " + why, "Any one of these helps", testserver.URLVariable, "testdata/image/build.sh",
+		} {
+			if !strings.Contains(a.Error, want) {
+				t.Errorf("the error does not contain %q:\n%s", want, a.Error)
+			}
 		}
+		a.leave()
+		s.mustEmpty()
 	}
-	a.leave()
-	s.mustEmpty()
-}
-
-func TestNoEngineIsPassedOver(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	a := s.startRemote(append(s.noPrograms(), "DOCKER_HOST=tcp://127.0.0.1:1")...)
-	// testcontainers-go may find another engine than DOCKER_HOST. Then the registry is out of reach.
-	for _, want := range []string{"\n  docker: ", "\n  embedded: "} {
-		if !strings.Contains(a.Error, want) {
-			t.Errorf("the error does not contain %q:\n%s", want, a.Error)
-		}
-	}
-	a.leave()
-	s.mustEmpty()
 }
 
 // localImage returns an image that this machine has. Without one, or without a Docker engine, the test is left out.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,45 +214,40 @@ func mustClose(t *testing.T, server *testserver.Server) {
 	}
 }
 
-func TestPrivateServerEndsWithItsProcess(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	a := s.start(rolePrivate)
-	if a.Error != "" {
-		t.Fatal(a.Error)
-	}
-	a.kill()
-	s.mustEmpty(a.URL)
+// binDir returns where a private server of this machine has its programs.
+func binDir(t *testing.T) string {
+	t.Helper()
+	server := pgtest.Server(t, testserver.Options{})
+	conn := connect(t, server.URL())
+	return value[string](t, conn, "SELECT setting FROM pg_config WHERE name = 'BINDIR'")
 }
 
-func TestPausedServerEndsWithItsProcess(t *testing.T) {
+// TestStandbyNeedsItsProgram uses a server that has no pg_basebackup.
+func TestStandbyNeedsItsProgram(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		t.Skip("Windows can't pause a process")
+		t.Skip("links to programs don't work there")
 	}
-	s := newStage(t)
-	a := s.start(rolePaused)
-	if a.Error != "" {
-		t.Fatal(a.Error)
+	bin := binDir(t)
+	partial, err := os.MkdirTemp("", "bin-") //nolint:usetesting // the servers' account must get in
+	if err != nil {
+		t.Fatal(err)
 	}
-	a.kill()
-	s.mustEmpty(a.URL)
-}
-
-// TestPausedServerIsSwept kills the keeper along with the process, the worst that can happen: a
-// paused server handles no signal but SIGKILL.
-func TestPausedServerIsSwept(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no keeper")
+	t.Cleanup(func() { os.RemoveAll(partial) })
+	if err := os.Chmod(partial, 0o755); err != nil {
+		t.Fatal(err)
 	}
-	s := newStage(t)
-	a := s.start(rolePaused)
-	if a.Error != "" {
-		t.Fatal(a.Error)
+	for _, program := range []string{"initdb", "pg_ctl", "postgres"} {
+		path, err := exec.LookPath(filepath.Join(bin, program))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(partial, filepath.Base(path))); err != nil {
+			t.Fatal(err)
+		}
 	}
-	a.killKeepers(t)
-	a.kill()
-	s.sweep()
-	s.mustEmpty(a.URL)
+	server := pgtest.Server(t, testserver.Options{BinDir: partial})
+	if _, err := server.Standby(t.Context()); !errors.Is(err, testserver.ErrNoProgram) || !strings.Contains(err.Error(), "pg_basebackup") {
+		t.Errorf("got %v, want an error that names pg_basebackup", err)
+	}
 }

@@ -10,19 +10,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 )
 
-// Task is the argument of the program in the directory remote. That program is a module of its own,
-// which knows what needs large modules: Docker and downloads.
+// Task is the argument of the program in the directory remote, which is a module of its own because it
+// knows Docker.
 type Task struct {
-	Way        Way               // WayDocker or WayEmbedded
-	Image      string            // of the container
-	Settings   map[string]string // of the server in the container
-	Repository string            // to download from
-	Dir        string            // for the downloaded programs
-	Patience   time.Duration     // the bound of the wait for a registry or a repository
+	Image    string            // of the container
+	Settings map[string]string // of the server in the container
+	Patience time.Duration     // the bound of the wait for a registry
 }
 
 // Answer is what the program prints.
@@ -50,20 +46,20 @@ func ContainerName() (string, error) {
 	return name, nil
 }
 
-// delegate starts the program with a task and returns its answer. The program ends, and removes
-// its container, at the call of stop or when this process ends. ctx bounds the wait for the answer.
-func delegate(ctx context.Context, task Task) (answer Answer, stop func() error, err error) {
+// startContainer runs the image in a container: it starts the program and waits for its answer, for as
+// long as ctx lasts. The program ends, and removes the container, at Close or when this process ends.
+func (c config) startContainer(ctx context.Context) (*Shared, error) {
 	_, file, _, _ := runtime.Caller(0)
 	h, err := homeIn(root(false))
 	if err != nil {
-		return answer, nil, err
+		return nil, err
 	}
 	log, err := os.Create(h.newDir())
 	if err != nil {
-		return answer, nil, fmt.Errorf("testserver: %w", err)
+		return nil, fmt.Errorf("testserver: %w", err)
 	}
 	defer log.Close()
-	text, _ := json.Marshal(task) // strings and numbers only
+	text, _ := json.Marshal(Task{c.image, c.settings, c.patience}) // strings and numbers only
 	cmd := exec.Command("go", "run", ".", string(text))
 	cmd.Dir = filepath.Join(filepath.Dir(file), "remote")
 	cmd.Env = append(os.Environ(), "GOWORK=off")
@@ -71,16 +67,16 @@ func delegate(ctx context.Context, task Task) (answer Answer, stop func() error,
 	cmd.SysProcAttr = account{}.attr()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return answer, nil, err
+		return nil, err
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		return answer, nil, err
+		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return answer, nil, fmt.Errorf("testserver: go run in %s: %w", cmd.Dir, err)
+		return nil, fmt.Errorf("testserver: go run in %s: %w", cmd.Dir, err)
 	}
-	stop = func() error {
+	stop := func() error {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {
 			said, _ := os.ReadFile(log.Name()) // an addition
@@ -91,79 +87,21 @@ func delegate(ctx context.Context, task Task) (answer Answer, stop func() error,
 	// At the end of ctx the go command may still be compiling. Then nothing waits for it: the program
 	// finds that its standard input has ended.
 	impatient := context.AfterFunc(ctx, func() { stdout.Close() })
+	var answer Answer
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	if !impatient() {
 		stdin.Close()
-		return answer, nil, errors.Join(context.Cause(ctx), cmd.Process.Release())
+		return nil, errors.Join(context.Cause(ctx), cmd.Process.Release())
 	}
 	if err == nil {
 		err = json.Unmarshal(line, &answer)
 	}
 	if err != nil {
-		return answer, nil, errors.Join(err, stop())
+		return nil, errors.Join(err, stop())
 	}
 	if answer.Error != "" {
-		return answer, nil, errors.Join(fmt.Errorf("testserver: %s", answer.Error), stop())
-	}
-	return answer, stop, nil
-}
-
-// startContainer runs the image in a container. Close removes the container.
-func (c config) startContainer(ctx context.Context) (*Shared, error) {
-	task := Task{Way: WayDocker, Image: c.image, Settings: c.settings, Patience: c.patience}
-	answer, stop, err := delegate(ctx, task)
-	if err != nil {
-		return nil, err
+		return nil, errors.Join(fmt.Errorf("testserver: %s", answer.Error), stop())
 	}
 	shared.stop = stop
 	return &Shared{URL: answer.URL, Detail: c.image}, nil
-}
-
-// downloaded is the directory of the programs that this process has downloaded.
-var downloaded struct {
-	sync.Mutex
-	bin string
-}
-
-// programs returns the directory of this machine's PostgreSQL, or of a downloaded one.
-func programs(ctx context.Context) (string, error) {
-	bin, err := findPrograms()
-	if err == nil {
-		return bin, nil
-	}
-	c, err2 := readConfig()
-	if err2 == nil {
-		bin, err2 = c.download(ctx)
-	}
-	if err2 != nil {
-		return "", fmt.Errorf("%w; nor can it be downloaded: %w", err, err2)
-	}
-	return bin, nil
-}
-
-// download returns the directory of downloaded programs. Close removes it.
-func (c config) download(ctx context.Context) (string, error) {
-	downloaded.Lock()
-	defer downloaded.Unlock()
-	if downloaded.bin != "" && lacking(downloaded.bin, neededPrograms) == "" {
-		return downloaded.bin, nil
-	}
-	h, err := homeIn(root(true)) // a file system in memory may forbid programs
-	if err != nil {
-		return "", err
-	}
-	dir := h.newDir()
-	_, stop, err := delegate(ctx, Task{Way: WayEmbedded, Repository: c.repository, Dir: dir, Patience: c.patience})
-	if err == nil {
-		err = stop()
-	}
-	bin := filepath.Join(dir, "bin")
-	if missing := lacking(bin, neededPrograms); err == nil && missing != "" {
-		err = fmt.Errorf("testserver: there is no %s in the download", missing)
-	}
-	if err != nil {
-		return "", err
-	}
-	downloaded.bin = bin
-	return bin, nil
 }

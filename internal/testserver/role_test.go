@@ -144,18 +144,6 @@ func (s *stage) startRemote(env ...string) *actor {
 	return s.start(roleUser, env...)
 }
 
-// ownCache gives the program in the directory remote a cache for downloads, and the go command its
-// usual ones.
-func ownCache(t *testing.T, dir string) []string {
-	t.Helper()
-	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
-	caches := strings.Fields(string(out))
-	if err != nil || len(caches) != 2 {
-		t.Fatalf("go env: %q, %v", out, err)
-	}
-	return []string{"GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1], "XDG_CACHE_HOME=" + dir}
-}
-
 // tryStart is start for goroutines of a test, which may not end it.
 func (s *stage) tryStart(role string, env ...string) (*actor, error) {
 	cmd := exec.Command(os.Args[0])
@@ -260,7 +248,10 @@ func (s *stage) sweep(env ...string) {
 	}
 	pgtest.Eventually(s.t, 3*time.Minute, "a new process removes the leftovers", func() bool {
 		s.user(env...).leave()
-		return !slices.ContainsFunc(leftovers, func(e os.DirEntry) bool { return exists(filepath.Join(s.dir, e.Name())) })
+		return !slices.ContainsFunc(leftovers, func(e os.DirEntry) bool {
+			_, err := os.Stat(filepath.Join(s.dir, e.Name()))
+			return err == nil
+		})
 	})
 }
 

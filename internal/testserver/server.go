@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	superuser    = "postgres" // also the database, and the account of root's servers
+	// Superuser is also the database, and the account of root's servers.
+	Superuser    = "postgres"
 	dataName     = "data"
 	startTimeout = 60 * time.Second
 )
@@ -29,7 +30,7 @@ type Options struct {
 	// Durable leaves fsync and full_page_writes on, for measurements. Default: off. The data then
 	// survives a crash of the server, but not one of the machine.
 	Durable bool
-	// BinDir is the directory of PostgreSQL's programs. Default: this machine's, or a download.
+	// BinDir is the directory of PostgreSQL's programs. Default: this machine's.
 	BinDir string
 }
 
@@ -61,16 +62,16 @@ type Server struct {
 	closed bool
 }
 
-// password is the superuser's on all servers of this process.
-var password = rand.Text()
+// Password is the superuser's on all servers of this process.
+var Password = rand.Text()
 
-// Start starts a server from this machine's PostgreSQL, or else from a downloaded one. Containers
+// Start starts a server from this machine's PostgreSQL. Containers
 // can't be paused or killed the same way, so Start never uses one. The caller closes the server.
 // ctx bounds the start only.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	if options.BinDir == "" {
 		var err error
-		if options.BinDir, err = programs(ctx); err != nil {
+		if options.BinDir, err = findPrograms(); err != nil {
 			return nil, fmt.Errorf("testserver: a private server needs PostgreSQL on this machine: %w", err)
 		}
 	}
@@ -117,12 +118,13 @@ func (s *Server) LogFile() string { return filepath.Join(s.dir, "server.log") }
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // URL connects as the superuser to the database postgres.
-func (s *Server) URL() string { return serverURL(s.Addr()) }
+func (s *Server) URL() string { return ServerURL(s.Addr()) }
 
-func serverURL(address string) string {
+// ServerURL is URL for a server of this process at another address.
+func ServerURL(address string) string {
 	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(superuser, password), Host: address,
-		Path: "/" + superuser, RawQuery: "sslmode=disable",
+		Scheme: "postgres", User: url.UserPassword(Superuser, Password), Host: address,
+		Path: "/" + Superuser, RawQuery: "sslmode=disable",
 	}
 	return u.String()
 }

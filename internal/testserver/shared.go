@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,19 +21,17 @@ const (
 	// URLVariable names a server that already runs. The tests need a superuser there, and they
 	// create and drop schemas, databases and roles.
 	URLVariable = "PGLOCK_TEST_DATABASE_URL"
-	// ServerVariable forces one way to a server: url, docker, local or embedded.
+	// ServerVariable forces one way to a server: url, docker or local.
 	ServerVariable = "PGLOCK_TEST_SERVER"
 	// ImageVariable names the image for the way docker, and makes this way the only one unless
 	// ServerVariable forces another.
 	ImageVariable = "PGLOCK_TEST_IMAGE"
 	// BinDirVariable is the directory of PostgreSQL's programs for local and private servers.
 	BinDirVariable = "PGLOCK_TEST_BINDIR"
-	// RepositoryVariable is the Maven repository for the way embedded. Default: Maven Central.
-	RepositoryVariable = "PGLOCK_TEST_EMBEDDED_REPOSITORY"
 	// SettingsVariable changes settings of a shared server that is started here: name=value, separated
 	// by spaces.
 	SettingsVariable = "PGLOCK_TEST_SETTINGS"
-	// PatienceVariable bounds the wait for a registry or a repository. Default: 5m.
+	// PatienceVariable bounds the wait for a registry. Default: 5m.
 	PatienceVariable = "PGLOCK_TEST_PATIENCE"
 
 	// DefaultImage is the image for the way docker.
@@ -40,8 +39,6 @@ const (
 
 	// HandedVariable has the server of the command run, as JSON. Empty: there is none.
 	HandedVariable = "PGLOCK_TESTSERVER_SHARED"
-
-	defaultRepository = "https://repo1.maven.org/maven2"
 )
 
 // Way is how a server was obtained.
@@ -49,10 +46,9 @@ type Way string
 
 // The ways to a server.
 const (
-	WayURL      Way = "url"      // a server that a variable names
-	WayDocker   Way = "docker"   // a container
-	WayLocal    Way = "local"    // this machine's PostgreSQL
-	WayEmbedded Way = "embedded" // a downloaded PostgreSQL
+	WayURL    Way = "url"    // a server that a variable names
+	WayDocker Way = "docker" // a container
+	WayLocal  Way = "local"  // this machine's PostgreSQL
 )
 
 // Shared is a server that many tests use.
@@ -121,22 +117,20 @@ func get(ctx context.Context) (*Shared, error) {
 
 // config is what the environment says about the server.
 type config struct {
-	ways       []Way // to try, in this order
-	url        string
-	image      string
-	repository string
-	patience   time.Duration
-	settings   map[string]string // of a server that is started
+	ways     []Way // to try, in this order
+	url      string
+	image    string
+	patience time.Duration
+	settings map[string]string // of a server that is started
 }
 
 func readConfig() (config, error) {
 	c := config{
-		ways:       []Way{WayLocal, WayDocker, WayEmbedded},
-		url:        os.Getenv(URLVariable),
-		image:      os.Getenv(ImageVariable),
-		repository: os.Getenv(RepositoryVariable),
-		patience:   5 * time.Minute,
-		settings:   maps.Clone(sharedSettings),
+		ways:     []Way{WayLocal, WayDocker},
+		url:      os.Getenv(URLVariable),
+		image:    cmp.Or(os.Getenv(ImageVariable), DefaultImage),
+		patience: 5 * time.Minute,
+		settings: maps.Clone(sharedSettings),
 	}
 	for setting := range strings.FieldsSeq(os.Getenv(SettingsVariable)) {
 		name, value, found := strings.Cut(setting, "=")
@@ -155,20 +149,14 @@ func readConfig() (config, error) {
 	switch forced := Way(os.Getenv(ServerVariable)); {
 	case forced == WayURL && c.url == "":
 		return c, fmt.Errorf("testserver: %s=%s needs %s", ServerVariable, forced, URLVariable)
-	case forced == WayURL, forced == WayDocker, forced == WayLocal, forced == WayEmbedded:
+	case forced == WayURL, forced == WayDocker, forced == WayLocal:
 		c.ways = []Way{forced}
 	case forced != "":
-		return c, fmt.Errorf("testserver: %s=%s: must be url, docker, local or embedded", ServerVariable, forced)
+		return c, fmt.Errorf("testserver: %s=%s: must be url, docker or local", ServerVariable, forced)
 	case c.url != "":
 		c.ways = []Way{WayURL}
-	case c.image != "":
+	case os.Getenv(ImageVariable) != "":
 		c.ways = []Way{WayDocker}
-	}
-	if c.image == "" {
-		c.image = DefaultImage
-	}
-	if c.repository == "" {
-		c.repository = defaultRepository
 	}
 	return c, nil
 }
@@ -202,18 +190,16 @@ func (c config) startBy(ctx context.Context, way Way) (*Shared, error) {
 		return named(ctx, c.url)
 	case WayDocker:
 		return c.startContainer(ctx)
-	case WayLocal:
+	default:
 		bin, err := findPrograms()
 		if err != nil {
 			return nil, err
 		}
-		return c.startFrom(ctx, bin)
-	default:
-		bin, err := c.download(ctx)
+		server, err := Start(ctx, Options{BinDir: bin, Settings: c.settings}) // Close ends it
 		if err != nil {
 			return nil, err
 		}
-		return c.startFrom(ctx, bin)
+		return &Shared{URL: server.URL(), Detail: "PostgreSQL in " + bin}, nil
 	}
 }
 
@@ -221,7 +207,7 @@ func (c config) startBy(ctx context.Context, way Way) (*Shared, error) {
 func named(ctx context.Context, url string) (*Shared, error) {
 	parsed, err := pgx.ParseConfig(url)
 	if err == nil {
-		err = ping(ctx, url)
+		err = Ping(ctx, url)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", URLVariable, err)
@@ -229,17 +215,8 @@ func named(ctx context.Context, url string) (*Shared, error) {
 	return &Shared{URL: url, Detail: fmt.Sprintf("%s:%d", parsed.Host, parsed.Port)}, nil
 }
 
-// startFrom starts a server from a directory of programs. Close ends it.
-func (c config) startFrom(ctx context.Context, bin string) (*Shared, error) {
-	server, err := Start(ctx, Options{BinDir: bin, Settings: c.settings})
-	if err != nil {
-		return nil, err
-	}
-	return &Shared{URL: server.URL(), Detail: "PostgreSQL in " + bin}, nil
-}
-
-// ping connects and sends one statement, within five seconds.
-func ping(ctx context.Context, url string) error {
+// Ping connects and sends one statement, within five seconds.
+func Ping(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)

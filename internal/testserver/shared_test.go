@@ -59,74 +59,74 @@ func TestServerOutlivesTheTestsThatUseIt(t *testing.T) {
 	s.mustEmpty(run.Server.URL)
 }
 
-// TestKilledKeeper kills the keeper along with the process. The next process removes the leftovers.
-func TestKilledKeeper(t *testing.T) {
+// TestNothingIsLeftOfAKilledProcess, whatever it has started. Without its keeper the next process
+// removes the leftovers, also of a paused server, which handles no signal but SIGKILL.
+func TestNothingIsLeftOfAKilledProcess(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no keeper")
+	for name, c := range map[string]struct {
+		role       string
+		keeperDies bool
+	}{
+		"private server":                {role: rolePrivate},
+		"paused server":                 {role: rolePaused},
+		"another program":               {role: roleProgram},
+		"shared server, without keeper": {role: roleUser, keeperDies: true},
+		"paused server, without keeper": {role: rolePaused, keeperDies: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if runtime.GOOS == "windows" && (c.role != rolePrivate || c.keeperDies) {
+				t.Skip("Windows has no keeper and can't pause a process")
+			}
+			s := newStage(t)
+			a := s.start(c.role, viaLocal)
+			if a.Error != "" {
+				t.Fatal(a.Error)
+			}
+			urls := []string{a.URL}
+			switch c.role {
+			case roleUser:
+				urls[0] = a.Server.URL
+			case roleProgram:
+				urls = nil
+				pgtest.Eventually(t, time.Minute, "the shell and its child run", func() bool {
+					found, err := testserver.Members(s.dir)
+					return err == nil && len(found) == 2
+				})
+			}
+			if c.keeperDies {
+				a.killKeepers(t)
+			}
+			a.kill()
+			if c.keeperDies {
+				s.sweep() // it fails without leftovers
+			}
+			s.mustEmpty(urls...)
+		})
 	}
-	s := newStage(t)
-	before := s.user()
-	before.killKeepers(t)
-	before.kill()
-	if !reachable(before.Server.URL) {
-		t.Fatal("there is no leftover")
-	}
-	s.sweep()
-	s.mustEmpty(before.Server.URL)
 }
 
-// TestProgramInDirectory kills a process that has started another program.
-func TestProgramInDirectory(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no keeper")
-	}
-	s := newStage(t)
-	a := s.start(roleProgram)
-	if a.Error != "" {
-		t.Fatal(a.Error)
-	}
-	pgtest.Eventually(t, time.Minute, "the shell and its child run", func() bool {
-		found, err := testserver.Members(s.dir)
-		return err == nil && len(found) == 2
-	})
-	a.kill()
-	s.mustEmpty()
-}
-
-func TestInterrupt(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no process groups that a signal reaches")
-	}
-	s := newStage(t)
-	run := s.start(roleRun, viaLocal)
-	if run.Error != "" {
-		t.Fatal(run.Error)
-	}
-	if err := run.interruptGroup(); err != nil {
-		t.Fatal(err)
-	}
-	if err := run.cmd.Wait(); err == nil {
-		t.Error("the interrupt didn't reach the run")
-	}
-	s.mustEmpty(run.Server.URL)
-}
-
-// TestRunHandsTheServerDown lets a run end by itself. Its status is that of its command.
+// TestRunHandsTheServerDown ends a run by itself, with the status of its command, and by an interrupt.
 func TestRunHandsTheServerDown(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	run := s.start(roleRun, viaLocal)
-	if run.Server == nil || !reachable(run.Server.URL) {
-		t.Fatalf("got %+v", run.report)
+	for _, interrupted := range []bool{false, runtime.GOOS != "windows"} { // which has no process groups
+		s := newStage(t)
+		run := s.start(roleRun, viaLocal)
+		if run.Server == nil || !reachable(run.Server.URL) {
+			t.Fatalf("got %+v", run.report)
+		}
+		if interrupted {
+			if err := run.interruptGroup(); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			run.stdin.Close()
+		}
+		if err := run.cmd.Wait(); (err != nil) != interrupted {
+			t.Errorf("interrupted %t: %v", interrupted, err)
+		}
+		s.mustEmpty(run.Server.URL)
 	}
-	run.stdin.Close()
-	if err := run.cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-	s.mustEmpty(run.Server.URL)
 }
 
 func TestFilesWithPasswordsArePrivate(t *testing.T) {

@@ -21,7 +21,7 @@ func (s *Server) Standby(ctx context.Context) (standby *Server, err error) {
 			return err
 		}
 		name := filepath.Base(dir)
-		primary := fmt.Sprintf("host=127.0.0.1 port=%d user=%s sslmode=disable application_name=%s", s.port, superuser, name)
+		primary := fmt.Sprintf("host=127.0.0.1 port=%d user=%s sslmode=disable application_name=%s", s.port, Superuser, name)
 		err = standby.tool(ctx, "pg_basebackup", "--pgdata="+standby.data(), "--dbname="+primary,
 			"--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync")
 		if err == nil {

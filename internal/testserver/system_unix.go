@@ -29,14 +29,14 @@ func serverAccount() (account, error) {
 	if os.Geteuid() != 0 {
 		return account{}, nil
 	}
-	entry, err := user.Lookup(superuser)
+	entry, err := user.Lookup(Superuser)
 	if err != nil {
 		return account{}, fmt.Errorf("testserver: PostgreSQL refuses to run as root, and the user %q does not exist: "+
-			"create it (useradd --system %s) or run the tests as another user", superuser, superuser)
+			"create it (useradd --system %s) or run the tests as another user", Superuser, Superuser)
 	}
 	uid, err := strconv.ParseUint(entry.Uid, 10, 32)
 	gid, err2 := strconv.ParseUint(entry.Gid, 10, 32)
-	return account{superuser, uint32(uid), uint32(gid)}, errors.Join(err, err2)
+	return account{Superuser, uint32(uid), uint32(gid)}, errors.Join(err, err2)
 }
 
 func (a account) own(path string) error {

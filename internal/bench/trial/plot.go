@@ -25,15 +25,14 @@ const (
 var colors = map[Role]string{Ours: "#2166ac", Floor: "#888888", Peer: "#e08a6d"}
 
 // WritePlot draws the row as SVG into the directory, in a file named for its number: a line for each
-// subject, with its median, the range of its rounds and its target. A row without figures has no plot.
+// subject, with its median and the range of its rounds. A row without figures has no plot.
 func (o *Outcome) WritePlot(dir string) error {
 	drawn := o.compared()
 	if len(drawn) == 0 {
 		return nil
 	}
 	figure, unit := o.plottedFigure()
-	targets := o.targets(drawn)
-	place := axis(drawn, targets)
+	place := axis(drawn)
 	var svg bytes.Buffer
 	y := 24
 	text := func(x int, color, s string) {
@@ -43,19 +42,14 @@ func (o *Outcome) WritePlot(dir string) error {
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", plotWidth, 90+lineHeight*(len(drawn)+len(o.Missing)))
 	text(10, "black", o.Number+": "+o.What)
 	y += 20
-	text(10, "black", fmt.Sprintf("%s, %s: median and range of the rounds. Blue: pglock, gray: a floor, orange: a peer, green: the target.", figure, unit))
+	text(10, "black", fmt.Sprintf("%s, %s: median and range of the rounds. Blue: pglock, gray: a floor, orange: a peer.", figure, unit))
 	for _, s := range drawn {
 		y += lineHeight
 		color, side := colors[s.Role], s.side()
 		text(10, color, o.plotLabel(s))
 		fmt.Fprintf(&svg, "<path d=\"M%d %dH%d\" stroke=\"%s\"/><circle cx=\"%d\" cy=\"%[2]d\" r=\"5\" fill=\"%[4]s\"/>\n",
 			place(side.Min), y-4, place(side.Max), color, place(s.Median))
-		end, value := max(s.Median, side.Max), unit.format(s.Median)+mark(s.Unsteady)
-		if bound, found := targets[s]; found {
-			fmt.Fprintf(&svg, "<path d=\"M%d %dv16\" stroke=\"#1a7f37\" stroke-width=\"3\"/>\n", place(bound), y-12)
-			end, value = max(end, bound), value+", target "+unit.format(bound)
-		}
-		text(place(end)+10, color, value)
+		text(place(side.Max)+10, color, unit.format(s.Median)+mark(s.Unsteady))
 	}
 	for _, m := range o.Missing {
 		y += lineHeight
@@ -70,10 +64,10 @@ func (o *Outcome) WritePlot(dir string) error {
 
 // axis returns the place of each value. The axis is logarithmic if the values need it. Zero is then at
 // its beginning, although it is not on it.
-func axis(drawn []*Series, targets map[*Series]float64) (place func(v float64) int) {
+func axis(drawn []*Series) (place func(v float64) int) {
 	var values []float64
 	for _, s := range drawn {
-		values = append(append(values, s.Median, targets[s]), s.Rounds...)
+		values = append(append(values, s.Median), s.Rounds...)
 	}
 	most := max(slices.Max(values), math.SmallestNonzeroFloat64)
 	values = slices.DeleteFunc(values, func(v float64) bool { return v <= 0 })
@@ -123,30 +117,4 @@ func (o *Outcome) compared() []*Series {
 		}
 	}
 	return drawn
-}
-
-// targets returns the bounds of subjects, in the unit of the plot. Of several the strictest counts.
-func (o *Outcome) targets(drawn []*Series) map[*Series]float64 {
-	bounds := map[*Series]float64{}
-	find := func(side *Side) *Series {
-		for _, s := range drawn {
-			if side != nil && s.Subject == side.Subject && s.Figure == side.Figure {
-				return s
-			}
-		}
-		return nil
-	}
-	for _, v := range o.Verdicts {
-		ours, against, bound := find(v.Ours), find(v.Against), v.Target.bound
-		if v.Target.none || ours == nil || v.Against != nil && against == nil {
-			continue
-		}
-		if against != nil {
-			bound *= against.Median
-		}
-		if strictest, found := bounds[ours]; !found || v.Target.better(bound, strictest) {
-			bounds[ours] = bound
-		}
-	}
-	return bounds
 }

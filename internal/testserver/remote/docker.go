@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/jackc/pgx/v5"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
@@ -23,24 +20,11 @@ import (
 )
 
 const (
-	superuser     = "postgres" // also the database
 	containerPort = "5432"
 	engineTimeout = 5 * time.Second
-	pingTimeout   = 5 * time.Second
 	startTimeout  = 60 * time.Second
 	stopTimeout   = 30 * time.Second
 )
-
-// password is the superuser's.
-var password = rand.Text()
-
-func serverURL(address string) string {
-	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(superuser, password), Host: address,
-		Path: "/" + superuser, RawQuery: "sslmode=disable",
-	}
-	return u.String()
-}
 
 // engine returns testcontainers-go's Docker engine if it answers.
 func engine(ctx context.Context) (*testcontainers.DockerProvider, error) {
@@ -83,7 +67,7 @@ func startContainer(ctx context.Context, task testserver.Task) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("image %s: %w", task.Image, err)
 	}
-	return serverURL(address), nil
+	return testserver.ServerURL(address), nil
 }
 
 func request(task testserver.Task, name string) testcontainers.ContainerRequest {
@@ -93,7 +77,7 @@ func request(task testserver.Task, name string) testcontainers.ContainerRequest 
 	}
 	return testcontainers.ContainerRequest{
 		Name: name, Image: task.Image, Cmd: command, ExposedPorts: []string{containerPort + "/tcp"},
-		Env: map[string]string{"POSTGRES_USER": superuser, "POSTGRES_PASSWORD": password, "POSTGRES_DB": superuser},
+		Env: map[string]string{"POSTGRES_USER": testserver.Superuser, "POSTGRES_PASSWORD": testserver.Password},
 		HostConfigModifier: func(host *container.HostConfig) {
 			if local() {
 				host.PortBindings = network.PortMap{
@@ -105,7 +89,7 @@ func request(task testserver.Task, name string) testcontainers.ContainerRequest 
 }
 
 // local reports whether the engine is on this machine, as far as the environment says.
-func local() bool { return len(os.Getenv("DOCKER_HOST")) < 4 || os.Getenv("DOCKER_HOST")[:4] != "tcp:" }
+func local() bool { return !strings.HasPrefix(os.Getenv("DOCKER_HOST"), "tcp:") }
 
 // awaitContainer returns the address at which the server in the container answers. An image's log
 // lines are no help: the official image says "ready" before it restarts its server.
@@ -140,7 +124,7 @@ func reachContainer(ctx context.Context, box testcontainers.Container) (string, 
 		}
 	}
 	address := net.JoinHostPort(host, port.Port())
-	if err = ping(ctx, serverURL(address)); err == nil {
+	if err = testserver.Ping(ctx, testserver.ServerURL(address)); err == nil {
 		return address, nil
 	}
 	ip, failed := box.ContainerIP(ctx)
@@ -148,19 +132,7 @@ func reachContainer(ctx context.Context, box testcontainers.Container) (string, 
 		return "", err
 	}
 	address = net.JoinHostPort(ip, containerPort)
-	return address, ping(ctx, serverURL(address))
-}
-
-// ping connects and sends one statement.
-func ping(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	return conn.Ping(ctx)
+	return address, testserver.Ping(ctx, testserver.ServerURL(address))
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

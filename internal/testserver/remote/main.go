@@ -1,7 +1,7 @@
-// Remote gets a PostgreSQL from Docker or by a download. It is a module of its own because it needs
-// modules that no user of pglock is to download. Package testserver runs it:
+// Remote gets a PostgreSQL from Docker. It is a module of its own because it needs modules that no user
+// of pglock is to download. Package testserver runs it:
 //
-//	go run . '{"Way": "docker", "Image": "postgres:17-alpine", "Patience": 60000000000}'
+//	go run . '{"Image": "postgres:17-alpine", "Patience": 60000000000}'
 //
 // Its argument is a testserver.Task, and it prints a testserver.Answer as one line of JSON. A
 // container runs until the standard input ends, which it does even if the caller is killed.
@@ -39,25 +39,14 @@ func run() error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // ends when the caller does
 		cancel()
 	}()
-	if err := json.NewEncoder(os.Stdout).Encode(perform(ctx, task)); err != nil {
+	var answer testserver.Answer
+	var err error
+	if answer.URL, err = startContainer(ctx, task); err != nil {
+		answer.Error = err.Error()
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(answer); err != nil {
 		cancel() // the caller has left
 	}
 	<-ctx.Done()
 	return testserver.Close()
-}
-
-func perform(ctx context.Context, task testserver.Task) (answer testserver.Answer) {
-	var err error
-	switch task.Way {
-	case testserver.WayDocker:
-		answer.URL, err = startContainer(ctx, task)
-	case testserver.WayEmbedded:
-		err = download(ctx, task)
-	default:
-		err = fmt.Errorf("unknown way %q", task.Way)
-	}
-	if err != nil {
-		answer.Error = err.Error()
-	}
-	return answer
 }
