@@ -165,9 +165,9 @@ func (w *waiter) lastAttempt(ctx, caller context.Context) (g leasetable.Grant, e
 	const looks = 5
 	bounded, cancel := context.WithTimeout(caller, timing.FirstAttempt)
 	defer cancel()
-	w.awaitRemoval(bounded)
 	w.pause = newPause()
 	for sent := w.facts.attempts; err == nil && g.Outcome != leasetable.Granted && !w.attempted && w.facts.attempts < sent+looks; {
+		w.awaitRemoval(bounded) // a ticket that is being deleted keeps this process out
 		if g, _, err = w.tryAcquire(bounded, stepAcquireFull); err == nil && g.Outcome != leasetable.Granted && !w.attempted {
 			g, _, err = w.sleep(bounded)
 		}
