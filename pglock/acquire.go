@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
-	"github.com/pglock/pglock-go/pglock/internal/waitlist"
-	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // Acquire waits until the lock of that name is granted to this call, and returns the lease, which
@@ -112,52 +109,6 @@ func (a *acquisition) names() []string {
 	return a.cfg.names
 }
 
-// tryOnce makes attempts, within limits, until the server answers.
-func (a *acquisition) tryOnce(ctx context.Context) (leasetable.Grant, error) {
-	const (
-		tries    = 5 // while rows appear or requests are used up
-		failures = 2 // the first may have met a connection that died long ago
-	)
-	a.facts.try = true
-	a.awaitRemoval(ctx)
-	var g leasetable.Grant
-	var err error
-	for failed := 0; failed < failures; {
-		for range tries {
-			if g, err = a.attempt(ctx, a.ticketOr(0), false); err != nil || g.Outcome == leasetable.Granted || g.Outcome == leasetable.Busy {
-				break
-			}
-		}
-		switch {
-		case err == nil && g.Outcome == leasetable.Granted:
-			return g, nil
-		case err == nil:
-			return g, a.busyError(g)
-		case ctx.Err() != nil || errors.Is(err, ErrClosed):
-			return g, a.waitError(ctx, err)
-		case !errors.Is(err, ErrUnavailable), errors.Is(err, errLateGrant):
-			return g, err
-		}
-		failed++
-	}
-	return g, err
-}
-
-// ticketOr returns the ticket for an attempt, which is ours unless it is 0 or the call barges.
-func (a *acquisition) ticketOr(ours int64) int64 {
-	if a.cfg.barging {
-		return leasetable.BargeTicket
-	}
-	return cmp.Or(ours, leasetable.NoTicket)
-}
-
-// awaitRemoval waits until tickets that earlier waiters of this process left behind are deleted.
-func (a *acquisition) awaitRemoval(ctx context.Context) {
-	for _, name := range a.names() {
-		a.client.waiters.AwaitRemoval(ctx, name)
-	}
-}
-
 func (a *acquisition) busyError(g leasetable.Grant) *BusyError {
 	name := cmp.Or(g.Name, a.name)
 	l := a.client.registry.newestOf(name)
@@ -189,87 +140,6 @@ func (a *acquisition) waitError(ctx context.Context, last error) error {
 		last = nil
 	}
 	return &WaitError{Name: a.name, Waited: time.Since(a.began), Cause: cause, Last: last}
-}
-
-// attempt makes one attempt to acquire the lock. A lone attempt usually runs its statement on this
-// goroutine, and others use the dispatcher.
-//
-// If the caller gives up first, a statement on this goroutine is canceled, which closes its
-// connection and leaves its effect unknown (see dispatch.inline), while one of the dispatcher
-// continues. A grant that arrives after that is revoked.
-func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (leasetable.Grant, error) {
-	if a.limit != nil && !a.attempted {
-		a.limit.widen()
-		defer a.limit.restrict()
-	}
-	if ctx.Err() != nil {
-		return leasetable.Grant{}, ctx.Err()
-	}
-	a.facts.attempts++
-	g, err := a.send(ctx, &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld})
-	a.attempted = a.attempted || err != nil || g.Holder != "" || g.Remaining > 0
-	return g, err
-}
-
-// send sends an attempt on this goroutine or through the dispatcher, as attempt describes.
-func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, error) {
-	var got waitlist.Answer
-	if a.client.dispatch.inline(ctx, observe.OperationAcquire, timing.StatementBound, func(ctx context.Context) error {
-		got.Grant, got.Err = q.run(ctx)
-		return got.Err
-	}) {
-		if err := ctx.Err(); err != nil && got.Err != nil {
-			a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
-			return leasetable.Grant{}, err
-		}
-		return a.checkGrant(q.id, got)
-	}
-	q.answers = make(chan waitlist.Answer, 1)
-	a.client.calls.Add(1) // deliver ends this call
-	a.client.dispatch.acquires.Submit(q)
-	left := error(nil)
-	// More than one case may be ready. Any order is safe, because an answer that arrives together
-	// with the end of ctx is either returned or revoked.
-	select {
-	case got = <-q.answers:
-	case <-ctx.Done():
-		left = ctx.Err()
-	case <-a.client.closing:
-		left = ErrClosed
-	}
-	if left != nil {
-		answered := false
-		if got, answered = q.abandon(); !answered {
-			return leasetable.Grant{}, left
-		}
-	}
-	return a.checkGrant(q.id, got)
-}
-
-// checkGrant returns the grant of the request with that ID if it can still be trusted. If that ID
-// is used up, the next attempt gets a new one.
-func (a *acquisition) checkGrant(id string, got waitlist.Answer) (leasetable.Grant, error) {
-	a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
-	switch {
-	case got.Err != nil:
-	case got.Grant.Outcome == leasetable.Busy:
-		a.facts.blocker = got.Grant.Token
-		a.facts.sawAhead(got.Grant.Ahead)
-	case got.Grant.Outcome == leasetable.RequestEnded:
-		a.id, a.uncertain = newRequestID(), false
-	case got.Grant.Outcome == leasetable.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
-		a.client.revoke(a.request(id))
-		a.id, a.uncertain = newRequestID(), false
-		got.Err = errLateGrant
-	}
-	if got.Err == nil && got.Grant.Outcome == leasetable.OtherKind {
-		name := cmp.Or(got.Grant.Name, a.name)
-		return got.Grant, &KindError{Name: name, Wanted: a.request(id).PermitsOf(name).Capacity, Found: got.Grant.Capacity}
-	}
-	if got.Err == nil {
-		return got.Grant, nil
-	}
-	return got.Grant, a.client.store.Explain(fmt.Sprintf("acquire %q", a.name), got.Err)
 }
 
 // revoke ends the grant of r in the background, if the server has made one. The caller must be
@@ -306,9 +176,6 @@ func (c *Client) revoke(r *leasetable.Request) {
 		}
 	})
 }
-
-// errLateGrant means that a grant arrived too late to be trusted.
-var errLateGrant = errs.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)
 
 // endOf returns the error of ctx, and its cause if that differs. If WithWait ended ctx first, it
 // returns ErrTimeout alone.

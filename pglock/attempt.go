@@ -1,15 +1,19 @@
 package pglock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // attempt is one attempt of a call, from its submission to its answer.
@@ -119,3 +123,95 @@ func newRequestID() string {
 	hex.Encode(text[24:], b[10:])
 	return string(text[:])
 }
+
+// ticketOr returns the ticket for an attempt, which is ours unless it is 0 or the call barges.
+func (a *acquisition) ticketOr(ours int64) int64 {
+	if a.cfg.barging {
+		return leasetable.BargeTicket
+	}
+	return cmp.Or(ours, leasetable.NoTicket)
+}
+
+// attempt makes one attempt to acquire the lock. A lone attempt usually runs its statement on this
+// goroutine, and others use the dispatcher.
+//
+// If the caller gives up first, a statement on this goroutine is canceled, which closes its
+// connection and leaves its effect unknown (see dispatch.inline), while one of the dispatcher
+// continues. A grant that arrives after that is revoked.
+func (a *acquisition) attempt(ctx context.Context, ticket int64, expectHeld bool) (leasetable.Grant, error) {
+	if a.limit != nil && !a.attempted {
+		a.limit.widen()
+		defer a.limit.restrict()
+	}
+	if ctx.Err() != nil {
+		return leasetable.Grant{}, ctx.Err()
+	}
+	a.facts.attempts++
+	g, err := a.send(ctx, &attempt{acquisition: a, id: a.id, ticket: ticket, expectHeld: expectHeld})
+	a.attempted = a.attempted || err != nil || g.Holder != "" || g.Remaining > 0
+	return g, err
+}
+
+// send sends an attempt on this goroutine or through the dispatcher, as attempt describes.
+func (a *acquisition) send(ctx context.Context, q *attempt) (leasetable.Grant, error) {
+	var got waitlist.Answer
+	if a.client.dispatch.inline(ctx, observe.OperationAcquire, timing.StatementBound, func(ctx context.Context) error {
+		got.Grant, got.Err = q.run(ctx)
+		return got.Err
+	}) {
+		if err := ctx.Err(); err != nil && got.Err != nil {
+			a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
+			return leasetable.Grant{}, err
+		}
+		return a.checkGrant(q.id, got)
+	}
+	q.answers = make(chan waitlist.Answer, 1)
+	a.client.calls.Add(1) // deliver ends this call
+	a.client.dispatch.acquires.Submit(q)
+	left := error(nil)
+	// More than one case may be ready. Any order is safe, because an answer that arrives together
+	// with the end of ctx is either returned or revoked.
+	select {
+	case got = <-q.answers:
+	case <-ctx.Done():
+		left = ctx.Err()
+	case <-a.client.closing:
+		left = ErrClosed
+	}
+	if left != nil {
+		answered := false
+		if got, answered = q.abandon(); !answered {
+			return leasetable.Grant{}, left
+		}
+	}
+	return a.checkGrant(q.id, got)
+}
+
+// checkGrant returns the grant of the request with that ID if it can still be trusted. If that ID
+// is used up, the next attempt gets a new one.
+func (a *acquisition) checkGrant(id string, got waitlist.Answer) (leasetable.Grant, error) {
+	a.uncertain = a.uncertain || leasetable.MaybeApplied(got.Err)
+	switch {
+	case got.Err != nil:
+	case got.Grant.Outcome == leasetable.Busy:
+		a.facts.blocker = got.Grant.Token
+		a.facts.sawAhead(got.Grant.Ahead)
+	case got.Grant.Outcome == leasetable.RequestEnded:
+		a.id, a.uncertain = newRequestID(), false
+	case got.Grant.Outcome == leasetable.Granted && !time.Now().Before(a.cfg.deadline(got.Grant.Sent, got.Grant.Remaining, a.cfg.ttl)):
+		a.client.revoke(a.request(id))
+		a.id, a.uncertain = newRequestID(), false
+		got.Err = errLateGrant
+	}
+	if got.Err == nil && got.Grant.Outcome == leasetable.OtherKind {
+		name := cmp.Or(got.Grant.Name, a.name)
+		return got.Grant, &KindError{Name: name, Wanted: a.request(id).PermitsOf(name).Capacity, Found: got.Grant.Capacity}
+	}
+	if got.Err == nil {
+		return got.Grant, nil
+	}
+	return got.Grant, a.client.store.Explain(fmt.Sprintf("acquire %q", a.name), got.Err)
+}
+
+// errLateGrant means that a grant arrived too late to be trusted.
+var errLateGrant = errs.Errorf("%w: the grant arrived after the time for which it can be trusted", ErrUnavailable)

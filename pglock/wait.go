@@ -446,3 +446,41 @@ func (w *waiter) sleepTime() time.Duration {
 	}
 	return d
 }
+
+// tryOnce makes attempts, within limits, until the server answers.
+func (a *acquisition) tryOnce(ctx context.Context) (leasetable.Grant, error) {
+	const (
+		tries    = 5 // while rows appear or requests are used up
+		failures = 2 // the first may have met a connection that died long ago
+	)
+	a.facts.try = true
+	a.awaitRemoval(ctx)
+	var g leasetable.Grant
+	var err error
+	for failed := 0; failed < failures; {
+		for range tries {
+			if g, err = a.attempt(ctx, a.ticketOr(0), false); err != nil || g.Outcome == leasetable.Granted || g.Outcome == leasetable.Busy {
+				break
+			}
+		}
+		switch {
+		case err == nil && g.Outcome == leasetable.Granted:
+			return g, nil
+		case err == nil:
+			return g, a.busyError(g)
+		case ctx.Err() != nil || errors.Is(err, ErrClosed):
+			return g, a.waitError(ctx, err)
+		case !errors.Is(err, ErrUnavailable), errors.Is(err, errLateGrant):
+			return g, err
+		}
+		failed++
+	}
+	return g, err
+}
+
+// awaitRemoval waits until tickets that earlier waiters of this process left behind are deleted.
+func (a *acquisition) awaitRemoval(ctx context.Context) {
+	for _, name := range a.names() {
+		a.client.waiters.AwaitRemoval(ctx, name)
+	}
+}
