@@ -55,7 +55,7 @@ func Schema(tb testing.TB, pool *pgxpool.Pool) string {
 		s = schemaState{server: server, name: oddName()}
 		migrate(tb, pool, s.name)
 		var err error
-		if s.description, err = s.read("SELECT $1"); err != nil {
+		if s.description, err = s.read(""); err != nil {
 			tb.Fatalf("pgtest: describe schema %q: %v", s.name, err)
 		}
 	}
@@ -99,11 +99,14 @@ func migrate(tb testing.TB, pool *pgxpool.Pool, name string) {
 	}
 }
 
-// read describes the schema, after the statement of before, which has the schema's name as its parameter.
+// read describes the schema, after the statement of before if there is one, which has the schema's name as its
+// parameter.
 func (s schemaState) read(before string) (description string, err error) {
 	err = connect(s.server, func(ctx context.Context, conn *pgx.Conn) error {
-		if _, err := conn.Exec(ctx, before, pgx.QueryExecModeSimpleProtocol, s.name); err != nil {
-			return err
+		if before != "" {
+			if _, err := conn.Exec(ctx, before, pgx.QueryExecModeSimpleProtocol, s.name); err != nil {
+				return err
+			}
 		}
 		return conn.QueryRow(ctx, describeSchemaSQL, s.name).Scan(&description)
 	})
