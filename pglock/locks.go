@@ -148,9 +148,9 @@ type lockRow struct {
 
 func (p *page) scan(r pgx.Rows) error {
 	values := r.RawValues()
-	into := make([]any, len(values))
-	into[0], into[1] = &p.seen, &p.last
 	if values[2] == nil { // no row matches
+		into := make([]any, len(values))
+		into[0], into[1] = &p.seen, &p.last
 		return r.Scan(into...)
 	}
 	var k lockRow
@@ -159,16 +159,8 @@ func (p *page) scan(r pgx.Rows) error {
 	var labels string
 	var request *string
 	var ended *time.Time
-	var q struct {
-		holders                  []string
-		tickets, waited, weights []int64
-	}
-	var g struct {
-		tokens, weights, remaining, ages []int64
-		holders, labels                  []string
-		since                            []time.Time
-		requests                         []*string
-	}
+	var q waiterColumns
+	var g grantColumns
 	err := r.Scan(&p.seen, &p.last, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &left, &age,
 		&k.Previous.Holder, &k.Previous.End, &ended, &k.Previous.Reason, &request, &q.holders, &q.tickets, &q.waited, &q.weights,
 		&capacity, &g.tokens, &g.weights, &g.holders, &g.labels, &g.since, &g.remaining, &g.ages, &g.requests)
@@ -183,24 +175,52 @@ func (p *page) scan(r pgx.Rows) error {
 		k.Previous.EndedAt = *ended
 	}
 	k.ReleaseRequested, k.ReleaseReason = requested(request)
-	count := func(permits int64) int { return int(permits) } // how many of them a caller sees
 	switch capacity {
 	case 0:
 		k.Kind = inspect.OneHolder
-		count = func(int64) int { return 0 }
 	case allPermits:
 		k.Kind = inspect.RWLock
-		count = func(int64) int { return 0 }
 	default:
 		k.Kind, k.Permits = inspect.Semaphore, capacity
 	}
+	k.addWaiters(q, capacity)
+	k.addGrants(g)
+	p.rows = append(p.rows, k)
+	return nil
+}
+
+// waiterColumns and grantColumns are the columns of the queue and of the shared grants.
+type waiterColumns struct {
+	holders                  []string
+	tickets, waited, weights []int64
+}
+
+type grantColumns struct {
+	tokens, weights, remaining, ages []int64
+	holders, labels                  []string
+	since                            []time.Time
+	requests                         []*string
+}
+
+// permitsSeen returns how many permits a caller sees for a weight: those of a semaphore.
+func (k *lockRow) permitsSeen(weight int64) int {
+	if k.Kind == inspect.Semaphore {
+		return int(weight)
+	}
+	return 0
+}
+
+func (k *lockRow) addWaiters(q waiterColumns, capacity int) {
 	for i, holder := range q.holders {
 		k.Waiters = append(k.Waiters, inspect.Waiter{
 			Holder: holder, Ticket: q.tickets[i], Waited: micros(q.waited[i]),
-			Permits: count(q.weights[i]), Exclusive: capacity > 0 && int(q.weights[i]) == capacity,
+			Permits: k.permitsSeen(q.weights[i]), Exclusive: capacity > 0 && int(q.weights[i]) == capacity,
 		})
 	}
-	if capacity > 0 && k.Held() {
+}
+
+func (k *lockRow) addGrants(g grantColumns) {
+	if k.Kind != inspect.OneHolder && k.Held() {
 		k.Grants = []inspect.Grant{{
 			Token: k.Token, Holder: k.Holder, Labels: k.Labels, Permits: k.Permits, Exclusive: true,
 			AcquiredAt: k.AcquiredAt, HeldFor: k.HeldFor, Remaining: k.Remaining,
@@ -210,13 +230,11 @@ func (p *page) scan(r pgx.Rows) error {
 	for i, token := range g.tokens {
 		asked, reason := requested(g.requests[i])
 		k.Grants = append(k.Grants, inspect.Grant{
-			Token: fencing.Token(token), Holder: g.holders[i], Labels: parseLabels(g.labels[i]), Permits: count(g.weights[i]),
+			Token: fencing.Token(token), Holder: g.holders[i], Labels: parseLabels(g.labels[i]), Permits: k.permitsSeen(g.weights[i]),
 			AcquiredAt: g.since[i], HeldFor: max(micros(g.ages[i]), 0), Remaining: micros(g.remaining[i]),
 			ReleaseRequested: asked, ReleaseReason: reason,
 		})
 	}
-	p.rows = append(p.rows, k)
-	return nil
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

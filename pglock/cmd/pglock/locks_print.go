@@ -66,7 +66,7 @@ func show(out io.Writer, k inspect.Lock) error {
 		t.add("last holder", "%s, %s at %s", plain(last.Holder), how, last.EndedAt.UTC().Format(time.RFC3339))
 	}
 	for i, w := range k.Waiters {
-		t.add(fmt.Sprintf("waiter %d", i+1), "%s, for %s", plain(w.Holder), short(w.Waited))
+		t.add(fmt.Sprintf("waiter %d", i+1), "%s%s, for %s", plain(w.Holder), share(k.Kind, w.Permits, w.Exclusive), short(w.Waited))
 	}
 	return t.Flush()
 }
@@ -103,18 +103,27 @@ func (t lines) addState(k inspect.Lock) {
 
 // describeGrant returns one of several grants as text.
 func describeGrant(kind inspect.Kind, g inspect.Grant) string {
-	what := "reader"
-	switch {
-	case kind == inspect.Semaphore && g.Permits == 1:
-		what = "1 permit"
-	case kind == inspect.Semaphore:
-		what = fmt.Sprintf("%d permits", g.Permits)
-	}
-	parts := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s", g.Token, plain(g.Holder), what, short(g.HeldFor), short(g.Remaining))}
+	parts := []string{fmt.Sprintf("token %d, %s%s, for %s, remaining %s",
+		g.Token, plain(g.Holder), share(kind, g.Permits, g.Exclusive), short(g.HeldFor), short(g.Remaining))}
 	if g.ReleaseRequested {
 		parts = append(parts, "asked to release: "+plain(g.ReleaseReason))
 	}
 	return strings.Join(append(parts, labels(g.Labels)...), ", ")
+}
+
+// share returns what a holder has of a lock, or a waiter wants, after a comma.
+func share(kind inspect.Kind, permits int, exclusive bool) string {
+	switch {
+	case kind == inspect.Semaphore && permits == 1:
+		return ", 1 permit"
+	case kind == inspect.Semaphore:
+		return fmt.Sprintf(", %d permits", permits)
+	case kind == inspect.RWLock && exclusive:
+		return ", writer"
+	case kind == inspect.RWLock:
+		return ", reader"
+	}
+	return ""
 }
 
 // labels returns labels as text, in the order of their keys.
@@ -162,6 +171,9 @@ type waiterJSON struct {
 	Holder string  `json:"holder"`
 	Ticket int64   `json:"ticket"`
 	Waited float64 `json:"waited"`
+
+	Permits   int  `json:"permits,omitempty"`
+	Exclusive bool `json:"exclusive,omitempty"`
 }
 
 // printJSON prints a lock as JSON, in one line unless indented.
@@ -182,7 +194,7 @@ func printJSON(out io.Writer, k inspect.Lock, indented bool) error {
 		j.Last = &lastJSON{k.Previous.Holder, k.Previous.End, k.Previous.EndedAt, k.Previous.Reason}
 	}
 	for _, w := range k.Waiters {
-		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, w.Waited.Seconds()})
+		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, w.Waited.Seconds(), w.Permits, w.Exclusive})
 	}
 	return encodeJSON(out, j, indented)
 }
