@@ -34,14 +34,14 @@ type config struct {
 	documentation *url.URL // nil if there is none
 }
 
-// RequireKey refuses requests without a key with 400. Default: they reach the handler, and nothing
-// is recorded.
+// RequireKey refuses requests without a key with 400, which otherwise reach the handler without a
+// record.
 func RequireKey() Option {
 	return func(c *config) error { c.requireKey = true; return nil }
 }
 
-// WithMaxBody sets the largest request body in bytes, 0 or more. A longer one is answered with 413.
-// Default 1 MiB.
+// WithMaxBody sets the largest request body in bytes, 0 or more and 1 MiB by default. A longer one is
+// answered with 413.
 func WithMaxBody(n int64) Option {
 	return func(c *config) error {
 		if n < 0 {
@@ -53,7 +53,7 @@ func WithMaxBody(n int64) Option {
 }
 
 // WithHeaders sets the headers that are recorded and repeated. Others, such as Set-Cookie and those
-// of tracing, reach the first client only. Default: Cache-Control, Content-Disposition,
+// of tracing, reach the first client only. The default is Cache-Control, Content-Disposition,
 // Content-Encoding, Content-Language, Content-Type, ETag, Last-Modified, Link and Location.
 func WithHeaders(names ...string) Option {
 	return func(c *config) error { c.headers = names; return nil }
@@ -65,8 +65,8 @@ func OneScope(*http.Request) string { return "" }
 
 // WithKeyCheck sets a function that checks the key of each request, without the double quotes around
 // it, for instance that it is a UUID. A key for which check returns an error is answered with 400
-// invalid_key, whose detail has the text of the error. Default: 1 to once.MaxKey bytes of UTF-8 without
-// NUL, with the scope.
+// invalid_key, whose detail has the text of the error. By default a key has, with its scope, 1 to
+// once.MaxKey bytes of UTF-8 without NUL.
 func WithKeyCheck(check func(key string) error) Option {
 	return func(c *config) error {
 		if check == nil {
@@ -78,8 +78,8 @@ func WithKeyCheck(check func(key string) error) Option {
 }
 
 // WithDocumentation sets the address of a page that describes to clients how the API uses keys. The
-// package's own responses link to it, by a Link header and as the type of the problem, with the kind of
-// error as the fragment. Default: no link.
+// package's own responses, which have no link by default, then link to it by a Link header and as the
+// type of the problem, with the kind of error as the fragment.
 func WithDocumentation(address string) Option {
 	return func(c *config) error {
 		u, err := url.Parse(address)
@@ -92,16 +92,16 @@ func WithDocumentation(address string) Option {
 }
 
 // WithNotDone names statuses by which the handler says that the request had no effect and will have
-// none, such as 429. Such a response is not recorded, and a repeated request runs the handler
-// again. TxHandler rolls back after it. Default: none.
+// none, such as 429, by default none of them. Such a response is not recorded (TxHandler rolls back
+// after it), and a repeated request runs the handler again.
 func WithNotDone(statuses ...int) Option {
 	return func(c *config) error { c.notDone = statuses; return nil }
 }
 
 // WithLookup sets the function that Handler calls when an earlier request with the key has left its
 // outcome unknown. It returns the response that the earlier request should have had, with status 200 if
-// it sets none, or once.NotDone(err) if that request had no effect and will have none. See
-// once.WithLookup. Not for TxHandler. Default: 500 outcome_unknown.
+// it sets none, or once.NotDone(err) if that request had no effect and will have none (see
+// once.WithLookup). Without it the answer is 500 outcome_unknown, and TxHandler refuses it.
 func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started) (Response, error)) Option {
 	return func(c *config) error {
 		if lookup == nil {
@@ -122,18 +122,18 @@ func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started
 }
 
 // WithDo sets options of once.Do for Handler, such as once.WithRetention, once.WithWait and
-// once.WithLease. Default: once.WithWait(0), so that a request in progress is answered with 409.
+// once.WithLease. The default is once.WithWait(0), so that a request in progress is answered with 409.
 func WithDo(opts ...once.DoOption) Option {
 	return func(c *config) error { c.do = append(c.do, opts...); return nil }
 }
 
-// WithTx sets options of once.Tx for TxHandler. Default: once.WithWait(0).
+// WithTx sets options of once.Tx for TxHandler, by default once.WithWait(0).
 func WithTx(opts ...once.TxOption) Option {
 	return func(c *config) error { c.tx = append(c.tx, opts...); return nil }
 }
 
 // WithLogger logs the causes of the responses 500 and 503 of this package, and responses that could
-// not be recorded. Nil means no logger. Default: slog.Default().
+// not be recorded, by default to slog.Default(), and with nil not at all.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		if l == nil {
