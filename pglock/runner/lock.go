@@ -14,7 +14,7 @@ import (
 
 // lock excludes other runs: it is an advisory lock of a session, or a lease.
 type lock interface {
-	acquire(ctx context.Context) (heldLock, error)
+	acquire(ctx context.Context) (heldLock, error) // the first is meaningless with an error
 	holder(ctx context.Context) holder
 }
 
@@ -98,11 +98,7 @@ type leaseLock struct {
 }
 
 func (l *leaseLock) acquire(ctx context.Context) (heldLock, error) {
-	lease, err := l.client.Acquire(ctx, l.name, append([]pglock.LeaseOption{pglock.WithHolder(l.caller)}, l.opts...)...)
-	if err != nil {
-		return nil, err // not a nil *Lease in an interface
-	}
-	return lease, nil
+	return l.client.Acquire(ctx, l.name, append([]pglock.LeaseOption{pglock.WithHolder(l.caller)}, l.opts...)...)
 }
 
 // holder measures the time by this machine's clock: only people read it.

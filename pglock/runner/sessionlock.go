@@ -40,11 +40,7 @@ func (c *config) ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool
 }
 
 func (l *sessionLock) acquire(ctx context.Context) (heldLock, error) {
-	s, err := advisory.Acquire(ctx, l.pool, l.key)
-	if err != nil {
-		return nil, err // not a nil *Session in an interface
-	}
-	return s, nil
+	return advisory.Acquire(ctx, l.pool, l.key)
 }
 
 // holder reads again if the session has no name: the server reads the list of locks and that of

@@ -27,15 +27,20 @@ const (
 // all.acquire.
 func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
 	start := time.Now()
-	bounded, cancel := ctx, func() {}
+	bounded, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if cfg.timeout > 0 {
 		bounded, cancel = context.WithTimeoutCause(ctx, cfg.timeout, pglock.ErrTimeout)
+		defer cancel()
 	}
-	defer cancel()
-	stopReports := reportWait(bounded, all, cfg)
-	var session *advisory.NotAcquiredError
+	var reports sync.WaitGroup
+	if cfg.logger.Enabled(ctx, slog.LevelInfo) { // otherwise the queries for the holder would be in vain
+		reports.Go(func() { runReports(bounded, all, cfg) })
+	}
 	held, err := all.acquire(bounded)
-	stopReports()
+	cancel()
+	reports.Wait()
+	var session *advisory.NotAcquiredError
 	switch {
 	case err == nil:
 		if cfg.granted != nil {
@@ -47,24 +52,15 @@ func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
 	}
 	end := &pglock.WaitError{Name: cfg.name, Waited: time.Since(start), Cause: session.Cause}
 	_ = pgtx.CleanUp(ctx, func(ctx context.Context) error { // nil
-		end.Last = all.holder(ctx).error()
+		if h := all.holder(ctx); h.name != "" {
+			end.Last = errors.New("held by " + errs.OneLine(h.String()))
+		}
 		return nil
 	})
 	return nil, end
 }
 
-// reportWait logs at each interval who holds the locks. The function it returns stops the reports,
-// and returns when none is running.
-func reportWait(ctx context.Context, all locks, cfg *config) (stop func()) {
-	if !cfg.logger.Enabled(ctx, slog.LevelInfo) {
-		return func() {} // the queries for the holder would be in vain
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var reports sync.WaitGroup
-	reports.Go(func() { runReports(ctx, all, cfg) })
-	return func() { cancel(); reports.Wait() }
-}
-
+// runReports logs at each interval who holds the locks, until the wait ends.
 func runReports(ctx context.Context, all locks, cfg *config) {
 	start := time.Now()
 	for pause := min(firstReport, cfg.interval); ; pause = cfg.interval {
@@ -88,14 +84,6 @@ func (h holder) String() string {
 		return h.name
 	}
 	return fmt.Sprintf("%s, which has held the lock for %v", h.name, h.held.Round(time.Second))
-}
-
-// error returns the holder as the last obstacle of a wait, nil if it is not known.
-func (h holder) error() error {
-	if h.name == "" {
-		return nil
-	}
-	return errors.New("held by " + errs.OneLine(h.String()))
 }
 
 // release releases the locks, also if ctx has ended.
