@@ -124,10 +124,9 @@ func (f *files) newer(at tableState) bool { return !at.dirty && at.version > int
 
 // next returns the version after the recorded one, and false after the last.
 func (f *files) next(at tableState) (uint, bool) {
-	for _, v := range f.versions {
-		if int(v) > at.version {
-			return v, true
-		}
+	i, _ := slices.BinarySearch(f.versions, uint(at.version+1))
+	if i == len(f.versions) {
+		return 0, false
 	}
-	return 0, false
+	return f.versions[i], true
 }
