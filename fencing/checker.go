@@ -40,10 +40,7 @@ type MemoryChecker struct {
 
 // Accept implements Checker. It does not block, and ignores its context.
 func (c *MemoryChecker) Accept(_ context.Context, resource string, token Token) error {
-	if err := checkName(resource); err != nil {
-		return err
-	}
-	if err := checkToken(token); err != nil {
+	if err := checkGrant(resource, token); err != nil {
 		return err
 	}
 	const defaultLimit = 1_000_000
