@@ -76,7 +76,7 @@ func (d *Driver) Lock() (err error) {
 	if d.held != nil {
 		return database.ErrLocked
 	}
-	d.held, err = wait(d.ctx, d.cfg.open(d.pool), d.cfg)
+	d.held, err = d.cfg.wait(d.ctx, d.pool)
 	return err
 }
 

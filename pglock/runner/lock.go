@@ -35,15 +35,15 @@ type holder struct {
 // lock first, and the other program acquires only one, so they can't deadlock.
 type locks []lock
 
-// open makes the locks, on the run's own pool. It does not acquire them.
+// open makes the locks, on the call's own pool, which a lease does not need. It does not acquire them.
 func (c *config) open(own *pgxpool.Pool) (all locks) {
 	if c.client != nil {
-		all = append(all, &leaseLock{c.client, c.name, c.holder, c.lease})
+		all = append(all, leaseLock{c})
 	} else {
-		all = append(all, &sessionLock{advisory.NewKey(keyNamespace, c.name), own, c.sessionName()})
+		all = append(all, sessionLock{c, advisory.NewKey(keyNamespace, c.name), own})
 	}
 	if c.key != nil {
-		all = append(all, &sessionLock{advisory.KeyFromInt64(*c.key), own, c.sessionName()})
+		all = append(all, sessionLock{c, advisory.KeyFromInt64(*c.key), own})
 	}
 	return all
 }
@@ -90,19 +90,14 @@ func (all heldLocks) Release(ctx context.Context) (err error) {
 }
 
 // leaseLock is a lease.
-type leaseLock struct {
-	client *pglock.Client
-	name   string
-	caller string // its name as a holder
-	opts   []pglock.LeaseOption
-}
+type leaseLock struct{ *config }
 
-func (l *leaseLock) acquire(ctx context.Context) (heldLock, error) {
-	return l.client.Acquire(ctx, l.name, append([]pglock.LeaseOption{pglock.WithHolder(l.caller)}, l.opts...)...)
+func (l leaseLock) acquire(ctx context.Context) (heldLock, error) {
+	return l.client.Acquire(ctx, l.name, append([]pglock.LeaseOption{pglock.WithHolder(l.caller)}, l.lease...)...)
 }
 
 // holder measures the time by this machine's clock: only people read it.
-func (l *leaseLock) holder(ctx context.Context) holder {
+func (l leaseLock) holder(ctx context.Context) holder {
 	info, err := l.client.Get(ctx, l.name)
 	if err != nil || !info.Held() || info.Holder == l.caller {
 		return holder{}

@@ -22,7 +22,7 @@ type config struct {
 	timeout  time.Duration // 0: until ctx ends
 	interval time.Duration // between two reports to the logger
 	logger   *slog.Logger
-	holder   string
+	caller   string          // its name as a holder
 	granted  func(heldLocks) // for tests: called with the locks when they are granted; may be nil
 
 	name   string // empty: named after the version table
@@ -39,7 +39,7 @@ func newConfig(opts []Option) (*config, error) {
 	host, _ := os.Hostname() // empty if the system does not know it
 	c := &config{
 		interval: defaultInterval, logger: slog.New(slog.DiscardHandler), table: defaultTable,
-		holder: fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text()),
+		caller: fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text()),
 	}
 	for _, o := range opts {
 		if err := o(c); err != nil {
@@ -77,7 +77,7 @@ func WithLogger(l *slog.Logger) Option {
 // ASCII of it for an advisory lock. Default: host name, process id and a random suffix.
 func WithHolder(name string) Option {
 	return func(c *config) error {
-		c.holder = name
+		c.caller = name
 		return checkText("WithHolder", name)
 	}
 }

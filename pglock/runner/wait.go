@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
@@ -25,17 +27,17 @@ const (
 // A waiter holds no snapshot: CREATE INDEX CONCURRENTLY, run by the holder, waits for all snapshots
 // that are older than itself. A lock that is granted after the wait has ended is released by
 // all.acquire.
-func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
-	start := time.Now()
+func (c *config) wait(ctx context.Context, own *pgxpool.Pool) (heldLocks, error) {
+	all, start := c.open(own), time.Now()
 	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if cfg.timeout > 0 {
-		bounded, cancel = context.WithTimeoutCause(ctx, cfg.timeout, pglock.ErrTimeout)
+	if c.timeout > 0 {
+		bounded, cancel = context.WithTimeoutCause(ctx, c.timeout, pglock.ErrTimeout)
 		defer cancel()
 	}
 	var reports sync.WaitGroup
-	if cfg.logger.Enabled(ctx, slog.LevelInfo) { // otherwise the queries for the holder would be in vain
-		reports.Go(func() { runReports(bounded, all, cfg) })
+	if c.logger.Enabled(ctx, slog.LevelInfo) { // otherwise the queries for the holder would be in vain
+		reports.Go(func() { c.runReports(bounded, all) })
 	}
 	held, err := all.acquire(bounded)
 	cancel()
@@ -43,14 +45,14 @@ func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
 	var session *advisory.NotAcquiredError
 	switch {
 	case err == nil:
-		if cfg.granted != nil {
-			cfg.granted(held)
+		if c.granted != nil {
+			c.granted(held)
 		}
 		return held, nil
 	case !errors.As(err, &session):
 		return nil, err // that of a lease names the holder
 	}
-	end := &pglock.WaitError{Name: cfg.name, Waited: time.Since(start), Cause: session.Cause}
+	end := &pglock.WaitError{Name: c.name, Waited: time.Since(start), Cause: session.Cause}
 	_ = pgtx.CleanUp(ctx, func(ctx context.Context) error { // nil
 		if h := all.holder(ctx); h.name != "" {
 			end.Last = errors.New("held by " + errs.OneLine(h.String()))
@@ -61,9 +63,9 @@ func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
 }
 
 // runReports logs at each interval who holds the locks, until the wait ends.
-func runReports(ctx context.Context, all locks, cfg *config) {
+func (c *config) runReports(ctx context.Context, all locks) {
 	start := time.Now()
-	for pause := min(firstReport, cfg.interval); ; pause = cfg.interval {
+	for pause := min(firstReport, c.interval); ; pause = c.interval {
 		// Both can be ready at once. Either may win: one report more or less does no harm.
 		select {
 		case <-time.After(pause):
@@ -72,8 +74,8 @@ func runReports(ctx context.Context, all locks, cfg *config) {
 		}
 		if h := all.holder(ctx); h.name != "" && ctx.Err() == nil {
 			waited := time.Since(start)
-			cfg.logger.InfoContext(ctx, fmt.Sprintf("pglock: waiting %v for %s", waited.Round(time.Second), h),
-				"lock", cfg.name, "holder", h.name, "held", h.held, "waited", waited)
+			c.logger.InfoContext(ctx, fmt.Sprintf("pglock: waiting %v for %s", waited.Round(time.Second), h),
+				"lock", c.name, "holder", h.name, "held", h.held, "waited", waited)
 		}
 	}
 }
