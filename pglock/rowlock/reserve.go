@@ -3,6 +3,7 @@ package rowlock
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,11 +17,11 @@ import (
 // Decimal is an exact decimal number, written like 12 or 0.125. The package strconv reads it.
 type Decimal string
 
+var decimal = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+
 // check refuses a decimal that is not a positive number.
 func (d Decimal) check() error {
-	whole, fraction, point := strings.Cut(string(d), ".")
-	digits := whole + fraction
-	if whole == "" || point && fraction == "" || strings.Trim(digits, "0123456789") != "" || strings.Trim(digits, "0") == "" {
+	if !decimal.MatchString(string(d)) || strings.Trim(string(d), "0.") == "" {
 		return invalidOption("quantity %q: must be a positive number like 3 or 0.125", string(d))
 	}
 	return nil
