@@ -42,6 +42,7 @@ func (c *config) wait(ctx context.Context, own *pgxpool.Pool) (heldLocks, error)
 	held, err := all.acquire(bounded)
 	cancel()
 	reports.Wait()
+	end := &pglock.WaitError{Name: c.name, Waited: time.Since(start)}
 	var session *advisory.NotAcquiredError
 	switch {
 	case err == nil:
@@ -49,10 +50,11 @@ func (c *config) wait(ctx context.Context, own *pgxpool.Pool) (heldLocks, error)
 			c.granted(held)
 		}
 		return held, nil
-	case !errors.As(err, &session):
-		return nil, err // that of a lease names the holder
+	case errors.As(err, &session):
+		end.Cause = session.Cause
+	case !errors.As(err, &end) || end.Last != nil:
+		return nil, err // that of a lease names the holder, unless the wait ended before its first answer
 	}
-	end := &pglock.WaitError{Name: c.name, Waited: time.Since(start), Cause: session.Cause}
 	_ = pgtx.CleanUp(ctx, func(ctx context.Context) error { // nil
 		if h := all.holder(ctx); h.name != "" {
 			end.Last = errors.New("held by " + errs.OneLine(h.String()))
