@@ -36,7 +36,7 @@ type holder struct {
 // lock first, and the other program acquires only one, so they can't deadlock.
 type locks []lock
 
-// open makes the locks, on the call's own pool, which a lease does not need. It does not acquire them.
+// open makes the locks without acquiring them, on the call's own pool, which a lease does not need.
 func (c *config) open(own *pgxpool.Pool) (all locks) {
 	if c.client != nil {
 		all = append(all, leaseLock{c})

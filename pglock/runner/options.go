@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// Option configures Run, Wrap or Guard. All are for Run. Wrap and Guard refuse those that they have
-// no use for.
+// Option configures Run, Wrap or Guard. All are for Run, whereas Wrap and Guard refuse those that
+// have no effect on them.
 type Option func(*config) error
 
 // config is the result of the options of one call.
@@ -62,8 +62,8 @@ func WithTimeout(d time.Duration) Option {
 }
 
 // WithLogger logs who holds the lock during a wait (after 1 s, and then every 5 s), applied
-// migrations, and locks that could not be released. Nil means no logger, which is the default.
-// Failures are returned as errors in any case.
+// migrations, and locks that could not be released. Nil, which is the default, means no logger:
+// failures are returned as errors in any case.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		if c.logger = l; l == nil {

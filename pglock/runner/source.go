@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// Source opens the migrations of a service: one of golang-migrate's sources. The caller closes what
-// it returns. Files is a Source of embedded files. For another one write
+// Source opens the migrations of a service, as one of golang-migrate's sources, which the caller
+// closes. Files is a Source of embedded files; for another one write
 //
 //	func() (source.Driver, error) { return source.Open(url) }
 type Source func() (source.Driver, error)
