@@ -52,7 +52,7 @@ func (d *doCall) begin(ctx context.Context, db DB) (pgx.Tx, error) {
 	case d.exposed && pgtx.Conn(tx) != nil:
 		return nil, errs.Join(d.explain(ctx, err), pgtx.CleanUp(ctx, pgtx.Conn(tx).Close))
 	}
-	return nil, errs.Join(d.explain(ctx, err), rollback(ctx, tx))
+	return nil, errs.Join(d.explain(ctx, err), pgtx.Rollback(ctx, tx))
 }
 
 // hasSnapshot reports whether a transaction at that level reads from one snapshot.

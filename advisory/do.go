@@ -127,7 +127,7 @@ func (d *doCall) callAndCommit(ctx context.Context, tx pgx.Tx) (err error) {
 	committed := false
 	defer func() { // without recover, so that a panic keeps its stack
 		if !committed {
-			err = errs.Join(err, rollback(ctx, tx))
+			err = errs.Join(err, pgtx.Rollback(ctx, tx))
 		}
 	}()
 	if err := d.fn(ctx, tx); err != nil {
@@ -140,19 +140,11 @@ func (d *doCall) callAndCommit(ctx context.Context, tx pgx.Tx) (err error) {
 	return commit(ctx, tx)
 }
 
-// rollback ends the transaction, also if ctx is done.
-func rollback(ctx context.Context, tx pgx.Tx) error {
-	if err := pgtx.Rollback(ctx, tx); err != nil {
-		return errs.Errorf("advisory: %w", err)
-	}
-	return nil
-}
-
 // commit commits the transaction. Its error says whether the transaction was rolled back or may
 // be committed.
 func commit(ctx context.Context, tx pgx.Tx) error {
 	if conn := pgtx.Conn(tx); conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
-		return errs.Join(errs.Errorf("%w: the function has ended it, and with it the lock", ErrTx), rollback(ctx, tx))
+		return errs.Join(errs.Errorf("%w: the function has ended it, and with it the lock", ErrTx), pgtx.Rollback(ctx, tx))
 	}
 	err := tx.Commit(ctx)
 	switch state := pgtx.SQLState(err); {

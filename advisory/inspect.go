@@ -30,9 +30,9 @@ type Usage struct {
 
 // Inspect lists the sessions that hold the advisory locks of this database or wait for them. It
 // is meant for people and tools: the list may be out of date when it is returned. The holders of
-// a key come before its waiters, and the waiters are in the order of the server's queue. Locks
-// that other programs acquire with pg_advisory_lock are listed too, except those of two numbers. Acquire polls, so it appears
-// only as a holder.
+// a key come before its waiters, and the waiters are in the order of the server's queue. Acquire
+// polls, so it appears only as a holder. Locks that other programs acquire with pg_advisory_lock
+// are listed too, except those of two numbers.
 //
 // A key is a hash, which does not reveal its name. This process remembers the last few thousand
 // names that it passed to NewKey. To see more than the process of other roles' sessions, a role

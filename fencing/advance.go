@@ -35,10 +35,7 @@ func Advance(ctx context.Context, tx Tx, resource string, token Token, opts ...S
 
 // advance also works on a pool, in a transaction of its own.
 func advance(ctx context.Context, db DB, resource string, token Token, opts []SchemaOption) error {
-	if err := checkName(resource); err != nil {
-		return err
-	}
-	if err := checkToken(token); err != nil {
+	if err := checkGrant(resource, token); err != nil {
 		return err
 	}
 	cfg, err := newProtection(opts)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,9 +17,6 @@ import (
 type Sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
-
-// rollbackBound is how long the rollback of a refused batch may take.
-const rollbackBound = 5 * time.Second
 
 const stillBoundSQL = "SELECT pglock.require_bound($1::text, $2::bigint)"
 
@@ -57,20 +53,18 @@ func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 	checked := slices.ContainsFunc(b.QueuedQueries, func(q *pgx.QueuedQuery) bool { return !isPlain(q.SQL) })
 	begin := checked && state == noTx
 	var outcome batchOutcome
-	guarded := guardedBatch(f, b, begin, checked, &outcome)
-	results := db.SendBatch(ctx, guarded)
+	results := db.SendBatch(ctx, guardedBatch(f, b, begin, checked, &outcome))
 	if tx := results.Tx(); tx != nil {
-		defer func() { // after the commit it only returns the connection to the pool
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackBound)
-			defer cancel()
-			_ = tx.Rollback(ctx) // if it fails, pgx closes the connection
-		}()
+		// After the commit it only returns the connection to the pool. If it fails, pgx closes the
+		// connection.
+		defer func() { _ = pgtx.CleanUp(ctx, tx.Rollback) }()
 	}
-	err := results.Close() // reads until the server has answered the commit
+	err := results.Close()                // reads until the server has answered the commit
+	var refused pgx.ErrPreprocessingBatch // by pgx, before it sent anything
 	switch {
 	case outcome.txEnded:
 		return errs.Errorf("%w: the batch has ended the transaction that it was sent in: %w", ErrInvalidOption, err)
-	case err == nil || outcome.bound || isCallersError(err, guarded, begin):
+	case err == nil || outcome.bound || errors.As(err, &refused) && refused.SQL() != render(bindSQL, f.schemaName()):
 		return Explain(err)
 	}
 	return explainCall(f.schemaName(), fmt.Sprintf("batch of %q", f), err)
@@ -119,16 +113,6 @@ func guardedBatch(f Fence, b *pgx.Batch, begin, checked bool, outcome *batchOutc
 	return guarded
 }
 
-// isCallersError reports whether pgx refused a statement of the caller before it sent anything.
-func isCallersError(err error, guarded *pgx.Batch, begun bool) bool {
-	var refused pgx.ErrPreprocessingBatch
-	guard := 0
-	if begun {
-		guard = 1
-	}
-	return errors.As(err, &refused) && refused.SQL() != guarded.QueuedQueries[guard].SQL
-}
-
 // txState says whether a Sender is in a transaction.
 type txState int
 
@@ -149,15 +133,8 @@ func txStateOf(db Sender) txState {
 	}); !begins {
 		return txUnknown
 	}
-	var conn *pgx.Conn
-	switch c := db.(type) {
-	case *pgx.Conn:
-		conn = c
-	case interface{ Conn() *pgx.Conn }: // a pool's connection
-		conn = c.Conn()
-	}
 	const idle = 'I'
-	if conn == nil || conn.IsClosed() || conn.PgConn().TxStatus() == idle {
+	if conn := pgtx.Conn(db); conn == nil || conn.IsClosed() || conn.PgConn().TxStatus() == idle {
 		return noTx
 	}
 	return inTx // a statement has begun it

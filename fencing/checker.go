@@ -22,16 +22,16 @@ type Checker interface {
 	Accept(ctx context.Context, resource string, token Token) error
 }
 
-// MemoryChecker is a Checker for a single process. It forgets its tokens when the process ends. Its
-// zero value is ready to use.
+// MemoryChecker is a Checker for a single process. It forgets its tokens when the process ends, and
+// its zero value is ready to use.
 //
 // It can't forget a resource and still refuse older tokens, and clients may invent names. So it
 // keeps a limited number of resources. When it is full, it refuses new resources with ErrFull and
 // continues to serve the others. A server that does not trust its clients should name the resources
 // itself: see fencehttp.WithResource.
 type MemoryChecker struct {
-	// Limit is the number of resources. Zero means 1,000,000, each of which takes about 100 bytes
-	// and its name. Less than zero means none. It must not change after the first Accept.
+	// Limit is the number of resources, which must not change after the first Accept. Zero means
+	// 1,000,000, each of which takes about 100 bytes and its name, and less than zero means none.
 	Limit int
 
 	mu      sync.Mutex
@@ -40,10 +40,7 @@ type MemoryChecker struct {
 
 // Accept implements Checker. It does not block, and ignores its context.
 func (c *MemoryChecker) Accept(_ context.Context, resource string, token Token) error {
-	if err := checkName(resource); err != nil {
-		return err
-	}
-	if err := checkToken(token); err != nil {
+	if err := checkGrant(resource, token); err != nil {
 		return err
 	}
 	const defaultLimit = 1_000_000

@@ -84,12 +84,3 @@ func (e *StaleError) Error() string {
 
 // Unwrap makes errors.Is find ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }
-
-// otherLock returns ErrOtherLock with the lock that the row belongs to. The name is empty if the row
-// names none, or the statement was TRUNCATE.
-func otherLock(name string) error {
-	if name == "" {
-		return errs.Errorf("%w: of no lock that is bound", ErrOtherLock)
-	}
-	return errs.Errorf("%w: %q", ErrOtherLock, name)
-}

@@ -56,9 +56,12 @@ func Explain(err error) error {
 		var stale StaleError
 		known = readFacts(err, &stale)
 	case codeOtherLock:
-		var other struct{ Resource string }
-		readFacts(err, &other)
-		known = otherLock(other.Resource)
+		var row struct{ Resource string }
+		readFacts(err, &row)
+		known = errs.Errorf("%w: %q", ErrOtherLock, row.Resource)
+		if row.Resource == "" { // the row names no lock, or the statement was TRUNCATE
+			known = errs.Errorf("%w: of no lock that is bound", ErrOtherLock)
+		}
 	default:
 		known = sentinels[code]
 	}

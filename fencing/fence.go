@@ -39,10 +39,7 @@ const maxName = 512
 
 // check returns an error that wraps ErrInvalidFence if no grant can have the fence.
 func (f Fence) check() error {
-	if err := checkName(f.Name); err != nil {
-		return err
-	}
-	if err := checkToken(f.Token); err != nil {
+	if err := checkGrant(f.Name, f.Token); err != nil {
 		return err
 	}
 	if err := schema.Validate(f.schemaName()); err != nil {
@@ -51,16 +48,13 @@ func (f Fence) check() error {
 	return nil
 }
 
-func checkToken(t Token) error {
-	if t <= 0 {
-		return errs.Errorf("%w: token %d: must be 1 or more", ErrInvalidFence, t)
-	}
-	return nil
-}
-
-func checkName(name string) error {
+// checkGrant returns an error that wraps ErrInvalidFence if the name or the token is invalid.
+func checkGrant(name string, token Token) error {
 	if err := errs.CheckText(name, maxName); err != nil {
 		return errs.Errorf("%w: %w: it %w", ErrInvalidFence, errs.ErrInvalidName, err)
+	}
+	if token <= 0 {
+		return errs.Errorf("%w: token %d: must be 1 or more", ErrInvalidFence, token)
 	}
 	return nil
 }

@@ -56,8 +56,8 @@ func (o SchemaOption) applyTx(c *config) error {
 // schema. Default "pglock".
 func WithSchema(name string) SchemaOption { return SchemaOption(name) }
 
-// WithRetention sets how long an answer is kept, 1 ms to 10 years. Afterwards the key may be used
-// for another request. A record without an outcome is kept until it has one. Default 24 h.
+// WithRetention sets how long an answer is kept: 1 ms to 10 years, and 24 h by default. Afterwards
+// the key may be used for another request. A record without an outcome is kept until it has one.
 func WithRetention(d time.Duration) Option {
 	return option(func(c *config) error {
 		if d < time.Millisecond || d > maxRetention {
@@ -69,8 +69,8 @@ func WithRetention(d time.Duration) Option {
 }
 
 // WithWait bounds the wait for another call with the same key. When the time is over, the error
-// wraps ErrInProgress. With 0 the call does not wait. WithWait does not bound fn. Default: until
-// ctx ends.
+// wraps ErrInProgress, and with 0 the call does not wait at all. WithWait does not bound fn. By
+// default a call waits until ctx ends.
 func WithWait(d time.Duration) Option {
 	return option(func(c *config) error {
 		if d < 0 {

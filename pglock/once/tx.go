@@ -100,15 +100,13 @@ func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, 
 	switch {
 	case err != nil:
 		return nil, c.explain(ctx, err)
-	case !r.claimed:
-		data, err = r.answer()
+	case r.claimed:
+		data, err = fn(ctx)
 	default:
-		if data, err = fn(ctx); err == nil {
-			err = c.store(ctx, data)
-		}
+		data, err = r.answer()
 	}
 	if err == nil {
-		err = c.release(ctx)
+		err = pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error { return c.finish(ctx, r.claimed, data) })
 	}
 	finished = err == nil
 	return data, err
@@ -128,9 +126,10 @@ func (c *txCall) claim(ctx context.Context) (r record, err error) {
 	return r, err
 }
 
-// store writes the result. It waits for nothing: the row is this transaction's.
-func (c *txCall) store(ctx context.Context, data []byte) error {
-	return pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error {
+// finish writes the result, if the record is this call's, and makes the work since the savepoint part
+// of the transaction. It waits for nothing: the row is this transaction's.
+func (c *txCall) finish(ctx context.Context, claimed bool, data []byte) error {
+	if claimed {
 		tag, err := c.tx.Exec(ctx, schema.Render(storeSQL, c.schema), c.key, data, c.retention.Microseconds())
 		if err != nil {
 			return c.explain(ctx, err)
@@ -138,18 +137,11 @@ func (c *txCall) store(ctx context.Context, data []byte) error {
 		if tag.RowsAffected() != 1 {
 			return errs.Errorf("once: tx %.64q: %w: fn has ended it or rolled it back", c.key, errs.ErrTx)
 		}
-		return nil
-	})
-}
-
-// release makes the work since the savepoint part of the transaction.
-func (c *txCall) release(ctx context.Context) error {
-	return pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error {
-		if _, err := c.tx.Exec(ctx, savepoint.Release().SQL); err != nil {
-			return c.explain(ctx, err)
-		}
-		return nil
-	})
+	}
+	if _, err := c.tx.Exec(ctx, savepoint.Release().SQL); err != nil {
+		return c.explain(ctx, err)
+	}
+	return nil
 }
 
 func (c *txCall) explain(ctx context.Context, err error) error {

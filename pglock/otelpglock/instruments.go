@@ -26,13 +26,15 @@ var (
 	countBounds     = []float64{0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
 )
 
-// newInstruments creates the instruments.
 func newInstruments(m metric.Meter) (*instruments, error) {
 	var failed []error
-	seconds := func(name, what string, bounds []float64) metric.Float64Histogram {
-		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(bounds...))
+	floats := func(name, unit, what string, bounds []float64) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(bounds...))
 		failed = append(failed, err)
 		return h
+	}
+	seconds := func(name, what string, bounds []float64) metric.Float64Histogram {
+		return floats(name, "s", what, bounds)
 	}
 	counts := func(name, unit, what string) metric.Int64Histogram {
 		h, err := m.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(countBounds...))
@@ -49,9 +51,6 @@ func newInstruments(m metric.Meter) (*instruments, error) {
 		failed = append(failed, err)
 		return c
 	}
-	remaining, err := m.Float64Histogram("pglock.renewal.remaining", metric.WithUnit("1"),
-		metric.WithDescription("Part of the TTL that remained when a lease was renewed"), metric.WithExplicitBucketBoundaries(shareBounds...))
-	failed = append(failed, err)
 	all := &instruments{
 		acquireDuration:  seconds("pglock.acquire.duration", "Duration of acquiring a lock, with the wait", acquireBounds),
 		acquireAttempts:  counter("pglock.acquire.attempts", "{attempt}", "Attempts against the server to acquire locks"),
@@ -62,7 +61,7 @@ func newInstruments(m metric.Meter) (*instruments, error) {
 		leaseDuration:    seconds("pglock.lease.duration", "Time from the grant of a lease to its end", leaseBounds),
 		leaseLosses:      counter("pglock.lease.losses", "{lease}", "Leases that were lost"),
 		renewalDuration:  seconds("pglock.renewal.duration", "Duration of renewing a lease", statementBounds),
-		renewalRemaining: remaining,
+		renewalRemaining: floats("pglock.renewal.remaining", "1", "Part of the TTL that remained when a lease was renewed", shareBounds),
 		releaseDuration:  seconds("pglock.release.duration", "Duration of releasing a lock", statementBounds),
 		batchSize:        counts("pglock.batch.size", "{operation}", "Operations that were sent together"),
 		batchDuration:    seconds("pglock.batch.duration", "Duration of the statements of a batch", statementBounds),

@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope is the name of the instrumentation scope.
 const scope = "github.com/pglock/pglock-go/pglock/otelpglock"
 
 // observer records the events of one or several clients.
@@ -44,14 +43,12 @@ func (o *observer) inGroup(name string) []attribute.KeyValue {
 	return append(make([]attribute.KeyValue, 0, 4), keyGroup.String(o.group(name)))
 }
 
-// wait counts a call that waits.
 func (o *observer) wait(ctx context.Context, e observe.WaitEvent) {
 	group := metric.WithAttributes(o.inGroup(e.Name)...)
 	o.acquireWaiting.Add(ctx, 1, group)
 	o.acquireAhead.Record(ctx, int64(e.Ahead), group)
 }
 
-// acquire records the call and its span.
 func (o *observer) acquire(ctx context.Context, e observe.AcquireEvent) {
 	attributes := o.inGroup(e.Name)
 	group := metric.WithAttributes(attributes...)
@@ -110,26 +107,22 @@ func (o *observer) span(ctx context.Context, e observe.AcquireEvent, attributes 
 	return ctx
 }
 
-// handoff counts the hand-off.
 func (o *observer) handoff(ctx context.Context, e observe.HandoffEvent) {
 	o.handoffs.Add(ctx, 1, metric.WithAttributes(o.inGroup(e.Name)...))
 }
 
-// renewal records the renewal.
 func (o *observer) renewal(ctx context.Context, e observe.RenewalEvent) {
 	attributes := o.inGroup(e.Name)
 	o.renewalRemaining.Record(ctx, e.TTLRemaining, metric.WithAttributes(attributes...))
 	o.renewalDuration.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(withErrorType(attributes, e.Err)...))
 }
 
-// loss records the end of the lease.
 func (o *observer) loss(ctx context.Context, e observe.LossEvent) {
 	attributes := o.inGroup(e.Name)
 	o.leaseLosses.Add(ctx, 1, metric.WithAttributes(append(attributes, keyLossReason.String(string(e.Reason)))...))
 	o.leaseEnds(ctx, attributes, string(e.Reason), e.Held.Seconds())
 }
 
-// release records the release and the end of the lease.
 func (o *observer) release(ctx context.Context, e observe.ReleaseEvent) {
 	attributes := o.inGroup(e.Name)
 	if e.HandedOver { // it is released in another process
@@ -142,13 +135,11 @@ func (o *observer) release(ctx context.Context, e observe.ReleaseEvent) {
 	}
 }
 
-// leaseEnds records the end of a lease.
 func (o *observer) leaseEnds(ctx context.Context, group []attribute.KeyValue, how string, held float64) {
 	o.leaseActive.Add(ctx, -1, metric.WithAttributes(group...))
 	o.leaseDuration.Record(ctx, held, metric.WithAttributes(append(group, keyEnd.String(how))...))
 }
 
-// batch records the batch.
 func (o *observer) batch(ctx context.Context, e observe.BatchEvent) {
 	attributes := append(make([]attribute.KeyValue, 0, 2), keyOperation.String(string(e.Operation)))
 	o.batchSize.Record(ctx, int64(e.Size), metric.WithAttributes(attributes...))

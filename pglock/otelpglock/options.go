@@ -57,7 +57,9 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 
 // WithGroup sets the function that maps a lock's name to its group, such as "account" for
 // "account:17". It must be fast, safe for concurrent use, and have few results, since each metric keeps
-// a value for each of them. Without it, all names are in the group "default".
+// a value for each of them. (By default OpenTelemetry's SDK keeps 2,000 combinations of attributes for
+// each metric, and counts all others as one, otel.metric.overflow.) Without it, all names are in the
+// group "default".
 func WithGroup(group func(name string) string) Option {
 	return func(c *config) error {
 		if group == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // Option changes how a call locks its rows. Reserve and Restock know only NoWait.
@@ -135,8 +136,8 @@ func Claim[T any](ctx context.Context, tx advisory.Tx, scan pgx.RowToFunc[T], qu
 		return nil, err
 	}
 	// On a line of its own, so that a comment at the end of sql can't hide it.
-	text := strings.TrimRight(sql, "; \t\r\n") + "\nFOR UPDATE OF " + quote(queue) + " SKIP LOCKED"
-	return run(ctx, &call{tx: tx, table: quote(queue), begun: time.Now()}, func(ctx context.Context) ([]T, error) {
+	text := strings.TrimRight(sql, "; \t\r\n") + "\nFOR UPDATE OF " + schema.Quote(queue) + " SKIP LOCKED"
+	return run(ctx, &call{tx: tx, table: schema.Quote(queue), begun: time.Now()}, func(ctx context.Context) ([]T, error) {
 		return collect(ctx, tx, pgtx.Query{SQL: text, Args: args}, scan)
 	})
 }

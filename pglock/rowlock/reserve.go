@@ -3,6 +3,7 @@ package rowlock
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -10,16 +11,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // Decimal is an exact decimal number, written like 12 or 0.125. The package strconv reads it.
 type Decimal string
 
+var decimal = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+
 // check refuses a decimal that is not a positive number.
 func (d Decimal) check() error {
-	whole, fraction, point := strings.Cut(string(d), ".")
-	digits := whole + fraction
-	if whole == "" || point && fraction == "" || strings.Trim(digits, "0123456789") != "" || strings.Trim(digits, "0") == "" {
+	if !decimal.MatchString(string(d)) || strings.Trim(string(d), "0.") == "" {
 		return invalidOption("quantity %q: must be a positive number like 3 or 0.125", string(d))
 	}
 	return nil
@@ -79,7 +81,7 @@ func move[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines 
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	q := stock.render(moveSQL, []any{array, arrayText(amounts), direction}, append(words, ":quantity", quote(stock.Quantity))...)
+	q := stock.render(moveSQL, []any{array, arrayText(amounts), direction}, append(words, ":quantity", schema.Quote(stock.Quantity))...)
 	c := &call{tx: tx, table: stock.quoted(), noWait: how&NoWait != 0, begun: time.Now()}
 	return run(ctx, c, func(ctx context.Context) (map[K]Decimal, error) {
 		levels, err := collect(ctx, tx, q, pgx.RowToStructByPos[level])

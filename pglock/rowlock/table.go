@@ -55,8 +55,6 @@ func checkNames(names []string, more ...string) error {
 	return nil
 }
 
-func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
-
 // render inserts the table and its condition into a statement, and args as its parameters :1, :2 and
 // so on, which are numbered after those of the condition. more is pairs of placeholder and text.
 func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
@@ -64,7 +62,7 @@ func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
 	if t.Where != "" {
 		condition = "AND (" + t.Where + "\n)"
 	}
-	pairs := append([]string{":table", t.quoted(), ":key", quote(t.Key), ":where", condition}, more...)
+	pairs := append([]string{":table", t.quoted(), ":key", schema.Quote(t.Key), ":where", condition}, more...)
 	for i := range args {
 		pairs = append(pairs, ":"+strconv.Itoa(i+1), "$"+strconv.Itoa(len(t.Args)+i+1))
 	}

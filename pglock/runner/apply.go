@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +28,11 @@ func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
 		return errs.Errorf("runner: %w", pgtx.ExplainLogin(err))
 	}
 	defer conn.Release()
-	a := &applier{r, conn, at, m}
+	a := &applier{
+		runner: r, conn: conn, at: at, m: m,
+		dirty: tableState{version: int(m.version), dirty: true, mayComment: at.mayComment},
+		clean: tableState{version: int(m.version), name: m.name},
+	}
 	if err = a.applyInTx(ctx); !notInTransaction(err) {
 		return err
 	}
@@ -40,17 +45,9 @@ func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
 // applier runs one migration.
 type applier struct {
 	*runner
-	conn *pgxpool.Conn
-	at   tableState
-	m    migration
-}
-
-func (a *applier) dirty() tableState {
-	return tableState{version: int(a.m.version), dirty: true, mayComment: a.at.mayComment}
-}
-
-func (a *applier) clean() tableState {
-	return tableState{version: int(a.m.version), name: a.m.name}
+	conn             *pgxpool.Conn
+	m                migration
+	at, dirty, clean tableState // before it, while it runs, and after it
 }
 
 // notInTransaction reports whether the server refused a statement because it ran in a transaction.
@@ -62,36 +59,33 @@ func notInTransaction(err error) bool {
 // applyInTx runs the migration and records it in one transaction. A file that ends the transaction
 // itself has committed that it is dirty; a second transaction then records that it is clean.
 func (a *applier) applyInTx(ctx context.Context) error {
-	var failed error
 	err := a.inTx(ctx, func(tx pgx.Tx) error {
-		if err := a.table.replace(ctx, tx, a.at, a.dirty()); err != nil {
+		if err := a.table.replace(ctx, tx, a.at, a.dirty); err != nil {
 			return err
 		}
-		if failed = a.exec(ctx); failed != nil {
-			return failed
+		if err := a.exec(ctx); err != nil {
+			return err
 		}
 		const idle = 'I'
 		if a.conn.Conn().PgConn().TxStatus() == idle {
 			return errTxEnded
 		}
-		return a.table.replace(ctx, tx, a.dirty(), a.clean())
+		return a.table.replace(ctx, tx, a.dirty, a.clean)
 	})
 	switch {
 	case errors.Is(err, errTxEnded):
 		return a.recordClean(ctx)
-	case errors.Is(err, errVersionChanged):
-		return errVersionChanged
-	case failed != nil && !notInTransaction(failed), err != nil && failed == nil:
-		return a.failure(ctx, err)
+	case err == nil, errors.Is(err, errVersionChanged), notInTransaction(err):
+		return err
 	}
-	return err
+	return a.failure(ctx, err)
 }
 
 var errTxEnded = errors.New("runner: the file ended its transaction")
 
 // applyWithoutTx runs the migration outside a transaction.
 func (a *applier) applyWithoutTx(ctx context.Context) error {
-	if err := a.replaceInTx(ctx, a.at, a.dirty()); err != nil {
+	if err := a.replaceInTx(ctx, a.at, a.dirty); err != nil {
 		return err
 	}
 	err := a.exec(ctx)
@@ -104,7 +98,7 @@ func (a *applier) applyWithoutTx(ctx context.Context) error {
 		back := a.at
 		back.name = "" // the comment still has it
 		err = errs.Join(errs.Errorf("the statement needs a file of its own: %w", err), pgtx.CleanUp(ctx, func(ctx context.Context) error {
-			return a.replaceInTx(ctx, a.dirty(), back)
+			return a.replaceInTx(ctx, a.dirty, back)
 		}))
 	}
 	return a.failure(ctx, err)
@@ -112,7 +106,7 @@ func (a *applier) applyWithoutTx(ctx context.Context) error {
 
 // recordClean records that the migration has run, also if ctx has ended.
 func (a *applier) recordClean(ctx context.Context) error {
-	err := pgtx.CleanUp(ctx, func(ctx context.Context) error { return a.replaceInTx(ctx, a.dirty(), a.clean()) })
+	err := pgtx.CleanUp(ctx, func(ctx context.Context) error { return a.replaceInTx(ctx, a.dirty, a.clean) })
 	switch {
 	case errors.Is(err, errVersionChanged): // a person changed it: errVersionChanged would start a retry
 		return a.failure(ctx, errors.New("the migration ran, but was not recorded: "+err.Error()))
@@ -150,17 +144,13 @@ func (a *applier) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return &commitError{err}
+		return fmt.Errorf("%w: %w", errCommit, err)
 	}
 	return nil
 }
 
-// commitError reports a commit that was not confirmed. Without an error of the server's, the commit
-// may have happened.
-type commitError struct{ cause error }
-
-func (e *commitError) Error() string { return "commit: " + e.cause.Error() }
-func (e *commitError) Unwrap() error { return e.cause }
+// errCommit: a commit was not confirmed. Without an error of the server's, it may have happened.
+var errCommit = errors.New("commit")
 
 // readTable reads the version table, also if ctx has ended.
 func (a *applier) readTable(ctx context.Context) (now tableState, err error) {
@@ -179,8 +169,7 @@ func (a *applier) failure(ctx context.Context, cause error) error {
 	}
 	e := &MigrationError{Version: a.m.version, Name: a.m.name, Table: a.table.quoted, Before: a.at.version, Cause: cause}
 	now, err := a.readTable(ctx)
-	var commit *commitError
-	unconfirmed := errors.As(cause, &commit) && pgtx.SQLState(cause) == ""
+	unconfirmed := errors.Is(cause, errCommit) && pgtx.SQLState(cause) == ""
 	if unconfirmed && err == nil && now.version == int(a.m.version) && !now.dirty {
 		return nil
 	}

@@ -35,7 +35,7 @@ type Driver struct {
 
 // Wrap returns a Driver that runs driver under a lock on the database of pool, which must be the
 // database that driver migrates. The lock is an advisory lock of a session or, with WithLease, a
-// lease. It opens connections of its own, like those of pool. ctx bounds the waits for the lock.
+// lease. It opens connections of its own, like those of pool, and ctx bounds the waits for the lock.
 // All options but AllowNewer are valid.
 //
 // The lock is named as that of Run, after the version table. If driver's is not schema_migrations
@@ -76,7 +76,7 @@ func (d *Driver) Lock() (err error) {
 	if d.held != nil {
 		return database.ErrLocked
 	}
-	d.held, err = wait(d.ctx, d.cfg.open(d.pool), d.cfg)
+	d.held, err = d.cfg.wait(d.ctx, d.pool)
 	return err
 }
 

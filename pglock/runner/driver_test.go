@@ -201,7 +201,7 @@ func TestWrapLocksItsVersionTable(t *testing.T) {
 func TestP31_CloseAndTheContextEndAWait(t *testing.T) {
 	t.Parallel()
 	eachLock(t, func(f *fixture) {
-		holder := f.wrapped()
+		holder := f.wrapped(runner.WithHolder("replica x"))
 		ok(f, holder.Lock())
 		ctx, cancel := context.WithCancel(f.Context())
 		defer cancel()
@@ -219,6 +219,10 @@ func TestP31_CloseAndTheContextEndAWait(t *testing.T) {
 			if err := <-ends; !errors.Is(err, context.Canceled) {
 				f.Errorf("the wait ended: %v", err)
 			}
+		}
+		// The error names the holder also if the wait ended before its first attempt.
+		if err := cancelled.Lock(); !errors.Is(err, pglock.ErrNotAcquired) || !strings.Contains(err.Error(), ": held by replica x") {
+			f.Errorf("Lock after the context's end: %v", err)
 		}
 		if err := errors.Join(cancelled.Close(), holder.Close()); err != nil {
 			f.Errorf("Close: %v", err)

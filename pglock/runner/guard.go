@@ -29,8 +29,8 @@ func Guard(ctx context.Context, client *pglock.Client, name string, fn func(ctx 
 	case cfg.name != "" || cfg.client != nil || cfg.key != nil || cfg.allowNewer || cfg.table != defaultTable:
 		return errs.InvalidOption("runner", "Guard: an option has no effect: must be WithTimeout, WithLogger or WithHolder")
 	}
-	cfg.name = name
-	held, err := wait(ctx, locks{&leaseLock{client: client, name: name, caller: cfg.holder}}, cfg)
+	cfg.client, cfg.name = client, name
+	held, err := cfg.wait(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // lock excludes other runs: it is an advisory lock of a session, or a lease.
 type lock interface {
-	acquire(ctx context.Context) (heldLock, error)
+	acquire(ctx context.Context) (heldLock, error) // the first is meaningless with an error
 	holder(ctx context.Context) holder
 }
 
@@ -35,15 +36,15 @@ type holder struct {
 // lock first, and the other program acquires only one, so they can't deadlock.
 type locks []lock
 
-// open makes the locks, on the run's own pool. It does not acquire them.
+// open makes the locks without acquiring them, on the call's own pool, which a lease does not need.
 func (c *config) open(own *pgxpool.Pool) (all locks) {
 	if c.client != nil {
-		all = append(all, &leaseLock{c.client, c.name, c.holder, c.lease})
+		all = append(all, leaseLock{c})
 	} else {
-		all = append(all, &sessionLock{advisory.NewKey(keyNamespace, c.name), own, c.sessionName()})
+		all = append(all, sessionLock{c, advisory.NewKey(keyNamespace, c.name), own})
 	}
 	if c.key != nil {
-		all = append(all, &sessionLock{advisory.KeyFromInt64(*c.key), own, c.sessionName()})
+		all = append(all, sessionLock{c, advisory.KeyFromInt64(*c.key), own})
 	}
 	return all
 }
@@ -90,26 +91,73 @@ func (all heldLocks) Release(ctx context.Context) (err error) {
 }
 
 // leaseLock is a lease.
-type leaseLock struct {
-	client *pglock.Client
-	name   string
-	caller string // its name as a holder
-	opts   []pglock.LeaseOption
-}
+type leaseLock struct{ *config }
 
-func (l *leaseLock) acquire(ctx context.Context) (heldLock, error) {
-	lease, err := l.client.Acquire(ctx, l.name, append([]pglock.LeaseOption{pglock.WithHolder(l.caller)}, l.opts...)...)
-	if err != nil {
-		return nil, err // not a nil *Lease in an interface
-	}
-	return lease, nil
+func (l leaseLock) acquire(ctx context.Context) (heldLock, error) {
+	return l.client.Acquire(ctx, l.name, append([]pglock.LeaseOption{pglock.WithHolder(l.caller)}, l.lease...)...)
 }
 
 // holder measures the time by this machine's clock: only people read it.
-func (l *leaseLock) holder(ctx context.Context) holder {
+func (l leaseLock) holder(ctx context.Context) holder {
 	info, err := l.client.Get(ctx, l.name)
 	if err != nil || !info.Held() || info.Holder == l.caller {
 		return holder{}
 	}
 	return holder{info.Holder, max(time.Since(info.AcquiredAt), 0)}
+}
+
+// sessionLock is an advisory lock of a session. It acquires and holds the lock on one connection of
+// the run's own pool, and looks up its holder on another. An advisory lock has no room for its
+// holder's name, so the application_name of the connections has it.
+type sessionLock struct {
+	*config
+	key  advisory.Key
+	pool *pgxpool.Pool
+}
+
+// keyNamespace keeps the keys of runners apart from those of applications.
+const keyNamespace = "pglock runner"
+
+// sessionName returns the name of the holder as PostgreSQL keeps it in application_name.
+func (c *config) sessionName() string { return c.caller[:min(len(c.caller), 63)] }
+
+// ownPool opens a pool with the configuration of the caller's, so that a pool that is small or busy
+// can't block a run: a run has at most two locks, one migration, and one look at the tables at a time.
+func (c *config) ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	own := pool.Config()
+	own.MaxConns, own.MinConns, own.MinIdleConns, own.MaxConnIdleTime = 4, 0, 0, time.Minute
+	own.ConnConfig.RuntimeParams["application_name"] = c.sessionName()
+	opened, err := pgxpool.NewWithConfig(ctx, own)
+	if err != nil {
+		return nil, errs.Errorf("runner: %w", err)
+	}
+	return opened, nil
+}
+
+func (l sessionLock) acquire(ctx context.Context) (heldLock, error) {
+	return advisory.Acquire(ctx, l.pool, l.key)
+}
+
+// holder reads again if the session has no name: the server reads the list of locks and that of
+// sessions one after the other, so a session that began in between is only in the first. A session
+// without a name at the second read is another program's, or the role may not see the name.
+func (l sessionLock) holder(ctx context.Context) (h holder) {
+	for range 2 {
+		sessions, err := advisory.Inspect(ctx, l.pool)
+		if err != nil {
+			return h
+		}
+		for _, s := range sessions {
+			switch {
+			case s.Key != l.key || !s.Granted:
+			case s.ApplicationName == l.sessionName():
+				return holder{}
+			case s.ApplicationName != "":
+				return holder{name: fmt.Sprintf("%s (server process %d)", s.ApplicationName, s.PID)}
+			default:
+				h.name = fmt.Sprintf("server process %d", s.PID)
+			}
+		}
+	}
+	return h
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// Option configures Run, Wrap or Guard. All are for Run. Wrap and Guard refuse those that they have
-// no use for.
+// Option configures Run, Wrap or Guard. All are for Run, whereas Wrap and Guard refuse those that
+// have no effect on them.
 type Option func(*config) error
 
 // config is the result of the options of one call.
@@ -22,7 +22,7 @@ type config struct {
 	timeout  time.Duration // 0: until ctx ends
 	interval time.Duration // between two reports to the logger
 	logger   *slog.Logger
-	holder   string
+	caller   string          // its name as a holder
 	granted  func(heldLocks) // for tests: called with the locks when they are granted; may be nil
 
 	name   string // empty: named after the version table
@@ -39,7 +39,7 @@ func newConfig(opts []Option) (*config, error) {
 	host, _ := os.Hostname() // empty if the system does not know it
 	c := &config{
 		interval: defaultInterval, logger: slog.New(slog.DiscardHandler), table: defaultTable,
-		holder: fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text()),
+		caller: fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text()),
 	}
 	for _, o := range opts {
 		if err := o(c); err != nil {
@@ -62,8 +62,8 @@ func WithTimeout(d time.Duration) Option {
 }
 
 // WithLogger logs who holds the lock during a wait (after 1 s, and then every 5 s), applied
-// migrations, and locks that could not be released. Nil means no logger, which is the default.
-// Failures are returned as errors in any case.
+// migrations, and locks that could not be released. Nil, which is the default, means no logger:
+// failures are returned as errors in any case.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		if c.logger = l; l == nil {
@@ -77,7 +77,7 @@ func WithLogger(l *slog.Logger) Option {
 // ASCII of it for an advisory lock. Default: host name, process id and a random suffix.
 func WithHolder(name string) Option {
 	return func(c *config) error {
-		c.holder = name
+		c.caller = name
 		return checkText("WithHolder", name)
 	}
 }

@@ -81,7 +81,7 @@ func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	}
 	// A migration that runs now looks dirty too. Only the holder of the lock can
 	// tell the two apart.
-	if r.held, err = wait(ctx, r.open(r.pool), r.config); err != nil {
+	if r.held, err = r.wait(ctx, r.pool); err != nil {
 		return err
 	}
 	err = r.migrate(ctx)

@@ -13,8 +13,8 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// Source opens the migrations of a service: one of golang-migrate's sources. The caller closes what
-// it returns. Files is a Source of embedded files. For another one write
+// Source opens the migrations of a service, as one of golang-migrate's sources, which the caller
+// closes. Files is a Source of embedded files; for another one write
 //
 //	func() (source.Driver, error) { return source.Open(url) }
 type Source func() (source.Driver, error)
@@ -124,10 +124,9 @@ func (f *files) newer(at tableState) bool { return !at.dirty && at.version > int
 
 // next returns the version after the recorded one, and false after the last.
 func (f *files) next(at tableState) (uint, bool) {
-	for _, v := range f.versions {
-		if int(v) > at.version {
-			return v, true
-		}
+	i, _ := slices.BinarySearch(f.versions, uint(at.version+1))
+	if i == len(f.versions) {
+		return 0, false
 	}
-	return 0, false
+	return f.versions[i], true
 }

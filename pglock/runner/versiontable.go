@@ -104,7 +104,7 @@ func versionComment(version int, name string) string {
 }
 
 // create creates the table if it is missing. The statement of a process that was killed may still
-// create it. Then IF NOT EXISTS lets one of the two fail, with one of several errors. The second
+// create it, and then IF NOT EXISTS lets one of the two fail with one of several errors. A second
 // attempt finds the table, or fails for another reason.
 func (t versionTable) create(ctx context.Context, pool *pgxpool.Pool) error {
 	sql := "CREATE TABLE IF NOT EXISTS " + t.quoted + " (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)"

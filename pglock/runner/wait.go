@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
@@ -25,49 +27,47 @@ const (
 // A waiter holds no snapshot: CREATE INDEX CONCURRENTLY, run by the holder, waits for all snapshots
 // that are older than itself. A lock that is granted after the wait has ended is released by
 // all.acquire.
-func wait(ctx context.Context, all locks, cfg *config) (heldLocks, error) {
-	start := time.Now()
-	bounded, cancel := ctx, func() {}
-	if cfg.timeout > 0 {
-		bounded, cancel = context.WithTimeoutCause(ctx, cfg.timeout, pglock.ErrTimeout)
-	}
+func (c *config) wait(ctx context.Context, own *pgxpool.Pool) (heldLocks, error) {
+	all, start := c.open(own), time.Now()
+	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stopReports := reportWait(bounded, all, cfg)
-	var session *advisory.NotAcquiredError
+	if c.timeout > 0 {
+		bounded, cancel = context.WithTimeoutCause(ctx, c.timeout, pglock.ErrTimeout)
+		defer cancel()
+	}
+	var reports sync.WaitGroup
+	if c.logger.Enabled(ctx, slog.LevelInfo) { // otherwise the queries for the holder would be in vain
+		reports.Go(func() { c.runReports(bounded, all) })
+	}
 	held, err := all.acquire(bounded)
-	stopReports()
+	cancel()
+	reports.Wait()
+	end := &pglock.WaitError{Name: c.name, Waited: time.Since(start)}
+	var session *advisory.NotAcquiredError
 	switch {
 	case err == nil:
-		if cfg.granted != nil {
-			cfg.granted(held)
+		if c.granted != nil {
+			c.granted(held)
 		}
 		return held, nil
-	case !errors.As(err, &session):
-		return nil, err // that of a lease names the holder
+	case errors.As(err, &session):
+		end.Cause = session.Cause
+	case !errors.As(err, &end) || end.Last != nil:
+		return nil, err // that of a lease names the holder, unless the wait ended before its first answer
 	}
-	end := &pglock.WaitError{Name: cfg.name, Waited: time.Since(start), Cause: session.Cause}
 	_ = pgtx.CleanUp(ctx, func(ctx context.Context) error { // nil
-		end.Last = all.holder(ctx).error()
+		if h := all.holder(ctx); h.name != "" {
+			end.Last = errors.New("held by " + errs.OneLine(h.String()))
+		}
 		return nil
 	})
 	return nil, end
 }
 
-// reportWait logs at each interval who holds the locks. The function it returns stops the reports,
-// and returns when none is running.
-func reportWait(ctx context.Context, all locks, cfg *config) (stop func()) {
-	if !cfg.logger.Enabled(ctx, slog.LevelInfo) {
-		return func() {} // the queries for the holder would be in vain
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var reports sync.WaitGroup
-	reports.Go(func() { runReports(ctx, all, cfg) })
-	return func() { cancel(); reports.Wait() }
-}
-
-func runReports(ctx context.Context, all locks, cfg *config) {
+// runReports logs at each interval who holds the locks, until the wait ends.
+func (c *config) runReports(ctx context.Context, all locks) {
 	start := time.Now()
-	for pause := min(firstReport, cfg.interval); ; pause = cfg.interval {
+	for pause := min(firstReport, c.interval); ; pause = c.interval {
 		// Both can be ready at once. Either may win: one report more or less does no harm.
 		select {
 		case <-time.After(pause):
@@ -76,8 +76,8 @@ func runReports(ctx context.Context, all locks, cfg *config) {
 		}
 		if h := all.holder(ctx); h.name != "" && ctx.Err() == nil {
 			waited := time.Since(start)
-			cfg.logger.InfoContext(ctx, fmt.Sprintf("pglock: waiting %v for %s", waited.Round(time.Second), h),
-				"lock", cfg.name, "holder", h.name, "held", h.held, "waited", waited)
+			c.logger.InfoContext(ctx, fmt.Sprintf("pglock: waiting %v for %s", waited.Round(time.Second), h),
+				"lock", c.name, "holder", h.name, "held", h.held, "waited", waited)
 		}
 	}
 }
@@ -88,14 +88,6 @@ func (h holder) String() string {
 		return h.name
 	}
 	return fmt.Sprintf("%s, which has held the lock for %v", h.name, h.held.Round(time.Second))
-}
-
-// error returns the holder as the last obstacle of a wait, nil if it is not known.
-func (h holder) error() error {
-	if h.name == "" {
-		return nil
-	}
-	return errors.New("held by " + errs.OneLine(h.String()))
 }
 
 // release releases the locks, also if ctx has ended.
