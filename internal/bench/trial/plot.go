@@ -84,7 +84,7 @@ func axis(drawn []*Series) (place func(v float64) int) {
 // than about what must never happen, or else the first of all. There are figures.
 func (o *Outcome) plottedFigure() (string, Unit) {
 	for _, v := range o.Verdicts {
-		if v.Ours != nil && !v.Target.every {
+		if v.Ours != nil && !strings.HasSuffix(v.Target, inEvery) {
 			return v.Ours.Figure, v.Ours.Unit
 		}
 	}

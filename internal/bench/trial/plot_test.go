@@ -86,7 +86,7 @@ func TestWhatIsComparedInAPlot(t *testing.T) {
 	if got := o.compared(); len(got) != 1 || got[0].Figure != "lost" {
 		t.Errorf("without targets it is the first figure, not %+v", got)
 	}
-	o.Verdicts = []Verdict{{Ours: o.Series[0].side(), Target: AtMost(0).InEveryRound()}, {Target: AtMost(1)}, {Ours: o.Series[2].side(), Target: AtMost(6)}}
+	o.Verdicts = []Verdict{{Ours: o.Series[0].side(), Target: AtMost(0).InEveryRound().String()}, {}, {Ours: o.Series[2].side(), Target: AtMost(6).String()}}
 	var got []string
 	for _, s := range o.compared() {
 		got = append(got, s.Subject+" "+s.Figure)

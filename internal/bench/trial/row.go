@@ -110,10 +110,8 @@ func (r Row) check() error {
 		known[s.Name] = true
 	}
 	for _, t := range r.Targets {
-		for _, ref := range t.refs() {
-			if !known[ref.Subject] {
-				return fmt.Errorf("trial: a target of %s names the subject %q, which it has not", r.Number, ref.Subject)
-			}
+		if !known[t.Ours.Subject] || t.Against != (Ref{}) && !known[t.Against.Subject] {
+			return fmt.Errorf("trial: the target %q of %s names a subject that it has not", t.What, r.Number)
 		}
 	}
 	return nil
