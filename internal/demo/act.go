@@ -38,8 +38,8 @@ type act struct {
 func (d demo) acts() []act {
 	acts := []act{{
 		number: 1, name: "no lock",
-		about: fmt.Sprintf("No lock. %d processes make %d deposits each: read the balance, think, write what was read plus one.",
-			d.workers, d.rounds),
+		about: fmt.Sprintf("No lock. %d processes make %d deposits or more: read the balance, think, write what was read plus one.",
+			d.workers, d.workers*d.rounds),
 	}, {
 		number: 2, name: "lock alone", locked: true, pauses: []string{beforeWrite},
 		about: fmt.Sprintf("The lock alone. A process acquires the lock, checks its lease before each write, makes up to %d deposits, "+
@@ -109,12 +109,12 @@ func (p *performance) play(ctx context.Context, job assignment) error {
 	return err
 }
 
-// assemble starts the processes and lets all of them begin at once.
+// assemble starts the processes.
 func (p *performance) assemble(ctx context.Context, job assignment) error {
 	if _, err := p.pool.Exec(ctx, "INSERT INTO ledger (account, balance) VALUES ($1, 0)", p.name); err != nil {
 		return err
 	}
-	job.Account, job.Locked, job.Guarded, job.TTL, job.Rounds = p.name, p.locked, p.guarded, p.ttl, p.rounds
+	job.Account, job.Locked, job.Guarded, job.TTL = p.name, p.locked, p.guarded, p.ttl
 	var pids []string
 	for i := range p.workers {
 		job.Name = string(rune('A' + i))
@@ -123,13 +123,7 @@ func (p *performance) assemble(ctx context.Context, job assignment) error {
 		}
 		pids = append(pids, fmt.Sprint(p.members[i].pid()))
 	}
-	if _, err := p.await(ctx, "all workers to be ready", p.workers, -1, ready); err != nil {
-		return err
-	}
 	p.say("all", "begin, as processes %s", strings.Join(pids, " "))
-	for _, m := range p.members {
-		m.order(begin)
-	}
 	return nil
 }
 

@@ -11,7 +11,7 @@
 //	act 3  the lock and a guard  the same, and the late writes are refused
 //
 // The parent starts workers (its own program again), which report on their standard output and get
-// orders on their standard input. A worker that is to be killed or paused is held between its read and
+// orders on their standard input, until that ends. A worker that is to be killed or paused is held between its read and
 // its write until the signal has reached it, and woken when others have written.
 //
 // The exit status is 0 if everything came about as expected (see judge), 1 if not or after a
@@ -43,8 +43,6 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitInterrupted = 130
-
-	startTimeout = 8 * time.Minute // of the server, whose image may have to be pulled
 )
 
 // demo is a size for the story. One worker of an act is killed, two are paused, and the story waits for
@@ -95,9 +93,7 @@ func run(args []string, out, errs io.Writer) int {
 
 // perform gets a server, which the demo may have to start, and plays on it.
 func (d demo) perform(ctx context.Context, s *story) error {
-	wait, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	server, err := testserver.Get(wait)
+	server, err := testserver.Get(ctx)
 	if err != nil {
 		return err
 	}
