@@ -120,7 +120,7 @@ func (c *cluster) start(ctx context.Context) error {
 		if err := os.WriteFile(c.config(n), text, 0o644); err != nil { //nolint:gosec // the user postgres reads it
 			return err
 		}
-		if err := c.startNode(n); err != nil {
+		if err := c.startNode(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (c *cluster) settings(n *node) map[string]any {
 
 func (c *cluster) config(n *node) string { return filepath.Join(c.dir, n.name+".json") }
 
-func (c *cluster) startNode(n *node) error {
+func (c *cluster) startNode(_ context.Context, n *node) error {
 	_, err := c.spawn(n.name, "ip", "netns", "exec", n.name,
 		"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "patroni", c.config(n))
 	return err
@@ -209,7 +209,7 @@ func (c *cluster) members(ctx context.Context) ([]member, error) {
 	var failed error
 	for _, n := range c.nodes {
 		var answer struct{ Members []member }
-		err := c.call(ctx, n, http.MethodGet, "/cluster", nil, &answer)
+		err := n.call(ctx, http.MethodGet, "/cluster", nil, &answer)
 		if err == nil {
 			return answer.Members, nil
 		}
@@ -219,7 +219,7 @@ func (c *cluster) members(ctx context.Context) ([]member, error) {
 }
 
 // call calls the REST interface of a node.
-func (c *cluster) call(ctx context.Context, n *node, method, path string, body, answer any) error {
+func (n *node) call(ctx context.Context, method, path string, body, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second) // a switchover takes some seconds
 	defer cancel()
 	var text bytes.Buffer
@@ -373,7 +373,7 @@ func (c *cluster) stop() {
 	}
 	for _, n := range c.nodes {
 		for range 50 {
-			if c.signal(n, func(string) bool { return true }, syscall.SIGKILL) != nil {
+			if n.signal(func(string) bool { return true }, syscall.SIGKILL) != nil {
 				break // none is left
 			}
 			<-time.After(20 * time.Millisecond)
