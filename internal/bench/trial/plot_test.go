@@ -46,12 +46,12 @@ func plotted(t *testing.T, o *Outcome) (texts []string) {
 	return texts
 }
 
-// TestSubjectsAreNamedWithTheirMedians on both kinds of axes.
+// TestSubjectsAreNamedWithTheirMedians, also where all are zero.
 func TestSubjectsAreNamedWithTheirMedians(t *testing.T) {
 	t.Parallel()
 	for want, medians := range map[string][]float64{
 		"500 us, 1500 us":          {500, 1500},
-		"5.0 us, 0.0 us, 15000 us": {5, 0, 15000}, // logarithmic
+		"5.0 us, 0.0 us, 15000 us": {5, 0, 15000},
 		"0.0 us, 0.0 us":           {0, 0},
 	} {
 		o := &Outcome{Number: "B0", What: "a < b"}
