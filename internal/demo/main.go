@@ -15,7 +15,7 @@
 // its write until the signal has reached it, and woken when others have written.
 //
 // The exit status is 0 if everything came about as expected (see judge), 1 if not or after a
-// failure, 2 after a usage error, and 130 after an interrupt. The workers, the schema and the server
+// failure, and 130 after an interrupt. The workers, the schema and the server
 // that the demo started are removed in every case.
 package main
 
@@ -24,7 +24,6 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +40,6 @@ import (
 
 const (
 	exitFailed      = 1
-	exitUsage       = 2
 	exitInterrupted = 130
 )
 
@@ -51,7 +49,7 @@ type demo struct {
 	workers int           // processes in each act
 	rounds  int           // deposits for each of them, on average
 	ttl     time.Duration // of the leases
-	noGuard bool          // act 3 has no guard: then the demo must fail
+	noGuard bool          // act 3 has no guard, as a control of the tests: then the demo must fail
 }
 
 func main() {
@@ -59,20 +57,11 @@ func main() {
 	if job, found := os.LookupEnv(workerVariable); found {
 		os.Exit(work(job, ordersFrom(os.Stdin), os.Stdout, os.Stderr))
 	}
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(os.Stdout, os.Stderr))
 }
 
-func run(args []string, out, errs io.Writer) int {
+func run(out, errs io.Writer) int {
 	d := demo{workers: 4, rounds: 30, ttl: 2 * time.Second}
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.SetOutput(errs)
-	flags.BoolVar(&d.noGuard, "no-guard", false, "leave the guard out of act 3, to see the demo fail")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return 0
-	} else if err != nil || flags.NArg() > 0 {
-		fmt.Fprintln(errs, "demo: invalid argument")
-		return exitUsage
-	}
 	// SIGPIPE means that the reader of the output is gone.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
