@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,11 +114,7 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	for _, n := range c.nodes {
-		text, err := json.MarshalIndent(c.settings(n), "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(c.config(n), text, 0o644); err != nil { //nolint:gosec // the user postgres reads it
+		if err := os.WriteFile(c.config(n), []byte(c.settings(n)), 0o644); err != nil { //nolint:gosec // the user postgres reads it
 			return err
 		}
 		if err := c.startNode(ctx, n); err != nil {
@@ -138,39 +135,19 @@ func (c *cluster) start(ctx context.Context) error {
 	})
 }
 
-// settings returns the configuration of Patroni for a node. Its format is YAML, and so JSON.
-func (c *cluster) settings(n *node) map[string]any {
-	access := map[string]any{"username": "postgres"}
+//go:embed patroni.yml
+var patroniConfig string
+
+// settings returns the configuration of Patroni for a node.
+func (c *cluster) settings(n *node) string {
 	postgres, _ := testserver.Program("postgres") // without it Patroni says so in its log
-	return map[string]any{
-		"scope": "ha", "name": n.name,
-		"restapi": map[string]any{"listen": n.address + ":8008", "connect_address": n.address + ":8008"},
-		// Not etcd3: with it, Patroni 3.0 lets a leader that was paused take back its key.
-		"etcd": map[string]any{"host": hubAddress + ":2379"},
-		"bootstrap": map[string]any{
-			"dcs": map[string]any{
-				// The shortest time that Patroni accepts: loop_wait + 2 * retry_timeout <= ttl.
-				"ttl": 20, "loop_wait": 2, "retry_timeout": 3, "maximum_lag_on_failover": 1 << 20,
-				"synchronous_mode": c.sync, "synchronous_mode_strict": c.sync,
-				"postgresql": map[string]any{
-					"use_pg_rewind": true,
-					"parameters":    map[string]any{"wal_log_hints": "on", "max_connections": 100, "wal_keep_size": "512MB"},
-				},
-			},
-			"initdb": []any{"data-checksums", map[string]any{"encoding": "UTF8"}, map[string]any{"locale": "C"}},
-		},
-		"postgresql": map[string]any{
-			"listen": n.address + ":5432", "connect_address": n.address + ":5432",
-			"data_dir": filepath.Join(c.dir, n.name), "bin_dir": filepath.Dir(postgres),
-			"pgpass":         filepath.Join(c.dir, n.name+".pgpass"),
-			"authentication": map[string]any{"superuser": access, "replication": access, "rewind": access},
-			"parameters":     map[string]any{"unix_socket_directories": ""},
-			"pg_hba":         []any{"host all all 10.99.0.0/24 trust", "host replication all 10.99.0.0/24 trust"},
-		},
+	values := map[string]string{
+		"name": n.name, "address": n.address, "hub": hubAddress, "dir": c.dir, "bin": filepath.Dir(postgres), "sync": strconv.FormatBool(c.sync),
 	}
+	return os.Expand(patroniConfig, func(name string) string { return values[name] })
 }
 
-func (c *cluster) config(n *node) string { return filepath.Join(c.dir, n.name+".json") }
+func (c *cluster) config(n *node) string { return filepath.Join(c.dir, n.name+".yml") }
 
 func (c *cluster) startNode(_ context.Context, n *node) error {
 	_, err := c.spawn(n.name, "ip", "netns", "exec", n.name,
