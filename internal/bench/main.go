@@ -24,10 +24,6 @@ const (
 	exitInterrupted = 130
 )
 
-// cleanUpTime bounds what is done at the end of an interrupted run. The rest then ends with the
-// process.
-const cleanUpTime = 500 * time.Millisecond
-
 // errInterrupted ends a run whose figures so far were printed.
 var errInterrupted = errors.New("bench: interrupted: what is above is all that was measured")
 
@@ -35,29 +31,12 @@ func main() {
 	testserver.Hook()
 	workerHook()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	status, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	stop()
-	if status == exitInterrupted {
-		cleanUp()
-	}
-	os.Exit(status)
-}
-
-// cleanUp ends the servers of an interrupted run. Workers end when their stdin does, with this process.
-func cleanUp() {
-	done := make(chan error, 1)
-	go func() { done <- testserver.Close() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	case <-time.After(cleanUpTime): // the keeper goes on
-	}
+	os.Exit(status) // the keeper ends the servers of an interrupted run
 }
 
 // command is the command line.

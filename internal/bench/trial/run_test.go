@@ -248,7 +248,7 @@ func TestWhatCanNotBeComparedIsAnError(t *testing.T) {
 	ours, zero := plays("ours", Ours, 1), plays("zero", Floor, 0)
 	for want, row := range map[string]Row{
 		"two subjects":     {Subjects: []Subject{ours, ours}},
-		"names a subject":  {Subjects: []Subject{ours}, Targets: []Target{ratio(AtMost(1), "floor", "ours")}},
+		`of "floor"`:       {Subjects: []Subject{ours}, Targets: []Target{ratio(AtMost(1), "floor", "ours")}},
 		"no figure":        {Subjects: []Subject{ours}, Targets: []Target{{Ours: Ref{"ours", "g"}, Rule: AtMost(1)}}},
 		"us against bytes": {Subjects: []Subject{ours, bytes}, Targets: []Target{ratio(AtMost(1), "bytes", "ours")}},
 		"no ratio to it":   {Subjects: []Subject{ours, zero}, Targets: []Target{ratio(AtMost(1), "zero", "ours")}},
