@@ -10,7 +10,7 @@
 # (create_main_cluster = false), nor a PgBouncer. Where nothing is missing, this takes some milliseconds and no network.
 #
 # Exit status: 0 if everything is there, 69 if something is still missing. `make test` then leaves out the tests that
-# need it and counts them at its end. Without a server's programs the tests look for Docker or a download.
+# need it and counts them at its end. Without a server's programs the tests look for Docker.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }

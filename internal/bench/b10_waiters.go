@@ -29,8 +29,10 @@ func waitersRow() trial.Row {
 		Number: "B10", What: fmt.Sprintf("%d waiters on one name, one process", manyWaiters), Prepare: r.prepare(nil),
 		Subjects: []trial.Subject{{Name: kindOurs, Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 			client, err := r.client(ctx, s, "pglock")
-			m := waitersMeter{r, client, pick(s.Scale, manyWaiters, manyWaiters, 50), pick(s.Scale, 2*time.Second, 500*time.Millisecond, time.Millisecond)}
-			return &turnMeter{turn: m.turn}, err
+			waiters, length := pick(s.Scale, manyWaiters, manyWaiters, 50), pick(s.Scale, 2*time.Second, 500*time.Millisecond, time.Millisecond)
+			return &turnMeter{turn: func(ctx context.Context, _ time.Duration) ([]trial.Figure, error) {
+				return r.wait(ctx, client, waiters, length)
+			}}, err
 		}}},
 		Targets: []trial.Target{
 			ours("connections", "connections", trial.AtMost(3).InEveryRound()),
@@ -42,17 +44,10 @@ func waitersRow() trial.Row {
 	}
 }
 
-type waitersMeter struct {
-	lab     *lab
-	client  *pglock.Client
-	waiters int
-	time    time.Duration // in which the cost of waiting is measured
-}
-
-// turn makes all goroutines wait behind one holder, measures the cost, and then lets each have the
-// lock once.
-func (m waitersMeter) turn(ctx context.Context, _ time.Duration) ([]trial.Figure, error) {
-	held, err := m.client.Acquire(ctx, "hot")
+// wait makes all goroutines wait behind one holder, measures what this costs for some time, and then
+// lets each have the lock once.
+func (l *lab) wait(ctx context.Context, client *pglock.Client, waiters int, length time.Duration) ([]trial.Figure, error) {
+	held, err := client.Acquire(ctx, "hot")
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +56,9 @@ func (m waitersMeter) turn(ctx context.Context, _ time.Duration) ([]trial.Figure
 	var mu sync.Mutex
 	var freed time.Time
 	var all errgroup.Group
-	for range m.waiters {
+	for range waiters {
 		all.Go(func() error {
-			l, err := m.client.Acquire(ctx, "hot")
+			lease, err := client.Acquire(ctx, "hot")
 			if err != nil {
 				return err
 			}
@@ -72,14 +67,14 @@ func (m waitersMeter) turn(ctx context.Context, _ time.Duration) ([]trial.Figure
 			gaps.Record(now.Sub(freed))
 			freed = time.Now()
 			mu.Unlock()
-			return l.Release(ctx)
+			return lease.Release(ctx)
 		})
 	}
 	memory, connections := 0.0, 0.0
-	for deadline := time.Now().Add(m.time); err == nil && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(length); err == nil && time.Now().Before(deadline); {
 		memory = max(memory, inUse()-before)
 		var now float64
-		now, err = m.lab.connections(ctx)
+		now, err = l.connections(ctx)
 		connections = max(connections, now)
 	}
 	mu.Lock()

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"context"
-
-	"github.com/pglock/pglock-go/internal/bench/trial"
-)
+import "github.com/pglock/pglock-go/internal/bench/trial"
 
 // pairRow is B1: acquire and release of a lock without competition, beside the least that this needs:
 // one durable change of a row. The two UPDATEs are a pair without the read before it, tokens, expiry and
@@ -19,10 +15,7 @@ func pairRow() trial.Row {
 		What:    "uncontended acquire+release, one goroutine",
 		Prepare: r.prepare(nil, createCounters...),
 		Subjects: []trial.Subject{
-			{Name: kindOurs, Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
-				client, err := r.client(ctx, s, "pglock")
-				return newPairMeter(r, client, inTurn()), err
-			}},
+			{Name: kindOurs, Role: trial.Ours, Open: r.pairs(acquirePair)},
 			{Name: update, Role: trial.Floor, Open: r.statements("update", updateCounter)},
 			{Name: twoUpdates, Role: trial.Floor, Open: r.statements("pair", updateCounter,
 				`WITH async AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))

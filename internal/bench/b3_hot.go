@@ -152,7 +152,7 @@ func hold(ctx context.Context, lock lockFunc, to time.Time) (held []holding, err
 func hot(f fair, compete contest) trial.Meter {
 	return &turnMeter{turn: func(ctx context.Context, d time.Duration) ([]trial.Figure, error) {
 		d = max(d, crowdTurn)
-		lead := trial.Lead(d)
+		lead := d / 2
 		if f.time > 0 {
 			d, lead = f.time, f.lead
 		}

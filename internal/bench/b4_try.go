@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
@@ -40,7 +41,6 @@ func tryRow() trial.Row {
 	r := &tryLab{}
 	conns := func(what string, n int) string { return fmt.Sprintf("%s, %d connections", what, n) }
 	row := trial.Row{Number: "B4", What: fmt.Sprintf("try on a held name, %d goroutines", tryCrowd), Prepare: r.prepare, Throughput: true}
-	var ours []trial.Ref
 	for _, c := range []struct {
 		what string
 		role trial.Role
@@ -55,15 +55,13 @@ func tryRow() trial.Row {
 		for _, n := range []int{fewConns, manyConns} {
 			row.Subjects = append(row.Subjects, trial.Subject{Name: conns(c.what, n), Role: c.role, Open: c.open(n)})
 			if c.role == trial.Ours {
-				ours = append(ours, trial.Ref{Subject: conns(c.what, n), Figure: "tries"})
 				row.Targets = append(row.Targets, target("WAL of all failed tries", "WAL", conns(c.what, n), "", trial.AtMost(0).InEveryRound()))
 			}
 		}
 	}
-	row.Targets = append([]trial.Target{{
-		What: "tries a second to those of the naive upsert", Ours: ours,
-		Against: trial.Ref{Subject: conns(upsert, manyConns), Figure: "tries"}, Rule: trial.AtLeast(30),
-	}}, row.Targets...)
+	// A client has few connections by default, while an upsert needs one for each goroutine.
+	ratio := target("tries a second to those of the naive upsert", "tries", conns(kindOurs, fewConns), conns(upsert, manyConns), trial.AtLeast(30))
+	row.Targets = slices.Insert(row.Targets, 0, ratio)
 	return row
 }
 

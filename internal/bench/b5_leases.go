@@ -49,17 +49,17 @@ func leasesRow() trial.Row {
 	}
 }
 
+// leasesMeter holds so many leases for a time. rest is the time until what acquiring took is reported, and
+// not counted any more.
 type leasesMeter struct {
-	lab    *lab
-	leases int
-	ttl    time.Duration
-	rest   time.Duration // until what acquiring took is reported, and not counted any more
-	time   time.Duration
+	*lab
+	leases          int
+	ttl, rest, time time.Duration
 }
 
 // turn opens a client and closes it, because an idle client would be counted, too.
 func (m leasesMeter) turn(ctx context.Context, _ time.Duration) ([]trial.Figure, error) {
-	client, err := pglock.Open(ctx, m.lab.pool)
+	client, err := pglock.Open(ctx, m.pool)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (m leasesMeter) hold(ctx context.Context, client *pglock.Client) ([]trial.F
 	looks, connections := 0.0, 0.0
 	for ; err == nil && time.Since(began) < m.time; looks++ {
 		var now float64
-		now, err = m.lab.connections(ctx)
+		now, err = m.connections(ctx)
 		connections = max(connections, now)
 		err = errors.Join(err, pause(ctx, m.time/20))
 	}
@@ -111,6 +111,6 @@ func (m leasesMeter) hold(ctx context.Context, client *pglock.Client) ([]trial.F
 // transactions returns the number of commits on the server, except its own. Commits that backends have
 // not reported yet are missing, which is little over minutes.
 func (m leasesMeter) transactions(ctx context.Context) (n float64, err error) {
-	err = m.lab.pool.QueryRow(ctx, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
+	err = m.pool.QueryRow(ctx, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
 	return n, err
 }

@@ -24,7 +24,7 @@ func millionRow() trial.Row {
 	subject := func(name string, role trial.Role, schema string, names func(trial.Scale) func() string) trial.Subject {
 		return trial.Subject{Name: name, Role: role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 			client, err := r.client(ctx, s, schema)
-			return newPairMeter(r, client, names(s.Scale)), err
+			return timedLock("acquire", names(s.Scale), ours(client).lock), err
 		}}
 	}
 	unknown := func(trial.Scale) func() string { return alwaysNew() }
@@ -58,17 +58,15 @@ func millionRow() trial.Row {
 // grown.
 func (l *lab) newNamesInEmptyTable(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
 	client, err := l.client(ctx, s, "none")
-	name, inTable := alwaysNew(), 0
-	meter := newPairMeter(l, client, func() string {
-		inTable++
-		return name()
-	})
-	meter.before = func(ctx context.Context) error {
-		if inTable < fewNames {
-			return nil
-		}
-		inTable = 0
-		return l.exec(ctx, "TRUNCATE none.distributed_locks")
-	}
-	return meter, err
+	acquired := 0
+	return timedLock("acquire", alwaysNew(), func(ctx context.Context, name string) (unlockFunc, error) {
+		unlock, err := ours(client).lock(ctx, name)
+		return func(ctx context.Context) error {
+			acquired++
+			if err := unlock(ctx); err != nil || acquired%fewNames > 0 {
+				return err
+			}
+			return l.exec(ctx, "TRUNCATE none.distributed_locks")
+		}, err
+	}), err
 }

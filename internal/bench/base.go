@@ -41,26 +41,21 @@ func addBase(ctx context.Context, chosen []trial.Row, base string) ([]trial.Row,
 }
 
 func withBase(row trial.Row, self, program string) trial.Row {
-	var added []string
 	var compared []trial.Ref
 	row.Subjects, row.Targets = slices.Clone(row.Subjects), slices.Clone(row.Targets)
 	for _, target := range slices.Clone(row.Targets) {
-		for _, ours := range target.Ours {
-			name := ours.Subject + ", base"
-			if !slices.Contains(added, name) {
-				added = append(added, name)
-				here := slices.IndexFunc(row.Subjects, func(s trial.Subject) bool { return s.Name == ours.Subject })
-				row.Subjects[here].Open = openElsewhere(row.Number, ours.Subject, self)
-				row.Subjects = append(row.Subjects, trial.Subject{Name: name, Role: trial.Peer, Open: openElsewhere(row.Number, ours.Subject, program)})
-			}
-			if slices.Contains(compared, ours) || target.Rule == target.Rule.InEveryRound() {
-				continue
-			}
-			compared = append(compared, ours)
-			row.Targets = append(row.Targets, trial.Target{
-				What: ours.Figure + " to that of the base", Ours: []trial.Ref{ours}, Against: trial.Ref{Subject: name, Figure: ours.Figure}, Rule: trial.NoBound(),
-			})
+		ours := target.Ours
+		base := trial.Ref{Subject: ours.Subject + ", base", Figure: ours.Figure}
+		if named := func(s trial.Subject) bool { return s.Name == base.Subject }; !slices.ContainsFunc(row.Subjects, named) {
+			here := slices.IndexFunc(row.Subjects, func(s trial.Subject) bool { return s.Name == ours.Subject })
+			row.Subjects[here].Open = openElsewhere(row.Number, ours.Subject, self)
+			row.Subjects = append(row.Subjects, trial.Subject{Name: base.Subject, Role: trial.Peer, Open: openElsewhere(row.Number, ours.Subject, program)})
 		}
+		if slices.Contains(compared, ours) || target.Rule == target.Rule.InEveryRound() {
+			continue
+		}
+		compared = append(compared, ours)
+		row.Targets = append(row.Targets, trial.Target{What: ours.Figure + " to that of the base", Ours: ours, Against: base})
 	}
 	return row
 }

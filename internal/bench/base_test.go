@@ -34,12 +34,13 @@ func TestAnotherVersionIsAPeer(t *testing.T) {
 
 func TestEachTargetOfARowIsComparedWithTheBase(t *testing.T) {
 	t.Parallel()
-	ours := func(subject, figure string) []trial.Ref { return []trial.Ref{{Subject: subject, Figure: figure}} }
+	ours := func(subject, figure string) trial.Ref { return trial.Ref{Subject: subject, Figure: figure} }
 	row := withBase(trial.Row{
 		Number:   "B1",
 		Subjects: []trial.Subject{{Name: "few"}, {Name: "many"}, {Name: "floor"}},
 		Targets: []trial.Target{
-			{Ours: append(ours("few", "p50"), ours("many", "p50")...), Rule: trial.AtMost(1)},
+			{Ours: ours("few", "p50"), Rule: trial.AtMost(1)},
+			{Ours: ours("many", "p50"), Rule: trial.AtMost(1)},
 			{Ours: ours("few", "p50"), Against: trial.Ref{Subject: "floor", Figure: "p50"}, Rule: trial.AtMost(1)},
 			{Ours: ours("few", "WAL"), Rule: trial.AtMost(0).InEveryRound()},
 		},
@@ -51,8 +52,8 @@ func TestEachTargetOfARowIsComparedWithTheBase(t *testing.T) {
 		}
 		subjects = append(subjects, s.Name)
 	}
-	for _, target := range row.Targets[3:] {
-		targets = append(targets, target.Ours[0].Subject+" "+target.What+" "+target.Against.Subject)
+	for _, target := range row.Targets[4:] {
+		targets = append(targets, target.Ours.Subject+" "+target.What+" "+target.Against.Subject)
 	}
 	if got, want := strings.Join(subjects, "; "), "few; many; floor; few, base; many, base"; got != want {
 		t.Errorf("subjects %q, want %q", got, want)

@@ -28,7 +28,7 @@ func TestNothingIsLeftOfARunThatEnds(t *testing.T) {
 		"kill":   func(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := startBench(t, "-row", "B1,B3", "-rounds", "1", "-turns", "1", "-long", "1m")
+			b := startBench(t, "-row", "B1,B3", "-rounds", "1", "-long", "1m")
 			all := b.awaitB3(t)
 			began := time.Now()
 			if err := end(b.cmd.Process.Pid); err != nil {

@@ -15,32 +15,17 @@ const resultsFile = "testdata/bench/results.json"
 // complete reports whether the figures are worth keeping.
 func (c command) complete() bool { return !c.scale.Short && !c.scale.Quick && c.base == "" }
 
-// keeps reports whether the results are kept: always after a complete run of all rows, and on request
-// after one of some.
-func (c command) keeps() bool { return c.complete() && (c.rows == "" || c.keep) }
-
-// keepable returns an error if the results can't be kept. It is called before anything is measured.
-func keepable(c command) error {
-	if !c.keeps() {
-		return nil
+// keptIn returns the file that the results are kept in: always after a complete run of all rows, and on
+// request after one of some. If nothing is kept, it is "". It is called before anything is measured, so a
+// file that can't be read costs no run.
+func (c command) keptIn() (path string, err error) {
+	if !c.complete() || c.rows != "" && !c.keep {
+		return "", nil
 	}
-	path, err := resultsPath()
-	if err == nil {
+	if path, err = resultsPath(); err == nil {
 		_, err = trial.ReadResults(path)
 	}
-	return err
-}
-
-// keep writes the results into the working tree. A run of some rows replaces only these.
-func keep(c command, results trial.Results) error {
-	if !c.keeps() {
-		return nil
-	}
-	path, err := resultsPath()
-	if err != nil {
-		return err
-	}
-	return keepIn(path, results, c.rows != "")
+	return path, err
 }
 
 // resultsPath asks the go command for the main module's directory, which this module's go.mod names.

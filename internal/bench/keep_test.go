@@ -82,8 +82,9 @@ func TestOnlyWhatWasAskedForIsKept(t *testing.T) {
 		"-quick": false, "-base HEAD": false,
 	} {
 		c, err := parse(strings.Fields(args), io.Discard)
-		if err != nil || c.keeps() != want {
-			t.Errorf("%q is kept: %v, %v", args, c.keeps(), err)
+		path, err2 := c.keptIn()
+		if err != nil || err2 != nil || (path != "") != want {
+			t.Errorf("%q is kept in %q, %v, %v", args, path, err, err2)
 		}
 	}
 }

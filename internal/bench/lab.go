@@ -155,7 +155,7 @@ func (l *lab) written(ctx context.Context, what func() error) (bytes float64, er
 // target is a bound for the ratio of a subject's figure to that of another one, or without another one
 // for the figure itself.
 func target(what, figure, ours, against string, rule trial.Rule) trial.Target {
-	t := trial.Target{What: what, Ours: []trial.Ref{{Subject: ours, Figure: figure}}, Rule: rule}
+	t := trial.Target{What: what, Ours: trial.Ref{Subject: ours, Figure: figure}, Rule: rule}
 	if against != "" {
 		t.Against = trial.Ref{Subject: against, Figure: figure}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -54,8 +53,7 @@ func openLocker(ctx context.Context, kind, address string, conns int) (locker, e
 		return openRedis(address, conns), nil
 	case kindEtcd:
 		return openEtcd(ctx, address)
-	}
-	if kind == kindOurs {
+	case kindOurs:
 		conns = fewConns
 	}
 	pool, err := connect(ctx, address, conns)
@@ -63,17 +61,11 @@ func openLocker(ctx context.Context, kind, address string, conns int) (locker, e
 		return locker{}, err
 	}
 	switch kind {
-	case kindOurs:
-		return openOurs(ctx, pool)
 	case kindAdvisory:
 		return openAdvisory(pool), nil
 	case kindSingle:
 		return openSingle(pool), nil
 	}
-	return locker{}, fmt.Errorf("bench: no kind %q", kind)
-}
-
-func openOurs(ctx context.Context, pool *pgxpool.Pool) (locker, error) {
 	client, err := pglock.Open(ctx, pool)
 	if err != nil {
 		pool.Close()

@@ -24,10 +24,6 @@ const (
 	exitInterrupted = 130
 )
 
-// cleanUpTime bounds what is done at the end of an interrupted run. The rest then ends with the
-// process.
-const cleanUpTime = 500 * time.Millisecond
-
 // errInterrupted ends a run whose figures so far were printed.
 var errInterrupted = errors.New("bench: interrupted: what is above is all that was measured")
 
@@ -35,29 +31,12 @@ func main() {
 	testserver.Hook()
 	workerHook()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	status, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	stop()
-	if status == exitInterrupted {
-		cleanUp()
-	}
-	os.Exit(status)
-}
-
-// cleanUp ends the servers of an interrupted run. Workers end when their stdin does, with this process.
-func cleanUp() {
-	done := make(chan error, 1)
-	go func() { done <- testserver.Close() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	case <-time.After(cleanUpTime): // the keeper goes on
-	}
+	os.Exit(status) // the keeper ends the servers of an interrupted run
 }
 
 // command is the command line.
@@ -69,14 +48,12 @@ type command struct {
 }
 
 func parse(args []string, out io.Writer) (command, error) {
-	var c command
+	c := command{scale: trial.Scale{Turns: 25, Turn: 20 * time.Millisecond}}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.StringVar(&c.rows, "row", "", "measure these rows only, such as B1 or B1,B6; results.json is left as it is without -keep")
 	flags.BoolVar(&c.keep, "keep", false, "put the rows of -row into results.json, in the place of earlier ones, and draw them")
 	flags.IntVar(&c.scale.Rounds, "rounds", 7, "rounds of each row")
-	flags.IntVar(&c.scale.Turns, "turns", 25, "turns of each subject in a round")
-	flags.DurationVar(&c.scale.Turn, "turn", 20*time.Millisecond, "length of a turn")
 	flags.DurationVar(&c.scale.LongTurn, "long", time.Second, "length of the one turn in a round of a row that counts operations per second, after a warm-up of half of it")
 	flags.BoolVar(&c.scale.Quick, "quick", false, "measure less, in minutes: an indication, nothing is kept")
 	flags.BoolVar(&c.scale.Short, "short", false, "see that it runs, in seconds: judge nothing, keep nothing")
@@ -90,8 +67,8 @@ func parse(args []string, out io.Writer) (command, error) {
 	case c.scale.Quick:
 		c.scale.Rounds, c.scale.Turns, c.scale.LongTurn = 3, 5, 250*time.Millisecond
 	}
-	if c.scale.Rounds < 1 || c.scale.Turns < 1 || c.scale.Turn <= 0 || c.scale.LongTurn <= 0 || flags.NArg() > 0 {
-		return c, errors.New("bench: -rounds, -turns, -turn and -long must be positive, and there are no arguments but flags")
+	if c.scale.Rounds < 1 || c.scale.LongTurn <= 0 || flags.NArg() > 0 {
+		return c, errors.New("bench: -rounds and -long must be positive, and there are no arguments but flags")
 	}
 	if c.keep && !c.complete() {
 		return c, errors.New("bench: nothing of a short or quick run, or with -base, is kept: leave -keep out")
@@ -112,7 +89,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (int, erro
 	if err != nil {
 		return exitBroken, err
 	}
-	if err := keepable(c); err != nil {
+	path, err := c.keptIn()
+	if err != nil {
 		return exitBroken, err
 	}
 	if c.base != "" {
@@ -127,8 +105,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (int, erro
 	case err != nil:
 		return exitBroken, err
 	}
-	if err := keep(c, results); err != nil {
-		return exitBroken, err
+	if path != "" {
+		if err := keepIn(path, results, c.rows != ""); err != nil {
+			return exitBroken, err
+		}
 	}
 	return sum(results, out), nil
 }

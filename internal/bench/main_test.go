@@ -96,7 +96,7 @@ func TestAMissMakesTheStatus(t *testing.T) {
 
 func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-rounds", "0"}, {"-turns", "0"}, {"-turn", "0s"}, {"B1"}, {"-short", "-keep"}, {"-quick", "-keep"}, {"-long", "0s"}, {"-base", "HEAD", "-keep"}, {"-no-such-flag"}, {"-row", "B99"}} {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-long", "0s"}, {"B1"}, {"-short", "-keep"}, {"-quick", "-keep"}, {"-base", "HEAD", "-keep"}, {"-no-such-flag"}, {"-row", "B99"}} {
 		var out strings.Builder
 		if status, err := run(t.Context(), args, &out, io.Discard); status != exitBroken || err == nil {
 			t.Errorf("%v: status %d, %v", args, status, err)

@@ -72,7 +72,7 @@ var toldSettings = []string{"fsync", "full_page_writes", "shared_buffers", "sync
 func describe(ctx context.Context) (m trial.Machine, err error) {
 	m = trial.Machine{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version(),
-		Module: "unknown", Driver: "unknown", Settings: map[string]string{},
+		Module: "unknown", Driver: "unknown",
 	}
 	if out, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output(); err == nil {
 		m.Module = strings.TrimSpace(string(out))
@@ -89,14 +89,6 @@ func describe(ctx context.Context) (m trial.Machine, err error) {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	for _, name := range append([]string{"server_version"}, toldSettings...) {
-		var value string
-		if err := l.pool.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
-			return m, err
-		}
-		m.Settings[name] = value
-	}
-	m.Server = m.Settings["server_version"]
-	delete(m.Settings, "server_version")
-	return m, nil
+	const read = "SELECT current_setting('server_version'), jsonb_object_agg(name, current_setting(name)) FROM unnest($1::text[]) AS name"
+	return m, l.pool.QueryRow(ctx, read, toldSettings).Scan(&m.Server, &m.Settings)
 }

@@ -10,66 +10,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// pairMeter measures pairs of acquire and release, one after the other.
-type pairMeter struct {
-	lab    *lab
-	client *pglock.Client
-	name   func() string                   // of the next lock
-	before func(ctx context.Context) error // each turn, not measured; may be nil
-
-	pairs            int
-	wal              float64
-	both             *trial.Latencies
-	acquire, release *trial.Latencies
-}
-
-func newPairMeter(l *lab, client *pglock.Client, name func() string) *pairMeter {
-	return &pairMeter{
-		lab: l, client: client, name: name,
-		both: trial.NewLatencies(), acquire: trial.NewLatencies(), release: trial.NewLatencies(),
-	}
-}
-
-func (m *pairMeter) Turn(ctx context.Context, d time.Duration) error {
-	if m.before != nil {
-		if err := m.before(ctx); err != nil {
-			return err
-		}
-	}
-	bytes, err := m.lab.written(ctx, func() error {
-		n, err := trial.Repeat(ctx, d, m.pair)
-		m.pairs += n
-		return err
-	})
-	m.wal += bytes
-	return err
-}
-
-func (m *pairMeter) pair(ctx context.Context) error {
-	name := m.name()
-	began := time.Now()
-	lease, err := m.client.Acquire(ctx, name)
-	if err != nil {
-		return err
-	}
-	held := time.Now()
-	if err := lease.Release(ctx); err != nil {
-		return err
-	}
-	freed := time.Now()
-	m.both.Record(freed.Sub(began))
-	m.acquire.Record(held.Sub(began))
-	m.release.Record(freed.Sub(held))
-	return nil
-}
-
-func (m *pairMeter) Figures() []trial.Figure {
-	wal := trial.Figure{Name: "WAL per pair", Unit: trial.Bytes, Value: m.wal / float64(m.pairs)}
-	m.pairs, m.wal = 0, 0
-	figures := append(m.both.Figures("pair"), m.acquire.Figures("acquire")...)
-	return append(append(figures, m.release.Figures("release")...), wal)
-}
-
 // turn is the meter of a row whose rounds have one turn. It returns the figures of that turn.
 type turn func(ctx context.Context, d time.Duration) ([]trial.Figure, error)
 
@@ -105,32 +45,49 @@ func acquirePair(client *pglock.Client) op {
 	return pair(func(ctx context.Context, name string) (*pglock.Lease, error) { return client.Acquire(ctx, name) })
 }
 
-// timedMeter times operations, one after the other.
+// timedMeter times operations, one after the other. What undoes one is not timed.
 type timedMeter struct {
 	what string
 	name func() string
-	do   op
+	do   lockFunc
 	took *trial.Latencies
 }
 
+// timed times an operation that nothing undoes.
 func timed(what string, do op) trial.Meter {
-	return &timedMeter{what: what, name: inTurn(), do: do, took: trial.NewLatencies()}
+	nothing := func(context.Context) error { return nil }
+	return timedLock(what, inTurn(), func(ctx context.Context, name string) (unlockFunc, error) { return nothing, do(ctx, name) })
+}
+
+func timedLock(what string, name func() string, lock lockFunc) trial.Meter {
+	return &timedMeter{what, name, lock, trial.NewLatencies()}
 }
 
 func (m *timedMeter) Turn(ctx context.Context, d time.Duration) error {
-	_, err := trial.Repeat(ctx, d, func(ctx context.Context) error {
+	for end := time.Now().Add(d); time.Now().Before(end); {
 		name := m.name()
 		began := time.Now()
-		if err := m.do(ctx, name); err != nil {
+		undo, err := m.do(ctx, name)
+		if err != nil {
 			return err
 		}
 		m.took.Record(time.Since(began))
-		return nil
-	})
-	return err
+		if err := undo(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *timedMeter) Figures() []trial.Figure { return m.took.Figures(m.what) }
+
+// pairs opens a client of which a goroutine repeats an operation.
+func (l *lab) pairs(do func(client *pglock.Client) op, opts ...pglock.Option) trial.Open {
+	return func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+		client, err := l.client(ctx, s, "pglock", opts...)
+		return timed("pair", do(client)), err
+	}
+}
 
 // statements opens a meter that times prepared statements with a name as their parameter, on a pool like
 // that of a client.
@@ -162,7 +119,7 @@ func crowd(goroutines int, figure string, wal *lab, do op) trial.Meter {
 	return &turnMeter{turn: func(ctx context.Context, d time.Duration) (figures []trial.Figure, err error) {
 		d = max(d, crowdTurn)
 		work := func() error {
-			n, err := trial.Crowd(ctx, goroutines, trial.Lead(d), d, func(ctx context.Context, i int) error { return do(ctx, names[i]) })
+			n, err := trial.Crowd(ctx, goroutines, d/2, d, func(ctx context.Context, i int) error { return do(ctx, names[i]) })
 			figures = []trial.Figure{trial.PerTime(figure, n, d)}
 			return err
 		}

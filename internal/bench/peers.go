@@ -9,9 +9,6 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/internal/testserver"
 )
@@ -24,7 +21,6 @@ const peerPatience = 15 * time.Second
 type peer struct {
 	program, install string
 	args             func(dir, address, second string) []string
-	ready            func(ctx context.Context, address string) error
 }
 
 // peers are a Redis without snapshots, and a single etcd with its default durability.
@@ -36,11 +32,6 @@ var peers = map[string]peer{
 			// With a title for the process, the directory would not be in its arguments any more.
 			return []string{"--dir", dir + "/", "--set-proc-title", "no", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"}
 		},
-		ready: func(ctx context.Context, address string) error {
-			client := redis.NewClient(&redis.Options{Addr: address})
-			defer client.Close()
-			return client.Ping(ctx).Err()
-		},
 	},
 	kindEtcd: {
 		program: "etcd", install: "apt-get install etcd-server",
@@ -51,20 +42,11 @@ var peers = map[string]peer{
 				"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
 			}
 		},
-		ready: func(ctx context.Context, address string) error {
-			client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: peerPatience})
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			_, err = client.Get(ctx, "ready")
-			return err
-		},
 	},
 }
 
-// start starts the server until the row is done, and returns its address.
-func (p peer) start(ctx context.Context, s *trial.Scope) (string, error) {
+// start starts the server until the row is done, and returns its address once it grants a lock.
+func (p peer) start(ctx context.Context, s *trial.Scope, kind string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerPatience)
 	defer cancel()
 	path, err := exec.LookPath(p.program)
@@ -91,7 +73,16 @@ func (p peer) start(ctx context.Context, s *trial.Scope) (string, error) {
 		_ = cmd.Wait()
 		return errors.Join(log.Close(), os.RemoveAll(dir))
 	})
-	testserver.Poll(ctx, peerPatience, func() bool { err = p.ready(ctx, address); return err == nil })
+	ready := func() bool {
+		var locks locker
+		if locks, err = openLocker(ctx, kind, address, 1); err != nil {
+			return false
+		}
+		defer locks.close()
+		err = locks.pair(ctx, "ready")
+		return err == nil
+	}
+	testserver.Poll(ctx, peerPatience, ready)
 	return address, err
 }
 
@@ -113,7 +104,7 @@ func (l *lab) address(ctx context.Context, s *trial.Scope, kind string) (_ strin
 	case !found:
 		return l.server.URL(), nil
 	case l.peers[kind] == "":
-		l.peers[kind], err = p.start(ctx, s)
+		l.peers[kind], err = p.start(ctx, s, kind)
 	}
 	return l.peers[kind], err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -75,15 +76,10 @@ type counter struct {
 
 func newCounter(t *testing.T) counter {
 	t.Helper()
-	pool := pgtest.Pool(t)
-	schema := pgtest.SchemaName(t)
+	pool, schema := pgtest.Pool(t), pgtest.SchemaName(t)
 	c := counter{t, pool, pgx.Identifier{schema, "counter"}.Sanitize()}
-	create := "CREATE SCHEMA " + pgx.Identifier{schema}.Sanitize()
-	for _, sql := range []string{create, "CREATE TABLE " + c.table + " (n int)", "INSERT INTO " + c.table + " VALUES (0)"} {
-		if _, err := pool.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
+	locktest.Exec(t, pool, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize())
+	locktest.Exec(t, pool, "CREATE TABLE "+c.table+" AS SELECT 0 AS n")
 	return c
 }
 
@@ -115,10 +111,7 @@ func (c counter) increment(ctx context.Context, meanwhile func()) error {
 	return err
 }
 
-func (c counter) value() (n int) {
+func (c counter) value() int {
 	c.t.Helper()
-	if err := c.pool.QueryRow(c.t.Context(), "SELECT n FROM "+c.table).Scan(&n); err != nil {
-		c.t.Fatal(err)
-	}
-	return n
+	return locktest.Scan[int](c.t, c.pool, "SELECT n FROM "+c.table)
 }

@@ -38,8 +38,8 @@ type act struct {
 func (d demo) acts() []act {
 	acts := []act{{
 		number: 1, name: "no lock",
-		about: fmt.Sprintf("No lock. %d processes make %d deposits each: read the balance, think, write what was read plus one.",
-			d.workers, d.rounds),
+		about: fmt.Sprintf("No lock. %d processes make %d deposits or more: read the balance, think, write what was read plus one.",
+			d.workers, d.workers*d.rounds),
 	}, {
 		number: 2, name: "lock alone", locked: true, pauses: []string{beforeWrite},
 		about: fmt.Sprintf("The lock alone. A process acquires the lock, checks its lease before each write, makes up to %d deposits, "+
@@ -50,7 +50,7 @@ func (d demo) acts() []act {
 	}}
 	if d.noGuard {
 		acts[2].name, acts[2].guarded = "lock, no guard", false
-		acts[2].about = "No guard, as the command line asks. This is act 2 once more, so the demo must fail."
+		acts[2].about = "No guard. This is act 2 once more, so the demo must fail."
 	}
 	return acts
 }
@@ -95,12 +95,7 @@ func (p *performance) play(ctx context.Context, job assignment) error {
 	if _, err := p.await(ctx, "the deposits to be made", p.workers*p.rounds, -1, deposited+wrote); err != nil {
 		return err
 	}
-	for _, m := range p.members {
-		m.stdin.Close()
-	}
-	if _, err := p.await(ctx, "the workers to end", p.workers, -1, exited); err != nil {
-		return err
-	}
+	p.dismiss() // a deposit that this interrupts is in both tables or in none
 	r := &p.result
 	r.act, r.grants = p.act, len(p.reports(0, granted))
 	err := p.pool.QueryRow(ctx, "SELECT (SELECT count(*) FROM entries WHERE account = $1), balance FROM ledger WHERE account = $1",
@@ -109,12 +104,12 @@ func (p *performance) play(ctx context.Context, job assignment) error {
 	return err
 }
 
-// assemble starts the processes and lets all of them begin at once.
+// assemble starts the processes.
 func (p *performance) assemble(ctx context.Context, job assignment) error {
 	if _, err := p.pool.Exec(ctx, "INSERT INTO ledger (account, balance) VALUES ($1, 0)", p.name); err != nil {
 		return err
 	}
-	job.Account, job.Locked, job.Guarded, job.TTL, job.Rounds = p.name, p.locked, p.guarded, p.ttl, p.rounds
+	job.Account, job.Locked, job.Guarded, job.TTL = p.name, p.locked, p.guarded, p.ttl
 	var pids []string
 	for i := range p.workers {
 		job.Name = string(rune('A' + i))
@@ -123,13 +118,7 @@ func (p *performance) assemble(ctx context.Context, job assignment) error {
 		}
 		pids = append(pids, fmt.Sprint(p.members[i].pid()))
 	}
-	if _, err := p.await(ctx, "all workers to be ready", p.workers, -1, ready); err != nil {
-		return err
-	}
 	p.say("all", "begin, as processes %s", strings.Join(pids, " "))
-	for _, m := range p.members {
-		m.order(begin)
-	}
 	return nil
 }
 

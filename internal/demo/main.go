@@ -11,11 +11,11 @@
 //	act 3  the lock and a guard  the same, and the late writes are refused
 //
 // The parent starts workers (its own program again), which report on their standard output and get
-// orders on their standard input. A worker that is to be killed or paused is held between its read and
+// orders on their standard input, until that ends. A worker that is to be killed or paused is held between its read and
 // its write until the signal has reached it, and woken when others have written.
 //
 // The exit status is 0 if everything came about as expected (see judge), 1 if not or after a
-// failure, 2 after a usage error, and 130 after an interrupt. The workers, the schema and the server
+// failure, and 130 after an interrupt. The workers, the schema and the server
 // that the demo started are removed in every case.
 package main
 
@@ -24,7 +24,6 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -41,10 +40,7 @@ import (
 
 const (
 	exitFailed      = 1
-	exitUsage       = 2
 	exitInterrupted = 130
-
-	startTimeout = 8 * time.Minute // of the server, whose image may have to be pulled
 )
 
 // demo is a size for the story. One worker of an act is killed, two are paused, and the story waits for
@@ -53,7 +49,7 @@ type demo struct {
 	workers int           // processes in each act
 	rounds  int           // deposits for each of them, on average
 	ttl     time.Duration // of the leases
-	noGuard bool          // act 3 has no guard: then the demo must fail
+	noGuard bool          // act 3 has no guard, as a control of the tests: then the demo must fail
 }
 
 func main() {
@@ -61,20 +57,11 @@ func main() {
 	if job, found := os.LookupEnv(workerVariable); found {
 		os.Exit(work(job, ordersFrom(os.Stdin), os.Stdout, os.Stderr))
 	}
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(os.Stdout, os.Stderr))
 }
 
-func run(args []string, out, errs io.Writer) int {
+func run(out, errs io.Writer) int {
 	d := demo{workers: 4, rounds: 30, ttl: 2 * time.Second}
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.SetOutput(errs)
-	flags.BoolVar(&d.noGuard, "no-guard", false, "leave the guard out of act 3, to see the demo fail")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return 0
-	} else if err != nil || flags.NArg() > 0 {
-		fmt.Fprintln(errs, "demo: invalid argument")
-		return exitUsage
-	}
 	// SIGPIPE means that the reader of the output is gone.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
@@ -95,9 +82,7 @@ func run(args []string, out, errs io.Writer) int {
 
 // perform gets a server, which the demo may have to start, and plays on it.
 func (d demo) perform(ctx context.Context, s *story) error {
-	wait, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	server, err := testserver.Get(wait)
+	server, err := testserver.Get(ctx)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 		os.Exit(work(job, ordersFrom(os.Stdin), os.Stdout, os.Stderr))
 	}
 	if os.Getenv(demoVariable) != "" {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(run(os.Stdout, os.Stderr))
 	}
 	_ = flag.Set("test.parallel", "6") // unless the command line has it: these tests wait most of their time
 	if os.Getenv("GORACE") == "" {

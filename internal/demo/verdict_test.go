@@ -21,7 +21,7 @@ func asExpected() (none, lock, guard result) {
 func faults(findings []finding) (all []string) {
 	for _, f := range findings {
 		if !f.ok {
-			all = append(all, f.expected+": "+f.instead)
+			all = append(all, f.expected)
 		}
 	}
 	return all
@@ -37,26 +37,26 @@ func TestJudge(t *testing.T) {
 	}{
 		{"as expected", func(_, _, _ *result) {}, nil},
 		{"nothing lost without a lock", func(none, _, _ *result) { none.balance = 10 },
-			[]string{"without a lock deposits are lost: of 10 deposits 0 were lost"}},
+			[]string{"without a lock deposits are lost"}},
 		{"nothing lost with the lock alone", func(_, lock, _ *result) { lock.balance = 10 },
-			[]string{"with the lock alone deposits are lost: of 10"}},
+			[]string{"with the lock alone deposits are lost"}},
 		{"nobody wrote late", func(_, lock, _ *result) { lock.late = nil },
-			[]string{"gets through: of 0 late writes 0 got through"}},
+			[]string{"gets through"}},
 		{"refused without a guard", func(_, lock, _ *result) { lock.late[0].Kind = refused },
-			[]string{"gets through: of 1 late writes 0 got through"}},
+			[]string{"gets through"}},
 		{"lost with the guard", func(_, _, guard *result) { guard.balance = 9 },
-			[]string{"with the guard no deposit is lost: of 10 deposits 1 were lost"}},
+			[]string{"with the guard no deposit is lost"}},
 		{"more than was deposited", func(_, _, guard *result) { guard.balance = 11 },
 			[]string{"with the guard no deposit is lost"}},
 		{"no deposits with the guard", func(_, _, guard *result) { *guard = result{late: guard.late} },
 			[]string{"with the guard no deposit is lost"}},
 		{"got through the guard", func(_, _, guard *result) {
 			guard.late[1].Kind = wrote
-		}, []string{"are refused: 1 of 2 got through"}},
+		}, []string{"are refused"}},
 		{"never compared with the newest token", func(_, _, guard *result) { guard.late[0].Reasons = guard.late[0].Reasons[:1] },
-			[]string{`are refused: 0 of 2 got through, and one was refused with "fencing: stale grant": false`}},
+			[]string{"are refused"}},
 		{"nobody late with the guard", func(_, _, guard *result) { guard.late = nil },
-			[]string{"are refused: 0 of 0"}},
+			[]string{"are refused"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,11 +74,11 @@ func TestJudge(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	err := (&story{out: &out}).verdict([]finding{{"this holds", true, "unused"}, {"that holds", false, "it broke"}})
+	err := (&story{out: &out}).verdict([]finding{{"this holds", true}, {"that holds", false}})
 	if !errors.Is(err, errNotAsExpected) {
 		t.Errorf("got %v", err)
 	}
-	for _, part := range []string{"ok      this holds\n", "FAILED  that holds\n          but it broke\n", "1 of 2 checks failed"} {
+	for _, part := range []string{"ok      this holds\n", "FAILED  that holds\n", "1 of 2 checks failed"} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("%q is missing in\n%s", part, out.String())
 		}

@@ -28,13 +28,12 @@ type assignment struct {
 	Name, URL, Schema, Account string
 	Locked, Guarded            bool
 	TTL                        time.Duration
-	Rounds                     int // deposits without a lock; with it a worker continues until its input ends
 }
 
 // The parent's orders are lines of the standard input. A place is the order to stay, once, at that point
 // of a deposit, where inTransaction comes after the guard, if there is one. At the end of the input the
 // worker ends after its current deposit, so it also ends when its parent was killed.
-const begin, resume, beforeWrite, inTransaction = "begin", "resume", "before the write", "in the transaction"
+const resume, beforeWrite, inTransaction = "resume", "before the write", "in the transaction"
 
 // event is a line of JSON, with which a worker reports to its parent.
 type event struct {
@@ -46,7 +45,7 @@ type event struct {
 
 // The kinds of events. A worker that was held reports wrote or refused. The parent adds exited.
 const (
-	ready, granted, holding   = "ready", "granted", "holding"
+	granted, holding          = "granted", "holding"
 	deposited, wrote, refused = "deposited", "wrote", "refused"
 	exited                    = "exited"
 )
@@ -108,9 +107,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		}
 		defer func() { _ = w.client.Close(ctx) }() // nothing is held any more
 	}
-	w.report(event{Kind: ready})
-	<-w.orders // begin
-	for i := 0; err == nil && !w.end && (w.Locked || i < w.Rounds); i++ {
+	for err == nil && !w.end {
 		if !w.Locked {
 			err = w.deposit(ctx, nil)
 			continue
@@ -215,7 +212,7 @@ func (w *worker) refuse(lease *pglock.Lease, reasons ...string) error {
 
 // stay carries out an order to stay here, if there is one, and waits for the order to resume.
 func (w *worker) stay(here string, e event) {
-	if e.Token == 0 || w.stayAt != here || w.end {
+	if w.stayAt != here || w.end {
 		return
 	}
 	w.stayAt, w.held = "", true

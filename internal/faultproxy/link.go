@@ -24,41 +24,37 @@ type link struct {
 	closed bool
 }
 
-// chunk is the data of one read. If end is set, it is the last one and has no data.
+// chunk is what one read returned.
 type chunk struct {
 	data []byte
-	due  time.Time
 	end  error
+	due  time.Time
 }
 
 // run forwards in both directions until the link is closed.
 func (l *link) run() {
 	defer l.close(false)
-	if !l.awaitPassage(time.Time{}) || !l.dial() {
+	if !l.awaitPassage(time.Time{}) {
 		return
 	}
-	var ways sync.WaitGroup
-	ways.Go(func() { l.forward(l.client, l.server, nil) })
-	ways.Go(func() { l.forward(l.server, l.client, new(bool)) })
-	ways.Wait()
-}
-
-// dial connects to the server. It returns false if that fails or the link was closed meanwhile.
-func (l *link) dial() bool {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(l.ctx, "tcp", l.proxy.target)
 	if err != nil {
 		l.reset()
-		return false
+		return
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed { // while it dialed, so close did not see the connection
+		l.mu.Unlock()
 		conn.Close()
-		return false
+		return
 	}
 	l.server = conn.(*net.TCPConn)
-	return true
+	l.mu.Unlock()
+	var ways sync.WaitGroup
+	ways.Go(func() { l.forward(l.client, l.server, nil) })
+	ways.Go(func() { l.forward(l.server, l.client, new(bool)) })
+	ways.Wait()
 }
 
 // forward copies bytes in one direction until that direction ends. lost is nil for requests. For
@@ -87,82 +83,66 @@ func (l *link) read(from *net.TCPConn, chunks chan<- chunk) {
 		buffer := make([]byte, 32<<10)
 		n, err := from.Read(buffer)
 		faults, _ := l.proxy.now()
-		due := time.Now().Add(faults.delay)
-		if n > 0 && !l.enqueue(chunks, chunk{data: buffer[:n], due: due}) {
+		select { // the reader of chunks leaves when the link is closed
+		case chunks <- chunk{buffer[:n], err, time.Now().Add(faults.delay)}:
+		case <-l.ctx.Done():
 			return
 		}
 		if err != nil {
-			l.enqueue(chunks, chunk{end: err, due: due})
 			return
 		}
 	}
 }
 
-func (l *link) enqueue(chunks chan<- chunk, c chunk) bool {
-	select {
-	case chunks <- c:
-		return true
-	case <-l.ctx.Done():
-		return false
-	}
-}
-
-// deliver writes a chunk or the end of the stream. It reports whether the direction goes on.
+// deliver writes a chunk. It reports whether the direction continues.
 func (l *link) deliver(c chunk, to *net.TCPConn, lost *bool) bool {
-	switch {
-	case errors.Is(c.end, io.EOF):
-		_ = to.CloseWrite() // fails only if the other end is closed too
-		return false
-	case c.end != nil:
-		l.reset()
-		return false
-	}
-	if lost != nil {
+	broken := false
+	if lost == nil {
+		if l.dialog != nil {
+			c.data = l.dialog.toServer(c.data)
+		}
+		l.proxy.toServer.Add(int64(len(c.data)))
+	} else {
 		faults, _ := l.proxy.now()
 		*lost = *lost || faults.dropReplies
 		if *lost {
-			return true
+			c.data = nil
+		} else if l.dialog != nil {
+			c.data, broken = l.dialog.toClient(c.data)
 		}
 	}
-	broken := false
-	if l.dialog != nil && lost == nil {
-		c.data = l.dialog.toServer(c.data)
-	} else if l.dialog != nil {
-		c.data, broken = l.dialog.toClient(c.data)
+	_, err := to.Write(c.data)
+	if errors.Is(c.end, io.EOF) && err == nil && !broken {
+		_ = to.CloseWrite() // fails only if the other end is closed too
+		return false
 	}
-	n, err := to.Write(c.data)
-	if lost == nil {
-		l.proxy.toServer.Add(int64(n))
-	}
-	if err != nil || broken {
+	if err != nil || broken || c.end != nil {
 		l.reset()
+		return false
 	}
-	return err == nil && !broken
+	return true
 }
 
 // awaitPassage returns true when the time has come and no fault holds the data back. It returns
 // false when the link is closed.
 func (l *link) awaitPassage(due time.Time) bool {
 	if wait := time.Until(due); wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
+		select { // a link that is closed meanwhile is seen below
+		case <-time.After(wait):
 		case <-l.ctx.Done():
-			return false
 		}
 	}
-	for {
+	for l.ctx.Err() == nil {
 		faults, changed := l.proxy.now()
 		if !faults.cut && !l.frozen.Load() {
-			return l.ctx.Err() == nil
+			return true
 		}
-		select {
+		select { // as above
 		case <-changed:
 		case <-l.ctx.Done():
-			return false
 		}
 	}
+	return false
 }
 
 // reset closes the link with an RST to both ends.

@@ -15,8 +15,7 @@ type Proxy struct {
 	tb       testing.TB
 	target   string
 	listener net.Listener
-	ctx      context.Context // done when the proxy closes
-	running  sync.WaitGroup  // every goroutine of the proxy
+	running  sync.WaitGroup // every goroutine of the proxy
 
 	toServer atomic.Int64
 
@@ -44,20 +43,10 @@ func New(tb testing.TB, target string) *Proxy {
 	if err != nil {
 		tb.Fatalf("faultproxy: %v", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &Proxy{
-		tb:       tb,
-		target:   target,
-		listener: listener,
-		ctx:      ctx,
-		changed:  make(chan struct{}),
-		links:    make(map[*link]struct{}),
-	}
+	p := &Proxy{tb: tb, target: target, listener: listener, changed: make(chan struct{}), links: make(map[*link]struct{})}
 	p.running.Go(p.runAccept)
 	tb.Cleanup(func() {
-		cancel()
 		listener.Close()
-		p.Sever()
 		p.running.Wait()
 	})
 	return p
@@ -77,24 +66,26 @@ func (p *Proxy) URL(databaseURL string) string {
 	return u.String()
 }
 
+// runAccept ends when the listener is closed, and then severs all links, because no further one follows.
 func (p *Proxy) runAccept() {
+	defer p.Sever()
 	for {
 		conn, err := p.listener.Accept()
 		if err != nil {
-			return // closed
+			return
 		}
 		l := &link{proxy: p, client: conn.(*net.TCPConn)}
-		l.ctx, l.cancel = context.WithCancel(p.ctx)
+		l.ctx, l.cancel = context.WithCancel(context.Background())
 		p.mu.Lock()
 		p.accepted++
 		refuse := p.faults.refuse
 		l.frozen.Store(p.faults.freeze)
 		if p.decide != nil {
-			l.dialog = newDialog(p.decide)
+			l.dialog = &dialog{decide: p.decide, prepared: make(map[string]string)}
 		}
 		p.links[l] = struct{}{}
 		p.mu.Unlock()
-		if refuse || p.ctx.Err() != nil {
+		if refuse {
 			l.reset()
 			continue
 		}
@@ -106,7 +97,7 @@ func (p *Proxy) runAccept() {
 type Stats struct {
 	Accepted int   // connections, including refused ones
 	Open     int   // current connections
-	ToServer int64 // bytes that reached the server
+	ToServer int64 // bytes that were sent to the server
 }
 
 // Stats returns the counters.

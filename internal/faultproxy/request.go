@@ -53,35 +53,23 @@ type dialog struct {
 	ready bool // the login has ended
 
 	mu      sync.Mutex
-	pending []answer // one for each group that the server has not answered, oldest first
-	block   bool     // in a transaction block
+	pending []Fate // of each group that the server has not answered, oldest first; Twice is a copy
+	block   bool   // in a transaction block
 }
 
-// answer is what happens to the replies to one group.
-type answer struct{ swallow, reset bool }
-
-func newDialog(decide func(Request) Fate) *dialog {
-	return &dialog{decide: decide, prepared: make(map[string]string)}
-}
-
-// toServer returns the bytes to be sent in place of data.
+// toServer returns the bytes to be sent in place of data. The first data is a whole startup message,
+// because clients write it at once.
 func (d *dialog) toServer(data []byte) (send []byte) {
+	if !d.started {
+		const protocol3 = 3 << 16
+		d.started = true
+		d.raw = len(data) < 8 || binary.BigEndian.Uint32(data[4:]) != protocol3
+		return data
+	}
 	if d.raw {
 		return data
 	}
 	d.in = append(d.in, data...)
-	if !d.started {
-		if len(d.in) < 8 || len(d.in) < int(binary.BigEndian.Uint32(d.in)) {
-			return nil
-		}
-		const protocol3 = 3 << 16
-		n := int(binary.BigEndian.Uint32(d.in))
-		d.raw = binary.BigEndian.Uint32(d.in[4:]) != protocol3
-		send, d.in, d.started = bytes.Clone(d.in[:n]), d.in[n:], true
-		if d.raw {
-			return append(send, d.in...)
-		}
-	}
 	for message := range messages(&d.in) {
 		send = append(send, d.request(message)...)
 	}
@@ -125,25 +113,24 @@ func (d *dialog) request(message []byte) (send []byte) {
 	if kind != 'Q' && kind != 'S' {
 		return nil
 	}
-	send = d.group
-	group, executed := bytes.Clone(d.group), d.executed
+	group, sql := d.group, strings.Join(d.executed, "\n")
 	d.group, d.executed = nil, nil
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	first, second := answer{}, answer{swallow: true}
-	fate := Pass
-	if len(executed) > 0 {
-		fate = d.decide(Request{strings.Join(executed, "\n"), d.block})
+	fate, first := Pass, Pass
+	if sql != "" {
+		fate = d.decide(Request{sql, d.block})
 	}
 	if fate == LoseReply {
-		first = answer{swallow: true, reset: true}
+		first = LoseReply
 	}
+	send = bytes.Clone(group)
 	d.pending = append(d.pending, first)
 	if fate == Twice {
-		send, d.pending = append(send, group...), append(d.pending, second)
+		send, d.pending = append(send, group...), append(d.pending, Twice)
 	}
 	if d.late != nil && !d.block {
-		send, d.pending, d.late = append(send, d.late...), append(d.pending, second), nil
+		send, d.pending, d.late = append(send, d.late...), append(d.pending, Twice), nil
 	}
 	if fate == Again {
 		d.late = group
@@ -181,12 +168,12 @@ func (d *dialog) reply(message []byte) (keep, reset bool) {
 	if kind == 'A' || len(d.pending) == 0 { // a notification, or the server ends the connection
 		return true, false
 	}
-	now := d.pending[0]
+	fate := d.pending[0]
 	if kind == 'Z' {
 		d.pending = d.pending[1:]
 		d.block = len(message) > 5 && message[5] != 'I'
 	}
-	return !now.swallow, now.reset && kind == 'Z'
+	return fate == Pass, fate == LoseReply && kind == 'Z'
 }
 
 // cString splits b after its first NUL.

@@ -17,36 +17,33 @@ type line struct {
 	Seq, Token int64
 }
 
-// history is what the workers did.
-type history struct {
-	grants  []grant // by the time when they were reported
-	writes  []event
-	refused int
-}
-
 // grant is the time of a lease.
 type grant struct {
 	event
 	until int64 // when its holder stopped trusting it; the end of time if that is not known
 }
 
-// result has the violations of each rule, and figures.
+// result is what the workers did, with the violations of each rule.
 type result struct {
-	history
+	grants  []grant // by the time when they were reported
+	writes  []event
+	refused int
+
 	order, exclusion, stale, lost []string
 	margin                        time.Duration // the smallest time between the end of trust and the next grant
 }
 
 // check checks the history of all workers together with the ledger of the last primary.
 func check(events []event, ledger []line) result {
-	r := result{history: gather(events), margin: math.MaxInt64}
+	r := result{margin: math.MaxInt64}
+	r.gather(events)
 	r.checkOrder()
 	r.checkExclusion()
 	r.checkLedger(ledger)
 	return r
 }
 
-func gather(events []event) (h history) {
+func (r *result) gather(events []event) {
 	type key struct {
 		worker int
 		token  int64
@@ -65,15 +62,14 @@ func gather(events []event) (h history) {
 			if !found {
 				until = math.MaxInt64
 			}
-			h.grants = append(h.grants, grant{e, until})
+			r.grants = append(r.grants, grant{e, until})
 		case "write":
-			h.writes = append(h.writes, e)
+			r.writes = append(r.writes, e)
 		case "refused":
-			h.refused++
+			r.refused++
 		}
 	}
-	slices.SortFunc(h.grants, func(a, b grant) int { return cmp.Compare(a.At, b.At) })
-	return h
+	slices.SortFunc(r.grants, func(a, b grant) int { return cmp.Compare(a.At, b.At) })
 }
 
 // checkOrder looks for grants that were asked for after one with a larger token was reported.

@@ -76,7 +76,7 @@ func TestGap(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-replication", "half"}, {"-faults", "kill,none"}, {"extra"}, {"-unknown"}} {
+	for _, args := range [][]string{{"-replication", "half"}, {"extra"}, {"-unknown"}} {
 		var out, problems bytes.Buffer
 		if status := run(t.Context(), args, &out, &problems); status != exitUsage || problems.Len() == 0 {
 			t.Errorf("%v: status %d, %q", args, status, problems.String())

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,14 +114,10 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	for _, n := range c.nodes {
-		text, err := json.MarshalIndent(c.settings(n), "", "  ")
-		if err != nil {
+		if err := os.WriteFile(c.config(n), []byte(c.settings(n)), 0o644); err != nil { //nolint:gosec // the user postgres reads it
 			return err
 		}
-		if err := os.WriteFile(c.config(n), text, 0o644); err != nil { //nolint:gosec // the user postgres reads it
-			return err
-		}
-		if err := c.startNode(n); err != nil {
+		if err := c.startNode(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -138,41 +135,21 @@ func (c *cluster) start(ctx context.Context) error {
 	})
 }
 
-// settings returns the configuration of Patroni for a node. Its format is YAML, and so JSON.
-func (c *cluster) settings(n *node) map[string]any {
-	access := map[string]any{"username": "postgres"}
+//go:embed patroni.yml
+var patroniConfig string
+
+// settings returns the configuration of Patroni for a node.
+func (c *cluster) settings(n *node) string {
 	postgres, _ := testserver.Program("postgres") // without it Patroni says so in its log
-	return map[string]any{
-		"scope": "ha", "name": n.name,
-		"restapi": map[string]any{"listen": n.address + ":8008", "connect_address": n.address + ":8008"},
-		// Not etcd3: with it, Patroni 3.0 lets a leader that was paused take back its key.
-		"etcd": map[string]any{"host": hubAddress + ":2379"},
-		"bootstrap": map[string]any{
-			"dcs": map[string]any{
-				// The shortest time that Patroni accepts: loop_wait + 2 * retry_timeout <= ttl.
-				"ttl": 20, "loop_wait": 2, "retry_timeout": 3, "maximum_lag_on_failover": 1 << 20,
-				"synchronous_mode": c.sync, "synchronous_mode_strict": c.sync,
-				"postgresql": map[string]any{
-					"use_pg_rewind": true,
-					"parameters":    map[string]any{"wal_log_hints": "on", "max_connections": 100, "wal_keep_size": "512MB"},
-				},
-			},
-			"initdb": []any{"data-checksums", map[string]any{"encoding": "UTF8"}, map[string]any{"locale": "C"}},
-		},
-		"postgresql": map[string]any{
-			"listen": n.address + ":5432", "connect_address": n.address + ":5432",
-			"data_dir": filepath.Join(c.dir, n.name), "bin_dir": filepath.Dir(postgres),
-			"pgpass":         filepath.Join(c.dir, n.name+".pgpass"),
-			"authentication": map[string]any{"superuser": access, "replication": access, "rewind": access},
-			"parameters":     map[string]any{"unix_socket_directories": ""},
-			"pg_hba":         []any{"host all all 10.99.0.0/24 trust", "host replication all 10.99.0.0/24 trust"},
-		},
+	values := map[string]string{
+		"name": n.name, "address": n.address, "hub": hubAddress, "dir": c.dir, "bin": filepath.Dir(postgres), "sync": strconv.FormatBool(c.sync),
 	}
+	return os.Expand(patroniConfig, func(name string) string { return values[name] })
 }
 
-func (c *cluster) config(n *node) string { return filepath.Join(c.dir, n.name+".json") }
+func (c *cluster) config(n *node) string { return filepath.Join(c.dir, n.name+".yml") }
 
-func (c *cluster) startNode(n *node) error {
+func (c *cluster) startNode(_ context.Context, n *node) error {
 	_, err := c.spawn(n.name, "ip", "netns", "exec", n.name,
 		"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "patroni", c.config(n))
 	return err
@@ -209,7 +186,7 @@ func (c *cluster) members(ctx context.Context) ([]member, error) {
 	var failed error
 	for _, n := range c.nodes {
 		var answer struct{ Members []member }
-		err := c.call(ctx, n, http.MethodGet, "/cluster", nil, &answer)
+		err := n.call(ctx, http.MethodGet, "/cluster", nil, &answer)
 		if err == nil {
 			return answer.Members, nil
 		}
@@ -219,7 +196,7 @@ func (c *cluster) members(ctx context.Context) ([]member, error) {
 }
 
 // call calls the REST interface of a node.
-func (c *cluster) call(ctx context.Context, n *node, method, path string, body, answer any) error {
+func (n *node) call(ctx context.Context, method, path string, body, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second) // a switchover takes some seconds
 	defer cancel()
 	var text bytes.Buffer
@@ -373,7 +350,7 @@ func (c *cluster) stop() {
 	}
 	for _, n := range c.nodes {
 		for range 50 {
-			if c.signal(n, func(string) bool { return true }, syscall.SIGKILL) != nil {
+			if n.signal(func(string) bool { return true }, syscall.SIGKILL) != nil {
 				break // none is left
 			}
 			<-time.After(20 * time.Millisecond)

@@ -23,50 +23,24 @@ const outage = 40 * time.Second
 type fault struct {
 	name, what string
 	lasts      time.Duration
-	begin, end func(ctx context.Context, c *cluster, leader *node) error
+	begin, end []step
 }
+
+// step does something to a node.
+type step func(c *cluster, ctx context.Context, n *node) error
 
 // faults are all faults, in the order in which they happen.
 var faults = []fault{
-	{
-		name: "switchover", what: "an operator moves the leader",
-		begin: func(ctx context.Context, c *cluster, leader *node) error {
-			return c.call(ctx, leader, http.MethodPost, "/switchover", map[string]string{"leader": leader.name}, nil)
-		},
-	},
-	{
-		name: "kill", what: "Patroni and PostgreSQL of the leader are killed", lasts: outage,
-		begin: func(_ context.Context, c *cluster, leader *node) error { return c.signal(leader, all, syscall.SIGKILL) },
-		end:   func(_ context.Context, c *cluster, leader *node) error { return c.startNode(leader) },
-	},
-	{
-		name: "pause", what: "Patroni and PostgreSQL of the leader are stopped, and resume after a failover", lasts: outage,
-		begin: func(_ context.Context, c *cluster, leader *node) error { return c.signal(leader, all, syscall.SIGSTOP) },
-		end:   func(_ context.Context, c *cluster, leader *node) error { return c.signal(leader, all, syscall.SIGCONT) },
-	},
-	{
-		name: "pause-patroni", what: "only Patroni is stopped: the old primary serves its clients meanwhile", lasts: outage,
-		begin: func(_ context.Context, c *cluster, leader *node) error {
-			return c.signal(leader, patroni, syscall.SIGSTOP)
-		},
-		end: func(_ context.Context, c *cluster, leader *node) error {
-			return c.signal(leader, patroni, syscall.SIGCONT)
-		},
-	},
-	{
-		name: "cut", what: "the leader's network is cut; one client stays on its side", lasts: outage,
-		begin: func(ctx context.Context, c *cluster, leader *node) error { return c.cable(ctx, leader, "down") },
-		end:   func(ctx context.Context, c *cluster, leader *node) error { return c.cable(ctx, leader, "up") },
-	},
-	{
-		name: "cut-patroni", what: "the leader's network is cut while Patroni is stopped: nobody demotes the old primary", lasts: outage,
-		begin: func(ctx context.Context, c *cluster, leader *node) error {
-			return errors.Join(c.signal(leader, patroni, syscall.SIGSTOP), c.cable(ctx, leader, "down"))
-		},
-		end: func(ctx context.Context, c *cluster, leader *node) error {
-			return errors.Join(c.cable(ctx, leader, "up"), c.signal(leader, patroni, syscall.SIGCONT))
-		},
-	},
+	{"switchover", "an operator moves the leader", 0, []step{(*cluster).switchover}, nil},
+	{"kill", "Patroni and PostgreSQL of the leader are killed", outage,
+		[]step{send(all, syscall.SIGKILL)}, []step{(*cluster).startNode}},
+	{"pause", "Patroni and PostgreSQL of the leader are stopped, and resume after a failover", outage,
+		[]step{send(all, syscall.SIGSTOP)}, []step{send(all, syscall.SIGCONT)}},
+	{"pause-patroni", "only Patroni is stopped: the old primary serves its clients meanwhile", outage,
+		[]step{send(patroni, syscall.SIGSTOP)}, []step{send(patroni, syscall.SIGCONT)}},
+	{"cut", "the leader's network is cut; one client stays on its side", outage, []step{cable("down")}, []step{cable("up")}},
+	{"cut-patroni", "the leader's network is cut while Patroni is stopped: nobody demotes the old primary", outage,
+		[]step{send(patroni, syscall.SIGSTOP), cable("down")}, []step{cable("up"), send(patroni, syscall.SIGCONT)}},
 }
 
 // mark says when a fault happened.
@@ -83,12 +57,14 @@ func (c *cluster) inflict(ctx context.Context, f fault) (mark, error) {
 		return mark{}, err
 	}
 	m := mark{fault: f, began: time.Now(), leader: leader.name}
-	if err := f.begin(ctx, c, leader); err != nil {
-		return m, err
+	for _, begin := range f.begin {
+		if err := begin(c, ctx, leader); err != nil {
+			return m, err
+		}
 	}
 	err = sleep(ctx, f.lasts)
-	if f.end != nil {
-		err = errors.Join(err, f.end(ctx, c, leader))
+	for _, end := range f.end {
+		err = errors.Join(err, end(c, ctx, leader))
 	}
 	if err != nil {
 		return m, err
@@ -101,13 +77,24 @@ func (c *cluster) inflict(ctx context.Context, f fault) (mark, error) {
 	return m, nil
 }
 
+// switchover asks Patroni for another leader.
+func (c *cluster) switchover(ctx context.Context, n *node) error {
+	return n.call(ctx, http.MethodPost, "/switchover", map[string]string{"leader": n.name}, nil)
+}
+
 // cable connects a node to the hub, or cuts it off. Packets are lost without a word.
-func (c *cluster) cable(ctx context.Context, n *node, state string) error {
-	return exec.CommandContext(ctx, "ip", "link", "set", n.name, state).Run()
+func cable(state string) step {
+	return func(_ *cluster, ctx context.Context, n *node) error {
+		return exec.CommandContext(ctx, "ip", "link", "set", n.name, state).Run()
+	}
+}
+
+func send(to func(command string) bool, s syscall.Signal) step {
+	return func(_ *cluster, _ context.Context, n *node) error { return n.signal(to, s) }
 }
 
 // signal signals the chosen processes of a node. It fails if there is none.
-func (c *cluster) signal(n *node, chosen func(command string) bool, s syscall.Signal) error {
+func (n *node) signal(chosen func(command string) bool, s syscall.Signal) error {
 	pids, err := exec.CommandContext(context.Background(), "ip", "netns", "pids", n.name).Output()
 	if err != nil {
 		return fmt.Errorf("the processes of %s: %w", n.name, err)

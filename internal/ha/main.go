@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -48,17 +47,13 @@ func run(ctx context.Context, args []string, out, problems io.Writer) int {
 	flags := flag.NewFlagSet("ha", flag.ContinueOnError)
 	flags.SetOutput(problems)
 	replication := flags.String("replication", "both", "sync, async or both")
-	names := flags.String("faults", "", "names of faults, separated by commas; all without it")
-	if err := flags.Parse(args); err != nil {
-		return exitUsage
-	}
-	chosen, err := chooseFaults(*names)
+	err := flags.Parse(args)
 	if err != nil || flags.NArg() > 0 || !slices.Contains([]string{"sync", "async", "both"}, *replication) {
 		fmt.Fprintln(problems, "ha: invalid argument:", args, err)
 		return exitUsage
 	}
 	if kind := os.Getenv(insideVariable); kind != "" {
-		err = experiment(ctx, out, kind == "sync", chosen)
+		err = experiment(ctx, out, kind == "sync")
 	} else {
 		for _, kind := range []string{"sync", "async"} {
 			if *replication == "both" || *replication == kind {
@@ -74,21 +69,6 @@ func run(ctx context.Context, args []string, out, problems io.Writer) int {
 		return exitImpossible
 	}
 	return exitViolated
-}
-
-// chooseFaults returns the faults with those names, or all.
-func chooseFaults(names string) (chosen []fault, err error) {
-	if names == "" {
-		return faults, nil
-	}
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("fault %q: is not known", name)
-		}
-		chosen = append(chosen, faults[i])
-	}
-	return chosen, nil
 }
 
 // runInside runs this program again, as the hub of an experiment: with a network of its own, and with
@@ -115,7 +95,7 @@ func runInside(ctx context.Context, kind string, args []string) error {
 
 // experiment runs the faults one after the other on a new cluster, and checks the history. After a
 // failure it leaves the logs and histories.
-func experiment(ctx context.Context, out io.Writer, sync bool, faults []fault) (err error) {
+func experiment(ctx context.Context, out io.Writer, sync bool) (err error) {
 	fmt.Fprintf(out, "\n%s replication, %d faults\n", os.Getenv(insideVariable), len(faults))
 	c, err := newCluster(ctx, sync)
 	if err != nil {

@@ -47,14 +47,9 @@ func work(ctx context.Context, args []string, out io.Writer) error {
 	if w.id, err = strconv.Atoi(args[0]); err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig(args[1])
-	if err != nil {
-		return err
-	}
 	for ctx.Err() == nil {
-		if err := w.serve(ctx, config.Copy()); err != nil && ctx.Err() == nil {
-			_ = sleep(ctx, 300*time.Millisecond)
-		}
+		_ = w.serve(ctx, args[1])
+		_ = sleep(ctx, 300*time.Millisecond)
 	}
 	return nil
 }
@@ -75,8 +70,8 @@ func (w *worker) record(e event) {
 }
 
 // serve works with one client, until something fails that the client does not handle.
-func (w *worker) serve(ctx context.Context, config *pgxpool.Config) error {
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+func (w *worker) serve(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -112,12 +107,7 @@ func (w *worker) turn(ctx context.Context, pool *pgxpool.Pool, client *pglock.Cl
 	ended := sync.OnceFunc(func() {
 		w.record(event{Kind: "end", Token: int64(lease.Token()), At: time.Now().UnixNano()})
 	})
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		<-lease.Done()
-		ended()
-	}()
+	context.AfterFunc(lease.Context(), ended)
 	hold := 50*time.Millisecond + rand.N(150*time.Millisecond)
 	if rand.N(10) == 0 {
 		hold = leaseTTL + time.Second
@@ -128,7 +118,6 @@ func (w *worker) turn(ctx context.Context, pool *pgxpool.Pool, client *pglock.Cl
 	}
 	ended()
 	_ = lease.Release(ctx) // it expires
-	<-watched
 	return nil
 }
 

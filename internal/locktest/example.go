@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -20,43 +19,30 @@ import (
 func ExampleDatabase(statements ...string) (databaseURL string, drop func()) {
 	tb := &exampleTB{}
 	databaseURL = pgtest.Database(tb)
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, databaseURL)
-	OK(tb, err)
-	defer conn.Close(ctx)
+	pool := pgtest.PoolOn(tb, databaseURL)
 	for _, s := range statements {
-		_, err := conn.Exec(ctx, s)
-		OK(tb, err)
+		Exec(tb, pool, s)
 	}
+	pool.Close()
 	return databaseURL, tb.end
 }
 
 // ExamplePool returns a pool on a new database with the lock tables, after it has run the statements.
 // stop closes the pool and drops the database.
 func ExamplePool(statements ...string) (pool *pgxpool.Pool, stop func()) {
-	url, drop := ExampleDatabase()
-	tb := &exampleTB{cleanups: []func(){drop}}
-	pool = pgtest.PoolOn(tb, url)
-	ctx := context.Background()
-	OK(tb, migrations.Up(ctx, pool))
+	tb := &exampleTB{}
+	pool = pgtest.PoolOn(tb, pgtest.Database(tb))
+	OK(tb, migrations.Up(tb.Context(), pool))
 	for _, s := range statements {
-		_, err := pool.Exec(ctx, s)
-		OK(tb, err)
+		Exec(tb, pool, s)
 	}
 	return pool, tb.end
 }
 
 // ExampleClient returns a client on a new database. stop closes the client and drops the database.
 func ExampleClient() (client *pglock.Client, stop func()) {
-	pool, drop := ExamplePool()
-	tb := &exampleTB{cleanups: []func(){drop}}
-	ctx := context.Background()
-	client, err := pglock.Open(ctx, pool)
-	OK(tb, err)
-	return client, func() {
-		OK(tb, client.Close(ctx))
-		tb.end()
-	}
+	tb := &exampleTB{}
+	return Client(tb, pgtest.Database(tb)), tb.end
 }
 
 // exampleTB lets an example use the fixtures of tests.
@@ -66,8 +52,10 @@ type exampleTB struct {
 }
 
 func (*exampleTB) Helper()                           {}
+func (*exampleTB) Context() context.Context          { return context.Background() }
 func (*exampleTB) Logf(string, ...any)               {}
 func (*exampleTB) Errorf(format string, args ...any) { log.Printf(format, args...) }
+func (*exampleTB) Error(args ...any)                 { log.Print(args...) }
 func (*exampleTB) Fatal(args ...any)                 { log.Fatal(args...) }
 func (*exampleTB) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }
 func (e *exampleTB) Cleanup(f func())                { e.cleanups = append(e.cleanups, f) }

@@ -112,3 +112,14 @@ func WaitingAs(tb testing.TB, admin, pool *pgxpool.Pool, n int) {
 		return Scan[int](tb, admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = $1", pgtest.RoleOf(pool)) == n
 	})
 }
+
+// Receive returns the next value from c. It ends the test if none comes.
+func Receive[T any](tb testing.TB, c <-chan T) (v T) {
+	tb.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(Patience):
+		tb.Fatal("nothing came")
+	}
+	return v
+}

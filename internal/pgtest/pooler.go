@@ -2,6 +2,8 @@ package pgtest
 
 import (
 	"bytes"
+	"embed"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -46,11 +48,14 @@ func PoolerModes() (modes []pgx.QueryExecMode, settings []string) {
 func Pooler(tb testing.TB, databaseURL, mode string, settings ...string) string {
 	tb.Helper()
 	program := poolerProgram(tb)
-	port := freePort(tb)
-	file := filepath.Join(tb.TempDir(), "pgbouncer.ini")
-	if err := os.WriteFile(file, []byte(poolerConfig(tb, databaseURL, mode, port, settings)), 0o600); err != nil {
-		tb.Fatal(err)
+	port, quoted := freePort(tb), func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+	server, password := config(tb, databaseURL), ""
+	if server.Password != "" { // PgBouncer takes an empty one for a syntax error
+		password = " password=" + quoted(server.Password)
 	}
+	file := writeConfig(tb, "pgbouncer.ini", server, settings, map[string]any{
+		"port": port, "mode": mode, "user": quoted(server.User), "password": password,
+	})
 	command := []string{program, file}
 	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
 		command = []string{program, "-u", "postgres", file}
@@ -67,30 +72,10 @@ func Pgpool(tb testing.TB, databaseURL string, settings ...string) string {
 	if program == "" {
 		tb.Skipf("only with %s: make matrix", PgpoolVariable)
 	}
-	server, dir, port := config(tb, databaseURL), tb.TempDir(), freePort(tb)
-	lines := append([]string{
-		"backend_clustering_mode = 'streaming_replication'", // the usual one
-		fmt.Sprintf("backend_hostname0 = '%s'", server.Host),
-		fmt.Sprintf("backend_port0 = %d", server.Port),
-		"backend_flag0 = 'ALWAYS_PRIMARY'",
-		"sr_check_period = 0",
-		"listen_addresses = '127.0.0.1'",
-		fmt.Sprintf("port = %d", port),
-		fmt.Sprintf("unix_socket_directories = '%s'", dir),
-		"pcp_listen_addresses = '127.0.0.1'",
-		fmt.Sprintf("pcp_port = %d", freePort(tb)),
-		fmt.Sprintf("pcp_socket_dir = '%s'", dir),
-		fmt.Sprintf("wd_ipc_socket_dir = '%s'", dir),
-		fmt.Sprintf("pid_file_name = '%s'", filepath.Join(dir, "pgpool.pid")),
-		fmt.Sprintf("logdir = '%s'", dir),
-		"enable_pool_hba = off",
-		"allow_clear_text_frontend_auth = on", // it logs in with the client's password
-		"num_init_children = 120",
-	}, settings...)
-	file := filepath.Join(dir, "pgpool.conf")
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	port := freePort(tb)
+	file := writeConfig(tb, "pgpool.conf", config(tb, databaseURL), settings, map[string]any{
+		"port": port, "pcpPort": freePort(tb), "dir": tb.TempDir(),
+	})
 	return runPooler(tb, databaseURL, port, "INT", []string{program, "-n", "-f", file})
 }
 
@@ -157,26 +142,21 @@ func poolerProgram(tb testing.TB) string {
 	return program
 }
 
-func poolerConfig(tb testing.TB, databaseURL, mode string, port int, settings []string) string {
+//go:embed pgbouncer.ini pgpool.conf
+var poolerConfigs embed.FS
+
+// writeConfig writes a pooler's configuration, with the values and the server's address, and then the
+// settings. It returns the file.
+func writeConfig(tb testing.TB, name string, server *pgx.ConnConfig, settings []string, values map[string]any) string {
 	tb.Helper()
-	server := config(tb, databaseURL)
-	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-	password := ""
-	if server.Password != "" { // PgBouncer takes an empty one for a syntax error
-		password = " password=" + quoted(server.Password)
+	values["host"], values["serverPort"] = server.Host, server.Port
+	template, err := poolerConfigs.ReadFile(name)
+	text := os.Expand(string(template), func(name string) string { return fmt.Sprint(values[name]) })
+	file := filepath.Join(tb.TempDir(), name)
+	if err = errors.Join(err, os.WriteFile(file, []byte(text+strings.Join(settings, "\n")+"\n"), 0o600)); err != nil {
+		tb.Fatal(err)
 	}
-	lines := []string{
-		"[databases]",
-		fmt.Sprintf("* = host=%s port=%d user=%s%s", server.Host, server.Port, quoted(server.User), password),
-		"[pgbouncer]",
-		"listen_addr = 127.0.0.1",
-		fmt.Sprintf("listen_port = %d", port),
-		"unix_socket_dir =",
-		"auth_type = any",
-		"pool_mode = " + mode,
-		"ignore_startup_parameters = extra_float_digits",
-	}
-	return strings.Join(append(lines, settings...), "\n") + "\n"
+	return file
 }
 
 // freePort returns a port on which nothing listens.

@@ -49,19 +49,6 @@ func PerTime(name string, count int, took time.Duration) Figure {
 	return Figure{Name: name, Unit: PerSecond, Value: float64(count) / took.Seconds()}
 }
 
-// Repeat calls op for d and stops at its first error. It returns the number of successful calls.
-func Repeat(ctx context.Context, d time.Duration, op func(ctx context.Context) error) (count int, err error) {
-	for end := time.Now().Add(d); time.Now().Before(end); count++ {
-		if err := op(ctx); err != nil {
-			return count, err
-		}
-	}
-	return count, nil
-}
-
-// Lead returns the warm-up before a turn of a crowd that takes d.
-func Lead(d time.Duration) time.Duration { return d / 2 }
-
 // Crowd repeats op in n goroutines for lead and then for d, with the number of the goroutine. It counts
 // the calls that end in the second part, in which all goroutines run from the beginning to the end. The
 // first error stops all of them.

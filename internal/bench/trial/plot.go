@@ -16,9 +16,6 @@ const (
 	namesWidth = 330
 	axisWidth  = 360
 	lineHeight = 26
-
-	// logFrom is the ratio of the largest to the smallest value from which on the axis is logarithmic.
-	logFrom = 20
 )
 
 // colors are those of the subjects, by their role.
@@ -46,7 +43,11 @@ func (o *Outcome) WritePlot(dir string) error {
 	for _, s := range drawn {
 		y += lineHeight
 		color, side := colors[s.Role], s.side()
-		text(10, color, o.plotLabel(s))
+		label := s.Subject
+		if s.Figure != figure {
+			label += ": " + s.Figure
+		}
+		text(10, color, label)
 		fmt.Fprintf(&svg, "<path d=\"M%d %dH%d\" stroke=\"%s\"/><circle cx=\"%d\" cy=\"%[2]d\" r=\"5\" fill=\"%[4]s\"/>\n",
 			place(side.Min), y-4, place(side.Max), color, place(s.Median))
 		text(place(side.Max)+10, color, unit.format(s.Median)+mark(s.Unsteady))
@@ -62,41 +63,24 @@ func (o *Outcome) WritePlot(dir string) error {
 	return os.WriteFile(filepath.Join(dir, strings.ToLower(o.Number)+".svg"), svg.Bytes(), 0o644)
 }
 
-// axis returns the place of each value. The axis is logarithmic if the values need it. Zero is then at
-// its beginning, although it is not on it.
+// axis returns the place of each value. The axis is linear and begins at zero, so that lengths compare.
 func axis(drawn []*Series) (place func(v float64) int) {
-	var values []float64
+	most := math.SmallestNonzeroFloat64
 	for _, s := range drawn {
-		values = append(append(values, s.Median), s.Rounds...)
+		most = max(most, s.Median, slices.Max(s.Rounds))
 	}
-	most := max(slices.Max(values), math.SmallestNonzeroFloat64)
-	values = slices.DeleteFunc(values, func(v float64) bool { return v <= 0 })
-	if len(values) == 0 || most < logFrom*slices.Min(values) {
-		return func(v float64) int { return namesWidth + int(axisWidth*v/most) }
-	}
-	least := slices.Min(values) / 2
-	return func(v float64) int {
-		return namesWidth + int(axisWidth*math.Log(max(v, least)/least)/math.Log(most/least))
-	}
+	return func(v float64) int { return namesWidth + int(axisWidth*v/most) }
 }
 
 // plottedFigure is the figure that is compared: that of the first target about speed or size, rather
 // than about what must never happen, or else the first of all. There are figures.
 func (o *Outcome) plottedFigure() (string, Unit) {
 	for _, v := range o.Verdicts {
-		if v.Ours != nil && !v.Target.every {
+		if v.Ours != nil && !strings.HasSuffix(v.Target, inEvery) {
 			return v.Ours.Figure, v.Ours.Unit
 		}
 	}
 	return o.Series[0].Figure, o.Series[0].Unit
-}
-
-// plotLabel names a subject, and its figure if that is not the plotted one.
-func (o *Outcome) plotLabel(s *Series) string {
-	if figure, _ := o.plottedFigure(); figure != s.Figure {
-		return s.Subject + ": " + s.Figure
-	}
-	return s.Subject
 }
 
 // compared returns the plotted figure of each subject, or the subject's first one in the same unit.

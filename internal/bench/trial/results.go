@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -91,9 +89,5 @@ func (r Results) Write(path string) error {
 
 // byNumber orders the numbers of rows: B2 before B10.
 func byNumber(a, b string) int {
-	digits := func(number string) int {
-		n, _ := strconv.Atoi(strings.TrimLeft(number, "BEF")) // 0 without any
-		return n
-	}
-	return cmp.Or(cmp.Compare(a[:1], b[:1]), cmp.Compare(digits(a), digits(b)))
+	return cmp.Or(cmp.Compare(a[:1], b[:1]), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }

@@ -109,12 +109,5 @@ func (r Row) check() error {
 		}
 		known[s.Name] = true
 	}
-	for _, t := range r.Targets {
-		for _, ref := range t.refs() {
-			if !known[ref.Subject] {
-				return fmt.Errorf("trial: a target of %s names the subject %q, which it has not", r.Number, ref.Subject)
-			}
-		}
-	}
 	return nil
 }

@@ -19,21 +19,19 @@ type Verdict struct {
 	Ours    *Side    `json:"ours,omitempty"`
 	Against *Side    `json:"against,omitempty"`
 	Ratio   *Spread  `json:"ratio,omitempty"` // of ours to against, if there is one
-	Target  Rule     `json:"target"`
+	Target  string   `json:"target"`          // its rule
 	Status  Status   `json:"status"`
 	Missing []string `json:"missing,omitempty"` // the subjects
 
 	Unsteady bool `json:"unsteady,omitempty"` // what was judged differs too much between the rounds
 }
 
-// Side is one side of a comparison, with its median.
+// Side is one side of a comparison.
 type Side struct {
-	Subject string  `json:"subject"`
-	Figure  string  `json:"figure"`
-	Unit    Unit    `json:"unit"`
-	Median  float64 `json:"median"`
-	Min     float64 `json:"min"`
-	Max     float64 `json:"max"`
+	Subject string `json:"subject"`
+	Figure  string `json:"figure"`
+	Unit    Unit   `json:"unit"`
+	Spread
 }
 
 // Spread is the median and the range of the rounds.
@@ -43,57 +41,49 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
+func spread(rounds []float64) Spread {
+	return Spread{median(rounds), slices.Min(rounds), slices.Max(rounds)}
+}
+
+func (s *Series) side() *Side { return &Side{s.Subject, s.Figure, s.Unit, spread(s.Rounds)} }
+
 // judgeTarget compares the outcome with one target.
 func (o *Outcome) judgeTarget(t Target) (Verdict, error) {
-	v := Verdict{What: t.What, Target: t.Rule, Missing: o.missingIn(t)}
+	v := Verdict{What: t.What, Target: t.Rule.String()}
+	for _, m := range o.Missing {
+		if m.Subject == t.Ours.Subject || m.Subject == t.Against.Subject {
+			v.Missing = append(v.Missing, m.Subject)
+		}
+	}
 	if len(v.Missing) > 0 {
 		v.Status = Missing
 		return v, nil
 	}
-	var best []float64
-	for _, candidate := range t.Ours {
-		values, ours, against, err := t.compare(o, candidate)
+	ours, err := o.find(t.Ours)
+	if err != nil {
+		return v, err
+	}
+	v.Ours = ours.side()
+	judged := ours.Rounds
+	if t.Against != (Ref{}) {
+		against, err := o.find(t.Against)
 		if err != nil {
 			return v, err
 		}
-		if best != nil && !t.Rule.better(t.Rule.deciding(values), t.Rule.deciding(best)) {
-			continue
+		if judged, err = ratios(ours, against); err != nil {
+			return v, err
 		}
-		best = values
-		v.Ours, v.Against = ours.side(), against.side()
+		ratio := spread(judged)
+		v.Against, v.Ratio = against.side(), &ratio
 	}
-	if v.Against != nil {
-		v.Ratio = &Spread{Median: median(best), Min: slices.Min(best), Max: slices.Max(best)}
-	}
-	v.Unsteady = !steady(best)
+	v.Unsteady = !steady(judged)
 	switch {
-	case o.Scale.Short || t.Rule.none:
+	case o.Scale.Short || t.Rule == Rule{}:
 		v.Status = NotJudged
-	case t.Rule.holds(t.Rule.deciding(best)):
+	case t.Rule.holds(judged):
 		v.Status = Pass
 	default:
 		v.Status = Miss
 	}
 	return v, nil
-}
-
-// missingIn returns the missing subjects that the target needs.
-func (o *Outcome) missingIn(t Target) []string {
-	var missing []string
-	for _, m := range o.Missing {
-		if slices.ContainsFunc(t.refs(), func(r Ref) bool { return r.Subject == m.Subject }) {
-			missing = append(missing, m.Subject)
-		}
-	}
-	return missing
-}
-
-func (s *Series) side() *Side {
-	if s == nil {
-		return nil
-	}
-	return &Side{
-		Subject: s.Subject, Figure: s.Figure, Unit: s.Unit,
-		Median: s.Median, Min: slices.Min(s.Rounds), Max: slices.Max(s.Rounds),
-	}
 }
