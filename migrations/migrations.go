@@ -215,7 +215,7 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, t task) e
 		return errs.Join(cfg.explain(err), d.Close())
 	}
 	err = t.apply(m)
-	sourceErr, driverErr := m.Close() // returns the connection to own
+	sourceErr, driverErr := m.Close()          // returns the connection to own
 	after, readErr := readState(ctx, own, cfg) // under the lock still, so this call has changed it
 	switch {
 	case err != nil && readErr == nil && after.dirty:
