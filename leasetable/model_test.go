@@ -43,7 +43,6 @@ type modelTx struct {
 	open    bool
 	waits   bool // its statement waits for the other client
 	failed  bool
-	began   int // when the statement was sent
 	lock    lockMode
 	maybe   bool // whether the lock is held depends on the plan
 	changed bool
@@ -84,7 +83,7 @@ var initials = []initial{
 
 // begin runs the statement of op, and returns its outcome.
 func (m *model) begin(c int, op modelOp) string {
-	m.tx[c] = modelTx{op: op, open: true, began: m.now}
+	m.tx[c] = modelTx{op: op, open: true}
 	return m.statement(c)
 }
 
@@ -163,9 +162,6 @@ func (m *model) grant(c int) string {
 	tx := &m.tx[c]
 	tx.lock, tx.changed, tx.token = forUpdate, true, m.last
 	tx.row = modelRow{exists: true, token: m.last, held: true, expires: m.now + 1}
-	if !m.row.exists { // an insert may have waited, and its TTL counts from before
-		tx.row.expires = tx.began + 1
-	}
 	return "granted"
 }
 

@@ -32,6 +32,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -139,6 +140,6 @@ func connect(ctx context.Context, url, schema, who string) (*pgxpool.Pool, error
 	}
 	config.MaxConns = 2
 	config.ConnConfig.RuntimeParams["application_name"] = "pglock demo " + who
-	config.ConnConfig.RuntimeParams["search_path"] = schema
+	config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
 	return pgxpool.NewWithConfig(ctx, config)
 }
