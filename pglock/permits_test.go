@@ -56,24 +56,6 @@ func TestPermitsAreListed(t *testing.T) {
 	if k = get(t, c, "rw"); k.Kind != inspect.RWLock || k.Permits != 0 || len(k.Grants) != 1 || !k.Grants[0].Exclusive || k.Grants[0].Token != w.Token() || k.Holder != "A" {
 		t.Errorf("%+v", k)
 	}
-	for _, want := range []struct {
-		lock      func(c *pglock.Client) pglock.Lock
-		permits   int
-		exclusive bool
-	}{
-		{func(c *pglock.Client) pglock.Lock { return c.Semaphore("semaphore", 4).Weight(2) }, 2, false},
-		{func(c *pglock.Client) pglock.Lock { return c.Semaphore("semaphore", 4).Weight(4) }, 4, true},
-		{func(c *pglock.Client) pglock.Lock { return c.Reader("rw") }, 0, false},
-		{func(c *pglock.Client) pglock.Lock { return c.Writer("rw") }, 0, true},
-	} {
-		waiting := want.lock(f.open())
-		before := len(get(t, c, waiting.Name()).Waiters)
-		go func() { _, _ = waiting.Acquire(t.Context()) }() // until the test ends
-		pgtest.Eventually(t, 10*time.Second, "the waiter is listed", func() bool { return len(get(t, c, waiting.Name()).Waiters) > before })
-		if w := get(t, c, waiting.Name()).Waiters[before]; w.Permits != want.permits || w.Exclusive != want.exclusive {
-			t.Errorf("a waiter for %d permits, exclusive %v: %+v", want.permits, want.exclusive, w)
-		}
-	}
 	if k = get(t, c, "lease"); k.Kind != inspect.OneHolder || k.Grants != nil || k.Held() {
 		t.Errorf("%+v", k)
 	}
@@ -101,6 +83,33 @@ func TestPermitsAreListed(t *testing.T) {
 		t.Errorf("held are %s", got)
 	}
 	release(t, w)
+}
+
+// TestWaitersSayWhatTheyWaitFor: permits of a semaphore, or the whole lock.
+func TestWaitersSayWhatTheyWaitFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	tried(t, c.Semaphore("semaphore", 4).Weight(4))
+	tried(t, c.Writer("rw"))
+	for _, want := range []struct {
+		lock      func(c *pglock.Client) pglock.Lock
+		permits   int
+		exclusive bool
+	}{
+		{func(c *pglock.Client) pglock.Lock { return c.Semaphore("semaphore", 4).Weight(2) }, 2, false},
+		{func(c *pglock.Client) pglock.Lock { return c.Semaphore("semaphore", 4).Weight(4) }, 4, true},
+		{func(c *pglock.Client) pglock.Lock { return c.Reader("rw") }, 0, false},
+		{func(c *pglock.Client) pglock.Lock { return c.Writer("rw") }, 0, true},
+	} {
+		waiting := want.lock(f.open())
+		before := len(get(t, c, waiting.Name()).Waiters)
+		go func() { _, _ = waiting.Acquire(t.Context()) }() // until the test ends
+		pgtest.Eventually(t, 10*time.Second, "the waiter is listed", func() bool { return len(get(t, c, waiting.Name()).Waiters) > before })
+		if w := get(t, c, waiting.Name()).Waiters[before]; w.Permits != want.permits || w.Exclusive != want.exclusive {
+			t.Errorf("a waiter for %d permits, exclusive %v: %+v", want.permits, want.exclusive, w)
+		}
+	}
 }
 
 // TestRequestReleaseOfPermits: the request reaches the holder of one grant only, and goes along when
