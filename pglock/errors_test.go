@@ -172,7 +172,7 @@ func TestErrorLines(t *testing.T) {
 				t.Error("the connection survived")
 			}
 			return failure
-		}), []error{failure}, `the work failed; advisory: rollback: the connection was closed: conn closed`},
+		}), []error{failure}, `the work failed; rollback: the connection was closed: conn closed`},
 		{"sequence of keys", inTx(app, func(tx pgx.Tx) error {
 			return inTx(app, func(second pgx.Tx) error {
 				if err := advisory.Lock(t.Context(), tx, advisory.KeyFromInt64(7)); err != nil {
@@ -181,7 +181,7 @@ func TestErrorLines(t *testing.T) {
 				return advisory.LockAll(t.Context(), second, []advisory.Key{advisory.KeyFromInt64(7), c.Key("b")}, advisory.WithTimeout(20*time.Millisecond))
 			})
 		}), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock (7), "b" (2047708122095418259): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
-		{"runner waits", runner.Guard(t.Context(), c, "theirs", func(context.Context) error { return nil }, runner.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout, context.DeadlineExceeded}, `runner: acquire "theirs": held by rival; 2, which has held the lock for T: gave up after T: context deadline exceeded: lock timeout`},
+		{"runner waits", runner.Guard(t.Context(), c, "theirs", func(context.Context) error { return nil }, runner.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout, context.DeadlineExceeded}, `pglock: acquire "theirs": gave up after T: context deadline exceeded: lock timeout: held by rival; 2 (token N), for another T unless renewed`},
 		{"DoTx login", func() error {
 			return advisory.Do(t.Context(), pool(user("nobody", "x")), c.Key("discount"), func(context.Context, pgx.Tx) error { return nil })
 		}(), []error{pglock.ErrLogin}, "advisory: lock \"discount\" (6824127248951005947): login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},
