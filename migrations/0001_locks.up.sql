@@ -510,6 +510,9 @@ $$;
 -- The first pass reads. The second one locks the gates, and reads again. If expired permits are in the
 -- way, it frees them, and a third one follows.
 --
+-- Each name is looked up by itself, because a statement that joins the unnested names would be planned anew at
+-- each call, which takes longer than all the lookups of one name.
+--
 -- A waiter is granted what it wants if there is room for it and for all who wait before it, whichever of
 -- them comes first. One that is granted before these leaves the queue, where they keep their places. If the
 -- head is silent, because what it waits for could have been granted for one and a half seconds, nothing is

@@ -45,7 +45,7 @@ func acquirePair(client *pglock.Client) op {
 	return pair(func(ctx context.Context, name string) (*pglock.Lease, error) { return client.Acquire(ctx, name) })
 }
 
-// timedMeter times operations, one after the other. What undoes one is not timed.
+// timedMeter times operations, one after the other, without what undoes each of them.
 type timedMeter struct {
 	what string
 	name func() string
