@@ -157,15 +157,15 @@ func (a *arena) count(kind what) (n int) {
 	return n
 }
 
-// watchMachine notes the times in which the server or this process stood still, as on a laden
-// machine, until ctx is done.
+// watchMachine notes the times in which the server, its disk or this process stood still, as on a
+// laden machine, until ctx is done.
 func (a *arena) watchMachine(ctx context.Context) {
 	last := monotonic()
 	for ctx.Err() == nil {
-		_, err := a.admin.Exec(ctx, "SELECT 1")
+		_, err := a.admin.Exec(ctx, "SELECT pg_logical_emit_message(true, 'chaos', '')") // a commit that waits for the disk
 		pause(sampling)
 		now := monotonic()
-		if err != nil || now-last > int64(a.base.TTL/4) {
+		if err != nil || now-last > int64(a.base.TTL/8) {
 			a.noteHit(hit{"", last, now})
 		}
 		last = now

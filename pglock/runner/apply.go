@@ -36,10 +36,7 @@ func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
 	if err = a.applyInTx(ctx); !notInTransaction(err) {
 		return err
 	}
-	if now, e := a.readTable(ctx); e == nil && now.version == at.version && now.dirty == at.dirty {
-		return a.applyWithoutTx(ctx)
-	}
-	return a.failure(ctx, err) // the file has committed a part of itself
+	return a.applyWithoutTx(ctx, err)
 }
 
 // applier runs one migration.
@@ -83,12 +80,16 @@ func (a *applier) applyInTx(ctx context.Context) error {
 
 var errTxEnded = errors.New("runner: the file ended its transaction")
 
-// applyWithoutTx runs the migration outside a transaction.
-func (a *applier) applyWithoutTx(ctx context.Context) error {
-	if err := a.replaceInTx(ctx, a.at, a.dirty); err != nil {
+// applyWithoutTx runs the migration outside a transaction, which the server refused.
+func (a *applier) applyWithoutTx(ctx context.Context, refused error) error {
+	err := a.replaceInTx(ctx, a.at, a.dirty)
+	switch {
+	case errors.Is(err, errVersionChanged): // the file has committed a part of itself, and that it is dirty
+		return a.failure(ctx, refused)
+	case err != nil:
 		return err
 	}
-	err := a.exec(ctx)
+	err = a.exec(ctx)
 	switch {
 	case err == nil:
 		return a.recordClean(ctx)
