@@ -84,12 +84,7 @@ func (e *NotAcquiredError) Error() string {
 }
 
 // Unwrap returns ErrNotAcquired and the cause.
-func (e *NotAcquiredError) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{ErrNotAcquired}
-	}
-	return []error{ErrNotAcquired, e.Cause}
-}
+func (e *NotAcquiredError) Unwrap() []error { return errs.Causes(ErrNotAcquired, e.Cause) }
 
 func invalidOption(format string, args ...any) error {
 	return errs.InvalidOption("advisory", format, args...)

@@ -56,122 +56,109 @@
 //
 // # Threat model
 //
-// The fence stops (a) a stale holder that does not know that it is stale, (b) SQL that does not use
-// locks, and (c) a role that may write to a protected table and tries to get past the fence. The
-// tests in attack_test.go show the following for a role (c) with INSERT, UPDATE, DELETE and
-// TRUNCATE on the table, for the same role with USAGE on the schema of the locks, and for one with
-// the rights of grant_writer or grant_user and a grant of another lock:
+// The fence stops a stale holder that does not know that it is stale, SQL that does not use locks, and a
+// role that may write to a protected table and tries to get past the fence. The tests in attack_test.go
+// show the following for such a role with INSERT, UPDATE, DELETE and TRUNCATE on the table, also with
+// USAGE on the schema of the locks, or with the rights of grant_writer or grant_user and a grant of
+// another lock:
 //
 //   - It writes no row of a strict table unless it has bound a grant itself, in the same
 //     transaction, and no row of a named lock with another lock's grant.
-//   - No row gets another token than that of the bound grant. No expression, trigger, rule, cast,
+//   - No row gets another token than that of the bound grant: no expression, trigger, rule, cast,
 //     operator or setting of the role changes that, and no settings copied from elsewhere.
 //   - No row of a newer grant is changed or removed.
-//   - A grant that has expired, was released, or was taken over can't be bound. A grant that was
-//     bound in time stays valid in that transaction until another one is granted, which each write
-//     prevents until the transaction ends.
+//   - A grant that has expired, was released or was taken over can't be bound. One that was bound in
+//     time stays valid in that transaction until another is granted, which each write prevents until
+//     the transaction ends.
 //   - It can't read the key of the seals, attach the fence's functions to its own tables, or run
 //     code with the rights of the owner of the locks. Nor can the owner of a protected table.
-//   - A role of grant_user can't leave a row in the lock tables that makes statements of others
-//     fail, except those that concern the name of that row: it may keep that lock for itself anyway.
-//     Deleting the row repairs that name.
+//   - A role of grant_user can't leave a row in the lock tables that makes statements of others fail,
+//     except those for the name of that row, which it may keep for itself anyway. Deleting the row
+//     repairs that name.
 //
 // The fence does not stop:
 //
-//   - Roles that may disable triggers: the table's owner, superusers, roles that may set
-//     session_replication_role. Changes that arrive by logical replication are accepted, because
-//     the publisher has checked them. (The triggers are not ALWAYS triggers, because a subscriber
-//     would then refuse every change.)
-//   - Roles with TRIGGER on the table. Their code runs in the transactions of its rightful writers.
-//     It can do whatever those writers can, and change rows that MERGE moves between partitions
-//     after the fence has judged them.
+//   - Roles that may disable triggers: the table's owner, superusers, and roles that may set
+//     session_replication_role. Changes that arrive by logical replication are accepted, because the
+//     publisher has checked them; ALWAYS triggers would make a subscriber refuse all of them.
+//   - Roles with TRIGGER on the table, whose code runs in the transactions of its rightful writers: it
+//     can do what those can, and change rows that MERGE moves between partitions after the fence has
+//     judged them.
 //   - Members of pg_create_subscription (PostgreSQL 16 and later) with rights on the table: they
 //     write as a replica does.
-//   - Defects of the server. Keep it at its newest minor release: MERGE has had several that hide
-//     rows from triggers. The one that is known to hide rows that MERGE moves to another partition
-//     does not matter here: such rows are judged one by one.
-//   - Roles that know the key of the seals, because they can read the table fencing_secret: the owner
-//     of the lock tables, superusers and members of pg_read_all_data; roles with REPLICATION, which
-//     can copy the whole server; members of pg_read_server_files and pg_execute_server_program; and
-//     all who can read a backup, a dump, or the files of the server. If the key has leaked, replace
-//     it by UPDATE pglock.fencing_secret SET secret = sha256(convert_to(gen_random_uuid()::text ||
-//     gen_random_uuid(), 'UTF8')). Transactions that have bound a grant by then fail once.
+//   - Defects of the server, so keep it at its newest minor release: MERGE has had several that hide
+//     rows from triggers. (The known one that hides rows which move to another partition does not
+//     matter here, since such rows are judged one by one.)
+//   - Roles that know the key of the seals because they can read the table fencing_secret: the owner of
+//     the lock tables, superusers and members of pg_read_all_data; roles with REPLICATION, members of
+//     pg_read_server_files and pg_execute_server_program, and all who can read a backup, a dump, or
+//     the files of the server. Replace a key that has leaked by UPDATE pglock.fencing_secret SET secret
+//     = sha256(convert_to(gen_random_uuid()::text || gen_random_uuid(), 'UTF8')); transactions that
+//     have bound a grant by then fail once.
 //   - Roles with CREATE in the schema of the locks. Only its owner needs that, and migrations refuse
 //     a schema in which others have it. `pglock doctor` lists the rights that no role needs.
-//   - Roles with the rights of grant_writer that know the current token of a lock. A fence is not a
-//     secret: holders pass it on, and refusals contain it. Such a role writes as that grant. It can
-//     keep the lock from others for as long as its transaction lasts, also after the lease has
-//     expired, by setting idle_in_transaction_session_timeout or by PREPARE TRANSACTION. It can
-//     raise any mark of Advance.
+//   - Roles with the rights of grant_writer that know the current token of a lock, which is no secret:
+//     holders pass it on, and refusals contain it. Such a role writes as that grant, keeps the lock from
+//     others as long as its transaction lasts, also after the lease has expired (by setting
+//     idle_in_transaction_session_timeout or by PREPARE TRANSACTION), and can raise any mark of Advance.
 //   - Roles with the rights of grant_user, where locks are concerned: they may acquire any lock, or
-//     take it from its holder by SQL of their own. Their writes are then those of the new holder. A
-//     takeover must lock the row FOR UPDATE first, as this module does, or the writes of two
-//     holders overlap.
+//     take it from its holder by SQL of their own, and write as the new holder. A takeover must lock
+//     the row FOR UPDATE first, as this module does, or the writes of two holders overlap. In a table
+//     without NamedBy a grant of any lock passes, so a table that such roles may write needs NamedBy.
 //   - Code that runs in a transaction that has bound a grant, as any role: the transaction is the
 //     holder's until it ends.
-//   - A grant of any lock, in a table without NamedBy. A role of grant_user can acquire one under
-//     any name, so a table that such roles may write needs NamedBy.
 //   - Any role that can lock the table: Protect, Unprotect and migrating down wait for it.
 //
-// In permissive mode everybody may write: the mode is for the time until all writers bind a grant.
-// Even then, a write without a grant leaves the tokens of the rows as they are.
+// In permissive mode, which is for the time until all writers bind a grant, everybody may write; a write
+// without a grant leaves the tokens of the rows as they are.
 //
 // # What it costs
 //
-// A guarded statement in one round trip ([Batch]) takes about 1.2 times as long as the same
-// statement without a guard. On a protected table one row takes about 1.7 times as long, and 1,000
-// rows in one statement about 1.9 times, or 3 times where each row gets a new token. Two things that
-// PostgreSQL does before any check account for most of that: a trigger before each row makes it
-// lock the row first, which writes a WAL record (about 1.3 times), and the transition tables keep
-// both versions of each row (about 1.25 times).
+// A guarded statement in one round trip ([Batch]) takes about 1.2 times as long as the same statement
+// without a guard. On a protected table one row takes about 1.7 times as long, and 1,000 rows in one
+// statement about 1.9 times, or 3 times where each row gets a new token. Most of that is what PostgreSQL
+// does before any check: a trigger before each row makes it lock the row first, with a WAL record (about
+// 1.3 times), and the transition tables keep both versions of each row (about 1.25 times).
 //
 // # Limits
 //
-// A rollback does not undo what the transaction has done outside the database. Send the token
-// along, and let the receiver compare it, as the last row of the table above says.
-//
-// A Checker does not know the locks. It refuses a token that comes after a newer one. It accepts a
-// late token that comes first.
-//
-// A partition that is attached later, or again, refuses writes until [Protect] is called again,
-// except TRUNCATE of that partition alone. So do all partitions after ALTER TABLE … ENABLE TRIGGER
-// USER of their table. A partition that is detached refuses writes too: call Protect or Unprotect
-// for it. Tables with foreign tables as partitions can't be protected. If a table gets
-// children by INHERITS later, the next Protect refuses it; until then writes to the children are
-// not fenced.
-//
-// TRUNCATE with a grant needs READ COMMITTED and SELECT on the token column. A table with NamedBy
-// refuses it, because its rows belong to many locks.
-//
-// The triggers compare rows at the end of their statement. A constraint may fail before that, with
-// its own error.
+//   - A rollback does not undo what the transaction has done outside the database. Send the token
+//     along, and let the receiver compare it, as the last row of the table above says.
+//   - A Checker does not know the locks: it refuses a token that comes after a newer one, and accepts
+//     a late token that comes first.
+//   - A partition that is attached later or again, or detached, refuses writes until [Protect] (or
+//     Unprotect) is called; only TRUNCATE of an attached partition alone passes. So do all partitions
+//     after ALTER TABLE … ENABLE TRIGGER USER of their table. Tables with foreign tables as partitions
+//     can't be protected. If a table gets children by INHERITS later, writes to the children are not
+//     fenced, and the next Protect refuses the table.
+//   - TRUNCATE with a grant needs READ COMMITTED and SELECT on the token column. A table with NamedBy
+//     refuses it, because its rows belong to many locks.
+//   - The triggers compare rows at the end of their statement. A constraint may fail before that, with
+//     its own error.
 //
 // # Failures
 //
-//   - The grant was taken over, has expired, or was released: [ErrStale]. Roll back. Do not retry
+//   - The grant was taken over, has expired, or was released: [ErrStale]. Roll back, and do not retry
 //     with the same grant.
-//   - The holder is paused inside: the server ends the transaction, and the next call returns
-//     [ErrPaused] (through [Explain]). Nothing was written. The server does not count a program as
-//     idle that stops while it sends a batch larger than the socket's buffer: only TCP keepalive,
-//     or transaction_timeout of PostgreSQL 17, bounds that.
+//   - The holder is paused inside: the server ends the transaction, nothing was written, and the next
+//     call returns [ErrPaused] (through [Explain]). A program that stops while it sends a batch larger
+//     than the socket's buffer does not count as idle: only TCP keepalive, or transaction_timeout of
+//     PostgreSQL 17, bounds that.
 //   - The lease expires while the transaction works: it may still commit, because the lock is not
-//     granted to another holder while it is open. Others find the lock busy, and wait for no row
-//     lock.
-//   - The connection breaks during a commit: the commit may have happened. The row's token shows
-//     whether it did.
+//     granted to another holder while it is open. Others find it busy, and wait for no row lock.
+//   - The connection breaks during a commit, which may have happened: the row's token shows it.
 //   - The snapshot is older than the grant's last change (REPEATABLE READ, SERIALIZABLE):
 //     [ErrSnapshot]. Begin again, and check first.
 //   - The token column, or one that names the lock, is renamed: the table refuses writes until it
 //     is protected again, with the new names. The column can't be dropped.
-//   - A dump is restored: pg_dump keeps columns, functions and triggers, and restores the rows
-//     before the triggers. Restoring data alone into a protected table needs pg_restore
-//     --disable-triggers; if that is interrupted, call Protect. A dump contains the key of the
-//     seals.
+//   - A dump, which contains the key of the seals, is restored: pg_dump keeps columns, functions and
+//     triggers, and restores the rows before the triggers. Restoring data alone into a protected table
+//     needs pg_restore --disable-triggers; if that is interrupted, call Protect.
 //
 // # From other languages
 //
-// Every part is available as SQL. The schema of the locks is pglock here; $name and $token are
-// those of a grant. The whole session is in testdata/plain.sql.
+// Every part is available as SQL, and testdata/plain.sql has a whole session. The schema of the locks is
+// pglock here; $name and $token are those of a grant.
 //
 //	-- a token column that the writer compares itself; no row: a newer grant has written
 //	UPDATE reports SET body = $1, fence_token = $token WHERE id = $2 AND fence_token <= $token;
@@ -189,16 +176,14 @@
 //	SELECT pglock.advance('file:/reports/1', $token);
 //
 // They fail with SQLSTATE PGL01 (stale), PGL02 (no grant), PGL03 (another lock's row); the list is
-// in migrations/0002_fencing.up.sql. The first statement alone, without guard or bind, refuses a
-// writer that comes after a newer one, as a Checker does. It does not refuse a late write before
-// the next holder's first.
+// in migrations/0002_fencing.up.sql. The first statement alone refuses a writer that comes after a newer
+// one, as a Checker does, but no late write before the next holder's first.
 //
 // # Rights
 //
-// Writers need the rights of the function grant_writer: to call guard, bind and advance. They need
-// no right on the lock table. Roles that protect tables must own them, and need the rights of the
-// function grant_owner: USAGE on the schema of the locks, and EXECUTE on the functions of the
-// triggers. See package migrations.
+// Writers need the rights of the function grant_writer, to call guard, bind and advance, and no right on
+// the lock table. Roles that protect tables must own them, and need those of the function grant_owner:
+// USAGE on the schema of the locks, and EXECUTE on the functions of the triggers. See package migrations.
 //
 // The idea is from Kleppmann, "How to do distributed locking" (2016), and before that from Chubby's
 // sequencers (Burrows, OSDI 2006).

@@ -116,13 +116,7 @@ func (e *WaitError) Error() string {
 	return s
 }
 
-func (e *WaitError) Unwrap() []error {
-	all := []error{ErrNotAcquired, e.Cause}
-	if e.Last != nil {
-		all = append(all, e.Last)
-	}
-	return all
-}
+func (e *WaitError) Unwrap() []error { return errs.Causes(ErrNotAcquired, e.Cause, e.Last) }
 
 // LostError explains the loss of a lease, and wraps ErrLost and the cause.
 type LostError struct {
@@ -140,12 +134,7 @@ func (e *LostError) Error() string {
 	return errs.OneLine(s)
 }
 
-func (e *LostError) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{ErrLost}
-	}
-	return []error{ErrLost, e.Cause}
-}
+func (e *LostError) Unwrap() []error { return errs.Causes(ErrLost, e.Cause) }
 
 // KindError means that a name is another kind of lock, and wraps ErrKind.
 type KindError struct {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -45,6 +46,11 @@ type marked struct{ err, kind error }
 
 func (m *marked) Error() string   { return m.err.Error() }
 func (m *marked) Unwrap() []error { return []error{m.kind, m.err} }
+
+// Causes returns the errors that are not nil, for Unwrap.
+func Causes(all ...error) []error {
+	return slices.DeleteFunc(all, func(err error) bool { return err == nil })
+}
 
 // InvalidOption returns an error that wraps ErrInvalidOption and the errors that %w formats.
 // Its text is the package's name and the message, as in "advisory: timeout 0s: must be

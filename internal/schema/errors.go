@@ -38,12 +38,7 @@ func (e *Error) Error() string {
 }
 
 // Unwrap makes errors.Is find ErrSchema, the kind and the cause.
-func (e *Error) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{ErrSchema, e.Kind}
-	}
-	return []error{ErrSchema, e.Kind, e.Cause}
-}
+func (e *Error) Unwrap() []error { return errs.Causes(ErrSchema, e.Kind, e.Cause) }
 
 // Check returns an *Error unless found, the version of the named schema in the database, is the one
 // that this module needs.

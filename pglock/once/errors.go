@@ -65,7 +65,7 @@ func (e *UnknownError) Error() string {
 }
 
 // Unwrap makes errors.Is find ErrOutcomeUnknown and the cause.
-func (e *UnknownError) Unwrap() []error { return causes(ErrOutcomeUnknown, e.Cause) }
+func (e *UnknownError) Unwrap() []error { return errs.Causes(ErrOutcomeUnknown, conceal(e.Cause)) }
 
 // FailedError is the answer of an effect that has failed for good: see Failed. errors.Is finds
 // ErrFailed and, in the first call only, the cause.
@@ -80,14 +80,7 @@ func (e *FailedError) Error() string {
 }
 
 // Unwrap makes errors.Is find ErrFailed and the cause.
-func (e *FailedError) Unwrap() []error { return causes(ErrFailed, e.Cause) }
-
-func causes(kind, cause error) []error {
-	if cause == nil {
-		return []error{kind}
-	}
-	return []error{kind, conceal(cause)}
-}
+func (e *FailedError) Unwrap() []error { return errs.Causes(ErrFailed, conceal(e.Cause)) }
 
 // NotDone marks an error of fn: the effect has certainly not happened and will not happen. Do then
 // deletes the record of the key, so that the next call runs fn. It returns nil for nil.

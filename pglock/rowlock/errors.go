@@ -3,7 +3,6 @@ package rowlock
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,9 +40,7 @@ func (e *NotAcquiredError) Error() string {
 }
 
 // Unwrap returns advisory.ErrNotAcquired and the cause, if there is one.
-func (e *NotAcquiredError) Unwrap() []error {
-	return slices.DeleteFunc([]error{errs.ErrNotAcquired, e.Cause}, func(err error) bool { return err == nil })
-}
+func (e *NotAcquiredError) Unwrap() []error { return errs.Causes(errs.ErrNotAcquired, e.Cause) }
 
 // MissingError lists the keys that have no row, or no row that Where selects.
 type MissingError struct {
