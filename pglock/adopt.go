@@ -14,9 +14,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
-// errHandedOver is the end of a lease that HandOver was called on.
-var errHandedOver = errs.Errorf("%w: handed over to another process", ErrReleased)
-
 // HandOver ends the lease in this process, so that another one can continue the grant by Adopt with
 // the returned fence. Stop the protected work first, because HandOver ends the Context, and Err
 // then wraps ErrReleased. From then on neither renewals nor Release nor Close affect the lock.

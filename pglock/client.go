@@ -15,7 +15,6 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
@@ -37,7 +36,6 @@ type Client struct {
 	pruner  *pruner
 	events  *events
 	channel string // notification channel, and client key in lock_waiters
-	getSQL  string // reads a row
 
 	registry registry // leases that Close releases
 	signals  signals  // requests to holders that were notified
@@ -87,7 +85,6 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 		channel:   newChannel(),
 		events:    newEvents(&cfg),
 	}
-	c.getSQL = schema.Render(getSQL+rowSQL, cfg.schema)
 	c.signals.client, c.watches.client = c, c
 	c.dispatch = newDispatch(c)
 	c.waiters = waitlist.New(c.waitlistConfig())

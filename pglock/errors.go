@@ -59,6 +59,9 @@ var (
 // errMaxHold is the cause of a loss by WithMaxHold.
 var errMaxHold = errors.New("pglock: longest hold reached")
 
+// errHandedOver is the end of a lease that HandOver was called on.
+var errHandedOver = errs.Errorf("%w: handed over to another process", ErrReleased)
+
 // SchemaError has the version of the tables, and that of this program.
 type SchemaError = schema.Error
 
@@ -135,29 +138,6 @@ func (e *LostError) Error() string {
 }
 
 func (e *LostError) Unwrap() []error { return errs.Causes(ErrLost, e.Cause) }
-
-// KindError means that a name is another kind of lock, and wraps ErrKind.
-type KindError struct {
-	Name   string
-	Wanted int // the number of permits that the caller meant; 0 for a lock with one holder
-	Found  int // the number of permits that it has
-}
-
-func (e *KindError) Error() string {
-	return fmt.Sprintf("%v: %q is %s, not %s", ErrKind, e.Name, describeKind(e.Found), describeKind(e.Wanted))
-}
-
-func (e *KindError) Unwrap() error { return ErrKind }
-
-func describeKind(permits int) string {
-	switch permits {
-	case 0:
-		return "a lock with one holder"
-	case allPermits:
-		return "a readers-writer lock"
-	}
-	return fmt.Sprintf("a semaphore with %d permits", permits)
-}
 
 func invalidOption(format string, args ...any) error {
 	return errs.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)

@@ -217,3 +217,26 @@ func (l Lock) permitsAt(i int) leasetable.Permits {
 	}
 	return l.each[i]
 }
+
+// KindError means that a name is another kind of lock, and wraps ErrKind.
+type KindError struct {
+	Name   string
+	Wanted int // the number of permits that the caller meant; 0 for a lock with one holder
+	Found  int // the number of permits that it has
+}
+
+func (e *KindError) Error() string {
+	return fmt.Sprintf("%v: %q is %s, not %s", ErrKind, e.Name, describeKind(e.Found), describeKind(e.Wanted))
+}
+
+func (e *KindError) Unwrap() error { return ErrKind }
+
+func describeKind(permits int) string {
+	switch permits {
+	case 0:
+		return "a lock with one holder"
+	case allPermits:
+		return "a readers-writer lock"
+	}
+	return fmt.Sprintf("a semaphore with %d permits", permits)
+}

@@ -127,7 +127,7 @@ func (c *Client) readPage(ctx context.Context, sql string, args []any) (p page, 
 // readRow reads the row of a name, and reports whether there is one.
 func (c *Client) readRow(ctx context.Context, name string) (row lockRow, found bool, err error) {
 	var p page
-	err = leasetable.Read(ctx, c.store, &p, (*page).scan, c.getSQL, name)
+	err = leasetable.Read(ctx, c.store, &p, (*page).scan, schema.Render(getSQL+rowSQL, c.cfg.schema), name)
 	if err != nil || len(p.rows) == 0 {
 		return lockRow{Lock: inspect.Lock{Name: name}}, false, err
 	}

@@ -60,6 +60,12 @@ func (r *registry) newestOf(name string) *Lease {
 	return r.newest[name]
 }
 
+// holds reports whether the newest lease of that name has that token.
+func (r *registry) holds(name string, token fencing.Token) bool {
+	l := r.newestOf(name)
+	return l != nil && l.fence.Token == token
+}
+
 func (r *registry) all() []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/backoff"
-	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
@@ -46,46 +45,6 @@ type waiter struct {
 
 	last         error // the last obstacle
 	failingSince time.Time
-}
-
-// errWaitOver is the cause of a context that limitWait has ended, and is compared by identity.
-var errWaitOver = errs.Errorf("%w", ErrTimeout)
-
-// waitLimit ends the wait of a call, whose goroutine alone uses it.
-type waitLimit struct {
-	until time.Time
-	timer *time.Timer
-	over  func()
-}
-
-// limitWait returns a context that ends with ctx, and when the time of WithWait has passed. Until
-// restrict is called, and during the first attempt, it lasts at least timing.FirstAttempt, because
-// a lock that is free must be granted, however short the time is. The caller must call end.
-func (a *acquisition) limitWait(ctx context.Context) (limited context.Context, end func()) {
-	limited, cancel := context.WithCancelCause(ctx)
-	over := func() { cancel(errWaitOver) }
-	a.limit = &waitLimit{a.began.Add(a.cfg.wait), time.AfterFunc(max(a.cfg.wait, timing.FirstAttempt), over), over}
-	return limited, func() { a.limit.timer.Stop(); cancel(nil) }
-}
-
-// widen extends the time for an attempt, unless the wait has ended. Then the context has ended when
-// it returns, because an attempt must not begin while the timer fires.
-func (m *waitLimit) widen() {
-	if m.timer.Stop() {
-		m.timer.Reset(max(time.Until(m.until), timing.FirstAttempt))
-	} else {
-		m.over()
-	}
-}
-
-// restrict ends the wait as soon as its time has passed.
-func (m *waitLimit) restrict() {
-	switch rest := time.Until(m.until); {
-	case rest <= 0:
-		m.over()
-	case m.timer.Stop():
-		m.timer.Reset(rest)
-	}
 }
 
 // wait makes attempts until the lock is granted, ctx ends, or the time of WithWait has passed.
@@ -194,6 +153,18 @@ func (w *waiter) giveUp(ctx context.Context) error {
 		w.last = w.busyError(g)
 	}
 	return w.waitError(ctx, w.last)
+}
+
+// localHolder returns the holder that this process knows of without an attempt, or nil.
+func (a *acquisition) localHolder() *BusyError {
+	l := a.client.registry.newestOf(a.name)
+	if held := l != nil && l.Err() == nil; !held {
+		return nil
+	}
+	return &BusyError{
+		Name: a.name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
+		ThisClient: true,
+	}
 }
 
 // observeWait raises the WaitEvent of the call, once.
@@ -445,42 +416,4 @@ func (w *waiter) sleepTime() time.Duration {
 		d = min(d, timing.HeadWait+rand.N(timing.HeadWait))
 	}
 	return d
-}
-
-// tryOnce makes attempts, within limits, until the server answers.
-func (a *acquisition) tryOnce(ctx context.Context) (leasetable.Grant, error) {
-	const (
-		tries    = 5 // while rows appear or requests are used up
-		failures = 2 // the first may have met a connection that died long ago
-	)
-	a.facts.try = true
-	a.awaitRemoval(ctx)
-	var g leasetable.Grant
-	var err error
-	for failed := 0; failed < failures; {
-		for range tries {
-			if g, err = a.attempt(ctx, a.ticketOr(0), false); err != nil || g.Outcome == leasetable.Granted || g.Outcome == leasetable.Busy {
-				break
-			}
-		}
-		switch {
-		case err == nil && g.Outcome == leasetable.Granted:
-			return g, nil
-		case err == nil:
-			return g, a.busyError(g)
-		case ctx.Err() != nil || errors.Is(err, ErrClosed):
-			return g, a.waitError(ctx, err)
-		case !errors.Is(err, ErrUnavailable), errors.Is(err, errLateGrant):
-			return g, err
-		}
-		failed++
-	}
-	return g, err
-}
-
-// awaitRemoval waits until tickets that earlier waiters of this process left behind are deleted.
-func (a *acquisition) awaitRemoval(ctx context.Context) {
-	for _, name := range a.names() {
-		a.client.waiters.AwaitRemoval(ctx, name)
-	}
 }
