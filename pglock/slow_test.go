@@ -44,20 +44,20 @@ func TestASlowServerLosesNoLease(t *testing.T) {
 		t.Run(fmt.Sprint(tc.roundTrip, ", callers: ", tc.callers), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			slower(t, func(factor time.Duration) error {
+			run := func(try int) error {
 				proxy, far := f.proxied()
 				defer proxy.Delay(0) // for the cleanup
-				c := far.open(pglock.WithTTL(factor * 3 * time.Second))
-				release(t, acquire(t, c, "first"))     // opens a connection and prepares its statements
-				proxy.Delay(factor * tc.roundTrip / 2) // each way
+				c := far.open(pglock.WithTTL(3 * time.Second))
+				release(t, acquire(t, c, "first")) // opens a connection and prepares its statements
+				proxy.Delay(tc.roundTrip / 2)      // each way
 				failures := make(chan error, tc.callers*tc.rounds)
 				var wg sync.WaitGroup
 				for i := range tc.callers {
 					wg.Go(func() {
 						for round := range tc.rounds {
-							name := fmt.Sprint(factor, " ", i)
+							name := fmt.Sprint(try, " ", i)
 							l, err := c.Acquire(t.Context(), name)
-							for began := time.Now(); err == nil && time.Since(began) < factor*tc.hold; rest(t, 100*time.Millisecond) {
+							for began := time.Now(); err == nil && time.Since(began) < tc.hold; rest(t, 100*time.Millisecond) {
 								// I3, with several renewals in flight: read before the expiry, the deadline is earlier.
 								if deadline, expiry := l.Deadline(), f.expiry(name); l.Err() == nil && !deadline.Before(expiry) {
 									t.Errorf("trusted until %v after the server's expiry", deadline.Sub(expiry))
@@ -74,7 +74,7 @@ func TestASlowServerLosesNoLease(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				if n := proxy.Stats().Accepted; n > 12 {
+				if n := proxy.Stats().Accepted; n > 24 {
 					return fmt.Errorf("%d connections were made", n)
 				}
 				select {
@@ -83,7 +83,16 @@ func TestASlowServerLosesNoLease(t *testing.T) {
 				default:
 					return nil
 				}
-			})
+			}
+			// Bounds of connections do not grow with the TTL, so a busy machine gets other tries, not longer times.
+			for try := range 3 {
+				err := run(try)
+				if err == nil {
+					return
+				}
+				t.Logf("try %d: %v", try, err)
+			}
+			t.Error("it failed again and again")
 		})
 	}
 }
