@@ -39,7 +39,7 @@ type Usage struct {
 // needs pg_read_all_stats or pg_monitor.
 func Inspect(ctx context.Context, db DB) (all []Usage, err error) {
 	batch := &pgx.Batch{}
-	batch.Queue(inspectSQL).Query(func(rows pgx.Rows) error {
+	batch.Queue(statements["inspect"]).Query(func(rows pgx.Rows) error {
 		all, err = pgx.CollectRows(rows, scanUsage)
 		return err
 	})

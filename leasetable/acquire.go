@@ -106,13 +106,13 @@ type Grant struct {
 func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
-		return s.grantRow(ctx, r, s.sql.acquireFast, r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket)
+		return s.grantRow(ctx, r, s.sql["acquire_fast"], r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket)
 	}
 	var name string
 	var left int64
 	var g Grant
 	into := []any{&name, &g.Token, &left} // once: a batch has many rows
-	return s.grantBatch(ctx, batch, statement{s.sql.acquireFastBatch, acquireArgs(batch), nil}, func(r pgx.Rows) (string, Grant, error) {
+	return s.grantBatch(ctx, batch, statement{s.sql["acquire_fast_batch"], acquireArgs(batch), nil}, func(r pgx.Rows) (string, Grant, error) {
 		err := r.Scan(into...)
 		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
 		return name, g, err
@@ -122,7 +122,7 @@ func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, err
 // HandOff grants the lock of fence to the request r of the same client, instead of releasing it. Without
 // an Outcome the lock must be released. r.Ticket is not used.
 func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
-	grants, err := s.grantRow(ctx, r, s.sql.handoff,
+	grants, err := s.grantRow(ctx, r, s.sql["handoff"],
 		fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client)
 	if err != nil {
 		return Grant{}, err
@@ -146,7 +146,7 @@ func (s *Store) grantRow(ctx context.Context, r *Request, sql string, args ...an
 // Grant for each of them, also with an error, since each of the two statements commits by itself.
 func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
 	args := acquireArgs(batch)
-	st := statement{s.sql.peek, []any{args[0], args[2], args[5]}, nil}
+	st := statement{s.sql["peek"], []any{args[0], args[2], args[5]}, nil}
 	grants, err := s.grantBatch(ctx, batch, st, func(r pgx.Rows) (name string, g Grant, err error) {
 		g.Outcome = Busy
 		err = g.scan(r, &name)
@@ -165,7 +165,7 @@ func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, err
 	if len(rest) == 0 {
 		return grants, nil
 	}
-	st = statement{s.sql.acquireFull, acquireArgs(rest), nil}
+	st = statement{s.sql["acquire_full"], acquireArgs(rest), nil}
 	answers, err := s.grantBatch(ctx, rest, st, func(r pgx.Rows) (name string, g Grant, err error) {
 		err = g.scan(r, &name, &g.Outcome)
 		return name, g, err
@@ -180,7 +180,7 @@ func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, err
 func (s *Store) AcquireSlots(ctx context.Context, r *Request) (Grant, error) {
 	names, permits, weights := r.slots()
 	args := []any{names, permits, weights, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket}
-	return s.grantSlots(ctx, s.sendWaking, r, s.sql.acquireSlots, args)
+	return s.grantSlots(ctx, s.sendWaking, r, s.sql["acquire_slots"], args)
 }
 
 // grantSlots sends a statement that answers a request as a whole.

@@ -65,7 +65,7 @@ func (s *Store) renew(ctx context.Context, send sender, all []Extension, holder 
 		names[i], tokens[i], us[i] = x.Fence.Name, int64(x.Fence.Token), x.TTL.Microseconds()
 	}
 	answers := make(map[fencing.Fence]Renewal, n)
-	sent, err := send(ctx, statement{s.sql.renew, []any{names, tokens, us, holder}, func(r pgx.Rows) error {
+	sent, err := send(ctx, statement{s.sql["renew"], []any{names, tokens, us, holder}, func(r pgx.Rows) error {
 		var left, age int64
 		var weight *int
 		adopted := []any{nil, nil, nil, nil}
@@ -94,7 +94,7 @@ func (s *Store) renew(ctx context.Context, send sender, all []Extension, holder 
 
 // checkGrants adds an answer for each of the other grants that is live, and therefore Busy, or revoked.
 func (s *Store) checkGrants(ctx context.Context, send sender, names []string, tokens []int64, answers map[fencing.Fence]Renewal) error {
-	_, err := send(ctx, statement{s.sql.checkGrants, []any{names, tokens}, func(r pgx.Rows) error {
+	_, err := send(ctx, statement{s.sql["check_grants"], []any{names, tokens}, func(r pgx.Rows) error {
 		var live bool
 		var answer Renewal
 		fence := fencing.Fence{Schema: s.schema}

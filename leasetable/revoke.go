@@ -28,7 +28,7 @@ type GrantCall struct {
 
 // RevokeGrant revokes a grant. A grant that was revoked before is Done.
 func (s *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
-	err = s.intervene(ctx, s.sql.revokeGrant, fence, reason, func(r pgx.Rows) error {
+	err = s.intervene(ctx, s.sql["revoke_grant"], fence, reason, func(r pgx.Rows) error {
 		i.Found = true
 		return r.Scan(&i.Current, &i.Done, nil)
 	})
@@ -37,7 +37,7 @@ func (s *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason str
 
 // RequestRelease asks the holder of a grant to release it.
 func (s *Store) RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (i GrantCall, err error) {
-	err = s.intervene(ctx, s.sql.requestRelease, fence, reason, func(r pgx.Rows) error {
+	err = s.intervene(ctx, s.sql["request_release"], fence, reason, func(r pgx.Rows) error {
 		i.Found = true
 		return r.Scan(&i.Current, &i.Done)
 	})
@@ -52,7 +52,7 @@ func (s *Store) intervene(ctx context.Context, sql string, fence fencing.Fence, 
 // notifies the clients that watch the lock.
 func (s *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (i GrantCall, err error) {
 	args := []any{fence.Name, int64(fence.Token), labels, limit}
-	err = s.wakeTwice(ctx, statement{s.sql.setLabels, args, func(r pgx.Rows) error {
+	err = s.wakeTwice(ctx, statement{s.sql["set_labels"], args, func(r pgx.Rows) error {
 		i.Found = true
 		return r.Scan(&i.Current, &i.Done, &i.Large)
 	}})
@@ -62,10 +62,10 @@ func (s *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels strin
 // AwaitGuards waits until no guarded transaction uses a revoked grant, for a second at most, and then
 // wakes the head of the queue. The error is RowLocked if a guarded transaction still uses it.
 func (s *Store) AwaitGuards(ctx context.Context, fence fencing.Fence) error {
-	return s.wake(ctx, statement{sql: s.sql.awaitGuards, args: []any{fence.Name, int64(fence.Token)}})
+	return s.wake(ctx, statement{sql: s.sql["await_guards"], args: []any{fence.Name, int64(fence.Token)}})
 }
 
 // Watch makes releases of the lock notify channel for a while.
 func (s *Store) Watch(ctx context.Context, name, channel string) error {
-	return s.sendTwice(ctx, statement{sql: s.sql.watch, args: []any{name, channel, timing.TicketTTL.Microseconds()}})
+	return s.sendTwice(ctx, statement{sql: s.sql["watch"], args: []any{name, channel, timing.TicketTTL.Microseconds()}})
 }

@@ -3,6 +3,7 @@
 package schema
 
 import (
+	"io/fs"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -65,4 +66,19 @@ func Render(sql, name string) string {
 		}
 	}
 	return strings.TrimSpace(strings.ReplaceAll(b.String(), Default+".", Quote(name)+"."))
+}
+
+// Statements renders the statements in the directory sql of a package, and returns them by the names of
+// their files, without the extension.
+func Statements(files fs.FS, name string) map[string]string {
+	all := map[string]string{}
+	paths, _ := fs.Glob(files, "sql/*.sql") // the pattern is a constant
+	for _, path := range paths {
+		text, err := fs.ReadFile(files, path)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		all[path[len("sql/"):len(path)-len(".sql")]] = Render(string(text), name)
+	}
+	return all
 }

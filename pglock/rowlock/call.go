@@ -90,7 +90,7 @@ func (c *call) setLockTimeout(ctx context.Context, limit time.Duration) error {
 	if limit == 0 {
 		return nil
 	}
-	return c.tx.QueryRow(ctx, limitSQL, pgtx.Milliseconds(limit)).Scan(&c.setting)
+	return c.tx.QueryRow(ctx, statements["limit"], pgtx.Milliseconds(limit)).Scan(&c.setting)
 }
 
 // releaseSavepoint keeps the work since the savepoint, and restores lock_timeout.

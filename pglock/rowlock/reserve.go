@@ -81,7 +81,7 @@ func move[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines 
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	q := stock.render(moveSQL, []any{array, arrayText(amounts), direction}, append(words, ":quantity", schema.Quote(stock.Quantity))...)
+	q := stock.render(statements["move"], []any{array, arrayText(amounts), direction}, append(words, ":quantity", schema.Quote(stock.Quantity))...)
 	c := &call{tx: tx, table: stock.quoted(), noWait: how&NoWait != 0, begun: time.Now()}
 	return run(ctx, c, func(ctx context.Context) (map[K]Decimal, error) {
 		levels, err := collect(ctx, tx, q, pgx.RowToStructByPos[level])

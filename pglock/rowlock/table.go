@@ -16,13 +16,8 @@ import (
 //go:embed sql
 var files embed.FS
 
-var limitSQL, lockSQL, moveSQL = statement("limit"), statement("lock"), statement("move")
-
-// statement returns the statement of a file, without its comments.
-func statement(verb string) string {
-	text, _ := files.ReadFile("sql/" + verb + ".sql") // the tests run all of them
-	return schema.Render(string(text), schema.Default)
-}
+// statements are those in files, which name no schema.
+var statements = schema.Statements(files, schema.Default)
 
 // Table names a table, which may be partitioned, and the column that identifies its rows.
 type Table struct {
