@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ var (
 // wraps ErrNotFound if the lock is free because the name was never granted or its row has been
 // pruned.
 func (c *Client) Get(ctx context.Context, name string) (inspect.Lock, error) {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return inspect.Lock{Name: name}, err
 	}
 	if err := c.beginCall(); err != nil {
@@ -64,19 +65,8 @@ func filterArgs(f inspect.Filter) ([]any, error) {
 			return nil, invalidOption("lock filter: %s %.64q: must be UTF-8 without NUL", what, text)
 		}
 	}
-	for k, v := range f.Labels {
-		if !storable(k) || !storable(v) {
-			return nil, invalidOption("lock filter: label %.64q: key and value must be UTF-8 without NUL", k)
-		}
-	}
-	labels := []byte("{}")
-	if len(f.Labels) > 0 {
-		var err error
-		if labels, err = json.Marshal(f.Labels); err != nil {
-			return nil, invalidOption("lock filter: labels: %v", err)
-		}
-	}
-	return []any{f.Held, f.Prefix, likePattern.Replace(f.Pattern), f.Holder, string(labels)}, nil
+	labels, err := encodeLabels(f.Labels, math.MaxInt)
+	return []any{f.Held, f.Prefix, likePattern.Replace(f.Pattern), f.Holder, labels}, err
 }
 
 // Locks returns the locks that match filter, in the order of their names by the database's
