@@ -34,9 +34,6 @@ func (f Fence) schemaName() string {
 	return f.Schema
 }
 
-// maxName is the limit of a lock's name, in bytes.
-const maxName = 512
-
 // check returns an error that wraps ErrInvalidFence if no grant can have the fence.
 func (f Fence) check() error {
 	if err := checkGrant(f.Name, f.Token); err != nil {
@@ -50,8 +47,8 @@ func (f Fence) check() error {
 
 // checkGrant returns an error that wraps ErrInvalidFence if the name or the token is invalid.
 func checkGrant(name string, token Token) error {
-	if err := errs.CheckText(name, maxName); err != nil {
-		return errs.Errorf("%w: %w: it %w", ErrInvalidFence, errs.ErrInvalidName, err)
+	if err := errs.CheckName(name); err != nil {
+		return errs.Errorf("%w: %w", ErrInvalidFence, err)
 	}
 	if token <= 0 {
 		return errs.Errorf("%w: token %d: must be 1 or more", ErrInvalidFence, token)

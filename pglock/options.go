@@ -361,24 +361,9 @@ func defaultHolder() string {
 	return fmt.Sprintf("%.200s:%d:%.6s", host, os.Getpid(), rand.Text())
 }
 
-// maxName is the longest lock name in bytes.
-const maxName = 512
-
 // CheckName returns an error that wraps ErrInvalidOption unless name is 1 to 512 bytes of UTF-8
 // without NUL.
-func CheckName(name string) error { return checkName(name) }
-
-func checkName(name string) error {
-	switch {
-	case name == "":
-		return errs.Errorf("%w: empty: must be 1 to %d bytes", errs.ErrInvalidName, maxName)
-	case len(name) > maxName:
-		return errs.Errorf("%w: %d bytes: must be at most %d", errs.ErrInvalidName, len(name), maxName)
-	case !storable(name):
-		return errs.Errorf("%w: %q: must be UTF-8 without NUL", errs.ErrInvalidName, name)
-	}
-	return nil
-}
+func CheckName(name string) error { return errs.CheckName(name) }
 
 // storable reports whether PostgreSQL stores s in a text column unchanged.
 func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

@@ -68,7 +68,7 @@ func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.
 // must follow if it succeeds.
 func (c *Client) beginGrantCall(name string, token fencing.Token, reason, op string) (fencing.Fence, error) {
 	fence := fencing.Fence{Schema: c.cfg.schema, Name: name, Token: token}
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return fence, err
 	}
 	switch {

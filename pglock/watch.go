@@ -33,7 +33,7 @@ import (
 // closed, the last pair has the error.
 func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[inspect.Lock, error] {
 	return func(yield func(inspect.Lock, error) bool) {
-		if err := checkName(name); err != nil {
+		if err := CheckName(name); err != nil {
 			yield(inspect.Lock{}, err)
 			return
 		}

@@ -69,6 +69,18 @@ func ContextErr(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// MaxName is the longest lock name in bytes.
+const MaxName = 512
+
+// CheckName returns an error that wraps ErrInvalidName unless name can be that of a lock: 1 to MaxName
+// bytes of UTF-8 without NUL.
+func CheckName(name string) error {
+	if err := CheckText(name, MaxName); err != nil {
+		return Errorf("%w: %.64q %w", ErrInvalidName, name, err)
+	}
+	return nil
+}
+
 // CheckText returns an error unless s is 1 to limit bytes of valid UTF-8 without NUL, which
 // PostgreSQL stores unchanged. A limit of 0 means no limit. The error names neither a package
 // nor what s is: the caller adds both.

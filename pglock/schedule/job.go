@@ -47,7 +47,7 @@ func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 }
 
 // maxName leaves room for markPrefix.
-const maxName = 512 - len(markPrefix)
+const maxName = errs.MaxName - len(markPrefix)
 
 // Begin starts a run of the tick if the tick was not run. It waits while another process runs this
 // tick or an earlier one, for the time of WithWait.
