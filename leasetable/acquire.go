@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // Request is one attempt to acquire a lock.
@@ -109,12 +111,10 @@ func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, err
 		return s.grantRow(ctx, r, s.sql["acquire_fast"], r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket)
 	}
 	var name string
-	var left int64
-	var g Grant
-	into := []any{&name, &g.Token, &left} // once: a batch has many rows
+	g := Grant{Outcome: Granted}
+	into := []any{&name, &g.Token, (*pgtx.Micros)(&g.Remaining)} // once: a batch has many rows
 	return s.grantBatch(ctx, batch, statement{s.sql["acquire_fast_batch"], acquireArgs(batch), nil}, func(r pgx.Rows) (string, Grant, error) {
 		err := r.Scan(into...)
-		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
 		return name, g, err
 	})
 }
@@ -133,10 +133,8 @@ func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, cl
 // grantRow sends a statement that returns one row if it grants the lock of r.
 func (s *Store) grantRow(ctx context.Context, r *Request, sql string, args ...any) ([]Grant, error) {
 	return s.grantBatch(ctx, []*Request{r}, statement{sql, args, nil}, func(row pgx.Rows) (string, Grant, error) {
-		var left int64
 		g := Grant{Outcome: Granted}
-		err := row.Scan(&g.Token, &left)
-		g.Remaining = time.Duration(left) * time.Microsecond
+		err := row.Scan(&g.Token, (*pgtx.Micros)(&g.Remaining))
 		return r.Name, g, err
 	})
 }
@@ -186,10 +184,9 @@ func (s *Store) AcquireSlots(ctx context.Context, r *Request) (Grant, error) {
 // grantSlots sends a statement that answers a request as a whole.
 func (s *Store) grantSlots(ctx context.Context, send sender, r *Request, sql string, args []any) (g Grant, err error) {
 	sent, err := send(ctx, statement{sql, args, func(row pgx.Rows) error {
-		var name *string
-		err := g.scan(row, &name, &g.Outcome)
-		if name != nil && r.All != nil {
-			g.Name = *name
+		err := g.scan(row, (*zeronull.Text)(&g.Name), &g.Outcome)
+		if r.All == nil {
+			g.Name = ""
 		}
 		return err
 	}})
@@ -233,19 +230,11 @@ func (s *Store) grantBatch(ctx context.Context, batch []*Request, st statement, 
 
 // scan reads a row whose first columns are into.
 func (g *Grant) scan(r pgx.Rows, into ...any) error {
-	var holder *string
-	var left int64
-	if err := r.Scan(append(into, &g.Token, &holder, &left, &g.Ahead, &g.Invalid)...); err != nil {
-		return err
-	}
-	if holder != nil {
-		g.Holder = *holder
-	}
-	g.Remaining = time.Duration(left) * time.Microsecond
+	err := r.Scan(append(into, &g.Token, (*zeronull.Text)(&g.Holder), (*pgtx.Micros)(&g.Remaining), &g.Ahead, &g.Invalid)...)
 	if g.Outcome == OtherKind {
 		g.Capacity, g.Ahead = g.Ahead, 0
 	}
-	return nil
+	return err
 }
 
 // acquireArgs returns the arguments of the batch statements that grant.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
@@ -33,10 +34,7 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 	}
 	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds()}
 	err = s.wakeTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
-		var left int64
-		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
-		p.Remaining = time.Duration(left) * time.Microsecond
-		return err
+		return r.Scan(&p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
 	}})
 	return p, err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // Extension is a grant to renew, with the time that it is to last from now.
@@ -66,16 +67,14 @@ func (s *Store) renew(ctx context.Context, send sender, all []Extension, holder 
 	}
 	answers := make(map[fencing.Fence]Renewal, n)
 	sent, err := send(ctx, statement{s.sql["renew"], []any{names, tokens, us, holder}, func(r pgx.Rows) error {
-		var left, age int64
 		var weight *int
 		adopted := []any{nil, nil, nil, nil}
 		answer := Renewal{Outcome: Granted}
 		if holder != nil {
-			adopted = []any{&age, &answer.ID, &weight, &answer.Permits.Capacity}
+			adopted = []any{(*pgtx.Micros)(&answer.Age), &answer.ID, &weight, &answer.Permits.Capacity}
 		}
 		fence := fencing.Fence{Schema: s.schema}
-		err := r.Scan(append([]any{&fence.Name, &fence.Token, &left, &answer.Request}, adopted...)...)
-		answer.Remaining, answer.Age = time.Duration(left)*time.Microsecond, time.Duration(age)*time.Microsecond
+		err := r.Scan(append([]any{&fence.Name, &fence.Token, (*pgtx.Micros)(&answer.Remaining), &answer.Request}, adopted...)...)
 		if weight != nil {
 			answer.Permits.Weight = *weight
 		}

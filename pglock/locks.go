@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
@@ -144,25 +146,20 @@ func (p *page) scan(r pgx.Rows) error {
 		return r.Scan(into...)
 	}
 	var k lockRow
-	var left, age int64
 	var capacity int
 	var labels string
 	var request *string
-	var ended *time.Time
 	var q waiterColumns
 	var g grantColumns
-	err := r.Scan(&p.seen, &p.last, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &left, &age,
-		&k.Previous.Holder, &k.Previous.End, &ended, &k.Previous.Reason, &request, &q.holders, &q.tickets, &q.waited, &q.weights,
+	err := r.Scan(&p.seen, &p.last, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, (*pgtx.Micros)(&k.Remaining), (*pgtx.Micros)(&k.age),
+		&k.Previous.Holder, &k.Previous.End, (*zeronull.Timestamptz)(&k.Previous.EndedAt), &k.Previous.Reason, &request, &q.holders, &q.tickets, &q.waited, &q.weights,
 		&capacity, &g.tokens, &g.weights, &g.holders, &g.labels, &g.since, &g.remaining, &g.ages, &g.requests)
 	if err != nil {
 		return err
 	}
-	k.Remaining, k.age, k.Labels = micros(left), micros(age), parseLabels(labels)
+	k.Labels = parseLabels(labels)
 	if k.Held() {
 		k.HeldFor = max(k.age, 0)
-	}
-	if ended != nil {
-		k.Previous.EndedAt = *ended
 	}
 	k.ReleaseRequested, k.ReleaseReason = requested(request)
 	switch capacity {
