@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -27,12 +28,7 @@ type Fence struct {
 func (f Fence) String() string { return fmt.Sprintf("%s@%d", f.Name, f.Token) }
 
 // schemaName returns the schema, the default one if Schema is empty.
-func (f Fence) schemaName() string {
-	if f.Schema == "" {
-		return schema.Default
-	}
-	return f.Schema
-}
+func (f Fence) schemaName() string { return cmp.Or(f.Schema, schema.Default) }
 
 // check returns an error that wraps ErrInvalidFence if no grant can have the fence.
 func (f Fence) check() error {

@@ -1,6 +1,7 @@
 package leasetable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -87,10 +88,7 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 		return err
 	}
 	grant, newest := s.highWater.newest()
-	name := grant.Name
-	if name == "" {
-		name = PruneLock // a name that most clients lock now and then
-	}
+	name := cmp.Or(grant.Name, PruneLock) // a name that most clients lock now and then
 	row, err := s.lift(ctx, conn, name)
 	for range 3 { // a stricter default isolation, and many clients that connect after a failover
 		var pg *pgconn.PgError

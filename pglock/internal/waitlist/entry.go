@@ -2,6 +2,7 @@ package waitlist
 
 import (
 	"container/list"
+	"slices"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/timing"
@@ -190,12 +191,7 @@ func (e *Entry) Fail(err error) (since time.Time) {
 	return later(q.failingSince, e.began)
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // Reserve reserves the head for a hand-off of the lock name. The head makes no attempt until
 // Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress,
