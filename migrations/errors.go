@@ -83,11 +83,6 @@ func (e *DirtyError) Error() string {
 
 func (e *DirtyError) Unwrap() []error { return []error{ErrDirty, e.Cause} }
 
-// explainRead is explain for an error of reading the version. grant_user grants that right.
-func (c config) explainRead(err error) error {
-	return c.explainWith(err, c.statement(grant{"grant_user", c.role}))
-}
-
 // explain turns an error of golang-migrate or the server into one of this package.
 func (c config) explain(err error) error { return c.explainWith(err, "") }
 
