@@ -75,10 +75,8 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	began := c.events.now()
 	got, err := c.sendAdopt(ctx, f, cfg)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, errs.Errorf("pglock: adopt %q: %w", f, endOf(ctx))
 	case err != nil:
-		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), err)
+		return nil, c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
 	case got.Outcome == "":
 		row, _, err := c.readRow(ctx, f.Name)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -47,10 +46,8 @@ func (c *Client) Get(ctx context.Context, name string) (inspect.Lock, error) {
 	defer c.endCall()
 	row, found, err := c.readRow(ctx, name)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return row.Lock, errs.Errorf("pglock: get %q: %w", name, endOf(ctx))
 	case err != nil:
-		return row.Lock, c.store.Explain(fmt.Sprintf("get %q", name), err)
+		return row.Lock, c.explainIn(ctx, fmt.Sprintf("get %q", name), err)
 	case !found:
 		return row.Lock, errs.Errorf("%w: %q", ErrNotFound, name)
 	}
@@ -107,13 +104,7 @@ func (c *Client) readPage(ctx context.Context, sql string, args []any) (p page, 
 	}
 	defer c.endCall()
 	err = leasetable.Read(ctx, c.store, &p, (*page).scan, sql, args...)
-	switch {
-	case err != nil && ctx.Err() != nil && !errors.Is(err, ErrClosed):
-		return p, errs.Errorf("pglock: list locks: %w", endOf(ctx))
-	case err != nil:
-		return p, c.store.Explain("list locks", err)
-	}
-	return p, nil
+	return p, c.explainIn(ctx, "list locks", err)
 }
 
 // readRow reads the row of a name, and reports whether there is one.

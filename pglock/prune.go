@@ -43,10 +43,8 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 // pruneAll walks the table once, and also returns the highest token that it saw, with its name.
 func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int64, highest fencing.Fence, err error) {
 	for last := ""; ; {
-		select {
-		case <-c.closing:
+		if c.hasClosed() {
 			return deleted, highest, ErrClosed
-		default:
 		}
 		step, err := c.store.Prune(ctx, idle, last)
 		last = step.Last
@@ -105,12 +103,7 @@ func (j *pruner) run() {
 
 // logFailure logs err, unless another client is pruning or this client is closing.
 func (j *pruner) logFailure(what string, err error) {
-	select {
-	case <-j.client.closing: // which interrupts the round
-		return
-	default:
-	}
-	if err != nil && !errors.Is(err, ErrNotAcquired) {
+	if err != nil && !errors.Is(err, ErrNotAcquired) && !j.client.hasClosed() { // which interrupts the round
 		j.client.cfg.logger.Warn("pglock: "+what, "schema", j.client.cfg.schema, "error", err)
 	}
 }

@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -93,9 +94,9 @@ func (c *Client) grantCall(ctx context.Context, op string, fence fencing.Fence, 
 	return nil
 }
 
-// explainIn explains an error of the store in a call under ctx.
+// explainIn explains an error of the store in a call under ctx, or returns nil for nil.
 func (c *Client) explainIn(ctx context.Context, op string, err error) error {
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrClosed) {
 		return errs.Errorf("pglock: %s: %w", op, endOf(ctx))
 	}
 	return c.store.Explain(op, err)

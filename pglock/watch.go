@@ -161,10 +161,8 @@ func (w *watcher) announce(ctx context.Context) {
 func (w *watcher) fail(ctx context.Context, err error) error {
 	op := fmt.Sprintf("watch %q", w.name)
 	switch {
-	case ctx.Err() != nil:
-		return errs.Errorf("pglock: %s: %w", op, endOf(ctx))
-	case errors.Is(err, ErrClosed) || !leasetable.Transient(err):
-		return w.client.store.Explain(op, err)
+	case ctx.Err() != nil, errors.Is(err, ErrClosed), !leasetable.Transient(err):
+		return w.client.explainIn(ctx, op, err)
 	case w.failingSince.IsZero():
 		w.failingSince = time.Now()
 		w.pause = newPause()
