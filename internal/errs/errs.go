@@ -59,6 +59,19 @@ func InvalidOption(pkg, format string, args ...any) error {
 	return Mark(Errorf(pkg+": "+format, args...), ErrInvalidOption)
 }
 
+// Apply applies the options of the package's call to c, and refuses one that is nil.
+func Apply[C any, O ~func(*C) error](pkg string, c *C, opts []O) error {
+	for _, o := range opts {
+		if o == nil {
+			return InvalidOption(pkg, "an option is nil: must be set")
+		}
+		if err := o(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ContextErr returns why ctx is done: ctx.Err(), followed by context.Cause(ctx) if that is
 // another error. It returns nil if ctx is not done.
 func ContextErr(ctx context.Context) error {

@@ -29,10 +29,8 @@ type Job struct {
 // The error wraps pglock.ErrInvalidOption.
 func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 	cfg := config{ttl: defaultTTL, labels: map[string]string{}, report: func(time.Time, error) {}, logger: slog.Default, now: time.Now}
-	for _, o := range opts {
-		if err := o(&cfg); err != nil {
-			return nil, err
-		}
+	if err := errs.Apply("schedule", &cfg, opts); err != nil {
+		return nil, err
 	}
 	if !cfg.waitSet {
 		cfg.wait = cfg.ttl + takeoverTime
