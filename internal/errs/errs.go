@@ -40,12 +40,7 @@ var (
 var ErrLogin = errors.New("pglock: login rejected")
 
 // Mark returns an error with the text of err, in which errors.Is also finds kind.
-func Mark(err, kind error) error { return &marked{err, kind} }
-
-type marked struct{ err, kind error }
-
-func (m *marked) Error() string   { return m.err.Error() }
-func (m *marked) Unwrap() []error { return []error{m.kind, m.err} }
+func Mark(err, kind error) error { return &composed{err.Error(), []error{kind, err}} }
 
 // Causes returns the errors that are not nil, for Unwrap.
 func Causes(all ...error) []error {
