@@ -251,10 +251,8 @@ func acquireArgs(batch []*Request) []any {
 
 // collapse returns values, or only the first one if all are equal.
 func collapse[T comparable](values []T) []T {
-	for _, v := range values {
-		if v != values[0] {
-			return values
-		}
+	if slices.ContainsFunc(values, func(v T) bool { return v != values[0] }) {
+		return values
 	}
 	return values[:1]
 }

@@ -2,11 +2,8 @@ package leasetable
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
@@ -69,8 +66,8 @@ func (s *Store) wakeTwice(ctx context.Context, st statement) error {
 // MayBeNotification reports whether the server refused a statement for good in a way that may
 // concern its notification: a right is missing, or the notification queue is full (54000).
 func MayBeNotification(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && !Transient(err) && !endsConnection(pg)
+	state := pgtx.SQLState(err)
+	return state != "" && !Transient(err) && !endsConnection(state)
 }
 
 // queueUsageSQL makes the server forget the notifications that all listeners have read.

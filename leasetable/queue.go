@@ -89,11 +89,8 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket) (lost []Ti
 		return nil, err
 	}
 	for _, t := range tickets {
-		for _, name := range t.Names {
-			if found[row{name, t.Client}] != t.Number {
-				lost = append(lost, t)
-				break
-			}
+		if slices.ContainsFunc(t.Names, func(name string) bool { return found[row{name, t.Client}] != t.Number }) {
+			lost = append(lost, t)
 		}
 	}
 	return lost, nil

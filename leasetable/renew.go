@@ -47,7 +47,9 @@ func (s *Store) Renew(ctx context.Context, all []Extension) (answers map[fencing
 // answer it calls overdue, perhaps while it returns.
 func (s *Store) RenewReserved(ctx context.Context, all []Extension, patience time.Duration, overdue func(sent time.Time)) (map[fencing.Fence]Renewal, error) {
 	send := func(ctx context.Context, st statement) (time.Time, error) {
-		return s.sendRenewal(ctx, st, patience, overdue)
+		return s.roundTrip(ctx, st, true, func(sent time.Time) (stop func() bool) {
+			return time.AfterFunc(patience, func() { overdue(sent) }).Stop
+		})
 	}
 	return s.renew(ctx, send, all, nil)
 }

@@ -72,8 +72,7 @@ func (s *Store) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.Validat
 			return nil
 		}
 		err := s.checkTokens(ctx, conn)
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && !endsConnection(pg) {
+		if state := pgtx.SQLState(err); state != "" && !endsConnection(state) {
 			return nil
 		}
 		return err
@@ -89,13 +88,12 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	grant, newest := s.highWater.newest()
 	name := cmp.Or(grant.Name, PruneLock) // a name that most clients lock now and then
-	row, err := s.lift(ctx, conn, name)
-	for range 3 { // a stricter default isolation, and many clients that connect after a failover
-		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Code != pgtx.SerializationFailure {
+	var row [][]byte
+	var err error
+	for range 4 { // a stricter default isolation, and many clients that connect after a failover
+		if row, err = s.lift(ctx, conn, name); pgtx.SQLState(err) != pgtx.SerializationFailure {
 			break
 		}
-		row, err = s.lift(ctx, conn, name)
 	}
 	if err != nil {
 		return err
