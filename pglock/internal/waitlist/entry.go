@@ -9,21 +9,18 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Entry is the position of one waiting call in a local queue.
+// Entry is the position of one waiting call in a local queue. Its caller only receives from the channels.
 type Entry struct {
-	Head   <-chan struct{} // closed when the entry becomes the head
-	Woken  <-chan struct{} // buffer of one: another attempt is worthwhile
-	Handed chan *Answer    // buffer of one: the result of a hand-off, by pointer, since there are many entries
-	Outage <-chan error    // buffer of one: the server did not answer for timing.OutagePatience
-	Before int             // entries before this one when it was pushed
+	Head   chan struct{} // closed when the entry becomes the head
+	Woken  chan struct{} // buffer of one: another attempt is worthwhile
+	Handed chan *Answer  // buffer of one: the result of a hand-off, by pointer, since there are many entries
+	Outage chan error    // buffer of one: the server did not answer for timing.OutagePatience
+	Before int           // entries before this one when it was pushed
 
-	list   *Queues
-	queue  *queue
-	elem   *list.Element // in queue.entries
-	began  time.Time
-	head   chan struct{}
-	woken  chan struct{}
-	outage chan error
+	list  *Queues
+	queue *queue
+	elem  *list.Element // in queue.entries
+	began time.Time
 
 	// guarded by the Queues' mu
 	request    *leasetable.Request // replaced, never changed
@@ -81,7 +78,7 @@ func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
 	q.entries.Remove(e.elem)
 	if next := q.head(); wasHead && next != nil {
 		next.afterGrant = granted
-		close(next.head)
+		close(next.Head)
 	}
 	ticket := l.dropIfEmpty(q)
 	if ticket != 0 || q.entries.Len() == 0 && q.join != nil {
@@ -184,7 +181,7 @@ func (e *Entry) Fail(err error) (since time.Time) {
 			continue
 		}
 		select {
-		case other.outage <- err:
+		case other.Outage <- err:
 		default: // sent already
 		}
 	}
