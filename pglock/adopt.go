@@ -9,9 +9,9 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // errHandedOver is the end of a lease that HandOver was called on.
@@ -37,7 +37,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 		return fencing.Fence{}, l.Err()
 	}
 	l.client.registry.remove(l)
-	l.client.events.handedOver(l)
+	l.client.events.releaseEnds(l, time.Now(), observe.ReleaseEvent{HandedOver: true})
 	return l.fence, nil
 }
 
@@ -112,11 +112,9 @@ func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseCo
 }
 
 // sendAdopt adopts the grant on the server. While another transaction has locked the row, and after
-// a temporary failure, it tries again for timing.StatementBound.
+// a temporary failure, it tries again.
 func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg *leaseConfig) (got leasetable.Renewal, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
-	defer cancel()
-	err = retry(ctx, c.closing, func(ctx context.Context) error {
+	err = c.retryChange(ctx, func(ctx context.Context) error {
 		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
 		if err == nil && got.Outcome == leasetable.Busy {
 			return errs.Errorf("%w: %w", ErrUnavailable, errRowLocked)

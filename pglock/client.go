@@ -83,9 +83,9 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 	c := &Client{
 		cfg: cfg, store: s,
 		lifecycle: newLifecycle(life, endLife),
-		registry:  newRegistry(),
+		registry:  registry{leases: map[*Lease]struct{}{}, newest: map[string]*Lease{}},
 		channel:   newChannel(),
-		events:    newEvents(&cfg),
+		events:    &events{cfg.logger, logHooks(cfg.logger), cfg.observers},
 	}
 	c.getSQL = schema.Render(getSQL+rowSQL, cfg.schema)
 	c.signals.client, c.watches.client = c, c

@@ -112,18 +112,11 @@ func (l *Lease) loseRevoked(name, reason string) error {
 	return l.lose(name, fmt.Sprintf("its grant was revoked: %q", reason)) // quoted, so that any text stays in one line
 }
 
-// closedChannel is a closed channel that all leases share.
-var closedChannel = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // releaseRequest is a request to the holder of a lease to release it. The lease's mu guards it.
 type releaseRequest struct {
 	made   bool
 	reason string        // of the first request
-	notify chan struct{} // nil until ReleaseRequested is called before a request
+	notify chan struct{} // nil until ReleaseRequested is called
 }
 
 // ReleaseRequested returns a channel that is closed when the holder should release the lock,
@@ -136,17 +129,16 @@ type releaseRequest struct {
 func (l *Lease) ReleaseRequested() <-chan struct{} {
 	l.mu.Lock()
 	r := &l.request
-	if r.made && r.notify == nil {
-		l.mu.Unlock()
-		return closedChannel
-	}
 	first := r.notify == nil
 	if first {
 		r.notify = make(chan struct{})
 	}
-	notify := r.notify
+	if first && r.made {
+		close(r.notify)
+	}
+	notify, listen := r.notify, first && !r.made
 	l.mu.Unlock()
-	if first {
+	if listen {
 		l.client.signals.startListener()
 	}
 	return notify
