@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/migrations"
 )
@@ -249,7 +250,7 @@ func (c *cluster) awaitReady(ctx context.Context, old *node) (*node, error) {
 				return c.nodes[i], nil
 			}
 		}
-		if sleep(ctx, 200*time.Millisecond) != nil {
+		if backoff.Sleep(ctx, 200*time.Millisecond) != nil {
 			return nil, fmt.Errorf("the cluster has no new leader with standbys after %v: %+v, %w",
 				readyTime, members, errors.Join(err, ctx.Err()))
 		}
