@@ -25,9 +25,6 @@ const (
 // has fewer leases with a shorter TTL.
 func leasesRow() trial.Row {
 	r := &lab{}
-	ours := func(what, figure string, rule trial.Rule) trial.Target {
-		return target(what, figure, kindOurs, "", rule)
-	}
 	return trial.Row{
 		Number:  "B5",
 		What:    fmt.Sprintf("%d live leases in one process, TTL %v, for %v", manyLeases, leaseTTL, leaseTime),
@@ -40,10 +37,10 @@ func leasesRow() trial.Row {
 			return &turnMeter{turn: m.turn}, nil
 		}}},
 		Targets: []trial.Target{
-			ours("leases lost", "lost", trial.AtMost(0).InEveryRound()),
-			ours("statements a second", "statements", trial.AtMost(2)),
-			ours("percent of a core", "processor", trial.AtMost(5)),
-			ours("connections", "connections", trial.AtMost(3).InEveryRound()),
+			target("leases lost", "lost", kindOurs, "", trial.AtMost(0).InEveryRound()),
+			target("statements a second", "statements", kindOurs, "", trial.AtMost(2)),
+			target("percent of a core", "processor", kindOurs, "", trial.AtMost(5)),
+			target("connections", "connections", kindOurs, "", trial.AtMost(3).InEveryRound()),
 		},
 		Once: true,
 	}
