@@ -9,8 +9,13 @@ import (
 // Cut stops all data in both directions. Connections stay open, and new ones hang.
 func (p *Proxy) Cut() { p.change(func(f *faults) { f.cut = true }) }
 
-// Heal ends Cut and DropReplies.
-func (p *Proxy) Heal() { p.change(func(f *faults) { f.cut, f.dropReplies = false, false }) }
+// Heal ends Cut, DropReplies and HoldReplies.
+func (p *Proxy) Heal() {
+	p.change(func(f *faults) { f.cut, f.dropReplies, f.holdReplies = false, false, false })
+}
+
+// HoldReplies forwards requests and withholds replies.
+func (p *Proxy) HoldReplies() { p.change(func(f *faults) { f.holdReplies = true }) }
 
 // DropReplies forwards requests and discards replies.
 func (p *Proxy) DropReplies() { p.change(func(f *faults) { f.dropReplies = true }) }

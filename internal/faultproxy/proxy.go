@@ -31,6 +31,7 @@ type Proxy struct {
 type faults struct {
 	cut         bool
 	dropReplies bool
+	holdReplies bool
 	refuse      bool
 	freeze      bool
 	delay       time.Duration
