@@ -14,14 +14,9 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// errStandby and readOnlyError say why a connection accepts no writes. After a failover it may be the
-// wrong server, so that another attempt may succeed.
+// errStandby says why a connection accepts no writes. After a failover it may be the wrong server, so that
+// another attempt may succeed.
 var errStandby = errs.Errorf("%w: the server is a standby: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
-
-func readOnlyError(setBy string) error {
-	return errs.Errorf("%w: default_transaction_read_only is on%s: turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write",
-		errs.ErrUnavailable, setBy)
-}
 
 // Explain turns an error of this package into one for users, and wraps a temporary failure with
 // ErrUnavailable. op names the operation. The server's error stays in the chain.

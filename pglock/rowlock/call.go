@@ -27,8 +27,6 @@ type call struct {
 // refusal is an error that does not come from the server: explain returns it unchanged.
 type refusal struct{ error }
 
-func refuse(err error) error { return refusal{err} }
-
 // savepoint keeps a call that fails from aborting the caller's transaction, and releases its rows. It
 // takes a round trip of its own, since pgx may prepare the next statement before it sends a batch.
 const savepoint pgtx.Savepoint = "pglock_rows"

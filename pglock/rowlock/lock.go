@@ -96,7 +96,7 @@ func Lock[K comparable](ctx context.Context, tx advisory.Tx, table Table, keys [
 			locked[i] = keys[at]
 		}
 		if none := missing(keys, found); none != nil && how&(AllowMissing|SkipLocked) == 0 {
-			return nil, c.refuseMissing(ctx, table, none, refuse(&MissingError{Table: c.table, Keys: none}))
+			return nil, c.refuseMissing(ctx, table, none, refusal{&MissingError{Table: c.table, Keys: none}})
 		}
 		return locked, nil
 	})

@@ -68,8 +68,8 @@ func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
 // those of the row's key in the arguments, counted from 1, and there must be exactly one.
 func (t Table) match(positions []int32, found []bool) (int, error) {
 	if len(positions) != 1 || found[positions[0]-1] {
-		return 0, refuse(invalidOption("column %q of %s does not match the keys one to one: it must be unique among the rows of Where, no two "+
-			"keys may be equal in its type, and search_path must not hide the operator = of its type", t.Key, t.quoted()))
+		return 0, refusal{invalidOption("column %q of %s does not match the keys one to one: it must be unique among the rows of Where, no two "+
+			"keys may be equal in its type, and search_path must not hide the operator = of its type", t.Key, t.quoted())}
 	}
 	found[positions[0]-1] = true
 	return int(positions[0] - 1), nil

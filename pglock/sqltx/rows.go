@@ -131,10 +131,8 @@ func (r *rows) Values() ([]any, error) {
 // RawValues implements pgx.Rows. See the package documentation for how the bytes may differ from
 // those of the server.
 func (r *rows) RawValues() [][]byte {
-	if r.closed || r.at < 0 {
-		return nil
-	}
-	return r.values[r.at]
+	values, _ := r.current() // nil without one
+	return values
 }
 
 // Conn returns nil: the connection belongs to database/sql.
