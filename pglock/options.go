@@ -196,11 +196,8 @@ func WithWait(d time.Duration) LeaseOption {
 // margin, while the server is unavailable.
 func WithTTL(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < timing.MinTTL || d > timing.MaxTTL {
-			return invalidOption("TTL %v: out of range: must be from %v to %v", d, timing.MinTTL, timing.MaxTTL)
-		}
 		c.ttl = d
-		return nil
+		return checkRange("TTL", d, timing.MinTTL)
 	})
 }
 
@@ -209,11 +206,8 @@ func WithTTL(d time.Duration) LeaseOption {
 // at different rates, and the time that the holder's work needs to stop.
 func WithSafetyMargin(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < 0 {
-			return invalidOption("safety margin %v is negative: must be 0 or more", d)
-		}
 		c.margin, c.marginSet = d, true
-		return nil
+		return checkRange("safety margin", d, 0)
 	})
 }
 
@@ -223,11 +217,8 @@ func WithSafetyMargin(d time.Duration) LeaseOption {
 // is not renewed, and ends after its TTL unless Extend extends it.
 func WithRenewEvery(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < 0 {
-			return invalidOption("renewal interval %v is negative: must be 0 or more", d)
-		}
 		c.renewEvery, c.noRenewal = d, d == 0
-		return nil
+		return checkRange("renewal interval", d, 0)
 	})
 }
 
