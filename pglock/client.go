@@ -175,20 +175,14 @@ func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
 // firstOf returns the first error and the number of errors, because one message is enough for a
 // thousand leases on a dead server.
 func firstOf(all []error) error {
-	var first error
-	n := 0
-	for _, err := range all {
-		if err == nil {
-			continue
-		}
-		if n++; first == nil {
-			first = err
-		}
+	all = errs.Causes(all...)
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
 	}
-	if n > 1 {
-		return errs.Errorf("%w (and %d more leases)", first, n-1)
-	}
-	return first
+	return errs.Errorf("%w (and %d more leases)", all[0], len(all)-1)
 }
 
 func (c *Client) waitlistConfig() waitlist.Config {

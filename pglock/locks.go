@@ -225,16 +225,9 @@ func requested(request *string) (asked bool, reason string) {
 	return true, *request
 }
 
-func parseLabels(text string) (labels map[string]string) {
-	if json.Unmarshal([]byte(text), &labels) != nil {
-		return foreignLabels(text)
-	}
-	return labels
-}
-
-// foreignLabels returns labels that another program than a client has written. A value that is not
-// a string is returned as JSON.
-func foreignLabels(text string) map[string]string {
+// parseLabels returns labels, which another program than a client may have written. A value that is not a
+// string is returned as JSON.
+func parseLabels(text string) map[string]string {
 	var values map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(text), &values) // without labels if it is no object
 	labels := make(map[string]string, len(values))
