@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -73,7 +74,7 @@ func (m leasesMeter) hold(ctx context.Context, client *pglock.Client) ([]trial.F
 			return err
 		})
 	}
-	if err := errors.Join(all.Wait(), pause(ctx, m.rest)); err != nil {
+	if err := errors.Join(all.Wait(), backoff.Sleep(ctx, m.rest)); err != nil {
 		return nil, err
 	}
 	began, used := time.Now(), processorTime()
@@ -83,7 +84,7 @@ func (m leasesMeter) hold(ctx context.Context, client *pglock.Client) ([]trial.F
 		var now float64
 		now, err = m.connections(ctx)
 		connections = max(connections, now)
-		err = errors.Join(err, pause(ctx, m.time/20))
+		err = errors.Join(err, backoff.Sleep(ctx, m.time/20))
 	}
 	if err != nil {
 		return nil, err

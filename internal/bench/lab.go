@@ -172,13 +172,3 @@ func pick[T any](s trial.Scale, whole, quick, short T) T {
 	}
 	return whole
 }
-
-// pause waits, unless ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
