@@ -62,11 +62,10 @@ func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Co
 
 // applicationName marks the client's connections in pg_stat_activity.
 func applicationName(app string) string {
-	const longest = 63 // NAMEDATALEN-1
 	if app == "" {
 		return "pglock"
 	}
-	return fmt.Sprintf("%.*s (pglock)", longest-len(" (pglock)"), app)
+	return fmt.Sprintf("%.*s (pglock)", schema.MaxName-len(" (pglock)"), app)
 }
 
 // initConn checks the server of a new connection: after a failover it may be another one. See

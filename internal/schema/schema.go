@@ -18,14 +18,14 @@ const (
 	// Version is the number of the last migration, which this module needs.
 	Version = 3
 
-	// maxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
-	maxName = 63
+	// MaxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
+	MaxName = 63
 )
 
 // Validate returns an error that wraps ErrInvalidName unless name is 1 to 63 bytes of UTF-8 without
 // NUL that do not begin with "pg_", which PostgreSQL reserves.
 func Validate(name string) error {
-	if err := errs.CheckText(name, maxName); err != nil {
+	if err := errs.CheckText(name, MaxName); err != nil {
 		return errs.Errorf("%w: it %w", ErrInvalidName, err)
 	}
 	if strings.HasPrefix(name, "pg_") {

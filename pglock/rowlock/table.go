@@ -43,7 +43,7 @@ func (t Table) quoted() string { return t.Name.Sanitize() }
 // checkNames refuses a name that PostgreSQL would truncate, and then find another object.
 func checkNames(names []string, more ...string) error {
 	for _, name := range slices.Concat(names, more) {
-		if err := errs.CheckText(name, 63); err != nil {
+		if err := errs.CheckText(name, schema.MaxName); err != nil {
 			return invalidOption("name of table or column %w", err)
 		}
 	}
