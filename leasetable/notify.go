@@ -28,8 +28,7 @@ func (n *notifications) refused() {
 }
 
 // sendWaking sends a statement that notifies a waiter if its last parameter is true. It returns the
-// time just before the statement was sent. It calls the
-// row function anew for a repeated statement.
+// time just before the statement was sent, and calls the row function anew for a repeated statement.
 func (s *Store) sendWaking(ctx context.Context, st statement) (sent time.Time, err error) {
 	args := st.args
 	notify := s.notify.allowed()

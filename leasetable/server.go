@@ -88,10 +88,15 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	grant, newest := s.highWater.newest()
 	name := cmp.Or(grant.Name, PruneLock) // a name that most clients lock now and then
+	// The highest token that was handed out, or NULL on a standby. The sequence is put above the tokens of
+	// that name's row and of all grants before a failover.
+	sql := "SELECT CASE WHEN NOT pg_is_in_recovery() AND set_config('synchronous_commit', 'off', true) = 'off' THEN " +
+		schema.Quote(s.schema) + ".lift_fencing_tokens($1::text) END"
 	var row [][]byte
 	var err error
 	for range 4 { // a stricter default isolation, and many clients that connect after a failover
-		if row, err = s.lift(ctx, conn, name); pgtx.SQLState(err) != pgtx.SerializationFailure {
+		row, err = oneRow(conn.ExecParams(ctx, sql, [][]byte{[]byte(name)}, nil, nil, nil).Read())
+		if pgtx.SQLState(err) != pgtx.SerializationFailure {
 			break
 		}
 	}
@@ -110,14 +115,6 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	s.highWater.observeServer(fencing.Token(highest))
 	return nil
-}
-
-// lift puts the sequence above the tokens of that name's row and of all grants before a failover.
-// It returns the highest token that was handed out, or NULL on a standby.
-func (s *Store) lift(ctx context.Context, conn *pgconn.PgConn, name string) ([][]byte, error) {
-	return oneRow(conn.ExecParams(ctx, "SELECT CASE WHEN NOT pg_is_in_recovery() AND "+
-		"set_config('synchronous_commit', 'off', true) = 'off' THEN "+schema.Quote(s.schema)+".lift_fencing_tokens($1::text) END",
-		[][]byte{[]byte(name)}, nil, nil, nil).Read())
 }
 
 // frameKey is the key of a connection's frame in its custom data.

@@ -90,7 +90,13 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 	c.getSQL = schema.Render(getSQL+rowSQL, cfg.schema)
 	c.signals.client, c.watches.client = c, c
 	c.dispatch = newDispatch(c)
-	c.waiters = waitlist.New(c.waitlistConfig())
+	waiting := waitlist.Config{
+		Store: s, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: life, Closing: c.closing, Logger: cfg.logger,
+	}
+	if !cfg.pollOnly {
+		waiting.Listen = c.signals.listen
+	}
+	c.waiters = waitlist.New(waiting)
 	c.renew = newRenewer(c)
 	go c.renew.run()
 	c.pruner = newPruner(c)
@@ -183,16 +189,6 @@ func firstOf(all []error) error {
 		return all[0]
 	}
 	return errs.Errorf("%w (and %d more leases)", all[0], len(all)-1)
-}
-
-func (c *Client) waitlistConfig() waitlist.Config {
-	cfg := waitlist.Config{
-		Store: c.store, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
-	}
-	if !c.cfg.pollOnly {
-		cfg.Listen = c.signals.listen
-	}
-	return cfg
 }
 
 // newChannel returns a random channel name of 33 letters and digits, unique in every schema.
