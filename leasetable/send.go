@@ -115,10 +115,7 @@ func (s *Store) orClosed(err error) error {
 }
 
 func (st statement) sendAlone(ctx context.Context, conn *pgx.Conn) error {
-	rows, err := conn.Query(ctx, st.sql, st.args...)
-	if err != nil {
-		return err
-	}
+	rows, _ := conn.Query(ctx, st.sql, st.args...) // read returns its error
 	return st.read(rows)
 }
 
