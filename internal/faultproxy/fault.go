@@ -20,9 +20,7 @@ func (p *Proxy) HoldReplies() { p.change(func(f *faults) { f.holdReplies = true 
 // DropReplies forwards requests and discards replies.
 func (p *Proxy) DropReplies() { p.change(func(f *faults) { f.dropReplies = true }) }
 
-// Freeze makes the address a black hole, or ends that. Connections that were open or opened during
-// the freeze stay open and silent forever: the host behind them is gone. Only later ones reach the
-// server.
+// Freeze makes the address a black hole, as if the host behind it were gone, or ends that.
 func (p *Proxy) Freeze(freeze bool) {
 	p.change(func(f *faults) {
 		f.freeze = freeze

@@ -330,10 +330,7 @@ func (c *cluster) ledger(ctx context.Context) (lines []line, err error) {
 		return nil, err
 	}
 	err = c.on(ctx, leader, func(pool *pgxpool.Pool) error {
-		rows, err := pool.Query(ctx, "SELECT worker, seq, token FROM ledger ORDER BY id")
-		if err != nil {
-			return err
-		}
+		rows, _ := pool.Query(ctx, "SELECT worker, seq, token FROM ledger ORDER BY id") // CollectRows returns its error
 		lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[line])
 		return err
 	})
