@@ -159,11 +159,11 @@ func TestLockTakesOneRoundTrip(t *testing.T) {
 			for name, call := range waitingLocks(advisory.NewKey("round trips", t.Name())) {
 				for range 2 {
 					tx := begin(t, pool)
-					before := pgtest.Turns(t, tx.Conn())
+					before := pgtest.Turns(tx.Conn())
 					if err := call(t.Context(), tx); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
-					if n := pgtest.Turns(t, tx.Conn()) - before; n != want {
+					if n := pgtest.Turns(tx.Conn()) - before; n != want {
 						t.Errorf("%s: %d round trips, want %d", name, n, want)
 					}
 					_ = tx.Rollback(t.Context())

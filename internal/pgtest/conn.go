@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"sync/atomic"
-	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -44,11 +43,4 @@ func CountTurns(c *pgxpool.Config) {
 }
 
 // Turns returns the number of round trips of a connection from a pool with CountTurns.
-func Turns(tb testing.TB, conn *pgx.Conn) int64 {
-	tb.Helper()
-	c, ok := conn.PgConn().Conn().(*turns)
-	if !ok {
-		tb.Fatalf("pgtest: %T counts no turns", conn.PgConn().Conn())
-	}
-	return c.n.Load()
-}
+func Turns(conn *pgx.Conn) int64 { return conn.PgConn().Conn().(*turns).n.Load() }
