@@ -117,9 +117,5 @@ func testCancelled(t *testing.T, open func() Locker) {
 		})
 	}
 	all.Wait()
-	unlock, err := open().Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatalf("afterwards: %v", err)
-	}
-	release(t, unlock)
+	release(t, lock(t, open(), "n"))
 }

@@ -43,7 +43,7 @@ func (p *Proxy) Sever() {
 	links := slices.Collect(maps.Keys(p.links))
 	p.mu.Unlock()
 	for _, l := range links {
-		l.reset()
+		l.close(true)
 	}
 }
 

@@ -40,7 +40,7 @@ func (l *link) run() {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(l.ctx, "tcp", l.proxy.target)
 	if err != nil {
-		l.reset()
+		l.close(true)
 		return
 	}
 	l.mu.Lock()
@@ -117,7 +117,7 @@ func (l *link) deliver(c chunk, to *net.TCPConn, lost *bool) bool {
 		return false
 	}
 	if err != nil || broken || c.end != nil {
-		l.reset()
+		l.close(true)
 		return false
 	}
 	return true
@@ -145,9 +145,7 @@ func (l *link) awaitPassage(due time.Time, reply bool) bool {
 	return false
 }
 
-// reset closes the link with an RST to both ends.
-func (l *link) reset() { l.close(true) }
-
+// close closes the link, a hard one with an RST to both ends.
 func (l *link) close(hard bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -87,7 +87,7 @@ func (p *Proxy) runAccept() {
 		p.links[l] = struct{}{}
 		p.mu.Unlock()
 		if refuse {
-			l.reset()
+			l.close(true)
 			continue
 		}
 		p.running.Go(l.run)
