@@ -36,7 +36,8 @@ func (f optionFunc) apply(p *protection) error { return f(p) }
 func WithColumn(name string) Option {
 	return optionFunc(func(p *protection) error {
 		if name == "" || len(name) > schema.MaxName {
-			return errs.InvalidOption("fencing", "WithColumn: %q has %d bytes: must be 1 to %d bytes", name, len(name), schema.MaxName)
+			return errs.InvalidOption("fencing", "WithColumn: %q has %d bytes: must be 1 to %d bytes",
+				name, len(name), schema.MaxName)
 		}
 		p.column = name
 		return nil

@@ -142,8 +142,10 @@ func (p *page) scan(r pgx.Rows) error {
 	var request *string
 	var q waiterColumns
 	var g grantColumns
-	err := r.Scan(&p.seen, &p.last, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, (*pgtx.Micros)(&k.Remaining), (*pgtx.Micros)(&k.age),
-		&k.Previous.Holder, &k.Previous.End, (*zeronull.Timestamptz)(&k.Previous.EndedAt), &k.Previous.Reason, &request, &q.holders, &q.tickets, &q.waited, &q.weights,
+	err := r.Scan(&p.seen, &p.last, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt,
+		(*pgtx.Micros)(&k.Remaining), (*pgtx.Micros)(&k.age),
+		&k.Previous.Holder, &k.Previous.End, (*zeronull.Timestamptz)(&k.Previous.EndedAt), &k.Previous.Reason, &request,
+		&q.holders, &q.tickets, &q.waited, &q.weights,
 		&capacity, &g.tokens, &g.weights, &g.holders, &g.labels, &g.since, &g.remaining, &g.ages, &g.requests)
 	if err != nil {
 		return err

@@ -27,9 +27,8 @@ func LoginRejected(err error) bool {
 	if severalHosts(connect.Config) && len(attempts) > 0 {
 		attempts = attempts[len(attempts)-1:]
 	}
-	return slices.ContainsFunc(attempts, func(attempt error) bool {
-		return slices.Contains([]string{InvalidAuthorization, InvalidPassword, InvalidCatalogName, InsufficientPrivilege}, SQLState(attempt))
-	})
+	rejections := []string{InvalidAuthorization, InvalidPassword, InvalidCatalogName, InsufficientPrivilege}
+	return slices.ContainsFunc(attempts, func(attempt error) bool { return slices.Contains(rejections, SQLState(attempt)) })
 }
 
 // ExplainLogin returns an error that wraps errs.ErrLogin if LoginRejected(err), and otherwise err.
@@ -41,5 +40,7 @@ func ExplainLogin(err error) error {
 }
 
 func severalHosts(c *pgconn.Config) bool {
-	return c != nil && slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
+	return c != nil && slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		return f.Host != c.Host || f.Port != c.Port
+	})
 }

@@ -14,7 +14,8 @@ import (
 
 // Persist calls op until it succeeds, fails for a reason that does not pass by itself (see
 // Transient), or ctx is done, and returns the error of the last try. The context of a try ends after
-// 5 s, so that a connection that hangs leaves time for another one. A try whose reply was lost may have taken effect, so op must be one that can be repeated.
+// 5 s, so that a connection that hangs leaves time for another one. A try whose reply was lost may
+// have taken effect, so op must be one that can be repeated.
 func Persist(ctx context.Context, op func(ctx context.Context) error) error {
 	pauses := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
 	return backoff.Retry(ctx, backoff.Policy{Transient: Transient, Pauses: pauses, Try: 5 * time.Second}, op)
