@@ -135,7 +135,7 @@ func (c *call) try(ctx context.Context, conn *pgx.Conn) (held bool, err error) {
 	err = pgtx.Run(ctx, conn, pgtx.LetFinish, func(ctx context.Context) error {
 		batch := &pgx.Batch{}
 		batch.Queue(unlockAll)
-		batch.Queue(acquireSQL, c.keys[0].id).QueryRow(func(row pgx.Row) error { return row.Scan(&held, nil) })
+		batch.Queue(statements["acquire"], c.keys[0].id).QueryRow(func(row pgx.Row) error { return row.Scan(&held, nil) })
 		return conn.SendBatch(ctx, batch).Close()
 	})
 	return held, err

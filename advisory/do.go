@@ -26,8 +26,6 @@ type DB interface {
 // so that the next holder is granted the lock without a round trip.
 var doAdmission = newAdmission()
 
-const doWidth = 2
-
 // Do runs fn in a transaction that holds the key's lock, and commits it. The lock is released
 // when the transaction ends. Do takes two round trips around fn: BEGIN together with the lock,
 // and COMMIT.
@@ -71,7 +69,7 @@ func do(ctx context.Context, db any, key Key, fn func(ctx context.Context, tx pg
 		return invalidOption("the database is nil")
 	}
 	if reflect.TypeOf(db).Comparable() { // pointers are
-		leave, err := c.enter(ctx, doAdmission, db, doWidth)
+		leave, err := c.enter(ctx, doAdmission, db, 2)
 		if err != nil {
 			return err
 		}

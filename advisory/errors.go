@@ -83,7 +83,6 @@ func (e *NotAcquiredError) Error() string {
 	return fmt.Sprintf("advisory: lock %s: gave up after %v: %s", locks, e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
 }
 
-// Unwrap returns ErrNotAcquired and the cause.
 func (e *NotAcquiredError) Unwrap() []error { return errs.Causes(ErrNotAcquired, e.Cause) }
 
 func invalidOption(format string, args ...any) error {

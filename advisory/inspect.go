@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // Usage describes one session that holds an advisory lock or waits for it.
@@ -39,7 +40,7 @@ type Usage struct {
 // needs pg_read_all_stats or pg_monitor.
 func Inspect(ctx context.Context, db DB) (all []Usage, err error) {
 	batch := &pgx.Batch{}
-	batch.Queue(inspectSQL).Query(func(rows pgx.Rows) error {
+	batch.Queue(statements["inspect"]).Query(func(rows pgx.Rows) error {
 		all, err = pgx.CollectRows(rows, scanUsage)
 		return err
 	})
@@ -51,12 +52,9 @@ func Inspect(ctx context.Context, db DB) (all []Usage, err error) {
 
 func scanUsage(row pgx.CollectableRow) (u Usage, err error) {
 	var classid, objid int64
-	var session, transaction, waiting int64 // microseconds
 	err = row.Scan(&classid, &objid, &u.Shared, &u.Granted, &u.PID, &u.Prepared, &u.ApplicationName, &u.User, &u.ClientAddr,
-		&session, &transaction, &waiting, &u.WaitsFor)
+		(*pgtx.Micros)(&u.SessionAge), (*pgtx.Micros)(&u.TransactionAge), (*pgtx.Micros)(&u.Waiting), &u.WaitsFor)
 	u.Key = KeyFromInt64(classid<<32 | objid)
 	u.Namespace, u.Name = u.Key.names()
-	u.SessionAge, u.TransactionAge = time.Duration(session)*time.Microsecond, time.Duration(transaction)*time.Microsecond
-	u.Waiting = time.Duration(waiting) * time.Microsecond
 	return u, err
 }

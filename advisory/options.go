@@ -25,7 +25,7 @@ type SessionOption interface {
 	forSession()
 }
 
-// config has the options of all calls. The types of the options leave each call those that apply.
+// config has the options of all calls.
 type config struct {
 	timeout   time.Duration // 0: as long as ctx
 	poolWait  time.Duration
@@ -35,35 +35,27 @@ type config struct {
 	retries   int
 }
 
+// option is an option of each call. The types that the functions below return leave each call those that
+// apply to it.
 type option func(*config) error
 
 func (o option) apply(c *config) error { return o(c) }
-
-type (
-	doOption      struct{ option }
-	sessionOption struct{ option }
-	poolOption    struct{ option }
-	lockOption    struct{ poolOption }
-)
-
-func (doOption) forDo()           {}
-func (sessionOption) forSession() {}
-func (poolOption) forDo()         {}
-func (poolOption) forSession()    {}
-func (lockOption) forLock()       {}
+func (option) forDo()                  {}
+func (option) forSession()             {}
+func (option) forLock()                {}
 
 // WithTimeout bounds the wait for the lock, not counting the wait for a connection. When the
 // time has passed, the call fails with ErrNotAcquired and ErrTimeout. It counts in whole
 // milliseconds, rounded up. A shorter lock_timeout of the caller's transaction takes precedence.
 // Default: as long as the context lasts.
 func WithTimeout(d time.Duration) LockOption {
-	return lockOption{poolOption{func(c *config) error {
+	return option(func(c *config) error {
 		if d <= 0 {
 			return invalidOption("timeout %v: must be positive: use TryLock or TryAcquire for a single attempt", d)
 		}
 		c.timeout = d
 		return nil
-	}}}
+	})
 }
 
 // WithPoolWait bounds the wait of Do and Acquire for a connection of the pool. When the time has
@@ -72,60 +64,60 @@ func WithPoolWait(d time.Duration) interface {
 	DoOption
 	SessionOption
 } {
-	return poolOption{func(c *config) error {
+	return option(func(c *config) error {
 		if d <= 0 {
 			return invalidOption("pool wait %v: must be positive", d)
 		}
 		c.poolWait = d
 		return nil
-	}}
+	})
 }
 
 // WithIsolation sets the transaction's isolation level. At every level the function sees what
 // the lock's previous holder has committed, since the snapshot is taken once the lock is held.
 // Default: the server's default.
 func WithIsolation(level pgx.TxIsoLevel) DoOption {
-	return doOption{func(c *config) error {
+	return option(func(c *config) error {
 		switch level {
 		case pgx.ReadUncommitted, pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable:
 			c.isolation = level
 			return nil
 		}
 		return invalidOption("isolation level %q: must be one of pgx's TxIsoLevel constants", level)
-	}}
+	})
 }
 
 // WithKeys locks these keys too, in one statement and in the same order everywhere, so that
 // transactions that lock several keys do not deadlock with each other. Default: none.
 func WithKeys(keys ...Key) DoOption {
-	return doOption{func(c *config) error {
+	return option(func(c *config) error {
 		c.moreKeys = append(c.moreKeys, keys...)
 		return nil
-	}}
+	})
 }
 
 // WithRetry runs the whole transaction again, up to n times, if the server refuses it with a
 // serialization failure or a deadlock (SQLSTATE 40001 and 40P01). The function runs again too, so
 // it must do nothing outside the transaction that can't be repeated. Default: 0.
 func WithRetry(n int) DoOption {
-	return doOption{func(c *config) error {
+	return option(func(c *config) error {
 		if n < 0 {
 			return invalidOption("%d retries: must be 0 or more", n)
 		}
 		c.retries = n
 		return nil
-	}}
+	})
 }
 
 // WithKeepAliveTimeout sets how long the server may be silent before the lock counts as lost,
 // 100 ms at least. The session probes the server every quarter of d, and waits half of d for the
 // answer. A closed connection is noticed at once. Default: 1 s.
 func WithKeepAliveTimeout(d time.Duration) SessionOption {
-	return sessionOption{func(c *config) error {
+	return option(func(c *config) error {
 		if d < minKeepAlive {
 			return invalidOption("keep-alive timeout %v: must be at least %v", d, minKeepAlive)
 		}
 		c.keepAlive = d
 		return nil
-	}}
+	})
 }

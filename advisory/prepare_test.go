@@ -110,11 +110,7 @@ func TestI9_NoCancelRequestBeforeTheSavepoint(t *testing.T) {
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			var replies pgtest.ReplyGate
-			pool := pgtest.Pool(t, func(c *pgxpool.Config) {
-				replies.On(c.ConnConfig)
-				c.ConnConfig.DefaultQueryExecMode = mode
-			})
+			proxy, pool := proxied(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			key := advisory.NewKey("prepare", t.Name())
 			for name, call := range waitingLocks(key) {
 				for _, prepared := range []bool{false, true} {
@@ -126,17 +122,17 @@ func TestI9_NoCancelRequestBeforeTheSavepoint(t *testing.T) {
 							t.Errorf("%s: %v", name, err)
 						}
 					}
-					replies.Hold()
-					dials := replies.Dials()
+					proxy.HoldReplies()
+					dials := proxy.Stats().Accepted
 					result := make(chan error, 1)
 					go func() { result <- call(ctx, tx) }()
 					time.AfterFunc(20*time.Millisecond, cancel)
 					// Long after the cancellation, and before the connection is closed.
 					<-time.After(300 * time.Millisecond)
-					if n := replies.Dials() - dials; n != 0 {
+					if n := proxy.Stats().Accepted - dials; n != 0 {
 						t.Errorf("%s, prepared %v: %d requests to cancel before the savepoint is known to be set", name, prepared, n)
 					}
-					replies.Release()
+					proxy.Heal()
 					if err := <-result; !isAll(err, advisory.ErrNotAcquired, context.Canceled) || errors.Is(err, advisory.ErrTx) {
 						t.Errorf("%s, prepared %v: %v", name, prepared, err)
 					}
@@ -163,11 +159,11 @@ func TestLockTakesOneRoundTrip(t *testing.T) {
 			for name, call := range waitingLocks(advisory.NewKey("round trips", t.Name())) {
 				for range 2 {
 					tx := begin(t, pool)
-					before := pgtest.Turns(t, tx.Conn())
+					before := pgtest.Turns(tx.Conn())
 					if err := call(t.Context(), tx); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
-					if n := pgtest.Turns(t, tx.Conn()) - before; n != want {
+					if n := pgtest.Turns(tx.Conn()) - before; n != want {
 						t.Errorf("%s: %d round trips, want %d", name, n, want)
 					}
 					_ = tx.Rollback(t.Context())

@@ -39,16 +39,16 @@ func TestDoTakesTwoRoundTrips(t *testing.T) {
 					var before, inside int64
 					for range 2 { // the first one prepares
 						if used != nil {
-							before = pgtest.Turns(t, used)
+							before = pgtest.Turns(used)
 						}
 						if err := advisory.Do(t.Context(), pool, key, func(_ context.Context, tx pgx.Tx) error {
-							used, inside = tx.Conn(), pgtest.Turns(t, tx.Conn())
+							used, inside = tx.Conn(), pgtest.Turns(tx.Conn())
 							return nil
 						}, tc.opts...); err != nil {
 							t.Error(err)
 						}
 					}
-					if after := pgtest.Turns(t, used) - inside; inside-before != tc.want || after != 1 {
+					if after := pgtest.Turns(used) - inside; inside-before != tc.want || after != 1 {
 						t.Errorf("%s: %d round trips before the function, %d after it, want %d and 1", name, inside-before, after, tc.want)
 					}
 				}

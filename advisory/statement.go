@@ -12,13 +12,8 @@ import (
 //go:embed sql
 var files embed.FS
 
-var lockSQL, lockOneSQL, acquireSQL, inspectSQL = text("lock"), text("lock_one"), text("acquire"), text("inspect")
-
-// text returns the statement of a file, without its comments.
-func text(verb string) string {
-	file, _ := files.ReadFile("sql/" + verb + ".sql") // the tests run all of them
-	return schema.Render(string(file), schema.Default)
-}
+// statements are those in files, which name no schema.
+var statements = schema.Statements(files, schema.Default)
 
 // statement returns the query that locks all keys of the call until the transaction ends, and
 // waits for lockTimeout at most; 0 is no bound. The second column of its row is the transaction's
@@ -29,7 +24,7 @@ func (c *call) statement(lockTimeout time.Duration) pgtx.Query {
 		for i, k := range c.keys {
 			ids[i] = k.id
 		}
-		return pgtx.Query{SQL: lockSQL, Args: []any{pgtx.Milliseconds(lockTimeout), ids, c.shared}}
+		return pgtx.Query{SQL: statements["lock"], Args: []any{pgtx.Milliseconds(lockTimeout), ids, c.shared}}
 	}
 	function := c.suffixed("pg_advisory_xact_lock")
 	if lockTimeout == 0 {
@@ -38,7 +33,7 @@ func (c *call) statement(lockTimeout time.Duration) pgtx.Query {
 		return q
 	}
 	return pgtx.Query{
-		SQL:  strings.Replace(lockOneSQL, "pg_advisory_xact_lock(", function+"(", 1),
+		SQL:  strings.Replace(statements["lock_one"], "pg_advisory_xact_lock(", function+"(", 1),
 		Args: []any{pgtx.Milliseconds(lockTimeout), c.keys[0].id},
 	}
 }

@@ -20,11 +20,11 @@ func TestTimesFitTogether(t *testing.T) {
 		"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3",
 		"tcp_user_timeout": fmt.Sprint(clientIdle.Milliseconds()),
 	} {
-		if text := fmt.Sprintf("set_config('%s', '%s', false)", setting, value); !strings.Contains(acquireSQL, text) {
+		if text := fmt.Sprintf("set_config('%s', '%s', false)", setting, value); !strings.Contains(statements["acquire"], text) {
 			t.Errorf("acquire.sql lacks %s", text)
 		}
 	}
-	if !strings.Contains(lockOneSQL, "pg_advisory_xact_lock(") {
+	if !strings.Contains(statements["lock_one"], "pg_advisory_xact_lock(") {
 		t.Error("the statement lacks the call that is replaced for a shared lock")
 	}
 	if defaultKeepAlive < minKeepAlive {

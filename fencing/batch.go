@@ -46,12 +46,12 @@ func Batch(ctx context.Context, db Sender, f Fence, b *pgx.Batch) error {
 	if db == nil || b == nil {
 		return errs.Errorf("%w: the database or the batch is nil", ErrInvalidOption)
 	}
-	state := txStateOf(db)
-	if state == txUnknown {
+	within, known := inTransaction(db)
+	if !known {
 		return errs.Errorf("%w: a %T can't say whether it is in a transaction: pass a pool, a connection or a transaction", ErrInvalidOption, db)
 	}
 	checked := slices.ContainsFunc(b.QueuedQueries, func(q *pgx.QueuedQuery) bool { return !isPlain(q.SQL) })
-	begin := checked && state == noTx
+	begin := checked && !within
 	var outcome batchOutcome
 	results := db.SendBatch(ctx, guardedBatch(f, b, begin, checked, &outcome))
 	if tx := results.Tx(); tx != nil {
@@ -113,29 +113,20 @@ func guardedBatch(f Fence, b *pgx.Batch, begin, checked bool, outcome *batchOutc
 	return guarded
 }
 
-// txState says whether a Sender is in a transaction.
-type txState int
-
-const (
-	txUnknown txState = iota // it has only SendBatch
-	inTx                     // a transaction of the caller
-	noTx                     // a pool, or a connection that is not in a transaction
-)
-
-func txStateOf(db Sender) txState {
-	if _, commits := db.(interface {
-		Commit(ctx context.Context) error
-	}); commits {
-		return inTx
-	}
-	if _, begins := db.(interface {
-		Begin(ctx context.Context) (pgx.Tx, error)
-	}); !begins {
-		return txUnknown
-	}
+// inTransaction reports whether a Sender is in a transaction. That is known of a transaction of the
+// caller's, and of a pool or a connection, in which a statement may have begun one.
+func inTransaction(db Sender) (within, known bool) {
 	const idle = 'I'
-	if conn := pgtx.Conn(db); conn == nil || conn.IsClosed() || conn.PgConn().TxStatus() == idle {
-		return noTx
+	switch db.(type) {
+	case interface {
+		Commit(ctx context.Context) error
+	}:
+		return true, true
+	case interface {
+		Begin(ctx context.Context) (pgx.Tx, error)
+	}:
+		conn := pgtx.Conn(db)
+		return conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != idle, true
 	}
-	return inTx // a statement has begun it
+	return false, false
 }

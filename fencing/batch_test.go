@@ -169,9 +169,9 @@ func TestBatchTakesOneRoundTrip(t *testing.T) {
 		turns := func(call func() error) int64 {
 			t.Helper()
 			ok(t, call()) // prepares its statements
-			before := pgtest.Turns(t, conn.Conn())
+			before := pgtest.Turns(conn.Conn())
 			ok(t, call())
-			return pgtest.Turns(t, conn.Conn()) - before
+			return pgtest.Turns(conn.Conn()) - before
 		}
 		ours := turns(func() error { return fencing.Batch(t.Context(), conn, f, batch(update)) })
 		control := turns(func() error {

@@ -82,5 +82,4 @@ func (e *StaleError) Error() string {
 	return fmt.Sprintf("%v: grant %d of %q, where %d is the newest", ErrStale, e.Token, e.Resource, e.Current)
 }
 
-// Unwrap makes errors.Is find ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }

@@ -53,13 +53,11 @@ func Explain(err error) error {
 	var known error
 	switch code := pgtx.SQLState(err); code {
 	case codeStale:
-		var stale StaleError
-		known = readFacts(err, &stale)
+		known = readFacts(err)
 	case codeOtherLock:
-		var row struct{ Resource string }
-		readFacts(err, &row)
-		known = errs.Errorf("%w: %q", ErrOtherLock, row.Resource)
-		if row.Resource == "" { // the row names no lock, or the statement was TRUNCATE
+		resource := readFacts(err).Resource
+		known = errs.Errorf("%w: %q", ErrOtherLock, resource)
+		if resource == "" { // the row names no lock, or the statement was TRUNCATE
 			known = errs.Errorf("%w: of no lock that is bound", ErrOtherLock)
 		}
 	default:
@@ -72,13 +70,14 @@ func Explain(err error) error {
 }
 
 // readFacts reads the JSON that the functions of pglock put into the DETAIL of an error.
-func readFacts[T any](err error, into *T) *T {
+func readFacts(err error) *StaleError {
+	var facts StaleError
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		// Another program's DETAIL leaves the facts empty.
-		_ = json.Unmarshal([]byte(pg.Detail), into)
+		_ = json.Unmarshal([]byte(pg.Detail), &facts)
 	}
-	return into
+	return &facts
 }
 
 // explainCall is Explain for a call of a function in the named schema. operation is for the error's

@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -27,15 +28,7 @@ type Fence struct {
 func (f Fence) String() string { return fmt.Sprintf("%s@%d", f.Name, f.Token) }
 
 // schemaName returns the schema, the default one if Schema is empty.
-func (f Fence) schemaName() string {
-	if f.Schema == "" {
-		return schema.Default
-	}
-	return f.Schema
-}
-
-// maxName is the limit of a lock's name, in bytes.
-const maxName = 512
+func (f Fence) schemaName() string { return cmp.Or(f.Schema, schema.Default) }
 
 // check returns an error that wraps ErrInvalidFence if no grant can have the fence.
 func (f Fence) check() error {
@@ -50,8 +43,8 @@ func (f Fence) check() error {
 
 // checkGrant returns an error that wraps ErrInvalidFence if the name or the token is invalid.
 func checkGrant(name string, token Token) error {
-	if err := errs.CheckText(name, maxName); err != nil {
-		return errs.Errorf("%w: %w: it %w", ErrInvalidFence, errs.ErrInvalidName, err)
+	if err := errs.CheckName(name); err != nil {
+		return errs.Errorf("%w: %w", ErrInvalidFence, err)
 	}
 	if token <= 0 {
 		return errs.Errorf("%w: token %d: must be 1 or more", ErrInvalidFence, token)

@@ -35,9 +35,9 @@ func (f optionFunc) apply(p *protection) error { return f(p) }
 // if it is missing. Default "fence_token".
 func WithColumn(name string) Option {
 	return optionFunc(func(p *protection) error {
-		const maxColumn = 63 // NAMEDATALEN-1: PostgreSQL cuts longer names silently
-		if name == "" || len(name) > maxColumn {
-			return errs.InvalidOption("fencing", "WithColumn: %q has %d bytes: must be 1 to %d bytes", name, len(name), maxColumn)
+		if name == "" || len(name) > schema.MaxName {
+			return errs.InvalidOption("fencing", "WithColumn: %q has %d bytes: must be 1 to %d bytes",
+				name, len(name), schema.MaxName)
 		}
 		p.column = name
 		return nil

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // Request is one attempt to acquire a lock.
@@ -106,15 +108,13 @@ type Grant struct {
 func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
-		return s.grantRow(ctx, r, s.sql.acquireFast, r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket)
+		return s.grantRow(ctx, r, s.sql["acquire_fast"], r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket)
 	}
 	var name string
-	var left int64
-	var g Grant
-	into := []any{&name, &g.Token, &left} // once: a batch has many rows
-	return s.grantBatch(ctx, batch, statement{s.sql.acquireFastBatch, acquireArgs(batch), nil}, func(r pgx.Rows) (string, Grant, error) {
+	g := Grant{Outcome: Granted}
+	into := []any{&name, &g.Token, (*pgtx.Micros)(&g.Remaining)} // once: a batch has many rows
+	return s.grantBatch(ctx, batch, statement{s.sql["acquire_fast_batch"], acquireArgs(batch), nil}, func(r pgx.Rows) (string, Grant, error) {
 		err := r.Scan(into...)
-		g.Outcome, g.Remaining = Granted, time.Duration(left)*time.Microsecond
 		return name, g, err
 	})
 }
@@ -122,7 +122,7 @@ func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, err
 // HandOff grants the lock of fence to the request r of the same client, instead of releasing it. Without
 // an Outcome the lock must be released. r.Ticket is not used.
 func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, client string) (Grant, error) {
-	grants, err := s.grantRow(ctx, r, s.sql.handoff,
+	grants, err := s.grantRow(ctx, r, s.sql["handoff"],
 		fence.Name, int64(fence.Token), r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), client)
 	if err != nil {
 		return Grant{}, err
@@ -133,10 +133,8 @@ func (s *Store) HandOff(ctx context.Context, fence fencing.Fence, r *Request, cl
 // grantRow sends a statement that returns one row if it grants the lock of r.
 func (s *Store) grantRow(ctx context.Context, r *Request, sql string, args ...any) ([]Grant, error) {
 	return s.grantBatch(ctx, []*Request{r}, statement{sql, args, nil}, func(row pgx.Rows) (string, Grant, error) {
-		var left int64
 		g := Grant{Outcome: Granted}
-		err := row.Scan(&g.Token, &left)
-		g.Remaining = time.Duration(left) * time.Microsecond
+		err := row.Scan(&g.Token, (*pgtx.Micros)(&g.Remaining))
 		return r.Name, g, err
 	})
 }
@@ -146,7 +144,7 @@ func (s *Store) grantRow(ctx context.Context, r *Request, sql string, args ...an
 // Grant for each of them, also with an error, since each of the two statements commits by itself.
 func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, error) {
 	args := acquireArgs(batch)
-	st := statement{s.sql.peek, []any{args[0], args[2], args[5]}, nil}
+	st := statement{s.sql["peek"], []any{args[0], args[2], args[5]}, nil}
 	grants, err := s.grantBatch(ctx, batch, st, func(r pgx.Rows) (name string, g Grant, err error) {
 		g.Outcome = Busy
 		err = g.scan(r, &name)
@@ -165,7 +163,7 @@ func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, err
 	if len(rest) == 0 {
 		return grants, nil
 	}
-	st = statement{s.sql.acquireFull, acquireArgs(rest), nil}
+	st = statement{s.sql["acquire_full"], acquireArgs(rest), nil}
 	answers, err := s.grantBatch(ctx, rest, st, func(r pgx.Rows) (name string, g Grant, err error) {
 		err = g.scan(r, &name, &g.Outcome)
 		return name, g, err
@@ -180,16 +178,15 @@ func (s *Store) AcquireFull(ctx context.Context, batch []*Request) ([]Grant, err
 func (s *Store) AcquireSlots(ctx context.Context, r *Request) (Grant, error) {
 	names, permits, weights := r.slots()
 	args := []any{names, permits, weights, r.ID, r.Holder, r.Labels, r.TTL.Microseconds(), r.Ticket}
-	return s.grantSlots(ctx, s.sendWaking, r, s.sql.acquireSlots, args)
+	return s.grantSlots(ctx, s.sendWaking, r, s.sql["acquire_slots"], args)
 }
 
 // grantSlots sends a statement that answers a request as a whole.
 func (s *Store) grantSlots(ctx context.Context, send sender, r *Request, sql string, args []any) (g Grant, err error) {
 	sent, err := send(ctx, statement{sql, args, func(row pgx.Rows) error {
-		var name *string
-		err := g.scan(row, &name, &g.Outcome)
-		if name != nil && r.All != nil {
-			g.Name = *name
+		err := g.scan(row, (*zeronull.Text)(&g.Name), &g.Outcome)
+		if r.All == nil {
+			g.Name = ""
 		}
 		return err
 	}})
@@ -233,19 +230,11 @@ func (s *Store) grantBatch(ctx context.Context, batch []*Request, st statement, 
 
 // scan reads a row whose first columns are into.
 func (g *Grant) scan(r pgx.Rows, into ...any) error {
-	var holder *string
-	var left int64
-	if err := r.Scan(append(into, &g.Token, &holder, &left, &g.Ahead, &g.Invalid)...); err != nil {
-		return err
-	}
-	if holder != nil {
-		g.Holder = *holder
-	}
-	g.Remaining = time.Duration(left) * time.Microsecond
+	err := r.Scan(append(into, &g.Token, (*zeronull.Text)(&g.Holder), (*pgtx.Micros)(&g.Remaining), &g.Ahead, &g.Invalid)...)
 	if g.Outcome == OtherKind {
 		g.Capacity, g.Ahead = g.Ahead, 0
 	}
-	return nil
+	return err
 }
 
 // acquireArgs returns the arguments of the batch statements that grant.
@@ -262,10 +251,8 @@ func acquireArgs(batch []*Request) []any {
 
 // collapse returns values, or only the first one if all are equal.
 func collapse[T comparable](values []T) []T {
-	for _, v := range values {
-		if v != values[0] {
-			return values
-		}
+	if slices.ContainsFunc(values, func(v T) bool { return v != values[0] }) {
+		return values
 	}
 	return values[:1]
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 )
@@ -61,11 +62,10 @@ func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Co
 
 // applicationName marks the client's connections in pg_stat_activity.
 func applicationName(app string) string {
-	const longest = 63 // NAMEDATALEN-1
 	if app == "" {
 		return "pglock"
 	}
-	return fmt.Sprintf("%.*s (pglock)", longest-len(" (pglock)"), app)
+	return fmt.Sprintf("%.*s (pglock)", schema.MaxName-len(" (pglock)"), app)
 }
 
 // initConn checks the server of a new connection: after a failover it may be another one. See
@@ -84,7 +84,8 @@ func (s *Store) initConn(ctx context.Context, conn *pgx.Conn) error {
 	case standby:
 		return errStandby
 	case readOnly:
-		return readOnlyError(readOnlySetBy(ctx, conn.PgConn()))
+		return errs.Errorf("%w: default_transaction_read_only is on%s: turn it off for this role, or name all hosts of the cluster "+
+			"and set target_session_attrs=read-write", errs.ErrUnavailable, readOnlySetBy(ctx, conn.PgConn()))
 	}
 	if err := s.checkTokens(ctx, conn.PgConn()); err != nil {
 		return s.Explain("open", err)

@@ -16,8 +16,6 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-import ()
-
 // TestConnectTimeouts: the connection string's connect_timeout counts, shorter or longer.
 func TestConnectTimeouts(t *testing.T) {
 	t.Parallel()

@@ -8,16 +8,10 @@ import (
 )
 
 // Statements returns all statements, rendered for a schema.
-func Statements(schema string) any { return newStatements(schema) }
-
-// DeleteDeadRowsSQL is a statement without a file.
-const DeleteDeadRowsSQL = deleteDeadRowsSQL
+func Statements(schema string) map[string]string { return statements(schema) }
 
 // Files are the statements in files.
 var Files = sqlFiles
-
-// FileSQL returns the statement in a file.
-var FileSQL = fileSQL
 
 // TestPool is a pool of connections without a client.
 type TestPool struct{ p *pool }

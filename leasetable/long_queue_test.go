@@ -1,7 +1,6 @@
 package leasetable_test
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
@@ -49,18 +48,18 @@ func TestALongQueueCostsOnlyItsOwnLock(t *testing.T) {
 	const free = "UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', ended_at = clock_timestamp()"
 	const held = "UPDATE pglock.distributed_locks SET holder = 'h', expires_at = clock_timestamp() + interval '1 hour', token = 1"
 	const head, last = int64(1), int64(1) << 62
-	statements := reflect.ValueOf(leasetable.Statements(name))
-	measure := func(lock, field, state string, args []any) int {
+	statements := leasetable.Statements(name)
+	measure := func(lock, verb, state string, args []any) int {
 		t.Helper()
-		sql := statements.FieldByName(field).String()
+		sql := statements[verb]
 		exec("BEGIN")
 		exec(state)
 		before, began := read(), time.Now()
 		if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatalf("%s: %v", field, err)
+			t.Fatalf("%s: %v", verb, err)
 		}
 		took, rows := time.Since(began), read()-before
-		t.Logf("%s, %s: %d rows, %v", lock, field, rows, took)
+		t.Logf("%s, %s: %d rows, %v", lock, verb, rows, took)
 		exec("ROLLBACK")
 		return rows
 	}
@@ -72,22 +71,22 @@ func TestALongQueueCostsOnlyItsOwnLock(t *testing.T) {
 			}
 			full := acquireArgs([]string{lock})
 			for _, c := range []struct {
-				field, state string
-				args         []any
+				verb, state string
+				args        []any
 			}{
-				{"acquireFast", free, fast(head)},
-				{"acquireFast", free, fast(last)},
-				{"acquireFull", free, full},
+				{"acquire_fast", free, fast(head)},
+				{"acquire_fast", free, fast(last)},
+				{"acquire_full", free, full},
 				{"peek", held, []any{[]string{lock}, full[2], []int64{last}}},
 				{"release", held, []any{lock, int64(1), int64(0), true}},
-				{"releaseBatch", held, []any{[]string{lock}, []int64{1}, true}},
-				{"leaveQueue", held, []any{[]string{lock}, "client_1", int64(-1), true}},
+				{"release_batch", held, []any{[]string{lock}, []int64{1}, true}},
+				{"leave_queue", held, []any{[]string{lock}, "client_1", int64(-1), true}},
 			} {
-				rows := measure(lock, c.field, c.state, c.args)
+				rows := measure(lock, c.verb, c.state, c.args)
 				if lock == "short" {
 					most = max(most, rows)
 				} else if rows > 4*queue {
-					t.Errorf("%s of the long queue reads %d rows", c.field, rows)
+					t.Errorf("%s of the long queue reads %d rows", c.verb, rows)
 				}
 			}
 		}

@@ -2,11 +2,8 @@ package leasetable
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
@@ -31,8 +28,7 @@ func (n *notifications) refused() {
 }
 
 // sendWaking sends a statement that notifies a waiter if its last parameter is true. It returns the
-// time just before the statement was sent. It calls the
-// row function anew for a repeated statement.
+// time just before the statement was sent, and calls the row function anew for a repeated statement.
 func (s *Store) sendWaking(ctx context.Context, st statement) (sent time.Time, err error) {
 	args := st.args
 	notify := s.notify.allowed()
@@ -69,8 +65,8 @@ func (s *Store) wakeTwice(ctx context.Context, st statement) error {
 // MayBeNotification reports whether the server refused a statement for good in a way that may
 // concern its notification: a right is missing, or the notification queue is full (54000).
 func MayBeNotification(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && !Transient(err) && !endsConnection(pg)
+	state := pgtx.SQLState(err)
+	return state != "" && !Transient(err) && !endsConnection(state)
 }
 
 // queueUsageSQL makes the server forget the notifications that all listeners have read.

@@ -25,7 +25,7 @@ func (p Permits) Shared() bool { return p.Weight < p.Capacity }
 // the grant was current, it returns whether a waiter was notified.
 func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token) (notified map[string]bool, err error) {
 	notified = make(map[string]bool, len(names))
-	_, err = s.sendWaking(ctx, statement{s.sql.releasePermits, []any{names, int64(token)}, func(r pgx.Rows) error {
+	_, err = s.sendWaking(ctx, statement{s.sql["release_permits"], []any{names, int64(token)}, func(r pgx.Rows) error {
 		var name string
 		var woken bool
 		err := r.Scan(&name, &woken)
@@ -42,7 +42,7 @@ func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencin
 // number of permits that the name had before; 0: it was created; -1: it has one holder, -2: it is a
 // readers-writer lock, and nothing was changed.
 func (s *Store) Resize(ctx context.Context, name string, capacity int) (before int, err error) {
-	err = s.wake(ctx, statement{s.sql.resizePermits, []any{name, capacity}, func(r pgx.Rows) error { return r.Scan(&before) }})
+	err = s.wake(ctx, statement{s.sql["resize_permits"], []any{name, capacity}, func(r pgx.Rows) error { return r.Scan(&before) }})
 	return before, err
 }
 
@@ -50,7 +50,7 @@ func (s *Store) Resize(ctx context.Context, name string, capacity int) (before i
 // that keeps one is a reader. It reports false if the grant is not current. Repeating it is safe.
 func (s *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (done bool, err error) {
 	args := []any{fence.Name, int64(fence.Token), n}
-	err = s.wake(ctx, statement{s.sql.keepPermits, args, func(pgx.Rows) error { done = true; return nil }})
+	err = s.wake(ctx, statement{s.sql["keep_permits"], args, func(pgx.Rows) error { done = true; return nil }})
 	return done && err == nil, err
 }
 
@@ -58,5 +58,5 @@ func (s *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (do
 // The Outcome is RequestEnded if the reader's grant is not current. Repeating it is safe.
 func (s *Store) Upgrade(ctx context.Context, reader fencing.Token, r *Request) (Grant, error) {
 	args := []any{r.Name, int64(reader), r.ID, r.Holder, r.Labels, r.TTL.Microseconds()}
-	return s.grantSlots(ctx, s.send, r, s.sql.upgradePermits, args)
+	return s.grantSlots(ctx, s.send, r, s.sql["upgrade_permits"], args)
 }

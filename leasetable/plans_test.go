@@ -2,7 +2,6 @@ package leasetable_test
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -48,36 +47,36 @@ func TestPlansAreKept(t *testing.T) {
 	if !knows {
 		t.Skip("PostgreSQL 13 does not tell which plans it used")
 	}
-	statements := reflect.ValueOf(leasetable.Statements(schema))
-	for field, arguments := range map[string]func(names []string) []any{
-		"acquireFull":      acquireArgs,
-		"peek":             func(names []string) []any { return []any{names, acquireArgs(names)[2], same(names, int64(1))} },
-		"acquireFastBatch": acquireArgs,
-		"releaseBatch":     func(names []string) []any { return []any{names, same(names, int64(1)), true} },
-		"checkGrants":      func(names []string) []any { return []any{names, same(names, int64(1))} },
-		"renew":            func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1)), nil} },
-		"refreshTickets": func(names []string) []any {
+	statements := leasetable.Statements(schema)
+	for verb, arguments := range map[string]func(names []string) []any{
+		"acquire_full":       acquireArgs,
+		"peek":               func(names []string) []any { return []any{names, acquireArgs(names)[2], same(names, int64(1))} },
+		"acquire_fast_batch": acquireArgs,
+		"release_batch":      func(names []string) []any { return []any{names, same(names, int64(1)), true} },
+		"check_grants":       func(names []string) []any { return []any{names, same(names, int64(1))} },
+		"renew":              func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1)), nil} },
+		"refresh_tickets": func(names []string) []any {
 			return []any{same(names, "nobody"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}
 		},
 	} {
-		sql := statements.FieldByName(field).String()
-		if _, err := conn.Prepare(t.Context(), field, sql); err != nil {
+		sql := statements[verb]
+		if _, err := conn.Prepare(t.Context(), verb, sql); err != nil {
 			t.Fatal(err)
 		}
 		for _, many := range [][]string{names[:1], names, names[:2]} {
 			for range runs {
-				if _, err := conn.Exec(t.Context(), field, arguments(many)...); err != nil {
-					t.Fatalf("%s: %v", field, err)
+				if _, err := conn.Exec(t.Context(), verb, arguments(many)...); err != nil {
+					t.Fatalf("%s: %v", verb, err)
 				}
 			}
 		}
 		var planned int
-		err := conn.QueryRow(t.Context(), "SELECT custom_plans FROM pg_prepared_statements WHERE name = $1", field).Scan(&planned)
+		err := conn.QueryRow(t.Context(), "SELECT custom_plans FROM pg_prepared_statements WHERE name = $1", verb).Scan(&planned)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if planned > tries {
-			t.Errorf("%s was planned for the names at hand %d times", field, planned)
+			t.Errorf("%s was planned for the names at hand %d times", verb, planned)
 		}
 	}
 }

@@ -140,8 +140,7 @@ func (p *pool) reset() {
 	p.idle = nil
 }
 
-// suspect pings the idle connections that have not answered since that time, when a statement was
-// sent that timed out. They are not used until they answer.
+// suspect is Store.Suspect.
 func (p *pool) suspect(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

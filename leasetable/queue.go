@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
@@ -32,11 +33,8 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 		keep = &us
 	}
 	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds()}
-	err = s.wakeTwice(ctx, statement{s.sql.join, args, func(r pgx.Rows) error {
-		var left int64
-		err := r.Scan(&p.Ticket, &p.Ahead, &p.Free, &left)
-		p.Remaining = time.Duration(left) * time.Microsecond
-		return err
+	err = s.wakeTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
+		return r.Scan(&p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
 	}})
 	return p, err
 }
@@ -65,7 +63,7 @@ const AllSuffix = "_all"
 
 // LeaveQueue deletes a ticket, and notifies the next waiter of each name that is free.
 func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
-	_, err := s.sendWaking(ctx, statement{sql: s.sql.leaveQueue, args: []any{t.Names, t.Client, t.Number}})
+	_, err := s.sendWaking(ctx, statement{sql: s.sql["leave_queue"], args: []any{t.Names, t.Client, t.Number}})
 	return err
 }
 
@@ -80,7 +78,7 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket) (lost []Ti
 		ttls = append(ttls, slices.Repeat([]int64{ticketTTL(t.Heavy).Microseconds()}, len(t.Names))...)
 	}
 	args := []any{clients, names, ttls, timing.KeepTicket.Microseconds()}
-	_, err = s.send(ctx, statement{s.sql.refreshTickets, args, func(r pgx.Rows) error {
+	_, err = s.send(ctx, statement{s.sql["refresh_tickets"], args, func(r pgx.Rows) error {
 		var at row
 		var ticket int64
 		err := r.Scan(&at.name, &at.client, &ticket)
@@ -91,11 +89,8 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket) (lost []Ti
 		return nil, err
 	}
 	for _, t := range tickets {
-		for _, name := range t.Names {
-			if found[row{name, t.Client}] != t.Number {
-				lost = append(lost, t)
-				break
-			}
+		if slices.ContainsFunc(t.Names, func(name string) bool { return found[row{name, t.Client}] != t.Number }) {
+			lost = append(lost, t)
 		}
 	}
 	return lost, nil
@@ -104,7 +99,7 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket) (lost []Ti
 // DeleteRows deletes the rows of tickets that are not in use.
 func (s *Store) DeleteRows(ctx context.Context, tickets []Ticket) error {
 	clients, names, numbers := flatten(tickets)
-	_, err := s.send(ctx, statement{sql: s.sql.deleteRows, args: []any{clients, names, numbers}})
+	_, err := s.send(ctx, statement{sql: s.sql["delete_rows"], args: []any{clients, names, numbers}})
 	return err
 }
 
@@ -120,11 +115,11 @@ func flatten(tickets []Ticket) (clients, names []string, numbers []int64) {
 
 // QuitQueue deletes all of the client's rows, also those of its callers that wait for several names.
 func (s *Store) QuitQueue(ctx context.Context, client string) error {
-	_, err := s.send(ctx, statement{sql: s.sql.quitQueue, args: []any{client}})
+	_, err := s.send(ctx, statement{sql: s.sql["quit_queue"], args: []any{client}})
 	return err
 }
 
 // DeleteDeadRows deletes the rows of dead clients.
 func (s *Store) DeleteDeadRows(ctx context.Context) error {
-	return s.sendTwice(ctx, statement{sql: s.sql.deleteDeadRows})
+	return s.sendTwice(ctx, statement{sql: s.sql["delete_dead_rows"]})
 }

@@ -13,7 +13,7 @@ import (
 // whether the grant was current, expired or not, and whether a waiter was notified.
 func (s *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
 	_, err = s.sendWaking(ctx, statement{
-		sql:  s.sql.release,
+		sql:  s.sql["release"],
 		args: []any{fence.Name, int64(fence.Token), minHold.Microseconds()},
 		row:  func(r pgx.Rows) error { released = true; return r.Scan(&notified) },
 	})
@@ -28,7 +28,7 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notifi
 	var woken bool
 	fence := fencing.Fence{Schema: s.schema}
 	into := []any{&fence.Name, &fence.Token, &woken} // once: a batch has many rows
-	_, err = s.sendWaking(ctx, statement{s.sql.releaseBatch, []any{names, tokens}, func(r pgx.Rows) error {
+	_, err = s.sendWaking(ctx, statement{s.sql["release_batch"], []any{names, tokens}, func(r pgx.Rows) error {
 		err := r.Scan(into...)
 		notified[fence] = woken
 		return err
@@ -41,7 +41,7 @@ func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notifi
 
 // Revoke releases the grant of the request r, if it has one, and reports whether it had.
 func (s *Store) Revoke(ctx context.Context, r *Request) (revoked bool, err error) {
-	_, err = s.sendWaking(ctx, statement{s.sql.revoke, []any{r.Names(), r.ID}, func(pgx.Rows) error { revoked = true; return nil }})
+	_, err = s.sendWaking(ctx, statement{s.sql["revoke"], []any{r.Names(), r.ID}, func(pgx.Rows) error { revoked = true; return nil }})
 	return revoked && err == nil, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
 // Extension is a grant to renew, with the time that it is to last from now.
@@ -46,7 +47,9 @@ func (s *Store) Renew(ctx context.Context, all []Extension) (answers map[fencing
 // answer it calls overdue, perhaps while it returns.
 func (s *Store) RenewReserved(ctx context.Context, all []Extension, patience time.Duration, overdue func(sent time.Time)) (map[fencing.Fence]Renewal, error) {
 	send := func(ctx context.Context, st statement) (time.Time, error) {
-		return s.sendRenewal(ctx, st, patience, overdue)
+		return s.roundTrip(ctx, st, true, func(sent time.Time) (stop func() bool) {
+			return time.AfterFunc(patience, func() { overdue(sent) }).Stop
+		})
 	}
 	return s.renew(ctx, send, all, nil)
 }
@@ -65,17 +68,15 @@ func (s *Store) renew(ctx context.Context, send sender, all []Extension, holder 
 		names[i], tokens[i], us[i] = x.Fence.Name, int64(x.Fence.Token), x.TTL.Microseconds()
 	}
 	answers := make(map[fencing.Fence]Renewal, n)
-	sent, err := send(ctx, statement{s.sql.renew, []any{names, tokens, us, holder}, func(r pgx.Rows) error {
-		var left, age int64
+	sent, err := send(ctx, statement{s.sql["renew"], []any{names, tokens, us, holder}, func(r pgx.Rows) error {
 		var weight *int
 		adopted := []any{nil, nil, nil, nil}
 		answer := Renewal{Outcome: Granted}
 		if holder != nil {
-			adopted = []any{&age, &answer.ID, &weight, &answer.Permits.Capacity}
+			adopted = []any{(*pgtx.Micros)(&answer.Age), &answer.ID, &weight, &answer.Permits.Capacity}
 		}
 		fence := fencing.Fence{Schema: s.schema}
-		err := r.Scan(append([]any{&fence.Name, &fence.Token, &left, &answer.Request}, adopted...)...)
-		answer.Remaining, answer.Age = time.Duration(left)*time.Microsecond, time.Duration(age)*time.Microsecond
+		err := r.Scan(append([]any{&fence.Name, &fence.Token, (*pgtx.Micros)(&answer.Remaining), &answer.Request}, adopted...)...)
 		if weight != nil {
 			answer.Permits.Weight = *weight
 		}
@@ -94,7 +95,7 @@ func (s *Store) renew(ctx context.Context, send sender, all []Extension, holder 
 
 // checkGrants adds an answer for each of the other grants that is live, and therefore Busy, or revoked.
 func (s *Store) checkGrants(ctx context.Context, send sender, names []string, tokens []int64, answers map[fencing.Fence]Renewal) error {
-	_, err := send(ctx, statement{s.sql.checkGrants, []any{names, tokens}, func(r pgx.Rows) error {
+	_, err := send(ctx, statement{s.sql["check_grants"], []any{names, tokens}, func(r pgx.Rows) error {
 		var live bool
 		var answer Renewal
 		fence := fencing.Fence{Schema: s.schema}

@@ -11,7 +11,7 @@ import (
 
 // GrantedTo reports whether the lock is held by the grant of that request.
 func (s *Store) GrantedTo(ctx context.Context, name, request string) (granted bool, err error) {
-	err = s.sendTwice(ctx, statement{sql: s.sql.grantedTo, args: []any{name, request}, row: func(r pgx.Rows) error {
+	err = s.sendTwice(ctx, statement{sql: s.sql["granted_to"], args: []any{name, request}, row: func(r pgx.Rows) error {
 		return r.Scan(&granted)
 	}})
 	return granted, err
@@ -35,7 +35,7 @@ type Pruned struct {
 // given time.
 func (s *Store) Prune(ctx context.Context, idle time.Duration, after string) (p Pruned, err error) {
 	var seen int
-	err = s.sendTwice(ctx, statement{s.sql.prune, []any{idle.Microseconds(), after}, func(r pgx.Rows) error {
+	err = s.sendTwice(ctx, statement{s.sql["prune"], []any{idle.Microseconds(), after}, func(r pgx.Rows) error {
 		return r.Scan(&seen, &p.Last, &p.Deleted, &p.Highest.Name, &p.Highest.Token)
 	}})
 	p.Done = seen < pruneStep
@@ -44,5 +44,5 @@ func (s *Store) Prune(ctx context.Context, idle time.Duration, after string) (p 
 
 // LiftTokens raises the token sequence above the token of the row with that name.
 func (s *Store) LiftTokens(ctx context.Context, name string) error {
-	return s.sendTwice(ctx, statement{sql: s.sql.lift, args: []any{name}})
+	return s.sendTwice(ctx, statement{sql: s.sql["lift"], args: []any{name}})
 }

@@ -48,14 +48,6 @@ type unsentError struct{ error }
 func (unsentError) SafeToRetry() bool { return true }
 func (e unsentError) Unwrap() error   { return e.error }
 
-// sendRenewal sends a renewal. After patience without an answer it calls overdue, perhaps while it
-// returns. ctx is derived from the client's life.
-func (s *Store) sendRenewal(ctx context.Context, st statement, patience time.Duration, overdue func(sent time.Time)) (time.Time, error) {
-	return s.roundTrip(ctx, st, true, func(sent time.Time) (stop func() bool) {
-		return time.AfterFunc(patience, func() { overdue(sent) }).Stop
-	})
-}
-
 // withLife returns a context that ends with ctx or with the client's life.
 func (s *Store) withLife(ctx context.Context) (_ context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
@@ -123,10 +115,7 @@ func (s *Store) orClosed(err error) error {
 }
 
 func (st statement) sendAlone(ctx context.Context, conn *pgx.Conn) error {
-	rows, err := conn.Query(ctx, st.sql, st.args...)
-	if err != nil {
-		return err
-	}
+	rows, _ := conn.Query(ctx, st.sql, st.args...) // read returns its error
 	return st.read(rows)
 }
 

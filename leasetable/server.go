@@ -1,6 +1,7 @@
 package leasetable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -71,8 +72,7 @@ func (s *Store) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.Validat
 			return nil
 		}
 		err := s.checkTokens(ctx, conn)
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && !endsConnection(pg) {
+		if state := pgtx.SQLState(err); state != "" && !endsConnection(state) {
 			return nil
 		}
 		return err
@@ -87,17 +87,18 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 		return err
 	}
 	grant, newest := s.highWater.newest()
-	name := grant.Name
-	if name == "" {
-		name = PruneLock // a name that most clients lock now and then
-	}
-	row, err := s.lift(ctx, conn, name)
-	for range 3 { // a stricter default isolation, and many clients that connect after a failover
-		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Code != pgtx.SerializationFailure {
+	name := cmp.Or(grant.Name, PruneLock) // a name that most clients lock now and then
+	// The highest token that was handed out, or NULL on a standby. The sequence is put above the tokens of
+	// that name's row and of all grants before a failover.
+	sql := "SELECT CASE WHEN NOT pg_is_in_recovery() AND set_config('synchronous_commit', 'off', true) = 'off' THEN " +
+		schema.Quote(s.schema) + ".lift_fencing_tokens($1::text) END"
+	var row [][]byte
+	var err error
+	for range 4 { // a stricter default isolation, and many clients that connect after a failover
+		row, err = oneRow(conn.ExecParams(ctx, sql, [][]byte{[]byte(name)}, nil, nil, nil).Read())
+		if pgtx.SQLState(err) != pgtx.SerializationFailure {
 			break
 		}
-		row, err = s.lift(ctx, conn, name)
 	}
 	if err != nil {
 		return err
@@ -114,14 +115,6 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	s.highWater.observeServer(fencing.Token(highest))
 	return nil
-}
-
-// lift puts the sequence above the tokens of that name's row and of all grants before a failover.
-// It returns the highest token that was handed out, or NULL on a standby.
-func (s *Store) lift(ctx context.Context, conn *pgconn.PgConn, name string) ([][]byte, error) {
-	return oneRow(conn.ExecParams(ctx, "SELECT CASE WHEN NOT pg_is_in_recovery() AND "+
-		"set_config('synchronous_commit', 'off', true) = 'off' THEN "+schema.Quote(s.schema)+".lift_fencing_tokens($1::text) END",
-		[][]byte{[]byte(name)}, nil, nil, nil).Read())
 }
 
 // frameKey is the key of a connection's frame in its custom data.

@@ -14,14 +14,9 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
-// errStandby and readOnlyError say why a connection accepts no writes. After a failover it may be the
-// wrong server, so that another attempt may succeed.
+// errStandby says why a connection accepts no writes. After a failover it may be the wrong server, so that
+// another attempt may succeed.
 var errStandby = errs.Errorf("%w: the server is a standby: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
-
-func readOnlyError(setBy string) error {
-	return errs.Errorf("%w: default_transaction_read_only is on%s: turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write",
-		errs.ErrUnavailable, setBy)
-}
 
 // Explain turns an error of this package into one for users, and wraps a temporary failure with
 // ErrUnavailable. op names the operation. The server's error stays in the chain.
@@ -59,9 +54,8 @@ func Transient(err error) bool {
 	case errors.Is(err, errs.ErrUnavailable):
 		return true
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		switch pg.Code {
+	if state := pgtx.SQLState(err); state != "" {
+		switch state {
 		case pgtx.ReadOnlySQLTransaction, // the primary became a standby
 			pgtx.SerializationFailure, pgtx.DeadlockDetected,
 			pgtx.LockNotAvailable, pgtx.QueryCanceled, // the role's lock_timeout, statement_timeout
@@ -71,7 +65,7 @@ func Transient(err error) bool {
 			return true
 		}
 		// connection_exception, insufficient_resources
-		return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53")
+		return strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53")
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error
@@ -91,14 +85,13 @@ func MaybeApplied(err error) bool {
 	if err == nil {
 		return false
 	}
-	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
-	switch {
+	switch state := pgtx.SQLState(err); {
 	case errors.As(err, &connect), pgconn.SafeToRetry(err):
 		return false
-	case errors.As(err, &pg):
+	case state != "":
 		// A pooler that lost its server reports class 08.
-		return endsConnection(pg) || pg.Code == pgtx.StatementCompletionUnknown || strings.HasPrefix(pg.Code, "XX")
+		return endsConnection(state) || state == pgtx.StatementCompletionUnknown || strings.HasPrefix(state, "XX")
 	}
 	return true
 }
@@ -108,18 +101,18 @@ func ConnectionFailed(err error) bool {
 	if err == nil {
 		return false
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return endsConnection(pg)
+	if state := pgtx.SQLState(err); state != "" {
+		return endsConnection(state)
 	}
 	return !errors.Is(err, context.Canceled) && Transient(err)
 }
 
-// endsConnection reports whether the server, or a pooler, ends the connection with this error.
-func endsConnection(pg *pgconn.PgError) bool {
-	switch pg.Code {
+// endsConnection reports whether the server, or a pooler, ends the connection with an error of that
+// SQLSTATE.
+func endsConnection(state string) bool {
+	switch state {
 	case pgtx.ReadOnlySQLTransaction, pgtx.IdleInTransactionSessionTimeout, pgtx.TransactionTimeout:
 		return true
 	}
-	return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "57P")
+	return strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P")
 }

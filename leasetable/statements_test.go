@@ -1,11 +1,13 @@
 package leasetable_test
 
 import (
-	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path"
-	"reflect"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +32,32 @@ func TestEveryStatementPrepares(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	all := reflect.ValueOf(leasetable.Statements(name))
-	for i := range all.NumField() {
-		field := all.Type().Field(i).Name
-		sql := all.Field(i).String()
+	for verb, sql := range leasetable.Statements(name) {
 		if sql == "" || strings.Contains(sql, "--") {
-			t.Errorf("%s: rendered as %q", field, sql)
+			t.Errorf("%s: rendered as %q", verb, sql)
 		}
-		if _, err := conn.Prepare(t.Context(), fmt.Sprint("s", i), sql); err != nil {
-			t.Errorf("%s: %v", field, err)
+		if _, err := conn.Prepare(t.Context(), verb, sql); err != nil {
+			t.Errorf("%s: %v", verb, err)
 		}
+	}
+}
+
+// TestEachStatementIsUsed: a method that names a statement which does not exist would send nothing.
+func TestEachStatementIsUsed(t *testing.T) {
+	t.Parallel()
+	used := map[string]string{}
+	paths, _ := filepath.Glob("*.go")
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`s\.sql\["(\w+)"]`).FindAllStringSubmatch(string(text), -1) {
+			used[name[1]] = leasetable.Statements(schema.Default)[name[1]]
+		}
+	}
+	if all := leasetable.Statements(schema.Default); !maps.Equal(used, all) {
+		t.Errorf("used: %v, known: %v", slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(all)))
 	}
 }
 
@@ -56,7 +74,7 @@ func TestRenderQuotes(t *testing.T) {
 // is, and each of these is found.
 func TestTimingMatchesTheSQL(t *testing.T) {
 	t.Parallel()
-	texts := map[string]string{"deleteDeadRowsSQL": leasetable.DeleteDeadRowsSQL}
+	texts := map[string]string{"delete_dead_rows": leasetable.Statements(schema.Default)["delete_dead_rows"]}
 	for dir, files := range map[string]fs.FS{"sql": leasetable.Files, ".": migrations.FS} {
 		paths, err := fs.Glob(files, path.Join(dir, "*.sql"))
 		if err != nil || len(paths) < 6 {

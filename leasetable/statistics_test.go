@@ -60,27 +60,27 @@ func TestPlansIgnoreTheMomentOfAnalyze(t *testing.T) {
 				exec("ANALYZE pglock.lock_waiters")
 				fill(table.rows, 256)
 				exec("SET plan_cache_mode = force_generic_plan")
-				statements := reflect.ValueOf(leasetable.Statements(name))
-				for field, run := range map[string]struct {
+				statements := leasetable.Statements(name)
+				for verb, run := range map[string]struct {
 					state string
 					args  []any
 				}{
-					"acquireFull":      {"free", acquireArgs(names)},
-					"acquireFastBatch": {"free", acquireArgs(names)},
-					"peek":             {"held", []any{names, acquireArgs(names)[2], same(names, int64(1))}},
-					"releaseBatch":     {"held", []any{names, same(names, int64(1)), true}},
-					"checkGrants":      {"held", []any{names, same(names, int64(1))}},
-					"renew":            {"held", []any{names, same(names, int64(1)), same(names, int64(1)), nil}},
-					"refreshTickets":   {"held", []any{same(names, "c"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}},
+					"acquire_full":       {"free", acquireArgs(names)},
+					"acquire_fast_batch": {"free", acquireArgs(names)},
+					"peek":               {"held", []any{names, acquireArgs(names)[2], same(names, int64(1))}},
+					"release_batch":      {"held", []any{names, same(names, int64(1)), true}},
+					"check_grants":       {"held", []any{names, same(names, int64(1))}},
+					"renew":              {"held", []any{names, same(names, int64(1)), same(names, int64(1)), nil}},
+					"refresh_tickets":    {"held", []any{same(names, "c"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}},
 				} {
 					exec("BEGIN")
 					exec("UPDATE pglock.distributed_locks "+states[run.state]+" WHERE name = ANY ($1::text[])", names)
-					plan := explain(t, conn, field, statements.FieldByName(field).String(), run.args)
+					plan := explain(t, conn, verb, statements[verb], run.args)
 					if got := plan.read(); got > most {
-						t.Errorf("%s read %d rows for %d names:\n%s", field, got, batch, plan.text)
+						t.Errorf("%s read %d rows for %d names:\n%s", verb, got, batch, plan.text)
 					}
-					if field != "refreshTickets" && plan.read() < batch {
-						t.Errorf("%s read %d rows: it did not find the %d names", field, plan.read(), batch)
+					if verb != "refresh_tickets" && plan.read() < batch {
+						t.Errorf("%s read %d rows: it did not find the %d names", verb, plan.read(), batch)
 					}
 					exec("ROLLBACK")
 				}

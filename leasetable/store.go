@@ -52,8 +52,8 @@ type Store struct {
 	listener *pgx.ConnConfig
 	schema   string
 	logger   *slog.Logger
-	sql      statements
-	life     context.Context //nolint:containedctx // of the client: its end ends every statement
+	sql      map[string]string // by name: see statements
+	life     context.Context   //nolint:containedctx // of the client: its end ends every statement
 
 	// slots bounds the statements in progress, except renewals. Renewals have their own bounds, so
 	// nothing can starve them.
@@ -72,7 +72,7 @@ type Store struct {
 func New(life context.Context, p *pgxpool.Config, cfg Config) *Store {
 	s := &Store{
 		config: p, listener: cfg.Listener, schema: cfg.Schema, logger: cfg.Logger,
-		sql: newStatements(cfg.Schema), life: life,
+		sql: statements(cfg.Schema), life: life,
 		slots:  make(chan struct{}, cfg.MaxConns-1),
 		notify: notifications{epoch: time.Now()},
 	}

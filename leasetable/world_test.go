@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -43,16 +42,8 @@ func testClock(name string) *strings.Replacer {
 	return strings.NewReplacer("pg_catalog.clock_timestamp()", now, "clock_timestamp()", now, "'250ms'", "'1min'", "'1s'", "'1min'")
 }
 
-// worldFields are the statements that the steps of a schedule may run.
-var worldFields = map[string]string{
-	"acquire_fast": "acquireFast", "acquire_full": "acquireFull", "peek": "peek", "renew": "renew", "check_grants": "checkGrants",
-	"release": "release", "revoke": "revoke", "join_queue": "join", "leave_queue": "leaveQueue", "handoff": "handoff",
-	"adopt": "renew", "prune": "prune", "revoke_grant": "revokeGrant", "await_guards": "awaitGuards",
-	"acquire_slots": "acquireSlots", "release_permits": "releasePermits", "keep_permits": "keepPermits",
-	"upgrade_permits": "upgradePermits", "resize_permits": "resizePermits",
-	"join_all": "join", "refresh_tickets": "refreshTickets",
-	"acquire_fast_batch": "acquireFastBatch", "release_batch": "releaseBatch", "request_release": "requestRelease", "watch": "watch",
-}
+// aliases are further names in schedules for statements.
+var aliases = map[string]string{"join_queue": "join", "join_all": "join", "adopt": "renew"}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -76,13 +67,11 @@ func newWorld(t *testing.T) *world {
 			RETURN NEW;
 		END $$`, w.key))
 	w.exec(`CREATE TRIGGER test_stall BEFORE INSERT ON pglock.distributed_locks FOR EACH ROW EXECUTE FUNCTION pglock.test_stall()`)
-	all := reflect.ValueOf(leasetable.Statements(w.schema))
-	for name, field := range worldFields {
-		sql := all.FieldByName(field)
-		if !sql.IsValid() || sql.String() == "" {
-			t.Fatalf("there is no statement %s", field)
-		}
-		w.sql[name] = testClock(w.schema).Replace(sql.String())
+	for name, sql := range leasetable.Statements(w.schema) {
+		w.sql[name] = testClock(w.schema).Replace(sql)
+	}
+	for alias, name := range aliases {
+		w.sql[alias] = w.sql[name]
 	}
 	return w
 }

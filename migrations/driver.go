@@ -66,14 +66,8 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// Lock does nothing, because withLock holds the lock.
-func (d *driver) Lock() error { return nil }
-
-// Unlock does nothing.
-func (d *driver) Unlock() error { return nil }
-
-// Open is not used.
+// Lock and Unlock do nothing, because withLock holds the lock. Open and Drop are not used.
+func (d *driver) Lock() error                          { return nil }
+func (d *driver) Unlock() error                        { return nil }
 func (d *driver) Open(string) (database.Driver, error) { return nil, errors.ErrUnsupported }
-
-// Drop is not used.
-func (d *driver) Drop() error { return errors.ErrUnsupported }
+func (d *driver) Drop() error                          { return errors.ErrUnsupported }

@@ -57,7 +57,6 @@ func (e *PrivilegeError) Error() string {
 		ErrPrivilege, e.Role, e.Right, e.On, e.Right, e.On, schema.Quote(e.Role), schema.ShellWord(e.Role))
 }
 
-// Unwrap makes errors.Is find ErrPrivilege and the server's error.
 func (e *PrivilegeError) Unwrap() []error { return []error{ErrPrivilege, e.Cause} }
 
 // DirtyError reports that a process that migrated to Version, up or down, died or failed before it
@@ -82,13 +81,7 @@ func (e *DirtyError) Error() string {
 	return text + fmt.Sprintf("the tables are at version %d. Run `pglock migrate force %d`, and then `pglock migrate up` or `pglock migrate down --yes`", e.Found, e.Found)
 }
 
-// Unwrap makes errors.Is find ErrDirty and the failure.
 func (e *DirtyError) Unwrap() []error { return []error{ErrDirty, e.Cause} }
-
-// explainRead is explain for an error of reading the version. grant_user grants that right.
-func (c config) explainRead(err error) error {
-	return c.explainWith(err, c.statement(grant{"grant_user", c.role}))
-}
 
 // explain turns an error of golang-migrate or the server into one of this package.
 func (c config) explain(err error) error { return c.explainWith(err, "") }

@@ -62,10 +62,6 @@ func WithReport(report func(from, to int)) Option {
 
 func newConfig(opts []Option) (config, error) {
 	c := config{schema: schema.Default}
-	for _, o := range opts {
-		if err := o(&c); err != nil {
-			return c, err
-		}
-	}
-	return c, nil
+	err := errs.Apply("migrations", &c, opts)
+	return c, err
 }

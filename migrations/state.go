@@ -50,7 +50,7 @@ func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, erro
 	var dirty *bool
 	err = pool.QueryRow(ctx, "SELECT v.version, v.dirty FROM (SELECT) one LEFT JOIN "+cfg.versionTable()+" v ON true").Scan(&version, &dirty)
 	if err != nil {
-		return s, cfg.explainRead(err)
+		return s, cfg.explainWith(err, cfg.statement(grant{"grant_user", cfg.role}))
 	}
 	if version == nil { // Down has removed the tables
 		return s, nil

@@ -9,9 +9,9 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
-	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // HandOver ends the lease in this process, so that another one can continue the grant by Adopt with
@@ -34,7 +34,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 		return fencing.Fence{}, l.Err()
 	}
 	l.client.registry.remove(l)
-	l.client.events.handedOver(l)
+	l.client.events.releaseEnds(l, time.Now(), observe.ReleaseEvent{HandedOver: true})
 	return l.fence, nil
 }
 
@@ -72,10 +72,8 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	began := c.events.now()
 	got, err := c.sendAdopt(ctx, f, cfg)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, errs.Errorf("pglock: adopt %q: %w", f, endOf(ctx))
 	case err != nil:
-		return nil, c.store.Explain(fmt.Sprintf("adopt %q", f), err)
+		return nil, c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
 	case got.Outcome == "":
 		row, _, err := c.readRow(ctx, f.Name)
 		if err != nil {
@@ -111,11 +109,9 @@ func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseCo
 }
 
 // sendAdopt adopts the grant on the server. While another transaction has locked the row, and after
-// a temporary failure, it tries again for timing.StatementBound.
+// a temporary failure, it tries again.
 func (c *Client) sendAdopt(ctx context.Context, f fencing.Fence, cfg *leaseConfig) (got leasetable.Renewal, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
-	defer cancel()
-	err = retry(ctx, c.closing, func(ctx context.Context) error {
+	err = c.retryChange(ctx, func(ctx context.Context) error {
 		got, err = c.store.Adopt(ctx, f, cfg.holder, cfg.grantTTL())
 		if err == nil && got.Outcome == leasetable.Busy {
 			return errs.Errorf("%w: %w", ErrUnavailable, errRowLocked)

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
@@ -107,21 +107,11 @@ func (a *attempt) abandon() (waitlist.Answer, bool) {
 // newRequestID returns a random UUID (RFC 9562, version 4) as text. All attempts of one acquire
 // carry it, so that the server recognizes a repetition.
 func newRequestID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails, by its contract
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	var text [36]byte
-	hex.Encode(text[:], b[:4])
-	text[8] = '-'
-	hex.Encode(text[9:], b[4:6])
-	text[13] = '-'
-	hex.Encode(text[14:], b[6:8])
-	text[18] = '-'
-	hex.Encode(text[19:], b[8:10])
-	text[23] = '-'
-	hex.Encode(text[24:], b[10:])
-	return string(text[:])
+	id := pgtype.UUID{Valid: true}
+	_, _ = rand.Read(id.Bytes[:]) // never fails, by its contract
+	id.Bytes[6] = id.Bytes[6]&0x0f | 0x40
+	id.Bytes[8] = id.Bytes[8]&0x3f | 0x80
+	return id.String()
 }
 
 // ticketOr returns the ticket for an attempt, which is ours unless it is 0 or the call barges.

@@ -81,13 +81,19 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 	c := &Client{
 		cfg: cfg, store: s,
 		lifecycle: newLifecycle(life, endLife),
-		registry:  newRegistry(),
+		registry:  registry{leases: map[*Lease]struct{}{}, newest: map[string]*Lease{}},
 		channel:   newChannel(),
-		events:    newEvents(&cfg),
+		events:    &events{cfg.logger, logHooks(cfg.logger), cfg.observers},
 	}
 	c.signals.client, c.watches.client = c, c
 	c.dispatch = newDispatch(c)
-	c.waiters = waitlist.New(c.waitlistConfig())
+	waiting := waitlist.Config{
+		Store: s, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: life, Closing: c.closing, Logger: cfg.logger,
+	}
+	if !cfg.pollOnly {
+		waiting.Listen = c.signals.listen
+	}
+	c.waiters = waitlist.New(waiting)
 	c.renew = newRenewer(c)
 	go c.renew.run()
 	c.pruner = newPruner(c)
@@ -172,30 +178,14 @@ func (c *Client) releaseAll(ctx context.Context, held []*Lease) error {
 // firstOf returns the first error and the number of errors, because one message is enough for a
 // thousand leases on a dead server.
 func firstOf(all []error) error {
-	var first error
-	n := 0
-	for _, err := range all {
-		if err == nil {
-			continue
-		}
-		if n++; first == nil {
-			first = err
-		}
+	all = errs.Causes(all...)
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
 	}
-	if n > 1 {
-		return errs.Errorf("%w (and %d more leases)", first, n-1)
-	}
-	return first
-}
-
-func (c *Client) waitlistConfig() waitlist.Config {
-	cfg := waitlist.Config{
-		Store: c.store, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: c.life, Closing: c.closing, Logger: c.cfg.logger,
-	}
-	if !c.cfg.pollOnly {
-		cfg.Listen = c.signals.listen
-	}
-	return cfg
+	return errs.Errorf("%w (and %d more leases)", all[0], len(all)-1)
 }
 
 // newChannel returns a random channel name of 33 letters and digits, unique in every schema.

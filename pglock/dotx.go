@@ -29,7 +29,7 @@ import (
 //
 //	err := advisory.Lock(ctx, sqltx.Wrap(tx), client.Key(name))
 func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return err
 	}
 	if c.hasClosed() {

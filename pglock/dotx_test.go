@@ -89,15 +89,15 @@ func TestDoTxTakesTwoRoundTrips(t *testing.T) {
 		for range 2 { // the first one prepares
 			var began, then int64
 			if used != nil {
-				began = pgtest.Turns(t, used)
+				began = pgtest.Turns(used)
 			}
 			if err := c.DoTx(t.Context(), "n", func(_ context.Context, tx pgx.Tx) error {
-				used, then = tx.Conn(), pgtest.Turns(t, tx.Conn())
+				used, then = tx.Conn(), pgtest.Turns(tx.Conn())
 				return nil
 			}, opts...); err != nil {
 				t.Fatal(err)
 			}
-			if after := pgtest.Turns(t, used) - then; began > 0 && (then-began != 1 || after != 1) {
+			if after := pgtest.Turns(used) - then; began > 0 && (then-began != 1 || after != 1) {
 				t.Errorf("%s: %d round trips before the function, %d after it", what, then-began, after)
 			}
 		}

@@ -143,18 +143,11 @@ func invalidOption(format string, args ...any) error {
 	return errs.Errorf("%w: "+format, append([]any{ErrInvalidOption}, args...)...)
 }
 
-// NotAcquiredError is the error of a DoTx that was not granted its lock. It wraps ErrNotAcquired
-// and Cause. It is an [advisory.NotAcquiredError], with these fields:
-//
-//	Keys   []advisory.Key
-//	Waited time.Duration
-//	Cause  error // ErrTimeout, ErrDeadlock, advisory.ErrPoolExhausted, or ctx's error and cause
+// NotAcquiredError is an [advisory.NotAcquiredError], the error of a DoTx that was not granted its lock.
+// It wraps ErrNotAcquired and its Cause: ErrTimeout, ErrDeadlock, advisory.ErrPoolExhausted, or ctx's
+// error and cause.
 type NotAcquiredError = advisory.NotAcquiredError
 
-// StaleError is the error of Guard and Bind if the grant is not current, and wraps ErrStale. It is
-// a [fencing.StaleError], with these fields:
-//
-//	Resource string // the lock's name
-//	Token    Token  // of the refused grant
-//	Current  Token  // the newest known, 0 if there is none
+// StaleError is a [fencing.StaleError], the error of Guard and Bind if the grant is not current. Its
+// Resource is the lock's name, and it wraps ErrStale.
 type StaleError = fencing.StaleError

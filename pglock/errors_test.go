@@ -141,7 +141,7 @@ func TestErrorLines(t *testing.T) {
 		{"read-only role", open(user("reader", "secret")), []error{pglock.ErrUnavailable}, `pglock: database unavailable: default_transaction_read_only is on (set by: user): turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write`},
 		{"no tables", second(pglock.Open(t.Context(), app, pglock.WithSchema("elsewhere"))), []error{schema.ErrMissing, pglock.ErrSchema}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
 		{"invalid option", acquire("n", pglock.WithWait(-1)), []error{pglock.ErrInvalidOption}, `pglock: invalid option: wait -1ns is negative: must be 0 or more`},
-		{"invalid name", acquire(""), []error{pglock.ErrInvalidOption}, `pglock: invalid lock name: empty: must be 1 to 512 bytes`},
+		{"invalid name", acquire(""), []error{pglock.ErrInvalidOption}, `pglock: invalid lock name: "" is empty`},
 		{"busy", acquire("theirs", pglock.WithWait(0)), []error{pglock.ErrNotAcquired}, `pglock: acquire "theirs": held by rival; 2 (token N), for another T unless renewed`},
 		{"busy here", acquire("mine", pglock.WithWait(0)), []error{pglock.ErrNotAcquired}, `pglock: acquire "mine": held by this client, me (token N), for another T unless renewed`},
 		{"wait is over", acquire("theirs", pglock.WithWait(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `pglock: acquire "theirs": gave up after T: lock timeout: held by rival; 2 (token N), for another T unless renewed`},

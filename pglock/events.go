@@ -27,10 +27,6 @@ type events struct {
 	observers []observe.Hooks
 }
 
-func newEvents(cfg *clientConfig) *events {
-	return &events{cfg.logger, logHooks(cfg.logger), cfg.observers}
-}
-
 // on reports whether events without a failure are received by an observer or the debug log.
 func (e *events) on() bool { return len(e.observers) > 0 || e.debug() }
 
@@ -164,10 +160,6 @@ func (e *events) lost(l *Lease, expired bool, err *LostError) {
 
 func (e *events) released(f *releaseOp, err error) {
 	e.releaseEnds(f.lease, f.call.began, observe.ReleaseEvent{HandedOff: f.handedOff, Again: f.call.again, Err: err})
-}
-
-func (e *events) handedOver(l *Lease) {
-	e.releaseEnds(l, time.Now(), observe.ReleaseEvent{HandedOver: true})
 }
 
 // upgraded raises the ReleaseEvent of the reader and the AcquireEvent of the writer, for a

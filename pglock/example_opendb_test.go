@@ -16,11 +16,11 @@ import (
 
 // A program that has only a *sql.DB gets the whole client. The guard works in its transactions.
 func ExampleOpenDB() {
-	url, drop := locktest.ExampleDatabase("CREATE TABLE accounts (id text, balance int)", "INSERT INTO accounts VALUES ('17', 100)")
+	pool, drop := locktest.ExamplePool("CREATE TABLE accounts (id text, balance int)", "INSERT INTO accounts VALUES ('17', 100)")
 	defer drop()
 	ctx := context.Background()
 
-	db, err := sql.Open("pgx", url)
+	db, err := sql.Open("pgx", pool.Config().ConnString())
 	if err != nil {
 		log.Panic(err)
 	}

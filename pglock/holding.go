@@ -15,7 +15,7 @@ import (
 func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.maxHold = d
-		return checkHolding("longest hold", d)
+		return checkRange("longest hold", d, 0)
 	})
 }
 
@@ -26,7 +26,7 @@ func WithMaxHold(d time.Duration) LeaseOption {
 func WithLockDelay(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.lockDelay = d
-		return checkHolding("lock delay", d)
+		return checkRange("lock delay", d, 0)
 	})
 }
 
@@ -42,14 +42,14 @@ func WithLockDelay(d time.Duration) LeaseOption {
 func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.minHold = d
-		return checkHolding("shortest hold", d)
+		return checkRange("shortest hold", d, 0)
 	})
 }
 
-// checkHolding returns an error unless d can be a holding rule.
-func checkHolding(what string, d time.Duration) error {
-	if d < 0 || d > timing.MaxTTL {
-		return invalidOption("%s %v: out of range: must be from 0 to %v", what, d, timing.MaxTTL)
+// checkRange returns an error unless d is from least to timing.MaxTTL.
+func checkRange(what string, d, least time.Duration) error {
+	if d < least || d > timing.MaxTTL {
+		return invalidOption("%s %v: out of range: must be from %v to %v", what, d, least, timing.MaxTTL)
 	}
 	return nil
 }
@@ -102,10 +102,7 @@ func (l *Lease) maxHoldReached(now time.Time) bool {
 // notAfterMaxHold returns the deadline, or the latest one that WithMaxHold allows, because a
 // renewal may have waited for a connection until renewals had stopped.
 func (l *Lease) notAfterMaxHold(deadline time.Time) time.Time {
-	if l.renewUntil.IsZero() {
-		return deadline
-	}
-	if latest := l.renewUntil.Add(l.cfg.ttl - l.cfg.margin); deadline.After(latest) {
+	if latest := l.renewUntil.Add(l.cfg.ttl - l.cfg.margin); !l.renewUntil.IsZero() && deadline.After(latest) {
 		return latest
 	}
 	return deadline

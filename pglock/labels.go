@@ -21,12 +21,13 @@ func WithLabels(labels map[string]string) LeaseOption {
 			return err
 		}
 		maps.Copy(all, labels)
-		c.labels, err = encodeLabels(all)
+		c.labels, err = encodeLabels(all, maxLabelBytes)
 		return err
 	})
 }
 
-func encodeLabels(labels map[string]string) (string, error) {
+// encodeLabels returns labels as JSON of at most limit bytes.
+func encodeLabels(labels map[string]string, limit int) (string, error) {
 	for k, v := range labels {
 		if !storable(k) || !storable(v) {
 			return "{}", invalidOption("label %.64q: key and value must be UTF-8 without NUL", k)
@@ -35,12 +36,9 @@ func encodeLabels(labels map[string]string) (string, error) {
 	if len(labels) == 0 {
 		return "{}", nil
 	}
-	text, err := json.Marshal(labels)
-	if err != nil {
-		return "{}", invalidOption("labels: %v", err)
-	}
-	if len(text) > maxLabelBytes {
-		return "{}", invalidOption("%d bytes of labels: too many: must be at most %d", len(text), maxLabelBytes)
+	text, _ := json.Marshal(labels) // texts only
+	if len(text) > limit {
+		return "{}", invalidOption("%d bytes of labels: too many: must be at most %d", len(text), limit)
 	}
 	return string(text), nil
 }
@@ -60,7 +58,7 @@ func (l *Lease) SetLabels(ctx context.Context, labels map[string]string) error {
 	if l.shared() {
 		return errs.Errorf("pglock: %s: %w: only the labels of an exclusive grant can be changed", op, fencing.ErrShared)
 	}
-	text, err := encodeLabels(labels)
+	text, err := encodeLabels(labels, maxLabelBytes)
 	if err != nil {
 		return err
 	}

@@ -254,10 +254,7 @@ func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
 		return err
 	}
-	if l.several() {
-		return fencing.CheckAll(ctx, tx, l.Fences()...)
-	}
-	return fencing.Check(ctx, tx, l.fence)
+	return fencing.CheckAll(ctx, tx, l.Fences()...)
 }
 
 // Bind is Guard by fencing.Bind, for transactions that write to protected tables.
@@ -268,10 +265,7 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if l.shared() {
 		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
 	}
-	if l.several() {
-		return fencing.BindAll(ctx, tx, l.Fences()...)
-	}
-	return fencing.Bind(ctx, tx, l.fence)
+	return fencing.BindAll(ctx, tx, l.Fences()...)
 }
 
 // stale returns the error of Err so that it also wraps fencing.ErrStale.

@@ -41,7 +41,7 @@ type Lock struct {
 }
 
 // Lock returns the lock with one holder of that name, as in Client.Acquire.
-func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err: checkName(name)} }
+func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err: CheckName(name)} }
 
 // Semaphore returns a lock of n permits, 1 to MaxPermits, which up to n holders have at the same
 // time, or fewer with Lock.Weight. The first acquire creates the semaphore, and from then on all
@@ -54,7 +54,7 @@ func (c *Client) Lock(name string) Lock { return Lock{client: c, name: name, err
 // A call whose ctx carries leases of the semaphore acquires more permits. If these leases leave too
 // few, it returns a *HeldError, because it would wait for itself.
 func (c *Client) Semaphore(name string, n int) Lock {
-	l := Lock{client: c, name: name, permits: leasetable.Permits{Capacity: n, Weight: 1}, err: checkName(name)}
+	l := Lock{client: c, name: name, permits: leasetable.Permits{Capacity: n, Weight: 1}, err: CheckName(name)}
 	if l.err == nil && (n < 1 || n > MaxPermits) {
 		l.err = invalidOption("semaphore %q: %d permits: must be from 1 to %d", name, n, MaxPermits)
 	}
@@ -79,13 +79,13 @@ func (l Lock) Weight(n int) Lock {
 // Guard excludes only writers, and its Bind is refused with fencing.ErrShared. [Lease.TryUpgrade]
 // makes it a writer.
 func (c *Client) Reader(name string) Lock {
-	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: 1}, err: checkName(name)}
+	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: 1}, err: CheckName(name)}
 }
 
 // Writer returns the readers–writer lock of that name (see Reader) for a writer, its only holder,
 // which [Lease.Downgrade] makes a reader.
 func (c *Client) Writer(name string) Lock {
-	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: allPermits}, err: checkName(name)}
+	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: allPermits}, err: CheckName(name)}
 }
 
 // All returns the lock that consists of the given ones, 1 to MaxNames of any kinds with distinct

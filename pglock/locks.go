@@ -4,16 +4,18 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
@@ -35,7 +37,7 @@ var (
 // wraps ErrNotFound if the lock is free because the name was never granted or its row has been
 // pruned.
 func (c *Client) Get(ctx context.Context, name string) (inspect.Lock, error) {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return inspect.Lock{Name: name}, err
 	}
 	if err := c.beginCall(); err != nil {
@@ -44,10 +46,8 @@ func (c *Client) Get(ctx context.Context, name string) (inspect.Lock, error) {
 	defer c.endCall()
 	row, found, err := c.readRow(ctx, name)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return row.Lock, errs.Errorf("pglock: get %q: %w", name, endOf(ctx))
 	case err != nil:
-		return row.Lock, c.store.Explain(fmt.Sprintf("get %q", name), err)
+		return row.Lock, c.explainIn(ctx, fmt.Sprintf("get %q", name), err)
 	case !found:
 		return row.Lock, errs.Errorf("%w: %q", ErrNotFound, name)
 	}
@@ -64,19 +64,8 @@ func filterArgs(f inspect.Filter) ([]any, error) {
 			return nil, invalidOption("lock filter: %s %.64q: must be UTF-8 without NUL", what, text)
 		}
 	}
-	for k, v := range f.Labels {
-		if !storable(k) || !storable(v) {
-			return nil, invalidOption("lock filter: label %.64q: key and value must be UTF-8 without NUL", k)
-		}
-	}
-	labels := []byte("{}")
-	if len(f.Labels) > 0 {
-		var err error
-		if labels, err = json.Marshal(f.Labels); err != nil {
-			return nil, invalidOption("lock filter: labels: %v", err)
-		}
-	}
-	return []any{f.Held, f.Prefix, likePattern.Replace(f.Pattern), f.Holder, string(labels)}, nil
+	labels, err := encodeLabels(f.Labels, math.MaxInt)
+	return []any{f.Held, f.Prefix, likePattern.Replace(f.Pattern), f.Holder, labels}, err
 }
 
 // Locks returns the locks that match filter, in the order of their names by the database's
@@ -115,13 +104,7 @@ func (c *Client) readPage(ctx context.Context, sql string, args []any) (p page, 
 	}
 	defer c.endCall()
 	err = leasetable.Read(ctx, c.store, &p, (*page).scan, sql, args...)
-	switch {
-	case err != nil && ctx.Err() != nil && !errors.Is(err, ErrClosed):
-		return p, errs.Errorf("pglock: list locks: %w", endOf(ctx))
-	case err != nil:
-		return p, c.store.Explain("list locks", err)
-	}
-	return p, nil
+	return p, c.explainIn(ctx, "list locks", err)
 }
 
 // readRow reads the row of a name, and reports whether there is one.
@@ -154,25 +137,22 @@ func (p *page) scan(r pgx.Rows) error {
 		return r.Scan(into...)
 	}
 	var k lockRow
-	var left, age int64
 	var capacity int
 	var labels string
 	var request *string
-	var ended *time.Time
 	var q waiterColumns
 	var g grantColumns
-	err := r.Scan(&p.seen, &p.last, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt, &left, &age,
-		&k.Previous.Holder, &k.Previous.End, &ended, &k.Previous.Reason, &request, &q.holders, &q.tickets, &q.waited, &q.weights,
+	err := r.Scan(&p.seen, &p.last, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt,
+		(*pgtx.Micros)(&k.Remaining), (*pgtx.Micros)(&k.age),
+		&k.Previous.Holder, &k.Previous.End, (*zeronull.Timestamptz)(&k.Previous.EndedAt), &k.Previous.Reason, &request,
+		&q.holders, &q.tickets, &q.waited, &q.weights,
 		&capacity, &g.tokens, &g.weights, &g.holders, &g.labels, &g.since, &g.remaining, &g.ages, &g.requests)
 	if err != nil {
 		return err
 	}
-	k.Remaining, k.age, k.Labels = micros(left), micros(age), parseLabels(labels)
+	k.Labels = parseLabels(labels)
 	if k.Held() {
 		k.HeldFor = max(k.age, 0)
-	}
-	if ended != nil {
-		k.Previous.EndedAt = *ended
 	}
 	k.ReleaseRequested, k.ReleaseReason = requested(request)
 	switch capacity {
@@ -247,16 +227,9 @@ func requested(request *string) (asked bool, reason string) {
 	return true, *request
 }
 
-func parseLabels(text string) (labels map[string]string) {
-	if json.Unmarshal([]byte(text), &labels) != nil {
-		return foreignLabels(text)
-	}
-	return labels
-}
-
-// foreignLabels returns labels that another program than a client has written. A value that is not
-// a string is returned as JSON.
-func foreignLabels(text string) map[string]string {
+// parseLabels returns labels, which another program than a client may have written. A value that is not a
+// string is returned as JSON.
+func parseLabels(text string) map[string]string {
 	var values map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(text), &values) // without labels if it is no object
 	labels := make(map[string]string, len(values))

@@ -73,10 +73,7 @@ func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
 		return nil, errs.Errorf("pglock: open: %w: all %d connections of the *sql.DB were in use for %v: return one first, or raise SetMaxOpenConns",
 			errs.ErrPoolExhausted, stats.MaxOpenConnections, timing.InitBound)
 	}
-	if pgtx.LoginRejected(err) {
-		return nil, errs.Errorf("pglock: open: %w: %w", ErrLogin, err)
-	}
-	if leasetable.Transient(err) {
+	if err = pgtx.ExplainLogin(err); leasetable.Transient(err) {
 		return nil, errs.Errorf("pglock: open: %w: %w", ErrUnavailable, err)
 	}
 	return nil, errs.Errorf("pglock: open: %w", err)

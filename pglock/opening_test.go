@@ -57,20 +57,19 @@ func TestI10_P65_ARequestWhileTheListenerOpens(t *testing.T) {
 func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var gate pgtest.ReplyGate
-	pool := pgtest.PoolOn(t, pgtest.URL(t), func(config *pgxpool.Config) {
-		gate.On(config.ConnConfig)
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // behind the gate, a statement would never be prepared
+	proxy := faultproxy.New(t, address(f.pool.Config().ConnConfig))
+	pool := pgtest.PoolOn(t, proxy.URL(pgtest.URL(t)), func(config *pgxpool.Config) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // without replies, a statement would never be prepared
 	})
 	c := fixture{t, pool, f.schema}.open(pglock.WithListener(pgtest.URL(t)), pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
-	t.Cleanup(gate.Release) // or Close would wait behind it
+	t.Cleanup(proxy.Heal) // or Close would wait behind it
 	release(t, try(t, c, "n"))
 	first := try(t, c, "first")
 	first.ReleaseRequested()
 	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
 
 	operator := f.open() // before, since an attempt without an answer is given up after 5 s
-	gate.Hold()
+	proxy.HoldReplies()
 	got := async(t, c.Lock("n"))
 	var held inspect.Lock
 	pgtest.Eventually(t, 10*time.Second, "the server has granted the lock", func() (ok bool) {
@@ -80,7 +79,7 @@ func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 	})
 	must(t, operator.RequestRelease(t.Context(), "n", held.Token, "deploy"))
 	pgtest.Eventually(t, 10*time.Second, "the notification", func() bool { return pglock.Unclaimed(c) > 0 })
-	gate.Release()
+	proxy.Heal()
 	l := next(t, got)
 	within(t, 20*time.Second, "the request", l.ReleaseRequested())
 	release(t, l)

@@ -196,11 +196,8 @@ func WithWait(d time.Duration) LeaseOption {
 // margin, while the server is unavailable.
 func WithTTL(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < timing.MinTTL || d > timing.MaxTTL {
-			return invalidOption("TTL %v: out of range: must be from %v to %v", d, timing.MinTTL, timing.MaxTTL)
-		}
 		c.ttl = d
-		return nil
+		return checkRange("TTL", d, timing.MinTTL)
 	})
 }
 
@@ -209,11 +206,8 @@ func WithTTL(d time.Duration) LeaseOption {
 // at different rates, and the time that the holder's work needs to stop.
 func WithSafetyMargin(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < 0 {
-			return invalidOption("safety margin %v is negative: must be 0 or more", d)
-		}
 		c.margin, c.marginSet = d, true
-		return nil
+		return checkRange("safety margin", d, 0)
 	})
 }
 
@@ -223,11 +217,8 @@ func WithSafetyMargin(d time.Duration) LeaseOption {
 // is not renewed, and ends after its TTL unless Extend extends it.
 func WithRenewEvery(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
-		if d < 0 {
-			return invalidOption("renewal interval %v is negative: must be 0 or more", d)
-		}
 		c.renewEvery, c.noRenewal = d, d == 0
-		return nil
+		return checkRange("renewal interval", d, 0)
 	})
 }
 
@@ -361,24 +352,9 @@ func defaultHolder() string {
 	return fmt.Sprintf("%.200s:%d:%.6s", host, os.Getpid(), rand.Text())
 }
 
-// maxName is the longest lock name in bytes.
-const maxName = 512
-
 // CheckName returns an error that wraps ErrInvalidOption unless name is 1 to 512 bytes of UTF-8
 // without NUL.
-func CheckName(name string) error { return checkName(name) }
-
-func checkName(name string) error {
-	switch {
-	case name == "":
-		return errs.Errorf("%w: empty: must be 1 to %d bytes", errs.ErrInvalidName, maxName)
-	case len(name) > maxName:
-		return errs.Errorf("%w: %d bytes: must be at most %d", errs.ErrInvalidName, len(name), maxName)
-	case !storable(name):
-		return errs.Errorf("%w: %q: must be UTF-8 without NUL", errs.ErrInvalidName, name)
-	}
-	return nil
-}
+func CheckName(name string) error { return errs.CheckName(name) }
 
 // storable reports whether PostgreSQL stores s in a text column unchanged.
 func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

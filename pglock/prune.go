@@ -1,10 +1,10 @@
 package pglock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -43,10 +43,8 @@ func (c *Client) Prune(ctx context.Context, idle time.Duration) (int64, error) {
 // pruneAll walks the table once, and also returns the highest token that it saw, with its name.
 func (c *Client) pruneAll(ctx context.Context, idle time.Duration) (deleted int64, highest fencing.Fence, err error) {
 	for last := ""; ; {
-		select {
-		case <-c.closing:
+		if c.hasClosed() {
 			return deleted, highest, ErrClosed
-		default:
 		}
 		step, err := c.store.Prune(ctx, idle, last)
 		last = step.Last
@@ -66,18 +64,12 @@ type pruner struct {
 	client  *Client
 	every   time.Duration
 	lease   *leaseConfig // of leasetable.PruneLock
-	logger  *slog.Logger
 	running sync.WaitGroup
 }
 
 func newPruner(c *Client) *pruner {
-	j := &pruner{client: c, every: min(c.cfg.retention/4, timing.MaxPruneEvery), logger: c.cfg.logger}
-	if c.cfg.pruneEvery > 0 {
-		j.every = c.cfg.pruneEvery
-	}
-	if j.every == 0 { // dead queue rows are deleted even without pruning
-		j.every = timing.MaxPruneEvery
-	}
+	// Dead queue rows are deleted even without pruning.
+	j := &pruner{client: c, every: cmp.Or(c.cfg.pruneEvery, min(c.cfg.retention/4, timing.MaxPruneEvery), timing.MaxPruneEvery)}
 	// Of the application's options only the holder's name applies, as the others may not fit this
 	// TTL.
 	j.lease = &leaseConfig{ttl: timing.PruneTTL, margin: timing.MaxMargin, renewEvery: timing.PruneTTL / 3, labels: "{}", holder: c.cfg.lease.holder}
@@ -101,7 +93,8 @@ func (j *pruner) run() {
 			timer.Stop()
 			return
 		}
-		j.logFailure("could not delete the queue rows of dead clients, trying again later", j.deleteDeadRows(ctx))
+		// This is one short statement, which needs no lock.
+		j.logFailure("could not delete the queue rows of dead clients, trying again later", j.client.store.DeleteDeadRows(ctx))
 		if j.client.cfg.retention > 0 {
 			j.logFailure("could not prune, trying again later", j.prune(ctx))
 		}
@@ -110,19 +103,9 @@ func (j *pruner) run() {
 
 // logFailure logs err, unless another client is pruning or this client is closing.
 func (j *pruner) logFailure(what string, err error) {
-	select {
-	case <-j.client.closing: // which interrupts the round
-		return
-	default:
+	if err != nil && !errors.Is(err, ErrNotAcquired) && !j.client.hasClosed() { // which interrupts the round
+		j.client.cfg.logger.Warn("pglock: "+what, "schema", j.client.cfg.schema, "error", err)
 	}
-	if err != nil && !errors.Is(err, ErrNotAcquired) {
-		j.logger.Warn("pglock: "+what, "schema", j.client.cfg.schema, "error", err)
-	}
-}
-
-// deleteDeadRows needs no lock, because it is one short statement, and also runs without pruning.
-func (j *pruner) deleteDeadRows(ctx context.Context) error {
-	return j.client.store.DeleteDeadRows(ctx)
 }
 
 // prune prunes once, unless another client is pruning or has done so lately.

@@ -23,10 +23,6 @@ type registry struct {
 	lastUnclaimed int
 }
 
-func newRegistry() registry {
-	return registry{leases: map[*Lease]struct{}{}, newest: map[string]*Lease{}}
-}
-
 // add adds a lease, and reports false if the client was closed since the call began. notified
 // reports that a notification with its token has arrived before it.
 func (r *registry) add(l *Lease) (added, notified bool) {

@@ -2,6 +2,7 @@ package pglock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -68,7 +69,7 @@ func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.
 // must follow if it succeeds.
 func (c *Client) beginGrantCall(name string, token fencing.Token, reason, op string) (fencing.Fence, error) {
 	fence := fencing.Fence{Schema: c.cfg.schema, Name: name, Token: token}
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return fence, err
 	}
 	switch {
@@ -93,9 +94,9 @@ func (c *Client) grantCall(ctx context.Context, op string, fence fencing.Fence, 
 	return nil
 }
 
-// explainIn explains an error of the store in a call under ctx.
+// explainIn explains an error of the store in a call under ctx, or returns nil for nil.
 func (c *Client) explainIn(ctx context.Context, op string, err error) error {
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrClosed) {
 		return errs.Errorf("pglock: %s: %w", op, endOf(ctx))
 	}
 	return c.store.Explain(op, err)
@@ -111,18 +112,11 @@ func (l *Lease) loseRevoked(name, reason string) error {
 	return l.lose(name, fmt.Sprintf("its grant was revoked: %q", reason)) // quoted, so that any text stays in one line
 }
 
-// closedChannel is a closed channel that all leases share.
-var closedChannel = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // releaseRequest is a request to the holder of a lease to release it. The lease's mu guards it.
 type releaseRequest struct {
 	made   bool
 	reason string        // of the first request
-	notify chan struct{} // nil until ReleaseRequested is called before a request
+	notify chan struct{} // nil until ReleaseRequested is called
 }
 
 // ReleaseRequested returns a channel that is closed when the holder should release the lock,
@@ -135,17 +129,16 @@ type releaseRequest struct {
 func (l *Lease) ReleaseRequested() <-chan struct{} {
 	l.mu.Lock()
 	r := &l.request
-	if r.made && r.notify == nil {
-		l.mu.Unlock()
-		return closedChannel
-	}
 	first := r.notify == nil
 	if first {
 		r.notify = make(chan struct{})
 	}
-	notify := r.notify
+	if first && r.made {
+		close(r.notify)
+	}
+	notify, listen := r.notify, first && !r.made
 	l.mu.Unlock()
-	if first {
+	if listen {
 		l.client.signals.startListener()
 	}
 	return notify

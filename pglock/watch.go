@@ -33,7 +33,7 @@ import (
 // closed, the last pair has the error.
 func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[inspect.Lock, error] {
 	return func(yield func(inspect.Lock, error) bool) {
-		if err := checkName(name); err != nil {
+		if err := CheckName(name); err != nil {
 			yield(inspect.Lock{}, err)
 			return
 		}
@@ -161,10 +161,8 @@ func (w *watcher) announce(ctx context.Context) {
 func (w *watcher) fail(ctx context.Context, err error) error {
 	op := fmt.Sprintf("watch %q", w.name)
 	switch {
-	case ctx.Err() != nil:
-		return errs.Errorf("pglock: %s: %w", op, endOf(ctx))
-	case errors.Is(err, ErrClosed) || !leasetable.Transient(err):
-		return w.client.store.Explain(op, err)
+	case ctx.Err() != nil, errors.Is(err, ErrClosed), !leasetable.Transient(err):
+		return w.client.explainIn(ctx, op, err)
 	case w.failingSince.IsZero():
 		w.failingSince = time.Now()
 		w.pause = newPause()

@@ -86,7 +86,6 @@ func lockResource(_ *http.Request, f fencing.Fence) string {
 	return f.Name
 }
 
-// ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, ok, err := FromHeader(r.Header)
 	switch {

@@ -36,11 +36,8 @@ var accountTable = []string{"CREATE TABLE accounts (id text PRIMARY KEY, balance
 
 // bank returns a *sql.DB with one account, and a client, for an example.
 func bank(ctx context.Context) (db *sql.DB, client *pglock.Client, end func()) {
-	url, drop := locktest.ExampleDatabase(accountTable...)
-	db = must(sql.Open("pgx", url))
-	if err := migrations.UpDB(ctx, db); err != nil {
-		log.Fatal(err)
-	}
+	pool, drop := locktest.ExamplePool(accountTable...)
+	db = must(sql.Open("pgx", pool.Config().ConnString()))
 	client = must(pglock.OpenDB(ctx, db))
 	return db, client, func() {
 		_ = client.Close(ctx) // a lease was lost

@@ -20,9 +20,6 @@ const manyWaiters = 1000
 // waitersRow is B10: the cost of waiting in one process.
 func waitersRow() trial.Row {
 	r := &lab{}
-	ours := func(what, figure string, rule trial.Rule) trial.Target {
-		return target(what, figure, kindOurs, "", rule)
-	}
 	spread := target("p99 to p50", "gap p99", kindOurs, kindOurs, trial.AtMost(3))
 	spread.Against.Figure = "gap p50"
 	return trial.Row{
@@ -35,9 +32,9 @@ func waitersRow() trial.Row {
 			}}, err
 		}}},
 		Targets: []trial.Target{
-			ours("connections", "connections", trial.AtMost(3).InEveryRound()),
-			ours("memory, in bytes", "memory", trial.AtMost(10e6)),
-			ours("p50 of the gap, in us", "gap p50", trial.AtMost(700)),
+			target("connections", "connections", kindOurs, "", trial.AtMost(3).InEveryRound()),
+			target("memory, in bytes", "memory", kindOurs, "", trial.AtMost(10e6)),
+			target("p50 of the gap, in us", "gap p50", kindOurs, "", trial.AtMost(700)),
 			spread,
 		},
 		Throughput: true,

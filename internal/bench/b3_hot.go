@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/bench/trial"
 )
 
@@ -111,7 +112,7 @@ func (l *lab) goroutines(n int, length fair) trial.Open {
 		client, err := l.client(ctx, s, "pglock")
 		return hot(length.at(s.Scale), func(ctx context.Context, from, to time.Time) ([][]holding, error) {
 			byMember := make([][]holding, n)
-			if err := pause(ctx, time.Until(from)); err != nil {
+			if err := backoff.Sleep(ctx, time.Until(from)); err != nil {
 				return nil, err
 			}
 			all, ctx := errgroup.WithContext(ctx)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -85,7 +86,7 @@ func (r *tryLab) prepare(ctx context.Context, s *trial.Scope) error {
 		return err
 	}
 	for { // until the server has written no WAL for settleTime
-		bytes, err := r.written(ctx, func() error { return pause(ctx, settleTime) })
+		bytes, err := r.written(ctx, func() error { return backoff.Sleep(ctx, settleTime) })
 		if bytes == 0 || err != nil {
 			return err
 		}

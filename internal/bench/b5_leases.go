@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -25,9 +26,6 @@ const (
 // has fewer leases with a shorter TTL.
 func leasesRow() trial.Row {
 	r := &lab{}
-	ours := func(what, figure string, rule trial.Rule) trial.Target {
-		return target(what, figure, kindOurs, "", rule)
-	}
 	return trial.Row{
 		Number:  "B5",
 		What:    fmt.Sprintf("%d live leases in one process, TTL %v, for %v", manyLeases, leaseTTL, leaseTime),
@@ -40,10 +38,10 @@ func leasesRow() trial.Row {
 			return &turnMeter{turn: m.turn}, nil
 		}}},
 		Targets: []trial.Target{
-			ours("leases lost", "lost", trial.AtMost(0).InEveryRound()),
-			ours("statements a second", "statements", trial.AtMost(2)),
-			ours("percent of a core", "processor", trial.AtMost(5)),
-			ours("connections", "connections", trial.AtMost(3).InEveryRound()),
+			target("leases lost", "lost", kindOurs, "", trial.AtMost(0).InEveryRound()),
+			target("statements a second", "statements", kindOurs, "", trial.AtMost(2)),
+			target("percent of a core", "processor", kindOurs, "", trial.AtMost(5)),
+			target("connections", "connections", kindOurs, "", trial.AtMost(3).InEveryRound()),
 		},
 		Once: true,
 	}
@@ -76,7 +74,7 @@ func (m leasesMeter) hold(ctx context.Context, client *pglock.Client) ([]trial.F
 			return err
 		})
 	}
-	if err := errors.Join(all.Wait(), pause(ctx, m.rest)); err != nil {
+	if err := errors.Join(all.Wait(), backoff.Sleep(ctx, m.rest)); err != nil {
 		return nil, err
 	}
 	began, used := time.Now(), processorTime()
@@ -86,7 +84,7 @@ func (m leasesMeter) hold(ctx context.Context, client *pglock.Client) ([]trial.F
 		var now float64
 		now, err = m.connections(ctx)
 		connections = max(connections, now)
-		err = errors.Join(err, pause(ctx, m.time/20))
+		err = errors.Join(err, backoff.Sleep(ctx, m.time/20))
 	}
 	if err != nil {
 		return nil, err

@@ -15,13 +15,8 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-const (
-	// closeBound bounds the release of a client's leases at the end of a row.
-	closeBound = 10 * time.Second
-
-	// fewConns is a client's default.
-	fewConns = 4
-)
+// fewConns is a client's default.
+const fewConns = 4
 
 // livelySettings let autovacuum run every few seconds beside the turns, as it does sooner or later beside
 // an application. Rows that count operations per second use them.
@@ -118,7 +113,7 @@ func (l *lab) client(ctx context.Context, s *trial.Scope, schema string, opts ..
 }
 
 func closeClient(client *pglock.Client) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for its leases
 	defer cancel()
 	return client.Close(ctx)
 }
@@ -171,14 +166,4 @@ func pick[T any](s trial.Scale, whole, quick, short T) T {
 		return quick
 	}
 	return whole
-}
-
-// pause waits, unless ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -4,7 +4,8 @@ package conformance
 import (
 	"context"
 	"testing"
-	"time"
+
+	"github.com/pglock/pglock-go/internal/locktest"
 )
 
 // Locker is a kind of lock in one process. Many goroutines use it at once.
@@ -21,9 +22,6 @@ type Unlock func(ctx context.Context) error
 // Kind makes lockers for a test, each as if in a process of its own. They share their locks and end
 // with the test.
 type Kind func(t *testing.T) (open func() Locker)
-
-// patience bounds every wait of a test.
-const patience = time.Minute
 
 // Run runs the suite on one kind of lock.
 func Run(t *testing.T, kind Kind) {
@@ -45,7 +43,7 @@ func Run(t *testing.T, kind Kind) {
 // lock calls Lock and fails the test after an error.
 func lock(t *testing.T, l Locker, name string) Unlock {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
 	defer cancel()
 	unlock, err := l.Lock(ctx, name)
 	if err != nil {

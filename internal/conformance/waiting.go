@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/locktest"
 )
 
 // testTryOnAHeldLock checks that a try does not wait, and acquires the lock when it is free.
@@ -100,7 +101,7 @@ func testCancelled(t *testing.T, open func() Locker) {
 	for i := range waiters {
 		all.Go(func() {
 			for round := range rounds {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
 				if i%2 == 0 {
 					time.AfterFunc(time.Duration((i*rounds+round)%25)*time.Millisecond, cancel)
 				}
@@ -116,9 +117,5 @@ func testCancelled(t *testing.T, open func() Locker) {
 		})
 	}
 	all.Wait()
-	unlock, err := open().Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatalf("afterwards: %v", err)
-	}
-	release(t, unlock)
+	release(t, lock(t, open(), "n"))
 }

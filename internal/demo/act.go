@@ -116,7 +116,7 @@ func (p *performance) assemble(ctx context.Context, job assignment) error {
 		if err := p.hire(job); err != nil {
 			return fmt.Errorf("worker %s: %w", job.Name, err)
 		}
-		pids = append(pids, fmt.Sprint(p.members[i].pid()))
+		pids = append(pids, fmt.Sprint(p.members[i].cmd.Process.Pid))
 	}
 	p.say("all", "begin, as processes %s", strings.Join(pids, " "))
 	return nil
@@ -162,8 +162,6 @@ func (p *performance) hire(job assignment) error {
 	}()
 	return nil
 }
-
-func (m *member) pid() int { return m.cmd.Process.Pid }
 
 // order writes a line to a worker that lives: the write to another one would be a SIGPIPE.
 func (m *member) order(line string) { _, _ = fmt.Fprintln(m.stdin, line) }
@@ -230,10 +228,10 @@ func (p *performance) hit(ctx context.Context, m *member, where string, kill boo
 	if kill {
 		p.killed = m.name
 		err = m.cmd.Process.Kill()
-		p.say(m.name, "KILLED (process %d)", m.pid())
+		p.say(m.name, "KILLED (process %d)", m.cmd.Process.Pid)
 	} else {
-		err = testserver.Suspend(m.pid())
-		p.say(m.name, "PAUSED (process %d), as by its garbage collector or hypervisor", m.pid())
+		err = testserver.Suspend(m.cmd.Process.Pid)
+		p.say(m.name, "PAUSED (process %d), as by its garbage collector or hypervisor", m.cmd.Process.Pid)
 		m.order(resume) // it finds this when it is woken, so that only the write is left to do
 	}
 	if err != nil {
@@ -254,7 +252,7 @@ func (p *performance) hit(ctx context.Context, m *member, where string, kill boo
 	}
 	p.say(m.name, "WOKEN after %.2f s, when others have written with newer tokens: it continues where it was, and writes",
 		time.Since(begun).Seconds())
-	if err := testserver.Resume(m.pid()); err != nil {
+	if err := testserver.Resume(m.cmd.Process.Pid); err != nil {
 		return err
 	}
 	late, err := p.await(ctx, "the woken worker's write", len(p.result.late)+1, 0, wrote+refused)

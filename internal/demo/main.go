@@ -11,8 +11,7 @@
 //	act 3  the lock and a guard  the same, and the late writes are refused
 //
 // The parent starts workers (its own program again), which report on their standard output and get
-// orders on their standard input, until that ends. A worker that is to be killed or paused is held between its read and
-// its write until the signal has reached it, and woken when others have written.
+// orders on their standard input, until that ends.
 //
 // The exit status is 0 if everything came about as expected (see judge), 1 if not or after a
 // failure, and 130 after an interrupt. The workers, the schema and the server

@@ -40,12 +40,7 @@ var (
 var ErrLogin = errors.New("pglock: login rejected")
 
 // Mark returns an error with the text of err, in which errors.Is also finds kind.
-func Mark(err, kind error) error { return &marked{err, kind} }
-
-type marked struct{ err, kind error }
-
-func (m *marked) Error() string   { return m.err.Error() }
-func (m *marked) Unwrap() []error { return []error{m.kind, m.err} }
+func Mark(err, kind error) error { return &composed{err.Error(), []error{kind, err}} }
 
 // Causes returns the errors that are not nil, for Unwrap.
 func Causes(all ...error) []error {
@@ -59,6 +54,19 @@ func InvalidOption(pkg, format string, args ...any) error {
 	return Mark(Errorf(pkg+": "+format, args...), ErrInvalidOption)
 }
 
+// Apply applies the options of the package's call to c, and refuses one that is nil.
+func Apply[C any, O ~func(*C) error](pkg string, c *C, opts []O) error {
+	for _, o := range opts {
+		if o == nil {
+			return InvalidOption(pkg, "an option is nil: must be set")
+		}
+		if err := o(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ContextErr returns why ctx is done: ctx.Err(), followed by context.Cause(ctx) if that is
 // another error. It returns nil if ctx is not done.
 func ContextErr(ctx context.Context) error {
@@ -67,6 +75,18 @@ func ContextErr(ctx context.Context) error {
 		return Errorf("%w: %w", err, cause)
 	}
 	return context.Cause(ctx)
+}
+
+// MaxName is the longest lock name in bytes.
+const MaxName = 512
+
+// CheckName returns an error that wraps ErrInvalidName unless name can be that of a lock: 1 to MaxName
+// bytes of UTF-8 without NUL.
+func CheckName(name string) error {
+	if err := CheckText(name, MaxName); err != nil {
+		return Errorf("%w: %.64q %w", ErrInvalidName, name, err)
+	}
+	return nil
 }
 
 // CheckText returns an error unless s is 1 to limit bytes of valid UTF-8 without NUL, which

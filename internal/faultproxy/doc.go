@@ -9,6 +9,7 @@
 //	             with TCP, data on its way arrives after Heal unless an end gave up before.
 //	DropReplies  requests pass and replies are lost. A connection that lost one stays silent after
 //	             Heal, because its stream has a hole.
+//	HoldReplies  requests pass and replies arrive after Heal.
 //	Freeze       the connections of this time stay open and silent forever. Later ones pass.
 //	Sever        current connections are reset in both directions.
 //	Refuse       new connections are closed at once.

@@ -9,15 +9,18 @@ import (
 // Cut stops all data in both directions. Connections stay open, and new ones hang.
 func (p *Proxy) Cut() { p.change(func(f *faults) { f.cut = true }) }
 
-// Heal ends Cut and DropReplies.
-func (p *Proxy) Heal() { p.change(func(f *faults) { f.cut, f.dropReplies = false, false }) }
+// Heal ends Cut, DropReplies and HoldReplies.
+func (p *Proxy) Heal() {
+	p.change(func(f *faults) { f.cut, f.dropReplies, f.holdReplies = false, false, false })
+}
+
+// HoldReplies forwards requests and withholds replies.
+func (p *Proxy) HoldReplies() { p.change(func(f *faults) { f.holdReplies = true }) }
 
 // DropReplies forwards requests and discards replies.
 func (p *Proxy) DropReplies() { p.change(func(f *faults) { f.dropReplies = true }) }
 
-// Freeze makes the address a black hole, or ends that. Connections that were open or opened during
-// the freeze stay open and silent forever: the host behind them is gone. Only later ones reach the
-// server.
+// Freeze makes the address a black hole, as if the host behind it were gone, or ends that.
 func (p *Proxy) Freeze(freeze bool) {
 	p.change(func(f *faults) {
 		f.freeze = freeze
@@ -40,7 +43,7 @@ func (p *Proxy) Sever() {
 	links := slices.Collect(maps.Keys(p.links))
 	p.mu.Unlock()
 	for _, l := range links {
-		l.reset()
+		l.close(true)
 	}
 }
 

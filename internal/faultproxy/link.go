@@ -34,13 +34,13 @@ type chunk struct {
 // run forwards in both directions until the link is closed.
 func (l *link) run() {
 	defer l.close(false)
-	if !l.awaitPassage(time.Time{}) {
+	if !l.awaitPassage(time.Time{}, false) {
 		return
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(l.ctx, "tcp", l.proxy.target)
 	if err != nil {
-		l.reset()
+		l.close(true)
 		return
 	}
 	l.mu.Lock()
@@ -67,7 +67,7 @@ func (l *link) forward(from, to *net.TCPConn, lost *bool) {
 	for {
 		select { // a closed link may drop what is still in chunks
 		case c := <-chunks:
-			if !l.awaitPassage(c.due) || !l.deliver(c, to, lost) {
+			if !l.awaitPassage(c.due, lost != nil) || !l.deliver(c, to, lost) {
 				return
 			}
 		case <-l.ctx.Done():
@@ -117,15 +117,15 @@ func (l *link) deliver(c chunk, to *net.TCPConn, lost *bool) bool {
 		return false
 	}
 	if err != nil || broken || c.end != nil {
-		l.reset()
+		l.close(true)
 		return false
 	}
 	return true
 }
 
-// awaitPassage returns true when the time has come and no fault holds the data back. It returns
-// false when the link is closed.
-func (l *link) awaitPassage(due time.Time) bool {
+// awaitPassage returns true when the time has come and no fault holds the data, a reply or not, back. It
+// returns false when the link is closed.
+func (l *link) awaitPassage(due time.Time, reply bool) bool {
 	if wait := time.Until(due); wait > 0 {
 		select { // a link that is closed meanwhile is seen below
 		case <-time.After(wait):
@@ -134,7 +134,7 @@ func (l *link) awaitPassage(due time.Time) bool {
 	}
 	for l.ctx.Err() == nil {
 		faults, changed := l.proxy.now()
-		if !faults.cut && !l.frozen.Load() {
+		if !faults.cut && !(reply && faults.holdReplies) && !l.frozen.Load() {
 			return true
 		}
 		select { // as above
@@ -145,9 +145,7 @@ func (l *link) awaitPassage(due time.Time) bool {
 	return false
 }
 
-// reset closes the link with an RST to both ends.
-func (l *link) reset() { l.close(true) }
-
+// close closes the link, a hard one with an RST to both ends.
 func (l *link) close(hard bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,6 +31,7 @@ type Proxy struct {
 type faults struct {
 	cut         bool
 	dropReplies bool
+	holdReplies bool
 	refuse      bool
 	freeze      bool
 	delay       time.Duration
@@ -86,7 +87,7 @@ func (p *Proxy) runAccept() {
 		p.links[l] = struct{}{}
 		p.mu.Unlock()
 		if refuse {
-			l.reset()
+			l.close(true)
 			continue
 		}
 		p.running.Go(l.run)

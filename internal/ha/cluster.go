@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/migrations"
 )
@@ -249,7 +250,7 @@ func (c *cluster) awaitReady(ctx context.Context, old *node) (*node, error) {
 				return c.nodes[i], nil
 			}
 		}
-		if sleep(ctx, 200*time.Millisecond) != nil {
+		if backoff.Sleep(ctx, 200*time.Millisecond) != nil {
 			return nil, fmt.Errorf("the cluster has no new leader with standbys after %v: %+v, %w",
 				readyTime, members, errors.Join(err, ctx.Err()))
 		}
@@ -329,10 +330,7 @@ func (c *cluster) ledger(ctx context.Context) (lines []line, err error) {
 		return nil, err
 	}
 	err = c.on(ctx, leader, func(pool *pgxpool.Pool) error {
-		rows, err := pool.Query(ctx, "SELECT worker, seq, token FROM ledger ORDER BY id")
-		if err != nil {
-			return err
-		}
+		rows, _ := pool.Query(ctx, "SELECT worker, seq, token FROM ledger ORDER BY id") // CollectRows returns its error
 		lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[line])
 		return err
 	})

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pglock/pglock-go/internal/backoff"
 )
 
 // outage is how long a leader is paused or cut off: longer than Patroni's ttl and a failover.
@@ -62,7 +64,7 @@ func (c *cluster) inflict(ctx context.Context, f fault) (mark, error) {
 			return m, err
 		}
 	}
-	err = sleep(ctx, f.lasts)
+	err = backoff.Sleep(ctx, f.lasts)
 	for _, end := range f.end {
 		err = errors.Join(err, end(c, ctx, leader))
 	}

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/pglock/pglock-go/internal/backoff"
 )
 
 // Exit statuses.
@@ -117,7 +119,7 @@ func experiment(ctx context.Context, out io.Writer, sync bool) (err error) {
 	}
 	var marks []mark
 	for _, f := range faults {
-		if err := sleep(ctx, steadyTime); err != nil {
+		if err := backoff.Sleep(ctx, steadyTime); err != nil {
 			return err
 		}
 		m, err := c.inflict(ctx, f)
@@ -127,7 +129,7 @@ func experiment(ctx context.Context, out io.Writer, sync bool) (err error) {
 		marks = append(marks, m)
 		fmt.Fprintf(out, "  %s: %s → %s after %v\n", f.name, m.leader, m.next, m.ok.Sub(m.began).Round(time.Second))
 	}
-	if err := sleep(ctx, steadyTime); err != nil {
+	if err := backoff.Sleep(ctx, steadyTime); err != nil {
 		return err
 	}
 	histories, err := c.stopWorkers()
@@ -144,14 +146,4 @@ func experiment(ctx context.Context, out io.Writer, sync bool) (err error) {
 		return fmt.Errorf("violated: %s", bad)
 	}
 	return nil
-}
-
-// sleep pauses the experiment.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -49,7 +50,7 @@ func work(ctx context.Context, args []string, out io.Writer) error {
 	}
 	for ctx.Err() == nil {
 		_ = w.serve(ctx, args[1])
-		_ = sleep(ctx, 300*time.Millisecond)
+		_ = backoff.Sleep(ctx, 300*time.Millisecond)
 	}
 	return nil
 }
@@ -114,7 +115,7 @@ func (w *worker) turn(ctx context.Context, pool *pgxpool.Pool, client *pglock.Cl
 	}
 	for until := time.Now().Add(hold); time.Now().Before(until) && lease.Err() == nil && ctx.Err() == nil; {
 		w.write(lease.Context(), pool, lease)
-		_ = sleep(lease.Context(), 20*time.Millisecond)
+		_ = backoff.Sleep(lease.Context(), 20*time.Millisecond)
 	}
 	ended()
 	_ = lease.Release(ctx) // it expires

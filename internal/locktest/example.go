@@ -13,22 +13,9 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// ExampleDatabase returns the URL of a new database for an Example function, after it has run the
-// statements. drop drops it, with the connections to it. A failure ends the program, since an
-// example has no test to fail. So it is with the other functions for examples.
-func ExampleDatabase(statements ...string) (databaseURL string, drop func()) {
-	tb := &exampleTB{}
-	databaseURL = pgtest.Database(tb)
-	pool := pgtest.PoolOn(tb, databaseURL)
-	for _, s := range statements {
-		Exec(tb, pool, s)
-	}
-	pool.Close()
-	return databaseURL, tb.end
-}
-
 // ExamplePool returns a pool on a new database with the lock tables, after it has run the statements.
-// stop closes the pool and drops the database.
+// stop closes the pool and drops the database, with the connections to it. A failure ends the program,
+// since an example has no test to fail. So it is with the other functions for examples.
 func ExamplePool(statements ...string) (pool *pgxpool.Pool, stop func()) {
 	tb := &exampleTB{}
 	pool = pgtest.PoolOn(tb, pgtest.Database(tb))

@@ -42,14 +42,15 @@ func (g *Gate) SQL() string {
 	return fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d);", g.Key)
 }
 
-// here leaves out the gates of tests in other databases, which may have the same key.
-const here = " AND database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())"
+// waiting ends a query for the sessions at the gate. Tests in other databases may have gates with that key.
+const waiting = " FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1 " +
+	"AND database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())"
 
 // Reached waits until a session waits at the gate, and returns its server process.
 func (g *Gate) Reached() (pid int) {
 	g.tb.Helper()
 	pgtest.Eventually(g.tb, Patience, "a session is at the gate", func() bool {
-		pid = Scan[int](g.tb, g.pool, "SELECT coalesce(max(pid), 0) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1"+here, g.Key)
+		pid = Scan[int](g.tb, g.pool, "SELECT coalesce(max(pid), 0)"+waiting, g.Key)
 		return pid != 0
 	})
 	return pid
@@ -58,7 +59,7 @@ func (g *Gate) Reached() (pid int) {
 // Waiting returns how many sessions wait at the gate.
 func (g *Gate) Waiting() int {
 	g.tb.Helper()
-	return Scan[int](g.tb, g.pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1"+here, g.Key)
+	return Scan[int](g.tb, g.pool, "SELECT count(*)"+waiting, g.Key)
 }
 
 // Open opens the gate. It may be called several times.

@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -43,18 +44,7 @@ func Main(m *testing.M, ignored ...string) {
 // has what. Only the test's own goroutine may call it.
 func Eventually(tb testing.TB, within time.Duration, what string, cond func() bool) {
 	tb.Helper()
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			if !cond() { // on a slow machine both may be ready
-				tb.Fatalf("not within %v: %s", within, what)
-			}
-			return
-		}
+	if !testserver.Poll(context.Background(), within, cond) && !cond() { // on a slow machine the last look was long ago
+		tb.Fatalf("not within %v: %s", within, what)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pglock/pglock-go/internal/errs"
 )
@@ -32,6 +33,15 @@ func Milliseconds(d time.Duration) int64 {
 		return math.MaxInt32
 	}
 	return int64(min((d-1)/time.Millisecond+1, math.MaxInt32))
+}
+
+// Micros is a duration that scans a number of microseconds. NULL is 0.
+type Micros time.Duration
+
+// ScanInt64 implements pgtype.Int64Scanner.
+func (m *Micros) ScanInt64(n pgtype.Int8) error {
+	*m = Micros(time.Duration(n.Int64) * time.Microsecond)
+	return nil
 }
 
 // WaitCause returns why the wait for a lock ended with err: an error that wraps ErrDeadlock or

@@ -2,6 +2,7 @@ package pgtx
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -26,13 +27,8 @@ func LoginRejected(err error) bool {
 	if severalHosts(connect.Config) && len(attempts) > 0 {
 		attempts = attempts[len(attempts)-1:]
 	}
-	for _, attempt := range attempts {
-		switch SQLState(attempt) {
-		case InvalidAuthorization, InvalidPassword, InvalidCatalogName, InsufficientPrivilege:
-			return true
-		}
-	}
-	return false
+	rejections := []string{InvalidAuthorization, InvalidPassword, InvalidCatalogName, InsufficientPrivilege}
+	return slices.ContainsFunc(attempts, func(attempt error) bool { return slices.Contains(rejections, SQLState(attempt)) })
 }
 
 // ExplainLogin returns an error that wraps errs.ErrLogin if LoginRejected(err), and otherwise err.
@@ -44,13 +40,7 @@ func ExplainLogin(err error) error {
 }
 
 func severalHosts(c *pgconn.Config) bool {
-	if c == nil {
-		return false
-	}
-	for _, f := range c.Fallbacks {
-		if f.Host != c.Host || f.Port != c.Port {
-			return true
-		}
-	}
-	return false
+	return c != nil && slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		return f.Host != c.Host || f.Port != c.Port
+	})
 }

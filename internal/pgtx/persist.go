@@ -12,15 +12,13 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
-// tryTime bounds one try of Persist, so that a connection that hangs leaves time for another one.
-const tryTime = 5 * time.Second
-
 // Persist calls op until it succeeds, fails for a reason that does not pass by itself (see
 // Transient), or ctx is done, and returns the error of the last try. The context of a try ends after
-// 5 s. A try whose reply was lost may have taken effect, so op must be one that can be repeated.
+// 5 s, so that a connection that hangs leaves time for another one. A try whose reply was lost may
+// have taken effect, so op must be one that can be repeated.
 func Persist(ctx context.Context, op func(ctx context.Context) error) error {
 	pauses := backoff.Backoff{First: 20 * time.Millisecond, Max: time.Second}
-	return backoff.Retry(ctx, backoff.Policy{Transient: Transient, Pauses: pauses, Try: tryTime}, op)
+	return backoff.Retry(ctx, backoff.Policy{Transient: Transient, Pauses: pauses, Try: 5 * time.Second}, op)
 }
 
 // Transient reports whether the operation that failed with err may succeed a moment later.

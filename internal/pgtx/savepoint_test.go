@@ -224,9 +224,9 @@ func TestExecAllTakesOneRoundTrip(t *testing.T) {
 		queries []pgtx.Query
 		turns   int64
 	}{{[]pgtx.Query{one}, 1}, {[]pgtx.Query{one, two}, 2}, {[]pgtx.Query{one, two}, 1}} {
-		before := pgtest.Turns(t, tx.Conn())
+		before := pgtest.Turns(tx.Conn())
 		locktest.OK(t, pgtx.ExecAll(t.Context(), tx, tc.queries...))
-		if n := pgtest.Turns(t, tx.Conn()) - before; n != tc.turns {
+		if n := pgtest.Turns(tx.Conn()) - before; n != tc.turns {
 			t.Errorf("%d queries: %d round trips, want %d", len(tc.queries), n, tc.turns)
 		}
 	}

@@ -37,7 +37,6 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%v: %q is at version %d and this program needs %d: %s", e.Kind, e.Name, e.Found, e.Want, remedy)
 }
 
-// Unwrap makes errors.Is find ErrSchema, the kind and the cause.
 func (e *Error) Unwrap() []error { return errs.Causes(ErrSchema, e.Kind, e.Cause) }
 
 // Check returns an *Error unless found, the version of the named schema in the database, is the one

@@ -3,6 +3,7 @@
 package schema
 
 import (
+	"io/fs"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,14 +18,14 @@ const (
 	// Version is the number of the last migration, which this module needs.
 	Version = 3
 
-	// maxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
-	maxName = 63
+	// MaxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
+	MaxName = 63
 )
 
 // Validate returns an error that wraps ErrInvalidName unless name is 1 to 63 bytes of UTF-8 without
 // NUL that do not begin with "pg_", which PostgreSQL reserves.
 func Validate(name string) error {
-	if err := errs.CheckText(name, maxName); err != nil {
+	if err := errs.CheckText(name, MaxName); err != nil {
 		return errs.Errorf("%w: it %w", ErrInvalidName, err)
 	}
 	if strings.HasPrefix(name, "pg_") {
@@ -65,4 +66,19 @@ func Render(sql, name string) string {
 		}
 	}
 	return strings.TrimSpace(strings.ReplaceAll(b.String(), Default+".", Quote(name)+"."))
+}
+
+// Statements renders the statements in the directory sql of a package, and returns them by the names of
+// their files, without the extension.
+func Statements(files fs.FS, name string) map[string]string {
+	all := map[string]string{}
+	paths, _ := fs.Glob(files, "sql/*.sql") // the pattern is a constant
+	for _, path := range paths {
+		text, err := fs.ReadFile(files, path)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		all[path[len("sql/"):len(path)-len(".sql")]] = Render(string(text), name)
+	}
+	return all
 }

@@ -65,8 +65,8 @@ type Server struct {
 // Password is the superuser's on all servers of this process.
 var Password = rand.Text()
 
-// Start starts a server from this machine's PostgreSQL. Containers
-// can't be paused or killed the same way, so Start never uses one. The caller closes the server.
+// Start starts a server from this machine's PostgreSQL. Containers can't be paused or killed the same
+// way, so Start never uses one. The caller closes the server.
 // ctx bounds the start only.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	if options.BinDir == "" {

@@ -40,12 +40,8 @@ func WithKey(id int64) Option {
 }
 
 func newConfig(opts []Option) (c config, err error) {
-	for _, o := range opts {
-		if err := o(&c); err != nil {
-			return c, err
-		}
-	}
-	return c, nil
+	err = errs.Apply("gooselock", &c, opts)
+	return c, err
 }
 
 // waitContext returns the context of a wait.

@@ -39,8 +39,7 @@ func NewSessionLocker(name string, opts ...Option) (*SessionLocker, error) {
 	if name == "" {
 		return nil, errs.Errorf("%w: NewSessionLocker: the name is empty", advisory.ErrInvalidOption)
 	}
-	id := advisory.NewKey(keyNamespace, name).Int64()
-	ids := []int64{id}
+	ids := []int64{advisory.NewKey(keyNamespace, name).Int64()}
 	if cfg.key != nil {
 		ids = append(ids, *cfg.key)
 	}

@@ -30,10 +30,8 @@ type Election struct {
 // The error wraps pglock.ErrInvalidOption.
 func New(client *pglock.Client, name string, opts ...Option) (*Election, error) {
 	cfg := config{logger: slog.Default}
-	for _, o := range opts {
-		if err := o(&cfg); err != nil {
-			return nil, err
-		}
+	if err := errs.Apply("leader", &cfg, opts); err != nil {
+		return nil, err
 	}
 	if client == nil {
 		return nil, invalidOption("client is nil: must be from pglock.Open")

@@ -64,7 +64,6 @@ func (e *UnknownError) Error() string {
 	return s + ": find out whether it happened, or set a rule with WithLookup or WithRetry"
 }
 
-// Unwrap makes errors.Is find ErrOutcomeUnknown and the cause.
 func (e *UnknownError) Unwrap() []error { return errs.Causes(ErrOutcomeUnknown, conceal(e.Cause)) }
 
 // FailedError is the answer of an effect that has failed for good: see Failed. errors.Is finds
@@ -79,7 +78,6 @@ func (e *FailedError) Error() string {
 	return fmt.Sprintf("%v: key %.64q: %s", ErrFailed, e.Key, e.Text)
 }
 
-// Unwrap makes errors.Is find ErrFailed and the cause.
 func (e *FailedError) Unwrap() []error { return errs.Causes(ErrFailed, conceal(e.Cause)) }
 
 // NotDone marks an error of fn: the effect has certainly not happened and will not happen. Do then

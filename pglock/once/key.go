@@ -10,9 +10,6 @@ import (
 // MaxKey is the largest size of a key in bytes.
 const MaxKey = 512
 
-// maxLockName is the largest size of a lock's name in bytes.
-const maxLockName = 512
-
 func checkKey(key string) error {
 	if err := errs.CheckText(key, MaxKey); err != nil {
 		return errs.Errorf("%w: %.64q: it %w", ErrInvalidKey, key, err)
@@ -23,7 +20,7 @@ func checkKey(key string) error {
 // LockName returns the name of the lock that Do holds while fn runs: "once:" and the key. If that is
 // too long for a lock's name, it is "once:sha256:" and the key's SHA-256 in hex.
 func LockName(key string) string {
-	if name := "once:" + key; len(name) <= maxLockName {
+	if name := "once:" + key; len(name) <= errs.MaxName {
 		return name
 	}
 	digest := sha256.Sum256([]byte(key))

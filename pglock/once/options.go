@@ -43,10 +43,6 @@ type option func(*config) error
 func (o option) applyTx(c *config) error { return o(c) }
 func (o option) applyDo(c *config) error { return o(c) }
 
-type doOption func(*config) error
-
-func (o doOption) applyDo(c *config) error { return o(c) }
-
 func (o SchemaOption) applyTx(c *config) error {
 	c.schema = string(o)
 	return schema.Validate(c.schema)
@@ -83,7 +79,7 @@ func WithWait(d time.Duration) Option {
 
 // WithLease sets options of the lease of Do, such as pglock.WithTTL. Default: those of the client.
 func WithLease(opts ...pglock.LeaseOption) DoOption {
-	return doOption(func(c *config) error { c.leases = append(c.leases, opts...); return nil })
+	return option(func(c *config) error { c.leases = append(c.leases, opts...); return nil })
 }
 
 // WithRetry makes Do run fn again if an earlier attempt has left its outcome unknown. The effect may
@@ -91,7 +87,7 @@ func WithLease(opts ...pglock.LeaseOption) DoOption {
 // error marked with NotDone says nothing about the earlier attempt, so the outcome stays unknown.
 // Default: ErrOutcomeUnknown.
 func WithRetry() DoOption {
-	return doOption(func(c *config) error { c.retry = true; return nil })
+	return option(func(c *config) error { c.retry = true; return nil })
 }
 
 // WithLookup makes Do call lookup if an earlier attempt has left its outcome unknown. lookup finds
@@ -108,7 +104,7 @@ func WithRetry() DoOption {
 // Let the receiver refuse an older token or a second request with the key. T must be the result
 // type of Do. Default: ErrOutcomeUnknown.
 func WithLookup[T any](lookup func(ctx context.Context, l *pglock.Lease, s Started) (T, error)) DoOption {
-	return doOption(func(c *config) error {
+	return option(func(c *config) error {
 		if lookup == nil {
 			return invalidOption("WithLookup: the function is nil: must be set")
 		}

@@ -27,8 +27,6 @@ type call struct {
 // refusal is an error that does not come from the server: explain returns it unchanged.
 type refusal struct{ error }
 
-func refuse(err error) error { return refusal{err} }
-
 // savepoint keeps a call that fails from aborting the caller's transaction, and releases its rows. It
 // takes a round trip of its own, since pgx may prepare the next statement before it sends a batch.
 const savepoint pgtx.Savepoint = "pglock_rows"
@@ -90,7 +88,7 @@ func (c *call) setLockTimeout(ctx context.Context, limit time.Duration) error {
 	if limit == 0 {
 		return nil
 	}
-	return c.tx.QueryRow(ctx, limitSQL, pgtx.Milliseconds(limit)).Scan(&c.setting)
+	return c.tx.QueryRow(ctx, statements["limit"], pgtx.Milliseconds(limit)).Scan(&c.setting)
 }
 
 // releaseSavepoint keeps the work since the savepoint, and restores lock_timeout.

@@ -39,7 +39,6 @@ func (e *NotAcquiredError) Error() string {
 	return fmt.Sprintf("rowlock: rows of %s not locked after %v: %v", e.Table, e.Waited.Round(time.Millisecond), e.Cause)
 }
 
-// Unwrap returns advisory.ErrNotAcquired and the cause, if there is one.
 func (e *NotAcquiredError) Unwrap() []error { return errs.Causes(errs.ErrNotAcquired, e.Cause) }
 
 // MissingError lists the keys that have no row, or no row that Where selects.
@@ -52,7 +51,6 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("rowlock: table %s has no row with key %v", e.Table, e.Keys)
 }
 
-// Unwrap returns ErrMissing.
 func (e *MissingError) Unwrap() error { return ErrMissing }
 
 // ShortError lists every line that Reserve could not serve. Nothing was changed.
@@ -80,7 +78,6 @@ func (e *ShortError) Error() string {
 	return fmt.Sprintf("rowlock: not enough in stock %s: %s", e.Table, strings.Join(lines, ", "))
 }
 
-// Unwrap returns ErrShort.
 func (e *ShortError) Unwrap() error { return ErrShort }
 
 func invalidOption(format string, args ...any) error {

@@ -80,7 +80,7 @@ func Lock[K comparable](ctx context.Context, tx advisory.Tx, table Table, keys [
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
-	q := table.render(lockSQL, []any{array}, words...)
+	q := table.render(statements["lock"], []any{array}, words...)
 	c := &call{tx: tx, table: table.quoted(), noWait: how&NoWait != 0, begun: time.Now()}
 	return run(ctx, c, func(ctx context.Context) ([]K, error) {
 		rows, err := collect(ctx, tx, q, pgx.RowTo[[]int32])
@@ -96,7 +96,7 @@ func Lock[K comparable](ctx context.Context, tx advisory.Tx, table Table, keys [
 			locked[i] = keys[at]
 		}
 		if none := missing(keys, found); none != nil && how&(AllowMissing|SkipLocked) == 0 {
-			return nil, c.refuseMissing(ctx, table, none, refuse(&MissingError{Table: c.table, Keys: none}))
+			return nil, c.refuseMissing(ctx, table, none, refusal{&MissingError{Table: c.table, Keys: none}})
 		}
 		return locked, nil
 	})

@@ -81,7 +81,7 @@ func move[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines 
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	q := stock.render(moveSQL, []any{array, arrayText(amounts), direction}, append(words, ":quantity", schema.Quote(stock.Quantity))...)
+	q := stock.render(statements["move"], []any{array, arrayText(amounts), direction}, append(words, ":quantity", schema.Quote(stock.Quantity))...)
 	c := &call{tx: tx, table: stock.quoted(), noWait: how&NoWait != 0, begun: time.Now()}
 	return run(ctx, c, func(ctx context.Context) (map[K]Decimal, error) {
 		levels, err := collect(ctx, tx, q, pgx.RowToStructByPos[level])
@@ -102,7 +102,7 @@ func move[K comparable](ctx context.Context, tx advisory.Tx, stock Stock, lines 
 			return left, err
 		}
 		if direction > 0 {
-			err = refuse(&MissingError{Table: c.table, Keys: none})
+			err = refusal{&MissingError{Table: c.table, Keys: none}}
 		}
 		return nil, c.refuseMissing(ctx, stock.Table, none, err)
 	})
@@ -125,16 +125,16 @@ func settle[K comparable](stock Stock, lines []Line[K], rows []level) (map[K]Dec
 		case row.Short || row.Positions == nil:
 			short.Lines = append(short.Lines, Shortage{Key: l.Key, Wanted: l.Quantity, Available: row.Had, Missing: !row.Short})
 		case row.Has != nil && !*row.Exact:
-			return nil, refuse(invalidOption("column %q of %s would round the change of %v by %s", stock.Quantity, stock.quoted(), l.Key, l.Quantity))
+			return nil, refusal{invalidOption("column %q of %s would round the change of %v by %s", stock.Quantity, stock.quoted(), l.Key, l.Quantity)}
 		case row.Has != nil:
 			left[l.Key] = *row.Has
 		}
 	}
 	switch {
 	case short.Lines != nil: // then no row was changed
-		return nil, refuse(short)
+		return nil, refusal{short}
 	case len(left) < len(lines):
-		return nil, refuse(fmt.Errorf("rowlock: only %d of %d rows of %s were changed: a rule or trigger prevents the others", len(left), len(lines), stock.quoted()))
+		return nil, refusal{fmt.Errorf("rowlock: only %d of %d rows of %s were changed: a rule or trigger prevents the others", len(left), len(lines), stock.quoted())}
 	}
 	return left, nil
 }

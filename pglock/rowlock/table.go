@@ -16,13 +16,8 @@ import (
 //go:embed sql
 var files embed.FS
 
-var limitSQL, lockSQL, moveSQL = statement("limit"), statement("lock"), statement("move")
-
-// statement returns the statement of a file, without its comments.
-func statement(verb string) string {
-	text, _ := files.ReadFile("sql/" + verb + ".sql") // the tests run all of them
-	return schema.Render(string(text), schema.Default)
-}
+// statements are those in files, which name no schema.
+var statements = schema.Statements(files, schema.Default)
 
 // Table names a table, which may be partitioned, and the column that identifies its rows.
 type Table struct {
@@ -48,7 +43,7 @@ func (t Table) quoted() string { return t.Name.Sanitize() }
 // checkNames refuses a name that PostgreSQL would truncate, and then find another object.
 func checkNames(names []string, more ...string) error {
 	for _, name := range slices.Concat(names, more) {
-		if err := errs.CheckText(name, 63); err != nil {
+		if err := errs.CheckText(name, schema.MaxName); err != nil {
 			return invalidOption("name of table or column %w", err)
 		}
 	}
@@ -73,8 +68,8 @@ func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
 // those of the row's key in the arguments, counted from 1, and there must be exactly one.
 func (t Table) match(positions []int32, found []bool) (int, error) {
 	if len(positions) != 1 || found[positions[0]-1] {
-		return 0, refuse(invalidOption("column %q of %s does not match the keys one to one: it must be unique among the rows of Where, no two "+
-			"keys may be equal in its type, and search_path must not hide the operator = of its type", t.Key, t.quoted()))
+		return 0, refusal{invalidOption("column %q of %s does not match the keys one to one: it must be unique among the rows of Where, no two "+
+			"keys may be equal in its type, and search_path must not hide the operator = of its type", t.Key, t.quoted())}
 	}
 	found[positions[0]-1] = true
 	return int(positions[0] - 1), nil

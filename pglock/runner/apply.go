@@ -153,15 +153,6 @@ func (a *applier) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 // errCommit: a commit was not confirmed. Without an error of the server's, it may have happened.
 var errCommit = errors.New("commit")
 
-// readTable reads the version table, also if ctx has ended.
-func (a *applier) readTable(ctx context.Context) (now tableState, err error) {
-	err = pgtx.CleanUp(ctx, func(ctx context.Context) error {
-		now, err = a.table.read(ctx, a.pool)
-		return err
-	})
-	return now, err
-}
-
 // failure returns the error for a migration that failed, with what is left of it. It returns nil if
 // the version table says that the migration succeeded.
 func (a *applier) failure(ctx context.Context, cause error) error {
@@ -169,7 +160,11 @@ func (a *applier) failure(ctx context.Context, cause error) error {
 		cause = errs.Join(cause, errs.ContextErr(ctx))
 	}
 	e := &MigrationError{Version: a.m.version, Name: a.m.name, Table: a.table.quoted, Before: a.at.version, Cause: cause}
-	now, err := a.readTable(ctx)
+	var now tableState
+	err := pgtx.CleanUp(ctx, func(ctx context.Context) (err error) {
+		now, err = a.table.read(ctx, a.pool)
+		return err
+	})
 	unconfirmed := errors.Is(cause, errCommit) && pgtx.SQLState(cause) == ""
 	if unconfirmed && err == nil && now.version == int(a.m.version) && !now.dirty {
 		return nil

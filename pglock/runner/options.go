@@ -41,12 +41,7 @@ func newConfig(opts []Option) (*config, error) {
 		interval: defaultInterval, logger: slog.New(slog.DiscardHandler), table: defaultTable,
 		caller: fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text()),
 	}
-	for _, o := range opts {
-		if err := o(c); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
+	return c, errs.Apply("runner", c, opts)
 }
 
 // WithTimeout bounds the wait for the lock. When the time is over, the error is a *pglock.WaitError that

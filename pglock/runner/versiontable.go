@@ -76,10 +76,7 @@ func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState,
 		return s, errs.Errorf("runner: %w", pgtx.ExplainLogin(err))
 	}
 	s.exists = true
-	rows, err := pool.Query(ctx, "SELECT version, dirty FROM "+t.quoted)
-	if err != nil {
-		return s, t.wrap(err)
-	}
+	rows, _ := pool.Query(ctx, "SELECT version, dirty FROM "+t.quoted) // ForEachRow returns its error
 	var n int
 	var version int64
 	if _, err := pgx.ForEachRow(rows, []any{&version, &s.dirty}, func() error { n++; return nil }); err != nil {

@@ -29,10 +29,8 @@ type Job struct {
 // The error wraps pglock.ErrInvalidOption.
 func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 	cfg := config{ttl: defaultTTL, labels: map[string]string{}, report: func(time.Time, error) {}, logger: slog.Default, now: time.Now}
-	for _, o := range opts {
-		if err := o(&cfg); err != nil {
-			return nil, err
-		}
+	if err := errs.Apply("schedule", &cfg, opts); err != nil {
+		return nil, err
 	}
 	if !cfg.waitSet {
 		cfg.wait = cfg.ttl + takeoverTime
@@ -47,7 +45,7 @@ func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 }
 
 // maxName leaves room for markPrefix.
-const maxName = 512 - len(markPrefix)
+const maxName = errs.MaxName - len(markPrefix)
 
 // Begin starts a run of the tick if the tick was not run. It waits while another process runs this
 // tick or an earlier one, for the time of WithWait.

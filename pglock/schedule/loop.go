@@ -91,12 +91,8 @@ func (j *Job) again(ctx context.Context, limit time.Time, try func(first bool) (
 // isFinal reports whether another attempt to begin the same tick makes no sense. An attempt that
 // ends with ErrNotAcquired has waited until the next tick, or as long as WithWait says.
 func isFinal(err error) bool {
-	for _, kind := range []error{nil, ErrDone, ErrRunning, ErrMissed, pglock.ErrInvalidOption} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return errors.Is(err, pglock.ErrNotAcquired) && !errors.Is(err, pglock.ErrUnavailable)
+	return err == nil || Done(err) || errors.Is(err, ErrMissed) || errors.Is(err, pglock.ErrInvalidOption) ||
+		errors.Is(err, pglock.ErrNotAcquired) && !errors.Is(err, pglock.ErrUnavailable)
 }
 
 // firstTick returns the tick with which Run begins: the one after the last tick that was run, also

@@ -58,7 +58,6 @@ func (r *rows) read(from *sql.Rows, conn *pgx.Conn) error {
 // Close implements pgx.Rows: there is no next row after it.
 func (r *rows) Close() { r.closed = true }
 
-// Err implements pgx.Rows.
 func (r *rows) Err() error { return r.err }
 
 // CommandTag implements pgx.Rows. The tag has only the number of rows.
@@ -69,7 +68,6 @@ func (r *rows) CommandTag() pgconn.CommandTag {
 // FieldDescriptions implements pgx.Rows. The fields have only name, type and format.
 func (r *rows) FieldDescriptions() []pgconn.FieldDescription { return r.fields }
 
-// Next implements pgx.Rows.
 func (r *rows) Next() bool {
 	if r.closed || r.at+1 >= len(r.values) {
 		r.closed = true
@@ -90,7 +88,6 @@ func (r *rows) current() ([][]byte, error) {
 	return r.values[r.at], nil
 }
 
-// Scan implements pgx.Rows.
 func (r *rows) Scan(dest ...any) error {
 	values, err := r.current()
 	if err != nil {
@@ -112,7 +109,6 @@ func (r *rows) fail(err error) error {
 	return err
 }
 
-// Values implements pgx.Rows.
 func (r *rows) Values() ([]any, error) {
 	raw, err := r.current()
 	if err != nil {
@@ -135,22 +131,18 @@ func (r *rows) Values() ([]any, error) {
 // RawValues implements pgx.Rows. See the package documentation for how the bytes may differ from
 // those of the server.
 func (r *rows) RawValues() [][]byte {
-	if r.closed || r.at < 0 {
-		return nil
-	}
-	return r.values[r.at]
+	values, _ := r.current() // nil without one
+	return values
 }
 
 // Conn returns nil: the connection belongs to database/sql.
 func (r *rows) Conn() *pgx.Conn { return nil }
 
-// TypeMap implements pgx.Rows.
 func (r *rows) TypeMap() *pgtype.Map { return r.types }
 
 // row implements pgx.Row.
 type row struct{ pgx.Rows }
 
-// Scan implements pgx.Row.
 func (r row) Scan(dest ...any) error {
 	defer r.Close()
 	if !r.Next() {

@@ -19,9 +19,8 @@
 //
 // # Limits
 //
-// It can't make a busy machine quiet. The range of the rounds is shown beside each median. If the largest
-// round is more than 1.5 times the smallest, the figure is marked as unsteady: don't quote it, measure
-// again. One round alone can't tell.
+// It can't make a busy machine quiet. It shows the range of the rounds beside each median, and marks
+// unsteady figures. One round alone can't tell.
 //
 // # Failures
 //

@@ -56,7 +56,10 @@ const (
 // can not find them in a malformed string.
 func (d database) config() (*pgxpool.Config, error) {
 	invalid := func(advice string) error { return fmt.Errorf("%w in %s: %s", errConnString, d.source, advice) }
-	rest, isURL := cutScheme(d.connString)
+	rest, isURL := strings.CutPrefix(d.connString, "postgres://")
+	if !isURL {
+		rest, isURL = strings.CutPrefix(d.connString, "postgresql://")
+	}
 	advice := keywordAdvice
 	if isURL {
 		advice = urlAdvice
@@ -74,15 +77,6 @@ func (d database) config() (*pgxpool.Config, error) {
 		return nil, invalid(variablesAdvice) // these variables always count
 	}
 	return nil, invalid(advice)
-}
-
-func cutScheme(s string) (rest string, isURL bool) {
-	for _, scheme := range []string{"postgres://", "postgresql://"} {
-		if rest, ok := strings.CutPrefix(s, scheme); ok {
-			return rest, true
-		}
-	}
-	return s, false
 }
 
 // hasStrayAt reports whether an @ is after the user and the password. pgx would take a part of the

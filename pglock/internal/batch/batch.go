@@ -75,16 +75,6 @@ func (q *Queue[T]) Submit(op T) {
 	d.startWorker()
 }
 
-// SubmitAll adds operations that are sent in one batch, if they fit into it.
-func (q *Queue[T]) SubmitAll(ops []T) {
-	d := q.dispatcher
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	q.ops = append(q.ops, ops...)
-	d.pending += len(ops)
-	d.startWorker()
-}
-
 func (q *Queue[T]) len() int { return len(q.ops) }
 
 func (q *Queue[T]) sendBatch() {

@@ -2,27 +2,25 @@ package waitlist
 
 import (
 	"container/list"
+	"slices"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Entry is the position of one waiting call in a local queue.
+// Entry is the position of one waiting call in a local queue. Its caller only receives from the channels.
 type Entry struct {
-	Head   <-chan struct{} // closed when the entry becomes the head
-	Woken  <-chan struct{} // buffer of one: another attempt is worthwhile
-	Handed chan *Answer    // buffer of one: the result of a hand-off, by pointer, since there are many entries
-	Outage <-chan error    // buffer of one: the server did not answer for timing.OutagePatience
-	Before int             // entries before this one when it was pushed
+	Head   chan struct{} // closed when the entry becomes the head
+	Woken  chan struct{} // buffer of one: another attempt is worthwhile
+	Handed chan *Answer  // buffer of one: the result of a hand-off, by pointer, since there are many entries
+	Outage chan error    // buffer of one: the server did not answer for timing.OutagePatience
+	Before int           // entries before this one when it was pushed
 
-	list   *Queues
-	queue  *queue
-	elem   *list.Element // in queue.entries
-	began  time.Time
-	head   chan struct{}
-	woken  chan struct{}
-	outage chan error
+	list  *Queues
+	queue *queue
+	elem  *list.Element // in queue.entries
+	began time.Time
 
 	// guarded by the Queues' mu
 	request    *leasetable.Request // replaced, never changed
@@ -80,7 +78,7 @@ func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
 	q.entries.Remove(e.elem)
 	if next := q.head(); wasHead && next != nil {
 		next.afterGrant = granted
-		close(next.head)
+		close(next.Head)
 	}
 	ticket := l.dropIfEmpty(q)
 	if ticket != 0 || q.entries.Len() == 0 && q.join != nil {
@@ -183,19 +181,14 @@ func (e *Entry) Fail(err error) (since time.Time) {
 			continue
 		}
 		select {
-		case other.outage <- err:
+		case other.Outage <- err:
 		default: // sent already
 		}
 	}
 	return later(q.failingSince, e.began)
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // Reserve reserves the head for a hand-off of the lock name. The head makes no attempt until
 // Deliver or CancelHandoff. Reserve returns nil if there is no head, if its attempt is in progress,

@@ -229,9 +229,8 @@ func (l *Queues) Push(r *leasetable.Request, began time.Time) *Entry {
 	e := &Entry{
 		request: r, Handed: make(chan *Answer, 1),
 		list: l, began: began,
-		head: make(chan struct{}), woken: make(chan struct{}, 1), outage: make(chan error, 1),
+		Head: make(chan struct{}), Woken: make(chan struct{}, 1), Outage: make(chan error, 1),
 	}
-	e.Head, e.Woken, e.Outage = e.head, e.woken, e.outage
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.queueFor(r)
@@ -239,7 +238,7 @@ func (l *Queues) Push(r *leasetable.Request, began time.Time) *Entry {
 	e.Before = q.entries.Len()
 	e.elem = q.entries.PushBack(e)
 	if q.head() == e {
-		close(e.head)
+		close(e.Head)
 	}
 	return e
 }
@@ -369,7 +368,7 @@ func (q *queue) wake() bool {
 		return false
 	}
 	select {
-	case q.head().woken <- struct{}{}:
+	case q.head().Woken <- struct{}{}:
 	default: // woken already
 	}
 	return true

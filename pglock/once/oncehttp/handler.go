@@ -113,7 +113,6 @@ func (q request) with(ctx context.Context) *http.Request {
 	return r
 }
 
-// ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	keys := r.Header.Values(Header)
 	switch {

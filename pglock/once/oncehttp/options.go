@@ -159,15 +159,8 @@ func newConfig(scope func(*http.Request) string, opts []Option) (config, error) 
 		tx:     []once.TxOption{once.WithWait(0)},
 		logger: slog.Default(),
 	}
-	for _, o := range opts {
-		if o == nil {
-			return c, invalidOption("an option is nil: must be set")
-		}
-		if err := o(&c); err != nil {
-			return c, err
-		}
-	}
-	return c, nil
+	err := errs.Apply("oncehttp", &c, opts)
+	return c, err
 }
 
 func invalidOption(format string, args ...any) error {

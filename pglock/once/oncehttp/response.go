@@ -50,7 +50,6 @@ type recorder struct {
 	body   bytes.Buffer
 }
 
-// Header implements http.ResponseWriter.
 func (r *recorder) Header() http.Header { return r.header }
 
 // WriteHeader implements http.ResponseWriter. It ignores informational responses, and replaces a status
@@ -65,7 +64,6 @@ func (r *recorder) WriteHeader(status int) {
 	r.status, r.sent = status, r.header.Clone()
 }
 
-// Write implements http.ResponseWriter.
 func (r *recorder) Write(p []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
 	return r.body.Write(p)

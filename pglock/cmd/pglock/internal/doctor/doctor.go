@@ -157,10 +157,7 @@ func (c *checker) query(ctx context.Context, sql string) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.conn.Query(ctx, sql, string(params))
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := c.conn.Query(ctx, sql, string(params)) // CollectRows returns its error
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Result])
 	if c.conn.IsClosed() {
 		return found, err
