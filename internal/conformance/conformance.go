@@ -40,12 +40,12 @@ func Run(t *testing.T, kind Kind) {
 	}
 }
 
-// lock calls Lock and fails the test after an error.
-func lock(t *testing.T, l Locker, name string) Unlock {
+// lock locks the name n and fails the test after an error.
+func lock(t *testing.T, l Locker) Unlock {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
 	defer cancel()
-	unlock, err := l.Lock(ctx, name)
+	unlock, err := l.Lock(ctx, "n")
 	if err != nil {
 		t.Fatalf("Lock: %v", err)
 	}

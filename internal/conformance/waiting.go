@@ -14,7 +14,7 @@ import (
 // testTryOnAHeldLock checks that a try does not wait, and acquires the lock when it is free.
 func testTryOnAHeldLock(t *testing.T, open func() Locker) {
 	ours, theirs := open(), open()
-	unlock := lock(t, ours, "n")
+	unlock := lock(t, ours)
 	for what, l := range map[string]Locker{"the same process": ours, "another process": theirs} {
 		begun := time.Now()
 		_, err := l.TryLock(t.Context(), "n")
@@ -62,7 +62,7 @@ func testNamesAreDistinct(t *testing.T, open func() Locker) {
 // cancellation and a busy lock apart.
 func testWaitsEnd(t *testing.T, open func() Locker) {
 	holder, waiter := open(), open()
-	unlock := lock(t, holder, "n")
+	unlock := lock(t, holder)
 	why := errors.New("the caller's reason")
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
@@ -89,7 +89,7 @@ func testWaitsEnd(t *testing.T, open func() Locker) {
 		}
 	}
 	release(t, unlock)
-	release(t, lock(t, waiter, "n"))
+	release(t, lock(t, waiter))
 }
 
 // testCancelled cancels waiters at any moment, also during their grant. They must leave nothing: all
@@ -117,5 +117,5 @@ func testCancelled(t *testing.T, open func() Locker) {
 		})
 	}
 	all.Wait()
-	release(t, lock(t, open(), "n"))
+	release(t, lock(t, open()))
 }

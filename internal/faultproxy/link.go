@@ -134,7 +134,7 @@ func (l *link) awaitPassage(due time.Time, reply bool) bool {
 	}
 	for l.ctx.Err() == nil {
 		faults, changed := l.proxy.now()
-		if !faults.cut && !(reply && faults.holdReplies) && !l.frozen.Load() {
+		if held := faults.cut || reply && faults.holdReplies; !held && !l.frozen.Load() {
 			return true
 		}
 		select { // as above
