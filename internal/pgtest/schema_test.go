@@ -10,7 +10,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-// A schema whose rows alone have changed is empty in the next test. Any other change keeps it from
+// A schema whose rows alone have changed, by the owner or another role, is empty in the next test. Any other change keeps it from
 // being handed on.
 func TestSchemaIsGivenToTheNextTest(t *testing.T) { // alone: no other test may take the schemas
 	pool := pgtest.Pool(t)
@@ -19,6 +19,7 @@ func TestSchemaIsGivenToTheNextTest(t *testing.T) { // alone: no other test may 
 		var name string
 		t.Run("use", func(t *testing.T) {
 			name = pgtest.Schema(t, pool)
+			pgtest.UserPool(t, pool, name) // its role is dropped before the schema is looked at
 			quoted := pgx.Identifier{name}.Sanitize()
 			var rows int
 			var drawn bool
