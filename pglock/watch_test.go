@@ -112,42 +112,57 @@ func TestANotificationIsFaster(t *testing.T) {
 }
 
 // TestWatchNeverGoesBack: a state of the past, as from an old primary, is not returned after a newer
-// one, until the lease of the newer one would have expired.
+// one, until the lease of the newer one would have expired. It may be that of an older grant, or of the
+// same one before its release.
 func TestWatchNeverGoesBack(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	c := f.open(pglock.WithTTL(time.Hour))
-	f.sql("CREATE TABLE pglock.past AS SELECT * FROM pglock.distributed_locks")
-	release(t, try(t, c, "n", pglock.WithHolder("first")))
-	f.sql("INSERT INTO pglock.past SELECT * FROM pglock.distributed_locks")
-	w := f.watch(t.Context(), f.open(pglock.WithPollOnly()), "n")
-	w.sees("")
-	l := try(t, c, "n", pglock.WithHolder("second"))
-	w.sees("second")
-	f.sql("CREATE TABLE pglock.present AS SELECT * FROM pglock.distributed_locks")
-	f.sql("DELETE FROM pglock.distributed_locks; INSERT INTO pglock.distributed_locks SELECT * FROM pglock.past")
-	states := make(chan string, 1)
-	go func() {
-		k, err, _ := w.next()
-		states <- fmt.Sprint(k.Held(), " ", k.Holder, " ", err)
-	}()
-	select {
-	case got := <-states:
-		t.Fatalf("after a newer state: %s", got)
-	case <-time.After(3 * time.Second): // it polls every second
+	for _, released := range []bool{false, true} {
+		t.Run(fmt.Sprint("released ", released), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c := f.open(pglock.WithTTL(time.Hour))
+			keep := func(table string) {
+				f.sql("CREATE TABLE pglock." + table + " AS SELECT * FROM pglock.distributed_locks")
+			}
+			restore := func(table string) {
+				f.sql("DELETE FROM pglock.distributed_locks; INSERT INTO pglock.distributed_locks SELECT * FROM pglock." + table)
+			}
+			first := try(t, c, "n", pglock.WithHolder("first"))
+			w := f.watch(t.Context(), f.open(pglock.WithPollOnly()), "n")
+			w.sees("first")
+			keep("past")
+			release(t, first)
+			w.sees("")
+			if !released {
+				first = try(t, c, "n", pglock.WithHolder("second"))
+				w.sees("second")
+			}
+			keep("present")
+			restore("past")
+			states := make(chan string, 1)
+			go func() {
+				k, err, _ := w.next()
+				states <- fmt.Sprint(k.Held(), " ", k.Holder, " ", err)
+			}()
+			select {
+			case got := <-states:
+				t.Fatalf("after a newer state: %s", got)
+			case <-time.After(3 * time.Second): // it polls every second
+			}
+			f.sql("UPDATE pglock.present SET token = token + 1, holder = 'third', expires_at = now() + interval '1 hour'")
+			restore("present")
+			select {
+			case got := <-states:
+				if got != "true third <nil>" {
+					t.Errorf("the next state: %s", got)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the next state was not seen")
+			}
+			_ = first.Release(t.Context()) // it was lost, or is released
+			f.sql("DELETE FROM pglock.distributed_locks")
+		})
 	}
-	f.sql("UPDATE pglock.present SET token = token + 1, holder = 'third'")
-	f.sql("DELETE FROM pglock.distributed_locks; INSERT INTO pglock.distributed_locks SELECT * FROM pglock.present")
-	select {
-	case got := <-states:
-		if got != "true third <nil>" {
-			t.Errorf("the next state: %s", got)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("the next state was not seen")
-	}
-	_ = l.Release(t.Context()) // it was lost
-	f.sql("DELETE FROM pglock.distributed_locks")
 }
 
 // TestWatchEnds with ctx, with the client and with the caller's loop, and leaves no row behind.
