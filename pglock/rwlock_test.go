@@ -145,6 +145,11 @@ func TestAdoptPermits(t *testing.T) {
 	s := handOver(tried(t, a.Semaphore("s", 3).Weight(2)))
 	isBusy(t, "no permit is free", a.Semaphore("s", 3).Weight(2))
 	is(f, "the holder is", "B", "SELECT holder FROM pglock.lock_permits")
+	fence, err = s.HandOver()
+	must(t, err)
+	fails(t, "WithMinHold, a semaphore", second(b.Adopt(t.Context(), fence, pglock.WithMinHold(time.Hour))), pglock.ErrInvalidOption)
+	s, err = b.Adopt(t.Context(), fence)
+	must(t, err)
 	release(t, s)
 	release(t, tried(t, a.Semaphore("s", 3).Weight(3)))
 }
