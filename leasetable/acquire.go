@@ -209,7 +209,7 @@ func (s *Store) grantBatch(ctx context.Context, batch []*Request, st statement, 
 	st.row = func(r pgx.Rows) error {
 		name, g, err := scan(r)
 		at, found := slices.BinarySearchFunc(batch, name, func(r *Request, name string) int { return cmp.Compare(r.Name, name) })
-		if found && grants[at].Outcome != Granted { // a name that was just granted has two rows: Granted counts
+		if found {
 			grants[at] = g
 		}
 		return err

@@ -153,3 +153,30 @@ func TestWhatWasNotSentHasNoEffect(t *testing.T) {
 		}
 	}
 }
+
+// TestReadForgetsAnAttemptThatFailed: the connection ends after some rows, and the second attempt
+// returns all rows, each once.
+func TestReadForgetsAnAttemptThatFailed(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	s := newStore(t, pool, pgtest.Schema(t, pool))
+	const rows = 1000
+	attempts := map[int]bool{} // sessions
+	var got int
+	err := leasetable.Read(t.Context(), s, &got, func(n *int, r pgx.Rows) error {
+		var pid int
+		if err := r.Scan(&pid, nil); err != nil {
+			return err
+		}
+		if *n++; len(attempts) == 0 {
+			attempts[pid] = true
+			_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
+			return err
+		}
+		attempts[pid] = true
+		return nil
+	}, "SELECT pg_backend_pid(), repeat('x', 100000) FROM generate_series(1, $1::int)", rows) // more than the socket holds
+	if err != nil || got != rows || len(attempts) != 2 {
+		t.Errorf("%d rows in %d attempts, %v: want %d in 2", got, len(attempts), err, rows)
+	}
+}

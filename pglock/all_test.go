@@ -97,6 +97,25 @@ func TestAcquireAllRefusesBadNames(t *testing.T) {
 	f.none("tickets are left", "SELECT count(*) FROM pglock.lock_waiters WHERE expires_at > clock_timestamp()")
 }
 
+// TestASpentRequestForAllGivesTheRestBack: the answer is lost, and one of its grants has ended when the call
+// asks again. The grants that are left would keep the call, and all others, out until they expire.
+func TestASpentRequestForAllGivesTheRestBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy, far := f.proxied()
+	c := far.open(pglock.WithTTL(time.Hour))
+	release(t, tried(t, locktest.All(c, "a", "b"))) // opens a connection and prepares its statements
+	proxy.HoldReplies()
+	got := async(t, locktest.All(c, "a", "b"))
+	pgtest.Eventually(t, locktest.Patience, "a grant", func() bool {
+		return value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL") == 2
+	})
+	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', version = version + 1 WHERE name = 'a'")
+	proxy.Sever()
+	proxy.Heal()
+	release(t, next(t, got))
+}
+
 // TestI9_ACallerForAllLeavesNothing: a waiter that gives up leaves no ticket, and the waiters behind it
 // go on at once. A call that ends at any moment leaves no lock.
 func TestI9_ACallerForAllLeavesNothing(t *testing.T) {
