@@ -30,11 +30,13 @@ func TestKindsDoNotMix(t *testing.T) {
 		"reader":    c.Reader,
 		"several":   func(name string) pglock.Lock { return c.All(c.Lock("a"), c.Semaphore(name, 5)) },
 	}
-	for _, name := range []string{"lock", "semaphore", "reader"} {
+	found := map[string]string{"lock": "is a lock with one holder, not", "semaphore": "is a semaphore with 3 permits, not", "reader": "is a readers-writer lock, not"}
+	for name, says := range found {
 		refused := func(what string, err error) {
 			t.Helper()
 			var kind *pglock.KindError
-			if !errors.Is(err, pglock.ErrKind) || !errors.As(err, &kind) || kind.Name != name || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, pglock.ErrKind) || !errors.As(err, &kind) || kind.Name != name ||
+				!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s as %s: %v", name, what, err)
 			}
 		}
