@@ -20,9 +20,9 @@ type TestPool struct{ p *pool }
 type PoolConn = pooledConn
 
 // NewTestPool returns a pool that keeps limit connections, each for lifetime or until it was idle
-// for idleTime, which it checks every reapEvery.
-func NewTestPool(limit int, lifetime, idleTime, reapEvery time.Duration, dial func(context.Context) (*pgx.Conn, error)) TestPool {
-	return TestPool{newPool(context.Background(), limit, poolTimes{lifetime: lifetime, idleTime: idleTime, reapEvery: reapEvery}, dial)}
+// for idleTime, or for spareIdle beside another one, which it checks every reapEvery.
+func NewTestPool(limit int, lifetime, idleTime, spareIdle, reapEvery time.Duration, dial func(context.Context) (*pgx.Conn, error)) TestPool {
+	return TestPool{newPool(context.Background(), limit, poolTimes{lifetime: lifetime, idleTime: idleTime, spareIdle: spareIdle, reapEvery: reapEvery}, dial)}
 }
 
 // Acquire acquires a connection.

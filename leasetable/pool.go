@@ -49,9 +49,9 @@ type pool struct {
 	closed   bool
 }
 
-// poolTimes are settings of the application's pool that apply here too.
+// poolTimes are settings of the application's pool that apply here too, and timing.SpareIdle.
 type poolTimes struct {
-	lifetime, lifetimeJitter, idleTime, reapEvery time.Duration
+	lifetime, lifetimeJitter, idleTime, reapEvery, spareIdle time.Duration
 }
 
 // pooledConn is a connection of the pool.
@@ -300,18 +300,25 @@ func (c *pooledConn) expired(now time.Time) bool { return !c.expires.IsZero() &&
 // scheduleReap sets the timer that closes idle connections. The caller holds mu.
 func (p *pool) scheduleReap() {
 	if p.reaper == nil && !p.closed && p.config.reapEvery > 0 {
-		p.reaper = time.AfterFunc(p.config.reapEvery, p.reap)
+		p.reaper = time.AfterFunc(min(p.config.reapEvery, p.config.spareIdle/2), p.reap)
 	}
 }
 
-// reap closes connections that have been idle for too long or are too old.
+// reap closes connections that are too old or have been idle for too long: the last used one by the
+// setting of the application's pool, and the others soon, because a fleet of clients would hold all
+// that their bursts have opened.
 func (p *pool) reap() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reaper = nil
 	now := time.Now()
+	var last *pooledConn
+	if n := len(p.idle); n > 0 {
+		last = p.idle[n-1]
+	}
 	p.idle = slices.DeleteFunc(p.idle, func(c *pooledConn) bool {
-		old := c.expired(now) || now.Sub(c.answered) > p.config.idleTime
+		idle := now.Sub(c.answered)
+		old := c.expired(now) || idle > p.config.idleTime || c != last && idle > p.config.spareIdle
 		if old {
 			p.discard(c)
 		}

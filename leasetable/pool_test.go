@@ -39,7 +39,7 @@ func (d *dialer) dial(ctx context.Context) (*pgx.Conn, error) {
 // poolOf returns a pool that the test's end closes.
 func poolOf(t *testing.T, limit int, dial func(context.Context) (*pgx.Conn, error)) leasetable.TestPool {
 	t.Helper()
-	p := leasetable.NewTestPool(limit, time.Hour, time.Hour, time.Minute, dial)
+	p := leasetable.NewTestPool(limit, time.Hour, time.Hour, time.Hour, time.Minute, dial)
 	t.Cleanup(func() { p.Close(context.Background()) })
 	return p
 }
@@ -264,13 +264,33 @@ func TestPoolResets(t *testing.T) {
 	p.Release(c)
 }
 
+// TestPoolKeepsOneConnectionOfABurst closes the others when they have been idle for a while.
+func TestPoolKeepsOneConnectionOfABurst(t *testing.T) {
+	t.Parallel()
+	p := leasetable.NewTestPool(4, 0, time.Hour, 100*time.Millisecond, 50*time.Millisecond, newDialer(t).dial)
+	defer p.Close(t.Context())
+	var all []*leasetable.PoolConn
+	for range 4 {
+		all = append(all, acquireConn(t, p))
+	}
+	for _, c := range all {
+		p.Release(c)
+	}
+	pgtest.Eventually(t, 5*time.Second, "one is left", func() bool { _, _, open := p.Counts(); return open == 1 })
+	if c := acquireConn(t, p); c != all[3] {
+		t.Error("the connection that is left is not the one that was used last")
+	} else {
+		p.Release(c)
+	}
+}
+
 // TestPoolClosesOldConnections checks the times of the application's pool and the limit.
 func TestPoolClosesOldConnections(t *testing.T) {
 	t.Parallel()
 	d := newDialer(t)
 	for name, p := range map[string]leasetable.TestPool{
-		"lifetime": leasetable.NewTestPool(4, 100*time.Millisecond, time.Hour, 50*time.Millisecond, d.dial),
-		"idle":     leasetable.NewTestPool(4, 0, 100*time.Millisecond, 50*time.Millisecond, d.dial),
+		"lifetime": leasetable.NewTestPool(4, 100*time.Millisecond, time.Hour, time.Hour, 50*time.Millisecond, d.dial),
+		"idle":     leasetable.NewTestPool(4, 0, 100*time.Millisecond, time.Hour, 50*time.Millisecond, d.dial),
 	} {
 		p.Release(acquireConn(t, p))
 		pgtest.Eventually(t, 5*time.Second, name+": the connection is closed", func() bool { _, _, open := p.Counts(); return open == 0 })

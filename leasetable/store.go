@@ -84,7 +84,7 @@ func New(life context.Context, p *pgxpool.Config, cfg Config) *Store {
 	p.ConnConfig.RuntimeParams["application_name"] = applicationName(p.ConnConfig.RuntimeParams["application_name"])
 	s.pool = newPool(life, s.Slots()+MaxRenewals, poolTimes{
 		lifetime: p.MaxConnLifetime, lifetimeJitter: p.MaxConnLifetimeJitter,
-		idleTime: p.MaxConnIdleTime, reapEvery: p.HealthCheckPeriod,
+		idleTime: p.MaxConnIdleTime, reapEvery: p.HealthCheckPeriod, spareIdle: timing.SpareIdle,
 	}, s.dial)
 	return s
 }

@@ -91,7 +91,7 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 		Store: s, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: life, Closing: c.closing, Logger: cfg.logger,
 	}
 	if !cfg.pollOnly {
-		waiting.Listen = c.signals.listen
+		waiting.Listen, waiting.Needed = c.signals.listen, c.signals.needListener
 	}
 	c.waiters = waitlist.New(waiting)
 	c.renew = newRenewer(c)

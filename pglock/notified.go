@@ -39,6 +39,12 @@ func (s *signals) listen(ctx context.Context, channel string) (waitlist.Subscrip
 	return subscription{sub, c}, nil
 }
 
+// needListener reports whether a watcher or a holder waits for a notification.
+func (s *signals) needListener() bool {
+	c := s.client
+	return c.watches.any() || slices.ContainsFunc(c.registry.all(), (*Lease).awaitsRequest)
+}
+
 func (s *signals) startListener() {
 	c := s.client
 	if c.beginCall() == nil {

@@ -102,7 +102,9 @@ func WithSchema(name string) Option {
 
 // WithMaxConns limits the client's own connections, which are opened on demand, to n, by default 4
 // and at least 2, since one is kept for renewals. Renewals may open one more, and others to replace
-// connections that hang. The listening connection, from the first wait on, is not counted.
+// connections that hang. One of them stays open, and the others close when they were idle for 20 to 30 s.
+// The listening connection is not counted: it is open while the client waits, watches, or has a lease
+// whose ReleaseRequested was called, and for half a minute after that.
 func WithMaxConns(n int) Option {
 	return clientOption(func(c *clientConfig) error {
 		if n < minMaxConns {

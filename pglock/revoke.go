@@ -15,8 +15,8 @@ const maxReason = 512
 
 // Revoke ends the grant of the lock with that token, whichever client holds it. At once its guards
 // fail with ErrStale, it can't be renewed, and its lock (or only its permits) is free for the next
-// waiter, which is woken. The holder notices with its next renewal, or at once if its client has a
-// listening connection, which its first wait, Lease.ReleaseRequested or Watch opens. Its *LostError
+// waiter, which is woken. The holder notices with its next renewal, or at once while its client has a
+// listening connection, as with Lease.ReleaseRequested (see WithMaxConns). Its *LostError
 // wraps ErrRevoked and has the reason, at most 512 bytes of UTF-8 without NUL. Because it works until
 // then, writes that must not be late need Lease.Guard.
 //
@@ -142,6 +142,13 @@ func (l *Lease) ReleaseRequested() <-chan struct{} {
 		l.client.signals.startListener()
 	}
 	return notify
+}
+
+// awaitsRequest reports whether the holder waits for a request that was not made yet.
+func (l *Lease) awaitsRequest() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.request.notify != nil && !l.request.made
 }
 
 // ReleaseReason returns the reason of the first request to release the lock, or the empty string

@@ -217,6 +217,12 @@ func (s *watches) remove(w *watcher) (last bool) {
 	return last
 }
 
+func (s *watches) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byName) > 0
+}
+
 // stop ends the notifications of all names when the client closes and no watcher announces any
 // more, because a loop over Watch may be busy then. Rows that can't be deleted before ctx ends
 // expire.

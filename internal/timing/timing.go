@@ -78,6 +78,9 @@ const (
 	// InitBound limits the application's hooks and the first statements of a new connection.
 	InitBound = 10 * time.Second
 
+	// SpareIdle is how long a connection may be idle beside another idle one.
+	SpareIdle = 20 * time.Second
+
 	// ConnCloseBound limits how long the pool waits for the end of a connection, as in pgx.
 	ConnCloseBound = 15 * time.Second
 )
@@ -176,6 +179,9 @@ const (
 	// PingEvery is how long the listening connection may be silent before it is pinged, because a
 	// half-open connection would stay silent forever.
 	PingEvery = 10 * time.Second
+
+	// ListenerIdle is how long the listening connection stays open when nothing needs it.
+	ListenerIdle = 30 * time.Second
 
 	FirstReconnect = 50 * time.Millisecond
 	MaxReconnect   = 5 * time.Second

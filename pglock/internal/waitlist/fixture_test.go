@@ -178,7 +178,7 @@ func newFixture() fixture {
 	s, c := &server{rows: map[string]int64{}}, &client{}
 	l := New(Config{
 		Store: s, Tasks: c, Client: "client", Life: life, Closing: make(chan struct{}),
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Needed: func() bool { return false },
 	})
 	return fixture{l, s, c, end}
 }

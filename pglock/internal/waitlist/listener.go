@@ -23,11 +23,16 @@ type Subscription interface {
 	Close(ctx context.Context) error
 }
 
-// listener is the client's only listening connection, outside of the application's pool. It is
-// opened for the first waiter and kept until the client is closed.
+// errUnneeded ends a listening connection that nothing has needed for timing.ListenerIdle.
+var errUnneeded = errors.New("nothing waits for a notification")
+
+// listener is the client's only listening connection, outside of the application's pool. It is open
+// while something needs it and for timing.ListenerIdle after that, because before PostgreSQL 19 each
+// notification wakes all listening sessions of the database.
 type listener struct {
 	list    *Queues
 	once    sync.Once
+	wanted  chan struct{} // buffer of one: start was called
 	up      atomic.Bool
 	ctx     context.Context //nolint:containedctx // ends the connection
 	quit    context.CancelFunc
@@ -35,13 +40,18 @@ type listener struct {
 }
 
 func (n *listener) init(l *Queues) {
-	n.list = l
+	n.list, n.wanted = l, make(chan struct{}, 1)
 	n.ctx, n.quit = context.WithCancel(l.cfg.Life)
 }
 
 func (n *listener) start() {
-	if n.list.cfg.Listen != nil {
-		n.once.Do(func() { n.running.Go(n.run) })
+	if n.list.cfg.Listen == nil {
+		return
+	}
+	n.once.Do(func() { n.running.Go(n.run) })
+	select {
+	case n.wanted <- struct{}{}:
+	default: // a signal is pending
 	}
 }
 
@@ -51,8 +61,18 @@ func (n *listener) stop() {
 	n.running.Wait()
 }
 
-// run keeps a listening connection. It wakes all heads for each new one, since notifications may
-// have been missed, and logs only the beginning of an outage.
+// needed reports whether something waits for a notification. What begins to wait after that calls
+// start, which run finds.
+func (n *listener) needed() bool {
+	select {
+	case <-n.wanted:
+	default:
+	}
+	return n.list.hasQueues() || n.list.cfg.Needed()
+}
+
+// run keeps a listening connection while one is needed. It wakes all heads for each new one, since
+// notifications may have been missed, and logs only the beginning of an outage.
 func (n *listener) run() {
 	pause := timing.FirstReconnect
 	announced := false
@@ -64,6 +84,14 @@ func (n *listener) run() {
 			return
 		}
 		n.list.wakeAll() // because they poll from now on
+		if errors.Is(err, errUnneeded) {
+			pause, announced = timing.FirstReconnect, false
+			select { // if both are ready, the loop checks ctx
+			case <-n.wanted:
+			case <-n.ctx.Done():
+			}
+			continue
+		}
 		if wasUp || !announced {
 			announced = true
 			n.list.cfg.Logger.Warn("pglock: the listening connection failed; waiters poll until there is a new one",
@@ -103,7 +131,16 @@ func (n *listener) listen() error {
 	}
 	n.up.Store(true)
 	n.list.wakeAll()
+	var unneeded time.Time
 	for {
+		switch {
+		case n.needed():
+			unneeded = time.Time{}
+		case unneeded.IsZero():
+			unneeded = time.Now()
+		case time.Since(unneeded) >= timing.ListenerIdle:
+			return errUnneeded
+		}
 		ctx, cancel := context.WithTimeout(n.ctx, timing.PingEvery-rand.N(timing.PingEvery/5))
 		name, err := sub.Wait(ctx)
 		cancel()

@@ -167,3 +167,55 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 		f.stop()
 	})
 }
+
+// TestAListenerClosesWhenNothingNeedsIt: not while there is a waiter or something else to hear, and a
+// while after that. The next waiter opens it again, also one that comes while it closes.
+func TestAListenerClosesWhenNothingNeedsIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, opened := listening(true)
+		watched := atomic.Bool{}
+		f.cfg.Needed = watched.Load
+		wait := func() *Entry {
+			e := f.push()
+			if _, err := e.DrawTicket(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return e
+		}
+		isOpen := func(want bool, when string) {
+			t.Helper()
+			if f.Listening() != want {
+				t.Errorf("%s: it listens: %v", when, !want)
+			}
+		}
+		e := wait()
+		pass(10 * timing.ListenerIdle)
+		isOpen(true, "a waiter")
+		watched.Store(true)
+		e.Leave(false)
+		pass(10 * timing.ListenerIdle)
+		isOpen(true, "a watcher")
+		watched.Store(false)
+		pass(timing.ListenerIdle / 2)
+		e = wait()
+		pass(timing.ListenerIdle)
+		isOpen(true, "a waiter has come in time")
+		e.Leave(false)
+		pass(timing.ListenerIdle / 2)
+		isOpen(true, "soon after the last waiter")
+		if len(opened) != 1 {
+			t.Errorf("%d connections were opened", len(opened))
+		}
+		pass(timing.ListenerIdle + timing.PingEvery)
+		isOpen(false, "long after the last waiter")
+		e = wait()
+		isOpen(true, "the next waiter")
+		if len(opened) != 2 {
+			t.Errorf("%d connections were opened", len(opened))
+		}
+		e.Leave(false)
+		f.stop()
+	})
+}

@@ -29,14 +29,14 @@ func (r *refresher) init(l *Queues) {
 	r.list, r.wake, r.quit = l, make(chan struct{}, 1), make(chan struct{})
 }
 
-// start starts the refresher and the listener before the first row is made. It is called inside a
-// counted call.
+// start starts the refresher and the listener, unless they run, before a row is made. It is called
+// inside a counted call.
 func (r *refresher) start() {
 	r.once.Do(func() {
 		r.started.Store(true)
 		r.running.Go(r.run)
-		r.list.listener.start()
 	})
+	r.list.listener.start()
 	select {
 	case r.wake <- struct{}{}:
 	default: // a signal is pending

@@ -99,6 +99,7 @@ type Config struct {
 
 	// Listen opens a connection that listens on the channel. If it is nil, waiters poll.
 	Listen func(ctx context.Context, channel string) (Subscription, error)
+	Needed func() bool // reports whether anything but a waiter waits for a notification
 }
 
 // Queues are the local queues of a client. They are safe for concurrent use.
