@@ -107,6 +107,9 @@ func (m *model) statement(c int) string {
 			}
 			return m.grant(c)
 		}
+		if again && !m.blocked(forUpdate, other) { // the engine locks the row that it waited for before it looks at it
+			tx.lock = forUpdate
+		}
 		busy := map[bool]string{true: "busy", false: "nothing"}[full]
 		if m.row.live(m.now) || m.row.held && !full || m.blocked(forUpdate, other) {
 			return busy
