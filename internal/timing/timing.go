@@ -67,6 +67,7 @@ var RevokePauses = [...]time.Duration{time.Second, 4 * time.Second, 10 * time.Se
 //	ConnectBound ≤ StatementBound: a statement that waited for a failed dial has used up its bound
 //	DialPatience < ConnectBound/2: a second dial starts while the first one hangs
 //	StatementBound ≤ InitBound
+//	StatementBound < SpareIdle: a connection outlives the pauses of a call that is repeated
 const (
 	// ConnectBound limits a dial for each host, unless the connection string has a connect_timeout.
 	ConnectBound = 5 * time.Second
@@ -174,6 +175,7 @@ const (
 //
 //	FirstReconnect < MaxReconnect < NoDeliveryPause ≤ NotifyBackoff
 //	StatementBound < PingEvery: pings of one connection do not overlap
+//	PingEvery < ListenerIdle: the listener looks more than once before it closes
 //	ListenerCloseBound < StatementBound
 const (
 	// PingEvery is how long the listening connection may be silent before it is pinged, because a

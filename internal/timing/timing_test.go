@@ -25,6 +25,8 @@ func TestTimingInequalities(t *testing.T) {
 		{"a grant is revoked within the bound", []time.Duration{revoking, OutagePatience + 1}},
 		{"passwords and TLS fit in a dial at a round trip of 500 ms", []time.Duration{7 * 500 * time.Millisecond, ConnectBound}},
 		{"a dial takes no longer than a statement that waits for it", []time.Duration{ConnectBound, StatementBound + 1}},
+		{"a spare connection outlives a statement", []time.Duration{StatementBound, SpareIdle}},
+		{"an idle listener looks more than once", []time.Duration{PingEvery, ListenerIdle}},
 		{"a dial that hangs gets company", []time.Duration{DialPatience, ConnectBound / 2}},
 		{"the first statements of a connection have the time of one", []time.Duration{StatementBound, InitBound}},
 		{"an end takes longer than a statement", []time.Duration{StatementBound, ConnCloseBound}},

@@ -61,8 +61,8 @@ func (n *listener) stop() {
 	n.running.Wait()
 }
 
-// needed reports whether something waits for a notification. What begins to wait after that calls
-// start, which run finds.
+// needed reports whether something waits for a notification. A caller that begins to wait after that
+// calls start, and run finds its signal.
 func (n *listener) needed() bool {
 	select {
 	case <-n.wanted:
