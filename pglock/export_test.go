@@ -148,3 +148,6 @@ func Unclaimed(c *Client) int {
 
 // ErrMaxHold is the cause of a loss by WithMaxHold.
 var ErrMaxHold = errMaxHold
+
+// NeedsListener reports whether a watcher or a holder of c waits for a notification.
+func NeedsListener(c *Client) bool { return c.signals.needListener() }

@@ -179,3 +179,35 @@ func TestAReleaseRequestReachesTheHolder(t *testing.T) {
 	}
 	notDone(t, "an ended lease is requested", l.ReleaseRequested())
 }
+
+// TestAListenerIsNeeded by a holder that waits for a request, until it has one or its lease ends, and by a
+// watcher until it stops.
+func TestAListenerIsNeeded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	needed := func(want bool, when string) {
+		t.Helper()
+		if pglock.NeedsListener(c) != want {
+			t.Errorf("%s: a listener is needed: %v", when, !want)
+		}
+	}
+	l := try(t, c, "n")
+	needed(false, "a holder")
+	l.ReleaseRequested()
+	needed(true, "a holder that waits for a request")
+	must(t, c.RequestRelease(t.Context(), "n", l.Token(), "r"))
+	<-l.ReleaseRequested()
+	needed(false, "it has the request")
+	release(t, l)
+	l = try(t, c, "n")
+	l.ReleaseRequested()
+	release(t, l)
+	needed(false, "its lease has ended")
+	for _, err := range c.Watch(t.Context(), "n") {
+		check(t, err)
+		needed(true, "a watcher")
+		break
+	}
+	needed(false, "the watcher has stopped")
+}
