@@ -56,7 +56,7 @@ func TestPlansAreKept(t *testing.T) {
 		"check_grants":       func(names []string) []any { return []any{names, same(names, int64(1))} },
 		"renew":              func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1)), nil} },
 		"refresh_tickets": func(names []string) []any {
-			return []any{same(names, "nobody"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}
+			return []any{same(names, "nobody"), names, slices.Repeat([]int64{1}, len(names)), int64(1), same(names, int64(1))}
 		},
 	} {
 		sql := statements[verb]

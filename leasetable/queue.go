@@ -11,28 +11,46 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
-// Position is the answer to a new ticket.
+// Position is the answer to a new ticket, or to a look at its lock.
 type Position struct {
-	Ticket    int64
-	Ahead     int  // other waiters
-	Free      bool // the lock
-	Remaining time.Duration
+	Ticket    int64         // negative: a place in line before the queue; 0: the ticket is lost
+	Ahead     int           // waiters before it
+	Free      bool          // the lock, for this caller alone
+	Remaining time.Duration // of the grant in the way
+}
+
+// nearHead is how many of a queue's clients listen, besides one for each permit: before PostgreSQL 19 each
+// notification wakes all sessions that listen, whatever they wait for. Others stand in line before the
+// queue. everyone makes no line.
+const (
+	nearHead = 16
+	everyone = 1 << 40
+)
+
+// near returns before how many waiters a client stands in line. One that listens anyway does not, and
+// several names are idle while their caller is in line for one of them.
+func (s *Store) near(listens bool, names []string, heavy bool) int64 {
+	if listens || heavy || len(names) > 1 || s.oneWakes.Load() {
+		return everyone
+	}
+	return nearHead
 }
 
 // AnyTicket makes LeaveQueue delete the client's row, which a lost answer may have left in the queue,
 // whatever its ticket is. The rows that Watch writes have it.
 const AnyTicket = -1
 
-// Join draws a ticket for the client in the queues of all the names of r, in place of an earlier one.
-// Others see the holder of r and how long it has waited.
-func (s *Store) Join(ctx context.Context, client string, r *Request, waited time.Duration) (p Position, err error) {
+// Join draws a ticket for the client in the queues of all the names of r, in place of an earlier one, or
+// gets it a place in line. Others see the holder of r and how long it has waited. listens says that the
+// client has a listening connection.
+func (s *Store) Join(ctx context.Context, client string, r *Request, waited time.Duration, listens bool) (p Position, err error) {
 	names, _, weights := r.slots()
 	var keep *int64 // of a caller that waits for several names
 	if r.All != nil {
 		us := timing.KeepTicket.Microseconds()
 		keep = &us
 	}
-	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds()}
+	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds(), s.near(listens, names, r.Heavy())}
 	err = s.wakeTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
 		return r.Scan(&p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
 	}})
@@ -57,6 +75,9 @@ func ticketTTL(heavy bool) time.Duration {
 	return timing.TicketTTL
 }
 
+// NextSuffix makes the channel of a client the one that tells it of a release to waiters before it.
+const NextSuffix = "_next"
+
 // AllSuffix makes the channel of a client the one that notifies its callers that wait for several names.
 // In lock_waiters, a slash and a number tell these callers apart.
 const AllSuffix = "_all"
@@ -67,33 +88,43 @@ func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
 	return err
 }
 
-// RefreshTickets extends tickets, heavy ones for a shorter time. It returns those that it has not
-// found, or not for all their names.
-func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket) (lost []Ticket, err error) {
+// RefreshTickets extends tickets, heavy ones for a shorter time, and looks at their locks: it returns the
+// position of each. One in line may have got a ticket.
+func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bool) ([]Position, error) {
 	type row struct{ name, client string }
-	found := map[row]int64{}
+	found := map[row]Position{}
 	clients, names, _ := flatten(tickets)
-	var ttls []int64
+	var ttls, near []int64
 	for _, t := range tickets {
 		ttls = append(ttls, slices.Repeat([]int64{ticketTTL(t.Heavy).Microseconds()}, len(t.Names))...)
+		near = append(near, slices.Repeat([]int64{s.near(listens, t.Names, t.Heavy)}, len(t.Names))...)
 	}
-	args := []any{clients, names, ttls, timing.KeepTicket.Microseconds()}
-	_, err = s.send(ctx, statement{s.sql["refresh_tickets"], args, func(r pgx.Rows) error {
+	args := []any{clients, names, ttls, timing.KeepTicket.Microseconds(), near}
+	_, err := s.send(ctx, statement{s.sql["refresh_tickets"], args, func(r pgx.Rows) error {
 		var at row
-		var ticket int64
-		err := r.Scan(&at.name, &at.client, &ticket)
-		found[at] = ticket
+		var p Position
+		err := r.Scan(&at.name, &at.client, &p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
+		found[at] = p
 		return err
 	}})
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range tickets {
-		if slices.ContainsFunc(t.Names, func(name string) bool { return found[row{name, t.Client}] != t.Number }) {
-			lost = append(lost, t)
+	positions := make([]Position, len(tickets))
+	for i, t := range tickets {
+		all := Position{Ticket: t.Number, Free: true}
+		for _, name := range t.Names {
+			p := found[row{name, t.Client}]
+			if entered := t.Number < 0 && p.Ticket > 0; entered {
+				all.Ticket = p.Ticket
+			} else if p.Ticket != t.Number {
+				all.Ticket = 0
+			}
+			all.Ahead, all.Free, all.Remaining = max(all.Ahead, p.Ahead), all.Free && p.Free, max(all.Remaining, p.Remaining)
 		}
+		positions[i] = all
 	}
-	return lost, nil
+	return positions, nil
 }
 
 // DeleteRows deletes the rows of tickets that are not in use.

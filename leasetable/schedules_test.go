@@ -1,6 +1,7 @@
 package leasetable_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -280,6 +281,11 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	}
 	us := func() int64 { return duration("ttl", time.Minute) }
 	keep := func() int64 { return duration("keep", timing.KeepTicket) }
+	near := func() int64 {
+		n, err := strconv.ParseInt(cmp.Or(st.options["near"], "1000"), 10, 64)
+		bad = errors.Join(bad, err)
+		return n
+	}
 	slots := func() (names []string, permits, weights []int) { // "m,n:1/2" is m, and one of two permits of n
 		for _, word := range strings.Split(arg(0), ",") {
 			name, share, shared := strings.Cut(word, ":")
@@ -298,7 +304,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "sql":
 		sql = testClock(p.w.schema).Replace(strings.ReplaceAll(arg(0), "pglock.", schema.Quote(p.w.schema)+"."))
 	case "listen": // to the notifications of this session's tickets
-		sql = "LISTEN " + schema.Quote(s.client())
+		sql = fmt.Sprintf("DO $$ BEGIN LISTEN %s; LISTEN %s; END $$", schema.Quote(s.client()), schema.Quote(s.client()+leasetable.NextSuffix))
 	case "heard":
 		sql = "SELECT"
 	case "stall": // the inserts of this session wait while another one stops them
@@ -351,12 +357,12 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		if text := st.options["weight"]; text != "" {
 			w, _ = strconv.Atoi(text)
 		}
-		args = []any{[]string{arg(0)}, []int{w}, s.client(), us(), nil, s.name, int64(0), true}
+		args = []any{[]string{arg(0)}, []int{w}, s.client(), us(), nil, s.name, int64(0), near(), true}
 	case "join_all":
 		names, _, weights := slots()
-		args = []any{names, weights, s.client() + "/1", us(), keep(), s.name, int64(0), true}
+		args = []any{names, weights, s.client() + "/1", us(), keep(), s.name, int64(0), near(), true}
 	case "refresh_tickets":
-		args = []any{[]string{s.client() + st.options["of"]}, []string{arg(0)}, []int64{us()}, keep()}
+		args = []any{[]string{s.client() + st.options["of"]}, []string{arg(0)}, []int64{us()}, keep(), []int64{near()}}
 	case "watch":
 		args = []any{arg(0), s.client(), us()}
 	case "leave_queue":
@@ -370,6 +376,21 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		return "", nil, fmt.Errorf("there is no step %q", st.verb)
 	}
 	return sql, args, bad
+}
+
+// position puts that of a waiter into words.
+func position(ticket, ahead, free any) string {
+	state, where := "held", fmt.Sprint("ticket ", ticket)
+	if free == true {
+		state = "free"
+	}
+	switch n, _ := strconv.ParseInt(fmt.Sprint(ticket), 10, 64); {
+	case n < 0:
+		where = "in line"
+	case n == 0:
+		return "skipped"
+	}
+	return fmt.Sprintf("%s behind %v %s", where, ahead, state)
 }
 
 // outcome puts the rows of a statement into words.
@@ -442,13 +463,9 @@ func outcome(verb string, rows [][]any) string {
 	case "resize_permits":
 		return "was " + text(row[0])
 	case "refresh_tickets":
-		return "refreshed " + text(row[2])
+		return position(row[2], row[3], row[4])
 	case "join_queue", "join_all":
-		state := "held"
-		if row[2] == true {
-			state = "free"
-		}
-		return fmt.Sprintf("ticket %v behind %v %s", row[0], row[1], state)
+		return position(row[0], row[1], row[2])
 	case "prune":
 		return "deleted " + text(row[2])
 	}

@@ -71,7 +71,7 @@ func TestPlansIgnoreTheMomentOfAnalyze(t *testing.T) {
 					"release_batch":      {"held", []any{names, same(names, int64(1)), true}},
 					"check_grants":       {"held", []any{names, same(names, int64(1))}},
 					"renew":              {"held", []any{names, same(names, int64(1)), same(names, int64(1)), nil}},
-					"refresh_tickets":    {"held", []any{same(names, "c"), names, slices.Repeat([]int64{1}, len(names)), int64(1)}},
+					"refresh_tickets":    {"held", []any{same(names, "c"), names, slices.Repeat([]int64{1}, len(names)), int64(1), same(names, int64(1))}},
 				} {
 					exec("BEGIN")
 					exec("UPDATE pglock.distributed_locks "+states[run.state]+" WHERE name = ANY ($1::text[])", names)

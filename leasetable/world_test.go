@@ -215,6 +215,9 @@ func (s *session) heard() string {
 		if err != nil {
 			return cmp.Or(strings.Join(payloads, " "), "nothing")
 		}
+		if strings.HasSuffix(n.Channel, leasetable.NextSuffix) {
+			n.Payload = "next " + n.Payload
+		}
 		payloads = append(payloads, n.Payload)
 	}
 }

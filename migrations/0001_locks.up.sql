@@ -77,6 +77,12 @@ COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free
 --
 -- A row with the ticket -1 belongs to a client that watches the lock. Its ticket is never valid, so
 -- the queue does not see it. A release of a lock without such a row costs nothing more.
+--
+-- A row with a smaller ticket stands in line before the queue, which the queue does not see either: of
+-- all that wait for a name, only the first ones need a listening connection, since before PostgreSQL 19
+-- each notification wakes all sessions that listen. The ticket -1 - n is the place n in that line. Its
+-- client looks now and then (refresh_tickets.sql), and draws a ticket when it is near enough. What that
+-- costs is order: those in line are overtaken while the queue is empty.
 CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
     client     wake_channel NOT NULL, -- the channel that notifies it; after a slash, which of its callers waits for several names
@@ -156,13 +162,14 @@ COMMENT ON COLUMN locks_held.exclusive IS 'false for a reader, and for a holder 
 COMMENT ON COLUMN locks_held.permits IS 'of a semaphore: how many of them the holder has; null for other locks';
 
 CREATE VIEW locks_waiting WITH (security_barrier) AS
-SELECT w.name::text AS name, w.ticket, w.holder AS client, clock_timestamp() - w.since AS waited,
+SELECT w.name::text AS name, CASE WHEN w.ticket > 0 THEN w.ticket END AS ticket, w.holder AS client, clock_timestamp() - w.since AS waited,
        l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END::integer AS permits
 FROM lock_waiters AS w
 LEFT JOIN distributed_locks AS l ON l.name = w.name
-WHERE w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp();
+WHERE (w.ticket > coalesce(l.ticket, 0) OR w.ticket < -1) AND w.expires_at > clock_timestamp();
 
 COMMENT ON VIEW locks_waiting IS 'pglock: the waiters of each name; the smallest ticket is the head of the queue';
+COMMENT ON COLUMN locks_waiting.ticket IS 'null for one that stands in line before the queue';
 COMMENT ON COLUMN locks_waiting.exclusive IS 'false for one that waits to be a reader, or for some of the permits of a semaphore';
 COMMENT ON COLUMN locks_waiting.permits IS 'of a semaphore: how many of them the waiter needs; null for other locks';
 COMMENT ON COLUMN locks_waiting.client IS 'the name of the waiter, as others see it when it holds the lock';
@@ -295,7 +302,8 @@ $$;
 -- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served; the
 -- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
 -- Clients that watch the lock, with ticket -1, are notified too. The payload is the name, or what
--- follows the slash of the client.
+-- follows the slash of the client. The next one in the queue learns on a channel of its own that it should
+-- look when those that were notified may be dead. A caller for several names looks often anyway.
 --
 -- Each statement of a function has a snapshot of its own, so this one sees the tickets that were drawn
 -- while the release waited for its turn. Without a waiter it sends no notification, because NOTIFY
@@ -313,7 +321,12 @@ BEGIN
         ORDER BY q.ticket
     LOOP
         IF w.ticket <> -1 THEN
-            EXIT WHEN w.weight > room OR woken AND room IS NULL;
+            IF w.weight > room OR woken AND room IS NULL THEN
+                IF woken AND pg_catalog.strpos(w.client, '/') = 0 THEN
+                    PERFORM pg_catalog.pg_notify(w.client || '_next', lock_name);
+                END IF;
+                EXIT;
+            END IF;
             room := room - w.weight;
             woken := true;
         END IF;
@@ -993,10 +1006,18 @@ BEGIN
 END
 $$;
 
+-- Returns a ticket, or a place in the line before a queue.
+CREATE FUNCTION next_ticket() RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN nextval(('<here>' || '.fencing_tokens')::regclass);
+END
+$$;
+
 -- Draws one ticket for a caller in the queues of all the names, which are sorted by their bytes, for
 -- weights[i] permits of each, valid for "us" microseconds, and not skipped for "keep_us" unless that is null.
 -- It replaces an earlier ticket of the caller, which waits as the holder "who", for waited_us microseconds
--- so far.
+-- so far. If as many as "near" and the name's permits wait before it, it gets a place in line instead.
 --
 -- Returns the ticket, the largest number of other waiters for a name, whether all names are free, and
 -- otherwise the remaining microseconds of the grant that lasts longest. A concurrent release may not see
@@ -1010,21 +1031,30 @@ $$;
 -- another one. A caller whose ticket was skipped at one name was perhaps the head at another one, which is
 -- free. The next waiter there must learn of it.
 CREATE FUNCTION join_all(
-    lock_names text[], weights integer[], caller text, us bigint, keep_us bigint, who text, waited_us bigint, notify boolean,
+    lock_names text[], weights integer[], caller text, us bigint, keep_us bigint, who text, waited_us bigint, near bigint, notify boolean,
     OUT ticket bigint, OUT ahead integer, OUT free boolean, OUT remaining bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
-    l record;
+    l     record;
+    queue bigint; -- others in the queue of a name
+    line  bigint; -- others in line before it
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    ticket := nextval(('<here>' || '.fencing_tokens')::regclass);
+    ticket := "<here>".next_ticket();
     ahead := 0; free := true; remaining := 0;
     FOR i IN 1..cardinality(lock_names) LOOP
-        SELECT d.ticket, d.expires_at, d.capacity - d.in_use AS room, w.ticket AS earlier INTO l
+        SELECT d.ticket, d.expires_at, d.capacity, d.capacity - d.in_use AS room, w.ticket AS earlier INTO l
         FROM "<here>".distributed_locks AS d
         LEFT JOIN "<here>".lock_waiters AS w ON w.name = d.name AND w.client = caller
         WHERE d.name = lock_names[i];
+        SELECT count(*) FILTER (WHERE w.ticket > coalesce(l.ticket, 0)), count(*) FILTER (WHERE w.ticket < -1) INTO queue, line
+        FROM "<here>".lock_waiters AS w
+        WHERE w.name = lock_names[i] AND w.client <> caller AND w.expires_at > clock_timestamp();
+        IF queue + line >= near + coalesce(l.capacity, 0) THEN
+            ticket := -1 - ticket;
+        END IF;
+        ahead := greatest(ahead, queue + CASE WHEN ticket < 0 THEN line ELSE 0 END);
 
         INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight, keep_until)
         VALUES (lock_names[i], caller, join_all.ticket, clock_timestamp() + us * interval '1 microsecond',
@@ -1041,8 +1071,6 @@ BEGIN
             free := false;
             remaining := greatest(remaining, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint);
         END IF;
-        SELECT greatest(ahead, count(*)) INTO ahead FROM "<here>".lock_waiters AS w
-        WHERE w.name = lock_names[i] AND w.client <> caller AND w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp();
     END LOOP;
 END
 $$;

@@ -39,8 +39,8 @@
 //   - Renewing and releasing affect only their own grant.
 //   - A failed try writes nothing. A waiter holds no connection and no transaction, so a thousand
 //     of them cost a client the connections of one.
-//   - The lock is granted first come, first served, across processes. Only a call with
-//     [WithBarging] overtakes waiters.
+//   - The lock is granted first come, first served, across processes, while no more than 16 of them
+//     wait for it. Only a call with [WithBarging] overtakes these.
 //   - A row that another transaction has locked is busy and delays no other lock. A role without
 //     rights on the tables can't delay a grant.
 //   - A call whose context ends leaves no lock and no connection behind.

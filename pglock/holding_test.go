@@ -33,7 +33,7 @@ func TestMaxHold(t *testing.T) {
 				rest(t, time.Until(began.Add(most)))
 			} else {
 				within(t, 10*time.Second, "the holder is told", l.ReleaseRequested())
-				if held := time.Since(began); held < most {
+				if held := time.Since(began); held < most-ttl/10 { // it counts from the grant, as the server tells its time
 					t.Errorf("told after %v", held)
 				}
 				if reason := l.ReleaseReason(); !strings.Contains(reason, "WithMaxHold") {

@@ -103,6 +103,9 @@ func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
 				t.Error("granted twice")
 			}
 			got := f.waits(c, n)
+			pgtest.Eventually(t, 20*time.Second, "it tells that it waits", func() bool {
+				return level > slog.LevelDebug || len(logged.lines(t, "pglock: waiting for a lock")) == 1
+			})
 			release(t, held)
 			l := next(t, got)
 			release(t, l)

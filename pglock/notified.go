@@ -16,9 +16,10 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
-// The listening connection listens on four channels:
+// The listening connection listens on five channels:
 //
 //	the client's own     a release wakes the head of a local queue (package waitlist)
+//	the same and _next   a release has woken the waiters before the head of a local queue
 //	the same and _all    a release wakes the head of a local queue for several names
 //	its watch channel    a release of a name that Watch watches
 //	the holders'         a revocation or a request to release, for whichever client has that token
@@ -30,7 +31,7 @@ import (
 // requests, revocations and changes before that moment have not notified it.
 func (s *signals) listen(ctx context.Context, channel string) (waitlist.Subscription, error) {
 	c := s.client
-	sub, err := c.store.Listen(ctx, channel, channel+leasetable.AllSuffix, c.watches.channel(), leasetable.HolderChannel(c.cfg.schema))
+	sub, err := c.store.Listen(ctx, channel, channel+leasetable.NextSuffix, channel+leasetable.AllSuffix, c.watches.channel(), leasetable.HolderChannel(c.cfg.schema))
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +71,8 @@ func (s subscription) Wait(ctx context.Context) (payload string, err error) {
 			return n.Payload, nil
 		case strings.HasSuffix(n.Channel, "_watch"):
 			s.client.watches.wake(n.Payload)
+		case strings.HasSuffix(n.Channel, leasetable.NextSuffix):
+			s.client.waiters.NextInLine(n.Payload)
 		case strings.HasSuffix(n.Channel, leasetable.AllSuffix):
 			s.client.waiters.WakeAll(n.Payload)
 		default:

@@ -24,7 +24,8 @@ const maxRaces = 5
 //   - by a notification, or by a release in this process (Woken);
 //   - by a release in this process that hands the lock off to it (Handed);
 //   - when the holder's lease expires;
-//   - after timing.PollBound at the latest, much sooner without a listener.
+//   - when a refresh of its ticket finds the lock free, or finds its turn to join the queue;
+//   - after pauses that grow, much sooner without a listener.
 //
 // In all cases only the lock's row counts, so the waiter makes an attempt, and sleeps again if the
 // lock is busy.
@@ -42,6 +43,7 @@ type waiter struct {
 	ticketDrawn  bool      // a ticket was drawn since the last sleep
 	races        int       // in a row
 	blockedSince time.Time // the lock is free for us except for a row lock; zero: it is not
+	untilExpiry  bool      // it sleeps until the blocking grant expires
 
 	last         error // the last obstacle
 	failingSince time.Time
@@ -376,6 +378,10 @@ func (w *waiter) sleep(ctx context.Context) (g leasetable.Grant, next step, err 
 				return g, stepJoinQueue, nil
 			}
 		}
+		if held := w.entry.Held(); w.untilExpiry && held > 0 { // renewed, as a refresh has seen
+			w.remaining = held
+			return g, stepSleep, nil
+		}
 		return g, stepAcquireFull, nil
 	case err := <-w.entry.Outage: // it arrived while another entry was the head
 		return g, stepSleep, err
@@ -388,8 +394,12 @@ func (w *waiter) sleep(ctx context.Context) (g leasetable.Grant, next step, err 
 
 // sleepTime returns how long to sleep without a wake-up.
 func (w *waiter) sleepTime() time.Duration {
-	if w.awaitingHandoff {
+	w.untilExpiry = false
+	switch {
+	case w.awaitingHandoff:
 		return timing.HandoffWait
+	case w.entry.InLine() && w.failingSince.IsZero():
+		return timing.QuietPause // the refresher looks
 	}
 	w.pause.First = timing.FirstPause
 	switch {
@@ -403,7 +413,7 @@ func (w *waiter) sleepTime() time.Duration {
 		// A release that did not see our ticket sent no notification, so the first attempt is soon,
 		// after the waiters ahead had time to acquire, and the next ones are less and less
 		// frequent.
-		w.pause.Max = timing.PollBound * 2 / 3
+		w.pause.Max = timing.QuietPause
 		w.pause.First *= time.Duration(1 + min(w.ahead, 20))
 	default:
 		w.pause.Max = timing.MaxPause
@@ -411,7 +421,9 @@ func (w *waiter) sleepTime() time.Duration {
 	d := w.pause.Next()
 	switch {
 	case w.remaining > 0: // waiters ahead try a little earlier
-		d = min(d, w.remaining+rand.N(timing.ExpirySpread)+time.Duration(min(w.ahead, 20))*timing.HeadStep)
+		expiry := w.remaining + rand.N(timing.ExpirySpread) + time.Duration(min(w.ahead, 20))*timing.HeadStep
+		w.untilExpiry = expiry <= d
+		d = min(d, expiry)
 	case w.ahead > 0: // free, but the waiter ahead may be dead
 		d = min(d, timing.HeadWait+rand.N(timing.HeadWait))
 	}

@@ -115,8 +115,12 @@ const (
 	FirstPause = 4 * time.Millisecond
 	MaxPause   = 250 * time.Millisecond
 
-	// PollBound is the longest time that a waiter relies on a notification.
+	// PollBound is the longest time that a watcher relies on a notification.
 	PollBound = time.Second
+
+	// QuietPause is the longest time between two attempts of a waiter that relies on notifications and
+	// on the looks of its refreshes.
+	QuietPause = 5 * time.Minute
 
 	// HandoffWait is how long a waiter whose own process holds the lock waits for a hand-off before
 	// it draws a ticket.
@@ -144,6 +148,8 @@ const (
 //
 //	2 · (RefreshEvery + SweepEvery) + StatementBound ≤ TicketTTL: a ticket outlives a refresh
 //	that failed
+//	TicketTTL ≤ DefaultTTL: the waiters that die with a holder do not delay the next grant
+//	LeastLook < FirstLook < LookStep · 16 < RefreshEvery: 16 waiters are in the queue itself
 //	IdleRowTTL < TicketTTL: an unused row is deleted while the client knows it
 //	TicketTTL + StatementBound < DeadRowAge: only rows of dead clients are pruned
 //	HeadGrace + SweepEvery < KeepTicket < TicketTTL: the ticket of a living caller for several names
@@ -151,12 +157,20 @@ const (
 const (
 	// TicketTTL is how long a ticket is valid without a refresh. Waiters behind a dead client wait
 	// less long, because of HeadGrace.
-	TicketTTL = 15 * time.Second
+	TicketTTL = 30 * time.Second
 
-	// SweepEvery is the time between two rounds of the refresher, and RefreshEvery the shortest
-	// time between two refreshes.
+	// SweepEvery is the time between two rounds of the refresher, and RefreshEvery the longest time
+	// between two refreshes of a ticket, which look at the lock as well: that is how late the loss of
+	// a notification is noticed.
 	SweepEvery   = time.Second
-	RefreshEvery = 4 * time.Second
+	RefreshEvery = 10 * time.Second
+
+	// A waiter in line before the queue looks LookStep after its last look for each one before it, if
+	// that is sooner than RefreshEvery, or sooner in a queue that moves, but not before LeastLook. Its
+	// first look is at FirstLook at the latest.
+	LookStep  = 200 * time.Millisecond
+	FirstLook = time.Second
+	LeastLook = 100 * time.Millisecond
 
 	// KeepTicket is how long after a refresh the queue does not skip a ticket for several names,
 	// and how long a ticket for several permits is valid. Both are refreshed in each round, because
@@ -175,12 +189,17 @@ const (
 //
 //	FirstReconnect < MaxReconnect < NoDeliveryPause ≤ NotifyBackoff
 //	StatementBound < PingEvery: pings of one connection do not overlap
-//	PingEvery < ListenerIdle: the listener looks more than once before it closes
+//	ListenerLook < PingEvery < ListenerIdle: the listener looks more than once before it closes
+//	RefreshEvery + SweepEvery < ListenerIdle/2 − ListenerLook: the server learns with a refresh that
+//	a client will not listen any more
 //	ListenerCloseBound < StatementBound
 const (
 	// PingEvery is how long the listening connection may be silent before it is pinged, because a
 	// half-open connection would stay silent forever.
-	PingEvery = 10 * time.Second
+	PingEvery = 25 * time.Second
+
+	// ListenerLook is how often the listener looks whether something needs it.
+	ListenerLook = 3 * time.Second
 
 	// ListenerIdle is how long the listening connection stays open when nothing needs it.
 	ListenerIdle = 30 * time.Second

@@ -115,6 +115,13 @@ func (e *Entry) HasTicket() bool {
 	return e.queue.ticket != 0
 }
 
+// InLine reports whether the queue has a place in line before that on the server.
+func (e *Entry) InLine() bool {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return e.queue.ticket < 0
+}
+
 // BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is
 // none, or the entry is not the head. Because a grant has one owner, it returns false while a
 // hand-off uses the request, or before the caller has received its result. Otherwise EndAttempt
@@ -129,7 +136,7 @@ func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	if e.queue.head() != e {
 		return 0, true
 	}
-	return e.queue.ticket, true
+	return max(e.queue.ticket, 0), true
 }
 
 // EndAttempt ends an attempt with that ticket. answered reports that the server answered, and
@@ -151,7 +158,16 @@ func (e *Entry) EndAttempt(id string, ticket int64, answered, usedUp bool) {
 func (e *Entry) NoteBusy(g leasetable.Grant) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
-	e.queue.busy, e.queue.busyAt = g, time.Now()
+	q := e.queue
+	q.busy, q.busyAt = g, time.Now()
+	q.heldUntil = q.busyAt.Add(g.Remaining)
+}
+
+// Held returns how long the grant in the way lasts unless renewed, by the last answer or look.
+func (e *Entry) Held() time.Duration {
+	e.list.mu.Lock()
+	defer e.list.mu.Unlock()
+	return time.Until(e.queue.heldUntil)
 }
 
 // LastBusy returns the last answer that the lock is busy, with the time that remains of the

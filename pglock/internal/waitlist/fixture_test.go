@@ -19,6 +19,9 @@ var (
 	errRefused = errs.ErrUnavailable
 )
 
+// inLine is the number of waiters before a place in line.
+const inLine = 20
+
 // server is a fake of the queue on the server, for one client. Each statement takes a millisecond.
 type server struct {
 	mu        sync.Mutex
@@ -26,8 +29,11 @@ type server struct {
 	rows      map[string]int64 // name to ticket
 	failJoin  error            // of the next Join
 	failLeave int              // so many LeaveQueue fail
-	refreshed int
+	refreshed []time.Time
 	quit      bool
+
+	line bool                                          // Join gives places in line
+	look func(t leasetable.Ticket) leasetable.Position // of a refresh; nil: the lock is held
 }
 
 func (s *server) do(fn func() error) error {
@@ -37,16 +43,19 @@ func (s *server) do(fn func() error) error {
 	return fn()
 }
 
-func (s *server) Join(_ context.Context, _ string, r *leasetable.Request, _ time.Duration) (p leasetable.Position, err error) {
+func (s *server) Join(_ context.Context, _ string, r *leasetable.Request, _ time.Duration, _ bool) (p leasetable.Position, err error) {
 	err = s.do(func() error {
 		err := s.failJoin
 		s.failJoin = nil
 		if !errors.Is(err, errRefused) {
 			s.drawn++
-			for _, name := range r.Names() {
-				s.rows[name] = s.drawn
-			}
 			p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}
+			if s.line {
+				p.Ticket, p.Ahead = -1-s.drawn, inLine
+			}
+			for _, name := range r.Names() {
+				s.rows[name] = p.Ticket
+			}
 		}
 		return err
 	})
@@ -77,17 +86,21 @@ func (s *server) remove(t leasetable.Ticket) {
 	}
 }
 
-func (s *server) RefreshTickets(_ context.Context, tickets []leasetable.Ticket) (lost []leasetable.Ticket, err error) {
+func (s *server) RefreshTickets(_ context.Context, tickets []leasetable.Ticket, _ bool) (seen []leasetable.Position, err error) {
 	err = s.do(func() error {
-		s.refreshed++
+		s.refreshed = append(s.refreshed, time.Now())
 		for _, t := range tickets {
-			if slices.ContainsFunc(t.Names, func(name string) bool { return s.rows[name] != t.Number }) {
-				lost = append(lost, t)
+			p := leasetable.Position{Ticket: t.Number, Remaining: time.Hour}
+			if s.look != nil {
+				p = s.look(t)
+			} else if slices.ContainsFunc(t.Names, func(name string) bool { return s.rows[name] != t.Number }) {
+				p.Ticket = 0
 			}
+			seen = append(seen, p)
 		}
 		return nil
 	})
-	return lost, err
+	return seen, err
 }
 
 func (s *server) DeleteRows(_ context.Context, tickets []leasetable.Ticket) error {
@@ -118,7 +131,7 @@ func (s *server) loseRows() {
 func (s *server) refreshes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refreshed
+	return len(s.refreshed)
 }
 
 // row returns the ticket of the row for name, or 0.

@@ -34,13 +34,16 @@ type listener struct {
 	once    sync.Once
 	wanted  chan struct{} // buffer of one: start was called
 	up      atomic.Bool
+	closes  atomic.Bool  // soon, because nothing needs it
+	doubt   atomic.Int64 // nanoseconds of the monotonic clock since epoch until which waiters poll
+	epoch   time.Time
 	ctx     context.Context //nolint:containedctx // ends the connection
 	quit    context.CancelFunc
 	running sync.WaitGroup
 }
 
 func (n *listener) init(l *Queues) {
-	n.list, n.wanted = l, make(chan struct{}, 1)
+	n.list, n.wanted, n.epoch = l, make(chan struct{}, 1), time.Now()
 	n.ctx, n.quit = context.WithCancel(l.cfg.Life)
 }
 
@@ -68,8 +71,21 @@ func (n *listener) needed() bool {
 	case <-n.wanted:
 	default:
 	}
-	return n.list.hasQueues() || n.list.cfg.Needed()
+	return n.list.needsListener() || n.list.cfg.Needed()
 }
+
+// stays reports whether notifications arrive, and will for long enough to be told otherwise by a
+// refresh.
+func (n *listener) stays() bool { return n.up.Load() && !n.closes.Load() }
+
+// proven reports whether a waiter may rely on notifications.
+func (n *listener) proven() bool {
+	return n.up.Load() && int64(time.Since(n.epoch)) >= n.doubt.Load()
+}
+
+// missed makes waiters poll for some time, because a look has found a free lock of which no notification
+// tells: the server may refuse the notifications of those that release.
+func (n *listener) missed() { n.doubt.Store(int64(time.Since(n.epoch) + timing.NotifyBackoff)) }
 
 // run keeps a listening connection while one is needed. It wakes all heads for each new one, since
 // notifications may have been missed, and logs only the beginning of an outage.
@@ -129,31 +145,35 @@ func (n *listener) listen() error {
 			return err
 		}
 	}
+	n.closes.Store(false)
 	n.up.Store(true)
 	n.list.wakeAll()
-	var unneeded time.Time
+	answered, needed := time.Now(), time.Now()
 	for {
-		switch {
-		case n.needed():
-			unneeded = time.Time{}
-		case unneeded.IsZero():
-			unneeded = time.Now()
-		case time.Since(unneeded) >= timing.ListenerIdle:
+		if n.needed() {
+			needed = time.Now()
+		}
+		unneeded := time.Since(needed)
+		n.closes.Store(unneeded >= timing.ListenerIdle/2)
+		if unneeded >= timing.ListenerIdle {
 			return errUnneeded
 		}
-		ctx, cancel := context.WithTimeout(n.ctx, timing.PingEvery-rand.N(timing.PingEvery/5))
+		ctx, cancel := context.WithTimeout(n.ctx, timing.ListenerLook-rand.N(timing.ListenerLook/5))
 		name, err := sub.Wait(ctx)
 		cancel()
 		switch {
 		case err == nil:
 			n.notified(name)
-		case n.ctx.Err() == nil && timedOut(err):
+		case n.ctx.Err() != nil || !timedOut(err):
+			return err
+		case time.Since(answered) < timing.PingEvery:
+			continue
+		default:
 			if err := n.ping(sub); err != nil {
 				return err
 			}
-		default:
-			return err
 		}
+		answered = time.Now()
 	}
 }
 

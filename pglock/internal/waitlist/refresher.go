@@ -12,10 +12,10 @@ import (
 )
 
 // refresher maintains the client's rows in the queue on the server. It refreshes the tickets in use
-// in one statement, and deletes rows only after they have been idle for timing.IdleRowTTL, so that
-// a client that waits for the same name again and again reuses its row and changes no index.
-// Tickets for several names or permits are refreshed in each round, because timing.KeepTicket is
-// short.
+// and looks at their locks in one statement, and deletes rows only after they have been idle for
+// timing.IdleRowTTL, so that a client that waits for the same name again and again reuses its row and
+// changes no index. Tickets for several names or permits are refreshed in each round, because
+// timing.KeepTicket is short.
 type refresher struct {
 	list    *Queues
 	once    sync.Once
@@ -29,14 +29,12 @@ func (r *refresher) init(l *Queues) {
 	r.list, r.wake, r.quit = l, make(chan struct{}, 1), make(chan struct{})
 }
 
-// start starts the refresher and the listener, unless they run, before a row is made. It is called
-// inside a counted call.
+// start starts the refresher, unless it runs, before a row is made. It is called inside a counted call.
 func (r *refresher) start() {
 	r.once.Do(func() {
 		r.started.Store(true)
 		r.running.Go(r.run)
 	})
-	r.list.listener.start()
 	select {
 	case r.wake <- struct{}{}:
 	default: // a signal is pending
@@ -55,34 +53,28 @@ func (r *refresher) stop(ctx context.Context) {
 }
 
 func (r *refresher) run() {
-	refreshed := time.Now()
 	for {
 		select { // if both are ready, a needless round is harmless
 		case <-r.wake:
 		case <-r.quit:
 			return
 		}
-		for rows := true; rows; {
+		for rows := true; rows; rows = r.round() {
 			select { // if both are ready, another round is harmless, because stop waits for it
-			case <-time.After(timing.SweepEvery - rand.N(timing.SweepEvery/5)):
+			case <-time.After(min(timing.SweepEvery-rand.N(timing.SweepEvery/5), r.list.nextLook())):
 			case <-r.quit:
 				return
 			}
-			due := time.Since(refreshed) > timing.RefreshEvery
-			if due {
-				refreshed = time.Now()
-			}
-			rows = r.round(due)
 		}
 	}
 }
 
 // round handles all queues once, and reports whether there are any left.
-func (r *refresher) round(refresh bool) bool {
+func (r *refresher) round() bool {
 	cfg := &r.list.cfg
 	ctx, cancel := context.WithTimeout(cfg.Life, timing.StatementBound)
 	defer cancel()
-	inUse, idle := r.list.collectRows(refresh)
+	inUse, idle := r.list.collectRows(time.Now())
 	var err error
 	if len(idle) > 0 {
 		err = cfg.Store.DeleteRows(ctx, idle)
@@ -96,12 +88,11 @@ func (r *refresher) round(refresh bool) bool {
 	return r.list.hasQueues()
 }
 
-// refresh extends the tickets. If a ticket has disappeared, because the server crashed or this
-// process paused for too long, its waiters draw a new one.
+// refresh extends the tickets, and tells their queues what it has seen.
 func (r *refresher) refresh(ctx context.Context, inUse []leasetable.Ticket) error {
-	lost, err := r.list.cfg.Store.RefreshTickets(ctx, inUse)
-	for _, t := range lost {
-		r.list.ticketLost(t)
+	seen, err := r.list.cfg.Store.RefreshTickets(ctx, inUse, r.list.listener.stays())
+	for i, p := range seen {
+		r.list.looked(inUse[i], p)
 	}
 	return err
 }

@@ -68,11 +68,11 @@ func TestALossOfAnOldTicket(t *testing.T) {
 		for _, e := range []*Entry{f.push(), f.pushAll()} {
 			old := e.queue.ticketOf(f.draw(t, e))
 			current := e.queue.ticketOf(f.draw(t, e))
-			f.ticketLost(old)
+			f.looked(old, leasetable.Position{})
 			if !e.HasTicket() || len(e.Woken) != 0 {
 				t.Errorf("%v: the loss of %d ended %d", old.Names, old.Number, current.Number)
 			}
-			f.ticketLost(current)
+			f.looked(current, leasetable.Position{})
 			if e.HasTicket() || len(e.Woken) != 1 {
 				t.Errorf("%v: the loss of %d was not noticed", old.Names, current.Number)
 			}
@@ -95,7 +95,7 @@ func TestAQueueIsKeptWhileItsTicketIsDrawn(t *testing.T) {
 			t.Errorf("DrawTicket: %v", err)
 		}
 		gone := e.Leave(false)
-		if inUse, idle := f.collectRows(true); len(inUse)+len(idle) != 0 {
+		if inUse, idle := f.collectRows(time.Now()); len(inUse)+len(idle) != 0 {
 			t.Errorf("collected %v and %v", inUse, idle)
 		}
 		next := f.push()
@@ -189,6 +189,136 @@ func TestABusyAnswerIsTrustedAsLongAsItsGrant(t *testing.T) {
 		pass(600 * time.Millisecond)
 		if g, ok := e.LastBusy(); ok {
 			t.Errorf("after the expiry: %+v", g)
+		}
+		e.Leave(false)
+		f.stop()
+	})
+}
+
+// TestAPlaceInLine: a waiter far behind the head needs no listening connection, and makes no attempt with a
+// ticket. It looks now and then, more often in a queue that moves, until it gets a ticket.
+func TestAPlaceInLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, opened := listening(true)
+		ahead, entered := inLine, false
+		f.server.line = true
+		f.server.look = func(t leasetable.Ticket) leasetable.Position {
+			p := leasetable.Position{Ticket: t.Number, Ahead: ahead, Remaining: time.Hour}
+			if entered && t.Number < 0 {
+				p.Ticket = 100
+			}
+			return p
+		}
+		e := f.push()
+		f.draw(t, e)
+		ticket, ok := e.BeginAttempt()
+		e.EndAttempt("id", ticket, true, false)
+		if !ok || ticket != 0 || !e.InLine() || !e.HasTicket() {
+			t.Errorf("an attempt in line, with ticket %d, %v", ticket, ok)
+		}
+		looks := func(d time.Duration) int {
+			before := f.server.refreshes()
+			pass(d)
+			return f.server.refreshes() - before
+		}
+		if n := looks(timing.FirstLook + 10*time.Millisecond); n != 1 {
+			t.Errorf("%d first looks", n)
+		}
+		if n := looks(10 * inLine * timing.LookStep); n < 9 || n > 10 {
+			t.Errorf("%d looks in the time of ten", n)
+		}
+		if ahead = inLine - 2; looks(inLine*timing.LookStep) == 0 {
+			t.Error("no look")
+		}
+		if n := looks(4 * inLine * timing.LookStep); n < 4 {
+			t.Errorf("%d looks beside a queue that moves", n)
+		}
+		if len(opened) != 0 || len(e.Woken) != 0 {
+			t.Errorf("%d connections listen, it was woken %d times", len(opened), len(e.Woken))
+		}
+		entered = true
+		pass(inLine * timing.LookStep)
+		isWoken(t, e, "it has a ticket, which a release may have missed")
+		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.InLine() || !f.Listening() {
+			t.Errorf("in the queue: ticket %d, in line: %v, listening: %v", ticket, e.InLine(), f.Listening())
+		}
+		e.EndAttempt("id", 0, true, false)
+		e.Leave(false)
+		f.stop()
+	})
+}
+
+// TestALineIsLeftWhileItMoves: a refresh in progress turns the place into a ticket, which is deleted too.
+func TestALineIsLeftWhileItMoves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.server.line = true
+		e := f.push()
+		place := e.queue.ticketOf(f.draw(t, e))
+		f.server.mu.Lock()
+		f.server.rows["n"] = 100 // the answer to the refresh is on its way
+		f.server.mu.Unlock()
+		<-e.Leave(false)
+		f.looked(place, leasetable.Position{Ticket: 100})
+		if f.server.row("n") != 0 {
+			t.Error("the ticket stays")
+		}
+		f.stop()
+	})
+}
+
+// TestLooksOfAWaiter: with a ticket it looks soon, and then as often as the ticket must be refreshed. It
+// is woken if the lock is free, and polls from then on for some time if it should have been notified. A
+// look that it is told to make is not put off by the next one, nor are the others.
+func TestLooksOfAWaiter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := listening(true)
+		free, ahead := false, 1
+		f.server.look = func(t leasetable.Ticket) leasetable.Position {
+			return leasetable.Position{Ticket: t.Number, Free: free, Ahead: ahead, Remaining: 5 * time.Second}
+		}
+		e := f.push()
+		f.draw(t, e)
+		pass(timing.FirstLook + 10*time.Millisecond)
+		isWoken(t, e, "it listens")
+		if n := f.server.refreshes(); n != 1 {
+			t.Errorf("%d first looks", n)
+		}
+		if held := e.Held(); held <= 4*time.Second || held > 5*time.Second {
+			t.Errorf("the lock is held for %v", held)
+		}
+		pass(5*timing.RefreshEvery + timing.SweepEvery)
+		if n := f.server.refreshes(); n != 6 || len(e.Woken) != 0 {
+			t.Errorf("%d looks, woken %d times", n, len(e.Woken))
+		}
+		for range 20 { // one release after the other, for longer than a refresh can wait
+			f.NextInLine("n")
+			pass(timing.HeadGrace / 2)
+		}
+		if n := f.server.refreshes(); n != 7 {
+			t.Errorf("%d looks while the lock is released again and again", n)
+		}
+		told := time.Now()
+		f.NextInLine("n")
+		free = true
+		pass(timing.HeadGrace + 2*timing.ExpirySpread)
+		isWoken(t, e, "the head is perhaps dead")
+		if n := f.server.refreshes(); n != 8 || f.server.refreshed[7].Sub(told) < timing.HeadGrace || !f.Listening() {
+			t.Errorf("%d looks, the last one after %v; listening: %v", n, f.server.refreshed[7].Sub(told), f.Listening())
+		}
+		ahead = 0
+		pass(timing.RefreshEvery)
+		isWoken(t, e, "the lock is free for it")
+		if f.Listening() {
+			t.Error("it relies on notifications although one was lost")
+		}
+		free = false
+		pass(timing.NotifyBackoff)
+		if !f.Listening() {
+			t.Error("it polls for ever")
 		}
 		e.Leave(false)
 		f.stop()

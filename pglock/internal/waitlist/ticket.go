@@ -48,10 +48,13 @@ func (e *Entry) DrawTicket(ctx context.Context) (leasetable.Position, error) {
 // runJoin draws a ticket for q, and deletes it if all entries have left meanwhile.
 func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetable.Request, began time.Time) {
 	l.refresher.start()
-	p, err := l.cfg.Store.Join(ctx, q.client, r, time.Since(began))
+	p, err := l.cfg.Store.Join(ctx, q.client, r, time.Since(began), l.listener.stays())
 	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", strings.Join(q.names, ", ")), err)
 
-	unneeded, removals := l.endJoin(q, p.Ticket, err)
+	if p.Ticket > 0 {
+		l.listener.start()
+	}
+	unneeded, removals := l.endJoin(q, p, err)
 	close(op.done)
 	l.deleteTicket(q.ticketOf(unneeded), q.removalKeys(), removals)
 }

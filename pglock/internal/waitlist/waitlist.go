@@ -64,9 +64,9 @@ type Answer struct {
 
 // Store has the statements that the Queues need, which package leasetable documents.
 type Store interface {
-	Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration) (leasetable.Position, error)
+	Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration, listens bool) (leasetable.Position, error)
 	LeaveQueue(ctx context.Context, t leasetable.Ticket) error
-	RefreshTickets(ctx context.Context, tickets []leasetable.Ticket) (lost []leasetable.Ticket, err error)
+	RefreshTickets(ctx context.Context, tickets []leasetable.Ticket, listens bool) ([]leasetable.Position, error)
 	DeleteRows(ctx context.Context, tickets []leasetable.Ticket) error
 	QuitQueue(ctx context.Context, client string) error
 	Notify(ctx context.Context, channel string) error
@@ -138,12 +138,18 @@ type queue struct {
 	number  string    // of a queue for several names, whose client ends with it
 	entries list.List // of *Entry; a list, for removals from the middle
 
-	ticket int64   // the valid ticket in the queue on the server, or 0
+	ticket int64   // the valid ticket in the queue on the server, or 0; negative: a place in line before it
 	row    int64   // the ticket in our row of lock_waiters, valid or not; 0: no row
 	join   *joinOp // in progress, or nil
 
 	busy   leasetable.Grant // the last answer that the lock is busy
 	busyAt time.Time        // when it arrived; zero: there was none
+
+	ahead     int       // waiters before the ticket, at lookedAt
+	lookedAt  time.Time // when the ticket was drawn or refreshed
+	lookAt    time.Time // when it is due
+	checkAt   time.Time // when to look whether the head is dead; zero: never
+	heldUntil time.Time // by the last answer, the grant in the way expires then unless renewed
 
 	emptySince   time.Time // when the last entry left
 	contended    time.Time // when others were found to wait, so no hand-off for timing.HandoffPause
@@ -180,7 +186,7 @@ func (l *Queues) Stop(ctx context.Context) {
 func (l *Queues) StartListener() { l.listener.start() }
 
 // Listening reports whether notifications arrive, as far as the client knows.
-func (l *Queues) Listening() bool { return l.listener.up.Load() }
+func (l *Queues) Listening() bool { return l.listener.proven() }
 
 // BeginSolo reports whether a caller may make an attempt outside of the queue, because no local
 // call waits or tries, and no other process is known to wait. If so, EndSolo must follow, and other
@@ -258,13 +264,16 @@ func (l *Queues) beginJoin(q *queue) (op *joinOp, begun bool) {
 
 // endJoin records the ticket that was drawn for q, or the failure. If all entries have left
 // meanwhile, it returns the ticket to delete, and the number of removals that end with that.
-func (l *Queues) endJoin(q *queue, ticket int64, err error) (unneeded int64, removals int) {
+func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded int64, removals int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	removals, q.join = q.join.removals, nil
 	switch {
 	case err == nil:
-		q.ticket, q.row, q.failingSince = ticket, ticket, time.Time{}
+		q.ticket, q.row, q.failingSince = p.Ticket, p.Ticket, time.Time{}
+		now := time.Now()
+		q.ahead, q.lookedAt, q.heldUntil = p.Ahead, now, now.Add(p.Remaining)
+		q.lookAt = now.Add(min(q.patience(p.Ahead), timing.FirstLook))
 	case leasetable.MaybeApplied(err): // it may have replaced the known row
 		q.ticket, q.row = 0, leasetable.AnyTicket
 	}
@@ -278,7 +287,7 @@ func (l *Queues) dropIfEmpty(q *queue) (ticket int64) {
 		return 0
 	}
 	ticket, q.ticket = q.ticket, 0
-	if q.row == leasetable.AnyTicket {
+	if q.row == leasetable.AnyTicket || ticket < 0 { // a refresh in progress may turn a place into a ticket
 		ticket = leasetable.AnyTicket
 	}
 	if ticket != 0 {
@@ -405,9 +414,9 @@ func (l *Queues) wakeAll() {
 	}
 }
 
-// collectRows returns the tickets in use, only heavy ones and those for several names unless all
-// are wanted, and the idle rows, which it forgets.
-func (l *Queues) collectRows(all bool) (inUse, idle []leasetable.Ticket) {
+// collectRows returns the tickets that are due, heavy ones and those for several names always, and the
+// idle rows, which it forgets.
+func (l *Queues) collectRows(now time.Time) (due, idle []leasetable.Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, q := range l.queues {
@@ -415,15 +424,107 @@ func (l *Queues) collectRows(all bool) (inUse, idle []leasetable.Ticket) {
 		case q.ticket != 0:
 			t := q.ticketOf(q.ticket)
 			t.Heavy = q.heavy()
-			if all || t.Heavy || q.number != "" {
-				inUse = append(inUse, t)
+			if t.Heavy || q.number != "" || !now.Before(q.due()) {
+				due = append(due, t)
 			}
 		case q.entries.Len() == 0 && q.join == nil && time.Since(q.emptySince) > timing.IdleRowTTL:
 			idle = append(idle, q.ticketOf(q.row))
 			l.drop(q)
 		}
 	}
-	return inUse, idle
+	return due, idle
+}
+
+// due returns when the next look is due. The caller holds mu.
+func (q *queue) due() time.Time {
+	if !q.checkAt.IsZero() && q.checkAt.Before(q.lookAt) {
+		return q.checkAt
+	}
+	return q.lookAt
+}
+
+// nextLook returns the time until the next ticket is due, or timing.SweepEvery if that is sooner.
+func (l *Queues) nextLook() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := timing.SweepEvery
+	for _, q := range l.queues {
+		if q.ticket != 0 {
+			next = min(next, max(time.Until(q.due()), 0))
+		}
+	}
+	return next
+}
+
+// patience returns how long after a look the next one is due, with so many waiters before the ticket.
+//
+// In line before the queue, the first ones look more often than those behind them, so that one of them
+// is there soon after the queue is empty. In a queue that moves, they look again after half of the time
+// that it needs to come to them.
+func (q *queue) patience(ahead int) time.Duration {
+	if q.ticket > 0 {
+		return timing.RefreshEvery
+	}
+	d := min(timing.RefreshEvery, time.Duration(ahead)*timing.LookStep)
+	if moved := q.ahead - ahead; moved > 0 {
+		d = min(d, time.Since(q.lookedAt)*time.Duration(ahead)/time.Duration(2*moved))
+	}
+	return max(d, timing.LeastLook)
+}
+
+// looked records what the refresher has seen for the ticket. If it has disappeared, because the server
+// crashed or this process paused for too long, or the queue has skipped it, the waiters draw a new one.
+func (l *Queues) looked(t leasetable.Ticket, p leasetable.Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[t.Names[0]]
+	if _, number, several := strings.Cut(t.Client, "/"); several {
+		q = l.numbers[number]
+	}
+	if q == nil || q.ticket != t.Number {
+		return
+	}
+	now := time.Now()
+	q.ticket, q.heldUntil = p.Ticket, now.Add(p.Remaining)
+	q.lookAt = now.Add(q.patience(p.Ahead))
+	q.ahead, q.lookedAt = p.Ahead, now
+	if !now.Before(q.checkAt) {
+		q.checkAt = time.Time{}
+	}
+	switch {
+	case p.Ticket == 0:
+		q.wake()
+	case t.Number < 0 && p.Ticket > 0:
+		q.row = p.Ticket
+		l.listener.start()
+		q.wake() // a release may have missed it
+	case p.Ticket > 0 && p.Free:
+		if p.Ahead == 0 {
+			l.listener.missed()
+		}
+		q.wake()
+	}
+}
+
+// NextInLine records that the lock was released to waiters before the head for name, who may be dead.
+func (l *Queues) NextInLine(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.queues[name]; q != nil && q.ticket > 0 {
+		q.checkAt = time.Now().Add(timing.HeadGrace + timing.ExpirySpread)
+	}
+}
+
+// needsListener reports whether a waiter relies on notifications.
+func (l *Queues) needsListener() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.queues {
+		if q.ticket > 0 || q.ticket == 0 && q.entries.Len() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // hasQueues reports whether there are queues, and so perhaps rows.
@@ -431,20 +532,6 @@ func (l *Queues) hasQueues() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queues) > 0
-}
-
-// ticketLost makes the queue of the ticket draw a new one, unless it has done so.
-func (l *Queues) ticketLost(t leasetable.Ticket) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[t.Names[0]]
-	if _, number, several := strings.Cut(t.Client, "/"); several {
-		q = l.numbers[number]
-	}
-	if q != nil && q.ticket == t.Number {
-		q.ticket = 0
-		q.wake()
-	}
 }
 
 // Snapshot describes a queue, for tests.

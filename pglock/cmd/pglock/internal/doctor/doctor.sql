@@ -104,7 +104,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     WHERE p.proname = ANY ('{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,wake_next,wake_each,
             check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,
             add_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
-            keep_permits,upgrade_permits,resize_permits,join_all}')
+            keep_permits,upgrade_permits,resize_permits,join_all,next_ticket}')
       AND NOT has_function_privilege(p.oid, 'EXECUTE')
 ), objects (kind, name, owner, acl, expected, public) AS (
     SELECT 'SCHEMA', n.oid::regnamespace::text, n.nspowner, n.nspacl, '{USAGE}'::text[], '{USAGE}'::text[]

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/shirou/gopsutil/v4/process"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/bench/trial"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// fleetSettings leave room for the connections of a fleet.
+var fleetSettings = map[string]string{"max_connections": "2500"}
+
+// fleetSize is the number of clients in a fleet, each of which stands for a process.
+const fleetSize = 500
+
+// settle is how long a fleet rests before it is measured: it waits for the longest time that a connection
+// stays open without a need.
+const settle = 45 * time.Second
+
+// besideRow is B14: what a fleet on the same database costs those that hand a name on.
+func besideRow() trial.Row {
+	row := trial.Row{
+		Number: "B14", What: fmt.Sprintf("gap of a hot name, %d processes, beside others on the database", fewProcesses),
+		Throughput: true,
+	}
+	none := "none"
+	for _, c := range []struct {
+		name string
+		role trial.Role
+		most float64 // of the gap, to that beside none; 0: it is not ours
+		open func(ctx context.Context, l *lab, s *trial.Scope) error
+	}{
+		{none, trial.Ours, 0, func(context.Context, *lab, *trial.Scope) error { return nil }},
+		{"100 sessions that listen to others", trial.Floor, 0, listeners(100)},
+		{"500 sessions that listen to others", trial.Floor, 0, listeners(500)},
+		{"1000 sessions that listen to others", trial.Floor, 0, listeners(1000)},
+		{fmt.Sprintf("%d clients that waited once", fleetSize), trial.Ours, 1.2, func(ctx context.Context, l *lab, s *trial.Scope) error {
+			f, err := l.fleet(ctx, s, pick(s.Scale, fleetSize, fleetSize, 5))
+			if err != nil {
+				return err
+			}
+			if err := f.wait(ctx); err != nil {
+				return err
+			}
+			if err := f.end(ctx); err != nil {
+				return err
+			}
+			return f.settle(ctx)
+		}},
+		{fmt.Sprintf("%d clients that wait for another name", fleetSize), trial.Ours, 1.5, func(ctx context.Context, l *lab, s *trial.Scope) error {
+			f, err := l.fleet(ctx, s, pick(s.Scale, fleetSize, fleetSize, 5))
+			if err != nil {
+				return err
+			}
+			if err := f.wait(ctx); err != nil {
+				return err
+			}
+			return f.settle(ctx)
+		}},
+	} {
+		row.Subjects = append(row.Subjects, trial.Subject{Name: c.name, Role: c.role, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+			l, err := fleetLab(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			if err := c.open(ctx, l, s); err != nil {
+				return nil, err
+			}
+			return l.processes(kindOurs, fewProcesses, fair{})(ctx, s)
+		}})
+		if c.most > 0 {
+			row.Targets = append(row.Targets, target("p50 to that beside none, "+c.name, "gap p50", c.name, none, trial.AtMost(c.most)))
+		}
+	}
+	return row
+}
+
+// waitingRow is B15: what it costs the server that clients wait.
+func waitingRow() trial.Row {
+	row := trial.Row{Number: "B15", What: "clients that wait for one name: statements and CPU time of the server a second, for each of them", Once: true}
+	for _, n := range []int{1, 10, 100, fleetSize} {
+		name := fmt.Sprint(n, " clients")
+		row.Subjects = append(row.Subjects, trial.Subject{Name: name, Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+			l, err := fleetLab(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			f, err := l.fleet(ctx, s, pick(s.Scale, n, n, min(n, 5)))
+			if err != nil {
+				return nil, err
+			}
+			if err := f.wait(ctx); err != nil {
+				return nil, err
+			}
+			if err := f.settle(ctx); err != nil {
+				return nil, err
+			}
+			return &turnMeter{turn: func(ctx context.Context, d time.Duration) ([]trial.Figure, error) {
+				return f.cost(ctx, max(d, pick(s.Scale, time.Minute, 30*time.Second, time.Millisecond)))
+			}}, nil
+		}})
+		row.Targets = append(row.Targets,
+			target("statements of each, "+name, "statements", name, "", trial.AtMost(0.15)),
+			target("connections of each, "+name, "connections", name, "", trial.AtMost(2)))
+	}
+	return row
+}
+
+// besideCommitsRow is B16: what hand-offs, with their notifications, cost others that commit.
+func besideCommitsRow() trial.Row {
+	const beside = "beside hand-offs"
+	row := trial.Row{
+		Number: "B16", What: "commits of others, 8 goroutines, beside a name that is handed on", Throughput: true,
+		Targets: []trial.Target{target("commits to those alone", "commits", beside, "alone", trial.AtLeast(0.5))},
+	}
+	for _, name := range []string{"alone", beside} {
+		row.Subjects = append(row.Subjects, trial.Subject{Name: name, Role: trial.Ours, Open: func(ctx context.Context, s *trial.Scope) (trial.Meter, error) {
+			l, err := fleetLab(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			if err := l.exec(ctx, createCounters...); err != nil {
+				return nil, err
+			}
+			pool, err := l.connect(ctx, s, 8)
+			if err != nil {
+				return nil, err
+			}
+			commits := crowd(8, "commits", nil, func(ctx context.Context, name string) error {
+				_, err := pool.Exec(ctx, updateCounter, name)
+				return err
+			})
+			if name == "alone" {
+				return commits, nil
+			}
+			hands, err := l.processes(kindOurs, fewProcesses, fair{})(ctx, s)
+			return both{commits, hands}, err
+		}})
+	}
+	return row
+}
+
+// both are two meters that take their turns together. The figures are those of the two.
+type both [2]trial.Meter
+
+func (b both) Turn(ctx context.Context, d time.Duration) error {
+	all, ctx := errgroup.WithContext(ctx)
+	for _, m := range b {
+		all.Go(func() error { return m.Turn(ctx, d) })
+	}
+	return all.Wait()
+}
+
+func (b both) Figures() []trial.Figure { return append(b[0].Figures(), b[1].Figures()...) }
+
+// fleetLab starts a server of its own, because the clients of a fleet stay from turn to turn.
+func fleetLab(ctx context.Context, s *trial.Scope) (*lab, error) {
+	l := &lab{}
+	return l, l.prepare(fleetSettings)(ctx, s)
+}
+
+// listeners opens sessions that listen, each on a channel of its own.
+func listeners(n int) func(context.Context, *lab, *trial.Scope) error {
+	return func(ctx context.Context, l *lab, s *trial.Scope) error {
+		for i := range pick(s.Scale, n, n, 5) {
+			conn, err := pgx.Connect(ctx, l.server.URL())
+			if err != nil {
+				return err
+			}
+			s.Defer(func() error { return conn.Close(context.Background()) })
+			if _, err := conn.Exec(ctx, fmt.Sprint("LISTEN other_", i)); err != nil {
+				return err
+			}
+			go func() { // it reads what arrives, and ends with the connection
+				for err == nil {
+					_, err = conn.WaitForNotification(context.Background())
+				}
+			}()
+		}
+		return nil
+	}
+}
+
+// fleet are clients that wait for a name that nobody else uses, behind one that holds it.
+type fleet struct {
+	lab     *lab
+	scale   trial.Scale
+	held    *pglock.Lease
+	clients []*pglock.Client
+	waiting errgroup.Group
+}
+
+// fleet opens n clients until the row is done.
+func (l *lab) fleet(ctx context.Context, s *trial.Scope, n int) (*fleet, error) {
+	f := &fleet{lab: l, scale: s.Scale}
+	holder, err := l.client(ctx, s, "pglock")
+	if err != nil {
+		return nil, err
+	}
+	if f.held, err = holder.Acquire(ctx, "another"); err != nil {
+		return nil, err
+	}
+	for range n {
+		client, err := l.client(ctx, s, "pglock")
+		if err != nil {
+			return nil, err
+		}
+		f.clients = append(f.clients, client)
+	}
+	return f, nil
+}
+
+// wait lets all clients wait, and returns when they do.
+func (f *fleet) wait(ctx context.Context) error {
+	for _, c := range f.clients {
+		f.waiting.Go(func() error {
+			lease, err := c.Acquire(context.Background(), "another")
+			if err != nil {
+				return nil //nolint:nilerr // it was closed while it waited
+			}
+			return lease.Release(context.Background())
+		})
+	}
+	for waiting := 0; waiting < len(f.clients); {
+		if err := f.lab.pool.QueryRow(ctx, "SELECT count(*) FROM pglock.lock_waiters").Scan(&waiting); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end lets each client have the name once.
+func (f *fleet) end(ctx context.Context) error {
+	return errors.Join(f.held.Release(ctx), f.waiting.Wait())
+}
+
+func (f *fleet) settle(ctx context.Context) error {
+	return backoff.Sleep(ctx, pick(f.scale, settle, settle, time.Millisecond))
+}
+
+// cost measures what the clients cost the server for some time, for each of them.
+func (f *fleet) cost(ctx context.Context, d time.Duration) ([]trial.Figure, error) {
+	before, err := f.lab.spent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := backoff.Sleep(ctx, d); err != nil {
+		return nil, err
+	}
+	after, err := f.lab.spent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	connections, err := f.lab.connections(ctx)
+	n, seconds := float64(len(f.clients)), time.Since(began).Seconds()
+	renewals := seconds / 10 // of the holder, with the default TTL
+	return []trial.Figure{
+		{Name: "statements", Unit: trial.Count, Value: (after.transactions - before.transactions - renewals) / seconds / n},
+		{Name: "server CPU", Unit: trial.Micros, Value: 1e6 * (after.cpu - before.cpu) / seconds / n},
+		{Name: "connections", Unit: trial.Count, Value: (connections - 1) / n}, // without that of the holder
+	}, err
+}
+
+// spending is what a server has done so far.
+type spending struct {
+	transactions float64
+	cpu          float64 // seconds of its processes that are there now
+}
+
+func (l *lab) spent(ctx context.Context) (s spending, err error) {
+	var pids []int32
+	if err := l.pool.QueryRow(ctx, `
+		SELECT (SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database())::float8,
+			(SELECT array_agg(pid) FROM pg_stat_activity)`).Scan(&s.transactions, &pids); err != nil {
+		return s, err
+	}
+	for _, pid := range pids {
+		p, err := process.NewProcessWithContext(ctx, pid)
+		if err != nil {
+			continue // it has ended
+		}
+		if times, err := p.TimesWithContext(ctx); err == nil {
+			s.cpu += times.User + times.System
+		}
+	}
+	return s, nil
+}

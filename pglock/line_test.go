@@ -1,0 +1,173 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// longQueue is more than the waiters that listen.
+const longQueue = 24
+
+// listens counts the sessions that listen in the database, which is the test's own.
+const listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND datname = current_database()"
+
+// oneWakes reports whether the server wakes the listeners of a channel alone: then nobody stands in line.
+func (f fixture) oneWakes() bool {
+	return value[bool](f, "SELECT current_setting('server_version_num')::int >= 190000")
+}
+
+// TestALongQueue: before PostgreSQL 19, only the first of many waiters listen. The others are shown behind
+// them, and are granted the lock although no release notifies them. The first ones keep their order.
+func TestALongQueue(t *testing.T) {
+	t.Parallel()
+	f := on(t, pgtest.Database(t))
+	first := longQueue
+	if !f.oneWakes() {
+		first = 16
+	}
+	held := try(t, f.open(), "n")
+	var mu sync.Mutex // guards served
+	var served []int
+	var all sync.WaitGroup
+	for i := range longQueue {
+		c := f.open()
+		all.Go(func() {
+			l := acquire(t, c, "n")
+			mu.Lock()
+			served = append(served, i)
+			mu.Unlock()
+			release(t, l)
+		})
+		pgtest.Eventually(t, 20*time.Second, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
+	}
+	until(f, "sessions that listen", first, listens)
+	k := get(t, f.open(), "n")
+	tickets := make([]int64, len(k.Waiters))
+	for i, w := range k.Waiters {
+		tickets[i] = w.Ticket
+	}
+	if len(tickets) != longQueue || !slices.IsSorted(tickets[:first]) || tickets[0] == 0 || slices.Max(append(tickets[first:], 0)) != 0 {
+		t.Errorf("the waiters have the tickets %v", tickets)
+	}
+	is(f, "waiters in line", longQueue-first, "SELECT count(*) FROM pglock.locks_waiting WHERE ticket IS NULL")
+	freed := time.Now()
+	release(t, held)
+	all.Wait()
+	t.Logf("served in %v: %v", time.Since(freed), served)
+	if !slices.IsSorted(served[:first]) {
+		t.Errorf("served in the order %v", served)
+	}
+	atMost(t, 2*timing.RefreshEvery, "all of them", freed)
+}
+
+// TestWaitingIsQuiet: while a lock stays held and is renewed, a waiter that listens looks at it rarely,
+// even when the grant that it knew of would have expired. Others poll.
+func TestWaitingIsQuiet(t *testing.T) {
+	t.Parallel()
+	const quiet = 30 * time.Second
+	for name, tc := range map[string]struct {
+		opts        []pglock.Option
+		least, most int // statements in that time
+	}{
+		"listens": {nil, 2, 6}, // two or three refreshes, and an attempt or two
+		"polls":   {[]pglock.Option{pglock.WithPollOnly()}, 60, 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			held := try(t, f.open(), "n", pglock.WithRenewEvery(3*time.Second))
+			s := &spy{}
+			config := f.pool.Config().Copy()
+			config.ConnConfig.Tracer = s
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			must(t, err)
+			t.Cleanup(pool.Close)
+			waiter := fixture{t, pool, f.schema}.open(tc.opts...)
+			got := f.waits(waiter, "n")
+			rest(t, quiet/2)
+			before := s.count()
+			rest(t, quiet)
+			if n := s.count() - before; n < tc.least || n > tc.most {
+				t.Errorf("%d statements in %v", n, quiet)
+			}
+			release(t, held)
+			release(t, next(t, got))
+		})
+	}
+}
+
+// TestADeadHead: the next waiter is told of a release to the head, and is granted the lock soon after the
+// queue may skip that, although it has long been quiet.
+func TestADeadHead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	held := try(t, f.open(), "n", pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', 'ghost', clock_timestamp() + interval '1 hour')")
+	c := f.open()
+	got := f.waits(c, "n")
+	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
+	rest(t, 4*time.Second) // its pauses are longer than the bound by then
+	freed := time.Now()
+	release(t, held)
+	release(t, next(t, got))
+	if took := time.Since(freed); took < timing.HeadGrace {
+		t.Errorf("the head was skipped after %v", took)
+	}
+	atMost(t, 2*timing.HeadGrace, "the next grant", freed)
+}
+
+// TestTakeoverInAFleet: a holder dies, and with it half of those that wait, the first ones among them. The
+// next grant is half a second after the end of the lease at the latest, in which the tickets of the dead
+// end too.
+func TestTakeoverInAFleet(t *testing.T) {
+	t.Parallel()
+	clients := 20
+	if os.Getenv("PGLOCK_CHAOS") != "" {
+		clients = 250
+	}
+	f := on(t, pgtest.Server(t, testserver.Options{Settings: map[string]string{"max_connections": "700"}}).URL())
+	dies := func(name string) {
+		f.sql(`INSERT INTO pglock.lock_waiters (name, client, expires_at)
+			VALUES ('n', $1, clock_timestamp() + make_interval(secs => $2::float8 - $3::float8 * random()))`,
+			name, timing.TicketTTL.Seconds(), timing.RefreshEvery.Seconds())
+	}
+	held := try(t, f.open(), "n", pglock.WithTTL(timing.DefaultTTL), pglock.WithRenewEvery(0))
+	for i := range 20 {
+		dies(fmt.Sprint("first ", i))
+	}
+	granted := make(chan *pglock.Lease, clients)
+	for i := range clients {
+		c := f.open()
+		go func() {
+			if l, err := c.Acquire(context.Background(), "n"); err == nil {
+				granted <- l
+			}
+		}()
+		dies(fmt.Sprint("dead ", i))
+	}
+	expiry := f.stored("n")
+	until(f, "all wait", 20+2*clients, "SELECT count(*) FROM pglock.lock_waiters")
+	within(t, time.Minute, "the lease ends", held.Done())
+	l := next(t, granted)
+	late := value[time.Duration](f, "SELECT acquired_at - $1 FROM pglock.distributed_locks WHERE name = 'n'", expiry)
+	t.Logf("granted %v after the end of the lease", late)
+	if late < 0 || late > 500*time.Millisecond {
+		t.Errorf("granted %v after the end of the lease", late)
+	}
+	release(t, l)
+	for range clients - 1 {
+		release(t, next(t, granted))
+	}
+}
