@@ -339,7 +339,7 @@ func damage() scene {
 	s := scene{name: "damage to the locks", on: "any lock", as: "user", admin: []string{lock + "('n', 1, 1, now(), now() + interval '1 hour')", sprintf(waiting, "'waiter'")}}
 	for statement, values := range map[string][]string{
 		lock + "('m', %s, 1, now(), now())": {"9223372036854775807"},
-		waiting:                             {"''", "repeat('c', 64)", "'/5'"},
+		waiting:                             {"''", "repeat('c', 59)", "'/5'"},
 		update: {
 			"token = 9223372036854775807", "token = (1::bigint << 62) + 1", "expires_at = 'infinity'", "acquired_at = 'infinity'", "acquired_at = '-infinity'", "ended_at = 'infinity'", "acquired_at = '0044-03-15 BC'",
 			"expires_at = '9998-01-01'", "expires_at = '0044-03-15 BC'", "capacity = 0", "capacity = 2, in_use = -2147483648", "in_use = 1073741825",
@@ -351,7 +351,7 @@ func damage() scene {
 			s.attacks = append(s.attacks, a(sprintf(statement, v), "23514", sprintf(statement, v)))
 		}
 	}
-	s.attacks = append(s.attacks, a("control: what passes", "ok", sprintf(waiting, "repeat('c', 63)"), sprintf(update, "token = 1::bigint << 62"), sprintf(update, next), sprintf(update, next),
+	s.attacks = append(s.attacks, a("control: what passes", "ok", sprintf(waiting, "repeat('c', 58)"), sprintf(update, "token = 1::bigint << 62"), sprintf(update, next), sprintf(update, next),
 		sprintf(update, "expires_at = '-infinity'"), sprintf(update, "expires_at = '2261-12-31', acquired_at = '1970-01-02'"), sprintf(waiter, "since = '1970-01-02', keep_until = '2261-12-31', weight = 1073741824"),
 		sprintf(permit, "1073741824"), "SELECT {h}.wake_next('n', 0, NULL)", "SELECT 1 / count(*) FROM {h}.distributed_locks WHERE name = 'n' AND token = (1::bigint << 62) + 2"))
 	return s

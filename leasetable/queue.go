@@ -17,6 +17,7 @@ type Position struct {
 	Ahead     int           // waiters before it
 	Free      bool          // the lock, for this caller alone
 	Remaining time.Duration // of the grant in the way
+	Overdue   bool          // the head of the queue could have been granted the lock for longer than timing.HeadGrace
 }
 
 // nearHead is how many of a queue's clients listen, besides one for each permit: before PostgreSQL 19 each
@@ -103,7 +104,7 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 	_, err := s.send(ctx, statement{s.sql["refresh_tickets"], args, func(r pgx.Rows) error {
 		var at row
 		var p Position
-		err := r.Scan(&at.name, &at.client, &p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
+		err := r.Scan(&at.name, &at.client, &p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining), &p.Overdue)
 		found[at] = p
 		return err
 	}})
@@ -112,7 +113,7 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 	}
 	positions := make([]Position, len(tickets))
 	for i, t := range tickets {
-		all := Position{Ticket: t.Number, Free: true}
+		all := Position{Ticket: t.Number, Free: true, Overdue: true}
 		for _, name := range t.Names {
 			p := found[row{name, t.Client}]
 			if entered := t.Number < 0 && p.Ticket > 0; entered {
@@ -120,7 +121,8 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 			} else if p.Ticket != t.Number {
 				all.Ticket = 0
 			}
-			all.Ahead, all.Free, all.Remaining = max(all.Ahead, p.Ahead), all.Free && p.Free, max(all.Remaining, p.Remaining)
+			all.Ahead, all.Remaining = max(all.Ahead, p.Ahead), max(all.Remaining, p.Remaining)
+			all.Free, all.Overdue = all.Free && p.Free, all.Overdue && p.Overdue
 		}
 		positions[i] = all
 	}
@@ -144,9 +146,10 @@ func flatten(tickets []Ticket) (clients, names []string, numbers []int64) {
 	return clients, names, numbers
 }
 
-// QuitQueue deletes all of the client's rows, also those of its callers that wait for several names.
+// QuitQueue deletes all of the client's rows, also those of its callers that wait for several names, and
+// notifies the next waiter of each name that is free.
 func (s *Store) QuitQueue(ctx context.Context, client string) error {
-	_, err := s.send(ctx, statement{sql: s.sql["quit_queue"], args: []any{client}})
+	_, err := s.sendWaking(ctx, statement{sql: s.sql["quit_queue"], args: []any{client}})
 	return err
 }
 

@@ -25,8 +25,12 @@ var shortSQL = map[string]string{
 	"delete_rows": "DELETE FROM pglock.lock_waiters AS w USING unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[])) " +
 		"AS a (client, name, ticket) WHERE w.name = a.name AND w.client = a.client AND w.ticket = a.ticket",
 
-	// quit_queue deletes all of a client's rows from the queue.
-	"quit_queue": "DELETE FROM pglock.lock_waiters WHERE client = $1::text OR starts_with(client, $1::text || '" + AllSuffix + "/')",
+	// quit_queue deletes all of a client's rows from the queue, and then notifies the next waiters of the
+	// names that are free: one of the rows may have been the head.
+	"quit_queue": "WITH gone AS (DELETE FROM pglock.lock_waiters WHERE client = $1::text OR starts_with(client, $1::text || '" + AllSuffix + "/') " +
+		"RETURNING name, ticket), names AS MATERIALIZED (SELECT DISTINCT name FROM gone WHERE ticket > 0) " +
+		"SELECT pglock.wake_next(l.name, l.ticket, l.capacity - l.in_use) FROM names AS n JOIN pglock.distributed_locks AS l " +
+		"ON l.name = n.name WHERE $2::boolean AND l.expires_at <= clock_timestamp()",
 
 	// delete_dead_rows deletes the queue rows of dead clients. It waits for no row lock.
 	"delete_dead_rows": "DELETE FROM pglock.lock_waiters WHERE ctid = ANY (ARRAY(SELECT w.ctid FROM pglock.lock_waiters AS w " +

@@ -14,9 +14,9 @@ CREATE SEQUENCE fencing_tokens AS bigint CACHE 1;
 -- at each change of a row, although the name never changes.
 CREATE DOMAIN lock_name AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 512);
 
--- A channel that NOTIFY accepts: without what follows a slash, it is not empty. Any other text would make
--- each release of the lock fail.
-CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 63 AND left(VALUE, 1) <> '/');
+-- A channel that NOTIFY accepts, also with "_next" at its end: without what follows a slash, it is not empty.
+-- Any other text would make each release of the lock fail.
+CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 58 AND left(VALUE, 1) <> '/');
 
 -- Times whose differences fit into the durations of clients, 292 years in nanoseconds. Older servers
 -- can't subtract infinity. A free lock expires at -infinity.
@@ -81,8 +81,8 @@ COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free
 -- A row with a smaller ticket stands in line before the queue, which the queue does not see either: of
 -- all that wait for a name, only the first ones need a listening connection, since before PostgreSQL 19
 -- each notification wakes all sessions that listen. The ticket -1 - n is the place n in that line. Its
--- client looks now and then (refresh_tickets.sql), and draws a ticket when it is near enough. What that
--- costs is order: those in line are overtaken while the queue is empty.
+-- client looks now and then (refresh_tickets.sql), and gets the ticket n when it is near enough, or a new one
+-- if that has been passed: those in line are overtaken while the queue is empty.
 CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
     client     wake_channel NOT NULL, -- the channel that notifies it; after a slash, which of its callers waits for several names
@@ -303,7 +303,8 @@ $$;
 -- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
 -- Clients that watch the lock, with ticket -1, are notified too. The payload is the name, or what
 -- follows the slash of the client. The next one in the queue learns on a channel of its own that it should
--- look when those that were notified may be dead. A caller for several names looks often anyway.
+-- look when those that were notified may be dead; not while these have waited for less than a second, since
+-- a new waiter looks by itself, nor does a caller for several names, which looks often.
 --
 -- Each statement of a function has a snapshot of its own, so this one sees the tickets that were drawn
 -- while the release waited for its turn. Without a waiter it sends no notification, because NOTIFY
@@ -313,22 +314,24 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     w     record;
     woken boolean := false;
+    since timestamptz; -- of the last one that was notified
 BEGIN
     FOR w IN
-        SELECT q.client, q.ticket, q.weight
+        SELECT q.client, q.ticket, q.weight, q.since
         FROM "<here>".lock_waiters AS q
         WHERE q.name = lock_name AND (q.ticket > used_up OR q.ticket = -1) AND q.expires_at > pg_catalog.clock_timestamp()
         ORDER BY q.ticket
     LOOP
         IF w.ticket <> -1 THEN
             IF w.weight > room OR woken AND room IS NULL THEN
-                IF woken AND pg_catalog.strpos(w.client, '/') = 0 THEN
+                IF since < pg_catalog.clock_timestamp() - interval '1 s' AND pg_catalog.strpos(w.client, '/') = 0 THEN
                     PERFORM pg_catalog.pg_notify(w.client || '_next', lock_name);
                 END IF;
                 EXIT;
             END IF;
             room := room - w.weight;
             woken := true;
+            since := w.since;
         END IF;
         PERFORM pg_catalog.pg_notify(pg_catalog.split_part(w.client, '/', 1), coalesce(nullif(pg_catalog.split_part(w.client, '/', 2), ''), lock_name));
     END LOOP;

@@ -137,7 +137,7 @@ func TestTakeoverInAFleet(t *testing.T) {
 	if os.Getenv("PGLOCK_CHAOS") != "" {
 		clients = 250
 	}
-	f := on(t, pgtest.Server(t, testserver.Options{Settings: map[string]string{"max_connections": "700"}}).URL())
+	f := on(t, pgtest.Server(t, testserver.Options{Settings: map[string]string{"max_connections": "1500"}}).URL())
 	dies := func(name string) {
 		f.sql(`INSERT INTO pglock.lock_waiters (name, client, expires_at)
 			VALUES ('n', $1, clock_timestamp() + make_interval(secs => $2::float8 - $3::float8 * random()))`,
@@ -157,8 +157,9 @@ func TestTakeoverInAFleet(t *testing.T) {
 		}()
 		dies(fmt.Sprint("dead ", i))
 	}
-	expiry := f.stored("n")
 	until(f, "all wait", 20+2*clients, "SELECT count(*) FROM pglock.lock_waiters")
+	check(t, held.Extend(t.Context(), timing.DefaultTTL)) // it dies after that, as its waiters do
+	expiry := f.stored("n")
 	within(t, time.Minute, "the lease ends", held.Done())
 	l := next(t, granted)
 	late := value[time.Duration](f, "SELECT acquired_at - $1 FROM pglock.distributed_locks WHERE name = 'n'", expiry)

@@ -185,8 +185,9 @@ func TestI1_P49_NoOverlapAfterAFailover(t *testing.T) {
 			r := newReplicated(t, synchronous)
 			c := r.openUnclosed()
 			release(t, try(t, c, "n"))
+			there := r.there()
 			pgtest.Eventually(t, 20*time.Second, "the standby has the row", func() bool {
-				return value[bool](r.there(), "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' AND holder IS NULL)")
+				return value[bool](there, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' AND holder IS NULL)")
 			})
 			r.link.Cut()
 			stop := r.interrupt("pg_cancel_backend")

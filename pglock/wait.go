@@ -398,18 +398,19 @@ func (w *waiter) sleepTime() time.Duration {
 	switch {
 	case w.awaitingHandoff:
 		return timing.HandoffWait
-	case w.entry.InLine() && w.failingSince.IsZero():
+	case w.entry.InLine() && w.failingSince.IsZero() && !w.cfg.barging:
 		return timing.QuietPause // the refresher looks
 	}
 	w.pause.First = timing.FirstPause
 	switch {
-	case !w.failingSince.IsZero(): // the limit stays
+	case !w.failingSince.IsZero():
+		w.pause.Max = timing.MaxPause
 	case !w.blockedSince.IsZero():
 		// A guarded transaction holds the row of a lock that this waiter may acquire. Because its
 		// end sends no notification, attempts are frequent, and late by about an eighth of its
 		// duration.
 		w.pause.Max = min(max(time.Since(w.blockedSince)/8, 2*timing.FirstPause), timing.MaxPause)
-	case w.client.waiters.Listening() && (w.remaining > 0 || w.ahead > 0):
+	case w.client.waiters.Listening() && w.entry.HasTicket() && !w.cfg.barging && (w.remaining > 0 || w.ahead > 0):
 		// A release that did not see our ticket sent no notification, so the first attempt is soon,
 		// after the waiters ahead had time to acquire, and the next ones are less and less
 		// frequent.

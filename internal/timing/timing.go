@@ -106,8 +106,8 @@ const (
 
 // Waiting.
 //
-//	FirstPause < HandoffWait < MaxPause < PollBound < HeadGrace: a head that no notification
-//	reached polls before the queue skips it
+//	FirstPause < HandoffWait < MaxPause < PollBound < HeadGrace: without a listener, the head of
+//	the queue polls before it is skipped
 //	ExpirySpread < HeadStep < MaxPause
 //	HeadWait + HeadWait < HeadGrace: the second waiter polls before the head is skipped
 //	MaxPause + MaxPause < HeadGrace: a head behind a guard keeps its place by each of its attempts
@@ -167,7 +167,7 @@ const (
 
 	// A waiter in line before the queue looks LookStep after its last look for each one before it, if
 	// that is sooner than RefreshEvery, or sooner in a queue that moves, but not before LeastLook. Its
-	// first look is at FirstLook at the latest.
+	// first look is at FirstLook at the latest, as is that of any other waiter. In SQL.
 	LookStep  = 200 * time.Millisecond
 	FirstLook = time.Second
 	LeastLook = 100 * time.Millisecond
@@ -190,8 +190,8 @@ const (
 //	FirstReconnect < MaxReconnect < NoDeliveryPause ≤ NotifyBackoff
 //	StatementBound < PingEvery: pings of one connection do not overlap
 //	ListenerLook < PingEvery < ListenerIdle: the listener looks more than once before it closes
-//	RefreshEvery + SweepEvery < ListenerIdle/2 − ListenerLook: the server learns with a refresh that
-//	a client will not listen any more
+//	RefreshEvery + SweepEvery < ListenerIdle/2 − ListenerLook: a refresh that counted on the listener
+//	has its answer, and what it asked for its use, before that closes
 //	ListenerCloseBound < StatementBound
 const (
 	// PingEvery is how long the listening connection may be silent before it is pinged, because a

@@ -27,7 +27,7 @@ func TestTimingInequalities(t *testing.T) {
 		{"a dial takes no longer than a statement that waits for it", []time.Duration{ConnectBound, StatementBound + 1}},
 		{"a spare connection outlives a statement", []time.Duration{StatementBound, SpareIdle}},
 		{"an idle listener looks more than once", []time.Duration{ListenerLook, PingEvery, ListenerIdle}},
-		{"the server learns with a refresh that a client will not listen", []time.Duration{RefreshEvery + SweepEvery, ListenerIdle/2 - ListenerLook}},
+		{"a refresh that counted on the listener has ended before that closes", []time.Duration{RefreshEvery + SweepEvery, ListenerIdle/2 - ListenerLook}},
 		{"waiters that die with a holder do not delay the next grant", []time.Duration{TicketTTL, DefaultTTL + 1}},
 		{"waiters in line look more and more rarely", []time.Duration{LeastLook, FirstLook, 16 * LookStep, RefreshEvery}},
 		{"looks come before an attempt", []time.Duration{RefreshEvery, QuietPause}},

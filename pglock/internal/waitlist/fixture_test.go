@@ -34,6 +34,7 @@ type server struct {
 
 	line bool                                          // Join gives places in line
 	look func(t leasetable.Ticket) leasetable.Position // of a refresh; nil: the lock is held
+	down error                                         // of a refresh
 }
 
 func (s *server) do(fn func() error) error {
@@ -89,6 +90,9 @@ func (s *server) remove(t leasetable.Ticket) {
 func (s *server) RefreshTickets(_ context.Context, tickets []leasetable.Ticket, _ bool) (seen []leasetable.Position, err error) {
 	err = s.do(func() error {
 		s.refreshed = append(s.refreshed, time.Now())
+		if s.down != nil {
+			return s.down
+		}
 		for _, t := range tickets {
 			p := leasetable.Position{Ticket: t.Number, Remaining: time.Hour}
 			if s.look != nil {
@@ -119,6 +123,13 @@ func (s *server) QuitQueue(context.Context, string) error {
 func (s *server) Notify(context.Context, string) error { return nil }
 
 func (s *server) Explain(_ string, err error) error { return err }
+
+// set changes what the server does.
+func (s *server) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
 
 // loseRows deletes all rows, as a crash of the server does.
 func (s *server) loseRows() {

@@ -34,16 +34,15 @@ type listener struct {
 	once    sync.Once
 	wanted  chan struct{} // buffer of one: start was called
 	up      atomic.Bool
-	closes  atomic.Bool  // soon, because nothing needs it
-	doubt   atomic.Int64 // nanoseconds of the monotonic clock since epoch until which waiters poll
-	epoch   time.Time
+	closes  atomic.Bool     // soon, because nothing needs it
+	doubted atomic.Bool     // a notification was lost, and none has arrived since
 	ctx     context.Context //nolint:containedctx // ends the connection
 	quit    context.CancelFunc
 	running sync.WaitGroup
 }
 
 func (n *listener) init(l *Queues) {
-	n.list, n.wanted, n.epoch = l, make(chan struct{}, 1), time.Now()
+	n.list, n.wanted = l, make(chan struct{}, 1)
 	n.ctx, n.quit = context.WithCancel(l.cfg.Life)
 }
 
@@ -74,18 +73,11 @@ func (n *listener) needed() bool {
 	return n.list.needsListener() || n.list.cfg.Needed()
 }
 
-// stays reports whether notifications arrive, and will for long enough to be told otherwise by a
-// refresh.
+// stays reports whether notifications arrive, and the listener is not about to close.
 func (n *listener) stays() bool { return n.up.Load() && !n.closes.Load() }
 
 // proven reports whether a waiter may rely on notifications.
-func (n *listener) proven() bool {
-	return n.up.Load() && int64(time.Since(n.epoch)) >= n.doubt.Load()
-}
-
-// missed makes waiters poll for some time, because a look has found a free lock of which no notification
-// tells: the server may refuse the notifications of those that release.
-func (n *listener) missed() { n.doubt.Store(int64(time.Since(n.epoch) + timing.NotifyBackoff)) }
+func (n *listener) proven() bool { return n.up.Load() && !n.doubted.Load() }
 
 // run keeps a listening connection while one is needed. It wakes all heads for each new one, since
 // notifications may have been missed, and logs only the beginning of an outage.
@@ -214,6 +206,7 @@ func (n *listener) ping(sub Subscription) error {
 // for one that has left, so its row is deleted, and the next client is woken.
 func (n *listener) notified(name string) {
 	l := n.list
+	n.doubted.Store(false)
 	if l.wakeOrBeginRemoval(name) {
 		return
 	}

@@ -91,6 +91,9 @@ func (r *refresher) round() bool {
 // refresh extends the tickets, and tells their queues what it has seen.
 func (r *refresher) refresh(ctx context.Context, inUse []leasetable.Ticket) error {
 	seen, err := r.list.cfg.Store.RefreshTickets(ctx, inUse, r.list.listener.stays())
+	if err != nil {
+		r.list.wakeLine(inUse)
+	}
 	for i, p := range seen {
 		r.list.looked(inUse[i], p)
 	}

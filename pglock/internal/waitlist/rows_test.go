@@ -228,7 +228,8 @@ func TestAPlaceInLine(t *testing.T) {
 		if n := looks(10 * inLine * timing.LookStep); n < 9 || n > 10 {
 			t.Errorf("%d looks in the time of ten", n)
 		}
-		if ahead = inLine - 2; looks(inLine*timing.LookStep) == 0 {
+		f.server.set(func() { ahead = inLine - 2 })
+		if looks(inLine*timing.LookStep) == 0 {
 			t.Error("no look")
 		}
 		if n := looks(4 * inLine * timing.LookStep); n < 4 {
@@ -237,7 +238,7 @@ func TestAPlaceInLine(t *testing.T) {
 		if len(opened) != 0 || len(e.Woken) != 0 {
 			t.Errorf("%d connections listen, it was woken %d times", len(opened), len(e.Woken))
 		}
-		entered = true
+		f.server.set(func() { entered = true })
 		pass(inLine * timing.LookStep)
 		isWoken(t, e, "it has a ticket, which a release may have missed")
 		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.InLine() || !f.Listening() {
@@ -257,9 +258,7 @@ func TestALineIsLeftWhileItMoves(t *testing.T) {
 		f.server.line = true
 		e := f.push()
 		place := e.queue.ticketOf(f.draw(t, e))
-		f.server.mu.Lock()
-		f.server.rows["n"] = 100 // the answer to the refresh is on its way
-		f.server.mu.Unlock()
+		f.server.set(func() { f.server.rows["n"] = 100 }) // the answer to the refresh is on its way
 		<-e.Leave(false)
 		f.looked(place, leasetable.Position{Ticket: 100})
 		if f.server.row("n") != 0 {
@@ -275,10 +274,10 @@ func TestALineIsLeftWhileItMoves(t *testing.T) {
 func TestLooksOfAWaiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f, _ := listening(true)
+		f, opened := listening(true)
 		free, ahead := false, 1
 		f.server.look = func(t leasetable.Ticket) leasetable.Position {
-			return leasetable.Position{Ticket: t.Number, Free: free, Ahead: ahead, Remaining: 5 * time.Second}
+			return leasetable.Position{Ticket: t.Number, Free: free, Ahead: ahead, Remaining: 5 * time.Second, Overdue: free}
 		}
 		e := f.push()
 		f.draw(t, e)
@@ -303,20 +302,31 @@ func TestLooksOfAWaiter(t *testing.T) {
 		}
 		told := time.Now()
 		f.NextInLine("n")
-		free = true
+		f.server.set(func() { free = true })
 		pass(timing.HeadGrace + 2*timing.ExpirySpread)
 		isWoken(t, e, "the head is perhaps dead")
 		if n := f.server.refreshes(); n != 8 || f.server.refreshed[7].Sub(told) < timing.HeadGrace || !f.Listening() {
 			t.Errorf("%d looks, the last one after %v; listening: %v", n, f.server.refreshed[7].Sub(told), f.Listening())
 		}
-		ahead = 0
+		f.server.set(func() { f.server.down = errRefused })
+		before := f.server.refreshes()
+		pass(2 * timing.RefreshEvery)
+		if n := f.server.refreshes() - before; n < 5 || n > 30 {
+			t.Errorf("%d looks in 20 s in which they fail", n)
+		}
+		f.server.set(func() { f.server.down, ahead = nil, 0 })
 		pass(timing.RefreshEvery)
 		isWoken(t, e, "the lock is free for it")
 		if f.Listening() {
 			t.Error("it relies on notifications although one was lost")
 		}
-		free = false
+		f.server.set(func() { free = false })
 		pass(timing.NotifyBackoff)
+		if f.Listening() {
+			t.Error("it relies on notifications although none has arrived")
+		}
+		(<-opened).notifications <- "n"
+		isWoken(t, e, "it is notified")
 		if !f.Listening() {
 			t.Error("it polls for ever")
 		}

@@ -51,6 +51,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
@@ -409,23 +410,39 @@ func (l *Queues) wakeOrBeginRemoval(name string) (woken bool) {
 func (l *Queues) wakeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.wakeEach()
+}
+
+// wakeEach wakes all heads. The caller holds mu.
+func (l *Queues) wakeEach() {
 	for _, q := range l.queues {
 		q.wake()
 	}
 }
 
 // collectRows returns the tickets that are due, heavy ones and those for several names always, and the
-// idle rows, which it forgets.
+// idle rows, which it forgets. If any are due, so are those that would be in the next seconds, so that
+// the tickets of a client are refreshed together.
 func (l *Queues) collectRows(now time.Time) (due, idle []leasetable.Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	soon := now
+	for _, q := range l.queues {
+		if q.ticket != 0 && !now.Before(q.due()) {
+			soon = now.Add(timing.RefreshEvery / 4)
+		}
+	}
 	for _, q := range l.queues {
 		switch {
 		case q.ticket != 0:
 			t := q.ticketOf(q.ticket)
 			t.Heavy = q.heavy()
-			if t.Heavy || q.number != "" || !now.Before(q.due()) {
+			if t.Heavy || q.number != "" || !now.Before(q.due()) || q.ticket > 0 && q.lookAt.Before(soon) {
 				due = append(due, t)
+				q.lookAt = now.Add(backoff.Jitter(timing.SweepEvery)) // unless this look succeeds
+				if !now.Before(q.checkAt) {
+					q.checkAt = time.Time{}
+				}
 			}
 		case q.entries.Len() == 0 && q.join == nil && time.Since(q.emptySince) > timing.IdleRowTTL:
 			idle = append(idle, q.ticketOf(q.row))
@@ -485,12 +502,11 @@ func (l *Queues) looked(t leasetable.Ticket, p leasetable.Position) {
 		return
 	}
 	now := time.Now()
-	q.ticket, q.heldUntil = p.Ticket, now.Add(p.Remaining)
+	until := now.Add(p.Remaining)
+	sooner := until.Before(q.heldUntil.Add(-timing.SweepEvery))
+	q.ticket, q.heldUntil = p.Ticket, until
 	q.lookAt = now.Add(q.patience(p.Ahead))
 	q.ahead, q.lookedAt = p.Ahead, now
-	if !now.Before(q.checkAt) {
-		q.checkAt = time.Time{}
-	}
 	switch {
 	case p.Ticket == 0:
 		q.wake()
@@ -498,11 +514,27 @@ func (l *Queues) looked(t leasetable.Ticket, p leasetable.Position) {
 		q.row = p.Ticket
 		l.listener.start()
 		q.wake() // a release may have missed it
-	case p.Ticket > 0 && p.Free:
-		if p.Ahead == 0 {
-			l.listener.missed()
+	case p.Ticket > 0 && p.Free && p.Ahead == 0 && p.Overdue:
+		// A notification was lost, perhaps because the server refuses those of the client that released
+		// the lock. So all waiters of this client poll until one arrives.
+		if !l.listener.doubted.Swap(true) {
+			l.wakeEach()
 		}
 		q.wake()
+	case p.Ticket > 0 && p.Free, p.Ticket > 0 && sooner: // the head would sleep too long
+		q.wake()
+	}
+}
+
+// wakeLine wakes the heads of the queues with a place in line among the tickets, whose refresh has failed:
+// they make no attempts otherwise, and so would not notice an outage.
+func (l *Queues) wakeLine(tickets []leasetable.Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range tickets {
+		if t.Number < 0 {
+			l.queues[t.Names[0]].wake()
+		}
 	}
 }
 
