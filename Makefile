@@ -32,8 +32,8 @@ go-test:
 	go test ./internal/bench/...
 
 .PHONY: matrix
-matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17 and 18; VERSIONS=18 for one of them
-	testdata/matrix.sh $(or $(VERSIONS),13 15 17 18)
+matrix: ## Run the tests on containers of PostgreSQL 13, 15, 17, 18 and 19; VERSIONS=18 for one of them
+	testdata/matrix.sh $(or $(VERSIONS),13 15 17 18 19)
 
 .PHONY: chaos
 chaos: setup ## Run all kinds of locks under all faults, for ten minutes, then the long forms of other tests; SEED=n repeats, CHURN=1h

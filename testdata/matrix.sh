@@ -21,8 +21,9 @@ suite() {
 	15) echo bookworm ;;
 	17) echo trixie ;;
 	18) echo sid ;;
+	19) echo experimental ;;
 	*)
-		echo "matrix.sh: version $1: must be 13, 15, 17 or 18" >&2
+		echo "matrix.sh: version $1: must be 13, 15, 17, 18 or 19" >&2
 		exit 64
 		;;
 	esac

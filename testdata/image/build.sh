@@ -7,7 +7,7 @@
 #
 #   --from debootstrap  a minimal Debian or Ubuntu with its postgresql package. SUITE is one word of letters, bookworm
 #                       without it. The packages come from where this machine's apt gets them. Needs root. This is
-#                       the default.
+#                       the default. The suite experimental has the next PostgreSQL, on top of sid.
 #   --from binaries     what is installed on this machine: PostgreSQL's programs, the libraries they use, a shell
 #   --force             build also if there is an image of that name
 #   NAME                of the image; without it $PGLOCK_IMAGE_NAME, or pglock-postgres:15
@@ -32,7 +32,17 @@ usage() {
 fill_by_debootstrap() {
 	[ "$(id -u)" = 0 ] || fail "--from debootstrap needs root; --from binaries doesn't"
 	command -v apt-get >/dev/null || fail "--from debootstrap needs apt; --from binaries doesn't"
-	bootstrap "$suite" "$root" "$work/log"
+	packages=postgresql
+	if [ "$suite" = experimental ]; then
+		bootstrap sid "$root" "$work/log"
+		sed -n '/^deb /s/ sid / experimental /p' "$root/etc/apt/sources.list" >"$root/etc/apt/sources.list.d/experimental.list"
+		inside apt-get -o Acquire::Check-Valid-Until=false update >>"$work/log" 2>&1 || # the mirror may lag
+			fail_with_log "apt-get update failed"
+		newest=$(inside apt-cache search --names-only '^postgresql-[0-9]+$' | sed 's/^postgresql-\([0-9]*\) .*/\1/' | sort -n | tail -n 1)
+		packages="postgresql-$newest/experimental postgresql-client-$newest/experimental libpq5/experimental"
+	else
+		bootstrap "$suite" "$root" "$work/log"
+	fi
 
 	# Packages may neither start a server nor make a cluster.
 	printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
@@ -40,10 +50,11 @@ fill_by_debootstrap() {
 	mkdir -p "$root/etc/postgresql-common"
 	echo "create_main_cluster = false" >"$root/etc/postgresql-common/createcluster.conf"
 	printf 'path-exclude /usr/share/%s/*\n' doc man info locale >"$root/etc/dpkg/dpkg.cfg.d/small"
-	say "installing postgresql"
+	say "installing $packages"
 	mount -t proc proc "$root/proc" # postgresql-common of trixie and later needs it, for systemd-tmpfiles
-	inside env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends postgresql \
-		>>"$work/log" 2>&1 || fail_with_log "apt-get install postgresql failed"
+	# shellcheck disable=SC2086 # a list of packages
+	inside env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages \
+		>>"$work/log" 2>&1 || fail_with_log "apt-get install $packages failed"
 	umount "$root/proc"
 	rm -rf "$root/var/cache/apt/archives" "$root/var/lib/apt/lists" "$root/usr/sbin/policy-rc.d"
 	bin=$(cd "$root" && echo usr/lib/postgresql/*/bin)
