@@ -574,7 +574,7 @@ DECLARE
     freed    text[] := '{}'; -- names that had them
     early    text[]; -- names at which others keep their places before this one
     skipped  text[]; -- names with a silent head
-    opened   text[]; -- names at which others may have room from now on, or watch
+    opened   text[]; -- names at which others may have room from now on
     newest   bigint;
     began    timestamptz; -- the grant
     until    timestamptz;
@@ -644,8 +644,7 @@ BEGIN
             CROSS JOIN LATERAL (
                 SELECT count(*) FILTER (WHERE w.lives) AS ahead, coalesce(sum(w.weight) FILTER (WHERE w.lives), 0) AS wanted,
                        (array_agg(w.weight ORDER BY w.ticket) FILTER (WHERE w.lives))[1] AS head,
-                       max(w.keep_until) FILTER (WHERE w.lives) AS keep_until, max(w.expires_at) FILTER (WHERE NOT w.lives) AS died,
-                       EXISTS (SELECT FROM "<here>".lock_waiters AS v WHERE v.name = d.name AND v.ticket = -1) AS watched
+                       max(w.keep_until) FILTER (WHERE w.lives) AS keep_until, max(w.expires_at) FILTER (WHERE NOT w.lives) AS died
                 FROM (SELECT v.*, v.expires_at > clock_timestamp() AS lives FROM "<here>".lock_waiters AS v
                       WHERE v.name = d.name AND v.ticket > d.ticket AND v.ticket < my_ticket) AS w) AS q
             WHERE d.name = lock_names[i];
@@ -674,7 +673,7 @@ BEGIN
             ELSIF l.ahead > 0 THEN
                 early := early || l.name;
             END IF;
-            IF silent OR l.holder IS NOT NULL OR l.watched THEN
+            IF silent OR l.holder IS NOT NULL THEN -- not for those who watch: the commit would wait under the lock of NOTIFY
                 opened := opened || l.name;
             END IF;
             CONTINUE WHEN room >= weights[i] + CASE WHEN silent THEN 0 ELSE l.wanted END;
