@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -69,7 +70,7 @@ type hit struct {
 func newArena(t *testing.T, base assignment, n nemesis) *arena {
 	t.Helper()
 	a := &arena{t: t, base: base, pairs: n.name == mixed().name, server: pgtest.Server(t, testserver.Options{Settings: map[string]string{
-		"max_connections": "70", "max_wal_size": "48MB", "min_wal_size": "32MB",
+		"max_connections": strconv.Itoa(70 + 5*n.fleet), "max_wal_size": "48MB", "min_wal_size": "32MB",
 	}})}
 	if n.prepare != nil {
 		n.prepare(a)

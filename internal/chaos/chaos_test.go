@@ -95,6 +95,9 @@ func (n nemesis) run(t *testing.T, m mode, length time.Duration, seed uint64) ve
 		strike, job.Only, n.fates = pauseMost, leaseName, nil // what shows most
 	}
 	a := newArena(t, job, n)
+	if n.fleet > 0 {
+		defer a.sail(n.fleet)()
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
 	var watching sync.WaitGroup

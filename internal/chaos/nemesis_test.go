@@ -17,11 +17,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
 
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
+	"github.com/pglock/pglock-go/pglock"
 )
 
 // nemesis is a kind of faults. Unless it says so by harm, a fault costs no healthy holder its lease.
@@ -33,6 +35,7 @@ type nemesis struct {
 	fates   *fates         // of the workers' requests; nil: all pass
 	long    float64        // see assignment
 	prepare func(a *arena) // before the workers start
+	fleet   int            // further clients, most of which wait for a lock of the workers all the time
 }
 
 // nemeses returns all of them.
@@ -56,13 +59,14 @@ func nemeses() []nemesis {
 		{name: "VACUUM FULL, REINDEX, ALTER TABLE", control: unlocked, strike: maintain},
 		{name: "old snapshots", control: unlocked, strike: oldSnapshot},
 		{name: "notification queue full", control: unlocked, strike: fillQueue},
+		{name: "fleet", control: unlocked, strike: terminate, fleet: 100},
 		{name: "disk full", control: unlocked, strike: fillDisk, prepare: moveToSmallDisk},
 	}
 }
 
 // mixed strikes with two random nemeses at a time.
 func mixed() nemesis {
-	all := slices.DeleteFunc(nemeses(), func(n nemesis) bool { return n.prepare != nil })
+	all := slices.DeleteFunc(nemeses(), func(n nemesis) bool { return n.prepare != nil || n.fleet > 0 })
 	var requests atomic.Int64
 	some := func(r faultproxy.Request) bool { return ofLocks(r) && requests.Add(1)/500%2 == 0 } // half of the time
 	return nemesis{
@@ -103,6 +107,44 @@ func (a *arena) rest(d time.Duration) {
 // between returns a random time between two parts of the TTL.
 func (a *arena) between(r *rand.Rand, least, most float64) time.Duration {
 	return time.Duration((least + (most-least)*r.Float64()) * float64(a.base.TTL))
+}
+
+// sail opens n clients, of which four of five wait for the lease again and again, and hold it for a moment.
+// The others have waited once. stop ends them.
+func (a *arena) sail(n int) (stop func()) {
+	ctx, cancel := context.WithCancel(a.t.Context())
+	pool := pgtest.PoolOn(a.t, a.server.URL(), func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = a.base.Role, a.base.Password })
+	var all sync.WaitGroup
+	var served atomic.Int64
+	for i := range n {
+		all.Go(func() {
+			var client *pglock.Client
+			for client == nil && ctx.Err() == nil { // connections are terminated
+				client, _ = pglock.Open(ctx, pool, pglock.WithTTL(a.base.TTL))
+			}
+			for rounds := 0; ctx.Err() == nil && (i%5 > 0 || rounds == 0); {
+				l, err := client.Acquire(ctx, leaseName)
+				if err != nil {
+					continue
+				}
+				rounds++
+				served.Add(1)
+				_ = l.Release(ctx)
+			}
+			<-ctx.Done()
+			if client != nil {
+				_ = client.Close(ctx)
+			}
+		})
+	}
+	return func() {
+		cancel()
+		all.Wait()
+		a.t.Logf("the fleet was served %d times", served.Load())
+		if a.base.Mode == protected && served.Load() < int64(n) { // without, the first violation ends the run
+			a.t.Error("the fleet hardly waited")
+		}
+	}
 }
 
 func idle(a *arena, _ *rand.Rand) { a.rest(a.base.TTL / 2) }
