@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
@@ -250,7 +251,7 @@ func (p *pool) runDial() {
 	p.mu.Lock()
 	unusual := max(timing.DialPatience, 2*p.latency)
 	p.mu.Unlock()
-	timer := time.AfterFunc(unusual, func() {
+	timer := time.AfterFunc(backoff.Jitter(2*unusual), func() { // at random, because a fleet may connect at once
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		markSlow()

@@ -189,6 +189,7 @@ const (
 //
 //	FirstReconnect < MaxReconnect < NoDeliveryPause ≤ NotifyBackoff
 //	StatementBound < PingEvery: pings of one connection do not overlap
+//	FirstPause < ListenAfter < MaxPause: few pauses are long without a listener
 //	ListenerLook < PingEvery < ListenerIdle: the listener looks more than once before it closes
 //	RefreshEvery + SweepEvery < ListenerIdle/2 − ListenerLook: a refresh that counted on the listener
 //	has its answer, and what it asked for its use, before that closes
@@ -197,6 +198,10 @@ const (
 	// PingEvery is how long the listening connection may be silent before it is pinged, because a
 	// half-open connection would stay silent forever.
 	PingEvery = 25 * time.Second
+
+	// ListenAfter is how long a client waits in the queue, with short pauses, before it opens a listening
+	// connection: that costs more than a wait that ends soon, and beside many others that listen a lot more.
+	ListenAfter = 100 * time.Millisecond
 
 	// ListenerLook is how often the listener looks whether something needs it.
 	ListenerLook = 3 * time.Second

@@ -44,6 +44,7 @@ func TestTimingInequalities(t *testing.T) {
 		{"an unused row is deleted while it is known", []time.Duration{IdleRowTTL, TicketTTL}},
 		{"only rows of dead clients are pruned", []time.Duration{TicketTTL + StatementBound, DeadRowAge}},
 		{"the listener reconnects less and less often", []time.Duration{FirstReconnect, MaxReconnect, NoDeliveryPause, NotifyBackoff + 1}},
+		{"few pauses are long without a listener", []time.Duration{FirstPause, ListenAfter, MaxPause}},
 		{"pings do not overlap", []time.Duration{StatementBound, PingEvery}},
 		{"the listener's end fits in a statement's bound", []time.Duration{ListenerCloseBound, StatementBound}},
 		{"the pruning lock outlives a statement", []time.Duration{StatementBound, PruneTTL}},

@@ -2,8 +2,9 @@
 -- locks for them. Those of callers that wait for several names are not skipped for $4 microseconds.
 --
 -- A client in line before the queue (see lock_waiters) gets a ticket if fewer than $5 and the name's permits
--- wait before it, or if the lock is free and nobody in the queue takes it. Who came before it is said by the
--- time since when they wait, because their tickets may be newer.
+-- wait before it. Who came before it is said by the time since when they wait, because their tickets may be
+-- newer. In a queue of less than half of that number, which moves faster than those in line look, and in one
+-- where nobody takes a free lock, whoever looks gets a ticket.
 --
 -- Returns name, client and ticket of each one found, 0 if the queue has skipped it or the name has too few
 -- permits by now; the number of waiters before it; whether there is room for it by itself, and otherwise the
@@ -46,7 +47,8 @@ WITH mine AS MATERIALIZED (
                AND greatest(l.expires_at, l.room_since, CASE WHEN l.capacity IS NULL THEN l.ended_at END)
                    <= clock_timestamp() - interval '1500 ms' AS overdue) AS o
     CROSS JOIN LATERAL (
-        SELECT m.ticket < -1 AND (q.before + q.line < m.near + coalesce(l.capacity, 0) OR f.free AND (q.queue = 0 OR o.overdue)) AS enters) AS e
+        SELECT m.ticket < -1 AND (q.before + q.line < m.near + coalesce(l.capacity, 0)
+                                  OR q.queue < (m.near + coalesce(l.capacity, 0)) / 2 OR f.free AND o.overdue) AS enters) AS e
 )
 UPDATE pglock.lock_waiters AS w
 SET expires_at = clock_timestamp() + s.us * interval '1 microsecond',

@@ -79,6 +79,7 @@ func TestAListenerFirstHearsItself(t *testing.T) {
 		if _, err := e.DrawTicket(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		pass(2 * timing.ListenAfter)
 		synctest.Wait()
 		first := <-opened
 		if !f.Listening() {
@@ -115,6 +116,7 @@ func TestAListenerWithoutDelivery(t *testing.T) {
 		if _, err := e.DrawTicket(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		pass(2 * timing.ListenAfter)
 		began := time.Now()
 		for range 4 {
 			<-opened
@@ -150,6 +152,7 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 		if _, err := e.DrawTicket(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		pass(2 * timing.ListenAfter)
 		for outages := range 3 {
 			synctest.Wait()
 			away.Store(true)
@@ -181,7 +184,7 @@ func TestAListenerClosesWhenNothingNeedsIt(t *testing.T) {
 			if _, err := e.DrawTicket(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait()
+			pass(2 * timing.ListenAfter)
 			return e
 		}
 		isOpen := func(want bool, when string) {

@@ -20,7 +20,7 @@ type refresher struct {
 	list    *Queues
 	once    sync.Once
 	started atomic.Bool
-	wake    chan struct{} // buffer of one: there is a row
+	wake    chan struct{} // buffer of one: there is a row, or a new ticket
 	quit    chan struct{}
 	running sync.WaitGroup
 }
@@ -35,6 +35,10 @@ func (r *refresher) start() {
 		r.started.Store(true)
 		r.running.Go(r.run)
 	})
+	r.signal()
+}
+
+func (r *refresher) signal() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // a signal is pending
@@ -59,9 +63,11 @@ func (r *refresher) run() {
 		case <-r.quit:
 			return
 		}
-		for rows := true; rows; rows = r.round() {
-			select { // if both are ready, another round is harmless, because stop waits for it
+		for rows := true; rows; {
+			select { // if several are ready, another round is harmless, because stop waits for it
 			case <-time.After(min(timing.SweepEvery-rand.N(timing.SweepEvery/5), r.list.nextLook())):
+				rows = r.round()
+			case <-r.wake:
 			case <-r.quit:
 				return
 			}
@@ -75,6 +81,9 @@ func (r *refresher) round() bool {
 	ctx, cancel := context.WithTimeout(cfg.Life, timing.StatementBound)
 	defer cancel()
 	inUse, idle := r.list.collectRows(time.Now())
+	if r.list.needsListener() {
+		r.list.listener.start()
+	}
 	var err error
 	if len(idle) > 0 {
 		err = cfg.Store.DeleteRows(ctx, idle)

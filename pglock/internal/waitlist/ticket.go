@@ -51,11 +51,9 @@ func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetabl
 	p, err := l.cfg.Store.Join(ctx, q.client, r, time.Since(began), l.listener.stays())
 	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", strings.Join(q.names, ", ")), err)
 
-	if p.Ticket > 0 {
-		l.listener.start()
-	}
 	unneeded, removals := l.endJoin(q, p, err)
 	close(op.done)
+	l.refresher.signal()
 	l.deleteTicket(q.ticketOf(unneeded), q.removalKeys(), removals)
 }
 

@@ -45,6 +45,7 @@ import (
 	"container/list"
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,6 +149,7 @@ type queue struct {
 
 	ahead     int       // waiters before the ticket, at lookedAt
 	lookedAt  time.Time // when the ticket was drawn or refreshed
+	listenAt  time.Time // when its waiters need the listener; zero: they have no ticket
 	lookAt    time.Time // when it is due
 	checkAt   time.Time // when to look whether the head is dead; zero: never
 	heldUntil time.Time // by the last answer, the grant in the way expires then unless renewed
@@ -274,6 +276,7 @@ func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded i
 		q.ticket, q.row, q.failingSince = p.Ticket, p.Ticket, time.Time{}
 		now := time.Now()
 		q.ahead, q.lookedAt, q.heldUntil = p.Ahead, now, now.Add(p.Remaining)
+		q.listenAt = now.Add(timing.ListenAfter)
 		q.lookAt = now.Add(min(q.patience(p.Ahead), timing.FirstLook))
 	case leasetable.MaybeApplied(err): // it may have replaced the known row
 		q.ticket, q.row = 0, leasetable.AnyTicket
@@ -460,7 +463,8 @@ func (q *queue) due() time.Time {
 	return q.lookAt
 }
 
-// nextLook returns the time until the next ticket is due, or timing.SweepEvery if that is sooner.
+// nextLook returns the time until the next ticket is due, or its waiters need the listener, or
+// timing.SweepEvery if that is sooner.
 func (l *Queues) nextLook() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -468,6 +472,9 @@ func (l *Queues) nextLook() time.Duration {
 	for _, q := range l.queues {
 		if q.ticket != 0 {
 			next = min(next, max(time.Until(q.due()), 0))
+		}
+		if wait := time.Until(q.listenAt); q.ticket > 0 && wait > 0 {
+			next = min(next, wait)
 		}
 	}
 	return next
@@ -486,7 +493,7 @@ func (q *queue) patience(ahead int) time.Duration {
 	if moved := q.ahead - ahead; moved > 0 {
 		d = min(d, time.Since(q.lookedAt)*time.Duration(ahead)/time.Duration(2*moved))
 	}
-	return max(d, timing.LeastLook)
+	return max(d/2+rand.N(d/2+1), timing.LeastLook) // at random, because a fleet often begins to wait together
 }
 
 // looked records what the refresher has seen for the ticket. If it has disappeared, because the server
@@ -511,8 +518,7 @@ func (l *Queues) looked(t leasetable.Ticket, p leasetable.Position) {
 	case p.Ticket == 0:
 		q.wake()
 	case t.Number < 0 && p.Ticket > 0:
-		q.row = p.Ticket
-		l.listener.start()
+		q.row, q.listenAt = p.Ticket, now.Add(timing.ListenAfter)
 		q.wake() // a release may have missed it
 	case p.Ticket > 0 && p.Free && p.Ahead == 0 && p.Overdue:
 		// A notification was lost, perhaps because the server refuses those of the client that released
@@ -547,12 +553,14 @@ func (l *Queues) NextInLine(name string) {
 	}
 }
 
-// needsListener reports whether a waiter relies on notifications.
+// needsListener reports whether a waiter relies on notifications. It has waited in the queue for
+// timing.ListenAfter by then.
 func (l *Queues) needsListener() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
 	for _, q := range l.queues {
-		if q.ticket > 0 || q.ticket == 0 && q.entries.Len() > 0 {
+		if q.ticket > 0 && !now.Before(q.listenAt) {
 			return true
 		}
 	}
