@@ -23,18 +23,13 @@ const longQueue = 24
 // listens counts the sessions that listen in the database, which is the test's own.
 const listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND datname = current_database()"
 
-// oneWakes reports whether the server wakes the listeners of a channel alone: then nobody stands in line.
-func (f fixture) oneWakes() bool {
-	return value[bool](f, "SELECT current_setting('server_version_num')::int >= 190000")
-}
-
 // TestALongQueue: before PostgreSQL 19, only the first of many waiters listen. The others are shown behind
 // them, and are granted the lock although no release notifies them. The first ones keep their order.
 func TestALongQueue(t *testing.T) {
 	t.Parallel()
 	f := on(t, pgtest.Database(t))
 	first := longQueue
-	if !f.oneWakes() {
+	if pgtest.Version(t) < 19 { // later servers wake the listeners of a channel alone: nobody stands in line
 		first = 16
 	}
 	held := try(t, f.open(), "n")

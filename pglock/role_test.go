@@ -66,7 +66,8 @@ func hostileRole(t *testing.T, f fixture, opts ...func(*pgxpool.Config)) *pgxpoo
 	t.Helper()
 	user := pgtest.UserPool(t, f.pool, f.schema)
 	for name, setting := range hostileSettings {
-		if value[int](f, "SELECT count(*) FROM pg_settings WHERE lower(name) = lower($1)", name) == 0 {
+		if value[int](f, "SELECT count(*) FROM pg_settings WHERE lower(name) = lower($1)", name) == 0 ||
+			name == "standard_conforming_strings" && !pgtest.EscapesAreOld(t) {
 			continue
 		}
 		if name != "DateStyle" { // a list

@@ -29,22 +29,34 @@ var oddSettings = map[string]string{
 	"row_security":                  "off",
 }
 
+// Version returns the major version of the server.
+func Version(tb testing.TB) (major int) {
+	tb.Helper()
+	if err := Pool(tb).QueryRow(tb.Context(), "SELECT current_setting('server_version_num')::int / 10000").Scan(&major); err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	return major
+}
+
+// EscapesAreOld reports whether a backslash may quote in a literal without an E: PostgreSQL 19 has no such
+// mode any more, and no warning about it.
+func EscapesAreOld(tb testing.TB) bool { return Version(tb) < 19 }
+
 // OddDatabase creates a database with the rules of Turkish for letters, where the server knows them,
 // and with settings that few others have. The server's messages are not in English if it has a
 // locale for that. It returns the database's URL. Cleanup drops it.
 func OddDatabase(tb testing.TB) string {
 	tb.Helper()
-	var icu bool // a database's collation can be one of ICU
-	err := Pool(tb).QueryRow(tb.Context(), "SELECT current_setting('server_version_num')::int >= 150000").Scan(&icu)
-	if err != nil {
-		tb.Fatalf("pgtest: %v", err)
-	}
+	icu := Version(tb) >= 15 // a database's collation can be one of ICU
 	options := "ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'"
 	if icu {
 		options += " LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR'"
 	}
 	var settings []string
 	for setting, to := range oddSettings {
+		if setting == "standard_conforming_strings" && !EscapesAreOld(tb) {
+			continue
+		}
 		settings = append(settings, setting+" = "+to)
 	}
 	name := "odd_" + strings.ToLower(rand.Text()[:16])
