@@ -171,7 +171,7 @@ func fleetLab(ctx context.Context, s *trial.Scope) (*lab, error) {
 func listeners(n int) func(context.Context, *lab, *trial.Scope) error {
 	return func(ctx context.Context, l *lab, s *trial.Scope) error {
 		for i := range pick(s.Scale, n, n, 5) {
-			conn, err := pgx.Connect(ctx, l.server.URL())
+			conn, err := pgx.Connect(ctx, l.url)
 			if err != nil {
 				return err
 			}

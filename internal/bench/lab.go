@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,28 +26,63 @@ const fewConns = 4
 // an application. Rows that count operations per second use them.
 var livelySettings = map[string]string{"autovacuum_naptime": "2s", "max_connections": "300"}
 
+// serverVariable names a server that runs already, of another version for instance, where each lab then has
+// a database of its own. Its settings are those that it has.
+const serverVariable = "PGLOCK_BENCH_SERVER"
+
 // lab is a row's own server, with a pool for the row's own statements.
 type lab struct {
-	server *testserver.Server
-	pool   *pgxpool.Pool
-	peers  map[string]string // the addresses of those that were started
+	url   string
+	pool  *pgxpool.Pool
+	peers map[string]string // the addresses of those that were started
+	end   func() error      // of the server, or of the database
 }
 
 // open starts a durable server with PostgreSQL's defaults, except for the settings.
-func (l *lab) open(ctx context.Context, settings map[string]string) error {
-	var err error
-	if l.server, err = testserver.Start(ctx, testserver.Options{Durable: true, Settings: settings}); err != nil {
+func (l *lab) open(ctx context.Context, settings map[string]string) (err error) {
+	if url := os.Getenv(serverVariable); url != "" {
+		err = l.createDatabase(ctx, url)
+	} else {
+		var server *testserver.Server
+		if server, err = testserver.Start(ctx, testserver.Options{Durable: true, Settings: settings}); err == nil {
+			l.url, l.end = server.URL(), server.Close
+		}
+	}
+	if err != nil {
 		return err
 	}
-	if l.pool, err = pgxpool.New(ctx, l.server.URL()); err != nil {
-		return errors.Join(err, l.server.Close())
+	if l.pool, err = pgxpool.New(ctx, l.url); err != nil {
+		return errors.Join(err, l.end())
 	}
+	return nil
+}
+
+func (l *lab) createDatabase(ctx context.Context, server string) error {
+	name := "bench_" + strings.ToLower(rand.Text())
+	run := func(ctx context.Context, statement string) error {
+		conn, err := pgx.Connect(ctx, server)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(ctx)
+		_, err = conn.Exec(ctx, statement)
+		return err
+	}
+	at, err := url.Parse(server)
+	if err == nil {
+		err = run(ctx, "CREATE DATABASE "+name)
+	}
+	if err != nil {
+		return err
+	}
+	at.Path = name
+	l.url, l.end = at.String(), func() error { return run(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") }
 	return nil
 }
 
 func (l *lab) close() error {
 	l.pool.Close()
-	return l.server.Close()
+	return l.end()
 }
 
 // prepare returns the Prepare of a row: it opens the lab, with a table of pairNames free locks, and runs
@@ -96,7 +135,7 @@ func connect(ctx context.Context, url string, conns int) (*pgxpool.Pool, error) 
 
 // connect returns a pool of at most conns connections until the row is done.
 func (l *lab) connect(ctx context.Context, s *trial.Scope, conns int) (*pgxpool.Pool, error) {
-	pool, err := connect(ctx, l.server.URL(), conns)
+	pool, err := connect(ctx, l.url, conns)
 	if err == nil {
 		s.Defer(func() error { pool.Close(); return nil })
 	}

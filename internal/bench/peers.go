@@ -102,7 +102,7 @@ func (l *lab) address(ctx context.Context, s *trial.Scope, kind string) (_ strin
 	p, found := peers[kind]
 	switch {
 	case !found:
-		return l.server.URL(), nil
+		return l.url, nil
 	case l.peers[kind] == "":
 		l.peers[kind], err = p.start(ctx, s, kind)
 	}
