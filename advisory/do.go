@@ -113,6 +113,9 @@ func (d *doCall) runOnce(ctx context.Context) error {
 	if conn := pgtx.Conn(db); conn != nil && conn.PgConn().TxStatus() != 'I' && !conn.IsClosed() {
 		return errs.Errorf("%w: the connection is already in a transaction: call Lock in it", ErrTx)
 	}
+	if err := checkEngine(pgtx.Conn(db)); err != nil {
+		return err
+	}
 	tx, err := d.begin(ctx, db)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // Tx is what the functions of this package need of a transaction. A pgx.Tx implements it, and
@@ -97,7 +98,16 @@ func newTxCall(ctx context.Context, tx Tx, keys []Key, shared bool, opts []LockO
 	case len(keys) > 0 && ctx.Err() != nil:
 		return nil, c.notAcquired(errs.ContextErr(ctx))
 	}
-	return c, nil
+	return c, checkEngine(pgtx.Conn(tx))
+}
+
+// checkEngine returns an error if conn, which may be nil, leads to a server whose advisory locks lock
+// nothing: pglock.ErrSchema.
+func checkEngine(conn *pgx.Conn) error {
+	if conn == nil {
+		return nil
+	}
+	return schema.CheckEngine(conn.PgConn())
 }
 
 // savepoint keeps a wait that fails from aborting the caller's transaction, and releases a lock

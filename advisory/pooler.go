@@ -31,6 +31,9 @@ func directBackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err erro
 	if pid, ok := conn.PgConn().CustomData()[key].(uint32); ok {
 		return pid, nil
 	}
+	if err = checkEngine(conn); err != nil {
+		return 0, err
+	}
 	if pid, err = backendPID(ctx, conn); err != nil {
 		return 0, err
 	}

@@ -57,7 +57,15 @@ func connect(ctx context.Context, config *pgx.ConnConfig, before func(context.Co
 	// with two addresses.
 	ctx, cancel := context.WithTimeout(ctx, config.ConnectTimeout*time.Duration(2+len(config.Fallbacks)))
 	defer cancel()
-	return pgx.ConnectConfig(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := schema.CheckEngine(conn.PgConn()); err != nil {
+		_ = conn.Close(ctx)
+		return nil, err
+	}
+	return conn, nil
 }
 
 // applicationName marks the client's connections in pg_stat_activity.

@@ -61,7 +61,7 @@ func (n *highWater) newest() (fencing.Fence, fencing.Token) {
 }
 
 // rejectOldServers extends the check that pgx makes for each host of a connection string. If the
-// server of a host is behind, pgx tries the next host. initConn makes all other checks.
+// server of a host is behind, pgx tries the next host. connect and initConn make all other checks.
 func (s *Store) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 	return func(ctx context.Context, conn *pgconn.PgConn) error {
 		if next != nil {
@@ -69,7 +69,7 @@ func (s *Store) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.Validat
 				return err
 			}
 		}
-		if _, newest := s.highWater.newest(); newest == 0 {
+		if _, newest := s.highWater.newest(); newest == 0 || schema.IsCockroachDB(conn) {
 			return nil
 		}
 		err := s.checkTokens(ctx, conn)
@@ -126,7 +126,8 @@ const frameKey = "pglock: frame"
 var neededPaths = [...]string{"enable_nestloop", "enable_indexscan", "enable_bitmapscan", "enable_tidscan"}
 
 // readServerInfo reads the schema version and the state of a server, and the frame: what is sent before
-// each statement, in one transaction with it. It is empty if the settings of the session are fine.
+// each statement, in one transaction with it. It is empty if the settings of the session are fine. The
+// error wraps schema.ErrSchema if locks are not safe on the server.
 //
 // The frame is sent with each statement, not once, because a pooler in transaction mode keeps no
 // settings, and would leave them to other clients.
@@ -136,7 +137,8 @@ func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (versio
 	}
 	results, err := conn.Exec(ctx, "SELECT "+schema.Quote(s.schema)+".pglock_schema_version(), pg_is_in_recovery(), "+
 		"current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation')"+
-		", current_setting('"+strings.Join(neededPaths[:], "'), current_setting('")+"')").ReadAll()
+		", current_setting('"+strings.Join(neededPaths[:], "'), current_setting('")+"'), "+
+		schema.Quote(s.schema)+".unsafe_server()").ReadAll()
 	if err != nil {
 		return 0, false, false, nil, err
 	}
@@ -146,6 +148,9 @@ func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (versio
 	row, err := oneRow(results[0])
 	if err != nil {
 		return 0, false, false, nil, err
+	}
+	if why := row[4+len(neededPaths)]; why != nil {
+		return 0, false, false, nil, schema.Unsafe(string(why))
 	}
 	for i, path := range neededPaths {
 		if string(row[4+i]) == "off" {

@@ -24,9 +24,8 @@ func (s *Store) Explain(op string, err error) error {
 	if err == nil {
 		return nil // errors.As would allocate
 	}
-	var se *schema.Error
 	switch {
-	case errors.Is(err, errs.ErrUnavailable), errors.Is(err, errs.ErrLogin), errors.As(err, &se), errors.Is(err, errs.ErrPrivilege), errors.Is(err, errs.ErrClosed):
+	case errors.Is(err, errs.ErrUnavailable), errors.Is(err, errs.ErrLogin), errors.Is(err, schema.ErrSchema), errors.Is(err, errs.ErrPrivilege), errors.Is(err, errs.ErrClosed):
 		return err // explained where it was found
 	case pgtx.LoginRejected(err):
 		return errs.Errorf("pglock: %s: %w: %w", op, errs.ErrLogin, err)

@@ -299,6 +299,58 @@ BEGIN
 END
 $$;
 
+-- Returns null, or why locks are not safe on this server, a colon, and the remedy. Nothing else would tell:
+-- all statements succeed. A client calls it for each new connection, because the cause may come later.
+--
+-- 1. A session that caches values of the sequence draws tokens below those of others. YugabyteDB raises
+--    CACHE 1 to 100.
+-- 2. Logical replication writes rows without the checks of the protocol, so each of two servers could grant
+--    the same lock. The tables of pglogical and Spock are read only if a superuser owns them, because a
+--    stranger's table may run code when it is read.
+CREATE FUNCTION unsafe_server() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    tables  CONSTANT text[] := '{distributed_locks,lock_waiters,lock_permits,once_keys}';
+    reason  CONSTANT text := '%s writes to %s, so that two servers could grant a lock to two holders, whose rows would merge silently: '
+        'leave the tables of pglock out of its publications or replication sets and refresh it, or drop %s, before clients connect';
+    cached  int8;
+    written record;
+    origin  text;
+    t       record;
+BEGIN
+    SELECT s.seqcache INTO cached FROM pg_sequence AS s WHERE s.seqrelid = ('<here>' || '.fencing_tokens')::regclass;
+    IF cached > 1 THEN
+        RETURN format('sessions cache %s values of the sequence fencing_tokens, so that a later holder could get a smaller token: '
+            'set ysql_sequence_cache_minval=1 on YugabyteDB, run ALTER SEQUENCE %s.fencing_tokens CACHE 1, and restart all clients', cached, '<here>');
+    END IF;
+    IF has_table_privilege('pg_subscription_rel', 'SELECT') THEN
+        SELECT c.relname, r.srsubid INTO written FROM pg_subscription_rel AS r JOIN pg_class AS c ON c.oid = r.srrelid
+        WHERE c.relnamespace = '<here>'::regnamespace AND c.relname = ANY (tables) LIMIT 1;
+        IF FOUND THEN
+            IF has_column_privilege('pg_subscription', 'oid', 'SELECT') THEN -- not for all roles before PostgreSQL 14
+                SELECT quote_ident(s.subname) INTO origin FROM pg_subscription AS s WHERE s.oid = written.srsubid;
+            END IF;
+            RETURN format(reason, 'a subscription', written.relname, coalesce('the subscription ' || origin, 'it'));
+        END IF;
+    END IF;
+    FOR t IN
+        SELECT n.nspname AS extension, c.oid::regclass AS name
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_roles AS r ON r.oid = c.relowner
+        WHERE n.nspname IN ('pglogical', 'spock') AND c.relname = 'local_sync_status' AND c.relkind = 'r' AND r.rolsuper
+          AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+    LOOP
+        EXECUTE format('SELECT to_jsonb(s) ->> ''sync_relname'' FROM %s AS s WHERE to_jsonb(s) ->> ''sync_nspname'' = $1'
+                       ' AND to_jsonb(s) ->> ''sync_relname'' = ANY ($2) LIMIT 1', t.name)
+            INTO origin USING (SELECT n.nspname::text FROM pg_namespace AS n WHERE n.oid = '<here>'::regnamespace), tables;
+        IF origin IS NOT NULL THEN
+            RETURN format(reason, 'a subscription of ' || t.extension, origin, 'it');
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION unsafe_server() IS 'pglock: why locks are not safe on this server, and the remedy; null if they are';
+
 -- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served; the
 -- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
 -- Clients that watch the lock, with ticket -1, are notified too. The payload is the name, or what

@@ -97,6 +97,8 @@ func (c config) explainWith(err error, remedy string) error {
 		return &PrivilegeError{Role: c.role, Remedy: remedy, Cause: err}
 	case pgtx.SQLState(err) == pgtx.ReadOnlySQLTransaction:
 		return errs.Errorf("migrations: schema %q: %w: the server is a standby, or default_transaction_read_only is on", c.schema, err)
+	case pgtx.SQLState(err) == pgtx.FeatureNotSupported:
+		return errs.Errorf("migrations: schema %q: %w: the server lacks a feature of PostgreSQL that pglock needs: use PostgreSQL", c.schema, err)
 	}
 	return errs.Errorf("migrations: schema %q: %w", c.schema, err)
 }

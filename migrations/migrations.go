@@ -9,6 +9,7 @@ import (
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -42,7 +43,8 @@ const versionTable = "pglock_migrations"
 //
 // The error is ErrPrivilege (a *PrivilegeError, which names the missing right), ErrUntrusted,
 // ErrDirty, ErrNewer, ErrNoRole, ErrInvalidOption or the server's. After an error the tables are as
-// they were before the migration that failed.
+// they were before the migration that failed. If locks are not safe on the server, the error wraps
+// pglock.ErrSchema, and the tables may be up to date.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{target: schema.Version, grants: true})
 }
@@ -88,7 +90,7 @@ func Version(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (int, erro
 type task struct {
 	target int  // version
 	force  bool // record the target, and run no migration
-	grants bool // also grant the rights
+	grants bool // also grant the rights, and check the server
 }
 
 // apply lets golang-migrate apply one migration after the other until the schema is at the target.
@@ -119,7 +121,7 @@ func (t task) apply(m *migrate.Migrate) error {
 	}
 }
 
-// run performs the task under the lock. It needs no lock if the task is done.
+// run performs the task, and then checks the server.
 func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -137,6 +139,17 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 	}
 	cfg.role = s.role
 	migrating := t.force || s.dirty || s.version != t.target
+	if err := t.perform(ctx, own, cfg, s, migrating); err != nil || !t.grants {
+		return err
+	}
+	if !migrating && s.finding != (stranger{}) { // the check calls a function of the schema
+		return nil
+	}
+	return checkServer(ctx, own, cfg, migrating)
+}
+
+// perform performs the task under the lock. It needs no lock if the task is done.
+func (t task) perform(ctx context.Context, own *pgxpool.Pool, cfg config, s state, migrating bool) error {
 	granting := t.grants && len(cfg.grants) > 0
 	if !migrating && !granting {
 		return nil
@@ -236,6 +249,13 @@ func ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	c := pool.Config()
 	c.MaxConns, c.MinConns, c.MinIdleConns = 2, 0, 0
 	c.MaxConnIdleTime = time.Minute
+	hook := c.AfterConnect
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if err := schema.CheckEngine(conn.PgConn()); err != nil || hook == nil {
+			return err
+		}
+		return hook(ctx, conn)
+	}
 	own, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, errs.Errorf("migrations: %w", err)

@@ -44,6 +44,33 @@ func scanAll(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) []string
 	return all
 }
 
+// TestUpRefusesUnsafeSequences: a trigger changes each sequence when it is created, as YugabyteDB raises
+// CACHE, and as a server would that caches values although its catalog does not say so.
+func TestUpRefusesUnsafeSequences(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.PoolOn(t, pgtest.Database(t))
+	for change, text := range map[string]string{
+		"CACHE 100":                    "sessions cache 100 values of the sequence",
+		"INCREMENT -1 MINVALUE -1000":  "drew [1 0 -1] from a sequence",
+		"INCREMENT 5 MINVALUE 1 CYCLE": "",
+	} {
+		locktest.Exec(t, pool, `CREATE OR REPLACE FUNCTION public.change() RETURNS event_trigger LANGUAGE plpgsql AS
+			'BEGIN EXECUTE ''ALTER SEQUENCE '' || (SELECT object_identity FROM pg_event_trigger_ddl_commands() LIMIT 1) || '' `+change+`''; END'`)
+		locktest.Exec(t, pool, "CREATE EVENT TRIGGER change ON ddl_command_end WHEN TAG IN ('CREATE SEQUENCE') EXECUTE FUNCTION public.change()")
+		for range 2 { // the second time the tables are up to date, and Up makes no sequence
+			err := migrations.Up(t.Context(), pool)
+			if text != "" && (!errors.Is(err, schema.ErrSchema) || !strings.Contains(err.Error(), text)) || text == "" && err != nil {
+				t.Errorf("%s: %v", change, err)
+			}
+			if strings.HasPrefix(change, "INCREMENT") {
+				break
+			}
+		}
+		locktest.OK(t, migrations.Down(t.Context(), pool))
+		locktest.Exec(t, pool, "DROP EVENT TRIGGER change")
+	}
+}
+
 func TestUpAndDown(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -46,7 +46,7 @@ var (
 	// another. The text names the rule, as for a lock's name: 1 to 512 bytes of UTF-8 without NUL.
 	ErrInvalidOption = errs.ErrInvalidOption
 	// ErrSchema means that the tables are missing, outdated or too new, as the *SchemaError
-	// describes.
+	// describes, or that locks are not safe on the server, for the reason in the text.
 	ErrSchema = schema.ErrSchema
 	// ErrPrivilege means that the database role lacks a right on the tables.
 	ErrPrivilege = errs.ErrPrivilege

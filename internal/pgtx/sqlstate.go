@@ -11,6 +11,7 @@ const (
 	IdleInTransactionSessionTimeout = "25P03"
 	TransactionTimeout              = "25P04"
 
+	FeatureNotSupported     = "0A000"
 	ReadOnlySQLTransaction  = "25006"
 	InvalidAuthorization    = "28000"
 	InvalidPassword         = "28P01"

@@ -9,7 +9,7 @@ import (
 
 // The public packages export these sentinels under the same names.
 var (
-	ErrSchema      = errors.New("pglock: the database schema does not fit this program")
+	ErrSchema      = errors.New("pglock: the database does not fit this program")
 	ErrMissing     = errors.New("pglock: schema missing")
 	ErrOutdated    = errors.New("pglock: schema older than this program")
 	ErrNewer       = errors.New("pglock: schema newer than this program")

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // connect opens the connection, and describes it. It leaves conn nil on failure.
@@ -33,6 +34,11 @@ func (c *checker) connect(ctx context.Context) Result {
 			found = c.ExplainConnect(err)
 		}
 		return Result{"connection", Fail, found.Error(), connectRemedy(err)}
+	}
+	if schema.IsCockroachDB(conn.PgConn()) {
+		_ = pgtx.CleanUp(ctx, conn.Close)
+		found, remedy, _ := strings.Cut(schema.WhyNotCockroachDB, ": ")
+		return Result{"server", Fail, found, remedy}
 	}
 	c.conn = conn
 	address := conn.PgConn().Conn().RemoteAddr()

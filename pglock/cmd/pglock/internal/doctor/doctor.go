@@ -177,7 +177,7 @@ func (c *checker) unchecked(name string, err error) Result {
 	case pgtx.QueryCanceled:
 		return Result{name, Warn, fmt.Sprintf("could not be read in %v: a table is large, or a session has locked it", c.Limits.Scan),
 			"see dead rows and transactions, and run doctor again"}
-	case pgtx.InvalidSchemaName, pgtx.UndefinedTable, pgtx.UndefinedColumn:
+	case pgtx.InvalidSchemaName, pgtx.UndefinedTable, pgtx.UndefinedColumn, pgtx.UndefinedFunction:
 		return Result{}
 	case "":
 		if errors.Is(err, context.DeadlineExceeded) {

@@ -60,6 +60,10 @@ SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, s, LATERAL (VALU
     ('notification queue', 'ok', true, format('%s %% in use', round(s.queue * 100)), NULL)
 ) AS r (name, level, applies, found, remedy) WHERE r.applies
 
+-- section: engine
+SELECT 'server', 'fail', split_part(u.why, ': ', 1), substr(u.why, strpos(u.why, ': ') + 2)
+FROM b, LATERAL (SELECT pglock.unsafe_server() WHERE b.usable) AS u (why) WHERE u.why IS NOT NULL
+
 -- section: schema
 -- The version stands in the body of its function, which a role may read without a right to the schema.
 SELECT 'schema', r.level, r.found, r.remedy FROM b, LATERAL (SELECT CASE
@@ -101,7 +105,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
       AND NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, n.needed) ELSE has_table_privilege(c.oid, n.needed) END
     UNION ALL
     SELECT p.proname, 'EXECUTE' FROM functions AS p
-    WHERE p.proname = ANY ('{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,wake_next,wake_each,
+    WHERE p.proname = ANY ('{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,unsafe_server,wake_next,wake_each,
             check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,
             add_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
             keep_permits,upgrade_permits,resize_permits,join_all,next_ticket}')
