@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/backoff"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 

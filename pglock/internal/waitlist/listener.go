@@ -154,7 +154,8 @@ func (n *listener) listen() error {
 		name, err := sub.Wait(ctx)
 		cancel()
 		switch {
-		case err == nil:
+		case err == nil: // it is needed also by waits that are too short to ask for it
+			needed = time.Now()
 			n.notified(name)
 		case n.ctx.Err() != nil || !timedOut(err):
 			return err
