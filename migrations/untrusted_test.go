@@ -278,3 +278,20 @@ func golangMigrateKey(t *testing.T, pool *pgxpool.Pool, name string) string {
 	locktest.OK(t, err)
 	return key
 }
+
+// TestUpCallsNoFunctionOfAStranger when the tables are up to date, which it allows in a schema of another role.
+func TestUpCallsNoFunctionOfAStranger(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	admin := pgtest.PoolOn(t, url)
+	role := "stranger " + strconv.Itoa(os.Getpid())
+	locktest.PoorRole(t, url, role)
+	locktest.OK(t, migrations.Up(t.Context(), admin))
+	locktest.Exec(t, admin, "CREATE OR REPLACE FUNCTION pglock.unsafe_server() RETURNS text LANGUAGE sql AS 'SELECT ''called''::text'")
+	if err := migrations.Up(t.Context(), admin); !errors.Is(err, schema.ErrSchema) {
+		t.Errorf("control: %v", err)
+	}
+	locktest.Exec(t, admin, "ALTER SCHEMA pglock OWNER TO "+schema.Quote(role))
+	locktest.OK(t, migrations.Up(t.Context(), admin))
+	locktest.Exec(t, admin, "ALTER SCHEMA pglock OWNER TO CURRENT_USER")
+}

@@ -40,7 +40,10 @@ func Version(tb testing.TB) (major int) {
 
 // EscapesAreOld reports whether a backslash may quote in a literal without an E: PostgreSQL 19 has no such
 // mode any more, and no warning about it.
-func EscapesAreOld(tb testing.TB) bool { return Version(tb) < 19 }
+func EscapesAreOld(tb testing.TB) bool {
+	tb.Helper()
+	return Version(tb) < 19
+}
 
 // OddDatabase creates a database with the rules of Turkish for letters, where the server knows them,
 // and with settings that few others have. The server's messages are not in English if it has a
