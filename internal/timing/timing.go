@@ -199,8 +199,8 @@ const (
 	// half-open connection would stay silent forever.
 	PingEvery = 25 * time.Second
 
-	// ListenAfter is how long a client waits in the queue, with short pauses, before it opens a listening
-	// connection: that costs more than a wait that ends soon, and beside many others that listen a lot more.
+	// ListenAfter is how long a client waits in the queue for a name, with short pauses, or again and again,
+	// before it opens a listening connection: that costs more than a wait that ends soon, and beside many others that listen a lot more.
 	ListenAfter = 100 * time.Millisecond
 
 	// ListenerLook is how often the listener looks whether something needs it.

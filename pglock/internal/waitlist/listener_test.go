@@ -228,3 +228,26 @@ func TestAListenerClosesWhenNothingNeedsIt(t *testing.T) {
 		f.stop()
 	})
 }
+
+// TestManyShortWaitsOpenAListener, and one does not: a name that is passed on all the time needs
+// notifications, although no wait is long.
+func TestManyShortWaitsOpenAListener(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []int{1, 20} {
+		synctest.Test(t, func(t *testing.T) {
+			f, opened := listening(true)
+			for range waits {
+				e := f.push()
+				f.draw(t, e)
+				ticket, _ := e.BeginAttempt()
+				pass(timing.ListenAfter / 10)
+				e.EndAttempt("id", ticket, true, true)
+				e.Leave(true)
+			}
+			if want := waits > 1; f.Listening() != want || len(opened) > 0 != want {
+				t.Errorf("after %d waits, it listens: %v, %d connections", waits, f.Listening(), len(opened))
+			}
+			f.stop()
+		})
+	}
+}

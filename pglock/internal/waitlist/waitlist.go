@@ -149,7 +149,7 @@ type queue struct {
 
 	ahead     int       // waiters before the ticket, at lookedAt
 	lookedAt  time.Time // when the ticket was drawn or refreshed
-	listenAt  time.Time // when its waiters need the listener; zero: they have no ticket
+	listenAt  time.Time // when its waiters need the listener, since when they have had tickets; zero: they had none
 	lookAt    time.Time // when it is due
 	checkAt   time.Time // when to look whether the head is dead; zero: never
 	heldUntil time.Time // by the last answer, the grant in the way expires then unless renewed
@@ -276,7 +276,12 @@ func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded i
 		q.ticket, q.row, q.failingSince = p.Ticket, p.Ticket, time.Time{}
 		now := time.Now()
 		q.ahead, q.lookedAt, q.heldUntil = p.Ahead, now, now.Add(p.Remaining)
-		q.listenAt = now.Add(timing.ListenAfter)
+		switch {
+		case p.Ticket < 0:
+			q.listenAt = time.Time{}
+		case q.listenAt.IsZero():
+			q.listenAt = now.Add(timing.ListenAfter)
+		}
 		q.lookAt = now.Add(min(q.patience(p.Ahead), timing.FirstLook))
 	case leasetable.MaybeApplied(err): // it may have replaced the known row
 		q.ticket, q.row = 0, leasetable.AnyTicket
@@ -473,7 +478,7 @@ func (l *Queues) nextLook() time.Duration {
 		if q.ticket != 0 {
 			next = min(next, max(time.Until(q.due()), 0))
 		}
-		if wait := time.Until(q.listenAt); q.ticket > 0 && wait > 0 {
+		if wait := time.Until(q.listenAt); wait > 0 {
 			next = min(next, wait)
 		}
 	}
@@ -553,14 +558,14 @@ func (l *Queues) NextInLine(name string) {
 	}
 }
 
-// needsListener reports whether a waiter relies on notifications. It has waited in the queue for
-// timing.ListenAfter by then.
+// needsListener reports whether waiters rely on notifications: those of some name have had tickets for
+// timing.ListenAfter, one after the other perhaps.
 func (l *Queues) needsListener() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	for _, q := range l.queues {
-		if q.ticket > 0 && !now.Before(q.listenAt) {
+		if !q.listenAt.IsZero() && !now.Before(q.listenAt) {
 			return true
 		}
 	}
