@@ -84,7 +84,6 @@ func (s *Store) initConn(ctx context.Context, conn *pgx.Conn) error {
 		return s.Explain("open", err)
 	}
 	s.version.Store(int64(version))
-	s.oneWakes.Store(majorVersion(conn.PgConn()) >= 19)
 	conn.PgConn().CustomData()[frameKey] = frame
 	if version < schema.Version {
 		return schema.Check(s.schema, version)

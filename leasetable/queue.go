@@ -20,9 +20,10 @@ type Position struct {
 	Overdue   bool          // the head of the queue could have been granted the lock for longer than timing.HeadGrace
 }
 
-// nearHead is how many of a queue's clients listen, besides one for each permit: before PostgreSQL 19 each
-// notification wakes all sessions that listen, whatever they wait for. Others stand in line before the
-// queue. everyone makes no line.
+// nearHead is how many clients are in a queue and listen, besides one for each permit. Others stand in line
+// before the queue: before PostgreSQL 19 each notification wakes all sessions that listen, whatever they
+// wait for, and with any version each waiter in the queue tries again and again at first. everyone makes no
+// line.
 const (
 	nearHead = 16
 	everyone = 1 << 40
@@ -30,8 +31,8 @@ const (
 
 // near returns before how many waiters a client stands in line. One that listens anyway does not, and
 // several names are idle while their caller is in line for one of them.
-func (s *Store) near(listens bool, names []string, heavy bool) int64 {
-	if listens || heavy || len(names) > 1 || s.oneWakes.Load() {
+func near(listens bool, names []string, heavy bool) int64 {
+	if listens || heavy || len(names) > 1 {
 		return everyone
 	}
 	return nearHead
@@ -51,7 +52,7 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 		us := timing.KeepTicket.Microseconds()
 		keep = &us
 	}
-	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds(), s.near(listens, names, r.Heavy())}
+	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds(), near(listens, names, r.Heavy())}
 	err = s.wakeTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
 		return r.Scan(&p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
 	}})
@@ -95,12 +96,12 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 	type row struct{ name, client string }
 	found := map[row]Position{}
 	clients, names, _ := flatten(tickets)
-	var ttls, near []int64
+	var ttls, places []int64
 	for _, t := range tickets {
 		ttls = append(ttls, slices.Repeat([]int64{ticketTTL(t.Heavy).Microseconds()}, len(t.Names))...)
-		near = append(near, slices.Repeat([]int64{s.near(listens, t.Names, t.Heavy)}, len(t.Names))...)
+		places = append(places, slices.Repeat([]int64{near(listens, t.Names, t.Heavy)}, len(t.Names))...)
 	}
-	args := []any{clients, names, ttls, timing.KeepTicket.Microseconds(), near}
+	args := []any{clients, names, ttls, timing.KeepTicket.Microseconds(), places}
 	_, err := s.send(ctx, statement{s.sql["refresh_tickets"], args, func(r pgx.Rows) error {
 		var at row
 		var p Position

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -162,12 +161,6 @@ func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (versio
 	}
 	version, err = strconv.Atoi(string(row[0]))
 	return version, string(row[1]) == "t", string(row[2]) == "on", frame, err
-}
-
-// majorVersion returns the number before the first other character of the server's version, or 0.
-func majorVersion(conn *pgconn.PgConn) (major int) {
-	_, _ = fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major)
-	return major
 }
 
 // readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It returns

@@ -61,8 +61,7 @@ type Store struct {
 
 	latency, renewPace latency // of other statements and of renewals
 
-	version  atomic.Int64 // of the schema, on the newest connection
-	oneWakes atomic.Bool  // a notification wakes the sessions that listen on its channel alone, from PostgreSQL 19 on
+	version atomic.Int64 // of the schema, on the newest connection
 
 	highWater highWater
 	notify    notifications

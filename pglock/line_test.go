@@ -23,15 +23,12 @@ const longQueue = 24
 // listens counts the sessions that listen in the database, which is the test's own.
 const listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND datname = current_database()"
 
-// TestALongQueue: before PostgreSQL 19, only the first of many waiters listen. The others are shown behind
+// TestALongQueue: only the first of many waiters listen. The others are shown behind
 // them, and are granted the lock although no release notifies them. The first ones keep their order.
 func TestALongQueue(t *testing.T) {
 	t.Parallel()
 	f := on(t, pgtest.Database(t))
-	first := longQueue
-	if pgtest.Version(t) < 19 { // later servers wake the listeners of a channel alone: nobody stands in line
-		first = 16
-	}
+	const first = 16
 	held := try(t, f.open(), "n")
 	var mu sync.Mutex // guards served
 	var served []int
