@@ -61,10 +61,10 @@ clock: setup ## Run the tests of leases and the short chaos with a wall clock th
 	testdata/clock/jump.sh ./pglock ./internal/chaos
 
 .PHONY: nightly
-nightly: setup ## Run what takes too long for each change: builds for every system, the jumping clock, PostgreSQL 13, the long forms of all tests
+nightly: setup ## Run what takes too long for each change: builds for every system, the jumping clock, PostgreSQL 13 and 19, the long forms of all tests
 	$(MAKE) --no-print-directory release-check
 	$(MAKE) --no-print-directory clock
-	$(MAKE) --no-print-directory matrix VERSIONS=13
+	$(MAKE) --no-print-directory matrix VERSIONS="13 19"
 	$(MAKE) --no-print-directory chaos
 
 .PHONY: demo
