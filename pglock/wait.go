@@ -403,6 +403,8 @@ func (w *waiter) sleepTime() time.Duration {
 	}
 	w.pause.First = timing.FirstPause
 	switch {
+	case !w.failingSince.IsZero() && w.entry.InLine(): // a fleet comes back little by little
+		w.pause.Max = timing.MaxReconnect
 	case !w.failingSince.IsZero():
 		w.pause.Max = timing.MaxPause
 	case !w.blockedSince.IsZero():
