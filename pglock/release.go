@@ -205,7 +205,8 @@ func (f *releaseOp) sendOnce(ctx context.Context) error {
 			f.missing = l.nameAt(i)
 		}
 	}
-	f.uncertain = f.uncertain || leasetable.MaybeApplied(err)
+	// One of the statements may be done, and another one have to be repeated.
+	f.uncertain = f.uncertain || leasetable.MaybeApplied(err) || err != nil && len(done)+len(doneShared) > 0
 	return err
 }
 

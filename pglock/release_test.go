@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -101,4 +102,23 @@ func TestReleaseDuringARenewal(t *testing.T) {
 	}
 	rest(t, 50*time.Millisecond)
 	is(f, "the lock is held again", false, "SELECT holder IS NOT NULL FROM pglock.distributed_locks")
+}
+
+// TestAReleaseOfSeveralKindsIsRepeated: the statement for one kind is done, and that for the other has to
+// be repeated, because somebody holds the row for longer than it waits. That is no loss of the first.
+func TestAReleaseOfSeveralKindsIsRepeated(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	l := held(t, c.All(c.Lock("m"), c.Semaphore("n", 2)))
+	tx := begin(t, f)
+	_, err := tx.Exec(t.Context(), f.named("SELECT FROM pglock.distributed_locks WHERE name = 'n' FOR NO KEY UPDATE"))
+	must(t, err)
+	released := make(chan error, 1)
+	go func() { released <- l.Release(t.Context()) }()
+	until(f, "the first name is free", 1, "SELECT count(*) FROM pglock.distributed_locks WHERE name = 'm' AND holder IS NULL")
+	rest(t, 2*timing.LockTimeout)
+	must(t, tx.Rollback(t.Context()))
+	check(t, <-released)
+	f.none("grants are left", grants)
 }
