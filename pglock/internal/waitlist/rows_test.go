@@ -238,7 +238,10 @@ func TestAPlaceInLine(t *testing.T) {
 		if len(opened) != 0 || len(e.Woken) != 0 {
 			t.Errorf("%d connections listen, it was woken %d times", len(opened), len(e.Woken))
 		}
-		f.server.set(func() { entered = true })
+		f.server.set(func() { f.server.down = errRefused })
+		pass(inLine * timing.LookStep)
+		isWoken(t, e, "it must notice an outage")
+		f.server.set(func() { f.server.down, entered = nil, true })
 		pass(inLine*timing.LookStep + 2*timing.ListenAfter)
 		isWoken(t, e, "it has a ticket, which a release may have missed")
 		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.InLine() || !f.Listening() {
@@ -331,6 +334,78 @@ func TestLooksOfAWaiter(t *testing.T) {
 			t.Error("it polls for ever")
 		}
 		e.Leave(false)
+		f.stop()
+	})
+}
+
+// TestALineLooksMoreOftenInAQueueThatMoves, so that it is there when the queue has come to it.
+func TestALineLooksMoreOftenInAQueueThatMoves(t *testing.T) {
+	t.Parallel()
+	const behind, perSecond = 400, 20
+	for _, moves := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture()
+			began := time.Now()
+			f.server.line = true
+			f.server.look = func(t leasetable.Ticket) leasetable.Position {
+				p := leasetable.Position{Ticket: t.Number, Ahead: behind, Remaining: time.Hour}
+				if moves {
+					p.Ahead -= int(perSecond * time.Since(began).Seconds())
+				}
+				return p
+			}
+			e := f.push()
+			f.draw(t, e)
+			f.mu.Lock()
+			e.queue.ahead = behind // the fake's answer is another one
+			f.mu.Unlock()
+			pass(behind*time.Second/perSecond - 500*time.Millisecond)
+			if n := f.server.refreshes(); moves != (n >= 6) {
+				t.Errorf("it moves: %v: %d looks", moves, n)
+			}
+			e.Leave(false)
+			f.stop()
+		})
+	}
+}
+
+// TestAShorterGrantWakesTheHead, which would sleep until the end of the longer one before it.
+func TestAShorterGrantWakesTheHead(t *testing.T) {
+	t.Parallel()
+	for _, remaining := range []time.Duration{time.Minute, time.Hour} { // an hour is what the ticket was told
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture()
+			f.server.look = func(t leasetable.Ticket) leasetable.Position {
+				return leasetable.Position{Ticket: t.Number, Remaining: remaining}
+			}
+			e := f.push()
+			f.draw(t, e)
+			pass(timing.FirstLook + 10*time.Millisecond)
+			if woken := len(e.Woken) > 0; woken != (remaining < time.Hour) {
+				t.Errorf("held for another %v: woken: %v", remaining, woken)
+			}
+			e.Leave(false)
+			f.stop()
+		})
+	}
+}
+
+// TestLooksOfOneClientComeTogether, also if its tickets were drawn two seconds apart.
+func TestLooksOfOneClientComeTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		one := f.push()
+		f.draw(t, one)
+		pass(2 * time.Second)
+		two := f.Push(&leasetable.Request{Name: "m"}, time.Now())
+		f.draw(t, two)
+		pass(5 * timing.RefreshEvery)
+		if n := f.server.refreshes(); n < 6 || n > 8 {
+			t.Errorf("%d statements for two tickets in 50 s", n)
+		}
+		one.Leave(false)
+		two.Leave(false)
 		f.stop()
 	})
 }
