@@ -47,9 +47,6 @@ func besideRow() trial.Row {
 			if err != nil {
 				return err
 			}
-			if err := f.wait(ctx); err != nil {
-				return err
-			}
 			if err := f.end(ctx); err != nil {
 				return err
 			}
@@ -58,9 +55,6 @@ func besideRow() trial.Row {
 		{fmt.Sprintf("%d clients that wait for another name", fleetSize), trial.Ours, 1.5, func(ctx context.Context, l *lab, s *trial.Scope) error {
 			f, err := l.fleet(ctx, s, pick(s.Scale, fleetSize, fleetSize, 5))
 			if err != nil {
-				return err
-			}
-			if err := f.wait(ctx); err != nil {
 				return err
 			}
 			return f.settle(ctx)
@@ -95,9 +89,6 @@ func waitingRow() trial.Row {
 			}
 			f, err := l.fleet(ctx, s, pick(s.Scale, n, n, min(n, 5)))
 			if err != nil {
-				return nil, err
-			}
-			if err := f.wait(ctx); err != nil {
 				return nil, err
 			}
 			if err := f.settle(ctx); err != nil {
@@ -198,7 +189,7 @@ type fleet struct {
 	waiting errgroup.Group
 }
 
-// fleet opens n clients until the row is done.
+// fleet opens n clients until the row is done, and returns when they wait.
 func (l *lab) fleet(ctx context.Context, s *trial.Scope, n int) (*fleet, error) {
 	f := &fleet{lab: l, scale: s.Scale}
 	holder, err := l.client(ctx, s, "pglock")
@@ -215,7 +206,7 @@ func (l *lab) fleet(ctx context.Context, s *trial.Scope, n int) (*fleet, error) 
 		}
 		f.clients = append(f.clients, client)
 	}
-	return f, nil
+	return f, f.wait(ctx)
 }
 
 // wait lets all clients wait, and returns when they do.

@@ -4,6 +4,7 @@
 //	make bench                                      # all rows, in about a quarter of an hour
 //	make bench QUICK=1                              # all rows in minutes, as an indication
 //	make bench ROW=B3,F1 KEEP=1                     # only these, and keep their figures
+//	PGLOCK_BENCH_SERVER=postgres://… make bench ROW=B14  # on a server that runs already
 //	make bench ROW=B1,B2 BASE=v1.0.0                # beside another version of the module
 //	cd internal/bench && go run . -row B1 -rounds 9
 //	cd internal/bench && go run . -short            # does it run? for CI

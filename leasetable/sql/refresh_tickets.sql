@@ -2,9 +2,9 @@
 -- locks for them. Those of callers that wait for several names are not skipped for $4 microseconds.
 --
 -- A client in line before the queue (see lock_waiters) gets a ticket if fewer than $5 and the name's permits
--- wait before it. Who came before it is said by the time since when they wait, because their tickets may be
--- newer. In a queue of less than half of that number, which moves faster than those in line look, and in one
--- where nobody takes a free lock, whoever looks gets a ticket.
+-- wait before it. The times since when they wait say who came before it, because their tickets may be newer.
+-- Each client that looks gets a ticket if less than half of that number are in the queue, which then moves
+-- faster than those in line look, or if nobody in the queue takes a free lock.
 --
 -- Returns name, client and ticket of each one found, 0 if the queue has skipped it or the name has too few
 -- permits by now; the number of waiters before it; whether there is room for it by itself, and otherwise the
