@@ -168,7 +168,7 @@ const (
 	// A waiter in line before the queue looks LookStep after its last look for each one before it, if
 	// that is sooner than RefreshEvery, or sooner in a queue that moves, but not before LeastLook. Its
 	// first look is at FirstLook at the latest, as is that of any other waiter. In SQL.
-	LookStep  = 200 * time.Millisecond
+	LookStep  = 300 * time.Millisecond
 	FirstLook = time.Second
 	LeastLook = 100 * time.Millisecond
 
