@@ -279,6 +279,23 @@ END
 $$;
 COMMENT ON FUNCTION advance(text, bigint) IS 'pglock: raise the mark of a resource to this token, or fail with PGL01 if it is higher';
 
+-- The jobs of package schedule. A job's last tick is a mark, in microseconds since 1970, of a resource
+-- with its name; its lock has the tick that is being run, and the one after it as far as its runner knows it.
+-- Anybody may write a mark or a label, so none of them may make the view fail.
+CREATE VIEW schedules WITH (security_barrier) AS
+SELECT substr(h.resource, length('last tick: ') + 1) AS job,
+       CASE WHEN h.token < 253402300800000000 THEN to_timestamp(h.token / 1000000.0) END AS last_tick,
+       l.labels ->> 'next' AS next_tick, x.running, x.holder
+FROM fencing_high_water AS h
+LEFT JOIN distributed_locks AS l ON l.name = substr(h.resource, length('last tick: ') + 1)
+LEFT JOIN LATERAL (SELECT l.labels ->> 'tick', l.holder
+                   WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()) AS x (running, holder) ON true
+WHERE h.resource LIKE 'last tick: %';
+CREATE INDEX last_ticks ON fencing_high_water (resource) WHERE resource LIKE 'last tick: %'; -- there may be millions of marks
+COMMENT ON VIEW schedules IS 'pglock: the jobs of package schedule that have run';
+COMMENT ON COLUMN schedules.next_tick IS 'the tick after the last one that began, as its runner said, RFC 3339; null if unknown';
+COMMENT ON COLUMN schedules.running IS 'the tick that is being run, RFC 3339; null if none is';
+
 -- Grants a role rights on the objects of these names that exist. It finds them in the catalog, and
 -- nothing here depends on the caller's search_path. So a function that a stranger has left in that
 -- path, or in this schema, runs with nobody else's rights.
@@ -327,7 +344,7 @@ BEGIN
     PERFORM "<here>".grant_writer(role_name);
     PERFORM "<here>".grant_on(role_name, 'SELECT, INSERT, UPDATE, DELETE', 'TABLE',
         '{distributed_locks,lock_waiters,lock_permits,once_keys}');
-    PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,pglock_migrations}');
+    PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
         '{lift_fencing_tokens,raise_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
@@ -336,6 +353,18 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';
+
+-- Grants a role what it needs to see locks, their waiters, idempotency keys without their results, and
+-- schedules: nothing that delays or changes a grant.
+CREATE FUNCTION grant_reader(role_name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE',
+        '{distributed_locks,lock_waiters,lock_permits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
+    PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION', '{pglock_schema_version,unsafe_server,lift_fencing_tokens,advisory_key}');
+END
+$$;
+COMMENT ON FUNCTION grant_reader(text) IS 'pglock: give a role what it needs to see locks';
 
 -- A role with USAGE on the schema can't hold rows of locks, raise marks or make seals, and no
 -- table of its own blocks migrating down.

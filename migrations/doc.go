@@ -32,9 +32,9 @@
 // rights that ALTER DEFAULT PRIVILEGES gives others on new objects are revoked in each migration.
 //
 // A separate role may own the tables, so that services can't change them. It runs `pglock migrate
-// up --grant-user SERVICE`, or calls [Up] with [WithUser]. [WithWriter] and [WithOwner] grant less:
-// what a writer of guarded tables needs, and what the owner of protected tables needs (see package
-// fencing).
+// up --grant-user SERVICE`, or calls [Up] with [WithUser]. [WithReader], [WithWriter] and [WithOwner] grant
+// less: what it takes to look at locks, what a writer of guarded tables needs, and what the owner of
+// protected tables needs (see package fencing).
 //
 // # A service's own migrations
 //

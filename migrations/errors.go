@@ -30,7 +30,7 @@ var (
 	// ErrInvalidOption: an option is invalid. The error names the rule.
 	ErrInvalidOption = errs.ErrInvalidOption
 
-	// ErrNoRole: the role of WithUser, WithWriter or WithOwner does not exist.
+	// ErrNoRole: the role of WithUser, WithReader, WithWriter or WithOwner does not exist.
 	ErrNoRole = errors.New("migrations: no such role")
 
 	// ErrDriver: the *sql.DB of UpDB does not run on pgx's stdlib driver. Nothing was done.

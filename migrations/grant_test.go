@@ -37,11 +37,16 @@ var (
 		"EXECUTE on advance", "EXECUTE on bind", "EXECUTE on check_fence", "EXECUTE on guard", "EXECUTE on require_bound",
 		"USAGE on schema",
 	}
+	readerRights = []string{
+		"EXECUTE on advisory_key", "EXECUTE on lift_fencing_tokens", "EXECUTE on pglock_schema_version", "EXECUTE on unsafe_server",
+		"SELECT on distributed_locks", "SELECT on lock_permits", "SELECT on lock_waiters", "SELECT on locks_held", "SELECT on locks_waiting",
+		"SELECT on once_started", "SELECT on pglock_migrations", "SELECT on schedules", "USAGE on schema",
+	}
 	userRights = append(slices.Clone(writerRights),
 		"DELETE on distributed_locks", "INSERT on distributed_locks", "SELECT on distributed_locks", "UPDATE on distributed_locks",
 		"DELETE on lock_waiters", "INSERT on lock_waiters", "SELECT on lock_waiters", "UPDATE on lock_waiters",
 		"DELETE on lock_permits", "INSERT on lock_permits", "SELECT on lock_permits", "UPDATE on lock_permits",
-		"SELECT on locks_held", "SELECT on locks_waiting", "SELECT on pglock_migrations", "USAGE on fencing_tokens",
+		"SELECT on locks_held", "SELECT on locks_waiting", "SELECT on schedules", "SELECT on pglock_migrations", "USAGE on fencing_tokens",
 		"DELETE on once_keys", "INSERT on once_keys", "SELECT on once_keys", "UPDATE on once_keys", "SELECT on once_started",
 		"EXECUTE on lift_fencing_tokens", "EXECUTE on once_claim", "EXECUTE on raise_pruned",
 		"EXECUTE on next_fencing_token", "EXECUTE on token_follows", "EXECUTE on wake_next", "EXECUTE on wake_each", "EXECUTE on advisory_key", "EXECUTE on pglock_schema_version", "EXECUTE on unsafe_server",
@@ -56,14 +61,15 @@ func TestUpGrantsWhatRolesNeedAndNoMore(t *testing.T) {
 	url := pgtest.Database(t)
 	admin := pgtest.PoolOn(t, url)
 	slices.Sort(userRights)
-	user, writer := `user "`+strconv.Itoa(os.Getpid())+`"`, "writer "+strconv.Itoa(os.Getpid())
+	user, writer, reader := `user "`+strconv.Itoa(os.Getpid())+`"`, "writer "+strconv.Itoa(os.Getpid()), "reader "+strconv.Itoa(os.Getpid())
 	asUser, asWriter := locktest.PoorRole(t, url, user), locktest.PoorRole(t, url, writer)
+	locktest.PoorRole(t, url, reader)
 	name := pgtest.SchemaName(t)
 	in := migrations.WithSchema(name)
 	var all sync.WaitGroup
 	for range 5 { // as replicas call it
 		all.Go(func() {
-			if err := migrations.Up(t.Context(), admin, in, migrations.WithUser(user), migrations.WithWriter(writer)); err != nil {
+			if err := migrations.Up(t.Context(), admin, in, migrations.WithUser(user), migrations.WithWriter(writer), migrations.WithReader(reader)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -74,6 +80,9 @@ func TestUpGrantsWhatRolesNeedAndNoMore(t *testing.T) {
 	}
 	if got := rights(t, admin, writer, name); !slices.Equal(got, writerRights) {
 		t.Errorf("a writer has\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(writerRights, "\n"))
+	}
+	if got := rights(t, admin, reader, name); !slices.Equal(got, readerRights) {
+		t.Errorf("a reader has\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(readerRights, "\n"))
 	}
 	if err := migrations.Up(t.Context(), asUser, in); err != nil {
 		t.Errorf("a service that migrates when it starts: %v", err)

@@ -34,7 +34,7 @@ const versionTable = "pglock_migrations"
 // If the tables are up to date, Up returns nil without a lock, and needs no right except to read
 // the version.
 //
-// With WithUser, WithWriter or WithOwner, each call then grants the rights, which needs the lock
+// With WithUser, WithReader, WithWriter or WithOwner, each call then grants the rights, which needs the lock
 // and the right to grant. WithReport reports what has changed.
 //
 // ctx bounds the wait for the lock. A migration that has begun is not cancelled: each is one short

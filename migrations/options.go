@@ -29,6 +29,10 @@ func WithSchema(name string) Option {
 // has rights.
 func WithUser(role string) Option { return withGrant("WithUser", "grant_user", role) }
 
+// WithReader makes Up grant a role the rights to see locks, waiters, schedules and the state of idempotency
+// keys, and no others. Like WithUser.
+func WithReader(role string) Option { return withGrant("WithReader", "grant_reader", role) }
+
 // WithWriter makes Up grant a role the rights to write as a holder: to check and bind the fences
 // that others give it. The role gets no right on any table. The option may be repeated.
 func WithWriter(role string) Option { return withGrant("WithWriter", "grant_writer", role) }

@@ -29,8 +29,12 @@ var (
 	getSQL string
 	//go:embed sql/list.sql
 	listSQL string
+	//go:embed sql/survey.sql
+	surveySQL string
+	//go:embed sql/matching.sql
+	matchingSQL string // the middle of the last two
 	//go:embed sql/row.sql
-	rowSQL string // the end of the other two
+	rowSQL string // the end of all
 )
 
 // Get returns information about the lock of that name, which may have changed since. The error
@@ -57,7 +61,7 @@ func (c *Client) Get(ctx context.Context, name string) (inspect.Lock, error) {
 // likePattern turns a Filter's Pattern into one of LIKE.
 var likePattern = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`, `*`, `%`, `?`, `_`)
 
-// filterArgs returns the arguments of list.sql for a filter.
+// filterArgs returns the arguments $2 to $7 of matching.sql.
 func filterArgs(f inspect.Filter) ([]any, error) {
 	for what, text := range map[string]string{"prefix": f.Prefix, "pattern": f.Pattern, "holder": f.Holder} {
 		if !storable(text) {
@@ -65,7 +69,7 @@ func filterArgs(f inspect.Filter) ([]any, error) {
 		}
 	}
 	labels, err := encodeLabels(f.Labels, math.MaxInt)
-	return []any{f.Held, f.Prefix, likePattern.Replace(f.Pattern), f.Holder, labels}, err
+	return []any{f.Held, f.Prefix, likePattern.Replace(f.Pattern), f.Holder, labels, f.Waiting}, err
 }
 
 // Locks returns the locks that match filter, in the order of their names by the database's
@@ -82,9 +86,9 @@ func (c *Client) Locks(ctx context.Context, filter inspect.Filter) iter.Seq2[ins
 			yield(inspect.Lock{}, err)
 			return
 		}
-		sql := schema.Render(listSQL+rowSQL, c.cfg.schema)
+		sql := schema.Render(listSQL+matchingSQL+rowSQL, c.cfg.schema)
 		for p := (page{seen: listStep}); p.seen == listStep; {
-			if p, err = c.readPage(ctx, sql, append([]any{p.last}, args...)); err != nil {
+			if p, err = c.readPage(ctx, sql, append([]any{p.last}, append(args, string(inspect.ByName), listStep)...)); err != nil {
 				yield(inspect.Lock{}, err)
 				return
 			}
@@ -119,9 +123,10 @@ func (c *Client) readRow(ctx context.Context, name string) (row lockRow, found b
 
 // page has the rows that a statement returns which ends with row.sql.
 type page struct {
-	rows []lockRow
-	last string // name of the last row that was examined
-	seen int    // the number of rows that were examined
+	rows     []lockRow
+	last     string // name of the last row that was examined
+	seen     int    // the number of rows that were examined
+	matching int    // the number of these that match
 }
 
 type lockRow struct {
@@ -131,7 +136,7 @@ type lockRow struct {
 
 func (p *page) scan(r pgx.Rows) error {
 	values := r.RawValues()
-	if values[2] == nil { // no row matches
+	if values[3] == nil { // no row matches
 		into := make([]any, len(values))
 		into[0], into[1] = &p.seen, &p.last
 		return r.Scan(into...)
@@ -142,7 +147,7 @@ func (p *page) scan(r pgx.Rows) error {
 	var request *string
 	var q waiterColumns
 	var g grantColumns
-	err := r.Scan(&p.seen, &p.last, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt,
+	err := r.Scan(&p.seen, &p.last, &p.matching, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt,
 		(*pgtx.Micros)(&k.Remaining), (*pgtx.Micros)(&k.age),
 		&k.Previous.Holder, &k.Previous.End, (*zeronull.Timestamptz)(&k.Previous.EndedAt), &k.Previous.Reason, &request,
 		&q.holders, &q.tickets, &q.waited, &q.weights,

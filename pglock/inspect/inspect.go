@@ -92,6 +92,7 @@ type Waiter struct {
 // Filter selects locks by all of its set fields, so its zero value selects all.
 type Filter struct {
 	Held    bool              // held locks only
+	Waiting bool              // locks that somebody waits for
 	Prefix  string            // of the name
 	Pattern string            // of the whole name, where * is any text and ? any character
 	Holder  string            // of the last grant, unless released

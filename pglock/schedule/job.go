@@ -116,6 +116,9 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	}
 	labels := maps.Clone(j.cfg.labels)
 	labels[tickLabel] = tick.UTC().Format(time.RFC3339Nano)
+	if !c.next.IsZero() {
+		labels[nextLabel] = c.next.UTC().Format(time.RFC3339Nano)
+	}
 	lease, err := j.client.Acquire(ctx, j.name, pglock.WithWait(wait), pglock.WithTTL(j.cfg.ttl), pglock.WithLabels(labels))
 	if err != nil {
 		return nil, j.explainBusy(ctx, c, err)
@@ -127,8 +130,12 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	return &Run{j, lease, tick}, nil
 }
 
-// tickLabel is the label of the job's lease that has the tick which its holder runs.
-const tickLabel = "tick"
+// The labels of the job's lease with the tick that its holder runs, and with the tick after it. The view
+// schedules reads them.
+const (
+	tickLabel = "tick"
+	nextLabel = "next"
+)
 
 // explainBusy completes err, the error of a lease that another process holds. It adds ErrRunning if
 // the holder runs the same tick or a later one, and names the tick if the holder runs an earlier

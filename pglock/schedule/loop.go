@@ -55,7 +55,7 @@ func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 // is tried again until the next tick is due. It returns an error if the loop must end.
 func (j *Job) runTick(ctx context.Context, s Schedule, tick time.Time, fn Func) error {
 	return j.again(ctx, s.Next(tick), func(first bool) (done bool, err error) {
-		began, err := j.once(ctx, claim{tick: tick}, j.waitFor(s, tick), fn)
+		began, err := j.once(ctx, claim{tick: tick, next: s.Next(tick)}, j.waitFor(s, tick), fn)
 		lost := errors.Is(err, pglock.ErrLost)
 		switch {
 		case errors.Is(err, pglock.ErrClosed):

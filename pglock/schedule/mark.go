@@ -47,6 +47,7 @@ func (j *Job) readMark(ctx context.Context) (last, now time.Time, err error) {
 // claim is what a run wants to run: a tick, or the job once per period.
 type claim struct {
 	tick   time.Time     // zero with a period
+	next   time.Time     // the tick after it; zero if unknown
 	period time.Duration // zero with a tick
 }
 

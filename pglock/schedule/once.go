@@ -48,7 +48,7 @@ func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
 	if tick.IsZero() {
 		return j.refuse(ErrDone, "no tick is due")
 	}
-	_, err = j.once(ctx, claim{tick: tick}, j.waitFor(s, tick), fn)
+	_, err = j.once(ctx, claim{tick: tick, next: s.Next(tick)}, j.waitFor(s, tick), fn)
 	if ctx.Err() == nil || err == nil || errors.Is(err, pglock.ErrLost) { // otherwise another process runs the tick
 		j.report(tick, err)
 	}

@@ -88,7 +88,7 @@ func WithMaxLate(d time.Duration) Option {
 }
 
 // WithLabels stores labels with the lease of a run, for people, as pglock.WithLabels does. The label
-// "tick" always has the tick. Default: no other labels.
+// "tick" always has the tick, and with Run and RunDue "next" the one after it. Default: no other labels.
 func WithLabels(labels map[string]string) Option {
 	return func(c *config) error {
 		maps.Copy(c.labels, labels)

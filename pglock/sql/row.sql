@@ -1,14 +1,14 @@
--- The end of get.sql and of list.sql: the columns of the rows in "step", and what the queue and the
--- permits of each say.
+-- The end of get.sql, list.sql and survey.sql: the columns of the rows in "step", and what the queue and
+-- the permits of each say.
 --
--- Returns one row or more. Each has the number of rows read and the last name among them, then the
--- name of a matching lock, or null if none matches, its token, version, holder, labels, time of the
+-- Returns one row or more. Each has the number of rows read, the last name among them and how many of them
+-- match, then the name of a matching lock, or null if none matches, its token, version, holder, labels, time of the
 -- grant, remaining microseconds, microseconds since the grant; the holder of the last grant that is
 -- over, how and when it ended, and the reason if it was revoked; the reason of a request to release
 -- the lock; the names, tickets, waited microseconds and wanted permits of its waiters in their order, with the ticket 0 for one in line before the queue; the
 -- number of its permits; and of each shared grant the token, weight, holder, labels, time, remaining microseconds,
 -- microseconds since the grant, and the reason of a request to release it.
-SELECT s.seen, s.last, s.name::text, s.token, s.version, coalesce(s.holder, ''), s.labels::text, s.acquired_at,
+SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(s.holder, ''), s.labels::text, s.acquired_at,
        CASE WHEN s.expires_at > s.read_at THEN (extract(epoch FROM s.expires_at - s.read_at) * 1000000)::bigint ELSE 0 END,
        (extract(epoch FROM s.read_at - s.acquired_at) * 1000000)::bigint,
        coalesce(CASE WHEN x.expired THEN s.holder ELSE s.last_holder END, ''),
@@ -37,4 +37,4 @@ CROSS JOIN LATERAL (
     FROM pglock.lock_permits AS p
     WHERE s.capacity > 0 AND p.name = s.name AND p.holder IS NOT NULL AND p.expires_at > s.read_at
 ) AS g
-ORDER BY s.name
+ORDER BY s.place

@@ -56,6 +56,7 @@ func newMigrateUp(g *globals) *cobra.Command {
 	}
 	grant("grant-user", "acquire locks and write as their holder", migrations.WithUser)
 	grant("grant-writer", "write as a holder", migrations.WithWriter)
+	grant("grant-reader", "see locks", migrations.WithReader)
 	return cmd
 }
 

@@ -95,7 +95,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
                ELSE '{SELECT}' END::text[] AS expected
     FROM b JOIN pg_class AS c ON c.relnamespace = b.namespace AND c.relname = ANY (
         '{distributed_locks,lock_waiters,lock_permits,once_keys,fencing_tokens,fencing_secret,fencing_epoch,
-          fencing_high_water,locks_held,locks_waiting,once_started,protected_tables,pglock_migrations}')
+          fencing_high_water,locks_held,locks_waiting,once_started,schedules,protected_tables,pglock_migrations}')
     WHERE b.usable
 ), functions AS (
     SELECT p.* FROM b JOIN pg_proc AS p ON p.pronamespace = b.namespace WHERE b.usable

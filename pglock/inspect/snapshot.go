@@ -1,0 +1,178 @@
+package inspect
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// Query selects what Client.Snapshot reads.
+type Query struct {
+	Filter       // of the locks
+	Order  Order // of the locks
+	Limit  int   // of each list; 0: 500
+}
+
+// Order is that of the locks in a Snapshot.
+type Order string
+
+const (
+	ByName      Order = ""          // by the database's collation
+	ByWaiters   Order = "waiters"   // most waiters first
+	ByHeld      Order = "held"      // longest held first
+	ByRemaining Order = "remaining" // those that expire first
+)
+
+// Snapshot is what an operator sees of one schema. Its parts are read one after the other, so a lock
+// may be in one and not in another.
+type Snapshot struct {
+	At     time.Time // by the server's clock
+	Server Server
+
+	Names    int    // of locks that have a row, held or not
+	Matching int    // of these, those that match the filter
+	Locks    []Lock // the first ones of these
+
+	Once      []Attempt
+	Schedules []Schedule
+	Advisory  []advisory.Usage // all sessions with an advisory lock of the database, also of other programs
+	Sessions  []Session
+}
+
+// Server describes the server, and what it keeps for all clients.
+type Server struct {
+	Version, Database, User string
+
+	Connections, MaxConnections int // in use by all programs, and in all
+	Sessions, Listeners         int // of pglock; that listen, of any program
+
+	NotifyQueue          float64       // the part of the notification queue that is in use
+	OldestTransaction    time.Duration // 0 without one. Hot locks get slower while it is open
+	OldestTransactionWho string
+	DeadRows             int64 // of the tables of locks
+
+	Held, Waiting, Started int // grants, waiting clients, and effects without an outcome
+}
+
+// Attempt is an effect of package once that has begun and has no outcome.
+type Attempt struct {
+	Key       string
+	Token     fencing.Token // 0: in a transaction of the caller
+	Holder    string
+	CreatedAt time.Time // the first attempt
+	StartedAt time.Time // the last attempt
+	Running   bool      // its lease is held; otherwise the outcome is unknown
+}
+
+// Schedule is a job of package schedule that has run.
+type Schedule struct {
+	Job     string
+	Last    time.Time // the last tick that was run
+	Next    time.Time // the tick after the last one that began; zero if unknown
+	Running time.Time // the tick that is being run; zero if none
+	Holder  string    // that runs it
+}
+
+// Late returns how long the next tick has been due without a run that began, or 0.
+func (s Schedule) Late(now time.Time) time.Duration {
+	if s.Next.IsZero() || !s.Running.IsZero() {
+		return 0
+	}
+	return max(now.Sub(s.Next), 0)
+}
+
+// Session is a connection of a client of pglock.
+type Session struct {
+	PID         uint32
+	Application string
+	User        string
+	ClientAddr  string // empty on a Unix-domain socket
+	State       string // active, idle or idle in transaction
+	Age         time.Duration
+	Listens     bool
+}
+
+// Elections returns the locks with a leader, which has a payload.
+func (s Snapshot) Elections() []Lock {
+	return slices.Collect(func(yield func(Lock) bool) {
+		for _, l := range s.Locks {
+			if _, ok := l.Labels["payload"]; ok && l.Held() && !yield(l) {
+				return
+			}
+		}
+	})
+}
+
+// Holders returns the names of those that hold the lock.
+func (l Lock) Holders() (all []string) {
+	for _, g := range l.Grants {
+		all = append(all, g.Holder)
+	}
+	if len(all) == 0 && l.Held() {
+		all = []string{l.Holder}
+	}
+	return all
+}
+
+// Block is one line of the tree of who waits for whom: a lock that somebody waits for with its holders,
+// or one of its waiters, which is a level deeper.
+type Block struct {
+	Depth   int // even for locks, odd for waiters
+	Name    string
+	Holders []string // of a lock
+	Waiter  Waiter   // of a waiter
+	Place   int      // of a waiter in the queue, from 1
+	Holds   []string // of a waiter: the locks that it holds, of those in the Snapshot
+	Cycle   bool     // the lock is above already: its holders may wait for one another
+}
+
+// Tree returns the tree of who waits for whom, for the locks of the Snapshot. Below a waiter are the locks
+// that it holds and others wait for. Holders are known by their names, which are those of clients: one that
+// holds and waits in two calls that have nothing to do with each other looks as if it waited with what it holds.
+func (s Snapshot) Tree() (tree []Block) {
+	holds := map[string][]string{} // names of locks by holder
+	waited := map[string]*Lock{}
+	waits := map[string]bool{}
+	for i, l := range s.Locks {
+		for _, h := range l.Holders() {
+			holds[h] = append(holds[h], l.Name)
+		}
+		if len(l.Waiters) > 0 {
+			waited[l.Name] = &s.Locks[i]
+		}
+		for _, w := range l.Waiters {
+			waits[w.Holder] = true
+		}
+	}
+	shown := map[string]bool{}
+	var add func(l *Lock, path []string)
+	add = func(l *Lock, path []string) {
+		depth := 2 * len(path)
+		cycle := slices.Contains(path, l.Name)
+		tree = append(tree, Block{Depth: depth, Name: l.Name, Holders: l.Holders(), Cycle: cycle})
+		if cycle || shown[l.Name] {
+			return
+		}
+		shown[l.Name] = true
+		path = append(slices.Clip(path), l.Name)
+		for i, w := range l.Waiters {
+			tree = append(tree, Block{Depth: depth + 1, Name: l.Name, Waiter: w, Place: i + 1, Holds: holds[w.Holder]})
+			for _, name := range holds[w.Holder] {
+				if next := waited[name]; next != nil {
+					add(next, path)
+				}
+			}
+		}
+	}
+	for _, rootsOnly := range []bool{true, false} { // what is left after the roots is in cycles
+		for _, l := range s.Locks {
+			blocked := slices.ContainsFunc(l.Holders(), func(h string) bool { return waits[h] })
+			if len(l.Waiters) > 0 && !shown[l.Name] && !(rootsOnly && blocked) {
+				add(waited[l.Name], nil)
+			}
+		}
+	}
+	return tree
+}

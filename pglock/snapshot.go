@@ -1,0 +1,124 @@
+package pglock
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/inspect"
+)
+
+var (
+	//go:embed sql/server.sql
+	serverSQL string
+	//go:embed sql/once.sql
+	onceSQL string
+	//go:embed sql/schedules.sql
+	schedulesSQL string
+	//go:embed sql/sessions.sql
+	sessionsSQL string
+)
+
+// Snapshot returns what there is in the schema of the client: locks, waiters, permits, elections, schedules,
+// idempotency keys without an outcome, advisory locks, sessions, and the state of the server. It changes
+// nothing, and needs no more rights than migrations.WithReader grants. What the role may not see of other
+// roles' sessions is left out, unless it is a member of pg_read_all_stats.
+//
+// It reads all rows of the locks once, and memory is needed for those within the limit. The error is
+// that of the first part that fails. ctx bounds the call.
+func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snapshot, err error) {
+	limit := cmp.Or(q.Limit, 500)
+	args, err := filterArgs(q.Filter)
+	switch {
+	case err != nil:
+		return s, err
+	case limit < 0:
+		return s, invalidOption("snapshot: limit %d is out of range: must be 0 or more", limit)
+	}
+	if err := c.beginCall(); err != nil {
+		return s, err
+	}
+	defer c.endCall()
+	var locks page
+	for _, read := range []func() error{
+		func() error {
+			return leasetable.Read(ctx, c.store, &s, scanServer, schema.Render(serverSQL, c.cfg.schema), c.cfg.schema)
+		},
+		func() error {
+			return leasetable.Read(ctx, c.store, &locks, (*page).scan, schema.Render(surveySQL+matchingSQL+rowSQL, c.cfg.schema),
+				append([]any{""}, append(args, string(q.Order), limit)...)...)
+		},
+		func() (err error) { s.Once, err = readAll(ctx, c, limit, onceSQL, scanAttempt); return err },
+		func() (err error) { s.Schedules, err = readAll(ctx, c, limit, schedulesSQL, scanSchedule); return err },
+		func() (err error) { s.Sessions, err = readAll(ctx, c, limit, sessionsSQL, scanSession); return err },
+		func() (err error) { s.Advisory, err = c.inspectAdvisory(ctx); return err },
+	} {
+		if err := read(); err != nil {
+			return s, c.explainIn(ctx, "snapshot", err)
+		}
+	}
+	s.Names, s.Matching = locks.seen, locks.matching
+	for _, row := range locks.rows {
+		s.Locks = append(s.Locks, row.Lock)
+	}
+	s.Advisory = s.Advisory[:min(len(s.Advisory), limit)]
+	return s, nil
+}
+
+// inspectAdvisory reads the advisory locks on a connection of the application's pool.
+func (c *Client) inspectAdvisory(ctx context.Context) ([]advisory.Usage, error) {
+	if c.db == nil {
+		return advisory.Inspect(ctx, c.pool)
+	}
+	conn, giveBack, err := pgtx.Borrow(ctx, c.db)
+	if err != nil {
+		return nil, err
+	}
+	defer giveBack()
+	return advisory.Inspect(ctx, conn)
+}
+
+// readAll reads the rows of a statement, each of which scan returns.
+func readAll[T any](ctx context.Context, c *Client, limit int, sql string, scan func(row pgx.Rows) (T, error)) (all []T, err error) {
+	err = leasetable.Read(ctx, c.store, &all, func(all *[]T, r pgx.Rows) error {
+		row, err := scan(r)
+		*all = append(*all, row)
+		return err
+	}, schema.Render(sql, c.cfg.schema), limit)
+	return all, err
+}
+
+func scanServer(s *inspect.Snapshot, r pgx.Rows) error {
+	v := &s.Server
+	return r.Scan(&s.At, &v.Version, &v.Database, &v.User, &v.Connections, &v.MaxConnections, &v.Sessions, &v.Listeners,
+		&v.NotifyQueue, (*pgtx.Micros)(&v.OldestTransaction), &v.OldestTransactionWho, &v.DeadRows, &v.Held, &v.Waiting, &v.Started)
+}
+
+func scanAttempt(r pgx.Rows) (a inspect.Attempt, err error) {
+	return a, r.Scan(&a.Key, &a.Token, &a.Holder, &a.CreatedAt, &a.StartedAt, &a.Running)
+}
+
+func scanSchedule(r pgx.Rows) (s inspect.Schedule, err error) {
+	var next, running string
+	err = r.Scan(&s.Job, (*zeronull.Timestamptz)(&s.Last), &next, &running, &s.Holder)
+	s.Next, s.Running = tickOf(next), tickOf(running)
+	return s, err
+}
+
+// tickOf returns a tick that a label has, or the zero time.
+func tickOf(label string) time.Time {
+	tick, _ := time.Parse(time.RFC3339Nano, label)
+	return tick
+}
+
+func scanSession(r pgx.Rows) (s inspect.Session, err error) {
+	return s, r.Scan(&s.PID, &s.Application, &s.User, &s.ClientAddr, &s.State, (*pgtx.Micros)(&s.Age), &s.Listens)
+}

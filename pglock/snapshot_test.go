@@ -1,0 +1,214 @@
+package pglock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/migrations"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/leader"
+	"github.com/pglock/pglock-go/pglock/once"
+	"github.com/pglock/pglock-go/pglock/schedule"
+)
+
+// snapshot returns a Snapshot of everything.
+func snapshot(t *testing.T, c *pglock.Client, q inspect.Query) inspect.Snapshot {
+	t.Helper()
+	s, err := c.Snapshot(t.Context(), q)
+	must(t, err)
+	return s
+}
+
+func lockNames(locks []inspect.Lock) []string {
+	names := []string{}
+	for _, l := range locks {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// TestSnapshot: a role that may only look sees one of everything.
+func TestSnapshot(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	f := on(t, url)
+	role := "reader " + pgtest.SchemaName(t)
+	asReader := locktest.PoorRole(t, url, role)
+	must(t, migrations.Up(t.Context(), f.pool, migrations.WithSchema(f.schema), migrations.WithReader(role)))
+	c := f.open()
+	held := try(t, c, "held", pglock.WithHolder("a"), pglock.WithLabels(map[string]string{"team": "x"}))
+	next := f.waits(f.open(), "held", pglock.WithHolder("b"))
+	defer func() { release(t, held); release(t, <-next) }()
+	release(t, try(t, c, "free"))
+	sem := tried(t, c.Semaphore("sem", 3).Weight(2))
+	defer release(t, sem)
+	e, err := leader.New(c, "election", leader.WithPayload("10.0.0.7:8080"))
+	must(t, err)
+	term, err := e.Campaign(t.Context(), "10.0.0.7:8080")
+	must(t, err)
+	defer func() { must(t, term.Resign(context.Background())) }()
+	job, err := schedule.New(c, "job")
+	must(t, err)
+	due := time.Now().Truncate(time.Hour)
+	must(t, job.RunDue(t.Context(), schedule.Every(time.Hour), func(context.Context, *pglock.Lease) error { return nil }))
+	if s := snapshot(t, c, inspect.Query{}); len(s.Schedules) != 1 || !s.Schedules[0].Next.Equal(due.Add(time.Hour)) || s.Schedules[0].Late(due.Add(2*time.Hour)) != time.Hour {
+		t.Errorf("schedules are %+v", s.Schedules)
+	}
+	run, err := job.Begin(t.Context(), due.Add(time.Millisecond))
+	must(t, err)
+	defer func() { must(t, run.Abandon(context.Background())) }()
+	_, err = once.Do(t.Context(), c, "payment", make([]byte, 32), func(context.Context, *pglock.Lease) (int, error) {
+		return 0, context.DeadlineExceeded // the outcome is unknown
+	})
+	if err == nil {
+		t.Fatal("an effect whose outcome is unknown succeeds")
+	}
+	locked, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		check(t, c.DoTx(context.Background(), "tx", func(context.Context, pgx.Tx) error { close(locked); <-stop; return nil }))
+	}()
+	within(t, time.Minute, "the transaction locks", locked)
+	defer close(stop)
+	until(f, "the waiter waits", 1, "SELECT count(*) FROM pglock.locks_waiting")
+
+	reader, err := pglock.Open(t.Context(), asReader, pglock.WithSchema(f.schema))
+	must(t, err)
+	t.Cleanup(func() { _ = reader.Close(context.Background()) })
+	s := snapshot(t, reader, inspect.Query{Filter: inspect.Filter{Held: true}})
+	if got := lockNames(s.Locks); !slices.Equal(got, []string{"election", "held", "job", "sem"}) {
+		t.Errorf("held are %q", got)
+	}
+	if s.Matching != 4 || s.Names < 5 || s.Server.Held != 4 || s.Server.Waiting != 1 {
+		t.Errorf("%d match of %d names; %+v", s.Matching, s.Names, s.Server)
+	}
+	if v := s.Server; s.Server.Started != 1 || v.Database != value[string](f, "SELECT current_database()") || v.User != role || v.Sessions < 2 {
+		t.Errorf("%+v", v)
+	}
+	if all := s.Elections(); len(all) != 1 || all[0].Labels["payload"] != "10.0.0.7:8080" {
+		t.Errorf("elections are %+v", all)
+	}
+	if len(s.Schedules) != 1 || s.Schedules[0].Job != "job" || !s.Schedules[0].Last.Equal(due) || s.Schedules[0].Running.IsZero() {
+		t.Errorf("schedules are %+v, %v", s.Schedules, due)
+	}
+	if len(s.Once) != 1 || s.Once[0].Key != "payment" || s.Once[0].Running || s.Once[0].Token == 0 {
+		t.Errorf("effects are %+v", s.Once)
+	}
+	if !slices.ContainsFunc(s.Sessions, func(s inspect.Session) bool { return s.Application == "pglock" }) {
+		t.Errorf("sessions are %+v", s.Sessions)
+	}
+	found := false
+	for _, u := range s.Advisory {
+		found = found || u.Key == c.Key("tx") && u.Granted && u.PID > 0
+	}
+	if !found {
+		t.Errorf("advisory locks are %+v", s.Advisory)
+	}
+	if _, err := reader.Acquire(t.Context(), "x", pglock.WithWait(0)); err == nil {
+		t.Error("a reader is granted a lock")
+	}
+}
+
+// TestSnapshotIsOrderedAndLimited: the first locks in each order, and how many there are.
+func TestSnapshotIsOrderedAndLimited(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, ticket, holder, acquired_at, expires_at)
+		SELECT 'lock' || i, i, 1, 1, 'h' || i, now() - i * interval '1 s', now() + (100 - i % 10) * interval '1 min' FROM generate_series(1, 9) AS i`)
+	f.sql(`INSERT INTO pglock.lock_waiters (name, client, expires_at, ticket)
+		SELECT 'lock' || i, j::text, now() + interval '1 h', 10 * i + j FROM generate_series(3, 5) AS i, generate_series(4, i) AS j`)
+	c := f.open()
+	for order, want := range map[inspect.Order][]string{
+		inspect.ByName: {"lock1", "lock2", "lock3"}, inspect.ByWaiters: {"lock5", "lock4", "lock1"},
+		inspect.ByHeld: {"lock9", "lock8", "lock7"}, inspect.ByRemaining: {"lock9", "lock8", "lock7"},
+	} {
+		s := snapshot(t, c, inspect.Query{Order: order, Limit: 3})
+		if got := lockNames(s.Locks); !slices.Equal(got, want) || s.Matching != 9 || s.Names != 9 {
+			t.Errorf("by %q: %q, %d of %d", order, got, s.Matching, s.Names)
+		}
+	}
+	s := snapshot(t, c, inspect.Query{Filter: inspect.Filter{Waiting: true}})
+	if got := lockNames(s.Locks); !slices.Equal(got, []string{"lock4", "lock5"}) {
+		t.Errorf("somebody waits for %q", got)
+	}
+	if got := namesOf(t, c.Locks(t.Context(), inspect.Filter{Waiting: true})); !slices.Equal(got, []string{"lock4", "lock5"}) {
+		t.Errorf("Locks: somebody waits for %q", got)
+	}
+	if s := snapshot(t, c, inspect.Query{Filter: inspect.Filter{Prefix: "none"}}); len(s.Locks)+s.Matching != 0 || s.Names != 9 {
+		t.Errorf("%+v", s)
+	}
+	_, err := c.Snapshot(t.Context(), inspect.Query{Limit: -1})
+	fails(t, "a negative limit", err, pglock.ErrInvalidOption)
+}
+
+// TestSnapshotOfADB: a client of a *sql.DB sees advisory locks too.
+func TestSnapshotOfADB(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	db := stdlib.OpenDB(*f.pool.Config().ConnConfig)
+	t.Cleanup(func() { _ = db.Close() })
+	c, err := pglock.OpenDB(t.Context(), db, pglock.WithSchema(f.schema))
+	must(t, err)
+	t.Cleanup(func() { check(t, c.Close(context.Background())) })
+	must(t, c.DoTx(t.Context(), "tx", func(ctx context.Context, _ pgx.Tx) error {
+		if s := snapshot(t, c, inspect.Query{}); len(s.Advisory) == 0 {
+			t.Error("the advisory lock is not seen")
+		}
+		return nil
+	}))
+}
+
+// TestASnapshotOfManyLocks takes less than a second, and the memory of its limit.
+func TestASnapshotOfManyLocks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at)
+		SELECT 'lock ' || i, i, 1, 'h' || i % 100, now(), now() + interval '1 h' FROM generate_series(1, 100000) AS i`)
+	f.sql("ANALYZE pglock.distributed_locks")
+	c := f.open()
+	began := time.Now()
+	s := snapshot(t, c, inspect.Query{Order: inspect.ByWaiters})
+	t.Logf("%v", time.Since(began))
+	atMost(t, 5*time.Second, "a snapshot", began) // a second on an idle machine
+	if len(s.Locks) != 500 || s.Matching != 100000 {
+		t.Errorf("%d of %d", len(s.Locks), s.Matching)
+	}
+}
+
+// TestTree: who waits for whom, with a cycle.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	lock := func(name, holder string, waiters ...string) inspect.Lock {
+		l := inspect.Lock{Name: name, Holder: holder, Remaining: time.Minute}
+		for _, w := range waiters {
+			l.Waiters = append(l.Waiters, inspect.Waiter{Holder: w})
+		}
+		return l
+	}
+	shared := lock("shared", "", "w")
+	shared.Grants = []inspect.Grant{{Holder: "r1"}, {Holder: "r2"}}
+	s := inspect.Snapshot{Locks: []inspect.Lock{
+		lock("b", "y", "z"), lock("a", "x", "y", "v"), lock("c", "z"), shared, lock("alone", "q"),
+		lock("p1", "p", "o"), lock("p2", "o", "p"), // p waits for o, and o for p
+	}}
+	var got []string
+	for _, b := range s.Tree() {
+		got = append(got, fmt.Sprintf("%d%s%v%s%d%v%t", b.Depth, b.Name, b.Holders, b.Waiter.Holder, b.Place, b.Holds, b.Cycle))
+	}
+	want := []string{
+		"0a[x]0[]false", "1a[]y1[b]false", "2b[y]0[]false", "3b[]z1[c]false", "1a[]v2[]false",
+		"0shared[r1 r2]0[]false", "1shared[]w1[]false",
+		"0p1[p]0[]false", "1p1[]o1[p2]false", "2p2[o]0[]false", "3p2[]p1[p1]false", "4p1[p]0[]true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the tree is\n%q, want\n%q", got, want)
+	}
+}

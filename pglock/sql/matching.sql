@@ -1,0 +1,37 @@
+-- The middle of list.sql and of survey.sql: of the rows in "read", those that match all conditions:
+--
+--   $2  held locks only
+--   $3  the prefix of the name, or ''
+--   $4  a pattern of LIKE for the name, or ''
+--   $5  the holder, or ''
+--   $6  labels, jsonb: all of them must match
+--   $7  only those that somebody waits for, by "queues"
+--
+-- Of a lock with permits, one grant must match the labels and the holder. The first $9 of them are returned in
+-- the order $8: '' is that of names, 'waiters' has the longest queues first, 'held' the oldest grants, and
+-- 'remaining' those that end first.
+), matching AS NOT MATERIALIZED (
+    SELECT s.*, coalesce(q.waiting, 0) AS waiting
+    FROM read AS s LEFT JOIN queues AS q ON q.name = s.name
+    WHERE starts_with(s.name, $3::text)
+      AND ($4::text = '' OR s.name LIKE $4::text)
+      AND (NOT $7::boolean OR q.waiting > 0)
+      AND ((s.holder IS NOT NULL AND s.expires_at > s.read_at OR NOT $2::boolean)
+               AND ($5::text = '' OR s.holder = $5::text)
+               AND s.labels @> $6::text::jsonb
+           OR s.capacity IS NOT NULL AND EXISTS (
+               SELECT FROM pglock.lock_permits AS p
+               WHERE p.name = s.name AND p.holder IS NOT NULL AND p.expires_at > s.read_at
+                 AND ($5::text = '' OR p.holder = $5::text)
+                 AND p.labels @> $6::text::jsonb))
+), step AS MATERIALIZED (
+    SELECT p.*, s.*
+    FROM (SELECT count(*) AS seen, coalesce(max(r.name), '')::text AS last, (SELECT count(*) FROM matching) AS matching FROM read AS r) AS p
+    LEFT JOIN (
+        SELECT f.*, row_number() OVER () AS place
+        FROM (
+            SELECT m.* FROM matching AS m
+            ORDER BY CASE $8::text WHEN 'waiters' THEN -m.waiting
+                         WHEN 'held' THEN extract(epoch FROM m.acquired_at) WHEN 'remaining' THEN extract(epoch FROM m.expires_at) END, m.name
+            LIMIT $9::bigint) AS f) AS s ON true
+)
