@@ -39,7 +39,7 @@ func (o *Outcome) WritePlot(dir string) error {
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", plotWidth, 90+lineHeight*(len(drawn)+len(o.Missing)))
 	text(10, "black", o.Number+": "+o.What)
 	y += 20
-	text(10, "black", fmt.Sprintf("%s, %s: median and range of the rounds. Blue: pglock, gray: a floor, orange: a peer.", figure, unit))
+	text(10, "black", fmt.Sprintf("%s: median and range of the rounds. Blue: pglock, gray: a floor, orange: a peer.", figure))
 	for _, s := range drawn {
 		y += lineHeight
 		color, side := colors[s.Role], s.side()
