@@ -10,20 +10,24 @@
 -- Of a lock with permits, one grant must match the labels and the holder. The first $9 of them are returned in
 -- the order $8: '' is that of names, 'waiters' has the longest queues first, 'held' the oldest grants, and
 -- 'remaining' those that end first.
+), shared AS MATERIALIZED (
+    SELECT DISTINCT p.name
+    FROM read AS r JOIN pglock.lock_permits AS p ON p.name = r.name
+    WHERE r.capacity IS NOT NULL AND p.holder IS NOT NULL AND p.expires_at > r.read_at
+      AND ($5::text = '' OR p.holder = $5::text)
+      AND p.labels @> $6::text::jsonb
 ), matching AS NOT MATERIALIZED (
     SELECT s.*, coalesce(q.waiting, 0) AS waiting
-    FROM read AS s LEFT JOIN queues AS q ON q.name = s.name
+    FROM read AS s
+    LEFT JOIN queues AS q ON q.name = s.name
+    LEFT JOIN shared AS h ON h.name = s.name
     WHERE starts_with(s.name, $3::text)
       AND ($4::text = '' OR s.name LIKE $4::text)
       AND (NOT $7::boolean OR q.waiting > 0)
       AND ((s.holder IS NOT NULL AND s.expires_at > s.read_at OR NOT $2::boolean)
                AND ($5::text = '' OR s.holder = $5::text)
                AND s.labels @> $6::text::jsonb
-           OR s.capacity IS NOT NULL AND EXISTS (
-               SELECT FROM pglock.lock_permits AS p
-               WHERE p.name = s.name AND p.holder IS NOT NULL AND p.expires_at > s.read_at
-                 AND ($5::text = '' OR p.holder = $5::text)
-                 AND p.labels @> $6::text::jsonb))
+           OR h.name IS NOT NULL)
 ), step AS MATERIALIZED (
     SELECT p.*, s.*
     FROM (SELECT count(*) AS seen, coalesce(max(r.name), '')::text AS last, (SELECT count(*) FROM matching) AS matching FROM read AS r) AS p
