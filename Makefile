@@ -10,7 +10,7 @@ tool = $$(GOWORK=off go tool -n -modfile=internal/tools/go.mod $(1))
 SCRIPTS = .ci/run $(shell find testdata -name '*.sh')
 SYSTEMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 # The modules of go.work. internal/bench is only vetted: it is run by hand.
-MODULES := . internal/adapters internal/testserver/remote pglock/otelpglock
+MODULES := . internal/adapters internal/testserver/remote pglock/cmd/pglock pglock/otelpglock
 PACKAGES := ./... $(patsubst %,./%/...,$(filter-out .,$(MODULES)))
 
 .PHONY: help

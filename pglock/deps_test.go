@@ -37,7 +37,7 @@ func TestRuntimeDependencies(t *testing.T) {
 }
 
 // TestModuleRequirements keeps what a user's go mod tidy reads to pgx, golang-migrate, what they need,
-// and a few small modules of the tests and the command: testdata/modules.golden lists go.mod. A large
+// and a few small modules of the tests: testdata/modules.golden lists go.mod. A large
 // one, such as a client of Docker, belongs into a module of its own, like internal/testserver/remote.
 func TestModuleRequirements(t *testing.T) {
 	t.Parallel()

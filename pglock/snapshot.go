@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,8 +70,21 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 	for _, row := range locks.rows {
 		s.Locks = append(s.Locks, row.Lock)
 	}
+	s.Schedules = append(s.Schedules, firstTicks(s)...)
 	s.Advisory = s.Advisory[:min(len(s.Advisory), limit)]
 	return s, nil
+}
+
+// firstTicks returns the jobs that run their first tick, which have no last one.
+func firstTicks(s inspect.Snapshot) (first []inspect.Schedule) {
+	for _, l := range s.Locks {
+		running := tickOf(l.Labels["tick"])
+		known := slices.ContainsFunc(s.Schedules, func(s inspect.Schedule) bool { return s.Job == l.Name })
+		if !running.IsZero() && l.Held() && !known {
+			first = append(first, inspect.Schedule{Job: l.Name, Next: tickOf(l.Labels["next"]), Running: running, Holder: l.Holder})
+		}
+	}
+	return first
 }
 
 // inspectAdvisory reads the advisory locks on a connection of the application's pool.

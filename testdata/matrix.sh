@@ -62,7 +62,7 @@ for version in "$@"; do
 	fi
 	export PGLOCK_TEST_IMAGE
 	# shellcheck disable=SC2086 # a list of packages
-	tests "PostgreSQL $version" ${PGLOCK_MATRIX_PACKAGES:-./...}
+	tests "PostgreSQL $version" ${PGLOCK_MATRIX_PACKAGES:-./... ./pglock/cmd/pglock/...}
 	if [ -n "$newer" ]; then
 		export PGLOCK_TEST_PGBOUNCER="$newer" PGLOCK_TEST_PGBOUNCER_PREPARES=1
 		tests "PostgreSQL $version, PgBouncer 1.24" -run 'Pooler|SessionMode' ./advisory ./pglock ./pglock/rowlock

@@ -4,7 +4,7 @@
 #
 # usage: setup.sh [PROGRAM...]
 #
-#   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, cc or make; without any: all
+#   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, tmux, cc or make; without any: all
 #
 # Programs are wanted, not services: apt-get neither makes nor starts a PostgreSQL server cluster, now or later
 # (create_main_cluster = false), nor a PgBouncer. Where nothing is missing, this takes some milliseconds and no network.
@@ -27,7 +27,7 @@ have() {
 	client) anywhere psql && anywhere pg_dump && anywhere pg_basebackup ;;
 	pgbouncer) [ -n "${PGLOCK_TEST_PGBOUNCER:-}" ] || command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
 	cc) compiles ;;
-	make) command -v make >/dev/null ;;
+	make | tmux) command -v "$1" >/dev/null ;;
 	esac
 }
 
@@ -78,7 +78,7 @@ describe() {
 		client) what="psql, pg_dump and pg_basebackup" ;;
 		pgbouncer) what=PgBouncer ;;
 		cc) what="a C compiler for the race detector" ;;
-		make) what="make" ;;
+		*) what=$program ;;
 		esac
 		list="$list${list:+; }$what"
 	done
@@ -133,11 +133,11 @@ install_by_apt() {
 
 for program in "$@"; do
 	case $program in
-	postgres | client | pgbouncer | cc | make) ;;
+	postgres | client | pgbouncer | tmux | cc | make) ;;
 	*) usage ;;
 	esac
 done
-[ $# -gt 0 ] || set -- postgres client pgbouncer cc make
+[ $# -gt 0 ] || set -- postgres client pgbouncer tmux cc make
 look "$@"
 [ -n "$missing" ] || exit 0
 

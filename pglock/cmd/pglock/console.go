@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 )
 
 // console prints pglock's messages on stderr. Stdout is the command's.
@@ -18,7 +17,7 @@ type console struct{ quiet bool }
 
 // errorf prints an error or a warning.
 func (console) errorf(format string, args ...any) {
-	fmt.Fprintln(os.Stderr, "pglock: "+oneLine(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(os.Stderr, "pglock: "+text.OneLine(fmt.Sprintf(format, args...)))
 }
 
 // infof prints a message unless --quiet is given.
@@ -53,16 +52,4 @@ func describe(err error) string {
 		text += fmt.Sprintf(" (last renewal: %s)", errs.Reason(lost.Cause))
 	}
 	return text
-}
-
-// oneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces all
-// characters that plain quotes: those that move a cursor, reverse text, or can't be seen.
-func oneLine(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }), " ")
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 )
 
 // TestDescribe: messages do not repeat the name of the package that returned the error.
@@ -23,7 +24,7 @@ func TestDescribe(t *testing.T) {
 		}
 	}
 	// French messages of the server have no-break spaces. They stay blanks.
-	if got, want := oneLine("a\nb\r\n\x1b[31mc\u009b\u202ed\u200be\u2066\u00ad\U000e0041 \u00ab\u00a0é\u00a0\u00bb\u2028f"), "a b ?[31mc??d?e??? « é » f"; got != want {
+	if got, want := text.OneLine("a\nb\r\n\x1b[31mc\u009b\u202ed\u200be\u2066\u00ad\U000e0041 \u00ab\u00a0é\u00a0\u00bb\u2028f"), "a b ?[31mc??d?e??? « é » f"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

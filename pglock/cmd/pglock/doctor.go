@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 )
 
 // statusUnhealthy is the exit status of pglock doctor if a check fails.
@@ -27,15 +28,11 @@ func newDoctor(g *globals) *cobra.Command {
 }
 
 func (g *globals) doctor(out io.Writer, asJSON bool) error {
-	database := g.database()
-	config, err := database.config()
-	if err != nil {
+	if _, err := g.database().config(); err != nil {
 		return err
 	}
 	return interruptible(func(ctx context.Context) error {
-		results := doctor.Run(ctx, doctor.Config{
-			Conn: config.ConnConfig, Schema: g.schema, Limits: doctor.DefaultLimits(), ExplainConnect: database.explainConnect,
-		})
+		results := g.checks(ctx)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -58,11 +55,11 @@ func printResults(out io.Writer, results []doctor.Result, asJSON bool) error {
 	}
 	t := newTable(out)
 	for _, r := range results {
-		text := r.Found
+		found := r.Found
 		if r.Remedy != "" {
-			text += ": " + r.Remedy
+			found += ": " + r.Remedy
 		}
-		fmt.Fprintf(t, "%-4s\t%s\t%s\n", r.Level, r.Check, oneLine(text))
+		fmt.Fprintf(t, "%-4s\t%s\t%s\n", r.Level, r.Check, text.OneLine(found))
 	}
 	return t.Flush()
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 )
 
 // secretWord is a part of passwords in the inputs of the fuzz tests.
@@ -45,7 +47,7 @@ func FuzzArguments(f *testing.F) {
 			return
 		}
 		var own *failure
-		text := oneLine(describe(err))
+		text := text.OneLine(describe(err))
 		switch {
 		case errors.As(err, &own) && own.code != statusUsage:
 			return // it names the command to run

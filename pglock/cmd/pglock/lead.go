@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
 
@@ -28,7 +29,7 @@ func (f *runFlags) campaign(ctx context.Context, client *pglock.Client, name str
 	}
 	l, err := e.Leader(ctx)
 	if err == nil {
-		f.infof("waiting: %q is led by %s (token %d): %s", name, plain(l.Name), l.Token, plain(l.Payload))
+		f.infof("waiting: %q is led by %s (token %d): %s", name, text.Plain(l.Name), l.Token, text.Plain(l.Payload))
 	}
 	t, err := e.Campaign(ctx, f.payload)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
@@ -70,10 +70,10 @@ func addLock(t io.Writer, k inspect.Lock) {
 	for _, g := range grants {
 		since, remaining := "-", "-"
 		if k.Held() {
-			since, remaining = short(g.HeldFor), short(g.Remaining)
+			since, remaining = text.Short(g.HeldFor), text.Short(g.Remaining)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", plain(k.Name), state(k), plain(g.Holder), g.Token,
-			since, remaining, len(k.Waiters), cmp.Or(strings.Join(labels(g.Labels), ","), "-"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", text.Plain(k.Name), state(k), text.Plain(g.Holder), g.Token,
+			since, remaining, len(k.Waiters), cmp.Or(strings.Join(text.Labels(g.Labels), ","), "-"))
 	}
 }
 
@@ -152,7 +152,7 @@ func release(ctx context.Context, client *pglock.Client, out io.Writer, name str
 	}
 	holder := ""
 	if name := grants[token]; name != "" {
-		holder = ", which " + plain(name) + " held"
+		holder = ", which " + text.Plain(name) + " held"
 	}
 	switch err = client.Revoke(ctx, name, token, reason); {
 	case isAny(err, pglock.ErrStale, pglock.ErrNotFound):
@@ -210,15 +210,4 @@ func state(k inspect.Lock) string {
 		return "expired"
 	}
 	return "free"
-}
-
-// short returns a duration with about three digits.
-func short(d time.Duration) string {
-	switch {
-	case d >= 10*time.Second:
-		return d.Round(time.Second).String()
-	case d >= time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Millisecond).String()
 }

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,22 +12,9 @@ import (
 	"unicode/utf16"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/inspect"
 )
-
-// plain returns text as it is if it is one printable word, and quoted otherwise: a name can have
-// blanks, and characters that move a terminal's cursor, reverse text, or can't be seen. All text of
-// others is printed by plain, oneLine or escapeJSON.
-func plain(text string) string {
-	quoted := strconv.Quote(text)
-	switch {
-	case text == "":
-		return "-"
-	case text == "-", strings.ContainsAny(text, " \ufffd"), quoted != `"`+text+`"`:
-		return quoted
-	}
-	return text
-}
 
 // newTable returns a writer that aligns cells, each of which ends with a tab except the last one. It
 // keeps all rows until Flush.
@@ -51,7 +35,7 @@ func (t lines) add(key, format string, args ...any) {
 // show prints one lock.
 func show(out io.Writer, k inspect.Lock) error {
 	t := lines{newTable(out)}
-	t.add("name", "%s", plain(k.Name))
+	t.add("name", "%s", text.Plain(k.Name))
 	t.addState(k)
 	for i, g := range k.Grants {
 		if !g.Exclusive { // the lines of an exclusive one are those of the lock
@@ -59,14 +43,14 @@ func show(out io.Writer, k inspect.Lock) error {
 		}
 	}
 	if last := k.Previous; last.End != "" {
-		how := plain(last.End)
+		how := text.Plain(last.End)
 		if last.Reason != "" {
-			how += ", " + plain(last.Reason)
+			how += ", " + text.Plain(last.Reason)
 		}
-		t.add("last holder", "%s, %s at %s", plain(last.Holder), how, last.EndedAt.UTC().Format(time.RFC3339))
+		t.add("last holder", "%s, %s at %s", text.Plain(last.Holder), how, last.EndedAt.UTC().Format(time.RFC3339))
 	}
 	for i, w := range k.Waiters {
-		t.add(fmt.Sprintf("waiter %d", i+1), "%s%s, for %s", plain(w.Holder), share(k.Kind, w.Permits, w.Exclusive), short(w.Waited))
+		t.add(fmt.Sprintf("waiter %d", i+1), "%s%s, for %s", text.Plain(w.Holder), share(k.Kind, w.Permits, w.Exclusive), text.Short(w.Waited))
 	}
 	return t.Flush()
 }
@@ -86,17 +70,17 @@ func (t lines) addState(k inspect.Lock) {
 	}
 	labelKey := "last label"
 	if k.Holder != "" {
-		t.add("holder", "%s", plain(k.Holder))
+		t.add("holder", "%s", text.Plain(k.Holder))
 		labelKey = "label"
 	}
 	if k.Held() && !shared {
-		t.add("since", "%s (%s)", k.AcquiredAt.UTC().Format(time.RFC3339), short(k.HeldFor))
-		t.add("remaining", "%s unless renewed", short(k.Remaining))
+		t.add("since", "%s (%s)", k.AcquiredAt.UTC().Format(time.RFC3339), text.Short(k.HeldFor))
+		t.add("remaining", "%s unless renewed", text.Short(k.Remaining))
 	}
 	if k.ReleaseRequested {
-		t.add("asked to release", "%s", plain(k.ReleaseReason))
+		t.add("asked to release", "%s", text.Plain(k.ReleaseReason))
 	}
-	for _, label := range labels(k.Labels) {
+	for _, label := range text.Labels(k.Labels) {
 		t.add(labelKey, "%s", label)
 	}
 }
@@ -104,11 +88,11 @@ func (t lines) addState(k inspect.Lock) {
 // describeGrant returns one of several grants as text.
 func describeGrant(kind inspect.Kind, g inspect.Grant) string {
 	parts := []string{fmt.Sprintf("token %d, %s%s, for %s, remaining %s",
-		g.Token, plain(g.Holder), share(kind, g.Permits, g.Exclusive), short(g.HeldFor), short(g.Remaining))}
+		g.Token, text.Plain(g.Holder), share(kind, g.Permits, g.Exclusive), text.Short(g.HeldFor), text.Short(g.Remaining))}
 	if g.ReleaseRequested {
-		parts = append(parts, "asked to release: "+plain(g.ReleaseReason))
+		parts = append(parts, "asked to release: "+text.Plain(g.ReleaseReason))
 	}
-	return strings.Join(append(parts, labels(g.Labels)...), ", ")
+	return strings.Join(append(parts, text.Labels(g.Labels)...), ", ")
 }
 
 // share returns what a holder has of a lock, or a waiter wants, after a comma.
@@ -124,14 +108,6 @@ func share(kind inspect.Kind, permits int, exclusive bool) string {
 		return ", reader"
 	}
 	return ""
-}
-
-// labels returns labels as text, in the order of their keys.
-func labels(m map[string]string) (all []string) {
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		all = append(all, plain(key)+"="+plain(m[key]))
-	}
-	return all
 }
 
 // lockJSON is a lock in JSON. Durations are in seconds.

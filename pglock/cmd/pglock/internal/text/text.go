@@ -1,0 +1,56 @@
+// Package text turns text of others, and figures, into text for a terminal.
+package text
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Plain returns text as it is if it is one printable word, and quoted otherwise: a name can have
+// blanks, and characters that move a terminal's cursor, reverse text, or can't be seen. All text of
+// others is printed by Plain, OneLine or escapeJSON of the command.
+func Plain(text string) string {
+	quoted := strconv.Quote(text)
+	switch {
+	case text == "":
+		return "-"
+	case text == "-", strings.ContainsAny(text, " \ufffd"), quoted != `"`+text+`"`:
+		return quoted
+	}
+	return text
+}
+
+// OneLine joins the lines of text, so that every line of a log has pglock's prefix. It replaces all
+// characters that Plain quotes: those that move a cursor, reverse text, or can't be seen.
+func OneLine(text string) string {
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r != ' ' && unicode.IsSpace(r) }), " ")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
+}
+
+// Short returns a duration with about three digits.
+func Short(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// Labels returns labels as text, in the order of their keys.
+func Labels(m map[string]string) (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, Plain(key)+"="+Plain(m[key]))
+	}
+	return all
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/top"
+	"github.com/pglock/pglock-go/pglock/inspect"
+)
+
+func newTop(g *globals) *cobra.Command {
+	var once bool
+	c := top.Config{Show: showText, Export: exportLocks}
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch locks, waiters and what blocks, in the whole terminal",
+		Long:  help("top"),
+		Args:  noArguments,
+	}
+	screens := top.Screens()
+	flags := cmd.Flags()
+	flags.BoolVar(&once, "once", false, "print what there is as plain text, and end")
+	flags.BoolVar(&c.ReadOnly, "read-only", false, "without the keys that ask for a release or revoke a grant")
+	flags.DurationVar(&c.Every, "every", 2*time.Second, "read so often, but spend at most 2 % of the time with it")
+	flags.StringVar(&c.Filter, "filter", "", "show only names with this part, or of this pattern (* and ?), or @HOLDER")
+	flags.StringVar(&c.Screen, "screen", "", "begin with this `screen`, and with --once print only this one:\n"+strings.Join(screens, ", "))
+	run := g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
+		c.Client, c.Doctor = client, g.checks
+		if once {
+			return top.Once(ctx, c, out)
+		}
+		return interruptedOr(ctx, top.Run(ctx, c))
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case c.Screen != "" && !slices.Contains(screens, c.Screen):
+			return usage(cmd, "--screen is unknown: must be one of %s", strings.Join(screens, ", "))
+		case c.Every < 100*time.Millisecond:
+			return usage(cmd, "--every %v is too short: must be 100ms or more", c.Every)
+		case !once && !(term.IsTerminal(os.Stdin.Fd()) && term.IsTerminal(os.Stdout.Fd())):
+			return usage(cmd, "this is no terminal: use --once")
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
+
+// checks runs the checks of doctor.
+func (g *globals) checks(ctx context.Context) []doctor.Result {
+	database := g.database()
+	config, err := database.config()
+	if err != nil {
+		return []doctor.Result{{Check: "connection", Level: doctor.Fail, Found: err.Error()}}
+	}
+	return doctor.Run(ctx, doctor.Config{
+		Conn: config.ConnConfig, Schema: g.schema, Limits: doctor.DefaultLimits(), ExplainConnect: database.explainConnect,
+	})
+}
+
+func showText(l inspect.Lock) string {
+	var out bytes.Buffer
+	_ = show(&out, l) // a buffer has no errors
+	return out.String()
+}
+
+// exportLocks writes what ls --json writes.
+func exportLocks(out io.Writer, all []inspect.Lock) error {
+	for _, l := range all {
+		if err := printJSON(out, l, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
