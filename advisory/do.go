@@ -118,7 +118,7 @@ func (d *doCall) runOnce(ctx context.Context) error {
 	}
 	tx, err := d.begin(ctx, db)
 	if err != nil {
-		return err
+		return d.nameHolder(ctx, db, err)
 	}
 	return d.callAndCommit(ctx, tx)
 }

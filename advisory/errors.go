@@ -64,6 +64,7 @@ type NotAcquiredError struct {
 	Keys   []Key         // all keys of the call
 	Waited time.Duration // from the start of the call
 	Cause  error         // nil if the call did not wait: another session holds the lock
+	Holder *Usage        // a session that held one of the keys when the timeout of Do was over; nil if not known
 }
 
 // describeAll returns the keys with their names as a list.
@@ -80,7 +81,11 @@ func (e *NotAcquiredError) Error() string {
 	if e.Cause == nil {
 		return fmt.Sprintf("advisory: lock %s: another session holds it", locks)
 	}
-	return fmt.Sprintf("advisory: lock %s: gave up after %v: %s", locks, e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
+	text := fmt.Sprintf("advisory: lock %s: gave up after %v: %s", locks, e.Waited.Round(time.Millisecond), errs.Reason(e.Cause))
+	if e.Holder != nil {
+		text += ": held by " + e.Holder.session()
+	}
+	return text
 }
 
 func (e *NotAcquiredError) Unwrap() []error { return errs.Causes(ErrNotAcquired, e.Cause) }

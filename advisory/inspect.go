@@ -2,6 +2,9 @@ package advisory
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +32,21 @@ type Usage struct {
 	WaitsFor       []uint32      // the blocking processes, 0 for a prepared transaction
 }
 
+// session describes the session for people.
+func (u *Usage) session() string {
+	who := fmt.Sprintf("process %d", u.PID)
+	if u.Prepared != "" {
+		who = fmt.Sprintf("prepared transaction %q", u.Prepared)
+	}
+	if u.ApplicationName != "" {
+		who += fmt.Sprintf(" (%q)", u.ApplicationName)
+	}
+	if u.TransactionAge > 0 {
+		who += fmt.Sprintf(", in a transaction for %v", u.TransactionAge.Round(time.Millisecond))
+	}
+	return who
+}
+
 // Inspect lists the sessions that hold the advisory locks of this database or wait for them. It
 // is meant for people and tools: the list may be out of date when it is returned. The holders of
 // a key come before its waiters, and the waiters are in the order of the server's queue. Acquire
@@ -48,6 +66,29 @@ func Inspect(ctx context.Context, db DB) (all []Usage, err error) {
 		return nil, errs.Errorf("advisory: inspect: %w", err)
 	}
 	return all, nil
+}
+
+// holderTimeout bounds the query that names the holder.
+const holderTimeout = 500 * time.Millisecond
+
+// nameHolder completes err, the error of begin, with a holder of the lock if the wait has timed out. The
+// connection is the call's, which waits for no other then.
+func (d *doCall) nameHolder(ctx context.Context, db DB, err error) error {
+	var refused *NotAcquiredError
+	conn := pgtx.Conn(db)
+	if !errors.As(err, &refused) || !errors.Is(err, ErrTimeout) || conn == nil || conn.IsClosed() || ctx.Err() != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
+	defer cancel()
+	all, _ := Inspect(ctx, db) // without the holder if it fails
+	for i, u := range all {
+		if u.Granted && slices.Contains(d.keys, u.Key) {
+			refused.Holder = &all[i]
+			break
+		}
+	}
+	return err
 }
 
 func scanUsage(row pgx.CollectableRow) (u Usage, err error) {

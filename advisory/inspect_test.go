@@ -1,9 +1,14 @@
 package advisory_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/advisory"
@@ -99,4 +104,21 @@ func TestInspectPreparedTransactions(t *testing.T) {
 		t.Error(err)
 	}
 	ok(t, <-waiting)
+}
+
+// TestATimeoutNamesTheHolder: the error of Do says which session holds the lock.
+func TestATimeoutNamesTheHolder(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	key := advisory.NewKey("inspect", t.Name())
+	tx := begin(t, pool)
+	ok(t, advisory.Lock(t.Context(), tx, key))
+	pid := tx.Conn().PgConn().PID()
+	never := func(context.Context, pgx.Tx) error { t.Error("it runs"); return nil }
+	err := advisory.Do(t.Context(), pool, key, never, advisory.WithTimeout(100*time.Millisecond))
+	var refused *advisory.NotAcquiredError
+	if !errors.As(err, &refused) || refused.Holder == nil || refused.Holder.PID != pid || !strings.Contains(err.Error(), fmt.Sprintf("held by process %d", pid)) {
+		t.Errorf("%v: %+v", err, refused)
+	}
+	ok(t, tx.Rollback(t.Context()))
 }
