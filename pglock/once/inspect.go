@@ -51,6 +51,54 @@ func Get(ctx context.Context, db fencing.DB, key string, opts ...SchemaOption) (
 	return i, nil
 }
 
+// resolveSQL deletes the record of an attempt, or makes it one of an effect that happened. The attempt is the
+// one with the token, and is not running: a newer one has another token.
+const resolveSQL = `
+WITH stuck AS MATERIALIZED (
+    SELECT k.key FROM pglock.once_keys AS k JOIN pglock.once_started AS s ON s.key = k.key
+    WHERE k.key = $1::text AND k.token = $2::bigint AND NOT s.running
+    FOR UPDATE OF k
+), undone AS (
+    DELETE FROM pglock.once_keys AS k USING stuck AS s WHERE NOT $3::boolean AND k.key = s.key AND k.state = 'started' AND k.token = $2::bigint RETURNING 1
+), done AS (
+    UPDATE pglock.once_keys AS k SET state = 'done', result = NULL, expires_at = clock_timestamp() + $4::bigint * interval '1 ms'
+    FROM stuck AS s WHERE $3::boolean AND k.key = s.key AND k.state = 'started' AND k.token = $2::bigint RETURNING 1
+)
+SELECT (SELECT count(*) FROM undone) + (SELECT count(*) FROM done) = 1`
+
+// Resolve ends an attempt whose outcome is unknown, after somebody has found out whether its effect happened.
+// If it did, calls with the key get ErrNoResult for 24 h, as the result is not known here; otherwise the next
+// call runs the effect. The token is that of the attempt, as Get and *UnknownError have it.
+//
+// If the attempt runs, or has an outcome, or if there is a newer one, nothing is changed, and the error wraps
+// ErrInProgress; without a record it wraps ErrNotFound. ctx bounds the call.
+func Resolve(ctx context.Context, db fencing.DB, key string, token fencing.Token, happened bool, opts ...SchemaOption) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	cfg, err := newConfig(opts, SchemaOption.applyTx)
+	if err != nil {
+		return err
+	}
+	var resolved bool
+	err = db.QueryRow(ctx, schema.Render(resolveSQL, cfg.schema), key, int64(token), happened, defaultRetention.Milliseconds()).Scan(&resolved)
+	switch {
+	case err != nil:
+		return explain(ctx, "resolve", key, cfg.schema, err)
+	case resolved:
+		return nil
+	}
+	i, err := Get(ctx, db, key, opts...)
+	if err != nil {
+		return err
+	}
+	what := i.State
+	if i.Running {
+		what = "running"
+	}
+	return errs.Errorf("%w, or has an outcome: key %.64q is %s, token %d", ErrInProgress, key, what, i.Token)
+}
+
 // pruneSQL deletes the expired ones of the next 1000 rows after the key $1, and returns the number
 // of rows read, the last key, and the number of deleted rows. It waits for no row lock. A row that
 // a call claims meanwhile is not expired any more, which the DELETE checks again.

@@ -153,3 +153,42 @@ func TestHostileRows(t *testing.T) {
 		}
 	}
 }
+
+// TestResolve ends an attempt without an outcome, and no other one.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.client()
+	ran := 0
+	do := func() error {
+		_, err := once.Do(t.Context(), c, "k", nil, func(context.Context, *pglock.Lease) (int, error) { ran++; return 1, context.Canceled })
+		return err
+	}
+	resolve := func(token fencing.Token, happened bool) error {
+		return once.Resolve(t.Context(), f.pool, "k", token, happened, f.in)
+	}
+	wantErr(t, "no record", resolve(1, true), once.ErrNotFound)
+	var unknown *once.UnknownError
+	if err := do(); !errors.As(err, &unknown) {
+		t.Fatal(err)
+	}
+	wantErr(t, "another token", resolve(unknown.Token+1, false), once.ErrInProgress)
+	wantErr(t, "it did not happen", resolve(unknown.Token, false))
+	first := unknown.Token
+	if err := do(); !errors.As(err, &unknown) || ran != 2 {
+		t.Fatalf("%v, ran %d times", err, ran)
+	}
+	wantErr(t, "an older attempt", resolve(first, true), once.ErrInProgress)
+	wantErr(t, "it happened", resolve(unknown.Token, true))
+	wantErr(t, "the next call", do(), once.ErrNoResult)
+	wantErr(t, "again", resolve(unknown.Token, false), once.ErrInProgress)
+	if ran != 2 {
+		t.Errorf("ran %d times", ran)
+	}
+	_, err := once.Do(t.Context(), c, "running", nil, func(_ context.Context, l *pglock.Lease) (int, error) {
+		wantErr(t, "it runs", once.Resolve(t.Context(), f.pool, "running", l.Token(), true, f.in), once.ErrInProgress)
+		return 1, nil
+	})
+	wantErr(t, "the one that ran", err)
+	wantErr(t, "an invalid key", once.Resolve(t.Context(), f.pool, "", 1, true, f.in), once.ErrInvalidKey)
+}

@@ -64,6 +64,27 @@ func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
 	return j.begin(ctx, claim{tick: tick}, j.cfg.wait)
 }
 
+// BeginDue is Begin for the tick of s that is due: see Due. If no tick was ever due, the error wraps ErrDone.
+func (j *Job) BeginDue(ctx context.Context, s Schedule) (*Run, error) {
+	c, err := j.due(s)
+	if err != nil {
+		return nil, err
+	}
+	return j.begin(ctx, c, j.cfg.wait)
+}
+
+// due returns the claim for the tick that is due.
+func (j *Job) due(s Schedule) (claim, error) {
+	tick, err := Due(s, j.wallClock())
+	switch {
+	case err != nil:
+		return claim{}, err
+	case tick.IsZero():
+		return claim{}, j.refuse(ErrDone, "no tick is due")
+	}
+	return claim{tick: tick, next: s.Next(tick)}, nil
+}
+
 // BeginPer starts a run unless one began less than period ago by the database's clock. A run may
 // begin a tenth of the period early, but not more than 10 s, so that a timer with that period needs
 // no tolerance of its own. The tick of the Run is the time at which it begins, by the database's

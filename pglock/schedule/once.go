@@ -41,16 +41,13 @@ func (j *Job) OncePer(ctx context.Context, period time.Duration, fn Func) error 
 // Its errors are those of Once, also logged and reported as Run does. If no tick was ever due, the
 // error wraps ErrDone.
 func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
-	tick, err := Due(s, j.wallClock())
+	c, err := j.due(s)
 	if err != nil {
 		return err
 	}
-	if tick.IsZero() {
-		return j.refuse(ErrDone, "no tick is due")
-	}
-	_, err = j.once(ctx, claim{tick: tick, next: s.Next(tick)}, j.waitFor(s, tick), fn)
+	_, err = j.once(ctx, c, j.waitFor(s, c.tick), fn)
 	if ctx.Err() == nil || err == nil || errors.Is(err, pglock.ErrLost) { // otherwise another process runs the tick
-		j.report(tick, err)
+		j.report(c.tick, err)
 	}
 	return err
 }

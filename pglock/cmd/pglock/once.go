@@ -69,15 +69,13 @@ func (f *runFlags) beginOnce(ctx context.Context, client *pglock.Client, name st
 	if f.oncePer > 0 {
 		run, err = job.BeginPer(ctx, f.oncePer)
 	} else {
-		var tick time.Time
-		if tick, err = schedule.Due(f.ticks, time.Now()); err != nil {
-			return nil, err
-		}
-		g.tick = tick.UTC().Format(time.RFC3339)
-		run, err = job.Begin(ctx, tick)
+		run, err = job.BeginDue(ctx, f.ticks)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if f.oncePer == 0 {
+		g.tick = run.Tick().UTC().Format(time.RFC3339)
 	}
 	g.lease, g.end = run.Lease(), func(ctx context.Context, status int) error {
 		if status != 0 && !f.countFailed {
