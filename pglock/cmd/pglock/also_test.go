@@ -21,7 +21,7 @@ func TestAlso(t *testing.T) {
 		t.Errorf("another host is told %q", r.stderr)
 	}
 	c.expect(0, "run", "--wait", "0", "x", "--", "true")
-	if r := c.expect(0, "ls", "--held"); strings.Count(r.stdout, "\n") < 4 {
+	if r := c.expect(0, "ls"); strings.Count(r.stdout, "\n") < 4 {
 		t.Errorf("ls prints %q", r.stdout)
 	}
 	inside.end()

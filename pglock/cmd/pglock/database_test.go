@@ -20,21 +20,21 @@ func TestPasswordIsNeverShown(t *testing.T) {
 	locktest.OK(t, err)
 	password, _ := server.User.Password()
 	keywords := "host=" + server.Hostname() + " port=" + server.Port() + " user=postgres dbname=postgres sslmode=disable password="
-	server.User = url.UserPassword("postgres", "hunter2-fish")
+	server.User = url.UserPassword("postgres", "hunter98-fish")
 	for _, test := range []struct {
 		connString string
 		status     int
 	}{
 		{broken[0], statusUsage},
 		{broken[2], statusUsage},
-		{"host=127.0.0.1 password=hunt er2", statusUsage},
-		{"postgres://me:hunter2-fish@127.0.0.1:1/db", statusUnavailable},
-		{"postgres://me:hunter2-fish@no-such-host.invalid/db", statusUnavailable},
-		{"postgres://me:hunter2-fish@127.0.0.1:1,127.0.0.1:2/db", statusUnavailable},
+		{"host=127.0.0.1 password=hunt er98", statusUsage},
+		{"postgres://me:hunter98-fish@127.0.0.1:1/db", statusUnavailable},
+		{"postgres://me:hunter98-fish@no-such-host.invalid/db", statusUnavailable},
+		{"postgres://me:hunter98-fish@127.0.0.1:1,127.0.0.1:2/db", statusUnavailable},
 		{server.String(), statusUnavailable},
-		{keywords + "hunter2-fish", statusUnavailable},
+		{keywords + "hunter98-fish", statusUnavailable},
 		// After a blank, the rest of an unquoted password looks like a parameter, and the server's error names it.
-		{keywords + password + " passwd=x hunt=er2", statusUsage},
+		{keywords + password + " passwd=x hunt=er98", statusUsage},
 	} {
 		for source, args := range map[string][]string{
 			"--database-url":       {"run", "--database-url", test.connString, "n", "--", "pglock"},
@@ -70,7 +70,7 @@ func TestDatabaseSource(t *testing.T) {
 		{"then libpq's", nil, map[string]string{"PGHOST": server.Hostname(), "PGPORT": server.Port(), "PGUSER": "postgres",
 			"PGDATABASE": "postgres", "PGPASSWORD": password, "PGSSLMODE": "disable"}, 0},
 		{"libpq's lead nowhere", nil, map[string]string{"PGHOST": "127.0.0.1", "PGPORT": "1"}, statusUnavailable},
-		{"libpq's are wrong", nil, map[string]string{"PGPORT": "hunter2"}, statusUsage},
+		{"libpq's are wrong", nil, map[string]string{"PGPORT": "hunter98"}, statusUsage},
 		{"an empty flag", []string{"--database-url", ""}, map[string]string{"DATABASE_URL": good}, statusUsage},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func mustParse(t *testing.T, text string) *url.URL {
 
 // secret is the password in these tests. A part of it appears if a broken connection string is cut
 // at the wrong place.
-var secret = []string{"hunt", "er2", "fish"}
+var secret = []string{"hunt", "er98", "fish"}
 
 func leaks(text string) bool {
 	for _, part := range secret {
@@ -109,34 +109,34 @@ func leaks(text string) bool {
 
 // broken are connection strings that a person may write by mistake.
 var broken = []string{
-	"postgres://me:hunt@er2@127.0.0.1:1/db",
-	"postgres://me:hunt/er2@127.0.0.1:1/db",
-	"postgres://me:1/er2@127.0.0.1:1/db",
-	"postgres://me:1/hunt?er2=fish@127.0.0.1:1/db",
-	"postgres://me:hunt?er2@fish@127.0.0.1:1/db",
-	"postgres://me:hunt%er2@127.0.0.1:1/db",
-	"postgres://me:hunter2 fish@127.0.0.1:1 /db",
-	"postgres://me:hunter2:fish",
-	"postgres://127.0.0.1:1/db?sslmode=hunter2",
-	"postgres://127.0.0.1:1?password=hunt@er2",
-	"postgres://127.0.0.1?password=hunt@er2",
-	"postgres://me:hunter2@127.0.0.1:1/db?sslmode=nonsense",
-	"postgres://me:hunter2@127.0.0.1:port/db",
-	"postgres://me:hunter2@127.0.0.1:1/db?hunt er2=1",
-	"postgresql://me:hunt@er2@127.0.0.1:1/db",
-	"postgres:/me:hunter2@127.0.0.1:1/db",
-	"mysql://me:hunter2@127.0.0.1:1/db",
-	"mysql://me:hunt=er2@127.0.0.1:1/db",
-	"me:hunter2@127.0.0.1:1/db",
-	"hunter2",
-	"host=127.0.0.1 port=1 password=hunt er2",
-	"host=127.0.0.1 port=1 password=hunt er2 dbname=db",
-	"host=127.0.0.1 port=1 password='hunter2",
-	"host=127.0.0.1 port=1 password='hunt'er2",
-	"host=hunt@er2 password=hunter2",
-	"host=127.0.0.1 port=hunter2",
-	"host=127.0.0.1 password=hunter2 sslmode=fish",
-	"postgres://me:hunter2@127.0.0.1:1/db\x00",
+	"postgres://me:hunt@er98@127.0.0.1:1/db",
+	"postgres://me:hunt/er98@127.0.0.1:1/db",
+	"postgres://me:1/er98@127.0.0.1:1/db",
+	"postgres://me:1/hunt?er98=fish@127.0.0.1:1/db",
+	"postgres://me:hunt?er98@fish@127.0.0.1:1/db",
+	"postgres://me:hunt%er98@127.0.0.1:1/db",
+	"postgres://me:hunter98 fish@127.0.0.1:1 /db",
+	"postgres://me:hunter98:fish",
+	"postgres://127.0.0.1:1/db?sslmode=hunter98",
+	"postgres://127.0.0.1:1?password=hunt@er98",
+	"postgres://127.0.0.1?password=hunt@er98",
+	"postgres://me:hunter98@127.0.0.1:1/db?sslmode=nonsense",
+	"postgres://me:hunter98@127.0.0.1:port/db",
+	"postgres://me:hunter98@127.0.0.1:1/db?hunt er98=1",
+	"postgresql://me:hunt@er98@127.0.0.1:1/db",
+	"postgres:/me:hunter98@127.0.0.1:1/db",
+	"mysql://me:hunter98@127.0.0.1:1/db",
+	"mysql://me:hunt=er98@127.0.0.1:1/db",
+	"me:hunter98@127.0.0.1:1/db",
+	"hunter98",
+	"host=127.0.0.1 port=1 password=hunt er98",
+	"host=127.0.0.1 port=1 password=hunt er98 dbname=db",
+	"host=127.0.0.1 port=1 password='hunter98",
+	"host=127.0.0.1 port=1 password='hunt'er98",
+	"host=hunt@er98 password=hunter98",
+	"host=127.0.0.1 port=hunter98",
+	"host=127.0.0.1 password=hunter98 sslmode=fish",
+	"postgres://me:hunter98@127.0.0.1:1/db\x00",
 }
 
 func TestBrokenConnStrings(t *testing.T) {
@@ -155,13 +155,13 @@ func TestBrokenConnStrings(t *testing.T) {
 func TestGoodConnStrings(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"postgres://me:hunt%40er2@127.0.0.1:1/db",
+		"postgres://me:hunt%40er98@127.0.0.1:1/db",
 		"postgres://me:hunt#er:2@[::1]:1/db",
 		"postgresql://me@one.example,two-2.example:5433/db?target_session_attrs=read-write&application_name=me%40here",
 		"postgres:///db?host=/var/run/postgresql",
 		"postgres://bücher.example/db?pool_max_conns=3",
-		"host=127.0.0.1 port=1 password='hunt er2' dbname=db app.user=x",
-		"host=/tmp,@abstract password=hunter2",
+		"host=127.0.0.1 port=1 password='hunt er98' dbname=db app.user=x",
+		"host=/tmp,@abstract password=hunter98",
 	} {
 		if _, err := (database{text, "--database-url"}).config(); err != nil {
 			t.Errorf("%q: %v", text, err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,28 +17,40 @@ import (
 const statusUnhealthy = 1
 
 func newDoctor(g *globals) *cobra.Command {
-	var asJSON bool
+	var asJSON, quiet bool
+	role := doctor.Roles[0]
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the connection, the server, the tables and the rights, with a remedy for each problem",
 		Long:  help("doctor"),
 		Args:  noArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return g.doctor(cmd.OutOrStdout(), asJSON) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(doctor.Roles, role) {
+				return usage(cmd, "--as is unknown: must be one of %s", strings.Join(doctor.Roles, ", "))
+			}
+			return g.doctor(cmd.OutOrStdout(), role, asJSON, quiet)
+		},
 	}
+	cmd.Flags().StringVar(&role, "as", role, "what the `role` is for: "+strings.Join(doctor.Roles, ", "))
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only what is not ok")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: ok, and checks with check, level, found and remedy")
 	return cmd
 }
 
-func (g *globals) doctor(out io.Writer, asJSON bool) error {
+func (g *globals) doctor(out io.Writer, role string, asJSON, quiet bool) error {
 	if _, err := g.database().config(); err != nil {
 		return err
 	}
 	return interruptible(func(ctx context.Context) error {
-		results := g.checks(ctx)
+		results := g.checks(ctx, role)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := printResults(out, results, asJSON); err != nil {
+		shown := results
+		if quiet {
+			shown = slices.DeleteFunc(slices.Clone(results), func(r doctor.Result) bool { return r.Level == doctor.OK })
+		}
+		if err := printResults(out, shown, asJSON); err != nil {
 			return err
 		}
 		if doctor.Failed(results) {

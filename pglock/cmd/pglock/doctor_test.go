@@ -50,7 +50,7 @@ func TestDoctor(t *testing.T) {
 func TestDoctorWithoutServer(t *testing.T) {
 	t.Parallel()
 	c := bareCLI(t)
-	c.set("PGLOCK_DATABASE_URL", "postgres://me:hunter2-fish@127.0.0.1:1/none")
+	c.set("PGLOCK_DATABASE_URL", "postgres://me:hunter98-fish@127.0.0.1:1/none")
 	r := c.expect(1, "doctor")
 	if !strings.HasPrefix(r.stdout, "fail  connection  ") || strings.Count(r.stdout, "\n") != 1 || r.stderr != "" || leaks(r.stdout) {
 		t.Errorf("got %+v", r)

@@ -13,7 +13,7 @@ import (
 )
 
 // secretWord is a part of passwords in the inputs of the fuzz tests.
-const secretWord = "hunter2secret"
+const secretWord = "hunter98secret"
 
 // FuzzArguments runs a command line, one argument a line, as far as pglock does before it connects. It
 // ends with a usage error, without the command to run, or at the connection string, which is invalid.
@@ -25,7 +25,7 @@ func FuzzArguments(f *testing.F) {
 		"ls --json --held --prefix a", "show n --json", "release n --force --token 7 --reason r", "doctor --json",
 		"migrate up --grant-user a --grant-writer b", "migrate down --yes", "migrate force 3", "migrate version", "--version", "--help", "help run", "completion bash", "__complete run ",
 		"--schema pg_x ls", "--schema= ls", "--database-url postgres://me:" + secretWord + "@h/d ls", "postgres://me:" + secretWord + "@h/d", "run --postgres://me:" + secretWord + "@h/d",
-		"run --ttl postgres://me:" + secretWord + "@h/d n -- x", "migrate force 99999999999999999999", "-hunter2secret", "--hunter2secret", "--=", "---", "-", "--",
+		"run --ttl postgres://me:" + secretWord + "@h/d n -- x", "migrate force 99999999999999999999", "-hunter98secret", "--hunter98secret", "--=", "---", "-", "--",
 		"run --busy-status=256 n -- x", "run --ttl=9223372036854775807ns --grace=9223372036854775807ns n -- x", "run --ttl -1s n -- x",
 	} {
 		f.Add(strings.ReplaceAll(line, " ", "\n"))

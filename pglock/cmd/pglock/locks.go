@@ -10,9 +10,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/inspect"
@@ -23,19 +25,29 @@ const statusNoGrant = 1
 
 func newList(g *globals) *cobra.Command {
 	var filter inspect.Filter
-	var asJSON bool
+	var all, asJSON bool
+	var wanted []string
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the locks with their holders and waiters",
+		Short: "List the held locks with their holders and waiters",
 		Long:  help("ls"),
 		Args:  noArguments,
-		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
+		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) (err error) {
+			filter.Held = !all
+			if filter.Labels, err = labelMap(wanted); err != nil {
+				return &failure{statusUsage, err}
+			}
 			return list(ctx, client, filter, out, asJSON)
 		}),
 	}
-	cmd.Flags().StringVar(&filter.Prefix, "prefix", "", "list only the locks whose name begins with `P`")
-	cmd.Flags().BoolVar(&filter.Held, "held", false, "list only held locks")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	flags := cmd.Flags()
+	flags.BoolVar(&all, "all", false, "list free locks too, until their rows are pruned")
+	flags.BoolVar(&filter.Waiting, "waiting", false, "list only locks that somebody waits for")
+	flags.StringVar(&filter.Prefix, "prefix", "", "list only the locks whose name begins with `P`")
+	flags.StringVar(&filter.Pattern, "pattern", "", "list only the locks whose whole name matches `P`, with * and ?")
+	flags.StringVar(&filter.Holder, "holder", "", "list only the locks of this holder, by `name`")
+	flags.StringArrayVar(&wanted, "label", nil, "list only the locks with this label, as `key=value`; may be repeated")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	return cmd
 }
 
@@ -68,38 +80,153 @@ func addLock(t io.Writer, k inspect.Lock) {
 		grants = []inspect.Grant{{Token: k.Token, Holder: k.Holder, Labels: k.Labels, HeldFor: k.HeldFor, Remaining: k.Remaining}}
 	}
 	for _, g := range grants {
-		since, remaining := "-", "-"
+		since, remaining, shown := "-", "-", "-"
 		if k.Held() {
 			since, remaining = text.Short(g.HeldFor), text.Short(g.Remaining)
+			shown = cmp.Or(strings.Join(text.Labels(g.Labels), ","), "-")
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", text.Plain(k.Name), state(k), text.Plain(g.Holder), g.Token,
-			since, remaining, len(k.Waiters), cmp.Or(strings.Join(text.Labels(g.Labels), ","), "-"))
+			since, remaining, len(k.Waiters), shown)
 	}
 }
 
 func newShow(g *globals) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "show NAME",
-		Short: "Show a lock: its holder, its waiters, and how the last grant ended",
-		Args:  lockName,
+		Use:               "show NAME",
+		Short:             "Show a lock: its holder, its waiters, and how the last grant ended",
+		Long:              help("show"),
+		Args:              lockName,
+		ValidArgsFunction: g.completeName,
 		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
 			k, err := client.Get(ctx, args[0])
+			advisory := advisoryOf(ctx, client, args[0])
 			switch {
-			case errors.Is(err, pglock.ErrNotFound):
-				k = inspect.Lock{Name: args[0]} // never granted, or pruned: free
-			case err != nil:
+			case errors.Is(err, pglock.ErrNotFound) && len(advisory) == 0:
+				return unknownLock(ctx, client, args[0])
+			case err != nil && !errors.Is(err, pglock.ErrNotFound):
 				return err
-			}
-			if asJSON {
+			case asJSON:
 				return printJSON(out, k, true)
 			}
-			return show(out, k)
+			return show(out, k, advisory...)
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
+
+// advisoryOf returns the sessions that hold the advisory lock of a name, which DoTx takes, or wait for it.
+func advisoryOf(ctx context.Context, client *pglock.Client, name string) (of []advisory.Usage) {
+	s, _ := client.Snapshot(ctx, inspect.Query{Filter: inspect.Filter{Prefix: name, Held: true}}) // what it can't read is not shown
+	for _, u := range s.Advisory {
+		if u.Key == client.Key(name) {
+			of = append(of, u)
+		}
+	}
+	return of
+}
+
+// unknownLock returns the error for a name without a row, with names that look like it.
+func unknownLock(ctx context.Context, client *pglock.Client, name string) error {
+	var near []string
+	for k, err := range client.Locks(ctx, inspect.Filter{Held: true}) {
+		if err != nil || len(near) == 3 {
+			break
+		}
+		if similar(name, k.Name) {
+			near = append(near, text.Plain(k.Name))
+		}
+	}
+	hint := ""
+	if len(near) > 0 {
+		hint = ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return &failure{statusNoGrant, fmt.Errorf("no such lock: %s was never used, or its row was pruned%s", text.Plain(name), hint)}
+}
+
+// similar reports whether b is a with one part more, fewer or different, without regard to case.
+func similar(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	if strings.Contains(b, a) || strings.Contains(a, b) {
+		return true
+	}
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return len(a) <= 2 && len(b) <= 2
+}
+
+func newWatch(g *globals) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "watch NAME",
+		Short:             "Print a line whenever the holder of a lock changes, until interrupted",
+		Args:              lockName,
+		ValidArgsFunction: g.completeName,
+		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
+			for k, err := range client.Watch(ctx, args[0]) {
+				if err == nil && asJSON {
+					err = printJSON(out, k, false)
+				} else if err == nil {
+					_, err = fmt.Fprintf(out, "%s  %s\n", time.Now().UTC().Format(time.RFC3339), changed(k))
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	return cmd
+}
+
+// changed describes the state of a lock in one line.
+func changed(k inspect.Lock) string {
+	if !k.Held() {
+		if k.Previous.End != "" {
+			return fmt.Sprintf("%s, after %s (%s)", state(k), text.Plain(k.Previous.Holder), text.Plain(k.Previous.End))
+		}
+		return state(k)
+	}
+	var all []string
+	for _, holder := range k.Holders() {
+		all = append(all, text.Plain(holder))
+	}
+	return fmt.Sprintf("%s by %s, token %d, %d waiters", state(k), strings.Join(all, ", "), k.Token, len(k.Waiters))
+}
+
+// completeName completes names of locks. It prints nothing if it can't read them in time.
+func (g *globals) completeName(cmd *cobra.Command, args []string, toComplete string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	client, closeClient, err := g.open(ctx, readerOptions(g.schema))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer closeClient(time.Second)
+	for k, err := range client.Locks(ctx, inspect.Filter{Prefix: toComplete}) {
+		if err != nil || len(names) == mostCompletions {
+			break
+		}
+		if text.Plain(k.Name) == k.Name { // a shell would take the others apart
+			names = append(names, k.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+const (
+	completionTimeout = 2 * time.Second
+	mostCompletions   = 100
+)
 
 func newRelease(g *globals) *cobra.Command {
 	var force bool
@@ -109,6 +236,8 @@ func newRelease(g *globals) *cobra.Command {
 		Use:   "release NAME --force",
 		Short: "End the grant of another process, which is told the reason",
 		Long:  help("release"),
+
+		ValidArgsFunction: g.completeName,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch err := lockName(cmd, args); {
 			case err != nil:
@@ -182,9 +311,7 @@ func lockName(cmd *cobra.Command, args []string) error {
 func (g *globals) withClient(fn func(context.Context, *pglock.Client, io.Writer, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		return interruptible(func(ctx context.Context) error {
-			client, closeClient, err := g.open(ctx, []pglock.Option{
-				pglock.WithSchema(g.schema), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly(),
-			})
+			client, closeClient, err := g.open(ctx, readerOptions(g.schema))
 			if err != nil {
 				return err
 			}
@@ -192,6 +319,11 @@ func (g *globals) withClient(fn func(context.Context, *pglock.Client, io.Writer,
 			return g.explainPrivilege(fn(ctx, client, cmd.OutOrStdout(), args))
 		})
 	}
+}
+
+// readerOptions are those of a client that holds no locks.
+func readerOptions(schema string) []pglock.Option {
+	return []pglock.Option{pglock.WithSchema(schema), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly()}
 }
 
 // stateShared is the state of a lock whose grants leave room for others.

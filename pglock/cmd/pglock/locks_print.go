@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf16"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/inspect"
@@ -32,10 +34,17 @@ func (t lines) add(key, format string, args ...any) {
 	fmt.Fprintf(t, key+"\t"+format+"\n", args...) // Flush returns the error
 }
 
-// show prints one lock.
-func show(out io.Writer, k inspect.Lock) error {
+// show prints one lock, and the sessions with the advisory lock of its name.
+func show(out io.Writer, k inspect.Lock, sessions ...advisory.Usage) error {
 	t := lines{newTable(out)}
 	t.add("name", "%s", text.Plain(k.Name))
+	for _, u := range sessions {
+		what := "held"
+		if !u.Granted {
+			what = "waited for"
+		}
+		t.add("advisory lock", "%s by process %d, %s, in a transaction for %s", what, u.PID, text.Plain(u.ApplicationName), text.Short(u.TransactionAge))
+	}
 	t.addState(k)
 	for i, g := range k.Grants {
 		if !g.Exclusive { // the lines of an exclusive one are those of the lock
@@ -110,7 +119,10 @@ func share(kind inspect.Kind, permits int, exclusive bool) string {
 	return ""
 }
 
-// lockJSON is a lock in JSON. Durations are in seconds.
+// seconds returns a duration to the millisecond.
+func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
+
+// lockJSON is a lock in JSON.
 type lockJSON struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -130,8 +142,8 @@ type grantJSON struct {
 	Permits          int               `json:"permits,omitempty"`
 	Exclusive        bool              `json:"exclusive,omitempty"`
 	Since            *time.Time        `json:"since,omitempty"`
-	HeldFor          float64           `json:"held_for,omitempty"`
-	Remaining        float64           `json:"remaining,omitempty"`
+	HeldFor          float64           `json:"held_seconds,omitempty"`
+	Remaining        float64           `json:"remaining_seconds,omitempty"`
 	ReleaseRequested bool              `json:"release_requested,omitempty"`
 	ReleaseReason    string            `json:"release_reason,omitempty"`
 }
@@ -146,7 +158,7 @@ type lastJSON struct {
 type waiterJSON struct {
 	Holder string  `json:"holder"`
 	Ticket int64   `json:"ticket"`
-	Waited float64 `json:"waited"`
+	Waited float64 `json:"waited_seconds"`
 
 	Permits   int  `json:"permits,omitempty"`
 	Exclusive bool `json:"exclusive,omitempty"`
@@ -156,21 +168,21 @@ type waiterJSON struct {
 func printJSON(out io.Writer, k inspect.Lock, indented bool) error {
 	j := lockJSON{
 		Name: k.Name, State: state(k), Kind: k.Kind, InUse: k.InUse(), Waiters: []waiterJSON{},
-		grantJSON: grantJSON{k.Token, k.Holder, k.Labels, k.Permits, false, nil, k.HeldFor.Seconds(), k.Remaining.Seconds(), k.ReleaseRequested, k.ReleaseReason},
+		grantJSON: grantJSON{k.Token, k.Holder, k.Labels, k.Permits, false, nil, seconds(k.HeldFor), seconds(k.Remaining), k.ReleaseRequested, k.ReleaseReason},
 	}
 	if k.Held() && j.State != stateShared {
 		j.Since = &k.AcquiredAt
 	}
 	for _, g := range k.Grants {
 		j.Grants = append(j.Grants, grantJSON{
-			g.Token, g.Holder, g.Labels, g.Permits, g.Exclusive, &g.AcquiredAt, g.HeldFor.Seconds(), g.Remaining.Seconds(), g.ReleaseRequested, g.ReleaseReason,
+			g.Token, g.Holder, g.Labels, g.Permits, g.Exclusive, &g.AcquiredAt, seconds(g.HeldFor), seconds(g.Remaining), g.ReleaseRequested, g.ReleaseReason,
 		})
 	}
 	if k.Previous.End != "" {
 		j.Last = &lastJSON{k.Previous.Holder, k.Previous.End, k.Previous.EndedAt, k.Previous.Reason}
 	}
 	for _, w := range k.Waiters {
-		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, w.Waited.Seconds(), w.Permits, w.Exclusive})
+		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, seconds(w.Waited), w.Permits, w.Exclusive})
 	}
 	return encodeJSON(out, j, indented)
 }

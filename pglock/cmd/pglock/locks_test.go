@@ -35,7 +35,7 @@ func TestListShowAndRelease(t *testing.T) {
 	locktest.OK(t, lease("free").Release(t.Context()))
 	l, _ := lease("held"), lease(evil)
 
-	r := c.expect(0, "ls")
+	r := c.expect(0, "ls", "--all")
 	lines := strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
 	if len(lines) != 4 || !strings.HasPrefix(lines[0], "NAME ") || !printable(r.stdout) {
 		t.Errorf("ls:\n%s", r.stdout)
@@ -46,10 +46,18 @@ func TestListShowAndRelease(t *testing.T) {
 			t.Errorf("not aligned: %s", line)
 		}
 	}
-	if r = c.expect(0, "ls", "--held", "--prefix", "h"); strings.Count(r.stdout, "\n") != 2 || !strings.Contains(r.stdout, "\nheld ") {
-		t.Errorf("ls --held --prefix h:\n%s", r.stdout)
+	for _, filter := range [][]string{{"--prefix", "h"}, {"--pattern", "h?l*"}, {"--prefix", "h", "--holder", evil}, {"--prefix", "h", "--label", evil + "=" + evil}} {
+		if r = c.expect(0, append([]string{"ls"}, filter...)...); strings.Count(r.stdout, "\n") != 2 || !strings.Contains(r.stdout, "\nheld ") {
+			t.Errorf("ls %q:\n%s", filter, r.stdout)
+		}
 	}
-	r = c.expect(0, "ls", "--json")
+	for _, filter := range [][]string{{"--waiting"}, {"--holder", "x"}, {"--label", "x=y"}} {
+		if r = c.expect(0, append([]string{"ls"}, filter...)...); strings.Count(r.stdout, "\n") != 1 {
+			t.Errorf("ls %q:\n%s", filter, r.stdout)
+		}
+	}
+	c.expect(statusUsage, "ls", "--label", "x")
+	r = c.expect(0, "ls", "--all", "--json")
 	if strings.Count(r.stdout, "\n") != 3 || !printable(r.stdout) {
 		t.Errorf("ls --json: %s", r.stdout)
 	}
@@ -71,8 +79,11 @@ func TestListShowAndRelease(t *testing.T) {
 			t.Errorf("show: no %q:\n%s", want, r.stdout)
 		}
 	}
-	if r = c.expect(0, "show", "never"); !strings.Contains(r.stdout, "free") {
-		t.Errorf("show of a lock without a row: %s", r.stdout)
+	if r = c.expect(1, "show", "hedl"); !strings.Contains(r.stderr, "hedl was never used") || !strings.Contains(r.stderr, "did you mean held?") {
+		t.Errorf("show of a lock without a row: %s", r.stderr)
+	}
+	if r = c.expect(0, "show", "free"); !strings.Contains(r.stdout, "state        free") {
+		t.Errorf("show of a free lock: %s", r.stdout)
 	}
 	var k lockJSON
 	if r = c.expect(0, "show", evil, "--json"); json.Unmarshal([]byte(r.stdout), &k) != nil || k.Name != evil || !printable(r.stdout) {

@@ -72,7 +72,7 @@ func TestMigrateDirtyAndNewer(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	c := bareCLI(t)
-	c.set("PGLOCK_DATABASE_URL", "hunter2")
+	c.set("PGLOCK_DATABASE_URL", "hunter98")
 	r := c.expect(0, "--version")
 	if lines := strings.Split(r.stdout, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], "pglock ") ||
 		!strings.HasPrefix(lines[1], "go") || lines[2] != fmt.Sprintf("schema version %d", schema.Version) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,6 +61,7 @@ func (f *runFlags) command(name, short, example string) *cobra.Command {
 		Example:               example,
 		DisableFlagsInUseLine: true,
 		Args:                  nameAndCommand,
+		ValidArgsFunction:     f.completeName,
 		RunE:                  f.runE,
 	}
 	flags := cmd.Flags()
@@ -132,19 +134,28 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	if len(kinds) > 1 {
 		return nil, usage(cmd, "--permits, --read, --write, --also, --tick and --once-per exclude each other: must be one of them")
 	}
-	f.labelMap = map[string]string{}
-	for _, label := range f.labels {
-		key, value, found := strings.Cut(label, "=")
-		if _, twice := f.labelMap[key]; !found || key == "" || twice {
-			return nil, usage(cmd, "a --label is invalid: must be key=value, each key once")
-		}
-		f.labelMap[key] = value
+	var err error
+	if f.labelMap, err = labelMap(f.labels); err != nil {
+		return nil, usage(cmd, "%s", err.Error())
 	}
 	options := append(f.timing(), pglock.WithSchema(f.schema), pglock.WithLabels(f.labelMap))
 	if cmd.Flags().Changed("holder") {
 		options = append(options, pglock.WithHolder(f.holder))
 	}
 	return options, nil
+}
+
+// labelMap parses flags --label.
+func labelMap(flags []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, label := range flags {
+		key, value, found := strings.Cut(label, "=")
+		if _, twice := labels[key]; !found || key == "" || twice {
+			return nil, errors.New("a --label is invalid: must be key=value, each key once")
+		}
+		labels[key] = value
+	}
+	return labels, nil
 }
 
 // spare is the part of the TTL for the KILL and for clocks that run at different rates.

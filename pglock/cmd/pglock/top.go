@@ -35,7 +35,8 @@ func newTop(g *globals) *cobra.Command {
 	flags.StringVar(&c.Filter, "filter", "", "show only names with this part, or of this pattern (* and ?), or @HOLDER")
 	flags.StringVar(&c.Screen, "screen", "", "begin with this `screen`, and with --once print only this one:\n"+strings.Join(screens, ", "))
 	run := g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
-		c.Client, c.Doctor = client, g.checks
+		c.Client = client
+		c.Doctor = func(ctx context.Context) []doctor.Result { return g.checks(ctx, doctor.Roles[0]) }
 		if once {
 			return top.Once(ctx, c, out)
 		}
@@ -55,15 +56,15 @@ func newTop(g *globals) *cobra.Command {
 	return cmd
 }
 
-// checks runs the checks of doctor.
-func (g *globals) checks(ctx context.Context) []doctor.Result {
+// checks runs the checks of doctor for a role of that kind.
+func (g *globals) checks(ctx context.Context, role string) []doctor.Result {
 	database := g.database()
 	config, err := database.config()
 	if err != nil {
 		return []doctor.Result{{Check: "connection", Level: doctor.Fail, Found: err.Error()}}
 	}
 	return doctor.Run(ctx, doctor.Config{
-		Conn: config.ConnConfig, Schema: g.schema, Limits: doctor.DefaultLimits(), ExplainConnect: database.explainConnect,
+		Conn: config.ConnConfig, Schema: g.schema, Role: role, Limits: doctor.DefaultLimits(), ExplainConnect: database.explainConnect,
 	})
 }
 

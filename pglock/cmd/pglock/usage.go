@@ -29,7 +29,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &missing):
 		return usage(cmd, "--%s needs a value", missing.GetFlag().Name)
 	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
-		return usage(cmd, "--%s is not a duration, like 500ms, 30s or 1h30m", invalid.GetFlag().Name)
+		value := ""
+		if v := invalid.GetValue(); plainValue(v) {
+			value = " " + v
+		}
+		return usage(cmd, "--%s%s is not a duration, like 500ms, 30s or 1h30m", invalid.GetFlag().Name, value)
 	case errors.As(err, &invalid) && strings.HasPrefix(invalid.GetFlag().Value.Type(), "int"):
 		return usage(cmd, "--%s is not a number", invalid.GetFlag().Name)
 	case errors.As(err, &invalid):
@@ -62,3 +66,6 @@ func noArguments(cmd *cobra.Command, args []string) error {
 func plainWord(s string) bool {
 	return len(s) <= 30 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
 }
+
+// plainValue reports whether s is safe to print as a number or a time that was written wrong.
+func plainValue(s string) bool { return len(s) <= 12 && strings.Trim(s, "0123456789.,-smhd") == "" }

@@ -8,6 +8,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -48,10 +49,14 @@ type Result struct {
 type Config struct {
 	Conn   *pgx.ConnConfig
 	Schema string
+	Role   string // what that of the connection is for: one of Roles; empty: the first
 	Limits Limits
 	// ExplainConnect returns the error to show for one of connecting, without a password.
 	ExplainConnect func(error) error
 }
+
+// Roles are what a role may be for: see the grant functions of the migrations.
+var Roles = []string{"user", "writer", "owner", "reader"}
 
 // Limits are the bounds of waits, and the numbers from which on a check warns. Those with a name in
 // JSON are for doctor.sql.
@@ -152,8 +157,9 @@ func (c *checker) query(ctx context.Context, sql string) ([]Result, error) {
 		Limits
 		Schema  string `json:"schema"`
 		Word    string `json:"word"` // for a shell
+		Kind    string `json:"kind"`
 		Version int    `json:"version"`
-	}{c.Limits, c.Schema, schema.ShellWord(c.Schema), schema.Version})
+	}{c.Limits, c.Schema, schema.ShellWord(c.Schema), cmp.Or(c.Role, Roles[0]), schema.Version})
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,12 @@
 -- So a section reads only what may be refused together. All of them run on PostgreSQL 13 and later, change
 -- nothing, and have search_path = pg_catalog, under which regclass and its kin print every schema.
 WITH o AS (
-    SELECT * FROM jsonb_to_record($1::text::jsonb) AS o (schema text, word text, version int, oldest_server int, long_transaction float8,
+    SELECT * FROM jsonb_to_record($1::text::jsonb) AS o (schema text, word text, kind text, version int, oldest_server int, long_transaction float8,
         xids int8, dead_rows int8, bloated_size int8, idle_rows int8, idle_for float8, headroom int8, queue_usage float8)
 ), b AS ( -- the server, the role and the schema
     SELECT o.*, current_user::text AS role, current_database()::text AS db, n.oid AS namespace, v.oid AS version_function,
            substring(v.prosrc FROM '[0-9]+')::int AS found_version,
-           format('let the owner of the tables run SELECT %I.grant_user(%L)', o.schema, current_user) AS grant_user,
+           format('let the owner of the tables run SELECT %I.%I(%L)', o.schema, 'grant_' || o.kind, current_user) AS grant_user,
            coalesce(has_schema_privilege(n.oid, 'USAGE') AND has_function_privilege(v.oid, 'EXECUTE')
                AND substring(v.prosrc FROM '[0-9]+')::int = o.version, false) AS usable
     FROM o LEFT JOIN pg_namespace AS n ON n.nspname = o.schema
@@ -52,9 +52,9 @@ SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, s, LATERAL (VALU
     ('autovacuum', 'fail', current_setting('autovacuum') = 'off', 'autovacuum is off: the tables grow without bound', 'set autovacuum = on and reload the server'),
     ('autovacuum', 'fail', current_setting('track_counts') = 'off', 'track_counts is off: the tables grow without bound', 'set track_counts = on and reload the server'),
     ('autovacuum', 'ok', true, 'on', NULL),
-    ('idle timeout', 'warn', s.idle_ms = '0', 'idle_in_transaction_session_timeout is 0: a forgotten transaction slows hot locks down until it ends',
-        format('ALTER DATABASE %I SET idle_in_transaction_session_timeout = ''1min''', b.db)),
-    ('idle timeout', 'ok', true, format('idle_in_transaction_session_timeout is %s ms', s.idle_ms), NULL),
+    ('idle timeout', 'ok', s.idle_ms = '0', 'idle_in_transaction_session_timeout is 0: a forgotten transaction slows hot locks down until it ends',
+        format('consider ALTER DATABASE %I SET idle_in_transaction_session_timeout = ''1min''', b.db)),
+    ('idle timeout', 'ok', s.idle_ms <> '0', format('idle_in_transaction_session_timeout is %s ms', s.idle_ms), NULL),
     ('notification queue', 'warn', s.queue >= b.queue_usage, format('%s %% of the notification queue is in use: when it is full, waiters poll', round(s.queue * 100)),
         'end the session that listens and is in a transaction for long: the server''s log names it'),
     ('notification queue', 'ok', true, format('%s %% in use', round(s.queue * 100)), NULL)
@@ -65,13 +65,22 @@ SELECT 'server', 'fail', split_part(u.why, ': ', 1), substr(u.why, strpos(u.why,
 FROM b, LATERAL (SELECT pglock.unsafe_server() WHERE b.usable) AS u (why) WHERE u.why IS NOT NULL
 
 -- section: schema
--- The version stands in the body of its function, which a role may read without a right to the schema.
-SELECT 'schema', r.level, r.found, r.remedy FROM b, LATERAL (SELECT CASE
+-- The version stands in the body of its function, which a role may read without a right to the schema. The
+-- numbers of columns are those of the migrations.
+, m AS (
+    SELECT coalesce(string_agg(format('%s has %s columns of %s', e.name, n.columns, e.columns), ', ' ORDER BY e.name), '') AS missing
+    FROM b, (VALUES ('distributed_locks', 19), ('lock_waiters', 8), ('lock_permits', 10), ('fencing_high_water', 2), ('once_keys', 9)) AS e (name, columns),
+        LATERAL (SELECT count(*) AS columns FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                 WHERE c.relnamespace = b.namespace AND c.relname = e.name) AS n
+    WHERE n.columns <> e.columns
+)
+SELECT 'schema', r.level, r.found, r.remedy FROM b, m, LATERAL (SELECT CASE
         WHEN b.version_function IS NULL THEN ARRAY['fail', format('there are no tables of pglock in schema "%s"', b.schema),
             format('run pglock migrate up --schema %s, or name the right schema', b.word)]
         WHEN NOT has_schema_privilege(b.namespace, 'USAGE') THEN ARRAY['fail', format('role "%s" may not use schema "%s"', b.role, b.schema), b.grant_user]
         WHEN NOT has_function_privilege(b.version_function, 'EXECUTE') THEN
             ARRAY['fail', format('role "%s" lacks EXECUTE on pglock_schema_version', b.role), b.grant_user]
+        WHEN b.usable AND m.missing <> '' THEN ARRAY['fail', format('schema "%s" was changed by hand: %s', b.schema, m.missing), 'restore it from a backup, or make it anew']
         WHEN b.usable THEN ARRAY['ok', format('"%s", version %s', b.schema, b.version), '']
         ELSE ARRAY['fail', format('schema "%s" is at version %s, and this pglock needs %s', b.schema, b.found_version, b.version),
             CASE WHEN b.found_version < b.version THEN format('run pglock migrate up --schema %s', b.word) ELSE 'use a newer pglock' END] END) AS c (texts),
@@ -80,6 +89,10 @@ SELECT 'schema', r.level, r.found, r.remedy FROM b, LATERAL (SELECT CASE
 -- section: migrations
 SELECT 'migrations', 'fail', 'a migration failed half-way', format('run pglock migrate version --schema %s, which says what to do', b.word)
 FROM b WHERE EXISTS (SELECT FROM pglock.pglock_migrations AS m WHERE m.dirty)
+UNION ALL
+SELECT 'migrations', 'fail', format('the record of migrations says version %s, and the tables are of version %s', m.version, b.found_version),
+       format('pglock migrate force %s --schema %s, if nobody changes the tables now', b.found_version, b.word)
+FROM b, pglock.pglock_migrations AS m WHERE m.version <> b.found_version AND NOT m.dirty
 UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
 
 -- section: rights
@@ -99,17 +112,29 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     WHERE b.usable
 ), functions AS (
     SELECT p.* FROM b JOIN pg_proc AS p ON p.pronamespace = b.namespace WHERE b.usable
-), missing (object, needed) AS (
-    SELECT c.name, n.needed FROM relations AS c CROSS JOIN LATERAL unnest(CASE c.relkind WHEN 'S' THEN '{USAGE}' ELSE c.expected END) AS n (needed)
-    WHERE c.name NOT IN ('fencing_high_water', 'protected_tables')
-      AND NOT CASE c.relkind WHEN 'S' THEN has_sequence_privilege(c.oid, n.needed) ELSE has_table_privilege(c.oid, n.needed) END
-    UNION ALL
-    SELECT p.proname, 'EXECUTE' FROM functions AS p
-    WHERE p.proname = ANY ('{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,unsafe_server,wake_next,wake_each,
+), needs (kind, of, rights, names) AS ( -- of what the grant functions grant, what no role has without them
+    VALUES ('user', 'table', '{SELECT,INSERT,UPDATE,DELETE}'::text[], '{distributed_locks,lock_waiters,lock_permits,once_keys}'::text[]),
+        ('user', 'table', '{SELECT}', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
+        ('user', 'sequence', '{USAGE}', '{fencing_tokens}'),
+        ('user', 'function', '{EXECUTE}', '{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,unsafe_server,wake_next,wake_each,
             check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,
             add_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
-            keep_permits,upgrade_permits,resize_permits,join_all,next_ticket}')
-      AND NOT has_function_privilege(p.oid, 'EXECUTE')
+            keep_permits,upgrade_permits,resize_permits,join_all,next_ticket}'),
+        ('reader', 'table', '{SELECT}', '{distributed_locks,lock_waiters,lock_permits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
+        ('reader', 'function', '{EXECUTE}', '{unsafe_server,lift_fencing_tokens,advisory_key}'),
+        ('writer', 'function', '{EXECUTE}', '{check_fence,guard,bind,require_bound,advance}'),
+        ('owner', 'function', '{EXECUTE}', '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
+            protect,unprotect,protection_of,drop_triggers,create_triggers,require_table,template_parts,
+            table_and_partitions,trigger_arguments,lock_name_expression,raise_unfenced,raise_stale}')
+), missing (object, needed) AS (
+    SELECT c.name, r.needed
+    FROM b JOIN needs AS n ON n.kind = b.kind AND n.of <> 'function' CROSS JOIN LATERAL unnest(n.rights) AS r (needed)
+        JOIN relations AS c ON c.name = ANY (n.names)
+    WHERE NOT CASE n.of WHEN 'sequence' THEN has_sequence_privilege(c.oid, r.needed) ELSE has_table_privilege(c.oid, r.needed) END
+    UNION ALL
+    SELECT p.proname, 'EXECUTE'
+    FROM b JOIN needs AS n ON n.kind = b.kind AND n.of = 'function' JOIN functions AS p ON p.proname = ANY (n.names)
+    WHERE NOT has_function_privilege(p.oid, 'EXECUTE')
 ), objects (kind, name, owner, acl, expected, public) AS (
     SELECT 'SCHEMA', n.oid::regnamespace::text, n.nspowner, n.nspacl, '{USAGE}'::text[], '{USAGE}'::text[]
     FROM b JOIN pg_namespace AS n ON n.oid = b.namespace WHERE b.usable
@@ -130,8 +155,9 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
       AND (a.privilege_type <> ALL (o.expected) OR a.grantee = 0 AND a.privilege_type <> ALL (o.public))
     GROUP BY o.kind, o.name, r.rolname
 )
-SELECT 'rights', 'fail', format('role "%s" lacks %s', b.role, string_agg(m.needed || ' on ' || m.object, ', ' ORDER BY m.object, m.needed)), b.grant_user
-FROM b, missing AS m GROUP BY b.role, b.grant_user
+SELECT 'rights', 'fail', format('role "%s" lacks %s%s', b.role, array_to_string(l.rights[1:3], ', '),
+           CASE WHEN cardinality(l.rights) > 3 THEN format(' and %s more', cardinality(l.rights) - 3) ELSE '' END), b.grant_user
+FROM b, (SELECT array_agg(m.needed || ' on ' || m.object ORDER BY m.object, m.needed) AS rights FROM missing AS m) AS l WHERE l.rights IS NOT NULL
 UNION ALL
 SELECT 'rights', 'warn', format('role "%s" lacks EXECUTE on pg_notify: waiters poll', b.role), format('GRANT EXECUTE ON FUNCTION pg_notify(text, text) TO %I', b.role)
 FROM b WHERE b.usable AND NOT has_function_privilege('pg_notify(text, text)', 'EXECUTE')
@@ -140,7 +166,7 @@ SELECT 'rights', 'fail', format('row security may hide rows of %s: a lock whose 
        format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY, or a policy that shows all rows', c.oid::regclass)
 FROM relations AS c WHERE c.name = ANY ('{distributed_locks,lock_waiters,lock_permits}') AND row_security_active(c.oid)
 UNION ALL
-SELECT 'rights', 'ok', format('role "%s" may acquire locks and write as their holder', b.role), '' FROM b WHERE b.usable
+SELECT 'rights', 'ok', format('role "%s" has those of a %s', b.role, b.kind), '' FROM b WHERE b.usable
 UNION ALL
 SELECT 'grants', 'fail', format('%s has %s on %s, which no grant function grants: it can break locks or get past the fence', x.grantee, x.rights, x.name),
        format('let the owner run REVOKE %s ON %s %s FROM %s', x.rights, x.kind, x.name, x.grantee)

@@ -22,6 +22,7 @@ type patient struct {
 	admin  *pgxpool.Pool // superuser
 	conn   *pgx.ConnConfig
 	schema string
+	role   string
 	limits doctor.Limits
 }
 
@@ -34,12 +35,12 @@ func newPatient(t *testing.T, url string) *patient {
 	locktest.OK(t, migrations.Up(t.Context(), admin, migrations.WithSchema(schema)))
 	limits := doctor.DefaultLimits()
 	limits.Connect, limits.Answer, limits.Scan, limits.Deliver = time.Minute, time.Minute, 30*time.Second, 10*time.Second // a slow machine
-	return &patient{t, admin, pgtest.UserPool(t, admin, schema).Config().ConnConfig, schema, limits}
+	return &patient{t, admin, pgtest.UserPool(t, admin, schema).Config().ConnConfig, schema, "", limits}
 }
 
 func (p *patient) run() []doctor.Result {
 	p.Helper()
-	return doctor.Run(p.Context(), doctor.Config{Conn: p.conn, Schema: p.schema, Limits: p.limits})
+	return doctor.Run(p.Context(), doctor.Config{Conn: p.conn, Schema: p.schema, Role: p.role, Limits: p.limits})
 }
 
 // expect runs all checks until this one has a result with that level and the text, and returns it. A

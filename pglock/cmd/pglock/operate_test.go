@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/once"
+)
+
+// TestShowNamesAdvisoryLocks: DoTx takes no lease, so show says which session has its lock.
+func TestShowNamesAdvisoryLocks(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	client, err := pglock.Open(t.Context(), c.pool, pglock.WithSchema(c.schema))
+	locktest.OK(t, err)
+	t.Cleanup(func() { _ = client.Close(context.Background()) })
+	locktest.OK(t, client.DoTx(t.Context(), "tx", func(context.Context, pgx.Tx) error {
+		if r := c.expect(0, "show", "tx"); !strings.Contains(r.stdout, "advisory lock  held by process ") {
+			t.Errorf("%s", r.stdout)
+		}
+		return nil
+	}))
+	c.expect(1, "show", "tx")
+}
+
+// TestHoldUntilInterrupted: hold prints the fence, and releases the lock on a signal.
+func TestHoldUntilInterrupted(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	p := c.start("hold", "--label", "why=maintenance", "n")
+	pgtest.Eventually(t, patience, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
+	c.expect(statusNotAcquired, "hold", "--wait", "0", "n")
+	locktest.OK(t, p.cmd.Process.Signal(syscall.SIGINT))
+	if r := p.wait(); r.status != 0 || !strings.HasPrefix(r.stdout, "n@") {
+		t.Errorf("%+v", r)
+	}
+	if holder, _ := c.row("n"); holder != "" {
+		t.Errorf("still held by %s", holder)
+	}
+	p = c.start("hold", "n")
+	pgtest.Eventually(t, patience, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
+	c.expect(0, "release", "n", "--force")
+	if r := p.wait(); r.status != statusLost || !strings.Contains(r.stderr, "revoked") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestWatch prints the changes.
+func TestWatchPrintsChanges(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	w := c.start("watch", "n")
+	h := c.held("n")
+	sees := func(text string) {
+		t.Helper()
+		pgtest.Eventually(t, patience, text, func() bool { return strings.Contains(read(t, w.stdout.Name()), text) })
+	}
+	sees("held by ")
+	locktest.OK(t, h.cmd.Process.Signal(syscall.SIGTERM))
+	sees("free, after ")
+	locktest.OK(t, w.cmd.Process.Signal(syscall.SIGINT))
+	w.wait()
+}
+
+// TestNamesAreCompleted for the shell, and nothing else.
+func TestNamesAreCompleted(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.held("account:17")
+	c.held("account 18")
+	for args, want := range map[string]string{"show acc": "account:17\n", "release acc": "account:17\n", "show x": "", "run acc": "account:17\n"} {
+		if got, _, _ := strings.Cut(c.run(append([]string{"__complete"}, strings.Fields(args)...)...).stdout, ":4"); got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
+}
+
+// TestOnceCommand lists, shows and resolves keys.
+func TestOnceCommand(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	client, err := pglock.Open(t.Context(), c.pool, pglock.WithSchema(c.schema))
+	locktest.OK(t, err)
+	t.Cleanup(func() { _ = client.Close(context.Background()) })
+	do := func(key string) error {
+		_, err := once.Do(t.Context(), client, key, nil, func(context.Context, *pglock.Lease) (int, error) { return 0, context.Canceled })
+		return err
+	}
+	_, _ = do("charge:1"), do("charge:2")
+	if r := c.expect(0, "once", "ls"); strings.Count(r.stdout, " unknown ") != 2 {
+		t.Errorf("%s", r.stdout)
+	}
+	if r := c.expect(0, "once", "show", "charge:1"); !strings.Contains(r.stdout, "state          unknown") {
+		t.Errorf("%s", r.stdout)
+	}
+	c.expect(statusUsage, "once", "resolve", "charge:1")
+	c.expect(statusUsage, "once", "resolve", "charge:1", "--happened", "--did-not-happen")
+	c.expect(statusNoGrant, "once", "resolve", "charge:1", "--happened", "--token", "4611686018427387903")
+	c.expect(statusNoGrant, "once", "resolve", "charge:9", "--happened")
+	c.expect(0, "once", "resolve", "charge:1", "--happened")
+	c.expect(0, "once", "resolve", "charge:2", "--did-not-happen")
+	if r := c.expect(0, "once", "ls"); strings.Contains(r.stdout, "charge") {
+		t.Errorf("%s", r.stdout)
+	}
+	if r := c.expect(0, "once", "show", "charge:1"); !strings.Contains(r.stdout, "done") {
+		t.Errorf("%s", r.stdout)
+	}
+	c.expect(statusNoGrant, "once", "show", "charge:2")
+}
