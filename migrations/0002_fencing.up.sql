@@ -325,8 +325,7 @@ BEGIN
 END
 $$;
 
--- Grants a role what it needs to check fences and to write as a holder. To undo it: REVOKE, or DROP
--- OWNED BY the role.
+-- Grants a role what it needs to check fences and to write as a holder.
 CREATE FUNCTION grant_writer(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -365,6 +364,18 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION grant_reader(text) IS 'pglock: give a role what it needs to see locks';
+
+-- Takes away from a role all rights in this schema that this role has granted.
+CREATE FUNCTION revoke_role(role_name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM %I', '<here>', role_name);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %s FROM %I', '<here>', role_name);
+    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %s FROM %I', '<here>', role_name);
+    EXECUTE format('REVOKE ALL ON SCHEMA %s FROM %I', '<here>', role_name);
+END
+$$;
+COMMENT ON FUNCTION revoke_role(text) IS 'pglock: take away from a role what the grant functions gave it';
 
 -- A role with USAGE on the schema can't hold rows of locks, raise marks or make seals, and no
 -- table of its own blocks migrating down.

@@ -61,7 +61,7 @@ func TestUpGrantsWhatRolesNeedAndNoMore(t *testing.T) {
 	url := pgtest.Database(t)
 	admin := pgtest.PoolOn(t, url)
 	slices.Sort(userRights)
-	user, writer, reader := `user "`+strconv.Itoa(os.Getpid())+`"`, "writer "+strconv.Itoa(os.Getpid()), "reader "+strconv.Itoa(os.Getpid())
+	user, writer, reader := `user "`+strconv.Itoa(os.Getpid())+`"`, "writer "+strconv.Itoa(os.Getpid()), "looker "+strconv.Itoa(os.Getpid())
 	asUser, asWriter := locktest.PoorRole(t, url, user), locktest.PoorRole(t, url, writer)
 	locktest.PoorRole(t, url, reader)
 	name := pgtest.SchemaName(t)
@@ -83,6 +83,12 @@ func TestUpGrantsWhatRolesNeedAndNoMore(t *testing.T) {
 	}
 	if got := rights(t, admin, reader, name); !slices.Equal(got, readerRights) {
 		t.Errorf("a reader has\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(readerRights, "\n"))
+	}
+	if err := migrations.Up(t.Context(), admin, in, migrations.WithoutRole(reader)); err != nil {
+		t.Error(err)
+	}
+	if got := rights(t, admin, reader, name); len(got) > 0 {
+		t.Errorf("a role whose rights were taken away has %q", got)
 	}
 	if err := migrations.Up(t.Context(), asUser, in); err != nil {
 		t.Errorf("a service that migrates when it starts: %v", err)

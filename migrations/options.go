@@ -33,6 +33,10 @@ func WithUser(role string) Option { return withGrant("WithUser", "grant_user", r
 // keys, and no others. Like WithUser.
 func WithReader(role string) Option { return withGrant("WithReader", "grant_reader", role) }
 
+// WithoutRole makes Up take away from a role what the other options gave it. It does not end sessions: those of
+// the role go on, and their statements fail. Like WithUser.
+func WithoutRole(role string) Option { return withGrant("WithoutRole", "revoke_role", role) }
+
 // WithWriter makes Up grant a role the rights to write as a holder: to check and bind the fences
 // that others give it. The role gets no right on any table. The option may be repeated.
 func WithWriter(role string) Option { return withGrant("WithWriter", "grant_writer", role) }

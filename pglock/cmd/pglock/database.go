@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,7 +137,28 @@ func (d database) explainConnect(err error) error {
 		return fmt.Errorf("%w in %s: the server refuses a parameter (SQLSTATE %s): "+
 			"check names and values, and quote values with blanks", errConnString, d.source, pg.Code)
 	}
-	return fmt.Errorf("%w (the database is from %s)", err, d.source)
+	return fmt.Errorf("%w (the database is from %s)", shortened{err}, d.source)
+}
+
+// shortened is a connection error with the reason of each attempt once: pgx tries a host with TLS and without,
+// and the server's refusal of TLS says nothing if there is another reason.
+type shortened struct{ error }
+
+func (e shortened) Unwrap() error { return e.error }
+
+func (e shortened) Error() string {
+	attempts := strings.Split(e.error.Error(), "; ")
+	// The first one follows the text of the call.
+	for i := len(attempts) - 1; i > 0; i-- {
+		if strings.HasSuffix(attempts[0], attempts[i]) {
+			attempts = slices.Delete(attempts, i, i+1)
+		}
+	}
+	if head, _, refused := strings.Cut(attempts[0], "tls error: server refused TLS connection"); refused && len(attempts) > 1 {
+		_, reason, _ := strings.Cut(attempts[1], "): ")
+		attempts = append([]string{head + reason}, attempts[2:]...)
+	}
+	return strings.Join(slices.Compact(attempts), "; ")
 }
 
 // explainPrivilege adds the command that grants the missing right to the role.

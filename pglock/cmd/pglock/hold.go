@@ -53,6 +53,11 @@ func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 	}
 	bound := exitTimeout
 	defer func() { closeClient(bound) }()
+	stopServer, err := f.serveLeader(client, names[0])
+	if err != nil {
+		return err
+	}
+	defer stopServer()
 	for {
 		g, err := f.acquire(ctx, client, names)
 		stop() // from here on, signals are for the command, and do not end the release

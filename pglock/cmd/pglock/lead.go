@@ -14,6 +14,7 @@ import (
 func newLead(g *globals) *cobra.Command {
 	f := &runFlags{globals: g, election: true}
 	cmd := f.command("lead", "Run a command while this host is the leader", `  pglock lead --payload "$(hostname):8080" scheduler -- ./scheduler`)
+	cmd.Flags().StringVar(&f.http, "http", "", "tell over HTTP at this `address` who leads, like 127.0.0.1:4040: /leader, /self, /healthz")
 	cmd.Flags().StringVar(&f.payload, "payload", "", "what others see of the leader, at most 16 KiB with its labels")
 	return cmd
 }
@@ -35,6 +36,7 @@ func (f *runFlags) campaign(ctx context.Context, client *pglock.Client, name str
 	if err != nil {
 		return nil, err
 	}
+	f.lease.Store(t.Lease())
 	if l.Elected() {
 		f.infof("this host leads %q (token %d)", name, t.Lease().Token())
 	}

@@ -4,9 +4,12 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
@@ -46,6 +49,59 @@ func TestLeadAgainAfterALoss(t *testing.T) {
 	pgtest.Eventually(t, patience, "it leads again", func() bool { return strings.Count(read(t, p.stdout.Name()), "leads ") == 2 })
 	if r := p.end(); r.status != 0 || strings.Count(r.stdout, "leads ") != 2 || !strings.Contains(r.stderr, "a test") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestLeadOverHTTP: each answer is that of the row, also after somebody else has changed it.
+func TestLeadOverHTTP(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	ask := func(p *call, path string) (status int, body string) {
+		t.Helper()
+		var address string
+		pgtest.Eventually(t, patience, "it listens", func() bool {
+			_, after, found := strings.Cut(read(t, p.stderr.Name()), "listening on ")
+			address, _, _ = strings.Cut(after, "\n")
+			return found
+		})
+		r, err := http.Get("http://" + address + path)
+		locktest.OK(t, err)
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		locktest.OK(t, err)
+		return r.StatusCode, string(text)
+	}
+	answers := func(p *call, path string, status int, text string) {
+		t.Helper()
+		var got int
+		var body string
+		defer func() {
+			if t.Failed() {
+				t.Logf("%s: %d %s", path, got, body)
+			}
+		}()
+		pgtest.Eventually(t, patience, path, func() bool {
+			got, body = ask(p, path)
+			return got == status && strings.Contains(body, text)
+		})
+	}
+	first := c.start(append([]string{"lead", "--http", "127.0.0.1:0", "--payload", "host-1:80", "--holder", "first", "n"}, leads...)...)
+	first.waitForStdout("leads 1\n")
+	second := c.start(append([]string{"lead", "--http", "127.0.0.1:0", "n"}, leads...)...)
+	for _, p := range []*call{first, second} {
+		answers(p, "/leader", 200, `"leader":"first","payload":"host-1:80","token":1,`)
+		answers(p, "/healthz", 200, "true")
+	}
+	answers(first, "/self", 200, "true")
+	answers(second, "/self", 503, "false")
+	c.steal("n")
+	if status, body := ask(first, "/self"); status != 503 { // although it has not noticed yet
+		t.Errorf("%d %s", status, body)
+	}
+	answers(second, "/leader", 200, `"leader":"thief"`)
+	locktest.Scan[string](t, c.pool, "UPDATE "+c.table()+" SET holder = NULL, expires_at = '-infinity', labels = '{}' WHERE name = 'n' RETURNING name::text")
+	if r := c.expect(statusUsage, "lead", "--http", "nowhere", "n", "--", "true"); !strings.Contains(r.stderr, "--http") {
+		t.Errorf("%s", r.stderr)
 	}
 }
 

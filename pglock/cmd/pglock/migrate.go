@@ -57,6 +57,14 @@ func newMigrateUp(g *globals) *cobra.Command {
 	grant("grant-user", "acquire locks and write as their holder", migrations.WithUser)
 	grant("grant-writer", "write as a holder", migrations.WithWriter)
 	grant("grant-reader", "see locks", migrations.WithReader)
+	cmd.Flags().Func("revoke", "take away from `ROLE` what these flags gave it; may be repeated", func(role string) error {
+		if role == "" {
+			return errors.New("empty") // as above
+		}
+		options = append(options, migrations.WithoutRole(role))
+		granted += fmt.Sprintf("role %q has no rights any more\n", role)
+		return nil
+	})
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,8 @@ type runFlags struct {
 
 	election bool // of pglock lead
 	payload  string
+	http     string
+	lease    atomic.Pointer[pglock.Lease] // of this host's last term
 }
 
 func newRun(g *globals) *cobra.Command {
