@@ -1,0 +1,59 @@
+package pglock_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// TestStatementsThatMustBeRepeated: an engine with several writers, such as YugabyteDB, ends statements with
+// SQLSTATE 40001. A trigger does so here with half of all that write: no call fails, no lease is lost, and the lock
+// has one holder.
+func TestStatementsThatMustBeRepeated(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sql("CREATE SEQUENCE pglock.restarted")
+	f.sql(`CREATE FUNCTION pglock.restart() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN
+			IF random() < 0.5 THEN
+				PERFORM nextval(TG_ARGV[0]::oid::regclass);
+				RAISE EXCEPTION 'restart read required' USING ERRCODE = '40001';
+			END IF;
+			RETURN NULL;
+		END $$`)
+	f.sql(`DO $$ DECLARE name text; BEGIN
+		FOREACH name IN ARRAY '{distributed_locks,lock_waiters,lock_permits}'::text[] LOOP
+			EXECUTE format('CREATE TRIGGER restart AFTER INSERT OR UPDATE OR DELETE ON pglock.%I FOR EACH STATEMENT EXECUTE FUNCTION pglock.restart(%s)',
+				name, 'pglock.restarted'::regclass::oid);
+		END LOOP;
+	END $$`)
+	var inside atomic.Int32
+	var all sync.WaitGroup
+	for i := range 3 {
+		c := f.open()
+		all.Go(func() {
+			for range 10 {
+				l, err := c.Acquire(t.Context(), "n", pglock.WithTTL(4*time.Second), pglock.WithRenewEvery(20*time.Millisecond))
+				if err != nil {
+					t.Errorf("acquire: %v", err)
+					return
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d holders", n)
+				}
+				time.Sleep(time.Duration(i) * 50 * time.Millisecond)
+				inside.Add(-1)
+				if err := l.Release(t.Context()); err != nil {
+					t.Errorf("release: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := value[int](f, "SELECT last_value FROM pglock.restarted"); n < 50 {
+		t.Errorf("%d statements were to be repeated", n)
+	}
+}
