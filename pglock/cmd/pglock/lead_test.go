@@ -100,6 +100,14 @@ func TestLeadOverHTTP(t *testing.T) {
 	}
 	answers(second, "/leader", 200, `"leader":"thief"`)
 	locktest.Scan[string](t, c.pool, "UPDATE "+c.table()+" SET holder = NULL, expires_at = '-infinity', labels = '{}' WHERE name = 'n' RETURNING name::text")
+	sidecar := c.start("lead", "--http", "127.0.0.1:0", "beside")
+	answers(sidecar, "/self", 200, "true")
+	if r := sidecar.end(); r.status != 0 {
+		t.Errorf("%+v", r)
+	}
+	if holder, _ := c.row("beside"); holder != "" {
+		t.Errorf("the sidecar has ended, and %s leads", holder)
+	}
 	if r := c.expect(statusUsage, "lead", "--http", "nowhere", "n", "--", "true"); !strings.Contains(r.stderr, "--http") {
 		t.Errorf("%s", r.stderr)
 	}

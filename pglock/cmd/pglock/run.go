@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,7 +85,14 @@ func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	err = f.run(append([]string{args[0]}, f.also...), args[1:], options)
+	argv := args[1:]
+	if len(argv) == 0 {
+		argv = []string{os.Args[0], idleCommand}
+	}
+	err = f.run(append([]string{args[0]}, f.also...), argv, options)
+	if len(args) == 1 && exitStatusOf(err) == statusSignal+int(syscall.SIGTERM) {
+		return nil // TERM is how a sidecar ends, also before its command handles that
+	}
 	if isAny(err, pglock.ErrInvalidOption, pglock.ErrKind) {
 		return usage(cmd, "%s", errs.Reason(err))
 	}
