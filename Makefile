@@ -96,6 +96,10 @@ release-check: ## Build the command for every system and check the release confi
 image: ## Build a PostgreSQL image for the tests where no container registry can be reached
 	testdata/image/build.sh
 
+.PHONY: pictures
+pictures: ## Make the pictures of pglock top and pglock ui from a scripted run
+	go run ./internal/testserver/run testdata/pictures.sh
+
 .PHONY: lint
 lint: ## Check formatting, vet, lint, also for other systems, and shell scripts where shellcheck is installed
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
@@ -115,7 +114,7 @@ func (m *model) table() []string {
 	m.move(rows, m.cursor)
 	m.first = max(min(m.first, m.cursor, len(rows)-m.room()), m.cursor-m.room()+1, 0)
 	widths := layout(screen.columns, rows, m.width)
-	lines := []string{ansi.Truncate(heading.Render(line(screen.columns, widths, titles(screen.columns), &lipgloss.Style{})), m.width, "")}
+	lines := []string{ansi.Truncate(heading.Render(line(screen.columns, widths, titles(screen.columns), true)), m.width, "")}
 	if len(rows) == 0 {
 		empty := screen.empty
 		if m.Filter != "" {
@@ -124,11 +123,11 @@ func (m *model) table() []string {
 		return append(lines, "", ansi.Truncate(empty, m.width, "…"))
 	}
 	for i := m.first; i < min(len(rows), m.first+m.room()); i++ {
-		var mark *lipgloss.Style
+		text := ansi.Truncate(line(screen.columns, widths, rows[i].cells, i == m.cursor), m.width, "")
 		if i == m.cursor {
-			mark = &selected
+			text = selected.Render(text + strings.Repeat(" ", m.width-ansi.StringWidth(text)))
 		}
-		lines = append(lines, ansi.Truncate(line(screen.columns, widths, rows[i].cells, mark), m.width, ""))
+		lines = append(lines, text)
 	}
 	return lines
 }

@@ -99,8 +99,8 @@ func layout(columns []column, rows []row, width int) []int {
 	return widths
 }
 
-// line returns the cells with these widths. The style of mark, if any, replaces the tones.
-func line(columns []column, widths []int, cells []cell, mark *lipgloss.Style) string {
+// line returns the cells with these widths, and without tones if it gets a style as a whole.
+func line(columns []column, widths []int, cells []cell, whole bool) string {
 	var parts []string
 	for i, c := range cells {
 		if widths[i] == 0 {
@@ -111,19 +111,15 @@ func line(columns []column, widths []int, cells []cell, mark *lipgloss.Style) st
 		switch {
 		case columns[i].right:
 			text = pad + text
-		case i < len(cells)-1 || mark != nil:
+		case i < len(cells)-1:
 			text += pad
 		}
-		if mark == nil {
+		if !whole {
 			text = tones[c.tone].Render(text)
 		}
 		parts = append(parts, text)
 	}
-	text := strings.Join(parts, "  ")
-	if mark != nil {
-		text = mark.Render(text)
-	}
-	return text
+	return strings.Join(parts, "  ")
 }
 
 // titles returns the cells of a table's first line.

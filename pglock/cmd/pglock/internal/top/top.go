@@ -96,10 +96,7 @@ func Once(ctx context.Context, cfg Config, out io.Writer) error {
 			lines = append(lines, r.cells)
 		}
 		for _, cells := range lines {
-			for i := range cells {
-				cells[i].tone = plainTone
-			}
-			if _, err := fmt.Fprintln(out, strings.TrimRight(line(screen.columns, widths, cells, nil), " ")); err != nil {
+			if _, err := fmt.Fprintln(out, strings.TrimRight(line(screen.columns, widths, cells, true), " ")); err != nil {
 				return err
 			}
 		}
