@@ -12,7 +12,7 @@ mkdir -p "$out"
 go build -o "$work/pglock" ./pglock/cmd/pglock
 # Of the server that internal/testserver/run has started.
 PGLOCK_DATABASE_URL=$(printf '%s' "$PGLOCK_TESTSERVER_SHARED" | sed 's/.*"URL":"\([^"]*\)".*/\1/')
-PGLOCK_SCHEMA=pictures_$$
+PGLOCK_SCHEMA=pictures
 TERM=xterm-256color
 export PGLOCK_DATABASE_URL PGLOCK_SCHEMA TERM
 unset NO_COLOR
@@ -62,15 +62,15 @@ shot() {
 		--virtual-time-budget=3000 --screenshot="$out/$2" ${4:+"$4"} "$3" >/dev/null 2>&1
 }
 
-$screen new-session -d -x 110 -y 24 -s t "$pglock top --every 1s"
-sleep 4
+$screen new-session -d -x 110 -y 18 -s t "$pglock top --every 1s"
+sleep 12 # some reads, and some renewals
 $screen send-keys -t t Down
 sleep 1
 # shellcheck disable=SC2016 # no command but a style
 {
 	echo '<style>body{margin:0;background:#16181d;color:#d8dee9}pre{font:14px/1.35 "DejaVu Sans Mono",monospace;margin:14px;color:#d8dee9}</style>'
-	$screen capture-pane -e -p -t t | aha --no-header --black
+	$screen capture-pane -e -N -p -t t | sed 's/\x1b\[7m\x1b\[39m/\x1b[7m/g' | aha --no-header --black
 } >"$work/top.html"
 sed -i 's/^/<pre>/;1!s/^<pre>//' "$work/top.html"
-shot 970,490 top.png "file://$work/top.html"
+shot 970,380 top.png "file://$work/top.html"
 echo "pictures: $out/top.png"

@@ -2,11 +2,15 @@
 //
 //	pglock run [flags] NAME -- COMMAND [ARGUMENT...]
 //	pglock lead [flags] NAME -- COMMAND [ARGUMENT...]
-//	pglock ls [--prefix P] [--held] [--json]
-//	pglock show NAME [--json]
+//	pglock lead --http ADDRESS [flags] NAME
+//	pglock hold [--wait D] NAME
+//	pglock ls [--all] [--waiting] [--pattern P] [--holder H] [--label K=V] [--json]
+//	pglock show NAME | watch NAME [--json]
+//	pglock top [--once] [--screen S] [--read-only]
 //	pglock release NAME --force [--token T] [--reason R]
-//	pglock doctor [--json]
-//	pglock migrate up [--grant-user ROLE] [--grant-writer ROLE] | down --yes | version | force N
+//	pglock once ls | show KEY | resolve KEY --happened|--did-not-happen
+//	pglock doctor [--as user|writer|owner|reader] [--quiet] [--json]
+//	pglock migrate up [--grant-user ROLE] [--revoke ROLE] | down --yes | version | force N
 //	pglock --version
 //
 // # A run

@@ -234,10 +234,13 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.number != m.reads {
 			return m, nil
 		}
+		n := msg.number
+		if n == 1 {
+			msg.took = 0 // it has connected too
+		}
 		if m.err = msg.err; msg.err == nil {
 			m.take(msg.snapshot, msg.took)
 		}
-		n := msg.number
 		return m, tea.Tick(max(m.Every, busyShare*msg.took), func(time.Time) tea.Msg { return tick(n) })
 	case checked:
 		m.view.checks = msg
