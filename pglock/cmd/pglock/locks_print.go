@@ -59,7 +59,11 @@ func show(out io.Writer, k inspect.Lock, sessions ...advisory.Usage) error {
 		t.add("last holder", "%s, %s at %s", text.Plain(last.Holder), how, last.EndedAt.UTC().Format(time.RFC3339))
 	}
 	for i, w := range k.Waiters {
-		t.add(fmt.Sprintf("waiter %d", i+1), "%s%s, for %s", text.Plain(w.Holder), share(k.Kind, w.Permits, w.Exclusive), text.Short(w.Waited))
+		who := text.Plain(w.Holder)
+		if k.Kind != inspect.OneHolder {
+			who += ", " + text.Share(k.Kind, w.Permits, w.Exclusive)
+		}
+		t.add(fmt.Sprintf("waiter %d", i+1), "%s, for %s", who, text.Short(w.Waited))
 	}
 	return t.Flush()
 }
@@ -96,27 +100,12 @@ func (t lines) addState(k inspect.Lock) {
 
 // describeGrant returns one of several grants as text.
 func describeGrant(kind inspect.Kind, g inspect.Grant) string {
-	parts := []string{fmt.Sprintf("token %d, %s%s, for %s, remaining %s",
-		g.Token, text.Plain(g.Holder), share(kind, g.Permits, g.Exclusive), text.Short(g.HeldFor), text.Short(g.Remaining))}
+	parts := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s",
+		g.Token, text.Plain(g.Holder), text.Share(kind, g.Permits, g.Exclusive), text.Short(g.HeldFor), text.Short(g.Remaining))}
 	if g.ReleaseRequested {
 		parts = append(parts, "asked to release: "+text.Plain(g.ReleaseReason))
 	}
 	return strings.Join(append(parts, text.Labels(g.Labels)...), ", ")
-}
-
-// share returns what a holder has of a lock, or a waiter wants, after a comma.
-func share(kind inspect.Kind, permits int, exclusive bool) string {
-	switch {
-	case kind == inspect.Semaphore && permits == 1:
-		return ", 1 permit"
-	case kind == inspect.Semaphore:
-		return fmt.Sprintf(", %d permits", permits)
-	case kind == inspect.RWLock && exclusive:
-		return ", writer"
-	case kind == inspect.RWLock:
-		return ", reader"
-	}
-	return ""
 }
 
 // seconds returns a duration to the millisecond.

@@ -56,6 +56,7 @@ func newMigrateUp(g *globals) *cobra.Command {
 	}
 	grant("grant-user", "acquire locks and write as their holder", migrations.WithUser)
 	grant("grant-writer", "write as a holder", migrations.WithWriter)
+	grant("grant-owner", "protect tables that it owns", migrations.WithOwner)
 	grant("grant-reader", "see locks", migrations.WithReader)
 	cmd.Flags().Func("revoke", "take away from `ROLE` what these flags gave it; may be repeated", func(role string) error {
 		if role == "" {

@@ -2,12 +2,15 @@
 package text
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 // Plain returns text as it is if it is one printable word, and quoted otherwise: a name can have
@@ -53,4 +56,19 @@ func Labels(m map[string]string) (all []string) {
 		all = append(all, Plain(key)+"="+Plain(m[key]))
 	}
 	return all
+}
+
+// Share returns what a holder has of a lock, or a waiter wants: nothing special of one that has one holder.
+func Share(kind inspect.Kind, permits int, exclusive bool) string {
+	switch {
+	case kind == inspect.Semaphore && permits == 1:
+		return "1 permit"
+	case kind == inspect.Semaphore:
+		return fmt.Sprintf("%d permits", permits)
+	case kind == inspect.RWLock && exclusive:
+		return "writer"
+	case kind == inspect.RWLock:
+		return "reader"
+	}
+	return "alone"
 }

@@ -142,7 +142,7 @@ func waitingRows(v view) (rows []row) {
 	for _, l := range v.Locks {
 		for i, w := range l.Waiters {
 			rows = append(rows, row{
-				cells: []cell{named(l.Name), number(int64(i + 1)), named(w.Holder), short(w.Waited), {text: share(l.Kind, w.Permits, w.Exclusive)}, holders(l.Holders()), short(soonest(l))},
+				cells: []cell{named(l.Name), number(int64(i + 1)), named(w.Holder), short(w.Waited), {text: text.Share(l.Kind, w.Permits, w.Exclusive)}, holders(l.Holders()), short(soonest(l))},
 				lock:  l.Name, token: int64(l.Token), key: fmt.Sprint(l.Name, w.Ticket, w.Holder),
 			})
 		}
@@ -160,21 +160,6 @@ func soonest(l inspect.Lock) time.Duration {
 		}
 	}
 	return d
-}
-
-// share says how much of a lock somebody has or wants.
-func share(kind inspect.Kind, permits int, exclusive bool) string {
-	switch {
-	case kind == inspect.Semaphore && permits == 1:
-		return "1 permit"
-	case kind == inspect.Semaphore:
-		return fmt.Sprintf("%d permits", permits)
-	case kind == inspect.RWLock && !exclusive:
-		return "read"
-	case kind == inspect.RWLock:
-		return "write"
-	}
-	return "lock"
 }
 
 func holders(all []string) cell {
@@ -226,7 +211,7 @@ func permitRows(v view) (rows []row) {
 		}
 		for _, g := range l.Grants {
 			rows = append(rows, grantRow(l.Name, g, named(l.Name), cell{text: string(l.Kind)}, used, named(g.Holder),
-				cell{text: share(l.Kind, g.Permits, g.Exclusive)}, short(g.HeldFor), v.remaining(int64(g.Token), g.Remaining),
+				cell{text: text.Share(l.Kind, g.Permits, g.Exclusive)}, short(g.HeldFor), v.remaining(int64(g.Token), g.Remaining),
 				count(len(l.Waiters)), number(int64(g.Token))))
 		}
 	}
