@@ -61,7 +61,7 @@ func (c *Client) Get(ctx context.Context, name string) (inspect.Lock, error) {
 // likePattern turns a Filter's Pattern into one of LIKE.
 var likePattern = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`, `*`, `%`, `?`, `_`)
 
-// filterArgs returns the arguments $2 to $7 of matching.sql.
+// filterArgs returns the arguments $2 to $9 of matching.sql.
 func filterArgs(f inspect.Filter) ([]any, error) {
 	for what, text := range map[string]string{"prefix": f.Prefix, "pattern": f.Pattern, "holder": f.Holder} {
 		if !storable(text) {
@@ -69,7 +69,7 @@ func filterArgs(f inspect.Filter) ([]any, error) {
 		}
 	}
 	labels, err := encodeLabels(f.Labels, math.MaxInt)
-	return []any{f.Held, f.Prefix, likePattern.Replace(f.Pattern), f.Holder, labels, f.Waiting}, err
+	return []any{f.Held, f.Prefix, likePattern.Replace(f.Pattern), f.Holder, labels, f.Waiting, f.Shared, f.Elections}, err
 }
 
 // Locks returns the locks that match filter, in the order of their names by the database's

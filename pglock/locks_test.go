@@ -48,12 +48,19 @@ func TestLocksAreFiltered(t *testing.T) {
 		defer release(t, l)
 	}
 	release(t, try(t, c, "job/free"))
+	release(t, try(t, c, "elected", labels("payload", "")))
+	release(t, tried(t, c.Semaphore("sem", 2)))
+	release(t, tried(t, c.Writer("rw")))
 	f.sql("INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at) VALUES ('expired', 1, 1, 'a', now(), now())")
 	for _, tc := range []struct {
 		filter inspect.Filter
 		want   []string
 	}{
-		{inspect.Filter{}, []string{"expired", "job%40", "job/1", "job/20", "job/free", "job_30"}},
+		{inspect.Filter{}, []string{"elected", "expired", "job%40", "job/1", "job/20", "job/free", "job_30", "rw", "sem"}},
+		{inspect.Filter{Shared: true}, []string{"rw", "sem"}},
+		{inspect.Filter{Shared: true, Prefix: "s"}, []string{"sem"}},
+		{inspect.Filter{Elections: true}, []string{"elected"}},
+		{inspect.Filter{Elections: true, Held: true}, []string{}},
 		{inspect.Filter{Held: true}, []string{"job%40", "job/1", "job/20", "job_30"}},
 		{inspect.Filter{Prefix: "job/"}, []string{"job/1", "job/20", "job/free"}},
 		{inspect.Filter{Prefix: "job_"}, []string{"job_30"}},

@@ -4,7 +4,8 @@
 #
 # usage: setup.sh [PROGRAM...]
 #
-#   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, tmux, cc or make; without any: all
+#   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, tmux, cc or make; without any: these.
+#            Also chromium and prometheus, for tests that CI runs outside of the bare machine
 #
 # Programs are wanted, not services: apt-get neither makes nor starts a PostgreSQL server cluster, now or later
 # (create_main_cluster = false), nor a PgBouncer. Where nothing is missing, this takes some milliseconds and no network.
@@ -26,8 +27,9 @@ have() {
 	postgres) [ -n "${PGLOCK_TEST_BINDIR:-}" ] || together initdb postgres pg_ctl ;;
 	client) anywhere psql && anywhere pg_dump && anywhere pg_basebackup ;;
 	pgbouncer) [ -n "${PGLOCK_TEST_PGBOUNCER:-}" ] || command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
+	chromium) command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ;;
 	cc) compiles ;;
-	make | tmux) command -v "$1" >/dev/null ;;
+	make | tmux | prometheus) command -v "$1" >/dev/null ;;
 	esac
 }
 
@@ -77,6 +79,7 @@ describe() {
 		postgres) what="PostgreSQL's server programs" ;;
 		client) what="psql, pg_dump and pg_basebackup" ;;
 		pgbouncer) what=PgBouncer ;;
+		chromium) what=Chromium ;;
 		cc) what="a C compiler for the race detector" ;;
 		*) what=$program ;;
 		esac
@@ -133,7 +136,7 @@ install_by_apt() {
 
 for program in "$@"; do
 	case $program in
-	postgres | client | pgbouncer | tmux | cc | make) ;;
+	postgres | client | pgbouncer | tmux | chromium | prometheus | cc | make) ;;
 	*) usage ;;
 	esac
 done

@@ -97,4 +97,7 @@ type Filter struct {
 	Pattern string            // of the whole name, where * is any text and ? any character
 	Holder  string            // of the last grant, unless released
 	Labels  map[string]string // of the last grant, which may have more
+
+	Shared    bool // semaphores and readers–writer locks only
+	Elections bool // locks of elections only, with a leader or without: the last grant has a payload
 }

@@ -6,9 +6,11 @@
 --   $5  the holder, or ''
 --   $6  labels, jsonb: all of them must match
 --   $7  only those that somebody waits for, by "queues"
+--   $8  only those that several can hold: semaphores and readers-writer locks
+--   $9  only those of elections, whose last grant has a payload
 --
--- Of a lock with permits, one grant must match the labels and the holder. The first $9 of them are returned in
--- the order $8: '' is that of names, 'waiters' has the longest queues first, 'held' the oldest grants, and
+-- Of a lock with permits, one grant must match the labels and the holder. The first $11 of them are returned in
+-- the order $10: '' is that of names, 'waiters' has the longest queues first, 'held' the oldest grants, and
 -- 'remaining' those that end first.
 ), shared AS MATERIALIZED (
     SELECT DISTINCT p.name
@@ -24,6 +26,8 @@
     WHERE starts_with(s.name, $3::text)
       AND ($4::text = '' OR s.name LIKE $4::text)
       AND (NOT $7::boolean OR q.waiting > 0)
+      AND (NOT $8::boolean OR s.capacity IS NOT NULL)
+      AND (NOT $9::boolean OR s.labels ? 'payload')
       AND ((s.holder IS NOT NULL AND s.expires_at > s.read_at OR NOT $2::boolean)
                AND ($5::text = '' OR s.holder = $5::text)
                AND s.labels @> $6::text::jsonb
@@ -35,7 +39,7 @@
         SELECT f.*, row_number() OVER () AS place
         FROM (
             SELECT m.* FROM matching AS m
-            ORDER BY CASE $8::text WHEN 'waiters' THEN -m.waiting
+            ORDER BY CASE $10::text WHEN 'waiters' THEN -m.waiting
                          WHEN 'held' THEN extract(epoch FROM m.acquired_at) WHEN 'remaining' THEN extract(epoch FROM m.expires_at) END, m.name
-            LIMIT $9::bigint) AS f) AS s ON true
+            LIMIT $11::bigint) AS f) AS s ON true
 )
