@@ -17,9 +17,9 @@
 // # Security
 //
 // The function of [WithAuthorize] decides what each request may do. Without it, only requests from this
-// machine may look, and none may change anything: the peer and the Host must be loopback addresses, or
-// localhost, and a request that a proxy has marked as forwarded is refused. A proxy on the same machine that
-// neither marks requests nor keeps their Host makes everybody local, so use WithAuthorize behind one.
+// machine may look, as [FromThisMachine] defines it, and none may change anything. A proxy on the same
+// machine that neither marks requests nor keeps their Host makes everybody local, so use WithAuthorize
+// behind one.
 //
 // Actions are POST requests that [http.CrossOriginProtection] lets through. A browser says where a form
 // comes from only over HTTPS and to localhost, and a form over plain HTTP to another host is refused. The

@@ -80,8 +80,10 @@ func short(d time.Duration) string {
 		return fmt.Sprintf("%dh %dm", d/time.Hour, d%time.Hour/time.Minute)
 	case d >= time.Minute:
 		return fmt.Sprintf("%dm %ds", d/time.Minute, d%time.Minute/time.Second)
+	case d >= 10*time.Second:
+		return fmt.Sprintf("%ds", d/time.Second)
 	case d >= time.Second:
-		return fmt.Sprintf("%.3gs", d.Truncate(100*time.Millisecond).Seconds())
+		return fmt.Sprintf("%.1fs", d.Seconds())
 	}
 	return fmt.Sprintf("%dms", max(d, 0)/time.Millisecond)
 }

@@ -42,7 +42,7 @@ type config struct {
 
 // WithAuthorize sets the function that decides what a request may do. It is called for each request, and
 // for each update of an open page, so that a login that ends also ends the updates. It must be safe for
-// concurrent use. By default, requests from this machine may Read, and others nothing: see Security above.
+// concurrent use. By default, requests for which FromThisMachine is true may Read, and others nothing.
 func WithAuthorize(authorize func(*http.Request) Access) Option {
 	return func(c *config) error { c.authorize = authorize; return nil }
 }
@@ -82,7 +82,12 @@ func newConfig(opts []Option) (config, error) {
 	c := config{logger: slog.Default()}
 	err := errs.Apply("ui", &c, opts)
 	if c.authorize == nil {
-		c.authorize = fromThisMachine
+		c.authorize = func(r *http.Request) Access {
+			if FromThisMachine(r) {
+				return Read
+			}
+			return None
+		}
 	}
 	if c.actor == nil {
 		c.actor = func(r *http.Request) string { return hostOf(r.RemoteAddr) }
@@ -93,20 +98,19 @@ func newConfig(opts []Option) (config, error) {
 	return c, err
 }
 
-// fromThisMachine lets requests from this machine look. The Host must be local too, because a page of
-// another site can point its own name at this machine, and a proxy passes on the requests of others.
-func fromThisMachine(r *http.Request) Access {
+// FromThisMachine reports whether a request comes from this machine and was meant for it: the peer and the
+// Host are loopback addresses or localhost, and no proxy has marked the request as that of another peer. A
+// function of WithAuthorize that trusts this machine should call it. The address of the peer is not enough,
+// because another site can let its own name lead to this machine, and then a browser here sends its requests.
+func FromThisMachine(r *http.Request) bool {
 	for _, proxied := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
 		if r.Header.Get(proxied) != "" {
-			return None
+			return false
 		}
 	}
 	peer, _ := netip.ParseAddr(hostOf(r.RemoteAddr)) // the zero address is not local
 	host, _ := netip.ParseAddr(hostOf(r.Host))
-	if peer.Unmap().IsLoopback() && (host.Unmap().IsLoopback() || hostOf(r.Host) == "localhost") {
-		return Read
-	}
-	return None
+	return peer.IsLoopback() && (host.IsLoopback() || hostOf(r.Host) == "localhost")
 }
 
 // hostOf returns an address without its port.

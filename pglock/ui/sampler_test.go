@@ -130,7 +130,7 @@ func TestViewersWhoLeave(t *testing.T) {
 		})
 		synctest.Wait()
 		all.Go(func() {
-			if got := s.read(t.Context(), "a", began, r.of(t, "a")); got.err != nil {
+			if got := s.read(t.Context(), "a", began.Add(-time.Second), r.of(t, "a")); got.err != nil {
 				t.Errorf("%+v", got)
 			}
 		})

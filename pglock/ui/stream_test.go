@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/ui"
 )
 
@@ -85,7 +86,7 @@ func TestUpdates(t *testing.T) {
 	t.Cleanup(server.Close) // waits for the streams
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	list, lock := open(ctx, t, server.URL+"/"), open(ctx, t, server.URL+"/lock?name=line%0Abreak")
+	list, lock, other := open(ctx, t, server.URL+"/"), open(ctx, t, server.URL+"/lock?name=line%0Abreak"), open(ctx, t, server.URL+"/lock?name=other")
 	event := until(t, list, "No name has been locked yet")
 	contains(t, "the update", event, "As of")
 	lacks(t, "the update", event, "<html", "<h1", "<form")
@@ -96,6 +97,13 @@ func TestUpdates(t *testing.T) {
 	locktest.OK(t, l.Release(t.Context()))
 	until(t, lock, "Nobody holds it")
 	contains(t, "the list", until(t, list, "released"), `<svg class="spark"`)
+	l = f.try(f.client.Lock("other"), pglock.WithHolder("holder of the other"))
+	until(t, other, "holder of the other")
+	for range 3 { // they are read in turns
+		lacks(t, "a lock", until(t, lock, ""), "holder of the other")
+		contains(t, "the other lock", until(t, other, ""), "holder of the other")
+	}
+	locktest.OK(t, l.Release(t.Context()))
 }
 
 // TestStreamsEnd when the server shuts down, which waits for them.
@@ -152,7 +160,9 @@ func TestOnlyLivePagesHaveStreams(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t).handler(ui.Read)
 	for path, want := range map[string]string{"/doctor": "text/html; charset=utf-8", "/ui.js": "text/javascript; charset=utf-8", "/no-such-page": "text/plain; charset=utf-8"} {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 		r.Header.Set("Accept", "text/event-stream")
 		w := httptest.NewRecorder()
 		if h.ServeHTTP(w, r); w.Header().Get("Content-Type") != want {
