@@ -88,7 +88,7 @@ func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*
 	c.signals.client, c.watches.client = c, c
 	c.dispatch = newDispatch(c)
 	waiting := waitlist.Config{
-		Store: s, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: life, Closing: c.closing, Logger: cfg.logger,
+		Store: s, Tasks: tasks{&c.lifecycle}, Client: c.channel, Life: life, Closing: c.closing, Logger: cfg.logger, Report: c.Report,
 	}
 	if !cfg.pollOnly {
 		waiting.Listen, waiting.Needed = c.signals.listen, c.signals.needListener

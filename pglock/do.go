@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // Do acquires the lock of that name as Acquire does, with its errors, then runs fn, which WithWait
@@ -74,7 +76,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 	}()
 	ctx, stop := l.WithContext(ctx)
 	defer stop()
-	return fn(ctx, l)
+	return l.client.reportRefused(ctx, l.fence, fn(ctx, l), observe.OutcomeUnfenced, fencing.ErrUnfenced, fencing.ErrOtherLock)
 }
 
 // runJoined runs fn under the lease and leaves the release to the call that acquired it.

@@ -2,10 +2,13 @@ package pglock
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // DoTx runs fn in a transaction that holds an advisory lock with the key of Client.Key, and commits
@@ -35,10 +38,22 @@ func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Cont
 	if c.hasClosed() {
 		return ErrClosed
 	}
+	began := c.events.now()
+	e := observe.ResultEvent{Kind: observe.KindTx, Name: name}
 	if c.db != nil {
-		return advisory.DoDB(ctx, c.db, c.Key(name), fn, opts...)
+		e.Err = advisory.DoDB(ctx, c.db, c.Key(name), fn, opts...)
+	} else {
+		e.Err = advisory.Do(ctx, c.pool, c.Key(name), fn, opts...)
 	}
-	return advisory.Do(ctx, c.pool, c.Key(name), fn, opts...)
+	switch {
+	case e.Err == nil:
+		e.Outcome = observe.OutcomeDone
+	case errors.Is(e.Err, advisory.ErrCommitUnknown):
+		e.Outcome = observe.OutcomeUnknown
+	}
+	e.Duration = since(began)
+	c.Report(ctx, e)
+	return c.reportRefused(ctx, fencing.Fence{Name: name}, e.Err, observe.OutcomeUnfenced, fencing.ErrUnfenced, fencing.ErrOtherLock)
 }
 
 // Key returns the advisory key of that name in DoTx, for advisory.Lock and advisory.WithKeys. In

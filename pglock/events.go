@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
@@ -48,10 +51,10 @@ func since(began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// each calls do for every observer that wants an event with that error. The pruner's lock raises no
-// events.
+// each calls do for every observer that wants an event with that error. The locks of the pruner and
+// of the last ticks, which are not the application's, raise no events.
 func (e *events) each(name string, failure error, do func(*observe.Hooks)) {
-	if name == leasetable.PruneLock {
+	if name == leasetable.PruneLock || strings.HasPrefix(name, schema.LastTick) {
 		return
 	}
 	if failure != nil || e.debug() {
@@ -190,6 +193,30 @@ func (e *events) batch(op observe.Operation, size int, took time.Duration, err e
 		ev := observe.BatchEvent{Operation: op, Size: size, Duration: took, Err: err}
 		call(context.Background(), h.Batch, ev)
 	})
+}
+
+// Report raises e for the client's observers, for packages on top of a Client. If e has an Err and no
+// Outcome, its outcome is that of an acquire with this error. Without observers, Report does nothing.
+func (c *Client) Report(ctx context.Context, e observe.ResultEvent) {
+	if !c.events.on() {
+		return
+	}
+	if e.Outcome == "" && e.Err != nil {
+		e.Outcome = outcomeOf(e.Err)
+	}
+	ctx = context.WithoutCancel(ctx)
+	c.events.each(e.Name, nil, func(h *observe.Hooks) { call(ctx, h.Result, e) })
+}
+
+// reportRefused returns err, the result of what may write, and reports it if it is of these kinds.
+func (c *Client) reportRefused(ctx context.Context, f fencing.Fence, err error, outcome observe.Outcome, kinds ...error) error {
+	if err != nil && c.events.on() {
+		why := fencing.Explain(err)
+		if slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(why, kind) }) {
+			c.Report(ctx, observe.ResultEvent{Kind: observe.KindGuard, Name: f.Name, Token: f.Token, Outcome: outcome, Err: err})
+		}
+	}
+	return err
 }
 
 // values returns a context with the values of the context that was passed to Acquire.

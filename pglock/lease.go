@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 var errReleasedByClose = errs.Errorf("%w: %w", ErrReleased, ErrClosed)
@@ -251,21 +252,26 @@ func (l *Lease) Deadline() time.Time {
 // one. Otherwise the error is a *StaleError. If the lease has already ended in this process, the
 // error also wraps that of Err, and tx is unchanged.
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
-	if err := l.stale(); err != nil {
-		return err
+	err := l.stale()
+	if err == nil {
+		err = fencing.CheckAll(ctx, tx, l.Fences()...)
 	}
-	return fencing.CheckAll(ctx, tx, l.Fences()...)
+	return l.reportStale(ctx, err)
 }
 
 // Bind is Guard by fencing.Bind, for transactions that write to protected tables.
 func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if err := l.stale(); err != nil {
-		return err
+		return l.reportStale(ctx, err)
 	}
 	if l.shared() {
 		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
 	}
-	return fencing.BindAll(ctx, tx, l.Fences()...)
+	return l.reportStale(ctx, fencing.BindAll(ctx, tx, l.Fences()...))
+}
+
+func (l *Lease) reportStale(ctx context.Context, err error) error {
+	return l.client.reportRefused(ctx, l.fence, err, observe.OutcomeStale, fencing.ErrStale)
 }
 
 // stale returns the error of Err so that it also wraps fencing.ErrStale.

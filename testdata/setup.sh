@@ -129,9 +129,11 @@ install_by_apt() {
 	apt install -y --no-install-recommends $1 || for package in $1; do
 		apt install -y --no-install-recommends "$package" || true
 	done
-	case $1 in
-	*pgbouncer*) [ ! -d /run/systemd/system ] || systemctl --quiet disable pgbouncer >>"$log" 2>&1 || true ;;
-	esac
+	for service in pgbouncer prometheus; do
+		case $1 in
+		*$service*) [ ! -d /run/systemd/system ] || systemctl --quiet disable $service >>"$log" 2>&1 || true ;;
+		esac
+	done
 }
 
 for program in "$@"; do

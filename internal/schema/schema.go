@@ -20,6 +20,9 @@ const (
 
 	// MaxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
 	MaxName = 63
+
+	// LastTick and the name of a job are the resource, and the lock, of the job's last tick.
+	LastTick = "last tick: "
 )
 
 // Validate returns an error that wraps ErrInvalidName unless name is 1 to 63 bytes of UTF-8 without

@@ -33,7 +33,8 @@
 //   - The candidates in the order of the queue are the Waiters of client.Get(ctx, name): of each
 //     client, the first one.
 //   - A leader that restarts calls t.Lease().HandOver, and its successor continues the term with
-//     client.Adopt(ctx, fence). Token and payload stay, and nobody else is elected in between.
+//     client.Adopt(ctx, fence). Token and payload stay, and nobody else is elected in between. Metrics
+//     have no such term, unless the program reports it by client.Report.
 //   - A health check fails if [Election.Term] returns a term that was lost and not resigned, since then
 //     the work does not stop. The examples show all three.
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // Election is one candidate in the election of a name, or an observer that never campaigns. It is safe
@@ -72,6 +73,7 @@ func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pgl
 		return t, nil
 	}
 	opts = slices.Concat(e.cfg.lease, []pglock.LeaseOption{pglock.WithLabels(map[string]string{payloadLabel: payload})}, opts)
+	e.client.Report(ctx, observe.ResultEvent{Kind: observe.KindTerm, Name: e.name}) // there is a candidate
 	lease, err := e.client.Acquire(ctx, e.name, opts...)
 	if err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pgl
 	notify, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = lease.SetLabels(notify, map[string]string{payloadLabel: payload})
-	t := &Term{election: e, lease: lease}
+	t := newTerm(e, lease)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.term = t

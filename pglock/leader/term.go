@@ -2,8 +2,11 @@ package leader
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // payloadLabel is the label of the leader's lease that has its payload.
@@ -16,6 +19,21 @@ const payloadLabel = "payload"
 type Term struct {
 	election *Election
 	lease    *pglock.Lease
+}
+
+// newTerm returns the term of a lease, and reports its begin and its end.
+func newTerm(e *Election, lease *pglock.Lease) *Term {
+	began := time.Now()
+	ev := observe.ResultEvent{Kind: observe.KindTerm, Name: e.name, Token: lease.Token(), Outcome: observe.OutcomeBegan}
+	e.client.Report(lease.Context(), ev)
+	context.AfterFunc(lease.Context(), func() {
+		ev.Outcome, ev.Duration = observe.OutcomeEnded, time.Since(began)
+		if err := lease.Err(); errors.Is(err, pglock.ErrLost) {
+			ev.Outcome, ev.Err = observe.OutcomeLost, err
+		}
+		e.client.Report(lease.Context(), ev)
+	})
+	return &Term{election: e, lease: lease}
 }
 
 // Lease returns the term's lease, for Token, Guard, Bind, Fence, Context and Err.

@@ -45,6 +45,10 @@ type Hooks struct {
 
 	// Batch is called when a batch of operations, maybe a batch of one, was sent.
 	Batch func(ctx context.Context, e BatchEvent)
+
+	// Result is called with the results of what is built on locks, which Kind lists. Packages leader,
+	// schedule and once raise them by pglock.Client.Report, and so can a program for its own layers.
+	Result func(ctx context.Context, e ResultEvent)
 }
 
 // WaitEvent describes the lock that a call begins to wait for, and the blocking grant as far as the
@@ -148,10 +152,36 @@ const (
 	OperationRenew   Operation = "renew"
 )
 
-// Outcome is the result of an Acquire or TryAcquire in one word, for metrics.
+// ResultEvent is a result of something that is built on a lock. A function that panics raises none.
+//
+// An event without an Outcome announces that results of its Kind and Name may follow, so that an
+// observer can start its counters at 0. That of a tick says when it is due: in Duration.
+type ResultEvent struct {
+	Kind     Kind
+	Name     string        // of the lock, which is that of the election or the job; empty for KindListener
+	Token    fencing.Token // of the lease; 0 without one
+	Outcome  Outcome       // one of those of Kind, or of an Acquire if that has failed
+	Duration time.Duration // of what has ended; of a tick that began, since its time
+	Err      error         // nil if nothing failed
+}
+
+// Kind is what a ResultEvent is a result of. A program that raises its own uses another text.
+type Kind string
+
+// These are the kinds of results of this module, with their outcomes.
+const (
+	KindGuard    Kind = "guard"    // a refused write: stale by Guard or Bind of a lease, unfenced in a Do or DoTx
+	KindTx       Kind = "tx"       // a DoTx: done, failed, unknown if the answer to the commit was lost
+	KindTerm     Kind = "term"     // a term of package leader: began, and then ended or lost
+	KindTick     Kind = "tick"     // a tick of package schedule: began, and then done, failed, or abandoned to others; missed
+	KindOnce     Kind = "once"     // a once.Do: done, failed, unknown, repeated if an earlier call has the answer
+	KindListener Kind = "listener" // a listening connection: began, and then ended or lost; failed to open
+)
+
+// Outcome is a result in one word, for metrics.
 type Outcome string
 
-// These are the values of AcquireEvent.Outcome.
+// These are the values of AcquireEvent.Outcome, and then those that only a ResultEvent has.
 const (
 	OutcomeGranted     Outcome = "granted"
 	OutcomeBusy        Outcome = "busy"        // the lock is held, and the call does not wait
@@ -160,4 +190,15 @@ const (
 	OutcomeClosed      Outcome = "closed"      // the client was closed
 	OutcomeUnavailable Outcome = "unavailable" // the server did not answer
 	OutcomeFailed      Outcome = "failed"      // another error
+
+	OutcomeBegan     Outcome = "began"
+	OutcomeDone      Outcome = "done"
+	OutcomeEnded     Outcome = "ended"
+	OutcomeLost      Outcome = "lost"
+	OutcomeMissed    Outcome = "missed"
+	OutcomeAbandoned Outcome = "abandoned"
+	OutcomeRepeated  Outcome = "repeated"
+	OutcomeUnknown   Outcome = "unknown"
+	OutcomeStale     Outcome = "stale"
+	OutcomeUnfenced  Outcome = "unfenced"
 )

@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // persistence is how long Do repeats a statement that fails for a reason that may pass.
@@ -80,7 +81,12 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 			return e.encode(lookup(ctx, l, s))
 		}
 	}
-	return e.answer(c.run(ctx))
+	began := time.Now()
+	answer, err := e.answer(c.run(ctx))
+	client.Report(ctx, observe.ResultEvent{
+		Kind: observe.KindOnce, Name: LockName(key), Token: c.token, Outcome: c.outcome(err), Duration: time.Since(began), Err: err,
+	})
+	return answer, err
 }
 
 // doCall is a call of Do.
@@ -90,8 +96,21 @@ type doCall struct {
 	key    string
 	digest []byte
 
+	token  fencing.Token // of the lease under which effect was called; 0 if it was not
 	effect func(ctx context.Context, l *pglock.Lease) ([]byte, error)
 	lookup func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) // of WithLookup, or nil
+}
+
+func (c *doCall) outcome(err error) observe.Outcome {
+	switch {
+	case err == nil && c.token == 0:
+		return observe.OutcomeRepeated
+	case err == nil:
+		return observe.OutcomeDone
+	case errors.Is(err, ErrOutcomeUnknown):
+		return observe.OutcomeUnknown
+	}
+	return "" // that of err
 }
 
 // run returns the recorded answer, or acquires the lease and produces one.
@@ -168,6 +187,7 @@ func (c *doCall) attempt(ctx context.Context, l *pglock.Lease, r record) ([]byte
 	if ctx.Err() != nil {
 		return c.recordOutcome(ctx, l, r, nil, NotDone(errs.Errorf("once: do %.64q: fn did not run: %w", c.key, errs.ContextErr(ctx))))
 	}
+	c.token = l.Token()
 	data, err := c.effect(ctx, l)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
 		err = errs.Errorf("%w: %w", err, errs.ContextErr(ctx)) // the lease was lost, for instance

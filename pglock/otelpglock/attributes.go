@@ -25,6 +25,7 @@ const (
 	keyEnd        = attribute.Key("pglock.end")
 	keyLossReason = attribute.Key("pglock.loss.reason")
 	keyOperation  = attribute.Key("pglock.operation")
+	keyKind       = attribute.Key("pglock.kind")
 )
 
 // errorTypes are the values of error.type, in the order in which they are looked for: a lost lease

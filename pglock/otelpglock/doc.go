@@ -22,6 +22,13 @@
 //	pglock.release.duration   histogram        s           pglock.group, error.type
 //	pglock.batch.size         histogram        {operation} pglock.operation
 //	pglock.batch.duration     histogram        s           pglock.operation, error.type
+//	pglock.results            counter          {result}    pglock.kind, pglock.outcome, and a subject
+//	pglock.result.duration    histogram        s           pglock.kind, pglock.outcome, and a subject
+//	pglock.leader.active      up-down counter  {term}      pglock.lock.name
+//	pglock.listener.active    up-down counter  {connection}
+//	pglock.tick.lateness      histogram        s           pglock.lock.name
+//	pglock.tick.next          gauge            s           pglock.lock.name
+//	pglock.tick.last_success  gauge            s           pglock.lock.name
 //
 // Durations are in seconds. pglock.acquire.duration covers the whole call, with the wait.
 // pglock.acquire.ahead has the number of waiters ahead of each call that had to wait.
@@ -30,11 +37,21 @@
 // that calls needed. pglock.lease.active counts the leases of this process. A lease that Close could
 // not release stays in it.
 //
+// pglock.results counts what is built on locks: see [observe.Kind]. Its subject is pglock.lock.name
+// for elections and jobs, none for the listening connection, and otherwise pglock.group. While
+// pglock.listener.active is 0, waiters poll. pglock.tick.next is when the next tick of a job is due, in
+// seconds since 1970, or 0 if none is, and pglock.tick.last_success when this process last did one.
+//
+// Counters for alerts start at 0, since the increase of a series that begins with 1 is not seen: those
+// of a group when its first acquire ends (without [WithGroup] in [New]), and those of an election or a
+// job when it is announced. The directory docs/monitoring has a dashboard and alerts for Prometheus.
+//
 // The values of the attributes:
 //
-//	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, failed
-//	pglock.end          released, handed_over, expired, max_hold, ended
-//	pglock.loss.reason  expired, max_hold, ended
+//	pglock.outcome      granted, busy, timeout, canceled, closed, unavailable, failed, and those of results
+//	pglock.kind         guard, tx, term, tick, once, listener, and those of the program
+//	pglock.end          released, handed_over, expired, max_hold, revoked, ended
+//	pglock.loss.reason  expired, max_hold, revoked, ended
 //	pglock.operation    acquire, release, renew
 //	error.type          timeout, canceled, closed, unavailable, lost, privilege, schema, _OTHER
 //
@@ -43,8 +60,8 @@
 //
 // # Groups
 //
-// Lock names are often as many as the rows that they protect, so they are no attributes of metrics.
-// By default the only group is "default". [WithGroup] sets a function that maps names to groups.
+// Lock names are often as many as the rows that they protect, so they are no attributes of metrics,
+// except those of elections and jobs, which are few. By default the only group is "default". [WithGroup] sets a function that maps names to groups.
 //
 // # Traces
 //

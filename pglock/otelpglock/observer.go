@@ -3,6 +3,7 @@ package otelpglock
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/pglock/pglock-go/pglock/observe"
 	"go.opentelemetry.io/otel/attribute"
@@ -19,6 +20,7 @@ type observer struct {
 	*instruments
 	config
 	tracer trace.Tracer
+	groups sync.Map // the groups whose counters were started
 }
 
 // New returns the hooks of one or several clients, for pglock.WithObserver. It fails with
@@ -33,8 +35,14 @@ func New(opts ...Option) (observe.Hooks, error) {
 		return observe.Hooks{}, fmt.Errorf("otelpglock: create the instruments: %w", err)
 	}
 	o := &observer{instruments: i, config: c, tracer: c.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}
+	if o.group == nil {
+		o.group = func(string) string { return "default" }
+		o.startGroup(context.Background(), o.inGroup("")[0])
+	}
+	o.startResults(context.Background(), observe.KindListener)
 	return observe.Hooks{
 		Wait: o.wait, Acquire: o.acquire, Handoff: o.handoff, Renewal: o.renewal, Loss: o.loss, Release: o.release, Batch: o.batch,
+		Result: o.result,
 	}, nil
 }
 
@@ -52,6 +60,7 @@ func (o *observer) wait(ctx context.Context, e observe.WaitEvent) {
 func (o *observer) acquire(ctx context.Context, e observe.AcquireEvent) {
 	attributes := o.inGroup(e.Name)
 	group := metric.WithAttributes(attributes...)
+	o.startGroup(ctx, attributes[0])
 	if e.Adopted { // it was acquired in another process
 		o.leaseActive.Add(ctx, 1, group)
 		return

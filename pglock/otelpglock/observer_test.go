@@ -110,7 +110,7 @@ func TestMetrics(t *testing.T) {
 	if _, handedOff := m.metrics()[handoffs]; handedOff { // unless the waiter polled at that moment
 		want[handoffs] = total(1)
 	}
-	m.wantMetrics(want)
+	m.wantMetrics(started(want, "account", "job"))
 }
 
 // TestMetricsOfFailures: each failure has its error.type. A lease that moves is not acquired and not
@@ -151,7 +151,74 @@ func TestMetricsOfFailures(t *testing.T) {
 	for _, outcome := range []string{"unavailable", "closed", "canceled"} {
 		want["pglock.acquire.duration s histogram {error.type="+outcome+" pglock.group=default pglock.outcome="+outcome+"}"] = exactly(1)
 	}
-	m.wantMetrics(want)
+	m.wantMetrics(started(want, "default"))
+}
+
+// TestMetricsOfResults: elections and jobs have their names, unless names are hidden, and other results
+// have groups. An announcement starts counters.
+func TestMetricsOfResults(t *testing.T) {
+	t.Parallel()
+	m := newTelemetry(t, otelpglock.WithGroup(kind))
+	event := func(kind observe.Kind, name string, outcome observe.Outcome, took time.Duration) {
+		m.Result(t.Context(), observe.ResultEvent{Kind: kind, Name: name, Outcome: outcome, Duration: took})
+	}
+	event(observe.KindTerm, "e", "", 0)
+	event(observe.KindTerm, "e", observe.OutcomeBegan, 0)
+	event(observe.KindTerm, "other", observe.OutcomeBegan, 0)
+	event(observe.KindTerm, "other", observe.OutcomeLost, time.Second)
+	event(observe.KindListener, "", observe.OutcomeBegan, 0)
+	event(observe.KindListener, "", observe.OutcomeFailed, time.Second)
+	event(observe.KindTick, "j", "", time.Hour)
+	event(observe.KindTick, "over", "", -1<<63)
+	event(observe.KindTick, "j", observe.OutcomeBegan, 2*time.Second)
+	event(observe.KindTick, "j", observe.OutcomeDone, 3*time.Second)
+	event(observe.KindTx, "account:1", observe.OutcomeDone, time.Second)
+	event("mine", "account:2", "odd", 0)
+
+	exactly := func(v float64) func(point) bool { return func(p point) bool { return p == point{1, v} } }
+	around := func(d time.Duration) func(point) bool {
+		return func(p point) bool {
+			return p.value > 1.7e9 && time.Until(time.UnixMicro(int64(p.value*1e6))).Abs() < d.Abs()+locktest.Patience
+		}
+	}
+	const results, took = "pglock.results {result} counter ", "pglock.result.duration s histogram "
+	want := map[string]func(point) bool{
+		"pglock.leader.active {term} up-down {pglock.lock.name=e}":                 total(1),
+		"pglock.leader.active {term} up-down {pglock.lock.name=other}":             total(0),
+		results + "{pglock.kind=term pglock.lock.name=e pglock.outcome=began}":     total(1),
+		results + "{pglock.kind=term pglock.lock.name=e pglock.outcome=lost}":      total(0),
+		results + "{pglock.kind=term pglock.lock.name=other pglock.outcome=began}": total(1),
+		results + "{pglock.kind=term pglock.lock.name=other pglock.outcome=lost}":  total(1),
+		took + "{pglock.kind=term pglock.lock.name=other pglock.outcome=lost}":     exactly(1),
+		"pglock.listener.active {connection} up-down {}":                           total(1),
+		results + "{pglock.kind=listener pglock.outcome=began}":                    total(1),
+		results + "{pglock.kind=listener pglock.outcome=failed}":                   total(1),
+		took + "{pglock.kind=listener pglock.outcome=failed}":                      exactly(1),
+		"pglock.tick.next s gauge {pglock.lock.name=j}":                            around(time.Hour),
+		"pglock.tick.next s gauge {pglock.lock.name=over}":                         total(0),
+		"pglock.tick.lateness s histogram {pglock.lock.name=j}":                    exactly(2),
+		"pglock.tick.last_success s gauge {pglock.lock.name=j}":                    around(0),
+		results + "{pglock.kind=tick pglock.lock.name=j pglock.outcome=began}":     total(1),
+		results + "{pglock.kind=tick pglock.lock.name=j pglock.outcome=done}":      total(1),
+		took + "{pglock.kind=tick pglock.lock.name=j pglock.outcome=done}":         exactly(3),
+		results + "{pglock.group=account pglock.kind=tx pglock.outcome=done}":      total(1),
+		took + "{pglock.group=account pglock.kind=tx pglock.outcome=done}":         exactly(1),
+		results + "{pglock.group=account pglock.kind=mine pglock.outcome=odd}":     total(1),
+		results + "{pglock.kind=tick pglock.lock.name=over pglock.outcome=done}":   total(0),
+	}
+	for _, job := range []string{"j", "over"} {
+		for _, outcome := range []string{"failed", "missed", "abandoned"} {
+			want[results+"{pglock.kind=tick pglock.lock.name="+job+" pglock.outcome="+outcome+"}"] = total(0)
+		}
+	}
+	m.wantMetrics(started(want))
+
+	hidden := newTelemetry(t, otelpglock.WithGroup(kind), otelpglock.WithoutNames())
+	hidden.Result(t.Context(), observe.ResultEvent{Kind: observe.KindTerm, Name: "account:1", Outcome: observe.OutcomeBegan})
+	hidden.wantMetrics(started(map[string]func(point) bool{
+		"pglock.leader.active {term} up-down {pglock.group=account}":             total(1),
+		results + "{pglock.group=account pglock.kind=term pglock.outcome=began}": total(1),
+	}))
 }
 
 // TestSpans: one for each call, in the trace of its context, with the grant that it waited for.

@@ -21,10 +21,7 @@ type config struct {
 }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{
-		meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider(),
-		group: func(string) string { return "default" },
-	}
+	c := config{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
 	for _, o := range opts {
 		if err := o(&c); err != nil {
 			return c, err
@@ -70,7 +67,8 @@ func WithGroup(group func(name string) string) Option {
 	}
 }
 
-// WithoutNames keeps lock names, holders and error texts out of spans. Metrics never have them.
+// WithoutNames keeps lock names, holders and error texts out of spans, and the names of elections and
+// jobs out of metrics, which then have their groups instead.
 func WithoutNames() Option {
 	return func(c *config) error { c.hideNames = true; return nil }
 }

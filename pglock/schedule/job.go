@@ -95,15 +95,16 @@ func (j *Job) BeginPer(ctx context.Context, period time.Duration) (*Run, error) 
 }
 
 // begin waits for the time of wait until no other run of the job is in progress here or elsewhere.
-func (j *Job) begin(ctx context.Context, c claim, wait time.Duration) (*Run, error) {
+func (j *Job) begin(ctx context.Context, c claim, wait time.Duration) (r *Run, err error) {
 	if c.tick.IsZero() && c.period < time.Millisecond {
 		return nil, invalidOption("period %v is too short: must be 1ms or more", c.period)
 	}
+	defer func() { j.observeBegin(ctx, c, r, err) }()
 	until := time.Now().Add(wait)
 	if err := j.enter(ctx, wait); err != nil {
 		return nil, err
 	}
-	r, err := j.acquire(ctx, c, max(0, time.Until(until)))
+	r, err = j.acquire(ctx, c, max(0, time.Until(until)))
 	if err != nil {
 		<-j.sem
 		return nil, err
@@ -148,7 +149,7 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	if tick, err = j.check(ctx, c); err != nil {
 		return nil, errs.Join(err, release(ctx, lease))
 	}
-	return &Run{j, lease, tick}, nil
+	return &Run{j, lease, tick, time.Now()}, nil
 }
 
 // The labels of the job's lease with the tick that its holder runs, and with the tick after it. The view

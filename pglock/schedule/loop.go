@@ -36,13 +36,16 @@ func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 	if err := checkSchedule(s, j.wallClock()); err != nil {
 		return err
 	}
+	defer j.expect(ctx, time.Time{})
 	tick, err := j.firstTick(ctx, s)
 	for ; err == nil && !tick.IsZero(); tick = s.Next(tick) {
 		if now := j.wallClock(); now.Sub(tick) > j.cfg.wait {
 			if last := lastTick(s, now); last.After(tick) {
+				j.observeSkip(ctx, tick)
 				tick = last
 			}
 		}
+		j.expect(ctx, tick)
 		if !j.sleepUntil(ctx, tick) {
 			return context.Cause(ctx)
 		}

@@ -9,11 +9,12 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/schema"
 )
 
 // The last tick that was run is a fencing mark: a number that only grows. It is the tick in
 // microseconds since 1970. Its resource is the job's name with this prefix.
-const markPrefix = "last tick: "
+const markPrefix = schema.LastTick
 
 // maxAhead is how far a machine's clock may be ahead of the database's.
 const maxAhead = time.Minute

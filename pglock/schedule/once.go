@@ -45,6 +45,7 @@ func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
 	if err != nil {
 		return err
 	}
+	j.expect(ctx, c.tick)
 	_, err = j.once(ctx, c, j.waitFor(s, c.tick), fn)
 	if ctx.Err() == nil || err == nil || errors.Is(err, pglock.ErrLost) { // otherwise another process runs the tick
 		j.report(c.tick, err)
@@ -61,14 +62,16 @@ func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (b
 	if err != nil {
 		return false, err
 	}
-	defer func() { // without recover, so that a panic keeps its stack
+	failure := errors.New("the function did not return") // until it has
+	defer func() {                                       // without recover, so that a panic keeps its stack
 		if err != nil && ctx.Err() != nil {
 			err = errs.Join(err, r.Abandon(ctx))
 			return
 		}
-		err = errs.Join(err, r.End(ctx))
+		err = errs.Join(err, r.end(ctx, failure))
 	}()
 	runCtx, stop := r.lease.WithContext(ctx)
 	defer stop()
-	return true, fn(runCtx, r.lease)
+	failure = fn(runCtx, r.lease)
+	return true, failure
 }

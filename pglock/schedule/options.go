@@ -1,12 +1,15 @@
 package schedule
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 var (
@@ -148,6 +151,40 @@ func (j *Job) report(tick time.Time, err error) {
 		j.cfg.logger().Warn("pglock: tick failed", "job", j.name, "tick", tick, "error", err)
 	}
 	j.cfg.report(tick, err)
+}
+
+func (j *Job) observe(ctx context.Context, e observe.ResultEvent) {
+	e.Kind, e.Name = observe.KindTick, j.name
+	j.client.Report(ctx, e)
+}
+
+// expect announces the tick that this process expects next, also of others. The zero time is none.
+func (j *Job) expect(ctx context.Context, next time.Time) {
+	j.observe(ctx, observe.ResultEvent{Duration: next.Sub(j.wallClock())})
+}
+
+// observeBegin reports that a tick began, or could not begin, unless another process runs it.
+func (j *Job) observeBegin(ctx context.Context, c claim, r *Run, err error) {
+	if err == nil || Done(err) {
+		j.expect(ctx, c.next)
+	}
+	e := observe.ResultEvent{Err: err} // with the outcome of err
+	switch {
+	case err == nil:
+		e.Outcome, e.Token, e.Duration = observe.OutcomeBegan, r.lease.Token(), max(0, j.wallClock().Sub(r.tick))
+	case Done(err), ctx.Err() != nil, errors.Is(err, pglock.ErrClosed), errors.Is(err, pglock.ErrInvalidOption):
+		return
+	case isFinal(err): // it is too late, or an earlier tick still runs
+		e.Outcome = observe.OutcomeMissed
+	}
+	j.observe(ctx, e)
+}
+
+// observeSkip reports that Run skips ticks, from that one on, unless another process has run them.
+func (j *Job) observeSkip(ctx context.Context, tick time.Time) {
+	if mark, _, err := j.readMark(ctx); err == nil && mark.Before(tick) {
+		j.observeBegin(ctx, claim{}, nil, j.refuse(ErrMissed, "tick %s is skipped, because a later one is due", format(tick)))
+	}
 }
 
 func invalidOption(format string, args ...any) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // Run is a tick that this process runs. Call End or Abandon exactly once. Until then this process
@@ -20,6 +21,7 @@ type Run struct {
 	job   *Job
 	lease *pglock.Lease
 	tick  time.Time
+	began time.Time // by the monotonic clock
 }
 
 // Lease returns the job's lease, for guards and for the context of the work: see
@@ -34,19 +36,31 @@ func (r *Run) Tick() time.Time { return r.tick }
 // the lease was lost, the tick is not recorded, another process may run it too, and the error wraps
 // pglock.ErrLost or fencing.ErrStale. When ctx is done, End has 10 s left to record the tick, and then 10 s
 // to release the lease.
-func (r *Run) End(ctx context.Context) error {
-	defer func() { <-r.job.sem }()
+func (r *Run) End(ctx context.Context) error { return r.end(ctx, nil) }
+
+// end is End for work that has failed with that error.
+func (r *Run) end(ctx context.Context, failure error) error {
 	err := r.lease.Err()
 	if err == nil {
 		err = r.record(ctx)
 	}
-	return errs.Join(err, release(ctx, r.lease))
+	outcome := observe.OutcomeDone
+	switch {
+	case err != nil:
+		outcome = observe.OutcomeAbandoned
+	case failure != nil:
+		outcome = observe.OutcomeFailed
+	}
+	return errs.Join(err, r.leave(ctx, outcome, errs.Join(failure, err)))
 }
 
 // Abandon releases the lease without recording the tick, so that another process may run it.
 // Abandon continues for up to 10 s when ctx is done.
-func (r *Run) Abandon(ctx context.Context) error {
+func (r *Run) Abandon(ctx context.Context) error { return r.leave(ctx, observe.OutcomeAbandoned, nil) }
+
+func (r *Run) leave(ctx context.Context, outcome observe.Outcome, err error) error {
 	defer func() { <-r.job.sem }()
+	r.job.observe(ctx, observe.ResultEvent{Token: r.lease.Token(), Outcome: outcome, Duration: time.Since(r.began), Err: err})
 	return release(ctx, r.lease)
 }
 

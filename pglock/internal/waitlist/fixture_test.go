@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // errLost is an error after which the statement may have been applied, errRefused one after which
@@ -203,6 +204,7 @@ func newFixture() fixture {
 	l := New(Config{
 		Store: s, Tasks: c, Client: "client", Life: life, Closing: make(chan struct{}),
 		Logger: slog.New(slog.DiscardHandler), Needed: func() bool { return false },
+		Report: func(context.Context, observe.ResultEvent) {},
 	})
 	return fixture{l, s, c, end}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // errNoDelivery means that LISTEN succeeded but a notification did not arrive.
@@ -88,10 +89,13 @@ func (n *listener) run() {
 		began := time.Now()
 		err := n.listen()
 		wasUp := n.up.Swap(false)
+		if n.ctx.Err() == nil {
+			n.list.wakeAll() // because they poll from now on
+		}
+		n.reportEnd(wasUp, time.Since(began), err)
 		if n.ctx.Err() != nil {
 			return
 		}
-		n.list.wakeAll() // because they poll from now on
 		if errors.Is(err, errUnneeded) {
 			pause, announced = timing.FirstReconnect, false
 			select { // if both are ready, the loop checks ctx
@@ -119,6 +123,20 @@ func (n *listener) run() {
 	}
 }
 
+// reportEnd reports the end of a connection that was up, or that there was none.
+func (n *listener) reportEnd(wasUp bool, took time.Duration, err error) {
+	e := observe.ResultEvent{Kind: observe.KindListener, Outcome: observe.OutcomeFailed, Duration: took, Err: err}
+	switch needless := n.ctx.Err() != nil || errors.Is(err, errUnneeded); {
+	case wasUp && needless:
+		e.Outcome, e.Err = observe.OutcomeEnded, nil
+	case wasUp:
+		e.Outcome = observe.OutcomeLost
+	case needless:
+		return
+	}
+	n.list.cfg.Report(n.ctx, e)
+}
+
 // listen opens a connection and handles notifications until it fails.
 func (n *listener) listen() error {
 	sub, err := n.list.cfg.Listen(n.ctx, n.list.cfg.Client)
@@ -140,6 +158,7 @@ func (n *listener) listen() error {
 	n.closes.Store(false)
 	n.up.Store(true)
 	n.list.wakeAll()
+	n.list.cfg.Report(n.ctx, observe.ResultEvent{Kind: observe.KindListener, Outcome: observe.OutcomeBegan})
 	answered, needed := time.Now(), time.Now()
 	for {
 		if n.needed() {

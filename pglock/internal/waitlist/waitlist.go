@@ -55,6 +55,7 @@ import (
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/observe"
 )
 
 // Answer is the outcome of an attempt or of a hand-off: a Grant or an error.
@@ -102,6 +103,7 @@ type Config struct {
 	// Listen opens a connection that listens on the channel. If it is nil, waiters poll.
 	Listen func(ctx context.Context, channel string) (Subscription, error)
 	Needed func() bool // reports whether anything but a waiter waits for a notification
+	Report func(ctx context.Context, e observe.ResultEvent)
 }
 
 // Queues are the local queues of a client. They are safe for concurrent use.
