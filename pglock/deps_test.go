@@ -14,7 +14,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
 		"../pglock", "../advisory", "../leasetable", "../fencing", "../fencing/fencehttp", "../pglock/rowlock", "../pglock/sqltx", "../pglock/leader", "../pglock/once/...",
-		"../pglock/schedule/...", "../pglock/gooselock").Output()
+		"../pglock/schedule/...", "../pglock/gooselock", "../pglock/ui").Output()
 	must(t, err)
 	golden, err := os.ReadFile("../testdata/deps.golden")
 	must(t, err)
@@ -59,7 +59,7 @@ func TestModuleRequirements(t *testing.T) {
 }
 
 // TestLocksDoNotLinkHTTP: net/http, with TLS and HTTP/2, would make up half of a small program.
-// Only fencing/fencehttp and pglock/once/oncehttp import it.
+// Only fencing/fencehttp, pglock/once/oncehttp and pglock/ui import it.
 func TestLocksDoNotLinkHTTP(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/leader", "../pglock/once"} {

@@ -1,0 +1,96 @@
+package ui
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pglock/pglock-go/pglock/inspect"
+)
+
+// TestVisible: characters that can't be seen, or that change how others are seen, are marked.
+func TestVisible(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "plain": "plain", "two  blanks": "two  blanks", "שלום 漢字 🔒": "שלום 漢字 🔒", `\n"'`: `\n"'`,
+		"a\nb": `a[\n]b`, "\u202e\u2066x": `[\u202e][\u2066]x`, "\x00\x1b\x7f\u009b": `[\x00][\x1b][\x7f][\u009b]`, "\u00a0\u200b\ufeff": `[\u00a0][\u200b][\ufeff]`, "\U000e0041": `[\U000e0041]`,
+	} {
+		var got strings.Builder
+		for _, p := range pieces(text) {
+			if p.Odd {
+				p.Text = "[" + p.Text + "]"
+			}
+			got.WriteString(p.Text)
+		}
+		if got.String() != want || visible(text) != strings.NewReplacer("[", "", "]", "").Replace(want) {
+			t.Errorf("%q: %s, %s, want %s", text, got.String(), visible(text), want)
+		}
+	}
+}
+
+// TestNumbers: durations and counts as they are shown.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0ms", 0: "0ms", 1500 * time.Microsecond: "1ms", 999 * time.Millisecond: "999ms", 1250 * time.Millisecond: "1.2s", 10 * time.Second: "10s",
+		59*time.Second + 999*time.Millisecond: "59s", 61 * time.Second: "1m 1s", 59*time.Minute + 59*time.Second: "59m 59s", 3*time.Hour + 7*time.Minute: "3h 7m", 49 * time.Hour: "2d 1h",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+	for n, want := range map[any]string{0: "0", 999: "999", 1000: "1,000", int64(1234567): "1,234,567"} {
+		if got := count(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+	for d, want := range map[time.Duration]int{-time.Second: 0, 0: 0, time.Second: 8, time.Minute: 50, time.Hour: 100, 2 * time.Hour: 100} {
+		if got := newBar(d, time.Hour).Percent; int(got) != want {
+			t.Errorf("%v: %.1f %%", d, got)
+		}
+	}
+}
+
+// TestSpark: a line over time, whose top is the largest value.
+func TestSpark(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	points := []point{{at, 5, 0}, {at.Add(time.Minute), 10, 0}, {at.Add(4 * time.Minute), 0, 0}}
+	held := newSpark(points, func(p point) int { return p.held })
+	if held.Points != "0.0,12.0 25.0,2.0 100.0,22.0 " || held.Min != 0 || held.Max != 10 || held.Over != 4*time.Minute {
+		t.Errorf("%+v", held)
+	}
+	if none := newSpark(points, func(p point) int { return p.waiting }); none.Points != "0.0,22.0 25.0,22.0 100.0,22.0 " {
+		t.Errorf("%+v", none)
+	}
+	if one := newSpark(points[:1], func(p point) int { return p.held }); one.Points != "" {
+		t.Errorf("%+v", one)
+	}
+}
+
+// TestForest: a long queue is cut, except waiters that block others, and so is a large tree.
+func TestForest(t *testing.T) {
+	t.Parallel()
+	hot := inspect.Lock{Name: "hot", Holder: "h", Remaining: time.Minute}
+	for i := range 100 {
+		hot.Waiters = append(hot.Waiters, inspect.Waiter{Holder: fmt.Sprint("w", i), Waited: time.Second})
+	}
+	below := inspect.Lock{Name: "below", Holder: "w77", Remaining: time.Minute, Waiters: []inspect.Waiter{{Holder: "x"}}}
+	root := forest(inspect.Snapshot{Locks: []inspect.Lock{hot, below}})
+	b := root.Branches[0]
+	if len(root.Branches) != 1 || len(b.Branches) != maxQueue+1 || b.More != 100-maxQueue-1 {
+		t.Errorf("%d roots, %d waiters, and %d more", len(root.Branches), len(b.Branches), b.More)
+	}
+	last := b.Branches[maxQueue]
+	if last.Waiter.Holder != "w77" || len(last.Branches) != 1 || last.Branches[0].Name != "below" || len(last.Branches[0].Branches) != 1 {
+		t.Errorf("%+v", last)
+	}
+	var many []inspect.Lock
+	for i := range 1000 {
+		many = append(many, inspect.Lock{Name: fmt.Sprint(i), Holder: "h", Remaining: time.Minute, Waiters: []inspect.Waiter{{Holder: "w"}}})
+	}
+	if root := forest(inspect.Snapshot{Locks: many}); len(root.Branches) != maxBranch/2 || root.More != 1000-maxBranch/2 {
+		t.Errorf("%d roots and %d more", len(root.Branches), root.More)
+	}
+}

@@ -1,0 +1,124 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock"
+)
+
+// healthTimeout is how long the database has to answer /healthz.
+const healthTimeout = 2 * time.Second
+
+//go:embed static
+var static embed.FS
+
+// headers are those of all responses.
+var headers = map[string]string{
+	"Content-Security-Policy":      "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+	"Cross-Origin-Opener-Policy":   "same-origin",
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"Referrer-Policy":              "no-referrer",
+	"X-Content-Type-Options":       "nosniff",
+	"X-Frame-Options":              "DENY",
+	"Cache-Control":                "no-store",
+}
+
+type handler struct {
+	config
+	client  *pglock.Client
+	origins http.CrossOriginProtection
+	sampler *sampler
+	health  *sampler // of /healthz, which does not wait for the reads of pages
+	servers sync.Map // of *http.Server: see shutdown
+}
+
+// Handler returns a handler that serves the pages for operators of the client's schema. It has no
+// goroutine, and reads nothing while there is no request. The error wraps pglock.ErrInvalidOption.
+func Handler(client *pglock.Client, opts ...Option) (http.Handler, error) {
+	if client == nil {
+		return nil, errs.InvalidOption("ui", "Handler: the client is nil: must be set")
+	}
+	c, err := newConfig(opts)
+	return &handler{config: c, client: client, sampler: newSampler(), health: newSampler()}, err
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for name, value := range headers {
+		w.Header().Set(name, value)
+	}
+	access := h.authorize(r)
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	p, a := pageAt(name), actions[name]
+	switch err := h.origins.Check(r); {
+	case name == "healthz":
+		h.serveHealth(w, r, access)
+	case access < Read || err != nil || a != nil && access < a.needs:
+		http.Error(w, "access refused", http.StatusForbidden)
+	case a != nil && r.Method == http.MethodPost:
+		h.act(w, r, access, a)
+	case a != nil || r.Method != http.MethodGet && r.Method != http.MethodHead:
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	case strings.HasPrefix(name, "ui."):
+		http.ServeFileFS(w, r, static, "static/"+name)
+	case p == nil:
+		http.NotFound(w, r)
+	case p.Live && r.Method == http.MethodGet && r.Header.Get("Accept") == "text/event-stream":
+		h.stream(w, r, p)
+	default:
+		h.render(w, r, access, p, h.sampler.read(r.Context(), keyOf(r, p), time.Now(), h.loadFor(r, p)))
+	}
+}
+
+// serveHealth answers whether the database does. Requests of one second share one statement, because
+// anybody may send them.
+func (h *handler) serveHealth(w http.ResponseWriter, r *http.Request, access Access) {
+	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
+	defer cancel()
+	reading := h.health.read(ctx, "", time.Now().Add(-time.Second), func(ctx context.Context) (any, error) {
+		_, err := h.client.Get(ctx, "healthz") // any name
+		return nil, err
+	})
+	text := "unavailable"
+	switch err := reading.err; {
+	case err == nil, errors.Is(err, pglock.ErrNotFound):
+		_, _ = w.Write([]byte("ok\n"))
+		return
+	case access >= Read:
+		text = errs.Text(err)
+	}
+	http.Error(w, text, http.StatusServiceUnavailable)
+}
+
+// render answers with a page that shows a reading.
+func (h *handler) render(w http.ResponseWriter, r *http.Request, access Access, p *page, reading reading) {
+	var b bytes.Buffer
+	if err := p.template.ExecuteTemplate(&b, "layout", h.view(r, access, p, reading)); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Vary", "Accept") // the same address has the stream
+	w.WriteHeader(statusOf(reading.err))
+	_, _ = b.WriteTo(w)
+}
+
+// statusOf returns the status of a page about err.
+func statusOf(err error) int {
+	switch {
+	case err == nil:
+		return http.StatusOK
+	case errors.Is(err, pglock.ErrInvalidOption):
+		return http.StatusBadRequest
+	case errors.Is(err, pglock.ErrNotFound), errors.Is(err, pglock.ErrStale), errors.Is(err, pglock.ErrGuarded):
+		return http.StatusConflict
+	}
+	return http.StatusServiceUnavailable
+}

@@ -1,0 +1,209 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
+)
+
+const (
+	pageSize = 100 // locks of a page
+	maxPage  = 100 // because the rows of all pages before it are read too
+)
+
+//go:embed templates
+var templates embed.FS
+
+// page is a page that reads something and shows it.
+type page struct {
+	Path, Title string
+	Live        bool // updated while it is open
+	load        loader
+	template    *template.Template
+}
+
+type loader func(ctx context.Context, h *handler, q url.Values) (any, error)
+
+func newPage(path, title string, live bool, load loader) *page {
+	return &page{path, title, live, load, template.Must(template.New("").Funcs(functions).ParseFS(templates,
+		"templates/layout.html", "templates/"+cmp.Or(path, "locks")+".html"))}
+}
+
+var (
+	// fewLocks is also the query of pages that show no locks, because all others cost more.
+	fewLocks = inspect.Query{Filter: inspect.Filter{Elections: true}}
+
+	pages = []*page{
+		newPage("", "Locks", true, loadLocks),
+		newPage("waiting", "Waiting", true, snapshot(inspect.Query{Order: inspect.ByWaiters})),
+		newPage("permits", "Permits", true, snapshot(inspect.Query{Filter: inspect.Filter{Shared: true}, Order: inspect.ByWaiters})),
+		newPage("elections", "Elections", true, snapshot(fewLocks)),
+		newPage("schedules", "Schedules", true, snapshot(fewLocks)),
+		newPage("once", "Once", true, snapshot(fewLocks)),
+		newPage("clients", "Clients", true, snapshot(fewLocks)),
+		newPage("doctor", "Doctor", false, loadDoctor),
+		newPage("lock", "", true, loadLock), // not in the menu
+	}
+	refusal = newPage("refusal", "Not done", false, nil)
+)
+
+// pageAt returns the page of a path, or nil.
+func pageAt(path string) *page {
+	if i := slices.IndexFunc(pages, func(p *page) bool { return p.Path == path }); i >= 0 {
+		return pages[i]
+	}
+	return nil
+}
+
+func snapshot(query inspect.Query) loader {
+	return func(ctx context.Context, h *handler, _ url.Values) (any, error) { return h.client.Snapshot(ctx, query) }
+}
+
+func loadLocks(ctx context.Context, h *handler, q url.Values) (any, error) {
+	f := inspect.Filter{Pattern: q.Get("name"), Holder: q.Get("holder"), Held: q.Get("state") == "held", Waiting: q.Get("state") == "waiting"}
+	if f.Pattern != "" && !strings.ContainsAny(f.Pattern, "*?") {
+		f.Pattern = "*" + f.Pattern + "*"
+	}
+	order := inspect.Order(q.Get("order"))
+	if !slices.Contains([]inspect.Order{inspect.ByWaiters, inspect.ByHeld, inspect.ByRemaining}, order) {
+		order = inspect.ByName
+	}
+	last := pageNumber(q) * pageSize
+	s, err := h.client.Snapshot(ctx, inspect.Query{Filter: f, Order: order, Limit: last})
+	s.Locks = slices.Clone(s.Locks[min(last-pageSize, len(s.Locks)):]) // the reading is kept
+	return s, err
+}
+
+// pageNumber returns the page of the locks that is asked for, from 1.
+func pageNumber(q url.Values) int {
+	n, _ := strconv.Atoi(q.Get("page")) // 0 for no number
+	return min(max(n, 1), maxPage)
+}
+
+func loadLock(ctx context.Context, h *handler, q url.Values) (any, error) {
+	l, err := h.client.Get(ctx, q.Get("name"))
+	if errors.Is(err, pglock.ErrNotFound) { // it is free
+		return l, nil
+	}
+	return l, err
+}
+
+func loadDoctor(ctx context.Context, h *handler, _ url.Values) (any, error) {
+	d := struct {
+		inspect.Server
+		Checks []Check
+		Run    bool // there is a function of WithDoctor
+	}{Run: h.doctor != nil}
+	s, err := h.client.Snapshot(ctx, fewLocks)
+	d.Server = s.Server
+	d.Version, _, _ = strings.Cut(s.Server.Version, " ") // the packager's follows
+	if err == nil && d.Run {
+		d.Checks, err = h.doctor(ctx)
+	}
+	return d, err
+}
+
+// keyOf returns a key that is equal for equal readings.
+func keyOf(r *http.Request, p *page) string { return p.Path + "?" + r.URL.RawQuery }
+
+// loadFor returns the function that reads a page for the parameters of a request.
+func (h *handler) loadFor(r *http.Request, p *page) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) { return p.load(ctx, h, r.URL.Query()) }
+}
+
+// view is what the templates show.
+type view struct {
+	*page
+	Pages   []*page
+	Schema  string
+	Query   url.Values
+	At      time.Time // of the reading, by the clock of the server if that is known
+	Data    any
+	Problem string // why there is no Data
+	Number  int    // of the page of a list
+
+	MayOperate, MayRevoke bool
+
+	handler *handler
+}
+
+func (h *handler) view(r *http.Request, access Access, p *page, reading reading) *view {
+	v := &view{
+		page: p, Pages: pages, Schema: h.client.Schema(), Query: r.URL.Query(), At: reading.began, Data: reading.value,
+		MayOperate: access >= Operate, MayRevoke: access >= Revoke, Number: pageNumber(r.URL.Query()), handler: h,
+	}
+	if s, ok := reading.value.(inspect.Snapshot); ok {
+		v.At = s.At
+	}
+	if reading.err != nil {
+		v.Problem, v.At = errs.Text(reading.err), time.Now()
+	}
+	return v
+}
+
+// First returns the number of the first lock of the list, from 1.
+func (v *view) First() int { return (v.Number-1)*pageSize + 1 }
+
+// Full reports whether no more locks can be listed.
+func (v *view) Full() bool { return v.Number == maxPage }
+
+// Turn returns a link to the page of the list after this one by n.
+func (v *view) Turn(n int) string {
+	q := maps.Clone(v.Query)
+	q.Set("page", strconv.Itoa(v.Number+n))
+	return "?" + q.Encode()
+}
+
+// Labels returns the labels that are shown, in the order of their keys.
+func (v *view) Labels(m map[string]string) (labels [][2]string) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if text, shown := v.handler.label(key, m[key]); shown {
+			labels = append(labels, [2]string{key, text})
+		}
+	}
+	return labels
+}
+
+// HeldTrend returns the sparkline of the held grants, and WaitingTrend that of the clients that wait.
+func (v *view) HeldTrend() spark {
+	return newSpark(v.handler.sampler.points(), func(p point) int { return p.held })
+}
+func (v *view) WaitingTrend() spark {
+	return newSpark(v.handler.sampler.points(), func(p point) int { return p.waiting })
+}
+
+// spark is a sparkline with its words.
+type spark struct {
+	Points   string
+	Min, Max int
+	Over     time.Duration
+}
+
+func newSpark(points []point, value func(point) int) (s spark) {
+	if len(points) < 2 {
+		return s
+	}
+	first, last := points[0], points[len(points)-1]
+	s = spark{Min: value(first), Max: value(first), Over: last.at.Sub(first.at)}
+	for _, p := range points {
+		s.Min, s.Max = min(s.Min, value(p)), max(s.Max, value(p))
+	}
+	for _, p := range points {
+		s.Points += fmt.Sprintf("%.1f,%.1f ", percent(p.at.Sub(first.at), s.Over), 22-float64(20*value(p))/float64(max(s.Max, 1)))
+	}
+	return s
+}

@@ -1,0 +1,55 @@
+// Keeps the page up to date: the server sends its live part again and again.
+"use strict";
+const live = document.getElementById("live");
+if (live && "live" in live.dataset) {
+  const pause = document.getElementById("pause"), status = document.getElementById("status");
+  let source, retry, paused = false;
+
+  const say = text => {
+    status.textContent = text;
+    status.className = text === "Live" ? "live" : "";
+  };
+
+  // The page waits while a form of it is used, or a part of it is selected.
+  const busy = () => {
+    const at = document.activeElement, selection = getSelection();
+    return live.contains(at) && at.matches("input, select") || !selection.isCollapsed && live.contains(selection.anchorNode) ||
+      Array.from(live.querySelectorAll("input:not([type=hidden])")).some(input => input.value !== "");
+  };
+
+  const show = html => {
+    if (busy()) {
+      say("Waiting while you use the page");
+      return;
+    }
+    const at = document.activeElement, href = live.contains(at) && at.getAttribute("href");
+    live.innerHTML = html;
+    say("Live");
+    if (href) {
+      Array.from(live.querySelectorAll("a")).find(a => a.getAttribute("href") === href)?.focus({preventScroll: true});
+    }
+  };
+
+  const connect = () => {
+    source?.close();
+    clearTimeout(retry);
+    say(paused ? "Paused" : "Connecting");
+    if (paused || document.hidden) return;
+    source = new EventSource(location.pathname + location.search);
+    source.onopen = () => say("Live");
+    source.onmessage = event => show(event.data);
+    source.onerror = () => {
+      say("No connection: the page may be old");
+      if (source.readyState === EventSource.CLOSED) retry = setTimeout(connect, 10000);
+    };
+  };
+
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", paused);
+    connect();
+  });
+  document.addEventListener("visibilitychange", connect);
+  connect();
+}

@@ -1,0 +1,59 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// writeTimeout bounds the write of one update, so that a viewer who has vanished does not stay.
+const writeTimeout = 10 * time.Second
+
+// stream sends the content of a page again and again, as server-sent events, until the viewer leaves, may
+// no longer look, or the server shuts down.
+func (h *handler) stream(w http.ResponseWriter, r *http.Request, p *page) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(h.shutdown(r), cancel)()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would collect them
+	controller := http.NewResponseController(w)
+	send := func(text string) bool {
+		_ = controller.SetWriteDeadline(time.Now().Add(writeTimeout)) // also replaces that of the server
+		_, err := fmt.Fprint(w, text)
+		return err == nil && controller.Flush() == nil
+	}
+	seen := time.Now() // the page has just been served
+	for text := ": the page follows\n\n"; send(text); {
+		select { // the reading below fails if both are ready
+		case <-time.After(interval):
+		case <-ctx.Done():
+		}
+		reading := h.sampler.update(ctx, keyOf(r, p), seen, h.loadFor(r, p))
+		access, b := h.authorize(r), bytes.Buffer{}
+		if ctx.Err() != nil || access < Read || p.template.ExecuteTemplate(&b, "live", h.view(r, access, p, reading)) != nil {
+			return
+		}
+		seen = reading.began
+		text = "data: " + strings.ReplaceAll(b.String(), "\n", "\ndata: ") + "\n\n"
+	}
+}
+
+// shutdown returns a context that ends when the server of the request begins to shut down. Shutdown waits
+// for streams, and does not end the contexts of their requests.
+func (h *handler) shutdown(r *http.Request) context.Context {
+	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if !ok {
+		return context.Background()
+	}
+	ends, _ := h.servers.LoadOrStore(server, sync.OnceValue(func() context.Context {
+		ctx, cancel := context.WithCancel(context.Background())
+		server.RegisterOnShutdown(cancel)
+		return ctx
+	}))
+	return ends.(func() context.Context)()
+}
