@@ -4,7 +4,7 @@
 #
 # usage: setup.sh [PROGRAM...]
 #
-#   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, cc or make; without any: all
+#   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, chromium, cc or make; without any: all
 #
 # Programs are wanted, not services: apt-get neither makes nor starts a PostgreSQL server cluster, now or later
 # (create_main_cluster = false), nor a PgBouncer. Where nothing is missing, this takes some milliseconds and no network.
@@ -26,6 +26,7 @@ have() {
 	postgres) [ -n "${PGLOCK_TEST_BINDIR:-}" ] || together initdb postgres pg_ctl ;;
 	client) anywhere psql && anywhere pg_dump && anywhere pg_basebackup ;;
 	pgbouncer) [ -n "${PGLOCK_TEST_PGBOUNCER:-}" ] || command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
+	chromium) command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ;;
 	cc) compiles ;;
 	make) command -v make >/dev/null ;;
 	esac
@@ -77,6 +78,7 @@ describe() {
 		postgres) what="PostgreSQL's server programs" ;;
 		client) what="psql, pg_dump and pg_basebackup" ;;
 		pgbouncer) what=PgBouncer ;;
+		chromium) what=Chromium ;;
 		cc) what="a C compiler for the race detector" ;;
 		make) what="make" ;;
 		esac
@@ -133,11 +135,11 @@ install_by_apt() {
 
 for program in "$@"; do
 	case $program in
-	postgres | client | pgbouncer | cc | make) ;;
+	postgres | client | pgbouncer | chromium | cc | make) ;;
 	*) usage ;;
 	esac
 done
-[ $# -gt 0 ] || set -- postgres client pgbouncer cc make
+[ $# -gt 0 ] || set -- postgres client pgbouncer chromium cc make
 look "$@"
 [ -n "$missing" ] || exit 0
 
