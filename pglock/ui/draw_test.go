@@ -52,6 +52,23 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestSpark: a line over time, whose top is the largest value.
+func TestSpark(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	points := []point{{at, 5, 0}, {at.Add(time.Minute), 10, 0}, {at.Add(4 * time.Minute), 0, 0}}
+	held := newSpark(points, func(p point) int { return p.held })
+	if held.Points != "0.0,12.0 25.0,2.0 100.0,22.0 " || held.Min != 0 || held.Max != 10 || held.Over != 4*time.Minute {
+		t.Errorf("%+v", held)
+	}
+	if none := newSpark(points, func(p point) int { return p.waiting }); none.Points != "0.0,22.0 25.0,22.0 100.0,22.0 " {
+		t.Errorf("%+v", none)
+	}
+	if one := newSpark(points[:1], func(p point) int { return p.held }); one.Points != "" {
+		t.Errorf("%+v", one)
+	}
+}
+
 // TestForest: a long queue is cut, except waiters that block others, and so is a large tree.
 func TestForest(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 // Access is what a request may do. Each value includes those before it.
 type Access int
 
+// These are the values of Access.
 const (
 	None    Access = iota // nothing: the answer is 403
 	Read                  // see all pages

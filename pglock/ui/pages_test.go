@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/once"
@@ -87,7 +88,7 @@ func TestPages(t *testing.T) {
 	if err == nil {
 		t.Error("the outcome is known")
 	}
-	contains(t, "once", see(t, h, "/once"), "1 effect that has", "payment/1", "outcome unknown", "DELETE FROM")
+	contains(t, "once", see(t, h, "/once"), "1 effect that has", "payment/1", "outcome unknown", html.EscapeString("DELETE FROM "+schema.Quote(f.schema)+".once_keys"))
 	contains(t, "clients", see(t, h, "/clients"), "Sessions of pglock", "pglock", "127.0.0.1")
 }
 
