@@ -7,6 +7,7 @@
 //	pglock ls [--all] [--waiting] [--pattern P] [--holder H] [--label K=V] [--json]
 //	pglock show NAME | watch NAME [--json]
 //	pglock top [--once] [--screen S] [--read-only]
+//	pglock ui [--addr A] [--access read|operate|revoke]
 //	pglock release NAME --force [--token T] [--reason R]
 //	pglock once ls | show KEY | resolve KEY --happened|--did-not-happen
 //	pglock doctor [--as user|writer|owner|reader] [--quiet] [--json]
