@@ -154,7 +154,7 @@ func TestErrorLines(t *testing.T) {
 		{"failed and lost", stolen(fmt.Errorf("step 1:\n\tstep 2: %w", failure)), []error{failure, pglock.ErrLost}, `step 1: step 2: the work failed; pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
 		{"not found", second(c.Get(t.Context(), "never")), []error{pglock.ErrNotFound}, `pglock: no such lock: "never"`},
 		{"get canceled", second(c.Get(ended(failure), "never")), []error{context.Canceled, failure}, `pglock: get "never": context canceled: the work failed`},
-		{"DoTx timeout", doTx(advisory.WithTimeout(20 * time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock "discount" (6824127248951005947): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
+		{"DoTx timeout", doTx(advisory.WithTimeout(20 * time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock "discount" (6824127248951005947): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03): held by process N, in a transaction for T`},
 		{"guard after the end", ownEnd().Guard(t.Context(), nil), []error{pglock.ErrStale, pglock.ErrReleased}, `pglock: lock released: stale grant: grant N of "ended" has ended`},
 		{"extend canceled", mine.Extend(ended(failure), time.Hour), []error{context.Canceled, failure}, `pglock: extend "mine": context canceled: the work failed`},
 		{"closed", func() error {
@@ -231,7 +231,7 @@ func masked(text string) string {
 		{`\S+:\d+ \([^)]*\)`, "A"},
 		{`\b127\.0\.0\.1:\d+`, "A"},
 		{`\b(\d+[hm])*\d+(\.\d+)?(ms|s|µs)\b`, "T"},
-		{`\b(token|grant|where) \d+`, "$1 N"},
+		{`\b(token|grant|where|process) \d+`, "$1 N"},
 	} {
 		text = regexp.MustCompile(m.from).ReplaceAllString(text, m.to)
 	}

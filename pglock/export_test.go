@@ -15,7 +15,7 @@ var (
 	AcquireFullSQL = fileSQL("acquire_full")
 	PeekSQL        = fileSQL("peek")
 	PruneSQL       = fileSQL("prune")
-	ListSQL        = listSQL + rowSQL
+	ListSQL        = listSQL + matchingSQL + rowSQL
 
 	RevokeGrantSQL    = fileSQL("revoke_grant")
 	RequestReleaseSQL = fileSQL("request_release")

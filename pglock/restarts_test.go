@@ -44,7 +44,7 @@ func TestStatementsThatMustBeRepeated(t *testing.T) {
 				if n := inside.Add(1); n != 1 {
 					t.Errorf("%d holders", n)
 				}
-				time.Sleep(time.Duration(i) * 50 * time.Millisecond)
+				rest(t, time.Duration(i)*50*time.Millisecond)
 				inside.Add(-1)
 				if err := l.Release(t.Context()); err != nil {
 					t.Errorf("release: %v", err)

@@ -158,7 +158,7 @@ func TestSnapshotOfADB(t *testing.T) {
 	c, err := pglock.OpenDB(t.Context(), db, pglock.WithSchema(f.schema))
 	must(t, err)
 	t.Cleanup(func() { check(t, c.Close(context.Background())) })
-	must(t, c.DoTx(t.Context(), "tx", func(ctx context.Context, _ pgx.Tx) error {
+	must(t, c.DoTx(t.Context(), "tx", func(context.Context, pgx.Tx) error {
 		if s := snapshot(t, c, inspect.Query{}); len(s.Advisory) == 0 {
 			t.Error("the advisory lock is not seen")
 		}

@@ -18,6 +18,7 @@ type Query struct {
 // Order is that of the locks in a Snapshot.
 type Order string
 
+// These are the values of Order.
 const (
 	ByName      Order = ""          // by the database's collation
 	ByWaiters   Order = "waiters"   // most waiters first
@@ -169,7 +170,7 @@ func (s Snapshot) Tree() (tree []Block) {
 	for _, rootsOnly := range []bool{true, false} { // what is left after the roots is in cycles
 		for _, l := range s.Locks {
 			blocked := slices.ContainsFunc(l.Holders(), func(h string) bool { return waits[h] })
-			if len(l.Waiters) > 0 && !shown[l.Name] && !(rootsOnly && blocked) {
+			if len(l.Waiters) > 0 && !shown[l.Name] && (!rootsOnly || !blocked) {
 				add(waited[l.Name], nil)
 			}
 		}

@@ -1,12 +1,12 @@
 -- Describes the server, its sessions and what waits, in one row. $1 is the schema of the tables.
 --
 -- A role without pg_read_all_stats sees only the names and the number of other roles' sessions. Those of pglock
--- have its name in theirs, and the listening ones their last statement.
+-- have its name in theirs. A listening one is known by its last statement: LISTEN, or the ping of a listener of pglock.
 WITH a AS MATERIALIZED (SELECT s.*, s.application_name = 'pglock' OR s.application_name LIKE '%(pglock)' AS ours FROM pg_stat_activity AS s)
 SELECT clock_timestamp(), current_setting('server_version'), current_database()::text, current_user::text,
        count(*) FILTER (WHERE a.datid IS NOT NULL), current_setting('max_connections')::bigint,
        count(*) FILTER (WHERE a.ours AND a.datname = current_database()),
-       count(*) FILTER (WHERE a.query LIKE 'LISTEN %' AND a.datname = current_database()),
+       count(*) FILTER (WHERE (a.query LIKE 'LISTEN %' OR a.ours AND a.query = '-- ping') AND a.datname = current_database()),
        pg_notification_queue_usage(), x.age, x.who,
        (SELECT coalesce(sum(t.n_dead_tup), 0)::bigint FROM pg_stat_all_tables AS t
         WHERE t.schemaname = $1::text AND t.relname = ANY ('{distributed_locks,lock_waiters,lock_permits}')),

@@ -1,6 +1,6 @@
 -- Returns the first $1 sessions of pglock in this database, the oldest first.
 SELECT s.pid, s.application_name, coalesce(s.usename::text, ''), coalesce(host(s.client_addr), ''), coalesce(s.state, ''),
-       coalesce((extract(epoch FROM clock_timestamp() - s.backend_start) * 1000000)::bigint, 0), coalesce(s.query LIKE 'LISTEN %', false)
+       coalesce((extract(epoch FROM clock_timestamp() - s.backend_start) * 1000000)::bigint, 0), coalesce(s.query LIKE 'LISTEN %' OR s.query = '-- ping', false)
 FROM pg_stat_activity AS s
 WHERE s.datname = current_database() AND (s.application_name = 'pglock' OR s.application_name LIKE '%(pglock)')
 ORDER BY s.backend_start, s.pid LIMIT $1::bigint

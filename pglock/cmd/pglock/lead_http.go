@@ -29,7 +29,7 @@ func (f *runFlags) serveLeader(client *pglock.Client, name string) (stop func(),
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", f.http)
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", f.http)
 	if err != nil {
 		return nil, &failure{statusUsage, fmt.Errorf("--http: %w", err)}
 	}

@@ -48,7 +48,7 @@ func newTop(g *globals) *cobra.Command {
 			return usage(cmd, "--screen is unknown: must be one of %s", strings.Join(screens, ", "))
 		case c.Every < 100*time.Millisecond:
 			return usage(cmd, "--every %v is too short: must be 100ms or more", c.Every)
-		case !once && !(term.IsTerminal(os.Stdin.Fd()) && term.IsTerminal(os.Stdout.Fd())):
+		case !once && (!term.IsTerminal(os.Stdin.Fd()) || !term.IsTerminal(os.Stdout.Fd())):
 			return usage(cmd, "this is no terminal: use --once")
 		}
 		return run(cmd, args)

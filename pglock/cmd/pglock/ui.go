@@ -62,7 +62,7 @@ func (g *globals) serveUI(ctx context.Context, client *pglock.Client, out io.Wri
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return &failure{statusUsage, fmt.Errorf("--addr: %w", err)}
 	}
