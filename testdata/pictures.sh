@@ -58,8 +58,9 @@ sleep 3
 
 # shot SIZE FILE SOURCE makes a picture of a page.
 shot() {
-	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=2 --window-size="$1" \
-		--virtual-time-budget=3000 --screenshot="$out/$2" ${4:+"$4"} "$3" >/dev/null 2>&1
+	timeout 60 chromium --headless --no-sandbox --user-data-dir="$work/profile" --disable-gpu --hide-scrollbars --force-device-scale-factor=2 --window-size="$1" \
+		--timeout=3000 ${4:+"$4"} --screenshot="$out/$2" "$3" >/dev/null 2>&1
+	echo "pictures: $out/$2"
 }
 
 $screen new-session -d -x 110 -y 18 -s t "$pglock top --every 1s"
@@ -73,4 +74,11 @@ sleep 1
 } >"$work/top.html"
 sed -i 's/^/<pre>/;1!s/^<pre>//' "$work/top.html"
 shot 970,380 top.png "file://$work/top.html"
-echo "pictures: $out/top.png"
+
+"$pglock" ui --addr 127.0.0.1:0 >"$work/address" 2>/dev/null &
+processes="$processes $!"
+until [ -s "$work/address" ]; do sleep 0.1; done
+page=$(cat "$work/address")
+shot 1180,760 ui.png "$page/"
+shot 1180,760 ui-dark.png "$page/waiting" --blink-settings=preferredColorScheme=0
+shot 400,860 ui-phone.png "$page/lock?name=account%3A17"
