@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,7 +83,8 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	if !plainWord(args[0]) {
 		return usage(cmd, "unknown command")
 	}
-	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+	other := func(name string) bool { return !strings.HasPrefix(name, args[0][:min(1, len(args[0]))]) } // a short name is near to every word
+	if similar := slices.DeleteFunc(cmd.SuggestionsFor(args[0]), other); len(similar) > 0 {
 		return usage(cmd, "unknown command %q: did you mean %s?", args[0], strings.Join(similar, " or "))
 	}
 	return usage(cmd, "unknown command %q", args[0])
