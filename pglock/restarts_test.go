@@ -1,6 +1,7 @@
 package pglock_test
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,12 +25,10 @@ func TestStatementsThatMustBeRepeated(t *testing.T) {
 			END IF;
 			RETURN NULL;
 		END $$`)
-	f.sql(`DO $$ DECLARE name text; BEGIN
-		FOREACH name IN ARRAY '{distributed_locks,lock_waiters,lock_permits}'::text[] LOOP
-			EXECUTE format('CREATE TRIGGER restart AFTER INSERT OR UPDATE OR DELETE ON pglock.%I FOR EACH STATEMENT EXECUTE FUNCTION pglock.restart(%s)',
-				name, 'pglock.restarted'::regclass::oid);
-		END LOOP;
-	END $$`)
+	sequence := value[uint32](f, "SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'restarted'", f.schema)
+	for _, table := range []string{"distributed_locks", "lock_waiters", "lock_permits"} {
+		f.sql(fmt.Sprintf("CREATE TRIGGER restart AFTER INSERT OR UPDATE OR DELETE ON pglock.%s FOR EACH STATEMENT EXECUTE FUNCTION pglock.restart(%d)", table, sequence))
+	}
 	var inside atomic.Int32
 	var all sync.WaitGroup
 	for i := range 3 {

@@ -58,9 +58,12 @@ func TestSnapshot(t *testing.T) {
 	defer func() { must(t, term.Resign(context.Background())) }()
 	job, err := schedule.New(c, "job")
 	must(t, err)
-	due := time.Now().Truncate(time.Hour)
-	must(t, job.RunDue(t.Context(), schedule.Every(time.Hour), func(context.Context, *pglock.Lease) error { return nil }))
-	if s := snapshot(t, c, inspect.Query{}); len(s.Schedules) != 1 || !s.Schedules[0].Next.Equal(due.Add(time.Hour)) || s.Schedules[0].Late(due.Add(2*time.Hour)) != time.Hour {
+	const period = 1000 * time.Hour // no tick is due while the test runs
+	ticks := schedule.Every(period)
+	due, err := schedule.Due(ticks, time.Now())
+	must(t, err)
+	must(t, job.RunDue(t.Context(), ticks, func(context.Context, *pglock.Lease) error { return nil }))
+	if s := snapshot(t, c, inspect.Query{}); len(s.Schedules) != 1 || !s.Schedules[0].Next.Equal(due.Add(period)) || s.Schedules[0].Late(due.Add(2*period)) != period {
 		t.Errorf("schedules are %+v", s.Schedules)
 	}
 	run, err := job.Begin(t.Context(), due.Add(time.Millisecond))
