@@ -12,7 +12,7 @@ import (
 
 const (
 	interval    = 2 * time.Second // between two updates of a page
-	rest        = 50              // an update that took t is followed by none for rest × t: 2 % of the time
+	rest        = 100             // an update that took t is followed by none for rest × t: 1 % of the time
 	readTimeout = 5 * time.Second
 	maxShared   = 32 // readings that are kept
 	maxTrend    = 60 // points of a sparkline, none of which is older than trendAge
@@ -35,7 +35,7 @@ type point struct {
 
 // sampler reads the database for all viewers, one read at a time, and viewers of one page share a
 // reading. Pages that are opened are read at once. Updates of all open pages together take at most a
-// fiftieth of the time, and no page is updated more often than once per interval.
+// hundredth of the time, and no page is updated more often than once per interval.
 type sampler struct {
 	turn chan struct{} // buffer of one: the sender reads
 	pace chan struct{} // buffer of one: the sender reads the next update, and may use next

@@ -31,7 +31,7 @@ func newTop(g *globals) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&once, "once", false, "print what there is as plain text, and end")
 	flags.BoolVar(&c.ReadOnly, "read-only", false, "without the keys that ask for a release or revoke a grant")
-	flags.DurationVar(&c.Every, "every", 2*time.Second, "read so often, but spend at most 2 % of the time with it")
+	flags.DurationVar(&c.Every, "every", 2*time.Second, "read so often, but spend at most 1 % of the time with it")
 	flags.StringVar(&c.Filter, "filter", "", "show only names with this part, or of this pattern (* and ?), or @HOLDER")
 	flags.StringVar(&c.Screen, "screen", "", "begin with this `screen`, and with --once print only this one:\n"+strings.Join(screens, ", "))
 	run := g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {

@@ -51,9 +51,9 @@ func Screens() (names []string) {
 
 const (
 	mostRows = 1000 // that a screen reads
-	// busyShare is how much longer than a read the pause after it is, so that the server spends 2 % of its
+	// busyShare is how much longer than a read the pause after it is, so that the server spends 1 % of its
 	// time with it at most, however many locks there are.
-	busyShare             = 50
+	busyShare             = 100
 	leastEvery, mostEvery = 250 * time.Millisecond, time.Minute
 )
 
