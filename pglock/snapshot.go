@@ -30,8 +30,8 @@ var (
 
 // Snapshot returns what there is in the schema of the client: locks, waiters, permits, elections, schedules,
 // idempotency keys without an outcome, advisory locks, sessions, and the state of the server. It changes
-// nothing, and needs no more rights than migrations.WithReader grants. What the role may not see of other
-// roles' sessions is left out, unless it is a member of pg_read_all_stats.
+// nothing, and needs no more rights than migrations.WithReader grants. The sessions of
+// other roles are complete only for a member of pg_read_all_stats.
 //
 // It reads all rows of the locks once, and memory is needed for those within the limit. The error is
 // that of the first part that fails. ctx bounds the call.
