@@ -9,7 +9,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
@@ -23,7 +22,7 @@ var functions = template.FuncMap{
 	"percent": func(part, whole int) float64 { return percent(part, whole) },
 	"passed":  func(from, to, now time.Time) float64 { return percent(now.Sub(from), to.Sub(from)) },
 	"share":   func(part float64) float64 { return 100 * part },
-	"pieces":  pieces, "visible": visible, "short": short, "count": count, "state": state, "grants": grants, "quote": schema.Quote, "forest": forest,
+	"pieces":  pieces, "visible": visible, "short": short, "count": count, "state": state, "grants": grants, "forest": forest,
 }
 
 // percent returns a part of a whole, at most all of it.
