@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock"
@@ -20,10 +21,7 @@ func TestPlansAreKept(t *testing.T) {
 	const tries, runs = 25, 50
 	pool := pgtest.Pool(t)
 	schema := pgtest.Schema(t, pool)
-	client, err := pglock.Open(t.Context(), pool, pglock.WithSchema(schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := locktest.Open(t, pool, pglock.WithSchema(schema))
 	defer client.Close(t.Context())
 	names := manyNames(128)
 	for _, name := range names {

@@ -65,11 +65,7 @@ func (f fixture) openUnclosed(opts ...pglock.Option) *pglock.Client {
 	f.t.Helper()
 	// With the rights that migrations.WithUser grants, and no others.
 	pool := pgtest.UserPool(f.t, f.pool, f.schema)
-	c, err := pglock.Open(f.t.Context(), pool, append([]pglock.Option{pglock.WithSchema(f.schema)}, opts...)...)
-	if err != nil {
-		f.t.Fatalf("Open: %v", err)
-	}
-	return c
+	return locktest.Open(f.t, pool, append([]pglock.Option{pglock.WithSchema(f.schema)}, opts...)...)
 }
 
 // named returns the statement with each "pglock." replaced by the fixture's schema.

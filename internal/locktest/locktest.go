@@ -32,15 +32,24 @@ func Client(tb testing.TB, url string, opts ...pglock.Option) *pglock.Client {
 // ClientOn opens a client on tables that exist. The end of the test closes it.
 func ClientOn(tb testing.TB, pool *pgxpool.Pool, opts ...pglock.Option) *pglock.Client {
 	tb.Helper()
-	c, err := pglock.Open(tb.Context(), pool, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	c := Open(tb, pool, opts...)
 	tb.Cleanup(func() {
 		if err := c.Close(context.Background()); err != nil && !errors.Is(err, pglock.ErrLost) { // a lease that the test took away
 			tb.Error(err)
 		}
 	})
+	return c
+}
+
+// Open opens a client that the test closes. A machine that stands still for ten seconds fails no test.
+func Open(tb testing.TB, pool *pgxpool.Pool, opts ...pglock.Option) (c *pglock.Client) {
+	tb.Helper()
+	var err error
+	pgtest.Eventually(tb, Patience, "an open client", func() bool {
+		c, err = pglock.Open(tb.Context(), pool, opts...)
+		return !errors.Is(err, pglock.ErrUnavailable)
+	})
+	OK(tb, err)
 	return c
 }
 

@@ -67,11 +67,8 @@ func (m *telemetry) awaitWaits(n int) {
 func (m *telemetry) open() *pglock.Client {
 	m.t.Helper()
 	pool := pgtest.Pool(m.t)
-	c, err := pglock.Open(m.t.Context(), pool, pglock.WithSchema(pgtest.Schema(m.t, pool)), pglock.WithObserver(m.Hooks),
+	c := locktest.Open(m.t, pool, pglock.WithSchema(pgtest.Schema(m.t, pool)), pglock.WithObserver(m.Hooks),
 		pglock.WithHolder("me"), pglock.WithLogger(nil))
-	if err != nil {
-		m.t.Fatal(err)
-	}
 	m.t.Cleanup(func() { _ = c.Close(context.Background()) }) // most tests have closed it
 	return c
 }

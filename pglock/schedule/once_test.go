@@ -170,8 +170,7 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	job := f.job()
-	client, err := pglock.Open(t.Context(), f.pool, pglock.WithSchema(f.schema))
-	ok(t, err)
+	client := locktest.Open(t, f.pool, pglock.WithSchema(f.schema))
 	for name, o := range map[string]schedule.Option{
 		"TTL": schedule.WithTTL(0), "wait": schedule.WithWait(-1), "report": schedule.WithReport(nil), "clock": schedule.WithClock(nil),
 		"lateness": schedule.WithMaxLate(0),

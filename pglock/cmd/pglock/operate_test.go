@@ -18,9 +18,7 @@ import (
 func TestShowNamesAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	client, err := pglock.Open(t.Context(), c.pool, pglock.WithSchema(c.schema))
-	locktest.OK(t, err)
-	t.Cleanup(func() { _ = client.Close(context.Background()) })
+	client := locktest.ClientOn(t, c.pool, pglock.WithSchema(c.schema))
 	locktest.OK(t, client.DoTx(t.Context(), "tx", func(context.Context, pgx.Tx) error {
 		if r := c.expect(0, "show", "tx"); !strings.Contains(r.stdout, "advisory lock  held by process ") {
 			t.Errorf("%s", r.stdout)
@@ -86,9 +84,7 @@ func TestNamesAreCompleted(t *testing.T) {
 func TestOnceCommand(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	client, err := pglock.Open(t.Context(), c.pool, pglock.WithSchema(c.schema))
-	locktest.OK(t, err)
-	t.Cleanup(func() { _ = client.Close(context.Background()) })
+	client := locktest.ClientOn(t, c.pool, pglock.WithSchema(c.schema))
 	do := func(key string) error {
 		_, err := once.Do(t.Context(), client, key, nil, func(context.Context, *pglock.Lease) (int, error) { return 0, context.Canceled })
 		return err
