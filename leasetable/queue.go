@@ -20,6 +20,12 @@ type Position struct {
 	Overdue   bool          // the head of the queue could have been granted the lock for longer than timing.HeadGrace
 }
 
+// merge makes p the position of a caller that waits in the queue of q too. The tickets are not compared.
+func (p *Position) merge(q Position) {
+	p.Ahead, p.Remaining = max(p.Ahead, q.Ahead), max(p.Remaining, q.Remaining)
+	p.Free, p.Overdue = p.Free && q.Free, p.Overdue && q.Overdue
+}
+
 // nearHead is how many clients are in a queue and listen, besides one for each permit. Others stand in line
 // before the queue: before PostgreSQL 19 each notification wakes all sessions that listen, whatever they
 // wait for, and with any version each waiter in the queue tries again and again at first. everyone makes no
@@ -53,8 +59,13 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 		keep = &us
 	}
 	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds(), near(listens, names, r.Heavy())}
+	p.Free = true
 	err = s.wakeTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
-		return r.Scan(&p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
+		var at Position
+		err := r.Scan(&at.Ticket, &at.Ahead, &at.Free, (*pgtx.Micros)(&at.Remaining), nil)
+		p.Ticket = at.Ticket
+		p.merge(at) // what an attempt without an answer has seen is no harm
+		return err
 	}})
 	return p, err
 }
@@ -122,8 +133,7 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 			} else if p.Ticket != t.Number {
 				all.Ticket = 0
 			}
-			all.Ahead, all.Remaining = max(all.Ahead, p.Ahead), max(all.Remaining, p.Remaining)
-			all.Free, all.Overdue = all.Free && p.Free, all.Overdue && p.Overdue
+			all.merge(p)
 		}
 		positions[i] = all
 	}

@@ -465,7 +465,11 @@ func outcome(verb string, rows [][]any) string {
 	case "refresh_tickets":
 		return position(row[2], row[3], row[4])
 	case "join_queue", "join_all":
-		return position(row[0], row[1], row[2])
+		ahead, free := int64(0), true
+		for _, r := range rows {
+			ahead, free = max(ahead, r[1].(int64)), free && r[2] == true
+		}
+		return position(row[0], ahead, free)
 	case "prune":
 		return "deleted " + text(row[2])
 	}

@@ -38,8 +38,6 @@ var shortSQL = map[string]string{
 
 	"acquire_slots": "SELECT name, outcome, token, holder, remaining, ahead, invalid FROM pglock.acquire_slots(" +
 		"$1::text[], $2::int[], $3::int[], $4::text::uuid, $5::text, $6::text::jsonb, $7::bigint, $8::bigint, $9::boolean)",
-	"join": "SELECT ticket, ahead, free, remaining FROM pglock.join_all(" +
-		"$1::text[], $2::int[], $3::text, $4::bigint, $5::bigint, $6::text, $7::bigint, $8::bigint, $9::boolean)",
 	"release_permits": "SELECT a.name, r FROM unnest($1::text[]) AS a (name), pglock.release_permits(a.name, $2::bigint, $3::boolean) AS r",
 
 	// revoke releases the names that a request holds: the clean-up after an acquire whose answer was

@@ -184,14 +184,16 @@ CREATE TABLE fencing_epoch (
 );
 COMMENT ON TABLE fencing_epoch IS 'pglock: the range of the last token, and its cluster; empty until the first client connects';
 
--- What depends on the server: next_fencing_token(), wal_timeline() and cluster_identifier().
+-- What depends on the server: next_fencing_token(), wal_timeline() and cluster_identifier(). next_ticket()
+-- draws a ticket, or a place in the line before a queue.
 --
 -- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a token. So
 -- a standby that was promoted without the last grants still draws larger tokens than the old primary.
 -- 2^44 tokens fit in a timeline. The name of a WAL file begins with the timeline in eight hex digits.
--- LANGUAGE sql without a SET clause, so that the planner inlines next_fencing_token().
+-- LANGUAGE sql without a SET clause, so that the planner inlines the draws.
 DO $install$
 DECLARE
+    draw     text := format('pg_catalog.nextval(%L::pg_catalog.regclass)', quote_ident(current_schema()) || '.fencing_tokens');
     timeline text := $$('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))
         ::pg_catalog.bit(32)::pg_catalog.int8$$;
     system   text := '(SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)';
@@ -210,9 +212,9 @@ BEGIN
     END;
     EXECUTE format('CREATE FUNCTION wal_timeline() RETURNS bigint LANGUAGE sql VOLATILE AS %L', 'SELECT ' || timeline);
     EXECUTE format('CREATE FUNCTION cluster_identifier() RETURNS bigint LANGUAGE sql VOLATILE AS %L', 'SELECT ' || system);
+    EXECUTE format('CREATE FUNCTION next_ticket() RETURNS bigint LANGUAGE sql VOLATILE AS %L', 'SELECT ' || draw);
     EXECUTE format('CREATE FUNCTION next_fencing_token() RETURNS bigint LANGUAGE sql VOLATILE AS %L',
-        format('SELECT pg_catalog.nextval(%L::pg_catalog.regclass) + (%s - 1) * 17592186044416::pg_catalog.int8',
-               quote_ident(current_schema()) || '.fencing_tokens', timeline));
+        format('SELECT %s + (%s - 1) * 17592186044416::pg_catalog.int8', draw, timeline));
 END
 $install$;
 COMMENT ON FUNCTION next_fencing_token() IS 'pglock: a token above every token drawn before, also after a failover';
@@ -1060,75 +1062,6 @@ BEGIN
 END
 $$;
 
--- Returns a ticket, or a place in the line before a queue.
-CREATE FUNCTION next_ticket() RETURNS bigint
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    RETURN nextval(('<here>' || '.fencing_tokens')::regclass);
-END
-$$;
-
--- Draws one ticket for a caller in the queues of all the names, which are sorted by their bytes, for
--- weights[i] permits of each, valid for "us" microseconds, and not skipped for "keep_us" unless that is null.
--- It replaces an earlier ticket of the caller, which waits as the holder "who", for waited_us microseconds
--- so far. If as many as "near" and the name's permits wait before it, it gets a place in line instead.
---
--- Returns the ticket, the largest number of other waiters for a name, whether all names are free, and
--- otherwise the remaining microseconds of the grant that lasts longest. A concurrent release may not see
--- the ticket, and this may not see the release, so a head tries again afterwards. The rows are written in
--- the order of names, like those of refresh_tickets.sql. It does not wait for its commit: a crash empties
--- the queue anyway.
---
--- Of all callers that wait, the one with the smallest ticket is the head of each of its queues. Nothing is
--- held while waiting, so each of its names gets free, and nobody else is granted what is kept for it:
--- there is neither deadlock nor starvation. The price is that a name may be free while its head waits for
--- another one. A caller whose ticket was skipped at one name was perhaps the head at another one, which is
--- free. The next waiter there must learn of it.
-CREATE FUNCTION join_all(
-    lock_names text[], weights integer[], caller text, us bigint, keep_us bigint, who text, waited_us bigint, near bigint, notify boolean,
-    OUT ticket bigint, OUT ahead integer, OUT free boolean, OUT remaining bigint)
-LANGUAGE plpgsql VOLATILE AS $$
-#variable_conflict use_column
-DECLARE
-    l     record;
-    queue bigint; -- others in the queue of a name
-    line  bigint; -- others in line before it
-BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
-    ticket := "<here>".next_ticket();
-    ahead := 0; free := true; remaining := 0;
-    FOR i IN 1..cardinality(lock_names) LOOP
-        SELECT d.ticket, d.expires_at, d.capacity, d.capacity - d.in_use AS room, w.ticket AS earlier INTO l
-        FROM "<here>".distributed_locks AS d
-        LEFT JOIN "<here>".lock_waiters AS w ON w.name = d.name AND w.client = caller
-        WHERE d.name = lock_names[i];
-        SELECT count(*) FILTER (WHERE w.ticket > coalesce(l.ticket, 0)), count(*) FILTER (WHERE w.ticket < -1) INTO queue, line
-        FROM "<here>".lock_waiters AS w
-        WHERE w.name = lock_names[i] AND w.client <> caller AND w.expires_at > clock_timestamp();
-        IF queue + line >= near + coalesce(l.capacity, 0) THEN
-            ticket := -1 - ticket;
-        END IF;
-        ahead := greatest(ahead, queue + CASE WHEN ticket < 0 THEN line ELSE 0 END);
-
-        INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight, keep_until)
-        VALUES (lock_names[i], caller, join_all.ticket, clock_timestamp() + us * interval '1 microsecond',
-                clock_timestamp() - waited_us * interval '1 microsecond', who, weights[i],
-                coalesce(clock_timestamp() + keep_us * interval '1 microsecond', '-infinity'))
-        ON CONFLICT (name, client) DO UPDATE
-            SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
-                weight = excluded.weight, keep_until = excluded.keep_until;
-
-        IF notify AND l.earlier > l.ticket AND l.expires_at <= clock_timestamp() THEN
-            PERFORM "<here>".wake_next(lock_names[i], l.ticket, l.room);
-        END IF;
-        IF l.expires_at > clock_timestamp() THEN
-            free := false;
-            remaining := greatest(remaining, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint);
-        END IF;
-    END LOOP;
-END
-$$;
-
 -- Revokes what ALTER DEFAULT PRIVILEGES has granted to others on the objects that this transaction has
 -- made. Only PUBLIC keeps what the server itself grants it. Other rights are the decision of the
 -- grant functions, and each migration calls this before it grants anything. The tables of the
@@ -1176,7 +1109,7 @@ BEGIN
                 FROM unnest(string_to_array(replace(p.prosrc, '<schema>', setting), '''<here>''')) WITH ORDINALITY AS u(part, n)) AS text
         FROM pg_proc AS p
         WHERE p.pronamespace = here::regnamespace AND age(p.xmin) <= 0 AND p.prosrc ~ '<here>|<schema>'
-          AND p.proname <> ALL ('{pin_functions,next_fencing_token}') -- the second has the schema's name
+          AND p.proname <> ALL ('{pin_functions,next_fencing_token,next_ticket}') -- these have the schema's name
     LOOP
         EXECUTE f.head || quote_literal(f.text);
     END LOOP;

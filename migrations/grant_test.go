@@ -52,7 +52,7 @@ var (
 		"EXECUTE on next_fencing_token", "EXECUTE on token_follows", "EXECUTE on wake_next", "EXECUTE on wake_each", "EXECUTE on advisory_key", "EXECUTE on pglock_schema_version", "EXECUTE on unsafe_server",
 		"EXECUTE on head_weight", "EXECUTE on commit_durably", "EXECUTE on add_room", "EXECUTE on free_expired_permits",
 		"EXECUTE on share_grant", "EXECUTE on create_free", "EXECUTE on acquire_slots", "EXECUTE on release_permits", "EXECUTE on await_guards",
-		"EXECUTE on keep_permits", "EXECUTE on upgrade_permits", "EXECUTE on resize_permits", "EXECUTE on join_all", "EXECUTE on next_ticket",
+		"EXECUTE on keep_permits", "EXECUTE on upgrade_permits", "EXECUTE on resize_permits", "EXECUTE on next_ticket",
 	)
 )
 

@@ -61,7 +61,7 @@ func (g *gaps) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryE
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch sql, _ := ctx.Value(traceKey{}).(string); {
-	case strings.Contains(sql, "join_all("):
+	case strings.Contains(sql, "joined AS ("):
 		g.drew, g.attempted = time.Now(), time.Time{}
 	case strings.HasPrefix(sql, g.question):
 		g.drew, g.attempted = time.Time{}, time.Now()

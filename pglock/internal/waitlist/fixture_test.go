@@ -1,6 +1,7 @@
 package waitlist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -33,9 +34,10 @@ type server struct {
 	refreshed []time.Time
 	quit      bool
 
-	line bool                                          // Join gives places in line
-	look func(t leasetable.Ticket) leasetable.Position // of a refresh; nil: the lock is held
-	down error                                         // of a refresh
+	line  bool                                          // Join gives places in line
+	ahead int                                           // before these; 0: inLine
+	look  func(t leasetable.Ticket) leasetable.Position // of a refresh; nil: the lock is held
+	down  error                                         // of a refresh
 }
 
 func (s *server) do(fn func() error) error {
@@ -53,7 +55,7 @@ func (s *server) Join(_ context.Context, _ string, r *leasetable.Request, _ time
 			s.drawn++
 			p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}
 			if s.line {
-				p.Ticket, p.Ahead = -1-s.drawn, inLine
+				p.Ticket, p.Ahead = -1-s.drawn, cmp.Or(s.ahead, inLine)
 			}
 			for _, name := range r.Names() {
 				s.rows[name] = p.Ticket

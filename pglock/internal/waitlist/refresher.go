@@ -20,7 +20,7 @@ type refresher struct {
 	list    *Queues
 	once    sync.Once
 	started atomic.Bool
-	wake    chan struct{} // buffer of one: there is a row, or a new ticket
+	wake    chan struct{} // buffer of one: there is a row, or a ticket that is due before all others
 	quit    chan struct{}
 	running sync.WaitGroup
 }
@@ -35,7 +35,6 @@ func (r *refresher) start() {
 		r.started.Store(true)
 		r.running.Go(r.run)
 	})
-	r.signal()
 }
 
 func (r *refresher) signal() {

@@ -3,6 +3,7 @@ package waitlist
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -406,6 +407,46 @@ func TestLooksOfOneClientComeTogether(t *testing.T) {
 		}
 		one.Leave(false)
 		two.Leave(false)
+		f.stop()
+	})
+}
+
+// TestATicketThatIsDueFirst is looked at in time, although the refresher sleeps until another one is due. A
+// client that is granted a lock again and again does not wake it.
+func TestATicketThatIsDueFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		one := f.push()
+		f.draw(t, one)
+		pass(timing.RefreshEvery)
+		f.mu.Lock()
+		sleepsUntil := f.looksAt
+		f.mu.Unlock()
+		ticket, _ := one.BeginAttempt()
+		one.EndAttempt(one.Request().ID, ticket, true, true)
+		one.Leave(true)
+		one = f.push()
+		f.draw(t, one)
+		synctest.Wait()
+		f.mu.Lock()
+		if f.looksAt != sleepsUntil {
+			t.Error("a ticket that is due later wakes the refresher")
+		}
+		f.mu.Unlock()
+		f.server.set(func() { f.server.line, f.server.ahead = true, 1 })
+		for i := range 10 {
+			pass(100 * time.Millisecond * time.Duration(i))
+			before := f.server.refreshes()
+			two := f.Push(&leasetable.Request{Name: strconv.Itoa(i)}, time.Now())
+			f.draw(t, two)
+			pass(timing.LookStep + time.Millisecond)
+			if f.server.refreshes() == before {
+				t.Errorf("no look at ticket %d when it was due", i)
+			}
+			two.Leave(false)
+		}
+		one.Leave(false)
 		f.stop()
 	})
 }

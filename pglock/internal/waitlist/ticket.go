@@ -53,7 +53,6 @@ func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetabl
 
 	unneeded, removals := l.endJoin(q, p, err)
 	close(op.done)
-	l.refresher.signal()
 	l.deleteTicket(q.ticketOf(unneeded), q.removalKeys(), removals)
 }
 

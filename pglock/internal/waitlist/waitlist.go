@@ -118,6 +118,7 @@ type Queues struct {
 	last     int                  // number of the newest of these
 	solo     map[string]struct{}  // keys with an attempt outside of a queue
 	removals map[string]*removals // names and keys with tickets that are being deleted
+	looksAt  time.Time            // when the refresher looks at the latest; zero: it looks when it is woken
 }
 
 // Key returns the key of the local queue for a name, or for several ones, which are sorted.
@@ -287,6 +288,9 @@ func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded i
 		q.lookAt = now.Add(min(q.patience(p.Ahead), timing.FirstLook))
 	case leasetable.MaybeApplied(err): // it may have replaced the known row
 		q.ticket, q.row = 0, leasetable.AnyTicket
+	}
+	if l.looksAt.IsZero() || q.next(time.Now(), l.looksAt).Before(l.looksAt) {
+		l.refresher.signal()
 	}
 	return l.dropIfEmpty(q), removals
 }
@@ -475,16 +479,23 @@ func (q *queue) due() time.Time {
 func (l *Queues) nextLook() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next := timing.SweepEvery
+	now := time.Now()
+	l.looksAt = now.Add(timing.SweepEvery)
 	for _, q := range l.queues {
-		if q.ticket != 0 {
-			next = min(next, max(time.Until(q.due()), 0))
-		}
-		if wait := time.Until(q.listenAt); wait > 0 {
-			next = min(next, wait)
-		}
+		l.looksAt = q.next(now, l.looksAt)
 	}
-	return next
+	return max(l.looksAt.Sub(now), 0)
+}
+
+// next returns when the queue needs the refresher, or another time that is sooner. The caller holds mu.
+func (q *queue) next(now, sooner time.Time) time.Time {
+	if due := q.due(); q.ticket != 0 && due.Before(sooner) {
+		sooner = due
+	}
+	if q.listenAt.After(now) && q.listenAt.Before(sooner) {
+		sooner = q.listenAt
+	}
+	return sooner
 }
 
 // patience returns how long after a look the next one is due, with so many waiters before the ticket.
@@ -574,10 +585,13 @@ func (l *Queues) needsListener() bool {
 	return false
 }
 
-// hasQueues reports whether there are queues, and so perhaps rows.
+// hasQueues reports whether there are queues, and so perhaps rows. Without any, the refresher has to be woken.
 func (l *Queues) hasQueues() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.queues) == 0 {
+		l.looksAt = time.Time{}
+	}
 	return len(l.queues) > 0
 }
 
