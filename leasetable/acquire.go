@@ -57,7 +57,7 @@ func (r *Request) Heavy() bool {
 	return r.Permits.Weight > 1 || slices.ContainsFunc(r.Each, func(p Permits) bool { return p.Weight > 1 })
 }
 
-// slots returns the arguments of acquire_slots and join.sql: names, and of each its permits, 0 for a
+// slots returns the arguments of acquire_slots and join_all.sql: names, and of each its permits, 0 for a
 // lock with one holder, and how many of them the request is for.
 func (r *Request) slots() (names []string, permits, weights []int) {
 	names = r.Names()

@@ -52,15 +52,18 @@ const AnyTicket = -1
 // gets it a place in line. Others see the holder of r and how long it has waited. listens says that the
 // client has a listening connection.
 func (s *Store) Join(ctx context.Context, client string, r *Request, waited time.Duration, listens bool) (p Position, err error) {
-	names, _, weights := r.slots()
-	var keep *int64 // of a caller that waits for several names
-	if r.All != nil {
-		us := timing.KeepTicket.Microseconds()
-		keep = &us
+	ttl := ticketTTL(r.Heavy()).Microseconds()
+	if r.All == nil {
+		args := []any{r.Name, max(r.Permits.Weight, 1), client, ttl, r.Holder, waited.Microseconds(), near(listens, r.Names(), r.Heavy())}
+		err = s.sendTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
+			return r.Scan(&p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
+		}})
+		return p, err
 	}
-	args := []any{names, weights, client, ticketTTL(r.Heavy()).Microseconds(), keep, r.Holder, waited.Microseconds(), near(listens, names, r.Heavy())}
+	names, _, weights := r.slots()
 	p.Free = true
-	err = s.wakeTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
+	args := []any{names, weights, client, ttl, timing.KeepTicket.Microseconds(), r.Holder, waited.Microseconds()}
+	err = s.wakeTwice(ctx, statement{s.sql["join_all"], args, func(r pgx.Rows) error {
 		var at Position
 		err := r.Scan(&at.Ticket, &at.Ahead, &at.Free, (*pgtx.Micros)(&at.Remaining), nil)
 		p.Ticket = at.Ticket

@@ -357,10 +357,10 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		if text := st.options["weight"]; text != "" {
 			w, _ = strconv.Atoi(text)
 		}
-		args = []any{[]string{arg(0)}, []int{w}, s.client(), us(), nil, s.name, int64(0), near(), true}
+		args = []any{arg(0), w, s.client(), us(), s.name, int64(0), near()}
 	case "join_all":
 		names, _, weights := slots()
-		args = []any{names, weights, s.client() + "/1", us(), keep(), s.name, int64(0), near(), true}
+		args = []any{names, weights, s.client() + "/1", us(), keep(), s.name, int64(0), true}
 	case "refresh_tickets":
 		args = []any{[]string{s.client() + st.options["of"]}, []string{arg(0)}, []int64{us()}, keep(), []int64{near()}}
 	case "watch":

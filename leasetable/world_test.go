@@ -43,7 +43,7 @@ func testClock(name string) *strings.Replacer {
 }
 
 // aliases are further names in schedules for statements.
-var aliases = map[string]string{"join_queue": "join", "join_all": "join", "adopt": "renew"}
+var aliases = map[string]string{"join_queue": "join", "adopt": "renew"}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()

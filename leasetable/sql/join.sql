@@ -1,48 +1,32 @@
--- Draws one ticket for a caller, the client $3, in the queues of all the names $1, which are sorted by their
--- bytes, for $2 permits of each, valid for $4 microseconds, and not skipped for $5 unless that is null. It
--- replaces an earlier ticket of the caller, which waits as the holder $6, for $7 microseconds so far. If as
--- many as $8 and the name's permits wait before it, it gets a place in line instead.
+-- Draws a ticket for the client $3 in the queue for the name $1, for $2 permits, valid for $4 microseconds. It
+-- replaces an earlier one of this client. Its caller waits as the holder $5, for $6 microseconds so far. If as
+-- many as $7 and the name's permits wait before it, it gets a place in line instead.
 --
--- Returns for each name the ticket, the number of other waiters, whether it is free, otherwise the remaining
--- microseconds of its grant, and whether a waiter was notified. A concurrent release may not see the ticket,
--- and this may not see the release, so a head tries again afterwards. The rows are written in the order of
--- names, like those of refresh_tickets.sql. It does not wait for its commit: a crash empties the queue
--- anyway.
+-- Returns the ticket, the number of other waiters, whether the lock is free, and otherwise the remaining
+-- microseconds of its grant. A concurrent release may not see the ticket, and this statement may not see the
+-- release. So a head tries again afterwards.
 --
--- Of all callers that wait, the one with the smallest ticket is the head of each of its queues. Nothing is
--- held while waiting, so each of its names gets free, and nobody else is granted what is kept for it:
--- there is neither deadlock nor starvation. The price is that a name may be free while its head waits for
--- another one. A caller whose ticket was skipped at one name was perhaps the head at another one, which is
--- free. If $9, the next waiter there learns of it, after all rows are written.
---
--- The ticket is the same for all names, because it is drawn in a sub-select that depends on none of them. This is
--- one statement, because a function of the same steps takes twice as long.
+-- It does not wait for its commit: a crash empties the queue anyway. It is a statement, because a function
+-- of the same steps takes twice as long, and that of several names half as long again.
 WITH seen AS MATERIALIZED (
-    SELECT a.name, a.weight, (SELECT pglock.next_ticket()) AS drawn, l.ticket, l.expires_at, l.capacity - l.in_use AS room, q.queue, q.line,
-           q.queue + q.line >= $8::bigint + coalesce(l.capacity, 0) AS crowded
-    FROM unnest((SELECT $1::text[]), (SELECT $2::int[])) AS a (name, weight)
-    LEFT JOIN pglock.distributed_locks AS l ON l.name = a.name
+    SELECT pglock.next_ticket() AS drawn, l.expires_at, q.queue, q.line, q.queue + q.line >= $7::bigint + coalesce(l.capacity, 0) AS crowded
+    FROM (SELECT) AS one
+    LEFT JOIN pglock.distributed_locks AS l ON l.name = $1::text
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE w.ticket > coalesce(l.ticket, 0)) AS queue, count(*) FILTER (WHERE w.ticket < -1) AS line
         FROM pglock.lock_waiters AS w
-        WHERE w.name = a.name AND w.client <> $3::text AND w.expires_at > clock_timestamp()) AS q
+        WHERE w.name = $1::text AND w.client <> $3::text AND w.expires_at > clock_timestamp()) AS q
     WHERE set_config('synchronous_commit', 'off', true) = 'off'
 ), joined AS (
-    INSERT INTO pglock.lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight, keep_until)
-    SELECT s.name, $3::text, CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, clock_timestamp() + $4::bigint * interval '1 microsecond',
-           clock_timestamp() - $7::bigint * interval '1 microsecond', $6::text, s.weight,
-           coalesce(clock_timestamp() + $5::bigint * interval '1 microsecond', '-infinity')
+    INSERT INTO pglock.lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight)
+    SELECT $1::text, $3::text, CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, clock_timestamp() + $4::bigint * interval '1 microsecond',
+           clock_timestamp() - $6::bigint * interval '1 microsecond', $5::text, $2::int
     FROM seen AS s
-    ORDER BY s.name COLLATE "C"
     ON CONFLICT (name, client) DO UPDATE
         SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
-            weight = excluded.weight, keep_until = excluded.keep_until
-    RETURNING w.ticket
+            weight = excluded.weight
 )
-SELECT j.ticket, s.queue + CASE WHEN s.crowded THEN s.line ELSE 0 END,
+SELECT CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, s.queue + CASE WHEN s.crowded THEN s.line ELSE 0 END,
        coalesce(s.expires_at <= clock_timestamp(), true),
-       CASE WHEN s.expires_at > clock_timestamp() THEN (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END,
-       CASE WHEN $9::boolean AND s.expires_at <= clock_timestamp()
-                 AND (SELECT w.ticket FROM pglock.lock_waiters AS w WHERE w.name = s.name AND w.client = $3::text) > s.ticket
-            THEN pglock.wake_next(s.name, s.ticket, s.room) END
-FROM seen AS s CROSS JOIN (SELECT max(ticket) AS ticket FROM joined) AS j
+       CASE WHEN s.expires_at > clock_timestamp() THEN (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
+FROM seen AS s
