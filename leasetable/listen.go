@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/timing"
 )
@@ -11,8 +12,15 @@ import (
 // notifySQL tests a listening connection.
 const notifySQL = "SELECT pg_notify($1::text, '')"
 
+// Listener is a connection that listens.
+type Listener interface {
+	WaitForNotification(ctx context.Context) (*pgconn.Notification, error)
+	Ping(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
 // Listen opens a connection of its own that listens on the channels. The caller must close it.
-func (s *Store) Listen(ctx context.Context, channels ...string) (*pgx.Conn, error) {
+func (s *Store) Listen(ctx context.Context, channels ...string) (Listener, error) {
 	config, before := s.listener, (func(context.Context, *pgx.ConnConfig) error)(nil)
 	if config == nil {
 		config, before = s.config.ConnConfig, s.config.BeforeConnect

@@ -15,6 +15,9 @@ type Permits struct {
 	Weight   int // of the grant: 1 to Capacity
 }
 
+// ReadersWriter is the capacity of a readers–writer lock.
+const ReadersWriter = 1 << 30
+
 // Any reports whether the name has permits.
 func (p Permits) Any() bool { return p.Capacity > 0 }
 

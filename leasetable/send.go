@@ -156,11 +156,23 @@ func (s *Store) sendTwice(ctx context.Context, st statement) error {
 
 // Read sends a statement that changes nothing, at most twice, and scans its rows into *into, which is
 // empty at the beginning of each attempt.
-func Read[T any](ctx context.Context, s *Store, into *T, scan func(*T, pgx.Rows) error, sql string, args ...any) error {
+func Read[T any](ctx context.Context, s Reader, into *T, scan func(*T, pgx.Rows) error, sql string, args ...any) error {
+	return s.Read(ctx, sql, args, func() (row func(pgx.Rows) error) {
+		var none T // an attempt may fail half-way
+		*into = none
+		return func(r pgx.Rows) error { return scan(into, r) }
+	})
+}
+
+// Reader reads the tables, as the function Read does: for each attempt it asks for a function of a row.
+type Reader interface {
+	Read(ctx context.Context, sql string, args []any, begin func() (row func(pgx.Rows) error)) error
+}
+
+// Read is Reader's.
+func (s *Store) Read(ctx context.Context, sql string, args []any, begin func() (row func(pgx.Rows) error)) error {
 	return s.twice(ctx, func(ctx context.Context) error {
-		var all T // without the rows of an attempt that failed half-way
-		_, err := s.send(ctx, statement{sql, args, func(r pgx.Rows) error { return scan(&all, r) }})
-		*into = all
+		_, err := s.send(ctx, statement{sql, args, begin()})
 		return err
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // Contexts that a lease has returned carry the lease (Lease.Context, Lease.WithContext, and the
@@ -18,6 +19,19 @@ import (
 func FromContext(ctx context.Context, name string) (*Lease, bool) {
 	l, ok := ctx.Value(&leaseQuery{name: name}).(*Lease)
 	return l, ok
+}
+
+// Require returns the innermost lease of the lock name that ctx carries and that has not ended, for
+// functions that must run under a lock which their callers take. Without such a lease the error wraps
+// ErrNotAcquired, or is that of the lease that has ended. It does not contact the database.
+func Require(ctx context.Context, name string) (*Lease, error) {
+	if l, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease); ok {
+		return l, nil
+	}
+	if l, ok := FromContext(ctx, name); ok {
+		return nil, l.Err()
+	}
+	return nil, errs.Errorf("pglock: require %q: %w: the context carries no lease of it: pass the context that Do or a lease has made", name, ErrNotAcquired)
 }
 
 // anyLease is the key of the innermost lease that a context carries.

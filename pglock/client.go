@@ -17,6 +17,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
@@ -28,7 +29,7 @@ type Client struct {
 	db   *sql.DB       // the same, from OpenDB
 
 	cfg      clientConfig
-	store    *leasetable.Store
+	store    backend.Store
 	renew    *renewer
 	dispatch *dispatch
 
@@ -61,7 +62,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 	if pool == nil {
 		return nil, invalidOption("open: the pool is nil: pass a *pgxpool.Pool")
 	}
-	c, err := open(ctx, pool.Config(), cfg)
+	c, err := openOn(ctx, tables(pool.Config(), cfg), cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +70,31 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 	return c, nil
 }
 
-// open returns a client whose connections have the configuration of a pool.
-func open(ctx context.Context, connections *pgxpool.Config, cfg clientConfig) (*Client, error) {
+// tables returns what makes the store of a client whose connections have the configuration of a pool.
+func tables(connections *pgxpool.Config, cfg clientConfig) func(life context.Context) backend.Store {
+	return func(life context.Context) backend.Store {
+		return leasetable.New(life, connections, leasetable.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+	}
+}
+
+func init() { //nolint:gochecknoinits // package pglocktest makes the store, and can't be imported here
+	backend.Open = func(ctx context.Context, store func(life context.Context) backend.Store, options any) (any, error) {
+		cfg, err := newClientConfig(options.([]Option))
+		if err != nil {
+			return nil, err
+		}
+		return openOn(ctx, store, cfg)
+	}
+	backend.LocalOf = func(client any) (backend.Local, bool) {
+		s, ok := client.(*Client).store.(backend.Local)
+		return s, ok
+	}
+}
+
+// openOn returns a client on the store that it makes. A client without a pool has no transactions.
+func openOn(ctx context.Context, store func(life context.Context) backend.Store, cfg clientConfig) (*Client, error) {
 	life, endLife := context.WithCancelCause(context.Background())
-	s := leasetable.New(life, connections, leasetable.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+	s := store(life)
 	if err := s.Check(ctx); err != nil {
 		endLife(err)
 		s.Close(ctx)
@@ -189,6 +211,14 @@ func firstOf(all []error) error {
 }
 
 // newChannel returns a random channel name of 33 letters and digits, unique in every schema.
+// needsDatabase returns an error if the client has no pool, because its locks are in memory.
+func (c *Client) needsDatabase() error {
+	if c.pool == nil && c.db == nil {
+		return backend.ErrNoDatabase
+	}
+	return nil
+}
+
 func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 
 // WithConn runs fn with a connection of the application's pool or *sql.DB, for packages on top of a
@@ -198,6 +228,9 @@ func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 // The error is that of fn or of the pool. fn must end its transactions, because a connection that
 // is then closed, busy or in a transaction is not used again.
 func (c *Client) WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {
+	if err := c.needsDatabase(); err != nil {
+		return err
+	}
 	if c.db == nil {
 		return c.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return fn(conn.Conn()) })
 	}

@@ -60,13 +60,16 @@ func TestModuleRequirements(t *testing.T) {
 
 // TestLocksDoNotLinkHTTP: net/http, with TLS and HTTP/2, would make up half of a small program.
 // Only fencing/fencehttp, pglock/once/oncehttp and pglock/ui import it.
+// Nor do they link a fake, or the package of tests.
 func TestLocksDoNotLinkHTTP(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/leader", "../pglock/once"} {
+	for _, path := range []string{"../pglock", "../advisory", "../leasetable", "../fencing", "../pglock/leader", "../pglock/once", "../pglock/schedule"} {
 		out, err := exec.Command("go", "list", "-deps", path).Output()
 		must(t, err)
-		if slices.Contains(strings.Fields(string(out)), "net/http") {
-			t.Errorf("%s links net/http", path)
+		for _, unwanted := range []string{"net/http", "testing", "github.com/pglock/pglock-go/pglock/internal/memory"} {
+			if slices.Contains(strings.Fields(string(out)), unwanted) {
+				t.Errorf("%s links %s", path, unwanted)
+			}
 		}
 	}
 	if out, err := exec.Command("go", "list", "-deps", "../fencing/fencehttp").Output(); err != nil || !slices.Contains(strings.Fields(string(out)), "net/http") {

@@ -38,6 +38,9 @@ func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Cont
 	if c.hasClosed() {
 		return ErrClosed
 	}
+	if err := c.needsDatabase(); err != nil {
+		return err
+	}
 	began := c.events.now()
 	e := observe.ResultEvent{Kind: observe.KindTx, Name: name}
 	if c.db != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -254,7 +255,7 @@ func (l *Lease) Deadline() time.Time {
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	err := l.stale()
 	if err == nil {
-		err = fencing.CheckAll(ctx, tx, l.Fences()...)
+		err = l.client.check(ctx, tx, l.Fences(), fencing.CheckAll)
 	}
 	return l.reportStale(ctx, err)
 }
@@ -267,7 +268,15 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if l.shared() {
 		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
 	}
-	return l.reportStale(ctx, fencing.BindAll(ctx, tx, l.Fences()...))
+	return l.reportStale(ctx, l.client.check(ctx, tx, l.Fences(), fencing.BindAll))
+}
+
+// check checks fences in a transaction, or by themselves on a store without tables.
+func (c *Client) check(ctx context.Context, tx fencing.Tx, fences []fencing.Fence, in func(context.Context, fencing.Tx, ...fencing.Fence) error) error {
+	if s, ok := c.store.(backend.Local); ok {
+		return s.Guard(ctx, fences)
+	}
+	return in(ctx, tx, fences...)
 }
 
 func (l *Lease) reportStale(ctx context.Context, err error) error {

@@ -17,7 +17,7 @@ const (
 	MaxPermits = allPermits - 1
 
 	// allPermits is the number of permits of a readers–writer lock.
-	allPermits = 1 << 30
+	allPermits = leasetable.ReadersWriter
 )
 
 // Lock describes the lock to acquire: one name, some permits of a semaphore, a readers–writer lock

@@ -19,6 +19,7 @@ import (
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // listStep is the number of rows that one statement examines: see sql/list.sql.
@@ -113,6 +114,10 @@ func (c *Client) readPage(ctx context.Context, sql string, args []any) (p page, 
 
 // readRow reads the row of a name, and reports whether there is one.
 func (c *Client) readRow(ctx context.Context, name string) (row lockRow, found bool, err error) {
+	if s, ok := c.store.(backend.Local); ok {
+		row.Lock, found, err = s.Get(ctx, name)
+		return row, found, err
+	}
 	var p page
 	err = leasetable.Read(ctx, c.store, &p, (*page).scan, schema.Render(getSQL+rowSQL, c.cfg.schema), name)
 	if err != nil || len(p.rows) == 0 {

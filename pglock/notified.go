@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
@@ -57,7 +55,7 @@ func (s *signals) startListener() {
 // subscription is the listening connection as the local queues see it, with the notifications on
 // their channel only.
 type subscription struct {
-	*pgx.Conn
+	leasetable.Listener
 	client *Client
 }
 

@@ -45,7 +45,7 @@ func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := open(ctx, connections, cfg)
+	c, err := openOn(ctx, tables(connections, cfg), cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -29,7 +30,7 @@ const (
 // renewer renews all due leases of a client in one statement, from one loop. While a statement
 // hangs, the loop renews leases that become due, and retries the same leases on another connection.
 type renewer struct {
-	store   *leasetable.Store
+	store   backend.Store
 	events  *events
 	wake    chan struct{}   // buffer of one; the plan has changed
 	ctx     context.Context //nolint:containedctx // ends the loop and the statements

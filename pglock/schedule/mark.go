@@ -10,6 +10,7 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // The last tick that was run is a fencing mark: a number that only grows. It is the tick in
@@ -26,9 +27,12 @@ var errRollback = errors.New("schedule: roll back")
 // the database's clock. It tries to set the lowest mark: the error names the mark that refuses.
 // Nothing is written unless there is no mark yet, and that is rolled back.
 func (j *Job) readMark(ctx context.Context) (last, now time.Time, err error) {
+	now = time.Now()
 	err = j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
-			return err
+		if tx != nil {
+			if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+				return err
+			}
 		}
 		if err := j.advance(ctx, tx, 1); err != nil {
 			return err
@@ -92,9 +96,16 @@ func (j *Job) check(ctx context.Context, c claim) (tick time.Time, err error) {
 }
 
 func (j *Job) advance(ctx context.Context, tx pgx.Tx, token fencing.Token) error {
+	if s, ok := backend.LocalOf(j.client); ok {
+		return s.Advance(ctx, markPrefix+j.name, token)
+	}
 	return fencing.Advance(ctx, tx, markPrefix+j.name, token, fencing.WithSchema(j.client.Schema()))
 }
 
+// inTx runs fn in a transaction, which is nil if the locks are in memory.
 func (j *Job) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	if _, ok := backend.LocalOf(j.client); ok {
+		return fn(ctx, nil)
+	}
 	return j.client.DoTx(ctx, markPrefix+j.name, fn, advisory.WithIsolation(pgx.ReadCommitted))
 }

@@ -53,6 +53,16 @@ func (j *Job) RunDue(ctx context.Context, s Schedule, fn Func) error {
 	return err
 }
 
+// tickKey is the key of the tick that a context carries.
+type tickKey struct{}
+
+// TickFromContext returns the tick that a Func runs, from its context, and reports false for any other
+// context. With OncePer it is the time of the run by the database's clock.
+func TickFromContext(ctx context.Context) (tick time.Time, ok bool) {
+	tick, ok = ctx.Value(tickKey{}).(time.Time)
+	return tick, ok
+}
+
 // once runs fn for a claim. began reports whether fn was called.
 func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (began bool, err error) {
 	if fn == nil {
@@ -70,7 +80,7 @@ func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (b
 		}
 		err = errs.Join(err, r.end(ctx, failure))
 	}()
-	runCtx, stop := r.lease.WithContext(ctx)
+	runCtx, stop := r.lease.WithContext(context.WithValue(ctx, tickKey{}, r.tick))
 	defer stop()
 	failure = fn(runCtx, r.lease)
 	return true, failure

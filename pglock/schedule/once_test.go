@@ -22,7 +22,12 @@ func TestATickIsRunOnce(t *testing.T) {
 	one, other := f.job(), f.job()
 	tick := time.Now().Truncate(time.Second)
 	mine := errors.New("mine")
-	if err := one.Once(t.Context(), tick, func(context.Context, *pglock.Lease) error { return mine }); !errors.Is(err, mine) || errors.Is(err, schedule.ErrDone) {
+	if err := one.Once(t.Context(), tick, func(ctx context.Context, _ *pglock.Lease) error {
+		if got, ok := schedule.TickFromContext(ctx); !ok || !got.Equal(tick) {
+			t.Errorf("the context has the tick %v, %v, want %v", got, ok, tick)
+		}
+		return mine
+	}); !errors.Is(err, mine) || errors.Is(err, schedule.ErrDone) {
 		t.Errorf("the function's error: %v", err)
 	}
 	for _, job := range []*schedule.Job{one, other} {

@@ -1,0 +1,83 @@
+// Package backend says what a client needs of the tables, so that package pglocktest can keep locks in
+// memory.
+package backend
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/inspect"
+)
+
+// Store is leasetable.Store, where the methods are documented.
+type Store interface {
+	leasetable.Reader
+
+	AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error)
+	AcquireFull(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error)
+	AcquireSlots(ctx context.Context, r *leasetable.Request) (leasetable.Grant, error)
+	HandOff(ctx context.Context, fence fencing.Fence, r *leasetable.Request, client string) (leasetable.Grant, error)
+	Adopt(ctx context.Context, fence fencing.Fence, holder string, ttl time.Duration) (leasetable.Renewal, error)
+	Upgrade(ctx context.Context, reader fencing.Token, r *leasetable.Request) (leasetable.Grant, error)
+	KeepPermits(ctx context.Context, fence fencing.Fence, n int) (done bool, err error)
+	Resize(ctx context.Context, name string, capacity int) (before int, err error)
+
+	Renew(ctx context.Context, all []leasetable.Extension) (map[fencing.Fence]leasetable.Renewal, error)
+	RenewReserved(ctx context.Context, all []leasetable.Extension, patience time.Duration, overdue func(sent time.Time)) (map[fencing.Fence]leasetable.Renewal, error)
+	CheckGrants(ctx context.Context, grants []fencing.Fence) (map[fencing.Fence]leasetable.Renewal, error)
+	GrantedTo(ctx context.Context, name, request string) (granted bool, err error)
+
+	Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error)
+	ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notified map[fencing.Fence]bool, err error)
+	ReleasePermits(ctx context.Context, names []string, token fencing.Token) (notified map[string]bool, err error)
+	Revoke(ctx context.Context, r *leasetable.Request) (revoked bool, err error)
+
+	RevokeGrant(ctx context.Context, fence fencing.Fence, reason string) (leasetable.GrantCall, error)
+	RequestRelease(ctx context.Context, fence fencing.Fence, reason string) (leasetable.GrantCall, error)
+	SetLabels(ctx context.Context, fence fencing.Fence, labels string, limit int) (leasetable.GrantCall, error)
+	AwaitGuards(ctx context.Context, fence fencing.Fence) error
+
+	Join(ctx context.Context, client string, r *leasetable.Request, waited time.Duration, listens bool) (leasetable.Position, error)
+	RefreshTickets(ctx context.Context, tickets []leasetable.Ticket, listens bool) ([]leasetable.Position, error)
+	LeaveQueue(ctx context.Context, t leasetable.Ticket) error
+	DeleteRows(ctx context.Context, tickets []leasetable.Ticket) error
+	QuitQueue(ctx context.Context, client string) error
+	Watch(ctx context.Context, name, channel string) error
+	Notify(ctx context.Context, channel string) error
+	Listen(ctx context.Context, channels ...string) (leasetable.Listener, error)
+
+	Prune(ctx context.Context, idle time.Duration, after string) (leasetable.Pruned, error)
+	LiftTokens(ctx context.Context, name string) error
+	DeleteDeadRows(ctx context.Context) error
+
+	Check(ctx context.Context) error
+	Close(ctx context.Context)
+	Slots() int
+	Latency() (most, slowest time.Duration)
+	Suspect(since time.Time)
+	Explain(op string, err error) error
+}
+
+// Local is a Store without tables, which does itself what is otherwise done by SQL.
+type Local interface {
+	Store
+	// Guard checks fences, whatever the transaction is.
+	Guard(ctx context.Context, fences []fencing.Fence) error
+	// Get returns a lock, and whether it was ever granted.
+	Get(ctx context.Context, name string) (inspect.Lock, bool, error)
+	// Advance raises the mark of a resource, as fencing.Advance does. The error says which mark refuses.
+	Advance(ctx context.Context, resource string, mark fencing.Token) error
+}
+
+// LocalOf returns the store of a *pglock.Client, if it has no tables. Package pglock sets it.
+var LocalOf func(client any) (Local, bool)
+
+// ErrNoDatabase is the error of what needs SQL.
+var ErrNoDatabase = errors.New("pglocktest: a fake has no database: use pglocktest.New")
+
+// Open opens a *pglock.Client on the store that it makes, whose life is the context. Package pglock sets it.
+// The options are []pglock.Option.
+var Open func(ctx context.Context, store func(life context.Context) Store, options any) (client any, err error)

@@ -1,0 +1,95 @@
+package memory
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// listener is a session that listens. Its server's mu guards it.
+type listener struct {
+	server   *Server
+	channels []string
+	pending  []*pgconn.Notification
+	arrived  chan struct{} // buffer of one
+	ended    error
+}
+
+// Listen is leasetable.Store.Listen.
+func (c *Store) Listen(ctx context.Context, channels ...string) (leasetable.Listener, error) {
+	l := &listener{server: c.server, channels: channels, arrived: make(chan struct{}, 1)}
+	return l, c.run(ctx, func() { c.server.sessions[l] = struct{}{} })
+}
+
+// notify is pg_notify, for a caller that holds mu.
+func (s *Server) notify(channel, payload string) {
+	for l := range s.sessions {
+		if slices.Contains(l.channels, channel) {
+			l.pending = append(l.pending, &pgconn.Notification{Channel: channel, Payload: payload})
+			l.signal()
+		}
+	}
+}
+
+func (l *listener) signal() {
+	select {
+	case l.arrived <- struct{}{}:
+	default: // a signal is pending
+	}
+}
+
+// end ends the session. The caller holds mu.
+func (l *listener) end(err error) {
+	delete(l.server.sessions, l)
+	l.ended = err
+	l.signal()
+}
+
+func (l *listener) WaitForNotification(ctx context.Context) (*pgconn.Notification, error) {
+	for {
+		if n, err := l.take(); n != nil || err != nil {
+			return n, err
+		}
+		select { // if both are ready, either is right
+		case <-l.arrived:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (l *listener) take() (*pgconn.Notification, error) {
+	l.server.mu.Lock()
+	defer l.server.mu.Unlock()
+	if len(l.pending) == 0 {
+		return nil, l.ended
+	}
+	n := l.pending[0]
+	l.pending = l.pending[1:]
+	return n, nil
+}
+
+func (l *listener) Ping(context.Context) error {
+	l.server.mu.Lock()
+	defer l.server.mu.Unlock()
+	return l.ended
+}
+
+func (l *listener) Close(context.Context) error {
+	l.server.mu.Lock()
+	defer l.server.mu.Unlock()
+	l.end(net.ErrClosed)
+	return nil
+}
+
+// cutCaller splits the key of a waiter into the channel of its client, and the number of a caller that waits for
+// several names.
+func cutCaller(client string) (channel, number string) {
+	channel, number, _ = strings.Cut(client, "/")
+	return channel, number
+}

@@ -1,0 +1,413 @@
+// Package memory keeps locks in memory, for tests of programs that use them. It follows the rules of
+// the server's statements (migrations/0001_locks.up.sql and leasetable/sql), one statement at a time, so
+// that nothing is ever locked and no answer is ever lost, unless a fault is set.
+package memory
+
+import (
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// Server has the locks that its clients share.
+type Server struct {
+	mu       sync.Mutex // guards all below
+	names    map[string]*lock
+	sequence int64 // of tokens and tickets
+	sessions map[*listener]struct{}
+	marks    map[string]fencing.Token // of resources
+	down     bool                     // every statement fails
+}
+
+// NewServer returns a server without locks.
+func NewServer() *Server {
+	return &Server{names: map[string]*lock{}, sessions: map[*listener]struct{}{}, marks: map[string]fencing.Token{}}
+}
+
+// lock is the row of a name, with its permits and its queue. A lock with one holder has the capacity 0, and
+// at most one grant, of weight 1.
+type lock struct {
+	name     string
+	exists   bool // it was granted or resized
+	capacity int
+	token    fencing.Token // of the last grant
+	ticket   int64         // those up to it are used up
+	grants   []*grant
+	waiters  []*waiter
+
+	busyUntil time.Time // after a release with a minimum hold
+	roomSince time.Time // the head could have been granted the lock
+	ended     string    // the request of the last grant that has ended
+	revoked   map[fencing.Token]string
+}
+
+// grant is a grant that was not released, alive or expired.
+type grant struct {
+	token    fencing.Token
+	weight   int
+	request  string
+	holder   string
+	labels   map[string]string
+	acquired time.Time
+	expires  time.Time
+	asked    *string // the reason why its holder is asked to release it
+}
+
+// waiter is a row of the queue. The ticket of those who watch is leasetable.AnyTicket.
+type waiter struct {
+	client  string
+	holder  string
+	ticket  int64
+	weight  int
+	since   time.Time
+	expires time.Time
+	keep    time.Time // it is not skipped before that
+}
+
+func (s *Server) lock(name string) *lock {
+	l := s.names[name]
+	if l == nil {
+		l = &lock{name: name, revoked: map[fencing.Token]string{}}
+		s.names[name] = l
+	}
+	return l
+}
+
+// size is the sum of the weights that may be granted.
+func (l *lock) size() int { return max(l.capacity, 1) }
+
+// live returns the grants that have not expired.
+func (l *lock) live(now time.Time) (live []*grant) {
+	for _, g := range l.grants {
+		if g.expires.After(now) {
+			live = append(live, g)
+		}
+	}
+	return live
+}
+
+// room returns how many permits are free. Those of grants that have expired, of one holder among others, are
+// free when freeExpired has freed them.
+func (l *lock) room(now time.Time) int {
+	if l.busyUntil.After(now) {
+		return 0
+	}
+	room := l.size()
+	for _, g := range l.grants {
+		if g.weight < l.size() || g.expires.After(now) {
+			room -= g.weight
+		}
+	}
+	return room
+}
+
+// dead reports that a grant has expired, with permits that freeExpired frees.
+func (l *lock) dead(g *grant, now time.Time) bool {
+	return g.weight < l.size() && !g.expires.After(now)
+}
+
+// freeExpired forgets the grants of permits that have expired.
+func (l *lock) freeExpired(now time.Time) {
+	before := l.room(now)
+	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return l.dead(g, now) })
+	if l.room(now) > before {
+		l.roomSince = now
+	}
+}
+
+// exist makes the row of a name, with that number of permits.
+func (l *lock) exist(capacity int, now time.Time) {
+	if !l.exists {
+		l.exists, l.capacity = true, capacity
+		if capacity > 0 {
+			l.roomSince = now
+		}
+	}
+}
+
+func (l *lock) grantOf(token fencing.Token) *grant {
+	for _, g := range l.grants {
+		if g.token == token {
+			return g
+		}
+	}
+	return nil
+}
+
+// first returns the live grant that ends first, or nil.
+func (l *lock) first(now time.Time) (first *grant) {
+	for _, g := range l.live(now) {
+		if first == nil || g.expires.Before(first.expires) {
+			first = g
+		}
+	}
+	return first
+}
+
+// blockedFor returns how long others hold the lock at least, if it is not free.
+func (l *lock) blockedFor(now time.Time) time.Duration {
+	until := l.busyUntil
+	if g := l.first(now); g != nil && g.expires.After(until) {
+		until = g.expires
+	}
+	return max(until.Sub(now), 0)
+}
+
+// queue returns those that wait with tickets before a ticket, in order.
+func (l *lock) queue(now time.Time, before int64) (queue []*waiter) {
+	for _, w := range l.waiters {
+		if w.ticket > l.ticket && w.ticket < before && w.expires.After(now) {
+			queue = append(queue, w)
+		}
+	}
+	slices.SortFunc(queue, func(a, b *waiter) int { return int(a.ticket - b.ticket) })
+	return queue
+}
+
+// silent reports whether the head of a queue could have been granted what it wants for
+// timing.HeadGrace, and is not one that is kept.
+func (l *lock) silent(now time.Time, queue []*waiter) bool {
+	if len(queue) == 0 || l.room(now) < queue[0].weight {
+		return false
+	}
+	since := l.roomSince
+	for _, g := range l.grants { // expired, since there is room
+		if g.expires.After(since) && !g.expires.After(now) {
+			since = g.expires
+		}
+	}
+	for _, w := range l.waiters {
+		if w.ticket > l.ticket && w.ticket < queue[0].ticket && w.expires.After(since) { // died before it
+			since = w.expires
+		}
+	}
+	for _, w := range queue {
+		if w.keep.After(now) {
+			return false
+		}
+	}
+	return !since.After(now.Add(-timing.HeadGrace)) && !l.busyUntil.After(now.Add(-timing.HeadGrace))
+}
+
+// acquire is acquire_slots.
+func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant {
+	names := r.Names()
+	var locks []*lock
+	var own []*grant
+	var skipped []*lock
+	result := leasetable.Grant{Outcome: leasetable.Busy, Name: names[0], Sent: now}
+	newest, blocked, spent := fencing.Token(0), false, false
+	for _, name := range names {
+		l, p := s.lock(name), r.PermitsOf(name)
+		l.exist(p.Capacity, now)
+		if l.capacity != p.Capacity {
+			return leasetable.Grant{Outcome: leasetable.OtherKind, Name: name, Capacity: l.capacity, Sent: now}
+		}
+		locks = append(locks, l)
+		newest = max(newest, l.token)
+		if g := l.byRequest(r.ID); g != nil && g.expires.After(now) {
+			own = append(own, g)
+			continue
+		} else if g != nil || l.ended == r.ID {
+			spent = true
+			continue
+		}
+		for _, w := range l.waiters {
+			if queued(r.Ticket) && w.ticket == r.Ticket {
+				w.weight = max(p.Weight, 1) // its client may have drawn it for another number
+			}
+		}
+		queue := l.queue(now, r.Ticket)
+		silent, wanted := l.silent(now, queue), 0
+		for _, w := range queue {
+			wanted += w.weight
+		}
+		if silent {
+			wanted = 0
+			skipped = append(skipped, l)
+		}
+		if l.room(now) < max(p.Weight, 1)+wanted {
+			l.freeExpired(now)
+		}
+		result.Ahead = max(result.Ahead, len(queue))
+		result.Invalid = result.Invalid || queued(r.Ticket) && l.ticket >= r.Ticket
+		if l.room(now) >= max(p.Weight, 1)+wanted {
+			continue
+		}
+		blocked = true
+		if d := l.blockedFor(now); l.room(now) < max(p.Weight, 1) && d > result.Remaining {
+			result.Name, result.Token, result.Remaining = name, l.token, d
+			if g := l.first(now); g != nil {
+				result.Token, result.Holder = g.token, g.holder
+			}
+		} else if result.Remaining == 0 {
+			result.Name, result.Token = name, l.token
+		}
+	}
+	switch {
+	case spent || len(own) > 0 && len(own) < len(names):
+		result.Outcome = leasetable.RequestEnded
+		return result
+	case len(own) > 0:
+		return leasetable.Grant{Outcome: leasetable.Granted, Token: own[0].token, Remaining: own[0].expires.Sub(now), Sent: now}
+	case blocked || result.Invalid:
+		return result
+	}
+	token := s.draw(newest)
+	for _, l := range locks {
+		l.useUp(r.Ticket, slices.Contains(skipped, l), now)
+		s.grant(l, r, max(r.PermitsOf(l.name).Weight, 1), token, now)
+	}
+	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}
+}
+
+func queued(ticket int64) bool {
+	return ticket > leasetable.BargeTicket && ticket < leasetable.NoTicket
+}
+
+// draw returns a token above all that were drawn, and above another one.
+func (s *Server) draw(above fencing.Token) fencing.Token {
+	s.sequence = max(s.sequence, int64(above)) + 1
+	return fencing.Token(s.sequence)
+}
+
+// useUp uses up the ticket of a grant. Others may keep their places before it, unless the head of their
+// queue is skipped.
+func (l *lock) useUp(ticket int64, skips bool, now time.Time) {
+	before := l.queue(now, ticket)
+	switch {
+	case len(before) > 0 && !skips:
+		if queued(ticket) {
+			l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool { return w.ticket == ticket })
+		}
+	case queued(ticket):
+		l.ticket = ticket
+	case skips:
+		l.ticket = before[0].ticket
+	}
+}
+
+func (l *lock) byRequest(id string) *grant {
+	for _, g := range l.grants {
+		if g.request == id {
+			return g
+		}
+	}
+	return nil
+}
+
+// grant grants permits of the lock, which has room.
+func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing.Token, now time.Time) {
+	l.token = token
+	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return g.weight == l.size() && !g.expires.After(now) })
+	l.grants = append(l.grants, &grant{
+		token: token, weight: weight, request: r.ID, holder: r.Holder, labels: decode(r.Labels), acquired: now, expires: now.Add(r.TTL),
+	})
+	l.busyUntil = time.Time{}
+	if l.capacity > 0 {
+		s.wakeNext(l, now)
+	}
+}
+
+// end ends a grant, and reports whether a waiter was notified.
+func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration, notify bool) (notified bool) {
+	l.grants = slices.DeleteFunc(l.grants, func(other *grant) bool { return other == g })
+	l.freeExpired(now)
+	l.ended, l.roomSince = g.request, now
+	if until := g.acquired.Add(minHold); until.After(now) {
+		l.busyUntil, l.roomSince = until, until
+	}
+	s.tellWatchers(l, now)
+	return notify && s.wakeNext(l, now)
+}
+
+func (s *Server) tellWatchers(l *lock, now time.Time) {
+	for _, w := range l.waiters {
+		if w.ticket == leasetable.AnyTicket && w.expires.After(now) {
+			s.notify(w.client, l.name)
+		}
+	}
+}
+
+// wakeNext is wake_next, for those who wait.
+func (s *Server) wakeNext(l *lock, now time.Time) (woken bool) {
+	room := l.room(now)
+	var since time.Time
+	for _, w := range l.queue(now, leasetable.NoTicket) {
+		client, number := cutCaller(w.client)
+		if w.weight > room {
+			if woken && since.Before(now.Add(-time.Second)) && number == "" {
+				s.notify(client+leasetable.NextSuffix, l.name)
+			}
+			break
+		}
+		room -= w.weight
+		woken, since = true, w.since
+		if number == "" {
+			number = l.name
+		}
+		s.notify(client, number)
+	}
+	return woken
+}
+
+func decode(labels string) map[string]string {
+	all := map[string]string{}
+	_ = json.Unmarshal([]byte(labels), &all) // of this package's own client
+	return all
+}
+
+// SetDown makes every statement fail, or ends that.
+func (s *Server) SetDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+	if down {
+		for l := range s.sessions {
+			l.end(downError{})
+		}
+	}
+}
+
+// downError is that of a server that is down. Nothing was sent.
+type downError struct{}
+
+func (downError) Error() string     { return "the server is down" }
+func (downError) Unwrap() error     { return errs.ErrUnavailable }
+func (downError) SafeToRetry() bool { return true } // what pgconn.SafeToRetry asks for
+
+// Expire ends the grants of a name, or that with the token if it is not 0, as if their time were over. The
+// next waiters are woken.
+func (s *Server) Expire(name string, token fencing.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, l := time.Now(), s.lock(name)
+	for _, g := range l.live(now) {
+		if token == 0 || g.token == token {
+			g.expires = now
+		}
+	}
+	s.wakeNext(l, now)
+}
+
+// Advance makes all grants and tickets older.
+func (s *Server) Advance(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.names {
+		for _, g := range l.grants {
+			g.acquired, g.expires = g.acquired.Add(-d), g.expires.Add(-d)
+		}
+		for _, w := range l.waiters {
+			w.since, w.expires, w.keep = w.since.Add(-d), w.expires.Add(-d), w.keep.Add(-d)
+		}
+		l.busyUntil, l.roomSince = l.busyUntil.Add(-d), l.roomSince.Add(-d)
+		s.wakeNext(l, time.Now())
+	}
+}

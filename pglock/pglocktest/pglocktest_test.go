@@ -1,0 +1,221 @@
+package pglocktest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/pglocktest"
+)
+
+// everywhere runs a test with a fake and with a server.
+func everywhere(t *testing.T, test func(t *testing.T, k *pglocktest.Locks)) {
+	t.Helper()
+	for name, open := range places {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
+// guard guards a transaction of the test's database, which a fake does not look at.
+func guard(t *testing.T, l *pglock.Lease) error {
+	t.Helper()
+	tx, err := pgtest.Pool(t).Begin(t.Context())
+	locktest.OK(t, err)
+	defer func() { locktest.OK(t, tx.Rollback(context.Background())) }()
+	return l.Guard(t.Context(), tx)
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
+		t.Helper()
+		l, err := k.Acquire(t.Context(), "n")
+		locktest.OK(t, err)
+		if err := guard(t, l); err != nil {
+			t.Errorf("control: the guard of a current lease: %v", err)
+		}
+		k.Pause(l)
+		k.RequireFree("n")
+		if l.Err() != nil {
+			t.Errorf("the holder knows: %v", l.Err())
+		}
+		next := k.Busy("n", "next")
+		k.RequireHeld("n", "next")
+		var stale *fencing.StaleError
+		if err := guard(t, l); !errors.As(err, &stale) || stale.Current != next.Token() {
+			t.Errorf("a late write: %v", err)
+		}
+		k.Lose(l) // so that nothing is left
+		if !errors.Is(l.Err(), pglock.ErrLost) || next.Err() != nil {
+			t.Errorf("lost: %v, the next holder: %v", l.Err(), next.Err())
+		}
+	})
+}
+
+func TestLose(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
+		t.Helper()
+		err := k.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
+			k.Lose(l)
+			pglocktest.RequireContextEnds(t, ctx)
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, pglock.ErrLost) {
+			t.Errorf("%v", err)
+		}
+		if got := strings.Join(k.Events(), ", "); got != "granted n, lost n: ended" {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
+func TestExpireAndAdvance(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
+		t.Helper()
+		for name, end := range map[string]func(){
+			"expired": func() { k.Expire("expired") },
+			"old":     func() { k.Advance(time.Minute) },
+		} {
+			first := k.Busy(name, "first")
+			granted := make(chan *pglock.Lease, 1)
+			go func() {
+				l, err := k.Acquire(t.Context(), name)
+				if err != nil {
+					t.Error(err)
+				}
+				granted <- l
+			}()
+			pgtest.Eventually(t, locktest.Patience, "it waits", func() bool { return slices.Contains(k.Events(), "waits "+name) })
+			end()
+			l := locktest.Receive(t, granted)
+			if l.Token() <= first.Token() {
+				t.Errorf("token %d after %d", l.Token(), first.Token())
+			}
+			locktest.OK(t, l.Release(t.Context()))
+			k.RequireFree(name)
+		}
+	})
+}
+
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
+		t.Helper()
+		restore := k.Unavailable()
+		if _, err := k.TryAcquire(t.Context(), "n"); !errors.Is(err, pglock.ErrUnavailable) {
+			t.Errorf("while the server is away: %v", err)
+		}
+		restore()
+		l, err := k.Acquire(t.Context(), "n")
+		locktest.OK(t, err)
+		locktest.OK(t, l.Release(t.Context()))
+	})
+}
+
+// reports is a testing.TB that collects failures.
+type reports struct {
+	testing.TB
+	failed   []string
+	cleanups []func()
+}
+
+func (r *reports) Helper()                   {}
+func (r *reports) Cleanup(f func())          { r.cleanups = append(r.cleanups, f) }
+func (r *reports) Errorf(f string, _ ...any) { r.failed = append(r.failed, strings.TrimSpace(f)) }
+
+func (r *reports) end() {
+	for _, f := range slices.Backward(r.cleanups) {
+		f()
+	}
+}
+
+func TestLeaks(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(tb testing.TB) *pglocktest.Locks{
+		"fake":   func(tb testing.TB) *pglocktest.Locks { tb.Helper(); return pglocktest.Fake(tb) },
+		"server": func(tb testing.TB) *pglocktest.Locks { tb.Helper(); return pglocktest.New(tb, pgtest.Pool(t)) },
+	} {
+		for leak, use := range map[string]func(k *pglocktest.Locks){
+			"none": func(k *pglocktest.Locks) {
+				locktest.OK(t, k.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { return nil }))
+			},
+			"lease": func(k *pglocktest.Locks) {
+				_, err := k.Acquire(t.Context(), "n")
+				locktest.OK(t, err)
+			},
+			"call": func(k *pglocktest.Locks) {
+				k.Busy("n", "other")
+				ended := make(chan struct{})
+				t.Cleanup(func() { <-ended })
+				go func() {
+					defer close(ended)
+					_, _ = k.Acquire(context.Background(), "n") // until the client is closed
+				}()
+				pgtest.Eventually(t, locktest.Patience, "it waits", func() bool { return slices.Contains(k.Events(), "waits n") })
+			},
+		} {
+			r := &reports{TB: t}
+			use(open(r))
+			r.end()
+			if found := len(r.failed) > 0; found != (leak != "none") {
+				t.Errorf("%s, leak %s: %v", name, leak, r.failed)
+			}
+		}
+	}
+}
+
+// TestInABubble: half an hour of renewals, and a loss by the deadline, take no time.
+func TestInABubble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := pglocktest.Fake(t, pglock.WithTTL(10*time.Second))
+		began := time.Now()
+		l, err := k.Acquire(t.Context(), "n")
+		locktest.OK(t, err)
+		<-time.After(30 * time.Minute)
+		if l.Err() != nil {
+			t.Errorf("after %v: %v", time.Since(began), l.Err())
+		}
+		restore := k.Unavailable()
+		<-l.Done()
+		if !errors.Is(l.Err(), pglock.ErrLost) {
+			t.Errorf("the server is away: %v", l.Err())
+		}
+		restore()
+		<-time.After(time.Second) // the server's clock decides
+		k.RequireFree("n")
+	})
+}
+
+// TestFakeWithoutSQL: what needs SQL says so.
+func TestFakeWithoutSQL(t *testing.T) {
+	t.Parallel()
+	k := pglocktest.Fake(t)
+	_, snapshotErr := k.Snapshot(t.Context(), inspect.Query{})
+	for _, err := range k.Locks(t.Context(), inspect.Filter{}) {
+		if err == nil || !strings.Contains(err.Error(), "a fake has no database") {
+			t.Errorf("Locks: %v", err)
+		}
+	}
+	for what, err := range map[string]error{
+		"Snapshot": snapshotErr, "DoTx": k.DoTx(t.Context(), "n", nil), "WithConn": k.WithConn(t.Context(), nil),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "a fake has no database") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
