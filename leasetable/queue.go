@@ -61,15 +61,17 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 		return p, err
 	}
 	names, _, weights := r.slots()
-	p.Free = true
 	args := []any{names, weights, client, ttl, timing.KeepTicket.Microseconds(), r.Holder, waited.Microseconds()}
-	err = s.wakeTwice(ctx, statement{s.sql["join_all"], args, func(r pgx.Rows) error {
-		var at Position
-		err := r.Scan(&at.Ticket, &at.Ahead, &at.Free, (*pgtx.Micros)(&at.Remaining), nil)
-		p.Ticket = at.Ticket
-		p.merge(at) // what an attempt without an answer has seen is no harm
-		return err
-	}})
+	err = s.twice(ctx, func(ctx context.Context) error {
+		p = Position{Free: true}
+		return s.wake(ctx, statement{s.sql["join_all"], args, func(r pgx.Rows) error {
+			var at Position
+			err := r.Scan(&at.Ticket, &at.Ahead, &at.Free, (*pgtx.Micros)(&at.Remaining), nil)
+			p.Ticket = at.Ticket
+			p.merge(at)
+			return err
+		}})
+	})
 	return p, err
 }
 

@@ -85,6 +85,10 @@ func init() { //nolint:gochecknoinits // package pglocktest makes the store, and
 		}
 		return openOn(ctx, store, cfg)
 	}
+	backend.Renew = func(ctx context.Context, lease any) error {
+		l := lease.(*Lease)
+		return l.renewNow(ctx, l.cfg.ttl)
+	}
 	backend.LocalOf = func(client any) (backend.Local, bool) {
 		s, ok := client.(*Client).store.(backend.Local)
 		return s, ok
@@ -210,7 +214,6 @@ func firstOf(all []error) error {
 	return errs.Errorf("%w (and %d more leases)", all[0], len(all)-1)
 }
 
-// newChannel returns a random channel name of 33 letters and digits, unique in every schema.
 // needsDatabase returns an error if the client has no pool, because its locks are in memory.
 func (c *Client) needsDatabase() error {
 	if c.pool == nil && c.db == nil {
@@ -219,6 +222,7 @@ func (c *Client) needsDatabase() error {
 	return nil
 }
 
+// newChannel returns a random channel name of 33 letters and digits, unique in every schema.
 func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 
 // WithConn runs fn with a connection of the application's pool or *sql.DB, for packages on top of a

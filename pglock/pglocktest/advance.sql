@@ -1,13 +1,9 @@
--- Makes all grants and tickets older by $1, and wakes those who wait for a lock that is free then.
-WITH locks AS (
-    UPDATE pglock.distributed_locks AS l
-    SET acquired_at = l.acquired_at - $1::interval, ended_at = l.ended_at - $1::interval, room_since = l.room_since - $1::interval,
-        expires_at = l.expires_at - $1::interval
-    RETURNING l.name, l.ticket, l.capacity - l.in_use AS room, l.expires_at
-), permits AS (
-    UPDATE pglock.lock_permits AS p SET acquired_at = p.acquired_at - $1::interval, expires_at = p.expires_at - $1::interval
-), waiters AS (
-    UPDATE pglock.lock_waiters AS w SET since = w.since - $1::interval, expires_at = w.expires_at - $1::interval, keep_until = w.keep_until - $1::interval
-    WHERE w.ticket <> -1
-)
-SELECT count(*) FROM locks AS l WHERE l.expires_at <= clock_timestamp() AND pglock.wake_next(l.name, l.ticket, l.room)
+-- Makes all grants and tickets older by $1. Those who wait for what is free then are woken before their tickets
+-- are too old.
+UPDATE pglock.distributed_locks SET acquired_at = acquired_at - $1::interval, ended_at = ended_at - $1::interval,
+    room_since = room_since - $1::interval, expires_at = expires_at - $1::interval;
+UPDATE pglock.lock_permits SET acquired_at = acquired_at - $1::interval, expires_at = expires_at - $1::interval;
+SELECT pglock.free_expired_permits(name) FROM pglock.distributed_locks WHERE capacity > 0 AND $1::interval = $1;
+SELECT pglock.wake_next(name, ticket, capacity - in_use) FROM pglock.distributed_locks WHERE expires_at <= clock_timestamp() AND $1::interval = $1;
+UPDATE pglock.lock_waiters SET since = since - $1::interval, expires_at = expires_at - $1::interval, keep_until = keep_until - $1::interval
+WHERE ticket <> -1

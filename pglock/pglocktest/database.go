@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -32,6 +33,9 @@ var emptySQL string
 
 //go:embed advance.sql
 var advanceSQL string
+
+//go:embed expire.sql
+var expireSQL string
 
 // database is a place in a schema of a database.
 type database struct {
@@ -124,24 +128,23 @@ func (d *database) open(ctx context.Context, tb testing.TB, opts []pglock.Option
 }
 
 func (d *database) expire(ctx context.Context, name string, token fencing.Token) error {
+	return d.run(ctx, expireSQL, name, int64(token))
+}
+
+func (d *database) advance(ctx context.Context, by time.Duration) error {
+	return d.run(ctx, advanceSQL, by)
+}
+
+// run runs the statements of a file, which have the same parameters, in one transaction.
+func (d *database) run(ctx context.Context, file string, args ...any) error {
 	return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-		for _, statement := range []string{
-			"UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() WHERE name = $1 AND holder IS NOT NULL AND $2::bigint IN (0, token)",
-			"UPDATE pglock.lock_permits SET expires_at = clock_timestamp() WHERE name = $1 AND holder IS NOT NULL AND $2::bigint IN (0, token)",
-			"SELECT pglock.wake_next(name, ticket, capacity - in_use) FROM pglock.distributed_locks WHERE name = $1 AND $2::bigint = $2",
-		} {
-			if _, err := tx.Exec(ctx, schema.Render(statement, d.schema), name, int64(token)); err != nil {
+		for _, statement := range strings.Split(schema.Render(file, d.schema), ";\n") {
+			if _, err := tx.Exec(ctx, statement, args...); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-func (d *database) advance(ctx context.Context, by time.Duration) error {
-	sql := schema.Render(advanceSQL, d.schema)
-	_, err := d.pool.Exec(ctx, sql, by)
-	return err
 }
 
 func (d *database) setDown(down bool) { d.network.setDown(down) }

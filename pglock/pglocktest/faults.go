@@ -7,6 +7,7 @@ import (
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // Busy acquires a lock as another process, whose holder has that name, and returns when it is granted. The
@@ -41,7 +42,7 @@ func (k *Locks) Lose(l *pglock.Lease) {
 	k.Pause(l)
 	ctx, cancel := context.WithTimeout(k.tb.Context(), patience)
 	defer cancel()
-	if err := l.Extend(ctx, time.Until(l.Deadline())+time.Hour); !errors.Is(err, pglock.ErrLost) { // it asks the server
+	if err := backend.Renew(ctx, l); !errors.Is(l.Err(), pglock.ErrLost) {
 		k.tb.Fatalf("pglocktest: lose the lease of %q: %v", l.Name(), err)
 	}
 }

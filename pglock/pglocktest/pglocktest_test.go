@@ -58,6 +58,9 @@ func TestPause(t *testing.T) {
 			t.Errorf("a late write: %v", err)
 		}
 		k.Lose(l) // so that nothing is left
+		long, err := k.Acquire(t.Context(), "long", pglock.WithMaxHold(time.Minute))
+		locktest.OK(t, err)
+		k.Lose(long)
 		if !errors.Is(l.Err(), pglock.ErrLost) || next.Err() != nil {
 			t.Errorf("lost: %v, the next holder: %v", l.Err(), next.Err())
 		}
@@ -108,6 +111,45 @@ func TestExpireAndAdvance(t *testing.T) {
 			locktest.OK(t, l.Release(t.Context()))
 			k.RequireFree(name)
 		}
+	})
+}
+
+// TestExpireAReader: the writer that waits is granted the lock at once.
+func TestExpireAReader(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, k *pglocktest.Locks) (took time.Duration) {
+		t.Helper()
+		reader, err := k.Open().Reader("rw").Acquire(t.Context())
+		locktest.OK(t, err)
+		granted := make(chan *pglock.Lease, 1)
+		go func() {
+			l, err := k.Writer("rw").Acquire(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- l
+		}()
+		pgtest.Eventually(t, locktest.Patience, "it waits", func() bool { return slices.Contains(k.Events(), "waits rw") })
+		<-time.After(5 * time.Second / 2) // without a notification it would try again much later
+		began := time.Now()
+		k.Expire("rw")
+		l := locktest.Receive(t, granted)
+		took = time.Since(began)
+		locktest.OK(t, l.Release(t.Context()))
+		k.Lose(reader)
+		return took
+	}
+	t.Run("fake", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			if took := test(t, pglocktest.Fake(t)); took > 100*time.Millisecond {
+				t.Errorf("granted after %v", took)
+			}
+		})
+	})
+	t.Run("server", func(t *testing.T) {
+		t.Parallel()
+		test(t, pglocktest.New(t, pgtest.Pool(t)))
 	})
 }
 

@@ -170,7 +170,24 @@ func randomStep(tb testing.TB, r *mathrand.Rand) (what string, run step) {
 			return "done"
 		}
 	}
-	switch r.IntN(4) {
+	capacity := 2 + r.IntN(3)
+	switch r.IntN(6) {
+	case 4:
+		return fmt.Sprint("resize ", capacity), func(ctx context.Context, s *side) string {
+			before, err := s.Resize(ctx, name, capacity)
+			locktest.OK(tb, err)
+			return fmt.Sprint(before)
+		}
+	case 5:
+		return fmt.Sprint("release with a minimum hold ", which), func(ctx context.Context, s *side) string {
+			g, ok := s.grant(which)
+			if !ok || g.permits.Any() {
+				return "nothing"
+			}
+			released, woken, err := s.Release(ctx, g.fence, time.Hour)
+			locktest.OK(tb, err)
+			return fmt.Sprint(released, woken)
+		}
 	case 0:
 		return fmt.Sprint("renew ", which), func(ctx context.Context, s *side) string {
 			g, _ := s.grant(which)

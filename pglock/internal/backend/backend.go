@@ -72,6 +72,9 @@ type Local interface {
 	Advance(ctx context.Context, resource string, mark fencing.Token) error
 }
 
+// Renew makes the holder of a *pglock.Lease renew it now, as it does from time to time. Package pglock sets it.
+var Renew func(ctx context.Context, lease any) error
+
 // LocalOf returns the store of a *pglock.Client, if it has no tables. Package pglock sets it.
 var LocalOf func(client any) (Local, bool)
 

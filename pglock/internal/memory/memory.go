@@ -311,12 +311,12 @@ func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing
 	})
 	l.busyUntil = time.Time{}
 	if l.capacity > 0 {
-		s.wakeNext(l, now)
+		s.wakeNext(l, now, l.room(now))
 	}
 }
 
 // end ends a grant, and reports whether a waiter was notified.
-func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration, notify bool) (notified bool) {
+func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration) (notified bool) {
 	l.grants = slices.DeleteFunc(l.grants, func(other *grant) bool { return other == g })
 	l.freeExpired(now)
 	l.ended, l.roomSince = g.request, now
@@ -324,7 +324,7 @@ func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration, no
 		l.busyUntil, l.roomSince = until, until
 	}
 	s.tellWatchers(l, now)
-	return notify && s.wakeNext(l, now)
+	return s.wakeNext(l, now, l.roomToTell(now))
 }
 
 func (s *Server) tellWatchers(l *lock, now time.Time) {
@@ -335,19 +335,40 @@ func (s *Server) tellWatchers(l *lock, now time.Time) {
 	}
 }
 
+// headOnly is the room that notifies the head of a queue, whatever it wants.
+const headOnly = -1
+
+// roomToTell is the room that those who wait are notified of: with one holder, the head learns of any
+// change.
+func (l *lock) roomToTell(now time.Time) int {
+	if l.capacity == 0 {
+		return headOnly
+	}
+	return l.room(now)
+}
+
+// wakeIfFree wakes those for whom there is room, unless somebody has the whole lock.
+func (s *Server) wakeIfFree(l *lock, now time.Time) {
+	whole := func(g *grant) bool { return g.weight == l.size() && g.expires.After(now) }
+	if !l.busyUntil.After(now) && !slices.ContainsFunc(l.grants, whole) {
+		s.wakeNext(l, now, l.roomToTell(now))
+	}
+}
+
 // wakeNext is wake_next, for those who wait.
-func (s *Server) wakeNext(l *lock, now time.Time) (woken bool) {
-	room := l.room(now)
+func (s *Server) wakeNext(l *lock, now time.Time, room int) (woken bool) {
 	var since time.Time
 	for _, w := range l.queue(now, leasetable.NoTicket) {
 		client, number := cutCaller(w.client)
-		if w.weight > room {
+		if room != headOnly && w.weight > room || room == headOnly && woken {
 			if woken && since.Before(now.Add(-time.Second)) && number == "" {
 				s.notify(client+leasetable.NextSuffix, l.name)
 			}
 			break
 		}
-		room -= w.weight
+		if room != headOnly {
+			room -= w.weight
+		}
 		woken, since = true, w.since
 		if number == "" {
 			number = l.name
@@ -393,21 +414,27 @@ func (s *Server) Expire(name string, token fencing.Token) {
 			g.expires = now
 		}
 	}
-	s.wakeNext(l, now)
+	l.freeExpired(now)
+	s.wakeIfFree(l, now)
 }
 
-// Advance makes all grants and tickets older.
+// Advance makes all grants and tickets older. Those who wait are woken first, because their tickets may be too
+// old then.
 func (s *Server) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	for _, l := range s.names {
 		for _, g := range l.grants {
 			g.acquired, g.expires = g.acquired.Add(-d), g.expires.Add(-d)
 		}
-		for _, w := range l.waiters {
-			w.since, w.expires, w.keep = w.since.Add(-d), w.expires.Add(-d), w.keep.Add(-d)
-		}
 		l.busyUntil, l.roomSince = l.busyUntil.Add(-d), l.roomSince.Add(-d)
-		s.wakeNext(l, time.Now())
+		l.freeExpired(now)
+		s.wakeIfFree(l, now)
+		for _, w := range l.waiters {
+			if w.ticket != leasetable.AnyTicket {
+				w.since, w.expires, w.keep = w.since.Add(-d), w.expires.Add(-d), w.keep.Add(-d)
+			}
+		}
 	}
 }

@@ -38,7 +38,7 @@ func (c *Store) run(ctx context.Context, statement func()) error {
 	defer s.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return unsentError{context.Cause(ctx)}
 	case c.life.Err() != nil:
 		return errs.ErrClosed
 	case s.down:
@@ -47,6 +47,13 @@ func (c *Store) run(ctx context.Context, statement func()) error {
 	statement()
 	return nil
 }
+
+// unsentError is the end of a context before its statement ran.
+type unsentError struct{ error }
+
+// SafeToRetry is what pgconn.SafeToRetry asks for.
+func (unsentError) SafeToRetry() bool { return true }
+func (e unsentError) Unwrap() error   { return e.error }
 
 func (c *Store) Check(ctx context.Context) error { return c.Explain("open", c.run(ctx, func() {})) }
 
@@ -195,7 +202,7 @@ func (c *Store) GrantedTo(ctx context.Context, name, request string) (granted bo
 	return granted, err
 }
 
-// Guard is backend.Guarder's: any transaction will do.
+// Guard is backend.Local's: any transaction will do.
 func (c *Store) Guard(ctx context.Context, fences []fencing.Fence) (err error) {
 	down := c.run(ctx, func() {
 		for _, f := range fences {
@@ -264,40 +271,39 @@ func (c *Store) Advance(ctx context.Context, resource string, mark fencing.Token
 }
 
 func (c *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {
-	err = c.run(ctx, func() {
-		if l, g := c.find(fence); g != nil {
-			released, notified = true, c.server.end(l, g, time.Now(), minHold, true)
-		}
-	})
+	err = c.run(ctx, func() { notified, released = c.release(fence, minHold) })
 	return released && err == nil, notified, err
+}
+
+// release releases a grant, expired or not.
+func (c *Store) release(fence fencing.Fence, minHold time.Duration) (notified, released bool) {
+	l, g := c.find(fence)
+	if g == nil {
+		return false, false
+	}
+	return c.server.end(l, g, time.Now(), minHold), true
 }
 
 func (c *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (map[fencing.Fence]bool, error) {
 	notified := map[fencing.Fence]bool{}
-	for _, fence := range batch {
-		released, woken, err := c.Release(ctx, fence, 0)
-		if err != nil {
-			return nil, err
+	return notified, c.run(ctx, func() {
+		for _, fence := range batch {
+			if woken, released := c.release(fence, 0); released {
+				notified[fence] = woken
+			}
 		}
-		if released {
-			notified[fence] = woken
-		}
-	}
-	return notified, nil
+	})
 }
 
 func (c *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token) (map[string]bool, error) {
 	notified := map[string]bool{}
-	for _, name := range names {
-		released, woken, err := c.Release(ctx, fencing.Fence{Name: name, Token: token}, 0)
-		if err != nil {
-			return nil, err
+	return notified, c.run(ctx, func() {
+		for _, name := range names {
+			if woken, released := c.release(fencing.Fence{Name: name, Token: token}, 0); released {
+				notified[name] = woken
+			}
 		}
-		if released {
-			notified[name] = woken
-		}
-	}
-	return notified, nil
+	})
 }
 
 func (c *Store) Revoke(ctx context.Context, r *leasetable.Request) (revoked bool, err error) {
@@ -306,7 +312,7 @@ func (c *Store) Revoke(ctx context.Context, r *leasetable.Request) (revoked bool
 			l := c.server.lock(name)
 			if g := l.byRequest(r.ID); g != nil {
 				revoked = true
-				c.server.end(l, g, time.Now(), 0, true)
+				c.server.end(l, g, time.Now(), 0)
 			}
 		}
 	})
@@ -328,7 +334,7 @@ func (c *Store) RevokeGrant(ctx context.Context, fence fencing.Fence, reason str
 			clear(l.revoked) // the row of one holder knows of one
 		}
 		l.revoked[fence.Token] = reason
-		c.server.end(l, g, time.Now(), 0, true)
+		c.server.end(l, g, time.Now(), 0)
 		c.server.notify(leasetable.HolderChannel(schema.Default), strconv.FormatInt(int64(fence.Token), 10))
 	})
 	return i, err
@@ -398,7 +404,7 @@ func (c *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (do
 			done = true
 			if n < g.weight {
 				g.weight, l.roomSince = n, now
-				c.server.wakeNext(l, now)
+				c.server.wakeNext(l, now, l.room(now))
 			}
 		}
 	})
@@ -418,7 +424,7 @@ func (c *Store) Resize(ctx context.Context, name string, capacity int) (before i
 			before = -2
 		default:
 			before, l.capacity, l.roomSince = l.capacity, capacity, now
-			c.server.wakeNext(l, now)
+			c.server.wakeNext(l, now, headOnly) // one that fails now leaves, and wakes the next one
 		}
 	})
 	return before, err
@@ -445,7 +451,9 @@ func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, 
 			l.remove(client, leasetable.AnyTicket)
 			l.waiters = append(l.waiters, w)
 			c.look(l, w, now, &p)
-			c.server.wakeNext(l, now) // a ticket that this one replaces may have been the head
+			if r.All != nil {
+				c.server.wakeIfFree(l, now) // a ticket that this one replaces may have been the head
+			}
 		}
 	})
 	return p, err
@@ -521,7 +529,7 @@ func (c *Store) LeaveQueue(ctx context.Context, t leasetable.Ticket) error {
 			if after := l.queue(now, leasetable.NoTicket); l.capacity > 0 && len(after) > 0 && after[0] != before[0] {
 				l.roomSince = now // for the next one
 			}
-			c.server.wakeNext(l, now)
+			c.server.wakeIfFree(l, now)
 		}
 	})
 }
@@ -544,7 +552,7 @@ func (c *Store) QuitQueue(ctx context.Context, client string) error {
 				return w.client == client || strings.HasPrefix(w.client, client+leasetable.AllSuffix+"/")
 			})
 			if len(l.waiters) < before {
-				c.server.wakeNext(l, time.Now())
+				c.server.wakeIfFree(l, time.Now())
 			}
 		}
 	})
