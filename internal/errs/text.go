@@ -12,7 +12,7 @@ import (
 // prefixes begin the errors of this module's packages.
 var prefixes = []string{
 	"pglock: ", "advisory: ", "fencing: ", "fencehttp: ", "migrations: ", "runner: ", "gooselock: ",
-	"schedule: ", "rowlock: ", "sqltx: ", "once: ", "oncehttp: ", "leader: ",
+	"schedule: ", "rowlock: ", "sqltx: ", "once: ", "oncehttp: ", "leader: ", "pglocktest: ",
 }
 
 // Text returns the text of err on one line.

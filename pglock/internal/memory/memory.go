@@ -51,6 +51,7 @@ type lock struct {
 type grant struct {
 	token    fencing.Token
 	weight   int
+	whole    bool // nobody else can have a permit
 	request  string
 	holder   string
 	labels   map[string]string
@@ -100,7 +101,7 @@ func (l *lock) room(now time.Time) int {
 	}
 	room := l.size()
 	for _, g := range l.grants {
-		if g.weight < l.size() || g.expires.After(now) {
+		if !g.whole || g.expires.After(now) {
 			room -= g.weight
 		}
 	}
@@ -108,15 +109,25 @@ func (l *lock) room(now time.Time) int {
 }
 
 // dead reports that a grant has expired, with permits that freeExpired frees.
-func (l *lock) dead(g *grant, now time.Time) bool {
-	return g.weight < l.size() && !g.expires.After(now)
+func (g *grant) dead(now time.Time) bool {
+	return !g.whole && !g.expires.After(now)
 }
 
 // freeExpired forgets the grants of permits that have expired.
 func (l *lock) freeExpired(now time.Time) {
 	before := l.room(now)
-	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return l.dead(g, now) })
-	if l.room(now) > before {
+	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return g.dead(now) })
+	l.addRoom(now, before)
+}
+
+// addRoom notes that there is more room than before. If it is enough for the head only now, the head has its
+// time to come from now on.
+func (l *lock) addRoom(now time.Time, before int) {
+	need := 1
+	if queue := l.queue(now, leasetable.NoTicket); len(queue) > 0 {
+		need = queue[0].weight
+	}
+	if before < need && l.room(now) >= need {
 		l.roomSince = now
 	}
 }
@@ -205,6 +216,11 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 	newest, blocked, spent := fencing.Token(0), false, false
 	for _, name := range names {
 		l, p := s.lock(name), r.PermitsOf(name)
+		for _, w := range l.waiters {
+			if queued(r.Ticket) && w.ticket == r.Ticket {
+				w.weight = max(p.Weight, 1) // its client may have drawn it for another number
+			}
+		}
 		l.exist(p.Capacity, now)
 		if l.capacity != p.Capacity {
 			return leasetable.Grant{Outcome: leasetable.OtherKind, Name: name, Capacity: l.capacity, Sent: now}
@@ -217,11 +233,6 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 		} else if g != nil || l.ended == r.ID {
 			spent = true
 			continue
-		}
-		for _, w := range l.waiters {
-			if queued(r.Ticket) && w.ticket == r.Ticket {
-				w.weight = max(p.Weight, 1) // its client may have drawn it for another number
-			}
 		}
 		queue := l.queue(now, r.Ticket)
 		silent, wanted := l.silent(now, queue), 0
@@ -261,7 +272,9 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 	}
 	token := s.draw(newest)
 	for _, l := range locks {
-		l.useUp(r.Ticket, slices.Contains(skipped, l), now)
+		if early := l.useUp(r.Ticket, slices.Contains(skipped, l), now); l.capacity > 0 && !early {
+			l.roomSince = now
+		}
 		s.grant(l, r, max(r.PermitsOf(l.name).Weight, 1), token, now)
 	}
 	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}
@@ -279,10 +292,11 @@ func (s *Server) draw(above fencing.Token) fencing.Token {
 
 // useUp uses up the ticket of a grant. Others may keep their places before it, unless the head of their
 // queue is skipped.
-func (l *lock) useUp(ticket int64, skips bool, now time.Time) {
+func (l *lock) useUp(ticket int64, skips bool, now time.Time) (early bool) {
 	before := l.queue(now, ticket)
 	switch {
 	case len(before) > 0 && !skips:
+		early = true
 		if queued(ticket) {
 			l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool { return w.ticket == ticket })
 		}
@@ -291,6 +305,7 @@ func (l *lock) useUp(ticket int64, skips bool, now time.Time) {
 	case skips:
 		l.ticket = before[0].ticket
 	}
+	return early
 }
 
 func (l *lock) byRequest(id string) *grant {
@@ -305,9 +320,9 @@ func (l *lock) byRequest(id string) *grant {
 // grant grants permits of the lock, which has room.
 func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing.Token, now time.Time) {
 	l.token = token
-	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return g.weight == l.size() && !g.expires.After(now) })
+	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return g.whole && !g.expires.After(now) })
 	l.grants = append(l.grants, &grant{
-		token: token, weight: weight, request: r.ID, holder: r.Holder, labels: decode(r.Labels), acquired: now, expires: now.Add(r.TTL),
+		token: token, weight: weight, whole: weight == l.size(), request: r.ID, holder: r.Holder, labels: decode(r.Labels), acquired: now, expires: now.Add(r.TTL),
 	})
 	l.busyUntil = time.Time{}
 	if l.capacity > 0 {
@@ -317,9 +332,15 @@ func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing
 
 // end ends a grant, and reports whether a waiter was notified.
 func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration) (notified bool) {
-	l.grants = slices.DeleteFunc(l.grants, func(other *grant) bool { return other == g })
-	l.freeExpired(now)
-	l.ended, l.roomSince = g.request, now
+	before := l.room(now)
+	if g.whole {
+		before = 0
+	}
+	l.grants = slices.DeleteFunc(l.grants, func(other *grant) bool { return other == g || other.dead(now) })
+	l.ended = g.request
+	if l.addRoom(now, before); l.capacity == 0 {
+		l.roomSince = now
+	}
 	if until := g.acquired.Add(minHold); until.After(now) {
 		l.busyUntil, l.roomSince = until, until
 	}
@@ -349,7 +370,7 @@ func (l *lock) roomToTell(now time.Time) int {
 
 // wakeIfFree wakes those for whom there is room, unless somebody has the whole lock.
 func (s *Server) wakeIfFree(l *lock, now time.Time) {
-	whole := func(g *grant) bool { return g.weight == l.size() && g.expires.After(now) }
+	whole := func(g *grant) bool { return g.whole && g.expires.After(now) }
 	if !l.busyUntil.After(now) && !slices.ContainsFunc(l.grants, whole) {
 		s.wakeNext(l, now, l.roomToTell(now))
 	}

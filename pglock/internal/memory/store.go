@@ -235,7 +235,7 @@ func (c *Store) Get(ctx context.Context, name string) (info inspect.Lock, found 
 		info.Remaining = max(l.busyUntil.Sub(now), 0)
 		for _, g := range l.live(now) {
 			all := inspect.Grant{
-				Token: g.token, Holder: g.holder, Labels: maps.Clone(g.labels), Permits: permits(g.weight), Exclusive: g.weight == l.size(),
+				Token: g.token, Holder: g.holder, Labels: maps.Clone(g.labels), Permits: permits(g.weight), Exclusive: g.whole,
 				AcquiredAt: g.acquired, HeldFor: now.Sub(g.acquired), Remaining: g.expires.Sub(now), ReleaseRequested: g.asked != nil,
 			}
 			if g.asked != nil {
@@ -403,7 +403,9 @@ func (c *Store) KeepPermits(ctx context.Context, fence fencing.Fence, n int) (do
 		if l, g := c.findLive(fence); g != nil {
 			done = true
 			if n < g.weight {
-				g.weight, l.roomSince = n, now
+				before := l.room(now)
+				g.weight, g.whole = n, false
+				l.addRoom(now, before)
 				c.server.wakeNext(l, now, l.room(now))
 			}
 		}
@@ -417,13 +419,18 @@ func (c *Store) Resize(ctx context.Context, name string, capacity int) (before i
 		l := c.server.lock(name)
 		switch {
 		case !l.exists:
-			l.exists, l.capacity = true, capacity
+			l.exist(capacity, now)
 		case l.capacity == 0:
 			before = -1
 		case l.capacity == leasetable.ReadersWriter:
 			before = -2
 		default:
-			before, l.capacity, l.roomSince = l.capacity, capacity, now
+			room := l.room(now)
+			for _, g := range l.live(now) {
+				g.whole = g.whole && capacity == l.capacity
+			}
+			before, l.capacity = l.capacity, capacity
+			l.addRoom(now, room)
 			c.server.wakeNext(l, now, headOnly) // one that fails now leaves, and wakes the next one
 		}
 	})
@@ -463,7 +470,7 @@ func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, 
 func (c *Store) look(l *lock, w *waiter, now time.Time, p *leasetable.Position) {
 	free := l.room(now) >= w.weight
 	for _, g := range l.grants {
-		free = free || l.dead(g, now) && !l.busyUntil.After(now) // it is freed by an attempt
+		free = free || g.dead(now) && !l.busyUntil.After(now) // it is freed by an attempt
 	}
 	p.Free = p.Free && free
 	if !free {
