@@ -3,6 +3,7 @@ package pglocktest_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/pglock/pglock-go/internal/conformance"
 	"github.com/pglock/pglock-go/internal/pgtest"
@@ -29,10 +30,13 @@ func unlocker(l *pglock.Lease, err error) (conformance.Unlock, error) {
 	return l.Release, nil
 }
 
+// calm makes no lease renew while a test runs, however slow the machine is.
+var calm = pglock.WithTTL(5 * time.Minute)
+
 // places are the two places of locks.
 var places = map[string]func(t *testing.T) *pglocktest.Locks{
-	"fake":   func(t *testing.T) *pglocktest.Locks { t.Helper(); return pglocktest.Fake(t) },
-	"server": func(t *testing.T) *pglocktest.Locks { t.Helper(); return pglocktest.New(t, pgtest.Pool(t)) },
+	"fake":   func(t *testing.T) *pglocktest.Locks { t.Helper(); return pglocktest.Fake(t, calm) },
+	"server": func(t *testing.T) *pglocktest.Locks { t.Helper(); return pglocktest.New(t, pgtest.Pool(t), calm) },
 }
 
 // TestConformance runs the suite of the real locks on fakes of all kinds of locks.

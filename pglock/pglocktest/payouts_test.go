@@ -33,7 +33,7 @@ func service(t *testing.T, test func(t *testing.T, k *pglocktest.Locks, p *payou
 	})
 	t.Run("server", func(t *testing.T) {
 		t.Parallel()
-		k := pglocktest.New(t, pgtest.Pool(t))
+		k := pglocktest.New(t, pgtest.Pool(t), calm)
 		b := &inServer{inMemory{cents: map[string]int{}}, t}
 		test(t, k, &payouts{locks: k.Client, bank: b}, &b.inMemory)
 	})
@@ -156,6 +156,10 @@ func TestServiceHasOneLeader(t *testing.T) {
 		}
 		first := locktest.Receive(t, leads)
 		k.RequireHeld("settlement")
+		pgtest.Eventually(t, locktest.Patience, "the other one waits", func() bool {
+			info, err := k.Get(t.Context(), "settlement")
+			return err == nil && len(info.Waiters) > 0
+		})
 		k.Expire("settlement")
 		if second := locktest.Receive(t, leads); second == first {
 			t.Errorf("%s leads again, although another replica waits", first)
