@@ -11,8 +11,8 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -115,7 +115,8 @@ func (c *doCall) outcome(err error) observe.Outcome {
 
 // run returns the recorded answer, or acquires the lease and produces one.
 func (c *doCall) run(ctx context.Context) (data []byte, err error) {
-	r, err := c.read(ctx)
+	var r record
+	err = c.on(ctx, func(ctx context.Context, all records) error { r, err = all.read(ctx); return err })
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 	case err != nil:
@@ -150,14 +151,14 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 
 // underLease records that the effect begins, or follows the rule for one that has begun.
 func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error) {
-	var insteadOf any // the token of the attempt that this one replaces
+	var insteadOf fencing.Token // of the attempt that this one replaces
 	for {
 		r, err := c.claim(ctx, l, insteadOf)
 		switch {
 		case err != nil:
 			return nil, c.notClaimed(ctx, l, err)
 		case r.claimed:
-			r.retried = insteadOf != nil && c.retry
+			r.retried = insteadOf != 0 && c.retry
 			return c.attempt(ctx, l, r)
 		case r.state != stateStarted, !r.same, r.Token == 0, !c.retry && c.lookup == nil:
 			return r.answer()
@@ -168,7 +169,7 @@ func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error
 				return c.recordOutcome(ctx, l, r, data, err)
 			}
 		}
-		insteadOf = int64(r.Token)
+		insteadOf = r.Token
 	}
 }
 
@@ -229,8 +230,8 @@ func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r record, d
 // already: a first statement may have succeeded without an answer.
 func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) ([]byte, error) {
 	var r record
-	err := c.persist(context.WithoutCancel(ctx), func(ctx context.Context, conn *pgx.Conn) (err error) {
-		r, err = scan(ctx, conn, c.schema, readSQL, c.key, c.digest)
+	err := c.persist(context.WithoutCancel(ctx), func(ctx context.Context, all records) (err error) {
+		r, err = all.read(ctx)
 		return err
 	})
 	switch {
@@ -248,18 +249,10 @@ func notRecorded(s Started, outcome, err error) error {
 	return errs.Join(&UnknownError{s, errs.Errorf("%w: %w", ErrNotRecorded, err)}, outcome)
 }
 
-func (c *doCall) read(ctx context.Context) (r record, err error) {
-	err = c.client.WithConn(ctx, func(conn *pgx.Conn) error {
-		r, err = scan(ctx, conn, c.schema, readSQL, c.key, c.digest)
-		return err
-	})
-	return r, err
-}
-
 // claim records that the attempt of this lease begins. A repeated statement finds its own record.
-func (c *doCall) claim(ctx context.Context, l *pglock.Lease, insteadOf any) (r record, err error) {
-	err = c.persist(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		r, err = scan(ctx, conn, c.schema, claimSQL, c.key, c.digest, nil, l.Name(), int64(l.Token()), l.Holder(), insteadOf)
+func (c *doCall) claim(ctx context.Context, l *pglock.Lease, insteadOf fencing.Token) (r record, err error) {
+	err = c.persist(ctx, func(ctx context.Context, all records) error {
+		r, err = all.claim(ctx, l, insteadOf)
 		return err
 	})
 	return r, err
@@ -268,9 +261,8 @@ func (c *doCall) claim(ctx context.Context, l *pglock.Lease, insteadOf any) (r r
 // finish records the outcome of the attempt with token owner, and reports whether the record was
 // still that attempt's.
 func (c *doCall) finish(ctx context.Context, owner, token fencing.Token, state string, data []byte) (changed bool, err error) {
-	err = c.persist(context.WithoutCancel(ctx), func(ctx context.Context, conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, schema.Render(recordSQL, c.schema), c.key, int64(owner), int64(token), state, data, c.retention.Microseconds())
-		changed = tag.RowsAffected() == 1
+	err = c.persist(context.WithoutCancel(ctx), func(ctx context.Context, all records) error {
+		changed, err = all.finish(ctx, owner, token, state, data)
 		return err
 	})
 	return changed, err
@@ -278,17 +270,20 @@ func (c *doCall) finish(ctx context.Context, owner, token fencing.Token, state s
 
 // forget deletes the record of the attempt with that token.
 func (c *doCall) forget(ctx context.Context, token fencing.Token) error {
-	return c.persist(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, schema.Render(forgetSQL, c.schema), c.key, int64(token))
-		return err
-	})
+	return c.persist(ctx, func(ctx context.Context, all records) error { return all.forget(ctx, token) })
 }
 
-// persist runs op on a connection until it succeeds, fails for good, or ctx or the time is over.
-func (c *doCall) persist(ctx context.Context, op func(ctx context.Context, conn *pgx.Conn) error) error {
+// persist runs op on the records until it succeeds, fails for good, or ctx or the time is over.
+func (c *doCall) persist(ctx context.Context, op func(ctx context.Context, all records) error) error {
 	ctx, cancel := context.WithTimeout(ctx, persistence)
 	defer cancel()
-	return pgtx.Persist(ctx, func(ctx context.Context) error {
-		return c.client.WithConn(ctx, func(conn *pgx.Conn) error { return op(ctx, conn) })
-	})
+	return pgtx.Persist(ctx, func(ctx context.Context) error { return c.on(ctx, op) })
+}
+
+// on runs op on the records, which are in memory if the client is a fake of tests.
+func (c *doCall) on(ctx context.Context, op func(ctx context.Context, all records) error) error {
+	if s, ok := backend.LocalOf(c.client); ok {
+		return op(ctx, inMemory{s, c})
+	}
+	return c.client.WithConn(ctx, func(conn *pgx.Conn) error { return op(ctx, inTable{conn, c}) })
 }

@@ -28,6 +28,9 @@ import (
 // urlVariable names the database of tests that pass no pool.
 const urlVariable = "PGLOCK_TEST_DATABASE_URL"
 
+//go:embed watch.sql
+var watchSQL string
+
 //go:embed empty.sql
 var emptySQL string
 
@@ -145,6 +148,34 @@ func (d *database) run(ctx context.Context, file string, args ...any) error {
 		}
 		return nil
 	})
+}
+
+// watch makes each table count the rows that a transaction without a guard writes.
+func (d *database) watch(ctx context.Context, tables []string) error {
+	if _, err := d.pool.Exec(ctx, schema.Render(watchSQL, d.schema), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	for _, table := range tables {
+		if _, err := d.pool.Exec(ctx, schema.Render("SELECT pglock.watch_writes($1::text)", d.schema), table); err != nil {
+			_, undone := d.unwatch(tables)
+			return errors.Join(err, undone)
+		}
+	}
+	return nil
+}
+
+// unwatch ends watch, and returns what was written.
+func (d *database) unwatch(tables []string) (unguarded []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // the test may be at its end
+	defer cancel()
+	for _, table := range tables {
+		var rows int64
+		failed := d.pool.QueryRow(ctx, schema.Render("SELECT pglock.unwatch_writes($1::text)", d.schema), table).Scan(&rows)
+		if err = errors.Join(err, failed); rows > 0 {
+			unguarded = append(unguarded, fmt.Sprintf("%d rows of %s", rows, table))
+		}
+	}
+	return unguarded, err
 }
 
 func (d *database) setDown(down bool) { d.network.setDown(down) }

@@ -19,6 +19,9 @@
 // # Faults
 //
 //	Busy          another process holds the lock
+//	Elect         another process becomes the leader
+//	Tick          another process has run the tick of a schedule
+//	Crash         another process died during the effect of an idempotency key
 //	Lose          the lease ends while its holder works: its context is done
 //	Pause         the holder was suspended for longer than its TTL, and does not know: its guards fail
 //	Expire        the holders of a name died a TTL ago

@@ -10,21 +10,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
-// Busy acquires a lock as another process, whose holder has that name, and returns when it is granted. The
-// end of the test releases the lease if the test has not.
-func (k *Locks) Busy(name, holder string) *pglock.Lease {
-	k.tb.Helper()
-	client, _ := k.open([]pglock.Option{pglock.WithHolder(holder)})
-	k.tb.Cleanup(func() { k.close(client) })
-	ctx, cancel := context.WithTimeout(k.tb.Context(), patience)
-	defer cancel()
-	l, err := client.Acquire(ctx, name)
-	if err != nil {
-		k.tb.Fatalf("pglocktest: busy: %v", err)
-	}
-	return l
-}
-
 // Pause ends a lease as its holder would find it after a pause that was longer than the TTL: others can
 // have the lock, and the holder does not know yet. Its context is not done before its next renewal, and Guard
 // already fails.

@@ -24,7 +24,7 @@ type Locks struct {
 	*pglock.Client
 	tb    testing.TB
 	place place
-	Recorder
+	recorder
 }
 
 // place is where the locks are.
@@ -61,8 +61,8 @@ func New(tb testing.TB, pool *pgxpool.Pool, opts ...pglock.Option) *Locks {
 // are the real ones. In a bubble of testing/synctest they take no time.
 //
 // Lease.Guard and Bind succeed with any transaction, also with nil, as long as the lease is the current
-// one, and otherwise fail as they do on a server. What needs SQL (DoTx, WithConn, Locks, Snapshot and package
-// once) fails with an error that says so.
+// one, and otherwise fail as they do on a server. What needs SQL (DoTx, WithConn, Locks, Snapshot, and
+// once.Tx) fails with an error that says so.
 //
 // The end of the test is that of New.
 func Fake(tb testing.TB, opts ...pglock.Option) *Locks {

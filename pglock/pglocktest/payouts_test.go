@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -169,22 +168,22 @@ func TestServiceHasOneLeader(t *testing.T) {
 	})
 }
 
-// TestServiceAnswersARetry with the first answer. This needs a server.
+// TestServiceAnswersARetry with the first answer.
 func TestServiceAnswersARetry(t *testing.T) {
 	t.Parallel()
-	k := pglocktest.New(t, pgtest.Pool(t))
-	b := &inServer{inMemory{cents: map[string]int{}}, t}
-	p := &payouts{locks: k.Client, bank: b}
-	for range 2 {
-		answer, err := p.Handle(t.Context(), "key-1", "a", 5)
-		if err != nil || answer != "paid a" || b.of("a") != 5 {
-			t.Errorf("%q, %v, %d cents", answer, err, b.of("a"))
+	service(t, func(t *testing.T, k *pglocktest.Locks, p *payouts, b *inMemory) {
+		t.Helper()
+		for range 2 {
+			answer, err := p.Handle(t.Context(), "key-1", "a", 5)
+			if err != nil || answer != "paid a" || b.of("a") != 5 {
+				t.Errorf("%q, %v, %d cents", answer, err, b.of("a"))
+			}
 		}
-	}
-	fake := &payouts{locks: pglocktest.Fake(t).Client, bank: &inMemory{}}
-	if _, err := fake.Handle(t.Context(), "key-1", "a", 5); err == nil || errors.Is(err, once.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "a fake has no database") {
-		t.Errorf("with a fake: %v", err)
-	}
+		k.Crash("key-2", nil)
+		if _, err := p.Handle(t.Context(), "key-2", "a", 5); !errors.Is(err, once.ErrOutcomeUnknown) || b.of("a") != 5 {
+			t.Errorf("after a crash during the payment: %v, %d cents", err, b.of("a"))
+		}
+	})
 }
 
 // TestServicePaysInOrder of the calls.

@@ -3,11 +3,15 @@ package pglocktest_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/locktest"
@@ -15,6 +19,7 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/pglocktest"
+	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
 // everywhere runs a test with a fake and with a server.
@@ -168,6 +173,113 @@ func TestUnavailable(t *testing.T) {
 	})
 }
 
+func TestElect(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
+		t.Helper()
+		ctx, stop := context.WithCancel(t.Context())
+		p := &payouts{locks: k.Client, bank: &inMemory{}}
+		led, done := make(chan context.Context, 10), make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = p.Lead(ctx, func(ctx context.Context) { led <- ctx; <-ctx.Done() })
+		}()
+		first := locktest.Receive(t, led)
+		term := k.Elect("settlement", "another replica")
+		k.RequireHeld("settlement", "another replica")
+		deposed, err := pglock.Require(first, "settlement")
+		locktest.OK(t, err)
+		k.Lose(deposed) // it would learn of the other one by its next renewal
+		pglocktest.RequireContextEnds(t, first)
+		locktest.OK(t, term.Resign(t.Context()))
+		locktest.Receive(t, led)
+		stop()
+		<-done
+	})
+}
+
+func TestTick(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
+		t.Helper()
+		job, err := schedule.New(k.Client, "job")
+		locktest.OK(t, err)
+		tick := time.Now().Add(-time.Minute).Truncate(time.Second)
+		runs := 0
+		run := func(context.Context, *pglock.Lease) error { runs++; return nil }
+		k.Tick("job", tick)
+		if err := job.Once(t.Context(), tick, run); !errors.Is(err, schedule.ErrDone) || runs != 0 {
+			t.Errorf("a tick of another process: %v, %d runs", err, runs)
+		}
+		if err := job.Once(t.Context(), tick.Add(time.Second), run); err != nil || runs != 1 {
+			t.Errorf("the next tick: %v, %d runs", err, runs)
+		}
+	})
+}
+
+// TestRequireGuarded finds writes without a guard, those whose guard was rolled back among them.
+func TestRequireGuarded(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.PoolOn(t, pgtest.Database(t))
+	for _, table := range []string{"paid", `"other 'table"`, "unnamed"} {
+		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+" (id int)")
+		locktest.OK(t, err)
+	}
+	const insert, guard = "INSERT INTO paid VALUES (1), (2)", "guard"
+	for name, test := range map[string]struct {
+		statements []string
+		finds      string
+	}{
+		"guarded":                   {[]string{guard, insert}, ""},
+		"guarded late":              {[]string{insert, guard}, ""},
+		"not guarded":               {[]string{insert}, "2 rows of paid"},
+		"deleted":                   {[]string{"DELETE FROM paid"}, "rows of paid"},
+		"an update of nothing":      {[]string{"UPDATE paid SET id = 2 WHERE false"}, ""},
+		"another table":             {[]string{`INSERT INTO "other 'table" VALUES (1)`}, `1 rows of "other 'table"`},
+		"a table that is not named": {[]string{"INSERT INTO unnamed VALUES (1)"}, ""},
+		"rolled back":               {[]string{"SAVEPOINT s", insert, "ROLLBACK TO s"}, ""},
+		"guard in a savepoint":      {[]string{"SAVEPOINT s", guard, "RELEASE s", insert}, ""},
+		"guard rolled back":         {[]string{"SAVEPOINT s", guard, "ROLLBACK TO s", insert}, "2 rows of paid"},
+	} {
+		r := &reports{TB: t}
+		k := pglocktest.New(r, pool, calm)
+		r.run(func() {
+			k.RequireGuarded(func() {
+				locktest.OK(t, k.Do(t.Context(), "n", func(ctx context.Context, l *pglock.Lease) error {
+					return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+						for _, s := range test.statements {
+							if s == guard {
+								err = errors.Join(err, l.Guard(ctx, tx))
+								continue
+							}
+							_, failed := tx.Exec(ctx, s)
+							err = errors.Join(err, failed)
+						}
+						return err
+					})
+				}))
+			}, "paid", `"other 'table"`)
+		})
+		if found := strings.Join(r.failed, " "); found != "" && test.finds == "" || !strings.Contains(found, test.finds) {
+			t.Errorf("%s: found %q, want %q", name, found, test.finds)
+		}
+		r.end()
+	}
+	var left int
+	locktest.OK(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_trigger WHERE tgname = 'pglocktest_watch'").Scan(&left))
+	if left > 0 {
+		t.Errorf("%d triggers are left", left)
+	}
+	r := &reports{TB: t}
+	k := pglocktest.New(r, pool)
+	r.run(func() { k.RequireGuarded(func() { t.Error("it runs") }, "paid", "no such table") })
+	r.run(func() { pglocktest.Fake(r).RequireGuarded(func() { t.Error("it runs") }, "paid") })
+	if len(r.failed) != 2 {
+		t.Errorf("a table that does not exist, and a fake: %q", r.failed)
+	}
+	r.end()
+}
+
 // reports is a testing.TB that collects failures.
 type reports struct {
 	testing.TB
@@ -175,9 +287,27 @@ type reports struct {
 	cleanups []func()
 }
 
-func (r *reports) Helper()                   {}
-func (r *reports) Cleanup(f func())          { r.cleanups = append(r.cleanups, f) }
-func (r *reports) Errorf(f string, _ ...any) { r.failed = append(r.failed, strings.TrimSpace(f)) }
+func (r *reports) Helper()          {}
+func (r *reports) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
+
+func (r *reports) Errorf(f string, args ...any) {
+	r.failed = append(r.failed, strings.TrimSpace(fmt.Sprintf(f, args...)))
+}
+
+func (r *reports) Fatalf(f string, args ...any) {
+	r.Errorf(f, args...)
+	runtime.Goexit()
+}
+
+// run runs a part of the test, which Fatalf ends.
+func (r *reports) run(part func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		part()
+	}()
+	<-ended
+}
 
 func (r *reports) end() {
 	for _, f := range slices.Backward(r.cleanups) {

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -51,6 +53,30 @@ func (k *Locks) holdersOf(name string) (holders []string) {
 	return holders
 }
 
+// RequireGuarded ends the test if a transaction writes to one of the tables while fn runs, commits, and has
+// not called Lease.Guard, Lease.Bind, fencing.Batch, or their functions in SQL. It needs New, and rights to
+// create a trigger on the tables. The writes of all sessions count, so no other test may write to these tables at
+// the same time. Transactions of DoTx have no lease, so they count as not guarded.
+func (k *Locks) RequireGuarded(fn func(), tables ...string) {
+	k.tb.Helper()
+	d, ok := k.place.(*database)
+	if !ok {
+		k.tb.Fatalf("%v", backend.ErrNoDatabase)
+	}
+	var unguarded []string
+	err := d.watch(k.tb.Context(), tables)
+	if err == nil {
+		fn()
+		unguarded, err = d.unwatch(tables)
+	}
+	switch {
+	case err != nil:
+		k.tb.Fatalf("pglocktest: %v", err)
+	case len(unguarded) > 0:
+		k.tb.Fatalf("pglocktest: written without a guard: %s", strings.Join(unguarded, ", "))
+	}
+}
+
 // RequireContextEnds ends the test unless ctx is done within a second.
 func RequireContextEnds(tb testing.TB, ctx context.Context) { //nolint:revive // as in other packages of assertions
 	tb.Helper()
@@ -61,27 +87,27 @@ func RequireContextEnds(tb testing.TB, ctx context.Context) { //nolint:revive //
 	}
 }
 
-// Recorder has the events of clients in their order.
-type Recorder struct {
+// recorder has the events of clients in their order.
+type recorder struct {
 	mu     sync.Mutex
 	events []string
 }
 
 // Events returns what has happened so far, a line for each event: "waits NAME", "granted NAME" and the other outcomes of an
 // acquire, "released NAME", "lost NAME: REASON", and of packages on top "KIND NAME: OUTCOME".
-func (r *Recorder) Events() []string {
+func (r *recorder) Events() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
 }
 
-func (r *Recorder) add(format string, args ...any) {
+func (r *recorder) add(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, fmt.Sprintf(format, args...))
 }
 
-func (r *Recorder) hooks() observe.Hooks {
+func (r *recorder) hooks() observe.Hooks {
 	return observe.Hooks{
 		Wait:    func(_ context.Context, e observe.WaitEvent) { r.add("waits %s", e.Name) },
 		Acquire: func(_ context.Context, e observe.AcquireEvent) { r.add("%s %s", e.Outcome, e.Name) },

@@ -3,13 +3,21 @@
 package main
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/readme"
 )
 
 // TestExamplesOfTheHelp runs the lines of the help. The programs in them are scripts that print
@@ -52,21 +60,24 @@ func TestExamplesOfTheHelp(t *testing.T) {
 	}
 }
 
-// TestCommandsOfTheREADME runs the commands of the README. The programs in them are empty scripts.
-func TestCommandsOfTheREADME(t *testing.T) {
+// manual is the page that has all commands.
+const manual = "../../../docs/reference/cli.md"
+
+// TestCommandsOfTheManual runs the commands of the manual. The programs in them are empty scripts.
+func TestCommandsOfTheManual(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../../README.md")
+	text, err := os.ReadFile(manual)
 	locktest.OK(t, err)
 	c := newCLI(t)
 	for _, program := range []string{"nightly-report", "clean-up", "migrate-and-restart", "call-it", "report", "transfer", "scheduler"} {
 		locktest.OK(t, os.WriteFile(filepath.Join(c.dir, program), []byte("#!/bin/sh\n"), 0o700))
 	}
-	commands := regexp.MustCompile(`(?m)^    (pglock .*)$`).FindAllStringSubmatch(string(readme), -1)
-	if len(commands) < 5 {
-		t.Fatalf("the README has %d commands: the pattern does not find them", len(commands))
+	commands := readme.Parse(string(text)).Commands()
+	if len(commands) < 13 {
+		t.Fatalf("the manual has %d commands: the parser does not find them", len(commands))
 	}
 	for _, command := range commands {
-		line := strings.ReplaceAll(command[1], "--grant-user shop", "--grant-user pg_monitor")
+		line := strings.ReplaceAll(command, "--grant-user shop", "--grant-user pg_monitor")
 		r := c.sh(line).wait()
 		if r.status != 0 && !strings.HasPrefix(line, "pglock doctor") { // which reports what it finds here
 			t.Errorf("%s: got %+v", line, r)
@@ -75,4 +86,105 @@ func TestCommandsOfTheREADME(t *testing.T) {
 			t.Errorf("%s: wrong usage: %s", line, r.stderr)
 		}
 	}
+}
+
+// TestCommandsOfTheDocuments checks that pglock accepts each command in the documents, without running it.
+func TestCommandsOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	seen := filepath.Join(dir, "arguments")
+	stub := "#!/bin/sh\n{ printf '%s\\0' \"$@\"; printf '\\n\\0'; } >>" + seen + "\n"
+	locktest.OK(t, os.WriteFile(filepath.Join(dir, "pglock"), []byte(stub), 0o700)) //nolint:gosec // a program
+	documents, commands := 0, 0
+	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".md") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		documents++
+		for _, line := range readme.Parse(string(text)).Commands() {
+			commands++
+			locktest.OK(t, os.WriteFile(seen, nil, 0o600))
+			sh := exec.CommandContext(t.Context(), "/bin/sh", "-c", line) // with no program but the stub
+			sh.Dir, sh.Env = dir, []string{"PATH=" + dir}
+			_ = sh.Run()
+			got, err := os.ReadFile(seen)
+			if err != nil {
+				return err
+			}
+			calls := strings.Split(strings.TrimSuffix(string(got), "\n\x00"), "\n\x00")
+			if len(got) == 0 {
+				t.Errorf("%s: %s: pglock is not called", path, line)
+				continue
+			}
+			for _, call := range calls {
+				if err := parse(strings.Split(strings.TrimSuffix(call, "\x00"), "\x00")); err != nil {
+					t.Errorf("%s: %s: %v", path, line, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || documents < 20 || commands < 30 {
+		t.Errorf("%d documents with %d commands, %v", documents, commands, err)
+	}
+}
+
+// parse checks the arguments of pglock as execute does before it runs a command.
+func parse(args []string) error {
+	cmd, rest, err := newRoot().Find(args)
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+		return err
+	}
+	if !cmd.Runnable() || cmd.HasSubCommands() {
+		return fmt.Errorf("%q is not a command by itself", cmd.CommandPath())
+	}
+	return nil
+}
+
+// TestManualListsTheFlags checks that the manual has a section for each command, with its flags and no
+// others.
+func TestManualListsTheFlags(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(manual)
+	locktest.OK(t, err)
+	sections := map[string]string{}
+	for _, section := range regexp.MustCompile(`(?m)^## `).Split(string(text), -1)[1:] {
+		title, body, _ := strings.Cut(section, "\n")
+		sections[title] = body
+	}
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+		if cmd.Hidden || cmd.HasSubCommands() {
+			return
+		}
+		section, found := sections[cmd.CommandPath()]
+		if !found {
+			t.Errorf("the manual has no section %q", cmd.CommandPath())
+			return
+		}
+		var want, got []string
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { want = append(want, f.Name) })
+		for _, m := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)").FindAllStringSubmatch(section, -1) {
+			got = append(got, m[1])
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the manual lists the flags %q, and there are %q", cmd.CommandPath(), got, want)
+		}
+	}
+	check(newRoot())
 }

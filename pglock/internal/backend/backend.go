@@ -68,8 +68,19 @@ type Local interface {
 	Guard(ctx context.Context, fences []fencing.Fence) error
 	// Get returns a lock, and whether it was ever granted.
 	Get(ctx context.Context, name string) (inspect.Lock, bool, error)
+	// ChangeKey runs change on the record of a key of package once, as one statement. If the fence has a token, its
+	// grant has to be current.
+	ChangeKey(ctx context.Context, key string, guard fencing.Fence, change func(k *Key, now time.Time)) error
 	// Advance raises the mark of a resource, as fencing.Advance does. The error says which mark refuses.
 	Advance(ctx context.Context, resource string, mark fencing.Token) error
+}
+
+// Key is the record of a key of package once, or that there is none if the state is empty.
+type Key struct {
+	State, Holder        string
+	Fingerprint, Result  []byte
+	Token                fencing.Token
+	StartedAt, ExpiresAt time.Time // ExpiresAt is zero while the effect is started
 }
 
 // Renew makes the holder of a *pglock.Lease renew it now, as it does from time to time. Package pglock sets it.

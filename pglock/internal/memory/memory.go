@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // Server has the locks that its clients share.
@@ -22,12 +23,15 @@ type Server struct {
 	sequence int64 // of tokens and tickets
 	sessions map[*listener]struct{}
 	marks    map[string]fencing.Token // of resources
+	keys     map[string]*backend.Key  // of package once
 	down     bool                     // every statement fails
 }
 
 // NewServer returns a server without locks.
 func NewServer() *Server {
-	return &Server{names: map[string]*lock{}, sessions: map[*listener]struct{}{}, marks: map[string]fencing.Token{}}
+	return &Server{
+		names: map[string]*lock{}, sessions: map[*listener]struct{}{}, marks: map[string]fencing.Token{}, keys: map[string]*backend.Key{},
+	}
 }
 
 // lock is the row of a name, with its permits and its queue. A lock with one holder has the capacity 0, and
@@ -456,6 +460,12 @@ func (s *Server) Advance(d time.Duration) {
 			if w.ticket != leasetable.AnyTicket {
 				w.since, w.expires, w.keep = w.since.Add(-d), w.expires.Add(-d), w.keep.Add(-d)
 			}
+		}
+	}
+	for _, k := range s.keys {
+		k.StartedAt = k.StartedAt.Add(-d)
+		if !k.ExpiresAt.IsZero() {
+			k.ExpiresAt = k.ExpiresAt.Add(-d)
 		}
 	}
 }

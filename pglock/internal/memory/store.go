@@ -204,12 +204,40 @@ func (c *Store) GrantedTo(ctx context.Context, name, request string) (granted bo
 
 // Guard is backend.Local's: any transaction will do.
 func (c *Store) Guard(ctx context.Context, fences []fencing.Fence) (err error) {
-	down := c.run(ctx, func() {
-		for _, f := range fences {
-			if l, g := c.findLive(f); g == nil && err == nil {
-				err = &fencing.StaleError{Resource: f.Name, Token: f.Token, Current: l.token}
-			}
+	down := c.run(ctx, func() { err = c.guard(fences...) })
+	return errors.Join(down, err)
+}
+
+func (c *Store) guard(fences ...fencing.Fence) error {
+	for _, f := range fences {
+		if l, g := c.findLive(f); g == nil {
+			return staleError{&fencing.StaleError{Resource: f.Name, Token: f.Token, Current: l.token}}
 		}
+	}
+	return nil
+}
+
+// staleError is as final as the server's, which has that SQLSTATE.
+type staleError struct{ *fencing.StaleError }
+
+func (staleError) SQLState() string { return "PGL01" }
+func (e staleError) Unwrap() error  { return e.StaleError }
+
+// ChangeKey is backend.Local's.
+func (c *Store) ChangeKey(ctx context.Context, key string, guard fencing.Fence, change func(k *backend.Key, now time.Time)) (err error) {
+	down := c.run(ctx, func() {
+		if guard.Token != 0 {
+			err = c.guard(guard)
+		}
+		if err != nil {
+			return
+		}
+		k, now := c.server.keys[key], time.Now()
+		if k == nil || !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(now) {
+			k = &backend.Key{}
+			c.server.keys[key] = k
+		}
+		change(k, now)
 	})
 	return errors.Join(down, err)
 }
@@ -262,7 +290,7 @@ func (c *Store) Get(ctx context.Context, name string) (info inspect.Lock, found 
 func (c *Store) Advance(ctx context.Context, resource string, mark fencing.Token) (err error) {
 	down := c.run(ctx, func() {
 		if last := c.server.marks[resource]; mark < last {
-			err = &fencing.StaleError{Resource: resource, Token: mark, Current: last}
+			err = staleError{&fencing.StaleError{Resource: resource, Token: mark, Current: last}}
 			return
 		}
 		c.server.marks[resource] = mark
