@@ -79,19 +79,18 @@ func applicationName(app string) string {
 // initConn checks the server of a new connection: after a failover it may be another one. See
 // server.go.
 func (s *Store) initConn(ctx context.Context, conn *pgx.Conn) error {
-	version, standby, readOnly, frame, err := s.readServerInfo(ctx, conn.PgConn())
+	server, err := s.readServerInfo(ctx, conn.PgConn())
 	if err != nil {
 		return s.Explain("open", err)
 	}
-	s.version.Store(int64(version))
-	conn.PgConn().CustomData()[frameKey] = frame
-	if version < schema.Version {
-		return schema.Check(s.schema, version)
+	conn.PgConn().CustomData()[frameKey] = server.frame
+	if err := schema.Check(s.schema, server.version, server.oldest); err != nil {
+		return err
 	}
 	switch {
-	case standby:
+	case server.standby:
 		return errStandby
-	case readOnly:
+	case server.readOnly:
 		return errs.Errorf("%w: default_transaction_read_only is on%s: turn it off for this role, or name all hosts of the cluster "+
 			"and set target_session_attrs=read-write", errs.ErrUnavailable, readOnlySetBy(ctx, conn.PgConn()))
 	}

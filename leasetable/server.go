@@ -124,43 +124,54 @@ const frameKey = "pglock: frame"
 // row by its name, read whole tables. A role or a database may turn them off.
 var neededPaths = [...]string{"enable_nestloop", "enable_indexscan", "enable_bitmapscan", "enable_tidscan"}
 
-// readServerInfo reads the schema version and the state of a server, and the frame: what is sent before
-// each statement, in one transaction with it. It is empty if the settings of the session are fine. The
-// error wraps schema.ErrSchema if locks are not safe on the server.
-//
-// The frame is sent with each statement, not once, because a pooler in transaction mode keeps no
-// settings, and would leave them to other clients.
-func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (version int, standby, readOnly bool, frame []string, err error) {
+// serverInfo is what a new connection finds.
+type serverInfo struct {
+	version, oldest   int // of the schema, see schema.Check
+	standby, readOnly bool
+
+	// frame is sent before each statement, in one transaction with it. It is empty if the settings of the
+	// session are fine. It is not sent once, because a pooler in transaction mode keeps no settings, and
+	// would leave them to other clients.
+	frame []string
+}
+
+// readServerInfo reads the schema's versions and the state of a server. The error wraps
+// schema.ErrSchema if locks are not safe on the server.
+func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serverInfo, err error) {
 	if err = normalizeSession(ctx, conn); err != nil {
-		return 0, false, false, nil, err
+		return i, err
 	}
 	results, err := conn.Exec(ctx, "SELECT "+schema.Quote(s.schema)+".pglock_schema_version(), pg_is_in_recovery(), "+
 		"current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation')"+
 		", current_setting('"+strings.Join(neededPaths[:], "'), current_setting('")+"'), "+
-		schema.Quote(s.schema)+".unsafe_server()").ReadAll()
+		schema.Quote(s.schema)+".unsafe_server(), "+schema.Quote(s.schema)+".pglock_oldest_client()").ReadAll()
 	if err != nil {
-		return 0, false, false, nil, err
+		return i, err
 	}
 	if len(results) != 1 {
-		return 0, false, false, nil, errNoRow
+		return i, errNoRow
 	}
 	row, err := oneRow(results[0])
 	if err != nil {
-		return 0, false, false, nil, err
+		return i, err
 	}
 	if why := row[4+len(neededPaths)]; why != nil {
-		return 0, false, false, nil, schema.Unsafe(string(why))
+		return i, schema.Unsafe(string(why))
 	}
-	for i, path := range neededPaths {
-		if string(row[4+i]) == "off" {
-			frame = append(frame, "SET LOCAL "+path+" = on")
+	for n, path := range neededPaths {
+		if string(row[4+n]) == "off" {
+			i.frame = append(i.frame, "SET LOCAL "+path+" = on")
 		}
 	}
-	if frame != nil || string(row[3]) != "read committed" {
-		frame = append([]string{"BEGIN ISOLATION LEVEL READ COMMITTED"}, frame...)
+	if i.frame != nil || string(row[3]) != "read committed" {
+		i.frame = append([]string{"BEGIN ISOLATION LEVEL READ COMMITTED"}, i.frame...)
 	}
-	version, err = strconv.Atoi(string(row[0]))
-	return version, string(row[1]) == "t", string(row[2]) == "on", frame, err
+	i.standby, i.readOnly = string(row[1]) == "t", string(row[2]) == "on"
+	if i.version, err = strconv.Atoi(string(row[0])); err != nil {
+		return i, err
+	}
+	i.oldest, err = strconv.Atoi(string(row[len(row)-1]))
+	return i, err
 }
 
 // readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It returns

@@ -22,14 +22,12 @@ package leasetable
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
@@ -61,8 +59,6 @@ type Store struct {
 
 	latency, renewPace latency // of other statements and of renewals
 
-	version atomic.Int64 // of the schema, on the newest connection
-
 	highWater highWater
 	notify    notifications
 }
@@ -89,9 +85,7 @@ func New(life context.Context, p *pgxpool.Config, cfg Config) *Store {
 	return s
 }
 
-// Check opens the first connection and compares the version of the schema. Later connections accept
-// a newer schema: in a rolling deployment, running holders must keep their leases when the first
-// new process migrates.
+// Check opens the first connection, with the checks that every new connection makes.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*timing.StatementBound)
 	defer cancel()
@@ -100,7 +94,7 @@ func (s *Store) Check(ctx context.Context) error {
 		return s.Explain("open", err)
 	}
 	s.pool.release(conn)
-	return schema.Check(s.schema, int(s.version.Load()))
+	return nil
 }
 
 // Close closes the connections, of which none is in use, and returns when that is done or ctx ends.

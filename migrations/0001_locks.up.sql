@@ -447,6 +447,11 @@ COMMENT ON FUNCTION advisory_key(text, text) IS 'pglock: the key of pg_advisory_
 CREATE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
 COMMENT ON FUNCTION pglock_schema_version() IS 'pglock: the number of the last migration';
 
+-- A migration that takes away what older programs use replaces it. One that only adds does not, so that
+-- programs can be upgraded, and rolled back, one after the other.
+CREATE FUNCTION pglock_oldest_client() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+COMMENT ON FUNCTION pglock_oldest_client() IS 'pglock: the migration that a program must know at least';
+
 -- Permits: the statements of semaphores and readers-writer locks; and those of several names.
 --
 -- A semaphore has n permits. A readers-writer lock has 2^30, of which a reader takes one and a

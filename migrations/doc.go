@@ -23,6 +23,16 @@
 // then applied as a whole or not at all. [DirtyError] says which version the tables are at, and how
 // to continue.
 //
+// # Upgrade and roll back
+//
+// Replicas of two releases can work beside each other on the tables of the newer one, because a
+// migration only adds to what older programs use. What they use is removed by a later release at the
+// earliest, whose migration then raises the number that the function pglock_oldest_client of the schema
+// returns. A program that knows an older version than that number gets [ErrNewer] from [Up] and from
+// pglock.Open, and leaves the tables as they are; any other one works. So a release is rolled back by
+// deploying the previous program, without touching the tables. A newer program on older tables gets
+// pglock.ErrSchema until [Up] has run.
+//
 // # Roles
 //
 // Functions in the schema can take part in a migration, and run with the rights of the role that

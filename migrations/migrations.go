@@ -32,7 +32,8 @@ const versionTable = "pglock_migrations"
 // Up creates the schema if it is missing, and migrates its tables to the version that this module
 // needs. Any number of processes may call it at once: one migrates, the others wait and return nil.
 // If the tables are up to date, Up returns nil without a lock, and needs no right except to read
-// the version.
+// the version. So it does if they are newer and still serve this module, as after a release was
+// rolled back.
 //
 // With WithUser, WithReader, WithWriter or WithOwner, each call then grants the rights, which needs the lock
 // and the right to grant. WithReport reports what has changed.
@@ -42,7 +43,7 @@ const versionTable = "pglock_migrations"
 // holds the lock, and so does the error if ctx ends first.
 //
 // The error is ErrPrivilege (a *PrivilegeError, which names the missing right), ErrUntrusted,
-// ErrDirty, ErrNewer, ErrNoRole, ErrInvalidOption or the server's. After an error the tables are as
+// ErrDirty, ErrNewer (the tables do not serve this module any more), ErrNoRole, ErrInvalidOption or the server's. After an error the tables are as
 // they were before the migration that failed. If locks are not safe on the server, the error wraps
 // pglock.ErrSchema, and the tables may be up to date.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
@@ -53,7 +54,7 @@ func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 // first. It leaves the schema itself, and golang-migrate's version table in it. Without tables it
 // returns nil.
 //
-// ctx bounds the wait for the lock. The errors are those of Up.
+// ctx bounds the wait for the lock. The errors are those of Up, and any newer tables are ErrNewer.
 func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{target: 0})
 }
@@ -121,6 +122,9 @@ func (t task) apply(m *migrate.Migrate) error {
 	}
 }
 
+// changes reports whether the task runs migrations. Up leaves a newer schema as it is.
+func (t task) changes(s state) bool { return s.version != t.target && !(t.grants && s.newer != nil) }
+
 // run performs the task, and then checks the server.
 func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 	cfg, err := newConfig(opts)
@@ -138,7 +142,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 		return err
 	}
 	cfg.role = s.role
-	migrating := t.force || s.dirty || s.version != t.target
+	migrating := t.force || s.dirty || t.changes(s)
 	if err := t.perform(ctx, own, cfg, s, migrating); err != nil || !t.grants {
 		return err
 	}
@@ -214,6 +218,10 @@ func migrateSchema(ctx context.Context, own *pgxpool.Pool, cfg config, t task) e
 		return err
 	case before.dirty && !t.force:
 		return before.dirtyError(cfg, nil)
+	case before.newer != nil && !t.grants:
+		return before.newer // this module does not have its migrations
+	case !t.force && !t.changes(before): // another process has been faster
+		return nil
 	}
 	files, err := iofs.New(FS, ".")
 	if err != nil {

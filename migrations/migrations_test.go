@@ -226,15 +226,42 @@ func TestUpToDateNeedsNoRights(t *testing.T) {
 	}
 }
 
-// TestNewerSchemaIsUnchanged by Up and Down of an earlier release.
+// TestNewerSchemaIsUnchanged by an earlier release. Up is content with one that serves it, grants rights in
+// it, and refuses another one.
 func TestNewerSchemaIsUnchanged(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
+	role := pgtest.RoleOf(pool)
+	in := migrations.WithSchema(name)
 	locktest.Exec(t, pool, "UPDATE "+schema.Quote(name)+".pglock_migrations SET version = 99")
-	for _, call := range []func(context.Context, *pgxpool.Pool, ...migrations.Option) error{migrations.Up, migrations.Down} {
-		if err := call(t.Context(), pool, migrations.WithSchema(name)); !errors.Is(err, migrations.ErrNewer) {
-			t.Errorf("a later version's schema: %v", err)
+	up := func() error { return migrations.Up(t.Context(), pool, in, migrations.WithReader(role)) }
+	down := func() error { return migrations.Down(t.Context(), pool, in) }
+	force := func() error { return migrations.Force(t.Context(), pool, schema.Version, in) }
+	check := func(what string, call func() error, want error) {
+		t.Helper()
+		if err := call(); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+		if v, err := migrations.Version(t.Context(), pool, in); v != 99 && !errors.Is(err, migrations.ErrNewer) {
+			t.Errorf("%s: version %d, %v", what, v, err)
+		}
+	}
+	check("Up", up, nil)
+	check("Down", down, migrations.ErrNewer)
+	check("Force", force, migrations.ErrNewer)
+	if v, err := migrations.Version(t.Context(), pool, in); v != 99 || err != nil {
+		t.Errorf("version %d, %v", v, err)
+	}
+	oldest := "FUNCTION " + schema.Quote(name) + ".pglock_oldest_client()"
+	for _, change := range []string{
+		"CREATE OR REPLACE " + oldest + " RETURNS integer LANGUAGE sql AS 'SELECT 4'",
+		"CREATE OR REPLACE " + oldest + " RETURNS integer LANGUAGE sql AS 'SELECT 1 + 1'",
+		"DROP " + oldest,
+	} {
+		locktest.Exec(t, pool, change)
+		for _, call := range []func() error{up, down, force} {
+			check(change, call, migrations.ErrNewer)
 		}
 	}
 }

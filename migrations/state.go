@@ -21,7 +21,8 @@ type state struct {
 	finding        stranger // the zero value if there is none
 	version        int      // 0 without tables
 	dirty          bool
-	found          int // if dirty: the version of the tables, -1 if it could not be read
+	found          int   // if dirty: the version of the tables, -1 if it could not be read
+	newer          error // the version is one of a later module
 }
 
 // stranger is a role that could run code as the migrating one, and why: see read_state.sql.
@@ -57,27 +58,32 @@ func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, erro
 	}
 	s.version, s.dirty = max(*version, 0), *dirty
 	if s.dirty {
-		s.found = tablesVersion(ctx, pool, cfg)
+		s.found = constant(ctx, pool, cfg, "pglock_schema_version")
 	}
-	if s.version > schema.Version {
-		return s, schema.Check(cfg.schema, s.version)
+	if s.version <= schema.Version {
+		return s, nil
 	}
-	return s, nil
+	oldest := constant(ctx, pool, cfg, "pglock_oldest_client")
+	if oldest <= 0 {
+		oldest = s.version
+	}
+	s.newer = &schema.Error{Kind: ErrNewer, Name: cfg.schema, Found: s.version, Oldest: oldest, Want: schema.Version}
+	return s, schema.Check(cfg.schema, s.version, oldest)
 }
 
-// tablesVersion returns the version that a function of the schema returns, which each migration
-// replaces in its own transaction: 0 without tables, -1 if it can't be read. It reads the text of the
-// function instead of calling it, because the schema may be a stranger's.
-func tablesVersion(ctx context.Context, pool *pgxpool.Pool, cfg config) int {
-	var version int
+// constant returns the number that a function of the schema returns, which a migration replaces in its
+// own transaction: 0 without the function, -1 if it can't be read. It reads the text of the function
+// instead of calling it, because the schema may be a stranger's.
+func constant(ctx context.Context, pool *pgxpool.Pool, cfg config, function string) int {
+	var number int
 	err := pool.QueryRow(ctx, `
 		SELECT coalesce(pg_catalog.max(coalesce(pg_catalog.substring(p.prosrc, '^SELECT ([0-9]{1,9})$'), '-1')::pg_catalog.int4), 0)
 		FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-		WHERE n.nspname = $1::pg_catalog.text::pg_catalog.name AND p.proname = 'pglock_schema_version'::pg_catalog.name`, cfg.schema).Scan(&version)
+		WHERE n.nspname = $1::pg_catalog.text::pg_catalog.name AND p.proname = $2::pg_catalog.text::pg_catalog.name`, cfg.schema, function).Scan(&number)
 	if err != nil {
 		return -1
 	}
-	return version
+	return number
 }
 
 // checkRights returns a *PrivilegeError if the first statement would fail for lack of a right. The

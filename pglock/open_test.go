@@ -76,6 +76,8 @@ func TestOpenTellsWhatIsWrongWithTheSchema(t *testing.T) {
 	f.sql("CREATE OR REPLACE FUNCTION pglock.pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 0'")
 	check(f.schema, schema.ErrOutdated, "pglock migrate up")
 	f.sql("CREATE OR REPLACE FUNCTION pglock.pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 99'")
+	must(t, openSchema(f.schema)) // it serves this program too
+	f.sql("CREATE OR REPLACE FUNCTION pglock.pglock_oldest_client() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 98'")
 	check(f.schema, schema.ErrNewer, "newer pglock")
 }
 

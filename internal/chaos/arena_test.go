@@ -5,6 +5,7 @@ package chaos
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -23,7 +24,6 @@ import (
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
-	"github.com/pglock/pglock-go/migrations"
 )
 
 //go:embed sql/ledger.sql
@@ -36,7 +36,9 @@ type arena struct {
 	admin  *pgxpool.Pool // past the proxies
 	base   assignment
 	crew   []*process
-	pairs  bool // of nemeses strike at a time
+	old    string // the test binary of the release that the tables are made by; "" is this one
+	next   string // that of the release to which upgrade upgrades
+	pairs  bool   // of nemeses strike at a time
 
 	mu      sync.Mutex
 	records []record
@@ -46,9 +48,10 @@ type arena struct {
 // process is one worker after the other: a killed one is replaced.
 type process struct {
 	*arena
-	index int
-	proxy *faultproxy.Proxy
-	life  sync.Mutex // held from the end of a worker to the start of the next one
+	binary string // "" is this one
+	index  int
+	proxy  *faultproxy.Proxy
+	life   sync.Mutex // held from the end of a worker to the start of the next one
 
 	mu      sync.Mutex // guards the fields below
 	born    int
@@ -78,9 +81,7 @@ func newArena(t *testing.T, base assignment, n nemesis) *arena {
 	a.admin = pgtest.PoolOn(t, a.server.URL(), func(c *pgxpool.Config) {
 		c.ConnConfig.ConnectTimeout, c.MaxConns = 5*time.Second, 6
 	})
-	if err := migrations.Up(t.Context(), a.admin); err != nil {
-		t.Fatal(err)
-	}
+	a.migrate(a.old)
 	a.exec(ledgerSQL)
 	a.base.Role, a.base.Password = "worker", "poor"
 	a.exec("CREATE ROLE worker LOGIN PASSWORD 'poor'")
@@ -90,7 +91,7 @@ func newArena(t *testing.T, base assignment, n nemesis) *arena {
 		a.exec("INSERT INTO accounts (name) VALUES ($1)", name)
 	}
 	for i := range workers {
-		p := &process{arena: a, index: i, proxy: faultproxy.New(t, a.server.Addr())}
+		p := &process{arena: a, binary: a.old, index: i, proxy: faultproxy.New(t, a.server.Addr())}
 		if n.fates != nil {
 			p.proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
 				fate := n.fates.decide(r)
@@ -194,7 +195,7 @@ func (p *process) start() {
 		p.t.Error(err)
 		return
 	}
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command(cmp.Or(p.binary, "/proc/self/exe"))
 	cmd.Env = append(os.Environ(), workerVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var stderr bytes.Buffer

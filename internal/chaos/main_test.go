@@ -18,5 +18,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if url := os.Getenv(migrateVariable); url != "" {
+		if err := migrate(url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	pgtest.Main(m)
 }

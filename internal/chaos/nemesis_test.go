@@ -61,6 +61,7 @@ func nemeses() []nemesis {
 		{name: "notification queue full", control: unlocked, strike: fillQueue},
 		{name: "fleet", control: unlocked, strike: terminate, fleet: 100},
 		{name: "disk full", control: unlocked, strike: fillDisk, prepare: moveToSmallDisk},
+		upgrade(),
 	}
 }
 

@@ -19,34 +19,37 @@ var (
 // Error reports how the schema in the database differs from the one that this program needs.
 // errors.Is finds ErrSchema, its Kind and its Cause.
 type Error struct {
-	Kind  error  // ErrMissing, ErrOutdated or ErrNewer
-	Name  string // of the schema
-	Found int    // version in the database, 0 if missing
-	Want  int    // version that this program needs
-	Cause error  // the server's, may be nil
+	Kind   error  // ErrMissing, ErrOutdated or ErrNewer
+	Name   string // of the schema
+	Found  int    // version in the database, 0 if missing
+	Oldest int    // version that programs must know, for ErrNewer
+	Want   int    // version that this program needs, which is also the newest that it knows
+	Cause  error  // the server's, may be nil
 }
 
 func (e *Error) Error() string {
 	if errors.Is(e.Kind, ErrMissing) {
 		return fmt.Sprintf("%v: no pglock tables in schema %q: run `pglock migrate up`, call migrations.Up, or name the right schema", e.Kind, e.Name)
 	}
-	remedy := "deploy a newer pglock with this program"
-	if errors.Is(e.Kind, ErrOutdated) {
-		remedy = "run `pglock migrate up` or call migrations.Up"
+	if errors.Is(e.Kind, ErrNewer) {
+		return fmt.Sprintf("%v: %q is at version %d, for programs that know %d or later, and this one knows %d: build it with a newer pglock",
+			e.Kind, e.Name, e.Found, e.Oldest, e.Want)
 	}
-	return fmt.Sprintf("%v: %q is at version %d and this program needs %d: %s", e.Kind, e.Name, e.Found, e.Want, remedy)
+	return fmt.Sprintf("%v: %q is at version %d and this program needs %d: run `pglock migrate up` or call migrations.Up",
+		e.Kind, e.Name, e.Found, e.Want)
 }
 
 func (e *Error) Unwrap() []error { return errs.Causes(ErrSchema, e.Kind, e.Cause) }
 
-// Check returns an *Error unless found, the version of the named schema in the database, is the one
-// that this module needs.
-func Check(name string, found int) error {
+// Check returns an *Error unless this module can use the named schema. found is its version in the
+// database, and oldest the version that a program must know at least: a newer schema that has only been
+// expanded serves older programs too.
+func Check(name string, found, oldest int) error {
 	switch {
 	case found < Version:
 		return &Error{Kind: ErrOutdated, Name: name, Found: found, Want: Version}
-	case found > Version:
-		return &Error{Kind: ErrNewer, Name: name, Found: found, Want: Version}
+	case oldest > Version:
+		return &Error{Kind: ErrNewer, Name: name, Found: found, Oldest: oldest, Want: Version}
 	}
 	return nil
 }

@@ -55,11 +55,14 @@ func TestMigrate(t *testing.T) {
 func TestMigrateDirtyAndNewer(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
-	for _, test := range []struct{ set, says string }{
-		{"dirty = true", "dirty version"},
-		{"dirty = false, version = 999", "newer"},
+	update := "UPDATE " + pgx.Identifier{c.schema, "pglock_migrations"}.Sanitize() + " SET "
+	for _, test := range []struct{ change, says string }{
+		{update + "dirty = true", "dirty version"},
+		{update + "dirty = false, version = 999; CREATE OR REPLACE FUNCTION " + pgx.Identifier{c.schema}.Sanitize() +
+			".pglock_oldest_client() RETURNS integer LANGUAGE sql AS 'SELECT 998'", "newer"},
 	} {
-		locktest.Exec(t, c.pool, "UPDATE "+pgx.Identifier{c.schema, "pglock_migrations"}.Sanitize()+" SET "+test.set)
+		_, err := c.pool.Exec(t.Context(), test.change, pgx.QueryExecModeSimpleProtocol)
+		locktest.OK(t, err)
 		for _, sub := range []string{"version", "up"} {
 			if r := c.expect(statusUnavailable, "migrate", sub); !strings.Contains(r.stderr, test.says) || r.stdout != "" {
 				t.Errorf("%s: got %+v", sub, r)

@@ -11,12 +11,14 @@ WITH o AS (
         xids int8, dead_rows int8, bloated_size int8, idle_rows int8, idle_for float8, headroom int8, queue_usage float8)
 ), b AS ( -- the server, the role and the schema
     SELECT o.*, current_user::text AS role, current_database()::text AS db, n.oid AS namespace, v.oid AS version_function,
-           substring(v.prosrc FROM '[0-9]+')::int AS found_version,
+           substring(v.prosrc FROM '[0-9]+')::int AS found_version, c.oldest AS oldest_client,
            format('let the owner of the tables run SELECT %I.%I(%L)', o.schema, 'grant_' || o.kind, current_user) AS grant_user,
            coalesce(has_schema_privilege(n.oid, 'USAGE') AND has_function_privilege(v.oid, 'EXECUTE')
-               AND substring(v.prosrc FROM '[0-9]+')::int = o.version, false) AS usable
+               AND substring(v.prosrc FROM '[0-9]+')::int >= o.version AND c.oldest <= o.version, false) AS usable
     FROM o LEFT JOIN pg_namespace AS n ON n.nspname = o.schema
-           LEFT JOIN pg_proc AS v ON v.pronamespace = n.oid AND v.proname = 'pglock_schema_version'
+           LEFT JOIN pg_proc AS v ON v.pronamespace = n.oid AND v.proname = 'pglock_schema_version',
+        LATERAL (SELECT max(substring(p.prosrc FROM '[0-9]+')::int) AS oldest FROM pg_proc AS p
+                 WHERE p.pronamespace = n.oid AND p.proname = 'pglock_oldest_client') AS c
 )
 
 -- section: server
@@ -80,8 +82,8 @@ SELECT 'schema', r.level, r.found, r.remedy FROM b, m, LATERAL (SELECT CASE
         WHEN NOT has_schema_privilege(b.namespace, 'USAGE') THEN ARRAY['fail', format('role "%s" may not use schema "%s"', b.role, b.schema), b.grant_user]
         WHEN NOT has_function_privilege(b.version_function, 'EXECUTE') THEN
             ARRAY['fail', format('role "%s" lacks EXECUTE on pglock_schema_version', b.role), b.grant_user]
-        WHEN b.usable AND m.missing <> '' THEN ARRAY['fail', format('schema "%s" was changed by hand: %s', b.schema, m.missing), 'restore it from a backup, or make it anew']
-        WHEN b.usable THEN ARRAY['ok', format('"%s", version %s', b.schema, b.version), '']
+        WHEN b.usable AND m.missing <> '' AND b.found_version = b.version THEN ARRAY['fail', format('schema "%s" was changed by hand: %s', b.schema, m.missing), 'restore it from a backup, or make it anew']
+        WHEN b.usable THEN ARRAY['ok', format('"%s", version %s', b.schema, b.found_version), '']
         ELSE ARRAY['fail', format('schema "%s" is at version %s, and this pglock needs %s', b.schema, b.found_version, b.version),
             CASE WHEN b.found_version < b.version THEN format('run pglock migrate up --schema %s', b.word) ELSE 'use a newer pglock' END] END) AS c (texts),
     LATERAL (SELECT c.texts[1], c.texts[2], c.texts[3]) AS r (level, found, remedy)
@@ -116,12 +118,12 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     VALUES ('user', 'table', '{SELECT,INSERT,UPDATE,DELETE}'::text[], '{distributed_locks,lock_waiters,lock_permits,once_keys}'::text[]),
         ('user', 'table', '{SELECT}', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
         ('user', 'sequence', '{USAGE}', '{fencing_tokens}'),
-        ('user', 'function', '{EXECUTE}', '{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,unsafe_server,wake_next,wake_each,
+        ('user', 'function', '{EXECUTE}', '{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,unsafe_server,pglock_oldest_client,wake_next,wake_each,
             check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,
             add_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
             keep_permits,upgrade_permits,resize_permits,next_ticket}'),
         ('reader', 'table', '{SELECT}', '{distributed_locks,lock_waiters,lock_permits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
-        ('reader', 'function', '{EXECUTE}', '{unsafe_server,lift_fencing_tokens,advisory_key}'),
+        ('reader', 'function', '{EXECUTE}', '{unsafe_server,pglock_oldest_client,lift_fencing_tokens,advisory_key}'),
         ('writer', 'function', '{EXECUTE}', '{check_fence,guard,bind,require_bound,advance}'),
         ('owner', 'function', '{EXECUTE}', '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
             protect,unprotect,protection_of,drop_triggers,create_triggers,require_table,template_parts,

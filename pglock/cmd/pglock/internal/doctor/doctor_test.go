@@ -19,6 +19,7 @@ import (
 )
 
 const (
+	asOldest  = "CREATE OR REPLACE FUNCTION <pglock_oldest_client>() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT %d'"
 	asVersion = "CREATE OR REPLACE FUNCTION <pglock_schema_version>() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT %d'"
 	grantUser = "SELECT <schema>.grant_user(<user>)"
 	reload    = "; SELECT pg_reload_conf()"
@@ -54,7 +55,8 @@ var faults = []fault{
 
 	{change: func(p *patient) { p.schema = "none" }, check: "schema", level: doctor.Fail, says: `no tables of pglock in schema "none": run pglock migrate up --schema none`},
 	{set: fmt.Sprintf(asVersion, 1), check: "schema", level: doctor.Fail, says: "run pglock migrate up --schema 'it'", fix: fmt.Sprintf(asVersion, schema.Version)},
-	{set: fmt.Sprintf(asVersion, 99), check: "schema", level: doctor.Fail, says: "use a newer pglock", fix: fmt.Sprintf(asVersion, schema.Version)},
+	{set: fmt.Sprintf(asOldest, 99), check: "schema", level: doctor.Fail, says: "use a newer pglock", fix: fmt.Sprintf(asOldest, 1)},
+	{set: fmt.Sprintf(asVersion, 99), check: "migrations", level: doctor.Fail, says: "the tables are of version 99", fix: fmt.Sprintf(asVersion, schema.Version)},
 	{set: "REVOKE USAGE ON SCHEMA <schema> FROM <role>", check: "schema", level: doctor.Fail, says: "may not use schema"},
 	{set: "REVOKE EXECUTE ON FUNCTION <pglock_schema_version>() FROM PUBLIC, <role>", check: "schema", level: doctor.Fail, says: "lacks EXECUTE on pglock_schema_version"},
 	{set: "UPDATE <pglock_migrations> SET dirty = true", check: "migrations", level: doctor.Fail, says: "pglock migrate version", fix: "UPDATE <pglock_migrations> SET dirty = false"},

@@ -105,7 +105,7 @@ func (p *patient) fill(sql string) string {
 	replace := []string{"<role>", pgx.Identifier{p.conn.User}.Sanitize(), "<user>", "'" + p.conn.User + "'", "<db>", p.conn.Database, "<schema>", schema,
 		"<tokens>", "'" + strings.ReplaceAll(schema, "'", "''") + ".fencing_tokens'"}
 	for _, name := range []string{"distributed_locks", "lock_waiters", "once_keys", "fencing_secret", "fencing_epoch", "fencing_high_water",
-		"fencing_tokens", "pglock_migrations", "locks_held", "bound_grants", "bind", "pglock_schema_version"} {
+		"fencing_tokens", "pglock_migrations", "locks_held", "bound_grants", "bind", "pglock_schema_version", "pglock_oldest_client"} {
 		replace = append(replace, "<"+name+">", schema+"."+name)
 	}
 	return strings.NewReplacer(replace...).Replace(sql)
