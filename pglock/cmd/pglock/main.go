@@ -62,8 +62,14 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().StringVar(&g.databaseURL, "database-url", "", "the database: a `URL`, or keywords and values")
 	root.PersistentFlags().StringVar(&g.schema, "schema", cmp.Or(os.Getenv(schemaVariable), schema.Default), "the schema with pglock's tables, or $PGLOCK_SCHEMA")
 	root.AddCommand(newRun(g), newLead(g), newHold(g), newList(g), newShow(g), newWatch(g), newTop(g), newUI(g), newOnce(g), newIdle(), newRelease(g), newDoctor(g), newMigrate(g))
+	for _, command := range extraCommands {
+		root.AddCommand(command(g))
+	}
 	return root
 }
+
+// extraCommands are those of a build tag.
+var extraCommands []func(*globals) *cobra.Command
 
 // versions returns the output of `pglock --version`. The version of a build from a working copy, which
 // the go command derives, contains the commit.
