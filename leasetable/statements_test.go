@@ -42,6 +42,24 @@ func TestEveryStatementPrepares(t *testing.T) {
 	}
 }
 
+// TestStatementsAreFunctions: what programs in other languages call are the same statements.
+func TestStatementsAreFunctions(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	statements := leasetable.Statements(name)
+	for function, statement := range map[string]string{
+		"renew_grants": "renew", "join_queue": "join", "leave_queue": "leave_queue", "watch_name": "watch",
+	} {
+		var body string
+		err := pool.QueryRow(t.Context(), "SELECT btrim(prosrc, E'\\n') FROM pg_proc WHERE proname = $1 AND pronamespace = $2::text::regnamespace",
+			function, schema.Quote(name)).Scan(&body)
+		if err != nil || body != statements[statement] {
+			t.Errorf("%s, %v: the function's body is\n%s\nthe statement is\n%s", function, err, body, statements[statement])
+		}
+	}
+}
+
 // TestEachStatementIsUsed: a method that names a statement which does not exist would send nothing.
 func TestEachStatementIsUsed(t *testing.T) {
 	t.Parallel()
@@ -89,7 +107,7 @@ func TestTimingMatchesTheSQL(t *testing.T) {
 		}
 	}
 	lockTimeouts := map[time.Duration]int{timing.LockTimeout: 0, timing.GuardWait: 0}
-	intervals := map[time.Duration]int{timing.HeadGrace: 0, timing.DeadRowAge: 0, timing.FirstLook: 0, time.Microsecond: 0}
+	intervals := map[time.Duration]int{timing.HeadGrace: 0, timing.DeadRowAge: 0, timing.FirstLook: 0, timing.TicketTTL: 0, timing.KeepTicket: 0, time.Microsecond: 0}
 	for pattern, allowed := range map[string]map[time.Duration]int{
 		`'lock_timeout', '([^']*)'`: lockTimeouts, `interval '([^']*)'`: intervals,
 	} {

@@ -53,6 +53,8 @@ var (
 		"EXECUTE on head_weight", "EXECUTE on commit_durably", "EXECUTE on add_room", "EXECUTE on free_expired_permits",
 		"EXECUTE on share_grant", "EXECUTE on create_free", "EXECUTE on acquire_slots", "EXECUTE on release_permits", "EXECUTE on await_guards",
 		"EXECUTE on keep_permits", "EXECUTE on upgrade_permits", "EXECUTE on resize_permits", "EXECUTE on next_ticket",
+		"EXECUTE on acquire", "EXECUTE on renew", "EXECUTE on release", "EXECUTE on wait_ticket", "EXECUTE on leave", "EXECUTE on watch",
+		"EXECUTE on check_client", "EXECUTE on renew_grants", "EXECUTE on join_queue", "EXECUTE on leave_queue", "EXECUTE on watch_name",
 	)
 )
 

@@ -255,7 +255,7 @@ func TestNewerSchemaIsUnchanged(t *testing.T) {
 	}
 	oldest := "FUNCTION " + schema.Quote(name) + ".pglock_oldest_client()"
 	for _, change := range []string{
-		"CREATE OR REPLACE " + oldest + " RETURNS integer LANGUAGE sql AS 'SELECT 4'",
+		fmt.Sprintf("CREATE OR REPLACE %s RETURNS integer LANGUAGE sql AS 'SELECT %d'", oldest, schema.Version+1),
 		"CREATE OR REPLACE " + oldest + " RETURNS integer LANGUAGE sql AS 'SELECT 1 + 1'",
 		"DROP " + oldest,
 	} {

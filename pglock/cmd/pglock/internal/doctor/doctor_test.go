@@ -66,7 +66,11 @@ var faults = []fault{
 	{set: "REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC", check: "rights", level: doctor.Warn, says: "GRANT EXECUTE ON FUNCTION pg_notify"},
 	{set: "ALTER TABLE <once_keys> RENAME holder TO x; ALTER TABLE <once_keys> DROP x CASCADE; ALTER TABLE <once_keys> ADD holder text; ALTER TABLE <once_keys> ADD more text",
 		check: "schema", level: doctor.Fail, says: "once_keys has 10 columns of 9", fix: "ALTER TABLE <once_keys> DROP more"},
-	{set: "UPDATE <pglock_migrations> SET version = 2", check: "migrations", level: doctor.Fail, says: "says version 2, and the tables are of version 3", fix: "UPDATE <pglock_migrations> SET version = 3"},
+	{
+		set: "UPDATE <pglock_migrations> SET version = 2", check: "migrations", level: doctor.Fail,
+		says: fmt.Sprintf("says version 2, and the tables are of version %d", schema.Version),
+		fix:  fmt.Sprintf("UPDATE <pglock_migrations> SET version = %d", schema.Version),
+	},
 	{set: "ALTER TABLE <distributed_locks> ENABLE ROW LEVEL SECURITY", check: "rights", level: doctor.Fail, says: "row security", fix: "ALTER TABLE <distributed_locks> DISABLE ROW LEVEL SECURITY"},
 
 	{set: "SELECT <schema>.grant_writer(<user>), <schema>.grant_owner(<user>)", check: "grants", level: doctor.OK, says: "no role has more"},

@@ -1,0 +1,252 @@
+-- Locks for programs in any language. docs/reference/protocol.md says how to use these functions, and what a
+-- client must never do.
+--
+-- Run it like the first file. Each call belongs into a transaction of its own at READ COMMITTED, which is
+-- committed at once: a grant is one when its commit has returned.
+--
+-- The functions call what the Go client calls: acquire_slots, release_permits, and four of its statements, which
+-- are the bodies of the functions in this first part. TestStatementsAreFunctions compares them with
+-- leasetable/sql, where their comments are.
+
+-- Until pin_functions, the functions name a schema that does not exist.
+SELECT set_config('check_function_bodies', 'off', true);
+
+CREATE FUNCTION renew_grants(text[], bigint[], bigint[], text)
+RETURNS TABLE (name text, token bigint, remaining bigint, release_request text, held bigint, request text, weight integer, permits integer)
+LANGUAGE sql VOLATILE AS $$
+WITH ours AS MATERIALIZED (
+    SELECT l.name, l.token, w.us
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
+    JOIN "<here>".distributed_locks AS l ON l.name = w.name AND l.token = w.token
+    WHERE l.holder IS NOT NULL
+    ORDER BY l.name
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+), ours_shared AS MATERIALIZED (
+    SELECT p.name, p.token, w.us
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
+    JOIN "<here>".lock_permits AS p ON p.name = w.name AND p.token = w.token
+    WHERE p.holder IS NOT NULL
+    ORDER BY p.name, p.token
+    FOR NO KEY UPDATE OF p SKIP LOCKED
+), durable AS MATERIALIZED (
+    SELECT "<here>".commit_durably()
+), renewed AS (
+    UPDATE "<here>".distributed_locks AS l
+    SET version = l.version % 9223372036854775807 + 1, holder = coalesce($4::text, l.holder),
+        expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
+    FROM ours AS o, durable
+    WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
+    RETURNING l.name, l.token, l.expires_at, l.release_request, l.acquired_at, l.request, l.capacity AS weight
+), renewed_shared AS (
+    UPDATE "<here>".lock_permits AS p
+    SET version = p.version % 9223372036854775807 + 1, holder = coalesce($4::text, p.holder),
+        expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
+    FROM ours_shared AS o, durable
+    WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()
+    RETURNING p.name, p.token, p.expires_at, p.release_request, p.acquired_at, p.request, p.weight
+)
+SELECT r.name, r.token, (extract(epoch FROM r.expires_at - clock_timestamp()) * 1000000)::bigint, r.release_request,
+       (extract(epoch FROM clock_timestamp() - r.acquired_at) * 1000000)::bigint, r.request::text, r.weight,
+       CASE WHEN $4::text <> '' THEN (SELECT coalesce(l.capacity, 0) FROM "<here>".distributed_locks AS l WHERE l.name = r.name) END
+FROM (SELECT * FROM renewed UNION ALL SELECT * FROM renewed_shared) AS r
+$$;
+
+CREATE FUNCTION join_queue(text, integer, text, bigint, text, bigint, bigint)
+RETURNS TABLE (ticket bigint, ahead bigint, free boolean, remaining bigint)
+LANGUAGE sql VOLATILE AS $$
+WITH seen AS MATERIALIZED (
+    SELECT "<here>".next_ticket() AS drawn, l.expires_at, q.queue, q.line, q.queue + q.line >= $7::bigint + coalesce(l.capacity, 0) AS crowded
+    FROM (SELECT) AS one
+    LEFT JOIN "<here>".distributed_locks AS l ON l.name = $1::text
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE w.ticket > coalesce(l.ticket, 0)) AS queue, count(*) FILTER (WHERE w.ticket < -1) AS line
+        FROM "<here>".lock_waiters AS w
+        WHERE w.name = $1::text AND w.client <> $3::text AND w.expires_at > clock_timestamp()) AS q
+    WHERE set_config('synchronous_commit', 'off', true) = 'off'
+), joined AS (
+    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight)
+    SELECT $1::text, $3::text, CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, clock_timestamp() + $4::bigint * interval '1 microsecond',
+           clock_timestamp() - $6::bigint * interval '1 microsecond', $5::text, $2::int
+    FROM seen AS s
+    ON CONFLICT (name, client) DO UPDATE
+        SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
+            weight = excluded.weight
+)
+SELECT CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, s.queue + CASE WHEN s.crowded THEN s.line ELSE 0 END,
+       coalesce(s.expires_at <= clock_timestamp(), true),
+       CASE WHEN s.expires_at > clock_timestamp() THEN (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
+FROM seen AS s
+$$;
+
+CREATE FUNCTION leave_queue(text[], text, bigint, boolean) RETURNS SETOF boolean
+LANGUAGE sql VOLATILE AS $$
+WITH async AS MATERIALIZED (
+    SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '250ms', true)
+), mine AS MATERIALIZED (
+    SELECT w.name
+    FROM "<here>".lock_waiters AS w
+    WHERE w.name = ANY ($1::text[]) AND w.client = $2::text
+    ORDER BY w.name COLLATE "C"
+    FOR UPDATE
+), gone AS (
+    DELETE FROM "<here>".lock_waiters AS w
+    USING async, mine AS m
+    WHERE w.name = m.name AND w.client = $2::text AND (w.ticket = $3::bigint OR $3::bigint = -1)
+    RETURNING w.name, w.ticket
+), head_left AS (
+    UPDATE "<here>".distributed_locks AS l
+    SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+    FROM gone AS g
+    WHERE l.name = g.name AND l.capacity > 0 AND g.ticket > l.ticket
+      AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
+                      WHERE w.name = l.name AND w.ticket > l.ticket AND w.ticket < g.ticket AND w.expires_at > clock_timestamp())
+      AND EXISTS (SELECT FROM "<here>".lock_waiters AS w
+                  WHERE w.name = l.name AND w.ticket > g.ticket AND w.expires_at > clock_timestamp())
+)
+SELECT CASE WHEN $4::boolean THEN "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
+FROM (SELECT count(*) FROM gone) AS g, "<here>".distributed_locks AS l
+WHERE l.name = ANY ($1::text[]) AND l.expires_at <= clock_timestamp()
+$$;
+
+CREATE FUNCTION watch_name(text, text, bigint) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at)
+SELECT $1::text, $2::text, -1, clock_timestamp() + $3::bigint * interval '1 microsecond'
+WHERE set_config('synchronous_commit', 'off', true) = 'off'
+ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at
+$$;
+
+-- What follows is for callers.
+
+-- Fails unless a client that was written for the version "knows" can use these tables on this server. Call it once
+-- for each connection: it also raises the tokens above those that a failover has lost.
+CREATE FUNCTION check_client(knows integer) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    unsafe text := "<here>".unsafe_server();
+BEGIN
+    IF unsafe IS NOT NULL THEN
+        RAISE EXCEPTION 'pglock: %', unsafe USING ERRCODE = 'feature_not_supported';
+    ELSIF knows < "<here>".pglock_oldest_client() OR knows > "<here>".pglock_schema_version() THEN
+        RAISE EXCEPTION 'pglock: the tables are at version % and serve clients from version % on, and this one knows %',
+            "<here>".pglock_schema_version(), "<here>".pglock_oldest_client(), knows USING ERRCODE = 'feature_not_supported';
+    END IF;
+    PERFORM "<here>".lift_fencing_tokens();
+END
+$$;
+COMMENT ON FUNCTION check_client(integer) IS 'pglock: fail unless a client written for that version can use the tables';
+
+-- Makes one attempt to acquire a lock.
+--
+--   request  the same for all attempts of one acquire, so that an attempt whose answer was lost can be repeated
+--   ticket   from wait_ticket; 0 overtakes those that wait; null waits behind them without a place
+--   permits  of a semaphore; 1073741824 for a readers-writer lock; 0 for a lock with one holder
+--   weight   how many of these; all of them exclude everyone else
+--
+-- If it is granted, token and remaining are those of the grant. Otherwise they are of the grant in the way, if
+-- there is one, and "ahead" is how many wait before the caller. Nothing is written then.
+CREATE FUNCTION acquire(
+    lock_name text, holder text, ttl interval DEFAULT interval '30 s', labels jsonb DEFAULT '{}', request uuid DEFAULT gen_random_uuid(),
+    ticket bigint DEFAULT NULL, permits integer DEFAULT 0, weight integer DEFAULT 1,
+    OUT granted boolean, OUT token bigint, OUT held_by text, OUT remaining interval, OUT ahead integer)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+DECLARE
+    a  record;
+    us bigint := extract(epoch FROM ttl) * 1000000;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'pglock: acquire needs READ COMMITTED' USING ERRCODE = 'invalid_transaction_state';
+    ELSIF (us > 0 AND octet_length(holder) BETWEEN 1 AND 512 AND jsonb_typeof(labels) = 'object' AND permits >= 0
+           AND weight BETWEEN 1 AND greatest(permits, 1)) IS NOT TRUE THEN
+        RAISE EXCEPTION 'pglock: acquire: the TTL must be positive, the holder have 1 to 512 bytes, the labels be an object, and the weight be 1 to the number of permits'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    FOR attempt IN 1..3 LOOP
+        SELECT * INTO a FROM "<here>".acquire_slots(ARRAY[lock_name], ARRAY[permits], ARRAY[weight], request, holder, labels, us,
+                                                    coalesce(ticket, 9223372036854775807), true);
+        EXIT WHEN a.outcome <> 'again'; -- the name was pruned meanwhile
+    END LOOP;
+    CASE a.outcome
+        WHEN 'kind' THEN
+            RAISE EXCEPTION 'pglock: acquire "%": it has % permits, not %', lock_name, a.ahead, permits USING ERRCODE = 'PGL11';
+        WHEN 'spent' THEN
+            RAISE EXCEPTION 'pglock: acquire "%": the grant of this request has ended', lock_name
+                USING ERRCODE = 'PGL12', HINT = 'Use a new request for each acquire.';
+        ELSE
+            granted := a.outcome = 'granted';
+            token := nullif(a.token, 0);
+            held_by := CASE WHEN granted THEN holder ELSE a.holder END;
+            remaining := a.remaining * interval '1 microsecond';
+            ahead := a.ahead;
+    END CASE;
+END
+$$;
+COMMENT ON FUNCTION acquire(text, text, interval, jsonb, uuid, bigint, integer, integer) IS 'pglock: one attempt to acquire a lock';
+
+-- Extends a grant to "ttl" from now, or leaves it if it lasts longer. It returns no row if the grant is not
+-- current any more: the caller has lost the lock. release_request is the reason if it is asked to release it.
+CREATE FUNCTION renew(lock_name text, grant_token bigint, ttl interval DEFAULT interval '30 s')
+RETURNS TABLE (remaining interval, release_request text)
+LANGUAGE sql VOLATILE AS $$
+    SELECT r.remaining * interval '1 microsecond', r.release_request
+    FROM "<here>".renew_grants(ARRAY[lock_name], ARRAY[grant_token], ARRAY[(extract(epoch FROM ttl) * 1000000)::bigint], NULL) AS r
+$$;
+COMMENT ON FUNCTION renew(text, bigint, interval) IS 'pglock: extend a grant; no row: it is lost';
+
+-- Releases a grant, and notifies those that wait. It returns false if the grant had ended before.
+CREATE FUNCTION release(lock_name text, grant_token bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM "<here>".release_permits(lock_name, grant_token, true);
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION release(text, bigint) IS 'pglock: release a grant; false: it had ended';
+
+-- Gets the caller a ticket in the queue for a name, or refreshes the one that it has. "client" is the channel that
+-- a release notifies when the caller's turn has come, with the name as the payload, and must differ between callers.
+-- A caller that polls needs no LISTEN: it calls this, and acquire with the ticket, once a second or more often, because
+-- the queue skips a head that does not come for 1.5 s.
+CREATE FUNCTION wait_ticket(lock_name text, client text, holder text, weight integer DEFAULT 1, OUT ticket bigint, OUT ahead bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    valid CONSTANT interval := CASE WHEN weight > 1 THEN interval '3 s' ELSE interval '30 s' END;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE "<here>".lock_waiters AS w SET expires_at = clock_timestamp() + valid
+    WHERE w.name = lock_name AND w.client = wait_ticket.client AND w.weight = wait_ticket.weight AND w.expires_at > clock_timestamp()
+      AND w.ticket > coalesce((SELECT l.ticket FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0)
+    RETURNING w.ticket INTO ticket;
+    IF FOUND THEN
+        ahead := (SELECT count(*) FROM "<here>".lock_waiters AS w, "<here>".distributed_locks AS l
+                  WHERE w.name = lock_name AND l.name = lock_name AND w.ticket > l.ticket AND w.ticket < wait_ticket.ticket AND w.expires_at > clock_timestamp());
+        RETURN;
+    END IF;
+    SELECT j.ticket, j.ahead INTO ticket, ahead
+    FROM "<here>".join_queue(lock_name, weight, client, (extract(epoch FROM valid) * 1000000)::bigint, holder, 0, 1099511627776) AS j;
+END
+$$;
+COMMENT ON FUNCTION wait_ticket(text, text, text, integer) IS 'pglock: a ticket in the queue for a name, or a refresh of it';
+
+-- Leaves the queue for a name, and notifies the next one if the lock is free.
+CREATE FUNCTION leave(lock_name text, client text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM "<here>".leave_queue(ARRAY[lock_name], client, -1, true);
+END
+$$;
+COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';
+
+-- Makes the ends of a name's grants notify a channel, with the name as the payload, for that time from now. Call
+-- it again before that is over.
+CREATE FUNCTION watch(lock_name text, channel text, duration interval DEFAULT interval '30 s') RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    SELECT "<here>".watch_name(lock_name, channel, (extract(epoch FROM duration) * 1000000)::bigint)
+$$;
+COMMENT ON FUNCTION watch(text, text, interval) IS 'pglock: be notified of a name''s releases';
+
+SELECT pin_functions();
+
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
