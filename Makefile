@@ -10,7 +10,7 @@ tool = $$(GOWORK=off go tool -n -modfile=internal/tools/go.mod $(1))
 SCRIPTS = .ci/run $(shell find testdata -name '*.sh')
 SYSTEMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 # The modules of go.work. internal/bench is only vetted: it is run by hand.
-MODULES := . internal/adapters internal/testserver/remote pglock/cmd/pglock pglock/otelpglock
+MODULES := . internal/adapters examples internal/testserver/remote pglock/cmd/pglock pglock/otelpglock
 PACKAGES := ./... $(patsubst %,./%/...,$(filter-out .,$(MODULES)))
 
 .PHONY: help
@@ -87,10 +87,17 @@ build: ## Build the command into bin/
 	go build -o bin/ ./pglock/cmd/pglock
 
 .PHONY: release-check
-release-check: ## Build the command for every system and check the release configuration, without a release
+release-check: ## Build the command for every system, and try a release of HEAD from outside the tree, without publishing it
 	@for s in $(SYSTEMS); do echo "build $$s"; GOOS=$${s%/*} GOARCH=$${s#*/} CGO_ENABLED=0 go build -o /dev/null ./pglock/cmd/pglock || exit 1; done
-	@if command -v goreleaser >/dev/null; then goreleaser check && goreleaser release --snapshot --clean --skip=publish; \
-	else echo "release-check: goreleaser is not installed: its configuration was not checked"; fi
+	@testdata/release/check.sh
+
+.PHONY: release
+release: ## Tag a release of all modules, VERSION=v0.1.0, which is published by pushing the tags
+	@testdata/release/tag.sh $(VERSION)
+
+.PHONY: api
+api: ## Compare the API with the last release; BASE=v0.1.0 for another one
+	@testdata/release/api.sh $(BASE)
 
 .PHONY: image
 image: ## Build a PostgreSQL image for the tests where no container registry can be reached

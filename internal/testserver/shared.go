@@ -92,10 +92,11 @@ func Get(ctx context.Context) (*Shared, error) {
 	return shared.server, shared.err
 }
 
-// Environ returns the environment for processes that are to use the server.
+// Environ returns the environment for processes that are to use the server. It has the URL too, for tests that
+// are written as those of users, such as the ones in examples.
 func (s *Shared) Environ() []string {
 	text, _ := json.Marshal(s) // strings only
-	return append(os.Environ(), HandedVariable+"="+string(text))
+	return append(os.Environ(), HandedVariable+"="+string(text), URLVariable+"="+s.URL)
 }
 
 func get(ctx context.Context) (*Shared, error) {

@@ -1,0 +1,4 @@
+CREATE TABLE accounts (
+	id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	email text NOT NULL
+);

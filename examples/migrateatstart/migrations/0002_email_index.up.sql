@@ -1,0 +1,1 @@
+CREATE UNIQUE INDEX CONCURRENTLY accounts_email ON accounts (lower(email));
