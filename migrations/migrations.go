@@ -123,7 +123,7 @@ func (t task) apply(m *migrate.Migrate) error {
 }
 
 // changes reports whether the task runs migrations. Up leaves a newer schema as it is.
-func (t task) changes(s state) bool { return s.version != t.target && !(t.grants && s.newer != nil) }
+func (t task) changes(s state) bool { return s.version != t.target && (!t.grants || s.newer == nil) }
 
 // run performs the task, and then checks the server.
 func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
