@@ -34,8 +34,8 @@
 //     is done before the server could grant the lock to another holder. This also holds when the
 //     server hangs, the network is cut, or the process was suspended and then calls Err or Done,
 //     but not for [Client.Revoke].
-//   - After a failover, these guarantees depend on the kind of replication, as docs/protocol.md
-//     explains.
+//   - After a failover, these guarantees depend on the kind of replication, as
+//     docs/explanation/tokens-through-failover.md explains.
 //   - Renewing and releasing affect only their own grant.
 //   - A failed try writes nothing. A waiter holds no connection and no transaction, so a thousand
 //     of them cost a client the connections of one.
@@ -92,8 +92,9 @@
 //
 // # More
 //
-// The file docs/protocol.md of the repository explains the life of a lease, the wait queue,
-// permits, several names, batches, connections, failures and failover. Package migrations creates
-// the tables. Programs on database/sql call [OpenDB], and package sqltx has recipes for GORM, sqlx,
+// The directory docs of the repository has tutorials, guides and a reference. There,
+// docs/reference/protocol.md explains the life of a lease, permits, several names, batches,
+// connections and failures, and docs/explanation/the-queue.md the wait queue. Package migrations
+// creates the tables. Programs on database/sql call [OpenDB], and package sqltx has recipes for GORM, sqlx,
 // sqlc and ent.
 package pglock

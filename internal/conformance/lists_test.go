@@ -17,11 +17,11 @@ var (
 )
 
 // TestCitedNumbersAreListed checks that each invariant and pitfall that a test cites is in a list of
-// CONTRIBUTING.md, and that the lists are numbered from 1 without a gap.
+// docs/reference/promises.md, and that the lists are numbered from 1 without a gap.
 func TestCitedNumbersAreListed(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
-	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/reference/promises.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestCitedNumbersAreListed(t *testing.T) {
 		known[number(m[1], m[2])] = true
 	}
 	if count["I"] == 0 || count["P"] == 0 {
-		t.Fatalf("CONTRIBUTING.md lists %d invariants and %d pitfalls", count["I"], count["P"])
+		t.Fatalf("docs/reference/promises.md lists %d invariants and %d pitfalls", count["I"], count["P"])
 	}
 	names := 0
 	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
@@ -49,12 +49,12 @@ func TestCitedNumbersAreListed(t *testing.T) {
 		for _, m := range testNames.FindAllStringSubmatch(string(code), -1) {
 			names++
 			if !known[number(m[2], m[3])] {
-				t.Errorf("%s: %s cites a number that CONTRIBUTING.md does not list", path, m[1])
+				t.Errorf("%s: %s cites a number that docs/reference/promises.md does not list", path, m[1])
 			}
 		}
 		for _, m := range cited.FindAllStringSubmatch(string(code), -1) {
 			if !known[number(m[1], m[2])] {
-				t.Errorf("%s: a comment cites %s%s, which CONTRIBUTING.md does not list", path, m[1], m[2])
+				t.Errorf("%s: a comment cites %s%s, which docs/reference/promises.md does not list", path, m[1], m[2])
 			}
 		}
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/rowlock"
 	"github.com/pglock/pglock-go/pglock/runner"
 	"github.com/pglock/pglock-go/pglock/schedule"
@@ -44,6 +45,36 @@ func Example_schedule() {
 
 	fmt.Println(err)
 	// Output: context deadline exceeded
+}
+
+func Example_order() {
+	pool, end := locktest.ExamplePool("CREATE TABLE orders AS SELECT 7 AS id, NULL::text AS receipt")
+	defer end()
+	ctx := context.Background()
+	client, err := pglock.Open(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+	pay := func(_ context.Context, order int) (string, error) { return fmt.Sprint("receipt of order ", order), nil }
+
+	err = client.Do(ctx, "order:7", func(ctx context.Context, l *pglock.Lease) error {
+		receipt, err := pay(ctx, 7) // ctx is done if the lease is lost
+		if err != nil {
+			return err
+		}
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if err := l.Guard(ctx, tx); err != nil {
+				return err // this process was paused, and another one holds the lock
+			}
+			_, err := tx.Exec(ctx, "UPDATE orders SET receipt = $1 WHERE id = 7", receipt)
+			return err
+		})
+	})
+
+	var receipt string
+	fmt.Println(err, pool.QueryRow(ctx, "SELECT receipt FROM orders").Scan(&receipt), receipt)
+	// Output: <nil> <nil> receipt of order 7
 }
 
 func Example_transaction() {
@@ -132,5 +163,56 @@ func Example_migrate() {
 		runner.WithTimeout(10*time.Minute), runner.WithLogger(slog.Default()))
 
 	fmt.Println(err)
+	// Output: <nil>
+}
+
+func Example_leader() {
+	client, end := locktest.ExampleClient()
+	defer end()
+	ctx, shutdown := context.WithCancel(context.Background())
+	serve := func(ctx context.Context, l *pglock.Lease) error {
+		fmt.Println("leads, with a token:", l.Token() > 0)
+		shutdown()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+
+	err := leader.Run(ctx, client, "scheduler", func(ctx context.Context, t *leader.Term) error {
+		return serve(ctx, t.Lease()) // ctx ends with the leadership
+	})
+
+	fmt.Println(err)
+	// Output:
+	// leads, with a token: true
+	// context canceled
+}
+
+func Example_observer() {
+	client, end := locktest.ExampleClient()
+	defer end()
+	ctx := context.Background()
+
+	e, err := leader.New(client, "scheduler")
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := e.Leader(ctx) // ErrNoLeader if there is none; e.Observe(ctx) follows the changes
+
+	fmt.Println(l.Elected(), errors.Is(err, leader.ErrNoLeader))
+	// Output: false true
+}
+
+func Example_pooler() {
+	pool, end := locktest.ExamplePool()
+	defer end()
+	ctx := context.Background()
+	direct := pool.Config().ConnString()
+
+	client, err := pglock.Open(ctx, pool, pglock.WithListener(direct))
+
+	fmt.Println(err)
+	if err := client.Close(ctx); err != nil {
+		log.Fatal(err)
+	}
 	// Output: <nil>
 }

@@ -72,5 +72,5 @@
 // pglock.token of another span, in this process or in another one.
 //
 // The statements that a client sends are not children of the span: several calls share a statement.
-// See docs/protocol.md for what a query tracer of the pool sees.
+// See docs/reference/protocol.md for what a query tracer of the pool sees.
 package otelpglock
