@@ -21,7 +21,7 @@ import (
 func TestProtocol(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../testdata/protocol/*.txt")
-	if err != nil || len(files) < 7 {
+	if err != nil || len(files) < 8 {
 		t.Fatalf("%d fixtures, %v", len(files), err)
 	}
 	for _, file := range files {

@@ -21,6 +21,7 @@ package leasetable
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -99,6 +100,12 @@ func (s *Store) Check(ctx context.Context) error {
 
 // Close closes the connections, of which none is in use, and returns when that is done or ctx ends.
 func (s *Store) Close(ctx context.Context) { s.pool.close(ctx) }
+
+// Database identifies the schema and its database: Stores that differ share no locks.
+func (s *Store) Database() string {
+	c := s.config.ConnConfig
+	return fmt.Sprintf("%s:%d %q %q", c.Host, c.Port, c.Database, s.schema)
+}
 
 // Slots returns the number of statements, except renewals, that can be in progress.
 func (s *Store) Slots() int { return cap(s.slots) }

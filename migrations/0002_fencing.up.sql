@@ -342,14 +342,15 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".grant_writer(role_name);
     PERFORM "<here>".grant_on(role_name, 'SELECT, INSERT, UPDATE, DELETE', 'TABLE',
-        '{distributed_locks,lock_waiters,lock_permits,once_keys}');
+        '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}');
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
         '{lift_fencing_tokens,raise_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
           pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,add_room,free_expired_permits,share_grant,create_free,
           acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,next_ticket,once_claim,
-          acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,leave_queue,watch_name}');
+          acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,leave_queue,watch_name,
+          nested_wait,end_nested_wait,find_deadlock}');
 END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';
@@ -360,7 +361,7 @@ CREATE FUNCTION grant_reader(role_name text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE',
-        '{distributed_locks,lock_waiters,lock_permits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
+        '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION', '{pglock_schema_version,pglock_oldest_client,unsafe_server,lift_fencing_tokens,advisory_key}');
 END
 $$;

@@ -39,7 +39,7 @@ var (
 	}
 	readerRights = []string{
 		"EXECUTE on advisory_key", "EXECUTE on lift_fencing_tokens", "EXECUTE on pglock_oldest_client", "EXECUTE on pglock_schema_version", "EXECUTE on unsafe_server",
-		"SELECT on distributed_locks", "SELECT on lock_permits", "SELECT on lock_waiters", "SELECT on locks_held", "SELECT on locks_waiting",
+		"SELECT on distributed_locks", "SELECT on lock_permits", "SELECT on lock_waiters", "SELECT on locks_held", "SELECT on locks_waiting", "SELECT on nested_waits",
 		"SELECT on once_started", "SELECT on pglock_migrations", "SELECT on schedules", "USAGE on schema",
 	}
 	userRights = append(slices.Clone(writerRights),
@@ -55,6 +55,8 @@ var (
 		"EXECUTE on keep_permits", "EXECUTE on upgrade_permits", "EXECUTE on resize_permits", "EXECUTE on next_ticket",
 		"EXECUTE on acquire", "EXECUTE on renew", "EXECUTE on release", "EXECUTE on wait_ticket", "EXECUTE on leave", "EXECUTE on watch",
 		"EXECUTE on check_client", "EXECUTE on renew_grants", "EXECUTE on join_queue", "EXECUTE on leave_queue", "EXECUTE on watch_name",
+		"EXECUTE on nested_wait", "EXECUTE on end_nested_wait", "EXECUTE on find_deadlock",
+		"DELETE on nested_waits", "INSERT on nested_waits", "SELECT on nested_waits", "UPDATE on nested_waits",
 	)
 )
 

@@ -161,11 +161,16 @@ func (c *Client) revoke(r *leasetable.Request) {
 	})
 }
 
-// endOf returns the error of ctx, and its cause if that differs. If WithWait ended ctx first, it
-// returns ErrTimeout alone.
+// endOf returns the error of ctx, and its cause if that differs. If WithWait or a deadlock ended ctx first, it
+// returns that alone.
 func endOf(ctx context.Context) error {
-	if context.Cause(ctx) == errWaitOver { //nolint:errorlint // the caller's own cause may wrap ErrTimeout
-		return ErrTimeout
+	switch cause := context.Cause(ctx).(type) { //nolint:errorlint // the caller's own cause may wrap such an error
+	case *cycleError:
+		return cause
+	default:
+		if cause == errWaitOver { //nolint:errorlint // as above
+			return ErrTimeout
+		}
 	}
 	return errs.ContextErr(ctx)
 }

@@ -3,6 +3,7 @@ package pglock
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
@@ -49,11 +50,16 @@ func (q *leaseQuery) matches(l *Lease) bool {
 	return l.hasName(q.name) && (q.of == nil || q.of == l.client) && (!q.held || l.Err() == nil)
 }
 
-// carriedPermits is a key that collects the permits of the held leases that a context carries.
-type carriedPermits struct {
-	name    string
-	of      *Client
-	weights map[*Lease]int
+// allLeases is a key that collects the leases that a context carries, the innermost one first.
+type allLeases []*Lease
+
+// carriedLeases returns the leases that ctx carries and that have not ended.
+func carriedLeases(ctx context.Context) []*Lease {
+	var all allLeases
+	if ctx.Value(anyLease{}) != nil {
+		_ = ctx.Value(&all)
+	}
+	return slices.DeleteFunc(all, func(l *Lease) bool { return l.Err() != nil })
 }
 
 // Value returns the lease if key matches it, and otherwise the parent's value.
@@ -65,9 +71,9 @@ func (c *leaseContext) Value(key any) any {
 		if k.matches(c.lease) {
 			return c.lease
 		}
-	case *carriedPermits:
-		if p, ok := c.lease.permitsOf(k.name); ok && k.of == c.lease.client && c.lease.Err() == nil {
-			k.weights[c.lease] = p.Weight
+	case *allLeases:
+		if !slices.Contains(*k, c.lease) {
+			*k = append(*k, c.lease)
 		}
 	}
 	return c.Context.Value(key)
@@ -124,18 +130,17 @@ func (l Lock) isSemaphore() bool {
 // checkPermits returns a *HeldError if ctx carries so many permits of the semaphore that the others
 // would never be enough.
 func (l Lock) checkPermits(ctx context.Context) error {
-	carried := carriedPermits{l.name, l.client, map[*Lease]int{}}
-	_ = ctx.Value(&carried)
 	sum := 0
-	for _, n := range carried.weights {
-		sum += n
-	}
-	for held := range carried.weights {
-		if sum+l.permits.Weight > l.permits.Capacity {
-			return &HeldError{Name: l.name, Token: held.Token(), Holder: held.Holder(), permits: sum}
+	var last *Lease
+	for _, held := range carriedLeases(ctx) {
+		if p, ok := held.permitsOf(l.name); ok && held.client == l.client {
+			sum, last = sum+p.Weight, held
 		}
 	}
-	return nil
+	if last == nil || sum+l.permits.Weight <= l.permits.Capacity {
+		return nil
+	}
+	return &HeldError{Name: l.name, Token: last.Token(), Holder: last.Holder(), permits: sum}
 }
 
 // heldIn returns the held lease of the lock name that ctx carries, or nil.

@@ -50,7 +50,9 @@ var (
 	ErrSchema = schema.ErrSchema
 	// ErrPrivilege means that the database role lacks a right on the tables.
 	ErrPrivilege = errs.ErrPrivilege
-	// ErrDeadlock means that the server ended a deadlock by refusing a DoTx, so run it again.
+	// ErrDeadlock means that calls waited for each other, and that this one failed to end that: a DoTx, or a
+	// wait for a lock under a context that carries the lease of another one. The text has the cycle. Release
+	// what the call holds, as Do does when its function returns the error, and run it again.
 	ErrDeadlock = advisory.ErrDeadlock
 	// ErrStale means that the grant of a guarded write is not current (see StaleError).
 	ErrStale = fencing.ErrStale
@@ -100,7 +102,7 @@ func (e *BusyError) Unwrap() error { return ErrNotAcquired }
 type WaitError struct {
 	Name   string // of several names, their display name; a *BusyError in Last names the blocking grant
 	Waited time.Duration
-	Cause  error // ErrTimeout, ErrClosed, ErrUnavailable, or the error and cause of ctx
+	Cause  error // ErrTimeout, ErrDeadlock, ErrClosed, ErrUnavailable, or the error and cause of ctx
 	Last   error // the last obstacle: a *BusyError, an error of the server, or nil
 }
 

@@ -20,6 +20,8 @@ import (
 var (
 	//go:embed sql/server.sql
 	serverSQL string
+	//go:embed sql/nested.sql
+	nestedSQL string
 	//go:embed sql/once.sql
 	onceSQL string
 	//go:embed sql/schedules.sql
@@ -57,6 +59,7 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 			return leasetable.Read(ctx, c.store, &locks, (*page).scan, schema.Render(surveySQL+matchingSQL+rowSQL, c.cfg.schema),
 				append([]any{""}, append(args, string(q.Order), limit)...)...)
 		},
+		func() (err error) { s.Nested, err = readAll(ctx, c, limit, nestedSQL, scanNested); return err },
 		func() (err error) { s.Once, err = readAll(ctx, c, limit, onceSQL, scanAttempt); return err },
 		func() (err error) { s.Schedules, err = readAll(ctx, c, limit, schedulesSQL, scanSchedule); return err },
 		func() (err error) { s.Sessions, err = readAll(ctx, c, limit, sessionsSQL, scanSession); return err },
@@ -114,6 +117,10 @@ func scanServer(s *inspect.Snapshot, r pgx.Rows) error {
 	v := &s.Server
 	return r.Scan(&s.At, &v.Version, &v.Database, &v.User, &v.Connections, &v.MaxConnections, &v.Sessions, &v.Listeners,
 		&v.NotifyQueue, (*pgtx.Micros)(&v.OldestTransaction), &v.OldestTransactionWho, &v.DeadRows, &v.Held, &v.Waiting, &v.Started)
+}
+
+func scanNested(r pgx.Rows) (n inspect.NestedWait, err error) {
+	return n, r.Scan(&n.Holder, &n.Names, &n.Holds, (*pgtx.Micros)(&n.Waited))
 }
 
 func scanAttempt(r pgx.Rows) (a inspect.Attempt, err error) {

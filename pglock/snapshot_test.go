@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/migrations"
@@ -201,7 +202,10 @@ func TestTree(t *testing.T) {
 	s := inspect.Snapshot{Locks: []inspect.Lock{
 		lock("b", "y", "z"), lock("a", "x", "y", "v"), lock("c", "z"), shared, lock("alone", "q"),
 		lock("p1", "p", "o"), lock("p2", "o", "p"), // p waits for o, and o for p
+		lock("n1", "m", "n"), lock("n2", "n"), lock("n3", "n"),
 	}}
+	s.Locks[len(s.Locks)-1].Token = 7
+	s.Nested = []inspect.NestedWait{{Holder: "n", Names: []string{"n1"}, Holds: []fencing.Token{7}}} // n2 is of another call
 	var got []string
 	for _, b := range s.Tree() {
 		got = append(got, fmt.Sprintf("%d%s%v%s%d%v%t", b.Depth, b.Name, b.Holders, b.Waiter.Holder, b.Place, b.Holds, b.Cycle))
@@ -209,6 +213,7 @@ func TestTree(t *testing.T) {
 	want := []string{
 		"0a[x]0[]false", "1a[]y1[b]false", "2b[y]0[]false", "3b[]z1[c]false", "1a[]v2[]false",
 		"0shared[r1 r2]0[]false", "1shared[]w1[]false",
+		"0n1[m]0[]false", "1n1[]n1[n3]false",
 		"0p1[p]0[]false", "1p1[]o1[p2]false", "2p2[o]0[]false", "3p2[]p1[p1]false", "4p1[p]0[]true",
 	}
 	if !slices.Equal(got, want) {

@@ -87,6 +87,11 @@ func (a *acquisition) waitQueued(ctx, caller context.Context, first *leasetable.
 		w.last = a.busyError(*first)
 		e.NoteBusy(*first)
 	}
+	if held := a.client.heldUnder(ctx); held != nil {
+		var end func()
+		ctx, end = w.endAtDeadlock(ctx, held)
+		defer end()
+	}
 	if err == nil {
 		err = w.awaitHead(ctx)
 	}
@@ -303,7 +308,7 @@ func (w *waiter) afterBusy(g leasetable.Grant) step {
 	case w.blockedSince.IsZero():
 		w.blockedSince = time.Now()
 	}
-	if !w.entry.HasTicket() {
+	if w.entry.Ticket() == 0 {
 		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && w.cfg.plain()
 		// A ticket that was invalid at once is replaced only after a pause.
 		if !w.awaitingHandoff && !w.ticketDrawn {
@@ -374,7 +379,7 @@ func (w *waiter) sleep(ctx context.Context) (g leasetable.Grant, next step, err 
 	case <-timer.C:
 		if w.awaitingHandoff {
 			w.awaitingHandoff, w.handoffWaited = false, true
-			if !w.entry.HasTicket() {
+			if w.entry.Ticket() == 0 {
 				return g, stepJoinQueue, nil
 			}
 		}
@@ -398,12 +403,12 @@ func (w *waiter) sleepTime() time.Duration {
 	switch {
 	case w.awaitingHandoff:
 		return timing.HandoffWait
-	case w.entry.InLine() && w.failingSince.IsZero() && !w.cfg.barging:
+	case w.entry.Ticket() < 0 && w.failingSince.IsZero() && !w.cfg.barging:
 		return timing.QuietPause // the refresher looks
 	}
 	w.pause.First = timing.FirstPause
 	switch {
-	case !w.failingSince.IsZero() && w.entry.InLine(): // a fleet comes back little by little
+	case !w.failingSince.IsZero() && w.entry.Ticket() < 0: // a fleet comes back little by little
 		w.pause.Max = timing.MaxReconnect
 	case !w.failingSince.IsZero():
 		w.pause.Max = timing.MaxPause
@@ -412,7 +417,7 @@ func (w *waiter) sleepTime() time.Duration {
 		// end sends no notification, attempts are frequent, and late by about an eighth of its
 		// duration.
 		w.pause.Max = min(max(time.Since(w.blockedSince)/8, 2*timing.FirstPause), timing.MaxPause)
-	case w.client.waiters.Listening() && w.entry.HasTicket() && !w.cfg.barging && (w.remaining > 0 || w.ahead > 0):
+	case w.client.waiters.Listening() && w.entry.Ticket() != 0 && !w.cfg.barging && (w.remaining > 0 || w.ahead > 0):
 		// A release that did not see our ticket sent no notification, so the first attempt is soon,
 		// after the waiters ahead had time to acquire, and the next ones are less and less
 		// frequent.

@@ -185,6 +185,22 @@ const (
 	DeadRowAge = time.Minute
 )
 
+// Deadlocks.
+//
+//	DeadlockAfter < 100 ms: so soon is a cycle found
+//	2 · DeadlockEvery < NestedWaitTTL: a wait outlives a statement that failed
+const (
+	// DeadlockAfter is how long a call that holds locks waits before it tells the server, which costs
+	// two statements.
+	DeadlockAfter = 10 * time.Millisecond
+
+	// DeadlockEvery is the time between two looks for a cycle that was not closed by the start of a wait.
+	DeadlockEvery = time.Second
+
+	// NestedWaitTTL is how long the server remembers a wait that is not told again. In SQL.
+	NestedWaitTTL = 3 * time.Second
+)
+
 // The listener.
 //
 //	FirstReconnect < MaxReconnect < NoDeliveryPause ≤ NotifyBackoff

@@ -36,6 +36,7 @@ type Snapshot struct {
 	Matching int    // of these, those that match the filter
 	Locks    []Lock // the first ones of these
 
+	Nested    []NestedWait
 	Once      []Attempt
 	Schedules []Schedule
 	Advisory  []advisory.Usage // all sessions with an advisory lock of the database, also of other programs
@@ -55,6 +56,14 @@ type Server struct {
 	DeadRows             int64 // of the tables of locks
 
 	Held, Waiting, Started int // grants, waiting clients, and effects without an outcome
+}
+
+// NestedWait is a call that waits for locks, all of them together, while its context carries leases of others.
+type NestedWait struct {
+	Holder string // as others see it when it holds the locks
+	Names  []string
+	Holds  []fencing.Token // of the leases
+	Waited time.Duration
 }
 
 // Attempt is an effect of package once that has begun and has no outcome.
@@ -126,25 +135,43 @@ type Block struct {
 	Waiter  Waiter   // of a waiter
 	Place   int      // of a waiter in the queue, from 1
 	Holds   []string // of a waiter: the locks that it holds, of those in the Snapshot
+	Nested  bool     // of a waiter: the call that waits holds them; otherwise another call of its client may
 	Cycle   bool     // the lock is above already: its holders may wait for one another
 }
 
 // Tree returns the tree of who waits for whom, for the locks of the Snapshot. Below a waiter are the locks
-// that it holds and others wait for. Holders are known by their names, which are those of clients: one that
-// holds and waits in two calls that have nothing to do with each other looks as if it waited with what it holds.
+// that it holds and others wait for. What a call holds is known if its context carries the leases. Otherwise
+// holders are known by their names, which are those of clients: one that holds and waits in two calls that have
+// nothing to do with each other looks as if it waited with what it holds.
 func (s Snapshot) Tree() (tree []Block) {
 	holds := map[string][]string{} // names of locks by holder
+	granted := map[fencing.Token]string{}
 	waited := map[string]*Lock{}
 	waits := map[string]bool{}
 	for i, l := range s.Locks {
 		for _, h := range l.Holders() {
 			holds[h] = append(holds[h], l.Name)
 		}
+		granted[l.Token] = l.Name
+		for _, g := range l.Grants {
+			granted[g.Token] = l.Name
+		}
 		if len(l.Waiters) > 0 {
 			waited[l.Name] = &s.Locks[i]
 		}
 		for _, w := range l.Waiters {
 			waits[w.Holder] = true
+		}
+	}
+	type call struct{ holder, name string }
+	nested := map[call][]string{}
+	for _, n := range s.Nested {
+		for _, name := range n.Names {
+			for _, token := range n.Holds {
+				if held, ok := granted[token]; ok {
+					nested[call{n.Holder, name}] = append(nested[call{n.Holder, name}], held)
+				}
+			}
 		}
 	}
 	shown := map[string]bool{}
@@ -159,8 +186,12 @@ func (s Snapshot) Tree() (tree []Block) {
 		shown[l.Name] = true
 		path = append(slices.Clip(path), l.Name)
 		for i, w := range l.Waiters {
-			tree = append(tree, Block{Depth: depth + 1, Name: l.Name, Waiter: w, Place: i + 1, Holds: holds[w.Holder]})
-			for _, name := range holds[w.Holder] {
+			held, exact := nested[call{w.Holder, l.Name}]
+			if !exact {
+				held = holds[w.Holder]
+			}
+			tree = append(tree, Block{Depth: depth + 1, Name: l.Name, Waiter: w, Place: i + 1, Holds: held, Nested: exact})
+			for _, name := range held {
 				if next := waited[name]; next != nil {
 					add(next, path)
 				}

@@ -2,5 +2,6 @@
 DELETE FROM pglock.distributed_locks;
 DELETE FROM pglock.lock_permits;
 DELETE FROM pglock.lock_waiters;
+DELETE FROM pglock.nested_waits;
 DELETE FROM pglock.once_keys;
 DELETE FROM pglock.fencing_high_water;

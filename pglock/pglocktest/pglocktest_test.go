@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,6 +196,35 @@ func TestElect(t *testing.T) {
 		locktest.Receive(t, led)
 		stop()
 		<-done
+	})
+}
+
+func TestDeadlock(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
+		t.Helper()
+		holders, names := []string{"A", "B"}, []string{"one", "two"}
+		var leases []*pglock.Lease
+		for i, holder := range holders {
+			l, err := k.Open(pglock.WithHolder(holder)).Acquire(t.Context(), names[i])
+			locktest.OK(t, err)
+			leases = append(leases, l)
+		}
+		results := make([]error, 2)
+		var both sync.WaitGroup
+		for i, held := range leases {
+			both.Go(func() {
+				l, err := k.Acquire(held.Context(), names[1-i])
+				if results[i] = err; err == nil {
+					locktest.OK(t, l.Release(t.Context()))
+				}
+				locktest.OK(t, held.Release(t.Context()))
+			})
+		}
+		both.Wait()
+		if errors.Is(results[0], pglock.ErrDeadlock) == errors.Is(results[1], pglock.ErrDeadlock) || results[0] != nil && results[1] != nil {
+			t.Errorf("%v, %v", results[0], results[1])
+		}
 	})
 }
 

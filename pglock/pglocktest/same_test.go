@@ -29,6 +29,7 @@ type side struct {
 	numbers []int64
 	tickets map[string]leasetable.Ticket // of each client, by name
 	held    []heldGrant
+	nested  []int64 // numbers of nested waits
 }
 
 type heldGrant struct {
@@ -105,7 +106,8 @@ func randomStep(tb testing.TB, r *mathrand.Rand) (what string, run step) {
 		queued := req.Ticket != leasetable.BargeTicket && req.Ticket != leasetable.NoTicket
 		return fmt.Sprintf("%s by %q, %d ahead, invalid %v", g.Outcome, g.Holder, g.Ahead, g.Invalid && queued)
 	}
-	switch r.IntN(12) {
+	withTicket := r.IntN(2) == 0
+	switch r.IntN(15) {
 	case 0, 1:
 		return "acquire " + name, func(ctx context.Context, s *side) string { return acquire(ctx, s, request(leasetable.NoTicket)) }
 	case 2:
@@ -169,6 +171,29 @@ func randomStep(tb testing.TB, r *mathrand.Rand) (what string, run step) {
 				locktest.OK(tb, s.expire(ctx, g.fence.Name, g.fence.Token))
 			}
 			return "done"
+		}
+	case 11, 12, 13:
+		return fmt.Sprintf("wait for %s and hold %d", name, which), func(ctx context.Context, s *side) string {
+			n := leasetable.NestedWait{Request: request(leasetable.NoTicket), Holds: []fencing.Token{}}
+			if t, ok := s.tickets[client+name]; ok && withTicket {
+				n.Ticket = t.Number
+			}
+			if g, ok := s.grant(which); ok {
+				n.Holds = []fencing.Token{g.fence.Token}
+			}
+			cycle, err := s.NestedWait(ctx, &n)
+			locktest.OK(tb, err)
+			if cycle == "" {
+				s.nested = append(s.nested, n.Number)
+			}
+			return fmt.Sprintf("wait %d, deadlock: %v", s.number(n.Number), cycle != "")
+		}
+	case 14:
+		return fmt.Sprint("end wait ", which), func(ctx context.Context, s *side) string {
+			if len(s.nested) > 0 {
+				locktest.OK(tb, s.EndNestedWait(ctx, s.nested[which%len(s.nested)]))
+			}
+			return "ended"
 		}
 	}
 	capacity := 2 + r.IntN(3)

@@ -49,6 +49,9 @@ type Store interface {
 	Notify(ctx context.Context, channel string) error
 	Listen(ctx context.Context, channels ...string) (leasetable.Listener, error)
 
+	NestedWait(ctx context.Context, w *leasetable.NestedWait) (cycle string, err error)
+	EndNestedWait(ctx context.Context, number int64) error
+
 	Prune(ctx context.Context, idle time.Duration, after string) (leasetable.Pruned, error)
 	LiftTokens(ctx context.Context, name string) error
 	DeleteDeadRows(ctx context.Context) error
@@ -56,6 +59,7 @@ type Store interface {
 	Check(ctx context.Context) error
 	Close(ctx context.Context)
 	Slots() int
+	Database() string
 	Latency() (most, slowest time.Duration)
 	Suspect(since time.Time)
 	Explain(op string, err error) error

@@ -24,6 +24,7 @@ type Server struct {
 	sessions map[*listener]struct{}
 	marks    map[string]fencing.Token // of resources
 	keys     map[string]*backend.Key  // of package once
+	nested   []*wait                  // calls that wait while they hold locks
 	down     bool                     // every statement fails
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -30,6 +31,9 @@ type Store struct {
 
 // Connect returns the store of a client, for the time of its life.
 func (s *Server) Connect(life context.Context) *Store { return &Store{s, life} }
+
+// Database is leasetable.Store.Database.
+func (c *Store) Database() string { return fmt.Sprintf("%p", c.server) }
 
 // run runs a statement.
 func (c *Store) run(ctx context.Context, statement func()) error {

@@ -108,18 +108,12 @@ func (e *Entry) Start() Start {
 	return Start{AfterGrant: e.afterGrant, Ticket: e.queue.ticket != 0, Row: e.queue.row != 0}
 }
 
-// HasTicket reports whether the queue has a ticket.
-func (e *Entry) HasTicket() bool {
+// Ticket returns the ticket of the local queue, which is for its head: negative for a place in line before the
+// queue on the server, and 0 for none.
+func (e *Entry) Ticket() int64 {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
-	return e.queue.ticket != 0
-}
-
-// InLine reports whether the queue has a place in line before that on the server.
-func (e *Entry) InLine() bool {
-	e.list.mu.Lock()
-	defer e.list.mu.Unlock()
-	return e.queue.ticket < 0
+	return e.queue.ticket
 }
 
 // BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is

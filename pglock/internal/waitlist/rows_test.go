@@ -70,11 +70,11 @@ func TestALossOfAnOldTicket(t *testing.T) {
 			old := e.queue.ticketOf(f.draw(t, e))
 			current := e.queue.ticketOf(f.draw(t, e))
 			f.looked(old, leasetable.Position{})
-			if !e.HasTicket() || len(e.Woken) != 0 {
+			if e.Ticket() == 0 || len(e.Woken) != 0 {
 				t.Errorf("%v: the loss of %d ended %d", old.Names, old.Number, current.Number)
 			}
 			f.looked(current, leasetable.Position{})
-			if e.HasTicket() || len(e.Woken) != 1 {
+			if e.Ticket() != 0 || len(e.Woken) != 1 {
 				t.Errorf("%v: the loss of %d was not noticed", old.Names, current.Number)
 			}
 			e.Leave(false)
@@ -215,7 +215,7 @@ func TestAPlaceInLine(t *testing.T) {
 		f.draw(t, e)
 		ticket, ok := e.BeginAttempt()
 		e.EndAttempt("id", ticket, true, false)
-		if !ok || ticket != 0 || !e.InLine() || !e.HasTicket() {
+		if !ok || ticket != 0 || e.Ticket() >= 0 || e.Ticket() == 0 {
 			t.Errorf("an attempt in line, with ticket %d, %v", ticket, ok)
 		}
 		looks := func(d time.Duration) int {
@@ -245,8 +245,8 @@ func TestAPlaceInLine(t *testing.T) {
 		f.server.set(func() { f.server.down, entered = nil, true })
 		pass(inLine*timing.LookStep + 2*timing.ListenAfter)
 		isWoken(t, e, "it has a ticket, which a release may have missed")
-		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.InLine() || !f.Listening() {
-			t.Errorf("in the queue: ticket %d, in line: %v, listening: %v", ticket, e.InLine(), f.Listening())
+		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.Ticket() < 0 || !f.Listening() {
+			t.Errorf("in the queue: ticket %d, in line: %v, listening: %v", ticket, e.Ticket() < 0, f.Listening())
 		}
 		e.EndAttempt("id", 0, true, false)
 		e.Leave(false)

@@ -357,13 +357,13 @@ func TestALostTicketIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(timing.TicketTTL)
-		if len(e.Woken) != 0 || !e.HasTicket() || f.server.refreshes() == 0 {
+		if len(e.Woken) != 0 || e.Ticket() == 0 || f.server.refreshes() == 0 {
 			t.Errorf("woken %d, refreshed %d times", len(e.Woken), f.server.refreshes())
 		}
 		f.server.loseRows()
 		pass(timing.RefreshEvery + timing.SweepEvery)
-		if len(e.Woken) != 1 || e.HasTicket() {
-			t.Errorf("a lost ticket: woken %d, it still counts: %v", len(e.Woken), e.HasTicket())
+		if len(e.Woken) != 1 || e.Ticket() != 0 {
+			t.Errorf("a lost ticket: woken %d, it still counts: %v", len(e.Woken), e.Ticket() != 0)
 		}
 		e.Leave(false)
 		f.stop()

@@ -71,7 +71,7 @@ FROM b, LATERAL (SELECT pglock.unsafe_server() WHERE b.usable) AS u (why) WHERE 
 -- numbers of columns are those of the migrations.
 , m AS (
     SELECT coalesce(string_agg(format('%s has %s columns of %s', e.name, n.columns, e.columns), ', ' ORDER BY e.name), '') AS missing
-    FROM b, (VALUES ('distributed_locks', 19), ('lock_waiters', 8), ('lock_permits', 10), ('fencing_high_water', 2), ('once_keys', 9)) AS e (name, columns),
+    FROM b, (VALUES ('distributed_locks', 19), ('lock_waiters', 8), ('lock_permits', 10), ('fencing_high_water', 2), ('once_keys', 9), ('nested_waits', 8)) AS e (name, columns),
         LATERAL (SELECT count(*) AS columns FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
                  WHERE c.relnamespace = b.namespace AND c.relname = e.name) AS n
     WHERE n.columns <> e.columns
@@ -104,25 +104,26 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
 -- pg_read_all_data, which have everything anyway, are left out. A test compares the lists with grant_user.
 , relations AS (
     SELECT c.oid, c.relname::text AS name, c.relkind, c.relowner AS owner, c.relacl AS acl, CASE
-               WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
+               WHEN c.relname = ANY ('{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}') THEN '{SELECT,INSERT,UPDATE,DELETE}'
                WHEN c.relname = 'fencing_tokens' THEN '{USAGE,SELECT}'
                WHEN c.relname = ANY ('{fencing_secret,fencing_epoch}') THEN '{}'
                ELSE '{SELECT}' END::text[] AS expected
     FROM b JOIN pg_class AS c ON c.relnamespace = b.namespace AND c.relname = ANY (
-        '{distributed_locks,lock_waiters,lock_permits,once_keys,fencing_tokens,fencing_secret,fencing_epoch,
+        '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits,fencing_tokens,fencing_secret,fencing_epoch,
           fencing_high_water,locks_held,locks_waiting,once_started,schedules,protected_tables,pglock_migrations}')
     WHERE b.usable
 ), functions AS (
     SELECT p.* FROM b JOIN pg_proc AS p ON p.pronamespace = b.namespace WHERE b.usable
 ), needs (kind, of, rights, names) AS ( -- of what the grant functions grant, what no role has without them
-    VALUES ('user', 'table', '{SELECT,INSERT,UPDATE,DELETE}'::text[], '{distributed_locks,lock_waiters,lock_permits,once_keys}'::text[]),
+    VALUES ('user', 'table', '{SELECT,INSERT,UPDATE,DELETE}'::text[], '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}'::text[]),
         ('user', 'table', '{SELECT}', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
         ('user', 'sequence', '{USAGE}', '{fencing_tokens}'),
         ('user', 'function', '{EXECUTE}', '{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,unsafe_server,pglock_oldest_client,wake_next,wake_each,
             check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,
             add_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
-            keep_permits,upgrade_permits,resize_permits,next_ticket,acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,leave_queue,watch_name}'),
-        ('reader', 'table', '{SELECT}', '{distributed_locks,lock_waiters,lock_permits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
+            keep_permits,upgrade_permits,resize_permits,next_ticket,acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,
+            leave_queue,watch_name,nested_wait,end_nested_wait,find_deadlock}'),
+        ('reader', 'table', '{SELECT}', '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
         ('reader', 'function', '{EXECUTE}', '{unsafe_server,pglock_oldest_client,lift_fencing_tokens,advisory_key}'),
         ('writer', 'function', '{EXECUTE}', '{check_fence,guard,bind,require_bound,advance}'),
         ('owner', 'function', '{EXECUTE}', '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,

@@ -184,7 +184,10 @@ func blockingRows(v view) (rows []row) {
 				for i, n := range b.Holds {
 					names[i] = text.Plain(n)
 				}
-				holds = cell{text: "holds " + strings.Join(names, ", ")}
+				holds = cell{text: "its client holds " + strings.Join(names, ", ")}
+				if b.Nested {
+					holds.text = "holds " + strings.Join(names, ", ")
+				}
 			}
 			r.cells = []cell{{text: fmt.Sprintf("%s%d. %s", indent, b.Place, text.Plain(b.Waiter.Holder))}, holds, short(b.Waiter.Waited)}
 		case b.Cycle:

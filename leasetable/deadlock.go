@@ -1,0 +1,39 @@
+package leasetable
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+)
+
+// NestedWait is a call that waits for the locks of a request while its context carries leases.
+type NestedWait struct {
+	*Request                 // with its ticket
+	Holds    []fencing.Token // of the leases
+	Number   int64           // 0: not known to the server yet
+}
+
+// NestedWait tells the server of a wait, and sets its number. If the wait has closed a cycle, it returns the
+// cycle in words, and the server does not know the wait any more. It forgets a wait that is not told for
+// timing.NestedWaitTTL.
+func (s *Store) NestedWait(ctx context.Context, w *NestedWait) (cycle string, err error) {
+	names, _, weights := w.slots()
+	args := []any{names, weights, w.Holds, w.Holder, nil, nil}
+	if w.Ticket != NoTicket {
+		args[4] = w.Ticket
+	}
+	if w.Number != 0 {
+		args[5] = w.Number
+	}
+	_, err = s.send(ctx, statement{s.sql["nested_wait"], args, func(r pgx.Rows) error {
+		return r.Scan(&w.Number, &cycle)
+	}})
+	return cycle, err
+}
+
+// EndNestedWait tells the server that a wait has ended.
+func (s *Store) EndNestedWait(ctx context.Context, number int64) error {
+	return s.sendTwice(ctx, statement{sql: s.sql["end_nested_wait"], args: []any{number}})
+}

@@ -1,0 +1,217 @@
+-- Deadlocks: calls that wait for a lock while their context holds others are in a table, and the one that closes a
+-- cycle fails. A call that holds nothing is not in the table, and costs nothing.
+--
+-- Run it like the first file. A call can wait for ever only if what it waits for needs a call that waits for ever
+-- too. find_deadlock starts with all waits that matter, and takes away those that would be granted if everybody
+-- outside of the rest released what they hold: what remains is a deadlock, or waits behind one (the reduction of
+-- a resource graph, after R. C. Holt, "Some deadlock properties of computer systems", 1972). Permits need
+-- that: a semaphore has other holders, so that one cycle is not a deadlock yet.
+
+-- Until pin_functions, the functions name a schema that does not exist.
+SELECT set_config('check_function_bodies', 'off', true);
+
+-- One row a call that waits under a lease. The row 0 is the gate: a call that begins to wait locks it, so that of
+-- two calls that close a cycle together, the second one sees the first. The table is unlogged: calls write
+-- their rows again.
+CREATE UNLOGGED TABLE nested_waits (
+    number     bigint      PRIMARY KEY, -- the youngest has the largest
+    names      text[]      NOT NULL, -- that it waits for, together
+    weights    integer[]   NOT NULL, -- of each: the permits that it needs, 1 of a lock with one holder
+    holds      bigint[]    NOT NULL, -- the tokens of the leases that its context carries
+    ticket     bigint      NOT NULL, -- its ticket; without one a number below those of calls that come later; 0: it overtakes
+    holder     text        NOT NULL,
+    since      finite_time NOT NULL DEFAULT clock_timestamp(),
+    expires_at finite_time NOT NULL
+);
+COMMENT ON TABLE nested_waits IS 'pglock: the calls that wait for locks while they hold others';
+
+ALTER TABLE nested_waits SET (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
+
+-- That a wait needs another one to end, at a name. The "source" of it is a grant that the other one holds, or its
+-- place in the queue, and has a weight. A wait that is short of more than "room" is not granted.
+CREATE TYPE wait_edge AS (
+    waiter text, waiter_holder text, name text, room integer,
+    source text, weight integer, granted boolean, blocker text, blocker_holder text
+);
+
+-- Returns the cycle of waits that a wait is in, in words, if it is the youngest of them, and null if there is none.
+-- STABLE, so that all of it sees one snapshot: that of the statement that calls it.
+CREATE FUNCTION find_deadlock(wait bigint) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    known  text[];
+    more   text[] := (SELECT n.names FROM "<here>".nested_waits AS n WHERE n.number = wait);
+    tokens bigint[]; -- of the grants of these names
+    edges  "<here>".wait_edge[];
+    stuck  text[];
+    rest   text[];
+    tree   "<here>".wait_edge[]; -- breadth first
+    level  text[];
+    seen   text[];
+    e      "<here>".wait_edge;
+    at     text := wait;
+    words  text;
+BEGIN
+    -- The names that the wait depends on: those that it waits for, and what they depend on.
+    LOOP
+        known := more;
+        tokens := ARRAY(
+            SELECT l.token FROM "<here>".distributed_locks AS l WHERE l.name = ANY (known) AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+            UNION ALL
+            SELECT p.token FROM "<here>".lock_permits AS p WHERE p.name = ANY (known) AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp());
+        SELECT array_agg(DISTINCT u.name) INTO more
+        FROM (
+            SELECT unnest(known)
+            UNION ALL
+            SELECT unnest(n.names) FROM "<here>".nested_waits AS n
+            WHERE n.expires_at > clock_timestamp() AND (n.holds && tokens OR cardinality(n.names) > 1 AND n.names && known)
+            UNION ALL
+            SELECT o.name FROM "<here>".lock_waiters AS w JOIN "<here>".lock_waiters AS o ON o.client = w.client
+            WHERE w.name = ANY (known) AND strpos(w.client, '/') > 0
+        ) AS u (name);
+        EXIT WHEN cardinality(more) = cardinality(known);
+    END LOOP;
+    IF NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.holds && tokens AND n.expires_at > clock_timestamp()) THEN
+        RETURN NULL; -- nobody who holds one of them waits: all will be released
+    END IF;
+
+    -- A waiter that holds nothing can be a link of a chain: one that waits for several names, or permits, or a reader
+    -- or writer. One that waits for a plain name can't, because the next one needs what it needs.
+    WITH waits AS MATERIALIZED (
+        SELECT n.number::text AS id, n.holder, u.name, u.weight, n.ticket, n.holds, cardinality(n.names) > 1 AS together
+        FROM "<here>".nested_waits AS n CROSS JOIN unnest(n.names, n.weights) AS u (name, weight)
+        LEFT JOIN "<here>".distributed_locks AS l ON l.name = u.name
+        WHERE u.name = ANY (known) AND n.expires_at > clock_timestamp()
+          AND (n.number = wait OR n.holds && tokens OR cardinality(n.names) > 1 OR l.capacity IS NOT NULL)
+        UNION ALL
+        SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, w.ticket, '{}', strpos(w.client, '/') > 0
+        FROM "<here>".lock_waiters AS w LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
+        WHERE w.name = ANY (known) AND w.expires_at > clock_timestamp() AND w.ticket > coalesce(l.ticket, 0)
+          AND (l.capacity IS NOT NULL OR strpos(w.client, '/') > 0)
+          AND NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.ticket = w.ticket AND n.expires_at > clock_timestamp())
+    ), grants AS MATERIALIZED (
+        SELECT l.name, l.token, coalesce(l.capacity, 1) AS weight
+        FROM "<here>".distributed_locks AS l
+        WHERE l.name = ANY (known) AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+        UNION ALL
+        SELECT p.name, p.token, p.weight
+        FROM "<here>".lock_permits AS p
+        WHERE p.name = ANY (known) AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp()
+    )
+    SELECT array_agg(ROW(w.id, w.holder, w.name, coalesce(l.capacity, 1) - w.weight, b.*)::"<here>".wait_edge) INTO edges
+    FROM waits AS w
+    LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
+    CROSS JOIN LATERAL (
+        SELECT DISTINCT 'grant ' || g.token AS source, g.weight::integer, true AS granted, v.id, v.holder
+        FROM grants AS g JOIN waits AS v ON g.token = ANY (v.holds)
+        WHERE g.name = w.name
+        UNION ALL
+        SELECT v.id, v.weight::integer, false, v.id, v.holder
+        FROM waits AS v
+        WHERE v.name = w.name AND v.ticket < w.ticket AND v.id <> w.id AND (l.capacity IS NOT NULL OR v.together)
+    ) AS b;
+
+    -- What is stuck.
+    SELECT array_agg(DISTINCT x.waiter) INTO rest FROM unnest(edges) AS x;
+    LOOP
+        stuck := rest;
+        SELECT array_agg(DISTINCT s.waiter) INTO rest
+        FROM (
+            SELECT u.waiter
+            FROM (SELECT DISTINCT x.waiter, x.name, x.room, x.source, x.weight FROM unnest(edges) AS x
+                  WHERE x.waiter = ANY (stuck) AND x.blocker = ANY (stuck)) AS u
+            GROUP BY u.waiter, u.name, u.room
+            HAVING sum(u.weight) > u.room
+        ) AS s;
+        IF (wait::text = ANY (rest)) IS NOT TRUE THEN
+            RETURN NULL;
+        END IF;
+        EXIT WHEN cardinality(rest) = cardinality(stuck);
+    END LOOP;
+
+    -- The shortest cycle through the wait, if possible of what keeps each one waiting by itself: one of several
+    -- holders of permits does not. A wait behind a deadlock is in no cycle.
+    FOR needed IN 0..1 LOOP
+        tree := '{}';
+        seen := '{}';
+        level := ARRAY[wait::text];
+        WHILE cardinality(level) > 0 AND NOT wait::text = ANY (seen) LOOP
+            tree := tree || ARRAY(
+                SELECT DISTINCT ON (x.blocker) x FROM unnest(edges) AS x
+                WHERE x.waiter = ANY (level) AND x.blocker = ANY (stuck) AND x.blocker <> ALL (seen) AND (x.weight > x.room OR needed = 1)
+                ORDER BY x.blocker, x.granted DESC);
+            level := ARRAY(SELECT DISTINCT x.blocker FROM unnest(tree) AS x WHERE x.blocker <> ALL (seen));
+            seen := seen || level;
+        END LOOP;
+        EXIT WHEN wait::text = ANY (seen);
+    END LOOP;
+    IF NOT wait::text = ANY (seen) THEN
+        RETURN NULL;
+    END IF;
+    LOOP
+        SELECT x.* INTO e FROM unnest(tree) AS x WHERE x.blocker = at;
+        words := concat_ws('; ', format('%s waits for "%s"%s', e.waiter_holder, e.name,
+            format(CASE WHEN e.granted THEN ', which %s holds' ELSE ', where %s is before it' END, e.blocker_holder)), words);
+        at := e.waiter;
+        IF at !~ '^ticket' AND at::bigint > wait THEN
+            RETURN NULL; -- that one is younger
+        END IF;
+        EXIT WHEN at = wait::text;
+    END LOOP;
+    RETURN words;
+END
+$$;
+
+-- Says that a call waits for names while it holds the grants of these tokens. It returns the number of the wait, and if
+-- the wait has closed a cycle, the cycle in words: then the call must give up, and the wait is gone. Call it again
+-- with that number each second until the wait ends, and then end_nested_wait.
+--
+--   wait    null at first
+--   ticket  that of the call in the queues; null if it has none yet; 0 if it overtakes those that wait
+CREATE FUNCTION nested_wait(
+    names text[], weights integer[], holds bigint[], holder text, ticket bigint DEFAULT NULL, wait bigint DEFAULT NULL,
+    OUT number bigint, OUT deadlock text)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    until timestamptz := clock_timestamp() + interval '3 s';
+BEGIN
+    -- The planner does not know how short the arrays are, and compiling a statement would take most of a second.
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true);
+    UPDATE "<here>".nested_waits AS n
+    SET expires_at = until, ticket = coalesce(nested_wait.ticket, n.ticket)
+    WHERE n.number = wait;
+    number := wait;
+    IF NOT FOUND THEN
+        LOOP
+            PERFORM FROM "<here>".nested_waits AS n WHERE n.number = 0 FOR UPDATE;
+            EXIT WHEN FOUND;
+            INSERT INTO "<here>".nested_waits VALUES (0, '{}', '{}', '{}', 0, '', DEFAULT, '2261-12-31') ON CONFLICT DO NOTHING;
+        END LOOP;
+        DELETE FROM "<here>".nested_waits AS n WHERE n.expires_at < clock_timestamp();
+        number := coalesce(wait, "<here>".next_ticket());
+        INSERT INTO "<here>".nested_waits (number, names, weights, holds, ticket, holder, expires_at)
+        VALUES (nested_wait.number, nested_wait.names, nested_wait.weights, nested_wait.holds, coalesce(nested_wait.ticket, nested_wait.number),
+                nested_wait.holder, until);
+    END IF;
+    deadlock := "<here>".find_deadlock(number);
+    IF deadlock IS NOT NULL THEN
+        PERFORM "<here>".end_nested_wait(number);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION nested_wait(text[], integer[], bigint[], text, bigint, bigint) IS 'pglock: say that a call waits while it holds locks, and look for a deadlock';
+
+-- Says that the call does not wait any more.
+CREATE FUNCTION end_nested_wait(wait bigint) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    DELETE FROM "<here>".nested_waits AS n WHERE n.number = wait AND n.number > 0 AND set_config('synchronous_commit', 'off', true) = 'off'
+$$;
+COMMENT ON FUNCTION end_nested_wait(bigint) IS 'pglock: say that a call does not wait any more';
+
+REVOKE USAGE ON TYPE nested_waits, wait_edge FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, bigint, bigint), end_nested_wait(bigint) FROM PUBLIC;
+
+SELECT pin_functions();
+
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 5';

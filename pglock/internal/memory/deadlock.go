@@ -1,0 +1,149 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/leasetable"
+)
+
+// wait is a call that waits while it holds locks, or one that holds nothing and that others wait behind.
+type wait struct {
+	number  int64 // 0: it holds nothing
+	holder  string
+	ticket  int64
+	weights map[string]int // of the names that it waits for
+	holds   []fencing.Token
+	expires time.Time
+}
+
+// needs is that a wait needs another one to end.
+type needs struct {
+	name    string
+	weight  int
+	granted bool // the other one holds the lock; otherwise it is before it in the queue
+	blocker *wait
+}
+
+// NestedWait is leasetable.Store.NestedWait.
+func (c *Store) NestedWait(ctx context.Context, n *leasetable.NestedWait) (cycle string, err error) {
+	err = c.run(ctx, func() {
+		s, now := c.server, time.Now()
+		s.nested = slices.DeleteFunc(s.nested, func(w *wait) bool { return w.number == n.Number || !w.expires.After(now) })
+		w := &wait{n.Number, n.Holder, n.Ticket, map[string]int{}, n.Holds, now.Add(timing.NestedWaitTTL)}
+		if w.number == 0 {
+			s.sequence++
+			w.number = s.sequence
+		}
+		if n.Number = w.number; w.ticket == leasetable.NoTicket {
+			w.ticket = w.number
+		}
+		for _, name := range n.Names() {
+			w.weights[name] = max(n.PermitsOf(name).Weight, 1)
+		}
+		if cycle = s.findDeadlock(w, now); cycle == "" {
+			s.nested = append(s.nested, w)
+		}
+	})
+	return cycle, err
+}
+
+// EndNestedWait is leasetable.Store.EndNestedWait.
+func (c *Store) EndNestedWait(ctx context.Context, number int64) error {
+	return c.run(ctx, func() {
+		c.server.nested = slices.DeleteFunc(c.server.nested, func(w *wait) bool { return w.number == number })
+	})
+}
+
+// findDeadlock is find_deadlock of the migration, which says why: what is left of all waits, without those that
+// would be granted if everybody else released what they hold, is stuck.
+func (s *Server) findDeadlock(w *wait, now time.Time) string {
+	stuck := append(slices.Clone(s.nested), w)
+	known := map[int64]*wait{}
+	for _, n := range stuck {
+		known[n.ticket] = n
+	}
+	for name, l := range s.names {
+		for _, q := range l.queue(now, leasetable.NoTicket) {
+			switch u := known[q.ticket]; {
+			case u == nil && (l.capacity > 0 || strings.Contains(q.client, "/")):
+				u = &wait{holder: q.holder, ticket: q.ticket, weights: map[string]int{name: q.weight}}
+				known[q.ticket], stuck = u, append(stuck, u)
+			case u != nil && u.number == 0:
+				u.weights[name] = q.weight
+			}
+		}
+	}
+	for before := -1; before != len(stuck); {
+		before = len(stuck)
+		all := slices.Clone(stuck)
+		stuck = slices.DeleteFunc(stuck, func(u *wait) bool { return len(s.needsOf(u, all, now)) == 0 })
+	}
+	path, found := s.cycle(w, w, stuck, nil, now)
+	if !found {
+		return ""
+	}
+	words := make([]string, len(path))
+	waiter := w
+	for i, n := range path {
+		how := fmt.Sprintf("where %s is before it", n.blocker.holder)
+		if n.granted {
+			how = fmt.Sprintf("which %s holds", n.blocker.holder)
+		}
+		words[i] = fmt.Sprintf(`%s waits for "%s", %s`, waiter.holder, n.name, how)
+		if waiter = n.blocker; waiter.number > w.number {
+			return "" // that one is younger
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+// needsOf returns what keeps a wait from being granted a name, if the stuck ones keep what they hold.
+func (s *Server) needsOf(u *wait, stuck []*wait, now time.Time) (found []needs) {
+	for name, weight := range u.weights {
+		l, sum := s.lock(name), weight
+		var here []needs
+		for _, g := range l.live(now) {
+			before := len(here)
+			for _, v := range stuck {
+				if slices.Contains(v.holds, g.token) {
+					here = append(here, needs{name, g.weight, true, v})
+				}
+			}
+			if len(here) > before {
+				sum += g.weight
+			}
+		}
+		for _, v := range stuck {
+			if ahead, ok := v.weights[name]; ok && v != u && v.ticket < u.ticket && (l.capacity > 0 || len(v.weights) > 1) {
+				here, sum = append(here, needs{name, ahead, false, v}), sum+ahead
+			}
+		}
+		if sum > l.size() {
+			found = append(found, here...)
+		}
+	}
+	return found
+}
+
+// cycle returns a path of stuck waits from u to w.
+func (s *Server) cycle(u, w *wait, stuck []*wait, path []needs, now time.Time) ([]needs, bool) {
+	for _, n := range s.needsOf(u, stuck, now) {
+		longer := append(slices.Clip(path), n)
+		if n.blocker == w {
+			return longer, true
+		}
+		if slices.ContainsFunc(path, func(p needs) bool { return p.blocker == n.blocker }) {
+			continue
+		}
+		if found, ok := s.cycle(n.blocker, w, stuck, longer, now); ok {
+			return found, true
+		}
+	}
+	return nil, false
+}
