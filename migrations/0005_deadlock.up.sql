@@ -166,7 +166,7 @@ $$;
 -- the wait has closed a cycle, the cycle in words: then the call must give up, and the wait is gone. Call it again
 -- with that number each second until the wait ends, and then end_nested_wait.
 --
---   wait    null at first
+--   wait    null or 0 at first
 --   ticket  that of the call in the queues; null if it has none yet; 0 if it overtakes those that wait
 CREATE FUNCTION nested_wait(
     names text[], weights integer[], holds bigint[], holder text, ticket bigint DEFAULT NULL, wait bigint DEFAULT NULL,
@@ -180,7 +180,7 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true);
     UPDATE "<here>".nested_waits AS n
     SET expires_at = until, ticket = coalesce(nested_wait.ticket, n.ticket)
-    WHERE n.number = wait;
+    WHERE n.number = wait AND n.number > 0;
     number := wait;
     IF NOT FOUND THEN
         LOOP
@@ -189,7 +189,7 @@ BEGIN
             INSERT INTO "<here>".nested_waits VALUES (0, '{}', '{}', '{}', 0, '', DEFAULT, '2261-12-31') ON CONFLICT DO NOTHING;
         END LOOP;
         DELETE FROM "<here>".nested_waits AS n WHERE n.expires_at < clock_timestamp();
-        number := coalesce(wait, "<here>".next_ticket());
+        number := coalesce(nullif(wait, 0), "<here>".next_ticket());
         INSERT INTO "<here>".nested_waits (number, names, weights, holds, ticket, holder, expires_at)
         VALUES (nested_wait.number, nested_wait.names, nested_wait.weights, nested_wait.holds, coalesce(nested_wait.ticket, nested_wait.number),
                 nested_wait.holder, until);

@@ -123,14 +123,14 @@ func TestADeadlockThroughTheQueue(t *testing.T) {
 			pgtest.Eventually(t, 20*time.Second, "the writer waits", func() bool { return value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE ticket > 0") > 0 })
 			read := make(chan error, 1)
 			go func() {
-				l, err := b.Reader("shared").Acquire(own.Context())
+				l, err := b.Reader("shared").Acquire(own.Context(), pglock.WithWait(20*time.Second))
 				if err == nil {
 					err = l.Release(t.Context())
 				}
 				read <- err
 			}()
 			until(f, "the reader waits", 1, "SELECT count(*) FROM pglock.nested_waits WHERE number > 0")
-			_, err := a.Acquire(shared.Context(), "own")
+			_, err := a.Acquire(shared.Context(), "own", pglock.WithWait(10*time.Second))
 			fails(t, "the call that closes the cycle", err, pglock.ErrDeadlock)
 			if want := `B waits for "shared", where C is before it; C waits for "shared", which A holds`; !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)

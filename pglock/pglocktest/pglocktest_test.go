@@ -228,6 +228,39 @@ func TestDeadlock(t *testing.T) {
 	})
 }
 
+// TestADeadlockThroughTheQueue: the cycle has a writer, who holds nothing and is before a reader in the queue.
+func TestADeadlockThroughTheQueue(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {
+		t.Helper()
+		shared, err := k.Reader("shared").Acquire(t.Context())
+		locktest.OK(t, err)
+		own, err := k.Open().Acquire(t.Context(), "own")
+		locktest.OK(t, err)
+		var others sync.WaitGroup
+		queue := func(ctx context.Context, l pglock.Lock, waiting int) {
+			others.Go(func() {
+				got, err := l.Acquire(ctx)
+				locktest.OK(t, err)
+				locktest.OK(t, got.Release(t.Context()))
+			})
+			pgtest.Eventually(t, 20*time.Second, "it waits", func() bool {
+				info, err := k.Get(t.Context(), "shared")
+				return err == nil && len(info.Waiters) == waiting
+			})
+		}
+		queue(t.Context(), k.Open().Writer("shared"), 1)
+		queue(own.Context(), k.Open().Reader("shared"), 2)
+		_, err = k.Acquire(shared.Context(), "own", pglock.WithWait(20*time.Second))
+		if !errors.Is(err, pglock.ErrDeadlock) {
+			t.Error(err)
+		}
+		locktest.OK(t, shared.Release(t.Context()))
+		others.Wait()
+		locktest.OK(t, own.Release(t.Context()))
+	})
+}
+
 func TestTick(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, k *pglocktest.Locks) {

@@ -1,0 +1,95 @@
+package leasetable_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/schema"
+)
+
+// querier is a pool or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// waits is a schema whose locks x and y are held.
+type waits struct {
+	t      *testing.T
+	pool   *pgxpool.Pool
+	schema string
+}
+
+func newWaits(t *testing.T) waits {
+	t.Helper()
+	pool := pgtest.Pool(t)
+	w := waits{t, pool, pgtest.Schema(t, pool)}
+	for _, lock := range []string{"x", "y"} {
+		w.query(pool, "SELECT held_by FROM pglock.acquire($1, 'holder of ' || $1)", lock)
+	}
+	return w
+}
+
+// query returns one value.
+func (w waits) query(db querier, sql string, args ...any) (got string) {
+	w.t.Helper()
+	locktest.OK(w.t, db.QueryRow(w.t.Context(), schema.Render(sql, w.schema), args...).Scan(&got))
+	return got
+}
+
+// wait says that the holder of all other locks waits for that one, and returns the cycle. A number is that of an
+// earlier wait.
+func (w waits) wait(db querier, lock string, number ...int64) string {
+	w.t.Helper()
+	return w.query(db, "SELECT coalesce(deadlock, '') FROM pglock.nested_wait(ARRAY[$1::text], '{1}', "+
+		"ARRAY(SELECT l.token FROM pglock.locks_held AS l WHERE l.name <> $1), 'who waits for ' || $1, wait => $2)", lock, append(number, 0)[0])
+}
+
+// TestTwoWaitsAtOnce: of two calls that close a cycle at the same time, the second one waits for the first one's
+// transaction, and finds the cycle.
+func TestTwoWaitsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWaits(t)
+	w.wait(w.pool, "another lock") // the row that serializes them exists
+	tx, err := w.pool.Begin(t.Context())
+	locktest.OK(t, err)
+	if cycle := w.wait(tx, "x"); cycle != "" {
+		t.Errorf("the first wait: %s", cycle)
+	}
+	if jit := w.query(tx, "SHOW jit"); jit != "off" {
+		t.Errorf("jit is %s: it compiles the search for most of a second", jit)
+	}
+	second := make(chan string, 1)
+	go func() { second <- w.wait(w.pool, "y") }()
+	pgtest.Eventually(t, 20*time.Second, "the second one waits", func() bool {
+		return len(second) > 0 || w.query(w.pool, "SELECT count(*)::text FROM pg_stat_activity WHERE pg_blocking_pids(pid) @> ARRAY[$1::int]", tx.Conn().PgConn().PID()) == "1"
+	})
+	locktest.OK(t, tx.Commit(t.Context()))
+	if cycle := locktest.Receive(t, second); cycle == "" {
+		t.Error("the second wait did not find the cycle")
+	}
+}
+
+// TestTheYoungestGivesUp: a cycle can also close without a new wait. Whoever looks then, the youngest gives up.
+func TestTheYoungestGivesUp(t *testing.T) {
+	t.Parallel()
+	w := newWaits(t)
+	w.wait(w.pool, "x")
+	w.wait(w.pool, "another lock")
+	const numbers = "SELECT number FROM pglock.nested_waits WHERE number > 0 ORDER BY number"
+	rows, _ := w.pool.Query(t.Context(), schema.Render(numbers, w.schema))
+	all, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	locktest.OK(t, err)
+	w.query(w.pool, "UPDATE pglock.nested_waits SET names = '{y}' WHERE number = $1 RETURNING 'changed'", all[1])
+	if cycle := w.wait(w.pool, "x", all[0]); cycle != "" {
+		t.Errorf("the older one: %s", cycle)
+	}
+	if cycle := w.wait(w.pool, "y", all[1]); cycle == "" {
+		t.Error("the younger one did not find the cycle")
+	}
+}
