@@ -44,7 +44,6 @@ cp -r internal/readme/quickstart "$work/consumer/"
 cd "$work/consumer"
 rm -f go.mod go.sum
 go mod init example.com/consumer 2>/dev/null
-grep -rl "$root/examples" --include='*.go' . | xargs -r sed -i "s,$root/examples,example.com/consumer,"
 go get "$root@$version" "$root/pglock/otelpglock@$version"
 cat >metrics.go <<'EOF'
 // Package consumer uses the module of metrics.
