@@ -45,9 +45,10 @@ cd "$work/consumer"
 rm -f go.mod go.sum
 go mod init example.com/consumer 2>/dev/null
 go get "$root@$version" "$root/pglock/otelpglock@$version"
-cat >metrics.go <<'EOF'
-// Package consumer uses the module of metrics.
-package consumer
+mkdir metrics
+cat >metrics/metrics.go <<'EOF'
+// Package metrics uses the module of metrics.
+package metrics
 
 import _ "github.com/pglock/pglock-go/pglock/otelpglock"
 EOF
