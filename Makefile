@@ -7,7 +7,7 @@ SHELL := /bin/bash
 RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && $$(go env CC) -E -include stdlib.h -x c /dev/null >/dev/null 2>&1 && echo -race)
 # The path of a tool, which is built if need be. Its module is not in go.work, so that it does not decide about versions.
 tool = $$(GOWORK=off go tool -n -modfile=internal/tools/go.mod $(1))
-SCRIPTS = .ci/run $(shell find testdata -name '*.sh')
+SCRIPTS = .ci/run $(shell find testdata docs/examples internal/adapters/testdata -name '*.sh')
 SYSTEMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 # The modules of go.work. internal/bench is only vetted: it is run by hand.
 MODULES := . internal/adapters examples internal/testserver/remote pglock/cmd/pglock pglock/otelpglock

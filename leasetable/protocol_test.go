@@ -3,6 +3,7 @@ package leasetable_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -120,5 +122,38 @@ func (p *protocol) notified(client, want string) {
 	n, err := p.client(client).WaitForNotification(ctx)
 	if err != nil || n.Channel+" "+n.Payload != want {
 		p.t.Errorf("%s: %+v, %v, want %s", client, n, err, want)
+	}
+}
+
+// TestRenewOfARowInUse: a renewal does not wait for the transaction that is at work on the grant, and does not say
+// that the grant is lost.
+func TestRenewOfARowInUse(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	for _, permits := range []int{0, 2} {
+		var token int64
+		locktest.OK(t, pool.QueryRow(t.Context(), schema.Render("SELECT token FROM pglock.acquire($1, 'A', permits => $2)", name), fmt.Sprint(permits), permits).Scan(&token))
+		renewals := func() (n int, err error) {
+			tag, err := pool.Exec(t.Context(), schema.Render("SELECT * FROM pglock.renew($1, $2)", name), fmt.Sprint(permits), token)
+			return int(tag.RowsAffected()), err
+		}
+		tx, err := pool.Begin(t.Context())
+		locktest.OK(t, err)
+		_, err = tx.Exec(t.Context(), schema.Render("SELECT FROM pglock.distributed_locks FOR NO KEY UPDATE", name))
+		locktest.OK(t, err)
+		_, err = tx.Exec(t.Context(), schema.Render("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE", name))
+		locktest.OK(t, err)
+		if n, err := renewals(); pgtx.SQLState(err) != "55P03" {
+			t.Errorf("%d permits, while the row is in use: %d, %v", permits, n, err)
+		}
+		locktest.OK(t, tx.Rollback(t.Context()))
+		if n, err := renewals(); n != 1 || err != nil {
+			t.Errorf("%d permits, afterwards: %d, %v", permits, n, err)
+		}
+		token++
+		if n, err := renewals(); n != 0 || err != nil {
+			t.Errorf("%d permits, of another grant: %d, %v", permits, n, err)
+		}
 	}
 }

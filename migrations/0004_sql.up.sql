@@ -185,12 +185,20 @@ $$;
 COMMENT ON FUNCTION acquire(text, text, interval, jsonb, uuid, bigint, integer, integer) IS 'pglock: one attempt to acquire a lock';
 
 -- Extends a grant to "ttl" from now, or leaves it if it lasts longer. It returns no row if the grant is not
--- current any more: the caller has lost the lock. release_request is the reason if it is asked to release it.
+-- current any more: the caller has lost the lock. release_request is the reason if it is asked to release it. A row
+-- that another transaction changes at the moment is skipped, so that nobody waits: then the function fails with 55P03.
 CREATE FUNCTION renew(lock_name text, grant_token bigint, ttl interval DEFAULT interval '30 s')
 RETURNS TABLE (remaining interval, release_request text)
-LANGUAGE sql VOLATILE AS $$
-    SELECT r.remaining * interval '1 microsecond', r.release_request
-    FROM "<here>".renew_grants(ARRAY[lock_name], ARRAY[grant_token], ARRAY[(extract(epoch FROM ttl) * 1000000)::bigint], NULL) AS r
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY
+        SELECT r.remaining * interval '1 microsecond', r.release_request
+        FROM "<here>".renew_grants(ARRAY[lock_name], ARRAY[grant_token], ARRAY[(extract(epoch FROM ttl) * 1000000)::bigint], NULL) AS r;
+    IF NOT FOUND AND EXISTS (SELECT FROM "<here>".locks_held AS h WHERE h.name = lock_name AND h.token = grant_token) THEN
+        RAISE EXCEPTION 'pglock: renew "%": the grant is in use by another transaction', lock_name
+            USING ERRCODE = 'lock_not_available', HINT = 'Try again soon.';
+    END IF;
+END
 $$;
 COMMENT ON FUNCTION renew(text, bigint, interval) IS 'pglock: extend a grant; no row: it is lost';
 

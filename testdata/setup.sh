@@ -5,7 +5,7 @@
 # usage: setup.sh [PROGRAM...]
 #
 #   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, tmux, cc or make; without any: these.
-#            Also chromium and prometheus, for tests that CI runs outside of the bare machine
+#            Also chromium, prometheus and python (with psycopg2), for tests that CI runs outside of the bare machine
 #
 # Programs are wanted, not services: apt-get neither makes nor starts a PostgreSQL server cluster, now or later
 # (create_main_cluster = false), nor a PgBouncer. Where nothing is missing, this takes some milliseconds and no network.
@@ -28,6 +28,7 @@ have() {
 	client) anywhere psql && anywhere pg_dump && anywhere pg_basebackup ;;
 	pgbouncer) [ -n "${PGLOCK_TEST_PGBOUNCER:-}" ] || command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
 	chromium) command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ;;
+	python) python3 -c 'import psycopg2' 2>/dev/null || /usr/bin/python3 -c 'import psycopg2' 2>/dev/null ;;
 	cc) compiles ;;
 	make | tmux | prometheus) command -v "$1" >/dev/null ;;
 	esac
@@ -80,6 +81,7 @@ describe() {
 		client) what="psql, pg_dump and pg_basebackup" ;;
 		pgbouncer) what=PgBouncer ;;
 		chromium) what=Chromium ;;
+		python) what="Python with psycopg2" ;;
 		cc) what="a C compiler for the race detector" ;;
 		*) what=$program ;;
 		esac
@@ -99,6 +101,8 @@ packages() {
 		apt-client | apk-client) echo postgresql-client ;;
 		dnf-client) echo postgresql ;;
 		brew-postgres | brew-client) echo postgresql@17 ;;
+		apt-python | dnf-python) echo python3-psycopg2 ;;
+		apk-python) echo py3-psycopg2 ;;
 		apt-cc) printf 'gcc\nlibc6-dev\n' ;;
 		dnf-cc) printf 'gcc\nglibc-devel\n' ;;
 		apk-cc) printf 'gcc\nmusl-dev\n' ;;
@@ -138,7 +142,7 @@ install_by_apt() {
 
 for program in "$@"; do
 	case $program in
-	postgres | client | pgbouncer | tmux | chromium | prometheus | cc | make) ;;
+	postgres | client | pgbouncer | tmux | chromium | prometheus | python | cc | make) ;;
 	*) usage ;;
 	esac
 done
