@@ -73,7 +73,7 @@ func TestDeadlock(t *testing.T) {
 		{"permits", func(a, b, c *pglock.Client) []nestedCall {
 			return []nestedCall{{a.Semaphore("x", 2), a.Lock("y")}, {b.Semaphore("x", 2), b.Lock("y")}, {c.Lock("y"), c.Semaphore("x", 2)}}
 		}, `which C holds`, nil},
-		{"several names", func(a, b, c *pglock.Client) []nestedCall {
+		{"several names", func(a, b, _ *pglock.Client) []nestedCall {
 			return []nestedCall{{a.Lock("x"), locktest.All(a, "y", "z")}, {b.Lock("z"), b.Lock("x")}}
 		}, `B waits for "x", which A holds; A waits for "z", which B holds`, nil},
 		{"overtaking", func(a, b, _ *pglock.Client) []nestedCall {

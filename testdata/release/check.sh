@@ -66,12 +66,12 @@ GOMODCACHE="$work/tidy" go mod tidy
 find "$work/tidy/cache/download" -name '*.zip' | sed "s,$work/tidy/cache/download/,,; s,/@v/.*,," | sort >"$work/modules"
 cat "$work/modules"
 # go mod tidy also reads the tests of the packages that a program imports. Those of pgx and golang-migrate are not ours.
-for module in $(grep -v -f "$work/clone/testdata/modules.golden" "$work/modules" | grep -v '^github.com/pglock/'); do
+while read -r module; do
   if go mod why -m "$module" | grep "^$root.*\.test\$"; then
     echo "go mod tidy downloads $module, which only our tests need"
     exit 1
   fi
-done
+done < <(grep -v -f "$work/clone/testdata/modules.golden" "$work/modules" | grep -v '^github.com/pglock/')
 
 cd "$work/clone"
 if ! command -v goreleaser >/dev/null; then
