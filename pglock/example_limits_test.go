@@ -21,18 +21,28 @@ func ExampleClient_All_limits() {
 	}
 	defer client.Close(ctx)
 
-	export := func(tenant string) error {
-		_, err := client.All(client.Semaphore("exports:"+tenant, 2), client.Semaphore("exports", 3)).TryAcquire(ctx)
-		return err // hold the lease while the export runs
+	export := func(tenant string, run func(ctx context.Context, l *pglock.Lease) error) error {
+		return client.All(client.Semaphore("exports:"+tenant, 2), client.Semaphore("exports", 3)).TryDo(ctx, run)
 	}
-	for _, tenant := range []string{"red", "red", "red", "blue", "blue"} {
+	var start func(tenants ...string) // one after the other, each while those before export
+	start = func(tenants ...string) {
+		if len(tenants) == 0 {
+			return
+		}
+		err := export(tenants[0], func(context.Context, *pglock.Lease) error {
+			fmt.Printf("%s: exports\n", tenants[0])
+			start(tenants[1:]...)
+			return nil
+		})
 		var busy *pglock.BusyError
-		if err := export(tenant); errors.As(err, &busy) {
-			fmt.Printf("%s: no permit of %s is free\n", tenant, busy.Name)
-		} else if err == nil {
-			fmt.Printf("%s: exports\n", tenant)
+		if errors.As(err, &busy) {
+			fmt.Printf("%s: no permit of %s is free\n", tenants[0], busy.Name)
+			start(tenants[1:]...)
+		} else if err != nil {
+			log.Fatal(err)
 		}
 	}
+	start("red", "red", "red", "blue", "blue")
 	// Output:
 	// red: exports
 	// red: exports

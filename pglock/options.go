@@ -194,8 +194,8 @@ func WithWait(d time.Duration) LeaseOption {
 }
 
 // WithTTL sets how long a grant lasts unless renewed, from 10 ms to 10 years, and by default 30 s.
-// Others wait that long after a holder dies, and a holder can work that long, less the safety
-// margin, while the server is unavailable.
+// Others wait that long after a holder dies. A holder outlives any outage of the server of up to the
+// TTL less the safety margin less the renewal interval, which is 17 s with the defaults.
 func WithTTL(d time.Duration) LeaseOption {
 	return leaseOption(func(c *leaseConfig) error {
 		c.ttl = d

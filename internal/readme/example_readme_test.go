@@ -56,10 +56,10 @@ func Example_order() {
 		log.Fatal(err)
 	}
 	defer client.Close(ctx)
-	pay := func(_ context.Context, order int) (string, error) { return fmt.Sprint("receipt of order ", order), nil }
+	pay := func(_ context.Context, key string) (string, error) { return "receipt of " + key, nil }
 
 	err = client.Do(ctx, "order:7", func(ctx context.Context, l *pglock.Lease) error {
-		receipt, err := pay(ctx, 7) // ctx is done if the lease is lost
+		receipt, err := pay(ctx, "order:7") // the key makes it one charge, if the next holder has to repeat it
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func Example_order() {
 
 	var receipt string
 	fmt.Println(err, pool.QueryRow(ctx, "SELECT receipt FROM orders").Scan(&receipt), receipt)
-	// Output: <nil> <nil> receipt of order 7
+	// Output: <nil> <nil> receipt of order:7
 }
 
 func Example_transaction() {

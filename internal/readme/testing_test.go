@@ -100,6 +100,24 @@ func TestALateWriteIsRefused(t *testing.T) {
 	}
 }
 
+func TestTheWorkStopsAtALoss(t *testing.T) {
+	t.Parallel()
+	k := pglocktest.Fake(t)
+	p := &Payouts{Locks: k.Client, Ledger: memory{map[string]int{}}}
+	p.Work = func(ctx context.Context) {
+		l, err := pglock.Require(ctx, "account:a")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		k.Lose(l) // as when the operator revokes it, or the database was away for too long
+		pglocktest.RequireContextEnds(t, ctx)
+	}
+	if err := p.Pay(t.Context(), "a", 5); !errors.Is(err, pglock.ErrLost) {
+		t.Error(err)
+	}
+}
+
 func TestTheReportIsMadeOncePerNight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ func ExampleHandler() {
 		charges++ // at the bank, with the key
 		fmt.Fprintf(w, "charged %s", r.FormValue("amount"))
 	})
-	account := func(r *http.Request) string { return r.Header.Get("Authorization") } // whose key it is
+	account := func(r *http.Request) string { user, _, _ := r.BasicAuth(); return user } // whose key it is; the login was checked before
 	handler, err := oncehttp.Handler(charge, client, account, oncehttp.RequireKey())
 	if err != nil {
 		log.Fatal(err)
