@@ -63,7 +63,7 @@ func TestPrefixesAreThePackages(t *testing.T) {
 	begins := regexp.MustCompile(`(?:errors\.New|Errorf)\("([a-z]+): `)
 	wraps := regexp.MustCompile(`fmt\.Errorf\("[a-z]+: [^"]*%w[^"]*"`)
 	linked := []string{"backoff", "errs", "pgtx", "schema", "timing"} // of internal: a user's program links them
-	others := []string{".git", "testdata", "pglock/cmd", "pglock/otelpglock"}
+	others := []string{".git", "testdata", "examples", "pglock/cmd", "pglock/otelpglock"}
 	used := map[string]bool{}
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
