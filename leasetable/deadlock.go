@@ -20,7 +20,7 @@ type NestedWait struct {
 // timing.NestedWaitTTL.
 func (s *Store) NestedWait(ctx context.Context, w *NestedWait) (cycle string, err error) {
 	names, _, weights := w.slots()
-	args := []any{names, weights, w.Holds, w.Holder, nil, nil}
+	args := []any{names, weights, append([]fencing.Token{}, w.Holds...), w.Holder, nil, nil} // no null array
 	if w.Ticket != NoTicket {
 		args[4] = w.Ticket
 	}

@@ -18,14 +18,18 @@ CREATE UNLOGGED TABLE nested_waits (
     names      text[]      NOT NULL, -- that it waits for, together
     weights    integer[]   NOT NULL, -- of each: the permits that it needs, 1 of a lock with one holder
     holds      bigint[]    NOT NULL, -- the tokens of the leases that its context carries
-    ticket     bigint      NOT NULL, -- its ticket; without one a number below those of calls that come later; 0: it overtakes
+    ticket     bigint      NOT NULL, -- its ticket, or without one the largest number: it is behind all that have one; 0: it overtakes
     holder     text        NOT NULL,
     since      finite_time NOT NULL DEFAULT clock_timestamp(),
-    expires_at finite_time NOT NULL
+    expires_at finite_time NOT NULL,
+    CHECK (number = 0 OR cardinality(names) BETWEEN 1 AND 128 AND cardinality(weights) = cardinality(names)
+                         AND 0 < ALL (weights) AND 1073741824 >= ALL (weights))
 );
 COMMENT ON TABLE nested_waits IS 'pglock: the calls that wait for locks while they hold others';
 
-ALTER TABLE nested_waits SET (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE nested_waits SET (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0),
+    ALTER number SET STATISTICS 0, ALTER names SET STATISTICS 0, ALTER weights SET STATISTICS 0, ALTER holds SET STATISTICS 0,
+    ALTER ticket SET STATISTICS 0, ALTER holder SET STATISTICS 0, ALTER since SET STATISTICS 0, ALTER expires_at SET STATISTICS 0;
 
 -- That a wait needs another one to end, at a name. The "source" of it is a grant that the other one holds, or its
 -- place in the queue, and has a weight. A wait that is short of more than "room" is not granted.
@@ -53,6 +57,9 @@ DECLARE
     words  text;
 BEGIN
     -- The names that the wait depends on: those that it waits for, and what they depend on.
+    IF more IS NULL THEN
+        RETURN NULL;
+    END IF;
     LOOP
         known := more;
         tokens := ARRAY(
@@ -69,7 +76,7 @@ BEGIN
             SELECT o.name FROM "<here>".lock_waiters AS w JOIN "<here>".lock_waiters AS o ON o.client = w.client
             WHERE w.name = ANY (known) AND strpos(w.client, '/') > 0
         ) AS u (name);
-        EXIT WHEN cardinality(more) = cardinality(known);
+        EXIT WHEN more <@ known;
     END LOOP;
     IF NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.holds && tokens AND n.expires_at > clock_timestamp()) THEN
         RETURN NULL; -- nobody who holds one of them waits: all will be released
@@ -78,13 +85,14 @@ BEGIN
     -- A waiter that holds nothing can be a link of a chain: one that waits for several names, or permits, or a reader
     -- or writer. One that waits for a plain name can't, because the next one needs what it needs.
     WITH waits AS MATERIALIZED (
-        SELECT n.number::text AS id, n.holder, u.name, u.weight, n.ticket, n.holds, cardinality(n.names) > 1 AS together
+        SELECT n.number::text AS id, n.holder, u.name, u.weight, n.holds, cardinality(n.names) > 1 AS together,
+               CASE WHEN n.ticket BETWEEN 1 AND l.ticket THEN 9223372036854775807 ELSE n.ticket END AS ticket -- one that is used up
         FROM "<here>".nested_waits AS n CROSS JOIN unnest(n.names, n.weights) AS u (name, weight)
         LEFT JOIN "<here>".distributed_locks AS l ON l.name = u.name
         WHERE u.name = ANY (known) AND n.expires_at > clock_timestamp()
           AND (n.number = wait OR n.holds && tokens OR cardinality(n.names) > 1 OR l.capacity IS NOT NULL)
         UNION ALL
-        SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, w.ticket, '{}', strpos(w.client, '/') > 0
+        SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, '{}', strpos(w.client, '/') > 0, w.ticket
         FROM "<here>".lock_waiters AS w LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
         WHERE w.name = ANY (known) AND w.expires_at > clock_timestamp() AND w.ticket > coalesce(l.ticket, 0)
           AND (l.capacity IS NOT NULL OR strpos(w.client, '/') > 0)
@@ -97,19 +105,23 @@ BEGIN
         SELECT p.name, p.token, p.weight
         FROM "<here>".lock_permits AS p
         WHERE p.name = ANY (known) AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp()
+    ), held AS MATERIALIZED (
+        SELECT g.name, 'grant ' || g.token AS source, g.weight::integer, v.id, v.holder
+        FROM (SELECT DISTINCT u.id, u.holder, h.token FROM waits AS u CROSS JOIN unnest(u.holds) AS h (token)) AS v
+        JOIN grants AS g ON g.token = v.token
     )
-    SELECT array_agg(ROW(w.id, w.holder, w.name, coalesce(l.capacity, 1) - w.weight, b.*)::"<here>".wait_edge) INTO edges
+    SELECT array_agg(ROW(w.id, w.holder, w.name, coalesce(l.capacity, 1) - w.weight, b.source, b.weight, b.granted, b.id, b.holder)::"<here>".wait_edge)
+    INTO edges
     FROM waits AS w
     LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
-    CROSS JOIN LATERAL (
-        SELECT DISTINCT 'grant ' || g.token AS source, g.weight::integer, true AS granted, v.id, v.holder
-        FROM grants AS g JOIN waits AS v ON g.token = ANY (v.holds)
-        WHERE g.name = w.name
+    JOIN (
+        SELECT h.name, h.source, h.weight, true AS granted, h.id, h.holder, false AS together, 0::bigint AS ticket
+        FROM held AS h
         UNION ALL
-        SELECT v.id, v.weight::integer, false, v.id, v.holder
+        SELECT v.name, v.id, v.weight::integer, false, v.id, v.holder, v.together, v.ticket
         FROM waits AS v
-        WHERE v.name = w.name AND v.ticket < w.ticket AND v.id <> w.id AND (l.capacity IS NOT NULL OR v.together)
-    ) AS b;
+        WHERE v.ticket BETWEEN 1 AND 9223372036854775806
+    ) AS b ON b.name = w.name AND (b.granted OR b.ticket < w.ticket AND b.id <> w.id AND (l.capacity IS NOT NULL OR b.together));
 
     -- What is stuck.
     SELECT array_agg(DISTINCT x.waiter) INTO rest FROM unnest(edges) AS x;
@@ -127,6 +139,7 @@ BEGIN
             RETURN NULL;
         END IF;
         EXIT WHEN cardinality(rest) = cardinality(stuck);
+        edges := ARRAY(SELECT x FROM unnest(edges) AS x WHERE x.waiter = ANY (rest) AND x.blocker = ANY (rest));
     END LOOP;
 
     -- The shortest cycle through the wait, if possible of what keeps each one waiting by itself: one of several
@@ -138,7 +151,7 @@ BEGIN
         WHILE cardinality(level) > 0 AND NOT wait::text = ANY (seen) LOOP
             tree := tree || ARRAY(
                 SELECT DISTINCT ON (x.blocker) x FROM unnest(edges) AS x
-                WHERE x.waiter = ANY (level) AND x.blocker = ANY (stuck) AND x.blocker <> ALL (seen) AND (x.weight > x.room OR needed = 1)
+                WHERE x.waiter = ANY (level) AND x.blocker = ANY (stuck) AND x.blocker <> ALL (seen) AND (x.weight > x.room OR needed = 1 AND x.blocker <> x.waiter)
                 ORDER BY x.blocker, x.granted DESC);
             level := ARRAY(SELECT DISTINCT x.blocker FROM unnest(tree) AS x WHERE x.blocker <> ALL (seen));
             seen := seen || level;
@@ -162,12 +175,12 @@ BEGIN
 END
 $$;
 
--- Says that a call waits for names while it holds the grants of these tokens. It returns the number of the wait, and if
--- the wait has closed a cycle, the cycle in words: then the call must give up, and the wait is gone. Call it again
--- with that number each second until the wait ends, and then end_nested_wait.
+-- Says that a call waits for names while it holds the grants of these tokens. It returns the number of the wait, which
+-- can change, and if the wait has closed a cycle, the cycle in words: then the call must give up, and the wait is gone.
+-- Call it again with that number each second until the wait ends, and then end_nested_wait.
 --
 --   wait    null or 0 at first
---   ticket  that of the call in the queues; null if it has none yet; 0 if it overtakes those that wait
+--   ticket  that of the call in the queues; null if it has none; 0 if it overtakes those that wait
 CREATE FUNCTION nested_wait(
     names text[], weights integer[], holds bigint[], holder text, ticket bigint DEFAULT NULL, wait bigint DEFAULT NULL,
     OUT number bigint, OUT deadlock text)
@@ -177,22 +190,22 @@ DECLARE
     until timestamptz := clock_timestamp() + interval '3 s';
 BEGIN
     -- The planner does not know how short the arrays are, and compiling a statement would take most of a second.
-    PERFORM set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true);
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true), set_config('lock_timeout', '250ms', true);
     UPDATE "<here>".nested_waits AS n
-    SET expires_at = until, ticket = coalesce(nested_wait.ticket, n.ticket)
-    WHERE n.number = wait AND n.number > 0;
+    SET expires_at = until, ticket = coalesce(nested_wait.ticket, 9223372036854775807), holds = nested_wait.holds
+    WHERE n.number = wait AND n.number > 0 AND n.holder = nested_wait.holder;
     number := wait;
     IF NOT FOUND THEN
-        LOOP
-            PERFORM FROM "<here>".nested_waits AS n WHERE n.number = 0 FOR UPDATE;
-            EXIT WHEN FOUND;
+        PERFORM FROM "<here>".nested_waits AS n WHERE n.number = 0 FOR UPDATE;
+        IF NOT FOUND THEN
             INSERT INTO "<here>".nested_waits VALUES (0, '{}', '{}', '{}', 0, '', DEFAULT, '2261-12-31') ON CONFLICT DO NOTHING;
-        END LOOP;
+            PERFORM FROM "<here>".nested_waits AS n WHERE n.number = 0 FOR UPDATE;
+        END IF;
         DELETE FROM "<here>".nested_waits AS n WHERE n.expires_at < clock_timestamp();
-        number := coalesce(nullif(wait, 0), "<here>".next_ticket());
+        number := "<here>".next_ticket();
         INSERT INTO "<here>".nested_waits (number, names, weights, holds, ticket, holder, expires_at)
-        VALUES (nested_wait.number, nested_wait.names, nested_wait.weights, nested_wait.holds, coalesce(nested_wait.ticket, nested_wait.number),
-                nested_wait.holder, until);
+        VALUES (nested_wait.number, nested_wait.names, nested_wait.weights, nested_wait.holds,
+                coalesce(nested_wait.ticket, 9223372036854775807), nested_wait.holder, until);
     END IF;
     deadlock := "<here>".find_deadlock(number);
     IF deadlock IS NOT NULL THEN
@@ -210,7 +223,7 @@ $$;
 COMMENT ON FUNCTION end_nested_wait(bigint) IS 'pglock: say that a call does not wait any more';
 
 REVOKE USAGE ON TYPE nested_waits, wait_edge FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, bigint, bigint), end_nested_wait(bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, bigint, bigint), end_nested_wait(bigint), find_deadlock(bigint) FROM PUBLIC;
 
 SELECT pin_functions();
 

@@ -55,10 +55,11 @@ type allLeases []*Lease
 
 // carriedLeases returns the leases that ctx carries and that have not ended.
 func carriedLeases(ctx context.Context) []*Lease {
-	var all allLeases
-	if ctx.Value(anyLease{}) != nil {
-		_ = ctx.Value(&all)
+	if ctx.Value(anyLease{}) == nil {
+		return nil
 	}
+	var all allLeases // on the heap
+	_ = ctx.Value(&all)
 	return slices.DeleteFunc(all, func(l *Lease) bool { return l.Err() != nil })
 }
 

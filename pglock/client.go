@@ -42,6 +42,9 @@ type Client struct {
 	signals  signals  // requests to holders that were notified
 	watches  watches  // names that Watch watches
 
+	looking    chan struct{} // has room for one look for a deadlock
+	lookFailed sync.Once
+
 	lifecycle
 }
 
@@ -109,6 +112,7 @@ func openOn(ctx context.Context, store func(life context.Context) backend.Store,
 		lifecycle: newLifecycle(life, endLife),
 		registry:  registry{leases: map[*Lease]struct{}{}, newest: map[string]*Lease{}},
 		channel:   newChannel(),
+		looking:   make(chan struct{}, 1),
 		events:    &events{cfg.logger, logHooks(cfg.logger), cfg.observers},
 	}
 	c.signals.client, c.watches.client = c, c

@@ -8,6 +8,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
 // cycleError is the cause of a context that endAtDeadlock has ended.
@@ -29,12 +30,12 @@ func (c *Client) heldUnder(ctx context.Context) (tokens []fencing.Token) {
 // endAtDeadlock returns a context that ends with ctx, and when the wait closes a cycle of calls that wait for
 // each other. The caller must call end before it returns a grant: the server would take it for a call that
 // waits, and another one that waits for what it holds would fail for nothing.
-func (w *waiter) endAtDeadlock(ctx context.Context, held []fencing.Token) (waiting context.Context, end func()) {
+func (a *acquisition) endAtDeadlock(ctx context.Context, e *waitlist.Entry) (waiting context.Context, end func()) {
 	waiting, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
-	w.client.calls.Go(func() {
+	a.client.calls.Go(func() {
 		defer close(ended)
-		if cycle := w.watchCycles(waiting, held); cycle != "" {
+		if cycle := a.watchCycles(waiting, e); cycle != "" {
 			cancel(&cycleError{cycle})
 		}
 	})
@@ -50,36 +51,42 @@ func (w *waiter) endAtDeadlock(ctx context.Context, held []fencing.Token) (waiti
 // watchCycles tells the server from time to time what the call holds while it waits, until ctx ends or the server
 // finds a cycle. Most waits end before the first time. No statement is canceled, because it could then arrive
 // after the end of the wait.
-func (w *waiter) watchCycles(ctx context.Context, held []fencing.Token) (cycle string) {
-	n := leasetable.NestedWait{Holds: held}
-	tell := func(op func(context.Context) error) {
-		bounded, cancel := context.WithTimeout(w.client.cleanup, timing.StatementBound)
-		defer cancel()
-		if err := op(bounded); err != nil {
-			w.client.cfg.logger.Debug("pglock: deadlocks are looked for again later", "name", w.name, "error", err)
-		}
-	}
+func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle string) {
+	c := a.client
+	n := leasetable.NestedWait{Request: a.request("")}
 	for pause := timing.DeadlockAfter; cycle == ""; pause = timing.DeadlockEvery {
 		select { // more than one case may be ready: another look is harmless
 		case <-time.After(pause):
-		case <-w.client.closing:
+		case <-c.closing:
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil || w.client.hasClosed() {
+		if ctx.Err() != nil || c.hasClosed() {
 			break
 		}
-		n.Request = w.request("")
-		n.Ticket = w.ticketOr(0)
-		if w.entry.IsHead() {
-			n.Ticket = w.ticketOr(max(w.entry.Ticket(), 0))
+		c.looking <- struct{}{} // one at a time, so that slow looks don't keep other statements waiting
+		if ctx.Err() == nil {
+			n.Holds, n.Ticket = c.heldUnder(ctx), leasetable.NoTicket
+			if e.IsHead() {
+				n.Ticket = a.ticketOr(max(e.Ticket(), 0))
+			}
+			c.tellOfWait(func(ctx context.Context) (err error) {
+				cycle, err = c.store.NestedWait(ctx, &n)
+				return err
+			})
 		}
-		tell(func(ctx context.Context) (err error) {
-			cycle, err = w.client.store.NestedWait(ctx, &n)
-			return err
-		})
+		<-c.looking
 	}
 	if n.Number != 0 && cycle == "" {
-		tell(func(ctx context.Context) error { return w.client.store.EndNestedWait(ctx, n.Number) })
+		c.tellOfWait(func(ctx context.Context) error { return c.store.EndNestedWait(ctx, n.Number) })
 	}
 	return cycle
+}
+
+// tellOfWait sends a statement about a nested wait. What fails is tried again by the next look.
+func (c *Client) tellOfWait(send func(ctx context.Context) error) {
+	ctx, cancel := context.WithTimeout(c.cleanup, timing.StatementBound)
+	defer cancel()
+	if err := send(ctx); err != nil && !leasetable.Transient(err) && !leasetable.RowLocked(err) {
+		c.lookFailed.Do(func() { c.cfg.logger.Warn("pglock: deadlocks are not found", "error", err) })
+	}
 }

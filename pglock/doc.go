@@ -80,8 +80,8 @@
 // The contexts of a lease carry it ([Lease.Context], [Lease.WithContext], and those derived from
 // them), and [FromContext] returns it. An acquire of the same lock under such a context would wait
 // for itself, so it fails at once with ErrHeldByCaller, unless a Do joins the lease with
-// [WithJoin]. Calls that wait for each other, because each holds what the next one waits for, are
-// found within a tenth of a second, and one of them fails with [ErrDeadlock].
+// [WithJoin]. Calls that wait for each other, because the context of each carries what the next one
+// waits for, are found, usually within a tenth of a second, and the youngest fails with [ErrDeadlock].
 //
 // # Errors
 //

@@ -87,9 +87,9 @@ func (a *acquisition) waitQueued(ctx, caller context.Context, first *leasetable.
 		w.last = a.busyError(*first)
 		e.NoteBusy(*first)
 	}
-	if held := a.client.heldUnder(ctx); held != nil {
+	if a.client.heldUnder(ctx) != nil {
 		var end func()
-		ctx, end = w.endAtDeadlock(ctx, held)
+		ctx, end = a.endAtDeadlock(ctx, e)
 		defer end()
 	}
 	if err == nil {

@@ -34,15 +34,14 @@ type needs struct {
 func (c *Store) NestedWait(ctx context.Context, n *leasetable.NestedWait) (cycle string, err error) {
 	err = c.run(ctx, func() {
 		s, now := c.server, time.Now()
+		known := slices.ContainsFunc(s.nested, func(w *wait) bool { return w.number == n.Number })
 		s.nested = slices.DeleteFunc(s.nested, func(w *wait) bool { return w.number == n.Number || !w.expires.After(now) })
 		w := &wait{n.Number, n.Holder, n.Ticket, map[string]int{}, n.Holds, now.Add(timing.NestedWaitTTL)}
-		if w.number == 0 {
+		if !known {
 			s.sequence++
 			w.number = s.sequence
 		}
-		if n.Number = w.number; w.ticket == leasetable.NoTicket {
-			w.ticket = w.number
-		}
+		n.Number = w.number
 		for _, name := range n.Names() {
 			w.weights[name] = max(n.PermitsOf(name).Weight, 1)
 		}
@@ -64,7 +63,7 @@ func (c *Store) EndNestedWait(ctx context.Context, number int64) error {
 // would be granted if everybody else released what they hold, is stuck.
 func (s *Server) findDeadlock(w *wait, now time.Time) string {
 	stuck := append(slices.Clone(s.nested), w)
-	known := map[int64]*wait{}
+	known := map[int64]*wait{} // by ticket
 	for _, n := range stuck {
 		known[n.ticket] = n
 	}
@@ -84,7 +83,7 @@ func (s *Server) findDeadlock(w *wait, now time.Time) string {
 		all := slices.Clone(stuck)
 		stuck = slices.DeleteFunc(stuck, func(u *wait) bool { return len(s.needsOf(u, all, now)) == 0 })
 	}
-	path, found := s.cycle(w, w, stuck, nil, now)
+	path, found := s.cycle(w, w, stuck, map[*wait]bool{}, now)
 	if !found {
 		return ""
 	}
@@ -120,7 +119,7 @@ func (s *Server) needsOf(u *wait, stuck []*wait, now time.Time) (found []needs) 
 			}
 		}
 		for _, v := range stuck {
-			if ahead, ok := v.weights[name]; ok && v != u && v.ticket < u.ticket && (l.capacity > 0 || len(v.weights) > 1) {
+			if ahead, ok := v.weights[name]; ok && v != u && s.before(l, v, u) && (l.capacity > 0 || len(v.weights) > 1) {
 				here, sum = append(here, needs{name, ahead, false, v}), sum+ahead
 			}
 		}
@@ -131,18 +130,26 @@ func (s *Server) needsOf(u *wait, stuck []*wait, now time.Time) (found []needs) 
 	return found
 }
 
-// cycle returns a path of stuck waits from u to w.
-func (s *Server) cycle(u, w *wait, stuck []*wait, path []needs, now time.Time) ([]needs, bool) {
+// before reports whether the queue of the lock has v before u. Those without a ticket, or with one that is used
+// up, are behind the others, and those that overtake are before nobody.
+func (s *Server) before(l *lock, v, u *wait) bool {
+	valid := func(w *wait) bool { return w.ticket > l.ticket && w.ticket != leasetable.NoTicket }
+	return valid(v) && (!valid(u) && u.ticket != leasetable.BargeTicket || v.ticket < u.ticket)
+}
+
+// cycle returns a path of stuck waits from u to w, of those that are not seen yet. A call that holds permits of
+// what it waits for does not wait for itself.
+func (s *Server) cycle(u, w *wait, stuck []*wait, seen map[*wait]bool, now time.Time) ([]needs, bool) {
 	for _, n := range s.needsOf(u, stuck, now) {
-		longer := append(slices.Clip(path), n)
-		if n.blocker == w {
-			return longer, true
-		}
-		if slices.ContainsFunc(path, func(p needs) bool { return p.blocker == n.blocker }) {
+		if n.blocker == u && n.weight <= s.lock(n.name).size()-u.weights[n.name] || n.blocker != w && seen[n.blocker] {
 			continue
 		}
-		if found, ok := s.cycle(n.blocker, w, stuck, longer, now); ok {
-			return found, true
+		seen[n.blocker] = true
+		if n.blocker == w {
+			return []needs{n}, true
+		}
+		if rest, ok := s.cycle(n.blocker, w, stuck, seen, now); ok {
+			return append([]needs{n}, rest...), true
 		}
 	}
 	return nil, false
