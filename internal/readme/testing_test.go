@@ -103,7 +103,8 @@ func TestALateWriteIsRefused(t *testing.T) {
 func TestTheWorkStopsAtALoss(t *testing.T) {
 	t.Parallel()
 	k := pglocktest.Fake(t)
-	p := &Payouts{Locks: k.Client, Ledger: memory{map[string]int{}}}
+	ledger := memory{map[string]int{}}
+	p := &Payouts{Locks: k.Client, Ledger: ledger}
 	p.Work = func(ctx context.Context) {
 		l, err := pglock.Require(ctx, "account:a")
 		if err != nil {
@@ -113,8 +114,8 @@ func TestTheWorkStopsAtALoss(t *testing.T) {
 		k.Lose(l) // as when the operator revokes it, or the database was away for too long
 		pglocktest.RequireContextEnds(t, ctx)
 	}
-	if err := p.Pay(t.Context(), "a", 5); !errors.Is(err, pglock.ErrLost) {
-		t.Error(err)
+	if err := p.Pay(t.Context(), "a", 5); !errors.Is(err, pglock.ErrLost) || ledger.cents["a"] != 0 {
+		t.Errorf("%v, %d cents", err, ledger.cents["a"])
 	}
 }
 
