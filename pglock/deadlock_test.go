@@ -244,7 +244,7 @@ func TestADeadlockThatNobodyLooksFor(t *testing.T) {
 func TestRandomCycles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	rounds := 40
+	rounds := 20
 	if os.Getenv("PGLOCK_CHAOS") != "" {
 		rounds = 1000
 	}
@@ -302,7 +302,7 @@ func TestRandomCycles(t *testing.T) {
 func TestNestedCallsWithoutACycle(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	calls := int64(800) // that have a lease in their context
+	calls := int64(400) // that have a lease in their context
 	if os.Getenv("PGLOCK_CHAOS") != "" {
 		calls = 100_000
 	}
