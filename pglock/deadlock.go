@@ -86,7 +86,7 @@ func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle
 func (c *Client) tellOfWait(send func(ctx context.Context) error) {
 	ctx, cancel := context.WithTimeout(c.cleanup, timing.StatementBound)
 	defer cancel()
-	if err := send(ctx); err != nil && !leasetable.Transient(err) && !leasetable.RowLocked(err) {
+	if err := send(ctx); err != nil && ctx.Err() == nil && !leasetable.Transient(err) && !leasetable.RowLocked(err) {
 		c.lookFailed.Do(func() { c.cfg.logger.Warn("pglock: deadlocks are not found", "error", err) })
 	}
 }
