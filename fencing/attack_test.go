@@ -308,7 +308,7 @@ func scenes(version int) []scene {
 			},
 		},
 		scene{name: "functions and tables of the locks", on: "any lock", as: "looker|owner", attacks: []attack{
-			a("a seal", "42501", "SELECT {h}.fencing_seal('', '{}')").by("looker|owner|writer|user"), a("what is bound", "42501", "SELECT {h}.bound_grants()"),
+			a("a seal", "42501", "SELECT {h}.fencing_seal('', '{}')").by("looker|owner|writer|user"), a("what is bound", "42501", "SELECT {h}.bound_grants()"), a("what a setting holds", "42501", "SELECT {h}.unsealed('x')"),
 			a("judging", "42501", "SELECT {h}.judge_rows('{}', 'n', 1, 1, 1, '', '', '')"), a("bind without the right", "42501", "SELECT {h}.bind('n1', 1)"),
 			a("guard", "42501", "SELECT {h}.guard('n1', 1)"), a("check", "42501", "SELECT {h}.check_fence('n1', 1)"), a("advance", "42501", "SELECT {h}.advance('r', 1)"),
 			a("the key", "42501", "SELECT * FROM {h}.fencing_secret").by("looker|owner|writer|user"), a("marks", "42501", "SELECT * FROM {h}.fencing_high_water").by("looker"),
@@ -443,8 +443,11 @@ func TestAttackByReplay(t *testing.T) {
 	wantCode(t, "in the next transaction of the session", g.send(tx, append(copied, "UPDATE "+table+" SET v = 6")...), "PGL02")
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
 		for what, meanwhile := range map[string]func(){
-			"nobody":       func() {},
-			"a takeover":   func() { g.grant("n", time.Hour) },
+			"nobody":     func() {},
+			"a takeover": func() { g.grant("n", time.Hour) },
+			"a takeover, whose token is in the setting beside the seal": func() {
+				copied = append(copied, sprintf("SELECT set_config('%s', '%d', true)", settings(g)["token"], g.grant("n", time.Hour).Token))
+			},
 			"a late write": func() { want(t, "late", g.as(g.grant("n", time.Hour), "UPDATE "+table+" SET v = 7"), nil) },
 		} {
 			f := g.grant("n", time.Hour)

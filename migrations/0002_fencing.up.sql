@@ -22,8 +22,10 @@
 --                           "lock" is the lock that was bound last, "grants" has the token of each
 --   pglock.token_<schema>   the token that was bound last
 --   pglock.stamp_<schema>   the token for the row that is being written
--- Any role can set them. The seal shows that bind() has set the grants. No decision depends on the
--- other two.
+-- Any role can set them. The seal shows that bind() has set the grants. The other two decide nothing:
+-- a trigger that reads the token compares it with what is sealed.
+
+SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
 -- The highest token that each resource has seen, for resources without a token column.
 CREATE TABLE fencing_high_water (
@@ -47,13 +49,22 @@ COMMENT ON TABLE fencing_secret IS 'pglock: a role that reads this can write to 
 
 -- The seal: a keyed hash of what a transaction has bound. It holds for this transaction of this
 -- backend of this server process only, so a copy is invalid anywhere else, also in a copy of the
--- database. The two rounds are those of HMAC: a known seal can't be extended. Only functions with
--- their owner's rights know the key. They inline this function, so everything in it is qualified.
+-- database. SHA-384 shows two thirds of its state, so a known seal can't be extended, and one call
+-- is enough. Only functions with their owner's rights know the key. They inline this function and
+-- the next one, so everything in these is qualified.
 CREATE FUNCTION fencing_seal(key bytea, bound text) RETURNS text
 LANGUAGE sql VOLATILE AS $$
-    SELECT pg_catalog.encode(pg_catalog.sha256(key OPERATOR(pg_catalog.||) pg_catalog.sha256(key OPERATOR(pg_catalog.||) pg_catalog.convert_to(
+    SELECT pg_catalog.encode(pg_catalog.sha384(key OPERATOR(pg_catalog.||) pg_catalog.convert_to(
         pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), pg_catalog.pg_backend_pid(),
-            (pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8, bound), 'UTF8'))), 'hex')
+            (pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8, bound), 'UTF8')), 'base64')
+$$;
+
+-- Returns what the setting of the grants holds: one row if bind() has set it in this transaction,
+-- and otherwise none. With OFFSET 0 nothing is read as JSON before its seal is checked.
+CREATE FUNCTION unsealed(noted text) RETURNS SETOF jsonb
+LANGUAGE sql STABLE ROWS 1 AS $$
+    SELECT pg_catalog.substr(noted, 65)::pg_catalog.jsonb FROM "<here>".fencing_secret AS s
+    WHERE pg_catalog.left(noted, 64) OPERATOR(pg_catalog.=) "<here>".fencing_seal(s.secret, pg_catalog.substr(noted, 65)) OFFSET 0
 $$;
 
 -- The maximum size of the table of marks, in bytes. Clients may invent names, and no mark is safe to
@@ -171,9 +182,8 @@ DECLARE
     ms     pg_catalog.int8;
     key    pg_catalog.bytea;
     before pg_catalog.text := pg_catalog.current_setting('pglock.grants_<schema>', true);
-    grants pg_catalog.jsonb;
-    bound  pg_catalog.text;
     idle   pg_catalog.text;
+    bound  pg_catalog.text;
 BEGIN
     SELECT l.expires_at, s.secret INTO ends, key
     FROM "<here>".distributed_locks AS l, "<here>".fencing_secret AS s
@@ -194,20 +204,15 @@ BEGIN
                 MESSAGE = pg_catalog.format('pglock: the grant %s of "%s" is one of several at the same time', grant_token, lock_name),
                 HINT = 'Concurrent holders have no order. Use guard(), or acquire the lock exclusively.';
         END IF;
-    ELSE
-        idle := "<here>".idle_limit(ms);
     END IF;
-    grants := pg_catalog.jsonb_build_object(lock_name, grant_token);
-    -- Keep grants that were bound before. Drop settings without a valid seal.
+    bound := pg_catalog.format('{"lock": %1$s, "grants": {%1$s: %2$s}}', pg_catalog.to_json(lock_name), grant_token);
     IF before OPERATOR(pg_catalog.<>) '' THEN
-        bound := pg_catalog.substr(before, 65);
-        IF pg_catalog.left(before, 64) OPERATOR(pg_catalog.=) "<here>".fencing_seal(key, bound) THEN
-            grants := (bound::pg_catalog.jsonb OPERATOR(pg_catalog.->) 'grants') OPERATOR(pg_catalog.||) grants;
-        END IF;
+        -- Keep grants that were bound before. Drop settings without a valid seal.
+        bound := pg_catalog.jsonb_set(bound::pg_catalog.jsonb, '{grants}', coalesce((SELECT u OPERATOR(pg_catalog.->) 'grants' FROM "<here>".unsealed(before) AS u), '{}')
+            OPERATOR(pg_catalog.||) pg_catalog.jsonb_build_object(lock_name, grant_token));
     END IF;
-    bound := pg_catalog.jsonb_build_object('lock', lock_name, 'grants', grants);
     -- An assignment costs less than a PERFORM.
-    bound := pg_catalog.set_config('idle_in_transaction_session_timeout', idle, true)
+    bound := pg_catalog.set_config('idle_in_transaction_session_timeout', coalesce(idle, "<here>".idle_limit(ms)), true)
              OPERATOR(pg_catalog.||) pg_catalog.set_config('pglock.grants_<schema>', "<here>".fencing_seal(key, bound) OPERATOR(pg_catalog.||) bound, true)
              OPERATOR(pg_catalog.||) pg_catalog.set_config('pglock.token_<schema>', grant_token::pg_catalog.text, true);
 END
@@ -382,7 +387,7 @@ COMMENT ON FUNCTION revoke_role(text) IS 'pglock: take away from a role what the
 -- A role with USAGE on the schema can't hold rows of locks, raise marks or make seals, and no
 -- table of its own blocks migrating down.
 REVOKE EXECUTE ON FUNCTION check_fence(text, bigint), guard(text, bigint), bind(text, bigint), advance(text, bigint),
-    fencing_seal(bytea, text) FROM PUBLIC;
+    fencing_seal(bytea, text), unsealed(text) FROM PUBLIC;
 REVOKE USAGE ON TYPE fencing_high_water, fencing_secret FROM PUBLIC;
 
 -- Protected tables: triggers that refuse writes without a grant, or with an old one.
@@ -461,19 +466,19 @@ CREATE FUNCTION bound_grants() RETURNS jsonb
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     noted text := current_setting('pglock.grants_<schema>', true);
-    key   bytea;
+    bound jsonb;
 BEGIN
     IF coalesce(noted, '') = '' THEN
         RETURN NULL;
     END IF;
-    SELECT s.secret INTO STRICT key FROM "<here>".fencing_secret AS s;
-    IF left(noted, 64) <> "<here>".fencing_seal(key, substr(noted, 65)) THEN
+    bound := (SELECT u FROM "<here>".unsealed(noted) AS u);
+    IF bound IS NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = 'PGL02',
             MESSAGE = 'pglock: unfenced write: the settings name a grant that this transaction has not bound',
             HINT = 'Bind the grant of a lock in this transaction first.';
     END IF;
-    RETURN substr(noted, 65);
+    RETURN bound;
 END
 $$;
 
@@ -517,38 +522,74 @@ CREATE FUNCTION fence_rows() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    usual    CONSTANT boolean := TG_ARGV[0] = 'fence_token'; -- then plans are kept, which halves the cost
-    any_row  boolean;
-    fine     boolean;
-    b        jsonb;
-    last     text;
-    bound    bigint;
-    r        record;
-    rows     text;
-    done     text;
+    usual CONSTANT boolean := TG_ARGV[0] = 'fence_token'; -- then plans are kept, which halves the cost
+    noted CONSTANT text    := coalesce(current_setting('pglock.grants_<schema>', true), '');
+    token CONSTANT text    := current_setting('pglock.token_<schema>', true);
+    type  oid; -- of the token column
+    fine  boolean;
+    b     jsonb;
+    name  text;
+    rows  text;
+    done  text;
 BEGIN
-    IF NOT EXISTS (
-        SELECT FROM pg_trigger AS t JOIN pg_attribute AS a ON a.attrelid = t.tgrelid
+    -- Nothing has the name of a missing transition table while the session has no schema for
+    -- temporary views. Then the catalog need not be asked, which would take a fifth of the time.
+    IF usual AND pg_my_temp_schema() = 0 THEN
+        IF TG_OP = 'DELETE' THEN
+            SELECT pg_typeof(fence_token) INTO type FROM old_rows LIMIT 1;
+        ELSE
+            SELECT pg_typeof(fence_token) INTO type FROM new_rows LIMIT 1;
+        END IF;
+        IF NOT FOUND THEN
+            b := "<here>".bound_grants(); -- a forged setting is refused even where it does nothing
+            RETURN NULL;
+        END IF;
+    ELSE
+        SELECT a.atttypid INTO type FROM pg_trigger AS t JOIN pg_attribute AS a ON a.attrelid = t.tgrelid
         WHERE t.tgrelid = TG_RELID AND t.tgname = TG_NAME
           AND (TG_OP = 'DELETE' OR t.tgnewtable = 'new_rows') AND (TG_OP = 'INSERT' OR t.tgoldtable = 'old_rows')
-          AND a.attname = TG_ARGV[0]::name AND a.attnum > 0 AND a.atttypid = 'bigint'::regtype) THEN
+          AND a.attname = TG_ARGV[0]::name AND a.attnum > 0;
+    END IF;
+    IF type <> 'bigint'::regtype OR type IS NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = CASE WHEN EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = TG_RELID AND a.attname = TG_ARGV[0]::name)
                 THEN 'datatype_mismatch' ELSE 'undefined_column' END,
             SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
             MESSAGE = format('pglock: column "%s" is not a bigint any more, or trigger "%s" lacks its transition tables', TG_ARGV[0], TG_NAME);
     END IF;
-    b := "<here>".bound_grants();
 
+    IF usual AND TG_ARGV[2] = '' AND noted <> '' THEN
+        -- Any lock is accepted: the grant that was bound last writes. One query accepts the usual case.
+        -- It checks the seal, locks the grant's row like judge_rows(), and reads each row once.
+        IF TG_OP = 'INSERT' THEN
+            SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token) INTO fine
+            FROM "<here>".distributed_locks AS l
+            WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
+            FOR KEY SHARE;
+        ELSIF TG_OP = 'UPDATE' THEN
+            SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token)
+                   AND NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
+            FROM "<here>".distributed_locks AS l
+            WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
+            FOR KEY SHARE;
+        ELSE
+            SELECT NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
+            FROM "<here>".distributed_locks AS l
+            WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
+            FOR KEY SHARE;
+        END IF;
+        IF fine THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+
+    b := "<here>".bound_grants();
     IF b IS NULL THEN
         IF TG_ARGV[1] = 'strict' THEN
             IF TG_OP = 'DELETE' THEN
-                any_row := EXISTS (SELECT FROM old_rows);
+                fine := NOT EXISTS (SELECT FROM old_rows);
             ELSE
-                any_row := EXISTS (SELECT FROM new_rows);
-            END IF;
-            IF any_row THEN
-                done := "<here>".raise_unfenced(TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME);
+                fine := NOT EXISTS (SELECT FROM new_rows);
             END IF;
         ELSIF TG_OP <> 'DELETE' THEN
             -- Without a grant the tokens must be those of the replaced rows.
@@ -556,45 +597,21 @@ BEGIN
             IF TG_OP = 'UPDATE' THEN
                 rows := rows || format(' EXCEPT ALL SELECT o.%1$I FROM old_rows AS o', TG_ARGV[0]);
             END IF;
-            EXECUTE format('SELECT EXISTS (%s)', rows) INTO any_row;
-            IF any_row THEN
-                done := "<here>".raise_unfenced(TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME);
-            END IF;
+            EXECUTE format('SELECT NOT EXISTS (%s)', rows) INTO fine;
+        END IF;
+        IF NOT fine THEN
+            done := "<here>".raise_unfenced(TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME);
         END IF;
         RETURN NULL;
     END IF;
 
-    last := b ->> 'lock';
-    IF usual AND TG_ARGV[2] = '' THEN
-        -- Any lock is accepted: the grant that was bound last writes. One query accepts the usual case.
-        -- It locks the grant's row like judge_rows(), and reads each row once.
-        bound := b -> 'grants' ->> last;
-        IF TG_OP = 'INSERT' THEN
-            SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM bound) INTO fine
-            FROM "<here>".distributed_locks AS l WHERE l.name = last AND l.token = bound FOR KEY SHARE;
-        ELSIF TG_OP = 'UPDATE' THEN
-            SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM bound)
-                   AND NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > bound) INTO fine
-            FROM "<here>".distributed_locks AS l WHERE l.name = last AND l.token = bound FOR KEY SHARE;
-        ELSE
-            SELECT NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > bound) INTO fine
-            FROM "<here>".distributed_locks AS l WHERE l.name = last AND l.token = bound FOR KEY SHARE;
-        END IF;
-        IF fine THEN
-            RETURN NULL;
-        END IF;
-    END IF;
-
+    name := CASE WHEN TG_ARGV[2] = '' THEN quote_literal(b ->> 'lock') || '::text' ELSE "<here>".lock_name_expression(TG_ARGV[5:], '') END;
     rows := concat_ws(' UNION ALL ',
-        CASE WHEN TG_OP <> 'INSERT' THEN format('SELECT %s, o.%I, NULL::int8 FROM old_rows AS o',
-            CASE WHEN TG_ARGV[2] = '' THEN quote_literal(last) || '::text' ELSE "<here>".lock_name_expression(TG_ARGV[5:], '') END, TG_ARGV[0]) END,
-        CASE WHEN TG_OP <> 'DELETE' THEN format('SELECT %s, NULL::int8, coalesce(n.%I, 0) FROM new_rows AS n',
-            CASE WHEN TG_ARGV[2] = '' THEN quote_literal(last) || '::text' ELSE "<here>".lock_name_expression(TG_ARGV[5:], '') END, TG_ARGV[0]) END);
-    FOR r IN EXECUTE format('SELECT x.name, max(x.replaced) AS replaced, min(x.written) AS lowest, max(x.written) AS highest'
-                            ' FROM (%s) AS x (name, replaced, written) GROUP BY x.name', rows)
-    LOOP
-        done := "<here>".judge_rows(b -> 'grants', r.name, r.replaced, r.lowest, r.highest, TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME);
-    END LOOP;
+        CASE WHEN TG_OP <> 'INSERT' THEN format('SELECT %s, o.%I, NULL::int8 FROM old_rows AS o', name, TG_ARGV[0]) END,
+        CASE WHEN TG_OP <> 'DELETE' THEN format('SELECT %s, NULL::int8, coalesce(n.%I, 0) FROM new_rows AS n', name, TG_ARGV[0]) END);
+    EXECUTE format('SELECT %s.judge_rows($1, x.name, max(x.replaced), min(x.written), max(x.written), $2, $3, $4)'
+                   ' FROM (%s) AS x (name, replaced, written) GROUP BY x.name', '<here>', rows)
+        USING b -> 'grants', TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME;
     RETURN NULL;
 END
 $$;
@@ -820,7 +837,7 @@ BEGIN
            AND NOT EXISTS (
                SELECT FROM ours AS o, LATERAL (SELECT pg_get_triggerdef(o.oid) AS def, "<here>".trigger_arguments(o.oid) AS args) AS d
                WHERE o.tgrelid = target AND o.proname = 'fence_stamp'
-                 AND (position('((new.' || quote_ident(d.args[1]) || ' = ' IN d.def) = 0
+                 AND (position('(((new.' || quote_ident(d.args[1]) || ')::text = ' IN d.def) = 0
                       OR d.args[3] <> '' AND position('concat(' || (
                           SELECT string_agg(CASE WHEN p.i % 2 = 0 THEN 'new.' || quote_ident(p.part) ELSE '''' || replace(p.part, '''', '''''') || '''::text' END, ', ' ORDER BY p.i)
                           FROM unnest(d.args[6:]) WITH ORDINALITY AS p (part, i)) || ')' IN d.def) = 0))
@@ -862,19 +879,19 @@ CREATE FUNCTION create_triggers(target regclass, arguments text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     quoted text := (SELECT string_agg(quote_literal(a), ', ' ORDER BY i) FROM unnest(arguments) WITH ORDINALITY AS u (a, i));
-    bound  text := $e$nullif(pg_catalog.current_setting('pglock.token_<schema>', true), '')::pg_catalog.int8$e$;
+    bound  text := $e$pg_catalog.current_setting('pglock.token_<schema>', true)$e$;
     parts  regclass[];
     rel    regclass;
     moves  text;
 BEGIN
     IF arguments[3] <> '' THEN
         -- Stores the token of the row's lock in a setting, for fence_stamp().
-        bound := format($e$nullif(pg_catalog.set_config('pglock.stamp_<schema>', coalesce(
-            nullif(pg_catalog.substr(pg_catalog.current_setting('pglock.grants_<schema>', true), 65), '')::pg_catalog.jsonb -> 'grants' ->> (%s), ''), true), '')::pg_catalog.int8$e$,
+        bound := format($e$pg_catalog.set_config('pglock.stamp_<schema>', coalesce(
+            nullif(pg_catalog.substr(pg_catalog.current_setting('pglock.grants_<schema>', true), 65), '')::pg_catalog.jsonb -> 'grants' ->> (%s), ''), true)$e$,
             "<here>".lock_name_expression(arguments[6:], 'NEW.'));
     END IF;
     -- No function is called for a row that already has its token.
-    EXECUTE format('CREATE TRIGGER zz_pglock_fence_stamp BEFORE INSERT OR UPDATE ON %s FOR EACH ROW WHEN ((NEW.%I = %s) IS NOT TRUE)'
+    EXECUTE format('CREATE TRIGGER zz_pglock_fence_stamp BEFORE INSERT OR UPDATE ON %s FOR EACH ROW WHEN ((NEW.%I::pg_catalog.text = %s) IS NOT TRUE)'
                    ' EXECUTE FUNCTION %s.fence_stamp(%s)', target, arguments[1], bound, '<here>', quoted);
     parts := ARRAY(SELECT t FROM "<here>".table_and_partitions(target) AS t ORDER BY t::oid);
     IF (SELECT c.relkind = 'p' FROM pg_class AS c WHERE c.oid = target) THEN

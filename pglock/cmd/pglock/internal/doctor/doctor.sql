@@ -147,7 +147,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
         SELECT c.acl UNION ALL SELECT t.attacl FROM pg_attribute AS t WHERE t.attrelid = c.oid AND t.attacl IS NOT NULL) AS a (acl)
     UNION ALL
     SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
-           CASE WHEN p.proname = ANY ('{fencing_seal,bound_grants,judge_rows,pin_functions,revoke_defaults}') THEN '{}' ELSE '{EXECUTE}' END::text[],
+           CASE WHEN p.proname = ANY ('{fencing_seal,unsealed,bound_grants,judge_rows,pin_functions,revoke_defaults}') THEN '{}' ELSE '{EXECUTE}' END::text[],
            CASE WHEN p.proname ~ '^fence_' OR p.proname = ANY ('{check_fence,guard,bind,advance,token_follows,lift_fencing_tokens,
                     raise_pruned,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
     FROM functions AS p
