@@ -24,6 +24,8 @@
 -- * The clock is the server's, read after the row is locked. now() would be the start of the
 --   transaction.
 -- * A grant must survive a crash: commit_durably().
+--
+-- never() keeps the plan from reading all rows of a small table.
 UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
     ticket = CASE WHEN $6::bigint < 9223372036854775807 THEN greatest(l.ticket, $6::bigint) ELSE l.ticket END,
@@ -34,7 +36,7 @@ WHERE l.ctid = (
     SELECT f.ctid
     FROM pglock.distributed_locks AS f
     WHERE f.name = $1::text
-      AND f.holder IS NULL
+      AND (f.holder IS NULL OR pglock.never())
       AND f.expires_at <= clock_timestamp()
       AND (f.capacity > 0) IS NOT TRUE
       AND (f.request <> $3::text::uuid) IS NOT FALSE
@@ -43,4 +45,4 @@ WHERE l.ctid = (
                         AND w.expires_at > clock_timestamp())
       AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED)
-RETURNING l.token, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint
+RETURNING l.token, (date_part('epoch', l.expires_at - clock_timestamp()) * 1000000)::bigint

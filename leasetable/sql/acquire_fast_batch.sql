@@ -34,4 +34,4 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
     request = f.request, holder = f.holder, labels = f.labels
 FROM free AS f, durable
 WHERE l.ctid = f.ctid
-RETURNING l.name, l.token, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint
+RETURNING l.name, l.token, (date_part('epoch', l.expires_at - clock_timestamp()) * 1000000)::bigint

@@ -18,11 +18,11 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
 WHERE l.ctid = (
     SELECT f.ctid
     FROM pglock.distributed_locks AS f
-    WHERE f.name = $1::text AND f.token = $2::bigint AND f.holder IS NOT NULL
+    WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.never())
       AND (f.capacity > 0) IS NOT TRUE
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                       WHERE w.name = $1::text AND w.client <> $7::text AND w.ticket > f.ticket
                         AND w.expires_at > clock_timestamp())
       AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED)
-RETURNING l.token, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint
+RETURNING l.token, (date_part('epoch', l.expires_at - clock_timestamp()) * 1000000)::bigint

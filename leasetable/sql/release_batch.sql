@@ -4,12 +4,13 @@
 -- Returns name and token of each released grant, and whether a waiter was notified. For a missing
 -- one, release.sql finds out why: gone, changed since this statement began, or locked by another
 -- transaction, for which the others do not wait. Rows are locked in the order of names. Waiters are
--- looked up once, not for each row: so woken is a query of its own.
+-- looked up once, not for each row: so woken is a query of its own. So is the setting, which would
+-- take a tenth of the time.
 WITH ours AS MATERIALIZED (
     SELECT l.ctid
     FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS a (name, token)
     JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
-    WHERE l.holder IS NOT NULL AND set_config('synchronous_commit', 'off', true) = 'off'
+    WHERE l.holder IS NOT NULL AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
     ORDER BY l.name COLLATE "C"
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), released AS (
