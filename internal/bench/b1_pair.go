@@ -8,7 +8,7 @@ import "github.com/pglock/pglock-go/internal/bench/trial"
 func pairRow() trial.Row {
 	const update, twoUpdates = "UPDATE", "two UPDATEs, second not awaited"
 	r := &lab{}
-	least := target("p50 of a pair to p50 of a durable UPDATE", "pair p50", kindOurs, update, trial.AtMost(1.8))
+	least := target("p50 of a pair to p50 of a durable UPDATE", "pair p50", kindOurs, update, trial.AtMost(1.75))
 	least.Against.Figure = "update p50"
 	return trial.Row{
 		Number:  "B1",
@@ -24,7 +24,7 @@ func pairRow() trial.Row {
 		},
 		Targets: []trial.Target{
 			least,
-			target("p50 of a pair to p50 of two UPDATEs, the second not awaited", "pair p50", kindOurs, twoUpdates, trial.AtMost(1.25)),
+			target("p50 of a pair to p50 of two UPDATEs, the second not awaited", "pair p50", kindOurs, twoUpdates, trial.AtMost(1.15)),
 		},
 	}
 }

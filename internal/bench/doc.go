@@ -19,13 +19,20 @@
 // with the range beside it. A wide range means that the machine was busy with something else. Package
 // trial documents how subjects take turns.
 //
+// The servers of peers are those that testdata/bench/peers.sh has put into the user's cache, because they are
+// the newest that Debian has, or else those in PATH. Their versions and those of the peers' client libraries
+// are printed, and kept in results.json.
+//
+// A floor is the least that any implementation on the same server must do. Where the distance to it has no
+// target, the table shows it without a verdict.
+//
 // Rows that count operations per second take turns of a second, after a warm-up, on a server whose
 // autovacuum runs every few seconds. A figure is marked as unsteady, in the table and in results.json,
 // if its largest round is more than 1.5 times its smallest. An unsteady figure is not quoted.
 //
 // # Another version
 //
-// With -base, the rows B1, B2, B3, B4 and B10 have the same subjects once more, of the module at that
+// With -base, the rows B1 to B4, B7, B8 and B10 have the same subjects once more, of the module at that
 // commit or in that directory. The benchmark is built with it in a copy of its tree, and runs as a
 // process that takes turns with this one, on servers of its own. The table shows the ratios, and
 // nothing is kept.

@@ -34,8 +34,8 @@ const serverVariable = "PGLOCK_BENCH_SERVER"
 type lab struct {
 	url   string
 	pool  *pgxpool.Pool
-	peers map[string]string // the addresses of those that were started
-	end   func() error      // of the server, or of the database
+	peers map[*peer]string // the addresses of those that were started
+	end   func() error     // of the server, or of the database
 }
 
 // open starts a durable server with PostgreSQL's defaults, except for the settings.
@@ -89,7 +89,7 @@ func (l *lab) close() error {
 // the statements.
 func (l *lab) prepare(settings map[string]string, statements ...string) func(context.Context, *trial.Scope) error {
 	return func(ctx context.Context, s *trial.Scope) error {
-		l.peers = map[string]string{}
+		l.peers = map[*peer]string{}
 		if err := l.open(ctx, settings); err != nil {
 			return err
 		}

@@ -17,11 +17,15 @@ import (
 
 // The kinds of locks that are compared.
 const (
-	kindOurs     = "pglock"
-	kindRedis    = "redislock"
-	kindEtcd     = "etcd mutex"
-	kindAdvisory = "blocked pg_advisory_lock"
-	kindSingle   = "one statement per lock"
+	kindOurs           = "pglock"
+	kindRedis          = "redislock"
+	kindRedisPipelined = "redislock, auto-pipelined"
+	kindRedisFastest   = "SET NX and DELEX, auto-pipelined"
+	kindEtcd           = "etcd mutex"
+	kindEtcdBatched    = "etcd keys, batched"
+	kindAdvisory       = "blocked pg_advisory_lock"
+	kindSingle         = "one statement per lock"
+	kindBare           = "bare UPDATEs, batched"
 )
 
 type (
@@ -51,8 +55,12 @@ func openLocker(ctx context.Context, kind, address string, conns int) (locker, e
 	switch kind {
 	case kindRedis:
 		return openRedis(address, conns), nil
+	case kindRedisPipelined, kindRedisFastest:
+		return openPipelined(ctx, address, kind)
 	case kindEtcd:
 		return openEtcd(ctx, address)
+	case kindEtcdBatched:
+		return openEtcdBatched(ctx, address)
 	case kindOurs:
 		conns = fewConns
 	}
@@ -65,6 +73,8 @@ func openLocker(ctx context.Context, kind, address string, conns int) (locker, e
 		return openAdvisory(pool), nil
 	case kindSingle:
 		return openSingle(pool), nil
+	case kindBare:
+		return openBare(pool), nil
 	}
 	client, err := pglock.Open(ctx, pool)
 	if err != nil {
@@ -89,36 +99,43 @@ func ours(client *pglock.Client) locker {
 
 func openRedis(address string, conns int) locker {
 	client := redis.NewClient(&redis.Options{Addr: address, PoolSize: conns})
+	return locker{lock: redislocks(client), close: func() { _ = client.Close() }}
+}
+
+func redislocks(client redislock.RedisClient) lockFunc {
 	locks := redislock.New(client)
 	retry := &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)}
-	return locker{
-		lock: func(ctx context.Context, name string) (unlockFunc, error) {
-			m, err := locks.Obtain(ctx, name, 30*time.Second, retry)
-			if err != nil {
-				return nil, err
-			}
-			return m.Release, nil
-		},
-		close: func() { _ = client.Close() },
+	return func(ctx context.Context, name string) (unlockFunc, error) {
+		m, err := locks.Obtain(ctx, name, 30*time.Second, retry)
+		if err != nil {
+			return nil, err
+		}
+		return m.Release, nil
 	}
 }
 
 func openEtcd(ctx context.Context, address string) (locker, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: peerPatience})
-	if err != nil {
-		return locker{}, err
-	}
-	session, err := concurrency.NewSession(client, concurrency.WithTTL(30), concurrency.WithContext(context.WithoutCancel(ctx)))
-	if err != nil {
-		return locker{}, errors.Join(err, client.Close())
-	}
+	session, closeAll, err := openSession(ctx, address)
 	return locker{
 		lock: func(ctx context.Context, name string) (unlockFunc, error) {
 			m := concurrency.NewMutex(session, "/"+name)
 			return m.Unlock, m.Lock(ctx)
 		},
-		close: func() { _ = session.Close(); _ = client.Close() },
-	}, nil
+		close: closeAll,
+	}, err
+}
+
+// openSession opens a client of etcd with a session, which the caller closes together.
+func openSession(ctx context.Context, address string) (_ *concurrency.Session, closeAll func(), err error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: peerPatience})
+	if err != nil {
+		return nil, nil, err
+	}
+	session, err := concurrency.NewSession(client, concurrency.WithTTL(30), concurrency.WithContext(context.WithoutCancel(ctx)))
+	if err != nil {
+		return nil, nil, errors.Join(err, client.Close())
+	}
+	return session, func() { _ = session.Close(); _ = client.Close() }, nil
 }
 
 // openAdvisory opens session locks of PostgreSQL, each on a connection of its own.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out, pr
 	}
 	fmt.Fprintf(out, "PostgreSQL %s, %v\n%s/%s, %d cores, %s, pgx %s, pglock %s\n", m.Server, m.Settings,
 		m.OS, m.Arch, m.Cores, m.Go, m.Driver, m.Module)
+	fmt.Fprintf(out, "clients of peers: %v\n", m.Clients)
 	fmt.Fprintf(out, "%d rounds of %d turns of %v; of throughput one turn of %v\n", scale.Rounds, scale.Turns, scale.Turn, scale.LongTurn)
 	if scale.Quick {
 		fmt.Fprintln(out, "quick: an indication, with less of everything; nothing is kept")
@@ -38,7 +40,7 @@ func measure(ctx context.Context, chosen []trial.Row, scale trial.Scale, out, pr
 		}
 		o.Measured = &trial.Conditions{
 			Time: began.UTC().Truncate(time.Second), Machine: m,
-			Rounds: o.Scale.Rounds, Turns: o.Scale.Turns, TurnMS: o.Scale.Turn.Milliseconds(),
+			Rounds: o.Scale.Rounds, Turns: o.Scale.Turns, TurnMS: o.Scale.Turn.Milliseconds(), Servers: o.Servers,
 		}
 		results.Rows = append(results.Rows, o)
 		if err = o.WriteFigures(out); err != nil {
@@ -68,19 +70,25 @@ func await(ctx context.Context, what func() error) error {
 // toldSettings are the server's settings that figures depend on.
 var toldSettings = []string{"fsync", "full_page_writes", "shared_buffers", "synchronous_commit", "wal_level", "wal_sync_method"}
 
+// peerClients are the modules of peers' client libraries.
+var peerClients = []string{"github.com/bsm/redislock", "github.com/redis/go-redis/v9", "go.etcd.io/etcd/client/v3"}
+
 // describe describes the machine and a server like the ones that the rows start.
 func describe(ctx context.Context) (m trial.Machine, err error) {
 	m = trial.Machine{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version(),
-		Module: "unknown", Driver: "unknown",
+		Module: "unknown", Driver: "unknown", Clients: map[string]string{},
 	}
 	if out, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output(); err == nil {
 		m.Module = strings.TrimSpace(string(out))
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {
-			if module.Path == "github.com/jackc/pgx/v5" {
+			switch {
+			case module.Path == "github.com/jackc/pgx/v5":
 				m.Driver = module.Version
+			case slices.Contains(peerClients, module.Path):
+				m.Clients[module.Path] = module.Version
 			}
 		}
 	}

@@ -7,7 +7,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/pglock/pglock-go/internal/bench/trial"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -21,37 +25,73 @@ const peerPatience = 15 * time.Second
 type peer struct {
 	program, install string
 	args             func(dir, address, second string) []string
+	version          func(ctx context.Context, address string) (string, error) // of the server, once it is ready
 }
 
 // peers are a Redis without snapshots, and a single etcd with its default durability.
-var peers = map[string]peer{
-	kindRedis: {
-		program: "redis-server", install: "apt-get install redis-server",
-		args: func(dir, address, _ string) []string {
-			_, port, _ := net.SplitHostPort(address)
-			// With a title for the process, the directory would not be in its arguments any more.
-			return []string{"--dir", dir + "/", "--set-proc-title", "no", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"}
-		},
+var peers = map[string]*peer{
+	kindRedis: &redisPeer, kindRedisPipelined: &redisPeer, kindRedisFastest: &redisPeer,
+	kindEtcd: &etcdPeer, kindEtcdBatched: &etcdPeer,
+}
+
+var redisPeer = peer{
+	program: "redis-server", install: "apt-get install redis-server",
+	args: func(dir, address, _ string) []string {
+		_, port, _ := net.SplitHostPort(address)
+		// With a title for the process, the directory would not be in its arguments any more.
+		return []string{"--dir", dir + "/", "--set-proc-title", "no", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"}
 	},
-	kindEtcd: {
-		program: "etcd", install: "apt-get install etcd-server",
-		args: func(dir, address, second string) []string {
-			client, peer := "http://"+address, "http://"+second
-			return []string{
-				"--data-dir", dir + "/data", "--log-level", "error", "--listen-client-urls", client, "--advertise-client-urls", client,
-				"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
-			}
-		},
+	version: func(ctx context.Context, address string) (string, error) {
+		client := redis.NewClient(&redis.Options{Addr: address})
+		defer client.Close()
+		info, err := client.InfoMap(ctx, "server").Result()
+		return info["Server"]["redis_version"], err
 	},
 }
 
-// start starts the server until the row is done, and returns its address once it grants a lock.
-func (p peer) start(ctx context.Context, s *trial.Scope, kind string) (string, error) {
+var etcdPeer = peer{
+	program: "etcd", install: "apt-get install etcd-server",
+	args: func(dir, address, second string) []string {
+		client, peer := "http://"+address, "http://"+second
+		return []string{
+			"--data-dir", dir + "/data", "--log-level", "error", "--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
+			"--max-txn-ops", strconv.Itoa(2 * maxBatch), // each call of a batch is a transaction with an operation
+		}
+	},
+	version: func(ctx context.Context, address string) (string, error) {
+		session, closeAll, err := openSession(ctx, address) // once there is a leader
+		if err != nil {
+			return "", err
+		}
+		defer closeAll()
+		status, err := session.Client().Status(ctx, address)
+		if err != nil {
+			return "", err
+		}
+		return status.Version, nil
+	},
+}
+
+// find returns the path of the program that testdata/bench/peers.sh has put into the user's cache, or else
+// of the one in PATH, which is often years older.
+func (p *peer) find() (path string, err error) {
+	cache, _ := os.UserCacheDir()
+	for _, program := range []string{filepath.Join(cache, "pglock-test", "peers", p.program), p.program} {
+		if path, err = exec.LookPath(program); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no %s in PATH: testdata/bench/peers.sh, or %s", trial.ErrMissing, p.program, p.install)
+}
+
+// start starts the server until the row is done, and returns its address once it answers.
+func (p *peer) start(ctx context.Context, s *trial.Scope) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerPatience)
 	defer cancel()
-	path, err := exec.LookPath(p.program)
+	path, err := p.find()
 	if err != nil {
-		return "", fmt.Errorf("%w: no %s in PATH: %s", trial.ErrMissing, p.program, p.install)
+		return "", err
 	}
 	address, err := freeAddress(ctx)
 	second, err2 := freeAddress(ctx)
@@ -73,16 +113,12 @@ func (p peer) start(ctx context.Context, s *trial.Scope, kind string) (string, e
 		_ = cmd.Wait()
 		return errors.Join(log.Close(), os.RemoveAll(dir))
 	})
-	ready := func() bool {
-		var locks locker
-		if locks, err = openLocker(ctx, kind, address, 1); err != nil {
-			return false
-		}
-		defer locks.close()
-		err = locks.pair(ctx, "ready")
+	var version string
+	testserver.Poll(ctx, peerPatience, func() bool {
+		version, err = p.version(ctx, address)
 		return err == nil
-	}
-	testserver.Poll(ctx, peerPatience, ready)
+	})
+	s.Server(p.program, version)
 	return address, err
 }
 
@@ -103,8 +139,8 @@ func (l *lab) address(ctx context.Context, s *trial.Scope, kind string) (_ strin
 	switch {
 	case !found:
 		return l.url, nil
-	case l.peers[kind] == "":
-		l.peers[kind], err = p.start(ctx, s, kind)
+	case l.peers[p] == "":
+		l.peers[p], err = p.start(ctx, s)
 	}
-	return l.peers[kind], err
+	return l.peers[p], err
 }

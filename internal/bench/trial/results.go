@@ -26,6 +26,8 @@ type Conditions struct {
 	Rounds  int       `json:"rounds"`
 	Turns   int       `json:"turns"` // of each subject in a round
 	TurnMS  int64     `json:"turn_ms"`
+
+	Servers map[string]string `json:"servers,omitempty"` // the versions of peers' servers, by program
 }
 
 // Machine describes the machine, without telling whose it is.
@@ -34,10 +36,11 @@ type Machine struct {
 	Arch     string            `json:"arch"`
 	Cores    int               `json:"cores"`
 	Go       string            `json:"go"`
-	Module   string            `json:"module"`   // the version that was measured
-	Driver   string            `json:"pgx"`      // the version of pgx
-	Server   string            `json:"postgres"` // its version
-	Settings map[string]string `json:"settings"` // of the server, those that matter
+	Module   string            `json:"module"`            // the version that was measured
+	Driver   string            `json:"pgx"`               // the version of pgx
+	Server   string            `json:"postgres"`          // its version
+	Settings map[string]string `json:"settings"`          // of the server, those that matter
+	Clients  map[string]string `json:"clients,omitempty"` // the versions of peers' client libraries, by module
 }
 
 // ReadResults reads what Write has written. If there is no file, there are no rows.

@@ -15,7 +15,7 @@ func TestResultsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "new", "results.json")
 	o := judged(t)
-	o.Measured = &Conditions{Time: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), Machine: Machine{Cores: 2}, Rounds: 3, Turns: 1}
+	o.Measured = &Conditions{Time: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), Machine: Machine{Cores: 2, Clients: map[string]string{"redislock": "v1"}}, Rounds: 3, Turns: 1, Servers: o.Servers}
 	r := Results{Rows: []*Outcome{o}}
 	for range 2 { // the second replaces the first
 		if err := r.Write(path); err != nil {
@@ -32,6 +32,7 @@ func TestResultsKeepTheirNames(t *testing.T) {
 			Measured struct {
 				Time    string         `json:"time"`
 				Machine map[string]any `json:"machine"`
+				Servers map[string]any `json:"servers"`
 			} `json:"measured"`
 			Figures []map[string]any `json:"figures"`
 			Targets []map[string]any `json:"targets"`
@@ -45,6 +46,8 @@ func TestResultsKeepTheirNames(t *testing.T) {
 	for name, has := range map[string]bool{
 		"measured.time":   row.Measured.Time == "2026-01-02T03:00:00Z",
 		"machine.cores":   row.Measured.Machine["cores"] == 2.0,
+		"machine.clients": row.Measured.Machine["clients"].(map[string]any)["redislock"] == "v1",
+		"servers":         row.Measured.Servers["redis"] == "8.6.3",
 		"row":             row.Row == "B0",
 		"figures.median":  row.Figures[0]["median"] == 31.0,
 		"figures.rounds":  len(row.Figures[0]["rounds"].([]any)) == 3,

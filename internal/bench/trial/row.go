@@ -86,10 +86,19 @@ func (r Row) adapt(s Scale) Scale {
 type Scope struct {
 	Scale
 	closers []func() error
+	servers map[string]string
 }
 
 // Defer registers fn to be called when the row is done, in reverse order.
 func (s *Scope) Defer(fn func() error) { s.closers = append(s.closers, fn) }
+
+// Server notes the version of a peer's server, which is kept with the figures.
+func (s *Scope) Server(program, version string) {
+	if s.servers == nil {
+		s.servers = map[string]string{}
+	}
+	s.servers[program] = version
+}
 
 func (s *Scope) close() error {
 	var errs []error

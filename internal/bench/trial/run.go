@@ -17,6 +17,8 @@ type Outcome struct {
 	Missing  []Absence   `json:"missing"`
 	Verdicts []Verdict   `json:"targets"`
 	Scale    Scale       `json:"-"`
+
+	Servers map[string]string `json:"-"` // the versions of peers' servers, by program, for Conditions
 }
 
 // Absence is a subject that could not be measured, and why.
@@ -58,6 +60,7 @@ func Run(ctx context.Context, row Row, scale Scale) (outcome *Outcome, err error
 	if row.Once {
 		first = 0
 	}
+	o.Servers = scope.servers
 	for round := first; round < o.Scale.Rounds; round++ {
 		if err := takeTurns(ctx, contestants, max(round, 0), o.Scale); err != nil {
 			return nil, err

@@ -11,6 +11,9 @@ import (
 func (o *Outcome) WriteFigures(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "%s  %s\n", o.label(), o.What)
+	if len(o.Servers) > 0 {
+		fmt.Fprintf(t, "  servers of peers: %v\n", o.Servers)
+	}
 	for _, s := range o.Series {
 		side := s.side()
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s to %s%s\n", s.Subject, s.Role, s.Figure,
@@ -37,10 +40,14 @@ func WriteTable(w io.Writer, outcomes []*Outcome) error {
 
 // ours formats the judged side. A bound for every round is about the worst round.
 func (v Verdict) ours() string {
-	if v.Ours == nil || v.Against != nil || v.Ours.Max == v.Ours.Median {
+	if v.Ours == nil || v.Against != nil || v.Ours.Min == v.Ours.Max {
 		return v.Ours.String()
 	}
-	return fmt.Sprintf("%s, at most %s", v.Ours, v.Ours.Unit.format(v.Ours.Max))
+	bound, worst := "at most", v.Ours.Max
+	if strings.HasPrefix(v.Target, atLeast) {
+		bound, worst = "at least", v.Ours.Min
+	}
+	return fmt.Sprintf("%s, %s %s", v.Ours, bound, v.Ours.Unit.format(worst))
 }
 
 // label is the number of the row, with a mark if the run was quick.
