@@ -16,7 +16,7 @@ import "sync"
 
 // eagerWorkers is the number of busy workers beyond which another one pays off only for half a
 // batch.
-const eagerWorkers = 4
+const eagerWorkers = 2
 
 // Dispatcher has the workers for some queues. It is safe for concurrent use.
 type Dispatcher struct {
