@@ -210,12 +210,8 @@ func (k *lockRow) addWaiters(q waiterColumns, capacity int) {
 }
 
 func (k *lockRow) addGrants(g grantColumns) {
-	if k.Kind != inspect.OneHolder && k.Held() {
-		k.Grants = []inspect.Grant{{
-			Token: k.Token, Holder: k.Holder, Labels: k.Labels, Permits: k.Permits, Exclusive: true,
-			AcquiredAt: k.AcquiredAt, HeldFor: k.HeldFor, Remaining: k.Remaining,
-			ReleaseRequested: k.ReleaseRequested, ReleaseReason: k.ReleaseReason,
-		}}
+	if k.Kind != inspect.OneHolder {
+		k.Grants = k.Live()
 	}
 	for i, token := range g.tokens {
 		asked, reason := requested(g.requests[i])

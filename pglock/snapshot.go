@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,11 +58,13 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 			return leasetable.Read(ctx, c.store, &locks, (*page).scan, schema.Render(surveySQL+matchingSQL+rowSQL, c.cfg.schema),
 				append([]any{""}, append(args, string(q.Order), limit)...)...)
 		},
-		func() (err error) { s.Nested, err = readAll(ctx, c, limit, nestedSQL, scanNested); return err },
-		func() (err error) { s.Once, err = readAll(ctx, c, limit, onceSQL, scanAttempt); return err },
-		func() (err error) { s.Schedules, err = readAll(ctx, c, limit, schedulesSQL, scanSchedule); return err },
-		func() (err error) { s.Sessions, err = readAll(ctx, c, limit, sessionsSQL, scanSession); return err },
-		func() (err error) { s.Advisory, err = c.inspectAdvisory(ctx); return err },
+		readAll(ctx, c, &s.Nested, pgx.RowToStructByName, nestedSQL, limit),
+		readAll(ctx, c, &s.Once, pgx.RowToStructByName, onceSQL, limit),
+		readAll(ctx, c, &s.Schedules, scanSchedule, schedulesSQL, limit),
+		readAll(ctx, c, &s.Sessions, pgx.RowToStructByName, sessionsSQL, limit),
+		func() error {
+			return c.WithConn(ctx, func(conn *pgx.Conn) (err error) { s.Advisory, err = advisory.Inspect(ctx, conn); return err })
+		},
 	} {
 		if err := read(); err != nil {
 			return s, c.explainIn(ctx, "snapshot", err)
@@ -73,44 +74,19 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 	for _, row := range locks.rows {
 		s.Locks = append(s.Locks, row.Lock)
 	}
-	s.Schedules = append(s.Schedules, firstTicks(s)...)
 	s.Advisory = s.Advisory[:min(len(s.Advisory), limit)]
 	return s, nil
 }
 
-// firstTicks returns the jobs that run their first tick, which have no last one.
-func firstTicks(s inspect.Snapshot) (first []inspect.Schedule) {
-	for _, l := range s.Locks {
-		running := tickOf(l.Labels["tick"])
-		known := slices.ContainsFunc(s.Schedules, func(s inspect.Schedule) bool { return s.Job == l.Name })
-		if !running.IsZero() && l.Held() && !known {
-			first = append(first, inspect.Schedule{Job: l.Name, Next: tickOf(l.Labels["next"]), Running: running, Holder: l.Holder})
-		}
+// readAll returns a function that reads the rows of a statement, each of which scan returns, into *all.
+func readAll[T any](ctx context.Context, c *Client, all *[]T, scan pgx.RowToFunc[T], sql string, limit int) func() error {
+	return func() error {
+		return leasetable.Read(ctx, c.store, all, func(all *[]T, r pgx.Rows) error {
+			row, err := scan(r)
+			*all = append(*all, row)
+			return err
+		}, schema.Render(sql, c.cfg.schema), limit)
 	}
-	return first
-}
-
-// inspectAdvisory reads the advisory locks on a connection of the application's pool.
-func (c *Client) inspectAdvisory(ctx context.Context) ([]advisory.Usage, error) {
-	if c.db == nil {
-		return advisory.Inspect(ctx, c.pool)
-	}
-	conn, giveBack, err := pgtx.Borrow(ctx, c.db)
-	if err != nil {
-		return nil, err
-	}
-	defer giveBack()
-	return advisory.Inspect(ctx, conn)
-}
-
-// readAll reads the rows of a statement, each of which scan returns.
-func readAll[T any](ctx context.Context, c *Client, limit int, sql string, scan func(row pgx.Rows) (T, error)) (all []T, err error) {
-	err = leasetable.Read(ctx, c.store, &all, func(all *[]T, r pgx.Rows) error {
-		row, err := scan(r)
-		*all = append(*all, row)
-		return err
-	}, schema.Render(sql, c.cfg.schema), limit)
-	return all, err
 }
 
 func scanServer(s *inspect.Snapshot, r pgx.Rows) error {
@@ -119,15 +95,7 @@ func scanServer(s *inspect.Snapshot, r pgx.Rows) error {
 		&v.NotifyQueue, (*pgtx.Micros)(&v.OldestTransaction), &v.OldestTransactionWho, &v.DeadRows, &v.Held, &v.Waiting, &v.Started)
 }
 
-func scanNested(r pgx.Rows) (n inspect.NestedWait, err error) {
-	return n, r.Scan(&n.Holder, &n.Names, &n.Holds, (*pgtx.Micros)(&n.Waited))
-}
-
-func scanAttempt(r pgx.Rows) (a inspect.Attempt, err error) {
-	return a, r.Scan(&a.Key, &a.Token, &a.Holder, &a.CreatedAt, &a.StartedAt, &a.Running)
-}
-
-func scanSchedule(r pgx.Rows) (s inspect.Schedule, err error) {
+func scanSchedule(r pgx.CollectableRow) (s inspect.Schedule, err error) {
 	var next, running string
 	err = r.Scan(&s.Job, (*zeronull.Timestamptz)(&s.Last), &next, &running, &s.Holder)
 	s.Next, s.Running = tickOf(next), tickOf(running)
@@ -138,8 +106,4 @@ func scanSchedule(r pgx.Rows) (s inspect.Schedule, err error) {
 func tickOf(label string) time.Time {
 	tick, _ := time.Parse(time.RFC3339Nano, label)
 	return tick
-}
-
-func scanSession(r pgx.Rows) (s inspect.Session, err error) {
-	return s, r.Scan(&s.PID, &s.Application, &s.User, &s.ClientAddr, &s.State, (*pgtx.Micros)(&s.Age), &s.Listens)
 }

@@ -97,8 +97,8 @@ func TestSnapshot(t *testing.T) {
 	if v := s.Server; s.Server.Started != 1 || v.Database != value[string](f, "SELECT current_database()") || v.User != role || v.Sessions < 2 {
 		t.Errorf("%+v", v)
 	}
-	if all := s.Elections(); len(all) != 1 || all[0].Labels["payload"] != "10.0.0.7:8080" {
-		t.Errorf("elections are %+v", all)
+	if l := s.Locks[0]; l.Labels["payload"] != "10.0.0.7:8080" {
+		t.Errorf("the election is %+v", l)
 	}
 	if len(s.Schedules) != 1 || s.Schedules[0].Job != "job" || !s.Schedules[0].Last.Equal(due) || s.Schedules[0].Running.IsZero() {
 		t.Errorf("schedules are %+v, %v", s.Schedules, due)
@@ -148,6 +148,12 @@ func TestSnapshotIsOrderedAndLimited(t *testing.T) {
 	}
 	if s := snapshot(t, c, inspect.Query{Filter: inspect.Filter{Prefix: "none"}}); len(s.Locks)+s.Matching != 0 || s.Names != 9 {
 		t.Errorf("%+v", s)
+	}
+	f.sql(`UPDATE pglock.distributed_locks SET labels = '{"tick": "2026-11-26T12:00:00Z", "next": "2026-11-26T13:00:00Z"}' WHERE name = 'lock3'`)
+	f.sql(`UPDATE pglock.distributed_locks SET labels = '{"tick": "x"}' WHERE name = 'lock4'`)
+	first := inspect.Schedule{Job: "lock3", Running: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), Next: time.Date(2026, 11, 26, 13, 0, 0, 0, time.UTC), Holder: "h3"}
+	if s := snapshot(t, c, inspect.Query{Filter: inspect.Filter{Elections: true}}); len(s.Schedules) != 1 || s.Schedules[0] != first {
+		t.Errorf("the first tick of a job is %+v", s.Schedules)
 	}
 	_, err := c.Snapshot(t.Context(), inspect.Query{Limit: -1})
 	fails(t, "a negative limit", err, pglock.ErrInvalidOption)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -68,7 +69,11 @@ func newBrowser(t *testing.T) *browser {
 		return locktest.ClientOn(t, pool, append([]pglock.Option{pglock.WithSchema(name), pglock.WithLogger(nil)}, opts...)...)
 	}}
 	b.client = b.open()
-	h, err := ui.Handler(b.client, ui.WithLogger(nil), ui.WithAuthorize(func(*http.Request) ui.Access { return ui.Revoke }), ui.WithActor(func(*http.Request) string { return "alice" }))
+	h, err := ui.Handler(b.client, ui.Options{
+		Logger:    slog.New(slog.DiscardHandler),
+		Authorize: func(*http.Request) ui.Access { return ui.Revoke },
+		Actor:     func(*http.Request) string { return "alice" },
+	})
 	locktest.OK(t, err)
 	server := httptest.NewServer(http.StripPrefix("/admin/locks", h))
 	t.Cleanup(server.Close)

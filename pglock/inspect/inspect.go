@@ -39,6 +39,41 @@ type Lock struct {
 // Held reports whether the lock was held when its row was read.
 func (l Lock) Held() bool { return l.Holder != "" && l.Remaining > 0 || len(l.Grants) > 0 }
 
+// State returns one word: "held", or "shared" if its grants leave room for others; otherwise "kept" by
+// WithMinHold, "expired" or "free".
+func (l Lock) State() string {
+	switch {
+	case len(l.Grants) > 0 && !l.Grants[0].Exclusive:
+		return "shared"
+	case l.Held():
+		return "held"
+	case l.Holder != "":
+		return "expired"
+	case l.Remaining > 0:
+		return "kept"
+	}
+	return "free"
+}
+
+// Live returns the live grants of a lock of any kind, in the order of their tokens.
+func (l Lock) Live() []Grant {
+	if len(l.Grants) > 0 || !l.Held() {
+		return l.Grants
+	}
+	return []Grant{{
+		Token: l.Token, Holder: l.Holder, Labels: l.Labels, Permits: l.Permits, Exclusive: true, AcquiredAt: l.AcquiredAt,
+		HeldFor: l.HeldFor, Remaining: l.Remaining, ReleaseRequested: l.ReleaseRequested, ReleaseReason: l.ReleaseReason,
+	}}
+}
+
+// Holders returns the names of those that hold the lock.
+func (l Lock) Holders() (all []string) {
+	for _, g := range l.Live() {
+		all = append(all, g.Holder)
+	}
+	return all
+}
+
 // InUse returns the number of held permits of a semaphore, which can exceed Permits after Resize.
 func (l Lock) InUse() (n int) {
 	for _, g := range l.Grants {
@@ -73,10 +108,10 @@ type Grant struct {
 
 // Previous describes the last grant of a lock that has ended, if any.
 type Previous struct {
-	Holder  string
-	EndedAt time.Time // by the server's clock
-	End     string    // "released" by its holder, "expired" or "revoked"; empty if no grant has ended
-	Reason  string    // of a revocation
+	Holder  string    `json:"holder"`
+	End     string    `json:"end"`              // "released" by its holder, "expired" or "revoked"; empty if no grant has ended
+	EndedAt time.Time `json:"ended_at"`         // by the server's clock
+	Reason  string    `json:"reason,omitempty"` // of a revocation
 }
 
 // Waiter describes a client that waits for a lock. Callers of one client count as one waiter, and the

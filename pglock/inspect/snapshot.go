@@ -104,28 +104,6 @@ type Session struct {
 	Listens     bool
 }
 
-// Elections returns the locks with a leader, which has a payload.
-func (s Snapshot) Elections() []Lock {
-	return slices.Collect(func(yield func(Lock) bool) {
-		for _, l := range s.Locks {
-			if _, ok := l.Labels["payload"]; ok && l.Held() && !yield(l) {
-				return
-			}
-		}
-	})
-}
-
-// Holders returns the names of those that hold the lock.
-func (l Lock) Holders() (all []string) {
-	for _, g := range l.Grants {
-		all = append(all, g.Holder)
-	}
-	if len(all) == 0 && l.Held() {
-		all = []string{l.Holder}
-	}
-	return all
-}
-
 // Block is one line of the tree of who waits for whom: a lock that somebody waits for with its holders,
 // or one of its waiters, which is a level deeper.
 type Block struct {
@@ -136,7 +114,8 @@ type Block struct {
 	Place   int      // of a waiter in the queue, from 1
 	Holds   []string // of a waiter: the locks that it holds, of those in the Snapshot
 	Nested  bool     // of a waiter: the call that waits holds them; otherwise another call of its client may
-	Cycle   bool     // the lock is above already: its holders may wait for one another
+	Again   bool     // of a lock: its waiters are above already
+	Cycle   bool     // of a lock: it is above on the way to here, so its holders may wait for one another
 }
 
 // Tree returns the tree of who waits for whom, for the locks of the Snapshot. Below a waiter are the locks
@@ -144,20 +123,15 @@ type Block struct {
 // holders are known by their names, which are those of clients: one that holds and waits in two calls that have
 // nothing to do with each other looks as if it waited with what it holds.
 func (s Snapshot) Tree() (tree []Block) {
-	holds := map[string][]string{} // names of locks by holder
-	granted := map[fencing.Token]string{}
-	waited := map[string]*Lock{}
-	waits := map[string]bool{}
-	for i, l := range s.Locks {
-		for _, h := range l.Holders() {
-			holds[h] = append(holds[h], l.Name)
-		}
-		granted[l.Token] = l.Name
-		for _, g := range l.Grants {
+	locks := map[string]Lock{}
+	granted := map[fencing.Token]string{} // names of locks
+	holds := map[string][]string{}        // names of locks by holder
+	waits := map[string]bool{}            // by holder
+	for _, l := range s.Locks {
+		locks[l.Name] = l
+		for _, g := range l.Live() {
 			granted[g.Token] = l.Name
-		}
-		if len(l.Waiters) > 0 {
-			waited[l.Name] = &s.Locks[i]
+			holds[g.Holder] = append(holds[g.Holder], l.Name)
 		}
 		for _, w := range l.Waiters {
 			waits[w.Holder] = true
@@ -175,12 +149,12 @@ func (s Snapshot) Tree() (tree []Block) {
 		}
 	}
 	shown := map[string]bool{}
-	var add func(l *Lock, path []string)
-	add = func(l *Lock, path []string) {
+	var add func(l Lock, path []string)
+	add = func(l Lock, path []string) {
 		depth := 2 * len(path)
-		cycle := slices.Contains(path, l.Name)
-		tree = append(tree, Block{Depth: depth, Name: l.Name, Holders: l.Holders(), Cycle: cycle})
-		if cycle || shown[l.Name] {
+		b := Block{Depth: depth, Name: l.Name, Holders: l.Holders(), Cycle: slices.Contains(path, l.Name), Again: shown[l.Name]}
+		tree = append(tree, b)
+		if b.Again {
 			return
 		}
 		shown[l.Name] = true
@@ -192,7 +166,7 @@ func (s Snapshot) Tree() (tree []Block) {
 			}
 			tree = append(tree, Block{Depth: depth + 1, Name: l.Name, Waiter: w, Place: i + 1, Holds: held, Nested: exact})
 			for _, name := range held {
-				if next := waited[name]; next != nil {
+				if next := locks[name]; len(next.Waiters) > 0 {
 					add(next, path)
 				}
 			}
@@ -202,7 +176,7 @@ func (s Snapshot) Tree() (tree []Block) {
 		for _, l := range s.Locks {
 			blocked := slices.ContainsFunc(l.Holders(), func(h string) bool { return waits[h] })
 			if len(l.Waiters) > 0 && !shown[l.Name] && (!rootsOnly || !blocked) {
-				add(waited[l.Name], nil)
+				add(l, nil)
 			}
 		}
 	}

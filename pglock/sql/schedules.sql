@@ -1,3 +1,11 @@
--- Returns the first $1 jobs, those first whose last tick is the newest.
-SELECT s.job, coalesce(s.last_tick, '-infinity'), coalesce(s.next_tick, ''), coalesce(s.running, ''), coalesce(s.holder, '')
-FROM pglock.schedules AS s ORDER BY s.last_tick DESC NULLS LAST, s.job LIMIT $1::bigint
+-- Returns the first $1 jobs, those first whose last tick is the newest, and last those that run their first tick.
+SELECT s.job, s.last_tick, coalesce(s.next_tick, ''), coalesce(s.running, ''), coalesce(s.holder, '')
+FROM (
+    SELECT v.job, v.last_tick, v.next_tick, v.running, v.holder FROM pglock.schedules AS v
+    UNION ALL
+    SELECT l.name, NULL, l.labels ->> 'next', l.labels ->> 'tick', l.holder
+    FROM pglock.distributed_locks AS l
+    WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AND l.labels ->> 'tick' LIKE '____-__-__T%'
+      AND NOT EXISTS (SELECT FROM pglock.schedules AS v WHERE v.job = l.name)
+) AS s
+ORDER BY s.last_tick DESC NULLS LAST, s.job LIMIT $1::bigint

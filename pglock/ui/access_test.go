@@ -72,7 +72,7 @@ func TestAccess(t *testing.T) {
 func TestOnlyThisMachineMayLook(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	h, err := ui.Handler(f.client, ui.WithLogger(nil))
+	h, err := ui.Handler(f.client, ui.Options{})
 	locktest.OK(t, err)
 	for _, tc := range []struct {
 		peer, host, header string
@@ -203,7 +203,7 @@ func TestActions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var logged bytes.Buffer
-	h := f.handler(ui.Revoke, ui.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))), ui.WithActor(func(r *http.Request) string { return r.Header.Get("User") }))
+	h := f.handler(ui.Revoke, ui.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil)), Actor: func(r *http.Request) string { return r.Header.Get("User") }})
 	l := f.try(f.client.Lock("n"))
 	w := post(h, "/release?name=n", revocation(l, "deploy at noon"), "User", "alice")
 	if got := w.Header().Get("Location"); w.Code != http.StatusSeeOther || got != "lock?name=n" {
@@ -281,7 +281,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%d, %q", code, body)
 		}
 	}
-	shared, err := ui.Handler(closed)
+	shared, err := ui.Handler(closed, ui.Options{})
 	locktest.OK(t, err)
 	began := time.Now()
 	first, _ := get(t, shared, "/healthz")
@@ -291,7 +291,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("requests of one second: %d, %d", first, second)
 	}
 	for access, want := range map[ui.Access]string{ui.None: "unavailable\n", ui.Read: "pglock: client closed\n"} {
-		h, err := ui.Handler(closed, ui.WithAuthorize(allow(access)))
+		h, err := ui.Handler(closed, ui.Options{Authorize: allow(access)})
 		locktest.OK(t, err)
 		if code, body := get(t, h, "/healthz"); code != http.StatusServiceUnavailable || body != want {
 			t.Errorf("%d, %q", code, body)
@@ -318,21 +318,16 @@ func TestHealthIsBounded(t *testing.T) {
 	}
 }
 
-// TestOptions: invalid ones are errors.
+// TestOptions: without a client there is no handler, and without options nobody else may look.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for i, opts := range [][]ui.Option{{nil}, {ui.WithAuthorize(nil), nil}} {
-		if _, err := ui.Handler(f.client, opts...); !errors.Is(err, pglock.ErrInvalidOption) {
-			t.Errorf("%d: %v", i, err)
-		}
-	}
-	h, err := ui.Handler(f.client, ui.WithAuthorize(nil), ui.WithActor(nil), ui.WithLabels(nil), ui.WithDoctor(nil), ui.WithLogger(nil))
+	h, err := ui.Handler(f.client, ui.Options{})
 	locktest.OK(t, err)
 	if code, _ := get(t, h, "/"); code != http.StatusForbidden { // the default
 		t.Errorf("%d", code)
 	}
-	if _, err := ui.Handler(nil); !errors.Is(err, pglock.ErrInvalidOption) {
+	if _, err := ui.Handler(nil, ui.Options{}); !errors.Is(err, pglock.ErrInvalidOption) {
 		t.Error(err)
 	}
 }

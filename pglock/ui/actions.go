@@ -19,16 +19,15 @@ const (
 
 // action is what a form does to a grant.
 type action struct {
-	name      string // in the log
-	needs     Access
-	confirmed bool // by the name of the lock
-	call      func(c *pglock.Client, ctx context.Context, name string, token pglock.Token, reason string) error
+	name  string // in the log
+	needs Access // Revoke: and the name of the lock
+	call  func(c *pglock.Client, ctx context.Context, name string, token pglock.Token, reason string) error
 }
 
 // actions are the actions by their paths.
 var actions = map[string]*action{
-	"release": {"request release", Operate, false, (*pglock.Client).RequestRelease},
-	"revoke":  {"revoke", Revoke, true, (*pglock.Client).Revoke},
+	"release": {"request release", Operate, (*pglock.Client).RequestRelease},
+	"revoke":  {"revoke", Revoke, (*pglock.Client).Revoke},
 }
 
 // act answers a form. The page of the lock then shows what the action has changed.
@@ -36,14 +35,14 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request, access Access, a *
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	name, typed := r.URL.Query().Get("name"), r.PostFormValue("confirm")
 	token, _ := strconv.ParseInt(r.PostFormValue("token"), 10, 64) // 0 is no token
-	actor := strings.ReplaceAll(h.actor(r), "\x00", "")
+	actor := strings.ReplaceAll(h.Actor(r), "\x00", "")
 	actor = strings.ToValidUTF8(actor[:min(len(actor), maxActor)], "")
 	reason := strings.TrimSpace(fmt.Sprintf("%s (by %s)", r.PostFormValue("reason"), actor))
 	err := errs.InvalidOption("ui", "%s: nothing was changed: the typed name is not that of the lock", a.name)
-	if !a.confirmed || typed == name || typed == visible(name) {
+	if a.needs < Revoke || typed == name || typed == visible(name) {
 		err = a.call(h.client, r.Context(), name, pglock.Token(token), reason)
 	}
-	h.logger.InfoContext(r.Context(), "pglock: ui: "+a.name, "actor", actor, "lock", name, "token", token, "reason", reason, "error", err)
+	h.Logger.InfoContext(r.Context(), "pglock: ui: "+a.name, "actor", actor, "lock", name, "token", token, "reason", reason, "error", err)
 	if err != nil {
 		h.render(w, r, access, refusal, reading{err: err})
 		return

@@ -1,7 +1,7 @@
 // Package ui is a web page for the operators of a program that uses pglock: who holds which lock and who
 // waits, semaphores, elections, schedules, effects without an outcome, and the clients.
 //
-//	page, err := ui.Handler(client, ui.WithAuthorize(access), ui.WithActor(user))
+//	page, err := ui.Handler(client, ui.Options{Authorize: access, Actor: user})
 //	mux.Handle("/locks/", http.StripPrefix("/locks", page))
 //
 // The pages are rendered on the server, from Client.Snapshot and Client.Get, and need neither a build step
@@ -9,17 +9,17 @@
 //
 //	/           the locks, with a filter        /once       effects of package once without an outcome
 //	/lock       one lock: grants and queue      /clients    sessions and advisory locks
-//	/waiting    the tree of who waits for whom  /doctor     the server, and the checks of WithDoctor
+//	/waiting    the tree of who waits for whom  /doctor     the server, and the checks of Doctor
 //	/permits    semaphores and readers–writer   /healthz    200, or 503 if the database does not answer
 //	/elections  leaders and candidates          /release    POST: ask a holder to release its lock
 //	/schedules  jobs with their ticks           /revoke     POST: end a grant
 //
 // # Security
 //
-// The function of [WithAuthorize] decides what each request may do. Without it, only requests from this
-// machine may look, as [FromThisMachine] defines it, and none may change anything. A proxy on the same
-// machine that neither marks requests nor keeps their Host makes everybody local, so use WithAuthorize
-// behind one.
+// The function Authorize of the [Options] decides what each request may do. Without it, only requests
+// from this machine may look, as [FromThisMachine] defines it, and none may change anything. A proxy on
+// the same machine that neither marks requests nor keeps their Host makes everybody local, so use
+// Authorize behind one.
 //
 // Actions are POST requests that [http.CrossOriginProtection] lets through. A browser says where a form
 // comes from only over HTTPS and to localhost, and a form over plain HTTP to another host is refused. The
@@ -28,7 +28,7 @@
 //
 // The Content-Security-Policy allows no inline script or style and no frame. There are no cookies, and no
 // headers for other origins. Names, holders and labels can be any text: characters that can't be seen, or
-// that change how others are seen, are shown as Go writes them. Labels can hold secrets, which [WithLabels]
+// that change how others are seen, are shown as Go writes them. Labels can hold secrets, which Label
 // hides. /healthz answers all requests, with the reason only to those who may Read.
 //
 // # Load

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 // functions are those of the templates. The bars of times are logarithmic and full after these times.
@@ -22,7 +23,7 @@ var functions = template.FuncMap{
 	"percent": func(part, whole int) float64 { return percent(part, whole) },
 	"passed":  func(from, to, now time.Time) float64 { return percent(now.Sub(from), to.Sub(from)) },
 	"share":   func(part float64) float64 { return 100 * part },
-	"pieces":  pieces, "visible": visible, "short": short, "count": count, "state": state, "grants": grants, "forest": forest,
+	"pieces":  pieces, "visible": visible, "short": text.Short, "count": count, "forest": forest,
 }
 
 // percent returns a part of a whole, at most all of it.
@@ -37,7 +38,7 @@ type bar struct {
 }
 
 func newBar(d, full time.Duration) bar {
-	return bar{short(d), min(100, 100*math.Log1p(max(d, 0).Seconds())/math.Log1p(full.Seconds()))}
+	return bar{text.Short(d), min(100, 100*math.Log1p(max(d, 0).Seconds())/math.Log1p(full.Seconds()))}
 }
 
 // piece is a part of a text. An odd one stands for a character that can't be seen, or that changes how
@@ -47,8 +48,8 @@ type piece struct {
 	Odd  bool
 }
 
-func pieces(text string) (all []piece) {
-	for _, r := range text {
+func pieces(s string) (all []piece) {
+	for _, r := range s {
 		p := piece{string(r), !unicode.IsPrint(r)}
 		if p.Odd {
 			p.Text = strings.Trim(strconv.QuoteRune(r), "'")
@@ -63,29 +64,11 @@ func pieces(text string) (all []piece) {
 }
 
 // visible returns the pieces as one text, for titles, and for forms in which it is typed.
-func visible(text string) (all string) {
-	for _, p := range pieces(text) {
+func visible(s string) (all string) {
+	for _, p := range pieces(s) {
 		all += p.Text
 	}
 	return all
-}
-
-// short returns a duration with its two largest units.
-func short(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d >= day:
-		return fmt.Sprintf("%dd %dh", d/day, d%day/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh %dm", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= time.Minute:
-		return fmt.Sprintf("%dm %ds", d/time.Minute, d%time.Minute/time.Second)
-	case d >= 10*time.Second:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d >= time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	return fmt.Sprintf("%dms", max(d, 0)/time.Millisecond)
 }
 
 // count returns a number with its thousands apart.
@@ -97,32 +80,6 @@ func count(n any) string {
 	return s
 }
 
-// state says in one word whether a lock is held.
-func state(l inspect.Lock) string {
-	switch {
-	case len(l.Grants) > 0 && !l.Grants[0].Exclusive:
-		return "shared"
-	case l.Held():
-		return "held"
-	case l.Holder == "" && l.Remaining > 0:
-		return "kept" // released, and not free yet
-	case l.Holder != "":
-		return "expired"
-	}
-	return "free"
-}
-
-// grants returns the live grants of a lock of any kind, the oldest first.
-func grants(l inspect.Lock) []inspect.Grant {
-	if len(l.Grants) > 0 || !l.Held() {
-		return l.Grants
-	}
-	return []inspect.Grant{{
-		Token: l.Token, Holder: l.Holder, Labels: l.Labels, Exclusive: true, AcquiredAt: l.AcquiredAt, HeldFor: l.HeldFor,
-		Remaining: l.Remaining, ReleaseRequested: l.ReleaseRequested, ReleaseReason: l.ReleaseReason,
-	}}
-}
-
 const (
 	maxQueue  = 20   // waiters of a lock in the tree, besides those that block others
 	maxBranch = 1000 // in the whole tree
@@ -131,17 +88,16 @@ const (
 // branch is a lock or a waiter in the tree of who waits for whom.
 type branch struct {
 	inspect.Block
-	Again    bool // a lock whose waiters are above
 	Branches []*branch
 	More     int // that are not shown
 }
 
 func forest(s inspect.Snapshot) *branch {
-	blocks, root, seen := s.Tree(), &branch{}, map[string]bool{}
+	blocks, root := s.Tree(), &branch{}
 	path := []*branch{root}
 	for i, b := range blocks {
-		parent, child := path[b.Depth], &branch{Block: b, Again: b.Place == 0 && seen[b.Name]}
-		path, seen[b.Name] = append(path[:b.Depth+1], child), true
+		parent, child := path[b.Depth], &branch{Block: b}
+		path = append(path[:b.Depth+1], child)
 		leaf := i+1 == len(blocks) || blocks[i+1].Depth <= b.Depth
 		if b.Place > maxQueue && leaf || i >= maxBranch {
 			parent.More++

@@ -25,7 +25,7 @@ func ExampleHandler() {
 		return ui.None
 	}
 	user := func(r *http.Request) string { return r.Header.Get("User") }
-	page, err := ui.Handler(client, ui.WithAuthorize(access), ui.WithActor(user))
+	page, err := ui.Handler(client, ui.Options{Authorize: access, Actor: user})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,7 +1,9 @@
 package ui_test
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -72,10 +74,15 @@ func (f fixture) waits(c *pglock.Client, l pglock.Lock) {
 	})
 }
 
-// handler returns a handler that logs nothing, with an access that the options can replace.
-func (f fixture) handler(access ui.Access, opts ...ui.Option) http.Handler {
+// handler returns a handler that logs nothing, with an access, both of which the options can replace.
+func (f fixture) handler(access ui.Access, opts ...ui.Options) http.Handler {
 	f.t.Helper()
-	h, err := ui.Handler(f.client, append([]ui.Option{ui.WithLogger(nil), ui.WithAuthorize(allow(access))}, opts...)...)
+	o := append(opts, ui.Options{})[0]
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Authorize == nil {
+		o.Authorize = allow(access)
+	}
+	h, err := ui.Handler(f.client, o)
 	locktest.OK(f.t, err)
 	return h
 }

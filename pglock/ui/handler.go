@@ -32,7 +32,7 @@ var headers = map[string]string{
 }
 
 type handler struct {
-	config
+	Options
 	client  *pglock.Client
 	origins http.CrossOriginProtection
 	sampler *sampler
@@ -42,19 +42,18 @@ type handler struct {
 
 // Handler returns a handler that serves the pages for operators of the client's schema. It has no
 // goroutine, and reads nothing while there is no request. The error wraps pglock.ErrInvalidOption.
-func Handler(client *pglock.Client, opts ...Option) (http.Handler, error) {
+func Handler(client *pglock.Client, o Options) (http.Handler, error) {
 	if client == nil {
 		return nil, errs.InvalidOption("ui", "Handler: the client is nil: must be set")
 	}
-	c, err := newConfig(opts)
-	return &handler{config: c, client: client, sampler: newSampler(), health: newSampler()}, err
+	return &handler{Options: o.withDefaults(), client: client, sampler: newSampler(), health: newSampler()}, nil
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range headers {
 		w.Header().Set(name, value)
 	}
-	access := h.authorize(r)
+	access := h.Authorize(r)
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	p, a := pageAt(name), actions[name]
 	switch err := h.origins.Check(r); {
@@ -73,7 +72,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.Live && r.Method == http.MethodGet && r.Header.Get("Accept") == "text/event-stream":
 		h.stream(w, r, p)
 	default:
-		h.render(w, r, access, p, h.sampler.read(r.Context(), keyOf(r, p), time.Now(), h.loadFor(r, p)))
+		key, load := h.loadFor(r, p)
+		h.render(w, r, access, p, h.sampler.read(r.Context(), key, time.Now(), load))
 	}
 }
 

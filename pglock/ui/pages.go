@@ -106,23 +106,21 @@ func loadDoctor(ctx context.Context, h *handler, _ url.Values) (any, error) {
 	d := struct {
 		inspect.Server
 		Checks []Check
-		Run    bool // there is a function of WithDoctor
-	}{Run: h.doctor != nil}
+		Run    bool // there is a function for them
+	}{Run: h.Doctor != nil}
 	s, err := h.client.Snapshot(ctx, fewLocks)
 	d.Server = s.Server
 	d.Version, _, _ = strings.Cut(s.Server.Version, " ") // the packager's follows
 	if err == nil && d.Run {
-		d.Checks, err = h.doctor(ctx)
+		d.Checks, err = h.Doctor(ctx)
 	}
 	return d, err
 }
 
-// keyOf returns a key that is equal for equal readings.
-func keyOf(r *http.Request, p *page) string { return p.Path + "?" + r.URL.RawQuery }
-
-// loadFor returns the function that reads a page for the parameters of a request.
-func (h *handler) loadFor(r *http.Request, p *page) func(context.Context) (any, error) {
-	return func(ctx context.Context) (any, error) { return p.load(ctx, h, r.URL.Query()) }
+// loadFor returns the function that reads a page for the parameters of a request, and a key that is
+// equal for equal readings.
+func (h *handler) loadFor(r *http.Request, p *page) (key string, load func(context.Context) (any, error)) {
+	return p.Path + "?" + r.URL.RawQuery, func(ctx context.Context) (any, error) { return p.load(ctx, h, r.URL.Query()) }
 }
 
 // view is what the templates show.
@@ -138,13 +136,14 @@ type view struct {
 
 	MayOperate, MayRevoke bool
 
-	handler *handler
+	label func(key, value string) (string, bool)
+	trend []point
 }
 
 func (h *handler) view(r *http.Request, access Access, p *page, reading reading) *view {
 	v := &view{
 		page: p, Pages: pages, Schema: h.client.Schema(), Query: r.URL.Query(), At: reading.began, Data: reading.value,
-		MayOperate: access >= Operate, MayRevoke: access >= Revoke, Number: pageNumber(r.URL.Query()), handler: h,
+		MayOperate: access >= Operate, MayRevoke: access >= Revoke, Number: pageNumber(r.URL.Query()), label: h.Label, trend: reading.trend,
 	}
 	if s, ok := reading.value.(inspect.Snapshot); ok {
 		v.At = s.At
@@ -171,7 +170,7 @@ func (v *view) Turn(n int) string {
 // Labels returns the labels that are shown, in the order of their keys.
 func (v *view) Labels(m map[string]string) (labels [][2]string) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		if text, shown := v.handler.label(key, m[key]); shown {
+		if text, shown := v.label(key, m[key]); shown {
 			labels = append(labels, [2]string{key, text})
 		}
 	}
@@ -179,12 +178,8 @@ func (v *view) Labels(m map[string]string) (labels [][2]string) {
 }
 
 // HeldTrend returns the sparkline of the held grants, and WaitingTrend that of the clients that wait.
-func (v *view) HeldTrend() spark {
-	return newSpark(v.handler.sampler.points(), func(p point) int { return p.held })
-}
-func (v *view) WaitingTrend() spark {
-	return newSpark(v.handler.sampler.points(), func(p point) int { return p.waiting })
-}
+func (v *view) HeldTrend() spark    { return newSpark(v.trend, func(p point) int { return p.held }) }
+func (v *view) WaitingTrend() spark { return newSpark(v.trend, func(p point) int { return p.waiting }) }
 
 // spark is a sparkline with its words.
 type spark struct {

@@ -81,7 +81,7 @@ func TestPages(t *testing.T) {
 	locktest.OK(t, job.RunDue(t.Context(), schedule.Every(time.Hour), nothing))
 	contains(t, "schedules", see(t, h, "/schedules"), "1 job,", ">nightly<", ">waiting<", ">in ")
 	f.sql(`UPDATE pglock.distributed_locks SET labels = labels || jsonb_build_object('next', to_char(now() AT TIME ZONE 'UTC' - interval '90 min', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) WHERE name = 'nightly'`)
-	contains(t, "schedules", see(t, h, "/schedules"), "late by 1h 30m")
+	contains(t, "schedules", see(t, h, "/schedules"), "late by 1h30m")
 
 	_, err = once.Do(t.Context(), f.client, "payment/1", make([]byte, 32), func(context.Context, *pglock.Lease) (int, error) { return 0, context.DeadlineExceeded })
 	if err == nil {
@@ -96,9 +96,9 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var err error
-	h := f.handler(ui.Read, ui.WithDoctor(func(context.Context) ([]ui.Check, error) {
+	h := f.handler(ui.Read, ui.Options{Doctor: func(context.Context) ([]ui.Check, error) {
 		return []ui.Check{{Name: "clock", Level: "warn", Found: "<3 s> ahead", Remedy: "run NTP"}}, err
-	}))
+	}})
 	body := see(t, h, "/doctor")
 	contains(t, "doctor", body, "clock", `class="badge warn"`, "&lt;3 s&gt; ahead", "run NTP")
 	lacks(t, "doctor", body, "pglock doctor", "data-live")
@@ -114,7 +114,7 @@ func TestLabels(t *testing.T) {
 	f := newFixture(t)
 	l := f.try(f.client.Lock("n"), pglock.WithLabels(map[string]string{"payload": "10.0.0.7", "password": "secret", "team": "x"}))
 	defer func() { locktest.OK(t, l.Release(t.Context())) }()
-	h := f.handler(ui.Revoke, ui.WithLabels(func(key, value string) (string, bool) { return strings.ToUpper(value) + "!", key == "team" }))
+	h := f.handler(ui.Revoke, ui.Options{Label: func(key, value string) (string, bool) { return strings.ToUpper(value) + "!", key == "team" }})
 	for _, path := range append(paths, "/waiting") {
 		lacks(t, path, see(t, h, path), "secret", "SECRET", "password", "10.0.0.7")
 	}

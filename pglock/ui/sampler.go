@@ -3,7 +3,6 @@ package ui
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -25,6 +24,7 @@ type reading struct {
 	took  time.Duration
 	value any
 	err   error
+	trend []point // until then
 }
 
 // point is a point of the sparklines.
@@ -37,11 +37,9 @@ type point struct {
 // reading. Pages that are opened are read at once. Updates of all open pages together take at most a
 // hundredth of the time, and no page is updated more often than once per interval.
 type sampler struct {
-	turn chan struct{} // buffer of one: the sender reads
-	pace chan struct{} // buffer of one: the sender reads the next update, and may use next
-	next time.Time     // when the next update may be read
+	pace chan struct{} // buffer of one: full while no update may be read
+	turn chan struct{} // buffer of one: the sender reads, and may use the fields below
 
-	mu     sync.Mutex // guards the fields below
 	shared map[string]reading
 	trend  []point
 }
@@ -59,7 +57,7 @@ func (s *sampler) read(ctx context.Context, key string, after time.Time, load fu
 	case <-ctx.Done():
 		return reading{err: errs.ContextErr(ctx)}
 	}
-	if r, ok := s.newer(key, after); ok {
+	if r, ok := s.shared[key]; ok && r.began.After(after) {
 		return r
 	}
 	bounded, cancel := context.WithTimeout(ctx, readTimeout)
@@ -67,9 +65,18 @@ func (s *sampler) read(ctx context.Context, key string, after time.Time, load fu
 	r := reading{began: time.Now()}
 	r.value, r.err = load(bounded)
 	r.took = time.Since(r.began)
-	if ctx.Err() == nil { // otherwise the error is that of a viewer who has left
-		s.share(key, r)
+	if ctx.Err() != nil { // the error is that of a viewer who has left
+		return r
 	}
+	if snapshot, ok := r.value.(inspect.Snapshot); ok && r.err == nil {
+		recent := slices.DeleteFunc(slices.Clone(s.trend), func(p point) bool { return r.began.Sub(p.at) > trendAge })
+		s.trend = append(recent[max(0, len(recent)-maxTrend+1):], point{r.began, snapshot.Server.Held, snapshot.Server.Waiting})
+	}
+	r.trend = s.trend
+	if len(s.shared) >= maxShared {
+		clear(s.shared)
+	}
+	s.shared[key] = r
 	return r
 }
 
@@ -77,46 +84,14 @@ func (s *sampler) read(ctx context.Context, key string, after time.Time, load fu
 func (s *sampler) update(ctx context.Context, key string, seen time.Time, load func(context.Context) (any, error)) reading {
 	select { // senders are served in their order, so each open page gets its share of the updates
 	case s.pace <- struct{}{}:
-		defer func() { <-s.pace }()
 	case <-ctx.Done():
 		return reading{err: errs.ContextErr(ctx)}
 	}
-	if r, ok := s.newer(key, seen); ok {
-		return r
-	}
-	select { // if both are ready, the viewer has left, and then read fails
-	case <-time.After(time.Until(s.next)):
-	case <-ctx.Done():
-	}
+	began, pause := time.Now(), time.Duration(0)
 	r := s.read(ctx, key, seen, load)
-	s.next = time.Now().Add(rest * r.took)
+	if !r.began.Before(began) { // otherwise it costs nothing
+		pause = rest * r.took
+	}
+	time.AfterFunc(pause, func() { <-s.pace })
 	return r
-}
-
-func (s *sampler) newer(key string, after time.Time) (reading, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, ok := s.shared[key]
-	return r, ok && r.began.After(after)
-}
-
-func (s *sampler) share(key string, r reading) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.shared) >= maxShared {
-		clear(s.shared)
-	}
-	s.shared[key] = r
-	if snapshot, ok := r.value.(inspect.Snapshot); ok && r.err == nil {
-		s.trend = slices.DeleteFunc(s.trend, func(p point) bool { return r.began.Sub(p.at) > trendAge })
-		s.trend = append(s.trend, point{r.began, snapshot.Server.Held, snapshot.Server.Waiting})
-		s.trend = s.trend[max(0, len(s.trend)-maxTrend):]
-	}
-}
-
-// points returns the points of the sparklines.
-func (s *sampler) points() []point {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.trend)
 }

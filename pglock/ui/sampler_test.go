@@ -153,16 +153,16 @@ func TestViewersWhoLeave(t *testing.T) {
 func TestTheTrend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSampler()
-		sample := func(held int) {
-			s.read(t.Context(), time.Now().String(), time.Now(), func(context.Context) (any, error) {
+		sample := func(held int) []point {
+			return s.read(t.Context(), time.Now().String(), time.Now(), func(context.Context) (any, error) {
 				return inspect.Snapshot{Server: inspect.Server{Held: held, Waiting: 2 * held}}, nil
-			})
+			}).trend
 		}
+		var p []point
 		for i := range 200 {
-			sample(i)
+			p = sample(i)
 			time.Sleep(interval) //nolint:forbidigo // the clock is that of the test
 		}
-		p := s.points()
 		if n := len(p); n != maxTrend || p[n-1].held != 199 || p[n-1].waiting != 398 || p[0].held != 200-maxTrend {
 			t.Errorf("%d points: %+v", n, p)
 		}
@@ -170,8 +170,8 @@ func TestTheTrend(t *testing.T) {
 			t.Errorf("%d readings are kept", len(s.shared))
 		}
 		time.Sleep(trendAge + time.Second) //nolint:forbidigo // the clock is that of the test
-		if sample(7); len(s.points()) != 1 {
-			t.Errorf("after a pause: %+v", s.points())
+		if p = sample(7); len(p) != 1 {
+			t.Errorf("after a pause: %+v", p)
 		}
 	})
 }

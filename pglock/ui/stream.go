@@ -27,14 +27,15 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, p *page) {
 		_, err := fmt.Fprint(w, text)
 		return err == nil && controller.Flush() == nil
 	}
+	key, load := h.loadFor(r, p)
 	seen := time.Now() // the page has just been served
 	for text := ": the page follows\n\n"; send(text); {
 		select { // the reading below fails if both are ready
 		case <-time.After(interval):
 		case <-ctx.Done():
 		}
-		reading := h.sampler.update(ctx, keyOf(r, p), seen, h.loadFor(r, p))
-		access, b := h.authorize(r), bytes.Buffer{}
+		reading := h.sampler.update(ctx, key, seen, load)
+		access, b := h.Authorize(r), bytes.Buffer{}
 		if ctx.Err() != nil || access < Read || p.template.ExecuteTemplate(&b, "live", h.view(r, access, p, reading)) != nil {
 			return
 		}

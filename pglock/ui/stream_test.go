@@ -138,7 +138,7 @@ func TestStreamsNeedAccess(t *testing.T) {
 	f := newFixture(t)
 	var access atomic.Int64
 	access.Store(int64(ui.Read))
-	server := httptest.NewServer(f.handler(ui.None, ui.WithAuthorize(func(*http.Request) ui.Access { return ui.Access(access.Load()) })))
+	server := httptest.NewServer(f.handler(ui.None, ui.Options{Authorize: func(*http.Request) ui.Access { return ui.Access(access.Load()) }}))
 	t.Cleanup(server.Close)
 	events := open(t.Context(), t, server.URL+"/")
 	until(t, events, "No name")

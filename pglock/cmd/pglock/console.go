@@ -9,7 +9,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 // console prints pglock's messages on stderr. Stdout is the command's.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 // TestDescribe: messages do not repeat the name of the package that returned the error.

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 // secretWord is a part of passwords in the inputs of the fuzz tests.

@@ -33,10 +33,14 @@ const (
 	releaseTimeout = 3500 * time.Millisecond
 )
 
-// run runs argv under the lock. It returns nil if argv succeeded, an exitStatus if argv failed, and
-// another error if argv did not run.
+// run runs argv under the lock, or only holds it if there is none. It returns nil if argv succeeded, an
+// exitStatus if argv failed, and another error if argv did not run.
 func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
-	path, err := exec.LookPath(argv[0])
+	var path string
+	var err error
+	if len(argv) > 0 {
+		path, err = exec.LookPath(argv[0])
+	}
 	switch {
 	case isAny(err, exec.ErrNotFound, fs.ErrNotExist):
 		return &failure{statusNotFound, fmt.Errorf("command not found: %s", argv[0])}
@@ -65,11 +69,11 @@ func (f *runFlags) run(names, argv []string, options []pglock.Option) error {
 			return f.notRun(err) // closeClient releases a lease that was granted with the interruption
 		}
 		bound = exitTimeout - releaseTimeout // hold needs the rest for the release
-		err = f.hold(g, signals, child.Command{
-			Path: path,
-			Args: argv,
-			Env:  f.environ(g),
-		})
+		if len(argv) == 0 {
+			err = f.holdOnly(g, signals)
+		} else {
+			err = f.hold(g, signals, child.Command{Path: path, Args: argv, Env: f.environ(g)})
+		}
 		if !errors.Is(err, errLeadershipLost) {
 			return err
 		}

@@ -2,61 +2,39 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/pglock/pglock-go/pglock"
 )
 
 func newHold(g *globals) *cobra.Command {
-	var ttl, wait time.Duration
-	var labels []string
-	cmd := &cobra.Command{
-		Use:               "hold NAME",
-		Short:             "Hold a lock until interrupted",
-		Long:              help("hold"),
-		Args:              lockName,
-		ValidArgsFunction: g.completeName,
-	}
-	flags := cmd.Flags()
-	flags.DurationVar(&ttl, "ttl", defaultTTL, "how long the lock stays held if this host dies")
-	flags.DurationVar(&wait, "wait", forever, "how long to wait for the lock, 0 to try once (default: without limit)")
-	flags.Lookup("wait").DefValue = "0s"
-	flags.StringArrayVar(&labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		stored, err := labelMap(labels)
-		if err != nil {
-			return usage(cmd, "%s", err.Error())
-		}
-		return g.holdOnly(cmd.OutOrStdout(), args[0], pglock.WithSchema(g.schema), pglock.WithMaxConns(2), pglock.WithTTL(ttl), pglock.WithWait(wait), pglock.WithLabels(stored))
-	}
+	f := &runFlags{globals: g, busyStatus: statusNotAcquired}
+	cmd := f.command("hold", "Hold a lock until interrupted", "")
+	cmd.Use, cmd.Args = "hold NAME", only("lock name")
+	cmd.Flags().DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, 0 to try once (default: without limit)")
 	return cmd
 }
 
-// holdOnly holds a lock until a signal, which then is no error.
-func (g *globals) holdOnly(out io.Writer, name string, options ...pglock.Option) error {
-	signals := listenSignals()
-	defer signals.stop()
+// holdOnly holds a lock without a command until a signal, which is no error, or until it is lost.
+func (f *runFlags) holdOnly(g *grant, signals *signals) error {
+	if !f.election {
+		if _, err := fmt.Println(g.lease.Fence()); err != nil {
+			return err
+		}
+	}
 	ctx, stop := signals.untilInterrupted()
 	defer stop()
-	client, closeClient, err := g.open(ctx, options)
-	if err != nil {
-		return interruptedOr(ctx, err)
-	}
-	defer closeClient(exitTimeout) // releases the lock
-	lease, err := client.Acquire(ctx, name)
-	if err != nil {
-		return interruptedOr(ctx, g.explainPrivilege(err))
-	}
-	if _, err := fmt.Fprintln(out, lease.Fence()); err != nil {
-		return err
-	}
-	select {
-	case <-lease.Done():
-		return lease.Err()
+	select { // in any order: the release of a lease that is lost at the last moment says so
+	case <-g.lease.Done():
 	case <-ctx.Done():
+		stop() // from here on, a signal does not end the release
+		if status := f.end(g, 0, signals); status != 0 {
+			return exitStatus(status)
+		}
 		return nil
 	}
+	if f.election {
+		f.errorf("%s", describe(g.lease.Err()))
+		return errLeadershipLost
+	}
+	return g.lease.Err()
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
 
@@ -16,23 +16,14 @@ func newLead(g *globals) *cobra.Command {
 	cmd := f.command("lead", "Run a command while this host is the leader", `  pglock lead --payload "$(hostname):8080" scheduler -- ./scheduler`)
 	cmd.Flags().StringVar(&f.http, "http", "", "tell over HTTP at this `address` who leads, like 127.0.0.1:4040: /leader, /self, /healthz")
 	cmd.Flags().StringVar(&f.payload, "payload", "", "what others see of the leader, at most 16 KiB with its labels")
-	named := cmd.Args
+	f.graceFlag(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if f.http != "" && len(args) == 1 && cmd.ArgsLenAtDash() < 0 {
 			return nil // a sidecar leads without a command
 		}
-		return named(cmd, args)
+		return nameAndCommand(cmd, args)
 	}
 	return cmd
-}
-
-// idleCommand is the command of pglock that it runs while a host leads without a command.
-const idleCommand = "__idle"
-
-func newIdle() *cobra.Command {
-	return &cobra.Command{Use: idleCommand, Hidden: true, Args: noArguments, RunE: func(*cobra.Command, []string) error {
-		return interruptible(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-	}}
 }
 
 // errLeadershipLost is the error of a command that was stopped, because its leadership was lost.

@@ -29,50 +29,47 @@ func (f *runFlags) serveLeader(client *pglock.Client, name string) (stop func(),
 	if err != nil {
 		return nil, err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", f.http)
-	if err != nil {
-		return nil, &failure{statusUsage, fmt.Errorf("--http: %w", err)}
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), leaderTimeout)
+		defer cancel()
+		l, err := e.Leader(ctx)
+		lease, ok, body := f.lease.Load(), true, any(map[string]any{"leader": l.Name, "payload": l.Payload, "token": l.Token, "since": l.Since})
+		switch {
+		case err != nil && !errors.Is(err, leader.ErrNoLeader):
+			ok, body = false, map[string]string{"error": "the database does not answer"}
+		case r.URL.Path == "/healthz":
+			body = map[string]bool{"ok": true}
+		case r.URL.Path == "/self":
+			ok = lease != nil && lease.Err() == nil && l.Token == lease.Token()
+			body = map[string]bool{"leader": ok}
+		case err != nil:
+			ok, body = false, map[string]string{"error": "there is no leader"}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		if !ok {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = encodeJSON(w, body, false) // the peer has gone
 	}
 	mux := http.NewServeMux()
-	answer := func(path string, of func(l leader.Leader) (status int, body any)) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := context.WithTimeout(r.Context(), leaderTimeout)
-			defer cancel()
-			l, err := e.Leader(ctx)
-			status, body := http.StatusServiceUnavailable, any(map[string]string{"error": "the database does not answer"})
-			if err == nil || errors.Is(err, leader.ErrNoLeader) {
-				status, body = of(l)
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Cache-Control", "no-store")
-			w.WriteHeader(status)
-			_ = encodeJSON(w, body, false) // the peer has gone
-		})
+	for _, path := range []string{"/leader", "/self", "/healthz"} {
+		mux.HandleFunc("GET "+path, answer)
 	}
-	answer("/leader", func(l leader.Leader) (int, any) {
-		if !l.Elected() {
-			return http.StatusServiceUnavailable, map[string]string{"error": "there is no leader"}
-		}
-		return http.StatusOK, leaderJSON{l.Name, l.Payload, l.Token, l.Since}
-	})
-	answer("/self", func(l leader.Leader) (int, any) {
-		lease := f.lease.Load()
-		leads := lease != nil && lease.Err() == nil && l.Token == lease.Token()
-		if leads {
-			return http.StatusOK, map[string]bool{"leader": true}
-		}
-		return http.StatusServiceUnavailable, map[string]bool{"leader": false}
-	})
-	answer("/healthz", func(leader.Leader) (int, any) { return http.StatusOK, map[string]bool{"ok": true} })
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: leaderTimeout, IdleTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }() // until it is closed
-	f.infof("listening on %s", listener.Addr())
-	return func() { _ = server.Close() }, nil
+	address, stop, err := serve("http", f.http, mux)
+	if err == nil {
+		f.infof("listening on %s", address)
+	}
+	return stop, err
 }
 
-type leaderJSON struct {
-	Leader  string       `json:"leader"`
-	Payload string       `json:"payload"`
-	Token   pglock.Token `json:"token"`
-	Since   time.Time    `json:"since"`
+// serve answers requests to an address, which a flag has, until stop is called.
+func serve(flag, address string, h http.Handler) (at net.Addr, stop func(), err error) {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
+	if err != nil {
+		return nil, nil, &failure{statusUsage, fmt.Errorf("--%s: %w", flag, err)}
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: leaderTimeout, IdleTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	return listener.Addr(), func() { _ = server.Close() }, nil
 }

@@ -16,12 +16,9 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
-
-// statusNoGrant is the exit status of pglock release if there is no such grant.
-const statusNoGrant = 1
 
 func newList(g *globals) *cobra.Command {
 	var filter inspect.Filter
@@ -32,12 +29,29 @@ func newList(g *globals) *cobra.Command {
 		Short: "List the held locks with their holders and waiters",
 		Long:  help("ls"),
 		Args:  noArguments,
-		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) (err error) {
+		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, w io.Writer, _ []string) (err error) {
 			filter.Held = !all
 			if filter.Labels, err = labelMap(wanted); err != nil {
 				return &failure{statusUsage, err}
 			}
-			return list(ctx, client, filter, out, asJSON)
+			out := bufio.NewWriter(w)
+			t := newTable(out) // keeps its rows, but JSON is printed while the locks are read
+			if !asJSON {
+				fmt.Fprintln(t, "NAME\tSTATE\tHOLDER\tTOKEN\tSINCE\tREMAINING\tWAITERS\tLABELS")
+			}
+			for k, err := range client.Locks(ctx, filter) {
+				switch {
+				case err != nil:
+				case asJSON:
+					err = printJSON(out, k, false)
+				default:
+					addLock(t, k)
+				}
+				if err != nil {
+					return errors.Join(t.Flush(), out.Flush(), err)
+				}
+			}
+			return errors.Join(t.Flush(), out.Flush())
 		}),
 	}
 	flags := cmd.Flags()
@@ -51,42 +65,19 @@ func newList(g *globals) *cobra.Command {
 	return cmd
 }
 
-// list prints the locks: as JSON while they are read, as a table when all are.
-func list(ctx context.Context, client *pglock.Client, filter inspect.Filter, w io.Writer, asJSON bool) error {
-	out := bufio.NewWriter(w)
-	t := newTable(out)
-	if !asJSON {
-		fmt.Fprintln(t, "NAME\tSTATE\tHOLDER\tTOKEN\tSINCE\tREMAINING\tWAITERS\tLABELS")
-	}
-	for k, err := range client.Locks(ctx, filter) {
-		switch {
-		case err != nil:
-		case asJSON:
-			err = printJSON(out, k, false)
-		default:
-			addLock(t, k)
-		}
-		if err != nil {
-			return errors.Join(t.Flush(), out.Flush(), err)
-		}
-	}
-	return errors.Join(t.Flush(), out.Flush())
-}
-
 // addLock adds a line for each grant of the lock, or one for a lock without a grant.
 func addLock(t io.Writer, k inspect.Lock) {
-	grants := k.Grants
+	grants := k.Live()
 	if len(grants) == 0 {
-		grants = []inspect.Grant{{Token: k.Token, Holder: k.Holder, Labels: k.Labels, HeldFor: k.HeldFor, Remaining: k.Remaining}}
+		grants = []inspect.Grant{{Token: k.Token, Holder: k.Holder}}
 	}
 	for _, g := range grants {
-		since, remaining, shown := "-", "-", "-"
+		since, remaining := "-", "-"
 		if k.Held() {
 			since, remaining = text.Short(g.HeldFor), text.Short(g.Remaining)
-			shown = cmp.Or(strings.Join(text.Labels(g.Labels), ","), "-")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", text.Plain(k.Name), state(k), text.Plain(g.Holder), g.Token,
-			since, remaining, len(k.Waiters), shown)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", text.Plain(k.Name), k.State(), text.Plain(g.Holder), g.Token,
+			since, remaining, len(k.Waiters), cmp.Or(strings.Join(text.Labels(g.Labels), ","), "-"))
 	}
 }
 
@@ -96,7 +87,7 @@ func newShow(g *globals) *cobra.Command {
 		Use:               "show NAME",
 		Short:             "Show a lock: its holder, its waiters, and how the last grant ended",
 		Long:              help("show"),
-		Args:              lockName,
+		Args:              only("lock name"),
 		ValidArgsFunction: g.completeName,
 		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
 			k, err := client.Get(ctx, args[0])
@@ -165,7 +156,7 @@ func newWatch(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "watch NAME",
 		Short:             "Print a line whenever the holder of a lock changes, until interrupted",
-		Args:              lockName,
+		Args:              only("lock name"),
 		ValidArgsFunction: g.completeName,
 		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
 			for k, err := range client.Watch(ctx, args[0]) {
@@ -189,15 +180,11 @@ func newWatch(g *globals) *cobra.Command {
 func changed(k inspect.Lock) string {
 	if !k.Held() {
 		if k.Previous.End != "" {
-			return fmt.Sprintf("%s, after %s (%s)", state(k), text.Plain(k.Previous.Holder), text.Plain(k.Previous.End))
+			return fmt.Sprintf("%s, after %s (%s)", k.State(), text.Plain(k.Previous.Holder), text.Plain(k.Previous.End))
 		}
-		return state(k)
+		return k.State()
 	}
-	var all []string
-	for _, holder := range k.Holders() {
-		all = append(all, text.Plain(holder))
-	}
-	return fmt.Sprintf("%s by %s, token %d, %d waiters", state(k), strings.Join(all, ", "), k.Token, len(k.Waiters))
+	return fmt.Sprintf("%s by %s, token %d, %d waiters", k.State(), text.List(k.Holders()), k.Token, len(k.Waiters))
 }
 
 // completeName completes names of locks. It prints nothing if it can't read them in time.
@@ -239,7 +226,7 @@ func newRelease(g *globals) *cobra.Command {
 
 		ValidArgsFunction: g.completeName,
 		Args: func(cmd *cobra.Command, args []string) error {
-			switch err := lockName(cmd, args); {
+			switch err := only("lock name")(cmd, args); {
 			case err != nil:
 				return err
 			case !force:
@@ -295,15 +282,17 @@ func release(ctx context.Context, client *pglock.Client, out io.Writer, name str
 	return err
 }
 
-// lockName checks that the only argument is a lock's name.
-func lockName(cmd *cobra.Command, args []string) error {
-	switch len(args) {
-	case 0:
-		return usage(cmd, "no lock name is given")
-	case 1:
-		return nil
+// only returns a function that checks that the only argument is the name of that, or its key.
+func only(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch len(args) {
+		case 0:
+			return usage(cmd, "no %s is given", what)
+		case 1:
+			return nil
+		}
+		return usage(cmd, "more than one argument: must be the %s only", what)
 	}
-	return usage(cmd, "more than one argument: must be the lock's name only")
 }
 
 // withClient returns a command's function that calls fn with a client and stdout. A signal ends its
@@ -324,22 +313,4 @@ func (g *globals) withClient(fn func(context.Context, *pglock.Client, io.Writer,
 // readerOptions are those of a client that holds no locks.
 func readerOptions(schema string) []pglock.Option {
 	return []pglock.Option{pglock.WithSchema(schema), pglock.WithMaxConns(2), pglock.WithRetention(0), pglock.WithPollOnly()}
-}
-
-// stateShared is the state of a lock whose grants leave room for others.
-const stateShared = "shared"
-
-// state says in one word whether a lock is held.
-func state(k inspect.Lock) string {
-	switch {
-	case len(k.Grants) > 0 && !k.Grants[0].Exclusive:
-		return stateShared
-	case k.Held():
-		return "held"
-	case k.Holder == "" && k.Remaining > 0:
-		return "kept" // released, and not free yet
-	case k.Holder != "":
-		return "expired"
-	}
-	return "free"
 }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 // newTable returns a writer that aligns cells, each of which ends with a tab except the last one. It
@@ -70,14 +70,14 @@ func show(out io.Writer, k inspect.Lock, sessions ...advisory.Usage) error {
 
 // addState adds the lines about the lock itself and its only grant.
 func (t lines) addState(k inspect.Lock) {
-	t.add("state", "%s", state(k))
+	t.add("state", "%s", k.State())
 	if kind, known := kinds[k.Kind]; known { // unknown without a row
 		t.add("kind", "%s", kind)
 	}
 	if k.Kind == inspect.Semaphore {
 		t.add("permits", "%d of %d in use", k.InUse(), k.Permits)
 	}
-	shared := state(k) == stateShared // then each grant has a line
+	shared := k.State() == "shared" // then each grant has a line
 	if k.Token > 0 && !shared {
 		t.add("token", "%d", k.Token)
 	}
@@ -116,11 +116,11 @@ type lockJSON struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
 	grantJSON
-	Last    *lastJSON    `json:"last,omitempty"`
-	Kind    inspect.Kind `json:"kind,omitempty"`
-	InUse   int          `json:"in_use,omitempty"`
-	Grants  []grantJSON  `json:"grants,omitempty"`
-	Waiters []waiterJSON `json:"waiters"`
+	Last    inspect.Previous `json:"last,omitzero"`
+	Kind    inspect.Kind     `json:"kind,omitempty"`
+	InUse   int              `json:"in_use,omitempty"`
+	Grants  []grantJSON      `json:"grants,omitempty"`
+	Waiters []waiterJSON     `json:"waiters"`
 }
 
 // grantJSON is a grant, or the current grant of a lock with one holder. A lock has Permits too.
@@ -137,13 +137,6 @@ type grantJSON struct {
 	ReleaseReason    string            `json:"release_reason,omitempty"`
 }
 
-type lastJSON struct {
-	Holder  string    `json:"holder"`
-	End     string    `json:"end"`
-	EndedAt time.Time `json:"ended_at"`
-	Reason  string    `json:"reason,omitempty"`
-}
-
 type waiterJSON struct {
 	Holder string  `json:"holder"`
 	Ticket int64   `json:"ticket"`
@@ -156,19 +149,16 @@ type waiterJSON struct {
 // printJSON prints a lock as JSON, in one line unless indented.
 func printJSON(out io.Writer, k inspect.Lock, indented bool) error {
 	j := lockJSON{
-		Name: k.Name, State: state(k), Kind: k.Kind, InUse: k.InUse(), Waiters: []waiterJSON{},
+		Name: k.Name, State: k.State(), Last: k.Previous, Kind: k.Kind, InUse: k.InUse(), Waiters: []waiterJSON{},
 		grantJSON: grantJSON{k.Token, k.Holder, k.Labels, k.Permits, false, nil, seconds(k.HeldFor), seconds(k.Remaining), k.ReleaseRequested, k.ReleaseReason},
 	}
-	if k.Held() && j.State != stateShared {
+	if k.Held() && j.State != "shared" {
 		j.Since = &k.AcquiredAt
 	}
 	for _, g := range k.Grants {
 		j.Grants = append(j.Grants, grantJSON{
 			g.Token, g.Holder, g.Labels, g.Permits, g.Exclusive, &g.AcquiredAt, seconds(g.HeldFor), seconds(g.Remaining), g.ReleaseRequested, g.ReleaseReason,
 		})
-	}
-	if k.Previous.End != "" {
-		j.Last = &lastJSON{k.Previous.Holder, k.Previous.End, k.Previous.EndedAt, k.Previous.Reason}
 	}
 	for _, w := range k.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, seconds(w.Waited), w.Permits, w.Exclusive})

@@ -44,28 +44,24 @@ func newMigrateUp(g *globals) *cobra.Command {
 			return err
 		},
 	}
-	grant := func(flag, rights string, option func(role string) migrations.Option) {
-		cmd.Flags().Func(flag, "let `ROLE` "+rights+"; may be repeated", func(role string) error {
+	role := func(flag, what, done string, option func(role string) migrations.Option) {
+		cmd.Flags().Func(flag, what+"; may be repeated", func(role string) error {
 			if role == "" {
 				return errors.New("empty") // flagError makes the message
 			}
 			options = append(options, option(role))
-			granted += fmt.Sprintf("role %q may %s\n", role, rights)
+			granted += fmt.Sprintf("role %q %s\n", role, done)
 			return nil
 		})
+	}
+	grant := func(flag, rights string, option func(role string) migrations.Option) {
+		role(flag, "let `ROLE` "+rights, "may "+rights, option)
 	}
 	grant("grant-user", "acquire locks and write as their holder", migrations.WithUser)
 	grant("grant-writer", "write as a holder", migrations.WithWriter)
 	grant("grant-owner", "protect tables that it owns", migrations.WithOwner)
 	grant("grant-reader", "see locks", migrations.WithReader)
-	cmd.Flags().Func("revoke", "take away from `ROLE` what these flags gave it; may be repeated", func(role string) error {
-		if role == "" {
-			return errors.New("empty") // as above
-		}
-		options = append(options, migrations.WithoutRole(role))
-		granted += fmt.Sprintf("role %q has no rights any more\n", role)
-		return nil
-	})
+	role("revoke", "take away from `ROLE` what these flags gave it", "has no rights any more", migrations.WithoutRole)
 	return cmd
 }
 

@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/pglock"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
-	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/top"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/once"
 )
 
@@ -29,34 +28,28 @@ func newOnce(g *globals) *cobra.Command {
 		Short: "List the keys whose effect has begun and has no outcome",
 		Args:  noArguments,
 		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
-			s, err := client.Snapshot(ctx, inspect.Query{Filter: inspect.Filter{Held: true}, Limit: mostKeys})
-			if err != nil {
-				return err
-			}
-			t := newTable(out)
-			fmt.Fprintln(t, "KEY\tSTATE\tHOLDER\tTOKEN\tSTARTED\tAGO")
-			for _, a := range s.Once {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", text.Plain(a.Key), onceState("started", a.Running), text.Plain(a.Holder), a.Token,
-					a.StartedAt.UTC().Format(time.RFC3339), text.Short(s.At.Sub(a.StartedAt)))
-			}
-			if s.Server.Started > len(s.Once) {
-				fmt.Fprintf(t, "and %d more\n", s.Server.Started-len(s.Once))
-			}
-			return t.Flush()
+			return top.Once(ctx, top.Config{Client: client, Screen: "once"}, out)
 		}),
 	}
 	show := &cobra.Command{
 		Use:   "show KEY",
 		Short: "Show what is recorded for a key",
-		Args:  onceKey,
-		RunE: g.withPool(func(ctx context.Context, pool *pgxpool.Pool, out io.Writer, key string) error {
-			i, err := once.Get(ctx, pool, key, once.WithSchema(g.schema))
+		Args:  only("key"),
+		RunE: g.withKey(func(ctx context.Context, conn *pgx.Conn, out io.Writer, key string) error {
+			i, err := once.Get(ctx, conn, key, once.WithSchema(g.schema))
 			if err != nil {
 				return err
 			}
+			state := i.State
+			switch {
+			case i.Running:
+				state = "running"
+			case state == "started":
+				state = "unknown"
+			}
 			t := lines{newTable(out)}
 			t.add("key", "%s", text.Plain(i.Key))
-			t.add("state", "%s", onceState(i.State, i.Running))
+			t.add("state", "%s", state)
 			t.add("holder", "%s", text.Plain(i.Holder))
 			t.add("token", "%d", i.Token)
 			t.add("first attempt", "%s", i.CreatedAt.UTC().Format(time.RFC3339))
@@ -71,20 +64,6 @@ func newOnce(g *globals) *cobra.Command {
 	return cmd
 }
 
-// mostKeys is how many keys are listed.
-const mostKeys = 1000
-
-// onceState says in one word what is known of an effect.
-func onceState(state string, running bool) string {
-	switch {
-	case running:
-		return "running"
-	case state == "started":
-		return "unknown"
-	}
-	return state
-}
-
 func newResolve(g *globals) *cobra.Command {
 	var happened, didNot bool
 	var token int64
@@ -93,25 +72,21 @@ func newResolve(g *globals) *cobra.Command {
 		Short: "End an attempt whose outcome is unknown, after you have found out whether its effect happened",
 		Long:  help("once"),
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := onceKey(cmd, args); err != nil {
-				return err
-			}
 			if happened == didNot {
 				return usage(cmd, "say whether the effect happened: with --happened or --did-not-happen")
 			}
-			return nil
+			return only("key")(cmd, args)
 		},
-		RunE: g.withPool(func(ctx context.Context, pool *pgxpool.Pool, out io.Writer, key string) error {
-			in := once.WithSchema(g.schema)
-			attempt := pglock.Token(token)
+		RunE: g.withKey(func(ctx context.Context, conn *pgx.Conn, out io.Writer, key string) error {
+			in, attempt := once.WithSchema(g.schema), pglock.Token(token)
 			if attempt == 0 {
-				i, err := once.Get(ctx, pool, key, in)
+				i, err := once.Get(ctx, conn, key, in)
 				if err != nil {
 					return err
 				}
 				attempt = i.Token
 			}
-			if err := once.Resolve(ctx, pool, key, attempt, happened, in); err != nil {
+			if err := once.Resolve(ctx, conn, key, attempt, happened, in); err != nil {
 				return err
 			}
 			what := "the next call runs the effect"
@@ -128,31 +103,9 @@ func newResolve(g *globals) *cobra.Command {
 	return cmd
 }
 
-// onceKey checks that the only argument is a key.
-func onceKey(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usage(cmd, "%d arguments are given: must be the key", len(args))
-	}
-	return nil
-}
-
-// withPool returns a command's function that calls fn with a pool, stdout and the only argument.
-func (g *globals) withPool(fn func(context.Context, *pgxpool.Pool, io.Writer, string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		return interruptible(func(ctx context.Context) error {
-			pool, err := g.openPool(ctx)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			err = fn(ctx, pool, cmd.OutOrStdout(), args[0])
-			if isAny(err, once.ErrNotFound, once.ErrInProgress) {
-				return &failure{statusNoGrant, err}
-			}
-			if errors.Is(err, once.ErrInvalidKey) {
-				return &failure{statusUsage, err}
-			}
-			return g.explainPrivilege(g.database().explainConnect(err))
-		})
-	}
+// withKey returns a command's function that calls fn with a connection, stdout and the only argument.
+func (g *globals) withKey(fn func(context.Context, *pgx.Conn, io.Writer, string) error) func(*cobra.Command, []string) error {
+	return g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
+		return client.WithConn(ctx, func(conn *pgx.Conn) error { return fn(ctx, conn, out, args[0]) })
+	})
 }

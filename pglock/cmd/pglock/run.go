@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -53,6 +52,7 @@ func newRun(g *globals) *cobra.Command {
 	flags.BoolVar(&f.write, "write", false, "make NAME a readers-writer lock, and hold it alone")
 	flags.StringArrayVar(&f.also, "also", nil, "another lock, as `NAME`, to hold together with NAME: all or none; may be repeated")
 	flags.IntVar(&f.busyStatus, "busy-status", statusNotAcquired, "the exit status if the lock is not granted in time, 0 to 255")
+	f.graceFlag(cmd)
 	f.register(cmd)
 	return cmd
 }
@@ -71,12 +71,16 @@ func (f *runFlags) command(name, short, example string) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", defaultTTL, "how long the lock stays held if this host dies")
-	flags.DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
-		"how long the command may take to end when the lock is lost:\nless than half of --ttl (default %v, but at most a third of --ttl)", defaultGrace))
 	flags.StringVar(&f.holder, "holder", "", "the name of the holder, as others see it (default: host, process id, random part)")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label to store with the lock, as `key=value`; may be repeated")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not print that the command waits, or why it does not run")
 	return cmd
+}
+
+// graceFlag adds the flag of what supervises a command.
+func (f *runFlags) graceFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&f.grace, "grace", 0, fmt.Sprintf(
+		"how long the command may take to end when the lock is lost:\nless than half of --ttl (default %v, but at most a third of --ttl)", defaultGrace))
 }
 
 // runE is the function of the command.
@@ -85,13 +89,9 @@ func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	argv := args[1:]
-	if len(argv) == 0 {
-		argv = []string{os.Args[0], idleCommand}
-	}
-	err = f.run(append([]string{args[0]}, f.also...), argv, options)
-	if len(args) == 1 && exitStatusOf(err) == statusSignal+int(syscall.SIGTERM) {
-		return nil // TERM is how a sidecar ends, also before its command handles that
+	err = f.run(append([]string{args[0]}, f.also...), args[1:], options)
+	if f.election && len(args) == 1 && exitStatusOf(err) == statusSignal+int(syscall.SIGTERM) {
+		return nil // TERM is how a sidecar ends, also before it leads
 	}
 	if isAny(err, pglock.ErrInvalidOption, pglock.ErrKind) {
 		return usage(cmd, "%s", errs.Reason(err))
@@ -136,7 +136,7 @@ func (f *runFlags) check(cmd *cobra.Command) ([]pglock.Option, error) {
 	if !cmd.Flags().Changed("wait") {
 		f.wait = forever
 	}
-	if !cmd.Flags().Changed("grace") {
+	if flag := cmd.Flags().Lookup("grace"); flag != nil && !flag.Changed {
 		f.grace = min(defaultGrace, f.ttl/3)
 	}
 	if err := f.onceFlags.check(cmd); err != nil {

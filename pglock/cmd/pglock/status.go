@@ -11,10 +11,12 @@ import (
 
 	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/once"
 )
 
 // Exit statuses: those of sysexits.h, and those of the shell from 126 on.
 const (
+	statusNoGrant       = 1 // there is no such grant, lock or key
 	statusUsage         = 64
 	statusUnavailable   = 69
 	statusInternal      = 70
@@ -55,8 +57,10 @@ func exitStatusOf(err error) int {
 		return 0
 	case errors.As(err, &own):
 		return own.status()
-	case isAny(err, errConnString, pglock.ErrInvalidOption, migrations.ErrNoRole):
+	case isAny(err, errConnString, pglock.ErrInvalidOption, migrations.ErrNoRole, once.ErrInvalidKey):
 		return statusUsage
+	case isAny(err, once.ErrNotFound, once.ErrInProgress): // of a key
+		return statusNoGrant
 	case errors.Is(err, pglock.ErrLost): // before ErrUnavailable, which may be the reason of the loss
 		return statusLost
 	case errors.As(err, &connect),

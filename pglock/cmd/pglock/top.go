@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -15,44 +15,43 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/top"
-	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
 func newTop(g *globals) *cobra.Command {
 	var once bool
-	c := top.Config{Show: showText, Export: exportLocks}
+	c := top.Config{Show: show, Export: printJSON, Help: help("top")}
+	screens := top.Screens()
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch locks, waiters and what blocks, in the whole terminal",
-		Long:  help("top"),
-		Args:  noArguments,
+		Long:  c.Help,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case c.Screen != "" && !slices.Contains(screens, c.Screen):
+				return usage(cmd, "--screen is unknown: must be one of %s", strings.Join(screens, ", "))
+			case c.Every < 100*time.Millisecond:
+				return usage(cmd, "--every %v is too short: must be 100ms or more", c.Every)
+			}
+			return noArguments(cmd, args)
+		},
+		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
+			c.Client = client
+			c.Doctor = func(ctx context.Context) []doctor.Result { return g.checks(ctx, doctor.Roles[0]) }
+			switch {
+			case once:
+				return top.Once(ctx, c, out)
+			case !term.IsTerminal(os.Stdin.Fd()) || !term.IsTerminal(os.Stdout.Fd()):
+				return &failure{statusUsage, errors.New("this is no terminal: use --once")}
+			}
+			return interruptedOr(ctx, top.Run(ctx, c))
+		}),
 	}
-	screens := top.Screens()
 	flags := cmd.Flags()
 	flags.BoolVar(&once, "once", false, "print what there is as plain text, and end")
 	flags.BoolVar(&c.ReadOnly, "read-only", false, "without the keys that ask for a release or revoke a grant")
 	flags.DurationVar(&c.Every, "every", 2*time.Second, "read so often, but spend at most 1 % of the time with it")
 	flags.StringVar(&c.Filter, "filter", "", "show only names with this part, or of this pattern (* and ?), or @HOLDER")
 	flags.StringVar(&c.Screen, "screen", "", "begin with this `screen`, and with --once print only this one:\n"+strings.Join(screens, ", "))
-	run := g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
-		c.Client = client
-		c.Doctor = func(ctx context.Context) []doctor.Result { return g.checks(ctx, doctor.Roles[0]) }
-		if once {
-			return top.Once(ctx, c, out)
-		}
-		return interruptedOr(ctx, top.Run(ctx, c))
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case c.Screen != "" && !slices.Contains(screens, c.Screen):
-			return usage(cmd, "--screen is unknown: must be one of %s", strings.Join(screens, ", "))
-		case c.Every < 100*time.Millisecond:
-			return usage(cmd, "--every %v is too short: must be 100ms or more", c.Every)
-		case !once && (!term.IsTerminal(os.Stdin.Fd()) || !term.IsTerminal(os.Stdout.Fd())):
-			return usage(cmd, "this is no terminal: use --once")
-		}
-		return run(cmd, args)
-	}
 	return cmd
 }
 
@@ -66,20 +65,4 @@ func (g *globals) checks(ctx context.Context, role string) []doctor.Result {
 	return doctor.Run(ctx, doctor.Config{
 		Conn: config.ConnConfig, Schema: g.schema, Role: role, Limits: doctor.DefaultLimits(), ExplainConnect: database.explainConnect,
 	})
-}
-
-func showText(l inspect.Lock) string {
-	var out bytes.Buffer
-	_ = show(&out, l) // a buffer has no errors
-	return out.String()
-}
-
-// exportLocks writes what ls --json writes.
-func exportLocks(out io.Writer, all []inspect.Lock) error {
-	for _, l := range all {
-		if err := printJSON(out, l, false); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -72,7 +72,7 @@ func TestTopInATerminal(t *testing.T) {
 	press := func(keys ...string) { do(append([]string{"send-keys", "-t", "t"}, keys...)...) }
 	do("new-session", "-d", "-x", "80", "-y", "24", "-s", "t", filepath.Join(c.dir, "pglock")+" top; echo ended with $?; sleep 600")
 	t.Cleanup(func() { _ = exec.Command(tmux, "-S", socket, "kill-server").Run() })
-	shows("the first screen", "account:17", "other", "1 held", "9 advisory", "q quit")
+	shows("the first screen", "account:17", "other", "1 held", "8 doctor", "q quit")
 	press("8")
 	shows("the doctor", "connection", "notification queue", "in use")
 	press("1")

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,58 +19,54 @@ import (
 var accesses = map[string]ui.Access{"read": ui.Read, "operate": ui.Operate, "revoke": ui.Revoke}
 
 func newUI(g *globals) *cobra.Command {
-	address, access := "127.0.0.1:7070", "read"
+	var address, access string
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Serve a web page with locks, waiters and what blocks, for browsers on this machine",
 		Long:  help("ui"),
-		Args:  noArguments,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if _, known := accesses[access]; !known {
+				return usage(cmd, "--access is unknown: must be read, operate or revoke")
+			}
+			return noArguments(cmd, args)
+		},
+		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
+			page, err := g.page(client, accesses[access])
+			if err != nil {
+				return err
+			}
+			at, stop, err := serve("addr", address, page)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			if _, err := fmt.Fprintf(out, "http://%s\n", at); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		}),
 	}
-	cmd.Flags().StringVar(&address, "addr", address, "the `address` to listen on")
-	cmd.Flags().StringVar(&access, "access", access, "what browsers on this machine may do: read, operate (ask for releases) or revoke")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		granted, known := accesses[access]
-		if !known {
-			return usage(cmd, "--access is unknown: must be read, operate or revoke")
-		}
-		return g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
-			return g.serveUI(ctx, client, out, address, granted)
-		})(cmd, args)
-	}
+	cmd.Flags().StringVar(&address, "addr", "127.0.0.1:7070", "the `address` to listen on")
+	cmd.Flags().StringVar(&access, "access", "read", "what browsers on this machine may do: read, operate (ask for releases) or revoke")
 	return cmd
 }
 
-// serveUI serves the page until ctx ends, which is no error.
-func (g *globals) serveUI(ctx context.Context, client *pglock.Client, out io.Writer, address string, access ui.Access) error {
-	page, err := ui.Handler(client,
-		ui.WithAuthorize(func(r *http.Request) ui.Access {
+// page returns the page for browsers on this machine.
+func (g *globals) page(client *pglock.Client, access ui.Access) (http.Handler, error) {
+	return ui.Handler(client, ui.Options{
+		Authorize: func(r *http.Request) ui.Access {
 			if !ui.FromThisMachine(r) {
 				return ui.None
 			}
 			return access
-		}),
-		ui.WithDoctor(func(ctx context.Context) (checks []ui.Check, _ error) {
+		},
+		Doctor: func(ctx context.Context) (checks []ui.Check, _ error) {
 			for _, r := range g.checks(ctx, doctor.Roles[0]) {
 				checks = append(checks, ui.Check{Name: r.Check, Level: string(r.Level), Found: r.Found, Remedy: r.Remedy})
 			}
 			return checks, nil
-		}),
-		ui.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
-	if err != nil {
-		return err
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return &failure{statusUsage, fmt.Errorf("--addr: %w", err)}
-	}
-	if _, err := fmt.Fprintf(out, "http://%s\n", listener.Addr()); err != nil {
-		return err
-	}
-	server := &http.Server{Handler: page, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+		},
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
 }

@@ -45,6 +45,9 @@ type Result struct {
 	Remedy string `json:"remedy,omitempty"` // of OK: how to see more
 }
 
+// Text returns what was found, with the remedy.
+func (r Result) Text() string { return strings.TrimSuffix(r.Found+": "+r.Remedy, ": ") }
+
 // Config says what to check.
 type Config struct {
 	Conn   *pgx.ConnConfig

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
-	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 // around is the number of lines around a table: two of the server, the names of the screens, the titles,
@@ -21,8 +21,8 @@ func (m *model) room() int { return max(1, m.height-around) }
 
 func (m *model) View() tea.View {
 	lines := m.header()
-	if m.mode == reading {
-		detail := strings.Split(ansi.Wrap(strings.Join(m.detail, "\n"), m.width, ""), "\n")
+	if m.detail != "" {
+		detail := strings.Split(ansi.Wrap(strings.TrimRight(m.detail, "\n"), m.width, ""), "\n")
 		m.first = max(0, min(m.first, len(detail)-m.room()))
 		lines = append(append(lines, ""), detail[m.first:min(len(detail), m.first+m.room())]...)
 	} else {
@@ -44,9 +44,10 @@ func (m *model) header() []string {
 	first := fmt.Sprintf("pglock top  %s, schema %s, PostgreSQL %s", text.Plain(s.Database), text.Plain(m.Client.Schema()), version)
 	when := "reading"
 	if !m.view.At.IsZero() {
-		when = m.view.At.UTC().Format("15:04:05") + " UTC, every " + m.Every.String()
-		if pause := busyShare * m.took; pause > m.Every {
-			when = m.view.At.UTC().Format("15:04:05") + " UTC, every " + text.Short(pause) + " as a read takes long"
+		every := max(m.Every, busyShare*m.took)
+		when = m.view.At.UTC().Format("15:04:05") + " UTC, every " + text.Short(every)
+		if every > m.Every {
+			when += " as a read takes long"
 		}
 	}
 	if m.paused {
@@ -56,50 +57,29 @@ func (m *model) header() []string {
 	for _, r := range m.view.rates {
 		rate += r
 	}
-	facts := []string{
-		fmt.Sprintf("held %d", s.Held), fmt.Sprintf("waiting %d", s.Waiting), fmt.Sprintf("once %d", s.Started), fmt.Sprintf("%.1f changes/s", rate),
-		"oldest transaction " + text.Short(s.OldestTransaction), fmt.Sprintf("notify queue %.0f %%", 100*s.NotifyQueue),
-		fmt.Sprintf("connections %d/%d", s.Connections, s.MaxConnections), fmt.Sprintf("listening %d", s.Listeners), fmt.Sprintf("dead rows %d", s.DeadRows),
-	}
-	second := ansi.Truncate(strings.Join(facts, "  "), m.width, "…")
-	style := tones[faint]
+	second := fmt.Sprintf("held %d  waiting %d  once %d  %.1f changes/s  oldest transaction %s  notify queue %.0f %%  connections %d/%d  listening %d  dead rows %d",
+		s.Held, s.Waiting, s.Started, rate, text.Short(s.OldestTransaction), 100*s.NotifyQueue, s.Connections, s.MaxConnections, s.Listeners, s.DeadRows)
+	style := faint
 	if s.OldestTransaction > time.Minute || s.NotifyQueue > 0.5 {
-		style = tones[warning]
+		style = warning
 	}
 	if m.err != nil {
-		style, second = tones[bad], ansi.Truncate(text.OneLine(m.err.Error()), m.width, "…")
+		style, second = bad, text.OneLine(m.err.Error())
 	}
-	tabs := m.tabs(len("schedules"))
-	if ansi.StringWidth(tabs) > m.width {
-		tabs = m.tabs(len("sched"))
-	}
-	return []string{spread(m.width, heading.Render(first), when), style.Render(second), ansi.Truncate(tabs, m.width, "…")}
-}
-
-// tabs returns the names of the screens, the long ones cut to so many letters.
-func (m *model) tabs(letters int) string {
 	tabs := make([]string, len(screens))
 	for i, s := range screens {
-		name := s.title
-		if len(name) > len("advisory") || i == blockingScreen {
-			name = name[:min(letters, len(name))]
-		}
-		tabs[i] = fmt.Sprintf("%d %s", i+1, name)
+		tabs[i] = fmt.Sprintf("%d %s", i+1, s.title)
 		if i == m.screen {
 			tabs[i] = selected.Render(" " + tabs[i] + " ")
 		}
 	}
-	return strings.Join(tabs, " ")
+	return []string{spread(m.width, heading.Render(first), when), style.Render(ansi.Truncate(second, m.width, "…")), ansi.Truncate(strings.Join(tabs, " "), m.width, "…")}
 }
 
 // spread returns two texts at both ends of a line, or as much of the first one as there is room for.
 func spread(width int, left, right string) string {
-	gap := width - ansi.StringWidth(left) - ansi.StringWidth(right)
-	if gap < 1 {
-		left = ansi.Truncate(left, max(0, width-ansi.StringWidth(right)-1), "…")
-		gap = max(1, width-ansi.StringWidth(left)-ansi.StringWidth(right))
-	}
-	return ansi.Truncate(left+strings.Repeat(" ", gap)+right, width, "")
+	left = ansi.Truncate(left, max(0, width-ansi.StringWidth(right)-1), "…")
+	return ansi.Truncate(left+lipgloss.PlaceHorizontal(width-ansi.StringWidth(left), lipgloss.Right, " "+right), width, "")
 }
 
 // table returns the lines of the screen's table.
@@ -113,8 +93,8 @@ func (m *model) table() []string {
 	}
 	m.move(rows, m.cursor)
 	m.first = max(min(m.first, m.cursor, len(rows)-m.room()), m.cursor-m.room()+1, 0)
-	widths := layout(screen.columns, rows, m.width)
-	lines := []string{ansi.Truncate(heading.Render(line(screen.columns, widths, titles(screen.columns), true)), m.width, "")}
+	titles, line := layout(screen.columns, rows, m.width)
+	lines := []string{ansi.Truncate(titles, m.width, "")}
 	if len(rows) == 0 {
 		empty := screen.empty
 		if m.Filter != "" {
@@ -123,9 +103,9 @@ func (m *model) table() []string {
 		return append(lines, "", ansi.Truncate(empty, m.width, "…"))
 	}
 	for i := m.first; i < min(len(rows), m.first+m.room()); i++ {
-		text := ansi.Truncate(line(screen.columns, widths, rows[i].cells, i == m.cursor), m.width, "")
+		text := ansi.Truncate(line(rows[i].cells), m.width, "")
 		if i == m.cursor {
-			text = selected.Render(text + strings.Repeat(" ", m.width-ansi.StringWidth(text)))
+			text = selected.Width(m.width).Render(ansi.Strip(text))
 		}
 		lines = append(lines, text)
 	}
@@ -135,20 +115,16 @@ func (m *model) table() []string {
 // footer returns the last line: an input, the result of an action, or the keys.
 func (m *model) footer() string {
 	switch {
-	case m.mode == filtering:
-		return "filter names (part, pattern with * and ?, or @HOLDER): " + m.input + "█"
-	case m.mode == asking:
-		return fmt.Sprintf("ask %s to release grant %d, reason: %s█", text.Plain(m.target.lock), m.target.token, text.OneLine(m.input))
-	case m.mode == confirming:
-		return tones[bad].Render(fmt.Sprintf("revoke grant %d of %s, type its name: %s█", m.target.token, text.Plain(m.target.lock), text.OneLine(m.input)))
+	case m.prompt != nil:
+		return m.prompt.style.Render(m.prompt.question + text.OneLine(m.prompt.input) + "█")
 	case m.note != "":
 		return heading.Render(m.note)
-	case m.mode == reading:
+	case m.detail != "":
 		return "up, down: scroll  q: back"
 	}
 	keys := "h help  q quit  / filter  s sort  enter detail  r ask  K revoke  y fence  space pause  e export  + - refresh"
 	if m.ReadOnly {
-		keys = "read-only  h help  q quit  / filter  s sort  enter detail  y fence  space pause  e export  + - refresh"
+		keys = "read-only  " + strings.Replace(keys, "r ask  K revoke  ", "", 1)
 	}
 	where := ""
 	if n := m.view.Matching; n > len(m.view.Locks) {
@@ -157,28 +133,5 @@ func (m *model) footer() string {
 	if m.Filter != "" {
 		where += "  filter " + text.Plain(m.Filter)
 	}
-	return spread(m.width, keys, sortedBy[m.order]+where)
-}
-
-var sortedBy = map[inspect.Order]string{
-	inspect.ByWaiters: "by waiters", inspect.ByHeld: "by time held", inspect.ByRemaining: "by time left", inspect.ByName: "by name",
-}
-
-func helpLines() []string {
-	return strings.Split(`1 to 9, tab      the screens
-up, down         the rows; also k and j, page up and down, home and end
-enter            everything about the row
-/ and escape     show only names with this part, or of this pattern, or of @HOLDER; show all
-s                sort: by waiters, by the time held, by the time left, by name
-space            pause, and go on
-+ and -          refresh less or more often
-y                copy the fence of the grant, for pglock and for fencing.ParseFence
-e                write all that was read into a JSON file of the working directory
-r                ask the holder to release the lock, with a reason
-K                revoke the grant, after its name was typed: its guarded writes fail at once
-q                quit
-
-The bar is the time that a grant lasts unless renewed, as a part of the longest time that this screen has
-seen for it. A holder renews in time when its bar stays above half. CHANGES/S are grants, renewals and releases.
-Sessions of other roles are only seen by a member of pg_read_all_stats.`, "\n")
+	return spread(m.width, keys, orders[m.order].text+where)
 }

@@ -6,18 +6,23 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
-	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/text"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
 // Client is what the screen needs of a *pglock.Client.
@@ -33,9 +38,10 @@ type Client interface {
 type Config struct {
 	Client   Client
 	Doctor   func(ctx context.Context) []doctor.Result
-	Show     func(l inspect.Lock) string                   // everything about a lock, for its detail
-	Export   func(out io.Writer, all []inspect.Lock) error // as JSON
-	Every    time.Duration                                 // between two reads
+	Show     func(out io.Writer, l inspect.Lock, sessions ...advisory.Usage) error // everything about a lock, for its detail
+	Export   func(out io.Writer, l inspect.Lock, indented bool) error              // as JSON
+	Help     string                                                                // of the keys
+	Every    time.Duration                                                         // between two reads
 	ReadOnly bool
 	Filter   string // as after the key /
 	Screen   string // the first one
@@ -55,56 +61,66 @@ const (
 	// time with it at most, however many locks there are.
 	busyShare             = 100
 	leastEvery, mostEvery = 250 * time.Millisecond, time.Minute
+	far                   = 1 << 30 // beyond all rows
 )
 
-// query returns what to read for a filter: a part of a name, a pattern with * and ?, or @ and a holder.
-func query(filter string, order inspect.Order) inspect.Query {
+// snapshot reads what the filter selects: a part of a name, a pattern with * and ?, or @ and a holder.
+func (c Config) snapshot(ctx context.Context, order inspect.Order) (inspect.Snapshot, error) {
 	q := inspect.Query{Order: order, Limit: mostRows, Filter: inspect.Filter{Held: true}}
-	switch holder, ok := strings.CutPrefix(filter, "@"); {
+	switch holder, ok := strings.CutPrefix(c.Filter, "@"); {
 	case ok:
 		q.Holder = holder
-	case strings.ContainsAny(filter, "*?"):
-		q.Pattern = filter
-	case filter != "":
-		q.Pattern = "*" + filter + "*"
+	case strings.ContainsAny(c.Filter, "*?"):
+		q.Pattern = c.Filter
+	case c.Filter != "":
+		q.Pattern = "*" + c.Filter + "*"
 	}
-	return q
+	s, err := c.Client.Snapshot(ctx, q)
+	if c.Filter != "" {
+		s.Advisory = nil
+	}
+	return s, err
 }
 
 // Once prints the screens that have rows, or the one that is named, as plain text.
 func Once(ctx context.Context, cfg Config, out io.Writer) error {
-	s, err := cfg.Client.Snapshot(ctx, query(cfg.Filter, inspect.ByWaiters))
+	s, err := cfg.snapshot(ctx, inspect.ByWaiters)
 	if err != nil {
 		return err
 	}
-	m := newModel(ctx, cfg)
-	m.view.Snapshot, m.view.shares = s, nil // without bars: they need an earlier read
+	v := view{Snapshot: s} // without bars: they need an earlier read
+	var text strings.Builder
 	for i, screen := range screens {
-		if i == doctorScreen && (cfg.Screen == screen.title || cfg.Screen == "") {
-			m.view.checks = cfg.Doctor(ctx)
+		if cfg.Screen != "" && cfg.Screen != screen.title {
+			continue
 		}
-		rows := screen.rows(m.view)
-		if cfg.Screen != "" && cfg.Screen != screen.title || cfg.Screen == "" && len(rows) == 0 {
+		if i == doctorScreen {
+			v.checks = cfg.Doctor(ctx)
+		}
+		rows := screen.rows(v)
+		if cfg.Screen == "" && len(rows) == 0 {
 			continue
 		}
 		if cfg.Screen == "" {
-			fmt.Fprintf(out, "%s\n", strings.ToUpper(screen.title[:1])+screen.title[1:])
+			fmt.Fprintf(&text, "%s%s\n", strings.ToUpper(screen.title[:1]), screen.title[1:])
 		}
-		widths := layout(screen.columns, rows, 1<<20)
-		lines := [][]cell{titles(screen.columns)}
+		titles, line := layout(screen.columns, rows, far)
+		lines := []string{titles}
 		for _, r := range rows {
-			lines = append(lines, r.cells)
+			lines = append(lines, line(r.cells))
 		}
-		for _, cells := range lines {
-			if _, err := fmt.Fprintln(out, strings.TrimRight(line(screen.columns, widths, cells, true), " ")); err != nil {
-				return err
-			}
+		for _, l := range lines {
+			fmt.Fprintln(&text, strings.TrimRight(ansi.Strip(l), " "))
+		}
+		if more := s.Server.Started - len(s.Once); screen.title == "once" && more > 0 {
+			fmt.Fprintf(&text, "and %d more\n", more)
 		}
 		if cfg.Screen == "" {
-			fmt.Fprintln(out)
+			fmt.Fprintln(&text)
 		}
 	}
-	return nil
+	_, err = io.WriteString(out, text.String())
+	return err
 }
 
 // Run draws until the user quits or ctx ends.
@@ -113,16 +129,13 @@ func Run(ctx context.Context, cfg Config, options ...tea.ProgramOption) error {
 	return err
 }
 
-// mode is what the keys do.
-type mode int
-
-const (
-	browsing mode = iota
-	filtering
-	asking     // for the reason of a request to release
-	confirming // the name of a lock that is to be revoked
-	reading    // a detail or the help
-)
+// prompt asks for a line of text, with which enter goes on.
+type prompt struct {
+	question string
+	style    lipgloss.Style
+	input    string
+	enter    func(input string) tea.Cmd
+}
 
 // model is the state of the screen.
 type model struct {
@@ -137,25 +150,17 @@ type model struct {
 
 	screen, cursor, first int
 	key                   string // of the row under the cursor
-	order                 inspect.Order
+	order                 int    // one of orders
 	paused                bool
 
-	mode   mode
-	input  string
-	target row // of the action
-	detail []string
-	note   string // the result of the last action
+	prompt *prompt // nil without one
+	detail string  // that is shown instead of the table
+	note   string  // the result of the last action
 }
 
 func newModel(ctx context.Context, cfg Config) *model {
-	m := &model{Config: cfg, ctx: ctx, width: 80, height: 24, order: inspect.ByWaiters}
-	m.view.shares, m.view.rates = map[int64]float64{}, map[string]float64{}
-	for i, s := range screens {
-		if s.title == cfg.Screen {
-			m.screen = i
-		}
-	}
-	return m
+	screen := slices.Index(Screens(), cfg.Screen)
+	return &model{Config: cfg, ctx: ctx, width: 80, height: 24, screen: max(screen, 0)}
 }
 
 // The messages of commands that have ended.
@@ -168,7 +173,7 @@ type (
 		err      error
 	}
 	checked []doctor.Result
-	shown   []string
+	shown   string
 	acted   string
 )
 
@@ -177,10 +182,10 @@ func (m *model) Init() tea.Cmd { return tea.Batch(m.read(), m.check()) }
 // read begins to read a snapshot.
 func (m *model) read() tea.Cmd {
 	m.reads++
-	n, q := m.reads, query(m.Filter, m.order)
+	n, cfg, order := m.reads, m.Config, orders[m.order].Order
 	return func() tea.Msg {
 		began := time.Now()
-		s, err := m.Client.Snapshot(m.ctx, q)
+		s, err := cfg.snapshot(m.ctx, order)
 		return answer{n, s, time.Since(began), err}
 	}
 }
@@ -195,29 +200,19 @@ func (m *model) check() tea.Cmd {
 }
 
 // take makes a snapshot the one that is drawn.
-func (m *model) take(s inspect.Snapshot, took time.Duration) {
+func (m *model) take(s inspect.Snapshot) {
 	old := m.view
-	m.view = view{Snapshot: s, checks: old.checks, shares: map[int64]float64{}, rates: map[string]float64{}}
-	m.took = took
+	m.view = view{Snapshot: s, checks: old.checks, longest: map[fencing.Token]time.Duration{}, rates: map[string]float64{}}
 	versions := map[string]int64{}
 	for _, l := range old.Locks {
 		versions[l.Name] = l.Version
-	}
-	longest := map[int64]time.Duration{}
-	for _, l := range old.Locks {
-		for _, g := range grants(l) {
-			if share := old.shares[int64(g.Token)]; share > 0 {
-				longest[int64(g.Token)] = time.Duration(float64(g.Remaining) / share)
-			}
-		}
 	}
 	for _, l := range s.Locks {
 		if version, ok := versions[l.Name]; ok && s.At.After(old.At) {
 			m.view.rates[l.Name] = float64(l.Version-version) / s.At.Sub(old.At).Seconds()
 		}
-		for _, g := range grants(l) {
-			most := max(longest[int64(g.Token)], g.Remaining, time.Millisecond)
-			m.view.shares[int64(g.Token)] = float64(max(g.Remaining, 0)) / float64(most)
+		for _, g := range l.Live() {
+			m.view.longest[g.Token] = max(old.longest[g.Token], g.Remaining)
 		}
 	}
 }
@@ -239,19 +234,20 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			msg.took = 0 // it has connected too
 		}
 		if m.err = msg.err; msg.err == nil {
-			m.take(msg.snapshot, msg.took)
+			m.took = msg.took
+			m.take(msg.snapshot)
 		}
 		return m, tea.Tick(max(m.Every, busyShare*msg.took), func(time.Time) tea.Msg { return tick(n) })
 	case checked:
 		m.view.checks = msg
 	case shown:
-		m.mode, m.detail, m.first = reading, msg, 0
+		m.detail, m.first = string(msg), 0
 	case acted:
 		m.note = string(msg)
 		return m, m.read()
 	case tea.PasteMsg:
-		if m.mode != browsing && m.mode != reading {
-			m.input += text.OneLine(msg.Content)
+		if m.prompt != nil {
+			m.prompt.input += text.OneLine(msg.Content)
 		}
 	case tea.KeyPressMsg:
 		m.note = ""
@@ -263,94 +259,77 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // press reacts to a key.
 func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
+	step := map[string]int{
+		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.room(), "pgdown": m.room(), "space": m.room(),
+		"home": -far, "g": -far, "end": far, "G": far,
+	}[key]
 	switch {
 	case key == "ctrl+c":
 		return tea.Quit
-	case m.mode == browsing:
-		return m.browse(key)
-	case m.mode == reading:
-		return m.scroll(key)
+	case m.prompt != nil:
+		return m.edit(key, msg.Text)
+	case m.detail == "":
+		return m.browse(key, step)
+	case slices.Contains([]string{"q", "esc", "enter", "h", "?"}, key):
+		m.detail, m.first = "", 0
+	default:
+		m.first += step // View ends at its last line
 	}
+	return nil
+}
+
+// edit reacts to a key while there is a prompt.
+func (m *model) edit(key, typed string) tea.Cmd {
+	p := m.prompt
 	switch key {
 	case "esc":
-		m.mode, m.input = browsing, ""
+		m.prompt = nil
 	case "enter":
-		return m.enter()
+		m.prompt = nil
+		return p.enter(p.input)
 	case "backspace":
-		if runes := []rune(m.input); len(runes) > 0 {
-			m.input = string(runes[:len(runes)-1])
+		if runes := []rune(p.input); len(runes) > 0 {
+			p.input = string(runes[:len(runes)-1])
 		}
 	case "ctrl+u":
-		m.input = ""
+		p.input = ""
 	default:
-		m.input += msg.Text
+		p.input += typed
 	}
 	return nil
 }
 
-// enter ends an input.
-func (m *model) enter() tea.Cmd {
-	mode, input, target := m.mode, m.input, m.target
-	m.mode, m.input = browsing, ""
-	switch mode {
-	case filtering:
-		m.Filter = input
-		return m.read()
-	case asking:
-		return m.act("asked to release", func() error {
-			return m.Client.RequestRelease(m.ctx, target.lock, fencing.Token(target.token), cmp.Or(input, "pglock top"))
-		})
-	case confirming:
-		if input != target.lock && input != text.Plain(target.lock) { // nobody types a control character
-			m.note = "not revoked: that is another name"
-			return nil
-		}
-		return m.act("revoked", func() error {
-			return m.Client.Revoke(m.ctx, target.lock, fencing.Token(target.token), "pglock top")
-		})
-	}
-	return nil
-}
-
-// act runs an action on the target.
-func (m *model) act(what string, do func() error) tea.Cmd {
-	target := m.target
+// act runs an action on the grant of a row.
+func (m *model) act(what string, r row, do func(ctx context.Context, name string, token fencing.Token, reason string) error, reason string) tea.Cmd {
 	return func() tea.Msg {
-		if err := do(); err != nil {
+		if err := do(m.ctx, r.lock, r.token, reason); err != nil {
 			return acted("not " + what + ": " + text.OneLine(err.Error()))
 		}
-		return acted(fmt.Sprintf("%s: grant %d of %s", what, target.token, text.Plain(target.lock)))
+		return acted(fmt.Sprintf("%s: grant %d of %s", what, r.token, text.Plain(r.lock)))
 	}
 }
 
 // orders are what the key s goes through.
-var orders = []inspect.Order{inspect.ByWaiters, inspect.ByHeld, inspect.ByRemaining, inspect.ByName}
+var orders = []struct {
+	inspect.Order
+	text string
+}{
+	{inspect.ByWaiters, "by waiters"}, {inspect.ByHeld, "by time held"}, {inspect.ByRemaining, "by time left"}, {inspect.ByName, "by name"},
+}
 
-func (m *model) browse(key string) tea.Cmd {
+// browse reacts to a key that moves the cursor by step, or does something.
+func (m *model) browse(key string, step int) tea.Cmd {
 	rows := screens[m.screen].rows(m.view)
 	current := row{}
 	if m.cursor < len(rows) {
 		current = rows[m.cursor]
 	}
-	page := m.room()
 	switch key {
 	case "q":
 		return tea.Quit
 	case "esc":
 		m.Filter = ""
 		return m.read()
-	case "up", "k":
-		m.move(rows, m.cursor-1)
-	case "down", "j":
-		m.move(rows, m.cursor+1)
-	case "pgup":
-		m.move(rows, m.cursor-page)
-	case "pgdown":
-		m.move(rows, m.cursor+page)
-	case "home", "g":
-		m.move(rows, 0)
-	case "end", "G":
-		m.move(rows, len(rows)-1)
 	case "tab", "right":
 		return m.open((m.screen + 1) % len(screens))
 	case "shift+tab", "left":
@@ -364,31 +343,27 @@ func (m *model) browse(key string) tea.Cmd {
 	case "-":
 		m.Every = max(m.Every/2, leastEvery)
 	case "/":
-		m.mode, m.input = filtering, m.Filter
+		m.prompt = &prompt{question: "filter names (part, pattern with * and ?, or @HOLDER): ", input: m.Filter, enter: func(input string) tea.Cmd {
+			m.Filter = input
+			return m.read()
+		}}
 	case "s":
-		for i, o := range orders {
-			if o == m.order {
-				m.order = orders[(i+1)%len(orders)]
-				break
-			}
-		}
+		m.order = (m.order + 1) % len(orders)
 		return m.read()
 	case "h", "?":
-		m.mode, m.detail, m.first = reading, helpLines(), 0
+		m.detail, m.first = m.Help, 0
 	case "e":
 		return m.export()
 	case "enter":
 		return m.describe(current)
 	case "y":
-		if current.token != 0 {
-			fence, err := fencing.Fence{Schema: m.Client.Schema(), Name: current.lock, Token: fencing.Token(current.token)}.MarshalText()
-			if err != nil {
-				m.note = text.OneLine(err.Error())
-				return nil
-			}
-			m.note = "copied the fence " + text.OneLine(string(fence))
-			return tea.SetClipboard(string(fence))
+		fence, err := fencing.Fence{Schema: m.Client.Schema(), Name: current.lock, Token: current.token}.MarshalText()
+		if err != nil {
+			m.note = "no grant is selected"
+			return nil
 		}
+		m.note = "copied the fence " + text.OneLine(string(fence))
+		return tea.SetClipboard(string(fence))
 	case "r", "K":
 		switch {
 		case m.ReadOnly:
@@ -396,11 +371,22 @@ func (m *model) browse(key string) tea.Cmd {
 		case current.token == 0 || current.lock == "":
 			m.note = "no grant is selected"
 		case key == "r":
-			m.mode, m.target = asking, current
+			question := fmt.Sprintf("ask %s to release grant %d, reason: ", text.Plain(current.lock), current.token)
+			m.prompt = &prompt{question: question, enter: func(input string) tea.Cmd {
+				return m.act("asked to release", current, m.Client.RequestRelease, cmp.Or(input, "pglock top"))
+			}}
 		default:
-			m.mode, m.target = confirming, current
+			question := fmt.Sprintf("revoke grant %d of %s, type its name: ", current.token, text.Plain(current.lock))
+			m.prompt = &prompt{question: question, style: bad, enter: func(input string) tea.Cmd {
+				if input != current.lock && input != text.Plain(current.lock) { // nobody types a control character
+					m.note = "not revoked: that is another name"
+					return nil
+				}
+				return m.act("revoked", current, m.Client.Revoke, "pglock top")
+			}}
 		}
 	default:
+		m.move(rows, m.cursor+step)
 		if n := int(key[0] - '1'); len(key) == 1 && n >= 0 && n < len(screens) {
 			return m.open(n)
 		}
@@ -421,41 +407,28 @@ func (m *model) move(rows []row, to int) {
 	}
 }
 
-// scroll moves a detail. View ends at its last line.
-func (m *model) scroll(key string) tea.Cmd {
-	switch key {
-	case "up", "k":
-		m.first--
-	case "down", "j":
-		m.first++
-	case "pgup":
-		m.first -= m.room()
-	case "pgdown", "space":
-		m.first += m.room()
-	case "q", "esc", "enter", "h", "?":
-		m.mode, m.first = browsing, 0
-	}
-	return nil
-}
-
 // describe reads what there is about a row.
 func (m *model) describe(r row) tea.Cmd {
 	if r.key == "" {
 		return nil
 	}
-	if r.lock == "" || m.Show == nil {
-		m.mode, m.detail, m.first = reading, nil, 0
+	if r.lock == "" {
+		m.first = 0
 		for i, c := range screens[m.screen].columns {
-			m.detail = append(m.detail, fmt.Sprintf("%-12s  %s", strings.ToLower(c.title), r.cells[i].text))
+			m.detail += fmt.Sprintf("%-12s  %s\n", strings.ToLower(c.title), r.cells[i].text)
 		}
 		return nil
 	}
 	return func() tea.Msg {
+		var detail strings.Builder
 		l, err := m.Client.Get(m.ctx, r.lock)
+		if err == nil {
+			err = m.Show(&detail, l)
+		}
 		if err != nil {
 			return acted(text.OneLine(err.Error()))
 		}
-		return shown(strings.Split(strings.TrimRight(m.Show(l), "\n"), "\n"))
+		return shown(detail.String())
 	}
 }
 
@@ -465,7 +438,10 @@ func (m *model) export() tea.Cmd {
 	return func() tea.Msg {
 		name := "pglock-" + s.At.UTC().Format("20060102T150405.000Z") + ".json"
 		var data bytes.Buffer
-		err := m.Export(&data, s.Locks)
+		var err error
+		for _, l := range s.Locks {
+			err = errors.Join(err, m.Export(&data, l, false))
+		}
 		if err == nil {
 			err = os.WriteFile(name, data.Bytes(), 0o600)
 		}

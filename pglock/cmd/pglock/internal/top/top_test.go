@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,10 @@ func start(t *testing.T, f *fake, cfg Config) *model {
 	cfg.Client, cfg.Every = f, 2*time.Second
 	cfg.Doctor = func(context.Context) []doctor.Result {
 		return []doctor.Result{{Check: "server", Level: doctor.Fail, Found: hostile, Remedy: hostile}}
+	}
+	cfg.Show = func(out io.Writer, l inspect.Lock, _ ...advisory.Usage) error {
+		_, err := fmt.Fprintf(out, "all of %q\n", l.Name)
+		return err
 	}
 	m := newModel(t.Context(), cfg)
 	do(t, m, m.Init())
@@ -234,6 +239,33 @@ func TestRatesAndBars(t *testing.T) {
 	m.Update(answer{number: m.reads, snapshot: s})
 	m.Update(tea.WindowSizeMsg{Width: 200, Height: 50})
 	if text := screenText(m); !strings.Contains(text, "2.5 changes/s") || !strings.Contains(text, "██░░░░░░") {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestAdvisoryLocks are the last rows of those that are held, unless there is a filter, and nobody can revoke them.
+func TestAdvisoryLocks(t *testing.T) {
+	s := everything()
+	s.Advisory = []advisory.Usage{
+		{Key: advisory.KeyFromInt64(1), Granted: true, ApplicationName: "app", PID: 7}, {Key: advisory.KeyFromInt64(1), Shared: true, ApplicationName: "job", PID: 8, WaitsFor: []uint32{7}},
+	}
+	f := &fake{snapshot: s}
+	m := start(t, f, Config{})
+	m.Update(tea.WindowSizeMsg{Width: 200, Height: 50})
+	for _, want := range []string{"advisory          app 7", "advisory, shared  job 8", "waits for [7]"} {
+		if text := screenText(m); !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	typed(t, m, "down", "down", "down", "K")
+	if text := screenText(m); !strings.Contains(text, "no grant is selected") {
+		t.Errorf("%s", text)
+	}
+	if typed(t, m, "enter"); !strings.Contains(screenText(m), "kind          advisory") {
+		t.Errorf("%s", screenText(m))
+	}
+	typed(t, m, "q", "/", "a", "enter")
+	if text := screenText(m); strings.Contains(text, "advisory") || !strings.Contains(text, "account:17") {
 		t.Errorf("%s", text)
 	}
 }

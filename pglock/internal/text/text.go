@@ -1,4 +1,4 @@
-// Package text turns text of others, and figures, into text for a terminal.
+// Package text turns text of others, and figures, into text for operators.
 package text
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Plain returns text as it is if it is one printable word, and quoted otherwise: a name can have
 // blanks, and characters that move a terminal's cursor, reverse text, or can't be seen. All text of
-// others is printed by Plain, OneLine or escapeJSON of the command.
+// others is printed in a terminal by Plain, OneLine or escapeJSON of the command.
 func Plain(text string) string {
 	quoted := strconv.Quote(text)
 	switch {
@@ -39,15 +39,29 @@ func OneLine(text string) string {
 	}, text)
 }
 
-// Short returns a duration with about three digits.
+// Short returns a duration with its two largest units, or three digits.
 func Short(d time.Duration) string {
+	const day = 24 * time.Hour
 	switch {
+	case d >= day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
 	case d >= 10*time.Second:
-		return d.Round(time.Second).String()
+		return d.Truncate(time.Second).String()
 	case d >= time.Second:
-		return d.Round(100 * time.Millisecond).String()
+		return d.Truncate(100 * time.Millisecond).String()
 	}
-	return d.Round(time.Millisecond).String()
+	return d.Truncate(time.Millisecond).String()
+}
+
+// List returns texts of others as one, with commas.
+func List(all []string) string {
+	plain := make([]string, len(all))
+	for i, s := range all {
+		plain[i] = Plain(s)
+	}
+	return strings.Join(plain, ", ")
 }
 
 // Labels returns labels as text, in the order of their keys.
