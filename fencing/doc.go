@@ -114,7 +114,7 @@
 //
 // # What it costs
 //
-// A guarded statement in one round trip ([Batch]) takes about 1.2 times as long as the same statement
+// A guarded statement in one round trip ([Batch]) takes 1.2 to 1.5 times as long as the same statement
 // without a guard. On a protected table one row takes about 1.7 times as long, and 1,000 rows in one
 // statement about 1.9 times, or 3 times where each row gets a new token. Most of that is what PostgreSQL
 // does before any check: a trigger before each row makes it lock the row first, with a WAL record (about
