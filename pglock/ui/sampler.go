@@ -11,7 +11,7 @@ import (
 
 const (
 	interval    = 2 * time.Second // between two updates of a page
-	rest        = 100             // an update that took t is followed by none for rest × t: 1 % of the time
+	usualRest   = 100             // an update that took t is followed by none for 100 × t: 1 % of the time
 	readTimeout = 5 * time.Second
 	maxShared   = 32 // readings that are kept
 	maxTrend    = 60 // points of a sparkline, none of which is older than trendAge
@@ -37,6 +37,7 @@ type point struct {
 // reading. Pages that are opened are read at once. Updates of all open pages together take at most a
 // hundredth of the time, and no page is updated more often than once per interval.
 type sampler struct {
+	rest time.Duration // times the time of an update, until the next one
 	pace chan struct{} // buffer of one: full while no update may be read
 	turn chan struct{} // buffer of one: the sender reads, and may use the fields below
 
@@ -45,7 +46,7 @@ type sampler struct {
 }
 
 func newSampler() *sampler {
-	return &sampler{turn: make(chan struct{}, 1), pace: make(chan struct{}, 1), shared: map[string]reading{}}
+	return &sampler{rest: usualRest, turn: make(chan struct{}, 1), pace: make(chan struct{}, 1), shared: map[string]reading{}}
 }
 
 // read returns a reading of key that began after a time. The caller makes it, unless another one has
@@ -90,7 +91,7 @@ func (s *sampler) update(ctx context.Context, key string, seen time.Time, load f
 	began, pause := time.Now(), time.Duration(0)
 	r := s.read(ctx, key, seen, load)
 	if !r.began.Before(began) { // otherwise it costs nothing
-		pause = rest * r.took
+		pause = s.rest * r.took
 	}
 	time.AfterFunc(pause, func() { <-s.pace })
 	return r

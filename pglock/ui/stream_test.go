@@ -76,11 +76,13 @@ func until(t *testing.T, events <-chan string, text string) string {
 }
 
 // TestUpdates: each open page gets what has changed, however short the write time-out of the server, and a
-// viewer who leaves ends the stream.
+// viewer who leaves ends the stream. A read of a loaded machine takes long, so there is no rest between two.
 func TestUpdates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	server := httptest.NewUnstartedServer(f.handler(ui.Read))
+	h := f.handler(ui.Read)
+	ui.UpdateAtOnce(h)
+	server := httptest.NewUnstartedServer(h)
 	server.Config.WriteTimeout = time.Second
 	server.Start()
 	t.Cleanup(server.Close) // waits for the streams
