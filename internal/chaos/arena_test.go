@@ -79,7 +79,7 @@ func newArena(t *testing.T, base assignment, n nemesis) *arena {
 		n.prepare(a)
 	}
 	a.admin = pgtest.PoolOn(t, a.server.URL(), func(c *pgxpool.Config) {
-		c.ConnConfig.ConnectTimeout, c.MaxConns = 5*time.Second, 6
+		c.ConnConfig.ConnectTimeout, c.MaxConns = 20*time.Second, 6
 	})
 	a.migrate(a.old)
 	a.exec(ledgerSQL)
