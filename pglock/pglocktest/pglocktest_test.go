@@ -296,6 +296,8 @@ func TestRequireGuarded(t *testing.T) {
 		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+" (id int)")
 		locktest.OK(t, err)
 	}
+	_, err := pool.Exec(t.Context(), "INSERT INTO paid VALUES (0)") // there is something to delete, whichever case comes first
+	locktest.OK(t, err)
 	const insert, guard = "INSERT INTO paid VALUES (1), (2)", "guard"
 	for name, test := range map[string]struct {
 		statements []string

@@ -1,6 +1,13 @@
 package ui
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
-// UpdateAtOnce makes a handler update its open pages without a rest.
-func UpdateAtOnce(h http.Handler) { h.(*handler).sampler.rest = 0 }
+// BePatient makes a handler wait for reads that take long on a loaded machine, and update its open pages
+// without a rest, which would be as much longer.
+func BePatient(h http.Handler) {
+	s := h.(*handler).sampler
+	s.rest, s.bound = 0, time.Minute
+}

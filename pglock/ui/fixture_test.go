@@ -84,6 +84,7 @@ func (f fixture) handler(access ui.Access, opts ...ui.Options) http.Handler {
 	}
 	h, err := ui.Handler(f.client, o)
 	locktest.OK(f.t, err)
+	ui.BePatient(h)
 	return h
 }
 

@@ -37,7 +37,9 @@ type point struct {
 // reading. Pages that are opened are read at once. Updates of all open pages together take at most a
 // hundredth of the time, and no page is updated more often than once per interval.
 type sampler struct {
-	rest time.Duration // times the time of an update, until the next one
+	rest  time.Duration // times the time of an update, until the next one
+	bound time.Duration // of a read
+
 	pace chan struct{} // buffer of one: full while no update may be read
 	turn chan struct{} // buffer of one: the sender reads, and may use the fields below
 
@@ -46,7 +48,7 @@ type sampler struct {
 }
 
 func newSampler() *sampler {
-	return &sampler{rest: usualRest, turn: make(chan struct{}, 1), pace: make(chan struct{}, 1), shared: map[string]reading{}}
+	return &sampler{rest: usualRest, bound: readTimeout, turn: make(chan struct{}, 1), pace: make(chan struct{}, 1), shared: map[string]reading{}}
 }
 
 // read returns a reading of key that began after a time. The caller makes it, unless another one has
@@ -61,7 +63,7 @@ func (s *sampler) read(ctx context.Context, key string, after time.Time, load fu
 	if r, ok := s.shared[key]; ok && r.began.After(after) {
 		return r
 	}
-	bounded, cancel := context.WithTimeout(ctx, readTimeout)
+	bounded, cancel := context.WithTimeout(ctx, s.bound)
 	defer cancel()
 	r := reading{began: time.Now()}
 	r.value, r.err = load(bounded)

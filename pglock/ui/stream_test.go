@@ -76,13 +76,11 @@ func until(t *testing.T, events <-chan string, text string) string {
 }
 
 // TestUpdates: each open page gets what has changed, however short the write time-out of the server, and a
-// viewer who leaves ends the stream. A read of a loaded machine takes long, so there is no rest between two.
+// viewer who leaves ends the stream.
 func TestUpdates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	h := f.handler(ui.Read)
-	ui.UpdateAtOnce(h)
-	server := httptest.NewUnstartedServer(h)
+	server := httptest.NewUnstartedServer(f.handler(ui.Read))
 	server.Config.WriteTimeout = time.Second
 	server.Start()
 	t.Cleanup(server.Close) // waits for the streams
