@@ -78,8 +78,8 @@ type clientProcess struct {
 	cmd   *exec.Cmd
 	mark  string
 	stdin io.WriteCloser
-	lines chan string // of its standard output; closed at its end
-	log   bytes.Buffer
+	lines chan string  // of its standard output; closed at its end
+	log   bytes.Buffer // its standard error, which is told when it has ended
 }
 
 // startHolder starts a client that waits for the lock, with a TTL in seconds.
@@ -177,7 +177,7 @@ func (p *clientProcess) next() string {
 func (p *clientProcess) expect(want string) {
 	p.t.Helper()
 	if got := p.next(); got != want {
-		p.t.Fatalf("it prints %q, not %q: %s", got, want, p.log.String())
+		p.t.Fatalf("it prints %q, not %q", got, want)
 	}
 }
 
@@ -186,7 +186,7 @@ func (p *clientProcess) held() (token int64) {
 	p.t.Helper()
 	line := p.next()
 	if _, err := fmt.Sscanf(line, "held %d", &token); err != nil {
-		p.t.Fatalf("it prints %q: %s", line, p.log.String())
+		p.t.Fatalf("it prints %q", line)
 	}
 	return token
 }

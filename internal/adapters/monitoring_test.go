@@ -240,7 +240,7 @@ func TestQueries(t *testing.T) {
 	})
 	want := map[string]float64{ // as postgres_exporter names them, with the first label
 		`pglock_held_locks{account}`: 2, `pglock_held_locks{}`: 1, `pglock_waiting_clients{account}`: 1,
-		`pglock_once_running`: 0, `pglock_once_unresolved`: 1, `pglock_database_notification_queue_ratio`: 0,
+		`pglock_once_running`: 0, `pglock_once_unresolved`: 1,
 	}
 	got := map[string]float64{}
 	for space, q := range parse[map[string]query](t, "queries.yaml") {
@@ -250,6 +250,10 @@ func TestQueries(t *testing.T) {
 		if got[name] != v {
 			t.Errorf("%s: %v, want %v", name, got[name], v)
 		}
+	}
+	const queue = "pglock_database_notification_queue_ratio" // of the whole server, where others notify
+	if ratio, ok := got[queue]; !ok || ratio > 0.01 {
+		t.Errorf("%s: %v, want next to nothing", queue, ratio)
 	}
 	for _, name := range []string{
 		"pglock_held_oldest_seconds{account}", "pglock_waiting_longest_seconds{account}", "pglock_election_term_seconds{e}",
