@@ -85,7 +85,7 @@ func TestI9_P26_CancelAnywhere(t *testing.T) {
 				ok(t, before.Rollback(t.Context()))
 			}
 			for _, k := range []advisory.Key{key, other} {
-				pgtest.Eventually(t, 10*time.Second, name+": nothing is locked", func() bool { return locksOn(t, direct, k) == 0 })
+				pgtest.Eventually(t, name+": nothing is locked", func() bool { return locksOn(t, direct, k) == 0 })
 			}
 			whole(t, pool)
 		}
@@ -107,7 +107,7 @@ func TestI9_CancelWithoutAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- advisory.Lock(ctx, tx, key) }()
-	pgtest.Eventually(t, 10*time.Second, "the call waits", func() bool { return waitsFor(t, direct, key) == 1 })
+	pgtest.Eventually(t, "the call waits", func() bool { return waitsFor(t, direct, key) == 1 })
 	proxy.Cut()
 	cancel()
 	begun := time.Now()
@@ -118,5 +118,5 @@ func TestI9_CancelWithoutAnswer(t *testing.T) {
 	proxy.Sever()
 	// The server notices that its client is gone when it sends the grant.
 	ok(t, before.Rollback(t.Context()))
-	pgtest.Eventually(t, 30*time.Second, "the server has released the lock", func() bool { return locksOn(t, direct, key) == 0 })
+	pgtest.Eventually(t, "the server has released the lock", func() bool { return locksOn(t, direct, key) == 0 })
 }

@@ -111,7 +111,7 @@ func TestDoSeesWhatTheLastHolderWrote(t *testing.T) {
 						return l.increment(ctx, tx)
 					}, opts...)
 				}()
-				pgtest.Eventually(t, 10*time.Second, "Do waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
+				pgtest.Eventually(t, "Do waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
 				if _, err := before.Exec(t.Context(), "UPDATE "+l.table+" SET n = 41"); err != nil {
 					t.Fatal(err)
 				}
@@ -138,7 +138,7 @@ func TestLockOnAnOldSnapshot(t *testing.T) {
 		before, tx := holder(t, l.pool, key), begin(t, l.pool, pgx.TxOptions{IsoLevel: level})
 		locked := make(chan error, 1)
 		go func() { locked <- advisory.Lock(t.Context(), tx, key) }()
-		pgtest.Eventually(t, 10*time.Second, "Lock waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
+		pgtest.Eventually(t, "Lock waits", func() bool { return waitsFor(t, l.pool, key) == 1 })
 		ok(t, l.increment(t.Context(), before))
 		ok(t, before.Commit(t.Context()))
 		ok(t, <-locked)

@@ -84,7 +84,7 @@ func setting(t *testing.T, tx pgx.Tx, name string) (value string) {
 // whole fails the test unless all connections return to the pool.
 func whole(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	pgtest.Eventually(t, 10*time.Second, "the pool's connections are back", func() bool { return pool.Stat().AcquiredConns() == 0 })
+	pgtest.Eventually(t, "the pool's connections are back", func() bool { return pool.Stat().AcquiredConns() == 0 })
 }
 
 // soon returns a context that ends after d.

@@ -30,7 +30,7 @@ func TestInspect(t *testing.T) {
 	waiter := begin(t, pool)
 	result := make(chan error, 1)
 	go func() { result <- advisory.Lock(t.Context(), waiter, key) }()
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
+	pgtest.Eventually(t, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
 
 	all, err := advisory.Inspect(t.Context(), pool)
 	if err != nil || len(all) != 4 {
@@ -88,7 +88,7 @@ func TestInspectPreparedTransactions(t *testing.T) {
 	waiter := begin(t, pool)
 	waiting := make(chan error, 1)
 	go func() { waiting <- advisory.Lock(t.Context(), waiter, key) }()
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
+	pgtest.Eventually(t, "it waits", func() bool { return waitsFor(t, pool, key) == 1 })
 
 	all, err := advisory.Inspect(t.Context(), pool)
 	if err != nil || len(all) != 2 {

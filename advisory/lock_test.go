@@ -34,7 +34,7 @@ func TestP55_AWaitingWriterStopsNewReaders(t *testing.T) {
 	}
 	granted := make(chan error, 1)
 	go func() { granted <- advisory.Lock(t.Context(), writer, key) }()
-	pgtest.Eventually(t, 10*time.Second, "the writer waits", func() bool { return waitsFor(t, pool, key) == 1 })
+	pgtest.Eventually(t, "the writer waits", func() bool { return waitsFor(t, pool, key) == 1 })
 	if err := advisory.TryLockShared(t.Context(), next, key); !errors.Is(err, advisory.ErrNotAcquired) {
 		t.Errorf("a reader beside a writer that waits: %v", err)
 	}

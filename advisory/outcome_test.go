@@ -90,11 +90,11 @@ func TestRetryHasATimeoutOfItsOwn(t *testing.T) {
 	}()
 	<-inside
 	go func() { locked <- advisory.Lock(t.Context(), rival, key) }()
-	pgtest.Eventually(t, 10*time.Second, "the rival waits", func() bool { return waitsFor(t, pool, key) == 1 })
+	pgtest.Eventually(t, "the rival waits", func() bool { return waitsFor(t, pool, key) == 1 })
 	locktest.WaitUntilPast(begun.Add(timeout)) // the first run has used up the timeout
 	close(leave)
 	ok(t, <-locked)
-	pgtest.Eventually(t, 10*time.Second, "Do waits again", func() bool { return waitsFor(t, pool, key) == 1 })
+	pgtest.Eventually(t, "Do waits again", func() bool { return waitsFor(t, pool, key) == 1 })
 	if err := errors.Join(rival.Rollback(t.Context()), <-result); err != nil || runs != 2 {
 		t.Errorf("%d runs, %v", runs, err)
 	}
@@ -116,7 +116,7 @@ func TestDoCommitUnknown(t *testing.T) {
 	if !errors.Is(err, advisory.ErrCommitUnknown) {
 		t.Errorf("%v", err)
 	}
-	pgtest.Eventually(t, 10*time.Second, "the commit was carried out", func() bool { return l.n() == 1 })
+	pgtest.Eventually(t, "the commit was carried out", func() bool { return l.n() == 1 })
 	proxy.Heal()
 	ctx, cancel = context.WithCancel(t.Context())
 	err = advisory.Do(ctx, through, key, func(ctx context.Context, tx pgx.Tx) error {

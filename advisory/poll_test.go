@@ -57,7 +57,7 @@ func buildIndexUnderLock(t *testing.T, state string, lock func(context.Context, 
 		// The build waits for the end of a transaction that had a snapshot.
 		result <- errors.Join(err, tx.Rollback(context.Background()))
 	}()
-	pgtest.Eventually(t, 10*time.Second, "the transaction has tried the lock", func() bool {
+	pgtest.Eventually(t, "the transaction has tried the lock", func() bool {
 		return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "+state) == 1
 	})
 	_, built = conn.Exec(soon(t, 30*time.Second), "CREATE INDEX CONCURRENTLY ON stock (id)")
@@ -97,7 +97,7 @@ func TestTimeoutDoesNotCountThePoolsWait(t *testing.T) {
 			go func() { result <- call(soon(t, time.Minute), pool, key) }()
 			locktest.WaitUntilPast(begun.Add(timeout))
 			conn.Release()
-			pgtest.Eventually(t, locktest.Patience, "the call has a connection", func() bool { return pool.Stat().AcquireCount() > 1 })
+			pgtest.Eventually(t, "the call has a connection", func() bool { return pool.Stat().AcquireCount() > 1 })
 			ok(t, before.Rollback(t.Context()))
 			ok(t, <-result)
 		})

@@ -86,7 +86,7 @@ func cancelInParse(t *testing.T, direct *pgxpool.Pool, blocker, tx pgx.Tx, name 
 	defer cancel()
 	result := make(chan error, 1)
 	go func() { result <- call(ctx) }()
-	pgtest.Eventually(t, 10*time.Second, name+": the server is parsing", func() bool {
+	pgtest.Eventually(t, name+": the server is parsing", func() bool {
 		return count(t, direct, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock' AND wait_event = 'relation'",
 			tx.Conn().PgConn().PID()) == 1
 	})

@@ -30,7 +30,7 @@ func acquire(t *testing.T, pool *pgxpool.Pool, key advisory.Key, opts ...advisor
 func probed(t *testing.T, pool *pgxpool.Pool, s *advisory.Session) {
 	t.Helper()
 	seen := map[time.Time]bool{}
-	pgtest.Eventually(t, locktest.Patience, "the session answers probes", func() bool {
+	pgtest.Eventually(t, "the session answers probes", func() bool {
 		seen[locktest.Scan[time.Time](t, pool, "SELECT coalesce(max(query_start), 'epoch') FROM pg_stat_activity WHERE pid = $1", s.PID())] = true
 		return len(seen) > 3 || s.Err() != nil
 	})

@@ -234,9 +234,9 @@ func TestBatchEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	err := fencing.Batch(ctx, g.writer, f, batch("INSERT INTO "+table+" VALUES (1)", "SELECT pg_sleep(60)"))
 	want(t, "the call", err, context.DeadlineExceeded)
-	pgtest.Eventually(t, locktest.Patience, "the grant is free to be taken over", func() bool { return g.free("n") })
+	pgtest.Eventually(t, "the grant is free to be taken over", func() bool { return g.free("n") })
 	g.holds(table, "")
-	pgtest.Eventually(t, locktest.Patience, "the connection is back", func() bool { return g.writer.Stat().AcquiredConns() == 0 })
+	pgtest.Eventually(t, "the connection is back", func() bool { return g.writer.Stat().AcquiredConns() == 0 })
 }
 
 // TestBatchThatEndsItsTransaction gets an error, however that is written: what came before was

@@ -39,13 +39,13 @@ func TestReplicatedRowsAreAccepted(t *testing.T) {
 	subscriber.sql(sprintf("CREATE SUBSCRIPTION s CONNECTION 'host=%s port=%d user=%s dbname=%s password=%s' PUBLICATION p WITH (create_slot = false, slot_name = 's')",
 		c.Host, c.Port, c.User, c.Database, c.Password))
 	want(t, "after", publisher.as(f, "INSERT INTO "+table+" VALUES (2, 0)", "UPDATE "+table+" SET v = 1 WHERE id = 1"), nil)
-	pgtest.Eventually(t, 30*time.Second, "the rows arrive", func() bool {
+	pgtest.Eventually(t, "the rows arrive", func() bool {
 		return subscriber.dump(table) == sprintf("(1,1,%[1]d) (2,0,%[1]d)", f.Token)
 	})
 	_, err = pool.Exec(t.Context(), "UPDATE "+table+" SET v = 5")
 	want(t, "a write to the subscriber", fencing.Explain(err), fencing.ErrUnfenced)
 	subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
-	pgtest.Eventually(t, 30*time.Second, "the subscription ends", func() bool {
+	pgtest.Eventually(t, "the subscription ends", func() bool {
 		return !value[bool](publisher, "SELECT active FROM pg_replication_slots")
 	})
 	subscriber.sql("ALTER SUBSCRIPTION s SET (slot_name = NONE)")

@@ -3,7 +3,6 @@ package leasetable_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -66,7 +65,7 @@ func TestTwoWaitsAtOnce(t *testing.T) {
 	}
 	second := make(chan string, 1)
 	go func() { second <- w.wait(w.pool, "y") }()
-	pgtest.Eventually(t, 20*time.Second, "the second one waits", func() bool {
+	pgtest.Eventually(t, "the second one waits", func() bool {
 		return len(second) > 0 || w.query(w.pool, "SELECT count(*)::text FROM pg_stat_activity WHERE pg_blocking_pids(pid) @> ARRAY[$1::int]", tx.Conn().PgConn().PID()) == "1"
 	})
 	locktest.OK(t, tx.Commit(t.Context()))

@@ -96,12 +96,12 @@ func TestHooksAreBounded(t *testing.T) {
 			s := newStore(t, pool, pgtest.Schema(t, pgtest.Pool(t)))
 			stuck.Store(true)
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 			defer cancel()
 			if _, err := leasetable.Dial(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Dial: %v", err)
 			}
-			if took := time.Since(began); took > 15*time.Second {
+			if took := time.Since(began); took > pgtest.Patience/2 {
 				t.Errorf("Dial took %v", took)
 			}
 			stuck.Store(false)

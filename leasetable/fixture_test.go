@@ -6,7 +6,6 @@ import (
 	"net"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,7 +24,7 @@ func newStore(t *testing.T, pool *pgxpool.Pool, schema string) *leasetable.Store
 	s := leasetable.New(life, pool.Config(), leasetable.Config{Schema: schema, MaxConns: 4, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() {
 		end()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 		defer cancel()
 		s.Close(ctx)
 	})

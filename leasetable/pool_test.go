@@ -46,7 +46,7 @@ func poolOf(t *testing.T, limit int, dial func(context.Context) (*pgx.Conn, erro
 
 func acquireConn(t *testing.T, p leasetable.TestPool) *leasetable.PoolConn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
 	c, err := p.Acquire(ctx, false)
 	if err != nil {
@@ -68,7 +68,7 @@ func acquireLater(t *testing.T, p leasetable.TestPool, forRenewal bool) <-chan *
 		}
 		got <- c
 	}()
-	pgtest.Eventually(t, 5*time.Second, "it waits", func() bool { n, _, _ := p.Counts(); return n > before })
+	pgtest.Eventually(t, "it waits", func() bool { n, _, _ := p.Counts(); return n > before })
 	return got
 }
 
@@ -89,7 +89,7 @@ func TestPoolReportsNoOldDialFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { _, err := p.Acquire(ctx, false); left <- err }()
-	pgtest.Eventually(t, 5*time.Second, "the first dial is in flight", first.Load)
+	pgtest.Eventually(t, "the first dial is in flight", first.Load)
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -120,13 +120,13 @@ func TestPoolServesRenewalsFirst(t *testing.T) {
 		p.Release(c)
 	case <-other:
 		t.Error("another caller was served before a renewal")
-	case <-time.After(5 * time.Second):
+	case <-time.After(pgtest.Patience):
 		t.Fatal("nobody got the connection that was returned")
 	}
 	select {
 	case c := <-other:
 		p.Release(c)
-	case <-time.After(5 * time.Second):
+	case <-time.After(pgtest.Patience):
 		t.Fatal("the other caller waits for its dial, though a connection is idle")
 	}
 }
@@ -186,7 +186,7 @@ func TestPoolReportsWhyADialFailed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _ = p.Acquire(ctx, false)
-	pgtest.Eventually(t, 5*time.Second, "the dial ends", func() bool { _, dialing, open := p.Counts(); return dialing == 0 && open == 1 })
+	pgtest.Eventually(t, "the dial ends", func() bool { _, dialing, open := p.Counts(); return dialing == 0 && open == 1 })
 	dials := d.dials.Load()
 	p.Release(acquireConn(t, p))
 	if d.dials.Load() != dials {
@@ -223,12 +223,12 @@ func TestPoolPingsWhatItSuspects(t *testing.T) {
 	}
 	p.Release(got)
 	var before int
-	pgtest.Eventually(t, 15*time.Second, "no dial is in flight", func() bool {
+	pgtest.Eventually(t, "no dial is in flight", func() bool {
 		_, dialing, open := p.Counts()
 		before = open
 		return dialing == 0
 	})
-	pgtest.Eventually(t, 15*time.Second, "the dead one is closed", func() bool { _, _, open := p.Counts(); return open < before })
+	pgtest.Eventually(t, "the dead one is closed", func() bool { _, _, open := p.Counts(); return open < before })
 	if alive.IsClosed() {
 		t.Error("a connection that answers was closed")
 	}
@@ -276,7 +276,7 @@ func TestPoolKeepsOneConnectionOfABurst(t *testing.T) {
 	for _, c := range all {
 		p.Release(c)
 	}
-	pgtest.Eventually(t, 5*time.Second, "one is left", func() bool { _, _, open := p.Counts(); return open == 1 })
+	pgtest.Eventually(t, "one is left", func() bool { _, _, open := p.Counts(); return open == 1 })
 	if c := acquireConn(t, p); c != all[3] {
 		t.Error("the connection that is left is not the one that was used last")
 	} else {
@@ -293,7 +293,7 @@ func TestPoolClosesOldConnections(t *testing.T) {
 		"idle":     leasetable.NewTestPool(4, 0, 100*time.Millisecond, time.Hour, 50*time.Millisecond, d.dial),
 	} {
 		p.Release(acquireConn(t, p))
-		pgtest.Eventually(t, 5*time.Second, name+": the connection is closed", func() bool { _, _, open := p.Counts(); return open == 0 })
+		pgtest.Eventually(t, name+": the connection is closed", func() bool { _, _, open := p.Counts(); return open == 0 })
 		p.Release(acquireConn(t, p))
 		p.Close(t.Context())
 		if _, err := p.Acquire(t.Context(), false); !errors.Is(err, errs.ErrClosed) {

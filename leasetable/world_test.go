@@ -110,14 +110,14 @@ func (w *world) mutate(name, before, after string) (undo func()) {
 
 func (w *world) connect() *pgx.Conn {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, w.dsn)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 		defer cancel()
 		_ = conn.Close(ctx)
 	})
@@ -133,7 +133,7 @@ func (w *world) exec(sql string, args ...any) {
 // define runs a statement as it is.
 func (w *world) define(sql string, args ...any) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 	defer cancel()
 	if _, err := w.monitor.Exec(ctx, sql, args...); err != nil {
 		w.t.Fatalf("%v: %.200s", err, sql)
@@ -264,7 +264,7 @@ func (s *session) start(sql string, args ...any) {
 // await waits until the statement has its reply, or until it waits for a lock that another of the
 // given sessions holds: that session is the blocker.
 func (s *session) await(others []*session) (r reply, blocker *session, err error) {
-	patience := time.After(30 * time.Second)
+	patience := time.After(pgtest.Patience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		select {
 		case r := <-s.pending:

@@ -260,7 +260,7 @@ func TestP70_StrangersDoNotStopUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
 	if err := migrations.Up(ctx, a.admin); err != nil {
 		t.Errorf("Up beside a role that holds advisory locks: %v", err)

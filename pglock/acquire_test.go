@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -49,12 +48,12 @@ func TestAGrantThatArrivesTooLateIsNotReturned(t *testing.T) {
 	proxy.HoldReplies()
 	result := make(chan error, 1)
 	go func() { result <- second(c.TryAcquire(t.Context(), "n")) }()
-	pgtest.Eventually(t, locktest.Patience, "a grant that expires", func() bool {
+	pgtest.Eventually(t, "a grant that expires", func() bool {
 		return value[bool](f, "SELECT holder IS NOT NULL AND expires_at < clock_timestamp() FROM pglock.distributed_locks WHERE name = 'n'")
 	})
 	proxy.Heal()
 	fails(t, "a late grant", <-result, pglock.ErrLateGrant)
-	pgtest.Eventually(t, locktest.Patience, "it is revoked", func() bool {
+	pgtest.Eventually(t, "it is revoked", func() bool {
 		return value[bool](f, "SELECT holder IS NULL FROM pglock.distributed_locks WHERE name = 'n'")
 	})
 }

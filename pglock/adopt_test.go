@@ -64,7 +64,7 @@ func TestAJobIsHandedOver(t *testing.T) {
 	// Let what the first client has promised pass. From then on the second one's renewals count.
 	f.sql("UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() + interval '2 s' WHERE name = 'job'")
 	version := f.version("job")
-	pgtest.Eventually(t, time.Minute, "renewals of the second client", func() bool { return f.version("job") > version+3 })
+	pgtest.Eventually(t, "renewals of the second client", func() bool { return f.version("job") > version+3 })
 	check(t, adopted.Guard(t.Context(), begin(t, f)))
 	if info := get(t, other, "job"); info.Labels["step"] != "1" {
 		t.Errorf("labels: %v", info.Labels)
@@ -179,7 +179,7 @@ func TestI3_AnAdopterStopsFirst(t *testing.T) {
 	must(t, err)
 	naive := time.Now().Add(ttl)
 	proxy.Delay(0)
-	within(t, 10*time.Second, "the longest hold", l.ReleaseRequested())
+	ends(t, "the longest hold", l.ReleaseRequested())
 	expiry := f.expiry("n")
 	if !l.Deadline().Before(expiry) {
 		t.Errorf("the deadline is %v after the server's expiry", l.Deadline().Sub(expiry))
@@ -187,7 +187,7 @@ func TestI3_AnAdopterStopsFirst(t *testing.T) {
 	if naive.Before(expiry) {
 		t.Error("control: counting from the answer, the deadline would be before the expiry too")
 	}
-	within(t, 10*ttl, "the loss", l.Done())
+	ends(t, "the loss", l.Done())
 	if !errors.Is(l.Err(), pglock.ErrMaxHold) {
 		t.Error(l.Err())
 	}
@@ -213,7 +213,7 @@ func TestAHandOverDoesNotProlongTheHold(t *testing.T) {
 	}
 	l, err := c.Adopt(t.Context(), fence, pglock.WithTTL(time.Hour), pglock.WithMaxHold(time.Hour/2))
 	must(t, err)
-	within(t, 10*time.Second, "the longest hold", l.ReleaseRequested())
+	ends(t, "the longest hold", l.ReleaseRequested())
 	fails(t, "Extend after the longest hold", l.Extend(t.Context(), time.Hour), pglock.ErrInvalidOption)
 	release(t, l)
 }
@@ -231,7 +231,7 @@ func TestTwoProcessesThatRenewOneGrant(t *testing.T) {
 		must(t, err)
 		all = append(all, adopted)
 		version := f.version("n")
-		pgtest.Eventually(t, time.Minute, "renewals", func() bool { return f.version("n") > version+10 })
+		pgtest.Eventually(t, "renewals", func() bool { return f.version("n") > version+10 })
 		for n, l := range all {
 			if l.Err() != nil || l.Token() != all[0].Token() {
 				t.Errorf("lease %d of %d: %v", n, len(all), l.Err())
@@ -240,7 +240,7 @@ func TestTwoProcessesThatRenewOneGrant(t *testing.T) {
 	}
 	release(t, all[2])
 	for n, l := range all[:2] {
-		within(t, time.Minute, "the others learn of it", l.Done())
+		ends(t, "the others learn of it", l.Done())
 		if !errors.Is(l.Err(), pglock.ErrLost) {
 			t.Errorf("lease %d: %v", n, l.Err())
 		}
@@ -255,7 +255,7 @@ func TestHandOverOfALeaseThatHasEnded(t *testing.T) {
 	release(t, l)
 	fails(t, "released", second(l.HandOver()), pglock.ErrReleased)
 	l = try(t, c, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
-	within(t, 10*time.Second, "the loss", l.Done())
+	ends(t, "the loss", l.Done())
 	fails(t, "lost", second(l.HandOver()), pglock.ErrLost)
 	check(t, c.Close(t.Context()))
 	fails(t, "Adopt by a closed client", second(c.Adopt(t.Context(), l.Fence())), pglock.ErrClosed)

@@ -107,7 +107,7 @@ func TestASpentRequestForAllGivesTheRestBack(t *testing.T) {
 	release(t, tried(t, locktest.All(c, "a", "b"))) // opens a connection and prepares its statements
 	proxy.HoldReplies()
 	got := async(t, locktest.All(c, "a", "b"))
-	pgtest.Eventually(t, locktest.Patience, "a grant", func() bool {
+	pgtest.Eventually(t, "a grant", func() bool {
 		return value[int](f, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL") == 2
 	})
 	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity', version = version + 1 WHERE name = 'a'")
@@ -125,7 +125,7 @@ func TestI9_ACallerForAllLeavesNothing(t *testing.T) {
 	b := try(t, c, "b")
 	ctx, cancel := context.WithCancel(t.Context())
 	left := leaving(ctx, locktest.All(waiting, "a", "b"))
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.AllWait(waiting, "a", "b") })
+	pgtest.Eventually(t, "it waits", func() bool { return pglock.AllWait(waiting, "a", "b") })
 	later := f.waits(f.open(), "a")
 	cancel()
 	var wait *pglock.WaitError
@@ -153,7 +153,7 @@ func TestTicketsForAllAreKept(t *testing.T) {
 	rest(t, 4*time.Second)
 	is(f, "rows are kept", 2, "SELECT count(*) FROM pglock.lock_waiters WHERE keep_until > clock_timestamp()")
 	f.sql("DELETE FROM pglock.lock_waiters WHERE name = 'a'")
-	pgtest.Eventually(t, 20*time.Second, "a new ticket", func() bool {
+	pgtest.Eventually(t, "a new ticket", func() bool {
 		return value[int](f, "SELECT count(*) FROM pglock.lock_waiters") == 2 && pglock.AllWait(waiting, "a", "b")
 	})
 	is(f, "its tickets", 1, "SELECT count(DISTINCT ticket) FROM pglock.lock_waiters")
@@ -169,7 +169,7 @@ func TestALostLeaseOfAllExpires(t *testing.T) {
 	c := f.open(pglock.WithTTL(time.Second))
 	l := tried(t, locktest.All(c, "a", "b"))
 	f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = 'b'")
-	within(t, 10*time.Second, "the loss", l.Done())
+	ends(t, "the loss", l.Done())
 	other := acquire(t, f.open(), "a")
 	release(t, other)
 }

@@ -115,7 +115,7 @@ func TestAPlannerWithoutNestedLoops(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil { // its connections report what they have read
 		t.Fatal(err)
 	}
-	pgtest.Eventually(t, 20*time.Second, "the statistics", func() bool {
+	pgtest.Eventually(t, "the statistics", func() bool {
 		return value[int](f, "SELECT n_tup_upd"+stat, f.schema) >= changed+changes
 	})
 	if n := value[int](f, "SELECT seq_tup_read"+stat, f.schema) - read; n >= names {

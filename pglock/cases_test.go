@@ -30,7 +30,7 @@ var kinds = map[string]func(c *pglock.Client) pglock.Lock{
 // held acquires a lock that is free for the caller, who may have to wait.
 func held(t *testing.T, l pglock.Lock, opts ...pglock.LeaseOption) *pglock.Lease {
 	t.Helper()
-	ctx := bounded(t, 40*time.Second)
+	ctx := bounded(t, pgtest.Patience)
 	lease, err := l.Acquire(ctx, opts...)
 	if err != nil {
 		t.Fatalf("Acquire(%q): %v", l.Name(), err)
@@ -52,7 +52,7 @@ func waits(f fixture, l pglock.Lock) <-chan *pglock.Lease {
 	f.t.Helper()
 	const sql = "SELECT coalesce(max(ticket), 0) FROM pglock.lock_waiters" // not their number: old ones expire meanwhile
 	before, got := value[int64](f, sql), async(f.t, l)
-	pgtest.Eventually(f.t, 20*time.Second, "the next waiter", func() bool { return value[int64](f, sql) > before })
+	pgtest.Eventually(f.t, "the next waiter", func() bool { return value[int64](f, sql) > before })
 	return got
 }
 
@@ -65,7 +65,7 @@ func next(t *testing.T, got <-chan *pglock.Lease) *pglock.Lease {
 			t.FailNow()
 		}
 		return l
-	case <-time.After(40 * time.Second):
+	case <-time.After(pgtest.Patience):
 		t.Fatal("the waiter is not granted the lock")
 		return nil
 	}
@@ -117,7 +117,7 @@ var lockCases = []struct {
 			check(f.t, l.Err())
 			check(f.t, l.Release(ctx))
 			release(f.t, l)
-			within(f.t, time.Second, "the end of the lease", l.Done())
+			ends(f.t, "the end of the lease", l.Done())
 			fails(f.t, "the cause", context.Cause(l.Context()), pglock.ErrReleased)
 			release(f.t, held(f.t, b))
 		}
@@ -145,7 +145,7 @@ var lockCases = []struct {
 		ctx, cancel := context.WithCancel(f.t.Context())
 		ended := leaving(ctx, other, pglock.WithWait(time.Minute))
 		f.t.Cleanup(cancel)
-		pgtest.Eventually(f.t, 20*time.Second, "the wait", func() bool { return value[int](f, "SELECT count(*) FROM pglock.lock_waiters") > 0 })
+		pgtest.Eventually(f.t, "the wait", func() bool { return value[int](f, "SELECT count(*) FROM pglock.lock_waiters") > 0 })
 		cancel()
 		fails(f.t, "", <-ended, context.Canceled, pglock.ErrNotAcquired)
 		release(f.t, l)
@@ -189,7 +189,7 @@ var lockCases = []struct {
 		} {
 			l := held(f.t, lock(dead), pglock.WithTTL(500*time.Millisecond), pglock.WithRenewEvery(0))
 			var second *pglock.Lease
-			pgtest.Eventually(f.t, 20*time.Second, what+" follows", func() (granted bool) {
+			pgtest.Eventually(f.t, what+" follows", func() (granted bool) {
 				var err error
 				second, err = follow(f.t.Context())
 				return err == nil
@@ -208,7 +208,7 @@ var lockCases = []struct {
 		must(f.t, l.Guard(f.t.Context(), tx))
 		run(f.t, tx, "SET LOCAL idle_in_transaction_session_timeout = 0") // or the server would end it with the lease
 		fails(f.t, "beside a guarded transaction", operator.Revoke(f.t.Context(), "n", l.Token(), "nuked"), pglock.ErrGuarded)
-		within(f.t, 20*time.Second, "the loss", l.Done())
+		ends(f.t, "the loss", l.Done())
 		var lost *pglock.LostError
 		if err := l.Err(); !errors.As(err, &lost) || lost.Name != "n" || !errors.Is(err, pglock.ErrRevoked) || !strings.Contains(err.Error(), "nuked") {
 			f.t.Errorf("%v", err)
@@ -225,7 +225,7 @@ var lockCases = []struct {
 		l := held(f.t, lock(f.open(pglock.WithTTL(time.Second))))
 		f.sql("DELETE FROM pglock.lock_permits")
 		f.sql("DELETE FROM pglock.distributed_locks WHERE name = 'n' OR capacity IS NOT NULL")
-		within(f.t, 10*time.Second, "the loss", l.Done())
+		ends(f.t, "the loss", l.Done())
 		fails(f.t, "the lease", l.Err(), pglock.ErrLost)
 		fails(f.t, "Release", l.Release(f.t.Context()), pglock.ErrLost)
 		release(f.t, held(f.t, lock(f.open()), pglock.WithWait(20*time.Second)))
@@ -240,7 +240,7 @@ var lockCases = []struct {
 			const newest = "SELECT coalesce(max(ticket), 0) FROM pglock.lock_waiters"
 			first := value[int64](f, newest)
 			f.sql(sql)
-			pgtest.Eventually(f.t, 30*time.Second, what+": another ticket", func() bool { return value[int64](f, newest) > first })
+			pgtest.Eventually(f.t, what+": another ticket", func() bool { return value[int64](f, newest) > first })
 		}
 		release(f.t, l)
 		release(f.t, next(f.t, got))
@@ -336,7 +336,7 @@ var lockCases = []struct {
 			}
 			got <- err
 		}()
-		pgtest.Eventually(f.t, 20*time.Second, "an attempt to connect", func() bool { return proxy.Stats().Accepted > before })
+		pgtest.Eventually(f.t, "an attempt to connect", func() bool { return proxy.Stats().Accepted > before })
 		proxy.Refuse(false)
 		check(f.t, <-got)
 	}},
@@ -347,22 +347,22 @@ var lockCases = []struct {
 		for range 2 {
 			proxy.Refuse(true)
 			proxy.Sever()
-			pgtest.Eventually(f.t, 4*time.Second, "an outage", func() bool { return !renewed() })
+			pgtest.Eventually(f.t, "an outage", func() bool { return !renewed() })
 			proxy.Refuse(false)
-			pgtest.Eventually(f.t, 20*time.Second, "a renewal", func() bool { return renewed() || l.Err() != nil })
+			pgtest.Eventually(f.t, "a renewal", func() bool { return renewed() || l.Err() != nil })
 		}
 		if err := l.Err(); err != nil {
 			f.t.Fatalf("lost after short outages: %v", err)
 		}
 		proxy.Refuse(true)
 		proxy.Sever()
-		within(f.t, 20*time.Second, "the loss", l.Done())
+		ends(f.t, "the loss", l.Done())
 		proxy.Refuse(false)
 	}},
 	{"a lease is renewed, extended, labeled and asked for", "", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		l := held(f.t, lock(f.open(pglock.WithTTL(2*time.Second))))
 		first := l.Deadline()
-		pgtest.Eventually(f.t, 20*time.Second, "a renewal", func() bool { return l.Deadline().After(first) })
+		pgtest.Eventually(f.t, "a renewal", func() bool { return l.Deadline().After(first) })
 		check(f.t, l.Extend(f.t.Context(), time.Minute))
 		if left := time.Until(l.Deadline()); left < 50*time.Second {
 			f.t.Errorf("%v are left of a minute", left)
@@ -378,7 +378,7 @@ var lockCases = []struct {
 		}
 		requested := l.ReleaseRequested()
 		must(f.t, f.open().RequestRelease(f.t.Context(), "n", l.Token(), "a deployment"))
-		within(f.t, 20*time.Second, "the request", requested)
+		ends(f.t, "the request", requested)
 		if l.ReleaseReason() != "a deployment" || l.Err() != nil {
 			f.t.Errorf("the reason is %q, the lease %v", l.ReleaseReason(), l.Err())
 		}
@@ -456,7 +456,7 @@ var lockCases = []struct {
 			var l *pglock.Lease
 			ended := make(chan error, 1)
 			go func() { var err error; l, err = c.Acquire(ctx); ended <- err }()
-			pgtest.Eventually(f.t, 20*time.Second, "the grant", func() bool { return value[int](f, grants) > 0 })
+			pgtest.Eventually(f.t, "the grant", func() bool { return value[int](f, grants) > 0 })
 			token := value[int64](f, "SELECT token FROM pglock.locks_held WHERE name = 'n'")
 			if leaves {
 				cancel()
@@ -571,7 +571,7 @@ var sharedCases = []struct {
 		l, failed := held(f.t, c.Semaphore("n", 1)), make(chan error, 1)
 		other := f.open()
 		go func() { _, err := other.Semaphore("n", 1).Acquire(f.t.Context()); failed <- err }()
-		pgtest.Eventually(f.t, 20*time.Second, "the wait", func() bool { return pglock.HeadWaits(other, "n") })
+		pgtest.Eventually(f.t, "the wait", func() bool { return pglock.HeadWaits(other, "n") })
 		check(f.t, c.Resize(f.t.Context(), "n", 2))
 		if err := <-failed; !errors.Is(err, pglock.ErrKind) {
 			f.t.Errorf("%v", err)
@@ -643,10 +643,10 @@ var sharedCases = []struct {
 				f.t.Fatalf("%v, the reader: %v", err, r.Err())
 			}
 			version := value[int](f, "SELECT version FROM pglock.distributed_locks")
-			pgtest.Eventually(f.t, 10*time.Second, "a renewal", func() bool { return value[int](f, "SELECT version FROM pglock.distributed_locks") > version })
+			pgtest.Eventually(f.t, "a renewal", func() bool { return value[int](f, "SELECT version FROM pglock.distributed_locks") > version })
 		}
 		f.sql("UPDATE pglock.distributed_locks SET holder = NULL, expires_at = '-infinity' WHERE name = 'n'")
-		within(f.t, 10*time.Second, "the loss", w.Done())
+		ends(f.t, "the loss", w.Done())
 	}},
 	{"of several names one is in the way", "D TestCompositePartialAcquisitionFailure, TestCompositeAcquireThrowsOnTimeout, Cu testSomeLocksLock", func(f fixture, c *pglock.Client) {
 		other := f.open()

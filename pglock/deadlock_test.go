@@ -100,7 +100,7 @@ func TestDeadlock(t *testing.T) {
 				t.Errorf("another call: %v", err)
 			}
 			// A wait whose first answer was lost, on a machine that stood still, is left until it expires.
-			pgtest.Eventually(t, locktest.Patience, "no wait is left", func() bool {
+			pgtest.Eventually(t, "no wait is left", func() bool {
 				return value[int](f, "SELECT count(*) FROM pglock.nested_waits WHERE number > 0 AND expires_at > clock_timestamp()") == 0
 			})
 		})
@@ -128,7 +128,7 @@ func TestADeadlockThroughTheQueue(t *testing.T) {
 				}
 				written <- err
 			}()
-			pgtest.Eventually(t, 20*time.Second, "the writer waits", func() bool { return value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE ticket > 0") > 0 })
+			pgtest.Eventually(t, "the writer waits", func() bool { return value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE ticket > 0") > 0 })
 			read := make(chan error, 1)
 			go func() {
 				l, err := b.Reader("shared").Acquire(own.Context(), pglock.WithWait(20*time.Second))
@@ -184,7 +184,7 @@ func TestNoDeadlock(t *testing.T) {
 		t.Errorf("the snapshot has %v", s.Nested)
 	}
 	first := value[time.Time](f, "SELECT max(expires_at) FROM pglock.nested_waits WHERE number > 0")
-	pgtest.Eventually(t, 20*time.Second, "both have looked again", func() bool {
+	pgtest.Eventually(t, "both have looked again", func() bool {
 		return value[bool](f, "SELECT min(expires_at) > $1 FROM pglock.nested_waits WHERE number > 0", first)
 	})
 	if len(results) > 0 {
@@ -357,7 +357,7 @@ func TestNestedCallsWithoutACycle(t *testing.T) {
 	looks := 0
 	finished := make(chan struct{})
 	go func() { all.Wait(); close(finished) }()
-	pgtest.Eventually(t, time.Hour, "all calls", func() bool {
+	pgtest.Eventually(t, "all calls", func() bool {
 		looks = max(looks, value[int](f, "SELECT count(*) FROM pglock.nested_waits WHERE number > 0"))
 		select {
 		case <-finished:

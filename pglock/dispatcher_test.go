@@ -37,7 +37,7 @@ func (f fixture) occupy(c *pglock.Client) (resume func()) {
 // gathered waits until n calls wait for a worker.
 func gathered(t *testing.T, c *pglock.Client, n int) {
 	t.Helper()
-	pgtest.Eventually(t, 5*time.Second, "the calls gather", func() bool { return pglock.PendingCalls(c) == n })
+	pgtest.Eventually(t, "the calls gather", func() bool { return pglock.PendingCalls(c) == n })
 }
 
 // TestCallsShareAStatement counts transactions: a hundred calls that arrive while the only worker
@@ -172,7 +172,7 @@ func TestI11_ABlockedNameInABatch(t *testing.T) {
 	resume()
 	done := make(chan struct{})
 	go func() { others.Wait(); close(done) }()
-	within(t, 20*time.Second, "all others are answered", done)
+	ends(t, "all others are answered", done)
 	check(t, tx.Rollback(t.Context()))
 	blocked.Wait()
 }
@@ -232,7 +232,7 @@ func TestI9_CanceledInABatch(t *testing.T) {
 	// on a caller's goroutine is canceled, and the attempts behind it are never sent.
 	again := f.stalled(f.open(pglock.WithBatches(64, true), pglock.WithTTL(time.Hour)), calls)
 	again()
-	pgtest.Eventually(t, 30*time.Second, "each late grant is revoked", func() bool {
+	pgtest.Eventually(t, "each late grant is revoked", func() bool {
 		return value[bool](f, `SELECT count(*) > 0 AND bool_and(holder IS NULL AND version > 1)
 			FROM pglock.distributed_locks WHERE name ~ '^n[0-9]'`)
 	})

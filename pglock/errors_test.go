@@ -181,7 +181,7 @@ func TestErrorLines(t *testing.T) {
 				return advisory.LockAll(t.Context(), second, []advisory.Key{advisory.KeyFromInt64(7), c.Key("b")}, advisory.WithTimeout(20*time.Millisecond))
 			})
 		}), []error{pglock.ErrNotAcquired, pglock.ErrTimeout}, `advisory: lock (7), "b" (2047708122095418259): gave up after T: lock timeout: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)`},
-		{"runner waits", runner.Guard(t.Context(), c, "theirs", func(context.Context) error { return nil }, runner.WithTimeout(20*time.Millisecond)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout, context.DeadlineExceeded}, `pglock: acquire "theirs": gave up after T: context deadline exceeded: lock timeout: held by rival; 2 (token N), for another T unless renewed`},
+		{"runner waits", runner.Guard(t.Context(), c, "theirs", func(context.Context) error { return nil }, runner.WithTimeout(3*time.Second)), []error{pglock.ErrNotAcquired, pglock.ErrTimeout, context.DeadlineExceeded}, `pglock: acquire "theirs": gave up after T: context deadline exceeded: lock timeout: held by rival; 2 (token N), for another T unless renewed`},
 		{"DoTx login", func() error {
 			return advisory.Do(t.Context(), pool(user("nobody", "x")), c.Key("discount"), func(context.Context, pgx.Tx) error { return nil })
 		}(), []error{pglock.ErrLogin}, "advisory: lock \"discount\" (6824127248951005947): login rejected: failed to connect to `user=nobody database=postgres`: A: failed SASL auth: FATAL: password authentication failed for user \"nobody\" (SQLSTATE 28P01)"},

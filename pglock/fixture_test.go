@@ -50,7 +50,7 @@ func (f fixture) open(opts ...pglock.Option) *pglock.Client {
 	f.t.Helper()
 	c := f.openUnclosed(opts...)
 	f.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			f.t.Errorf("Close: %v", err)
@@ -103,7 +103,7 @@ func acquire(t *testing.T, c *pglock.Client, name string, opts ...pglock.LeaseOp
 func try(t *testing.T, c *pglock.Client, name string, opts ...pglock.LeaseOption) (l *pglock.Lease) {
 	t.Helper()
 	late := false
-	pgtest.Eventually(t, 10*time.Second, "a grant in time", func() bool {
+	pgtest.Eventually(t, "a grant in time", func() bool {
 		var err error
 		l, err = c.TryAcquire(t.Context(), name, opts...)
 		late = late || errors.Is(err, pglock.ErrLateGrant)
@@ -132,13 +132,13 @@ func release(t *testing.T, l *pglock.Lease) {
 	}
 }
 
-// within waits for a channel to be closed.
-func within(t *testing.T, d time.Duration, what string, done <-chan struct{}) {
+// ends waits for a channel to be closed.
+func ends(t *testing.T, what string, done <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(d):
-		t.Fatalf("%s: not within %v", what, d)
+	case <-time.After(pgtest.Patience):
+		t.Fatalf("not within %v: %s", pgtest.Patience, what)
 	}
 }
 
@@ -259,7 +259,7 @@ func async(t *testing.T, l pglock.Lock, opts ...pglock.LeaseOption) <-chan *pglo
 func (f fixture) waits(c *pglock.Client, name string, opts ...pglock.LeaseOption) <-chan *pglock.Lease {
 	f.t.Helper()
 	got := async(f.t, c.Lock(name), opts...)
-	pgtest.Eventually(f.t, 20*time.Second, "it waits", func() bool { return pglock.HeadWaits(c, name) })
+	pgtest.Eventually(f.t, "it waits", func() bool { return pglock.HeadWaits(c, name) })
 	return got
 }
 
@@ -267,7 +267,7 @@ func (f fixture) waits(c *pglock.Client, name string, opts ...pglock.LeaseOption
 func (f fixture) waitsForAll(c *pglock.Client, names ...string) <-chan *pglock.Lease {
 	f.t.Helper()
 	got := async(f.t, locktest.All(c, names...))
-	pgtest.Eventually(f.t, 20*time.Second, "it waits for all", func() bool { return pglock.AllWait(c, names...) })
+	pgtest.Eventually(f.t, "it waits for all", func() bool { return pglock.AllWait(c, names...) })
 	return got
 }
 
@@ -284,7 +284,7 @@ func leaving(ctx context.Context, l pglock.Lock, opts ...pglock.LeaseOption) <-c
 // until waits until the statement returns the value.
 func until[T comparable](f fixture, what string, want T, statement string, args ...any) {
 	f.t.Helper()
-	pgtest.Eventually(f.t, 30*time.Second, what, func() bool { return value[T](f, statement, args...) == want })
+	pgtest.Eventually(f.t, what, func() bool { return value[T](f, statement, args...) == want })
 }
 
 // notDone fails the test if the channel is closed.

@@ -81,7 +81,7 @@ func TestP43_AFrozenAddressDelaysNothingAfterwards(t *testing.T) {
 			if took > 6*time.Second {
 				t.Errorf("after an outage of %v the client was not usable for %v", frozen, took)
 			}
-			pgtest.Eventually(t, 10*time.Second, "the long lease is renewed", func() bool {
+			pgtest.Eventually(t, "the long lease is renewed", func() bool {
 				return value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'long'") > version
 			})
 			wg.Wait()
@@ -96,7 +96,7 @@ func TestP43_AFrozenAddressDelaysNothingAfterwards(t *testing.T) {
 // usable returns how long it takes until the client acquires a lock.
 func usable(t *testing.T, c *pglock.Client, name string) time.Duration {
 	t.Helper()
-	ctx := bounded(t, 30*time.Second)
+	ctx := bounded(t, pgtest.Patience)
 	began := time.Now()
 	l, err := c.Acquire(ctx, name)
 	if err != nil {
@@ -127,7 +127,7 @@ func TestForgottenConnectionsCostOneTimeout(t *testing.T) {
 	}
 	wg.Wait()
 	proxy.Delay(0)
-	pgtest.Eventually(t, 5*time.Second, "there are connections to forget", func() bool { return proxy.Stats().Open >= 8 })
+	pgtest.Eventually(t, "there are connections to forget", func() bool { return proxy.Stats().Open >= 8 })
 	proxy.Freeze(true)
 	proxy.Freeze(false)
 	if took := usable(t, c, "n"); took > 6*time.Second {
@@ -164,7 +164,7 @@ func TestAFrozenFirstHostKeepsNobodyFromTheSecond(t *testing.T) {
 	held := try(t, other, "waited for")
 	defer first.Freeze(false) // for the cleanup
 	got := f.waits(c, "waited for")
-	pgtest.Eventually(t, 20*time.Second, "it listens", func() bool { return pglock.Listening(c) })
+	pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
 	release(t, held)
 	release(t, next(t, got))
 	check(t, l.Err())

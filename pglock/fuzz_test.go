@@ -36,7 +36,7 @@ func newFuzzWorld(f *testing.F) fuzzWorld {
 			f.Fatal(err)
 		}
 		f.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 			defer cancel()
 			if err := c.Close(ctx); err != nil {
 				f.Errorf("Close: %v", err)
@@ -132,7 +132,7 @@ func FuzzLockName(f *testing.F) {
 			}
 			got <- err
 		}()
-		pgtest.Eventually(t, 20*time.Second, "the waiter has a ticket", func() bool { return pglock.HeadWaits(w.b, name) })
+		pgtest.Eventually(t, "the waiter has a ticket", func() bool { return pglock.HeadWaits(w.b, name) })
 		w.scan(t, "SELECT name, client FROM pglock.locks_waiting WHERE name = $1", []any{name}, &gotName, &gotHolder)
 		if gotName != name || gotHolder != holder {
 			t.Fatalf("locks_waiting has %q by %q, want %q by %q", gotName, gotHolder, name, holder)
@@ -145,7 +145,7 @@ func FuzzLockName(f *testing.F) {
 			if err != nil {
 				t.Fatalf("the waiter for %q: %v", name, err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(pgtest.Patience):
 			t.Fatalf("the waiter for %q was not woken", name)
 		}
 		if k, err := w.a.Get(ctx, name); err != nil || k.Held() || k.Previous.Holder != holder {
@@ -223,7 +223,7 @@ func FuzzNotification(f *testing.F) {
 			check(t, err)
 			got <- l
 		}()
-		pgtest.Eventually(t, 20*time.Second, "b waits", func() bool { return pglock.HeadWaits(w.b, "waited") && pglock.Listening(w.b) })
+		pgtest.Eventually(t, "b waits", func() bool { return pglock.HeadWaits(w.b, "waited") && pglock.Listening(w.b) })
 
 		payload = strings.ReplaceAll(payload, "TOKEN", strconv.FormatInt(int64(held.Token()), 10))
 		if payload == "" || fits(payload, 7999) { // the server refuses others
@@ -243,7 +243,7 @@ func FuzzNotification(f *testing.F) {
 			}
 			grows(t, before, next)
 			check(t, next.Release(ctx))
-		case <-time.After(20 * time.Second):
+		case <-time.After(pgtest.Patience):
 			t.Fatalf("the waiter was not woken after payload %q", payload)
 		}
 		if err := held.Err(); err != nil {

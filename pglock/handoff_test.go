@@ -33,7 +33,7 @@ func TestHandoffInAProcess(t *testing.T) {
 			release(t, l)
 		})
 	}
-	pgtest.Eventually(t, 10*time.Second, "all wait", func() bool { return pglock.Waiting(c, "n") == waiters })
+	pgtest.Eventually(t, "all wait", func() bool { return pglock.Waiting(c, "n") == waiters })
 	release(t, held)
 	wg.Wait()
 	for i := 1; i < len(tokens); i++ {
@@ -63,7 +63,7 @@ func TestHandoffYields(t *testing.T) {
 				got <- who
 				release(t, l)
 			})
-			pgtest.Eventually(t, 10*time.Second, "it rests in the queue", func() bool { return pglock.HeadWaits(c, "n") })
+			pgtest.Eventually(t, "it rests in the queue", func() bool { return pglock.HeadWaits(c, "n") })
 		}
 		wait("theirs", theirs)
 		wait("ours", ours)
@@ -94,7 +94,7 @@ func TestHandoffAfterAUsedUpRequest(t *testing.T) {
 		f.sql("CREATE TABLE pglock.saved AS SELECT name, request, holder, expires_at FROM pglock.distributed_locks")
 		f.sql("UPDATE pglock.distributed_locks SET request = $2::text::uuid, holder = NULL, expires_at = clock_timestamp() WHERE name = $1", name, first)
 		f.sql("SELECT pg_notify(client, name) FROM pglock.lock_waiters WHERE name = $1 AND holder = 'successor'", name)
-		pgtest.Eventually(t, 10*time.Second, "the waiter has a new request", func() bool { return request() != first })
+		pgtest.Eventually(t, "the waiter has a new request", func() bool { return request() != first })
 		f.sql("UPDATE pglock.distributed_locks AS l SET request = s.request, holder = s.holder, expires_at = s.expires_at "+
 			"FROM pglock.saved AS s WHERE l.name = $1 AND s.name = $1", name)
 		f.sql("DROP TABLE pglock.saved")
@@ -158,6 +158,6 @@ func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
 	if overlaps.Load() > 0 || granted.Load() < clients*waiters/3*rounds || left.Load() == 0 {
 		t.Errorf("%d grants, %d overlaps, %d left", granted.Load(), overlaps.Load(), left.Load())
 	}
-	pgtest.Eventually(t, 20*time.Second, "nothing is left behind", func() bool { return f.tickets("n") == 0 && value[int](f, grants) == 0 })
+	pgtest.Eventually(t, "nothing is left behind", func() bool { return f.tickets("n") == 0 && value[int](f, grants) == 0 })
 	release(t, held(t, f.open().Lock("n")))
 }

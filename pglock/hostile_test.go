@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -84,7 +83,7 @@ func (h *hostile) control(escapes bool) {
 			quoted = strings.ReplaceAll(text, "'", "''")
 		}
 		var got string
-		ctx, cancel := context.WithTimeout(h.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(h.Context(), pgtest.Patience)
 		err := h.user.QueryRow(ctx, "SELECT '"+quoted+"'", pgx.QueryExecModeExec).Scan(&got)
 		cancel()
 		if err != nil || got != text {
@@ -212,7 +211,7 @@ func (h *hostile) queue(text string) {
 		}
 		got <- err
 	}()
-	pgtest.Eventually(h, time.Minute, "the waiter is in the queue", func() bool {
+	pgtest.Eventually(h, "the waiter is in the queue", func() bool {
 		k, err := h.a.Get(ctx, "queue")
 		return err == nil && len(k.Waiters) == 1 && k.Waiters[0].Holder == text
 	})

@@ -68,7 +68,7 @@ func TestTheOuterLeaseEndsUnderAJoinedDo(t *testing.T) {
 					check(t, tc.end(f, c, l))
 					select {
 					case <-ctx.Done():
-					case <-time.After(20 * time.Second):
+					case <-time.After(pgtest.Patience):
 						t.Error("the joined function's context is not done")
 					}
 					if !errors.Is(context.Cause(ctx), tc.want) {
@@ -118,7 +118,7 @@ func TestDoReleasesOnPanicAndOnGoexit(t *testing.T) {
 		defer close(done)
 		_ = f.Do(t.Context(), "n", func(context.Context, *pglock.Lease) error { runtime.Goexit(); return nil })
 	}()
-	within(t, 20*time.Second, "the end of the goroutine", done)
+	ends(t, "the end of the goroutine", done)
 	f.free("n")
 }
 
@@ -159,7 +159,7 @@ func TestWithJoin(t *testing.T) {
 func refuses(ctx context.Context, t *testing.T, c *pglock.Client, l *pglock.Lease) {
 	t.Helper()
 	never := func(context.Context, *pglock.Lease) error { t.Error("the nested function ran"); return nil }
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // without the check the calls wait
+	ctx, cancel := context.WithTimeout(ctx, pgtest.Patience) // without the check the calls wait
 	defer cancel()
 	for what, err := range map[string]error{
 		"Acquire": second(c.Acquire(ctx, l.Name())), "TryAcquire": second(c.TryAcquire(ctx, l.Name())),
@@ -258,7 +258,7 @@ func TestEveryWaiterTellsWhoHoldsTheLock(t *testing.T) {
 				}
 			})
 		}
-		pgtest.Eventually(t, 10*time.Second, "all wait", func() bool {
+		pgtest.Eventually(t, "all wait", func() bool {
 			return pglock.Waiting(c, name) == 3 && (name == "mine" || pglock.HeadWaits(c, name))
 		})
 		cancel()

@@ -23,7 +23,7 @@ func TestSetLabels(t *testing.T) {
 	c, operator := f.open(), f.open()
 	w := f.watch(t.Context(), operator, "n")
 	w.sees("")
-	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(operator) })
+	pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(operator) })
 	l := try(t, c, "n", pglock.WithHolder("h"), pglock.WithLabels(map[string]string{"a": "1", "b": "0"}), pglock.WithLabels(map[string]string{"b": "1"}))
 	w.sees("h")
 	var late time.Duration

@@ -21,12 +21,19 @@ func (f fixture) stored(name string) time.Time {
 	return value[time.Time](f, "SELECT expires_at FROM pglock.distributed_locks WHERE name = $1", name)
 }
 
-// expiry returns the local time at which the server lets the lease expire, early by the round trip.
-func (f fixture) expiry(name string) time.Time {
+// expiry returns the local time at which the server lets the lease expire, late by a round trip, which is the
+// shortest of several.
+func (f fixture) expiry(name string) (at time.Time) {
 	f.t.Helper()
-	began := time.Now()
-	remaining := value[float64](f, "SELECT extract(epoch FROM expires_at - clock_timestamp())::float8 FROM pglock.distributed_locks WHERE name = $1", name)
-	return began.Add(time.Duration(remaining * float64(time.Second)))
+	shortest := time.Hour
+	for tries := 0; tries < 20 && shortest > 20*time.Millisecond; tries++ {
+		asked := time.Now()
+		remaining := value[float64](f, "SELECT extract(epoch FROM expires_at - clock_timestamp())::float8 FROM pglock.distributed_locks WHERE name = $1", name)
+		if told := time.Now(); told.Sub(asked) < shortest {
+			at, shortest = told.Add(time.Duration(remaining*float64(time.Second))), told.Sub(asked)
+		}
+	}
+	return at
 }
 
 // TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt halts all processes of the server. I3:
@@ -37,7 +44,7 @@ func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 	f := on(t, server.URL())
 	c := f.openUnclosed()
 	l := try(t, c, "n", pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(1500*time.Millisecond))
-	pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
+	pgtest.Eventually(t, "a renewal", func() bool {
 		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > 1
 	})
 	expiry := f.expiry("n") // the next renewal, more than a second from now, would move it
@@ -49,21 +56,26 @@ func TestP08_P09_TheHolderStopsBeforeAPausedServerWouldExpireIt(t *testing.T) {
 		}
 	}()
 	// P09: accessors answer while a renewal hangs. This hangs if they don't.
-	for time.Until(l.Deadline()) > 0 {
-		_, _, _, _ = l.Err(), l.Token(), l.Context().Err(), l.Fence()
+	var held time.Time // it was still held then
+	for {
+		now := time.Now()
+		_, _, _ = l.Token(), l.Fence(), l.Deadline()
+		if l.Err() != nil || l.Context().Err() != nil {
+			break
+		}
+		held = now
 		rest(t, 10*time.Millisecond)
 	}
-	within(t, time.Second, "the context ends while the server is halted", l.Done())
-	stopped := time.Now()
+	ends(t, "the context ends while the server is halted", l.Done())
 	if !errors.Is(context.Cause(l.Context()), pglock.ErrLost) {
 		t.Errorf("cause: %v", context.Cause(l.Context()))
 	}
 	must(t, server.Resume())
 	resumed = true
-	if ahead := expiry.Sub(stopped); ahead <= 0 {
-		t.Errorf("the holder stopped %v after the server's expiry", -ahead)
+	if ahead := expiry.Sub(held); ahead <= 0 {
+		t.Errorf("the holder still held %v after the server's expiry", -ahead)
 	} else {
-		t.Logf("I3: the holder stopped %v before the server's expiry (TTL 3s, margin 300ms, server halted)", ahead.Round(time.Millisecond))
+		t.Logf("I3: the holder held until %v before the server's expiry (TTL 3s, margin 300ms, server halted)", ahead.Round(time.Millisecond))
 	}
 	check(t, c.Close(context.Background()))
 }
@@ -77,7 +89,7 @@ func TestI3_TheHolderStopsBeforeOthersAreGranted(t *testing.T) {
 	cut := far.openUnclosed()
 	other := f.open()
 	l := try(t, cut, "n", pglock.WithTTL(3*time.Second), pglock.WithRenewEvery(1500*time.Millisecond))
-	pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
+	pgtest.Eventually(t, "a renewal", func() bool {
 		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > 1
 	})
 	stopped := make(chan time.Time, 1)
@@ -170,7 +182,7 @@ func TestGuardOfAnEndedLease(t *testing.T) {
 	late := try(t, c, "late", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
 	released := try(t, c, "released")
 	release(t, released)
-	within(t, 5*time.Second, "the deadline", late.Done())
+	ends(t, "the deadline", late.Done())
 	for l, why := range map[*pglock.Lease]error{late: pglock.ErrLost, released: pglock.ErrReleased} {
 		for name, check := range map[string]func(context.Context, fencing.Tx) error{"Guard": l.Guard, "Bind": l.Bind} {
 			err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return check(t.Context(), tx) })
@@ -199,8 +211,8 @@ func TestWithContext(t *testing.T) {
 	child, cancelChild := context.WithCancel(ctx)
 	defer cancelChild()
 	stop(why)
-	within(t, time.Second, "the parent's end", ctx.Done())
-	within(t, time.Second, "the parent's end, in a child", child.Done())
+	ends(t, "the parent's end", ctx.Done())
+	ends(t, "the parent's end, in a child", child.Done())
 	if !errors.Is(context.Cause(ctx), why) || !errors.Is(ctx.Err(), context.Canceled) {
 		t.Errorf("the parent ended: %v, cause %v", ctx.Err(), context.Cause(ctx))
 	}
@@ -216,7 +228,7 @@ func TestWithContext(t *testing.T) {
 	child, cancelChild = context.WithCancel(ctx)
 	defer cancelChild()
 	release(t, l)
-	within(t, time.Second, "the lease's end, in a child", child.Done())
+	ends(t, "the lease's end, in a child", child.Done())
 	if ctx.Err() == nil || !errors.Is(context.Cause(ctx), pglock.ErrReleased) || !errors.Is(context.Cause(child), pglock.ErrReleased) {
 		t.Errorf("released: %v, cause %v", ctx.Err(), context.Cause(ctx))
 	}

@@ -127,7 +127,7 @@ func (m *lifecycle) wait(rt *rapid.T) {
 		l, err := c.Acquire(ctx, m.name, append(lifecycleOptions, pglock.WithWait(time.Minute))...)
 		got <- result{l, err}
 	}()
-	pgtest.Eventually(m.f.t, time.Minute, "the caller waits", func() bool { return pglock.HeadWaits(c, m.name) })
+	pgtest.Eventually(m.f.t, "the caller waits", func() bool { return pglock.HeadWaits(c, m.name) })
 	var err error
 	if holder == nil || revoke {
 		err = c.Revoke(ctx, m.name, m.last, "for the waiter")
@@ -245,7 +245,7 @@ func checkLifecycle(t *testing.T, tb rapid.TB, f fixture) (steps int) {
 	for range 3 {
 		c := f.openUnclosed(pglock.WithLogger(nil))
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 			defer cancel()
 			_ = c.Close(ctx) // some leases were lost
 		})

@@ -90,7 +90,7 @@ func TestP66_TheLastAttemptKnowsTheHolder(t *testing.T) {
 	gone := try(t, other, "n", pglock.WithHolder("gone"), pglock.WithTTL(time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := leaving(ctx, c.Lock("n"))
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
+	pgtest.Eventually(t, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
 	// No release notifies the head. The next grant does not concern it.
 	f.sql("UPDATE pglock.distributed_locks SET holder = 'present', token = pglock.next_fencing_token(), request = gen_random_uuid()")
 	_, err := c.Acquire(t.Context(), "n", pglock.WithWait(1))

@@ -52,7 +52,7 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 			c := f.open(opts...)
 			got := f.waits(c, "n")
 			listens := !tc.polls && (tc.listener == "" || tc.listener == "proxy")
-			pgtest.Eventually(t, 10*time.Second, "it listens, or not", func() bool { return pglock.Listening(c) == listens })
+			pgtest.Eventually(t, "it listens, or not", func() bool { return pglock.Listening(c) == listens })
 			if tc.listener == "proxy" {
 				proxy.DropReplies()
 			}
@@ -97,7 +97,7 @@ func TestAServerCrashUnderWaiters(t *testing.T) {
 			wg.Go(func() { release(t, acquire(t, c, "n")) })
 		}
 	}
-	pgtest.Eventually(t, 10*time.Second, "all wait", func() bool {
+	pgtest.Eventually(t, "all wait", func() bool {
 		return pglock.Waiting(all[0], "n")+pglock.Waiting(all[1], "n") == 2*waiters && f.tickets("n") == 2
 	})
 	must(t, server.Kill())
@@ -171,7 +171,7 @@ func TestALeavingWaiterWakesTheNext(t *testing.T) {
 	c := f.open()
 	ctx, cancel := context.WithCancel(t.Context())
 	left := leaving(ctx, c.Lock("n"))
-	pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("n") == 1 })
+	pgtest.Eventually(t, "it waits", func() bool { return f.tickets("n") == 1 })
 	notified := f.listen("next")
 	f.sql("INSERT INTO pglock.lock_waiters VALUES ('n', $1 || 'next', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')", f.schema)
 	tx := begin(t, f)
@@ -183,7 +183,7 @@ func TestALeavingWaiterWakesTheNext(t *testing.T) {
 	if err := <-left; err == nil {
 		t.Error("granted during a guarded transaction")
 	}
-	pgtest.Eventually(t, 10*time.Second, "it has left", func() bool { return f.tickets("n") == 1 })
+	pgtest.Eventually(t, "it has left", func() bool { return f.tickets("n") == 1 })
 	if got := notified(); !slices.Contains(got, "next: n") {
 		t.Errorf("notified: %q", got)
 	}

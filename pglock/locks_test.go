@@ -269,7 +269,7 @@ func TestTheRowKeepsTheLastHolder(t *testing.T) {
 			l = try(t, c, "n", pglock.WithHolder("third"))
 			is("expired second t then third")
 			waiting := async(t, c.Lock("n"), pglock.WithHolder("fourth"))
-			pgtest.Eventually(t, 10*time.Second, "the fourth waits", func() bool { return pglock.HeadWaits(c, "n") })
+			pgtest.Eventually(t, "the fourth waits", func() bool { return pglock.HeadWaits(c, "n") })
 			release(t, l)
 			l = next(t, waiting)
 			is("released third t then fourth")

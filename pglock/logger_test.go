@@ -38,16 +38,16 @@ func TestDefaultLogger(t *testing.T) { //nolint:paralleltest // slog.Default
 			if tc.want == nil {
 				rest(t, 200*time.Millisecond)
 			} else {
-				pgtest.Eventually(t, 20*time.Second, "a failed clean-up is logged", func() bool { return strings.Contains(log.String(), "could not prune") })
+				pgtest.Eventually(t, "a failed clean-up is logged", func() bool { return strings.Contains(log.String(), "could not prune") })
 			}
 			l := try(t, c, "n", pglock.WithTTL(time.Second))
 			proxy.Refuse(true)
 			proxy.Sever()
-			within(t, 20*time.Second, "the loss", l.Done())
+			ends(t, "the loss", l.Done())
 			fails(t, "the lease ended", l.Err(), pglock.ErrLost)
 			proxy.Refuse(false)
 			for _, want := range tc.want {
-				pgtest.Eventually(t, 20*time.Second, want, func() bool { return strings.Contains(log.String(), want) })
+				pgtest.Eventually(t, want, func() bool { return strings.Contains(log.String(), want) })
 			}
 			if tc.want == nil && log.String() != "" {
 				t.Errorf("logged %s", log.String())
@@ -103,14 +103,14 @@ func TestDebugLogTellsOfGrantsWaitsAndReleases(t *testing.T) {
 				t.Error("granted twice")
 			}
 			got := f.waits(c, n)
-			pgtest.Eventually(t, 20*time.Second, "it tells that it waits", func() bool {
+			pgtest.Eventually(t, "it tells that it waits", func() bool {
 				return level > slog.LevelDebug || len(logged.lines(t, "pglock: waiting for a lock")) == 1
 			})
 			release(t, held)
 			l := next(t, got)
 			release(t, l)
 			lost := acquire(t, c, n, pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
-			within(t, 20*time.Second, "the loss", lost.Done())
+			ends(t, "the loss", lost.Done())
 			check(t, c.Close(context.Background())) // waits for the log
 
 			want := []struct {

@@ -63,7 +63,7 @@ func TestMinHold(t *testing.T) {
 				waiter = c
 			}
 			got := async(t, waiter.Lock("n"), pglock.WithMinHold(0))
-			pgtest.Eventually(t, time.Minute, "it waits", func() bool { return pglock.Waiting(waiter, "n") == 1 })
+			pgtest.Eventually(t, "it waits", func() bool { return pglock.Waiting(waiter, "n") == 1 })
 			tc.end(t, f, c, l)
 			fails(t, "the first lease", l.Err(), pglock.ErrReleased)
 			next := next(t, got)
@@ -142,7 +142,7 @@ func TestMinHoldKeepsTheOrderOfTheQueue(t *testing.T) {
 	got := make(chan *pglock.Lease, 2)
 	for _, c := range []*pglock.Client{first, second} {
 		go func() { got <- acquire(t, c, "n") }()
-		pgtest.Eventually(t, time.Minute, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
+		pgtest.Eventually(t, "it waits", func() bool { return pglock.HeadWaits(c, "n") })
 	}
 	l = next(t, got)
 	// The silent head is skipped 1.5 s after the lock is free, not at once.

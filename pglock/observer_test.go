@@ -51,7 +51,7 @@ func events[E any](r *recorder) (found []E) {
 // await waits until there are n events of a type, and returns them.
 func await[E any](t *testing.T, r *recorder, n int) []E {
 	t.Helper()
-	pgtest.Eventually(t, 20*time.Second, "the events arrive", func() bool { return len(events[E](r)) >= n })
+	pgtest.Eventually(t, "the events arrive", func() bool { return len(events[E](r)) >= n })
 	return events[E](r)
 }
 
@@ -252,12 +252,12 @@ func TestObserverOfLosses(t *testing.T) {
 	f, r := newFixture(t), &recorder{}
 	c := f.open(pglock.WithObserver(r.hooks()), pglock.WithHolder("me"), pglock.WithLogger(nil))
 	expired := try(t, c, "expires", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
-	within(t, 20*time.Second, "its deadline", expired.Done())
+	ends(t, "its deadline", expired.Done())
 	stolen := try(t, c, "stolen", pglock.WithTTL(3*time.Second))
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'stolen'")
-	within(t, 20*time.Second, "its next renewal", stolen.Done())
+	ends(t, "its next renewal", stolen.Done())
 	long := try(t, c, "long", pglock.WithTTL(2*time.Second), pglock.WithMaxHold(time.Millisecond))
-	within(t, 20*time.Second, "the end of its time", long.Done())
+	ends(t, "the end of its time", long.Done())
 	late := try(t, c, "late")
 	f.sql("UPDATE pglock.distributed_locks SET token = pglock.next_fencing_token(), holder = 'thief' WHERE name = 'late'")
 	fails(t, "Release", late.Release(t.Context()), pglock.ErrLost)
@@ -302,7 +302,7 @@ func TestObserverOfBatches(t *testing.T) {
 		}
 		return sizes
 	}
-	pgtest.Eventually(t, 20*time.Second, "all are in a batch", func() bool {
+	pgtest.Eventually(t, "all are in a batch", func() bool {
 		got := sum()
 		return got[observe.OperationAcquire] >= calls && got[observe.OperationRelease] >= calls
 	})
@@ -354,7 +354,7 @@ func TestASlowObserverLosesNoLease(t *testing.T) {
 		release(t, l)
 	}
 	close(stop)
-	pgtest.Eventually(t, 20*time.Second, "it receives the rest", func() bool {
+	pgtest.Eventually(t, "it receives the rest", func() bool {
 		return int(told.Load()) == len(events[observe.RenewalEvent](r))
 	})
 }

@@ -54,7 +54,7 @@ func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := l.Deadline()
-	pgtest.Eventually(t, time.Minute, "a renewal", func() bool { return l.Deadline().After(first) })
+	pgtest.Eventually(t, "a renewal", func() bool { return l.Deadline().After(first) })
 	next := make(chan error, 1)
 	go func() {
 		other, err := f.Acquire(t.Context(), "n")
@@ -63,7 +63,7 @@ func TestOpenDBNeedsNoConnectionOfTheDB(t *testing.T) {
 		}
 		next <- err
 	}()
-	pgtest.Eventually(t, time.Minute, "another client waits", func() bool {
+	pgtest.Eventually(t, "another client waits", func() bool {
 		_, err := c.TryAcquire(t.Context(), "n", pglock.WithBarging())
 		return errors.Is(err, pglock.ErrNotAcquired)
 	})

@@ -30,10 +30,10 @@ func TestI10_P65_ARequestWhileTheListenerOpens(t *testing.T) {
 			requested := asked.ReleaseRequested // the first call opens the listener
 			if again {
 				requested()
-				pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
+				pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
 				proxy.Refuse(true)
 				proxy.Sever()
-				pgtest.Eventually(t, 10*time.Second, "it does not listen", func() bool { return !pglock.Listening(c) })
+				pgtest.Eventually(t, "it does not listen", func() bool { return !pglock.Listening(c) })
 			} else {
 				proxy.Refuse(true)
 				requested()
@@ -42,8 +42,8 @@ func TestI10_P65_ARequestWhileTheListenerOpens(t *testing.T) {
 			must(t, operator.RequestRelease(t.Context(), "asked", asked.Token(), "deploy"))
 			must(t, operator.Revoke(t.Context(), "revoked", revoked.Token(), "maintenance"))
 			proxy.Refuse(false)
-			within(t, 20*time.Second, "the request", requested())
-			within(t, 20*time.Second, "the revocation", revoked.Done())
+			ends(t, "the request", requested())
+			ends(t, "the revocation", revoked.Done())
 			if err := revoked.Err(); !errors.Is(err, pglock.ErrRevoked) || asked.ReleaseReason() != "deploy" || other.Err() != nil {
 				t.Errorf("revoked: %v; asked: %q; other: %v", err, asked.ReleaseReason(), other.Err())
 			}
@@ -66,22 +66,22 @@ func TestI10_P65_ARequestBeforeTheGrantIsKnown(t *testing.T) {
 	release(t, try(t, c, "n"))
 	first := try(t, c, "first")
 	first.ReleaseRequested()
-	pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(c) })
+	pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
 
 	operator := f.open() // before, since an attempt without an answer is given up after 5 s
 	proxy.HoldReplies()
 	got := async(t, c.Lock("n"))
 	var held inspect.Lock
-	pgtest.Eventually(t, 10*time.Second, "the server has granted the lock", func() (ok bool) {
+	pgtest.Eventually(t, "the server has granted the lock", func() (ok bool) {
 		var err error
 		held, err = operator.Get(t.Context(), "n")
 		return err == nil && held.Held()
 	})
 	must(t, operator.RequestRelease(t.Context(), "n", held.Token, "deploy"))
-	pgtest.Eventually(t, 10*time.Second, "the notification", func() bool { return pglock.Unclaimed(c) > 0 })
+	pgtest.Eventually(t, "the notification", func() bool { return pglock.Unclaimed(c) > 0 })
 	proxy.Heal()
 	l := next(t, got)
-	within(t, 20*time.Second, "the request", l.ReleaseRequested())
+	ends(t, "the request", l.ReleaseRequested())
 	release(t, l)
 	release(t, first)
 }
@@ -96,7 +96,7 @@ func TestI10_P65_ARequestBeforeTheGrantIsAdopted(t *testing.T) {
 	must(t, operator.RequestRelease(t.Context(), "n", fence.Token, "deploy"))
 	l, err := f.open(pglock.WithPollOnly()).Adopt(t.Context(), fence, pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
 	must(t, err)
-	within(t, 20*time.Second, "the request", l.ReleaseRequested())
+	ends(t, "the request", l.ReleaseRequested())
 	if reason := l.ReleaseReason(); reason != "deploy" {
 		t.Errorf("the reason is %q", reason)
 	}
@@ -115,7 +115,7 @@ func TestI10_P65_RequestsWhileListenersOpen(t *testing.T) {
 		l := try(t, c, "n")
 		requested := l.ReleaseRequested() // it opens the listener
 		must(t, operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"))
-		within(t, 20*time.Second, "the request", requested)
+		ends(t, "the request", requested)
 		release(t, l)
 		must(t, c.Close(t.Context()))
 	}

@@ -105,7 +105,7 @@ func TestWaitersSayWhatTheyWaitFor(t *testing.T) {
 		waiting := want.lock(f.open())
 		before := len(get(t, c, waiting.Name()).Waiters)
 		go func() { _, _ = waiting.Acquire(t.Context()) }() // until the test ends
-		pgtest.Eventually(t, 10*time.Second, "the waiter is listed", func() bool { return len(get(t, c, waiting.Name()).Waiters) > before })
+		pgtest.Eventually(t, "the waiter is listed", func() bool { return len(get(t, c, waiting.Name()).Waiters) > before })
 		if w := get(t, c, waiting.Name()).Waiters[before]; w.Permits != want.permits || w.Exclusive != want.exclusive {
 			t.Errorf("a waiter for %d permits, exclusive %v: %+v", want.permits, want.exclusive, w)
 		}
@@ -121,7 +121,7 @@ func TestRequestReleaseOfPermits(t *testing.T) {
 	s := holder.Semaphore("s", 2)
 	a, b := tried(t, s), tried(t, s)
 	must(t, operator.RequestRelease(t.Context(), "s", a.Token(), "please"))
-	within(t, 20*time.Second, "the request", a.ReleaseRequested())
+	ends(t, "the request", a.ReleaseRequested())
 	if k := get(t, operator, "s"); !k.Grants[0].ReleaseRequested || k.Grants[0].ReleaseReason != "please" || k.Grants[1].ReleaseRequested {
 		t.Errorf("%+v", k.Grants)
 	}
@@ -188,7 +188,7 @@ func TestEachHolderOfRevokedPermitsLearnsWhy(t *testing.T) {
 		}
 	}
 	for i, l := range all {
-		within(t, 20*time.Second, "the loss", l.Done())
+		ends(t, "the loss", l.Done())
 		if err := l.Err(); !errors.Is(err, pglock.ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprintf(`"reason %d"`, i)) {
 			t.Errorf("holder %d is told %v", i, err)
 		}

@@ -127,7 +127,7 @@ func (f fixture) wokenEarly(holder, waiter *pglock.Client, name string) bool {
 	f.t.Helper()
 	held := try(f.t, holder, name)
 	got := async(f.t, waiter.Lock(name))
-	pgtest.Eventually(f.t, 10*time.Second, "it waits", func() bool { return f.tickets(name) == 1 && pglock.Listening(waiter) })
+	pgtest.Eventually(f.t, "it waits", func() bool { return f.tickets(name) == 1 && pglock.Listening(waiter) })
 	rest(f.t, 3*time.Second) // for its pauses to grow
 	// The last attempt of a waiter, by the server's clock. No other client uses this database.
 	question := f.named(pglock.PeekSQL)[:60]
@@ -137,8 +137,8 @@ func (f fixture) wokenEarly(holder, waiter *pglock.Client, name string) bool {
 	}
 	before := attempted()
 	last := before
-	pgtest.Eventually(f.t, 10*time.Second, "it polls", func() bool { last = attempted(); return last.After(before) })
-	pgtest.Eventually(f.t, 10*time.Second, "it has its answer", func() bool { return pglock.HeadWaits(waiter, name) })
+	pgtest.Eventually(f.t, "it polls", func() bool { last = attempted(); return last.After(before) })
+	pgtest.Eventually(f.t, "it has its answer", func() bool { return pglock.HeadWaits(waiter, name) })
 	release(f.t, held)
 	l := next(f.t, got)
 	after := value[time.Time](f, "SELECT acquired_at FROM pglock.distributed_locks WHERE name = $1", name).Sub(last)

@@ -65,7 +65,7 @@ func TestI10_FullNotificationQueue(t *testing.T) {
 	holder := f.open(pglock.WithTTL(time.Minute))
 	f.releaseToWaiter(holder, early, "before")
 	// Without a listener, a notification that is missing proves nothing.
-	pgtest.Eventually(t, 10*time.Second, "the listener is connected", func() bool { return pglock.Listening(early) })
+	pgtest.Eventually(t, "the listener is connected", func() bool { return pglock.Listening(early) })
 
 	drain := f.fillNotificationQueue()
 	full := func() bool {
@@ -190,10 +190,10 @@ func TestP45_AReleaseDoesNotNeedNotify(t *testing.T) {
 			held := try(t, holder, "left")
 			ctx, cancel := context.WithCancel(t.Context())
 			left := leaving(ctx, waiter.Lock("left"))
-			pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return f.tickets("left") == 1 })
+			pgtest.Eventually(t, "it waits", func() bool { return f.tickets("left") == 1 })
 			cancel()
 			fails(t, "told", <-left, context.Canceled)
-			pgtest.Eventually(t, 5*time.Second, "its row is removed", func() bool { return f.tickets("left") == 0 })
+			pgtest.Eventually(t, "its row is removed", func() bool { return f.tickets("left") == 0 })
 			release(t, held)
 		})
 	}

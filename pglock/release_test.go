@@ -78,7 +78,7 @@ func TestReleaseWithoutAServer(t *testing.T) {
 	proxy.Sever()
 	ctx := bounded(t, 200*time.Millisecond)
 	fails(t, "while the server is away", l.Release(ctx), context.DeadlineExceeded)
-	within(t, time.Second, "the context is done all the same", l.Done())
+	ends(t, "the context is done all the same", l.Done())
 	proxy.Refuse(false)
 	release(t, l) // joins the attempt in progress, or tries anew
 	release(t, try(t, c, "n"))
@@ -95,7 +95,7 @@ func TestReleaseDuringARenewal(t *testing.T) {
 	for range 25 {
 		l := acquire(t, c, "n")
 		version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
-		pgtest.Eventually(t, 5*time.Second, "a renewal", func() bool {
+		pgtest.Eventually(t, "a renewal", func() bool {
 			return value[int64](f, "SELECT version FROM pglock.distributed_locks") > version
 		})
 		release(t, l)

@@ -38,7 +38,7 @@ func TestP10_P13_AHolderIsToldThatItsGrantIsGone(t *testing.T) {
 			f := fixture{t, f.pool, f.schema}
 			l := try(t, c, name, pglock.WithTTL(time.Minute), pglock.WithRenewEvery(100*time.Millisecond))
 			f.sql(tc.spoil, name)
-			within(t, 5*time.Second, "the holder is told", l.Done())
+			ends(t, "the holder is told", l.Done())
 			var lost *pglock.LostError
 			if err := context.Cause(l.Context()); !errors.Is(err, pglock.ErrLost) || !errors.As(err, &lost) || lost.Token != l.Token() {
 				t.Errorf("the cause is %v", err)
@@ -74,14 +74,14 @@ func TestP14_RenewalAnswerLost(t *testing.T) {
 	c := far.open()
 	l := try(t, c, "n", pglock.WithTTL(20*time.Second), pglock.WithRenewEvery(200*time.Millisecond))
 	version := func() int64 { return value[int64](f, "SELECT version FROM pglock.distributed_locks") }
-	pgtest.Eventually(t, 20*time.Second, "a renewal", func() bool { return version() > 1 })
+	pgtest.Eventually(t, "a renewal", func() bool { return version() > 1 })
 	applied := version()
 	proxy.DropReplies() // the next renewal is the last: its connection stays silent, and no new one gets through
-	pgtest.Eventually(t, 20*time.Second, "a renewal without an answer", func() bool { return version() > applied })
+	pgtest.Eventually(t, "a renewal without an answer", func() bool { return version() > applied })
 	proxy.Heal()
 	proxy.Sever()
 	answered := version()
-	pgtest.Eventually(t, 20*time.Second, "a renewal after it", func() bool { return version() > answered+1 })
+	pgtest.Eventually(t, "a renewal after it", func() bool { return version() > answered+1 })
 	check(t, l.Err())
 	release(t, l)
 }
@@ -94,7 +94,7 @@ func TestI11_ALockedRowDelaysNoOtherRenewal(t *testing.T) {
 	locked, other := try(t, c, "locked"), try(t, c, "other")
 	tx := begin(t, f)
 	run(t, tx, f.named("SELECT FROM pglock.distributed_locks WHERE name = 'locked' FOR UPDATE"))
-	within(t, 5*time.Second, "the locked one is lost in the end", locked.Done())
+	ends(t, "the locked one is lost in the end", locked.Done())
 	if n := value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'other'"); n < 2 || other.Err() != nil {
 		t.Errorf("another lease, in the same renewals, was renewed %d times until then: %v", n-1, other.Err())
 	}
@@ -136,7 +136,7 @@ func TestRenewalNeverShortens(t *testing.T) {
 	l := try(t, c, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(50*time.Millisecond))
 	must(t, l.Extend(t.Context(), time.Minute))
 	version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
-	pgtest.Eventually(t, 5*time.Second, "renewals", func() bool {
+	pgtest.Eventually(t, "renewals", func() bool {
 		return value[int64](f, "SELECT version FROM pglock.distributed_locks") > version+2
 	})
 	if left := value[float64](f, "SELECT extract(epoch FROM expires_at - clock_timestamp()) FROM pglock.distributed_locks"); left < 50 {

@@ -103,12 +103,12 @@ func TestObserverOfTheListener(t *testing.T) {
 	}
 	is := func(r *locktest.Results, want string) {
 		t.Helper()
-		pgtest.Eventually(t, locktest.Patience, want, func() bool { _, got := r.Of(observe.KindListener); return got == want })
+		pgtest.Eventually(t, want, func() bool { _, got := r.Of(observe.KindListener); return got == want })
 	}
 	is(&r, "began")
 	proxy.Sever()
 	is(&r, "began lost began")
-	pgtest.Eventually(t, locktest.Patience, "a failure", func() bool { _, got := never.Of(observe.KindListener); return len(got) > 0 })
+	pgtest.Eventually(t, "a failure", func() bool { _, got := never.Of(observe.KindListener); return len(got) > 0 })
 	must(t, c.Close(t.Context()))
 	is(&r, "began lost began ended")
 	if all, got := never.Of(observe.KindListener); all[0].Outcome != observe.OutcomeFailed || all[0].Err == nil {

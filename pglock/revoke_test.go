@@ -33,12 +33,12 @@ func TestTheHolderLearnsOfRequestsAndRevocations(t *testing.T) {
 			c, operator := f.open(tc.client...), f.open()
 			l := try(t, c, "n", pglock.WithHolder("old"))
 			requested := l.ReleaseRequested()
-			pgtest.Eventually(t, 10*time.Second, "the holder listens, or not", func() bool { return pglock.Listening(c) == tc.notify })
+			pgtest.Eventually(t, "the holder listens, or not", func() bool { return pglock.Listening(c) == tc.notify })
 			must(t, operator.RequestRelease(t.Context(), "n", l.Token(), "deploy"))
 			if k := get(t, operator, "n"); !k.Held() || !k.ReleaseRequested || k.ReleaseReason != "deploy" {
 				t.Errorf("the lock: %+v", k)
 			}
-			within(t, 10*time.Second, "the holder learns of the request", requested)
+			ends(t, "the holder learns of the request", requested)
 			if reason := l.ReleaseReason(); reason != "deploy" || l.Err() != nil {
 				t.Errorf("the reason %q, the lease %v", reason, l.Err())
 			}
@@ -55,7 +55,7 @@ func TestTheHolderLearnsOfRequestsAndRevocations(t *testing.T) {
 			for range 5 {
 				release(t, acquire(t, operator, "n"))
 			}
-			within(t, 10*time.Second, "the holder learns of the revocation", l.Done())
+			ends(t, "the holder learns of the revocation", l.Done())
 			var lost *pglock.LostError
 			if err := l.Err(); !errors.As(err, &lost) || !errors.Is(err, pglock.ErrRevoked) || !errors.Is(err, pglock.ErrLost) ||
 				!strings.Contains(err.Error(), `"maintenance\n"`) || strings.Contains(err.Error(), "\n") || lost.Token != l.Token() {
@@ -159,8 +159,8 @@ func TestAReleaseRequestReachesTheHolder(t *testing.T) {
 	if n != 1 || pglock.RequestRelease(l, "another") {
 		t.Errorf("%d first requests", n)
 	}
-	within(t, 10*time.Second, "the request", early)
-	within(t, 10*time.Second, "the request, seen later", l.ReleaseRequested())
+	ends(t, "the request", early)
+	ends(t, "the request, seen later", l.ReleaseRequested())
 	if reason := l.ReleaseReason(); reason != "deploy" {
 		t.Errorf("reason: %q", reason)
 	}
@@ -170,7 +170,7 @@ func TestAReleaseRequestReachesTheHolder(t *testing.T) {
 	if l = try(t, c, "n"); !pglock.RequestRelease(l, "again") {
 		t.Error("the next lease of the name can't be requested")
 	}
-	within(t, 10*time.Second, "a request that nobody waited for", l.ReleaseRequested())
+	ends(t, "a request that nobody waited for", l.ReleaseRequested())
 	release(t, l)
 	l = try(t, c, "n")
 	release(t, l)

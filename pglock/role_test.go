@@ -137,7 +137,7 @@ func TestALeasesLifeInEachEncoding(t *testing.T) {
 					t.Errorf("Get: %+v, %v", k, err)
 				}
 				got := async(t, c.Lock(lock))
-				pgtest.Eventually(t, 10*time.Second, "the waiter listens", func() bool { return pglock.Listening(c) })
+				pgtest.Eventually(t, "the waiter listens", func() bool { return pglock.Listening(c) })
 				release(t, l)
 				release(t, next(t, got))
 			}

@@ -113,10 +113,10 @@ func TestP67_ADeadWriterDoesNotBlockReaders(t *testing.T) {
 		_ = f.pool.QueryRow(t.Context(), f.named("SELECT expires_at FROM pglock.lock_waiters WHERE weight > 1")).Scan(&at)
 		return at
 	}
-	pgtest.Eventually(t, 20*time.Second, "the writer has a ticket", func() bool { return !refreshed().IsZero() })
+	pgtest.Eventually(t, "the writer has a ticket", func() bool { return !refreshed().IsZero() })
 	newcomer := rwlock(f.open(), "rw")
 	first := refreshed()
-	pgtest.Eventually(t, time.Minute, "the ticket outlives its first lifetime twice", func() bool {
+	pgtest.Eventually(t, "the ticket outlives its first lifetime twice", func() bool {
 		before := refreshed()
 		l, err := newcomer.read.TryAcquire(t.Context())
 		switch {
@@ -168,7 +168,7 @@ func TestAReleaseMeetsARenewal(t *testing.T) {
 	run(t, renewal, f.named("SELECT FROM pglock.lock_permits FOR NO KEY UPDATE"))
 	released := make(chan error, 1)
 	go func() { released <- l.Release(t.Context()) }()
-	pgtest.Eventually(t, 20*time.Second, "the release waits for the renewal", func() bool {
+	pgtest.Eventually(t, "the release waits for the renewal", func() bool {
 		return value[int](f, "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')") > 0
 	})
 	must(t, renewal.Commit(t.Context()))
@@ -263,13 +263,13 @@ func TestASuccessorHasItsOwnWeight(t *testing.T) {
 	f.waiters(1)
 	granted := async(t, b.Weight(2))
 	weight := func() int { return value[int](f, "SELECT weight FROM pglock.lock_waiters") }
-	pgtest.Eventually(t, 10*time.Second, "the second waiter", func() bool { return pglock.Waiting(second, "s") == 2 })
+	pgtest.Eventually(t, "the second waiter", func() bool { return pglock.Waiting(second, "s") == 2 })
 	if n := weight(); n != 3 {
 		t.Fatalf("the head needs %d permits", n)
 	}
 	cancel()
 	fails(t, "the first waiter", <-left, context.Canceled)
-	pgtest.Eventually(t, 10*time.Second, "the weight of the successor", func() bool { return weight() == 2 })
+	pgtest.Eventually(t, "the weight of the successor", func() bool { return weight() == 2 })
 	release(t, held)
 	release(t, next(t, granted))
 }

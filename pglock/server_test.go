@@ -45,7 +45,7 @@ func (f fixture) follow(standby *testserver.Server, name string) fixture {
 	f.t.Helper()
 	there := fixture{f.t, pgtest.PoolOn(f.t, standby.URL()), f.schema}
 	version := value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = $1", name)
-	pgtest.Eventually(f.t, 20*time.Second, "the standby follows", func() bool {
+	pgtest.Eventually(f.t, "the standby follows", func() bool {
 		return value[int64](there, "SELECT coalesce(max(version), 0) FROM pglock.distributed_locks WHERE name = $1", name) >= version
 	})
 	return there
@@ -195,7 +195,7 @@ func TestI11_NoLockOfAnUnprivilegedRoleDelaysAGrant(t *testing.T) {
 			t.Errorf("a role without rights locks %s", locks)
 		}
 	}
-	ctx := bounded(t, 3*time.Second)
+	ctx := bounded(t, pgtest.Patience)
 	l, err := c.TryAcquire(ctx, "a new name")
 	must(t, err)
 	release(t, l)

@@ -131,12 +131,12 @@ func TestExtendOnASlowServer(t *testing.T) {
 	proxy, far := f.proxied()
 	c := far.open()
 	l := try(t, c, "n", pglock.WithTTL(10*time.Second), pglock.WithRenewEvery(0))
-	proxy.Delay(600 * time.Millisecond) // each way
-	ctx := bounded(t, 15*time.Second)
+	proxy.Delay(time.Second) // each way
+	ctx := bounded(t, pgtest.Patience)
 	version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
 	if err := l.Extend(ctx, 20*time.Second); err != nil {
-		t.Errorf("Extend, with a round trip of 1.2s: %v", err)
-	} else if left := time.Until(l.Deadline()); left < 20*time.Second-50*time.Millisecond {
+		t.Errorf("Extend, with a round trip of 2 s: %v", err)
+	} else if left := time.Until(l.Deadline()); left < 19*time.Second {
 		t.Errorf("trusted for %v only", left)
 	}
 	if n := value[int64](f, "SELECT version FROM pglock.distributed_locks") - version; n > 2 {
@@ -298,7 +298,7 @@ func TestChaosAStallLosesNoLease(t *testing.T) {
 		}
 		rest(t, ttl/5)
 		resume()
-		pgtest.Eventually(t, ttl, "all are renewed", func() bool {
+		pgtest.Eventually(t, "all are renewed", func() bool {
 			renewed := 0
 			for i, l := range all {
 				if err := l.Err(); err != nil {
@@ -336,7 +336,7 @@ func TestAStallLongerThanTheTTLLosesLeases(t *testing.T) {
 	resume := halt(t, server)
 	rest(t, ttl)
 	for _, l := range all {
-		within(t, 10*time.Second, "its holder is told", l.Done())
+		ends(t, "its holder is told", l.Done())
 		if err := l.Err(); !errors.Is(err, pglock.ErrLost) {
 			t.Errorf("%s, after a stall of %v: %v", l.Name(), ttl, err)
 		}

@@ -80,7 +80,7 @@ func TestSnapshot(t *testing.T) {
 	go func() {
 		check(t, c.DoTx(context.Background(), "tx", func(context.Context, pgx.Tx) error { close(locked); <-stop; return nil }))
 	}()
-	within(t, time.Minute, "the transaction locks", locked)
+	ends(t, "the transaction locks", locked)
 	defer close(stop)
 	until(f, "the waiter waits", 1, "SELECT count(*) FROM pglock.locks_waiting")
 

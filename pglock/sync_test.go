@@ -34,7 +34,7 @@ func newReplicated(t *testing.T, synchronous bool) replicated {
 		value[string](there, "SHOW primary_conninfo"), "port="+regexp.MustCompile(`\d+$`).FindString(r.link.Addr()))
 	there.sql("ALTER SYSTEM SET primary_conninfo = '" + regexp.MustCompile(`'`).ReplaceAllString(way, "''") + "'")
 	there.sql("SELECT pg_reload_conf()")
-	pgtest.Eventually(t, 20*time.Second, "the standby follows through the proxy", func() bool {
+	pgtest.Eventually(t, "the standby follows through the proxy", func() bool {
 		return r.link.Stats().Accepted > 0 && value[int](f, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == 1
 	})
 	if synchronous {
@@ -91,7 +91,7 @@ func TestP49_AGrantThatNoStandbyHasIsNotReported(t *testing.T) {
 		"handed off": func(t *testing.T, ctx context.Context) (*pglock.Lease, error) {
 			t.Helper()
 			go func() {
-				pgtest.Eventually(t, 10*time.Second, "it waits", func() bool { return pglock.Waiting(single, "held") == 1 })
+				pgtest.Eventually(t, "it waits", func() bool { return pglock.Waiting(single, "held") == 1 })
 				_ = held.Release(ctx)
 			}()
 			return single.Acquire(ctx, "held")
@@ -103,7 +103,7 @@ func TestP49_AGrantThatNoStandbyHasIsNotReported(t *testing.T) {
 			}
 			r.link.Cut()
 			stop := r.interrupt(function)
-			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 			type result struct {
 				lease *pglock.Lease
 				err   error
@@ -158,7 +158,7 @@ func TestP49_ARenewalThatNoStandbyHasExtendsNothing(t *testing.T) {
 	c := r.openUnclosed()
 	l := try(t, c, "n", pglock.WithTTL(30*time.Second), pglock.WithRenewEvery(50*time.Millisecond))
 	r.link.Cut()
-	pgtest.Eventually(t, 10*time.Second, "a renewal waits for the standby", func() bool {
+	pgtest.Eventually(t, "a renewal waits for the standby", func() bool {
 		return value[int](r.fixture, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") > 0
 	})
 	before := l.Deadline()
@@ -169,7 +169,7 @@ func TestP49_ARenewalThatNoStandbyHasExtendsNothing(t *testing.T) {
 	}
 	stop()
 	r.link.Heal()
-	pgtest.Eventually(t, 20*time.Second, "renewals count again", func() bool { return l.Deadline().After(before) })
+	pgtest.Eventually(t, "renewals count again", func() bool { return l.Deadline().After(before) })
 	release(t, l)
 	check(t, c.Close(t.Context()))
 }
@@ -186,7 +186,7 @@ func TestI1_P49_NoOverlapAfterAFailover(t *testing.T) {
 			c := r.openUnclosed()
 			release(t, try(t, c, "n"))
 			there := r.there()
-			pgtest.Eventually(t, 20*time.Second, "the standby has the row", func() bool {
+			pgtest.Eventually(t, "the standby has the row", func() bool {
 				return value[bool](there, "SELECT EXISTS (SELECT FROM pglock.distributed_locks WHERE name = 'n' AND holder IS NULL)")
 			})
 			r.link.Cut()

@@ -43,7 +43,7 @@ func TestCallersWithoutATicketDoNotOvertake(t *testing.T) {
 		t.Errorf("a try while somebody else waits: %v", err)
 	}
 	release(t, try(t, c, "barged", pglock.WithBarging()))
-	pgtest.Eventually(t, 10*time.Second, "the dead head is skipped", func() bool {
+	pgtest.Eventually(t, "the dead head is skipped", func() bool {
 		l, err := c.TryAcquire(t.Context(), "tried")
 		if err != nil {
 			return false
@@ -71,7 +71,7 @@ func TestRowsAreRemovedAfterUse(t *testing.T) {
 		release(t, held)
 		l := <-got
 		if name == "kept" {
-			pgtest.Eventually(t, 10*time.Second, "its row is removed", func() bool { return f.tickets(name) == 0 })
+			pgtest.Eventually(t, "its row is removed", func() bool { return f.tickets(name) == 0 })
 		}
 		release(t, l)
 		check(t, c.Close(t.Context()))
@@ -109,7 +109,7 @@ func TestCrashTakeover(t *testing.T) {
 				mu.Unlock()
 				release(t, l)
 			})
-			pgtest.Eventually(t, 20*time.Second, "the client is in the queue, or it is too late", func() bool {
+			pgtest.Eventually(t, "the client is in the queue, or it is too late", func() bool {
 				return f.tickets(name) > i || value[bool](f, "SELECT clock_timestamp() > $1", expiry)
 			})
 		}

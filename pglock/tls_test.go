@@ -120,7 +120,7 @@ func (s *tlsServer) auth(method string) {
 	s.t.Helper()
 	s.write("pg_hba.conf", "host all postgres 127.0.0.1/32 scram-sha-256\nhost all client 127.0.0.1/32 "+method)
 	s.exec("SELECT pg_reload_conf()")
-	pgtest.Eventually(s.t, time.Minute, "the server has read pg_hba.conf", func() bool {
+	pgtest.Eventually(s.t, "the server has read pg_hba.conf", func() bool {
 		var ok bool
 		err := s.admin.QueryRow(s.t.Context(), "SELECT count(*) = 1 AND current_setting('ssl') = 'on' FROM pg_hba_file_rules WHERE 'client' = ANY (user_name) AND auth_method = $1", method).Scan(&ok)
 		// A new process reads the files, so that it is the server that has read them.
@@ -188,7 +188,7 @@ func (s *tlsServer) use(connString string, check func(), opts ...pglock.Option) 
 		go func() {
 			waiting <- client.Do(s.t.Context(), "held", func(context.Context, *pglock.Lease) error { return nil }, pglock.WithWait(time.Minute))
 		}()
-		pgtest.Eventually(s.t, time.Minute, "the listener listens", func() bool {
+		pgtest.Eventually(s.t, "the listener listens", func() bool {
 			var n int
 			err := s.admin.QueryRow(s.t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE usename = 'client' AND query LIKE 'LISTEN%'").Scan(&n)
 			return err == nil && n > 0
@@ -233,13 +233,13 @@ func TestTLSAndSCRAM(t *testing.T) {
 
 	s.exec("ALTER SYSTEM SET log_connections = on")
 	s.exec("SELECT pg_reload_conf()")
-	pgtest.Eventually(t, time.Minute, "the control: the log names a login without TLS", func() bool {
+	pgtest.Eventually(t, "the control: the log names a login without TLS", func() bool {
 		check(t, s.use(s.at("127.0.0.1", tlsPassword, "sslmode", "disable"), func() {}))
 		return s.plainLogins() > 0
 	})
 	// The server's log may be behind: it has the control's logins before this line.
 	s.exec("DO $$ BEGIN RAISE LOG 'the control has ended'; END $$")
-	pgtest.Eventually(t, time.Minute, "the log shows the end of the control", func() bool {
+	pgtest.Eventually(t, "the log shows the end of the control", func() bool {
 		log, err := os.ReadFile(s.log)
 		return err == nil && strings.Contains(string(log), "the control has ended")
 	})
@@ -277,7 +277,7 @@ func TestTLSAndSCRAM(t *testing.T) {
 	s.exec("ALTER SYSTEM SET ssl = off")
 	s.exec("SELECT pg_reload_conf()")
 	for _, mode := range []string{"require", "verify-full"} {
-		pgtest.Eventually(t, time.Minute, "the client refuses a server without TLS", func() bool {
+		pgtest.Eventually(t, "the client refuses a server without TLS", func() bool {
 			err := s.use(s.at("127.0.0.1", tlsPassword, "sslmode", mode, "sslrootcert", good), func() {})
 			return err != nil && strings.Contains(strings.ToLower(err.Error()), "tls")
 		})

@@ -49,7 +49,7 @@ func (f fixture) weaken(function, before, after string) {
 // awaitStalled returns when a backend waits in the trigger.
 func (f fixture) awaitStalled() {
 	f.t.Helper()
-	pgtest.Eventually(f.t, 5*time.Second, "a backend is stalled", func() bool {
+	pgtest.Eventually(f.t, "a backend is stalled", func() bool {
 		return value[bool](f, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND (classid::bigint << 32) + objid::bigint = hashtextextended($1, 42))`, f.schema)
 	})
@@ -112,7 +112,7 @@ func TestP02_OneGrantOneToken(t *testing.T) {
 	f := newFixture(t)
 	c := f.open()
 	l := try(t, c, "n", pglock.WithTTL(600*time.Millisecond), pglock.WithRenewEvery(30*time.Millisecond))
-	pgtest.Eventually(t, 10*time.Second, "five renewals", func() bool {
+	pgtest.Eventually(t, "five renewals", func() bool {
 		return value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'n'") > 5
 	})
 	if token := value[int64](f, "SELECT token FROM pglock.distributed_locks WHERE name = 'n'"); token != int64(l.Token()) {

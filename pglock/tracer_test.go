@@ -133,7 +133,7 @@ func TestTracerOfThePool(t *testing.T) {
 	l, err := c.Acquire(ctx, "n")
 	must(t, err)
 	await[observe.RenewalEvent](t, r, 1)
-	pgtest.Eventually(t, 20*time.Second, "its own connections are named", func() bool {
+	pgtest.Eventually(t, "its own connections are named", func() bool {
 		return value[int](f, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application+" (pglock)") > 0
 	})
 	waiting, giveUp := context.WithCancel(ctx)
@@ -145,7 +145,7 @@ func TestTracerOfThePool(t *testing.T) {
 			t.Error("granted twice")
 		}
 	}()
-	pgtest.Eventually(t, 20*time.Second, "the listener", func() bool { seen, _ := s.saw("LISTEN"); return seen })
+	pgtest.Eventually(t, "the listener", func() bool { seen, _ := s.saw("LISTEN"); return seen })
 	giveUp()
 	<-left
 	s.mu.Lock()

@@ -54,7 +54,7 @@ func TestWatchSeesEachHolder(t *testing.T) {
 			l := try(t, c, "n", pglock.WithHolder("first"))
 			w.sees("first")
 			if options == nil {
-				pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(operator) })
+				pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(operator) })
 			}
 			if rows := value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE ticket = -1"); (rows == 1) != (options == nil) {
 				t.Errorf("%d rows announce the watch", rows)
@@ -99,7 +99,7 @@ func TestANotificationIsFaster(t *testing.T) {
 				holder := fmt.Sprint("holder ", i)
 				l := try(t, c, "n", pglock.WithHolder(holder))
 				w.sees(holder)
-				pgtest.Eventually(t, 10*time.Second, "it listens", func() bool { return pglock.Listening(operator) })
+				pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(operator) })
 				release(t, l)
 				late += w.sees("")
 			}
@@ -156,7 +156,7 @@ func TestWatchNeverGoesBack(t *testing.T) {
 				if got != "true third <nil>" {
 					t.Errorf("the next state: %s", got)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(pgtest.Patience):
 				t.Error("the next state was not seen")
 			}
 			_ = first.Release(t.Context()) // it was lost, or is released
@@ -188,7 +188,7 @@ func TestWatchEnds(t *testing.T) {
 		}
 		break
 	}
-	pgtest.Eventually(t, 10*time.Second, "the row of the last loop is deleted, the other one is not", func() bool {
+	pgtest.Eventually(t, "the row of the last loop is deleted, the other one is not", func() bool {
 		return value[string](f, "SELECT coalesce(string_agg(name, ' '), '') FROM pglock.lock_waiters") == "n"
 	})
 	ended := make(chan error, 1)

@@ -270,7 +270,7 @@ func (f *mixedFleet) run(length time.Duration) {
 	watching.Wait()
 	if f.mode == protectedFleet {
 		since := uptime()
-		pgtest.Eventually(f.t, 3*locktest.Patience, "every worker has a turn", func() bool {
+		pgtest.Eventually(f.t, "every worker has a turn", func() bool {
 			return locktest.Scan[int](f.t, f.pool, "SELECT count(DISTINCT worker) FROM intervals WHERE began > $1::float8", since) == len(f.workers)
 		})
 	}
@@ -392,7 +392,7 @@ func TestChaosClientsInAMixedFleet(t *testing.T) {
 		t.Run("control "+string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := newMixedFleet(t, mode)
-			f.run(locktest.Patience)
+			f.run(pgtest.Patience)
 			v := f.verdict()
 			if mode == unlockedFleet && v.lostUpdates == 0 || mode == bargingFleet && v.overtaken == 0 {
 				t.Errorf("no violation: %+v", v)

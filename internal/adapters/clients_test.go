@@ -27,8 +27,9 @@ import (
 )
 
 const (
-	shortTTL = 3  // seconds: the shortest of pglock.sh
-	longTTL  = 60 // outlasts what a test does
+	shortTTL   = 3  // seconds: the shortest of pglock.sh
+	renewedTTL = 12 // is renewed in the course of a test, and outlasts the stalls of a loaded machine
+	longTTL    = 60 // outlasts what a test does
 )
 
 // TestClientsReplayTheProtocol replays the fixtures of the SQL protocol in Python, as TestProtocol
@@ -87,7 +88,7 @@ func (f clientFixture) address() string {
 // acquire acquires the lock in Go.
 func (f clientFixture) acquire() *pglock.Lease {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), 2*locktest.Patience)
+	ctx, cancel := context.WithTimeout(f.t.Context(), 2*pgtest.Patience)
 	defer cancel()
 	l, err := f.client.Lock("n").Acquire(ctx)
 	locktest.OK(f.t, err)
@@ -102,7 +103,7 @@ func (f clientFixture) release(l *pglock.Lease) {
 // waiting waits until n clients have tickets.
 func (f clientFixture) waiting(n int) {
 	f.t.Helper()
-	pgtest.Eventually(f.t, locktest.Patience, "tickets in the queue", func() bool {
+	pgtest.Eventually(f.t, "tickets in the queue", func() bool {
 		return locktest.Scan[int](f.t, f.pool, "SELECT count(*) FROM pglock.locks_waiting") == n
 	})
 }
@@ -130,11 +131,10 @@ func (f clientFixture) written(token int64) int {
 func TestClientsExcludeHoldersInGo(t *testing.T) {
 	t.Parallel()
 	eachClient(t, func(f clientFixture, kind string) {
-		p := startHolder(f.t, kind, f.url, "n", shortTTL)
+		p := startHolder(f.t, kind, f.url, "n", renewedTTL)
 		token := p.held()
-		// Its lease is renewed past its TTL.
-		pgtest.Eventually(f.t, locktest.Patience, "the TTL passes", func() bool {
-			return locktest.Scan[bool](f.t, f.pool, "SELECT clock_timestamp() > acquired_at + interval '3.5 s' FROM pglock.distributed_locks")
+		pgtest.Eventually(f.t, "a renewal", func() bool {
+			return locktest.Scan[bool](f.t, f.pool, "SELECT expires_at > acquired_at + make_interval(secs => $1) FROM pglock.distributed_locks", renewedTTL+1)
 		})
 		if _, err := f.client.Lock("n").TryAcquire(f.t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
 			f.t.Errorf("a try of a held lock: %v", err)
@@ -147,7 +147,7 @@ func TestClientsExcludeHoldersInGo(t *testing.T) {
 		if now := int64(l.Token()); now <= token {
 			f.t.Errorf("token %d after %d", now, token)
 		}
-		next := startHolder(f.t, kind, f.url, "n", shortTTL)
+		next := startHolder(f.t, kind, f.url, "n", renewedTTL)
 		f.waiting(1)
 		f.release(l)
 		if now := next.held(); now <= int64(l.Token()) {
@@ -311,7 +311,7 @@ func TestClientsScriptIsKilledAlone(t *testing.T) {
 	locktest.OK(t, p.cmd.Process.Kill())
 	_, _ = p.cmd.Process.Wait() // else the script would still be there, as a zombie
 	f.acquire()
-	pgtest.Eventually(t, locktest.Patience, "its command is killed", func() bool { return len(p.tree()) == 0 })
+	pgtest.Eventually(t, "its command is killed", func() bool { return len(p.tree()) == 0 })
 }
 
 // TestClientsRepeatCallsWithoutAnAnswer has a proxy that loses the first answer of a kind of
@@ -336,7 +336,7 @@ func TestClientsRepeatCallsWithoutAnAnswer(t *testing.T) {
 				}
 				ttl := longTTL // so that no second grant follows an expiry
 				if function == "renew" {
-					ttl = shortTTL
+					ttl = renewedTTL
 				}
 				p := startHolder(f.t, kind, proxy.URL(f.url), "n", ttl)
 				if first != nil {
@@ -344,12 +344,12 @@ func TestClientsRepeatCallsWithoutAnAnswer(t *testing.T) {
 					f.release(first)
 				}
 				token := p.held()
-				pgtest.Eventually(f.t, locktest.Patience, "a second call", func() bool { return function == "release" || lost.Load() >= 2 })
+				pgtest.Eventually(f.t, "a second call", func() bool { return function == "release" || lost.Load() >= 2 })
 				if got := p.write(func() {}); got != "written" || f.written(token) != 1 {
 					f.t.Errorf("a guarded write: %q", got)
 				}
 				p.send("end")
-				pgtest.Eventually(f.t, locktest.Patience, "a free lock", func() bool {
+				pgtest.Eventually(f.t, "a free lock", func() bool {
 					return locktest.Scan[int](f.t, f.pool, "SELECT count(*) FROM pglock.locks_held") == 0
 				})
 				if last := locktest.Scan[string](f.t, f.pool, "SELECT last_end FROM pglock.distributed_locks"); last != "released" {
@@ -400,7 +400,7 @@ func TestClientsGiveUpAnUnansweredAcquire(t *testing.T) {
 	})
 	p := startClient(t, f.url, append(clientKinds["python"](t, proxy.URL(f.url), "n"), "wait=0", "ttl=60"))
 	p.expect("TimeoutError")
-	pgtest.Eventually(t, locktest.Patience, "a free lock", func() bool {
+	pgtest.Eventually(t, "a free lock", func() bool {
 		return calls.Load() > 1 && locktest.Scan[int](t, f.pool, "SELECT count(*) FROM pglock.locks_held") == 0
 	})
 }

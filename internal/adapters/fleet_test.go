@@ -72,21 +72,21 @@ func TestChaosEveryTickOnceInAFleet(t *testing.T) {
 				machines[cmd.Process.Pid] = cmd
 			}
 			const there = "SELECT count(DISTINCT machine) FROM reports"
-			pgtest.Eventually(t, locktest.Patience, "all are there", func() bool { return locktest.Scan[int](t, f.pool, there) == len(machines) })
+			pgtest.Eventually(t, "all are there", func() bool { return locktest.Scan[int](t, f.pool, there) == len(machines) })
 			began := locktest.Scan[time.Time](t, f.pool, "SELECT max(first) FROM (SELECT min(tick) AS first FROM reports GROUP BY machine) m")
 
 			ticksRun := "SELECT count(DISTINCT tick) FROM runs WHERE tick >= $1"
-			pgtest.Eventually(t, 5*locktest.Patience, "a third of the ticks", func() bool { return locktest.Scan[int](t, f.pool, ticksRun, began) >= count/3 })
+			pgtest.Eventually(t, "a third of the ticks", func() bool { return locktest.Scan[int](t, f.pool, ticksRun, began) >= count/3 })
 			// Kill the process that runs a tick.
 			var victim int
-			pgtest.Eventually(t, locktest.Patience, "one is running a tick", func() bool {
+			pgtest.Eventually(t, "one is running a tick", func() bool {
 				victim = locktest.Scan[int](t, f.pool, "SELECT coalesce(max(machine), 0) FROM begun b WHERE tick >= $1 AND NOT EXISTS (SELECT FROM runs r WHERE r.tick = b.tick)", began)
 				return victim != 0
 			})
 			if err := machines[victim].Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			pgtest.Eventually(t, 5*locktest.Patience, "the rest of the ticks", func() bool { return locktest.Scan[int](t, f.pool, ticksRun, began) >= count })
+			pgtest.Eventually(t, "the rest of the ticks", func() bool { return locktest.Scan[int](t, f.pool, ticksRun, began) >= count })
 
 			last := locktest.Scan[time.Time](t, f.pool, "SELECT max(tick) FROM runs")
 			want := int(last.Sub(began)/period) + 1
@@ -118,5 +118,5 @@ func TestP42_WithoutALockEachMachineRunsTheTick(t *testing.T) {
 	for range 2 {
 		f.start("gocron without a lock", 0)
 	}
-	pgtest.Eventually(t, locktest.Patience, "both run ticks", func() bool { return locktest.Scan[int](t, f.pool, "SELECT count(DISTINCT machine) FROM runs") == 2 })
+	pgtest.Eventually(t, "both run ticks", func() bool { return locktest.Scan[int](t, f.pool, "SELECT count(DISTINCT machine) FROM runs") == 2 })
 }

@@ -20,7 +20,7 @@ import (
 // newScheduler returns a scheduler that stops at the end of the test.
 func newScheduler(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler {
 	t.Helper()
-	s, err := gocron.NewScheduler(append(opts, gocron.WithStopTimeout(locktest.Patience))...)
+	s, err := gocron.NewScheduler(append(opts, gocron.WithStopTimeout(pgtest.Patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestAStoppedGocronLeavesItsTick(t *testing.T) {
 	url := pgtest.Database(t)
 	running, reports := make(chan bool, 1), make(chan error, 2)
 	report := schedule.WithReport(func(_ time.Time, err error) { reports <- err })
-	s, err := gocron.NewScheduler(gocron.WithStopTimeout(locktest.Patience))
+	s, err := gocron.NewScheduler(gocron.WithStopTimeout(pgtest.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +158,10 @@ func TestGocronJobWithItsOwnInterval(t *testing.T) {
 				s.Start()
 			}
 			if name != "its interval" {
-				pgtest.Eventually(t, locktest.Patience, "seconds in which both ran it", func() bool { return locktest.Scan[int](t, pool, doubled) >= 2 })
+				pgtest.Eventually(t, "seconds in which both ran it", func() bool { return locktest.Scan[int](t, pool, doubled) >= 2 })
 				return
 			}
-			pgtest.Eventually(t, locktest.Patience, "four runs", func() bool { return locktest.Scan[int](t, pool, "SELECT count(*) FROM runs") >= 4 })
+			pgtest.Eventually(t, "four runs", func() bool { return locktest.Scan[int](t, pool, "SELECT count(*) FROM runs") >= 4 })
 			if n := locktest.Scan[int](t, pool, doubled); n != 0 {
 				t.Errorf("in %d seconds the job ran twice", n)
 			}

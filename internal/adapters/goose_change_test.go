@@ -64,7 +64,7 @@ func TestI1_P42_OldAndNewGooseReplicasExclude(t *testing.T) {
 			g.Reached()
 			go func() { _, err := second.Up(t.Context()); ends <- err }()
 			if !c.key {
-				pgtest.Eventually(t, locktest.Patience, "both run the migration", func() bool { return g.Waiting() == 2 })
+				pgtest.Eventually(t, "both run the migration", func() bool { return g.Waiting() == 2 })
 				g.Open()
 				first, second := <-ends, <-ends
 				if n := locktest.Scan[int](t, pool, "SELECT count(*) FROM journal"); n != 2 && first == nil && second == nil {
@@ -74,7 +74,7 @@ func TestI1_P42_OldAndNewGooseReplicasExclude(t *testing.T) {
 			}
 			// The second one polls: its statements are in pg_stat_activity, and it does not
 			// migrate.
-			pgtest.Eventually(t, locktest.Patience, "the second one polls", func() bool {
+			pgtest.Eventually(t, "the second one polls", func() bool {
 				return locktest.Scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' AND query LIKE 'SELECT pg_try_advisory_lock%'") > 0
 			})
 			if c.oldFirst {

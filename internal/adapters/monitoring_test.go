@@ -235,7 +235,7 @@ func TestQueries(t *testing.T) {
 	}
 	monitor := locktest.PoorRole(t, url, "monitor_of_queries")
 	locktest.Exec(t, pgtest.PoolOn(t, url), "GRANT pg_monitor TO monitor_of_queries; SELECT pglock.grant_reader('monitor_of_queries')")
-	pgtest.Eventually(t, locktest.Patience, "a call waits", func() bool {
+	pgtest.Eventually(t, "a call waits", func() bool {
 		return locktest.Scan[int](t, monitor, "SELECT count(*) FROM pglock.locks_waiting") == 1
 	})
 	want := map[string]float64{ // as postgres_exporter names them, with the first label

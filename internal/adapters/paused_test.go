@@ -28,7 +28,7 @@ type host struct {
 // that was due meanwhile was handled.
 func (h host) wakeAt(t *testing.T, to time.Time) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
 	if err := h.clock.BlockUntilContext(ctx, 1); err != nil { // the scheduler's timer
 		t.Fatal(err)

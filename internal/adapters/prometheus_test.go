@@ -96,7 +96,7 @@ scrape_configs:
 func (p *prometheusServer) awaitScrapes() {
 	p.t.Helper()
 	until := p.scrapes.Load() + 3
-	pgtest.Eventually(p.t, locktest.Patience, "Prometheus scrapes", func() bool { return p.scrapes.Load() >= until })
+	pgtest.Eventually(p.t, "Prometheus scrapes", func() bool { return p.scrapes.Load() >= until })
 }
 
 // query returns the values of an instant vector by their labels "pglock_…" and "alertname".
@@ -234,7 +234,7 @@ func TestPrometheusSeesTheDay(t *testing.T) {
 	refused(err, pglock.ErrTimeout)
 	granted := make(chan *pglock.Lease, 1)
 	go func() { l, _ := c.Acquire(ctx, "account:6"); granted <- l }()
-	pgtest.Eventually(t, locktest.Patience, "a call waits", func() bool { return p.query("pglock_acquire_waiting")["account"] == 1 })
+	pgtest.Eventually(t, "a call waits", func() bool { return p.query("pglock_acquire_waiting")["account"] == 1 })
 	must(held.Release(ctx))
 	must(locktest.Receive(t, granted).Release(ctx))
 
@@ -315,7 +315,7 @@ func TestPrometheusSeesTheDay(t *testing.T) {
 	p.awaitScrapes()
 	for expr, want := range values {
 		var got map[string]float64
-		if !testserver.Poll(ctx, locktest.Patience, func() bool { got = p.query(expr); return maps.Equal(got, want) }) {
+		if !testserver.Poll(ctx, pgtest.Patience, func() bool { got = p.query(expr); return maps.Equal(got, want) }) {
 			t.Errorf("%s:\n%v\nwant\n%v", expr, got, want)
 		}
 	}
@@ -340,7 +340,7 @@ func TestPrometheusSeesTheDay(t *testing.T) {
 	stop()
 	_ = locktest.Receive(t, ended)
 	must(term.Resign(ctx))
-	pgtest.Eventually(t, locktest.Patience, "the end of the day", func() bool {
+	pgtest.Eventually(t, "the end of the day", func() bool {
 		return p.query("pglock_leader_active")["e"] == 0 && p.query("pglock_tick_next_seconds")["report"] == 0
 	})
 }

@@ -127,7 +127,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	ctx := b.ctx
 	if chromedp.FromContext(ctx).Target != nil { // not the call that starts the browser
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, locktest.Patience)
+		ctx, cancel = context.WithTimeout(ctx, pgtest.Patience)
 		defer cancel()
 	}
 	locktest.OK(b.t, chromedp.Do(ctx, actions...))
@@ -149,7 +149,7 @@ func eval[T any](b *browser, expression string) T {
 // until waits for an expression of the page to be true.
 func (b *browser) until(what, expression string) {
 	b.t.Helper()
-	pgtest.Eventually(b.t, locktest.Patience, what, func() bool {
+	pgtest.Eventually(b.t, what, func() bool {
 		v, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](expression))
 		return err == nil && v // in between, there is no page
 	})
@@ -237,7 +237,7 @@ func TestUIPages(t *testing.T) {
 		}
 	}
 	b.do(chromedp.Evaluate[chromedp.Void]("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"alert(1)\"><p style=\"color:#ddd;background:#fff\">x</p>'), undefined"))
-	pgtest.Eventually(t, locktest.Patience, "control: the policy refuses a script", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.problems) > 1 })
+	pgtest.Eventually(t, "control: the policy refuses a script", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.problems) > 1 })
 }
 
 // contrast returns the texts whose contrast is less than 4.5, as WCAG 2 counts it.
@@ -345,7 +345,7 @@ func TestUIActions(t *testing.T) {
 	typed := eval[string](b, "document.getElementById('exactly').querySelector('.text').innerText") // as people see it
 	b.do(chromedp.Focus("form[action^=revoke] input[name=confirm]"), chromedp.KeyEvent(typed), chromedp.KeyEvent(kb.Enter))
 	b.shows("Nobody holds it")
-	pgtest.Eventually(t, locktest.Patience, "the lease is lost", func() bool { return errors.Is(l.Err(), pglock.ErrRevoked) })
+	pgtest.Eventually(t, "the lease is lost", func() bool { return errors.Is(l.Err(), pglock.ErrRevoked) })
 	b.clean()
 	_ = l.Release(context.Background())
 }
@@ -364,7 +364,7 @@ func TestUIWithoutScript(t *testing.T) {
 	}
 	b.do(chromedp.Click("a.lock"), chromedp.SendKeys("form[action^=revoke] input[name=confirm]", "n"), chromedp.Click("form[action^=revoke] button"))
 	b.shows("Nobody holds it")
-	pgtest.Eventually(t, locktest.Patience, "the lease is lost", func() bool { return errors.Is(l.Err(), pglock.ErrRevoked) })
+	pgtest.Eventually(t, "the lease is lost", func() bool { return errors.Is(l.Err(), pglock.ErrRevoked) })
 	b.clean()
 	_ = l.Release(context.Background())
 }

@@ -50,10 +50,10 @@ func TestNothingIsLeftOfARunThatEnds(t *testing.T) {
 					}
 				}
 			}
-			pgtest.Eventually(t, 30*time.Second, "no process is left", func() bool {
+			pgtest.Eventually(t, "no process is left", func() bool {
 				return !slices.ContainsFunc(append(all, b.family(t)...), running)
 			})
-			pgtest.Eventually(t, 30*time.Second, "no file is left", func() bool {
+			pgtest.Eventually(t, "no file is left", func() bool {
 				left, err := os.ReadDir(b.dir)
 				return err == nil && len(left) == 0
 			})
@@ -105,7 +105,7 @@ func (b *bench) awaitB3(t *testing.T) (all []*process.Process) {
 		}
 	}
 	const workers = 2 * (fewProcesses + manyProcesses) // of pglock and of advisory locks
-	pgtest.Eventually(t, 2*time.Minute, "B3 is measured", func() bool {
+	pgtest.Eventually(t, "B3 is measured", func() bool {
 		all = b.family(t)
 		var programs []string // one of the cache is an argument of its loader
 		own := 0

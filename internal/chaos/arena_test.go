@@ -273,7 +273,7 @@ func (a *arena) progress() {
 		return
 	}
 	since := monotonic()
-	pgtest.Eventually(a.t, maxWait, "every actor is granted a lock", func() bool {
+	pgtest.Eventually(a.t, "every actor is granted a lock", func() bool {
 		served := map[string]bool{}
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -327,7 +327,7 @@ func (f *fates) String() string {
 
 // storm opens all connections that the server allows to the workers' role.
 func storm(a *arena, r *rand.Rand) {
-	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), pgtest.Patience)
 	defer cancel()
 	var all []*pgx.Conn
 	for {
@@ -352,7 +352,7 @@ func maintain(a *arena, r *rand.Rand) {
 	command := []string{"VACUUM FULL pglock.%s", "REINDEX TABLE pglock.%s", "ALTER TABLE pglock.%s SET (fillfactor = 50)",
 		"ALTER TABLE pglock.%s ADD COLUMN extra int; ALTER TABLE pglock.%[1]s DROP COLUMN extra",
 		"ANALYZE pglock.%s", "BEGIN; LOCK TABLE pglock.%s; SELECT pg_sleep(0.1); COMMIT"}[r.IntN(6)]
-	ctx, cancel := context.WithTimeout(a.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), pgtest.Patience)
 	defer cancel()
 	conn, err := a.admin.Acquire(ctx)
 	if err != nil {
@@ -383,7 +383,7 @@ func oldSnapshot(a *arena, r *rand.Rand) {
 // fillQueue makes notifications fail when their transaction commits, with the error of a full queue,
 // which would take 8 GiB.
 func fillQueue(a *arena, r *rand.Rand) {
-	ctx, cancel := context.WithTimeout(a.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), pgtest.Patience)
 	defer cancel()
 	_, err := a.admin.Exec(ctx, `
 		CREATE TABLE IF NOT EXISTS full_queue (full_queue boolean);

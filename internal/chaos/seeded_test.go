@@ -80,7 +80,7 @@ func TestCheckersFindSeededBugs(t *testing.T) {
 			for try := range uint64(5) { // each with other workers
 				a := newArena(t, assignment{Mode: protected, Seed: s + try, Actors: actors, TTL: ttl, Only: bug.lock, Barging: true}, nemesis{})
 				a.exec(bug.sql)
-				pgtest.Eventually(t, maxWait, "grants", func() bool { return a.count(granted) > 10 })
+				pgtest.Eventually(t, "grants", func() bool { return a.count(granted) > 10 })
 				a.rest(time.Second)
 				a.killAll() // a waiter may starve
 				var err error

@@ -45,7 +45,7 @@ func upgrade() nemesis {
 			p.start()
 			if step == 0 {
 				if a.base.Mode != unlocked {
-					pgtest.Eventually(a.t, maxWait, "the new worker finds the tables too old", func() bool {
+					pgtest.Eventually(a.t, "the new worker finds the tables too old", func() bool {
 						return strings.Contains(a.lastError(p.name()), schema.ErrOutdated.Error())
 					})
 				}

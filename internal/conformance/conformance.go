@@ -5,7 +5,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
 // Locker is a kind of lock in one process. Many goroutines use it at once.
@@ -43,7 +43,7 @@ func Run(t *testing.T, kind Kind) {
 // lock locks the name n and fails the test after an error.
 func lock(t *testing.T, l Locker) Unlock {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
 	unlock, err := l.Lock(ctx, "n")
 	if err != nil {

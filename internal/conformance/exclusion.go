@@ -31,7 +31,7 @@ func testExclusion(t *testing.T, open func() Locker) {
 	}
 	var inside, overlaps atomic.Int32
 	c.crowd(processes*workers, rounds, func(i int) error {
-		ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 		defer cancel()
 		unlock, err := lockers[i%processes].Lock(ctx, "counter")
 		if err != nil {

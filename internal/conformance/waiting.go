@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
-	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
 // testTryOnAHeldLock checks that a try does not wait, and acquires the lock when it is free.
@@ -101,7 +101,7 @@ func testCancelled(t *testing.T, open func() Locker) {
 	for i := range waiters {
 		all.Go(func() {
 			for round := range rounds {
-				ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+				ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 				if i%2 == 0 {
 					time.AfterFunc(time.Duration((i*rounds+round)%25)*time.Millisecond, cancel)
 				}

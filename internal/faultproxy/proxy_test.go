@@ -19,7 +19,7 @@ func TestForwardsAndCounts(t *testing.T) {
 	one.mustEcho("hello\n")
 	two.mustEcho("there\n")
 	two.conn.Close()
-	pgtest.Eventually(t, 10*time.Second, "one of two connections is left", func() bool {
+	pgtest.Eventually(t, "one of two connections is left", func() bool {
 		return proxy.Stats() == faultproxy.Stats{Accepted: 2, Open: 1, ToServer: 12}
 	})
 }
@@ -69,7 +69,7 @@ func TestCutHoldsAReply(t *testing.T) {
 
 	proxy.Delay(300 * time.Millisecond)
 	c.send("question\n")
-	pgtest.Eventually(t, 10*time.Second, "the request arrives", func() bool { return server.received("question\n") })
+	pgtest.Eventually(t, "the request arrives", func() bool { return server.received("question\n") })
 	proxy.Cut() // the reply is on its way
 	if got, err := c.read(500 * time.Millisecond); err == nil {
 		t.Fatalf("read %q; want silence", got)
@@ -88,11 +88,11 @@ func TestDropRepliesLosesOnlyReplies(t *testing.T) {
 
 	proxy.DropReplies()
 	hurt.send("applied\n")
-	pgtest.Eventually(t, 10*time.Second, "the request arrives", func() bool { return server.received("applied\n") })
+	pgtest.Eventually(t, "the request arrives", func() bool { return server.received("applied\n") })
 	hurt.mustBeSilent()
 	late := dial(t, proxy.Addr())
 	late.send("late\n")
-	pgtest.Eventually(t, 10*time.Second, "the late request arrives", func() bool { return server.received("late\n") })
+	pgtest.Eventually(t, "the late request arrives", func() bool { return server.received("late\n") })
 	late.mustBeSilent()
 
 	proxy.Heal()
@@ -111,7 +111,7 @@ func TestSever(t *testing.T) {
 	used.mustEcho("before\n")
 	proxy.Cut()
 	hung := dial(t, proxy.Addr())
-	pgtest.Eventually(t, 10*time.Second, "the proxy takes it", func() bool { return proxy.Stats().Open == 2 })
+	pgtest.Eventually(t, "the proxy takes it", func() bool { return proxy.Stats().Open == 2 })
 	proxy.Sever()
 	used.mustBeBroken()
 	hung.mustBeBroken()

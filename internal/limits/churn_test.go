@@ -134,10 +134,10 @@ func (c *churn) run(length time.Duration) (samples []sample) {
 	for range n {
 		enough := c.operations.Load() + roundWork
 		<-time.After(round)
-		pgtest.Eventually(c.t, time.Minute, "a round ends", func() bool { return c.operations.Load() >= enough })
+		pgtest.Eventually(c.t, "a round ends", func() bool { return c.operations.Load() >= enough })
 		c.work.Lock()
 		if !c.leaky {
-			pgtest.Eventually(c.t, settling, "nothing is held", func() bool {
+			pgtest.Eventually(c.t, "nothing is held", func() bool {
 				s := c.sample()
 				return s.values[held]+s.values[permits] == 0
 			})
@@ -151,7 +151,7 @@ func (c *churn) run(length time.Duration) (samples []sample) {
 	cancel()
 	all.Wait()
 	if !c.leaky {
-		pgtest.Eventually(c.t, settling, "nobody waits", func() bool { return c.sample().values[tickets] == 0 })
+		pgtest.Eventually(c.t, "nobody waits", func() bool { return c.sample().values[tickets] == 0 })
 	}
 	return samples
 }

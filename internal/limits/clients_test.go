@@ -106,7 +106,7 @@ func TestManyClients(t *testing.T) { // not parallel: it measures the memory of 
 		}
 	})
 	t.Logf("closed in %v", time.Since(began))
-	pgtest.Eventually(t, locktest.Patience, "no connection is left", func() bool { return connections() == 0 })
+	pgtest.Eventually(t, "no connection is left", func() bool { return connections() == 0 })
 }
 
 // inUse returns the bytes of heap and stacks that are in use.

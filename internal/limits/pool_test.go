@@ -93,7 +93,7 @@ func TestP15_ABusyPoolOfOneStopsNoLock(t *testing.T) {
 	}
 	for kind, l := range leases {
 		granted := l.Deadline()
-		pgtest.Eventually(t, locktest.Patience, kind+": a waiter, and a renewal", func() bool {
+		pgtest.Eventually(t, kind+": a waiter, and a renewal", func() bool {
 			info, err := ours.Get(t.Context(), l.Names()[0])
 			return err == nil && len(info.Waiters) == 1 && l.Deadline().After(granted)
 		})
@@ -135,7 +135,7 @@ func TestWorkHasThePoolOfOne(t *testing.T) {
 	t.Parallel()
 	pool := poolOfOne(t)
 	c := locktest.ClientOn(t, pool)
-	ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
 	write := func(ctx context.Context, l *pglock.Lease) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return l.Guard(ctx, tx) })

@@ -49,7 +49,7 @@ const waiting = " FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND 
 // Reached waits until a session waits at the gate, and returns its server process.
 func (g *Gate) Reached() (pid int) {
 	g.tb.Helper()
-	pgtest.Eventually(g.tb, Patience, "a session is at the gate", func() bool {
+	pgtest.Eventually(g.tb, "a session is at the gate", func() bool {
 		pid = Scan[int](g.tb, g.pool, "SELECT coalesce(max(pid), 0)"+waiting, g.Key)
 		return pid != 0
 	})

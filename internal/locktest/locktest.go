@@ -16,9 +16,6 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// Patience is how long a test waits for an event that must come.
-const Patience = time.Minute
-
 // Client opens a client, as another process would, and creates the tables if they are missing.
 func Client(tb testing.TB, url string, opts ...pglock.Option) *pglock.Client {
 	tb.Helper()
@@ -45,7 +42,7 @@ func ClientOn(tb testing.TB, pool *pgxpool.Pool, opts ...pglock.Option) *pglock.
 func Open(tb testing.TB, pool *pgxpool.Pool, opts ...pglock.Option) (c *pglock.Client) {
 	tb.Helper()
 	var err error
-	pgtest.Eventually(tb, Patience, "an open client", func() bool {
+	pgtest.Eventually(tb, "an open client", func() bool {
 		c, err = pglock.Open(tb.Context(), pool, opts...)
 		return !errors.Is(err, pglock.ErrUnavailable)
 	})
@@ -73,11 +70,11 @@ func Scan[T any](tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) (v 
 // NoLockLeft waits until no session of the database holds an advisory lock and no lease is held.
 func NoLockLeft(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
-	pgtest.Eventually(tb, Patience, "no advisory lock is left", func() bool {
+	pgtest.Eventually(tb, "no advisory lock is left", func() bool {
 		return Scan[int](tb, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == 0
 	})
 	if Scan[bool](tb, pool, "SELECT to_regclass('pglock.distributed_locks') IS NOT NULL") {
-		pgtest.Eventually(tb, Patience, "no lease is left", func() bool {
+		pgtest.Eventually(tb, "no lease is left", func() bool {
 			return Scan[int](tb, pool, "SELECT count(*) FROM pglock.distributed_locks WHERE holder IS NOT NULL") == 0
 		})
 	}
@@ -117,7 +114,7 @@ func OK(tb testing.TB, err error) {
 // WaitingAs waits until n sessions of the pool's role wait for a lock of another transaction.
 func WaitingAs(tb testing.TB, admin, pool *pgxpool.Pool, n int) {
 	tb.Helper()
-	pgtest.Eventually(tb, Patience, "statements wait for a lock", func() bool {
+	pgtest.Eventually(tb, "statements wait for a lock", func() bool {
 		return Scan[int](tb, admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = $1", pgtest.RoleOf(pool)) == n
 	})
 }
@@ -127,7 +124,7 @@ func Receive[T any](tb testing.TB, c <-chan T) (v T) {
 	tb.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(Patience):
+	case <-time.After(pgtest.Patience):
 		tb.Fatal("nothing came")
 	}
 	return v

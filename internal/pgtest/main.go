@@ -40,11 +40,15 @@ func Main(m *testing.M, ignored ...string) {
 	goleak.VerifyTestMain(m, options...)
 }
 
-// Eventually polls until cond returns true. It fails the test after within, with a message that
-// has what. Only the test's own goroutine may call it.
-func Eventually(tb testing.TB, within time.Duration, what string, cond func() bool) {
+// Patience is how long a test waits for what must come. It is no limit of what the test shows: a machine that
+// stands still for a minute fails nothing.
+const Patience = 5 * time.Minute
+
+// Eventually polls until cond returns true. It fails the test after Patience, with a message that has what. Only the
+// test's own goroutine may call it.
+func Eventually(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
-	if !testserver.Poll(context.Background(), within, cond) && !cond() { // on a slow machine the last look was long ago
-		tb.Fatalf("not within %v: %s", within, what)
+	if !testserver.Poll(context.Background(), Patience, cond) && !cond() { // on a slow machine the last look was long ago
+		tb.Fatalf("not within %v: %s", Patience, what)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,18 +56,21 @@ func TestNamesAreOddAndNothingIsLeft(t *testing.T) { //nolint:tparallel // the s
 func TestEventually(t *testing.T) {
 	t.Parallel()
 	begin, looks := time.Now(), 0
-	pgtest.Eventually(t, time.Minute, "three looks", func() bool { looks++; return looks == 3 })
+	pgtest.Eventually(t, "three looks", func() bool { looks++; return looks == 3 })
 	if time.Since(begin) > 30*time.Second {
 		t.Error("it waited for the deadline")
 	}
-	probe := &failProbe{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		pgtest.Eventually(probe, 20*time.Millisecond, "the impossible", func() bool { return false })
-	}()
-	<-done
-	if !strings.Contains(probe.message, "the impossible") {
-		t.Errorf("it failed with %q", probe.message)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		probe := &failProbe{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			pgtest.Eventually(probe, "the impossible", func() bool { return false })
+		}()
+		<-done
+		if !strings.Contains(probe.message, "the impossible") || time.Since(begin) < pgtest.Patience {
+			t.Errorf("it failed with %q", probe.message)
+		}
+	})
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -100,7 +99,7 @@ func runPooler(tb testing.TB, databaseURL string, port int, signal string, comma
 		}
 	})
 	through := poolerURL(tb, databaseURL, port)
-	Eventually(tb, 20*time.Second, "the pooler answers", func() bool {
+	Eventually(tb, "the pooler answers", func() bool {
 		return execute(config(tb, through), "SELECT 1") == nil
 	})
 	return through

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -144,7 +143,7 @@ func TestI9_SavepointExecCanceled(t *testing.T) {
 			}
 			result <- err
 		}()
-		pgtest.Eventually(t, 10*time.Second, "the statement waits", func() bool {
+		pgtest.Eventually(t, "the statement waits", func() bool {
 			var waits bool
 			err := direct.QueryRow(t.Context(), "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1", pid).Scan(&waits)
 			return err == nil && waits

@@ -123,16 +123,16 @@ func TestNightlyJob(t *testing.T) {
 		}
 		return ticks, last
 	}
-	pgtest.Eventually(t, time.Minute, "two reports", func() bool { ticks, _ := reports(); return len(ticks) >= 2 })
+	pgtest.Eventually(t, "two reports", func() bool { ticks, _ := reports(); return len(ticks) >= 2 })
 	// The one that runs the next tick is killed while it works.
 	var killed string
-	pgtest.Eventually(t, time.Minute, "a run", func() bool {
+	pgtest.Eventually(t, "a run", func() bool {
 		err := pool.QueryRow(t.Context(), "SELECT holder FROM pglock.schedules WHERE running IS NOT NULL").Scan(&killed)
 		return err == nil
 	})
 	replicas[killed].signal(syscall.SIGKILL)
 	before, _ := reports()
-	pgtest.Eventually(t, time.Minute, "three more reports", func() bool { ticks, _ := reports(); return len(ticks) >= len(before)+3 })
+	pgtest.Eventually(t, "three more reports", func() bool { ticks, _ := reports(); return len(ticks) >= len(before)+3 })
 	ticks, _ := reports()
 	for i, tick := range ticks[1:] {
 		if tick.Sub(ticks[i]) != 3*time.Second {

@@ -147,7 +147,7 @@ func TestStandbyAndPromote(t *testing.T) {
 	if !value[bool](t, replica, "SELECT pg_is_in_recovery()") {
 		t.Fatal("the standby is no standby")
 	}
-	pgtest.Eventually(t, time.Minute, "the table arrives", func() bool {
+	pgtest.Eventually(t, "the table arrives", func() bool {
 		return value[bool](t, replica, "SELECT to_regclass('t') IS NOT NULL")
 	})
 	if mode := value[string](t, conn, "SELECT sync_state FROM pg_stat_replication"); mode != "async" {

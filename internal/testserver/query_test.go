@@ -56,5 +56,5 @@ func reachable(url string) bool {
 
 func mustRefuse(t *testing.T, url string) {
 	t.Helper()
-	pgtest.Eventually(t, time.Minute, "the server is gone", func() bool { return !reachable(url) })
+	pgtest.Eventually(t, "the server is gone", func() bool { return !reachable(url) })
 }

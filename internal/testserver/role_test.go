@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -246,7 +245,7 @@ func (s *stage) sweep(env ...string) {
 	if err != nil || len(leftovers) == 0 {
 		s.t.Fatalf("there are no leftovers: %v", err)
 	}
-	pgtest.Eventually(s.t, 3*time.Minute, "a new process removes the leftovers", func() bool {
+	pgtest.Eventually(s.t, "a new process removes the leftovers", func() bool {
 		s.user(env...).leave()
 		return !slices.ContainsFunc(leftovers, func(e os.DirEntry) bool {
 			_, err := os.Stat(filepath.Join(s.dir, e.Name()))
@@ -258,11 +257,11 @@ func (s *stage) sweep(env ...string) {
 // mustEmpty expects that soon nothing is left: no file, no process, no answer at the addresses.
 func (s *stage) mustEmpty(urls ...string) {
 	s.t.Helper()
-	pgtest.Eventually(s.t, time.Minute, "no file is left in "+s.dir, func() bool {
+	pgtest.Eventually(s.t, "no file is left in "+s.dir, func() bool {
 		entries, err := os.ReadDir(s.dir)
 		return err == nil && (len(entries) == 0 || runtime.GOOS == "windows")
 	})
-	pgtest.Eventually(s.t, time.Minute, "no process is left in "+s.dir, func() bool {
+	pgtest.Eventually(s.t, "no process is left in "+s.dir, func() bool {
 		left, err := testserver.Members(s.dir)
 		return err == nil && len(left) == 0
 	})

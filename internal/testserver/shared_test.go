@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -89,7 +88,7 @@ func TestNothingIsLeftOfAKilledProcess(t *testing.T) {
 				urls[0] = a.Server.URL
 			case roleProgram:
 				urls = nil
-				pgtest.Eventually(t, time.Minute, "the shell and its child run", func() bool {
+				pgtest.Eventually(t, "the shell and its child run", func() bool {
 					found, err := testserver.Members(s.dir)
 					return err == nil && len(found) == 2
 				})

@@ -48,7 +48,7 @@ func TestI9_CanceledWaitLeavesNoLock(t *testing.T) {
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- l.SessionLock(ctx, conn) }()
-			pgtest.Eventually(t, locktest.Patience, "the first lock is held", func() bool {
+			pgtest.Eventually(t, "the first lock is held", func() bool {
 				return locktest.Scan[int](t, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == 2
 			})
 			cancel()

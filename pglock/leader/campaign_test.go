@@ -38,7 +38,7 @@ func TestRunStaysInTheQueue(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			})
-			pgtest.Eventually(t, locktest.Patience, "Run waits", func() bool {
+			pgtest.Eventually(t, "Run waits", func() bool {
 				all, err := f.waiters(t.Context())
 				return err == nil && len(all) == 1
 			})

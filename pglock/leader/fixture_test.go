@@ -70,7 +70,7 @@ func (f fixture) expire() {
 // elect makes a candidate lead.
 func elect(t *testing.T, e *leader.Election, payload string) *leader.Term {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
 	term, err := e.Campaign(ctx, payload)
 	if err != nil {
@@ -106,7 +106,7 @@ func (f fixture) campaigning(ctx context.Context, e *leader.Election, name strin
 		}
 		elected <- t
 	}()
-	pgtest.Eventually(f.t, locktest.Patience, name+" waits", func() bool {
+	pgtest.Eventually(f.t, name+" waits", func() bool {
 		all, err := f.waiters(f.t.Context())
 		return err != nil || slices.Contains(all, name)
 	})
@@ -158,7 +158,7 @@ func run(t *testing.T, e *leader.Election, fn leader.Func) (stop func() error) {
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(locktest.Patience):
+		case <-time.After(pgtest.Patience):
 			return errors.New("Run does not end")
 		}
 	})

@@ -24,10 +24,10 @@ func TestTermsAreReported(t *testing.T) {
 	}
 	resign(t, first)
 	resign(t, first)
-	pgtest.Eventually(t, locktest.Patience, "the end is reported", func() bool { _, got := r.Of(observe.KindTerm); return got == "began ended" })
+	pgtest.Eventually(t, "the end is reported", func() bool { _, got := r.Of(observe.KindTerm); return got == "began ended" })
 	second := elect(t, e, "second")
 	ok(t, f.watcher.Revoke(t.Context(), "e", second.Lease().Token(), "a test"))
-	pgtest.Eventually(t, locktest.Patience, "the loss is reported", func() bool {
+	pgtest.Eventually(t, "the loss is reported", func() bool {
 		_, got := r.Of(observe.KindTerm)
 		return got == "began ended began lost"
 	})

@@ -492,7 +492,7 @@ func TestDoAfterTheExpiry(t *testing.T) {
 	c := f.client()
 	_, err := f.do(c, "k", nil, once.WithRetention(time.Millisecond))
 	wantErr(t, "first", err)
-	pgtest.Eventually(t, locktest.Patience, "the key expires", func() bool { return f.state("k") == "" })
+	pgtest.Eventually(t, "the key expires", func() bool { return f.state("k") == "" })
 	_, err = once.Do(t.Context(), c, "k", []byte("another request"), f.pay("k", nil))
 	wantErr(t, "another request", err)
 	_, err = f.do(c, "k", nil)

@@ -100,7 +100,7 @@ func (f fixture) usable(tx fencing.Tx) {
 // waits waits until a session of the fixture's role waits for another transaction.
 func (f fixture) waits() {
 	f.t.Helper()
-	pgtest.Eventually(f.t, locktest.Patience, "a call waits", func() bool {
+	pgtest.Eventually(f.t, "a call waits", func() bool {
 		return scanned[bool](f, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = $1 AND wait_event_type = 'Lock')", pgtest.RoleOf(f.pool))
 	})
 }

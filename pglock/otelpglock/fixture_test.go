@@ -56,7 +56,7 @@ func newTelemetry(t *testing.T, opts ...otelpglock.Option) *telemetry {
 
 func (m *telemetry) awaitWaits(n int) {
 	m.t.Helper()
-	pgtest.Eventually(m.t, locktest.Patience, "calls wait", func() bool {
+	pgtest.Eventually(m.t, "calls wait", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.waits >= n
@@ -169,7 +169,7 @@ func (m *telemetry) wantMetrics(want map[string]func(p point) bool) {
 
 // Checks of points.
 func times(n uint64) func(point) bool {
-	return func(p point) bool { return p.count == n && p.value > 0 && p.value < n64(n)*locktest.Patience.Seconds() }
+	return func(p point) bool { return p.count == n && p.value > 0 && p.value < n64(n)*pgtest.Patience.Seconds() }
 }
 func often(p point) bool { return p.count > 0 && p.value > 0 }
 func total(v float64) func(point) bool {

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/observe"
 	"github.com/pglock/pglock-go/pglock/otelpglock"
@@ -178,7 +179,7 @@ func TestMetricsOfResults(t *testing.T) {
 	exactly := func(v float64) func(point) bool { return func(p point) bool { return p == point{1, v} } }
 	around := func(d time.Duration) func(point) bool {
 		return func(p point) bool {
-			return p.value > 1.7e9 && time.Until(time.UnixMicro(int64(p.value*1e6))).Abs() < d.Abs()+locktest.Patience
+			return p.value > 1.7e9 && time.Until(time.UnixMicro(int64(p.value*1e6))).Abs() < d.Abs()+pgtest.Patience
 		}
 	}
 	const results, took = "pglock.results {result} counter ", "pglock.result.duration s histogram "

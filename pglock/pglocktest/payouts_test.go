@@ -155,7 +155,7 @@ func TestServiceHasOneLeader(t *testing.T) {
 		}
 		first := locktest.Receive(t, leads)
 		k.RequireHeld("settlement")
-		pgtest.Eventually(t, locktest.Patience, "the other one waits", func() bool {
+		pgtest.Eventually(t, "the other one waits", func() bool {
 			info, err := k.Get(t.Context(), "settlement")
 			return err == nil && len(info.Waiters) > 0
 		})
@@ -195,7 +195,7 @@ func TestServicePaysInOrder(t *testing.T) {
 		var calls sync.WaitGroup
 		for cents := 1; cents <= 3; cents++ {
 			calls.Go(func() { locktest.OK(t, p.Pay(t.Context(), "a", cents)) })
-			pgtest.Eventually(t, locktest.Patience, "it waits", func() bool {
+			pgtest.Eventually(t, "it waits", func() bool {
 				waiting := 0
 				for _, e := range k.Events() {
 					if e == "waits account:a" {

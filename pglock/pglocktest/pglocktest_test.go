@@ -108,7 +108,7 @@ func TestExpireAndAdvance(t *testing.T) {
 				}
 				granted <- l
 			}()
-			pgtest.Eventually(t, locktest.Patience, "it waits", func() bool { return slices.Contains(k.Events(), "waits "+name) })
+			pgtest.Eventually(t, "it waits", func() bool { return slices.Contains(k.Events(), "waits "+name) })
 			end()
 			l := locktest.Receive(t, granted)
 			if l.Token() <= first.Token() {
@@ -135,7 +135,7 @@ func TestExpireAReader(t *testing.T) {
 			}
 			granted <- l
 		}()
-		pgtest.Eventually(t, locktest.Patience, "it waits", func() bool { return slices.Contains(k.Events(), "waits rw") })
+		pgtest.Eventually(t, "it waits", func() bool { return slices.Contains(k.Events(), "waits rw") })
 		<-time.After(5 * time.Second / 2) // without a notification it would try again much later
 		began := time.Now()
 		k.Expire("rw")
@@ -246,7 +246,7 @@ func TestADeadlockThroughTheQueue(t *testing.T) {
 				}
 				done(err)
 			})
-			pgtest.Eventually(t, 20*time.Second, "it waits", func() bool {
+			pgtest.Eventually(t, "it waits", func() bool {
 				info, err := k.Get(t.Context(), "shared")
 				return err == nil && len(info.Waiters) == waiting
 			})
@@ -410,7 +410,7 @@ func TestLeaks(t *testing.T) {
 					defer close(ended)
 					_, _ = k.Acquire(context.Background(), "n") // until the client is closed
 				}()
-				pgtest.Eventually(t, locktest.Patience, "it waits", func() bool { return slices.Contains(k.Events(), "waits n") })
+				pgtest.Eventually(t, "it waits", func() bool { return slices.Contains(k.Events(), "waits n") })
 			},
 		} {
 			r := &reports{TB: t}

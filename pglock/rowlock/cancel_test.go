@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -108,7 +107,7 @@ func (f fixture) afterwards(what string, tx advisory.Tx, err error) (stopped int
 // whole checks that pg_locks is empty, and that both pools work.
 func (f fixture) whole() {
 	f.t.Helper()
-	pgtest.Eventually(f.t, 5*time.Second, "no lock is left", func() bool {
+	pgtest.Eventually(f.t, "no lock is left", func() bool {
 		return value[int](f, f.pool, "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND pid <> pg_backend_pid()", f.stock.Name.Sanitize()) == 0
 	})
 	if n := f.pool.Stat().AcquiredConns(); n != 0 {

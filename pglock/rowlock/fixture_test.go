@@ -134,7 +134,7 @@ func (f fixture) usable(tx advisory.Tx, setting string) {
 // waiting waits until n backends wait for a lock in this test's schema.
 func (f fixture) waiting(n int) {
 	f.t.Helper()
-	pgtest.Eventually(f.t, 10*time.Second, fmt.Sprintf("%d backends wait", n), func() bool {
+	pgtest.Eventually(f.t, fmt.Sprintf("%d backends wait", n), func() bool {
 		return value[int](f, f.pool, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position($1 in query) > 0`,
 			f.stock.Name.Sanitize()) >= n
 	})

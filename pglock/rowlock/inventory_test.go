@@ -114,7 +114,7 @@ func TestChaosInventory(t *testing.T) {
 	if v.short.Load() == 0 || v.ended.Load() == 0 {
 		t.Error("nothing was short, or nothing was cut off: this shows nothing")
 	}
-	pgtest.Eventually(t, 10*time.Second, "no row is locked", func() bool {
+	pgtest.Eventually(t, "no row is locked", func() bool {
 		return v.number("SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND pid <> pg_backend_pid()", v.stock.Name.Sanitize()) == 0
 	})
 }

@@ -35,14 +35,14 @@ func chaosFiles() []string {
 }
 
 func runReplica(form string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), locktest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), pgtest.Patience)
 	defer cancel()
 	pool, err := pgxpool.New(ctx, os.Getenv(runURLVariable))
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	opts := []runner.Option{runner.WithHolder(os.Getenv(holderVariable)), runner.WithTimeout(locktest.Patience)}
+	opts := []runner.Option{runner.WithHolder(os.Getenv(holderVariable)), runner.WithTimeout(pgtest.Patience)}
 	if form == "lease" {
 		client, err := pglock.Open(ctx, pool, pglock.WithTTL(2*time.Second))
 		if err != nil {
@@ -110,7 +110,7 @@ func TestChaosReplicasStartAtOnceAndOneIsKilled(t *testing.T) {
 				}
 				victim := rand.IntN(replicas)
 				if round%2 == 0 {
-					pgtest.Eventually(t, locktest.Patience, "a replica migrates", func() bool {
+					pgtest.Eventually(t, "a replica migrates", func() bool {
 						n := f.currentHolder()
 						if n >= 0 {
 							victim = n
@@ -130,7 +130,7 @@ func TestChaosReplicasStartAtOnceAndOneIsKilled(t *testing.T) {
 					t.Errorf("round %d, the killed one, again: %v: %s", round, err, again.out.String())
 				}
 				f.want(len(chaosFiles()), false, len(chaosFiles()))
-				pgtest.Eventually(t, locktest.Patience, "no lock is left", func() bool { return f.currentHolder() == -1 })
+				pgtest.Eventually(t, "no lock is left", func() bool { return f.currentHolder() == -1 })
 			}
 		})
 	}

@@ -123,7 +123,7 @@ func TestI1_P42_WrapExcludes(t *testing.T) {
 		for range 2 {
 			ends = append(ends, f.startUp(unlocked{stock(t, f.url), &both}, f.gate.SQL()+note(1)))
 		}
-		pgtest.Eventually(t, locktest.Patience, "both run the migration", func() bool { return f.gate.Waiting() == 2 })
+		pgtest.Eventually(t, "both run the migration", func() bool { return f.gate.Waiting() == 2 })
 		f.gate.Open()
 		f.wantNil(ends...)
 		if n := locktest.Scan[int](t, f.pool, "SELECT count(*) FROM journal"); n != 2 {
@@ -246,7 +246,7 @@ func TestI1_P42_OldAndNewReplicasExclude(t *testing.T) {
 			t.Parallel()
 			eachLock(t, func(f *fixture) {
 				key := runner.GolangMigrateKey(f.pool.Config().ConnConfig.Database, "public", "schema_migrations")
-				opts := []runner.Option{runner.WithTimeout(locktest.Patience)}
+				opts := []runner.Option{runner.WithTimeout(pgtest.Patience)}
 				if with {
 					opts = append(opts, runner.WithKey(key))
 				}
@@ -274,7 +274,7 @@ func TestI1_P42_OldAndNewReplicasExclude(t *testing.T) {
 				locked := make(chan error, 1)
 				go func() { locked <- old.Lock() }()
 				if with {
-					pgtest.Eventually(f.T, locktest.Patience, "the old one waits", func() bool { return f.lockers(false) == fmt.Sprint([]int64{key}) })
+					pgtest.Eventually(f.T, "the old one waits", func() bool { return f.lockers(false) == fmt.Sprint([]int64{key}) })
 				} else if err := <-locked; err != nil {
 					f.Errorf("control: the old one waits: %v", err)
 				}

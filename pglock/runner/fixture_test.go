@@ -151,7 +151,7 @@ func (l *waitCounter) option(replica string) runner.Option {
 // reached waits until n replicas have logged that they wait.
 func (l *waitCounter) reached(t *testing.T, n int) {
 	t.Helper()
-	pgtest.Eventually(t, locktest.Patience, fmt.Sprintf("%d replicas wait", n), func() bool {
+	pgtest.Eventually(t, fmt.Sprintf("%d replicas wait", n), func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(l.last) == n

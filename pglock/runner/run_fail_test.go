@@ -45,7 +45,7 @@ func TestMigrationKilledOutsideATransactionStaysDirty(t *testing.T) {
 	}
 	src := source("CREATE INDEX CONCURRENTLY late ON journal (version)", note(2))
 	end := f.start(src)
-	pgtest.Eventually(t, locktest.Patience, "the index waits, and is killed", func() bool {
+	pgtest.Eventually(t, "the index waits, and is killed", func() bool {
 		return locktest.Scan[int](t, f.pool, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX%' AND wait_event_type = 'Lock' AND datname = current_database()") == 1
 	})
 	var failed *runner.MigrationError

@@ -73,7 +73,7 @@ func TestP30_WaitersOfGolangMigrateHoldSnapshots(t *testing.T) {
 			locks <- err
 		}()
 	}
-	pgtest.Eventually(t, locktest.Patience, "the others wait", func() bool {
+	pgtest.Eventually(t, "the others wait", func() bool {
 		return locktest.Scan[int](t, f.pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == waiters
 	})
 	err := holder.Run(strings.NewReader("CREATE INDEX CONCURRENTLY late ON journal (version)"))
@@ -96,7 +96,7 @@ func TestRunUpToDateNeedsNoLockAndNoRight(t *testing.T) {
 	f.gate.Reached() // so the lock is held
 	reader := locktest.PoorRole(t, f.url, "runner of "+t.Name())
 	f.exec("GRANT SELECT ON schema_migrations TO PUBLIC")
-	ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
 	if err := runner.Run(ctx, source(note(1)), reader); err != nil {
 		t.Errorf("up to date: %v", err)
@@ -156,7 +156,7 @@ func TestLostRunAndNextRunRepeatNothing(t *testing.T) {
 			worker := f.gate.Reached()
 			f.endLock()
 			second := f.start(src)
-			pgtest.Eventually(t, locktest.Patience, "the second waits for the first one's transaction", func() bool {
+			pgtest.Eventually(t, "the second waits for the first one's transaction", func() bool {
 				return locktest.Scan[int](t, f.pool, "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", worker) == 1
 			})
 			f.gate.Open()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
@@ -37,7 +36,7 @@ func TestChaosEveryTickOnceAlthoughClocksDiffer(t *testing.T) {
 		alive, die := context.WithCancel(ctx)
 		clock := func() time.Time { return time.Now().Add(skew) }
 		runs := 0
-		job := f.job(schedule.WithClock(clock), schedule.WithTTL(3*time.Second), schedule.WithWait(locktest.Patience), schedule.WithReport(func(tick time.Time, err error) {
+		job := f.job(schedule.WithClock(clock), schedule.WithTTL(3*time.Second), schedule.WithWait(pgtest.Patience), schedule.WithReport(func(tick time.Time, err error) {
 			if err != nil {
 				t.Errorf("machine %d, %v: %v", i, tick, err)
 			}
@@ -59,7 +58,7 @@ func TestChaosEveryTickOnceAlthoughClocksDiffer(t *testing.T) {
 			}
 		})
 	}
-	pgtest.Eventually(t, locktest.Patience+time.Duration(count)*period, "enough ticks", func() bool { return f.ran().runs >= count })
+	pgtest.Eventually(t, "enough ticks", func() bool { return f.ran().runs >= count })
 	cancel()
 	machines.Wait()
 	got := f.ran()

@@ -37,7 +37,7 @@ func (k *killer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, q pgx.Trac
 	}
 	pid := conn.PgConn().PID()
 	locktest.Exec(k.t, k.admin, "SELECT pg_terminate_backend($1)", pid)
-	pgtest.Eventually(k.t, locktest.Patience, "the session has ended", func() bool {
+	pgtest.Eventually(k.t, "the session has ended", func() bool {
 		return locktest.Scan[bool](k.t, k.admin, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid)
 	})
 	if k.killed != nil {
@@ -68,7 +68,7 @@ func TestP61_AKilledSessionDoesNotRepeatATick(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			logged := make(chan slog.Record, 10)
-			job := f.killed(k, schedule.WithTTL(locktest.Patience), schedule.WithLogger(slog.New(locktest.Records(logged))))
+			job := f.killed(k, schedule.WithTTL(pgtest.Patience), schedule.WithLogger(slog.New(locktest.Records(logged))))
 			tick, runs := time.Now(), 0
 			run := func(context.Context, *pglock.Lease) error {
 				runs++

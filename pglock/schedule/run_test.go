@@ -128,7 +128,7 @@ func TestMissedTick(t *testing.T) {
 			return f.noteTick(n)(ctx, l)
 		})
 	}
-	pgtest.Eventually(t, locktest.Patience, "one replica waits for the other", func() bool {
+	pgtest.Eventually(t, "one replica waits for the other", func() bool {
 		return locktest.Scan[int](t, f.pool, "SELECT count(*) FROM "+f.table("lock_waiters")) == 1
 	})
 	close(both)

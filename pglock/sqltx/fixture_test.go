@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -78,7 +77,7 @@ func value[T any](t *testing.T, tx interface {
 // waiting waits until a backend waits for a lock.
 func (f fixture) waiting(pid int) {
 	f.t.Helper()
-	pgtest.Eventually(f.t, 5*time.Second, "the statement waits", func() bool {
+	pgtest.Eventually(f.t, "the statement waits", func() bool {
 		return value[bool](f.t, f.pool, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock')", pid)
 	})
 }

@@ -228,7 +228,7 @@ func TestActions(t *testing.T) {
 		t.Errorf("revoke: %d, %s", w.Code, w.Body)
 	}
 	var lost *pglock.LostError
-	pgtest.Eventually(t, locktest.Patience, "the lease is lost", func() bool { return errors.As(l.Err(), &lost) })
+	pgtest.Eventually(t, "the lease is lost", func() bool { return errors.As(l.Err(), &lost) })
 	contains(t, "the error", lost.Error(), "(by bobx")
 	contains(t, "the page", see(t, h, "/lock?name=n"), "revoked", "(by bobx", "Nobody holds it")
 	contains(t, "the log", logged.String(), "request release", "actor=alice", `reason="deploy at noon (by alice)"`, "lock=n", "ui: revoke", "actor=bobx")

@@ -68,7 +68,7 @@ func (f fixture) waits(c *pglock.Client, l pglock.Lock) {
 		}
 	}()
 	f.t.Cleanup(func() { locktest.Receive(f.t, done) })
-	pgtest.Eventually(f.t, locktest.Patience, "the client waits", func() bool {
+	pgtest.Eventually(f.t, "the client waits", func() bool {
 		k, err := c.Get(f.t.Context(), l.Name())
 		return err == nil && len(k.Waiters) > 0
 	})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/ui"
 )
@@ -60,7 +61,7 @@ func open(ctx context.Context, t *testing.T, url string) <-chan string {
 // until waits for an event with a text.
 func until(t *testing.T, events <-chan string, text string) string {
 	t.Helper()
-	for deadline := time.After(locktest.Patience); ; {
+	for deadline := time.After(pgtest.Patience); ; {
 		select {
 		case event, ok := <-events:
 			if !ok {
@@ -119,7 +120,7 @@ func TestStreamsEnd(t *testing.T) {
 		go func() { served <- server.Serve(listener) }()
 		url := "http://" + listener.Addr().String()
 		streams := []<-chan string{open(t.Context(), t, url+"/"), open(t.Context(), t, url+"/waiting")}
-		ctx, cancel := context.WithTimeout(t.Context(), locktest.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 		locktest.OK(t, server.Shutdown(ctx))
 		cancel()
 		for _, events := range streams {
@@ -143,7 +144,7 @@ func TestStreamsNeedAccess(t *testing.T) {
 	events := open(t.Context(), t, server.URL+"/")
 	until(t, events, "No name")
 	access.Store(int64(ui.None))
-	for deadline := time.After(locktest.Patience); ; {
+	for deadline := time.After(pgtest.Patience); ; {
 		select {
 		case _, ok := <-events: // one may be on its way
 			if !ok {
@@ -160,7 +161,7 @@ func TestOnlyLivePagesHaveStreams(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t).handler(ui.Read)
 	for path, want := range map[string]string{"/doctor": "text/html; charset=utf-8", "/ui.js": "text/javascript; charset=utf-8", "/no-such-page": "text/plain; charset=utf-8"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 		r.Header.Set("Accept", "text/event-stream")

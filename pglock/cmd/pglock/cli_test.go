@@ -22,9 +22,6 @@ import (
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
 )
 
-// patience bounds what a test waits for.
-const patience = time.Minute
-
 // TestMain runs the command if the test binary is called pglock.
 func TestMain(m *testing.M) {
 	child.Hook()
@@ -157,7 +154,7 @@ func (p *call) wait() result {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(pgtest.Patience):
 		p.t.Fatalf("pglock %q still runs\nstdout: %s\nstderr: %s", p.cmd.Args, read(p.t, p.stdout.Name()), read(p.t, p.stderr.Name()))
 	}
 	return result{p.cmd.ProcessState.ExitCode(), read(p.t, p.stdout.Name()), read(p.t, p.stderr.Name())}
@@ -170,7 +167,7 @@ func (p *call) waitForStdout(text string) { p.t.Helper(); p.waitFor(p.stdout, te
 
 func (p *call) waitFor(stream *os.File, text string) {
 	p.t.Helper()
-	pgtest.Eventually(p.t, patience, "it prints "+text, func() bool { return strings.Contains(read(p.t, stream.Name()), text) })
+	pgtest.Eventually(p.t, "it prints "+text, func() bool { return strings.Contains(read(p.t, stream.Name()), text) })
 }
 
 func read(t *testing.T, path string) string {

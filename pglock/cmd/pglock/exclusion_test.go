@@ -47,7 +47,7 @@ func TestRunsOverlapWithoutTheLock(t *testing.T) {
 	} {
 		c := newCLI(t)
 		log := filepath.Join(c.dir, "log")
-		pgtest.Eventually(t, patience, "with "+how+" two sections overlap", func() bool {
+		pgtest.Eventually(t, "with "+how+" two sections overlap", func() bool {
 			one, two := call(c, "one"), call(c, "two")
 			one.wait()
 			two.wait()

@@ -31,7 +31,7 @@ func TestLead(t *testing.T) {
 	}
 	second := c.start(append([]string{"lead", "--payload", "host-2:80", "n"}, leads...)...)
 	second.waitForStderr(`waiting: "n" is led by first (token 1): host-1:80`)
-	pgtest.Eventually(t, patience, "the second host waits", func() bool { return strings.Contains(c.run("show", "n").stdout, "waiter 1") })
+	pgtest.Eventually(t, "the second host waits", func() bool { return strings.Contains(c.run("show", "n").stdout, "waiter 1") })
 	if r := first.end(); r.status != 0 || strings.Contains(r.stdout, "leads 2") {
 		t.Errorf("the first leader: %+v", r)
 	}
@@ -46,7 +46,7 @@ func TestLeadAgainAfterALoss(t *testing.T) {
 	p := c.start(append([]string{"lead", "--ttl", "2s", "n"}, leads...)...)
 	p.waitForStdout("leads ")
 	c.expect(0, "release", "n", "--force", "--reason", "a test")
-	pgtest.Eventually(t, patience, "it leads again", func() bool { return strings.Count(read(t, p.stdout.Name()), "leads ") == 2 })
+	pgtest.Eventually(t, "it leads again", func() bool { return strings.Count(read(t, p.stdout.Name()), "leads ") == 2 })
 	if r := p.end(); r.status != 0 || strings.Count(r.stdout, "leads ") != 2 || !strings.Contains(r.stderr, "a test") {
 		t.Errorf("%+v", r)
 	}
@@ -59,7 +59,7 @@ func TestLeadOverHTTP(t *testing.T) {
 	ask := func(p *call, path string) (status int, body string) {
 		t.Helper()
 		var address string
-		pgtest.Eventually(t, patience, "it listens", func() bool {
+		pgtest.Eventually(t, "it listens", func() bool {
 			_, after, found := strings.Cut(read(t, p.stderr.Name()), "listening on ")
 			address, _, _ = strings.Cut(after, "\n")
 			return found
@@ -80,7 +80,7 @@ func TestLeadOverHTTP(t *testing.T) {
 				t.Logf("%s: %d %s", path, got, body)
 			}
 		}()
-		pgtest.Eventually(t, patience, path, func() bool {
+		pgtest.Eventually(t, path, func() bool {
 			got, body = ask(p, path)
 			return got == status && strings.Contains(body, text)
 		})

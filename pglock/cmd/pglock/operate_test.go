@@ -33,7 +33,7 @@ func TestHoldUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	p := c.start("hold", "--label", "why=maintenance", "n")
-	pgtest.Eventually(t, patience, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
+	pgtest.Eventually(t, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
 	c.expect(statusNotAcquired, "hold", "--wait", "0", "n")
 	locktest.OK(t, p.cmd.Process.Signal(syscall.SIGINT))
 	if r := p.wait(); r.status != 0 || !strings.HasPrefix(r.stdout, "n@") {
@@ -43,7 +43,7 @@ func TestHoldUntilInterrupted(t *testing.T) {
 		t.Errorf("still held by %s", holder)
 	}
 	p = c.start("hold", "n")
-	pgtest.Eventually(t, patience, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
+	pgtest.Eventually(t, "it holds", func() bool { holder, live := c.row("n"); return holder != "" && live })
 	c.expect(0, "release", "n", "--force")
 	if r := p.wait(); r.status != statusLost || !strings.Contains(r.stderr, "revoked") {
 		t.Errorf("%+v", r)
@@ -58,7 +58,7 @@ func TestWatchPrintsChanges(t *testing.T) {
 	h := c.held("n")
 	sees := func(text string) {
 		t.Helper()
-		pgtest.Eventually(t, patience, text, func() bool { return strings.Contains(read(t, w.stdout.Name()), text) })
+		pgtest.Eventually(t, text, func() bool { return strings.Contains(read(t, w.stdout.Name()), text) })
 	}
 	sees("held by ")
 	locktest.OK(t, h.cmd.Process.Signal(syscall.SIGTERM))

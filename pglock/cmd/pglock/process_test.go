@@ -19,7 +19,7 @@ import (
 func (c *cli) pid(file string) int {
 	c.t.Helper()
 	path := filepath.Join(c.dir, file)
-	pgtest.Eventually(c.t, patience, file+" is written", func() bool { return strings.HasSuffix(read(c.t, path), "\n") })
+	pgtest.Eventually(c.t, file+" is written", func() bool { return strings.HasSuffix(read(c.t, path), "\n") })
 	pid, err := strconv.Atoi(strings.TrimSpace(read(c.t, path)))
 	locktest.OK(c.t, err)
 	process, err := os.FindProcess(pid)
@@ -38,7 +38,7 @@ func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH
 
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	pgtest.Eventually(t, patience, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !alive(pid) })
+	pgtest.Eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !alive(pid) })
 }
 
 func (p *call) signal(sig syscall.Signal) {

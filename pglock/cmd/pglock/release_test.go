@@ -25,7 +25,7 @@ func TestReleaseWithoutServer(t *testing.T) {
 	c.touch("go")
 	gone(t, pid)
 	ended := time.Now()
-	pgtest.Eventually(t, patience, "pglock prints that it is still releasing", func() bool {
+	pgtest.Eventually(t, "pglock prints that it is still releasing", func() bool {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // an early signal goes to the command
 		return strings.Contains(read(t, p.stderr.Name()), "still releasing the lock")
 	})
@@ -61,7 +61,7 @@ func TestInterruptionWithoutServer(t *testing.T) {
 				p.waitForStderr("waiting")
 				proxy.Cut()
 			}
-			pgtest.Eventually(t, patience, "it has connected", func() bool { return proxy.Stats().Accepted > 0 })
+			pgtest.Eventually(t, "it has connected", func() bool { return proxy.Stats().Accepted > 0 })
 			begin := time.Now()
 			p.signal(syscall.SIGTERM)
 			r := p.wait()

@@ -18,7 +18,7 @@ const beating = `trap "echo TERM >> log; $1" TERM; echo $PPID > supervisor; echo
 // expired waits until the server has let the lock expire.
 func (c *cli) expired(name string) {
 	c.t.Helper()
-	pgtest.Eventually(c.t, patience, "the lease has expired", func() bool { _, live := c.row(name); return !live })
+	pgtest.Eventually(c.t, "the lease has expired", func() bool { _, live := c.row(name); return !live })
 }
 
 // TestSuspendedPglockEndsItsCommand: the supervisor ends the command of a suspended pglock before
@@ -90,7 +90,7 @@ func TestShortSuspension(t *testing.T) {
 	p.waitForStdout("up")
 	for range 3 {
 		p.signal(syscall.SIGSTOP)
-		pgtest.Eventually(t, patience, "pglock is stopped", func() bool {
+		pgtest.Eventually(t, "pglock is stopped", func() bool {
 			return strings.Contains(read(t, filepath.Join("/proc", fmt.Sprint(p.cmd.Process.Pid), "stat")), ") T ")
 		})
 		p.signal(syscall.SIGCONT)

@@ -92,7 +92,7 @@ func (s *screen) shows(pattern string) {
 			s.t.Logf("the screen:\n%s", s.text.String())
 		}
 	}()
-	pgtest.Eventually(s.t, patience, "the screen shows "+pattern, func() bool {
+	pgtest.Eventually(s.t, "the screen shows "+pattern, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		at := re.FindIndex(s.text.Bytes()[s.seen:])
@@ -195,7 +195,7 @@ func TestPipeline(t *testing.T) {
 	s.shows(`hello\r\nhello\r\n`)
 	s.types(ctrlC)
 	s.shows("ready> ")
-	pgtest.Eventually(t, patience, "the lock is free", func() bool { holder, _ := c.row("n"); return holder == "" })
+	pgtest.Eventually(t, "the lock is free", func() bool { holder, _ := c.row("n"); return holder == "" })
 }
 
 // TestPager: the pager reads from the terminal, the command does not.

@@ -67,7 +67,7 @@ func TestTopInATerminal(t *testing.T) {
 				t.Logf("%s\n%s", what, screen)
 			}
 		}()
-		pgtest.Eventually(t, patience, what, seen)
+		pgtest.Eventually(t, what, seen)
 	}
 	press := func(keys ...string) { do(append([]string{"send-keys", "-t", "t"}, keys...)...) }
 	do("new-session", "-d", "-x", "80", "-y", "24", "-s", "t", filepath.Join(c.dir, "pglock")+" top; echo ended with $?; sleep 600")

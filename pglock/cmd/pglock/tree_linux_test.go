@@ -126,7 +126,7 @@ func TestRemainingProcessesAreNamed(t *testing.T) {
 	if !alive(pid) {
 		t.Error("the process was ended")
 	}
-	pgtest.Eventually(t, patience, "the lock is free", func() bool { holder, _ := c.row("n"); return holder == "" })
+	pgtest.Eventually(t, "the lock is free", func() bool { holder, _ := c.row("n"); return holder == "" })
 }
 
 // TestCommandInheritsTheSameAsFromAShell: the command inherits pglock's files, more than the first

@@ -18,7 +18,7 @@ func TestUI(t *testing.T) {
 	c.held("account:17")
 	p := c.start("ui", "--addr", "127.0.0.1:0")
 	var address string
-	pgtest.Eventually(t, patience, "it listens", func() bool {
+	pgtest.Eventually(t, "it listens", func() bool {
 		address = strings.TrimSpace(read(t, p.stdout.Name()))
 		return strings.HasPrefix(address, "http://")
 	})

@@ -50,7 +50,7 @@ func TestWaitIsBounded(t *testing.T) {
 	c.held("n")
 	begin := time.Now()
 	r := c.expect(statusNotAcquired, "run", "--wait", "400ms", "n", "--", "sh", "-c", "echo ran")
-	if took := time.Since(begin); took < 400*time.Millisecond || took > patience/2 {
+	if took := time.Since(begin); took < 400*time.Millisecond || took > pgtest.Patience/2 {
 		t.Errorf("it took %v", took)
 	}
 	lines := strings.Split(r.stderr, "\n")
@@ -105,7 +105,7 @@ func TestInterruptedWaitLeavesNothing(t *testing.T) {
 		if now, live := c.row("n"); now != "replica-1" || !live {
 			t.Errorf("%v: now %q holds the lock", sig, now)
 		}
-		pgtest.Eventually(t, patience, "its connections are gone", func() bool { return connections() == 0 })
+		pgtest.Eventually(t, "its connections are gone", func() bool { return connections() == 0 })
 		holder.end()
 		c.expect(0, "run", "--wait", "0", "n", "--", "true") // the lock is free
 	}

@@ -36,7 +36,7 @@ func TestDeadlines(t *testing.T) {
 		}
 		return string(text)
 	}
-	pgtest.Eventually(t, patience, "the command gets TERM", func() bool { return log() != "" })
+	pgtest.Eventually(t, "the command gets TERM", func() bool { return log() != "" })
 	if !runs(p.pid) || !runs(pid) || !p.Expired() {
 		t.Error("TERM has ended them, or the deadline does not count as reached any more")
 	}
@@ -56,7 +56,7 @@ func TestBeatTakesNoReachedDeadlineBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, dir := startScript(t, `echo > ready; until test -e go; do sleep 0.02; done; exit 3`)
 			locktest.OK(t, p.supervisor.Signal(syscall.SIGSTOP))
-			pgtest.Eventually(t, patience, "the supervisor is stopped", func() bool {
+			pgtest.Eventually(t, "the supervisor is stopped", func() bool {
 				text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.supervisor.Pid), "stat"))
 				return err == nil && strings.Contains(string(text), ") T ")
 			})
@@ -86,7 +86,7 @@ func TestEndInTimeRemovesTheDeadline(t *testing.T) {
 	p, dir := startScript(t, `echo > ready; until test -e go; do sleep 0.02; done`)
 	p.heartbeat.move(time.Now().Add(time.Hour), time.Now().Add(time.Hour))
 	touch(t, dir, "go")
-	pgtest.Eventually(t, patience, "the deadline is removed", func() bool { return left(p.heartbeat.term) > never/2 })
+	pgtest.Eventually(t, "the deadline is removed", func() bool { return left(p.heartbeat.term) > never/2 })
 }
 
 // TestDeadlineBeforeTheStart: a command that starts after its deadline ends at once.
@@ -122,7 +122,7 @@ func TestHeartbeatMovesTheDeadline(t *testing.T) {
 				h.halt()
 				h.halt()
 			}
-			pgtest.Eventually(t, patience, "the deadline has moved", func() bool { return !beats || left(h.term) > time.Minute })
+			pgtest.Eventually(t, "the deadline has moved", func() bool { return !beats || left(h.term) > time.Minute })
 			if !beats && left(h.term) > time.Minute || h.termReached() {
 				t.Errorf("the deadline is %v away", left(h.term))
 			}

@@ -16,8 +16,6 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 )
 
-const patience = 20 * time.Second
-
 // These tests are not parallel: a process has one command at a time.
 
 // startScript starts a shell script in an empty directory, and waits until it has written "ready".
@@ -31,7 +29,7 @@ func startScript(t *testing.T, script string) (p *Process, dir string) {
 		<-p.Done()
 		p.Close()
 	})
-	pgtest.Eventually(t, patience, "the script is ready", func() bool {
+	pgtest.Eventually(t, "the script is ready", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "ready"))
 		return err == nil
 	})
@@ -63,8 +61,8 @@ func waitFor(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
+	case <-time.After(pgtest.Patience):
+		t.Fatalf("not within %v: %s", pgtest.Patience, what)
 	}
 }
 
@@ -128,7 +126,7 @@ func TestCloseKeepsOtherProcesses(t *testing.T) {
 			pid := pidIn(t, dir, "daemon")
 			defer func() {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
-				pgtest.Eventually(t, patience, "the daemon has ended", func() bool { return !runs(pid) })
+				pgtest.Eventually(t, "the daemon has ended", func() bool { return !runs(pid) })
 			}()
 			if p.GroupAlive() || !p.Alive() {
 				t.Errorf("group alive: %v, alive: %v", p.GroupAlive(), p.Alive())
@@ -158,7 +156,7 @@ func TestKillEndsAGrowingTree(t *testing.T) {
 	if !p.Alive() {
 		t.Error("TERM has ended it")
 	}
-	pgtest.Eventually(t, patience, "nothing is left", func() bool {
+	pgtest.Eventually(t, "nothing is left", func() bool {
 		_ = p.Kill()
 		return !p.Alive()
 	})

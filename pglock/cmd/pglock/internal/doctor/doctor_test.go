@@ -172,7 +172,7 @@ func TestFaults(t *testing.T) { //nolint:tparallel // the cases change one serve
 			}
 			r := p.expect(f.check, f.level, p.fill(f.says))
 			if f.level == doctor.Skip || f.level == doctor.Warn {
-				pgtest.Eventually(t, locktest.Patience, "the other checks have their results", func() bool { return len(p.run()) >= len(healthy)-4 })
+				pgtest.Eventually(t, "the other checks have their results", func() bool { return len(p.run()) >= len(healthy)-4 })
 			}
 			_, remedy, cut := strings.Cut(r.Remedy, "run ")
 			switch {
@@ -218,7 +218,7 @@ func TestHealthy(t *testing.T) {
 	if after := locktest.Scan[int64](t, p.admin, lastValue); after != before {
 		t.Errorf("the sequence went from %d to %d", before, after)
 	}
-	pgtest.Eventually(t, locktest.Patience, "its sessions end", func() bool {
+	pgtest.Eventually(t, "its sessions end", func() bool {
 		return locktest.Scan[int](t, p.admin, "SELECT count(*) FROM pg_stat_activity WHERE usename = $1", p.conn.User) == 0
 	})
 }
@@ -337,7 +337,7 @@ func TestStandby(t *testing.T) {
 	p.exec("GRANT pg_read_all_stats TO <role>")
 	onStandby.exec("ALTER SYSTEM SET hot_standby_feedback = on; ALTER SYSTEM SET wal_receiver_status_interval = '1s'" + reload)
 	onStandby.session(false, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
-	pgtest.Eventually(t, locktest.Patience, "the standby sends feedback", func() bool {
+	pgtest.Eventually(t, "the standby sends feedback", func() bool {
 		return locktest.Scan[int](t, p.admin, "SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL") == 1
 	})
 	p.expect("transactions", doctor.OK, "")
@@ -347,7 +347,7 @@ func TestStandby(t *testing.T) {
 	p.exec("SELECT pg_create_physical_replication_slot('standby_slot')")
 	p.expect("replication slots", doctor.OK, "1, none")
 	onStandby.exec("ALTER SYSTEM SET primary_slot_name = 'standby_slot'" + reload)
-	pgtest.Eventually(t, locktest.Patience, "the slot keeps versions", func() bool {
+	pgtest.Eventually(t, "the slot keeps versions", func() bool {
 		return locktest.Scan[int](t, p.admin, "SELECT count(*) FROM pg_replication_slots WHERE xmin IS NOT NULL AND active") == 1
 	})
 	locktest.Exec(t, p.admin, use)

@@ -53,7 +53,7 @@ func (p *patient) expect(check string, level doctor.Level, text string) (found d
 			p.Logf("%s: want %s with %q: got %+v", check, level, text, results)
 		}
 	}()
-	pgtest.Eventually(p, locktest.Patience, check, func() bool {
+	pgtest.Eventually(p, check, func() bool {
 		results = p.run()
 		of := slices.DeleteFunc(slices.Clone(results), func(r doctor.Result) bool { return r.Check != check })
 		if level == doctor.OK && slices.ContainsFunc(of, func(r doctor.Result) bool { return r.Level != level }) {
