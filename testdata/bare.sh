@@ -10,7 +10,8 @@
 # The machine is a directory that debootstrap fills, entered by chroot in namespaces of its own: its mounts and all
 # processes in it end with this script, and nothing but that directory is written. It shares this machine's network and
 # gets copies of its Go and of its settings for apt and for Go modules. Modules that this machine has come from its
-# cache, which the bare machine can only read; all others from the Go proxy.
+# cache, which the bare machine can only read; all others from the Go proxy. Likewise it reads what this machine has
+# compiled, and keeps what it compiles itself.
 #
 # Variables that are handed on: CI and PGLOCK_TEST_WITHOUT. Needs root and apt. Exit status: 69 if this machine can't
 # do it, else that of the first command that fails.
@@ -38,6 +39,8 @@ enter() {
 	mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$root/dev/shm"
 	mount --bind "$MODULES" "$root/mnt"
 	mount -o remount,bind,ro "$root/mnt"
+	mount -t overlay -o "lowerdir=$BUILDS,upperdir=$root/var/builds,workdir=$root/var/builds.work" overlay "$root/root/.cache/go-build" ||
+		say "it compiles all by itself"
 	# shellcheck disable=SC2016 # the shell in there expands $1
 	set -- chroot "$root" env -i \
 		HOME=/root PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
@@ -102,8 +105,9 @@ mkdir "$root/root/repository"
 git ls-files -z --cached --others --exclude-standard | tar -c --null --files-from=- --ignore-failed-read |
 	tar -x -C "$root/root/repository" --no-same-owner
 MODULES=$(go env GOMODCACHE)
-mkdir -p "$MODULES/cache/download"
-export MODULES
+BUILDS=$(go env GOCACHE)
+mkdir -p "$MODULES/cache/download" "$BUILDS" "$root/var/builds" "$root/var/builds.work" "$root/root/.cache/go-build"
+export MODULES BUILDS
 say "a machine with $("$root/usr/local/go/bin/go" version) and no more after $(($(date +%s) - begin)) s"
 
 for command in "$@"; do
