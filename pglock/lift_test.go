@@ -213,7 +213,7 @@ func TestAStepCostsTheSame(t *testing.T) {
 		cost("pruning", "SELECT name FROM pglock.distributed_locks WHERE expires_at <= clock_timestamp() AND acquired_at < clock_timestamp() - interval '1 day'",
 			pglock.PruneSQL, int64(24*time.Hour/time.Microsecond), after)
 		cost("listing", "SELECT name FROM pglock.distributed_locks WHERE expires_at > clock_timestamp()",
-			pglock.ListSQL, after, true, "", "", "", "{}", false, false, false, "", 500)
+			pglock.ListSQL, after, true, "", "", "", "{}", false, false, false, "", 500, 0)
 	}
 }
 

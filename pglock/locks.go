@@ -89,7 +89,7 @@ func (c *Client) Locks(ctx context.Context, filter inspect.Filter) iter.Seq2[ins
 		}
 		sql := schema.Render(listSQL+matchingSQL+rowSQL, c.cfg.schema)
 		for p := (page{seen: listStep}); p.seen == listStep; {
-			if p, err = c.readPage(ctx, sql, append([]any{p.last}, append(args, string(inspect.ByName), listStep)...)); err != nil {
+			if p, err = c.readPage(ctx, sql, append([]any{p.last}, append(args, string(inspect.ByName), listStep, 0)...)); err != nil {
 				yield(inspect.Lock{}, err)
 				return
 			}
@@ -141,9 +141,9 @@ type lockRow struct {
 
 func (p *page) scan(r pgx.Rows) error {
 	values := r.RawValues()
-	if values[3] == nil { // no row matches
+	if values[3] == nil { // no row matches, or none after the offset
 		into := make([]any, len(values))
-		into[0], into[1] = &p.seen, &p.last
+		into[0], into[1], into[2] = &p.seen, &p.last, &p.matching
 		return r.Scan(into...)
 	}
 	var k lockRow

@@ -42,8 +42,8 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 	switch {
 	case err != nil:
 		return s, err
-	case limit < 0:
-		return s, invalidOption("snapshot: limit %d is out of range: must be 0 or more", limit)
+	case limit < 0 || q.Offset < 0:
+		return s, invalidOption("snapshot: limit %d or offset %d is out of range: must be 0 or more", limit, q.Offset)
 	}
 	if err := c.beginCall(); err != nil {
 		return s, err
@@ -56,7 +56,7 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 		},
 		func() error {
 			return leasetable.Read(ctx, c.store, &locks, (*page).scan, schema.Render(surveySQL+matchingSQL+rowSQL, c.cfg.schema),
-				append([]any{""}, append(args, string(q.Order), limit)...)...)
+				append([]any{""}, append(args, string(q.Order), limit, q.Offset)...)...)
 		},
 		readAll(ctx, c, &s.Nested, pgx.RowToStructByName, nestedSQL, limit),
 		readAll(ctx, c, &s.Once, pgx.RowToStructByName, onceSQL, limit),

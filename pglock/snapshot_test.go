@@ -139,7 +139,11 @@ func TestSnapshotIsOrderedAndLimited(t *testing.T) {
 			t.Errorf("by %q: %q, %d of %d", order, got, s.Matching, s.Names)
 		}
 	}
-	s := snapshot(t, c, inspect.Query{Filter: inspect.Filter{Waiting: true}})
+	s := snapshot(t, c, inspect.Query{Limit: 3, Offset: 7})
+	if got := lockNames(s.Locks); !slices.Equal(got, []string{"lock8", "lock9"}) || s.Matching != 9 {
+		t.Errorf("after seven others: %q of %d", got, s.Matching)
+	}
+	s = snapshot(t, c, inspect.Query{Filter: inspect.Filter{Waiting: true}})
 	if got := lockNames(s.Locks); !slices.Equal(got, []string{"lock4", "lock5"}) {
 		t.Errorf("somebody waits for %q", got)
 	}
@@ -157,6 +161,8 @@ func TestSnapshotIsOrderedAndLimited(t *testing.T) {
 	}
 	_, err := c.Snapshot(t.Context(), inspect.Query{Limit: -1})
 	fails(t, "a negative limit", err, pglock.ErrInvalidOption)
+	_, err = c.Snapshot(t.Context(), inspect.Query{Offset: -1})
+	fails(t, "a negative offset", err, pglock.ErrInvalidOption)
 }
 
 // TestSnapshotOfADB: a client of a *sql.DB sees advisory locks too.

@@ -13,6 +13,7 @@ type Query struct {
 	Filter       // of the locks
 	Order  Order // of the locks
 	Limit  int   // of each list; 0: 500
+	Offset int   // of the locks: so many that match are left out before the first
 }
 
 // Order is that of the locks in a Snapshot.
@@ -34,7 +35,7 @@ type Snapshot struct {
 
 	Names    int    // of locks that have a row, held or not
 	Matching int    // of these, those that match the filter
-	Locks    []Lock // the first ones of these
+	Locks    []Lock // these of them, after Query.Offset others
 
 	Nested    []NestedWait
 	Once      []Attempt

@@ -9,7 +9,7 @@
 --   $8  only those that several can hold: semaphores and readers-writer locks
 --   $9  only those of elections, whose last grant has a payload
 --
--- Of a lock with permits, one grant must match the labels and the holder. The first $11 of them are returned in
+-- Of a lock with permits, one grant must match the labels and the holder. After $12 others, $11 of them are returned in
 -- the order $10: '' is that of names, 'waiters' has the longest queues first, 'held' the oldest grants, and
 -- 'remaining' those that end first.
 ), shared AS MATERIALIZED (
@@ -41,5 +41,5 @@
             SELECT m.* FROM matching AS m
             ORDER BY CASE $10::text WHEN 'waiters' THEN -m.waiting
                          WHEN 'held' THEN extract(epoch FROM m.acquired_at) WHEN 'remaining' THEN extract(epoch FROM m.expires_at) END, m.name
-            LIMIT $11::bigint) AS f) AS s ON true
+            LIMIT $11::bigint OFFSET $12::bigint) AS f) AS s ON true
 )

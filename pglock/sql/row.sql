@@ -2,7 +2,7 @@
 -- the permits of each say.
 --
 -- Returns one row or more. Each has the number of rows read, the last name among them and how many of them
--- match, then the name of a matching lock, or null if none matches, its token, version, holder, labels, time of the
+-- match, then the name of a matching lock, or null without one, its token, version, holder, labels, time of the
 -- grant, remaining microseconds, microseconds since the grant; the holder of the last grant that is
 -- over, how and when it ended, and the reason if it was revoked; the reason of a request to release
 -- the lock; the names, tickets, waited microseconds and wanted permits of its waiters in their order, with the ticket 0 for one in line before the queue; the

@@ -36,7 +36,7 @@
 // A page that is opened costs one Snapshot, or one Get for a lock. At most one is read at a time, and those
 // who wait for the same page share it. The updates of all open pages together are read for at most 1 % of
 // the time, and a page that nobody can see is not updated. With 10,000 locks the list takes 0.1 s on a
-// small machine, so it is updated every 10 s. A list shows 100 locks at a time, and the first 10,000.
+// small machine, so it is updated every 10 s. A list shows 100 locks at a time.
 //
 // Streams end when the viewer leaves, may no longer Read, or the server begins to shut down.
 package ui

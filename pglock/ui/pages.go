@@ -22,7 +22,7 @@ import (
 
 const (
 	pageSize = 100 // locks of a page
-	maxPage  = 100 // because the rows of all pages before it are read too
+	maxPage  = 1_000_000
 )
 
 //go:embed templates
@@ -82,10 +82,7 @@ func loadLocks(ctx context.Context, h *handler, q url.Values) (any, error) {
 	if !slices.Contains([]inspect.Order{inspect.ByWaiters, inspect.ByHeld, inspect.ByRemaining}, order) {
 		order = inspect.ByName
 	}
-	last := pageNumber(q) * pageSize
-	s, err := h.client.Snapshot(ctx, inspect.Query{Filter: f, Order: order, Limit: last})
-	s.Locks = slices.Clone(s.Locks[min(last-pageSize, len(s.Locks)):]) // the reading is kept
-	return s, err
+	return h.client.Snapshot(ctx, inspect.Query{Filter: f, Order: order, Limit: pageSize, Offset: (pageNumber(q) - 1) * pageSize})
 }
 
 // pageNumber returns the page of the locks that is asked for, from 1.
@@ -156,9 +153,6 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 
 // First returns the number of the first lock of the list, from 1.
 func (v *view) First() int { return (v.Number-1)*pageSize + 1 }
-
-// Full reports whether no more locks can be listed.
-func (v *view) Full() bool { return v.Number == maxPage }
 
 // Turn returns a link to the page of the list after this one by n.
 func (v *view) Turn(n int) string {

@@ -242,7 +242,7 @@ func TestTenThousandLocks(t *testing.T) {
 		"/":                           {100, "lock 00001", "lock 00100"},
 		"/?page=2":                    {100, "lock 00101", "lock 00200"},
 		"/?page=100":                  {100, "lock 09901", "lock 10000"},
-		"/?page=101":                  {100, "lock 09901", "lock 10000"},
+		"/?page=101":                  {50, "lock 10001", "lock 10050"},
 		"/?page=-1":                   {100, "lock 00001", "lock 00100"},
 		"/?order=held":                {100, "lock 10050", "lock 09951"},
 		"/?order=waiters":             {100, "lock 07777", "lock 00099"},
@@ -261,7 +261,9 @@ func TestTenThousandLocks(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	contains(t, "a part", see(t, h, "/?page=2&order=held"), "101–200 of 10,050 locks<", `href="?order=held&amp;page=1"`, `href="?order=held&amp;page=3"`)
-	contains(t, "the end", see(t, h, "/?page=100"), "The list ends here")
+	contains(t, "the last part", see(t, h, "/?page=101"), `href="?page=100"`)
+	lacks(t, "the last part", see(t, h, "/?page=101"), `href="?page=102"`)
+	contains(t, "after the end", see(t, h, "/?page=102"), "The list ends before this page", `href="?page=101"`)
 	contains(t, "a filter", see(t, h, "/?name=9999"), "1–1 of 1 locks that match, 10,050 in all")
 	contains(t, "the lock", see(t, h, "/lock?name=lock+07777"), "5,000", "and 4,900 more")
 	contains(t, "the tree", see(t, h, "/waiting"), "and 4,980 more")
