@@ -78,7 +78,7 @@ func TestP43_AFrozenAddressDelaysNothingAfterwards(t *testing.T) {
 			tc.set(proxy, false)
 			took := usable(t, c, "other")
 			t.Logf("usable %v after an outage of %v", took.Round(time.Millisecond), frozen)
-			if took > 6*time.Second {
+			if took > 9*time.Second { // 5 s, and what the machine takes
 				t.Errorf("after an outage of %v the client was not usable for %v", frozen, took)
 			}
 			pgtest.Eventually(t, "the long lease is renewed", func() bool {
@@ -130,7 +130,7 @@ func TestForgottenConnectionsCostOneTimeout(t *testing.T) {
 	pgtest.Eventually(t, "there are connections to forget", func() bool { return proxy.Stats().Open >= 8 })
 	proxy.Freeze(true)
 	proxy.Freeze(false)
-	if took := usable(t, c, "n"); took > 6*time.Second {
+	if took := usable(t, c, "n"); took > 9*time.Second { // 5 s, and what the machine takes
 		t.Errorf("usable after %v", took)
 	}
 	began := time.Now()
@@ -139,7 +139,7 @@ func TestForgottenConnectionsCostOneTimeout(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	atMost(t, time.Second, "eight more calls", began)
+	atMost(t, 4*time.Second, "eight more calls", began)
 	rest(t, 12*time.Second-time.Since(began))
 	check(t, l.Err())
 	release(t, l)

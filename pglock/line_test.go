@@ -182,7 +182,7 @@ func TestTakeoverInAFleet(t *testing.T) {
 // seconds and not all at once, and each is granted the lock.
 func TestARestartUnderAFleet(t *testing.T) {
 	t.Parallel()
-	clients := 50
+	clients := 80
 	if os.Getenv("PGLOCK_CHAOS") != "" {
 		clients = 500
 	}
@@ -209,7 +209,8 @@ func TestARestartUnderAFleet(t *testing.T) {
 	soon := value[float64](f, `SELECT avg((begun < interval '1 s')::int) FROM (
 		SELECT backend_start - min(backend_start) OVER () AS begun
 		FROM pg_stat_activity WHERE backend_type = 'client backend') AS sessions`)
-	if soon > 0.75 { // 0.57 is usual
+	t.Logf("%.0f %% of the sessions began within a second", 100*soon)
+	if soon > 0.85 { // 0.55 to 0.7 are usual
 		t.Errorf("%.0f %% of the sessions began within a second", 100*soon)
 	}
 	check(t, held.Extend(t.Context(), time.Hour))

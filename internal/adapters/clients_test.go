@@ -306,7 +306,7 @@ func TestClientsScriptIsKilledAlone(t *testing.T) {
 	f := clientFixture{t: t, url: pgtest.Database(t)}
 	f.client = locktest.Client(t, f.url)
 	f.pool = pgtest.PoolOn(t, f.url)
-	p := startHolder(t, "shell", f.url, "n", shortTTL)
+	p := startHolder(t, "shell", f.url, "n", renewedTTL)
 	p.held()
 	locktest.OK(t, p.cmd.Process.Kill())
 	_, _ = p.cmd.Process.Wait() // else the script would still be there, as a zombie

@@ -207,7 +207,7 @@ func TestPrometheusSeesTheDay(t *testing.T) {
 
 	// Losses, and refusals of the former holders.
 	for range 2 {
-		l := acquire("account:2", pglock.WithTTL(time.Second), pglock.WithRenewEvery(0))
+		l := acquire("account:2", pglock.WithTTL(4*time.Second), pglock.WithRenewEvery(0))
 		locktest.Receive(t, l.Done())
 		refused(l.Guard(ctx, nil), fencing.ErrStale)
 	}

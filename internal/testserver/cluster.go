@@ -54,8 +54,8 @@ func (s *Server) configure(options Options) error {
 		"unix_socket_directories": "",
 		"log_line_prefix":         "%m [%p] %a ",
 		// A test whose network is frozen leaves a process in the middle of its authentication.
-		// DROP DATABASE waits for it.
-		"authentication_timeout": "10s",
+		// DROP DATABASE waits for it. A loaded machine takes seconds for a login.
+		"authentication_timeout": "30s",
 	}
 	if runtime.GOOS != "windows" { // a killed server leaves nothing in /dev/shm
 		settings["dynamic_shared_memory_type"] = "mmap"

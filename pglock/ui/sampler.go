@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	interval    = 2 * time.Second // between two updates of a page
-	usualRest   = 100             // an update that took t is followed by none for 100 × t: 1 % of the time
-	readTimeout = 5 * time.Second
-	maxShared   = 32 // readings that are kept
-	maxTrend    = 60 // points of a sparkline, none of which is older than trendAge
+	interval    = 2 * time.Second  // between two updates of a page
+	usualRest   = 100              // an update that took t is followed by none for 100 × t: 1 % of the time
+	readTimeout = 30 * time.Second // a page of a slow server is better than none, and each statement has a bound of its own
+	maxShared   = 32               // readings that are kept
+	maxTrend    = 60               // points of a sparkline, none of which is older than trendAge
 	trendAge    = 10 * time.Minute
 )
 
