@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# Sourced by the scripts that build a Debian or Ubuntu from the packages that this machine's apt gets. They define say
-# and fail.
+# Sourced by the scripts that build a Debian or Ubuntu, or take programs of one, from the packages that this machine's
+# apt gets. They define say, and fail, which ends with the status 69: this machine can't do it.
 
 # configured_mirror prints where apt gets a suite's main packages from, whatever kind of file says so. Addresses that
 # only apt understands, like lists of mirrors, don't count.
@@ -72,4 +72,82 @@ bootstrap() {
 	if [ -e "$root/etc/ssl/certs/ca-certificates.crt" ]; then
 		cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 	fi
+}
+
+# fetch DIR SUITES PROGRAMS PACKAGE... puts programs (paths under /usr) of the packages into a directory, with the
+# libraries and the loader that they were built for. Of several suites the newest version counts. The packages come
+# through an apt root of their own: nothing is installed, and root is not needed. A directory that has the programs
+# stays as it is.
+fetch() {
+	dir=$1 suites=$2 programs=$3
+	shift 3
+	[ ! -d "$dir" ] || return 0
+	for tool in apt-get dpkg-deb; do
+		command -v "$tool" >/dev/null || fail "this needs apt and dpkg-deb"
+	done
+	from=$(configured_mirror "$(own_suite)") # a mirror has all releases
+	[ -n "$from" ] || fail "apt's configuration names no mirror of this release"
+
+	mkdir -p "$(dirname "$dir")"
+	work=$(mktemp -d "$dir.XXXXXX")
+	trap 'rm -rf "$work"' EXIT
+	trap 'exit 130' INT TERM
+	chmod 755 "$work"
+	apt=$work/apt
+	mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial" "$apt/packages" "$work/root"
+	: >"$apt/state/status"
+	for suite in $suites; do
+		printf 'deb %s %s main\n' "$from" "$suite"
+	done >"$apt/sources.list"
+	# Without a pin, apt takes nothing of experimental as long as sid has a version. The libraries stay those of sid.
+	printf 'Package: %s\nPin: release a=experimental\nPin-Priority: 500\n' "$*" >"$apt/preferences"
+
+	say "$* of $suites from $from"
+	isolated update >"$work/log" 2>&1 || {
+		cat "$work/log" >&2
+		fail "the mirror lacks a suite, or does not answer"
+	}
+	# Libraries are in packages called lib…. Others, like adduser, are only for the installation.
+	packages=$(isolated -s --no-install-recommends install "$@" |
+		awk -v named=" $* " '$1 == "Inst" && (index(named, " " $2 " ") || $2 ~ /^lib/) && $2 !~ /^libperl/ { print $2 }' | sort -u)
+	[ -n "$packages" ] || fail "$suites: no such packages"
+	# shellcheck disable=SC2086 # names of packages hold no blanks
+	(cd "$apt/packages" && isolated download $packages) >>"$work/log" 2>&1 || {
+		cat "$work/log" >&2
+		fail "the download failed"
+	}
+	for package in "$apt"/packages/*.deb; do
+		dpkg-deb -x "$package" "$work/root"
+	done
+	rm -rf "$apt" "$work/log" "$work/root/usr/share"
+	for program in $programs; do
+		loader_of "$program" >"$work/${program##*/}"
+		chmod 755 "$work/${program##*/}"
+		"$work/${program##*/}" --version >&2
+	done
+	trap - EXIT
+	mv -T "$work" "$dir" 2>/dev/null || rm -rf "$work" # another run was faster
+}
+
+# isolated runs an apt command that knows fetch's sources only, and no installed package. Keys and proxies are the
+# machine's.
+isolated() {
+	apt-get -q -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+		-o "Dir::Etc::preferences=$apt/preferences" -o Dir::Etc::preferencesparts=/dev/null \
+		-o "Dir::State=$apt/state" -o "Dir::State::status=$apt/state/status" -o "Dir::Cache=$apt/cache" \
+		-o APT::Sandbox::User=root -o Acquire::Languages=none -o APT::Update::Error-Mode=any "$@"
+}
+
+# loader_of prints the script that runs a program by its own loader, which finds its own libraries. The process becomes
+# the program, with its arguments. The paths are relative, so that the directory can be moved.
+loader_of() {
+	cat <<END
+#!/bin/sh
+root=\$(cd "\$(dirname "\$0")/root" && pwd)
+for loader in "\$root"/usr/lib*/ld-linux*.so.? "\$root"/usr/lib*/*/ld-linux*.so.? "\$root"/lib*/ld-linux*.so.?; do
+	[ ! -x "\$loader" ] || break
+done
+libraries=\$(echo "\$root"/usr/lib/*-linux-gnu* | tr ' ' ':')
+exec "\$loader" --library-path "\$libraries" "\$root/usr/$1" "\$@"
+END
 }
