@@ -35,9 +35,6 @@ const (
 	// The least of a round in the short form.
 	shortRound = 100 * time.Millisecond
 	roundWork  = 60 // operations
-
-	// settling is how long the clean-up of canceled calls may take, and the rows of idle queues stay.
-	settling = 30 * time.Second
 )
 
 // TestChurn works with locks of every kind. Nothing may grow, and nothing may be left between two
