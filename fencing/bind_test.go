@@ -78,6 +78,38 @@ func TestBindAndSavepoints(t *testing.T) {
 	step("after a released savepoint", nil, insert(2))
 }
 
+// TestARevokedGrantWritesNoMore: a rollback to a savepoint gives up the lock of the grant's row, for which a
+// revocation waits. The grant is bound all the same, by settings that were kept.
+func TestARevokedGrantWritesNoMore(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t)
+	tables := map[string]string{"n": g.table("any", columns), "t:1": g.table("named", columns)}
+	g.protect(tables["n"])
+	g.protect(tables["t:1"], fencing.NamedBy("t:{id}"))
+	kept := settings(g)
+	for name, table := range tables {
+		for _, revoked := range []bool{false, true} {
+			f := g.grant(name, time.Minute)
+			tx := g.begin()
+			var grants, token string
+			g.savepoint(tx, func(inner pgx.Tx) {
+				ok(t, fencing.Bind(t.Context(), inner, f))
+				ok(t, inner.QueryRow(t.Context(), "SELECT current_setting($1), current_setting($2)", kept["grants"], kept["token"]).Scan(&grants, &token))
+			})
+			_, err := tx.Exec(t.Context(), "SELECT set_config($1, $2, true), set_config($3, $4, true)", kept["grants"], grants, kept["token"], token)
+			ok(t, err)
+			wanted := error(nil)
+			if revoked {
+				g.sql("SELECT pglock.release_permits($1, $2, false, 'revoked', 'a test')", name, f.Token)
+				g.sql("SELECT pglock.await_guards($1, $2, false)", name, f.Token)
+				wanted = fencing.ErrStale
+			}
+			err = g.commit(tx, "INSERT INTO "+table+" (id, v) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET v = 2")
+			want(t, sprintf("%s, revoked: %v", name, revoked), err, wanted)
+		}
+	}
+}
+
 // TestBindEndsWithItsTransaction: the next one on the same connection has bound nothing.
 func TestBindEndsWithItsTransaction(t *testing.T) {
 	t.Parallel()

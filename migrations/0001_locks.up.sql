@@ -647,17 +647,17 @@ DECLARE
 BEGIN
     IF my_ticket = 9223372036854775807 AND n > 1 AND 0 = ALL (permits) THEN
         -- Names that were released and that nobody waits for are locked and judged by one statement, and
-        -- changed by the next one. Nothing is locked unless all look free. The sub-select hides the names from the
+        -- changed by the next one. Nothing is locked unless all look so. The sub-select hides the names from the
         -- planner, which would plan for their number at each call.
         SELECT count(*), max(f.token) INTO counted, newest FROM (
             SELECT d.token FROM "<here>".distributed_locks AS d
             WHERE d.name = ANY ((SELECT lock_names)::text[]) AND d.holder IS NULL AND d.expires_at <= clock_timestamp()
               AND d.capacity IS NULL AND (d.request <> request_id) IS NOT FALSE
-              AND ((SELECT NOT EXISTS (SELECT FROM "<here>".lock_waiters))
-                   OR NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
-                                  WHERE w.name = d.name AND w.ticket > d.ticket AND w.expires_at > clock_timestamp()))
               AND n = (SELECT count(*) FROM "<here>".distributed_locks AS e
-                       WHERE e.name = ANY ((SELECT lock_names)::text[]) AND e.holder IS NULL AND e.expires_at <= clock_timestamp())
+                       WHERE e.name = ANY ((SELECT lock_names)::text[]) AND e.holder IS NULL AND e.expires_at <= clock_timestamp()
+                         AND ((SELECT NOT EXISTS (SELECT FROM "<here>".lock_waiters))
+                              OR NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
+                                             WHERE w.name = e.name AND w.ticket > e.ticket AND w.expires_at > clock_timestamp())))
             ORDER BY d.name COLLATE "C"
             FOR UPDATE SKIP LOCKED) AS f;
         IF counted = n THEN
@@ -676,11 +676,14 @@ BEGIN
         counted := 0; -- what it has locked stays so, and is judged again
     END IF;
     IF my_ticket = 9223372036854775807 THEN
-        -- Without a ticket, and with room, it likely succeeds: the checks run once, under the locks.
+        -- Without a ticket, with room and without a queue it likely succeeds: the checks run once, under the locks.
+        -- Beside a queue they run before too, because the head would find the row locked, and miss its turn.
         FOR i IN 1..n LOOP
             PERFORM FROM "<here>".distributed_locks AS d
             WHERE d.name = lock_names[i] AND d.expires_at <= clock_timestamp()
-              AND coalesce(d.capacity, 0) = permits[i] AND coalesce(d.capacity - d.in_use, 1) >= weights[i];
+              AND coalesce(d.capacity, 0) = permits[i] AND coalesce(d.capacity - d.in_use, 1) >= weights[i]
+              AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
+                              WHERE w.name = d.name AND w.ticket > d.ticket AND w.expires_at > clock_timestamp());
             counted := counted + FOUND::integer;
         END LOOP;
         first := (counted = n)::integer;

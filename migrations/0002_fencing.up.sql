@@ -483,7 +483,8 @@ END
 $$;
 
 -- Refuses rows of one lock unless the transaction has bound its grant, and this is the current one
--- and stays so until the end of the transaction. replaced is the highest token of the rows that
+-- and stays so until the end of the transaction. A revoked one is refused too: by a savepoint, a transaction can
+-- give up the row lock for which a revocation waits, and keep its bound grant. replaced is the highest token of the rows that
 -- were there, lowest and highest are the tokens of those that were written; NULL for no rows.
 CREATE FUNCTION judge_rows(grants jsonb, lock_name text, replaced bigint, lowest bigint, highest bigint,
                            operation text, table_schema text, table_name text) RETURNS void
@@ -499,7 +500,8 @@ BEGIN
                              operation, table_name, lock_name),
             DETAIL = jsonb_build_object('resource', lock_name)::text;
     END IF;
-    PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock_name AND l.token = bound FOR KEY SHARE;
+    PERFORM FROM "<here>".distributed_locks AS l
+    WHERE l.name = lock_name AND l.token = bound AND l.revoked_token IS DISTINCT FROM bound FOR KEY SHARE;
     IF NOT FOUND THEN
         PERFORM "<here>".raise_stale(lock_name, bound,
             coalesce((SELECT l.token FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0));
@@ -565,17 +567,20 @@ BEGIN
             SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
+              AND l.revoked_token IS DISTINCT FROM l.token
             FOR KEY SHARE;
         ELSIF TG_OP = 'UPDATE' THEN
             SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token)
                    AND NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
+              AND l.revoked_token IS DISTINCT FROM l.token
             FOR KEY SHARE;
         ELSE
             SELECT NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
+              AND l.revoked_token IS DISTINCT FROM l.token
             FOR KEY SHARE;
         END IF;
         IF fine THEN

@@ -399,6 +399,16 @@ var lockCases = []struct {
 		}
 		f.none("rows in the queue", "SELECT count(*) FROM pglock.lock_waiters")
 		release(f.t, l)
+
+		// It would keep the head of the queue, for whom the lock is free, from the row.
+		f.sql(`INSERT INTO pglock.lock_waiters (name, client, weight, expires_at, keep_until)
+			VALUES ('n', 'head', 1 << 30, clock_timestamp() + interval '1 h', clock_timestamp() + interval '1 h')`)
+		before = value[string](f, rowVersions)
+		isBusy(f.t, "a free lock with a queue", other)
+		if after := value[string](f, rowVersions); after != before {
+			f.t.Errorf("a call behind a queue changed or locked rows: %s, before %s", after, before)
+		}
+		f.sql("DELETE FROM pglock.lock_waiters")
 	}},
 	{"a guard keeps the lock for its transaction", "I4, I11", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
 		c, other := lock(f.open()), lock(f.open())

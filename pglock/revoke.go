@@ -21,7 +21,7 @@ const maxReason = 512
 // then, writes that must not be late need Lease.Guard.
 //
 // A guarded transaction of the holder that began before may still commit, and no other holder is
-// granted the lock before it ends. Revoke waits for that for at most a second, and then returns an
+// granted the lock before it ends. Protected tables refuse what it writes from now on. Revoke waits for that for at most a second, and then returns an
 // error that wraps ErrGuarded, although the grant has ended. Another call waits again.
 //
 // If the grant is not the current one, or was released, Revoke changes nothing and returns a

@@ -13,7 +13,7 @@
 -- It does not wait for its commit: a crash that loses it costs the rest of the lease, and a pair of
 -- acquire and release gets a third faster. The next acquire waits for its own commit, which follows
 -- this one in the log. It waits for a row lock of another transaction for a short time only. (The
--- settings are made in the condition, which is evaluated for the one row that matches.)
+-- settings are made in the condition, which is evaluated for the one row with that name and token.)
 UPDATE pglock.distributed_locks AS l
 SET holder = NULL,
     expires_at = CASE WHEN least(l.acquired_at, clock_timestamp()) + $3::bigint * interval '1 microsecond' > clock_timestamp()
