@@ -500,7 +500,8 @@ $$;
 
 -- Is false, and looks dear to the planner. A statement for one name that has it beside another condition
 -- finds its row by the index, however small the table is. To judge a hundred rows instead took two fifths
--- of the server's time for a pair of acquire and release.
+-- of the server's time for a pair of acquire and release. Functions with many statements have a setting for
+-- that, and one that keeps the server from compiling what then looks dear.
 CREATE FUNCTION never() RETURNS boolean LANGUAGE plpgsql STABLE COST 1000 AS 'BEGIN RETURN false; END';
 
 -- Deletes expired permits that no guarded transaction uses, and takes their weights off in_use, but no
@@ -587,8 +588,9 @@ $$;
 --   kind     the name has another number of permits, "ahead"; 0: it is a lock with one holder
 --   again    a name was pruned meanwhile: try again
 --
--- The first pass reads. The second one locks the gates, and reads again. If expired permits are in the
--- way, it frees them, and a third one follows.
+-- What is free and has no queue is granted by a lock that judges, and by the change. Otherwise the first pass reads.
+-- The second one locks the gates, and reads again. If expired permits are in the way, it frees them, and a third one
+-- follows.
 --
 -- Each name is looked up by itself, because a statement that joins the unnested names would be planned anew at
 -- each call, which takes longer than all the lookups of one name.
@@ -620,7 +622,7 @@ $$;
 CREATE FUNCTION acquire_slots(
     lock_names text[], permits integer[], weights integer[], request_id uuid, who text, tags jsonb, us bigint, my_ticket bigint, notify boolean,
     OUT outcome text, OUT name text, OUT token bigint, OUT holder text, OUT remaining bigint, OUT ahead integer, OUT invalid boolean)
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see never()
 #variable_conflict use_column
 DECLARE
     n        CONSTANT integer := cardinality(lock_names);
@@ -674,6 +676,33 @@ BEGIN
             RETURN;
         END IF;
         counted := 0; -- what it has locked stays so, and is judged again
+    ELSIF my_ticket = 9223372036854775807 AND n = 1 AND weights[1] < permits[1] THEN
+        -- Permits that are free, and that nobody waits for. The gate is judged as it is under the lock, and the unique
+        -- index knows whether this request has a permit.
+        SELECT d.token INTO newest FROM "<here>".distributed_locks AS d
+        WHERE d.name = lock_names[1] AND d.holder IS NULL AND d.expires_at <= clock_timestamp()
+          AND d.capacity = permits[1] AND d.capacity - d.in_use >= weights[1] AND (d.request <> request_id) IS NOT FALSE
+          AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
+                          WHERE w.name = lock_names[1] AND w.ticket > d.ticket AND w.expires_at > clock_timestamp())
+        FOR UPDATE OF d SKIP LOCKED;
+        IF FOUND THEN
+            PERFORM "<here>".commit_durably();
+            token := greatest("<here>".next_fencing_token(), newest + 1);
+            began := clock_timestamp();
+            until := began + us * interval '1 microsecond';
+            INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
+            VALUES (lock_names[1], acquire_slots.token, weights[1], 1, began, until, request_id, who, tags)
+            ON CONFLICT DO NOTHING;
+            IF FOUND THEN
+                UPDATE "<here>".distributed_locks AS d
+                SET token = acquire_slots.token, version = d.version % 9223372036854775807 + 1, in_use = d.in_use + weights[1],
+                    room_since = began, acquired_at = began, expires_at = '-infinity', release_request = NULL, labels = '{}'
+                WHERE d.name = lock_names[1];
+                outcome := 'granted'; ahead := 0; invalid := false;
+                remaining := (extract(epoch FROM until - clock_timestamp()) * 1000000)::bigint;
+                RETURN;
+            END IF;
+        END IF;
     END IF;
     IF my_ticket = 9223372036854775807 THEN
         -- Without a ticket, with room and without a queue it likely succeeds: the checks run once, under the locks.
@@ -867,7 +896,7 @@ $$;
 -- release.sql and revoke_grant.sql. "why" is the reason of a revocation. It waits for the row lock of
 -- another transaction for a short time only.
 CREATE FUNCTION release_permits(lock text, grant_token bigint, notify boolean, how text DEFAULT 'released', why text DEFAULT NULL) RETURNS SETOF boolean
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see never()
 #variable_conflict use_column
 DECLARE
     gate   record;

@@ -128,7 +128,7 @@ DECLARE
 BEGIN
     SELECT l.expires_at INTO ends
     FROM "<here>".distributed_locks AS l
-    WHERE l.name = lock_name AND l.token = grant_token AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+    WHERE l.name = lock_name AND l.token = grant_token AND (l.holder IS NOT NULL OR "<here>".never()) AND l.expires_at > clock_timestamp()
     FOR KEY SHARE;
     IF NOT FOUND THEN
         SELECT p.expires_at INTO ends
@@ -188,7 +188,7 @@ BEGIN
     SELECT l.expires_at, s.secret INTO ends, key
     FROM "<here>".distributed_locks AS l, "<here>".fencing_secret AS s
     WHERE l.name OPERATOR(pg_catalog.=) lock_name AND l.token OPERATOR(pg_catalog.=) grant_token
-      AND l.holder IS NOT NULL AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+      AND (l.holder IS NOT NULL OR "<here>".never()) AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
     FOR KEY SHARE OF l;
     -- Read the clock only after the row is locked.
     ms := pg_catalog.ceil(pg_catalog.date_part('epoch', ends OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
@@ -567,20 +567,20 @@ BEGIN
             SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND l.revoked_token IS DISTINCT FROM l.token
+              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".never())
             FOR KEY SHARE;
         ELSIF TG_OP = 'UPDATE' THEN
             SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token)
                    AND NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND l.revoked_token IS DISTINCT FROM l.token
+              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".never())
             FOR KEY SHARE;
         ELSE
             SELECT NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND l.revoked_token IS DISTINCT FROM l.token
+              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".never())
             FOR KEY SHARE;
         END IF;
         IF fine THEN
