@@ -106,7 +106,7 @@ COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come f
 CREATE TABLE lock_permits (
     name        lock_name   NOT NULL,
     token       token_value NOT NULL,
-    weight      integer     NOT NULL CHECK (weight BETWEEN 1 AND 1073741824),
+    weight      permit_count NOT NULL,
     version     bigint      NOT NULL,
     acquired_at finite_time NOT NULL,
     expires_at  lease_end   NOT NULL,
