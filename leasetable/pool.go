@@ -249,7 +249,7 @@ func (p *pool) runDial() {
 		}
 	}
 	p.mu.Lock()
-	unusual := max(timing.DialPatience, 2*p.latency)
+	unusual, resets := max(timing.DialPatience, 2*p.latency), p.resets
 	p.mu.Unlock()
 	timer := time.AfterFunc(backoff.Jitter(2*unusual), func() { // at random, because a fleet may connect at once
 		p.mu.Lock()
@@ -271,7 +271,11 @@ func (p *pool) runDial() {
 		if p.config.lifetime > 0 {
 			c.expires = time.Now().Add(p.config.lifetime + rand.N(p.config.lifetimeJitter+1))
 		}
-		p.put(c)
+		if resets == p.resets {
+			p.put(c)
+		} else { // it may be one of those that the server has ended
+			p.running.Go(func() { p.runPing(c) })
+		}
 	} else if p.dialing < len(p.renewals)+len(p.others) { // otherwise another dial may succeed
 		// A caller that came after this dial began gets its own dial: the server may have come
 		// back in between.

@@ -101,6 +101,38 @@ func TestPoolReportsNoOldDialFailure(t *testing.T) {
 	}
 }
 
+// TestPoolChecksWhatWasDialedBeforeAReset: a restart ends a connection that is being opened too.
+func TestPoolChecksWhatWasDialedBeforeAReset(t *testing.T) {
+	t.Parallel()
+	d := newDialer(t)
+	admin := pgtest.Pool(t)
+	opened, proceed := make(chan uint32, 1), make(chan struct{})
+	p := poolOf(t, 4, func(ctx context.Context) (*pgx.Conn, error) {
+		conn, err := d.dial(ctx)
+		if err != nil || d.dials.Load() > 1 {
+			return conn, err
+		}
+		opened <- conn.PgConn().PID()
+		<-proceed
+		return conn, nil
+	})
+	got := acquireLater(t, p, false)
+	pid := <-opened
+	pgtest.Eventually(t, "the server has ended it", func() bool {
+		var there int
+		err := admin.QueryRow(t.Context(), "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid = $1", pid).Scan(&there)
+		return err == nil && there == 0
+	})
+	p.Reset()
+	close(proceed)
+	if c := <-got; c != nil {
+		if err := c.Ping(t.Context()); err != nil {
+			t.Errorf("a caller got a connection that the server has ended: %v", err)
+		}
+		p.Release(c)
+	}
+}
+
 // TestPoolServesRenewalsFirst: while a dial hangs, a returned connection goes to a renewal first,
 // and then to the others.
 func TestPoolServesRenewalsFirst(t *testing.T) {
