@@ -38,7 +38,7 @@ func TestAJobIsHandedOver(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, other := f.openUnclosed(pglock.WithHolder("first")), f.open(pglock.WithHolder("third"))
-	adopter := f.open(pglock.WithHolder("adopter"), pglock.WithTTL(2*time.Second))
+	adopter := f.open(pglock.WithHolder("adopter"), pglock.WithTTL(6*time.Second))
 	adopt := func(c *pglock.Client, text string) (*pglock.Lease, error) {
 		fence, err := fencing.ParseFence(text)
 		must(t, err)
@@ -62,7 +62,7 @@ func TestAJobIsHandedOver(t *testing.T) {
 		t.Errorf("others see %+v", busy)
 	}
 	// Let what the first client has promised pass. From then on the second one's renewals count.
-	f.sql("UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() + interval '2 s' WHERE name = 'job'")
+	f.sql("UPDATE pglock.distributed_locks SET expires_at = clock_timestamp() + interval '6 s' WHERE name = 'job'")
 	version := f.version("job")
 	pgtest.Eventually(t, "renewals of the second client", func() bool { return f.version("job") > version+3 })
 	check(t, adopted.Guard(t.Context(), begin(t, f)))

@@ -360,7 +360,7 @@ var lockCases = []struct {
 		proxy.Refuse(false)
 	}},
 	{"a lease is renewed, extended, labeled and asked for", "", func(f fixture, lock func(*pglock.Client) pglock.Lock) {
-		l := held(f.t, lock(f.open(pglock.WithTTL(2*time.Second))))
+		l := held(f.t, lock(f.open(pglock.WithTTL(6*time.Second))))
 		first := l.Deadline()
 		pgtest.Eventually(f.t, "a renewal", func() bool { return l.Deadline().After(first) })
 		check(f.t, l.Extend(f.t.Context(), time.Minute))

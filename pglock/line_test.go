@@ -101,23 +101,29 @@ func TestWaitingIsQuiet(t *testing.T) {
 }
 
 // TestADeadHead: the next waiter is told of a release to the head, and is granted the lock soon after the
-// queue may skip that, although it has long been quiet.
+// queue may skip that, although it has long been quiet. A machine that stands still meanwhile has two more attempts.
 func TestADeadHead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	held := try(t, f.open(), "n", pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
-	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', 'ghost', clock_timestamp() + interval '1 hour')")
-	c := f.open()
-	got := f.waits(c, "n")
-	pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
-	rest(t, 4*time.Second) // its pauses are longer than the bound by then
-	freed := time.Now()
-	release(t, held)
-	release(t, next(t, got))
-	if took := time.Since(freed); took < timing.HeadGrace {
-		t.Errorf("the head was skipped after %v", took)
+	holder, c := f.open(), f.open()
+	var took time.Duration
+	for attempt := range 3 {
+		held := try(t, holder, "n", pglock.WithTTL(time.Hour), pglock.WithRenewEvery(0))
+		f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', $1, clock_timestamp() + interval '1 hour')", fmt.Sprint("ghost ", attempt))
+		got := f.waits(c, "n")
+		pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
+		rest(t, 4*time.Second) // its pauses are longer than the bound by then
+		freed := time.Now()
+		release(t, held)
+		release(t, next(t, got))
+		if took = time.Since(freed); took < timing.HeadGrace {
+			t.Fatalf("the head was skipped after %v", took)
+		}
+		if took <= 2*timing.HeadGrace {
+			return
+		}
 	}
-	atMost(t, 2*timing.HeadGrace, "the next grant", freed)
+	t.Errorf("the next grant took %v", took)
 }
 
 // TestTakeoverInAFleet: a holder dies, and with it half of those that wait, the first ones among them. The

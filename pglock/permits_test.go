@@ -117,7 +117,7 @@ func TestWaitersSayWhatTheyWaitFor(t *testing.T) {
 func TestRequestReleaseOfPermits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	holder, operator := f.open(pglock.WithTTL(2*time.Second)), f.open()
+	holder, operator := f.open(pglock.WithTTL(6*time.Second)), f.open()
 	s := holder.Semaphore("s", 2)
 	a, b := tried(t, s), tried(t, s)
 	must(t, operator.RequestRelease(t.Context(), "s", a.Token(), "please"))

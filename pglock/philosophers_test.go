@@ -20,18 +20,23 @@ type meal struct {
 	from, to    time.Time
 }
 
-// dine has the philosophers of several clients, twice as many as seats, dine for that long, and returns
-// their meals, each of which takes about a millisecond.
+// dine has the philosophers of several clients, twice as many as seats, dine for that long, and until there were
+// ten meals for each. It returns these, each of which takes about a millisecond.
 func dine(t *testing.T, clients []*pglock.Client, seats int, lasts time.Duration, lock bool) (meals []meal) {
 	t.Helper()
 	end := time.Now().Add(lasts)
 	var mu sync.Mutex // guards meals
+	goesOn := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Now().Before(end) || len(meals) < 10*2*seats
+	}
 	var all sync.WaitGroup
 	for i := range 2 * seats {
 		c := clients[i%len(clients)]
 		names := []string{fmt.Sprint("seat ", i%seats), fmt.Sprint("seat ", (i+1)%seats)}
 		all.Go(func() {
-			for time.Now().Before(end) {
+			for goesOn() {
 				m := meal{philosopher: i}
 				var l *pglock.Lease
 				if lock {

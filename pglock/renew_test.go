@@ -55,10 +55,10 @@ func TestP12_AcquiresContextDoesNotEndTheLease(t *testing.T) {
 	c := newFixture(t).open()
 	type key struct{}
 	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "kept"), 20*time.Second)
-	l, err := c.Acquire(ctx, "n", pglock.WithTTL(2*time.Second), pglock.WithWait(time.Second))
+	l, err := c.Acquire(ctx, "n", pglock.WithTTL(5*time.Second), pglock.WithWait(time.Second))
 	must(t, err)
 	cancel()
-	rest(t, 3*time.Second) // longer than the TTL and the wait
+	rest(t, 6*time.Second) // longer than the TTL and the wait
 	check(t, l.Err())
 	if l.Context().Err() != nil || l.Context().Value(key{}) != "kept" {
 		t.Errorf("the lease's context: %v, value %v", l.Context().Err(), l.Context().Value(key{}))
@@ -133,7 +133,7 @@ func TestRenewalNeverShortens(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
-	l := try(t, c, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(50*time.Millisecond))
+	l := try(t, c, "n", pglock.WithTTL(5*time.Second), pglock.WithRenewEvery(50*time.Millisecond))
 	must(t, l.Extend(t.Context(), time.Minute))
 	version := value[int64](f, "SELECT version FROM pglock.distributed_locks")
 	pgtest.Eventually(t, "renewals", func() bool {

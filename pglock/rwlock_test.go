@@ -29,7 +29,7 @@ func (f fixture) waiters(n int) {
 func TestDowngrade(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	a, b := rwlock(f.open(pglock.WithTTL(2*time.Second)), "rw"), rwlock(f.open(), "rw")
+	a, b := rwlock(f.open(pglock.WithTTL(6*time.Second)), "rw"), rwlock(f.open(), "rw")
 	w := tried(t, a.write, pglock.WithLabels(map[string]string{"k": "v"}))
 	token := w.Token()
 	tx := begin(t, f)

@@ -111,7 +111,7 @@ func TestP02_OneGrantOneToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
-	l := try(t, c, "n", pglock.WithTTL(600*time.Millisecond), pglock.WithRenewEvery(30*time.Millisecond))
+	l := try(t, c, "n", pglock.WithRenewEvery(30*time.Millisecond))
 	pgtest.Eventually(t, "five renewals", func() bool {
 		return value[int64](f, "SELECT version FROM pglock.distributed_locks WHERE name = 'n'") > 5
 	})
