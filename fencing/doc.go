@@ -145,7 +145,8 @@
 //     than the socket's buffer does not count as idle: only TCP keepalive, or transaction_timeout of
 //     PostgreSQL 17, bounds that.
 //   - The lease expires while the transaction works: it may still commit, because the lock is not
-//     granted to another holder while it is open. Others find it busy, and wait for no row lock.
+//     granted to another holder while it is open. Others find it busy, and wait for no row lock. After a
+//     revocation, protected tables refuse what it writes from then on: [ErrStale].
 //   - The connection breaks during a commit, which may have happened: the row's token shows it.
 //   - The snapshot is older than the grant's last change (REPEATABLE READ, SERIALIZABLE):
 //     [ErrSnapshot]. Begin again, and check first.
