@@ -588,9 +588,9 @@ $$;
 --   kind     the name has another number of permits, "ahead"; 0: it is a lock with one holder
 --   again    a name was pruned meanwhile: try again
 --
--- What is free and has no queue is granted by a lock that judges, and by the change. Otherwise the first pass reads.
--- The second one locks the gates, and reads again. If expired permits are in the way, it frees them, and a third one
--- follows.
+-- Two statements grant what is free and has no queue: one locks and judges, the next one changes. Otherwise the first
+-- pass reads. The second one locks the gates, and reads again. If expired permits are in the way, it frees them, and a
+-- third one follows.
 --
 -- Each name is looked up by itself, because a statement that joins the unnested names would be planned anew at
 -- each call, which takes longer than all the lookups of one name.

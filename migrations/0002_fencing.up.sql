@@ -483,9 +483,10 @@ END
 $$;
 
 -- Refuses rows of one lock unless the transaction has bound its grant, and this is the current one
--- and stays so until the end of the transaction. A revoked one is refused too: by a savepoint, a transaction can
--- give up the row lock for which a revocation waits, and keep its bound grant. replaced is the highest token of the rows that
--- were there, lowest and highest are the tokens of those that were written; NULL for no rows.
+-- and stays so until the end of the transaction. It refuses a revoked grant too, because a transaction can
+-- give up the row lock for which a revocation waits, by a savepoint, and keep its bound grant. replaced is the
+-- highest token of the rows that were there, lowest and highest are the tokens of those that were written; NULL
+-- for no rows.
 CREATE FUNCTION judge_rows(grants jsonb, lock_name text, replaced bigint, lowest bigint, highest bigint,
                            operation text, table_schema text, table_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$

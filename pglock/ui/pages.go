@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	pageSize = 100 // locks of a page
-	maxPage  = 1_000_000
+	pageSize = 100       // locks of a page
+	maxPage  = 1_000_000 // so that the offset is a number
 )
 
 //go:embed templates
