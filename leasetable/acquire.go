@@ -57,6 +57,17 @@ func (r *Request) Heavy() bool {
 	return r.Permits.Weight > 1 || slices.ContainsFunc(r.Each, func(p Permits) bool { return p.Weight > 1 })
 }
 
+// HasFast reports whether AcquireFast has a statement for the request.
+func (r *Request) HasFast() bool {
+	switch {
+	case r.All != nil:
+		return r.Each == nil && r.Ticket == NoTicket
+	case r.Permits.Any():
+		return r.Permits.Shared() && r.Ticket == NoTicket
+	}
+	return true
+}
+
 // slots returns the arguments of acquire_slots and join_all.sql: names, and of each its permits, 0 for a
 // lock with one holder, and how many of them the request is for.
 func (r *Request) slots() (names []string, permits, weights []int) {
@@ -104,11 +115,18 @@ type Grant struct {
 }
 
 // AcquireFast grants locks whose rows exist and are free, for requests with distinct names, sorted by
-// name. A Grant without an Outcome is for AcquireFull.
+// name, or for one that HasFast. A Grant without an Outcome is for AcquireFull, or AcquireSlots.
 func (s *Store) AcquireFast(ctx context.Context, batch []*Request) ([]Grant, error) {
 	if len(batch) == 1 {
 		r := batch[0]
-		return s.grantRow(ctx, r, s.sql["acquire_fast"], r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket)
+		sql, args := s.sql["acquire_fast"], []any{r.Name, r.Holder, r.ID, r.Labels, r.TTL.Microseconds(), r.Ticket}
+		switch {
+		case r.All != nil:
+			sql, args[0] = s.sql["acquire_all"], r.All
+		case r.Permits.Any():
+			sql, args = s.sql["acquire_permit"], append(args, r.Permits.Capacity, r.Permits.Weight)
+		}
+		return s.grantRow(ctx, r, sql, args...)
 	}
 	var name string
 	g := Grant{Outcome: Granted}

@@ -25,9 +25,21 @@ func (p Permits) Any() bool { return p.Capacity > 0 }
 func (p Permits) Shared() bool { return p.Weight < p.Capacity }
 
 // ReleasePermits releases the grant with that token of names with permits, sorted. For each name where
-// the grant was current, it returns whether a waiter was notified.
-func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token) (notified map[string]bool, err error) {
+// the grant was current, it returns whether a waiter was notified. shared says that the grant is likely one
+// of some of the permits of a single name.
+func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token, shared bool) (notified map[string]bool, err error) {
 	notified = make(map[string]bool, len(names))
+	if shared {
+		_, err = s.sendWaking(ctx, statement{s.sql["release_permit"], []any{names[0], int64(token)}, func(r pgx.Rows) error {
+			var woken bool
+			err := r.Scan(&woken)
+			notified[names[0]] = woken
+			return err
+		}})
+		if err == nil && len(notified) > 0 || err != nil && !RowLocked(err) {
+			return notified, err
+		}
+	}
 	_, err = s.sendWaking(ctx, statement{s.sql["release_permits"], []any{names, int64(token)}, func(r pgx.Rows) error {
 		var name string
 		var woken bool

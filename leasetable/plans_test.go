@@ -50,6 +50,10 @@ func TestPlansAreKept(t *testing.T) {
 		"acquire_full":       acquireArgs,
 		"peek":               func(names []string) []any { return []any{names, acquireArgs(names)[2], same(names, int64(1))} },
 		"acquire_fast_batch": acquireArgs,
+		"acquire_fast":       oneArgs,
+		"acquire_permit":     func(names []string) []any { return append(oneArgs(names), 2, 1) },
+		"acquire_all":        func(names []string) []any { return append([]any{names}, oneArgs(names)[1:]...) },
+		"release_permit":     func(names []string) []any { return []any{names[0], int64(1), true} },
 		"release_batch":      func(names []string) []any { return []any{names, same(names, int64(1)), true} },
 		"check_grants":       func(names []string) []any { return []any{names, same(names, int64(1))} },
 		"renew":              func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1)), nil} },
@@ -94,6 +98,12 @@ func acquireArgs(names []string) []any {
 		requests[i] = fmt.Sprintf("00000000-0000-4000-8000-%012x", i)
 	}
 	return []any{names, same(names, "h"), requests, same(names, "{}"), same(names, int64(1)), same(names, int64(1)<<62)}
+}
+
+// oneArgs returns the arguments of acquire_fast for the first name.
+func oneArgs(names []string) []any {
+	all := acquireArgs(names)
+	return []any{names[0], "h", all[2].([]string)[0], "{}", int64(1), int64(1) << 62}
 }
 
 // same returns one value for each name.

@@ -318,6 +318,12 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		args = []any{arg(0), number(arg(1))}
 	case "acquire_fast":
 		args = []any{arg(0), s.name, p.request(st), "{}", us(), ticket()}
+	case "acquire_permit":
+		names, permits, weights := slots()
+		args = []any{names[0], s.name, p.request(st), "{}", us(), ticket(), permits[0], weights[0]}
+	case "acquire_all":
+		names, _, _ := slots()
+		args = []any{names, s.name, p.request(st), "{}", us(), ticket()}
 	case "acquire_full", "acquire_fast_batch":
 		args = []any{[]string{arg(0)}, []string{s.name}, []string{p.request(st)}, []string{"{}"}, []int64{us()}, []int64{ticket()}}
 	case "peek":
@@ -334,6 +340,8 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		capacity, err := strconv.Atoi(arg(1))
 		bad = errors.Join(bad, err)
 		args = []any{arg(0), capacity, true}
+	case "release_permit":
+		args = []any{arg(0), number(arg(1)), true}
 	case "release_permits":
 		args = []any{strings.Split(arg(0), ","), number(arg(1)), true}
 	case "keep_permits":
@@ -432,7 +440,7 @@ func outcome(verb string, rows [][]any) string {
 			return "granted " + text(row[2])
 		}
 		return refused(row[1], row[3], row[5], row[6])
-	case "acquire_fast", "handoff":
+	case "acquire_fast", "acquire_permit", "acquire_all", "handoff":
 		return "granted " + text(row[0])
 	case "acquire_full": // of two rows, granted counts
 		if i := slices.IndexFunc(rows, func(r []any) bool { return r[1] == "granted" }); i >= 0 {
@@ -450,7 +458,7 @@ func outcome(verb string, rows [][]any) string {
 			return "live"
 		}
 		return "revoked"
-	case "release", "release_permits", "keep_permits", "leave_queue", "await_guards", "revoke", "release_batch":
+	case "release", "release_permit", "release_permits", "keep_permits", "leave_queue", "await_guards", "revoke", "release_batch":
 		if row[len(row)-1] == true {
 			return "done and notified"
 		}

@@ -474,7 +474,8 @@ COMMENT ON FUNCTION pglock_oldest_client() IS 'pglock: the migration that a prog
 --   takes FOR UPDATE, with which it meets the guard, only with SKIP LOCKED.
 -- * A permit that a guarded transaction uses counts until that transaction ends, whether it has
 --   expired or was released: its row is locked, and SKIP LOCKED leaves it alone.
--- * No deadlock. The gate is locked before permits, and a statement locks one gate.
+-- * No deadlock. The gate is locked before permits, but for release_permit.sql, which says why it may. A
+--   statement locks one gate.
 -- * Token order. A token is drawn while the gate is locked.
 -- * Repeating an acquire is safe: a request has one permit of a name at most (the unique index).
 
@@ -537,6 +538,33 @@ BEGIN
 END
 $$;
 
+-- After "freed" permits were given back: frees expired ones too, notifies the waiters for whom there is room now,
+-- if "notify", and returns whether it has. The caller has locked and changed the gate, and reckoned with a head
+-- that needs one permit: one that needs more has its time to come from now on only if there is room for it.
+CREATE FUNCTION wake_for_room(lock text, used_up bigint, freed integer, room integer, notify boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    waiting boolean;
+    expired boolean;
+    need    integer;
+BEGIN
+    SELECT EXISTS (SELECT FROM "<here>".lock_waiters AS w WHERE w.name = lock),
+           EXISTS (SELECT FROM "<here>".lock_permits AS p WHERE p.name = lock AND (p.expires_at <= pg_catalog.clock_timestamp() OR "<here>".never()))
+    INTO waiting, expired;
+    IF waiting THEN
+        need := "<here>".head_weight(lock, used_up);
+        IF need > 1 AND need BETWEEN room - freed + 1 AND room THEN
+            UPDATE "<here>".distributed_locks AS l SET room_since = pg_catalog.clock_timestamp() WHERE l.name = lock;
+        END IF;
+    END IF;
+    IF expired THEN
+        PERFORM "<here>".free_expired_permits(lock);
+        room := (SELECT l.capacity - l.in_use FROM "<here>".distributed_locks AS l WHERE l.name = lock);
+    END IF;
+    RETURN waiting AND notify AND "<here>".wake_next(lock, used_up, room);
+END
+$$;
+
 -- Turns the exclusive grant of the gate into one of all permits, with the same token, of which a part can
 -- be given back. The caller has locked the gate, and corrects room_since.
 CREATE FUNCTION share_grant(lock text) RETURNS void
@@ -588,9 +616,8 @@ $$;
 --   kind     the name has another number of permits, "ahead"; 0: it is a lock with one holder
 --   again    a name was pruned meanwhile: try again
 --
--- Two statements grant what is free and has no queue: one locks and judges, the next one changes. Otherwise the first
--- pass reads. The second one locks the gates, and reads again. If expired permits are in the way, it frees them, and a
--- third one follows.
+-- acquire_permit.sql and acquire_all.sql grant what is free and has no queue. Here the first pass reads. The second one
+-- locks the gates, and reads again. If expired permits are in the way, it frees them, and a third one follows.
 --
 -- Each name is looked up by itself, because a statement that joins the unnested names would be planned anew at
 -- each call, which takes longer than all the lookups of one name.
@@ -647,63 +674,6 @@ DECLARE
     last_end timestamptz; -- of the grants in the way
     that     record;
 BEGIN
-    IF my_ticket = 9223372036854775807 AND n > 1 AND 0 = ALL (permits) THEN
-        -- Names that were released and that nobody waits for are locked and judged by one statement, and
-        -- changed by the next one. Nothing is locked unless all look so. The sub-select hides the names from the
-        -- planner, which would plan for their number at each call.
-        SELECT count(*), max(f.token) INTO counted, newest FROM (
-            SELECT d.token FROM "<here>".distributed_locks AS d
-            WHERE d.name = ANY ((SELECT lock_names)::text[]) AND d.holder IS NULL AND d.expires_at <= clock_timestamp()
-              AND d.capacity IS NULL AND (d.request <> request_id) IS NOT FALSE
-              AND n = (SELECT count(*) FROM "<here>".distributed_locks AS e
-                       WHERE e.name = ANY ((SELECT lock_names)::text[]) AND e.holder IS NULL AND e.expires_at <= clock_timestamp()
-                         AND ((SELECT NOT EXISTS (SELECT FROM "<here>".lock_waiters))
-                              OR NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
-                                             WHERE w.name = e.name AND w.ticket > e.ticket AND w.expires_at > clock_timestamp())))
-            ORDER BY d.name COLLATE "C"
-            FOR UPDATE SKIP LOCKED) AS f;
-        IF counted = n THEN
-            PERFORM "<here>".commit_durably();
-            token := greatest("<here>".next_fencing_token(), newest + 1);
-            began := clock_timestamp();
-            until := began + us * interval '1 microsecond';
-            UPDATE "<here>".distributed_locks AS d
-            SET token = acquire_slots.token, version = d.version % 9223372036854775807 + 1, acquired_at = began, expires_at = until,
-                release_request = NULL, request = request_id, holder = who, labels = tags
-            WHERE d.name = ANY ((SELECT lock_names)::text[]);
-            outcome := 'granted'; ahead := 0; invalid := false;
-            remaining := (extract(epoch FROM until - clock_timestamp()) * 1000000)::bigint;
-            RETURN;
-        END IF;
-        counted := 0; -- what it has locked stays so, and is judged again
-    ELSIF my_ticket = 9223372036854775807 AND n = 1 AND weights[1] < permits[1] THEN
-        -- Permits that are free, and that nobody waits for. The gate is judged as it is under the lock, and the unique
-        -- index knows whether this request has a permit.
-        SELECT d.token INTO newest FROM "<here>".distributed_locks AS d
-        WHERE d.name = lock_names[1] AND d.holder IS NULL AND d.expires_at <= clock_timestamp()
-          AND d.capacity = permits[1] AND d.capacity - d.in_use >= weights[1] AND (d.request <> request_id) IS NOT FALSE
-          AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
-                          WHERE w.name = lock_names[1] AND w.ticket > d.ticket AND w.expires_at > clock_timestamp())
-        FOR UPDATE OF d SKIP LOCKED;
-        IF FOUND THEN
-            PERFORM "<here>".commit_durably();
-            token := greatest("<here>".next_fencing_token(), newest + 1);
-            began := clock_timestamp();
-            until := began + us * interval '1 microsecond';
-            INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
-            VALUES (lock_names[1], acquire_slots.token, weights[1], 1, began, until, request_id, who, tags)
-            ON CONFLICT DO NOTHING;
-            IF FOUND THEN
-                UPDATE "<here>".distributed_locks AS d
-                SET token = acquire_slots.token, version = d.version % 9223372036854775807 + 1, in_use = d.in_use + weights[1],
-                    room_since = began, acquired_at = began, expires_at = '-infinity', release_request = NULL, labels = '{}'
-                WHERE d.name = lock_names[1];
-                outcome := 'granted'; ahead := 0; invalid := false;
-                remaining := (extract(epoch FROM until - clock_timestamp()) * 1000000)::bigint;
-                RETURN;
-            END IF;
-        END IF;
-    END IF;
     IF my_ticket = 9223372036854775807 THEN
         -- Without a ticket, with room and without a queue it likely succeeds: the checks run once, under the locks.
         -- Beside a queue they run before too, because the head would find the row locked, and miss its turn.
@@ -904,8 +874,6 @@ DECLARE
     weight integer := 0; -- of the grant, in in_use
     whole  boolean; -- the grant is exclusive
     room   integer;
-    need   integer; -- by the head of the queue
-    waiting boolean;
 BEGIN
     PERFORM set_config('lock_timeout', '250ms', true);
     IF how = 'released' THEN
@@ -943,12 +911,6 @@ BEGIN
             WHERE p.name = release_permits.lock AND p.token = grant_token;
         END IF;
     END IF;
-    IF EXISTS (SELECT FROM "<here>".lock_permits AS p WHERE p.name = release_permits.lock AND p.expires_at <= clock_timestamp()) THEN
-        PERFORM "<here>".free_expired_permits(release_permits.lock);
-    END IF;
-    -- The functions below cost more than the rest.
-    waiting := EXISTS (SELECT FROM "<here>".lock_waiters AS w WHERE w.name = release_permits.lock);
-    need := CASE WHEN waiting THEN "<here>".head_weight(release_permits.lock, gate.ticket) ELSE 1 END;
     UPDATE "<here>".distributed_locks AS l
     SET in_use = l.in_use - least(l.in_use, weight), version = l.version % 9223372036854775807 + 1,
         holder = NULL, expires_at = '-infinity', request = mine.request,
@@ -961,11 +923,10 @@ BEGIN
             WHEN how <> 'revoked' OR l.capacity IS NULL THEN l.revoked_permits
             WHEN pg_column_size(l.revoked_permits) < 16384 THEN l.revoked_permits || jsonb_build_object(grant_token, coalesce(why, ''))
             ELSE jsonb_build_object(grant_token, coalesce(why, '')) END,
-        room_since = CASE WHEN l.capacity - l.in_use + least(l.in_use, weight) >= need AND (whole OR l.capacity - l.in_use < need)
-                          THEN clock_timestamp() ELSE l.room_since END
+        room_since = CASE WHEN l.capacity > 0 AND (whole OR l.in_use >= l.capacity) THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = release_permits.lock
     RETURNING l.capacity - l.in_use INTO room;
-    RETURN NEXT notify AND waiting AND "<here>".wake_next(release_permits.lock, gate.ticket, room);
+    RETURN NEXT "<here>".wake_for_room(release_permits.lock, gate.ticket, CASE WHEN whole THEN room ELSE weight END, room, notify);
 END
 $$;
 

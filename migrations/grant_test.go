@@ -50,7 +50,7 @@ var (
 		"DELETE on once_keys", "INSERT on once_keys", "SELECT on once_keys", "UPDATE on once_keys", "SELECT on once_started",
 		"EXECUTE on lift_fencing_tokens", "EXECUTE on once_claim", "EXECUTE on raise_pruned",
 		"EXECUTE on next_fencing_token", "EXECUTE on token_follows", "EXECUTE on wake_next", "EXECUTE on wake_each", "EXECUTE on advisory_key", "EXECUTE on pglock_oldest_client", "EXECUTE on pglock_schema_version", "EXECUTE on unsafe_server",
-		"EXECUTE on head_weight", "EXECUTE on commit_durably", "EXECUTE on never", "EXECUTE on add_room", "EXECUTE on free_expired_permits",
+		"EXECUTE on head_weight", "EXECUTE on commit_durably", "EXECUTE on never", "EXECUTE on add_room", "EXECUTE on wake_for_room", "EXECUTE on free_expired_permits",
 		"EXECUTE on share_grant", "EXECUTE on create_free", "EXECUTE on acquire_slots", "EXECUTE on release_permits", "EXECUTE on await_guards",
 		"EXECUTE on keep_permits", "EXECUTE on upgrade_permits", "EXECUTE on resize_permits", "EXECUTE on next_ticket",
 		"EXECUTE on acquire", "EXECUTE on renew", "EXECUTE on release", "EXECUTE on wait_ticket", "EXECUTE on leave", "EXECUTE on watch",

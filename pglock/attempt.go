@@ -46,27 +46,24 @@ func (a *attempt) request() *leasetable.Request {
 	return r
 }
 
-// run sends the statements of the attempt. For one name with one holder it tries the fast path, and
-// if that grants nothing, a second statement returns the reason. ctx is derived from the client's
-// life.
+// run sends the statements of the attempt. It tries the fast path, and if that grants nothing, a second
+// statement returns the reason. ctx is derived from the client's life.
 func (a *attempt) run(ctx context.Context) (g leasetable.Grant, err error) {
 	store, r := a.client.store, a.request()
-	switch {
-	case !a.cfg.plain():
-		if g, err = store.AcquireSlots(ctx, r); err == nil && g.Outcome == leasetable.RequestEnded && r.All != nil {
-			a.client.revoke(r) // the grants of the other names may be live
+	if !a.expectHeld && r.HasFast() {
+		grants, err := store.AcquireFast(ctx, []*leasetable.Request{r})
+		if err != nil {
+			return g, err
+		} else if grants[0].Outcome == leasetable.Granted {
+			return grants[0], nil
 		}
-	default:
+	}
+	if a.cfg.plain() {
 		var grants []leasetable.Grant
-		if !a.expectHeld {
-			if grants, err = store.AcquireFast(ctx, []*leasetable.Request{r}); err != nil {
-				return g, err
-			} else if grants[0].Outcome == leasetable.Granted {
-				return grants[0], nil
-			}
-		}
 		grants, err = store.AcquireFull(ctx, []*leasetable.Request{r})
 		g = grants[0] // it has no outcome if another client inserted its row meanwhile
+	} else if g, err = store.AcquireSlots(ctx, r); err == nil && g.Outcome == leasetable.RequestEnded && r.All != nil {
+		a.client.revoke(r) // the grants of the other names may be live
 	}
 	if leasetable.RowLocked(err) { // by another client's insert of a name, or by others at the gate of its permits
 		return leasetable.Grant{Outcome: leasetable.Busy, Name: r.Names()[0]}, nil

@@ -188,7 +188,7 @@ func (f *releaseOp) sendOnce(ctx context.Context) error {
 		done, err = store.ReleaseBatch(ctx, plain)
 	}
 	if len(shared) > 0 && err == nil {
-		doneShared, err = store.ReleasePermits(ctx, shared, l.fence.Token)
+		doneShared, err = store.ReleasePermits(ctx, shared, l.fence.Token, !l.several() && l.permitsAt(0).Shared())
 	}
 	f.missing, f.notified = "", true
 	for i := 0; i < l.count() && err == nil; i++ {

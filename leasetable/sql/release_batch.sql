@@ -10,7 +10,7 @@ WITH ours AS MATERIALIZED (
     SELECT l.ctid
     FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS a (name, token)
     JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
-    WHERE l.holder IS NOT NULL AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
+    WHERE (l.holder IS NOT NULL OR pglock.never()) AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
     ORDER BY l.name COLLATE "C"
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), released AS (

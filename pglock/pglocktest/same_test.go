@@ -88,13 +88,20 @@ func randomStep(tb testing.TB, r *mathrand.Rand) (what string, run step) {
 			Holder: client, Labels: "{}", TTL: time.Hour, Ticket: ticket,
 		}
 	}
+	fast := r.IntN(2) == 0
 	acquire := func(ctx context.Context, s *side, req *leasetable.Request) string {
-		var g leasetable.Grant
 		var err error
-		if req.Permits.Any() {
+		all := make([]leasetable.Grant, 1)
+		if fast && req.HasFast() {
+			all, err = s.AcquireFast(ctx, []*leasetable.Request{req})
+			locktest.OK(tb, err)
+		}
+		g := all[0]
+		switch {
+		case g.Outcome != "":
+		case req.Permits.Any():
 			g, err = s.AcquireSlots(ctx, req)
-		} else {
-			var all []leasetable.Grant
+		default:
 			all, err = s.AcquireFull(ctx, []*leasetable.Request{req})
 			g = all[0]
 		}
@@ -155,7 +162,7 @@ func randomStep(tb testing.TB, r *mathrand.Rand) (what string, run step) {
 				return "nothing"
 			}
 			if g.permits.Any() {
-				done, err := s.ReleasePermits(ctx, []string{g.fence.Name}, g.fence.Token)
+				done, err := s.ReleasePermits(ctx, []string{g.fence.Name}, g.fence.Token, g.permits.Shared())
 				locktest.OK(tb, err)
 				woken, released := done[g.fence.Name]
 				return fmt.Sprint(released, woken)

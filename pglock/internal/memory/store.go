@@ -327,7 +327,7 @@ func (c *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (map[fe
 	})
 }
 
-func (c *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token) (map[string]bool, error) {
+func (c *Store) ReleasePermits(ctx context.Context, names []string, token fencing.Token, _ bool) (map[string]bool, error) {
 	notified := map[string]bool{}
 	return notified, c.run(ctx, func() {
 		for _, name := range names {
