@@ -31,6 +31,8 @@ type server struct {
 	rows      map[string]int64 // name to ticket
 	failJoin  error            // of the next Join
 	failLeave int              // so many LeaveQueue fail
+	leaving   int              // LeaveQueue in progress
+	together  int              // and the most of them so far
 	refreshed []time.Time
 	quit      bool
 
@@ -70,8 +72,10 @@ func (s *server) Join(_ context.Context, _ string, r *leasetable.Request, _ time
 }
 
 func (s *server) LeaveQueue(_ context.Context, t leasetable.Ticket) error {
+	s.set(func() { s.leaving++; s.together = max(s.together, s.leaving) })
 	pass(time.Millisecond) // slower than Join, which may overtake it
 	return s.do(func() error {
+		s.leaving--
 		if s.failLeave > 0 {
 			s.failLeave--
 			return errRefused

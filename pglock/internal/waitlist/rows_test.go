@@ -161,6 +161,25 @@ func TestATicketForSeveralNamesIsAwaitedAtEach(t *testing.T) {
 	}
 }
 
+// TestDeletionsForOneNameAreNotSentAtOnce: the last caller has left when the notification of its own release
+// arrives. Each of the two deletions wakes the next client, so both are sent.
+func TestDeletionsForOneNameAreNotSentAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		e := f.push()
+		f.draw(t, e)
+		f.server.failLeave = 1
+		e.Leave(true)
+		f.listener.notified("n")
+		f.AwaitRemoval(t.Context(), "n")
+		f.stop()
+		if f.server.together != 1 || f.server.failLeave != 0 || f.server.row("n") != 0 {
+			t.Errorf("%d deletions at once, %d that failed are left", f.server.together, f.server.failLeave)
+		}
+	})
+}
+
 // TestANotificationForAClosedClient: nothing is deleted any more, and nobody waits for that.
 func TestANotificationForAClosedClient(t *testing.T) {
 	t.Parallel()

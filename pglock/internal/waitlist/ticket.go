@@ -56,9 +56,10 @@ func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetabl
 	l.deleteTicket(q.ticketOf(unneeded), q.removalKeys(), removals)
 }
 
-// deleteTicket deletes a ticket in the background, and then ends as many removals for the keys. If
-// a lock is free, its next waiter is woken, because the notification may have arrived at this
-// client. The caller is inside a counted call.
+// deleteTicket deletes a ticket in the background, and then ends as many removals for the keys, of which there is
+// one at least. If a lock is free, its next waiter is woken, because the notification may have arrived at this
+// client. Two deletions for one name are not sent at once: the last release often notifies a client that has
+// just left, and would use a connection of its own. The caller is inside a counted call.
 func (l *Queues) deleteTicket(t leasetable.Ticket, keys []string, removals int) {
 	select {
 	case <-l.cfg.Closing: // Stop deletes all
@@ -69,8 +70,16 @@ func (l *Queues) deleteTicket(t leasetable.Ticket, keys []string, removals int) 
 		l.endRemovals(keys, removals)
 		return
 	}
+	l.mu.Lock()
+	turn := l.removals[keys[0]].turn
+	l.mu.Unlock()
 	l.cfg.Tasks.Background(timing.TicketTTL, func(ctx context.Context) { // by then it has expired
 		defer l.endRemovals(keys, removals)
+		select { // if both are ready, either is right: the statement fails at once, or is sent
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+		}
 		err := l.cfg.Tasks.Retry(ctx, l.cfg.Closing, func(ctx context.Context) error {
 			return l.cfg.Store.LeaveQueue(ctx, t)
 		})

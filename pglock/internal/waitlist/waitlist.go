@@ -132,6 +132,7 @@ func Key(name string, several []string) string {
 // removals counts the deletions in progress of tickets for a name or a key.
 type removals struct {
 	pending int
+	turn    chan struct{} // holds one while a statement deletes tickets
 	done    chan struct{} // closed when all have ended
 }
 
@@ -341,7 +342,7 @@ func (l *Queues) beginRemovals(keys []string) (done <-chan struct{}) {
 	for _, key := range keys {
 		r := l.removals[key]
 		if r == nil {
-			r = &removals{done: make(chan struct{})}
+			r = &removals{turn: make(chan struct{}, 1), done: make(chan struct{})}
 			l.removals[key] = r
 		}
 		r.pending++
