@@ -240,7 +240,7 @@ func (s *Store) grantBatch(ctx context.Context, batch []*Request, st statement, 
 		g := &grants[i]
 		g.Sent = sent
 		if g.Outcome == Granted {
-			s.highWater.observeGrant(batch[i].Name, g.Token)
+			s.highWater.observeGrant(batch[i].Names()[0], g.Token)
 		}
 	}
 	return grants, nil

@@ -36,9 +36,13 @@ func (s *Store) ReleasePermits(ctx context.Context, names []string, token fencin
 			notified[names[0]] = woken
 			return err
 		}})
-		if err == nil && len(notified) > 0 || err != nil && !RowLocked(err) {
-			return notified, err
+		switch {
+		case err == nil && len(notified) > 0:
+			return notified, nil
+		case err != nil && !RowLocked(err):
+			return nil, err
 		}
+		clear(notified) // a row before the error promises nothing
 	}
 	_, err = s.sendWaking(ctx, statement{s.sql["release_permits"], []any{names, int64(token)}, func(r pgx.Rows) error {
 		var name string

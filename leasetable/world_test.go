@@ -39,7 +39,7 @@ type world struct {
 // testClock replaces the clock and the lock timeout.
 func testClock(name string) *strings.Replacer {
 	now := schema.Quote(name) + ".test_now()"
-	return strings.NewReplacer("pg_catalog.clock_timestamp()", now, "clock_timestamp()", now, "'250ms'", "'1min'", "'1s'", "'1min'")
+	return strings.NewReplacer("pg_catalog.clock_timestamp()", now, "clock_timestamp()", now, "'100ms'", "'1min'", "'250ms'", "'1min'", "'1s'", "'1min'")
 }
 
 // aliases are further names in schedules for statements.

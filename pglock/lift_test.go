@@ -145,6 +145,33 @@ func TestManyClientsConnectAfterAFailover(t *testing.T) {
 	is(f, "rows in fencing_epoch", 1, "SELECT count(*) FROM pglock.fencing_epoch")
 }
 
+// TestTheEvidenceOfEachKind: a client that meets a sequence behind its own grants names a row that shows it, whatever
+// the grant was for, and so lifts the sequence.
+func TestTheEvidenceOfEachKind(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]func(c *pglock.Client) pglock.Lock{
+		"one name":      func(c *pglock.Client) pglock.Lock { return c.Lock("n") },
+		"several names": func(c *pglock.Client) pglock.Lock { return c.All(c.Lock("m"), c.Lock("n")) },
+		"semaphore":     func(c *pglock.Client) pglock.Lock { return c.Semaphore("s", 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			c := f.open()
+			l := lock(c)
+			for range 2 { // the first grant makes the rows
+				release(t, tried(t, l))
+			}
+			last := tried(t, l)
+			f.setSequence(1)
+			f.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%\"' || $1 || '\"%' AND pid <> pg_backend_pid()", f.schema)
+			if next := acquire(t, c, "another"); next.Token() <= last.Token() {
+				t.Errorf("token %d after %d", next.Token(), last.Token())
+			}
+		})
+	}
+}
+
 // TestTicketsCountAfterLogicalReplication copies the rows of a cluster whose sequence was far ahead
 // into one on a higher timeline, before its first client connects. A ticket drawn here must be
 // above the used tickets of that cluster.

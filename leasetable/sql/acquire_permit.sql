@@ -24,7 +24,7 @@ WITH gate AS (
           AND f.capacity = $7::int AND f.capacity - f.in_use >= $8::int
           AND (f.request <> $3::text::uuid) IS NOT FALSE
           AND NOT EXISTS (SELECT FROM pglock.lock_permits AS p
-                          WHERE p.name = $1::text AND p.request = $3::text::uuid AND (p.version > 0 OR pglock.never()))
+                          WHERE p.name = $1::text AND p.request = $3::text::uuid AND (p.weight > 0 OR pglock.never()))
           AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                           WHERE w.name = $1::text AND w.ticket > f.ticket AND w.ticket < $6::bigint
                             AND w.expires_at > clock_timestamp())

@@ -9,8 +9,8 @@
 --   newest version of the gate.
 -- * The function looks at the queue after the wait for the gate, with a snapshot of its own.
 -- * It locks the permit before the gate, in the wrong order, but does not wait for it. Nobody but another
---   statement for the same grant, such as its revocation, holds the gate and waits for this permit, and one
---   of the two gives up after a quarter of a second.
+--   statement for the same grant, such as its revocation, holds the gate and waits for this permit. That
+--   waits for a quarter of a second, so this one gives up first.
 -- * It does not wait for its commit: see release.sql. The settings are made in the condition, and
 --   never() has the index used, as there.
 WITH gone AS (
@@ -19,7 +19,7 @@ WITH gone AS (
         SELECT f.ctid
         FROM pglock.lock_permits AS f
         WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.never())
-          AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '250ms', true) = '250ms'
+          AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '100ms', true) = '100ms'
         FOR UPDATE SKIP LOCKED)
     RETURNING p.weight, p.holder, p.request
 )
@@ -28,5 +28,5 @@ SET in_use = l.in_use - least(l.in_use, g.weight), version = l.version % 9223372
     request = g.request, last_holder = g.holder, last_end = 'released', ended_at = clock_timestamp(),
     room_since = CASE WHEN l.in_use >= l.capacity THEN clock_timestamp() ELSE l.room_since END
 FROM gone AS g
-WHERE l.name = $1::text AND (l.holder IS NULL OR pglock.never())
+WHERE l.name = $1::text AND (l.capacity > 0 OR pglock.never())
 RETURNING pglock.wake_for_room(l.name, l.ticket, g.weight, l.capacity - l.in_use, $3::boolean)
