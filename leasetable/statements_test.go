@@ -107,7 +107,7 @@ func TestTimingMatchesTheSQL(t *testing.T) {
 			texts[name] = string(text)
 		}
 	}
-	lockTimeouts := map[time.Duration]int{timing.LockTimeout: 0, timing.GuardWait: 0}
+	lockTimeouts := map[time.Duration]int{timing.LockTimeout: 0, timing.PermitWait: 0, timing.GuardWait: 0}
 	intervals := map[time.Duration]int{timing.HeadGrace: 0, timing.DeadRowAge: 0, timing.FirstLook: 0, timing.TicketTTL: 0, timing.KeepTicket: 0, time.Microsecond: 0}
 	for pattern, allowed := range map[string]map[time.Duration]int{
 		`'lock_timeout', '([^']*)'`: lockTimeouts, `interval '([^']*)'`: intervals,
