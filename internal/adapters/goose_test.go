@@ -145,7 +145,7 @@ func TestP30_P31_GooseWaits(t *testing.T) {
 			first := k.provider(t, locktest.Client(t, url, pglock.WithHolder("the holder")), openDB(t, url, named), files)
 			go func() { _, err := first.Up(t.Context()); end <- err }()
 			g.Reached()
-			_, err := k.provider(t, locktest.Client(t, url), openDB(t, url), files, gooselock.WithTimeout(time.Second)).Up(t.Context())
+			_, err := k.provider(t, locktest.Client(t, url), openDB(t, url), files, gooselock.WithTimeout(5*time.Second)).Up(t.Context())
 			if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, pglock.ErrTimeout) || !strings.Contains(err.Error(), "the holder") {
 				t.Errorf("timed out: %v", err)
 			}
