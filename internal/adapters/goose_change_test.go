@@ -78,7 +78,7 @@ func TestI1_P42_OldAndNewGooseReplicasExclude(t *testing.T) {
 				return locktest.Scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' AND query LIKE 'SELECT pg_try_advisory_lock%'") > 0
 			})
 			if c.oldFirst {
-				_, err := renewed(gooselock.WithTimeout(500 * time.Millisecond)).Up(t.Context())
+				_, err := renewed(gooselock.WithTimeout(5 * time.Second)).Up(t.Context())
 				if !errors.Is(err, pglock.ErrNotAcquired) || !errors.Is(err, pglock.ErrTimeout) {
 					t.Errorf("a new one, timed out: %v", err)
 				}
@@ -106,7 +106,7 @@ func TestAGooseReleaseWithoutTheKeyExcludesOneWithIt(t *testing.T) {
 	url := pgtest.Database(t)
 	db := openDB(t, url)
 	lockers := make([]*gooselock.SessionLocker, 3)
-	for i, opts := range [][]gooselock.Option{{gooselock.WithKey(7)}, {gooselock.WithTimeout(300 * time.Millisecond)}, nil} {
+	for i, opts := range [][]gooselock.Option{{gooselock.WithKey(7)}, {gooselock.WithTimeout(3 * time.Second)}, nil} {
 		var err error
 		if lockers[i], err = gooselock.NewSessionLocker("m", opts...); err != nil {
 			t.Fatal(err)
