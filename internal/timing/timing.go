@@ -45,8 +45,8 @@ const (
 	// leasetable compares.
 	LockTimeout = 250 * time.Millisecond
 
-	// PermitWait is how long the short form of a release of permits waits for the row of their name, before
-	// others who hold it have waited for the permits. In SQL.
+	// PermitWait is how long the short form of a release of permits waits for the row of their name. It is
+	// shorter than LockTimeout, so that a holder of that row who waits for the permits gets them. In SQL.
 	PermitWait = LockTimeout * 2 / 5
 
 	// GuardWait is how long a revocation waits for the guarded transactions of the grant. In SQL.

@@ -10,7 +10,7 @@
 -- * The function looks at the queue after the wait for the gate, with a snapshot of its own.
 -- * It locks the permit before the gate, in the wrong order, but does not wait for it. Nobody but another
 --   statement for the same grant, such as its revocation, holds the gate and waits for this permit. That
---   waits for a quarter of a second, so this one gives up first.
+--   statement waits longer, so this one gives up first.
 -- * It does not wait for its commit: see release.sql. The settings are made in the condition, and
 --   never() has the index used, as there.
 WITH gone AS (
