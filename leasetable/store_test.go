@@ -154,6 +154,42 @@ func TestWhatWasNotSentHasNoEffect(t *testing.T) {
 	}
 }
 
+// TestAReleaseThatFailsAtItsCommitPromisesNothing: the server sends the row of the answer before it commits,
+// and the release of a permit is told to have happened only after the commit.
+func TestAReleaseThatFailsAtItsCommitPromisesNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	s := newStore(t, pool, name)
+	r := request("n", "1", "h")
+	r.Permits = leasetable.Permits{Capacity: 2, Weight: 1}
+	granted, err := s.AcquireSlots(t.Context(), r)
+	if err != nil || granted.Outcome != leasetable.Granted {
+		t.Fatalf("%+v, %v", granted, err)
+	}
+	for _, statement := range []string{
+		"CREATE FUNCTION pglock.fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''at the commit''; END'",
+		`CREATE CONSTRAINT TRIGGER late AFTER DELETE ON pglock.lock_permits DEFERRABLE INITIALLY DEFERRED
+		 FOR EACH ROW EXECUTE FUNCTION pglock.fail()`,
+	} {
+		if _, err := pool.Exec(t.Context(), schema.Render(statement, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, shared := range []bool{true, false} {
+		if notified, err := s.ReleasePermits(t.Context(), []string{"n"}, granted.Token, shared); err == nil || notified != nil {
+			t.Errorf("a release that failed, shared: %v: released %v, %v", shared, notified, err)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), schema.Render("DROP TRIGGER late ON pglock.lock_permits", name)); err != nil {
+		t.Fatal(err)
+	}
+	notified, err := s.ReleasePermits(t.Context(), []string{"n"}, granted.Token, true)
+	if _, released := notified["n"]; err != nil || !released {
+		t.Errorf("its repetition: released %v, %v", notified, err)
+	}
+}
+
 // TestReadForgetsAnAttemptThatFailed: the connection ends after some rows, and the second attempt
 // returns all rows, each once.
 func TestReadForgetsAnAttemptThatFailed(t *testing.T) {

@@ -98,6 +98,22 @@ func TestPruneOfPermits(t *testing.T) {
 	release(t, live)
 }
 
+// TestPermitsOfAGateWithAHolder: a role that may acquire locks writes a holder into the row of a name with
+// permits, where no function does. Releases still return permits, and are told so.
+func TestPermitsOfAGateWithAHolder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.open().Semaphore("s", 3)
+	some, all := tried(t, s), tried(t, s.Weight(2))
+	f.sql("UPDATE pglock.distributed_locks SET holder = 'forged' WHERE name = 's'")
+	release(t, some)
+	some = tried(t, s)
+	release(t, all)
+	release(t, some)
+	is(f, "permits in use", "0", "SELECT in_use::text FROM pglock.distributed_locks WHERE name = 's'")
+	release(t, tried(t, s.Weight(3)))
+}
+
 // TestP67_ADeadWriterDoesNotBlockReaders: a writer that waits behind a reader keeps newcomers out as long as its process
 // lives, through more than one lifetime of its ticket, and for a few seconds longer.
 func TestP67_ADeadWriterDoesNotBlockReaders(t *testing.T) {

@@ -45,7 +45,8 @@ func hotRow() trial.Row {
 		row.Targets = append(row.Targets,
 			target(fmt.Sprintf("p50 of the gap, %d processes, in us", c.n), "gap p50", ours, "", trial.AtMost(c.most)), spread,
 			target("slowest process to fastest", "fairness", ours, "", trial.AtLeast(0.95).InEveryRound()),
-			target("p50 to that of a blocked advisory lock", "gap p50", ours, name(kindAdvisory, c.n), trial.Rule{}),
+			// That lock is passed on by waking processes and nothing else, so the ratio holds on a machine that wakes slowly.
+			target("p50 to that of a blocked advisory lock", "gap p50", ours, name(kindAdvisory, c.n), trial.AtMost(12)),
 			target("p50 to that of etcd", "gap p50", ours, name(kindEtcd, c.n), trial.AtMost(0.5)))
 	}
 	slices.SortFunc(row.Subjects, func(a, b trial.Subject) int { return cmp.Compare(a.Name, b.Name) })
