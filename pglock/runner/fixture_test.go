@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -148,14 +149,16 @@ func (l *waitCounter) option(replica string) runner.Option {
 	return runner.WithReports(20*time.Millisecond, slog.New(waits{l, replica}))
 }
 
-// reached waits until n replicas have logged that they wait.
-func (l *waitCounter) reached(t *testing.T, n int) {
+// reached waits until n replicas have logged that they wait, and returns for whom.
+func (l *waitCounter) reached(t *testing.T, n int) (last map[string]string) {
 	t.Helper()
 	pgtest.Eventually(t, fmt.Sprintf("%d replicas wait", n), func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.last) == n
+		last = maps.Clone(l.last)
+		return len(last) == n
 	})
+	return last
 }
 
 type waits struct {

@@ -42,15 +42,14 @@ func TestP30_ManyReplicasStartAtOnce(t *testing.T) {
 		}
 		close(begin)
 		f.gate.Reached()
-		waits.reached(f.T, replicas-1)
-		f.gate.Open()
-		all.Wait()
-		f.want(4, false, 4)
-		for name, holder := range waits.last {
+		for name, holder := range waits.reached(f.T, replicas-1) {
 			if !strings.HasPrefix(holder, "replica-") || strings.HasPrefix(holder+" ", name+" ") {
 				f.Errorf("%s logged that it waits for %s", name, holder)
 			}
 		}
+		f.gate.Open()
+		all.Wait()
+		f.want(4, false, 4)
 	})
 }
 
