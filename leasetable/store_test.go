@@ -190,6 +190,45 @@ func TestAReleaseThatFailsAtItsCommitPromisesNothing(t *testing.T) {
 	}
 }
 
+// TestRevokeEndsItsOwnRequestAlone: a call that does not know whether its revocation had an effect repeats it,
+// when another request may have been granted the lock.
+func TestRevokeEndsItsOwnRequestAlone(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	s := newStore(t, pool, name)
+	for kind, permits := range map[string]leasetable.Permits{
+		"one holder": {}, "some permits": {Capacity: 2, Weight: 1}, "all permits": {Capacity: 2, Weight: 2},
+	} {
+		granted := func(id string) (*leasetable.Request, fencing.Token) {
+			t.Helper()
+			r := request(kind, id, "h")
+			r.Permits = permits
+			g, err := s.AcquireSlots(t.Context(), r)
+			if err != nil || g.Outcome != leasetable.Granted {
+				t.Fatalf("%s: %+v, %v", kind, g, err)
+			}
+			return r, g.Token
+		}
+		revoke := func(r *leasetable.Request, want bool) {
+			t.Helper()
+			if revoked, err := s.Revoke(t.Context(), r); err != nil || revoked != want {
+				t.Errorf("%s: revoked %v, %v; want %v", kind, revoked, err, want)
+			}
+		}
+		first, _ := granted("1")
+		revoke(first, true)
+		revoke(first, false)
+		second, token := granted("2")
+		revoke(first, false)
+		grants := []leasetable.Extension{{Fence: fencing.Fence{Schema: name, Name: kind, Token: token}, TTL: time.Minute}}
+		if renewed, err := s.Renew(t.Context(), grants); err != nil || renewed[grants[0].Fence].Outcome != leasetable.Granted {
+			t.Errorf("%s: the grant of another request: %+v, %v", kind, renewed, err)
+		}
+		revoke(second, true)
+	}
+}
+
 // TestReadForgetsAnAttemptThatFailed: the connection ends after some rows, and the second attempt
 // returns all rows, each once.
 func TestReadForgetsAnAttemptThatFailed(t *testing.T) {
