@@ -114,7 +114,7 @@ func randomStep(tb testing.TB, r *mathrand.Rand) (what string, run step) {
 		return fmt.Sprintf("%s by %q, %d ahead, invalid %v", g.Outcome, g.Holder, g.Ahead, g.Invalid && queued)
 	}
 	withTicket := r.IntN(2) == 0
-	switch r.IntN(15) {
+	switch r.IntN(20) { // a number without a case stands for the statements below
 	case 0, 1:
 		return "acquire " + name, func(ctx context.Context, s *side) string { return acquire(ctx, s, request(leasetable.NoTicket)) }
 	case 2:
@@ -204,7 +204,17 @@ func randomStep(tb testing.TB, r *mathrand.Rand) (what string, run step) {
 		}
 	}
 	capacity := 2 + r.IntN(3)
-	switch r.IntN(6) {
+	switch r.IntN(7) {
+	case 6:
+		return fmt.Sprint("revoke the request ", which), func(ctx context.Context, s *side) string {
+			g, ok := s.grant(which)
+			if !ok {
+				return "nothing"
+			}
+			revoked, err := s.Revoke(ctx, g.request)
+			locktest.OK(tb, err)
+			return fmt.Sprint(revoked)
+		}
 	case 4:
 		return fmt.Sprint("resize ", capacity), func(ctx context.Context, s *side) string {
 			before, err := s.Resize(ctx, name, capacity)

@@ -285,6 +285,19 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}
 }
 
+// acquireFast is acquire_fast: a ticket that is used up is behind nobody, and is granted a lock that was released.
+func (s *Server) acquireFast(r *leasetable.Request, now time.Time) leasetable.Grant {
+	g := s.acquire(r, now)
+	if l := s.lock(r.Names()[0]); g.Invalid && r.All == nil && l.capacity == 0 && len(l.grants) == 0 {
+		late := *r
+		late.Ticket = leasetable.BargeTicket
+		if got := s.acquire(&late, now); got.Outcome == leasetable.Granted {
+			return got
+		}
+	}
+	return g
+}
+
 func queued(ticket int64) bool {
 	return ticket > leasetable.BargeTicket && ticket < leasetable.NoTicket
 }

@@ -84,7 +84,12 @@ func (c *Store) Read(context.Context, string, []any, func() func(pgx.Rows) error
 }
 
 func (c *Store) AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
-	return c.AcquireFull(ctx, batch)
+	grants := make([]leasetable.Grant, len(batch))
+	return grants, c.run(ctx, func() {
+		for i, r := range batch {
+			grants[i] = c.server.acquireFast(r, time.Now())
+		}
+	})
 }
 
 func (c *Store) AcquireFull(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error) {
