@@ -59,7 +59,7 @@ func nemeses() []nemesis {
 		{name: "VACUUM FULL, REINDEX, ALTER TABLE", control: unlocked, strike: maintain},
 		{name: "old snapshots", control: unlocked, strike: oldSnapshot},
 		{name: "notification queue full", control: unlocked, strike: fillQueue},
-		{name: "fleet", control: unlocked, strike: terminate, fleet: 100},
+		{name: "fleet", control: unlocked, strike: terminateOften, fleet: 100},
 		{name: "disk full", control: unlocked, strike: fillDisk, prepare: moveToSmallDisk},
 		upgrade(),
 	}
@@ -199,6 +199,18 @@ func terminate(a *arena, r *rand.Rand) {
 			a.base.Role, r.IntN(3))
 		a.rest(a.between(r, 0.1, 0.4))
 	})
+}
+
+// terminateOften strikes faster than the clients of a fleet connect again. On two cores their dials delay
+// renewals, until leases are lost.
+func terminateOften(a *arena, r *rand.Rand) {
+	a.harm(nil, func() {
+		for range 1 + r.IntN(8) {
+			terminate(a, r)
+		}
+		a.rest(a.base.TTL / 2) // clients connect again
+	})
+	a.rest(a.between(r, 0.5, 1))
 }
 
 func killServer(a *arena, r *rand.Rand) {
