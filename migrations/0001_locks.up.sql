@@ -538,9 +538,9 @@ BEGIN
 END
 $$;
 
--- Frees expired permits, after "freed" others were given back, notifies the waiters for whom there is room now if
--- "notify", and returns whether it has. The caller has locked and changed the gate, as if the head needed one
--- permit. A head that needs more has its time to come from now on, if this release has made the room for it.
+-- Frees expired permits, notifies the waiters for whom there is room now if "notify", and returns whether it has
+-- notified one. The caller has given back "freed" permits, and has locked and changed the gate as if the head needed
+-- one permit. A head that needs more has its time to come from now on, if this release has made the room for it.
 CREATE FUNCTION wake_for_room(lock text, used_up bigint, freed integer, room integer, notify boolean) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
