@@ -11,12 +11,13 @@
 CREATE SEQUENCE fencing_tokens AS bigint CACHE 1;
 
 -- The domain checks a name when it is inserted. A CHECK on the tables would be parsed and evaluated
--- at each change of a row, although the name never changes.
-CREATE DOMAIN lock_name AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 512);
+-- at each change of a row, although the name never changes. The collation of each text key is "C": the order
+-- of any other one belongs to a library, with which it changes, and an index then misses rows that are there.
+CREATE DOMAIN lock_name AS text COLLATE pg_catalog."C" CHECK (octet_length(VALUE) BETWEEN 1 AND 512);
 
 -- A channel that NOTIFY accepts, also with "_next" at its end: without what follows a slash, it is not empty.
 -- Any other text would make each release of the lock fail.
-CREATE DOMAIN wake_channel AS text CHECK (octet_length(VALUE) BETWEEN 1 AND 58 AND left(VALUE, 1) <> '/');
+CREATE DOMAIN wake_channel AS text COLLATE pg_catalog."C" CHECK (octet_length(VALUE) BETWEEN 1 AND 58 AND left(VALUE, 1) <> '/');
 
 -- Times whose differences fit into the durations of clients, 292 years in nanoseconds. Older servers
 -- can't subtract infinity. A free lock expires at -infinity.
@@ -309,6 +310,7 @@ $$;
 -- 2. Logical replication writes rows without the checks of the protocol, so each of two servers could grant
 --    the same lock. The tables of pglogical and Spock are read only if a superuser owns them, because a
 --    stranger's table may run code when it is read.
+-- 3. The order of an index belongs to a C library: see lock_name.
 CREATE FUNCTION unsafe_server() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -324,6 +326,13 @@ BEGIN
     IF cached > 1 THEN
         RETURN format('sessions cache %s values of the sequence fencing_tokens, so that a later holder could get a smaller token: '
             'set ysql_sequence_cache_minval=1 on YugabyteDB, run ALTER SEQUENCE %s.fencing_tokens CACHE 1, and restart all clients', cached, '<here>');
+    END IF;
+    SELECT format('the index %s orders names by the collation %s, so that with another C library a held lock could be granted again: '
+                  'give the column the collation "C"', c.relname, o.id::regcollation) INTO origin
+    FROM pg_class AS c JOIN pg_index AS i ON i.indexrelid = c.oid CROSS JOIN unnest(i.indcollation) AS o (id)
+    WHERE c.relnamespace = '<here>'::regnamespace AND o.id <> 0 AND o.id <> 'pg_catalog."C"'::regcollation LIMIT 1;
+    IF FOUND THEN
+        RETURN origin;
     END IF;
     IF has_table_privilege('pg_subscription_rel', 'SELECT') THEN
         SELECT c.relname, r.srsubid INTO written FROM pg_subscription_rel AS r JOIN pg_class AS c ON c.oid = r.srrelid

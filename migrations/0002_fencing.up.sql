@@ -29,7 +29,7 @@ SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here
 
 -- The highest token that each resource has seen, for resources without a token column.
 CREATE TABLE fencing_high_water (
-    resource text   PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 512),
+    resource text COLLATE pg_catalog."C" PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 512),
     token    bigint NOT NULL CHECK (token > 0)
 ) WITH (
     fillfactor = 70,

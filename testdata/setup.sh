@@ -4,7 +4,7 @@
 #
 # usage: setup.sh [PROGRAM...]
 #
-#   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, tmux, cc or make; without any: these.
+#   PROGRAM  postgres, client (psql, pg_dump, pg_basebackup), pgbouncer, locales, tmux, cc or make; without any: these.
 #            Also chromium, prometheus and python (with psycopg2), for tests that CI runs outside of the bare machine
 #
 # Programs are wanted, not services: apt-get neither makes nor starts a PostgreSQL server cluster, now or later
@@ -29,6 +29,7 @@ have() {
 	pgbouncer) [ -n "${PGLOCK_TEST_PGBOUNCER:-}" ] || command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
 	chromium) command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ;;
 	python) python3 -c 'import psycopg2' 2>/dev/null || /usr/bin/python3 -c 'import psycopg2' 2>/dev/null ;;
+	locales) [ -r /usr/share/i18n/locales/en_US ] || [ "$(uname)" != Linux ] ;;
 	cc) compiles ;;
 	make | tmux | prometheus) command -v "$1" >/dev/null ;;
 	esac
@@ -82,6 +83,7 @@ describe() {
 		pgbouncer) what=PgBouncer ;;
 		chromium) what=Chromium ;;
 		python) what="Python with psycopg2" ;;
+		locales) what="the sources of glibc's locales" ;;
 		cc) what="a C compiler for the race detector" ;;
 		*) what=$program ;;
 		esac
@@ -142,11 +144,11 @@ install_by_apt() {
 
 for program in "$@"; do
 	case $program in
-	postgres | client | pgbouncer | tmux | chromium | prometheus | python | cc | make) ;;
+	postgres | client | pgbouncer | locales | tmux | chromium | prometheus | python | cc | make) ;;
 	*) usage ;;
 	esac
 done
-[ $# -gt 0 ] || set -- postgres client pgbouncer tmux cc make
+[ $# -gt 0 ] || set -- postgres client pgbouncer locales tmux cc make
 look "$@"
 [ -n "$missing" ] || exit 0
 

@@ -94,6 +94,7 @@ func (s *Server) run(ctx context.Context, path string, args ...string) error {
 		}
 	}
 	cmd.Env = append(cmd.Env, "LC_ALL=C", "PGPASSWORD="+Password) // arguments are visible to all users
+	cmd.Env = append(cmd.Env, s.environ...)
 	cmd.SysProcAttr = s.account.attr()
 	out, err := cmd.CombinedOutput()
 	if err == nil {

@@ -32,6 +32,8 @@ type Options struct {
 	Durable bool
 	// BinDir is the directory of PostgreSQL's programs. Default: this machine's.
 	BinDir string
+	// Environ has further variables for the server's programs, as in os.Environ.
+	Environ []string
 }
 
 // Mode is how Stop ends a server.
@@ -57,6 +59,7 @@ type Server struct {
 	dir     string // everything the server owns
 	port    int
 	account account
+	environ []string
 
 	mu     sync.Mutex // held during an operation
 	closed bool
@@ -83,6 +86,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.environ = options.Environ
 	if err = s.initialize(ctx, h); err == nil {
 		err = s.configure(options)
 	}
