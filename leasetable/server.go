@@ -17,15 +17,11 @@ import (
 )
 
 // errOldServer means that the server has not handed out the tokens that this client has seen.
-var errOldServer = errs.Errorf("%w: the server is behind this client's tokens: an old primary that came back, or a copy of one: connect to the current primary", errs.ErrUnavailable)
+var errOldServer = errs.Errorf("%w: the server is behind this client's tokens: an old primary that came back, or a copy of one: connect to the current primary, "+
+	"or if this is it, set its sequence fencing_tokens above them", errs.ErrUnavailable)
 
-const (
-	// epochSize is the number of tokens between two promotions: see next_fencing_token.
-	epochSize = 1 << 44
-
-	// minForgedToken is above all tokens that a sequence reaches: see lift_fencing_tokens.
-	minForgedToken = 1 << 62
-)
+// epochSize is the number of tokens between two promotions: see next_fencing_token.
+const epochSize = 1 << 44
 
 // highWater is the highest token that a client has seen. A server that is behind it is not the
 // successor of the server that handed that token out.
@@ -35,11 +31,12 @@ type highWater struct {
 	least fencing.Token // guarded by mu; the start of the highest epoch of a server
 }
 
-// observeGrant records a grant that the server has made durable.
+// observeGrant records a grant that the server has made durable, unless a role has forged the token of its row:
+// see evidence_bound. With a forged one, the client would refuse each server.
 func (n *highWater) observeGrant(name string, token fencing.Token) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if token > n.grant.Token && token < minForgedToken {
+	if token > n.grant.Token && token < n.least+epochSize/2 {
 		n.grant.Name, n.grant.Token = name, token
 	}
 }

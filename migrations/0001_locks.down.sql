@@ -2,9 +2,9 @@
 -- any role with USAGE may have built on the functions and types, so that they can't block this.
 DROP FUNCTION next_ticket, acquire_slots, create_free, resize_permits, upgrade_permits, keep_permits, await_guards, release_permits,
     share_grant, free_expired_permits, wake_for_room, add_room, never, commit_durably, head_weight, wake_each, wake_next, pglock_schema_version, pglock_oldest_client, unsafe_server, pin_functions,
-    revoke_defaults, advisory_key, raise_pruned, lift_fencing_tokens, next_fencing_token, wal_timeline, cluster_identifier CASCADE;
+    revoke_defaults, advisory_key, raise_pruned, lift_fencing_tokens, lift_sequence, evidence_bound, next_fencing_token, wal_timeline, cluster_identifier CASCADE;
 DROP VIEW locks_waiting, locks_held CASCADE;
 DROP TABLE fencing_epoch, lock_permits, lock_waiters, distributed_locks CASCADE;
-DROP FUNCTION token_follows CASCADE;
+DROP FUNCTION token_follows, highest_token CASCADE;
 DROP DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value CASCADE;
 DROP SEQUENCE fencing_tokens CASCADE;

@@ -220,6 +220,25 @@ END
 $install$;
 COMMENT ON FUNCTION next_fencing_token() IS 'pglock: a token above every token drawn before, also after a failover';
 
+-- Returns the highest token drawn.
+CREATE FUNCTION highest_token() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT s.last_value - (NOT s.is_called)::int + ("<here>".wal_timeline() - 1) * 17592186044416 FROM "<here>".fencing_tokens AS s);
+END
+$$;
+
+-- Returns the token below which a row is evidence of what was drawn: the middle of the present range of tokens.
+-- No sequence comes that far by drawing, so a role that forges higher ones can't use up the ranges.
+CREATE FUNCTION evidence_bound() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    size CONSTANT int8 := 17592186044416;
+BEGIN
+    RETURN greatest("<here>".highest_token() / size, (SELECT max(e.epoch) FROM "<here>".fencing_epoch AS e)) * size + size / 2;
+END
+$$;
+
 -- Sets the sequence above all tokens if something has set it back, and returns the highest token drawn.
 -- A client calls it for each new connection. It reads one row of each table, however many names there
 -- are.
@@ -232,12 +251,11 @@ COMMENT ON FUNCTION next_fencing_token() IS 'pglock: a token above every token d
 --      to the server's clock, at 10,000 ticks a second. The order of tokens then depends on the clocks
 --      of the two servers, and on fewer tokens than ticks between the two promotions.
 -- 2. The row of the name "evidence" has a higher token or ticket. A client passes the name of the lock
---    with the highest token that it was granted. A role that may write rows can forge a token: the
---    function ignores numbers from 2^62 on, so half of the sequence always remains.
+--    with the highest token that it was granted. A role that may write rows can forge both: see evidence_bound().
 --
 -- The table lock prevents a slow caller from setting the sequence back. It needs rights on the table
 -- that only the owner of this function has.
-CREATE FUNCTION lift_fencing_tokens(evidence text DEFAULT NULL) RETURNS bigint
+CREATE FUNCTION lift_sequence(evidence text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     size          CONSTANT int8 := 17592186044416;
@@ -248,17 +266,16 @@ DECLARE
     target        int8;
     same          boolean;
     was           record;
-    proof         record;
 BEGIN
-    SELECT l.token, l.ticket INTO proof FROM "<here>".distributed_locks AS l
-    WHERE l.name = evidence AND greatest(l.token, l.ticket) < 4611686018427387904;
     FOR locked IN 0..1 LOOP
         SELECT count(*) = 1 AND coalesce(bool_and(e.system = this_system AND e.timeline = this_timeline), false) AS same,
                count(*) AS rows, coalesce(max(e.epoch), 0) AS epoch, coalesce(max(e.pruned), 0) AS pruned
         INTO was FROM "<here>".fencing_epoch AS e;
         same := was.same;
-        SELECT s.last_value - (NOT s.is_called)::int INTO last FROM "<here>".fencing_tokens AS s;
-        target := greatest(last, proof.token - before, proof.ticket, was.pruned - before);
+        last := "<here>".highest_token() - before;
+        target := greatest(last, was.pruned - before, (
+            SELECT max(seen) FROM "<here>".distributed_locks AS l, unnest(ARRAY[l.token - before, l.ticket]) AS seen
+            WHERE l.name = evidence AND seen < "<here>".evidence_bound() - before));
         IF same AND target = last THEN
             RETURN last + before;
         END IF;
@@ -281,6 +298,18 @@ BEGIN
     RETURN target + before;
 END
 $$;
+
+-- Does so for a role that may draw tokens. A role that only reads gets the highest token drawn, because in an
+-- open transaction it would keep the table locked, and all new connections waiting.
+CREATE FUNCTION lift_fencing_tokens(evidence text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF has_function_privilege('<here>' || '.lift_sequence(text)', 'EXECUTE') THEN
+        RETURN "<here>".lift_sequence(evidence);
+    END IF;
+    RETURN "<here>".highest_token();
+END
+$$;
 COMMENT ON FUNCTION lift_fencing_tokens(text) IS 'pglock: set the sequence above all tokens, after a promotion, pg_upgrade or a restore; returns the highest token drawn';
 
 -- Raises the mark "pruned", from which lift_fencing_tokens() knows that tokens were drawn whose rows are gone,
@@ -292,8 +321,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     mark int8;
 BEGIN
-    SELECT least(token, s.last_value - (NOT s.is_called)::int + ("<here>".wal_timeline() - 1) * 17592186044416) INTO mark
-    FROM "<here>".fencing_tokens AS s;
+    mark := least(token, "<here>".highest_token());
     UPDATE "<here>".fencing_epoch AS e SET pruned = mark WHERE e.pruned < mark;
     IF NOT EXISTS (SELECT FROM "<here>".fencing_epoch) THEN
         RETURN 0; -- there is no row for the mark
@@ -417,13 +445,14 @@ END
 $$;
 
 -- A role that may change rows could leave a token behind that the next grant can't add 1 to. Beyond
--- 2^62 tokens therefore grow by 1 only: there must be a row with a token that is at most 1 smaller.
+-- 2^62 a token therefore is one that was drawn, or there must be a row with a token that is at most 1 smaller.
 -- Rows that are restored or replicated are not checked. While a dump is restored, the table has no
 -- index. A trigger would cost each release and each renewal some time, too.
 CREATE FUNCTION token_follows(token bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.token >= token_follows.token - 1)
+    RETURN token <= "<here>".highest_token()
+        OR EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.token >= token_follows.token - 1)
         OR current_setting('session_replication_role') = 'replica'
         OR NOT EXISTS (
             SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
@@ -683,7 +712,11 @@ DECLARE
     last_end timestamptz; -- of the grants in the way
     that     record;
 BEGIN
-    IF my_ticket = 9223372036854775807 THEN
+    IF queued AND my_ticket > coalesce(pg_sequence_last_value(('<here>' || '.fencing_tokens')::regclass), 0) THEN
+        -- It was not drawn here: it is forged, or a failover has lost it.
+        outcome := 'busy'; name := lock_names[1]; token := 0; remaining := 0; ahead := 0; invalid := true;
+        RETURN;
+    ELSIF my_ticket = 9223372036854775807 THEN
         -- Without a ticket, with room and without a queue it likely succeeds: the checks run once, under the locks.
         -- Beside a queue they run before too, because the head would find the row locked, and miss its turn.
         FOR i IN 1..n LOOP
@@ -1161,7 +1194,7 @@ $$;
 
 -- grant_user() grants these rights. A role with USAGE on the schema can't build tables of its own on the
 -- types, which would block migrating down.
-REVOKE EXECUTE ON FUNCTION lift_fencing_tokens(text), raise_pruned(bigint), token_follows(bigint),
+REVOKE EXECUTE ON FUNCTION highest_token(), evidence_bound(), lift_sequence(text), lift_fencing_tokens(text), raise_pruned(bigint), token_follows(bigint),
     revoke_defaults(regnamespace), pin_functions(text) FROM PUBLIC;
 REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
 REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch, locks_held, locks_waiting FROM PUBLIC;

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -206,16 +208,17 @@ func TestI11_NoLockOfAnUnprivilegedRoleDelaysAGrant(t *testing.T) {
 	release(t, try(t, f.open(), "another"))
 }
 
-// TestAForgedTokenHarmsItsOwnNameAlone: a role that may acquire locks writes the highest number
-// into a row, and lifts the sequence above it.
-func TestAForgedTokenHarmsItsOwnNameAlone(t *testing.T) {
+// TestAForgedNumberHarmsItsOwnNameAlone: a role that may acquire locks writes extreme numbers into each column that it
+// may write, by statements and by the protocol, and has the sequence lifted above them. Other names are granted tokens
+// of the first range, by clients that were there and by new ones, which acquire the forged name too.
+func TestAForgedNumberHarmsItsOwnNameAlone(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
-	f := on(t, url)
+	f := on(t, pgtest.Database(t))
 	c := f.open()
-	release(t, try(t, c, "forged"))
+	for _, name := range []string{"forged", "ticket"} {
+		release(t, try(t, c, name))
+	}
 	user := fixture{t, pgtest.UserPool(t, f.pool, f.schema), f.schema}
-	user.sql("UPDATE pglock.distributed_locks SET token = 4611686018427387904, ticket = 9223372036854775806 WHERE name = 'forged'")
 	for _, jump := range []string{
 		"UPDATE pglock.distributed_locks SET token = 4611686018427387906 WHERE name = 'forged'",
 		"UPDATE pglock.distributed_locks SET token = 9223372036854775807 WHERE name = 'forged'",
@@ -225,13 +228,90 @@ func TestAForgedTokenHarmsItsOwnNameAlone(t *testing.T) {
 			t.Errorf("%s: %v", jump, err)
 		}
 	}
-	user.sql("SELECT pglock.lift_fencing_tokens('forged')")
-	release(t, try(t, c, "forged", pglock.WithBarging()))
-	f.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%' AND pid <> pg_backend_pid()`)
-	if l := try(t, c, "another name"); l.Token() > 1000 {
-		t.Errorf("token %d of a name that was not forged", l.Token())
+	user.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('forged', 'forger', '2261-12-31')")
+	user.sql(`INSERT INTO pglock.lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder)
+		VALUES ('forged', 1, 1, 1, clock_timestamp(), '2261-12-31', gen_random_uuid(), 'forger')`)
+	var columns []string
+	must(t, user.pool.QueryRow(t.Context(), f.named(`
+		SELECT array_agg(format('%I SET %I', c.relname, a.attname) ORDER BY c.relname, a.attnum)
+		FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_type AS t ON t.oid = a.atttypid
+		WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND c.relkind = 'r' AND a.attnum > 0
+		  AND coalesce(nullif(t.typbasetype, 0), t.oid) IN ('bigint'::regtype, 'integer'::regtype)
+		  AND has_column_privilege(c.oid, a.attnum, 'UPDATE')`), f.schema).Scan(&columns))
+	if len(columns) < 12 {
+		t.Fatalf("columns: %q", columns)
 	}
-	if n, err := c.Prune(t.Context(), 0); n != 0 || err != nil { // its row is the only record of its token
-		t.Errorf("Prune: %d, %v", n, err)
+	forged := 0
+	for _, column := range columns {
+		for _, number := range []string{"9223372036854775806", "4611686018427387904", "4611686018427387903", "8796093022209", "2147483647", "-1"} {
+			rows := " WHERE name = 'forged'"
+			if strings.HasPrefix(column, "once_keys") || strings.HasPrefix(column, "nested_waits") {
+				rows = ""
+			}
+			if _, err := user.pool.Exec(t.Context(), f.named("UPDATE pglock."+column+" = "+number+rows)); err == nil {
+				forged++
+			}
+			user.sql("SELECT pglock.lift_fencing_tokens('forged')")
+			user.sql("SELECT pglock.acquire('ticket', 'forger', '1 ms', ticket => " + number + ")")
+			user.sql("SELECT pglock.lift_fencing_tokens('ticket')")
+		}
+	}
+	if forged < 20 {
+		t.Errorf("%d numbers were written", forged)
+	}
+	_, err := c.TryAcquire(t.Context(), "forged", pglock.WithBarging()) // may fail, and is not to be believed
+	t.Log("the forged name:", err)
+	f.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%pglock%' AND pid <> pg_backend_pid()`)
+	for who, client := range map[string]*pglock.Client{"the client": c, "a new client": f.open()} {
+		for range 2 {
+			l := try(t, client, "another name")
+			if l.Token() > 1<<43 { // the middle of the first range: see evidence_bound
+				t.Errorf("%s: token %d of a name that was not forged", who, l.Token())
+			}
+			release(t, l)
+		}
+		if _, err := client.Prune(t.Context(), 0); err != nil {
+			t.Errorf("%s: Prune: %v", who, err)
+		}
+	}
+	is(f, "rows of the forged name, the only record of its token", 1, "SELECT count(*) FROM pglock.distributed_locks WHERE name = 'forged'")
+	// Tickets are drawn and used by others as before.
+	held := try(t, c, "another name")
+	got := async(t, f.open().Lock("another name"))
+	for f.tickets("another name") == 0 {
+		rest(t, 10*time.Millisecond)
+	}
+	release(t, held)
+	release(t, next(t, got))
+}
+
+// TestAReaderDelaysNoConnection: after a failover a role that may only look calls what each new connection calls, and
+// keeps its transaction open. The control is a role that may lift the tokens, for which others wait.
+func TestAReaderDelaysNoConnection(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	release(t, try(t, f.open(), "n"))
+	for _, tc := range []struct {
+		who   string
+		pool  *pgxpool.Pool
+		waits bool
+	}{
+		{"reader", pgtest.ReaderPool(t, f.pool, f.schema), false},
+		{"control: user", pgtest.UserPool(t, f.pool, f.schema), true},
+	} {
+		f.sql("UPDATE pglock.fencing_epoch SET system = 1")
+		tx, err := tc.pool.Begin(t.Context())
+		must(t, err)
+		var highest int64
+		must(t, tx.QueryRow(t.Context(), f.named("SELECT pglock.lift_fencing_tokens()")).Scan(&highest))
+		if highest < 1 {
+			t.Errorf("%s: the highest token is %d", tc.who, highest)
+		}
+		var beside int64
+		err = f.pool.QueryRow(t.Context(), f.named("SELECT pglock.lift_fencing_tokens('n') WHERE set_config('lock_timeout', '100ms', true) <> ''")).Scan(&beside)
+		if waits := pgtx.SQLState(err) == "55P03"; waits != tc.waits {
+			t.Errorf("beside an open transaction of a %s: %v", tc.who, err)
+		}
+		check(t, tx.Rollback(t.Context()))
 	}
 }

@@ -134,10 +134,16 @@ func WriterPool(tb testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool 
 	return poolAs(tb, pool, schema, "writer")
 }
 
+// ReaderPool is UserPool for what migrations.WithReader grants.
+func ReaderPool(tb testing.TB, pool *pgxpool.Pool, schema string) *pgxpool.Pool {
+	tb.Helper()
+	return poolAs(tb, pool, schema, "reader")
+}
+
 // RoleOf returns the name of the role that a pool connects as.
 func RoleOf(pool *pgxpool.Pool) string { return pool.Config().ConnConfig.User }
 
-// poolAs grants by the schema's function grant_user or grant_writer.
+// poolAs grants by the schema's function grant_user, grant_writer or grant_reader.
 func poolAs(tb testing.TB, pool *pgxpool.Pool, schema, kind string) *pgxpool.Pool {
 	tb.Helper()
 	c := pool.Config()

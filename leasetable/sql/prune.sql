@@ -4,7 +4,7 @@
 --
 -- Returns one row: the number of rows read, the last name among them, the number of deleted rows,
 -- the name with the highest token among the rows read, and that token, except forged ones
--- (lift_fencing_tokens).
+-- (evidence_bound).
 --
 -- Why it is safe:
 -- * Token order. The sequence is above the token of every deleted row (up_to), and the next grant of such
@@ -62,5 +62,5 @@ WITH step AS MATERIALIZED (
     WHERE p.ctid = ANY (ARRAY(SELECT q.ctid FROM permits AS q JOIN pruned AS g ON g.name = q.name))
 )
 SELECT (SELECT count(*) FROM step), coalesce((SELECT max(s.name) FROM step AS s), ''), (SELECT count(*) FROM pruned),
-       coalesce((SELECT s.name FROM step AS s WHERE s.token < 4611686018427387904 ORDER BY s.token DESC LIMIT 1), ''),
-       coalesce((SELECT max(s.token) FROM step AS s WHERE s.token < 4611686018427387904), 0)
+       coalesce((SELECT s.name FROM step AS s WHERE s.token < (SELECT pglock.evidence_bound()) ORDER BY s.token DESC LIMIT 1), ''),
+       coalesce((SELECT max(s.token) FROM step AS s WHERE s.token < (SELECT pglock.evidence_bound())), 0)
