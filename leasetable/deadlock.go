@@ -20,7 +20,11 @@ type NestedWait struct {
 // timing.NestedWaitTTL.
 func (s *Store) NestedWait(ctx context.Context, w *NestedWait) (cycle string, err error) {
 	names, _, weights := w.slots()
-	args := []any{names, weights, append([]fencing.Token{}, w.Holds...), w.Holder, nil, nil} // no null array
+	holds := make([]int64, len(w.Holds)) // not null, and of a type that each query mode of pgx can encode
+	for i, token := range w.Holds {
+		holds[i] = int64(token)
+	}
+	args := []any{names, weights, holds, w.Holder, nil, nil}
 	if w.Ticket != NoTicket {
 		args[4] = w.Ticket
 	}

@@ -87,7 +87,8 @@ func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
 	name := cmp.Or(grant.Name, PruneLock) // a name that most clients lock now and then
 	// The highest token that was handed out, or NULL on a standby. The sequence is put above the tokens of
 	// that name's row and of all grants before a failover.
-	sql := "SELECT CASE WHEN NOT pg_is_in_recovery() AND set_config('synchronous_commit', 'off', true) = 'off' THEN " +
+	sql := "SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() " +
+		"AND pg_catalog.set_config('synchronous_commit', 'off', true) OPERATOR(pg_catalog.=) 'off' THEN " +
 		schema.Quote(s.schema) + ".lift_fencing_tokens($1::text) END"
 	var row [][]byte
 	var err error
@@ -127,21 +128,26 @@ type serverInfo struct {
 	standby, readOnly bool
 
 	// frame is sent before each statement, in one transaction with it. It is empty if the settings of the
-	// session are fine. It is not sent once, because a pooler in transaction mode keeps no settings, and
-	// would leave them to other clients.
+	// session are fine. What a pooler may change for others is not set once, because in transaction mode it
+	// keeps no settings, and would leave them to other clients.
 	frame []string
 }
 
-// readServerInfo reads the schema's versions and the state of a server. The error wraps
-// schema.ErrSchema if locks are not safe on the server.
+// readServerInfo reads the schema's versions and the state of a server, and makes the session find operators and
+// functions in pg_catalog only: those that a role creates in another schema of the path would run as this one
+// where their types fit better. A pooler lends the session if its process is not the one that the connection
+// was told of. The error wraps schema.ErrSchema if locks are not safe on the server.
 func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serverInfo, err error) {
 	if err = normalizeSession(ctx, conn); err != nil {
 		return i, err
 	}
-	results, err := conn.Exec(ctx, "SELECT "+schema.Quote(s.schema)+".pglock_schema_version(), pg_is_in_recovery(), "+
-		"current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation')"+
-		", current_setting('"+strings.Join(neededPaths[:], "'), current_setting('")+"'), "+
-		schema.Quote(s.schema)+".unsafe_server(), "+schema.Quote(s.schema)+".pglock_oldest_client()").ReadAll()
+	here, setting := schema.Quote(s.schema), "pg_catalog.current_setting('"
+	results, err := conn.Exec(ctx, "SELECT "+here+".pglock_schema_version(), pg_catalog.pg_is_in_recovery(), "+
+		setting+"default_transaction_read_only'), "+setting+"default_transaction_isolation')"+
+		", "+setting+strings.Join(neededPaths[:], "'), "+setting)+"'), "+
+		here+".unsafe_server(), "+here+".pglock_oldest_client(), "+
+		"pg_catalog.set_config('search_path', 'pg_catalog', lent), lent "+
+		"FROM (SELECT pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.<>) "+strconv.FormatUint(uint64(conn.PID()), 10)+") AS s (lent)").ReadAll()
 	if err != nil {
 		return i, err
 	}
@@ -160,6 +166,9 @@ func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serv
 			i.frame = append(i.frame, "SET LOCAL "+path+" = on")
 		}
 	}
+	if string(row[len(row)-1]) == "t" {
+		i.frame = append(i.frame, "SET LOCAL search_path = pg_catalog")
+	}
 	if i.frame != nil || string(row[3]) != "read committed" {
 		i.frame = append([]string{"BEGIN ISOLATION LEVEL READ COMMITTED"}, i.frame...)
 	}
@@ -167,14 +176,14 @@ func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serv
 	if i.version, err = strconv.Atoi(string(row[0])); err != nil {
 		return i, err
 	}
-	i.oldest, err = strconv.Atoi(string(row[len(row)-1]))
+	i.oldest, err = strconv.Atoi(string(row[5+len(neededPaths)]))
 	return i, err
 }
 
 // readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It returns
 // nothing if that can't be read.
 func readOnlySetBy(ctx context.Context, conn *pgconn.PgConn) string {
-	row, err := oneRow(conn.ExecParams(ctx, "SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only'", nil, nil, nil, nil).Read())
+	row, err := oneRow(conn.ExecParams(ctx, "SELECT s.source FROM pg_catalog.pg_settings AS s WHERE s.name OPERATOR(pg_catalog.=) 'default_transaction_read_only'", nil, nil, nil, nil).Read())
 	if err != nil {
 		return ""
 	}

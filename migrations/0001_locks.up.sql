@@ -142,16 +142,23 @@ BEGIN
 END
 $settings$;
 
+-- Returns labels for those who look, without labels that are larger than any client's. A role may write some of
+-- any size, which would make each look at all locks fail. Texts are cut by left().
+CREATE FUNCTION shown(labels jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN pg_catalog.pg_column_size(labels) OPERATOR(pg_catalog.<) 65536
+                 AND pg_catalog.octet_length(labels::pg_catalog.text) OPERATOR(pg_catalog.<) 65536 THEN labels ELSE '{}' END
+$$;
+
 -- The views of holders and of waiters. A role needs no right on the tables to read these, only
 -- SELECT on the view and USAGE on the schema. security_barrier keeps a cheap function of the reader
 -- from seeing the rows that the view leaves out.
 CREATE VIEW locks_held WITH (security_barrier) AS
-SELECT l.name::text AS name, l.holder, l.token::bigint, l.acquired_at::timestamptz AS since,
-       l.expires_at - clock_timestamp() AS remaining, l.labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
+SELECT l.name::text AS name, left(l.holder, 512) AS holder, l.token::bigint, l.acquired_at::timestamptz AS since,
+       l.expires_at - clock_timestamp() AS remaining, shown(l.labels) AS labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
 FROM distributed_locks AS l
 WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
 UNION ALL
-SELECT p.name::text, p.holder, p.token::bigint, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), p.labels,
+SELECT p.name::text, left(p.holder, 512), p.token::bigint, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), shown(p.labels),
        false, CASE WHEN l.capacity < 1073741824 THEN p.weight END
 FROM lock_permits AS p
 JOIN distributed_locks AS l ON l.name = p.name
@@ -163,7 +170,7 @@ COMMENT ON COLUMN locks_held.exclusive IS 'false for a reader, and for a holder 
 COMMENT ON COLUMN locks_held.permits IS 'of a semaphore: how many of them the holder has; null for other locks';
 
 CREATE VIEW locks_waiting WITH (security_barrier) AS
-SELECT w.name::text AS name, CASE WHEN w.ticket > 0 THEN w.ticket END AS ticket, w.holder AS client, clock_timestamp() - w.since AS waited,
+SELECT w.name::text AS name, CASE WHEN w.ticket > 0 THEN w.ticket END AS ticket, left(w.holder, 512) AS client, clock_timestamp() - w.since AS waited,
        l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END::integer AS permits
 FROM lock_waiters AS w
 LEFT JOIN distributed_locks AS l ON l.name = w.name
@@ -191,11 +198,11 @@ COMMENT ON TABLE fencing_epoch IS 'pglock: the range of the last token, and its 
 -- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a token. So
 -- a standby that was promoted without the last grants still draws larger tokens than the old primary.
 -- 2^44 tokens fit in a timeline. The name of a WAL file begins with the timeline in eight hex digits.
--- LANGUAGE sql without a SET clause, so that the planner inlines the draws.
+-- LANGUAGE sql without a SET clause, so that the planner inlines the draws, and everything is qualified.
 DO $install$
 DECLARE
     draw     text := format('pg_catalog.nextval(%L::pg_catalog.regclass)', quote_ident(current_schema()) || '.fencing_tokens');
-    timeline text := $$('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))
+    timeline text := $$('x' OPERATOR(pg_catalog.||) pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))
         ::pg_catalog.bit(32)::pg_catalog.int8$$;
     system   text := '(SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)';
 BEGIN
@@ -215,7 +222,7 @@ BEGIN
     EXECUTE format('CREATE FUNCTION cluster_identifier() RETURNS bigint LANGUAGE sql VOLATILE AS %L', 'SELECT ' || system);
     EXECUTE format('CREATE FUNCTION next_ticket() RETURNS bigint LANGUAGE sql VOLATILE AS %L', 'SELECT ' || draw);
     EXECUTE format('CREATE FUNCTION next_fencing_token() RETURNS bigint LANGUAGE sql VOLATILE AS %L',
-        format('SELECT %s + (%s - 1) * 17592186044416::pg_catalog.int8', draw, timeline));
+        format('SELECT %s OPERATOR(pg_catalog.+) ((%s OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog.*) 17592186044416::pg_catalog.int8)', draw, timeline));
 END
 $install$;
 COMMENT ON FUNCTION next_fencing_token() IS 'pglock: a token above every token drawn before, also after a failover';

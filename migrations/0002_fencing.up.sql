@@ -290,7 +290,7 @@ COMMENT ON FUNCTION advance(text, bigint) IS 'pglock: raise the mark of a resour
 CREATE VIEW schedules WITH (security_barrier) AS
 SELECT substr(h.resource, length('last tick: ') + 1) AS job,
        CASE WHEN h.token < 253402300800000000 THEN to_timestamp(h.token / 1000000.0) END AS last_tick,
-       l.labels ->> 'next' AS next_tick, x.running, x.holder
+       left(l.labels ->> 'next', 512) AS next_tick, left(x.running, 512) AS running, left(x.holder, 512) AS holder
 FROM fencing_high_water AS h
 LEFT JOIN distributed_locks AS l ON l.name = substr(h.resource, length('last tick: ') + 1)
 LEFT JOIN LATERAL (SELECT l.labels ->> 'tick', l.holder
@@ -352,7 +352,7 @@ BEGIN
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
         '{highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
-          pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,never,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
+          pglock_schema_version,pglock_oldest_client,unsafe_server,shown,head_weight,commit_durably,never,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
           acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,next_ticket,once_claim,
           acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,leave_queue,watch_name,
           nested_wait,end_nested_wait,find_deadlock}');
@@ -367,7 +367,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE',
         '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
-    PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION', '{pglock_schema_version,pglock_oldest_client,unsafe_server,highest_token,lift_fencing_tokens,advisory_key}');
+    PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION', '{pglock_schema_version,pglock_oldest_client,unsafe_server,shown,highest_token,lift_fencing_tokens,advisory_key}');
 END
 $$;
 COMMENT ON FUNCTION grant_reader(text) IS 'pglock: give a role what it needs to see locks';

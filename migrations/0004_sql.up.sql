@@ -116,12 +116,12 @@ WHERE set_config('synchronous_commit', 'off', true) = 'off'
 ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at
 $$;
 
--- What follows is for callers.
+-- What follows is for callers, whose search_path may have operators and functions of strangers.
 
 -- Fails unless a client that was written for the version "knows" can use these tables on this server. Call it once
 -- for each connection: it also raises the tokens above those that a failover has lost.
 CREATE FUNCTION check_client(knows integer) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unsafe text := "<here>".unsafe_server();
 BEGIN
@@ -149,7 +149,7 @@ CREATE FUNCTION acquire(
     lock_name text, holder text, ttl interval DEFAULT interval '30 s', labels jsonb DEFAULT '{}', request uuid DEFAULT gen_random_uuid(),
     ticket bigint DEFAULT NULL, permits integer DEFAULT 0, weight integer DEFAULT 1,
     OUT granted boolean, OUT token bigint, OUT held_by text, OUT remaining interval, OUT ahead integer)
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     a  record;
@@ -157,9 +157,9 @@ DECLARE
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'pglock: acquire needs READ COMMITTED' USING ERRCODE = 'invalid_transaction_state';
-    ELSIF (us > 0 AND octet_length(holder) BETWEEN 1 AND 512 AND jsonb_typeof(labels) = 'object' AND permits >= 0
+    ELSIF (us > 0 AND octet_length(holder) BETWEEN 1 AND 512 AND jsonb_typeof(labels) = 'object' AND pg_column_size(labels) < 65536 AND permits >= 0
            AND weight BETWEEN 1 AND greatest(permits, 1)) IS NOT TRUE THEN
-        RAISE EXCEPTION 'pglock: acquire: the TTL must be positive, the holder have 1 to 512 bytes, the labels be an object, and the weight be 1 to the number of permits'
+        RAISE EXCEPTION 'pglock: acquire: the TTL must be positive, the holder have 1 to 512 bytes, the labels be an object of less than 64 kB, and the weight be 1 to the number of permits'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     FOR attempt IN 1..3 LOOP
@@ -189,7 +189,7 @@ COMMENT ON FUNCTION acquire(text, text, interval, jsonb, uuid, bigint, integer, 
 -- that another transaction changes at the moment is skipped, so that nobody waits: then the function fails with 55P03.
 CREATE FUNCTION renew(lock_name text, grant_token bigint, ttl interval DEFAULT interval '30 s')
 RETURNS TABLE (remaining interval, release_request text)
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
         SELECT r.remaining * interval '1 microsecond', r.release_request
@@ -204,7 +204,7 @@ COMMENT ON FUNCTION renew(text, bigint, interval) IS 'pglock: extend a grant; no
 
 -- Releases a grant, and notifies those that wait. It returns false if the grant had ended before.
 CREATE FUNCTION release(lock_name text, grant_token bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".release_permits(lock_name, grant_token, true);
     RETURN FOUND;
@@ -217,7 +217,7 @@ COMMENT ON FUNCTION release(text, bigint) IS 'pglock: release a grant; false: it
 -- A caller that polls needs no LISTEN: it calls this, and acquire with the ticket, once a second or more often, because
 -- the queue skips a head that does not come for 1.5 s.
 CREATE FUNCTION wait_ticket(lock_name text, client text, holder text, weight integer DEFAULT 1, OUT ticket bigint, OUT ahead bigint)
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     valid CONSTANT interval := CASE WHEN weight > 1 THEN interval '3 s' ELSE interval '30 s' END;
@@ -240,7 +240,7 @@ COMMENT ON FUNCTION wait_ticket(text, text, text, integer) IS 'pglock: a ticket 
 
 -- Leaves the queue for a name, and notifies the next one if the lock is free.
 CREATE FUNCTION leave(lock_name text, client text) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".leave_queue(ARRAY[lock_name], client, -1, true);
 END
@@ -250,7 +250,7 @@ COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';
 -- Makes the ends of a name's grants notify a channel, with the name as the payload, for that time from now. Call
 -- it again before that is over.
 CREATE FUNCTION watch(lock_name text, channel text, duration interval DEFAULT interval '30 s') RETURNS void
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT "<here>".watch_name(lock_name, channel, (extract(epoch FROM duration) * 1000000)::bigint)
 $$;
 COMMENT ON FUNCTION watch(text, text, interval) IS 'pglock: be notified of a name''s releases';

@@ -184,7 +184,7 @@ $$;
 CREATE FUNCTION nested_wait(
     names text[], weights integer[], holds bigint[], holder text, ticket bigint DEFAULT NULL, wait bigint DEFAULT NULL,
     OUT number bigint, OUT deadlock text)
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     until timestamptz := clock_timestamp() + interval '3 s';
@@ -217,7 +217,7 @@ COMMENT ON FUNCTION nested_wait(text[], integer[], bigint[], text, bigint, bigin
 
 -- Says that the call does not wait any more.
 CREATE FUNCTION end_nested_wait(wait bigint) RETURNS void
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM "<here>".nested_waits AS n WHERE n.number = wait AND n.number > 0 AND set_config('synchronous_commit', 'off', true) = 'off'
 $$;
 COMMENT ON FUNCTION end_nested_wait(bigint) IS 'pglock: say that a call does not wait any more';

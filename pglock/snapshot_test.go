@@ -232,3 +232,43 @@ func TestTree(t *testing.T) {
 		t.Errorf("the tree is\n%q, want\n%q", got, want)
 	}
 }
+
+// TestLargeTextsHideNothing: a role that may acquire locks writes texts and labels of megabytes into three rows. All
+// locks are listed, those three with less text.
+func TestLargeTextsHideNothing(t *testing.T) {
+	t.Parallel()
+	f := on(t, pgtest.Database(t))
+	c := f.open()
+	for _, name := range []string{"large 1", "large 2", "plain"} {
+		try(t, c, name, pglock.WithHolder("h"))
+	}
+	reader := tried(t, c.Reader("large 3"))
+	ctx, leave := context.WithCancel(t.Context())
+	left := leaving(ctx, c.Lock("large 1"))
+	until(f, "waiters", 1, "SELECT count(*)::int FROM pglock.lock_waiters WHERE ticket > 0")
+	user := fixture{t, pgtest.UserPool(t, f.pool, f.schema), f.schema}
+	const mb = "repeat('x', 2000000)"
+	user.sql("UPDATE pglock.distributed_locks SET holder = " + mb + ", labels = jsonb_build_object('tick', '2026-01-01T' || " + mb + ", 'next', " + mb + "), last_holder = " + mb +
+		", last_end = " + mb + ", release_request = " + mb + ", revoked_reason = " + mb + " WHERE name LIKE 'large%' AND holder IS NOT NULL")
+	user.sql("UPDATE pglock.lock_permits SET holder = " + mb + ", labels = jsonb_build_object('a', " + mb + "), release_request = " + mb)
+	user.sql("UPDATE pglock.lock_waiters SET holder = " + mb)
+	for _, view := range []string{"locks_held", "locks_waiting", "once_started", "schedules"} {
+		if size := value[int](f, "SELECT coalesce(sum(octet_length(v::text)), 0)::int FROM pglock."+view+" AS v"); size > 100_000 {
+			t.Errorf("%s has %d bytes", view, size)
+		}
+	}
+	s, err := c.Snapshot(t.Context(), inspect.Query{})
+	must(t, err)
+	size, found := len(fmt.Sprintf("%+v", s)), 0
+	for _, l := range s.Locks {
+		if l.Name == "plain" && l.Holder == "h" {
+			found++
+		}
+	}
+	if found != 1 || len(s.Locks) < 4 || size > 100_000 {
+		t.Errorf("%d locks of %d bytes in all, the plain one %d times", len(s.Locks), size, found)
+	}
+	leave()
+	<-left
+	release(t, reader)
+}

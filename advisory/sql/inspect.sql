@@ -10,10 +10,10 @@
 -- Roles without pg_read_all_stats see only the process of other roles' sessions.
 SELECT l.classid::bigint, l.objid::bigint, l.mode = 'ShareLock', l.granted, coalesce(l.pid, 0),
        coalesce(p.gid, ''), coalesce(a.application_name, ''), coalesce(a.usename::text, p.owner::text, ''), coalesce(host(a.client_addr), ''),
-       coalesce((extract(epoch FROM clock_timestamp() - a.backend_start) * 1000000)::bigint, 0),
-       coalesce((extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)) * 1000000)::bigint, 0),
-       CASE WHEN NOT l.granted THEN coalesce((extract(epoch FROM clock_timestamp()
-            - (to_jsonb(l) ->> 'waitstart')::timestamptz) * 1000000)::bigint, 0) ELSE 0 END,
+       coalesce((date_part('epoch', clock_timestamp() - a.backend_start) * 1000000::float8)::bigint, 0),
+       coalesce((date_part('epoch', clock_timestamp() - coalesce(a.xact_start, p.prepared)) * 1000000::float8)::bigint, 0),
+       CASE WHEN NOT l.granted THEN coalesce((date_part('epoch', clock_timestamp()
+            - (pg_catalog.to_jsonb(l) ->> 'waitstart'::text)::timestamptz) * 1000000::float8)::bigint, 0) ELSE 0 END,
        CASE WHEN l.granted THEN '{}'::int[] ELSE pg_blocking_pids(l.pid) END
 FROM pg_locks AS l
 LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
@@ -22,4 +22,4 @@ LEFT JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid
 WHERE l.locktype = 'advisory' AND l.objsubid = 1 -- 2: a lock of two numbers
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ORDER BY l.classid::bigint, l.objid::bigint, l.granted DESC,
-         (to_jsonb(l) ->> 'waitstart')::timestamptz NULLS FIRST, l.pid
+         (pg_catalog.to_jsonb(l) ->> 'waitstart'::text)::timestamptz NULLS FIRST, l.pid

@@ -12,15 +12,15 @@
 -- the one before, and CASE evaluates its conditions first: this gives the order.
 WITH own AS MATERIALIZED (
     SELECT current_setting('lock_timeout') AS setting,
-           nullif((extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint, 0) AS ms
+           nullif((date_part('epoch', current_setting('lock_timeout')::interval) * 1000::float8)::bigint, 0) AS ms
 ), key AS MATERIALIZED (
     SELECT k.*, own.setting, own.ms
-    FROM own, unnest($2::bigint[]) WITH ORDINALITY AS k (id, n)
+    FROM own, pg_catalog.unnest($2::bigint[]) WITH ORDINALITY AS k (id, n)
     ORDER BY k.n
 ), locked AS MATERIALIZED (
     SELECT setting, CASE
         WHEN set_config('lock_timeout', least(ms, greatest(1, $1::bigint
-            - (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::bigint))::text, true) = '' THEN NULL
+            - (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000::float8)::bigint))::text, true) = '' THEN NULL
         WHEN $3::boolean THEN pg_advisory_xact_lock_shared(id)
         ELSE pg_advisory_xact_lock(id)
     END

@@ -12,7 +12,7 @@ FROM (
     SELECT setting, CASE
         WHEN set_config('lock_timeout', CASE
             WHEN setting = '0' THEN $1::bigint
-            ELSE least($1::bigint, (extract(epoch FROM setting::interval) * 1000)::bigint)
+            ELSE least($1::bigint, (date_part('epoch', setting::interval) * 1000::float8)::bigint)
         END::text, true) <> '' THEN pg_advisory_xact_lock($2::bigint)
     END
     FROM (SELECT current_setting('lock_timeout') AS setting OFFSET 0) AS own

@@ -61,7 +61,7 @@ WITH stuck AS MATERIALIZED (
 ), undone AS (
     DELETE FROM pglock.once_keys AS k USING stuck AS s WHERE NOT $3::boolean AND k.key = s.key AND k.state = 'started' AND k.token = $2::bigint RETURNING 1
 ), done AS (
-    UPDATE pglock.once_keys AS k SET state = 'done', result = NULL, expires_at = clock_timestamp() + $4::bigint * interval '1 ms'
+    UPDATE pglock.once_keys AS k SET state = 'done', result = NULL, expires_at = clock_timestamp() + $4::float8 * interval '1 ms'
     FROM stuck AS s WHERE $3::boolean AND k.key = s.key AND k.state = 'started' AND k.token = $2::bigint RETURNING 1
 )
 SELECT (SELECT count(*) FROM undone) + (SELECT count(*) FROM done) = 1`

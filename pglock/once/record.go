@@ -28,7 +28,7 @@ const (
 
 	// storeSQL ends a record that was claimed in the caller's transaction.
 	storeSQL = "UPDATE pglock.once_keys AS k SET state = 'done', result = $2::bytea, " +
-		"expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond' " +
+		"expires_at = clock_timestamp() + $3::float8 * interval '1 microsecond' " +
 		"WHERE k.key = $1::text AND k.state = 'started' AND k.token IS NULL"
 
 	// recordSQL ends the record of the attempt with token $2, as the grant $3. It matches that
@@ -36,7 +36,7 @@ const (
 	recordSQL = "WITH durable AS MATERIALIZED (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') " +
 		"WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)) " +
 		"UPDATE pglock.once_keys AS k SET token = $3::bigint, state = $4::text, result = $5::bytea, " +
-		"expires_at = clock_timestamp() + $6::bigint * interval '1 microsecond' " +
+		"expires_at = clock_timestamp() + $6::float8 * interval '1 microsecond' " +
 		"FROM durable WHERE k.key = $1::text AND k.state = 'started' AND k.token = $2::bigint"
 
 	// forgetSQL deletes the record of the attempt with token $2.

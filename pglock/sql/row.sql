@@ -7,21 +7,22 @@
 -- over, how and when it ended, and the reason if it was revoked; the reason of a request to release
 -- the lock; the names, tickets, waited microseconds and wanted permits of its waiters in their order, with the ticket 0 for one in line before the queue; the
 -- number of its permits; and of each shared grant the token, weight, holder, labels, time, remaining microseconds,
--- microseconds since the grant, and the reason of a request to release it.
-SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(s.holder, ''), s.labels::text, s.acquired_at,
+-- microseconds since the grant, and the reason of a request to release it. A role may have written texts and
+-- labels of any size: texts are cut, and large labels are left out.
+SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(left(s.holder, 512), ''), pglock.shown(s.labels)::text, s.acquired_at,
        CASE WHEN s.expires_at > s.read_at THEN (extract(epoch FROM s.expires_at - s.read_at) * 1000000)::bigint ELSE 0 END,
        (extract(epoch FROM s.read_at - s.acquired_at) * 1000000)::bigint,
-       coalesce(CASE WHEN x.expired THEN s.holder ELSE s.last_holder END, ''),
-       coalesce(CASE WHEN x.expired THEN 'expired' ELSE s.last_end END, ''),
+       coalesce(left(CASE WHEN x.expired THEN s.holder ELSE s.last_holder END, 512), ''),
+       coalesce(CASE WHEN x.expired THEN 'expired' ELSE left(s.last_end, 512) END, ''),
        CASE WHEN x.expired THEN nullif(s.expires_at, '-infinity') ELSE s.ended_at END,
-       coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN s.revoked_reason END, ''),
-       CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN s.release_request END,
+       coalesce(CASE WHEN s.last_end = 'revoked' AND NOT x.expired THEN left(s.revoked_reason, 512) END, ''),
+       CASE WHEN s.holder IS NOT NULL AND s.expires_at > s.read_at THEN left(s.release_request, 512) END,
        q.holders, q.tickets, q.waited, q.weights,
        coalesce(s.capacity, 0), g.tokens, g.weights, g.holders, g.labels, g.since, g.remaining, g.ages, g.requests
 FROM step AS s
 CROSS JOIN LATERAL (SELECT s.holder IS NOT NULL AND s.expires_at <= s.read_at AS expired) AS x
 CROSS JOIN LATERAL (
-    SELECT array_agg(w.holder ORDER BY w.line, w.place) AS holders, array_agg(greatest(w.ticket, 0) ORDER BY w.line, w.place) AS tickets,
+    SELECT array_agg(left(w.holder, 512) ORDER BY w.line, w.place) AS holders, array_agg(greatest(w.ticket, 0) ORDER BY w.line, w.place) AS tickets,
            array_agg((extract(epoch FROM s.read_at - w.since) * 1000000)::bigint ORDER BY w.line, w.place) AS waited,
            array_agg(w.weight::bigint ORDER BY w.line, w.place) AS weights
     FROM (SELECT v.*, v.ticket < -1 AS line, abs(v.ticket) AS place FROM pglock.lock_waiters AS v) AS w
@@ -29,11 +30,11 @@ CROSS JOIN LATERAL (
 ) AS q
 CROSS JOIN LATERAL (
     SELECT array_agg(p.token ORDER BY p.token) AS tokens, array_agg(p.weight ORDER BY p.token) AS weights,
-           array_agg(p.holder ORDER BY p.token) AS holders, array_agg(p.labels::text ORDER BY p.token) AS labels,
+           array_agg(left(p.holder, 512) ORDER BY p.token) AS holders, array_agg(pglock.shown(p.labels)::text ORDER BY p.token) AS labels,
            array_agg(p.acquired_at::timestamptz ORDER BY p.token) AS since,
            array_agg((extract(epoch FROM p.expires_at - s.read_at) * 1000000)::bigint ORDER BY p.token) AS remaining,
            array_agg((extract(epoch FROM s.read_at - p.acquired_at) * 1000000)::bigint ORDER BY p.token) AS ages,
-           array_agg(p.release_request ORDER BY p.token) AS requests
+           array_agg(left(p.release_request, 512) ORDER BY p.token) AS requests
     FROM pglock.lock_permits AS p
     WHERE s.capacity > 0 AND p.name = s.name AND p.holder IS NOT NULL AND p.expires_at > s.read_at
 ) AS g

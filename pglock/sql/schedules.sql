@@ -3,7 +3,7 @@ SELECT s.job, s.last_tick, coalesce(s.next_tick, ''), coalesce(s.running, ''), c
 FROM (
     SELECT v.job, v.last_tick, v.next_tick, v.running, v.holder FROM pglock.schedules AS v
     UNION ALL
-    SELECT l.name, NULL, l.labels ->> 'next', l.labels ->> 'tick', l.holder
+    SELECT l.name, NULL, left(l.labels ->> 'next', 512), left(l.labels ->> 'tick', 512), left(l.holder, 512)
     FROM pglock.distributed_locks AS l
     WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp() AND l.labels ->> 'tick' LIKE '____-__-__T%'
       AND NOT EXISTS (SELECT FROM pglock.schedules AS v WHERE v.job = l.name)

@@ -4,7 +4,7 @@
 -- Returns the earlier setting.
 WITH own AS MATERIALIZED (
     SELECT current_setting('lock_timeout') AS setting,
-           nullif((extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint, 0) AS ms
+           nullif((date_part('epoch', current_setting('lock_timeout')::interval) * 1000::float8)::bigint, 0) AS ms
 ), changed AS MATERIALIZED (
     SELECT setting, set_config('lock_timeout', least(ms, $1::bigint)::text, true) FROM own
 )

@@ -10,8 +10,8 @@
 -- that changed during the wait is returned as it is now, and left out if it no longer matches; so
 -- the result is sorted once more.
 WITH given AS MATERIALIZED (
-    SELECT k.value::text AS text, array_agg(k.position::integer) AS positions
-    FROM unnest(coalesce(:1, ARRAY(SELECT t.:key FROM :table AS t))) WITH ORDINALITY AS k(value, position)
+    SELECT k.value::text AS text, pg_catalog.array_agg(k.position::integer) AS positions
+    FROM pg_catalog.unnest(coalesce(:1, ARRAY(SELECT t.:key FROM :table AS t))) WITH ORDINALITY AS k(value, position)
     GROUP BY k.value::text
 ), locked AS MATERIALIZED (
     SELECT t.:key AS key
@@ -20,6 +20,6 @@ WITH given AS MATERIALIZED (
     ORDER BY t.:key
     FOR :strength OF t :wait
 )
-SELECT coalesce(given.positions, array_positions(:1, locked.key))
+SELECT coalesce(given.positions, pg_catalog.array_positions(:1, locked.key))
 FROM locked LEFT JOIN given ON given.text OPERATOR(pg_catalog.=) locked.key::text
 ORDER BY locked.key

@@ -10,7 +10,7 @@
 -- for each other in a cycle. The statement compares and changes the locked rows, not those of its
 -- snapshot. It changes all rows or none. It computes in numeric, which does not overflow.
 WITH locked AS MATERIALIZED (
-    SELECT array_positions(:1, t.:key) AS positions,
+    SELECT pg_catalog.array_positions(:1, t.:key) AS positions,
            t.:key AS key,
            coalesce(t.:quantity::numeric, 0) AS had
     FROM :table AS t
@@ -23,15 +23,15 @@ WITH locked AS MATERIALIZED (
            :3::integer < 0 AND coalesce(had < (:2::numeric[])[positions[1]], false) AS short
     FROM locked
 ), verdict AS MATERIALIZED (
-    SELECT count(*) = cardinality(:2::numeric[]) AND bool_and(NOT short AND cardinality(positions) = 1) AS pass
+    SELECT count(*) = pg_catalog.cardinality(:2::numeric[]) AND bool_and(NOT short AND pg_catalog.cardinality(positions) = 1) AS pass
     FROM line
 ), moved AS (
     UPDATE :table AS t
-    SET :quantity = line.had + :3::integer * line.amount
+    SET :quantity = line.had + :3::numeric * line.amount
     FROM line, verdict
     WHERE verdict.pass AND t.:key = line.key :where
-    RETURNING line.positions, t.:quantity::numeric AS has, t.:quantity::numeric = line.had + :3::integer * line.amount AS exact
+    RETURNING line.positions, t.:quantity::numeric AS has, t.:quantity::numeric = line.had + :3::numeric * line.amount AS exact
 )
 SELECT line.positions, line.had::text, line.short, moved.has::text, moved.exact
-FROM line LEFT JOIN moved USING (positions)
+FROM line LEFT JOIN moved ON moved.positions OPERATOR(pg_catalog.=) line.positions
 ORDER BY line.positions[1]
