@@ -38,7 +38,7 @@ var (
 		"USAGE on schema",
 	}
 	readerRights = []string{
-		"EXECUTE on advisory_key", "EXECUTE on highest_token", "EXECUTE on lift_fencing_tokens", "EXECUTE on shown", "EXECUTE on pglock_oldest_client", "EXECUTE on pglock_schema_version", "EXECUTE on unsafe_server",
+		"EXECUTE on advisory_key", "EXECUTE on highest_token", "EXECUTE on lift_fencing_tokens", "EXECUTE on pglock_oldest_client", "EXECUTE on pglock_schema_version", "EXECUTE on shown", "EXECUTE on unsafe_server",
 		"SELECT on distributed_locks", "SELECT on lock_permits", "SELECT on lock_waiters", "SELECT on locks_held", "SELECT on locks_waiting", "SELECT on nested_waits",
 		"SELECT on once_started", "SELECT on pglock_migrations", "SELECT on schedules", "USAGE on schema",
 	}
