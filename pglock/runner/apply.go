@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,8 +29,8 @@ func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
 	defer conn.Release()
 	a := &applier{
 		runner: r, conn: conn, at: at, m: m,
-		dirty: tableState{version: int(m.version), dirty: true, mayComment: at.mayComment},
-		clean: tableState{version: int(m.version), name: m.name},
+		dirty: tableState{version: max(int(m.version), at.version), dirty: true},
+		clean: tableState{version: max(int(m.version), at.version)},
 	}
 	if err = a.applyInTx(ctx); !notInTransaction(err) {
 		return err
@@ -56,8 +55,8 @@ func notInTransaction(err error) bool {
 // applyInTx runs the migration and records it in one transaction. A file that ends the transaction
 // itself has committed that it is dirty; a second transaction then records that it is clean.
 func (a *applier) applyInTx(ctx context.Context) error {
-	err := a.inTx(ctx, func(tx pgx.Tx) error {
-		if err := a.table.replace(ctx, tx, a.at, a.dirty); err != nil {
+	err := inTx(ctx, a.conn, func(ctx context.Context, tx pgx.Tx) error {
+		if err := a.begin(ctx, tx); err != nil {
 			return err
 		}
 		if err := a.exec(ctx); err != nil {
@@ -67,7 +66,7 @@ func (a *applier) applyInTx(ctx context.Context) error {
 		if a.conn.Conn().PgConn().TxStatus() == idle {
 			return errTxEnded
 		}
-		return a.table.replace(ctx, tx, a.dirty, a.clean)
+		return a.end(ctx, tx)
 	})
 	switch {
 	case errors.Is(err, errTxEnded):
@@ -80,9 +79,28 @@ func (a *applier) applyInTx(ctx context.Context) error {
 
 var errTxEnded = errors.New("runner: the file ended its transaction")
 
+// begin records in tx that the migration runs. If it is out of order, its row is dirty too, because
+// the version does not say which one runs.
+func (a *applier) begin(ctx context.Context, tx pgx.Tx) error {
+	err := a.table.replace(ctx, tx, a.at, a.dirty)
+	if err == nil {
+		err = a.table.record(ctx, tx, a.at, a.m, int(a.m.version) < a.at.version)
+	}
+	return err
+}
+
+// end records in tx that the migration has run.
+func (a *applier) end(ctx context.Context, tx pgx.Tx) error {
+	err := a.table.replace(ctx, tx, a.dirty, a.clean)
+	if err == nil {
+		_, err = tx.Exec(ctx, "UPDATE "+recordOf(a.table.quoted)+" SET dirty = false WHERE version = $1 AND dirty", int64(a.m.version))
+	}
+	return err
+}
+
 // applyWithoutTx runs the migration outside a transaction, which the server refused.
 func (a *applier) applyWithoutTx(ctx context.Context, refused error) error {
-	err := a.replaceInTx(ctx, a.at, a.dirty)
+	err := inTx(ctx, a.conn, a.begin)
 	switch {
 	case errors.Is(err, errVersionChanged): // the file has committed a part of itself, and that it is dirty
 		return a.failure(ctx, refused)
@@ -96,10 +114,14 @@ func (a *applier) applyWithoutTx(ctx context.Context, refused error) error {
 	case notInTransaction(err):
 		// The server runs statements that are sent together in one transaction, which it has rolled
 		// back: nothing is left, so the version goes back too.
-		back := a.at
-		back.name = "" // the comment still has it
 		err = errs.Join(errs.Errorf("the statement needs a file of its own: %w", err), pgtx.CleanUp(ctx, func(ctx context.Context) error {
-			return a.replaceInTx(ctx, a.dirty, back)
+			return inTx(ctx, a.conn, func(ctx context.Context, tx pgx.Tx) error {
+				if err := a.table.replace(ctx, tx, a.dirty, a.at); err != nil {
+					return err
+				}
+				_, err := tx.Exec(ctx, "DELETE FROM "+recordOf(a.table.quoted)+" WHERE version = $1", int64(a.m.version))
+				return err
+			})
 		}))
 	}
 	return a.failure(ctx, err)
@@ -107,7 +129,7 @@ func (a *applier) applyWithoutTx(ctx context.Context, refused error) error {
 
 // recordClean records that the migration has run, also if ctx has ended.
 func (a *applier) recordClean(ctx context.Context) error {
-	err := pgtx.CleanUp(ctx, func(ctx context.Context) error { return a.replaceInTx(ctx, a.dirty, a.clean) })
+	err := pgtx.CleanUp(ctx, func(ctx context.Context) error { return inTx(ctx, a.conn, a.end) })
 	switch {
 	case errors.Is(err, errVersionChanged): // a person changed it: errVersionChanged would start a retry
 		return a.failure(ctx, errors.New("the migration ran, but was not recorded: "+err.Error()))
@@ -120,7 +142,7 @@ func (a *applier) recordClean(ctx context.Context) error {
 // exec sends the file unchanged. It may have several statements. When ctx ends, exec asks the
 // server to cancel the one that is running.
 func (a *applier) exec(ctx context.Context) error {
-	if strings.TrimSpace(a.m.sql) == "" {
+	if a.m.empty() {
 		return nil
 	}
 	return pgtx.Run(ctx, a.conn.Conn(), pgtx.CancelSoon, func(ctx context.Context) error {
@@ -129,19 +151,18 @@ func (a *applier) exec(ctx context.Context) error {
 	})
 }
 
-// replaceInTx changes the version table in a transaction of its own.
-func (a *applier) replaceInTx(ctx context.Context, from, to tableState) error {
-	return a.inTx(ctx, func(tx pgx.Tx) error { return a.table.replace(ctx, tx, from, to) })
+type beginner interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }
 
 // inTx runs fn in a transaction, and commits it if fn returns nil.
-func (a *applier) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
-	tx, err := a.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+func inTx(ctx context.Context, db beginner, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	if err != nil {
 		return errs.Errorf("runner: %w", err)
 	}
 	defer func() { _ = pgtx.CleanUp(ctx, tx.Rollback) }() // no effect after the commit; if it fails, pgx closes the connection
-	if err := fn(tx); err != nil {
+	if err := fn(ctx, tx); err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -166,10 +187,10 @@ func (a *applier) failure(ctx context.Context, cause error) error {
 		return err
 	})
 	unconfirmed := errors.Is(cause, errCommit) && pgtx.SQLState(cause) == ""
-	if unconfirmed && err == nil && now.version == int(a.m.version) && !now.dirty {
+	if _, ok := now.applied[a.m.version]; ok && unconfirmed && err == nil && now.version == a.clean.version && !now.dirty {
 		return nil
 	}
 	e.Unknown = err != nil || unconfirmed
-	e.Dirty = err == nil && now.dirty && now.version == int(a.m.version)
+	e.Dirty = err == nil && now.dirty && now.begun == int(a.m.version)
 	return e
 }

@@ -48,9 +48,23 @@
 // commits) needs a file of its own.
 //
 // Wrap replaces the lock of golang-migrate's driver and nothing else: the driver marks every
-// migration dirty first, and a run whose lock is lost continues.
+// migration dirty first, skips files that were merged late, and a run whose lock is lost continues.
 //
-// A version table belongs to one source. Run notes in the table's comment which file led to the
-// version. It refuses another source ([ErrOtherSource]), and a version that the source does not
-// have ([ErrUnknownVersion], [AllowNewer]).
+// # The record of files
+//
+// A version says nothing about a file that is merged late, with a lower version. So Run also records
+// the version, the name and the checksum of each file that it applies, in the same transaction. The
+// record is a table beside the version table, whose name ends in _files. Run creates it when it first
+// runs, and counts all files up to the version as applied; that takes the lock and the right to create
+// a table once, and a role without that right leaves it to others. Later each role that calls Run needs
+// SELECT on both tables.
+//
+//	a file below the version was not applied     ErrOutOfOrder, or run first with AllowOutOfOrder
+//	a file has changed since it was applied      ErrChanged, unless AllowChanged names its version
+//	golang-migrate has raised the version        the files above the last recorded one count as applied
+//	golang-migrate has lowered the version       the files above the version run again
+//	the source has no file for a recorded row    accepted: an earlier release has fewer files
+//
+// A version table belongs to one source. Run refuses another source ([ErrOtherSource]), and a version
+// that the source does not have ([ErrUnknownVersion], [AllowNewer]).
 package runner

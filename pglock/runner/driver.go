@@ -36,7 +36,7 @@ type Driver struct {
 // Wrap returns a Driver that runs driver under a lock on the database of pool, which must be the
 // database that driver migrates. The lock is an advisory lock of a session or, with WithLease, a
 // lease. It opens connections of its own, like those of pool, and ctx bounds the waits for the lock.
-// All options but AllowNewer are valid.
+// All options are valid but AllowNewer, AllowOutOfOrder and AllowChanged.
 //
 // The lock is named as that of Run, after the version table. If driver's is not schema_migrations
 // in the first schema of the connection's search_path, pass WithVersionTable.
@@ -53,8 +53,8 @@ func Wrap(ctx context.Context, driver database.Driver, pool *pgxpool.Pool, opts 
 		return nil, err
 	case driver == nil || pool == nil:
 		return nil, errs.InvalidOption("runner", "Wrap: the driver or the pool is nil")
-	case cfg.allowNewer:
-		return nil, errs.InvalidOption("runner", "Wrap: AllowNewer has no effect: must be an option of Run")
+	case cfg.onlyRun != "":
+		return nil, errs.InvalidOption("runner", "Wrap: %s has no effect: must be an option of Run", cfg.onlyRun)
 	}
 	own, err := cfg.ownPool(ctx, pool)
 	if err != nil {

@@ -18,6 +18,14 @@ var (
 	// ErrNoMigrations: the source has no migrations.
 	ErrNoMigrations = errors.New("runner: the source has no migrations")
 
+	// ErrOutOfOrder: the source has a migration below the database's version that was not applied,
+	// since it was added later. The error around it names the migration. See AllowOutOfOrder.
+	ErrOutOfOrder = errors.New("runner: a migration was added below the database's version")
+
+	// ErrChanged: the file of an applied migration has changed, so databases that are migrated now
+	// differ from those that were migrated before. See AllowChanged.
+	ErrChanged = errors.New("runner: an applied migration has changed")
+
 	// ErrDirty: a migration was begun, and its end not recorded. The error around
 	// it says how to continue.
 	ErrDirty = errors.New("runner: dirty version")
@@ -30,7 +38,7 @@ type MigrationError struct {
 	Dirty   bool   // parts of it may have been applied, and the version table says so
 	Unknown bool   // the server could not be asked what is left
 	Table   string // the version table, quoted
-	Before  int    // the version before, -1 for none
+	Before  int    // the version before, -1 for none; a higher one for a migration out of order
 	Cause   error  // the server's
 }
 
@@ -59,6 +67,10 @@ func dirtyRemedy(table string, version, before int) string {
 	if before < 0 {
 		back = "DELETE FROM " + table
 	}
-	return fmt.Sprintf("check what was applied; if everything, run `UPDATE %s SET dirty = false WHERE version = %d`; if nothing, or after you have undone it, run `%s`",
-		table, version, back)
+	done := fmt.Sprintf("UPDATE %s SET dirty = false WHERE version = %d", table, version)
+	if before > version { // the record has the migration, and the version stays
+		back = fmt.Sprintf("DELETE FROM %s WHERE version = %d; UPDATE %s SET dirty = false", recordOf(table), version, table)
+		done = fmt.Sprintf("UPDATE %s SET dirty = false WHERE version = %d; UPDATE %s SET dirty = false", recordOf(table), version, table)
+	}
+	return fmt.Sprintf("check what was applied; if everything, run `%s`; if nothing, or after you have undone it, run `%s`", done, back)
 }

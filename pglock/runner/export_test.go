@@ -40,5 +40,5 @@ func WithLost(lost chan<- struct{}) Option {
 
 // CreateVersionTable creates the version table of that name in schema public.
 func CreateVersionTable(ctx context.Context, pool *pgxpool.Pool, table string) error {
-	return versionTable{quoted: pgx.Identifier{"public", table}.Sanitize()}.create(ctx, pool)
+	return versionTable{quoted: pgx.Identifier{"public", table}.Sanitize()}.create(ctx, pool, false)
 }

@@ -26,7 +26,7 @@ func Guard(ctx context.Context, client *pglock.Client, name string, fn func(ctx 
 		return err
 	case client == nil || fn == nil:
 		return errs.InvalidOption("runner", "Guard: the client or the function is nil")
-	case cfg.name != "" || cfg.client != nil || cfg.key != nil || cfg.allowNewer || cfg.table != defaultTable:
+	case cfg.name != "" || cfg.client != nil || cfg.key != nil || cfg.onlyRun != "" || cfg.table != defaultTable:
 		return errs.InvalidOption("runner", "Guard: an option has no effect: must be WithTimeout, WithLogger or WithHolder")
 	}
 	cfg.client, cfg.name = client, name

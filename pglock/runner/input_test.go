@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -48,17 +49,20 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 	}
 	one := source("SELECT 1")
 	for name, err := range map[string]error{
-		"no source":        run(nil),
-		"no pool":          runner.Run(t.Context(), one, nil),
-		"timeout":          run(one, runner.WithTimeout(0)),
-		"holder":           run(one, runner.WithHolder("")),
-		"holder with NUL":  run(one, runner.WithHolder("a\x00")),
-		"name":             run(one, runner.WithName("")),
-		"lease":            run(one, runner.WithLease(nil)),
-		"table":            run(one, runner.WithVersionTable("a", "")),
-		"Wrap, no driver":  wrap(nil, pool),
-		"Wrap, no pool":    wrap(&stub.Stub{}, nil, runner.WithLease(locktest.Client(t, url))),
-		"Wrap, not for it": wrap(&stub.Stub{}, pool, runner.AllowNewer()),
+		"no source":       run(nil),
+		"no pool":         runner.Run(t.Context(), one, nil),
+		"timeout":         run(one, runner.WithTimeout(0)),
+		"holder":          run(one, runner.WithHolder("")),
+		"holder with NUL": run(one, runner.WithHolder("a\x00")),
+		"name":            run(one, runner.WithName("")),
+		"lease":           run(one, runner.WithLease(nil)),
+		"table":           run(one, runner.WithVersionTable("a", "")),
+		"long table":      run(one, runner.WithVersionTable("", strings.Repeat("t", 58))),
+		"Wrap, no driver": wrap(nil, pool),
+		"Wrap, no pool":   wrap(&stub.Stub{}, nil, runner.WithLease(locktest.Client(t, url))),
+		"Wrap, newer":     wrap(&stub.Stub{}, pool, runner.AllowNewer()),
+		"Wrap, order":     wrap(&stub.Stub{}, pool, runner.AllowOutOfOrder()),
+		"Wrap, changed":   wrap(&stub.Stub{}, pool, runner.AllowChanged(1)),
 	} {
 		if !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
@@ -72,6 +76,9 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 	}
 	if err := run(runner.Files(fstest.MapFS{"1_a.up.sql": &fstest.MapFile{}, "1_b.up.sql": &fstest.MapFile{}}, ".")); err == nil {
 		t.Error("a version twice: no error")
+	}
+	if err := run(one, runner.WithVersionTable("", strings.Repeat("t", 57))); err != nil {
+		t.Errorf("control: the longest table: %v", err)
 	}
 	if err := run(one, runner.WithLogger(nil)); err != nil {
 		t.Errorf("no logger: %v", err)

@@ -32,7 +32,9 @@ type config struct {
 	client *pglock.Client
 	lease  []pglock.LeaseOption
 
-	allowNewer bool
+	allowNewer, outOfOrder bool
+	changed                []uint
+	onlyRun                string // the last option that Wrap and Guard refuse
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -130,7 +132,25 @@ func GolangMigrateKey(databaseName, schema, table string) int64 {
 // later release from another program that uses the same version table. Default:
 // ErrUnknownVersion.
 func AllowNewer() Option {
-	return func(c *config) error { c.allowNewer = true; return nil }
+	return func(c *config) error { c.allowNewer, c.onlyRun = true, "AllowNewer"; return nil }
+}
+
+// AllowOutOfOrder makes Run run migrations that were added below the database's version, before
+// those above it. The version stays. Use it if the order of the files that were merged late does not
+// matter. Default: ErrOutOfOrder.
+func AllowOutOfOrder() Option {
+	return func(c *config) error { c.outOfOrder, c.onlyRun = true, "AllowOutOfOrder"; return nil }
+}
+
+// AllowChanged accepts that the files of these versions have changed since they were applied, for
+// instance in a comment. Run does not run them again, and the record keeps the checksums of the
+// files that ran, so replicas of a release with the earlier files still start. Line endings do not
+// count as a change. Default: ErrChanged.
+func AllowChanged(versions ...uint) Option {
+	return func(c *config) error {
+		c.changed, c.onlyRun = append(c.changed, versions...), "AllowChanged"
+		return nil
+	}
 }
 
 // WithVersionTable sets the table in which Run records the version, in golang-migrate's form. For

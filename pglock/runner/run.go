@@ -3,8 +3,10 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -19,7 +21,8 @@ import (
 //
 // The files and the version table are golang-migrate's, so its command continues to work. (Both
 // may run at the same time only with WithKey, because the command acquires another lock.) If no
-// migration is missing, Run acquires no lock, and needs no right except to read the version table.
+// migration is missing, Run acquires no lock, and needs no right except to read the version table and
+// the record of files beside it: see the package documentation.
 //
 // A migration and its record are one transaction, unless the migration can't run in one: see the
 // package documentation. Run changes the record only if it is still what Run has read, so a run
@@ -36,10 +39,12 @@ import (
 //   - ErrDirty: a migration outside a transaction was begun, and its end not recorded.
 //   - ErrUnknownVersion, ErrOtherSource: the database was migrated from another source. With
 //     AllowNewer, a version of a later release is not an error.
+//   - ErrOutOfOrder, ErrChanged: a file was added below the version, or has changed since it was
+//     applied. AllowOutOfOrder runs the first, and AllowChanged accepts the second.
 //   - pglock.ErrLost: the lock was lost between two migrations.
 //   - ErrNoMigrations, pglock.ErrInvalidOption, or an error of the source or the server.
 //
-// After each of them the version table is correct.
+// After each of them the version table and the record are correct.
 func Run(ctx context.Context, source Source, pool *pgxpool.Pool, opts ...Option) error {
 	cfg, err := newConfig(opts)
 	switch {
@@ -76,8 +81,15 @@ func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	if r.table, err = r.openVersionTable(ctx, r.pool); err != nil {
 		return err
 	}
-	if _, missing, err := r.check(ctx); !missing && (err == nil || !errors.Is(err, ErrDirty)) {
+	if n := len(r.table.table) + len(recordSuffix); n > maxIdentifier {
+		return errs.InvalidOption("runner", "WithVersionTable: %q: is %d bytes too long for the record beside it", r.table.table, n-maxIdentifier)
+	}
+	at, d, err := r.check(ctx)
+	switch {
+	case err != nil && !errors.Is(err, ErrDirty):
 		return err
+	case err == nil && len(d.run) == 0 && (len(d.record) == 0 || !at.mayRecord):
+		return nil
 	}
 	// A migration that runs now looks dirty too. Only the holder of the lock can
 	// tell the two apart.
@@ -91,52 +103,69 @@ func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	return err
 }
 
-// check reads the version table, and reports whether a migration is missing.
-func (r *runner) check(ctx context.Context) (at tableState, missing bool, err error) {
+// check reads the version table, and returns what is missing.
+func (r *runner) check(ctx context.Context) (at tableState, d todo, err error) {
 	if at, err = r.table.read(ctx, r.pool); err != nil {
-		return at, false, err
+		return at, d, err
 	}
-	if r.allowNewer && r.files.newer(at) {
+	newer := r.allowNewer && r.files.newer(at)
+	if newer {
 		r.logger.Info("pglock: a later release has migrated the database", "table", r.table.quoted, "version", at.version, "last", r.files.last())
-		return at, false, nil
+	} else if err = r.files.check(r.table, at); err != nil {
+		return at, d, err
 	}
-	if err = r.files.check(r.table, at); err != nil {
-		return at, false, err
+	d, err = r.files.compare(r.config, r.table, at)
+	if newer { // the later release records what it has found
+		d.record = nil
 	}
-	_, missing = r.files.next(at)
-	return at, missing, nil
+	return at, d, err
 }
 
 // migrate runs one missing migration after the other, under the lock.
 func (r *runner) migrate(ctx context.Context) error {
 	for {
-		at, missing, err := r.check(ctx)
+		at, d, err := r.check(ctx)
 		switch {
-		case err != nil || !missing:
+		case err != nil || len(d.run)+len(d.record) == 0:
 			return err
 		case r.held.Err() != nil:
 			return errs.Errorf("runner: lost lock %q: stopped at version %d, before the next migration: %w", r.name, at.version, r.held.Err())
 		case ctx.Err() != nil:
 			return errs.Errorf("runner: stopped at version %d: %w", at.version, context.Cause(ctx))
-		case !at.exists:
-			if err := r.table.create(ctx, r.pool); err != nil {
-				return err
-			}
-			continue
-		}
-		version, _ := r.files.next(at)
-		m, err := r.files.read(version)
-		if err != nil {
-			return err
-		}
-		start := time.Now()
-		err = r.apply(ctx, at, m)
-		switch {
-		case errors.Is(err, errVersionChanged): // by a run that has lost its lock and was not finished: check again
-		case err != nil:
-			return err
+		case !at.exists || !at.recorded:
+			err = r.table.create(ctx, r.pool, at.exists)
+		case len(d.record) > 0:
+			err = r.adopt(ctx, at, d.record)
 		default:
-			r.logger.Info("pglock: migrated", "version", m.version, "name", m.name, "took", time.Since(start))
+			err = r.next(ctx, at, d.run[0])
+		}
+		if err != nil && !errors.Is(err, errVersionChanged) { // by a run that has lost its lock and was not finished: check again
+			return err
 		}
 	}
+}
+
+// adopt records migrations that ran without this package, unless the version changes meanwhile.
+func (r *runner) adopt(ctx context.Context, at tableState, all []migration) error {
+	r.logger.Info("pglock: recording migrations as applied, since the version is not lower", "version", at.version, "migrations", fmt.Sprint(all))
+	return inTx(ctx, r.pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := r.table.replace(ctx, tx, at, at)
+		for i := 0; i < len(all) && err == nil; i++ {
+			err = r.table.record(ctx, tx, at, all[i], false)
+		}
+		return err
+	})
+}
+
+// next runs one migration.
+func (r *runner) next(ctx context.Context, at tableState, version uint) error {
+	m, err := r.files.read(version)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err = r.apply(ctx, at, m); err == nil {
+		r.logger.Info("pglock: migrated", "version", m.version, "name", m.name, "took", time.Since(start))
+	}
+	return err
 }

@@ -94,7 +94,7 @@ func TestRunUpToDateNeedsNoLockAndNoRight(t *testing.T) {
 	busy := f.start(source(note(1), f.gate.SQL()+note(2)))
 	f.gate.Reached() // so the lock is held
 	reader := locktest.PoorRole(t, f.url, "runner of "+t.Name())
-	f.exec("GRANT SELECT ON schema_migrations TO PUBLIC")
+	f.exec("GRANT SELECT ON schema_migrations, schema_migrations_files TO PUBLIC")
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
 	if err := runner.Run(ctx, source(note(1)), reader); err != nil {
@@ -103,8 +103,8 @@ func TestRunUpToDateNeedsNoLockAndNoRight(t *testing.T) {
 	f.gate.Open()
 	f.wantNil(busy)
 	// A role that does not own the version table can't comment on it.
-	f.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON schema_migrations, journal TO PUBLIC")
-	if err := runner.Run(ctx, source(note(1), note(2), note(3)), reader); err != nil {
+	f.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON schema_migrations, schema_migrations_files, journal TO PUBLIC")
+	if err := runner.Run(ctx, source(note(1), note(2), note(3)), reader, runner.AllowChanged(2)); err != nil {
 		t.Errorf("a role that does not own the version table: %v", err)
 	}
 	f.want(3, false, 3)
@@ -128,7 +128,7 @@ func TestRunStopsWhenALockIsLost(t *testing.T) {
 		f.want(2, false, 2)
 		f.gate = locktest.NewGate(f.T, f.pool)
 		lost = make(chan struct{})
-		end = f.start(source(note(1), note(2), f.gate.SQL()+note(3), note(4)), runner.WithKey(7), runner.WithLost(lost))
+		end = f.start(source(note(1), note(2), f.gate.SQL()+note(3), note(4)), runner.WithKey(7), runner.WithLost(lost), runner.AllowChanged(2))
 		f.gate.Reached()
 		f.endSessions("objid = 7")
 		<-lost
@@ -137,7 +137,7 @@ func TestRunStopsWhenALockIsLost(t *testing.T) {
 			f.Errorf("the run whose other lock was lost ended with %v", err)
 		}
 		f.want(3, false, 3)
-		f.wantNil(f.start(src))
+		f.wantNil(f.start(src, runner.AllowChanged(3)))
 		f.want(4, false, 4)
 	})
 }

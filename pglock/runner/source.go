@@ -1,11 +1,13 @@
 package runner
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
@@ -29,6 +31,7 @@ func Files(fsys fs.FS, dir string) Source {
 type files struct {
 	driver   source.Driver
 	versions []uint
+	known    map[uint]migration // that were read
 }
 
 // migration is one file of a source.
@@ -36,6 +39,18 @@ type migration struct {
 	version uint
 	name    string // empty if no file leads up to the version
 	sql     string
+	sum     string // its checksum
+}
+
+// String returns the name as that of the file begins.
+func (m migration) String() string { return fmt.Sprintf("%d_%s", m.version, m.name) }
+
+// empty reports whether the migration has nothing to run.
+func (m migration) empty() bool { return strings.TrimSpace(m.sql) == "" }
+
+// checksum does not depend on the line endings, which git may convert.
+func checksum(sql string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.ReplaceAll(sql, "\r\n", "\n"))))
 }
 
 func openSource(src Source) (*files, error) {
@@ -46,7 +61,7 @@ func openSource(src Source) (*files, error) {
 	if err != nil {
 		return nil, errs.Errorf("runner: open source: %w", err)
 	}
-	f := &files{driver: driver}
+	f := &files{driver: driver, known: map[uint]migration{}}
 	version, err := driver.First()
 	for ; err == nil; version, err = driver.Next(version) {
 		f.versions = append(f.versions, version)
@@ -65,18 +80,24 @@ func (f *files) last() uint { return f.versions[len(f.versions)-1] }
 // read returns the migration up to a version. Without a file for it the SQL is empty, as in
 // golang-migrate.
 func (f *files) read(version uint) (m migration, err error) {
-	m.version = version
-	body, name, err := f.driver.ReadUp(version)
-	if errors.Is(err, fs.ErrNotExist) {
+	if m, ok := f.known[version]; ok {
 		return m, nil
 	}
-	if err != nil {
+	m = migration{version: version, sum: checksum("")}
+	body, name, err := f.driver.ReadUp(version)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return m, errs.Errorf("runner: read source: version %d: %w", version, err)
+	default:
+		text, err := io.ReadAll(body)
+		if err = errs.Join(err, body.Close()); err != nil {
+			return m, errs.Errorf("runner: read source: version %d: %w", version, err)
+		}
+		m.name, m.sql, m.sum = name, string(text), checksum(string(text))
 	}
-	defer func() { err = errs.Join(err, body.Close()) }()
-	text, err := io.ReadAll(body)
-	m.name, m.sql = name, string(text)
-	return m, err
+	f.known[version] = m
+	return m, nil
 }
 
 // before returns the version before the given one, noVersion for the first.
@@ -92,17 +113,21 @@ func (f *files) before(version int) int {
 func (f *files) check(t versionTable, at tableState) error {
 	switch {
 	case at.dirty:
+		before := at.version
+		if at.begun == at.version {
+			before = f.before(at.version)
+		}
 		return fmt.Errorf("%w: %s: migration %d was begun, and its end not recorded: its process died, or lost its lock and may still run it: %s",
-			ErrDirty, t.quoted, at.version, dirtyRemedy(t.quoted, at.version, f.before(at.version)))
+			ErrDirty, t.quoted, at.begun, dirtyRemedy(t.quoted, at.begun, before))
 	case at.version == noVersion:
 		return nil
 	case !slices.Contains(f.versions, uint(at.version)):
 		return f.unknown(t, at)
 	}
 	m, err := f.read(uint(at.version))
-	if err == nil && at.name != "" && m.name != at.name {
+	if was := at.applied[m.version]; err == nil && was.name != "" && was.name != m.name && was.sum != m.sum {
 		err = fmt.Errorf("%w: %s is at version %d by %q, which is %q in this source: two sources need two version tables (WithVersionTable)",
-			ErrOtherSource, t.quoted, at.version, at.name, m.name)
+			ErrOtherSource, t.quoted, at.version, was.name, m.name)
 	}
 	return err
 }
@@ -110,8 +135,8 @@ func (f *files) check(t versionTable, at tableState) error {
 // unknown returns the error for a version that the source does not have.
 func (f *files) unknown(t versionTable, at tableState) error {
 	by, remedy := "", "another program uses the same version table, or the file was removed"
-	if at.name != "" {
-		by = fmt.Sprintf(" by %q", at.name)
+	if was := at.applied[uint(at.version)]; was.name != "" {
+		by = fmt.Sprintf(" by %q", was.name)
 	}
 	if f.newer(at) {
 		remedy = "a later release has migrated it, or another program uses the same version table: if this release works with the tables of a later one, pass AllowNewer"
@@ -122,11 +147,45 @@ func (f *files) unknown(t versionTable, at tableState) error {
 // newer reports whether a later release can have led to the version.
 func (f *files) newer(at tableState) bool { return !at.dirty && at.version > int(f.last()) }
 
-// next returns the version after the recorded one, and false after the last.
-func (f *files) next(at tableState) (uint, bool) {
-	i, _ := slices.BinarySearch(f.versions, uint(at.version+1))
-	if i == len(f.versions) {
-		return 0, false
+// todo is what a run has to do.
+type todo struct {
+	record []migration // applied before the first run or by another tool, so the record has no row for them
+	run    []uint      // first those below the version, by AllowOutOfOrder
+}
+
+// compare compares the source with the record.
+func (f *files) compare(c *config, t versionTable, at tableState) (d todo, err error) {
+	var changed, late, rows []string
+	for _, v := range f.versions {
+		if int(v) > at.version {
+			d.run = append(d.run, v)
+			continue
+		}
+		m, err := f.read(v)
+		if err != nil {
+			return d, err
+		}
+		switch row, ok := at.applied[v]; {
+		case ok && row.sum != "" && row.sum != m.sum && !slices.Contains(c.changed, v):
+			was := ""
+			if row.name != "" && row.name != m.name {
+				was = fmt.Sprintf(" (applied as %q)", row.name)
+			}
+			changed = append(changed, m.String()+was)
+		case ok: // by this file, or a change of it is allowed
+		case v > at.mark: // nothing after it is recorded, so a tool that keeps the order ran it
+			d.record = append(d.record, m)
+		case !m.empty():
+			d.run, late, rows = append(d.run, v), append(late, m.String()), append(rows, fmt.Sprintf("(%d)", v))
+		}
 	}
-	return f.versions[i], true
+	switch {
+	case changed != nil:
+		return d, fmt.Errorf("%w: %s: %s: put the change into a new migration, or pass AllowChanged for a version whose change has no effect",
+			ErrChanged, t.quoted, strings.Join(changed, ", "))
+	case late != nil && !c.outOfOrder:
+		return d, fmt.Errorf("%w: %s is at version %d: not applied: %s: give it a higher version, or pass AllowOutOfOrder to run it now; if another tool has applied it, run `INSERT INTO %s (version) VALUES %s`",
+			ErrOutOfOrder, t.quoted, at.version, strings.Join(late, ", "), recordOf(t.quoted), strings.Join(rows, ", "))
+	}
+	return d, nil
 }

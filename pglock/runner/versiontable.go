@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -28,14 +27,30 @@ type versionTable struct {
 	quoted        string
 }
 
-// tableState is what a version table says.
+// tableState is what a version table says, and the record beside it.
 type tableState struct {
-	exists     bool
-	version    int // noVersion without a row
-	dirty      bool
-	name       string // of the migration that led to the version, if this package recorded it
-	mayComment bool   // the role may comment on the table
+	exists  bool
+	version int // noVersion without a row
+	dirty   bool
+	begun   int // if dirty: the migration that was begun, which is not the version if it is out of order
+
+	recorded  bool // the record exists
+	mayRecord bool // the role may write to it, or create it
+	applied   map[uint]appliedFile
+	mark      uint // the highest version in applied
 }
+
+// appliedFile is a row of the record, the table of the files that were applied. Both are empty if a
+// person has inserted the row. Rows above the version are not read: another tool has undone them.
+type appliedFile struct{ name, sum string }
+
+// recordOf returns the quoted name of the record of a version table.
+func recordOf(table string) string { return strings.TrimSuffix(table, `"`) + recordSuffix + `"` }
+
+const (
+	recordSuffix  = "_files"
+	maxIdentifier = 63 // bytes: the server cuts a longer name off
+)
 
 var errVersionChanged = errors.New("runner: another session changed the version")
 
@@ -60,15 +75,18 @@ func (c *config) openVersionTable(ctx context.Context, pool *pgxpool.Pool) (vers
 }
 
 const tableSQL = `
-	SELECT coalesce(obj_description(c.oid, 'pg_class'), ''), pg_has_role(c.relowner, 'USAGE')
+	SELECT f.oid IS NOT NULL,
+		current_setting('transaction_read_only') = 'off' AND has_table_privilege(c.oid, 'UPDATE') AND
+		CASE WHEN f.oid IS NULL THEN has_schema_privilege(n.oid, 'CREATE') ELSE has_table_privilege(f.oid, 'INSERT') END
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		LEFT JOIN pg_class f ON f.relnamespace = n.oid AND f.relname = $3::text
 	WHERE n.nspname = $1::text AND c.relname = $2::text`
 
-// read reads the state. It needs no right except to read the table.
+// read reads the state. It needs no right except to read the tables. It reads the record after the
+// version, because a row that is younger than the version does no harm.
 func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState, error) {
 	s := tableState{version: noVersion}
-	var comment string
-	err := pool.QueryRow(ctx, tableSQL, t.schema, t.table).Scan(&comment, &s.mayComment)
+	err := pool.QueryRow(ctx, tableSQL, t.schema, t.table, t.table+recordSuffix).Scan(&s.recorded, &s.mayRecord)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, nil
 	}
@@ -86,29 +104,53 @@ func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState,
 		return s, errs.Errorf("%w: %s has %d rows: a version table has at most one", ErrOtherSource, t.quoted, n)
 	}
 	if n == 1 {
-		s.version = int(version)
-		if name, ok := strings.CutPrefix(comment, versionComment(s.version, "")); ok { // other tools leave an old comment
-			s.name = name
-		}
+		s.version, s.begun = int(version), int(version)
 	}
-	return s, nil
+	if !s.recorded {
+		return s, nil
+	}
+	s.applied = map[uint]appliedFile{}
+	var row appliedFile
+	var dirty bool
+	rows, _ = pool.Query(ctx, "SELECT version, name, checksum, dirty FROM "+recordOf(t.quoted)+" WHERE version <= $1", s.version)
+	_, err = pgx.ForEachRow(rows, []any{&version, &row.name, &row.sum, &dirty}, func() error {
+		s.applied[uint(version)], s.mark = row, max(s.mark, uint(version))
+		if dirty {
+			s.dirty, s.begun = true, int(version)
+		}
+		return nil
+	})
+	return s, t.wrap(err)
 }
 
-// versionComment is the table's comment. It names the migration that led to the version, because
-// another program may use the same number for another migration.
-func versionComment(version int, name string) string {
-	return fmt.Sprintf("pglock: %d_%s", version, name)
-}
-
-// create creates the table if it is missing. The statement of a process that was killed may still
-// create it, and then IF NOT EXISTS lets one of the two fail with one of several errors. A second
-// attempt finds the table, or fails for another reason.
-func (t versionTable) create(ctx context.Context, pool *pgxpool.Pool) error {
+// create creates the table, or the record if the table exists. The statement of a process that was
+// killed may still create it, and then IF NOT EXISTS lets one of the two fail with one of several
+// errors. A second attempt finds the table, or fails for another reason.
+func (t versionTable) create(ctx context.Context, pool *pgxpool.Pool, exists bool) error {
 	sql := "CREATE TABLE IF NOT EXISTS " + t.quoted + " (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL)"
+	if exists {
+		sql = "CREATE TABLE IF NOT EXISTS " + recordOf(t.quoted) + " (version bigint NOT NULL PRIMARY KEY, name text NOT NULL DEFAULT '', " +
+			"checksum text NOT NULL DEFAULT '', dirty boolean NOT NULL DEFAULT false, applied_at timestamptz NOT NULL DEFAULT now())"
+	}
 	_, err := pool.Exec(ctx, sql)
 	switch pgtx.SQLState(err) {
 	case pgtx.UniqueViolation, pgtx.DuplicateTable, pgtx.DuplicateObject:
 		_, err = pool.Exec(ctx, sql)
+	}
+	return t.wrap(err)
+}
+
+// record adds a migration to the record in tx, in place of the rows above the version. It returns
+// errVersionChanged if the migration is there.
+func (t versionTable) record(ctx context.Context, tx pgx.Tx, at tableState, m migration, dirty bool) error {
+	var tag pgconn.CommandTag
+	_, err := tx.Exec(ctx, "DELETE FROM "+recordOf(t.quoted)+" WHERE version > $1", at.version)
+	if err == nil {
+		tag, err = tx.Exec(ctx, "INSERT INTO "+recordOf(t.quoted)+" (version, name, checksum, dirty) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+			int64(m.version), m.name, m.sum, dirty)
+	}
+	if err == nil && tag.RowsAffected() != 1 {
+		return errVersionChanged
 	}
 	return t.wrap(err)
 }
@@ -136,14 +178,7 @@ func (t versionTable) replace(ctx context.Context, tx pgx.Tx, from, to tableStat
 	if tag.RowsAffected() != 1 {
 		return errVersionChanged
 	}
-	if !from.mayComment || to.dirty || to.name == "" {
-		return nil
-	}
-	comment, err := tx.Conn().PgConn().EscapeString(versionComment(to.version, to.name))
-	if err == nil {
-		_, err = tx.Exec(ctx, "COMMENT ON TABLE "+t.quoted+" IS '"+comment+"'")
-	}
-	return t.wrap(err)
+	return nil
 }
 
 // wrap adds the table's name to an error of the server's. Nil stays nil.
