@@ -30,5 +30,8 @@
 // A waiter of either kind holds no snapshot, so that it does not block CREATE INDEX CONCURRENTLY. A
 // wait ends when the context ends or the time of WithTimeout is over.
 //
+// Goose runs all files of a run on one connection, and then returns it to its pool, so what a file
+// sets by SET reaches the next files and the service: use SET LOCAL in a transaction.
+//
 // The package implements goose's interfaces without importing goose.
 package gooselock

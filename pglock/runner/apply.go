@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -26,7 +28,10 @@ func (r *runner) apply(ctx context.Context, at tableState, m migration) error {
 	if err != nil {
 		return errs.Errorf("runner: %w", pgtx.ExplainLogin(err))
 	}
-	defer conn.Release()
+	defer func() { // the next file gets a new connection, without the settings that this one leaves
+		_ = pgtx.CleanUp(ctx, conn.Conn().Close)
+		conn.Release()
+	}()
 	a := &applier{
 		runner: r, conn: conn, at: at, m: m,
 		dirty: tableState{version: max(int(m.version), at.version), dirty: true},
@@ -43,6 +48,8 @@ type applier struct {
 	*runner
 	conn             *pgxpool.Conn
 	m                migration
+	role, session    string     // before the file
+	undone           bool       // the first ROLLBACK of the file is its last statement
 	at, dirty, clean tableState // before it, while it runs, and after it
 }
 
@@ -66,10 +73,17 @@ func (a *applier) applyInTx(ctx context.Context) error {
 		if a.conn.Conn().PgConn().TxStatus() == idle {
 			return errTxEnded
 		}
-		return a.end(ctx, tx)
+		err := a.end(ctx, tx)
+		if errors.Is(err, errVersionChanged) { // its own transaction does not see the mark that it has made
+			err = errRollback
+		}
+		return err
 	})
 	switch {
 	case errors.Is(err, errTxEnded):
+		if a.rolledBack(ctx) {
+			return a.failure(ctx, errRollback)
+		}
 		return a.recordClean(ctx)
 	case err == nil, errors.Is(err, errVersionChanged), notInTransaction(err):
 		return err
@@ -77,7 +91,10 @@ func (a *applier) applyInTx(ctx context.Context) error {
 	return a.failure(ctx, err)
 }
 
-var errTxEnded = errors.New("runner: the file ended its transaction")
+var (
+	errTxEnded  = errors.New("runner: the file ended its transaction")
+	errRollback = errors.New("the file has a ROLLBACK, which also ended the transaction that records it: remove the ROLLBACK")
+)
 
 // begin records in tx that the migration runs. If it is out of order, its row is dirty too, because
 // the version does not say which one runs.
@@ -86,16 +103,40 @@ func (a *applier) begin(ctx context.Context, tx pgx.Tx) error {
 	if err == nil {
 		err = a.table.record(ctx, tx, a.at, a.m, int(a.m.version) < a.at.version)
 	}
+	if err == nil {
+		err = tx.QueryRow(ctx, "SELECT current_setting('session_authorization'), current_setting('role')").Scan(&a.session, &a.role)
+	}
 	return err
 }
 
-// end records in tx that the migration has run.
+// end records in tx that the migration has run, with the role of before. It resets the settings as
+// well, because a pooler in transaction mode lends the session to others.
 func (a *applier) end(ctx context.Context, tx pgx.Tx) error {
-	err := a.table.replace(ctx, tx, a.dirty, a.clean)
+	_, err := tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE; RESET ALL") // the constraints run with the settings of the file
+	if err == nil {
+		_, err = tx.Exec(ctx, "SELECT set_config('session_authorization', $1, false), set_config('role', $2, false)", a.session, a.role)
+	}
+	if err == nil {
+		err = a.table.replace(ctx, tx, a.dirty, a.clean)
+	}
 	if err == nil {
 		_, err = tx.Exec(ctx, "UPDATE "+recordOf(a.table.quoted)+" SET dirty = false WHERE version = $1 AND dirty", int64(a.m.version))
 	}
 	return err
+}
+
+// rolledBack reports whether the file has ended its transaction by a ROLLBACK, which has undone what
+// begin recorded. Statements after it may be committed, and then the version becomes dirty.
+func (a *applier) rolledBack(ctx context.Context) bool {
+	err := pgtx.CleanUp(ctx, func(ctx context.Context) error {
+		return inTx(ctx, a.conn, func(ctx context.Context, tx pgx.Tx) error {
+			if err := a.begin(ctx, tx); err != nil || !a.undone {
+				return err
+			}
+			return errRollback
+		})
+	})
+	return err == nil || errors.Is(err, errRollback)
 }
 
 // applyWithoutTx runs the migration outside a transaction, which the server refused.
@@ -146,7 +187,8 @@ func (a *applier) exec(ctx context.Context) error {
 		return nil
 	}
 	return pgtx.Run(ctx, a.conn.Conn(), pgtx.CancelSoon, func(ctx context.Context) error {
-		_, err := a.conn.Conn().PgConn().Exec(ctx, a.m.sql).ReadAll()
+		all, err := a.conn.Conn().PgConn().Exec(ctx, a.m.sql).ReadAll()
+		a.undone = len(all) == 1+slices.IndexFunc(all, func(r *pgconn.Result) bool { return r.CommandTag.String() == "ROLLBACK" })
 		return err
 	})
 }

@@ -45,10 +45,15 @@
 //	                          finds it done                        ErrDirty
 //
 // A migration that can't be in a transaction (CREATE INDEX CONCURRENTLY, VACUUM, a procedure that
-// commits) needs a file of its own.
+// commits) needs a file of its own. A file that rolls back the transaction fails.
+//
+// Each file has a new connection, so what it sets or creates for its session, such as a search_path,
+// a role or a temporary table, does not reach the next file. The settings that the pool's hooks make
+// apply to each of them.
 //
 // Wrap replaces the lock of golang-migrate's driver and nothing else: the driver marks every
-// migration dirty first, skips files that were merged late, and a run whose lock is lost continues.
+// migration dirty first, skips files that were merged late, and runs all files on one connection. A
+// run whose lock is lost continues.
 //
 // # The record of files
 //

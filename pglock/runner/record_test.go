@@ -228,8 +228,10 @@ func TestLateMigrationOutsideATransaction(t *testing.T) {
 func TestLateMigrationThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]string{
-		"in a transaction":    note(2) + "SELECT 1/0;",
-		"which needs its own": note(2) + "CREATE INDEX CONCURRENTLY ON journal (version);",
+		"in a transaction":      note(2) + "SELECT 1/0;",
+		"which needs its own":   note(2) + "CREATE INDEX CONCURRENTLY ON journal (version);",
+		"with a ROLLBACK":       note(2) + "ROLLBACK;",
+		"with a ROLLBACK first": "ROLLBACK; BEGIN;" + note(2),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
