@@ -194,7 +194,7 @@ func (c *config) runDo(w http.ResponseWriter, q request, next http.Handler, clie
 	case rec == nil && err != nil:
 		return err
 	case rec == nil, err == nil && (rec.status != recorded.Status || !bytes.Equal(rec.body.Bytes(), recorded.Body)):
-		return recorded.replay(w) // this request did not run next, or another one has replaced it
+		return recorded.replay(w, c.headers) // this request did not run next, or another one has replaced it
 	}
 	rec.send(w)
 	if err != nil && !errors.Is(err, errNotRecorded) { // the client has its response, but a repetition would not get it
@@ -227,7 +227,7 @@ func (c *config) runTx(w http.ResponseWriter, q request, next http.Handler, db b
 	case err != nil:
 		return err
 	case rec == nil:
-		return recorded.replay(w)
+		return recorded.replay(w, c.headers)
 	}
 	if err := tx.Commit(q.Context()); err != nil {
 		return errs.Errorf("oncehttp: commit: %w", err)

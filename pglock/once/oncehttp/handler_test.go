@@ -259,6 +259,27 @@ func TestInvalidRecords(t *testing.T) {
 	}
 }
 
+// TestPlantedHeaders: another program has written the row, or WithLookup has found the response. Only the
+// headers of WithHeaders are repeated.
+func TestPlantedHeaders(t *testing.T) {
+	t.Parallel()
+	for kind, build := range handlers {
+		f := newFixture(t)
+		planted := `{"status":200,"header":{"Set-Cookie":["a=b"],"sTRICT-transport-security":["max-age=1"],"Access-Control-Allow-Origin":["*"],"Location":["/1"],"ETag":["x"]}}`
+		wantHeaders := func(h http.Handler, allowed string) {
+			t.Helper()
+			post(h, "k", "/", "")
+			locktest.Exec(t, f.admin, "UPDATE "+schema.Quote(f.schema)+".once_keys SET result = $1", []byte(planted))
+			w := post(h, "k", "/", "")
+			if got := fmt.Sprint(w.Header()); w.Code != http.StatusOK || got != allowed {
+				t.Errorf("%s: %d, headers %s, want %s", kind, w.Code, got, allowed)
+			}
+		}
+		wantHeaders(build(f, f.number), "map[ETag:[x] Idempotent-Replayed:[true] Location:[/1]]")
+		wantHeaders(build(f, f.number, oncehttp.WithHeaders("set-COOKIE")), "map[Idempotent-Replayed:[true] Set-Cookie:[a=b]]")
+	}
+}
+
 // TestLargeResponses: Handler sends one to the first client and does not record it. TxHandler rolls
 // back.
 func TestLargeResponses(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,14 +24,14 @@ var errRecord = errors.New("oncehttp: the recorded response is invalid")
 // last one to a request.
 func validStatus(status int) bool { return status >= http.StatusOK && status <= 999 }
 
-// replay sends a recorded response. It returns an error that wraps errRecord, and sends nothing, if the
-// status is invalid: the row may have been written by another program.
-func (r Response) replay(w http.ResponseWriter) error {
+// replay sends a recorded response with the allowed headers. It returns an error that wraps errRecord, and
+// sends nothing, if the status is invalid: the row may have been written by another program.
+func (r Response) replay(w http.ResponseWriter, allowed []string) error {
 	if !validStatus(r.Status) {
 		return fmt.Errorf("%w: its status is %d", errRecord, r.Status)
 	}
 	w.Header().Set(ReplayedHeader, "true")
-	send(w, r.Status, r.Header, r.Body)
+	send(w, r.Status, only(r.Header, allowed), r.Body)
 	return nil
 }
 
@@ -75,13 +76,16 @@ func (r *recorder) finish(allowed []string) Response {
 	if r.body.Len() > 0 && r.sent.Get("Content-Type") == "" && r.sent.Get("Content-Encoding") == "" {
 		r.sent.Set("Content-Type", http.DetectContentType(r.body.Bytes())) // as net/http does
 	}
-	recorded := Response{Status: r.status, Header: http.Header{}, Body: r.body.Bytes()}
-	for name, values := range r.sent {
-		if slices.ContainsFunc(allowed, func(a string) bool { return strings.EqualFold(a, name) }) {
-			recorded.Header[name] = values
-		}
-	}
-	return recorded
+	return Response{Status: r.status, Header: only(r.sent, allowed), Body: r.body.Bytes()}
+}
+
+// only returns the allowed headers of h.
+func only(h http.Header, allowed []string) http.Header {
+	h = h.Clone()
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		return !slices.ContainsFunc(allowed, func(a string) bool { return strings.EqualFold(a, name) })
+	})
+	return h
 }
 
 // send sends the response as the handler wrote it.
