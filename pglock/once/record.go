@@ -65,7 +65,7 @@ func scan(ctx context.Context, db fencing.DB, schemaName, sql, key string, args 
 func (r record) answer() ([]byte, error) {
 	switch {
 	case !r.same:
-		return nil, errs.Errorf("%w: key %.64q: its fingerprint differs: use a new key", ErrMismatch, r.Key)
+		return nil, errs.Errorf("%w: key %.64q: its fingerprint differs, and the first call may have had its effect: a new key is for a new effect", ErrMismatch, r.Key)
 	case r.state == stateFailed:
 		return nil, &FailedError{Key: r.Key, Text: string(r.result)}
 	case r.state == stateDone && r.result == nil:

@@ -2,10 +2,12 @@ package oncehttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,5 +85,40 @@ func ExampleHandler() {
 	// 200 true false
 	// 200 true true
 	// 422 false false
+	// charges: 1
+}
+
+// A client that encodes its JSON anew for each attempt: the members of an object may change their order,
+// and the spaces.
+func ExampleWithFingerprint() {
+	client, stop := locktest.ExampleClient() // in a schema of its own
+	defer stop()
+	charges := 0
+	charge := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { charges++ })
+	meaning := func(r *http.Request) ([]byte, error) {
+		var body any
+		decoder := json.NewDecoder(r.Body)
+		decoder.UseNumber() // a float64 would make large numbers equal
+		if err := decoder.Decode(&body); err != nil {
+			return nil, err // 400
+		}
+		return json.Marshal(body) // in the order of the names
+	}
+	handler, err := oncehttp.Handler(charge, client, oncehttp.OneScope, oncehttp.WithFingerprint(meaning))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, body := range []string{`{"card":1,"amount":20}`, `{ "amount": 20, "card": 1 }`, `{"card":1,"amount":99}`} {
+		r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(body))
+		r.Header.Set("Idempotency-Key", "4711")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	fmt.Println("charges:", charges)
+	// Output:
+	// 200
+	// 200
+	// 422
 	// charges: 1
 }

@@ -153,7 +153,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	q.fingerprint = fmt.Appendf(nil, "%q %q %q %x", r.Method, r.URL.EscapedPath(), r.URL.RawQuery, sha256.Sum256(q.body))
+	content, err := h.fingerprint(q.with(r.Context()))
+	if err != nil {
+		h.refuse(w, http.StatusBadRequest, "invalid_body", "the request is invalid: "+errs.Text(err))
+		return
+	}
+	q.fingerprint = fmt.Appendf(nil, "%q %q %x", r.Method, r.URL.EscapedPath(), sha256.Sum256(content))
 	if err := h.run(w, q); err != nil {
 		h.refuseCall(w, r, err)
 	}

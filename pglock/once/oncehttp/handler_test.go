@@ -404,7 +404,7 @@ func TestInvalidOptions(t *testing.T) {
 		"TxHandler with WithLookup":   tx(next, f.pool, oncehttp.OneScope, lookup),
 	}
 	for what, o := range map[string]oncehttp.Option{
-		"a negative body": oncehttp.WithMaxBody(-1), "no lookup": oncehttp.WithLookup(nil), "nil": nil,
+		"a negative body": oncehttp.WithMaxBody(-1), "no lookup": oncehttp.WithLookup(nil), "no fingerprint": oncehttp.WithFingerprint(nil), "nil": nil,
 	} {
 		all["Handler, "+what] = do(next, f.client, oncehttp.OneScope, o)
 		all["TxHandler, "+what] = tx(next, f.pool, oncehttp.OneScope, o)

@@ -31,6 +31,8 @@ type config struct {
 	scope      func(*http.Request) string
 	keyCheck   func(key string) error
 
+	fingerprint func(*http.Request) ([]byte, error)
+
 	documentation *url.URL // nil if there is none
 }
 
@@ -73,6 +75,23 @@ func WithKeyCheck(check func(key string) error) Option {
 			return invalidOption("WithKeyCheck: the function is nil: must be set")
 		}
 		c.keyCheck = check
+		return nil
+	}
+}
+
+// WithFingerprint sets a function that returns what a request and its repetitions have in common. If it
+// differs, or the method or the path does, the answer is 422 mismatch. Use it for clients that encode a
+// request anew for each attempt, or put the number of the attempt into it. The request has a body of its
+// own to read. If the function returns an error, the answer is 400 invalid_body, with its text.
+//
+// The default are the query and the bytes of the body, or, of a multipart body, the headers and the bytes
+// of its parts, because the boundary between them is a new one in each attempt.
+func WithFingerprint(fingerprint func(r *http.Request) ([]byte, error)) Option {
+	return func(c *config) error {
+		if fingerprint == nil {
+			return invalidOption("WithFingerprint: the function is nil: must be set")
+		}
+		c.fingerprint = fingerprint
 		return nil
 	}
 }
@@ -155,6 +174,8 @@ func newConfig(scope func(*http.Request) string, opts []Option) (config, error) 
 			"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Type",
 			"ETag", "Last-Modified", "Link", "Location",
 		},
+		fingerprint: defaultFingerprint,
+
 		do:     []once.DoOption{once.WithWait(0)},
 		tx:     []once.TxOption{once.WithWait(0)},
 		logger: slog.Default(),

@@ -44,7 +44,7 @@ var problems = []struct {
 	detail string
 }{
 	{once.ErrInvalidKey, http.StatusBadRequest, "invalid_key", fmt.Sprintf("the key must have 1 to %d bytes, with its scope", once.MaxKey)},
-	{once.ErrMismatch, http.StatusUnprocessableEntity, "mismatch", "the key was used for another request: use a new key"},
+	{once.ErrMismatch, http.StatusUnprocessableEntity, "mismatch", "the key was used for a request with another method, path, query or body, which may have had its effect: repeat that request as it was; a new key is for a new effect"},
 	{once.ErrInProgress, http.StatusConflict, "in_progress", "a request with the key is in progress: try again later"},
 	{once.ErrOutcomeUnknown, http.StatusInternalServerError, "outcome_unknown", "an earlier request with the key was interrupted, and its outcome is unknown"},
 	{once.ErrResultTooLarge, http.StatusInternalServerError, "response_too_large", "the response is too large to be recorded, and nothing was done"},
