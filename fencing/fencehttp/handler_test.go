@@ -179,3 +179,21 @@ func TestTransportSendsOtherRequestsUnchanged(t *testing.T) {
 	}
 	want(t, "a fence that no grant can have", err, fencing.ErrInvalidFence)
 }
+
+// TestSeveralFencesAreRefused: a proxy may have joined two headers by a comma, and both together look like
+// one fence of a strange name. A comma in the name of a lock is encoded.
+func TestSeveralFencesAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, values := range [][]string{{"a@1", "b@2"}, {"a@1, b@2"}, {"a@1,b@2"}, {"a@1,"}, {",a@1"}, {"a@1", ""}, {"a@1, b@2", "c@3"}} {
+		f, ok, err := fencehttp.FromHeader(http.Header{fencehttp.Header: values})
+		if ok || !errors.Is(err, fencing.ErrInvalidFence) {
+			t.Errorf("%q: %v, %v, %v", values, f, ok, err)
+		}
+	}
+	h := http.Header{}
+	sent := fencing.Fence{Name: "a@1, b", Token: 2}
+	want(t, "SetHeader", fencehttp.SetHeader(h, sent), nil)
+	if f, ok, err := fencehttp.FromHeader(h); !ok || err != nil || f != sent {
+		t.Errorf("control: %v became %v, %v, %v", sent, f, ok, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
@@ -41,12 +42,14 @@ func SetHeader(h http.Header, f fencing.Fence) error {
 }
 
 // FromHeader reads the fence from a request's header. It returns false if there is none, and
-// fencing.ErrInvalidFence if the value is not a fence or if there are several.
+// fencing.ErrInvalidFence if the value is not a fence or if there are several. A proxy may join
+// several by commas. SetHeader encodes a comma in a name, so it is in none of them.
 func FromHeader(h http.Header) (f fencing.Fence, ok bool, err error) {
-	switch all := h.Values(Header); len(all) {
-	case 0:
+	all := h.Values(Header)
+	switch joined := strings.Join(all, ","); {
+	case len(all) == 0:
 		return fencing.Fence{}, false, nil
-	case 1:
+	case !strings.Contains(joined, ","):
 		text, err := url.PathUnescape(all[0])
 		if err != nil {
 			return fencing.Fence{}, false, errs.Errorf("%w: %w", fencing.ErrInvalidFence, err)
@@ -54,6 +57,6 @@ func FromHeader(h http.Header) (f fencing.Fence, ok bool, err error) {
 		f, err := fencing.ParseFence(text)
 		return f, err == nil, err
 	default:
-		return fencing.Fence{}, false, errs.Errorf("%w: %d %s headers: a request carries one", fencing.ErrInvalidFence, len(all), Header)
+		return fencing.Fence{}, false, errs.Errorf("%w: %d %s headers: a request carries one", fencing.ErrInvalidFence, strings.Count(joined, ",")+1, Header)
 	}
 }
