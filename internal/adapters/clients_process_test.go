@@ -5,6 +5,7 @@ package adapters_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -70,6 +71,45 @@ var clientKinds = map[string]func(t *testing.T, url, name string) []string{
 		t.Helper()
 		return []string{bash(t), clientDir + "pglock.sh", name, clientHelper + "worker.sh"}
 	},
+}
+
+// TestShellEvaluatesNoEnvironment: bash runs commands that stand in a number that it computes with, and
+// PGLOCK_TTL may come from elsewhere (sudo's env_keep, the variables of a CI). The script refuses what is not
+// a TTL. The control computes with one of the values.
+func TestShellEvaluatesNoEnvironment(t *testing.T) {
+	t.Parallel()
+	program := bash(t)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience/4) // a script that accepts the value waits for the database
+	defer cancel()
+	run := func(ttl string, args ...string) (out string, status int) {
+		t.Helper()
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Env = append(os.Environ(), "PGLOCK_TTL="+ttl, "PGHOST=127.0.0.1", "PGPORT=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		both, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return string(both), cmd.ProcessState.ExitCode()
+	}
+	made := filepath.Join(t.TempDir(), "made")
+	attack := "main[$(touch " + made + ")0]"
+	for _, ttl := range []string{attack, "2", "030", "0x10", " 30", "30 ", "3.5", "-30", "30\n", "1e3", "99999999999999999999", "main"} {
+		out, status := run(ttl, clientDir+"pglock.sh", "n", "true")
+		if status != 64 || !strings.Contains(out, "whole seconds") || strings.Count(out, "\n") != 1 {
+			t.Errorf("PGLOCK_TTL=%q: status %d: %s", ttl, status, out)
+		}
+	}
+	if _, err := os.Stat(made); err == nil {
+		t.Error("the script has run the command in PGLOCK_TTL")
+	}
+	if out, status := run(attack, "-c", `main=1; : $((PGLOCK_TTL / 3))`); status != 0 {
+		t.Errorf("control: %d, %s", status, out)
+	}
+	if _, err := os.Stat(made); err != nil {
+		t.Errorf("control: bash ran no command: %v", err)
+	}
 }
 
 // clientProcess is a process and its descendants.

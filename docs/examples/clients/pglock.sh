@@ -5,13 +5,15 @@
 #
 # It connects as psql does, by PGHOST and the like. PGLOCK_TTL is the TTL in whole seconds, at least
 # 3, and 30 by default. The command finds PGLOCK_NAME and PGLOCK_TOKEN in its environment, for guard.
-# If the lock is lost, the command and its children are killed, and the exit status is 137. It is 69
-# after an error of the database, and otherwise the command's.
+# If the lock is lost, the command and its children are killed, and the exit status is 137. It is 64
+# after wrong use, 69 after an error of the database, and otherwise the command's.
 set -u
 [ $# -ge 2 ] || { sed -n '/^# usage:/s/^# //p' "$0" >&2; exit 64; }
 export PGLOCK_NAME=$1 PGLOCK_TOKEN=
 shift
-main=$$ holder="$(uname -n) $$" ttl=${PGLOCK_TTL:-30} request='' client='' deadline=''
+[[ ${PGLOCK_TTL:=30} =~ ^[1-9][0-9]{0,8}$ && $PGLOCK_TTL -ge 3 ]] || # bash would run commands in it
+	{ printf 'pglock.sh: PGLOCK_TTL: %q: must be whole seconds, at least 3\n' "$PGLOCK_TTL" >&2 && exit 64; }
+main=$$ holder="$(uname -n) $$" ttl=$PGLOCK_TTL request='' client='' deadline=''
 unanswered='' stopped='' job=''
 margin=$((ttl < 50 ? ttl * 100 : 5000)) # milliseconds
 span=$(printf '%d.%03d' $(((ttl * 1000 - margin) / 1000)) $(((ttl * 1000 - margin) % 1000)))
