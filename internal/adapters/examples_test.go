@@ -70,7 +70,7 @@ func TestKubernetesManifests(t *testing.T) {
 		for _, document := range bytes.Split(text, []byte("\n---\n")) {
 			var kind struct{ Kind string }
 			locktest.OK(t, yaml.Unmarshal(document, &kind))
-			var containers []corev1.Container
+			var pod corev1.PodSpec
 			strictly := func(into any) {
 				t.Helper()
 				if err := yaml.UnmarshalStrict(document, into); err != nil {
@@ -81,17 +81,20 @@ func TestKubernetesManifests(t *testing.T) {
 			case "CronJob":
 				var job batchv1.CronJob
 				strictly(&job)
-				containers = job.Spec.JobTemplate.Spec.Template.Spec.Containers
+				pod = job.Spec.JobTemplate.Spec.Template.Spec
 			case "Deployment":
 				var d appsv1.Deployment
 				strictly(&d)
-				containers = d.Spec.Template.Spec.Containers
+				pod = d.Spec.Template.Spec
 			case "Service":
 				strictly(&corev1.Service{})
 			default:
 				t.Errorf("%s: kind %q", file, kind.Kind)
 			}
-			for _, c := range containers {
+			if len(pod.Containers) > 0 {
+				checkRestricted(t, file, pod)
+			}
+			for _, c := range pod.Containers {
 				if args := slices.Concat(c.Command, c.Args); len(args) > 0 {
 					runs++
 					checkUsage(t, slices.DeleteFunc(args, func(arg string) bool { return arg == "/pglock" }))
@@ -101,6 +104,31 @@ func TestKubernetesManifests(t *testing.T) {
 	}
 	if runs != 2 {
 		t.Errorf("%d containers run pglock", runs)
+	}
+}
+
+// checkRestricted fails unless a namespace with the Pod Security Standard "restricted" takes the pod, which
+// gets no token of the cluster and images of a version.
+func checkRestricted(t *testing.T, file string, pod corev1.PodSpec) {
+	t.Helper()
+	yes := func(b *bool) bool { return b != nil && *b }
+	no := func(b *bool) bool { return b != nil && !*b }
+	if !no(pod.AutomountServiceAccountToken) {
+		t.Errorf("%s: the token of the service account is mounted", file)
+	}
+	if s := pod.SecurityContext; s == nil || !yes(s.RunAsNonRoot) || s.RunAsUser == nil || *s.RunAsUser == 0 ||
+		s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("%s: the pod's securityContext is %+v", file, s)
+	}
+	for _, c := range pod.Containers {
+		s := c.SecurityContext
+		if s == nil || !no(s.AllowPrivilegeEscalation) || !yes(s.ReadOnlyRootFilesystem) || s.Capabilities == nil ||
+			!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 {
+			t.Errorf("%s: %s: the securityContext is %+v", file, c.Name, s)
+		}
+		if i := strings.LastIndex(c.Image, ":"); i < 0 || c.Image[i:] == ":latest" {
+			t.Errorf("%s: %s: the image %s has no version", file, c.Name, c.Image)
+		}
 	}
 }
 
