@@ -137,7 +137,10 @@ func (r *runner) migrate(ctx context.Context) error {
 		case len(d.record) > 0:
 			err = r.adopt(ctx, at, d.record)
 		default:
-			err = r.next(ctx, at, d.run[0])
+			m, start := d.run[0], time.Now()
+			if err = r.apply(ctx, at, m); err == nil {
+				r.logger.Info("pglock: migrated", "version", m.version, "name", m.name, "took", time.Since(start))
+			}
 		}
 		if err != nil && !errors.Is(err, errVersionChanged) { // by a run that has lost its lock and was not finished: check again
 			return err
@@ -155,17 +158,4 @@ func (r *runner) adopt(ctx context.Context, at tableState, all []migration) erro
 		}
 		return err
 	})
-}
-
-// next runs one migration.
-func (r *runner) next(ctx context.Context, at tableState, version uint) error {
-	m, err := r.files.read(version)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	if err = r.apply(ctx, at, m); err == nil {
-		r.logger.Info("pglock: migrated", "version", m.version, "name", m.name, "took", time.Since(start))
-	}
-	return err
 }

@@ -31,7 +31,7 @@ func Files(fsys fs.FS, dir string) Source {
 type files struct {
 	driver   source.Driver
 	versions []uint
-	known    map[uint]migration // that were read
+	all      map[uint]migration
 }
 
 // migration is one file of a source.
@@ -61,10 +61,14 @@ func openSource(src Source) (*files, error) {
 	if err != nil {
 		return nil, errs.Errorf("runner: open source: %w", err)
 	}
-	f := &files{driver: driver, known: map[uint]migration{}}
+	f := &files{driver: driver, all: map[uint]migration{}}
 	version, err := driver.First()
 	for ; err == nil; version, err = driver.Next(version) {
-		f.versions = append(f.versions, version)
+		m, err := read(driver, version)
+		if err != nil {
+			return nil, errs.Join(errs.Errorf("runner: read source: version %d: %w", version, err), driver.Close())
+		}
+		f.versions, f.all[version] = append(f.versions, version), m
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, errs.Join(errs.Errorf("runner: read source: %w", err), driver.Close())
@@ -79,25 +83,17 @@ func (f *files) last() uint { return f.versions[len(f.versions)-1] }
 
 // read returns the migration up to a version. Without a file for it the SQL is empty, as in
 // golang-migrate.
-func (f *files) read(version uint) (m migration, err error) {
-	if m, ok := f.known[version]; ok {
-		return m, nil
+func read(driver source.Driver, version uint) (m migration, err error) {
+	body, name, err := driver.ReadUp(version)
+	if errors.Is(err, fs.ErrNotExist) {
+		return migration{version: version, sum: checksum("")}, nil
 	}
-	m = migration{version: version, sum: checksum("")}
-	body, name, err := f.driver.ReadUp(version)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return m, errs.Errorf("runner: read source: version %d: %w", version, err)
-	default:
-		text, err := io.ReadAll(body)
-		if err = errs.Join(err, body.Close()); err != nil {
-			return m, errs.Errorf("runner: read source: version %d: %w", version, err)
-		}
-		m.name, m.sql, m.sum = name, string(text), checksum(string(text))
+	if err != nil {
+		return m, err
 	}
-	f.known[version] = m
-	return m, nil
+	defer func() { err = errs.Join(err, body.Close()) }()
+	text, err := io.ReadAll(body)
+	return migration{version, name, string(text), checksum(string(text))}, err
 }
 
 // before returns the version before the given one, noVersion for the first.
@@ -124,12 +120,12 @@ func (f *files) check(t versionTable, at tableState) error {
 	case !slices.Contains(f.versions, uint(at.version)):
 		return f.unknown(t, at)
 	}
-	m, err := f.read(uint(at.version))
-	if was := at.applied[m.version]; err == nil && was.name != "" && was.name != m.name && was.sum != m.sum {
-		err = fmt.Errorf("%w: %s is at version %d by %q, which is %q in this source: two sources need two version tables (WithVersionTable)",
+	m, was := f.all[uint(at.version)], at.applied[uint(at.version)]
+	if was.name != "" && was.name != m.name && was.sum != m.sum {
+		return fmt.Errorf("%w: %s is at version %d by %q, which is %q in this source: two sources need two version tables (WithVersionTable)",
 			ErrOtherSource, t.quoted, at.version, was.name, m.name)
 	}
-	return err
+	return nil
 }
 
 // unknown returns the error for a version that the source does not have.
@@ -150,33 +146,24 @@ func (f *files) newer(at tableState) bool { return !at.dirty && at.version > int
 // todo is what a run has to do.
 type todo struct {
 	record []migration // applied before the first run or by another tool, so the record has no row for them
-	run    []uint      // first those below the version, by AllowOutOfOrder
+	run    []migration // in the order of versions, so those below the database's are first
 }
 
 // compare compares the source with the record.
 func (f *files) compare(c *config, t versionTable, at tableState) (d todo, err error) {
 	var changed, late, rows []string
 	for _, v := range f.versions {
-		if int(v) > at.version {
-			d.run = append(d.run, v)
-			continue
-		}
-		m, err := f.read(v)
-		if err != nil {
-			return d, err
-		}
+		m := f.all[v]
 		switch row, ok := at.applied[v]; {
+		case int(v) > at.version:
+			d.run = append(d.run, m)
 		case ok && row.sum != "" && row.sum != m.sum && !slices.Contains(c.changed, v):
-			was := ""
-			if row.name != "" && row.name != m.name {
-				was = fmt.Sprintf(" (applied as %q)", row.name)
-			}
-			changed = append(changed, m.String()+was)
+			changed = append(changed, fmt.Sprintf("%s (applied as %q)", m, row.name))
 		case ok: // by this file, or a change of it is allowed
-		case v > at.mark: // nothing after it is recorded, so a tool that keeps the order ran it
+		case int(v) > at.mark: // nothing after it is recorded, so a tool that keeps the order ran it
 			d.record = append(d.record, m)
 		case !m.empty():
-			d.run, late, rows = append(d.run, v), append(late, m.String()), append(rows, fmt.Sprintf("(%d)", v))
+			d.run, late, rows = append(d.run, m), append(late, m.String()), append(rows, fmt.Sprintf("(%d)", v))
 		}
 	}
 	switch {

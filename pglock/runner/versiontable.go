@@ -37,7 +37,7 @@ type tableState struct {
 	recorded  bool // the record exists
 	mayRecord bool // the role may write to it, or create it
 	applied   map[uint]appliedFile
-	mark      uint // the highest version in applied
+	mark      int // the highest version in applied, noVersion without one
 }
 
 // appliedFile is a row of the record, the table of the files that were applied. Both are empty if a
@@ -85,7 +85,7 @@ const tableSQL = `
 // read reads the state. It needs no right except to read the tables. It reads the record after the
 // version, because a row that is younger than the version does no harm.
 func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState, error) {
-	s := tableState{version: noVersion}
+	s := tableState{version: noVersion, mark: noVersion}
 	err := pool.QueryRow(ctx, tableSQL, t.schema, t.table, t.table+recordSuffix).Scan(&s.recorded, &s.mayRecord)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, nil
@@ -114,7 +114,7 @@ func (t versionTable) read(ctx context.Context, pool *pgxpool.Pool) (tableState,
 	var dirty bool
 	rows, _ = pool.Query(ctx, "SELECT version, name, checksum, dirty FROM "+recordOf(t.quoted)+" WHERE version <= $1", s.version)
 	_, err = pgx.ForEachRow(rows, []any{&version, &row.name, &row.sum, &dirty}, func() error {
-		s.applied[uint(version)], s.mark = row, max(s.mark, uint(version))
+		s.applied[uint(version)], s.mark = row, max(s.mark, int(version))
 		if dirty {
 			s.dirty, s.begun = true, int(version)
 		}
