@@ -128,6 +128,43 @@ func TestSchemaVersionIsTheLastMigration(t *testing.T) {
 	}
 }
 
+// TestFilesLeaveNoSettings: all files of a call run on one connection, so what one of them sets must end
+// with it. In the control, a SET reaches the next file.
+func TestFilesLeaveNoSettings(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.SchemaName(t)
+	conn, err := pool.Acquire(t.Context())
+	locktest.OK(t, err)
+	defer conn.Release()
+	run := func(sql string) (settings string) {
+		t.Helper()
+		err := conn.Conn().PgConn().Exec(t.Context(), "SET LOCAL search_path TO "+schema.Quote(name)+", pg_temp;\n"+sql).Close()
+		locktest.OK(t, err)
+		err = conn.QueryRow(t.Context(), `SELECT concat_ws(' ', current_user, session_user, current_setting('role'), string_agg(name || '=' || setting, ' ' ORDER BY name))
+			FROM pg_settings WHERE source = 'session'`).Scan(&settings)
+		locktest.OK(t, err)
+		return settings
+	}
+	before := run("CREATE SCHEMA " + schema.Quote(name))
+	up, err := fs.Glob(migrations.FS, "*.up.sql")
+	locktest.OK(t, err)
+	down, err := fs.Glob(migrations.FS, "*.down.sql")
+	locktest.OK(t, err)
+	slices.Reverse(down)
+	for _, file := range slices.Concat(up, down) {
+		text, err := fs.ReadFile(migrations.FS, file)
+		locktest.OK(t, err)
+		if after := run(string(text)); after != before {
+			t.Errorf("%s: the settings were %s, and are %s", file, before, after)
+		}
+	}
+	if after := run("SET lock_timeout = '7s'"); after == before {
+		t.Error("control: the settings do not differ")
+	}
+	locktest.OK(t, conn.Conn().Close(t.Context()))
+}
+
 // upVariable makes the test binary a program that calls Up in that schema.
 const upVariable = "PGLOCK_TEST_UP"
 
