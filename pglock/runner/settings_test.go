@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -71,6 +72,29 @@ func TestSettingsEndWithTheFile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRoleOfTheHookRecordsTheFile: the login has no rights, the pool's hook sets the role that owns the
+// tables, and a file ends with another role.
+func TestRoleOfTheHookRecordsTheFile(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.gate.Open()
+	owner := pgtest.RoleOf(locktest.PoorRole(t, f.url, "owner of "+t.Name()))
+	config := locktest.PoorRole(t, f.url, "login of "+t.Name()).Config()
+	f.exec(fmt.Sprintf(`ALTER ROLE %[2]q NOINHERIT; GRANT %[1]q TO %[2]q; GRANT CREATE ON SCHEMA public TO %[1]q`, owner, config.ConnConfig.User))
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, fmt.Sprintf("SET ROLE %q", owner))
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	ok(t, err)
+	defer pool.Close()
+	ok(t, runner.Run(t.Context(), source("CREATE TABLE t1 (); RESET ROLE", "CREATE TABLE t2 (); COMMIT; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE", "CREATE TABLE t3 ()"), pool))
+	if got := locktest.Scan[string](t, f.pool, "SELECT string_agg(DISTINCT tableowner::text, ', ') FROM pg_tables WHERE tablename ~ '^t[0-9]$'"); got != owner {
+		t.Errorf("the tables have the owners %s", got)
+	}
+	f.want(3, false, 0)
 }
 
 // TestDeferredConstraintsSeeTheSettingsOfTheFile, and those of the connection come after them.
