@@ -128,8 +128,8 @@ func TestSchemaVersionIsTheLastMigration(t *testing.T) {
 	}
 }
 
-// TestFilesLeaveNoSettings: all files of a call run on one connection, so what one of them sets must end
-// with it. In the control, a SET reaches the next file.
+// TestFilesLeaveNoSettings: all files of a call run on one connection, so what one of them sets
+// must end with it. In the control, a SET reaches the next file.
 func TestFilesLeaveNoSettings(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -180,8 +180,8 @@ func TestTransportSendsOtherRequestsUnchanged(t *testing.T) {
 	want(t, "a fence that no grant can have", err, fencing.ErrInvalidFence)
 }
 
-// TestSeveralFencesAreRefused: a proxy may have joined two headers by a comma, and both together look like
-// one fence of a strange name. A comma in the name of a lock is encoded.
+// TestSeveralFencesAreRefused: a proxy may have joined two headers by a comma, and both together
+// look like one fence of a strange name. A comma in the name of a lock is encoded.
 func TestSeveralFencesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, values := range [][]string{{"a@1", "b@2"}, {"a@1, b@2"}, {"a@1,b@2"}, {"a@1,"}, {",a@1"}, {"a@1", ""}, {"a@1, b@2", "c@3"}} {

@@ -73,9 +73,9 @@ var clientKinds = map[string]func(t *testing.T, url, name string) []string{
 	},
 }
 
-// TestShellEvaluatesNoEnvironment: bash runs commands that stand in a number that it computes with, and
-// PGLOCK_TTL may come from elsewhere (sudo's env_keep, the variables of a CI). The script refuses what is not
-// a TTL. The control computes with one of the values.
+// TestShellEvaluatesNoEnvironment: bash runs commands that stand in a number that it computes with,
+// and PGLOCK_TTL may come from elsewhere (sudo's env_keep, the variables of a CI). The script
+// refuses what is not a TTL. The control computes with one of the values.
 func TestShellEvaluatesNoEnvironment(t *testing.T) {
 	t.Parallel()
 	program := bash(t)

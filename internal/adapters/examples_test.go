@@ -107,8 +107,8 @@ func TestKubernetesManifests(t *testing.T) {
 	}
 }
 
-// checkRestricted fails unless a namespace with the Pod Security Standard "restricted" takes the pod, which
-// gets no token of the cluster and images of a version.
+// checkRestricted fails unless a namespace with the Pod Security Standard "restricted" takes the
+// pod, which gets no token of the cluster and images of a version.
 func checkRestricted(t *testing.T, file string, pod corev1.PodSpec) {
 	t.Helper()
 	yes := func(b *bool) bool { return b != nil && *b }

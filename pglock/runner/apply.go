@@ -125,8 +125,8 @@ func (a *applier) end(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// rolledBack reports whether the file has ended its transaction by a ROLLBACK, which has undone what
-// begin recorded. Statements after it may be committed, and then the version becomes dirty.
+// rolledBack reports whether the file has ended its transaction by a ROLLBACK, which has undone
+// what begin recorded. Statements after it may be committed, and then the version becomes dirty.
 func (a *applier) rolledBack(ctx context.Context) bool {
 	err := pgtx.CleanUp(ctx, func(ctx context.Context) error {
 		return inTx(ctx, a.conn, func(ctx context.Context, tx pgx.Tx) error {

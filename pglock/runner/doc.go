@@ -47,9 +47,9 @@
 // A migration that can't be in a transaction (CREATE INDEX CONCURRENTLY, VACUUM, a procedure that
 // commits) needs a file of its own. A file that rolls back the transaction fails.
 //
-// Each file has a new connection, so what it sets or creates for its session, such as a search_path,
-// a role or a temporary table, does not reach the next file. The settings that the pool's hooks make
-// apply to each of them.
+// Each file has a new connection, so what it sets or creates for its session, such as a
+// search_path, a role or a temporary table, does not reach the next file. The settings that the
+// pool's hooks make apply to each of them.
 //
 // Wrap replaces the lock of golang-migrate's driver and nothing else: the driver marks every
 // migration dirty first, skips files that were merged late, and runs all files on one connection. A
@@ -57,12 +57,12 @@
 //
 // # The record of files
 //
-// A version says nothing about a file that is merged late, with a lower version. So Run also records
-// the version, the name and the checksum of each file that it applies, in the same transaction. The
-// record is a table beside the version table, whose name ends in _files. Run creates it when it first
-// runs, and counts all files up to the version as applied; that takes the lock and the right to create
-// a table once, and a role without that right leaves it to others. Later each role that calls Run needs
-// SELECT on both tables.
+// A version says nothing about a file that is merged late, with a lower version. So Run also
+// records the version, the name and the checksum of each file that it applies, in the same
+// transaction. The record is a table beside the version table, whose name ends in _files. Run
+// creates it when it first runs, and counts all files up to the version as applied; that takes the
+// lock and the right to create a table once, and a role without that right leaves it to others.
+// Later each role that calls Run needs SELECT on both tables.
 //
 //	a file below the version was not applied     ErrOutOfOrder, or run first with AllowOutOfOrder
 //	a file has changed since it was applied      ErrChanged, unless AllowChanged names its version
@@ -70,6 +70,6 @@
 //	golang-migrate has lowered the version       the files above the version run again
 //	the source has no file for a recorded row    accepted: an earlier release has fewer files
 //
-// A version table belongs to one source. Run refuses another source ([ErrOtherSource]), and a version
-// that the source does not have ([ErrUnknownVersion], [AllowNewer]).
+// A version table belongs to one source. Run refuses another source ([ErrOtherSource]), and a
+// version that the source does not have ([ErrUnknownVersion], [AllowNewer]).
 package runner

@@ -136,8 +136,8 @@ func AllowNewer() Option {
 }
 
 // AllowOutOfOrder makes Run run migrations that were added below the database's version, before
-// those above it. The version stays. Use it if the order of the files that were merged late does not
-// matter. Default: ErrOutOfOrder.
+// those above it. The version stays. Use it if the order of the files that were merged late does
+// not matter. Default: ErrOutOfOrder.
 func AllowOutOfOrder() Option {
 	return func(c *config) error { c.outOfOrder, c.onlyRun = true, "AllowOutOfOrder"; return nil }
 }

@@ -44,8 +44,8 @@ func (f *fixture) wantRan(version int, ran string) {
 	}
 }
 
-// TestLateMigrationIsRefusedOrRun: a file whose version is below the database's was merged late. Run
-// names it and runs nothing, and with AllowOutOfOrder it runs the file before later ones.
+// TestLateMigrationIsRefusedOrRun: a file whose version is below the database's was merged late.
+// Run names it and runs nothing, and with AllowOutOfOrder it runs the file before later ones.
 func TestLateMigrationIsRefusedOrRun(t *testing.T) {
 	t.Parallel()
 	eachLock(t, func(f *fixture) {
@@ -86,8 +86,8 @@ func TestLateMigrationIsRefusedOrRun(t *testing.T) {
 	})
 }
 
-// TestFirstRecordCountsTheVersion: without a record, what is not above the version counts as applied,
-// also if nothing is left to run. A role that may only read records nothing. Files that
+// TestFirstRecordCountsTheVersion: without a record, what is not above the version counts as
+// applied, also if nothing is left to run. A role that may only read records nothing. Files that
 // golang-migrate applies later count as well, and a file between recorded ones is late.
 func TestFirstRecordCountsTheVersion(t *testing.T) {
 	t.Parallel()
@@ -174,8 +174,8 @@ func TestChangedMigrationIsReported(t *testing.T) {
 	f.wantRan(5, "1 2 4 5")
 }
 
-// TestLateMigrationOutsideATransaction: its process dies, or it fails. The version is dirty, and both
-// remedies of the error work: the version stays, and the file counts as applied or runs again.
+// TestLateMigrationOutsideATransaction: its process dies, or it fails. The version is dirty, and
+// both remedies of the error work: the version stays, and the file counts as applied or runs again.
 func TestLateMigrationOutsideATransaction(t *testing.T) {
 	t.Parallel()
 	const unique = "CREATE UNIQUE INDEX CONCURRENTLY late ON journal (version)"

@@ -19,10 +19,10 @@ import (
 //	err := runner.Run(ctx, runner.Files(files, "migrations"), pool,
 //		runner.WithTimeout(10*time.Minute), runner.WithLogger(slog.Default()))
 //
-// The files and the version table are golang-migrate's, so its command continues to work. (Both
-// may run at the same time only with WithKey, because the command acquires another lock.) If no
-// migration is missing, Run acquires no lock, and needs no right except to read the version table and
-// the record of files beside it: see the package documentation.
+// The files and the version table are golang-migrate's, so its command continues to work. (Both may
+// run at the same time only with WithKey, because the command acquires another lock.) If no
+// migration is missing, Run acquires no lock, and needs no right except to read the version table
+// and the record of files beside it: see the package documentation.
 //
 // A migration and its record are one transaction, unless the migration can't run in one: see the
 // package documentation. Run changes the record only if it is still what Run has read, so a run

@@ -23,7 +23,8 @@ func (f *fixture) tables() string {
 }
 
 // TestSettingsEndWithTheFile: what a file sets does not reach the next one, so databases that were
-// migrated at once and release by release are equal. The settings that the pool's hook makes are those of each file.
+// migrated at once and release by release are equal. The settings that the pool's hook makes are
+// those of each file.
 func TestSettingsEndWithTheFile(t *testing.T) {
 	t.Parallel()
 	hooked := func(f *fixture) *pgxpool.Pool {
@@ -74,8 +75,8 @@ func TestSettingsEndWithTheFile(t *testing.T) {
 	}
 }
 
-// TestRoleOfTheHookRecordsTheFile: the login has no rights, the pool's hook sets the role that owns the
-// tables, and a file ends with another role.
+// TestRoleOfTheHookRecordsTheFile: the login has no rights, the pool's hook sets the role that owns
+// the tables, and a file ends with another role.
 func TestRoleOfTheHookRecordsTheFile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -88,8 +88,8 @@ func ExampleHandler() {
 	// charges: 1
 }
 
-// A client that encodes its JSON anew for each attempt: the members of an object may change their order,
-// and the spaces.
+// A client that encodes its JSON anew for each attempt: the members of an object may change their
+// order, and the spaces.
 func ExampleWithFingerprint() {
 	client, stop := locktest.ExampleClient() // in a schema of its own
 	defer stop()

@@ -46,8 +46,8 @@ func postAs(h http.Handler, contentType, path, body string) *httptest.ResponseRe
 	return serve(h, r)
 }
 
-// TestRepeatedUpload: a client's library makes a new boundary for each attempt. The boundary does not
-// count, and each part does. A body that breaks off has no parts, so its bytes count.
+// TestRepeatedUpload: a client's library makes a new boundary for each attempt. The boundary does
+// not count, and each part does. A body that breaks off has no parts, so its bytes count.
 func TestRepeatedUpload(t *testing.T) {
 	t.Parallel()
 	for kind, build := range handlers {
@@ -100,8 +100,8 @@ func TestMismatchGivesNoBadAdvice(t *testing.T) {
 	}
 }
 
-// TestWithFingerprint: the function says which requests are the same, and the handler gets the whole body.
-// The method and the path count in any case.
+// TestWithFingerprint: the function says which requests are the same, and the handler gets the
+// whole body. The method and the path count in any case.
 func TestWithFingerprint(t *testing.T) {
 	t.Parallel()
 	for kind, build := range handlers {

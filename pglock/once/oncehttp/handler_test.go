@@ -259,8 +259,8 @@ func TestInvalidRecords(t *testing.T) {
 	}
 }
 
-// TestPlantedHeaders: another program has written the row, or WithLookup has found the response. Only the
-// headers of WithHeaders are repeated.
+// TestPlantedHeaders: another program has written the row, or WithLookup has found the response.
+// Only the headers of WithHeaders are repeated.
 func TestPlantedHeaders(t *testing.T) {
 	t.Parallel()
 	for kind, build := range handlers {

@@ -79,13 +79,14 @@ func WithKeyCheck(check func(key string) error) Option {
 	}
 }
 
-// WithFingerprint sets a function that returns what a request and its repetitions have in common. If it
-// differs, or the method or the path does, the answer is 422 mismatch. Use it for clients that encode a
-// request anew for each attempt, or put the number of the attempt into it. The request has a body of its
-// own to read. If the function returns an error, the answer is 400 invalid_body, with its text.
+// WithFingerprint sets a function that returns what a request and its repetitions have in common.
+// If it differs, or the method or the path does, the answer is 422 mismatch. Use it for clients
+// that encode a request anew for each attempt, or put the number of the attempt into it. The
+// request has a body of its own to read. If the function returns an error, the answer is 400
+// invalid_body, with its text.
 //
-// The default are the query and the bytes of the body, or, of a multipart body, the headers and the bytes
-// of its parts, because the boundary between them is a new one in each attempt.
+// The default are the query and the bytes of the body, or, of a multipart body, the headers and the
+// bytes of its parts, because the boundary between them is a new one in each attempt.
 func WithFingerprint(fingerprint func(r *http.Request) ([]byte, error)) Option {
 	return func(c *config) error {
 		if fingerprint == nil {

@@ -24,8 +24,9 @@ var errRecord = errors.New("oncehttp: the recorded response is invalid")
 // last one to a request.
 func validStatus(status int) bool { return status >= http.StatusOK && status <= 999 }
 
-// replay sends a recorded response with the allowed headers. It returns an error that wraps errRecord, and
-// sends nothing, if the status is invalid: the row may have been written by another program.
+// replay sends a recorded response with the allowed headers. It returns an error that wraps
+// errRecord, and sends nothing, if the status is invalid: the row may have been written by another
+// program.
 func (r Response) replay(w http.ResponseWriter, allowed []string) error {
 	if !validStatus(r.Status) {
 		return fmt.Errorf("%w: its status is %d", errRecord, r.Status)
