@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock/runner"
@@ -97,8 +99,12 @@ func TestFirstRecordCountsTheVersion(t *testing.T) {
 	if err := runner.Run(t.Context(), source(note(1), note(2)), locktest.PoorRole(t, f.url, "reader of "+t.Name())); err != nil {
 		t.Errorf("a reader: %v", err)
 	}
+	readOnly := pgtest.PoolOn(t, f.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
+	if err := runner.Run(t.Context(), source(note(1), note(2)), readOnly); err != nil {
+		t.Errorf("in transactions that are read-only, as on a standby: %v", err)
+	}
 	if locktest.Scan[bool](t, f.pool, "SELECT to_regclass('schema_migrations_files') IS NOT NULL") {
-		t.Error("a reader has created the record")
+		t.Error("they have created the record")
 	}
 	f.wantNil(f.start(source(note(1), note(2)), runner.WithKey(1)), f.start(source(note(1), note(2))))
 	if got := f.record(); got != "1 2" {

@@ -15,7 +15,7 @@
 //	the first request with a key        what the handler writes, after it was recorded
 //	the same request again              the recorded status, body and headers, and Idempotent-Replayed: true
 //	while the first one is in progress  409 in_progress, with Retry-After; or it waits (once.WithWait)
-//	another request with the key        422 mismatch: another path, query, body …; see WithFingerprint
+//	another request with the key        422 mismatch: another method, path, query or body
 //	the outcome is unknown              500 outcome_unknown: the first request crashed; see WithLookup
 //	the response was not stored         410 not_stored: the request is done, its response was too large
 //	the stored response is damaged      500 invalid_record: the request is done
@@ -26,7 +26,8 @@
 // The package's own responses are problem details (RFC 9457, application/problem+json) with the kind of
 // the error as a member: {"title":"Unprocessable Entity","status":422,"detail":"…","error":"mismatch"}.
 // A client repeats the request with the same key after 409 and 503, and after a broken connection.
-// After 422 it does not repeat it with a new key, because the first request may have had its effect.
+// After 422 it does not repeat it with a new key, because the first request may have had its effect:
+// [WithFingerprint] is for clients whose repetitions differ.
 // Header and answers are those of draft-ietf-httpapi-idempotency-key-header. Requests with a safe
 // method, such as GET, reach the handler, and nothing is recorded.
 //
