@@ -104,7 +104,7 @@ func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
 }
 
 // check reads the version table, and returns what is missing.
-func (r *runner) check(ctx context.Context) (at tableState, d todo, err error) {
+func (r *runner) check(ctx context.Context) (at tableState, d plan, err error) {
 	if at, err = r.table.read(ctx, r.pool); err != nil {
 		return at, d, err
 	}

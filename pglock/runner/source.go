@@ -143,14 +143,14 @@ func (f *files) unknown(t versionTable, at tableState) error {
 // newer reports whether a later release can have led to the version.
 func (f *files) newer(at tableState) bool { return !at.dirty && at.version > int(f.last()) }
 
-// todo is what a run has to do.
-type todo struct {
+// plan is what a run has to do.
+type plan struct {
 	record []migration // applied before the first run or by another tool, so the record has no row for them
 	run    []migration // in the order of versions, so those below the database's are first
 }
 
 // compare compares the source with the record.
-func (f *files) compare(c *config, t versionTable, at tableState) (d todo, err error) {
+func (f *files) compare(c *config, t versionTable, at tableState) (d plan, err error) {
 	var changed, late, rows []string
 	for _, v := range f.versions {
 		m := f.all[v]
