@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/backoff"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
@@ -26,6 +27,8 @@ import (
 //   - After a statement times out, the pool pings the connections that have not answered since,
 //     before it uses them again. A slow server loses no connection. Of many dead connections, only
 //     the first costs a time-out.
+//   - After a rejected login, which many servers count until they lock the account, the next one comes
+//     after a pause and alone. All callers that wait for it get its answer.
 //
 // The pool does not limit the connections in use. Its callers do: see connections.
 type pool struct {
@@ -48,6 +51,10 @@ type pool struct {
 	latency  time.Duration
 	reaper   *time.Timer // runs reap, or nil
 	closed   bool
+
+	rejected error           // of the last login; nil: it was accepted
+	loginAt  time.Time       // no login begins before that
+	logins   backoff.Backoff // pauses between rejected ones
 }
 
 // poolTimes are settings of the application's pool that apply here too, and timing.SpareIdle.
@@ -75,7 +82,7 @@ type connResult struct {
 }
 
 func newPool(life context.Context, limit int, config poolTimes, dial func(ctx context.Context) (*pgx.Conn, error)) *pool {
-	p := &pool{dial: dial, limit: limit, config: config}
+	p := &pool{dial: dial, limit: limit, config: config, logins: backoff.Backoff{First: timing.LoginPause, Max: timing.MaxLoginPause}}
 	p.ctx, p.cancel = context.WithCancel(life)
 	return p
 }
@@ -113,6 +120,9 @@ func (p *pool) acquire(ctx context.Context, forRenewal bool) (*pooledConn, error
 		*queue = slices.Delete(*queue, i, i+1)
 	} else if got := <-t.ready; got.conn != nil { // served before mu was locked
 		p.put(got.conn)
+	}
+	if p.rejected != nil { // that is why the caller had to wait
+		return nil, p.rejected
 	}
 	return nil, unsentError{context.Cause(ctx)}
 }
@@ -232,7 +242,8 @@ func (p *pool) popWaiter(then time.Time) *connWaiter {
 // holds mu.
 func (p *pool) dialMore() {
 	waiting := len(p.renewals) + len(p.others)
-	for !p.closed && waiting > 0 && (p.dialing < waiting || p.prompt == 0) && p.dialing < 2*p.limit {
+	for !p.closed && waiting > 0 && (p.dialing < waiting || p.prompt == 0) && p.dialing < 2*p.limit &&
+		(p.rejected == nil || p.dialing == 0 && !time.Now().Before(p.loginAt)) {
 		p.dialing++
 		p.prompt++
 		p.running.Go(p.runDial)
@@ -264,7 +275,10 @@ func (p *pool) runDial() {
 	defer p.mu.Unlock()
 	markSlow()
 	p.dialing--
-	if err == nil {
+	switch {
+	case err == nil:
+		p.rejected = nil
+		p.logins.Reset()
 		p.latency = time.Since(began)
 		p.open++
 		c := &pooledConn{Conn: conn, resets: p.resets, answered: time.Now()}
@@ -276,7 +290,9 @@ func (p *pool) runDial() {
 		} else { // it may be one of those that the server has ended
 			p.running.Go(func() { p.runPing(c) })
 		}
-	} else if p.dialing < len(p.renewals)+len(p.others) { // otherwise another dial may succeed
+	case pgtx.LoginRejected(err):
+		p.rejectLogin(began, err)
+	case p.dialing < len(p.renewals)+len(p.others): // otherwise another dial may succeed
 		// A caller that came after this dial began gets its own dial: the server may have come
 		// back in between.
 		if t := p.popWaiter(began); t != nil {
@@ -284,6 +300,24 @@ func (p *pool) runDial() {
 		}
 	}
 	p.dialMore()
+}
+
+// rejectLogin begins the pause after a rejected login, whose error all waiting callers get. Dials that began
+// together with the first rejected one count as one. The caller holds mu.
+func (p *pool) rejectLogin(began time.Time, err error) {
+	p.rejected = err
+	if !began.Before(p.loginAt) {
+		pause := p.logins.Next()
+		p.loginAt = time.Now().Add(pause)
+		time.AfterFunc(pause, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.dialMore() // for callers that wait by then
+		})
+	}
+	for t := p.popWaiter(time.Now()); t != nil; t = p.popWaiter(time.Now()) {
+		t.ready <- connResult{err: err}
+	}
 }
 
 // discard closes c in the background. The caller holds mu.

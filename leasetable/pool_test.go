@@ -3,6 +3,7 @@ package leasetable_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
@@ -223,6 +225,41 @@ func TestPoolReportsWhyADialFailed(t *testing.T) {
 	p.Release(acquireConn(t, p))
 	if d.dials.Load() != dials {
 		t.Error("a connection that nobody waited for was not kept")
+	}
+}
+
+// TestPoolPausesAfterARejectedLogin: however many callers there are, the logins are few, because many
+// servers lock an account after some of them. Each caller is told, and once a login is accepted all go on.
+func TestPoolPausesAfterARejectedLogin(t *testing.T) {
+	t.Parallel()
+	var logins pgtest.Logins
+	logins.Rejecting.Store(true)
+	d := newDialer(t)
+	d.config.ValidateConnect = logins.Validate
+	p := poolOf(t, 2, d.dial)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	var told atomic.Int64
+	for range 20 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := p.Acquire(ctx, false); pgtx.LoginRejected(err) {
+					told.Add(1)
+				} else {
+					t.Errorf("a caller was told %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	// Four at once, the pool's limit, and then after at least 0.5, 1, 1.5 and 1.5 s.
+	if n := logins.Rejected.Load(); n < 2 || n > 8 || told.Load() < 40 {
+		t.Errorf("%d logins, and %d errors for 20 callers", n, told.Load())
+	}
+	logins.Rejecting.Store(false)
+	for range 2 {
+		acquireConn(t, p)
 	}
 }
 

@@ -36,7 +36,7 @@ var (
 	ErrUnavailable = errs.ErrUnavailable
 	// ErrLogin means that the server has rejected the login, for the reason in its message: unknown
 	// role, wrong password, unknown database, missing right CONNECT, or pg_hba.conf. It does not
-	// wrap ErrUnavailable, and no call retries it.
+	// wrap ErrUnavailable, and no call retries it, though leader.Run and schedule.Job.Run do.
 	ErrLogin = errs.ErrLogin
 	// ErrKind means that a name has another kind or number of permits, as the *KindError describes.
 	ErrKind = errs.ErrKind

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -248,4 +249,35 @@ func TestARejectedLoginEndsTheWait(t *testing.T) {
 	release(t, mine)
 	check(t, rival.Close(t.Context()))
 	release(t, l)
+}
+
+// TestARotationOfPasswords: the sessions end, and the logins are rejected for a while. The holder's lease
+// outlives that, and if the password never arrives, it is lost after few logins.
+func TestARotationOfPasswords(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, arrives := range map[string]bool{"it arrives": true, "it never arrives": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var logins pgtest.Logins
+			c := locktest.Open(t, pgtest.Pool(t, logins.Watch), pglock.WithSchema(f.schema), pglock.WithTTL(12*time.Second), pglock.WithLogger(nil))
+			l := try(t, c, name)
+			before := l.Deadline()
+			logins.Reject(t, f.pool)
+			if arrives {
+				pgtest.Eventually(t, "two logins", func() bool { return logins.Rejected.Load() > 1 })
+				logins.Rejecting.Store(false)
+				pgtest.Eventually(t, "it is renewed", func() bool { return l.Deadline().After(before) })
+				release(t, l)
+			} else {
+				ends(t, "the lease", l.Done())
+				// After the first one at least 0.5, 1 and then 1.5 s pass, within 10.8 s.
+				if n := logins.Rejected.Load(); n < 2 || n > 10 {
+					t.Errorf("%d logins", n)
+				}
+			}
+			logins.Rejecting.Store(false)
+			check(t, c.Close(t.Context()))
+		})
+	}
 }

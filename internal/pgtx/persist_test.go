@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
@@ -38,6 +39,11 @@ func TestTransient(t *testing.T) {
 func TestP61_PersistRepeatsWhatMayPass(t *testing.T) {
 	t.Parallel()
 	killed, refused := &pgconn.PgError{Code: pgtx.AdminShutdown}, &pgconn.PgError{Code: pgtx.InsufficientPrivilege}
+	var logins pgtest.Logins
+	logins.Rejecting.Store(true)
+	config := pgtest.Pool(t).Config().ConnConfig.Config.Copy()
+	config.ValidateConnect = logins.Validate
+	_, rejected := pgconn.ConnectConfig(t.Context(), config)
 	for name, c := range map[string]struct {
 		answers []error // of the tries; the last one is that of all later tries
 		want    error
@@ -49,13 +55,14 @@ func TestP61_PersistRepeatsWhatMayPass(t *testing.T) {
 		"a killed session, a refusal":  {[]error{killed, refused}, refused, 2},
 		"killed until ctx is done":     {[]error{killed}, killed, 0},
 		"a connection that hangs once": {[]error{context.DeadlineExceeded, nil}, nil, 2},
+		"a rotation of passwords":      {[]error{rejected, rejected, nil}, nil, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
-				tries := 0
+				tries, began := 0, time.Now()
 				err := pgtx.Persist(ctx, func(ctx context.Context) error {
 					answer := c.answers[min(tries, len(c.answers)-1)]
 					tries++
@@ -70,6 +77,9 @@ func TestP61_PersistRepeatsWhatMayPass(t *testing.T) {
 				})
 				if !errors.Is(err, c.want) || c.tries > 0 && tries != c.tries || c.tries == 0 && (tries < 20 || ctx.Err() == nil) {
 					t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
+				}
+				if took := time.Since(began); pgtx.LoginRejected(c.answers[0]) && took < 6*time.Second {
+					t.Errorf("three logins within %v", took)
 				}
 			})
 		})

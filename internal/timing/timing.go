@@ -72,6 +72,7 @@ var RevokePauses = [...]time.Duration{time.Second, 4 * time.Second, 10 * time.Se
 //	DialPatience < ConnectBound/2: a second dial starts while the first one hangs
 //	StatementBound ≤ InitBound
 //	StatementBound < SpareIdle: a connection outlives the pauses of a call that is repeated
+//	LoginPause ≤ MaxLoginPause, 3/2 · MaxLoginPause < StatementBound: a statement outlasts a pause
 const (
 	// ConnectBound limits a dial for each host, unless the connection string has a connect_timeout.
 	ConnectBound = 5 * time.Second
@@ -85,6 +86,10 @@ const (
 
 	// SpareIdle is how long a connection may be idle beside another idle one.
 	SpareIdle = 20 * time.Second
+
+	// LoginPause is the time to the next login after a rejected one, which doubles up to MaxLoginPause.
+	LoginPause    = time.Second
+	MaxLoginPause = 3 * time.Second
 
 	// ConnCloseBound limits how long the pool waits for the end of a connection, as in pgx.
 	ConnCloseBound = 15 * time.Second

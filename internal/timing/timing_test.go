@@ -25,6 +25,7 @@ func TestTimingInequalities(t *testing.T) {
 		{"a grant is revoked within the bound", []time.Duration{revoking, OutagePatience + 1}},
 		{"passwords and TLS fit in a dial at a round trip of 500 ms", []time.Duration{7 * 500 * time.Millisecond, ConnectBound}},
 		{"a dial takes no longer than a statement that waits for it", []time.Duration{ConnectBound, StatementBound + 1}},
+		{"a statement outlasts the pause after a rejected login", []time.Duration{LoginPause, MaxLoginPause + 1, StatementBound * 2 / 3}},
 		{"a spare connection outlives a statement", []time.Duration{StatementBound, SpareIdle}},
 		{"an idle listener looks more than once", []time.Duration{ListenerLook, PingEvery, ListenerIdle}},
 		{"a refresh that counted on the listener has ended before that closes", []time.Duration{RefreshEvery + SweepEvery, ListenerIdle/2 - ListenerLook}},

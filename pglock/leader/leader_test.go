@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/locktest"
+	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
@@ -243,6 +244,50 @@ func TestRunReturns(t *testing.T) {
 				t.Errorf("after Run: %+v, %v", k, err)
 			}
 		})
+	}
+}
+
+// TestARotationDoesNotEndRun: the sessions of a candidate have ended, and its logins are rejected for a while
+// when it campaigns again. It leads when the password has arrived.
+func TestARotationDoesNotEndRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var logins pgtest.Logins
+	logged := make(chan slog.Record, 100)
+	e := f.on(locktest.ClientOn(t, pgtest.Pool(t, logins.Watch), pglock.WithSchema(f.schema), pglock.WithLogger(nil)), leader.WithLogger(slog.New(locktest.Records(logged))))
+	terms, over, ended := make(chan *leader.Term), make(chan struct{}), make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		ended <- e.Run(ctx, func(ctx context.Context, t *leader.Term) error {
+			terms <- t
+			select { // the test sends one of them
+			case <-over:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+	}()
+	first := locktest.Receive(t, terms)
+	logins.Reject(t, f.admin)
+	over <- struct{}{}
+	for range 2 {
+		select { // one of them comes
+		case r := <-logged:
+			if err := locktest.Error(r); !errors.Is(err, pglock.ErrLogin) {
+				t.Errorf("logged %v", err)
+			}
+		case err := <-ended:
+			t.Fatalf("Run returned %v", err)
+		}
+	}
+	f.expire()
+	logins.Rejecting.Store(false)
+	if second := locktest.Receive(t, terms); second.Lease().Token() <= first.Lease().Token() {
+		t.Errorf("token %d after %d", second.Lease().Token(), first.Lease().Token())
+	}
+	stop()
+	if err := locktest.Receive(t, ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returned %v", err)
 	}
 }
 

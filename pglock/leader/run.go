@@ -41,8 +41,8 @@ func Run(ctx context.Context, client *pglock.Client, name string, fn Func, opts 
 // Run returns ctx's cause when ctx is done. It returns fn's error if fn fails while it leads, and
 // joins it with ctx's cause if fn fails for another reason than the end of ctx. An error of an fn whose
 // leadership has ended is logged. Run returns an error of Campaign that does not pass by itself, such as
-// pglock.ErrClosed, pglock.ErrLogin or pglock.ErrInvalidOption. While the database is unreachable, it tries again,
-// and logs that at Warn. If fn panics, Run resigns, and the panic continues.
+// pglock.ErrClosed or pglock.ErrInvalidOption. While the database is unreachable or rejects the login, as
+// during a rotation of passwords, it tries again, and logs that at Warn. If fn panics, Run resigns, and the panic continues.
 func (e *Election) Run(ctx context.Context, fn Func) error {
 	if fn == nil {
 		return invalidOption("function is nil: must be set")
@@ -59,7 +59,7 @@ func (e *Election) Run(ctx context.Context, fn Func) error {
 			continue
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !errors.Is(err, pglock.ErrUnavailable) || errors.Is(err, pglock.ErrClosed):
+		case errors.Is(err, pglock.ErrClosed), !errors.Is(err, pglock.ErrUnavailable) && !errors.Is(err, pglock.ErrLogin):
 			return err
 		}
 		e.cfg.logger().Warn("pglock: can't campaign, trying again", "election", e.name, "error", err)

@@ -89,6 +89,45 @@ func TestP61_AKilledSessionDoesNotRepeatATick(t *testing.T) {
 	}
 }
 
+// TestARotationDoesNotRepeatATick: the sessions end during a run, and the logins are rejected for a while.
+// The tick is recorded all the same, and no other machine runs it. Run begins its ticks after a rotation.
+func TestARotationDoesNotRepeatATick(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	var logins pgtest.Logins
+	client := locktest.ClientOn(t, pgtest.Pool(t, logins.Watch), pglock.WithSchema(f.schema), pglock.WithLogger(nil))
+	job := f.jobOf(client, schedule.WithTTL(pgtest.Patience), schedule.WithLogger(nil))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	rotated := func(what string, run func() error) {
+		t.Helper()
+		logins.Rejected.Store(0)
+		go func() { ended <- run() }()
+		pgtest.Eventually(t, what+": two logins are rejected", func() bool { return logins.Rejected.Load() > 1 })
+		logins.Rejecting.Store(false)
+	}
+	tick := time.Now()
+	rotated("recording", func() error {
+		return job.Once(ctx, tick, func(context.Context, *pglock.Lease) error { logins.Reject(t, f.pool); return nil })
+	})
+	if err := locktest.Receive(t, ended); err != nil {
+		t.Errorf("the run: %v", err)
+	}
+	if err := f.job().Once(ctx, tick, nothing); !errors.Is(err, schedule.ErrDone) {
+		t.Errorf("another machine: %v", err)
+	}
+	logins.Reject(t, f.pool)
+	ran := make(chan struct{}, 100)
+	rotated("Run", func() error {
+		return job.Run(ctx, schedule.Every(time.Second), func(context.Context, *pglock.Lease) error { ran <- struct{}{}; return nil })
+	})
+	locktest.Receive(t, ran)
+	stop()
+	if err := locktest.Receive(t, ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
 // TestP61_ALostReplyIsASuccess: the commit of the first try has taken effect.
 func TestP61_ALostReplyIsASuccess(t *testing.T) {
 	t.Parallel()

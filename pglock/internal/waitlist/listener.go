@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/observe"
@@ -114,6 +115,9 @@ func (n *listener) run() {
 		}
 		if errors.Is(err, errNoDelivery) || leasetable.MayBeNotification(err) {
 			pause = timing.NoDeliveryPause
+		}
+		if pgtx.LoginRejected(err) { // some servers lock an account after a few of them
+			pause = timing.MaxReconnect
 		}
 		select { // if both are ready, the loop checks ctx
 		case <-time.After(pause/2 + rand.N(pause)):
