@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,6 +80,10 @@ func bareCLI(t *testing.T) *cli {
 }
 
 func (c *cli) set(name, value string) { c.env = append(c.env, name+"="+value) }
+
+func (c *cli) unset(name string) {
+	c.env = slices.DeleteFunc(c.env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
+}
 
 // sh is start for a shell, which runs the script.
 func (c *cli) sh(script string) *call {

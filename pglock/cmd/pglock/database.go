@@ -37,15 +37,18 @@ func (g *globals) database() database {
 	if g.cmd.PersistentFlags().Changed("database-url") {
 		return database{g.databaseURL, "--database-url"}
 	}
-	for _, name := range []string{"PGLOCK_DATABASE_URL", "DATABASE_URL"} {
-		if value := os.Getenv(name); value != "" {
-			return database{value, "$" + name}
-		}
+	// An empty one, as from a secret without that key, must not lead to another database in silence.
+	if value, set := os.LookupEnv("PGLOCK_DATABASE_URL"); set {
+		return database{value, "$PGLOCK_DATABASE_URL"}
 	}
-	return database{"", "the PG* variables and their defaults"}
+	if value := os.Getenv("DATABASE_URL"); value != "" { // of other programs too, which may leave it empty
+		return database{value, "$DATABASE_URL"}
+	}
+	return database{"", variables}
 }
 
 const (
+	variables = "the PG* variables and their defaults"
 	urlAdvice = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, and inside " +
 		"a name or a password write @ / ? # % : as %40 %2F %3F %23 %25 %3A"
 	keywordAdvice = "write postgres://USER:PASSWORD@HOST:PORT/DATABASE, or " +
@@ -66,7 +69,7 @@ func (d database) config() (*pgxpool.Config, error) {
 		advice = urlAdvice
 	}
 	switch {
-	case d.connString == "" && d.source == "--database-url":
+	case d.connString == "" && d.source != variables:
 		return nil, invalid("it is empty: must be set")
 	case isURL && hasStrayAt(rest):
 		return nil, invalid(advice)

@@ -42,7 +42,7 @@ func TestPasswordIsNeverShown(t *testing.T) {
 			"$DATABASE_URL":        {"migrate", "up"},
 		} {
 			c := bareCLI(t)
-			c.set("PGLOCK_DATABASE_URL", "")
+			c.unset("PGLOCK_DATABASE_URL")
 			c.set(strings.TrimPrefix(source, "$"), test.connString)
 			r := c.expect(test.status, args...)
 			if text := r.stdout + r.stderr; leaks(text) || !strings.Contains(text, source) || strings.Count(text, "\n") != 1 {
@@ -71,12 +71,15 @@ func TestDatabaseSource(t *testing.T) {
 			"PGDATABASE": "postgres", "PGPASSWORD": password, "PGSSLMODE": "disable"}, 0},
 		{"libpq's lead nowhere", nil, map[string]string{"PGHOST": "127.0.0.1", "PGPORT": "1"}, statusUnavailable},
 		{"libpq's are wrong", nil, map[string]string{"PGPORT": "hunter98"}, statusUsage},
+		{"our variable is empty", nil, map[string]string{"PGLOCK_DATABASE_URL": "", "DATABASE_URL": good}, statusUsage},
+		{"the usual one is empty", nil, map[string]string{"DATABASE_URL": "", "PGHOST": "127.0.0.1", "PGPORT": "1"}, statusUnavailable},
+		{"the schema is empty", nil, map[string]string{"DATABASE_URL": good, "PGLOCK_SCHEMA": ""}, statusUsage},
 		{"an empty flag", []string{"--database-url", ""}, map[string]string{"DATABASE_URL": good}, statusUsage},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			c := newCLI(t)
-			c.set("PGLOCK_DATABASE_URL", "")
+			c.unset("PGLOCK_DATABASE_URL")
 			for name, value := range test.env {
 				c.set(name, value)
 			}

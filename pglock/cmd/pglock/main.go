@@ -60,7 +60,11 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}")
 	root.Flags().Bool("version", false, "print the versions of pglock, of Go and of the schema")
 	root.PersistentFlags().StringVar(&g.databaseURL, "database-url", "", "the database: a `URL`, or keywords and values")
-	root.PersistentFlags().StringVar(&g.schema, "schema", cmp.Or(os.Getenv(schemaVariable), schema.Default), "the schema with pglock's tables, or $PGLOCK_SCHEMA")
+	from, set := os.LookupEnv(schemaVariable)
+	if !set {
+		from = schema.Default
+	}
+	root.PersistentFlags().StringVar(&g.schema, "schema", from, "the schema with pglock's tables, or $PGLOCK_SCHEMA")
 	root.AddCommand(newRun(g), newLead(g), newHold(g), newList(g), newShow(g), newWatch(g), newTop(g), newUI(g), newOnce(g), newRelease(g), newDoctor(g), newMigrate(g))
 	for _, command := range extraCommands {
 		root.AddCommand(command(g))
