@@ -45,15 +45,19 @@ func checkSchedule(s Schedule, now time.Time) error {
 	}
 	tick := s.Next(now)
 	switch {
-	case tick.IsZero():
+	case tick.IsZero() && lastTick(s, now).IsZero():
+		return invalidOption("schedule %T never has a tick, as one for February 30", s)
+	case tick.IsZero(): // it is over
 		return nil
 	case !tick.After(now):
 		return invalidOption("schedule %T returns a tick that is not after the time it was asked for", s)
-	case !s.Next(tick.Add(-1)).Equal(tick):
+	case !isTick(s, tick):
 		return invalidOption("schedule %T counts from the time it is asked at, so its ticks differ between processes: use Every", s)
 	}
 	return nil
 }
+
+func isTick(s Schedule, t time.Time) bool { return s.Next(t.Add(-1)).Equal(t) }
 
 const (
 	// maxLookback is how far back Due looks for a tick. February 29 may be 8 years ago.

@@ -126,7 +126,6 @@ func TestDue(t *testing.T) {
 		{"a year ago", weekly, noon.AddDate(0, -1, 0), noon.AddDate(-1, 0, 0)},
 		{"none before", weekly, noon.AddDate(-2, 0, 0), time.Time{}},
 		{"none after", weekly, noon.AddDate(1, 0, 0), noon.AddDate(0, 0, 7)},
-		{"none at all", list{}, noon, time.Time{}},
 	} {
 		if got, err := schedule.Due(test.ticks, test.now); err != nil || !got.Equal(test.want) {
 			t.Errorf("%s: got %v, %v, want %v", test.name, got, err, test.want)
@@ -134,10 +133,38 @@ func TestDue(t *testing.T) {
 	}
 	for name, ticks := range map[string]schedule.Schedule{
 		"nil": nil, "a short period": schedule.Every(999 * time.Microsecond), "a bad time": schedule.Daily("24:00", time.UTC),
-		"no location": schedule.Daily("12:00", nil), "a fixed delay": delay(time.Hour), "going back": delay(-time.Hour),
+		"no location": schedule.Daily("12:00", nil), "a fixed delay": delay(time.Hour), "going back": delay(-time.Hour), "never": list{},
 	} {
 		if tick, err := schedule.Due(ticks, noon.Add(123*time.Millisecond)); !errors.Is(err, pglock.ErrInvalidOption) {
 			t.Errorf("%s: got %v, %v", name, tick, err)
+		}
+	}
+}
+
+// at is a schedule with that tick only, or with none.
+type at struct{ tick time.Time }
+
+func (a at) Next(t time.Time) time.Time {
+	if a.tick.After(t) {
+		return a.tick
+	}
+	return time.Time{}
+}
+
+// TestADateThatNeverComes, such as February 30, is a mistake, which must not look like a job that is done. In
+// the control the only tick is past.
+func TestADateThatNeverComes(t *testing.T) {
+	t.Parallel()
+	job := newFleet(t).job(schedule.WithLogger(nil))
+	for s, want := range map[at]error{{}: pglock.ErrInvalidOption, {time.Now().Add(-time.Hour)}: nil} {
+		if err := job.RunDue(t.Context(), s, nothing); !errors.Is(err, want) {
+			t.Errorf("RunDue: %v, want %v", err, want)
+		}
+		if _, err := job.BeginDue(t.Context(), s); (want != nil) == schedule.Done(err) || want != nil && !errors.Is(err, want) {
+			t.Errorf("BeginDue: %v", err)
+		}
+		if err := job.Run(t.Context(), s, nothing); !errors.Is(err, want) {
+			t.Errorf("Run: %v, want %v", err, want)
 		}
 	}
 }
