@@ -1,17 +1,26 @@
 package schedule
 
-import "time"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pglock/pglock-go/internal/errs"
+)
 
 // Daily returns the schedule with one tick for each day of the calendar in loc, at the time of day
-// at: "15:04" or "15:04:05". All processes must use the same location. time.Local is a good one
-// only if all hosts have the same time zone.
+// at: "15:04" or "15:04:05". All processes must use the same location: see ErrZone. time.Local is a
+// good one only if all hosts have the same time zone.
 //
 // The tick of a day is the first moment at which the clock shows that time or a later one. On a day
 // on which the clock skips the time, the tick is the end of the gap. On a day on which the time
 // comes twice, the tick is the first one.
 //
 // If at is not a time of day or loc is nil, the functions that get the schedule return
-// pglock.ErrInvalidOption.
+// pglock.ErrInvalidOption. They do so with ErrZone if loc is time.Local and the environment variable TZ
+// names a zone that can't be loaded, for which package time silently takes UTC. A program in an image
+// without zone files imports time/tzdata.
 func Daily(at string, loc *time.Location) Schedule {
 	if loc == nil {
 		return invalid{invalidOption("location is nil: must be set, for example to time.Local")}
@@ -23,8 +32,20 @@ func Daily(at string, loc *time.Location) Schedule {
 	if err != nil {
 		return invalid{invalidOption("time of day %q is invalid: must be like 15:04 or 15:04:05", at)}
 	}
+	if tz := strings.TrimPrefix(os.Getenv("TZ"), ":"); loc == time.Local && !loadable(tz) && loc.String() == time.UTC.String() {
+		return invalid{errs.Mark(invalidOption("time zone %q of $TZ can't be loaded: must be a name like Europe/Berlin, with zone files or time/tzdata", tz), ErrZone)}
+	}
 	hour, minute, second := t.Clock()
 	return daily{hour, minute, second, loc}
+}
+
+// loadable reports whether package time can load a time zone that TZ names.
+func loadable(tz string) bool {
+	_, err := time.LoadLocation(tz) // "" is UTC
+	if filepath.IsAbs(tz) {
+		_, err = os.Stat(tz)
+	}
+	return err == nil
 }
 
 type daily struct {

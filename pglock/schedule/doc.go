@@ -101,6 +101,7 @@
 //     Nothing says which of the ticks before it were run, so all of them fail with ErrClock until that
 //     time, or until an operator deletes the row that the error names. Then the latest tick that is
 //     due runs, although it may have run before.
-//   - All processes must use the same schedule, in the same time zone.
+//   - All processes must use the same schedule, in the same time zone. Run, RunDue and BeginDue notice
+//     another zone and run no tick twice for it (ErrZone), but not another schedule.
 //   - The job's writes are not fenced automatically. The function gets the lease to guard them.
 package schedule

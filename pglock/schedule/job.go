@@ -65,6 +65,7 @@ func (j *Job) Begin(ctx context.Context, tick time.Time) (*Run, error) {
 }
 
 // BeginDue is Begin for the tick of s that is due: see Due. If no tick was ever due, the error wraps ErrDone.
+// If the last tick is that of a process in another time zone, it wraps ErrZone.
 func (j *Job) BeginDue(ctx context.Context, s Schedule) (*Run, error) {
 	c, err := j.due(s)
 	if err != nil {
@@ -82,7 +83,7 @@ func (j *Job) due(s Schedule) (claim, error) {
 	case tick.IsZero():
 		return claim{}, j.refuse(ErrDone, "no tick is due")
 	}
-	return claim{tick: tick, next: s.Next(tick)}, nil
+	return claimOf(s, tick), nil
 }
 
 // BeginPer starts a run unless one began less than period ago by the database's clock. A run may
@@ -132,12 +133,16 @@ func (j *Job) enter(ctx context.Context, wait time.Duration) error {
 
 // acquire acquires the lease and checks that the run is due.
 func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, error) {
-	tick, err := j.check(ctx, c)
+	tick, before, err := j.check(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	began, err := j.checkZone(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	labels := maps.Clone(j.cfg.labels)
-	labels[tickLabel] = tick.UTC().Format(time.RFC3339Nano)
+	labels[tickLabel] = tick.Format(time.RFC3339Nano) // with its offset: see checkZone
 	if !c.next.IsZero() {
 		labels[nextLabel] = c.next.UTC().Format(time.RFC3339Nano)
 	}
@@ -145,8 +150,13 @@ func (j *Job) acquire(ctx context.Context, c claim, wait time.Duration) (*Run, e
 	if err != nil {
 		return nil, j.explainBusy(ctx, c, err)
 	}
-	// Another process may have run the tick between the first check and the grant.
-	if tick, err = j.check(ctx, c); err != nil {
+	// Another process may have run the tick between the first check and the grant, or one of its zone, whose
+	// labels are gone.
+	tick, last, err := j.check(ctx, c)
+	if known := c.of == nil || last.Equal(before) || last.Equal(began.Truncate(time.Microsecond)) || isTick(c.of, last.In(tick.Location())); err == nil && !known {
+		err = j.refuse(ErrZone, "tick %s is not run, because %s was run meanwhile, by another schedule or time zone: must be one on all hosts", format(tick), format(last))
+	}
+	if err != nil {
 		return nil, errs.Join(err, release(ctx, lease))
 	}
 	return &Run{j, lease, tick, time.Now()}, nil
@@ -169,7 +179,7 @@ func (j *Job) explainBusy(ctx context.Context, c claim, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	if _, done := j.check(ctx, c); errors.Is(done, ErrDone) {
+	if _, _, done := j.check(ctx, c); errors.Is(done, ErrDone) {
 		return done
 	}
 	info, getErr := j.client.Get(ctx, j.name)

@@ -58,7 +58,7 @@ func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 // is tried again until the next tick is due. It returns an error if the loop must end.
 func (j *Job) runTick(ctx context.Context, s Schedule, tick time.Time, fn Func) error {
 	return j.again(ctx, s.Next(tick), func(first bool) (done bool, err error) {
-		began, err := j.once(ctx, claim{tick: tick, next: s.Next(tick)}, j.waitFor(s, tick), fn)
+		began, err := j.once(ctx, claimOf(s, tick), j.waitFor(s, tick), fn)
 		lost := errors.Is(err, pglock.ErrLost)
 		switch {
 		case errors.Is(err, pglock.ErrClosed):
@@ -94,7 +94,7 @@ func (j *Job) again(ctx context.Context, limit time.Time, try func(first bool) (
 // isFinal reports whether another attempt to begin the same tick makes no sense. An attempt that
 // ends with ErrNotAcquired has waited until the next tick, or as long as WithWait says.
 func isFinal(err error) bool {
-	return err == nil || Done(err) || errors.Is(err, ErrMissed) || errors.Is(err, pglock.ErrInvalidOption) ||
+	return err == nil || Done(err) || errors.Is(err, ErrMissed) || errors.Is(err, ErrZone) || errors.Is(err, pglock.ErrInvalidOption) ||
 		errors.Is(err, pglock.ErrNotAcquired) && !errors.Is(err, pglock.ErrUnavailable)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
@@ -53,33 +54,63 @@ func (j *Job) readMark(ctx context.Context) (last, now time.Time, err error) {
 type claim struct {
 	tick   time.Time     // zero with a period
 	next   time.Time     // the tick after it; zero if unknown
+	of     Schedule      // whose tick it is; nil if unknown
 	period time.Duration // zero with a tick
 }
 
+func claimOf(s Schedule, tick time.Time) claim { return claim{tick: tick, next: s.Next(tick), of: s} }
+
+// checkZone refuses the tick if the last one to begin was the same tick in another time zone. The labels of that
+// grant, which the next one replaces, have its time with the offset from UTC. checkZone returns that time.
+//
+// A tick that is not before the next one of that runner is not refused. So if all processes get another zone, the
+// job goes on, without a second run on the day of the change.
+func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error) {
+	if c.of == nil {
+		return last, nil
+	}
+	info, err := j.client.Get(ctx, j.name)
+	if errors.Is(err, pglock.ErrNotFound) {
+		return last, nil
+	}
+	last, _ = time.Parse(time.RFC3339Nano, info.Labels[tickLabel]) // zero if the holder was another program
+	next, _ := time.Parse(time.RFC3339Nano, info.Labels[nextLabel])
+	if err != nil || !c.tick.Before(next) || isTick(c.of, last.In(c.tick.Location())) {
+		return last, err
+	}
+	year, month, day := last.Date()
+	hour, minute, second := last.Clock()
+	if here := time.Date(year, month, day, hour, minute, second, last.Nanosecond(), c.tick.Location()); !isTick(c.of, here) {
+		return last, nil // another schedule
+	}
+	return last, j.refuse(ErrZone, "tick %s is not run, because the last one, %s, is the same in another time zone: must be one zone on all hosts",
+		format(c.tick), format(last))
+}
+
 // check returns the tick to run, or why it must not be run: ErrDone, ErrClock, ErrMissed. With a
-// period the tick is the time by the database's clock.
+// period the tick is the time by the database's clock. last is the last tick that was run.
 //
 // Begin refuses ticks that are ahead by more than maxAhead, so a mark that is further ahead was
 // recorded by a wrong clock, or the clock is wrong now. The ticks up to the mark may have been run or
 // not, so none of them runs, but they don't pass for done either: that would stop the job silently.
-func (j *Job) check(ctx context.Context, c claim) (tick time.Time, err error) {
+func (j *Job) check(ctx context.Context, c claim) (tick, last time.Time, err error) {
 	if c.period == 0 && c.tick.UnixMicro() <= 1 {
-		return tick, invalidOption("tick %s is too early: must be after 1970", format(c.tick))
+		return tick, last, invalidOption("tick %s is too early: must be after 1970", format(c.tick))
 	}
 	last, now, err := j.readMark(ctx)
 	if err != nil {
-		return tick, err
+		return tick, last, err
 	}
 	if ahead := last.Sub(now); ahead > maxAhead {
-		return tick, j.refuse(ErrClock, "the last recorded tick, %s, is %v ahead of the database's clock, which is or was wrong: correct the clock, or delete the row %q of table %s.fencing_high_water",
+		return tick, last, j.refuse(ErrClock, "the last recorded tick, %s, is %v ahead of the database's clock, which is or was wrong: correct the clock, or delete the row %q of table %s.fencing_high_water",
 			format(last), ahead.Round(time.Second), markPrefix+j.name, j.client.Schema())
 	}
 	if c.period > 0 {
 		if since := now.Sub(last); since < c.period-early(c.period) {
-			return tick, j.refuse(ErrDone, "the last run began at %s, %v ago: must be %v or more",
+			return tick, last, j.refuse(ErrDone, "the last run began at %s, %v ago: must be %v or more",
 				format(last), since.Round(time.Second), c.period)
 		}
-		return now, nil
+		return now, last, nil
 	}
 	ahead := c.tick.Sub(now)
 	switch {
@@ -92,7 +123,7 @@ func (j *Job) check(ctx context.Context, c claim) (tick time.Time, err error) {
 		err = j.refuse(ErrMissed, "tick %s is %v late: must be %v at most",
 			format(c.tick), -ahead.Round(time.Millisecond), j.cfg.maxLate)
 	}
-	return c.tick, err
+	return c.tick, last, err
 }
 
 func (j *Job) advance(ctx context.Context, tx pgx.Tx, token fencing.Token) error {

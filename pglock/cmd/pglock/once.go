@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
@@ -40,7 +42,10 @@ func (f *onceFlags) check(cmd *cobra.Command) error {
 		return usage(cmd, "--count-failed has no effect: must be with --tick or --once-per")
 	case tick:
 		f.ticks = parseTicks(f.tick)
-		if tick, err := schedule.Due(f.ticks, time.Now()); err != nil || tick.IsZero() {
+		switch tick, err := schedule.Due(f.ticks, time.Now()); {
+		case errors.Is(err, schedule.ErrZone):
+			return usage(cmd, "--tick daily@: %s", errs.Reason(err))
+		case err != nil || tick.IsZero():
 			return usage(cmd, "--tick is invalid: must be a duration, like 1h, or daily@HH:MM")
 		}
 	}

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -190,4 +192,56 @@ func TestARunThatCanNotBeRecorded(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	locktest.OK(t, server.Resume())
+}
+
+// TestOneZone: two hosts whose time zones differ do not run a day's tick twice: the second one is told. In the
+// controls the zone has the same offset, and another time of day is another schedule.
+func TestOneZone(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	at := func(ago time.Duration) string { return "daily@" + time.Now().UTC().Add(-ago).Format(time.TimeOnly) }
+	first, changed := at(2*time.Hour), at(time.Hour)
+	for _, start := range []struct {
+		zone, tick     string
+		status         int
+		stdout, stderr string
+	}{
+		{"Etc/GMT-1", first, 0, "ran\n", ""},
+		{"UTC", first, statusUsage, "", "is the same in another time zone"},
+		{"", first, statusUsage, "", "is the same in another time zone"},
+		{"Africa/Lagos", first, 0, "", "nothing to do"},
+		{"UTC", changed, 0, "ran\n", ""},
+		{"Africa/Lagos", first, 0, "", "nothing to do"},
+	} {
+		c.set("TZ", start.zone)
+		if r := c.expect(start.status, "run", "--tick", start.tick, "n", "--", "echo", "ran"); r.stdout != start.stdout || !strings.Contains(r.stderr, start.stderr) {
+			t.Errorf("%+v: got %+v", start, r)
+		}
+	}
+}
+
+// TestUnknownZone: a TZ that can't be loaded is no UTC. It matters to --tick daily@ only.
+func TestUnknownZone(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	for zone, status := range map[string]int{
+		"Europe/Berlinn": statusUsage, "CET-1CEST": statusUsage, "Nowhere/City": statusUsage, ":No/City": statusUsage, "/no/file": statusUsage,
+		"Europe/Berlin": 0, ":Europe/Berlin": 0, "UTC": 0, "": 0, "EST5EDT": 0,
+	} {
+		c.set("TZ", zone)
+		r := c.expect(status, "run", "--tick", "daily@10:30", "n of "+zone, "--", "echo", "ran")
+		if told := strings.Contains(r.stderr, "can't be loaded"); (r.stdout == "ran\n") != (status == 0) || told != (status != 0) || strings.Count(r.stderr, "\n") > 1 {
+			t.Errorf("%s: got %+v", zone, r)
+		}
+		c.expect(0, "run", "--tick", longTick, "m of "+zone, "--", "true")
+	}
+}
+
+// TestZoneFilesAreEmbedded: images from scratch have none.
+func TestZoneFilesAreEmbedded(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil || !slices.Contains(strings.Fields(string(out)), "time/tzdata") {
+		t.Errorf("the command does not import time/tzdata: %v", err)
+	}
 }

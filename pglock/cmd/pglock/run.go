@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
 const (
@@ -93,7 +94,7 @@ func (f *runFlags) runE(cmd *cobra.Command, args []string) error {
 	if f.election && len(args) == 1 && exitStatusOf(err) == statusSignal+int(syscall.SIGTERM) {
 		return nil // TERM is how a sidecar ends, also before it leads
 	}
-	if isAny(err, pglock.ErrInvalidOption, pglock.ErrKind) {
+	if isAny(err, pglock.ErrInvalidOption, pglock.ErrKind, schedule.ErrZone) {
 		return usage(cmd, "%s", errs.Reason(err))
 	}
 	return err

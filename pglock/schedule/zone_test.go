@@ -1,0 +1,116 @@
+package schedule_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/schedule"
+)
+
+// cronLike is a schedule at half past midnight in the zone of its argument, as a parsed cron expression.
+type cronLike struct{}
+
+func (cronLike) Next(t time.Time) time.Time {
+	year, month, day := t.Date()
+	for {
+		if tick := time.Date(year, month, day, 0, 30, 0, 0, t.Location()); tick.After(t) {
+			return tick
+		}
+		day++
+	}
+}
+
+// machines returns a function that looks for a due tick on a machine in that zone at that time, two days ago.
+func machines(f fleet, of func(*time.Location) schedule.Schedule) func(zone *time.Location, at time.Duration) (ran bool, err error) {
+	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(-48 * time.Hour)
+	return func(zone *time.Location, at time.Duration) (ran bool, err error) {
+		var reported error
+		job := f.job(schedule.WithClock(func() time.Time { return midnight.Add(at).In(zone) }), schedule.WithLogger(nil),
+			schedule.WithReport(func(_ time.Time, err error) { reported = err }))
+		err = job.RunDue(f.t.Context(), of(zone), func(context.Context, *pglock.Lease) error { ran = true; return nil })
+		if !schedule.Done(err) && !errors.Is(reported, err) {
+			f.t.Errorf("%v is reported as %v", err, reported)
+		}
+		return ran, err
+	}
+}
+
+// TestAnotherZone: a tick that was run is not run again by a machine in another zone, which is told. When no
+// machine of the first zone is left, the job goes on with the next tick.
+func TestAnotherZone(t *testing.T) {
+	t.Parallel()
+	east := time.FixedZone("east", 3600)
+	for name, of := range map[string]func(*time.Location) schedule.Schedule{
+		"daily": func(zone *time.Location) schedule.Schedule { return schedule.Daily("00:30", zone) },
+		"cron":  func(*time.Location) schedule.Schedule { return cronLike{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			look := machines(newFleet(t), of)
+			for i, step := range []struct {
+				zone *time.Location
+				at   time.Duration
+				want error
+			}{
+				{east, time.Hour, nil}, // its tick is at -0:30
+				{time.UTC, time.Hour, schedule.ErrZone},
+				{time.FixedZone("also east", 3600), time.Hour, schedule.ErrDone},
+				{east, 24 * time.Hour, nil},
+				{time.UTC, 25 * time.Hour, schedule.ErrZone},
+				{time.UTC, 49 * time.Hour, nil}, // the tick after the last one in the east is past
+				{east, 49 * time.Hour, schedule.ErrDone},
+				{east, 72 * time.Hour, schedule.ErrClock}, // tomorrow
+			} {
+				ran, err := look(step.zone, step.at)
+				if !errors.Is(err, step.want) || ran != (step.want == nil) {
+					t.Errorf("step %d: ran %v, %v", i, ran, err)
+				}
+			}
+		})
+	}
+}
+
+// TestAnotherZoneMeanwhile: while a machine waits for the lease, a tick is recorded whose labels it has not seen.
+// It runs its own tick only if that one is of its schedule.
+func TestAnotherZoneMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		recorded time.Duration // since midnight
+		want     error
+	}{"the same": {-24*time.Hour + 30*time.Minute, nil}, "another": {-30 * time.Minute, schedule.ErrZone}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			client := f.client()
+			holder, err := client.Acquire(t.Context(), "report")
+			ok(t, err)
+			var ran atomic.Bool
+			ended := make(chan error, 1)
+			midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(-24 * time.Hour)
+			job := f.job(schedule.WithClock(func() time.Time { return midnight.Add(time.Hour) }), schedule.WithLogger(nil))
+			go func() {
+				ended <- job.RunDue(t.Context(), schedule.Daily("00:30", time.UTC), func(context.Context, *pglock.Lease) error { ran.Store(true); return nil })
+			}()
+			pgtest.Eventually(t, "it waits", func() bool {
+				info, err := client.Get(t.Context(), "report")
+				return err == nil && len(info.Waiters) == 1
+			})
+			ok(t, pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error {
+				mark := fencing.Token(midnight.Add(tc.recorded).UnixMicro())
+				return fencing.Advance(t.Context(), tx, "last tick: report", mark, fencing.WithSchema(f.schema))
+			}))
+			ok(t, holder.Release(t.Context()))
+			if err := <-ended; !errors.Is(err, tc.want) || ran.Load() != (tc.want == nil) {
+				t.Errorf("ran %v, %v", ran.Load(), err)
+			}
+		})
+	}
+}
