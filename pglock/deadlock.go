@@ -8,6 +8,7 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
 
@@ -17,14 +18,15 @@ type cycleError struct{ cycle string }
 func (e *cycleError) Error() string { return errs.OneLine("pglock: deadlock: " + e.cycle) }
 func (e *cycleError) Unwrap() error { return ErrDeadlock }
 
-// heldUnder returns the tokens of the held leases that ctx carries, of locks in the client's tables.
+// heldUnder returns the tokens of the held leases that ctx carries, of locks in the client's tables, and those of
+// grants that the processes around this one hold.
 func (c *Client) heldUnder(ctx context.Context) (tokens []fencing.Token) {
 	for _, l := range carriedLeases(ctx) {
 		if l.client == c || l.client.store.Database() == c.store.Database() {
 			tokens = append(tokens, l.Token())
 		}
 	}
-	return tokens
+	return append(tokens, backend.Held(ctx)...)
 }
 
 // endAtDeadlock returns a context that ends with ctx, and when the wait closes a cycle of calls that wait for

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
 	"github.com/pglock/pglock-go/pglock/schedule"
@@ -105,7 +107,13 @@ type grant struct {
 
 // environ returns the environment of the command. It has each variable once, with its last value.
 func (f *runFlags) environ(g *grant) []string {
+	held := heldAround()
+	for _, name := range g.lease.Names() {
+		held = append(held, heldGrant{fencing.Fence{Schema: f.schema, Name: name, Token: g.lease.Token()}, g.lease.Holder()})
+	}
+	chain, _ := json.Marshal(held) // of valid fences: it can't fail
 	env := append(os.Environ(),
+		heldVariable+"="+string(chain),
 		"PGLOCK_NAME="+strings.Join(g.lease.Names(), "\n"),
 		fmt.Sprintf("PGLOCK_TOKEN=%d", g.lease.Token()),
 		"PGLOCK_HOLDER="+g.lease.Holder(),
@@ -144,7 +152,11 @@ func (g *globals) open(ctx context.Context, options []pglock.Option) (*pglock.Cl
 
 // acquire waits for the lock for the time of --wait. If it has to wait, it prints the holder first.
 func (f *runFlags) acquire(ctx context.Context, client *pglock.Client, names []string) (*grant, error) {
-	if f.election {
+	ctx, err := f.nested(ctx, client, names)
+	switch {
+	case err != nil:
+		return nil, err
+	case f.election:
 		return f.campaign(ctx, client, names[0])
 	}
 	g, err := f.attempt(ctx, client, names, 0)

@@ -79,6 +79,19 @@ type Local interface {
 	Advance(ctx context.Context, resource string, mark fencing.Token) error
 }
 
+type heldKey struct{}
+
+// WithHeld returns a context whose calls stand under the grants of these tokens, which other processes hold.
+func WithHeld(ctx context.Context, tokens []fencing.Token) context.Context {
+	return context.WithValue(ctx, heldKey{}, tokens)
+}
+
+// Held returns the tokens of WithHeld.
+func Held(ctx context.Context) []fencing.Token {
+	tokens, _ := ctx.Value(heldKey{}).([]fencing.Token)
+	return tokens
+}
+
 // Key is the record of a key of package once, or that there is none if the state is empty.
 type Key struct {
 	State, Holder        string
