@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -229,6 +230,17 @@ func TestQueries(t *testing.T) {
 	j, err := schedule.New(c, "report")
 	locktest.OK(t, err)
 	locktest.OK(t, j.OncePer(ctx, 1e9, func(context.Context, *pglock.Lease) error { return nil }))
+	hourly, err := schedule.New(c, "hourly")
+	locktest.OK(t, err)
+	run, err := hourly.BeginDue(ctx, schedule.Every(time.Hour))
+	locktest.OK(t, err)
+	locktest.OK(t, run.End(ctx))
+	for i, text := range []string{"soon", "2026-02-31T25:61:61Z", "2026-02-31T99:59:59Z", "0000-01-01T00:00:00Z", "2026-13-01T00:00:00Z"} { // labels are anybody's
+		name := fmt.Sprint("job:", i)
+		_, err := c.Acquire(ctx, name, pglock.WithLabels(map[string]string{"next": text}))
+		locktest.OK(t, err)
+		locktest.Exec(t, pgtest.PoolOn(t, url), "SELECT pglock.advance('last tick: ' || $1::text, 1)", name)
+	}
 	_, err = once.Do(ctx, c, "k", nil, func(context.Context, *pglock.Lease) (int, error) { return 0, errors.New("unknown") })
 	if !errors.Is(err, once.ErrOutcomeUnknown) {
 		t.Fatal(err)
@@ -240,7 +252,8 @@ func TestQueries(t *testing.T) {
 	})
 	want := map[string]float64{ // as postgres_exporter names them, with the first label
 		`pglock_held_locks{account}`: 2, `pglock_held_locks{}`: 1, `pglock_waiting_clients{account}`: 1,
-		`pglock_once_running`: 0, `pglock_once_unresolved`: 1,
+		`pglock_tick_expected_seconds{hourly}`: float64(run.Tick().Add(time.Hour).Unix()),
+		`pglock_once_running`:                  0, `pglock_once_unresolved`: 1,
 	}
 	got := map[string]float64{}
 	for space, q := range parse[map[string]query](t, "queries.yaml") {

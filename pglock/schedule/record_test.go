@@ -229,3 +229,27 @@ func TestRunsDoNotJoin(t *testing.T) {
 		t.Errorf("%v, the tick ran %d times", err, runs)
 	}
 }
+
+// TestTheNextTickOutlivesPruning: the database knows when a job is late that no process runs any more, also if
+// its interval is longer than the retention. The row of a job without a next tick is pruned.
+func TestTheNextTickOutlivesPruning(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	client := f.client()
+	run, err := f.jobOf(client).BeginDue(t.Context(), schedule.Every(time.Hour))
+	ok(t, err)
+	ok(t, run.End(t.Context()))
+	other, err := schedule.New(client, "another")
+	ok(t, err)
+	ok(t, other.Once(t.Context(), run.Tick(), nothing))
+	_, err = client.Prune(t.Context(), 0)
+	ok(t, err)
+	next := locktest.Scan[map[string]*string](t, f.pool, "SELECT json_object_agg(job, next_tick) FROM "+f.table("schedules"))
+	want := run.Tick().Add(time.Hour).UTC().Format(time.RFC3339)
+	if next["report"] == nil || *next["report"] != want || next["another"] != nil {
+		t.Errorf("next ticks %v, want %s", next, want)
+	}
+	if _, err := client.Get(t.Context(), "another"); !errors.Is(err, pglock.ErrNotFound) {
+		t.Errorf("the row of a job without a next tick: %v", err)
+	}
+}
