@@ -69,6 +69,36 @@ func ExampleElection_Observe() {
 	// no leader
 }
 
+// An outage ends Observe, so a program that follows the leader for as long as it runs observes again.
+func ExampleElection_Observe_again() {
+	client, end := locktest.ExampleClient()
+	defer end()
+	ctx, shutdown := context.WithCancel(context.Background())
+	e, err := leader.New(client, "scheduler")
+	if err != nil {
+		log.Fatal(err)
+	}
+	follow := func(l leader.Leader) {
+		fmt.Println("there is a leader:", l.Elected())
+		shutdown() // ends the example
+	}
+
+	for ctx.Err() == nil {
+		for l, err := range e.Observe(ctx) {
+			if err != nil {
+				log.Print(err) // the next Observe waits for the database
+				break
+			}
+			follow(l)
+		}
+		select { // if both are ready, either is right
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	// Output: there is a leader: false
+}
+
 // A health check fails if the work of a leader continues although its leadership was lost. The grace is
 // the time that the work may need to stop.
 func ExampleElection_Term() {
