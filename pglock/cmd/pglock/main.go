@@ -11,9 +11,12 @@ import (
 	_ "time/tzdata" // --tick daily@ needs it where there are no zone files, as in an image from scratch
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
+	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/top"
 )
 
 func main() {
@@ -70,7 +73,21 @@ func newRoot() *cobra.Command {
 	for _, command := range extraCommands {
 		root.AddCommand(command(g))
 	}
+	completeFlags(root)
 	return root
+}
+
+// flagValues are the values of the flags that have a few.
+var flagValues = map[string][]cobra.Completion{"screen": top.Screens(), "as": doctor.Roles, "access": {"read", "operate", "revoke"}}
+
+// completeFlags completes the values of all flags, of which none is a file.
+func completeFlags(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		completeFlags(c)
+	}
+	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) { // an error means that the flag has its own completion
+		_ = cmd.RegisterFlagCompletionFunc(flag.Name, cobra.FixedCompletions(flagValues[flag.Name], cobra.ShellCompDirectiveNoFileComp))
+	})
 }
 
 // extraCommands are those of a build tag.

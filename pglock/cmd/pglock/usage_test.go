@@ -1,8 +1,12 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestWrongUsage needs no server: pglock checks all of this before it connects.
@@ -73,6 +77,67 @@ func TestWrongUsage(t *testing.T) {
 		case strings.Contains(r.stderr, "secret"):
 			t.Errorf("pglock %s: repeats what may be a password: %s", test.args, r.stderr)
 		}
+	}
+}
+
+// TestCompletionOfFlags: no flag takes a file, and those with a few values offer them.
+func TestCompletionOfFlags(t *testing.T) {
+	complete := func(args ...string) string {
+		var out strings.Builder
+		root := newRoot()
+		root.SetOut(&out)
+		root.SetErr(io.Discard)
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args...))
+		if err := root.Execute(); err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+		return out.String()
+	}
+	values := map[string]string{
+		"pglock top --screen": "held\nwaiting\nblocking\npermits\nelections\nschedules\nonce\ndoctor\n",
+		"pglock doctor --as":  "user\nwriter\nowner\nreader\n",
+		"pglock ui --access":  "read\noperate\nrevoke\n",
+	}
+	seen := 0
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+			if flag.Value.Type() == "bool" || flag.Name == "also" {
+				return
+			}
+			seen++
+			path := cmd.CommandPath() + " --" + flag.Name
+			if got, want := complete(append(strings.Fields(path)[1:], "")...), values[path]+":4\n"; got != want {
+				t.Errorf("%s offers %q, want %q", path, got, want)
+			}
+		})
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+	}
+	visit(newRoot())
+	if seen < 30 {
+		t.Errorf("%d flags", seen)
+	}
+	c := newCLI(t)
+	c.expect(0, "run", "n-1", "--", "true")
+	c.expect(0, "run", "m-1", "--", "true")
+	if r := c.expect(0, "__complete", "run", "m-1", "--also", "n"); r.stdout != "n-1\n:4\n" {
+		t.Errorf("--also offers %q", r.stdout)
+	}
+}
+
+// TestHealthzIsNoLivenessProbe: it depends on the database, so that an outage would restart all hosts.
+func TestHealthzIsNoLivenessProbe(t *testing.T) {
+	t.Parallel()
+	manifest := read(t, "../../../docs/examples/kubernetes/leader.yaml")
+	_, probe, found := strings.Cut(manifest, "livenessProbe:")
+	probe, _, _ = strings.Cut(probe, "securityContext:")
+	if !found || !strings.Contains(probe, "tcpSocket") || strings.Contains(probe, "httpGet") {
+		t.Errorf("leader.yaml has the liveness probe %s", probe)
+	}
+	if text := help("lead"); strings.Contains(text, "for a liveness probe") || !strings.Contains(text, "As a liveness probe it would") {
+		t.Errorf("the help of lead: %s", text)
 	}
 }
 
