@@ -94,7 +94,7 @@ func (j *Job) again(ctx context.Context, limit time.Time, try func(first bool) (
 // isFinal reports whether another attempt to begin the same tick makes no sense. An attempt that
 // ends with ErrNotAcquired has waited until the next tick, or as long as WithWait says.
 func isFinal(err error) bool {
-	return err == nil || Done(err) || errors.Is(err, ErrMissed) || errors.Is(err, ErrZone) || errors.Is(err, pglock.ErrInvalidOption) ||
+	return err == nil || Done(err) || errors.Is(err, ErrMissed) || errors.Is(err, pglock.ErrInvalidOption) ||
 		errors.Is(err, pglock.ErrNotAcquired) && !errors.Is(err, pglock.ErrUnavailable)
 }
 

@@ -60,11 +60,12 @@ type claim struct {
 
 func claimOf(s Schedule, tick time.Time) claim { return claim{tick: tick, next: s.Next(tick), of: s} }
 
-// checkZone refuses the tick if the last one to begin was the same tick in another time zone. The labels of that
-// grant, which the next one replaces, have its time with the offset from UTC. checkZone returns that time.
+// checkZone refuses the tick if the last one to begin was the same tick in another time zone, or an earlier one while
+// the next one in that zone is not due. The labels of that grant, which the next grant replaces, have its time with
+// the offset from UTC. checkZone returns that time.
 //
-// A tick that is not before the next one of that runner is not refused. So if all processes get another zone, the
-// job goes on, without a second run on the day of the change.
+// If no process of that zone is left, the job goes on in this one. So a day never has two runs, and it has one even
+// if the zone changes, unless this process looks for its tick only once.
 func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error) {
 	if c.of == nil {
 		return last, nil
@@ -74,16 +75,18 @@ func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error
 		return last, nil
 	}
 	last, _ = time.Parse(time.RFC3339Nano, info.Labels[tickLabel]) // zero if the holder was another program
-	next, _ := time.Parse(time.RFC3339Nano, info.Labels[nextLabel])
-	if err != nil || !c.tick.Before(next) || isTick(c.of, last.In(c.tick.Location())) {
+	next, unknown := time.Parse(time.RFC3339Nano, info.Labels[nextLabel])
+	zone := c.tick.Location()
+	if err != nil || unknown != nil || isTick(c.of, last.In(zone)) {
 		return last, err
 	}
 	year, month, day := last.Date()
 	hour, minute, second := last.Clock()
-	if here := time.Date(year, month, day, hour, minute, second, last.Nanosecond(), c.tick.Location()); !isTick(c.of, here) {
-		return last, nil // another schedule
+	here := time.Date(year, month, day, hour, minute, second, last.Nanosecond(), zone)
+	if !isTick(c.of, here) || c.tick.After(here) && !j.wallClock().Before(next) {
+		return last, nil // of another schedule, or no process has begun the next one
 	}
-	return last, j.refuse(ErrZone, "tick %s is not run, because the last one, %s, is the same in another time zone: must be one zone on all hosts",
+	return last, j.refuse(ErrZone, "tick %s is not run, because the last one, %s, is of another time zone: must be one zone on all hosts",
 		format(c.tick), format(last))
 }
 

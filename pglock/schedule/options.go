@@ -24,9 +24,9 @@ var (
 	// database's clock. The text says which, and the remedy.
 	ErrClock = errors.New("schedule: clock is ahead of the database's")
 
-	// ErrZone: the tick is not run, because the last one is the same tick by another time zone, so that the
-	// job would run twice. Set one zone on all hosts. The process that runs the job first keeps it, and if
-	// none of its zone does so any more, the others run their next tick. Daily uses it for an unknown TZ too.
+	// ErrZone: the tick is not run, because the last one is of another time zone, so that the job would run
+	// twice. Set one zone on all hosts. If no process of that zone begins its next tick, this one goes on in
+	// its own. It is also the error of a time zone that is unknown: see Daily.
 	ErrZone = errors.New("schedule: another time zone")
 
 	// ErrMissed: the tick was not run in time, and is now later than WithMaxLate allows.

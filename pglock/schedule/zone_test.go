@@ -44,7 +44,7 @@ func machines(f fleet, of func(*time.Location) schedule.Schedule) func(zone *tim
 }
 
 // TestAnotherZone: a tick that was run is not run again by a machine in another zone, which is told. When no
-// machine of the first zone is left, the job goes on with the next tick.
+// machine of the first zone is left, the job goes on in the other one.
 func TestAnotherZone(t *testing.T) {
 	t.Parallel()
 	east := time.FixedZone("east", 3600)
@@ -65,7 +65,8 @@ func TestAnotherZone(t *testing.T) {
 				{time.FixedZone("also east", 3600), time.Hour, schedule.ErrDone},
 				{east, 24 * time.Hour, nil},
 				{time.UTC, 25 * time.Hour, schedule.ErrZone},
-				{time.UTC, 49 * time.Hour, nil}, // the tick after the last one in the east is past
+				{time.UTC, 48 * time.Hour, schedule.ErrZone}, // its tick at 24:30 was run in the east, where the next one is due
+				{time.UTC, 49 * time.Hour, nil},
 				{east, 49 * time.Hour, schedule.ErrDone},
 				{east, 72 * time.Hour, schedule.ErrClock}, // tomorrow
 			} {
@@ -75,6 +76,28 @@ func TestAnotherZone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTheZoneMovesEast: a tick that comes sooner by the new zone is run late on that day.
+func TestTheZoneMovesEast(t *testing.T) {
+	t.Parallel()
+	east := time.FixedZone("east", 3600)
+	look := machines(newFleet(t), func(zone *time.Location) schedule.Schedule { return schedule.Daily("03:00", zone) })
+	for i, step := range []struct {
+		zone *time.Location
+		at   time.Duration
+		want error
+	}{
+		{time.UTC, 3 * time.Hour, nil},
+		{east, 26 * time.Hour, schedule.ErrZone}, // its tick, but in UTC the one of that day is to come
+		{east, 27 * time.Hour, nil},
+		{time.UTC, 27 * time.Hour, schedule.ErrZone},
+		{east, 50 * time.Hour, nil},
+	} {
+		if ran, err := look(step.zone, step.at); !errors.Is(err, step.want) || ran != (step.want == nil) {
+			t.Errorf("step %d: ran %v, %v", i, ran, err)
+		}
 	}
 }
 

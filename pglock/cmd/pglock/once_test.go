@@ -207,8 +207,8 @@ func TestOneZone(t *testing.T) {
 		stdout, stderr string
 	}{
 		{"Etc/GMT-1", first, 0, "ran\n", ""},
-		{"UTC", first, statusUsage, "", "is the same in another time zone"},
-		{"", first, statusUsage, "", "is the same in another time zone"},
+		{"UTC", first, statusUsage, "", "is of another time zone"},
+		{"", first, statusUsage, "", "is of another time zone"},
 		{"Africa/Lagos", first, 0, "", "nothing to do"},
 		{"UTC", changed, 0, "ran\n", ""},
 		{"Africa/Lagos", first, 0, "", "nothing to do"},
