@@ -32,6 +32,7 @@ var actions = map[string]*action{
 
 // act answers a form. The page of the lock then shows what the action has changed.
 func (h *handler) act(w http.ResponseWriter, r *http.Request, access Access, a *action) {
+	w.Header().Del("Connection") // the body is read
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	name, typed := r.URL.Query().Get("name"), r.PostFormValue("confirm")
 	token, _ := strconv.ParseInt(r.PostFormValue("token"), 10, 64) // 0 is no token

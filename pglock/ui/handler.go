@@ -14,8 +14,10 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// healthTimeout is how long the database has to answer /healthz.
-const healthTimeout = 2 * time.Second
+const (
+	healthTimeout = 2 * time.Second  // how long the database has to answer /healthz
+	bodyTimeout   = 10 * time.Second // how long a peer has to send the body of a request
+)
 
 //go:embed static
 var static embed.FS
@@ -52,6 +54,10 @@ func Handler(client *pglock.Client, o Options) (http.Handler, error) {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range headers {
 		w.Header().Set(name, value)
+	}
+	if r.ContentLength != 0 { // net/http reads also a body that is refused, before it reuses the connection
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a wrapper of w may not support it
+		w.Header().Set("Connection", "close")
 	}
 	access := h.Authorize(r)
 	name := strings.TrimPrefix(r.URL.Path, "/")

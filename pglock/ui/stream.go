@@ -13,6 +13,9 @@ import (
 // writeTimeout bounds the write of one update, so that a viewer who has vanished does not stay.
 const writeTimeout = 10 * time.Second
 
+// lines makes each line of a text one of an event. A carriage return ends a line as well.
+var lines = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
+
 // stream sends the content of a page again and again, as server-sent events, until the viewer leaves, may
 // no longer look, or the server shuts down.
 func (h *handler) stream(w http.ResponseWriter, r *http.Request, p *page) {
@@ -40,7 +43,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, p *page) {
 			return
 		}
 		seen = reading.began
-		text = "data: " + strings.ReplaceAll(b.String(), "\n", "\ndata: ") + "\n\n"
+		text = "data: " + lines.Replace(b.String()) + "\n\n"
 	}
 }
 

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -105,6 +107,80 @@ func TestUpdates(t *testing.T) {
 		contains(t, "the other lock", until(t, other, ""), "holder of the other")
 	}
 	locktest.OK(t, l.Release(t.Context()))
+}
+
+// TestTextOfOthersIsNoEvent: the end of a grant is any text of a role that may write the row, and a carriage return ends a
+// line of a stream.
+func TestTextOfOthersIsNoEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, labels, acquired_at, expires_at, last_holder, last_end)
+		VALUES ('n', 1, 1, '{"payload": ""}', now(), '-infinity', 'h', E'spoof\r\rdata: all is well\rretry: 1\u202e')`)
+	h := f.handler(ui.Read)
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	for _, path := range []string{"/", "/lock?name=n", "/elections"} {
+		contains(t, path, see(t, h, path), `spoof<span class="odd">\r</span>`, `<span class="odd">\u202e</span>`)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+		locktest.OK(t, err)
+		request.Header.Set("Accept", "text/event-stream")
+		transport := &http.Transport{}
+		response, err := transport.RoundTrip(request)
+		locktest.OK(t, err)
+		event := ""
+		for lines := bufio.NewReader(response.Body); !strings.Contains(event, "spoof") || !strings.HasSuffix(event, "\n\n"); {
+			line, err := lines.ReadString('\n')
+			locktest.OK(t, err)
+			event += line
+		}
+		_ = response.Body.Close()
+		transport.CloseIdleConnections()
+		for _, line := range strings.FieldsFunc(event, func(r rune) bool { return r == '\r' || r == '\n' }) {
+			if !strings.HasPrefix(line, "data: ") && !strings.HasPrefix(line, ":") || strings.HasPrefix(line, "data: all is well") {
+				t.Errorf("%s: the stream has the line %q", path, line)
+			}
+		}
+	}
+}
+
+// TestOpenBodies: a body that does not arrive holds a connection for a while only, whether it is refused, read, or not
+// looked at.
+func TestOpenBodies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	server := httptest.NewServer(f.handler(ui.Operate)) // without time-outs
+	t.Cleanup(server.Close)
+	const form = "Host: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+	ended := make(chan string)
+	requests := map[string]string{
+		"an action":        "POST /release?name=n HTTP/1.1\r\n" + form + "Content-Length: 10\r\n\r\nt",
+		"chunks":           "POST /release?name=n HTTP/1.1\r\n" + form + "Transfer-Encoding: chunked\r\n\r\n5\r\nt",
+		"without access":   "POST /revoke?name=n HTTP/1.1\r\n" + form + "Content-Length: 10\r\n\r\nt",
+		"without a method": "POST / HTTP/1.1\r\n" + form + "Content-Length: 10\r\n\r\nt",
+		"a page":           "GET /clients HTTP/1.1\r\n" + form + "Content-Length: 10\r\n\r\nt",
+		"without a page":   "GET /no-such-page HTTP/1.1\r\n" + form + "Content-Length: 10\r\n\r\nt",
+		"whether it is up": "GET /healthz HTTP/1.1\r\n" + form + "Transfer-Encoding: chunked\r\n\r\n5\r\nt",
+		"a static file":    "GET /ui.css HTTP/1.1\r\n" + form + "Content-Length: 10\r\n\r\nt",
+	}
+	for what, request := range requests {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		locktest.OK(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.WriteString(conn, request)
+		locktest.OK(t, err)
+		go func() {
+			_, _ = io.Copy(io.Discard, conn) // until the server ends it
+			ended <- what
+		}()
+	}
+	for len(requests) > 0 {
+		select {
+		case what := <-ended:
+			delete(requests, what)
+		case <-time.After(pgtest.Patience):
+			t.Fatalf("still open: %q", slices.Sorted(maps.Keys(requests)))
+		}
+	}
 }
 
 // TestStreamsEnd when the server shuts down, which waits for them.

@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 )
 
-// leaderTimeout bounds the read of the row for one request.
-const leaderTimeout = 3 * time.Second
+const (
+	leaderTimeout = 3 * time.Second  // bounds the read of the row for one request, and that of its header
+	readTimeout   = 10 * time.Second // bounds the read of a request with its body
+	maxConns      = 64               // of all peers together, far below a usual limit of open files
+)
 
 // serveLeader tells who leads until the returned function is called. Each answer is from the row of the election, and
 // never from memory: a process that was paused, or that is cut off from the database, must not say that it leads.
@@ -69,7 +74,28 @@ func serve(flag, address string, h http.Handler) (at net.Addr, stop func(), err 
 	if err != nil {
 		return nil, nil, &failure{statusUsage, fmt.Errorf("--%s: %w", flag, err)}
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: leaderTimeout, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: leaderTimeout, ReadTimeout: readTimeout, IdleTimeout: time.Minute, ConnState: new(recent).track}
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	return listener.Addr(), func() { _ = server.Close() }, nil
+}
+
+// recent has the open connections, the one whose state has changed last at the end.
+type recent struct {
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+// track closes the connection that has been without a change for longest when there are too many. A probe that
+// connects while others keep their connections open is answered, and a limit of the listener would let it wait.
+func (r *recent) track(c net.Conn, state http.ConnState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = slices.DeleteFunc(r.open, func(o net.Conn) bool { return o == c })
+	if state != http.StateClosed {
+		r.open = append(r.open, c)
+	}
+	if len(r.open) > maxConns {
+		_ = r.open[0].Close() // its state becomes closed
+		r.open = r.open[1:]
+	}
 }
