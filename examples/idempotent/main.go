@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	defer client.Close(ctx)
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", &charges{client, newDemoBank()})
-	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second}
 	stopped := make(chan error, 1)
 	context.AfterFunc(ctx, func() { stopped <- server.Shutdown(context.WithoutCancel(ctx)) }) // waits for charges
 	log.Print("ready: serves charges at ", server.Addr)

@@ -53,7 +53,7 @@ func run(ctx context.Context) error {
 	mux.Handle("GET /exports/{tenant}", &exports{client, func(_ context.Context, tenant string) ([]byte, error) {
 		return []byte("the data of " + tenant + "\n"), nil
 	}})
-	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second}
 	stopped := make(chan error, 1)
 	context.AfterFunc(ctx, func() { stopped <- server.Shutdown(context.WithoutCancel(ctx)) }) // waits for exports
 	log.Print("ready: serves exports at ", server.Addr)

@@ -59,6 +59,9 @@ type Server struct {
 	Held, Waiting, Started int // grants, waiting clients, and effects without an outcome
 }
 
+// Full reports that hardly a connection is left: nine tenths of them are in use.
+func (s Server) Full() bool { return 10*s.Connections >= 9*s.MaxConnections && s.MaxConnections > 0 }
+
 // NestedWait is a call that waits for locks, all of them together, while its context carries leases of others.
 type NestedWait struct {
 	Holder string // as others see it when it holds the locks
@@ -116,13 +119,15 @@ type Block struct {
 	Holds   []string // of a waiter: the locks that it holds, of those in the Snapshot
 	Nested  bool     // of a waiter: the call that waits holds them; otherwise another call of its client may
 	Again   bool     // of a lock: its waiters are above already
-	Cycle   bool     // of a lock: it is above on the way to here, so its holders may wait for one another
+	Cycle   bool     // of a lock: it is above on the way to here, and the calls between wait for one another
+	Perhaps bool     // of a lock: it is above on the way to here, but perhaps the calls do not wait for one another
 }
 
 // Tree returns the tree of who waits for whom, for the locks of the Snapshot. Below a waiter are the locks
 // that it holds and others wait for. What a call holds is known if its context carries the leases. Otherwise
 // holders are known by their names, which are those of clients: one that holds and waits in two calls that have
-// nothing to do with each other looks as if it waited with what it holds.
+// nothing to do with each other looks as if it waited with what it holds. So only nested calls are a Cycle,
+// and only if each lock has one holder, since a lock of several is granted when any of them releases it.
 func (s Snapshot) Tree() (tree []Block) {
 	locks := map[string]Lock{}
 	granted := map[fencing.Token]string{} // names of locks
@@ -150,10 +155,11 @@ func (s Snapshot) Tree() (tree []Block) {
 		}
 	}
 	shown := map[string]bool{}
-	var add func(l Lock, path []string)
-	add = func(l Lock, path []string) {
-		depth := 2 * len(path)
-		b := Block{Depth: depth, Name: l.Name, Holders: l.Holders(), Cycle: slices.Contains(path, l.Name), Again: shown[l.Name]}
+	var add func(l Lock, path []string, sure int) // from path[sure] on, each lock waits for the next one for sure
+	add = func(l Lock, path []string, sure int) {
+		depth, above := 2*len(path), slices.Index(path, l.Name)
+		b := Block{Depth: depth, Name: l.Name, Holders: l.Holders(), Again: shown[l.Name]}
+		b.Cycle, b.Perhaps = above >= sure, above >= 0 && above < sure
 		tree = append(tree, b)
 		if b.Again {
 			return
@@ -167,8 +173,10 @@ func (s Snapshot) Tree() (tree []Block) {
 			}
 			tree = append(tree, Block{Depth: depth + 1, Name: l.Name, Waiter: w, Place: i + 1, Holds: held, Nested: exact})
 			for _, name := range held {
-				if next := locks[name]; len(next.Waiters) > 0 {
-					add(next, path)
+				if next := locks[name]; len(next.Waiters) > 0 && exact && len(b.Holders) == 1 {
+					add(next, path, sure)
+				} else if len(next.Waiters) > 0 {
+					add(next, path, len(path))
 				}
 			}
 		}
@@ -177,7 +185,7 @@ func (s Snapshot) Tree() (tree []Block) {
 		for _, l := range s.Locks {
 			blocked := slices.ContainsFunc(l.Holders(), func(h string) bool { return waits[h] })
 			if len(l.Waiters) > 0 && !shown[l.Name] && (!rootsOnly || !blocked) {
-				add(l, nil)
+				add(l, nil, 0)
 			}
 		}
 	}

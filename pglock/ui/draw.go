@@ -3,7 +3,6 @@ package ui
 import (
 	"fmt"
 	"html/template"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -13,12 +12,9 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
-// functions are those of the templates. The bars of times are logarithmic and full after these times.
+// functions are those of the templates.
 var functions = template.FuncMap{
 	"add":     func(a, b int) int { return a + b },
-	"held":    func(d time.Duration) bar { return newBar(d, 24*time.Hour) },
-	"waited":  func(d time.Duration) bar { return newBar(d, time.Hour) },
-	"ttl":     func(d time.Duration) bar { return newBar(d, time.Minute) },
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"percent": func(part, whole int) float64 { return percent(part, whole) },
 	"passed":  func(from, to, now time.Time) float64 { return percent(now.Sub(from), to.Sub(from)) },
@@ -29,16 +25,6 @@ var functions = template.FuncMap{
 // percent returns a part of a whole, at most all of it.
 func percent[N int | time.Duration](part, whole N) float64 {
 	return 100 * float64(min(part, whole)) / float64(max(whole, 1))
-}
-
-// bar is a duration as a bar.
-type bar struct {
-	Text    string
-	Percent float64
-}
-
-func newBar(d, full time.Duration) bar {
-	return bar{text.Short(d), min(100, 100*math.Log1p(max(d, 0).Seconds())/math.Log1p(full.Seconds()))}
 }
 
 // piece is a part of a text. An odd one stands for a character that can't be seen, or that changes how

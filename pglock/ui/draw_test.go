@@ -1,11 +1,14 @@
 package ui
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
@@ -29,7 +32,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// TestNumbers: counts and bars as they are shown.
+// TestNumbers: counts as they are shown.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[any]string{0: "0", 999: "999", 1000: "1,000", int64(1234567): "1,234,567"} {
@@ -37,11 +40,43 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%d: %s", n, got)
 		}
 	}
-	for d, want := range map[time.Duration]int{-time.Second: 0, 0: 0, time.Second: 8, time.Minute: 50, time.Hour: 100, 2 * time.Hour: 100} {
-		if got := newBar(d, time.Hour).Percent; int(got) != want {
-			t.Errorf("%v: %.1f %%", d, got)
+}
+
+// TestOverdueGrants: a holder that does not renew is seen on all pages that show when its grant expires, and another is not.
+func TestOverdueGrants(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, began := newSampler(), time.Now()
+		grant := func(token fencing.Token, ttl, renewed time.Duration) inspect.Lock {
+			return inspect.Lock{Name: fmt.Sprint("n", token), Holder: "h", Token: token, Remaining: ttl - (time.Since(began) - renewed)}
 		}
-	}
+		draw := func(path string, value func() any) string {
+			t.Helper()
+			p := pageAt(path)
+			r := s.read(t.Context(), path, time.Now().Add(-1), func(context.Context) (any, error) { return value(), nil })
+			v := &view{page: p, Data: r.value, reading: r, Number: 1, label: func(_, v string) (string, bool) { return v, true }}
+			var b strings.Builder
+			if err := p.template.ExecuteTemplate(&b, "live", v); err != nil {
+				t.Fatal(err)
+			}
+			return b.String()
+		}
+		both := func() any {
+			return inspect.Snapshot{Locks: []inspect.Lock{grant(1, 30*time.Second, 0), grant(2, time.Minute, time.Since(began).Truncate(20*time.Second))}}
+		}
+		time.Sleep(20 * time.Second) //nolint:forbidigo // the clock is that of the test
+		for _, path := range []string{"", "elections"} {
+			if page := draw(path, both); strings.Contains(page, "not renewed") || !strings.Contains(page, "10s") {
+				t.Errorf("%q at once:\n%s", path, page)
+			}
+		}
+		time.Sleep(7 * time.Second) //nolint:forbidigo // the clock is that of the test
+		for path, value := range map[string]func() any{"": both, "elections": both, "lock": func() any { return grant(1, 30*time.Second, 0) }} {
+			if page := draw(path, value); strings.Count(page, "not renewed for 7s") != 1 {
+				t.Errorf("%q:\n%s", path, page)
+			}
+		}
+	})
 }
 
 // TestSpark: a line over time, whose top is the largest value.

@@ -9,5 +9,5 @@ import (
 // without a rest, which would be as much longer.
 func BePatient(h http.Handler) {
 	s := h.(*handler).sampler
-	s.rest, s.bound = 0, 5*time.Minute
+	s.restless, s.bound = true, 5*time.Minute
 }

@@ -128,28 +128,38 @@ type view struct {
 	Query   url.Values
 	At      time.Time // of the reading, by the clock of the server if that is known
 	Data    any
-	Problem string // why there is no Data
-	Number  int    // of the page of a list
+	Problem string    // why there is no Data, or why it is old
+	Since   time.Time // of the last answer, if there is Data in spite of a Problem
+	Number  int       // of the page of a list
 
 	MayOperate, MayRevoke bool
 
 	label func(key, value string) (string, bool)
-	trend []point
+	reading
 }
 
 func (h *handler) view(r *http.Request, access Access, p *page, reading reading) *view {
 	v := &view{
-		page: p, Pages: pages, Schema: h.client.Schema(), Query: r.URL.Query(), At: reading.began, Data: reading.value,
-		MayOperate: access >= Operate, MayRevoke: access >= Revoke, Number: pageNumber(r.URL.Query()), label: h.Label, trend: reading.trend,
+		page: p, Pages: pages, Schema: h.client.Schema(), Query: r.URL.Query(), At: reading.asOf, Data: reading.value, reading: reading,
+		MayOperate: access >= Operate, MayRevoke: access >= Revoke, Number: pageNumber(r.URL.Query()), label: h.Label,
 	}
 	if s, ok := reading.value.(inspect.Snapshot); ok {
 		v.At = s.At
 	}
-	if reading.err != nil {
+	switch {
+	case reading.err != nil && v.Data == nil:
 		v.Problem, v.At = errs.Text(reading.err), time.Now()
+	case reading.err != nil:
+		v.Problem, v.Since = errs.Text(reading.err), v.At
 	}
 	return v
 }
+
+// expiry says how long a grant lasts unless renewed, and if it should have been renewed, for how long at least it was not.
+type expiry struct{ Remaining, Overdue time.Duration }
+
+// Expiry returns that of a grant.
+func (v *view) Expiry(g inspect.Grant) expiry { return expiry{g.Remaining, v.overdue[g.Token]} }
 
 // First returns the number of the first lock of the list, from 1.
 func (v *view) First() int { return (v.Number-1)*pageSize + 1 }

@@ -72,7 +72,7 @@ func TestPages(t *testing.T) {
 	contains(t, "elections", see(t, h, "/elections"), "1 election<", ">election<", "10.0.0.7:8080", fmt.Sprint(term.Lease().Token()))
 	locktest.OK(t, term.Resign(end))
 	elections := see(t, h, "/elections")
-	contains(t, "elections", elections, "no leader", "released at")
+	contains(t, "elections", elections, "no leader", "released</bdi> at")
 	lacks(t, "elections", elections, ">outer<", "10.0.0.7:8080")
 
 	job, err := schedule.New(f.client, "nightly")

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 )
 
 const (
 	interval    = 2 * time.Second  // between two updates of a page
-	usualRest   = 100              // an update that took t is followed by none for 100 × t: 1 % of the time
 	readTimeout = 30 * time.Second // a page of a slow server is better than none, and each statement has a bound of its own
 	maxShared   = 32               // readings that are kept
 	maxTrend    = 60               // points of a sparkline, none of which is older than trendAge
@@ -21,10 +22,14 @@ const (
 // reading is what a page shows.
 type reading struct {
 	began time.Time
-	took  time.Duration
-	value any
+	rest  time.Duration // until the next update
+	pace  display.Pace  // of the reads of this page
 	err   error
-	trend []point // until then
+
+	asOf    time.Time // the value is that of the last read that succeeded
+	value   any
+	overdue map[fencing.Token]time.Duration // since when those of its grants seem unrenewed that should have been
+	trend   []point                         // until then
 }
 
 // point is a point of the sparklines.
@@ -37,18 +42,21 @@ type point struct {
 // reading. Pages that are opened are read at once. Updates of all open pages together take at most a
 // hundredth of the time, and no page is updated more often than once per interval.
 type sampler struct {
-	rest  time.Duration // times the time of an update, until the next one
-	bound time.Duration // of a read
+	restless bool          // updates follow one another without a rest
+	bound    time.Duration // of a read
 
 	pace chan struct{} // buffer of one: full while no update may be read
 	turn chan struct{} // buffer of one: the sender reads, and may use the fields below
 
-	shared map[string]reading
-	trend  []point
+	shared   map[string]reading
+	trend    []point
+	renewals display.Renewals
 }
 
 func newSampler() *sampler {
-	return &sampler{rest: usualRest, bound: readTimeout, turn: make(chan struct{}, 1), pace: make(chan struct{}, 1), shared: map[string]reading{}}
+	return &sampler{
+		bound: readTimeout, turn: make(chan struct{}, 1), pace: make(chan struct{}, 1), shared: map[string]reading{}, renewals: display.Renewals{},
+	}
 }
 
 // read returns a reading of key that began after a time. The caller makes it, unless another one has
@@ -60,27 +68,40 @@ func (s *sampler) read(ctx context.Context, key string, after time.Time, load fu
 	case <-ctx.Done():
 		return reading{err: errs.ContextErr(ctx)}
 	}
-	if r, ok := s.shared[key]; ok && r.began.After(after) {
+	r := s.shared[key]
+	if r.began.After(after) {
 		return r
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.bound)
 	defer cancel()
-	r := reading{began: time.Now()}
-	r.value, r.err = load(bounded)
-	r.took = time.Since(r.began)
+	r.began = time.Now()
+	value, err := load(bounded)
+	r.rest, r.err = r.pace.Rest(time.Since(r.began), err), err
 	if ctx.Err() != nil { // the error is that of a viewer who has left
 		return r
 	}
-	if snapshot, ok := r.value.(inspect.Snapshot); ok && r.err == nil {
-		recent := slices.DeleteFunc(slices.Clone(s.trend), func(p point) bool { return r.began.Sub(p.at) > trendAge })
-		s.trend = append(recent[max(0, len(recent)-maxTrend+1):], point{r.began, snapshot.Server.Held, snapshot.Server.Waiting})
+	if err == nil {
+		s.keep(&r, value)
 	}
-	r.trend = s.trend
 	if len(s.shared) >= maxShared {
 		clear(s.shared)
 	}
 	s.shared[key] = r
 	return r
+}
+
+// keep makes value that of the reading.
+func (s *sampler) keep(r *reading, value any) {
+	r.value, r.asOf = value, r.began
+	switch v := value.(type) {
+	case inspect.Lock:
+		r.overdue = s.renewals.Overdue(r.began, v)
+	case inspect.Snapshot:
+		r.overdue = s.renewals.Overdue(r.began, v.Locks...)
+		recent := slices.DeleteFunc(slices.Clone(s.trend), func(p point) bool { return r.began.Sub(p.at) > trendAge })
+		s.trend = append(recent[max(0, len(recent)-maxTrend+1):], point{r.began, v.Server.Held, v.Server.Waiting})
+	}
+	r.trend = s.trend
 }
 
 // update returns a reading of key that began after the one at seen, for a page that is open.
@@ -92,8 +113,8 @@ func (s *sampler) update(ctx context.Context, key string, seen time.Time, load f
 	}
 	began, pause := time.Now(), time.Duration(0)
 	r := s.read(ctx, key, seen, load)
-	if !r.began.Before(began) { // otherwise it costs nothing
-		pause = s.rest * r.took
+	if !r.began.Before(began) && !s.restless { // an older one costs nothing
+		pause = r.rest
 	}
 	time.AfterFunc(pause, func() { <-s.pace })
 	return r

@@ -101,6 +101,46 @@ func TestUpdatesAreRare(t *testing.T) {
 	})
 }
 
+// TestUpdatesAfterAnOutage: while the database hangs and each read fails after five seconds, the page has the last
+// value, and it is updated within seconds once the database answers again, also by a read that outlasted the outage.
+func TestUpdatesAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := newSampler(), time.Now()
+		hangs, answers := began.Add(time.Minute), began.Add(2*time.Minute)
+		load := func(ctx context.Context) (any, error) {
+			now := time.Now()
+			if now.After(hangs) && now.Before(answers) {
+				ends := time.After(min(5*time.Second, answers.Sub(now)+10*time.Millisecond))
+				if <-ends; time.Now().Before(answers) {
+					return nil, errors.New("database unavailable")
+				}
+			}
+			return time.Now(), nil
+		}
+		var old time.Time
+		for seen := began; seen.Before(answers); {
+			time.Sleep(interval) //nolint:forbidigo // the clock is that of the test
+			r := s.update(t.Context(), "a", seen, load)
+			seen = r.began
+			if value := r.value.(time.Time); r.err != nil && (value != old || value.After(hangs.Add(interval)) || r.asOf.After(value)) {
+				t.Fatalf("%v after an outage of %v: the last value was %v, and this one is %+v", seen, seen.Sub(hangs), old, r)
+			} else if r.err == nil {
+				old = value
+			}
+		}
+		for range 10 { // all of them, and not only the first one
+			asked := time.Now()
+			if r := s.update(t.Context(), "a", asked, load); r.err != nil || time.Since(asked) > 2*interval {
+				t.Errorf("%v after the outage an update takes %v: %v", asked.Sub(answers), time.Since(asked), r.err)
+			}
+			time.Sleep(interval) //nolint:forbidigo // the clock is that of the test
+		}
+		if r := s.read(t.Context(), "b", time.Now(), func(context.Context) (any, error) { return nil, context.DeadlineExceeded }); r.err == nil || r.value != nil {
+			t.Errorf("a page that was never read: %+v", r)
+		}
+	})
+}
+
 // TestFastUpdates: a page is updated every two seconds at most.
 func TestFastUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -183,6 +183,40 @@ func TestOpenBodies(t *testing.T) {
 	}
 }
 
+// TestOutage: while the database does not answer, a page has what it had before, and says since when; one that was
+// never read says why it has nothing.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	h := f.handler(ui.Read)
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	defer func(l *pglock.Lease) { _ = l.Release(context.Background()) }(f.try(f.client.Lock("account:17"), pglock.WithHolder("alice")))
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	list := open(ctx, t, server.URL+"/")
+	lacks(t, "the page", until(t, list, "account:17"), "No answer since", `class="old"`)
+	f.sql("ALTER VIEW pglock.locks_held RENAME TO away")
+	const since = `<b id="old">No answer since `
+	event := until(t, list, since)
+	contains(t, "an old page", event, `role="alert"`, `<div class="old">`, "account:17", "alice", "pglock: ")
+	_, at, _ := strings.Cut(event, since)
+	contains(t, "an old page", event, " "+at[:len("15:04:05")]+"</time> UTC") // as of the same second
+	code, body := get(t, h, "/")
+	if contains(t, "an old page", body, since, "account:17"); code != http.StatusServiceUnavailable {
+		t.Errorf("an old page: %d", code)
+	}
+	code, body = get(t, h, "/waiting")
+	if contains(t, "a page", body, `class="problem"`, "pglock: "); code != http.StatusServiceUnavailable || strings.Contains(body, since) {
+		t.Errorf("a page that was never read: %d, %s", code, body)
+	}
+	f.sql("ALTER VIEW pglock.away RENAME TO locks_held")
+	for event = since; strings.Contains(event, since); {
+		event = until(t, list, "account:17")
+	}
+	lacks(t, "the page", event, "problem", `class="old"`)
+}
+
 // TestStreamsEnd when the server shuts down, which waits for them.
 func TestStreamsEnd(t *testing.T) {
 	t.Parallel()

@@ -40,8 +40,8 @@ func newTop(g *globals) *cobra.Command {
 			switch {
 			case once:
 				return top.Once(ctx, c, out)
-			case !term.IsTerminal(os.Stdin.Fd()) || !term.IsTerminal(os.Stdout.Fd()):
-				return &failure{statusUsage, errors.New("this is no terminal: use --once")}
+			case !term.IsTerminal(os.Stdin.Fd()) || !term.IsTerminal(os.Stdout.Fd()) || os.Getenv("TERM") == "dumb":
+				return &failure{statusUsage, errors.New("this is no terminal with a screen: use --once")}
 			}
 			return interruptedOr(ctx, top.Run(ctx, c))
 		}),

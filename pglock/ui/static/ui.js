@@ -10,6 +10,9 @@ if (live && "live" in live.dataset) {
     status.className = text === "Live" ? "live" : "";
   };
 
+  // A page without an answer of the database has what it had before, and says since when.
+  const sayAge = () => say(document.getElementById("old")?.textContent ?? "Live");
+
   // The page waits while a form of it is used, or a part of it is selected.
   const busy = () => {
     const at = document.activeElement, selection = getSelection();
@@ -24,7 +27,7 @@ if (live && "live" in live.dataset) {
     }
     const at = document.activeElement, href = live.contains(at) && at.getAttribute("href");
     live.innerHTML = html;
-    say("Live");
+    sayAge();
     if (href) {
       Array.from(live.querySelectorAll("a")).find(a => a.getAttribute("href") === href)?.focus({preventScroll: true});
     }
@@ -36,7 +39,7 @@ if (live && "live" in live.dataset) {
     say(paused ? "Paused" : "Connecting");
     if (paused || document.hidden) return;
     source = new EventSource(location.pathname + location.search);
-    source.onopen = () => say("Live");
+    source.onopen = sayAge;
     source.onmessage = event => show(event.data);
     source.onerror = () => {
       say("No connection: the page may be old");

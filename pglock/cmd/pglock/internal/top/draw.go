@@ -12,12 +12,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
-// around is the number of lines around a table: two of the server, the names of the screens, the titles,
-// and the keys.
-const around = 5
-
-// room returns how many rows fit.
-func (m *model) room() int { return max(1, m.height-around) }
+// room returns how many rows fit between the header with the titles and the keys.
+func (m *model) room() int { return max(1, m.height-len(m.header())-2) }
 
 func (m *model) View() tea.View {
 	lines := m.header()
@@ -44,10 +40,14 @@ func (m *model) header() []string {
 	first := fmt.Sprintf("pglock top  %s, schema %s, PostgreSQL %s", text.Plain(s.Database), text.Plain(m.Client.Schema()), version)
 	when := "reading"
 	if !m.view.At.IsZero() {
-		every := max(m.Every, busyShare*m.took)
-		when = m.view.At.UTC().Format("15:04:05") + " UTC, every " + text.Short(every)
-		if every > m.Every {
-			when += " as a read takes long"
+		when = m.view.At.UTC().Format("15:04:05") + " UTC"
+		switch {
+		case m.err != nil:
+			when = bad.Render("no answer since " + when)
+		case m.rest > m.Every:
+			when += ", every " + text.Short(m.rest) + " as a read takes long"
+		default:
+			when += ", every " + text.Short(m.Every)
 		}
 	}
 	if m.paused {
@@ -57,14 +57,19 @@ func (m *model) header() []string {
 	for _, r := range m.view.rates {
 		rate += r
 	}
-	second := fmt.Sprintf("held %d  waiting %d  once %d  %.1f changes/s  oldest transaction %s  notify queue %.0f %%  connections %d/%d  listening %d  dead rows %d",
-		s.Held, s.Waiting, s.Started, rate, text.Short(s.OldestTransaction), 100*s.NotifyQueue, s.Connections, s.MaxConnections, s.Listeners, s.DeadRows)
+	second := fit(m.width, fmt.Sprintf("held %d  waiting %d  once %d  %.1f changes/s  connections %d/%d  oldest transaction %s  notify queue %.0f %%  listening %d  dead rows %d",
+		s.Held, s.Waiting, s.Started, rate, s.Connections, s.MaxConnections, text.Short(s.OldestTransaction), 100*s.NotifyQueue, s.Listeners, s.DeadRows))
 	style := faint
-	if s.OldestTransaction > time.Minute || s.NotifyQueue > 0.5 {
+	if s.OldestTransaction > time.Minute || s.NotifyQueue > 0.5 || s.Full() {
 		style = warning
 	}
+	state := []string{style.Render(second)}
 	if m.err != nil {
-		style, second = bad, text.OneLine(m.err.Error())
+		state = strings.Split(ansi.Wrap(text.OneLine(m.err.Error()), m.width, ""), "\n")
+		state = state[:min(len(state), max(1, m.height/3))]
+		for i, line := range state {
+			state[i] = bad.Render(line)
+		}
 	}
 	tabs := make([]string, len(screens))
 	for i, s := range screens {
@@ -73,7 +78,17 @@ func (m *model) header() []string {
 			tabs[i] = selected.Render(" " + tabs[i] + " ")
 		}
 	}
-	return []string{spread(m.width, heading.Render(first), when), style.Render(ansi.Truncate(second, m.width, "…")), ansi.Truncate(strings.Join(tabs, " "), m.width, "…")}
+	lines := append([]string{spread(m.width, heading.Render(first), when)}, state...)
+	return append(lines, ansi.Truncate(strings.Join(tabs, " "), m.width, "…"))
+}
+
+// fit returns as many of the parts of a text, which two blanks separate, as there is room for.
+func fit(width int, text string) string {
+	parts := strings.Split(text, "  ")
+	for len(parts) > 1 && ansi.StringWidth(strings.Join(parts, "  ")) > width {
+		parts = parts[:len(parts)-1]
+	}
+	return ansi.Truncate(strings.Join(parts, "  "), max(0, width), "…")
 }
 
 // spread returns two texts at both ends of a line, or as much of the first one as there is room for.
@@ -92,13 +107,14 @@ func (m *model) table() []string {
 		}
 	}
 	m.move(rows, m.cursor)
+	m.rows = len(rows)
 	m.first = max(min(m.first, m.cursor, len(rows)-m.room()), m.cursor-m.room()+1, 0)
 	titles, line := layout(screen.columns, rows, m.width)
 	lines := []string{ansi.Truncate(titles, m.width, "")}
 	if len(rows) == 0 {
 		empty := screen.empty
 		if m.Filter != "" {
-			empty += " The filter is " + text.Plain(m.Filter) + "."
+			empty = "Nothing here matches the filter " + text.Plain(m.Filter) + ". Escape ends it."
 		}
 		return append(lines, "", ansi.Truncate(empty, m.width, "…"))
 	}
@@ -106,6 +122,8 @@ func (m *model) table() []string {
 		text := ansi.Truncate(line(rows[i].cells), m.width, "")
 		if i == m.cursor {
 			text = selected.Width(m.width).Render(ansi.Strip(text))
+		} else if m.err != nil { // the rows are old
+			text = faint.Render(ansi.Strip(text))
 		}
 		lines = append(lines, text)
 	}
@@ -130,8 +148,12 @@ func (m *model) footer() string {
 	if n := m.view.Matching; n > len(m.view.Locks) {
 		where = fmt.Sprintf("  %d of %d locks", len(m.view.Locks), n)
 	}
+	if m.rows > m.room() {
+		where += fmt.Sprintf("  row %d of %d", m.cursor+1, m.rows)
+	}
 	if m.Filter != "" {
 		where += "  filter " + text.Plain(m.Filter)
 	}
-	return spread(m.width, keys, orders[m.order].text+where)
+	where = orders[m.order].text + where
+	return spread(m.width, fit(m.width-ansi.StringWidth(where)-1, keys), where)
 }

@@ -20,7 +20,7 @@ import (
 type view struct {
 	inspect.Snapshot
 	checks  []doctor.Result
-	longest map[fencing.Token]time.Duration // the longest remaining time that was seen
+	overdue map[fencing.Token]time.Duration // for how long at least the grants were not renewed that should have been
 	rates   map[string]float64              // of changes per second, by name
 }
 
@@ -97,21 +97,12 @@ func at(t time.Time) cell {
 	return cell{text: t.UTC().Format(time.DateTime)}
 }
 
-// remaining draws how long a grant lasts. A grant that is renewed in time is rarely below half.
+// remaining says how long a grant lasts, and whether it should have been renewed.
 func (v view) remaining(g inspect.Grant) cell {
-	longest, known := v.longest[g.Token]
-	if !known {
-		return short(g.Remaining)
+	if overdue := v.overdue[g.Token]; overdue > 0 {
+		return cell{text.Short(g.Remaining) + ", not renewed for " + text.Short(overdue), bad}
 	}
-	share := float64(g.Remaining) / float64(max(longest, 1))
-	c := cell{fmt.Sprintf("%s %5s", meter(share, 8), text.Short(g.Remaining)), good}
-	switch {
-	case share < 0.2:
-		c.style = bad
-	case share < 0.5:
-		c.style = warning
-	}
-	return c
+	return short(g.Remaining)
 }
 
 // grantRow returns a row that is about a grant.
@@ -191,6 +182,8 @@ func blockingRows(v view) (rows []row) {
 			}
 		case b.Cycle:
 			what = cell{what.text + " again: a cycle", bad}
+		case b.Perhaps:
+			what = cell{what.text + " again: perhaps a cycle", warning}
 		}
 		what.text = strings.Repeat("  ", b.Depth) + what.text
 		rows = append(rows, row{cells: []cell{what, who, waited}, lock: b.Name, key: fmt.Sprint(i)})

@@ -22,6 +22,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/display"
 	"github.com/pglock/pglock-go/pglock/internal/text"
 )
 
@@ -56,10 +57,8 @@ func Screens() (names []string) {
 }
 
 const (
-	mostRows = 1000 // that a screen reads
-	// busyShare is how much longer than a read the pause after it is, so that the server spends 1 % of its
-	// time with it at most, however many locks there are.
-	busyShare             = 100
+	mostRows              = 1000 // that a screen reads
+	mostUnseen            = 5    // reads without a lock until its rate is forgotten: a hot one is free in some of them
 	leastEvery, mostEvery = 250 * time.Millisecond, time.Minute
 	far                   = 1 << 30 // beyond all rows
 )
@@ -88,7 +87,7 @@ func Once(ctx context.Context, cfg Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	v := view{Snapshot: s} // without bars: they need an earlier read
+	v := view{Snapshot: s} // without rates, which need an earlier read
 	var text strings.Builder
 	for i, screen := range screens {
 		if cfg.Screen != "" && cfg.Screen != screen.title {
@@ -137,18 +136,30 @@ type prompt struct {
 	enter    func(input string) tea.Cmd
 }
 
+// sighting is a lock as the last read saw it that has it.
+type sighting struct {
+	version int64
+	at      time.Time
+	rate    float64 // of changes per second, until then
+	reads   int     // since then
+}
+
 // model is the state of the screen.
 type model struct {
 	Config
 	ctx           context.Context //nolint:containedctx // of the program
 	width, height int
 
-	view  view
-	err   error
-	took  time.Duration
-	reads int // that were begun: the answer to an older one is dropped
+	view     view
+	err      error
+	pace     display.Pace
+	rest     time.Duration // until the next read
+	renewals display.Renewals
+	seen     map[string]sighting // by name
+	reads    int                 // that were begun: the answer to an older one is dropped
 
 	screen, cursor, first int
+	rows                  int    // of the table
 	key                   string // of the row under the cursor
 	order                 int    // one of orders
 	paused                bool
@@ -159,8 +170,8 @@ type model struct {
 }
 
 func newModel(ctx context.Context, cfg Config) *model {
-	screen := slices.Index(Screens(), cfg.Screen)
-	return &model{Config: cfg, ctx: ctx, width: 80, height: 24, screen: max(screen, 0)}
+	first := slices.Index(Screens(), cfg.Screen)
+	return &model{Config: cfg, ctx: ctx, width: 80, height: 24, screen: max(first, 0), renewals: display.Renewals{}, seen: map[string]sighting{}}
 }
 
 // The messages of commands that have ended.
@@ -201,18 +212,20 @@ func (m *model) check() tea.Cmd {
 
 // take makes a snapshot the one that is drawn.
 func (m *model) take(s inspect.Snapshot) {
-	old := m.view
-	m.view = view{Snapshot: s, checks: old.checks, longest: map[fencing.Token]time.Duration{}, rates: map[string]float64{}}
-	versions := map[string]int64{}
-	for _, l := range old.Locks {
-		versions[l.Name] = l.Version
-	}
+	m.view = view{Snapshot: s, checks: m.view.checks, overdue: m.renewals.Overdue(s.At, s.Locks...), rates: map[string]float64{}}
 	for _, l := range s.Locks {
-		if version, ok := versions[l.Name]; ok && s.At.After(old.At) {
-			m.view.rates[l.Name] = float64(l.Version-version) / s.At.Sub(old.At).Seconds()
+		now := sighting{version: l.Version, at: s.At}
+		if before, ok := m.seen[l.Name]; ok && s.At.After(before.at) {
+			now.rate = max(0, float64(l.Version-before.version)/s.At.Sub(before.at).Seconds())
 		}
-		for _, g := range l.Live() {
-			m.view.longest[g.Token] = max(old.longest[g.Token], g.Remaining)
+		m.seen[l.Name] = now
+	}
+	for name, seen := range m.seen {
+		m.view.rates[name] = seen.rate
+		if seen.reads++; seen.reads > mostUnseen {
+			delete(m.seen, name)
+		} else {
+			m.seen[name] = seen
 		}
 	}
 }
@@ -234,10 +247,10 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			msg.took = 0 // it has connected too
 		}
 		if m.err = msg.err; msg.err == nil {
-			m.took = msg.took
 			m.take(msg.snapshot)
 		}
-		return m, tea.Tick(max(m.Every, busyShare*msg.took), func(time.Time) tea.Msg { return tick(n) })
+		m.rest = max(m.Every, m.pace.Rest(msg.took, msg.err))
+		return m, tea.Tick(m.rest, func(time.Time) tea.Msg { return tick(n) })
 	case checked:
 		m.view.checks = msg
 	case shown:

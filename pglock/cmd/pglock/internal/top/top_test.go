@@ -125,8 +125,11 @@ func screenText(m *model) string { return ansi.Strip(m.View().Content) }
 // TestEveryScreenFits: no line is wider than the terminal, no screen is higher, whatever its size, and no
 // control character of a name is drawn.
 func TestEveryScreenFits(t *testing.T) {
-	for _, size := range [][2]int{{80, 24}, {200, 50}, {40, 10}, {20, 6}, {1, 1}} {
+	for i, size := range [][2]int{{80, 24}, {200, 50}, {40, 10}, {20, 6}, {1, 1}, {80, 24}, {20, 6}} {
 		m := start(t, &fake{snapshot: everything()}, Config{})
+		if i > 4 {
+			m.err = errors.New(strings.Repeat("the database does not answer ", 10))
+		}
 		m.Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
 		for i := range screens {
 			typed(t, m, fmt.Sprint(i+1))
@@ -222,23 +225,123 @@ func TestReads(t *testing.T) {
 	if m.err != nil {
 		t.Error("the answer to an older read counts")
 	}
-	m.Update(answer{number: m.reads, err: errors.New("database unavailable")})
-	if text := screenText(m); !strings.Contains(text, "database unavailable") || !strings.Contains(text, "account:17") {
-		t.Errorf("the last state, and why it is old:\n%s", text)
+}
+
+// TestOutage: the last state stays, faint and with its time, and the next read comes soon, however long the one took
+// that failed, or that outlasted the outage.
+func TestOutage(t *testing.T) {
+	s := everything()
+	m := start(t, &fake{snapshot: s}, Config{})
+	m.Update(tea.WindowSizeMsg{Width: 100, Height: 24})
+	long := strings.Repeat("database unavailable: the server at db1.example does not answer ", 3)
+	m.Update(answer{number: m.reads, err: errors.New(long), took: 5 * time.Second})
+	text := screenText(m)
+	for _, want := range []string{"no answer since 12:00:00 UTC", "account:17", "q quit"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	if all := strings.Join(strings.Fields(text), " "); !strings.Contains(all, strings.TrimSpace(long)) || strings.Contains(all, "UTC, every") {
+		t.Errorf("the error is cut, or the screen pretends to be up to date:\n%s", text)
+	}
+	for _, line := range strings.Split(m.View().Content, "\n") {
+		if strings.Contains(line, "sem ") && !strings.HasPrefix(line, faint.Render("sem")[:3]) {
+			t.Errorf("old, and not faint: %q", line)
+		}
+	}
+	if m.rest > 5*time.Second {
+		t.Errorf("the next read comes after %v", m.rest)
+	}
+	for range 3 { // the first one outlasted the outage
+		if m.Update(answer{number: m.reads, snapshot: s, took: 4 * time.Second}); m.rest > m.Every && strings.Contains(screenText(m), "no answer") {
+			t.Errorf("the next read comes after %v", m.rest)
+		}
+		m.Update(answer{number: m.reads, snapshot: s, took: time.Millisecond})
+		if m.rest != m.Every {
+			t.Errorf("the next read comes after %v", m.rest)
+		}
 	}
 }
 
-// TestRatesAndBars come from two reads.
-func TestRatesAndBars(t *testing.T) {
+// TestRates come from two reads, and are remembered while a lock is free for a moment.
+func TestRates(t *testing.T) {
 	s := everything()
 	f := &fake{snapshot: s}
 	m := start(t, f, Config{})
 	s.At, s.Locks = s.At.Add(2*time.Second), append([]inspect.Lock(nil), s.Locks...)
 	s.Locks[0].Version += 5
-	s.Locks[0].Remaining /= 4
-	m.Update(answer{number: m.reads, snapshot: s})
 	m.Update(tea.WindowSizeMsg{Width: 200, Height: 50})
-	if text := screenText(m); !strings.Contains(text, "2.5 changes/s") || !strings.Contains(text, "██░░░░░░") {
+	seesRate := func(want string, locks []inspect.Lock) {
+		t.Helper()
+		s := s
+		s.Locks = locks
+		m.Update(answer{number: m.reads, snapshot: s})
+		if text := screenText(m); !strings.Contains(text, want+" changes/s") {
+			t.Errorf("%s is missing in\n%s", want, text)
+		}
+	}
+	seesRate("2.5", s.Locks)
+	free, held := s.Locks[1:], append([]inspect.Lock(nil), s.Locks...)
+	s.At = s.At.Add(2 * time.Second)
+	seesRate("2.5", free)
+	s.At = s.At.Add(2 * time.Second)
+	held[0].Version += 20
+	seesRate("5.0", held)
+	for range mostUnseen {
+		seesRate("5.0", free)
+	}
+	seesRate("0.0", free)
+}
+
+// TestOverdueGrants: a holder that does not renew is seen, also by a screen that was opened after its end.
+func TestOverdueGrants(t *testing.T) {
+	s := everything()
+	s.Locks = append([]inspect.Lock(nil), s.Locks...)
+	s.Locks[0].Remaining = 6 * time.Second // of 30
+	m := start(t, &fake{snapshot: s}, Config{})
+	if text := screenText(m); strings.Contains(text, "not renewed") || strings.Contains(text, "█") {
+		t.Errorf("a screen that was just opened knows the TTL:\n%s", text)
+	}
+	s.At, s.Locks[0].Remaining = s.At.Add(4*time.Second), 2*time.Second
+	m.Update(answer{number: m.reads, snapshot: s})
+	if text := screenText(m); !strings.Contains(text, "2s, not renewed for 4s") {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestCycles: only what is certain is called a cycle.
+func TestCycles(t *testing.T) {
+	s := everything()
+	s.Locks = []inspect.Lock{
+		{Name: "p1", Holder: "p", Remaining: 1, Token: 1, Waiters: []inspect.Waiter{{Holder: "o"}}},
+		{Name: "p2", Holder: "o", Remaining: 1, Token: 2, Waiters: []inspect.Waiter{{Holder: "p"}}},
+	}
+	m := start(t, &fake{snapshot: s}, Config{Screen: "blocking"})
+	if text := screenText(m); !strings.Contains(text, "p1 again: perhaps a cycle") {
+		t.Errorf("%s", text)
+	}
+	s.Nested = []inspect.NestedWait{{Holder: "o", Names: []string{"p1"}, Holds: []fencing.Token{2}}, {Holder: "p", Names: []string{"p2"}, Holds: []fencing.Token{1}}}
+	m.Update(answer{number: m.reads, snapshot: s})
+	if text := screenText(m); !strings.Contains(text, "p1 again: a cycle") {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestWhatFits: a line ends with a whole part, a filter without matches says so, and a long table says where the cursor is.
+func TestWhatFits(t *testing.T) {
+	s := everything()
+	for i := range 300 {
+		s.Locks = append(s.Locks, inspect.Lock{Name: fmt.Sprint("n", i), Holder: "h", Remaining: time.Second, Token: fencing.Token(100 + i)})
+	}
+	m := start(t, &fake{snapshot: s}, Config{})
+	lines := strings.Split(screenText(m), "\n")
+	if first, last := lines[1], lines[len(lines)-1]; strings.Contains(first+last, "…") || !strings.Contains(first, "connections 0/0") || !strings.Contains(last, "row 1 of 304") {
+		t.Errorf("%q, %q", first, last)
+	}
+	s.Locks, s.Advisory = nil, nil
+	m.Update(answer{number: m.reads, snapshot: s})
+	m.Filter = "zzz"
+	if text := screenText(m); strings.Contains(text, "No lock is held") || !strings.Contains(text, "matches the filter zzz") {
 		t.Errorf("%s", text)
 	}
 }
