@@ -19,6 +19,8 @@ import (
 var (
 	//go:embed sql/server.sql
 	serverSQL string
+	//go:embed sql/guards.sql
+	guardsSQL string
 	//go:embed sql/nested.sql
 	nestedSQL string
 	//go:embed sql/once.sql
@@ -59,6 +61,7 @@ func (c *Client) Snapshot(ctx context.Context, q inspect.Query) (s inspect.Snaps
 				append([]any{""}, append(args, string(q.Order), limit, q.Offset)...)...)
 		},
 		readAll(ctx, c, &s.Nested, pgx.RowToStructByName, nestedSQL, limit),
+		readAll(ctx, c, &s.Guards, pgx.RowToStructByName, guardsSQL, limit),
 		readAll(ctx, c, &s.Once, pgx.RowToStructByName, onceSQL, limit),
 		readAll(ctx, c, &s.Schedules, scanSchedule, schedulesSQL, limit),
 		readAll(ctx, c, &s.Sessions, pgx.RowToStructByName, sessionsSQL, limit),

@@ -83,6 +83,11 @@ func TestSnapshot(t *testing.T) {
 	ends(t, "the transaction locks", locked)
 	defer close(stop)
 	until(f, "the waiter waits", 1, "SELECT count(*) FROM pglock.locks_waiting")
+	guard, err := f.pool.Begin(t.Context())
+	must(t, err)
+	defer func() { must(t, guard.Rollback(context.Background())) }()
+	must(t, held.Guard(t.Context(), guard))
+	backend := guard.Conn().PgConn().PID()
 
 	reader, err := pglock.Open(t.Context(), asReader, pglock.WithSchema(f.schema))
 	must(t, err)
@@ -108,6 +113,9 @@ func TestSnapshot(t *testing.T) {
 	}
 	if !slices.ContainsFunc(s.Sessions, func(s inspect.Session) bool { return s.Application == "pglock" }) {
 		t.Errorf("sessions are %+v", s.Sessions)
+	}
+	if g := s.Guards; len(g) != 1 || g[0].Name != "held" || g[0].Ended || g[0].PID != backend || g[0].Query != "" {
+		t.Errorf("guards are %+v, want process %d", g, backend)
 	}
 	found := false
 	for _, u := range s.Advisory {

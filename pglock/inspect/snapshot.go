@@ -38,6 +38,7 @@ type Snapshot struct {
 	Locks    []Lock // these of them, after Query.Offset others
 
 	Nested    []NestedWait
+	Guards    []Guard
 	Once      []Attempt
 	Schedules []Schedule
 	Advisory  []advisory.Usage // all sessions with an advisory lock of the database, also of other programs
@@ -68,6 +69,18 @@ type NestedWait struct {
 	Names  []string
 	Holds  []fencing.Token // of the leases
 	Waited time.Duration
+}
+
+// Guard is a session whose transaction has guarded a grant. No other holder is granted the lock before its end.
+type Guard struct {
+	Name        string        // of the lock
+	Ended       bool          // the grant has ended: the lock seems to be free
+	PID         uint32        // 0 for a prepared transaction
+	Prepared    string        // the prepared transaction, for COMMIT PREPARED or ROLLBACK PREPARED
+	Application string        // as State, Age and Query: empty if the role may not see it
+	State       string        // active or idle in transaction
+	Age         time.Duration // of the transaction
+	Query       string        // the last statement
 }
 
 // Attempt is an effect of package once that has begun and has no outcome.

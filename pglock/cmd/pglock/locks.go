@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/text"
@@ -39,13 +40,16 @@ func newList(g *globals) *cobra.Command {
 			if !asJSON {
 				fmt.Fprintln(t, "NAME\tSTATE\tHOLDER\tTOKEN\tSINCE\tREMAINING\tWAITERS\tLABELS")
 			}
+			guards := sessionsOf(ctx, client).Guards
+			filter.Held = filter.Held && !slices.ContainsFunc(guards, func(g inspect.Guard) bool { return g.Ended })
 			for k, err := range client.Locks(ctx, filter) {
+				users := guardsOf(k, guards)
 				switch {
-				case err != nil:
+				case err != nil, !all && !k.Held() && len(users) == 0:
 				case asJSON:
-					err = printJSON(out, k, false)
+					err = printJSON(out, k, false, users...)
 				default:
-					addLock(t, k)
+					addLock(t, k, users)
 				}
 				if err != nil {
 					return errors.Join(t.Flush(), out.Flush(), err)
@@ -65,8 +69,9 @@ func newList(g *globals) *cobra.Command {
 	return cmd
 }
 
-// addLock adds a line for each grant of the lock, or one for a lock without a grant.
-func addLock(t io.Writer, k inspect.Lock) {
+// addLock adds a line for each grant of the lock, or one for a lock without a grant, and one for each session that keeps
+// it from others by a grant that has ended.
+func addLock(t io.Writer, k inspect.Lock, guards []inspect.Guard) {
 	grants := k.Live()
 	if len(grants) == 0 {
 		grants = []inspect.Grant{{Token: k.Token, Holder: k.Holder}}
@@ -78,6 +83,11 @@ func addLock(t io.Writer, k inspect.Lock) {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", text.Plain(k.Name), k.State(), text.Plain(g.Holder), g.Token,
 			since, remaining, len(k.Waiters), cmp.Or(strings.Join(text.Labels(g.Labels), ","), "-"))
+	}
+	for _, g := range guards {
+		if g.Ended {
+			fmt.Fprintf(t, "%s\tguarded\t-\t-\t%s\t-\t%d\tby %s\n", text.Plain(k.Name), text.Short(g.Age), len(k.Waiters), describeGuard(g))
+		}
 	}
 }
 
@@ -91,28 +101,34 @@ func newShow(g *globals) *cobra.Command {
 		ValidArgsFunction: g.completeName,
 		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, args []string) error {
 			k, err := client.Get(ctx, args[0])
-			advisory := advisoryOf(ctx, client, args[0])
+			s := sessionsOf(ctx, client)
+			s.Advisory = slices.DeleteFunc(s.Advisory, func(u advisory.Usage) bool { return u.Key != client.Key(args[0]) })
 			switch {
-			case errors.Is(err, pglock.ErrNotFound) && len(advisory) == 0:
+			case errors.Is(err, pglock.ErrNotFound) && len(s.Advisory) == 0:
 				return unknownLock(ctx, client, args[0])
 			case err != nil && !errors.Is(err, pglock.ErrNotFound):
 				return err
 			case asJSON:
-				return printJSON(out, k, true)
+				return printJSON(out, k, true, guardsOf(k, s.Guards)...)
 			}
-			return show(out, k, advisory...)
+			return show(out, k, s)
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-// advisoryOf returns the sessions that hold the advisory lock of a name, which DoTx takes, or wait for it.
-func advisoryOf(ctx context.Context, client *pglock.Client, name string) (of []advisory.Usage) {
-	s, _ := client.Snapshot(ctx, inspect.Query{Filter: inspect.Filter{Prefix: name, Held: true}}) // what it can't read is not shown
-	for _, u := range s.Advisory {
-		if u.Key == client.Key(name) {
-			of = append(of, u)
+// sessionsOf returns the sessions that guard a grant, or hold or wait for an advisory lock, as DoTx does.
+func sessionsOf(ctx context.Context, client *pglock.Client) inspect.Snapshot {
+	s, _ := client.Snapshot(ctx, inspect.Query{Filter: inspect.Filter{Elections: true}}) // few locks; what it can't read is not shown
+	return s
+}
+
+// guardsOf returns those of the sessions that guard a grant of the lock.
+func guardsOf(k inspect.Lock, all []inspect.Guard) (of []inspect.Guard) {
+	for _, g := range all {
+		if g.Name == k.Name {
+			of = append(of, g)
 		}
 	}
 	return of
@@ -260,7 +276,7 @@ func release(ctx context.Context, client *pglock.Client, out io.Writer, name str
 	}
 	switch {
 	case err != nil, token == 0 && len(grants) == 0:
-		return &failure{statusNoGrant, fmt.Errorf("lock %q is not held", name)}
+		return stillGuarded(ctx, client, k, &failure{statusNoGrant, fmt.Errorf("lock %q is not held", name)})
 	case token == 0 && len(grants) > 1:
 		return &failure{statusUsage, fmt.Errorf("lock %q has %d grants: name one of them with --token", name, len(grants))}
 	case token == 0:
@@ -274,12 +290,26 @@ func release(ctx context.Context, client *pglock.Client, out io.Writer, name str
 	case isAny(err, pglock.ErrStale, pglock.ErrNotFound):
 		return &failure{statusNoGrant, err}
 	case errors.Is(err, pglock.ErrGuarded):
-		return &failure{statusNotAcquired, err}
+		return stillGuarded(ctx, client, k, &failure{statusNotAcquired, err})
 	case err != nil:
 		return err
 	}
 	_, err = fmt.Fprintf(out, "ended grant %d of lock %q%s\n", token, name, holder)
 	return err
+}
+
+// stillGuarded adds to a failure the sessions that keep the lock from others by a grant that has ended.
+func stillGuarded(ctx context.Context, client *pglock.Client, k inspect.Lock, f *failure) error {
+	for _, g := range guardsOf(k, sessionsOf(ctx, client).Guards) {
+		remedy := fmt.Sprintf("SELECT pg_terminate_backend(%d)", g.PID)
+		if g.Prepared != "" {
+			remedy = "ROLLBACK PREPARED " + text.OneLine(schema.Literal(g.Prepared))
+		}
+		if g.Ended {
+			f = &failure{statusNotAcquired, fmt.Errorf("%w: it is guarded by %s: end that transaction, or run %s", f.error, describeGuard(g), remedy)}
+		}
+	}
+	return f
 }
 
 // only returns a function that checks that the only argument is the name of that, or its key.

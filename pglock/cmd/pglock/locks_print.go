@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"unicode"
 	"unicode/utf16"
 
-	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/text"
@@ -34,11 +34,11 @@ func (t lines) add(key, format string, args ...any) {
 	fmt.Fprintf(t, key+"\t"+format+"\n", args...) // Flush returns the error
 }
 
-// show prints one lock, and the sessions with the advisory lock of its name.
-func show(out io.Writer, k inspect.Lock, sessions ...advisory.Usage) error {
+// show prints one lock, and of the sessions in s those that guard it, and all with an advisory lock.
+func show(out io.Writer, k inspect.Lock, s inspect.Snapshot) error {
 	t := lines{newTable(out)}
 	t.add("name", "%s", text.Plain(k.Name))
-	for _, u := range sessions {
+	for _, u := range s.Advisory {
 		what := "held"
 		if !u.Granted {
 			what = "waited for"
@@ -46,6 +46,9 @@ func show(out io.Writer, k inspect.Lock, sessions ...advisory.Usage) error {
 		t.add("advisory lock", "%s by process %d, %s, in a transaction for %s", what, u.PID, text.Plain(u.ApplicationName), text.Short(u.TransactionAge))
 	}
 	t.addState(k)
+	for _, g := range guardsOf(k, s.Guards) {
+		t.add("guarded", "by %s", describeGuard(g))
+	}
 	for i, g := range k.Grants {
 		if !g.Exclusive { // the lines of an exclusive one are those of the lock
 			t.add(fmt.Sprintf("grant %d", i+1), "%s", describeGrant(k.Kind, g))
@@ -98,6 +101,24 @@ func (t lines) addState(k inspect.Lock) {
 	}
 }
 
+// describeGuard returns the session that guards a grant as text.
+func describeGuard(g inspect.Guard) string {
+	who := []string{fmt.Sprintf("process %d", g.PID)}
+	if g.Prepared != "" {
+		who[0] = "prepared transaction " + text.Plain(g.Prepared)
+	}
+	if g.Application != "" {
+		who = append(who, text.Plain(g.Application))
+	}
+	if g.Age > 0 {
+		who = append(who, fmt.Sprintf("%s for %s", cmp.Or(g.State, "in a transaction"), text.Short(g.Age)))
+	}
+	if g.Query != "" {
+		who = append(who, fmt.Sprintf("last statement %.100s", text.OneLine(g.Query)))
+	}
+	return strings.Join(who, ", ")
+}
+
 // describeGrant returns one of several grants as text.
 func describeGrant(kind inspect.Kind, g inspect.Grant) string {
 	parts := []string{fmt.Sprintf("token %d, %s, %s, for %s, remaining %s",
@@ -120,6 +141,7 @@ type lockJSON struct {
 	Kind    inspect.Kind     `json:"kind,omitempty"`
 	InUse   int              `json:"in_use,omitempty"`
 	Grants  []grantJSON      `json:"grants,omitempty"`
+	Guards  []guardJSON      `json:"guards,omitempty"`
 	Waiters []waiterJSON     `json:"waiters"`
 }
 
@@ -137,6 +159,16 @@ type grantJSON struct {
 	ReleaseReason    string            `json:"release_reason,omitempty"`
 }
 
+type guardJSON struct {
+	Ended       bool    `json:"ended"` // the grant has ended, and others still wait for the transaction
+	PID         uint32  `json:"pid"`
+	Prepared    string  `json:"prepared,omitempty"`
+	Application string  `json:"application,omitempty"`
+	State       string  `json:"state,omitempty"`
+	Age         float64 `json:"transaction_seconds,omitempty"`
+	Query       string  `json:"query,omitempty"`
+}
+
 type waiterJSON struct {
 	Holder string  `json:"holder"`
 	Ticket int64   `json:"ticket"`
@@ -147,7 +179,7 @@ type waiterJSON struct {
 }
 
 // printJSON prints a lock as JSON, in one line unless indented.
-func printJSON(out io.Writer, k inspect.Lock, indented bool) error {
+func printJSON(out io.Writer, k inspect.Lock, indented bool, guards ...inspect.Guard) error {
 	j := lockJSON{
 		Name: k.Name, State: k.State(), Last: k.Previous, Kind: k.Kind, InUse: k.InUse(), Waiters: []waiterJSON{},
 		grantJSON: grantJSON{k.Token, k.Holder, k.Labels, k.Permits, false, nil, seconds(k.HeldFor), seconds(k.Remaining), k.ReleaseRequested, k.ReleaseReason},
@@ -159,6 +191,9 @@ func printJSON(out io.Writer, k inspect.Lock, indented bool) error {
 		j.Grants = append(j.Grants, grantJSON{
 			g.Token, g.Holder, g.Labels, g.Permits, g.Exclusive, &g.AcquiredAt, seconds(g.HeldFor), seconds(g.Remaining), g.ReleaseRequested, g.ReleaseReason,
 		})
+	}
+	for _, g := range guards {
+		j.Guards = append(j.Guards, guardJSON{g.Ended, g.PID, g.Prepared, g.Application, g.State, seconds(g.Age), g.Query})
 	}
 	for _, w := range k.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, seconds(w.Waited), w.Permits, w.Exclusive})

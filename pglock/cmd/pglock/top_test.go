@@ -88,7 +88,7 @@ func TestTopInATerminal(t *testing.T) {
 	press("K")
 	press("account:17", "Enter")
 	shows("a revocation", "revoked: grant")
-	shows("nothing is left of it", "No lock is held.")
+	shows("nothing is left of it", "Nothing here matches the filter acc.")
 	if holder, _ := c.row("account:17"); holder != "" {
 		t.Errorf("it is held by %q", holder)
 	}

@@ -57,8 +57,8 @@ func (m *model) header() []string {
 	for _, r := range m.view.rates {
 		rate += r
 	}
-	second := fit(m.width, fmt.Sprintf("held %d  waiting %d  once %d  %.1f changes/s  connections %d/%d  oldest transaction %s  notify queue %.0f %%  listening %d  dead rows %d",
-		s.Held, s.Waiting, s.Started, rate, s.Connections, s.MaxConnections, text.Short(s.OldestTransaction), 100*s.NotifyQueue, s.Listeners, s.DeadRows))
+	second := fit(m.width, fmt.Sprintf("held %d  waiting %d  %.1f changes/s  oldest transaction %s  connections %d/%d  once %d  notify queue %.0f %%  listening %d  dead rows %d",
+		s.Held, s.Waiting, rate, text.Short(s.OldestTransaction), s.Connections, s.MaxConnections, s.Started, 100*s.NotifyQueue, s.Listeners, s.DeadRows))
 	style := faint
 	if s.OldestTransaction > time.Minute || s.NotifyQueue > 0.5 || s.Full() {
 		style = warning

@@ -18,7 +18,6 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/doctor"
 	"github.com/pglock/pglock-go/pglock/inspect"
@@ -39,10 +38,10 @@ type Client interface {
 type Config struct {
 	Client   Client
 	Doctor   func(ctx context.Context) []doctor.Result
-	Show     func(out io.Writer, l inspect.Lock, sessions ...advisory.Usage) error // everything about a lock, for its detail
-	Export   func(out io.Writer, l inspect.Lock, indented bool) error              // as JSON
-	Help     string                                                                // of the keys
-	Every    time.Duration                                                         // between two reads
+	Show     func(out io.Writer, l inspect.Lock, s inspect.Snapshot) error                     // everything about a lock and its sessions, for its detail
+	Export   func(out io.Writer, l inspect.Lock, indented bool, guards ...inspect.Guard) error // as JSON
+	Help     string                                                                            // of the keys
+	Every    time.Duration                                                                     // between two reads
 	ReadOnly bool
 	Filter   string // as after the key /
 	Screen   string // the first one
@@ -432,11 +431,12 @@ func (m *model) describe(r row) tea.Cmd {
 		}
 		return nil
 	}
+	sessions := inspect.Snapshot{Guards: m.view.Guards}
 	return func() tea.Msg {
 		var detail strings.Builder
 		l, err := m.Client.Get(m.ctx, r.lock)
 		if err == nil {
-			err = m.Show(&detail, l)
+			err = m.Show(&detail, l, sessions)
 		}
 		if err != nil {
 			return acted(text.OneLine(err.Error()))

@@ -74,7 +74,7 @@ func start(t *testing.T, f *fake, cfg Config) *model {
 	cfg.Doctor = func(context.Context) []doctor.Result {
 		return []doctor.Result{{Check: "server", Level: doctor.Fail, Found: hostile, Remedy: hostile}}
 	}
-	cfg.Show = func(out io.Writer, l inspect.Lock, _ ...advisory.Usage) error {
+	cfg.Show = func(out io.Writer, l inspect.Lock, _ inspect.Snapshot) error {
 		_, err := fmt.Fprintf(out, "all of %q\n", l.Name)
 		return err
 	}
