@@ -314,6 +314,27 @@ func TestUIUpdates(t *testing.T) {
 	locktest.OK(t, l.Release(t.Context()))
 }
 
+// TestUIOutage: while the database does not answer, an open page says since when it is old, is gray, and has what it had.
+func TestUIOutage(t *testing.T) {
+	t.Parallel()
+	b := newBrowser(t)
+	l := b.try(b.client.Lock("first"))
+	b.see("")
+	b.until("the page is up to date", "document.getElementById('status').className === 'live'")
+	b.sql("ALTER VIEW pglock.locks_held RENAME TO away")
+	b.until("the page is old", "/^No answer since [0-9]{2}:[0-9]{2}:[0-9]{2} UTC$/.test(document.getElementById('status').textContent)")
+	if eval[bool](b, "document.getElementById('status').className === 'live'") || eval[string](b, "getComputedStyle(document.querySelector('.old')).filter") != "grayscale(1)" {
+		t.Error("an old page looks like another")
+	}
+	b.shows("first")
+	b.do(chromedp.Click("#pause"), chromedp.Click("#pause")) // connects again
+	b.until("the page is still old", "document.getElementById('status').textContent.startsWith('No answer since')")
+	b.sql("ALTER VIEW pglock.away RENAME TO locks_held")
+	b.until("the page is up to date again", "document.getElementById('status').className === 'live' && !document.querySelector('.old, .problem')")
+	b.clean()
+	locktest.OK(t, l.Release(t.Context()))
+}
+
 // TestUIActions: with the keyboard alone, a release is requested and a grant of a hostile name revoked.
 func TestUIActions(t *testing.T) {
 	t.Parallel()
