@@ -68,9 +68,9 @@ nightly: setup ## Run what takes too long for each change: builds for every syst
 	$(MAKE) --no-print-directory chaos
 
 .PHONY: demo
-demo: ## Show what the lock and the guard are worth: processes compete, one is killed, one is paused
+demo: ## Show what the lock and the guard are worth: processes compete, one is killed, one is paused; KEEP=1 for the README
 	@[ -n "$$PGLOCK_TEST_DATABASE_URL$$PGLOCK_TEST_IMAGE" ] || testdata/setup.sh postgres || [ $$? = 69 ]
-	go run ./internal/demo
+	set -o pipefail; go run ./internal/demo $(if $(KEEP),| tee testdata/demo.txt)
 
 .PHONY: bare
 bare: ## Run `make demo` and `make test` on a bare Debian in a temporary directory, as root

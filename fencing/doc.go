@@ -114,11 +114,10 @@
 //
 // # What it costs
 //
-// A guarded statement in one round trip ([Batch]) takes 1.2 to 1.5 times as long as the same statement
-// without a guard. On a protected table one row takes about 1.7 times as long, and 1,000 rows in one
-// statement about 1.9 times, or 3 times where each row gets a new token. Most of that is what PostgreSQL
-// does before any check: a trigger before each row makes it lock the row first, with a WAL record (about
-// 1.3 times), and the transition tables keep both versions of each row (about 1.25 times).
+// docs/reference/benchmarks.md has the times of a guarded statement in one round trip ([Batch]), and of
+// statements that write to a protected table, to those of the same statements without a fence. Most of
+// the latter is what PostgreSQL does before any check: a trigger before each row makes it lock the row
+// first, with a WAL record, and the transition tables keep both versions of each row.
 //
 // # Limits
 //

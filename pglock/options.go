@@ -156,7 +156,7 @@ func WithNamePolicy(policy func(name string) ([]LeaseOption, error)) Option {
 }
 
 // WithPollOnly makes waiters poll instead of using LISTEN, for poolers in transaction mode and
-// servers without notifications. They then acquire a released lock up to 400 ms later. By default,
+// servers without notifications. They then acquire a released lock up to 375 ms later. By default,
 // clients use LISTEN, and poll while notifications do not arrive, which they test on each
 // connection.
 func WithPollOnly() Option {
