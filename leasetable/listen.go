@@ -2,15 +2,30 @@ package leasetable
 
 import (
 	"context"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
 // notifySQL tests a listening connection.
 const notifySQL = "SELECT pg_notify($1::text, '')"
+
+// listenSQL returns the statements of one transaction that listens. Their texts are the same for all
+// clients, except for a constant of a SELECT, which pg_stat_statements leaves out: a LISTEN for each
+// client's own channel would be an entry of its own there. pg_stat_activity shows the first one.
+func listenSQL(shared string, channels []string) string {
+	return "LISTEN " + schema.Quote(shared) + "; " +
+		"SELECT pg_catalog.set_config('pglock.channels', " + schema.Literal(strings.Join(channels, " ")) + ", true); " + `
+DO $$ DECLARE channel text; BEGIN
+    FOREACH channel IN ARRAY pg_catalog.string_to_array(pg_catalog.current_setting('pglock.channels'), ' ') LOOP
+        EXECUTE pg_catalog.format('LISTEN %I', channel);
+    END LOOP;
+END $$`
+}
 
 // Listener is a connection that listens.
 type Listener interface {
@@ -19,8 +34,9 @@ type Listener interface {
 	Close(ctx context.Context) error
 }
 
-// Listen opens a connection of its own that listens on the channels. The caller must close it.
-func (s *Store) Listen(ctx context.Context, channels ...string) (Listener, error) {
+// Listen opens a connection of its own that listens on a channel that clients share, and on its own
+// channels, whose names have no blanks. The caller must close it.
+func (s *Store) Listen(ctx context.Context, shared string, channels ...string) (Listener, error) {
 	config, before := s.listener, (func(context.Context, *pgx.ConnConfig) error)(nil)
 	if config == nil {
 		config, before = s.config.ConnConfig, s.config.BeforeConnect
@@ -34,10 +50,8 @@ func (s *Store) Listen(ctx context.Context, channels ...string) (Listener, error
 	ctx, cancel := context.WithTimeout(ctx, timing.StatementBound)
 	defer cancel()
 	err = normalizeSession(ctx, conn.PgConn()) // names arrive in UTF-8
-	for _, channel := range channels {
-		if err == nil {
-			_, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
-		}
+	if err == nil {
+		_, err = conn.Exec(ctx, listenSQL(shared, channels), pgx.QueryExecModeSimpleProtocol)
 	}
 	if err != nil {
 		_ = conn.Close(ctx)

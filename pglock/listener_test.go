@@ -33,6 +33,7 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 		"half-open listener":   {listener: "proxy"},
 		"killed listener":      {killed: true},
 		"unreachable listener": {listener: "host=127.0.0.1 port=1 connect_timeout=1"},
+		"listener of a pool":   {listener: "pool"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,6 +45,8 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 			switch {
 			case tc.listener == "proxy":
 				opts = append(opts, pglock.WithListener(proxy.URL(f.pool.Config().ConnString())))
+			case tc.listener == "pool":
+				opts = append(opts, pglock.WithListener(f.pool.Config().ConnString()+"&pool_max_conns=3&pool_health_check_period=1m"))
 			case tc.listener != "":
 				opts = append(opts, pglock.WithListener(tc.listener))
 			case tc.polls:
@@ -51,7 +54,7 @@ func TestP19_P24_I10_P17_AReleaseWakesTheNext(t *testing.T) {
 			}
 			c := f.open(opts...)
 			got := f.waits(c, "n")
-			listens := !tc.polls && (tc.listener == "" || tc.listener == "proxy")
+			listens := !tc.polls && (tc.listener == "" || tc.listener == "proxy" || tc.listener == "pool")
 			pgtest.Eventually(t, "it listens, or not", func() bool { return pglock.Listening(c) == listens })
 			if tc.listener == "proxy" {
 				proxy.DropReplies()
@@ -212,5 +215,37 @@ func (f fixture) listen(channels ...string) (notified func() []string) {
 			}
 			all = append(all, n.Channel[len(f.schema):]+": "+n.Payload)
 		}
+	}
+}
+
+// TestListenersShareTheirStatements: however many clients listen, pg_stat_statements has as many entries as
+// for one, so a fleet of short-lived commands does not push out the statements of others.
+func TestListenersShareTheirStatements(t *testing.T) {
+	t.Parallel()
+	f := on(t, pgtest.Server(t, testserver.Options{Settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"}}).URL())
+	f.sql("CREATE EXTENSION pg_stat_statements")
+	try(t, f.open(), "n")
+	entries := func() int {
+		return value[int](f, "SELECT count(*) FROM pg_stat_statements WHERE query ~ '^(LISTEN|DO) ' OR query LIKE '%pglock.channels%' AND query NOT LIKE '%pg_stat_statements%'")
+	}
+	var first int
+	for i := range 4 {
+		c := f.open()
+		ctx, giveUp := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if _, err := c.Acquire(ctx, "n"); err == nil {
+				t.Error("granted twice")
+			}
+		})
+		pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(c) })
+		giveUp()
+		waiting.Wait()
+		if i == 0 {
+			first = entries()
+		}
+	}
+	if n := entries(); n != first || n == 0 {
+		t.Errorf("%d entries for one client that listens, %d for four", first, n)
 	}
 }

@@ -29,7 +29,8 @@ import (
 // requests, revocations and changes before that moment have not notified it.
 func (s *signals) listen(ctx context.Context, channel string) (waitlist.Subscription, error) {
 	c := s.client
-	sub, err := c.store.Listen(ctx, channel, channel+leasetable.NextSuffix, channel+leasetable.AllSuffix, c.watches.channel(), leasetable.HolderChannel(c.cfg.schema))
+	sub, err := c.store.Listen(ctx, leasetable.HolderChannel(c.cfg.schema),
+		channel, channel+leasetable.NextSuffix, channel+leasetable.AllSuffix, c.watches.channel())
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -165,11 +166,14 @@ func WithPollOnly() Option {
 
 // WithListener sets a connection string, as a URL or in keyword/value form, for the listening
 // connection, such as one that bypasses a pooler to the same database. The default is the pool's.
+// Parameters of pgxpool, such as pool_max_conns, are ignored, so the string may be that of a pool.
 func WithListener(connString string) Option {
-	return clientOption(func(c *clientConfig) (err error) {
-		if c.listener, err = pgx.ParseConfig(connString); err != nil {
+	return clientOption(func(c *clientConfig) error {
+		config, err := pgxpool.ParseConfig(connString)
+		if err != nil {
 			return invalidOption("listener: connection string: %v", err)
 		}
+		c.listener = config.ConnConfig
 		return nil
 	})
 }

@@ -47,7 +47,7 @@ type Store interface {
 	QuitQueue(ctx context.Context, client string) error
 	Watch(ctx context.Context, name, channel string) error
 	Notify(ctx context.Context, channel string) error
-	Listen(ctx context.Context, channels ...string) (leasetable.Listener, error)
+	Listen(ctx context.Context, shared string, channels ...string) (leasetable.Listener, error)
 
 	NestedWait(ctx context.Context, w *leasetable.NestedWait) (cycle string, err error)
 	EndNestedWait(ctx context.Context, number int64) error

@@ -21,8 +21,8 @@ type listener struct {
 }
 
 // Listen is leasetable.Store.Listen.
-func (c *Store) Listen(ctx context.Context, channels ...string) (leasetable.Listener, error) {
-	l := &listener{server: c.server, channels: channels, arrived: make(chan struct{}, 1)}
+func (c *Store) Listen(ctx context.Context, shared string, channels ...string) (leasetable.Listener, error) {
+	l := &listener{server: c.server, channels: append(channels, shared), arrived: make(chan struct{}, 1)}
 	return l, c.run(ctx, func() { c.server.sessions[l] = struct{}{} })
 }
 
