@@ -16,7 +16,7 @@ import (
 
 // errStandby says why a connection accepts no writes. After a failover it may be the wrong server, so that
 // another attempt may succeed.
-var errStandby = errs.Errorf("%w: the server is a standby: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
+var errStandby = errs.Errorf("%w: the server is a standby, where locks can't be looked at either: name all hosts of the cluster and set target_session_attrs=read-write", errs.ErrUnavailable)
 
 // Explain turns an error of this package into one for users, and wraps a temporary failure with
 // ErrUnavailable. op names the operation. The server's error stays in the chain.
@@ -34,8 +34,9 @@ func (s *Store) Explain(op string, err error) error {
 	case pgtx.UndefinedTable, pgtx.UndefinedFunction, pgtx.InvalidSchemaName:
 		return &schema.Error{Kind: schema.ErrMissing, Name: s.schema, Want: schema.Version, Cause: err}
 	case pgtx.InsufficientPrivilege:
-		return errs.Errorf("pglock: %s: %w in schema %q: %w: let the owner of the tables run SELECT %s.grant_user('ROLE')",
-			op, errs.ErrPrivilege, s.schema, err, schema.Quote(s.schema))
+		return schema.Privilege("pglock: "+op, s.schema, err)
+	case pgtx.DuplicatePreparedStatement, pgtx.InvalidSQLStatementName:
+		return errs.Errorf("pglock: %s: %w: a pooler that does not know prepared statements is in between: set default_query_exec_mode=exec in the connection string", op, err)
 	case pgtx.ReadOnlySQLTransaction:
 		return errs.Errorf("pglock: %s: %w: %w: the server is a standby, or default_transaction_read_only is on", op, errs.ErrUnavailable, err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/pglock/pglock-go/internal/testserver"
 	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/once"
 	"github.com/pglock/pglock-go/pglock/runner"
 )
 
@@ -43,6 +44,9 @@ func TestErrorLines(t *testing.T) {
 	exec("CREATE ROLE app LOGIN PASSWORD 'secret'; SELECT pglock.grant_user('app')")
 	exec("CREATE ROLE stranger LOGIN PASSWORD 'secret'")
 	exec("CREATE ROLE reader LOGIN PASSWORD 'secret'; SELECT pglock.grant_user('reader'); ALTER ROLE reader SET default_transaction_read_only = on")
+	exec("CREATE ROLE looker LOGIN PASSWORD 'secret'; SELECT pglock.grant_reader('looker')")
+	must(t, migrations.Up(t.Context(), admin, migrations.WithSchema("walled")))
+	exec("SELECT walled.grant_user('app'); ALTER TABLE walled.distributed_locks ENABLE ROW LEVEL SECURITY")
 	exec("CREATE DATABASE closed")
 	exec("REVOKE CONNECT ON DATABASE closed FROM PUBLIC")
 	address := mustParse(t, server.URL())
@@ -64,6 +68,9 @@ func TestErrorLines(t *testing.T) {
 	user := func(name, password string) func(*url.URL) {
 		return func(u *url.URL) { u.User = url.UserPassword(name, password) }
 	}
+	walled, err := pglock.Open(t.Context(), pool(nil), pglock.WithSchema("walled"))
+	must(t, err)
+	t.Cleanup(func() { _ = walled.Close(context.Background()) })
 	c, err := pglock.Open(t.Context(), pool(nil), pglock.WithHolder("me"), pglock.WithTTL(time.Hour))
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
@@ -139,6 +146,8 @@ func TestErrorLines(t *testing.T) {
 		{"refused", open(func(u *url.URL) { u.Host = refused.Addr().String() }), []error{pglock.ErrUnavailable}, "pglock: open: database unavailable: failed to connect to `user=app database=postgres`: A: dial error: dial tcp A: connect: connection refused"},
 		{"no rights", open(user("stranger", "secret")), []error{pglock.ErrPrivilege}, `pglock: open: missing privilege in schema "pglock": ERROR: permission denied for schema pglock (SQLSTATE 42501): let the owner of the tables run SELECT "pglock".grant_user('ROLE')`},
 		{"read-only role", open(user("reader", "secret")), []error{pglock.ErrUnavailable}, `pglock: database unavailable: default_transaction_read_only is on (set by: user): turn it off for this role, or name all hosts of the cluster and set target_session_attrs=read-write`},
+		{"row security", second(walled.TryAcquire(t.Context(), "n")), []error{pglock.ErrPrivilege}, "pglock: acquire \"n\": missing privilege in schema \"walled\": ERROR: new row violates row-level security policy for table \"distributed_locks\" (SQLSTATE 42501): let the owner of the tables disable row security on them, or create a policy that shows all rows: `pglock doctor` has the statement"},
+		{"resolved by a reader", once.Resolve(t.Context(), pool(user("looker", "secret")), "k", 1, true), []error{pglock.ErrPrivilege}, `once: resolve "k": missing privilege in schema "pglock": ERROR: permission denied for table once_keys (SQLSTATE 42501): let the owner of the tables run SELECT "pglock".grant_user('ROLE')`},
 		{"no tables", second(pglock.Open(t.Context(), app, pglock.WithSchema("elsewhere"))), []error{schema.ErrMissing, pglock.ErrSchema}, "pglock: schema missing: no pglock tables in schema \"elsewhere\": run `pglock migrate up`, call migrations.Up, or name the right schema"},
 		{"invalid option", acquire("n", pglock.WithWait(-1)), []error{pglock.ErrInvalidOption}, `pglock: invalid option: wait -1ns is negative: must be 0 or more`},
 		{"invalid name", acquire(""), []error{pglock.ErrInvalidOption}, `pglock: invalid lock name: "" is empty`},

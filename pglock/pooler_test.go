@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,6 +102,25 @@ func TestP35_ConformanceBehindPgpool(t *testing.T) { //nolint:tparallel // one m
 			})
 		})
 	}
+}
+
+// TestP35_APoolerWithoutPreparedStatements: two clients that share a session of a pooler which does not know
+// prepared statements prepare the same one. The error names the setting to change.
+func TestP35_APoolerWithoutPreparedStatements(t *testing.T) {
+	t.Parallel()
+	if modes, _ := pgtest.PoolerModes(); slices.Contains(modes, pgx.QueryExecModeCacheStatement) {
+		t.Skip("this pooler knows prepared statements")
+	}
+	f := newFixture(t)
+	through := f.pooled(pgtest.Pooler(t, pgtest.URL(t), "transaction", "default_pool_size = 1"), pgx.QueryExecModeCacheStatement)
+	try(t, through.open(), "a")
+	_, err := through.open().TryAcquire(t.Context(), "b")
+	if err == nil || !strings.Contains(err.Error(), "42P05") || !strings.Contains(err.Error(), "set default_query_exec_mode=exec") {
+		t.Errorf("got %v, want the setting", err)
+	}
+	exec := f.pooled(pgtest.Pooler(t, pgtest.URL(t), "transaction", "default_pool_size = 1"), pgx.QueryExecModeExec)
+	try(t, exec.open(), "c")
+	try(t, exec.open(), "d")
 }
 
 // TestP35_AListenerPastThePooler wakes a waiter behind a pooler before its next poll.

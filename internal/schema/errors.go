@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pglock/pglock-go/internal/errs"
 )
 
@@ -52,4 +54,21 @@ func Check(name string, found, oldest int) error {
 		return &Error{Kind: ErrNewer, Name: name, Found: found, Oldest: oldest, Want: Version}
 	}
 	return nil
+}
+
+// Privilege returns the error of a statement that failed with insufficient_privilege on the tables of the
+// named schema. where begins its text.
+func Privilege(where, name string, err error) error {
+	remedy := fmt.Sprintf("run SELECT %s.grant_user('ROLE')", Quote(name))
+	if RowSecurity(err) {
+		remedy = "disable row security on them, or create a policy that shows all rows: `pglock doctor` has the statement"
+	}
+	return errs.Errorf("%s: %w in schema %q: %w: let the owner of the tables %s", where, errs.ErrPrivilege, name, err, remedy)
+}
+
+// RowSecurity reports whether row security has refused the statement. It has the SQLSTATE of a missing
+// right, which a grant does not mend, and the language of the text is that of the server.
+func RowSecurity(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Routine == "ExecWithCheckOptions" || pg.Routine == "check_enable_rls")
 }

@@ -144,7 +144,7 @@ func explain(ctx context.Context, operation, key, schemaName string, err error) 
 	case state == pgtx.SerializationFailure:
 		return errs.Errorf("%s: %w: roll back and run the transaction again: %w", where, fencing.ErrSnapshot, err)
 	case state == pgtx.InsufficientPrivilege:
-		return errs.Errorf("%s: %w: %w", where, errs.ErrPrivilege, err)
+		return schema.Privilege(where, schemaName, err)
 	case state == pgtx.InvalidSchemaName, state == pgtx.UndefinedFunction, state == pgtx.UndefinedTable:
 		return &schema.Error{Kind: schema.ErrMissing, Name: schemaName, Want: schema.Version, Cause: err}
 	case state == pgtx.LockNotAvailable && ctx.Err() == nil:

@@ -166,7 +166,7 @@ func (e shortened) Error() string {
 
 // explainPrivilege adds the command that grants the missing right to the role.
 func (g *globals) explainPrivilege(err error) error {
-	if !errors.Is(err, pglock.ErrPrivilege) {
+	if !errors.Is(err, pglock.ErrPrivilege) || schema.RowSecurity(err) {
 		return err
 	}
 	config, configErr := g.database().config()
