@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -129,7 +130,7 @@ func (g *globals) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 
 // explainConnect adds the source of the connection string to a connection error. It drops the
 // server's text about a parameter, because that text quotes it: after a blank in an unquoted
-// password, the rest of the password is such a parameter.
+// password, the rest of the password is such a parameter. Only the name of one that is none is kept.
 func (d database) explainConnect(err error) error {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
@@ -137,10 +138,29 @@ func (d database) explainConnect(err error) error {
 	case !errors.As(err, &connect) && !errors.Is(err, pglock.ErrUnavailable):
 		return err
 	case errors.As(err, &pg) && (pg.Code == pgtx.UndefinedObject || strings.HasPrefix(pg.Code, pgtx.DataException)):
+		if name := d.named(pg.Message); name != "" {
+			return fmt.Errorf("%w in %s: the server refuses the parameter %s (SQLSTATE %s): correct or remove it", errConnString, d.source, name, pg.Code)
+		}
 		return fmt.Errorf("%w in %s: the server refuses a parameter (SQLSTATE %s): "+
 			"check names and values, and quote values with blanks", errConnString, d.source, pg.Code)
 	}
 	return fmt.Errorf("%w (the database is from %s)", shortened{err}, d.source)
+}
+
+// named returns the parameter of a URL that the text names. In other strings, and beside a password in the
+// parameters, a part of the password may look like one, so it returns none.
+func (d database) named(text string) string {
+	u, err := url.Parse(d.connString)
+	if err != nil || u.Scheme == "" || strings.Contains(u.RawQuery, "password") {
+		return ""
+	}
+	words := strings.FieldsFunc(text, func(r rune) bool { return !parameter.MatchString("x" + string(r)) })
+	for name := range u.Query() {
+		if slices.Contains(words, name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // shortened is a connection error with the reason of each attempt once: pgx tries a host with TLS and without,

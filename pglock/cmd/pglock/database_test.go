@@ -35,6 +35,7 @@ func TestPasswordIsNeverShown(t *testing.T) {
 		{keywords + "hunter98-fish", statusUnavailable},
 		// After a blank, the rest of an unquoted password looks like a parameter, and the server's error names it.
 		{keywords + password + " passwd=x hunt=er98", statusUsage},
+		{"postgres://" + server.Host + "/postgres?sslmode=disable&user=postgres&password=" + password + "&hunt=er98", statusUsage},
 	} {
 		for source, args := range map[string][]string{
 			"--database-url":       {"run", "--database-url", test.connString, "n", "--", "pglock"},
@@ -48,6 +49,23 @@ func TestPasswordIsNeverShown(t *testing.T) {
 			if text := r.stdout + r.stderr; leaks(text) || !strings.Contains(text, source) || strings.Count(text, "\n") != 1 {
 				t.Errorf("%q in %s: got %s", test.connString, source, text)
 			}
+		}
+	}
+}
+
+// TestTheRefusedParameterIsNamed: parameters of other tools, and those of libpq that pgx does not know.
+func TestTheRefusedParameterIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"schema": "public", "pool": "5", "keepalives_idle": "3", "statement_timeout": "hunter98"} {
+		c := bareCLI(t)
+		u := mustParse(t, pgtest.URL(t))
+		parameters := u.Query()
+		parameters.Set(name, value)
+		u.RawQuery = parameters.Encode()
+		c.set("PGLOCK_DATABASE_URL", u.String())
+		r := c.expect(statusUsage, "ls")
+		if want := "in $PGLOCK_DATABASE_URL: the server refuses the parameter " + name + " (SQLSTATE "; !strings.Contains(r.stderr, want) || leaks(r.stderr) {
+			t.Errorf("got %s, want %q", r.stderr, want)
 		}
 	}
 }
