@@ -67,6 +67,28 @@ func TestAcquireAllOrNothing(t *testing.T) {
 	}
 }
 
+// TestTheHolderOfOneOfSeveral: a call that gives up without an attempt of its own says who holds one of its
+// names, and not who holds a lock that is called as they are together.
+func TestTheHolderOfOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, other := f.open(pglock.WithHolder("A")), f.open(pglock.WithHolder("B"))
+	try(t, c, "a, b")
+	for holder, held := range map[string]*pglock.Lease{"B": try(t, other, "b"), "A": try(t, c, "d")} {
+		name := held.Name()
+		first := f.waitsForAll(c, "a", name)
+		pgtest.Eventually(t, "a call waits", func() bool { return pglock.AllWait(c, "a", name) })
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := locktest.All(c, "a", name).Acquire(gone) // the first call makes the attempts
+		if busy := busyName(t, err, name); busy.Holder != holder || busy.ThisClient != (holder == "A") {
+			t.Errorf("%s holds it: %v", holder, busy)
+		}
+		release(t, held)
+		release(t, next(t, first))
+	}
+}
+
 // TestAcquireAllRefusesBadNames: each mistake has an error of its own, and nothing is acquired.
 func TestAcquireAllRefusesBadNames(t *testing.T) {
 	t.Parallel()

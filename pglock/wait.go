@@ -164,14 +164,15 @@ func (w *waiter) giveUp(ctx context.Context) error {
 
 // localHolder returns the holder that this process knows of without an attempt, or nil.
 func (a *acquisition) localHolder() *BusyError {
-	l := a.client.registry.newestOf(a.name)
-	if held := l != nil && l.Err() == nil; !held {
-		return nil
+	for _, name := range a.names() { // a.name of several may be the name of another lock
+		if l := a.client.registry.newestOf(name); l != nil && l.Err() == nil {
+			return &BusyError{
+				Name: name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
+				ThisClient: true,
+			}
+		}
 	}
-	return &BusyError{
-		Name: a.name, Holder: l.Holder(), Token: l.Token(), Remaining: time.Until(l.Deadline()) + l.cfg.margin,
-		ThisClient: true,
-	}
+	return nil
 }
 
 // observeWait raises the WaitEvent of the call, once.
