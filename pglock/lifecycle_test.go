@@ -33,6 +33,10 @@ func init() {
 	}
 }
 
+// inFull undoes -short, with which rapid makes so few sequences that they show nothing and miss seeded bugs. No
+// other test asks for it.
+var inFull = sync.OnceFunc(func() { _ = flag.Set("test.short", "false") })
+
 // lifecycle runs random calls of three clients on one lock, beside a model of it: the token of the
 // last grant, and whether that grant is live. The model in internal/store has transactions and row
 // locks instead, and no clients.
@@ -241,6 +245,7 @@ func (m *lifecycle) compare(rt *rapid.T) {
 // checkLifecycle runs random sequences of steps. It returns the number of steps.
 func checkLifecycle(t *testing.T, tb rapid.TB, f fixture) (steps int) {
 	t.Helper()
+	inFull()
 	var clients []*pglock.Client
 	for range 3 {
 		c := f.openUnclosed(pglock.WithLogger(nil))
