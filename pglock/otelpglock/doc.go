@@ -44,7 +44,8 @@
 //
 // Counters for alerts start at 0, since the increase of a series that begins with 1 is not seen: those
 // of a group when its first acquire ends (without [WithGroup] in [New]), and those of an election or a
-// job when it is announced. The directory docs/monitoring has a dashboard and alerts for Prometheus.
+// job when it is announced. So does pglock.listener.active. The directory docs/monitoring has a dashboard
+// and alerts for Prometheus.
 //
 // The values of the attributes:
 //

@@ -133,7 +133,7 @@ func text(s attribute.Set) string {
 
 // started are the counters of a group, and those of all clients, that start at 0.
 func started(want map[string]func(p point) bool, groups ...string) map[string]func(p point) bool {
-	all := map[string]func(p point) bool{}
+	all := map[string]func(p point) bool{"pglock.listener.active {connection} up-down {}": atLeast(0)}
 	for _, outcome := range []string{"lost", "failed"} {
 		all["pglock.results {result} counter {pglock.kind=listener pglock.outcome="+outcome+"}"] = atLeast(0)
 	}

@@ -40,6 +40,7 @@ func New(opts ...Option) (observe.Hooks, error) {
 		o.startGroup(context.Background(), o.inGroup("")[0])
 	}
 	o.startResults(context.Background(), observe.KindListener)
+	o.listenerActive.Add(context.Background(), 0) // which is all that a client that polls has
 	return observe.Hooks{
 		Wait: o.wait, Acquire: o.acquire, Handoff: o.handoff, Renewal: o.renewal, Loss: o.loss, Release: o.release, Batch: o.batch,
 		Result: o.result,
