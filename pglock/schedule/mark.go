@@ -110,7 +110,7 @@ func (j *Job) check(ctx context.Context, c claim) (tick, last time.Time, err err
 	}
 	if c.period > 0 {
 		if since := now.Sub(last); since < c.period-early(c.period) {
-			return tick, last, j.refuse(ErrDone, "the last run began at %s, %v ago: must be %v or more",
+			return tick, last, j.refuse(ErrDone, "the last run began at %s, %v ago: the next one may begin %v after it",
 				format(last), since.Round(time.Second), c.period)
 		}
 		return now, last, nil
