@@ -107,7 +107,9 @@
 //     without NamedBy a grant of any lock passes, so a table that such roles may write needs NamedBy.
 //   - Code that runs in a transaction that has bound a grant, as any role: the transaction is the
 //     holder's until it ends.
-//   - Any role that can lock the table: Protect, Unprotect and migrating down wait for it.
+//   - Any role that can lock the table: Protect, Unprotect and migrating down wait for it. A role of
+//     grant_user can lock the lock tables themselves (LOCK TABLE), and no lock of the schema is granted or
+//     renewed until its transaction ends: a transaction that pg_terminate_backend ends.
 //
 // In permissive mode, which is for the time until all writers bind a grant, everybody may write; a write
 // without a grant leaves the tokens of the rows as they are.

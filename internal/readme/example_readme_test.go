@@ -101,6 +101,50 @@ func Example_transaction() {
 	// Output: <nil>
 }
 
+func Example_inYourTransaction() {
+	pool, end := locktest.ExamplePool("CREATE TABLE discounts AS SELECT 17 AS id, false AS used")
+	defer end()
+	ctx := context.Background()
+	client, err := pglock.Open(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if err := advisory.Lock(ctx, tx, client.Key("discount:17")); err != nil { // it ends with tx
+			return err
+		}
+		_, err := tx.Exec(ctx, "UPDATE discounts SET used = true WHERE id = 17")
+		return err
+	})
+
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func Example_readersAndAWriter() {
+	client, end := locktest.ExampleClient()
+	defer end()
+	ctx := context.Background()
+	work := func(what string) func(context.Context, *pglock.Lease) error {
+		return func(context.Context, *pglock.Lease) error { fmt.Println(what); return nil }
+	}
+	look, rebuild := work("look"), work("rebuild")
+
+	err := client.Reader("catalog").Do(ctx, look) // together with other readers
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = client.Writer("catalog").Do(ctx, rebuild) // alone; readers that come later wait for it
+
+	fmt.Println(err)
+	// Output:
+	// look
+	// rebuild
+	// <nil>
+}
+
 func Example_rows() {
 	pool, end := locktest.ExamplePool("CREATE TABLE stock (sku text PRIMARY KEY, qty int NOT NULL)", "INSERT INTO stock VALUES ('A-1', 5), ('B-7', 0)")
 	defer end()

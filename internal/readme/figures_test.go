@@ -12,7 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/once"
 )
 
 // measured has the sentences of the documents with figures, by page. What is in braces stands for a
@@ -70,6 +74,16 @@ var measured = map[string][]string{
 		"| `WithTTL` | {DefaultTTL} |",
 		"TTL/10, at most {MaxMargin} |",
 		"`schedule.WithTTL` is {DefaultTTL} by default",
+	},
+	"docs/reference/limits.md": {
+		"a resource of `advance` | 1 to {name} bytes of UTF-8 without NUL,",
+		"the same, less the {prefix} bytes of its mark's prefix |",
+		"| {schema} bytes, not beginning",
+		"acquires together | {names} |",
+		"permits of a semaphore | {permits} |",
+		"| the TTL | {MinTTL} to 10 years;",
+		"as JSON | {result} MiB |",
+		"idle for {DefaultRetention}, and",
 	},
 	"docs/reference/schema-and-rights.md": {
 		"an idle one is pruned after {DefaultRetention} |",
@@ -130,9 +144,9 @@ var stated = map[string][]string{
 	"docs/explanation/tokens-through-failover.md": {"fewer than 10,000 grants and tickets a second"},
 	"docs/guides/coming-from.md":                  {"`LockDelay`, 15 s by default", "`WithLeaseDuration`, 20 s"},
 	"docs/guides/idempotency-keys.md":             {"kept for 24 h"},
-	"docs/guides/listen-notify.md":                {"instead of a millisecond"},
 	"docs/guides/operating.md":                    {"500 to 1,000 connections"},
-	"docs/reference/benchmarks.md":                {"over 30 s", "1,000 waiters", "10,000 leases", "for 1,000 rows"},
+	"docs/reference/benchmarks.md":                {"10,000 leases"},
+	"docs/reference/limits.md":                    {"| 512 bytes |", "below 1 s for tests only", "1 GB in all"},
 	"docs/reference/promises.md":                  {"100,000 waiters", "10,000 processes", "1,000 clients"},
 	"docs/reference/protocol.md":                  {"keeps 63 bytes of it", "up to 30 % of its TTL"},
 	"docs/reference/schema-and-rights.md":         {"1 GB at most", "less than 1 MB"},
@@ -176,8 +190,14 @@ func facts(t *testing.T) map[string]figure {
 	for _, path := range scripts {
 		breaks += strings.Count("\n"+read(t, path), "\nbreak ")
 	}
-	found["scripts"], found["breaks"] = figure{float64(len(scripts)), "of"}, figure{float64(breaks), "of"}
+	for name, n := range map[string]int{
+		"scripts": len(scripts), "breaks": breaks, "name": errs.MaxName, "prefix": len(schema.LastTick), "schema": schema.MaxName,
+		"names": pglock.MaxNames, "permits": pglock.MaxPermits, "result": once.MaxResult >> 20,
+	} {
+		found[name] = figure{float64(n), "of"}
+	}
 	for name, d := range map[string]time.Duration{
+		"MinTTL":     timing.MinTTL,
 		"DefaultTTL": timing.DefaultTTL, "MaxMargin": timing.MaxMargin, "DefaultRetention": timing.DefaultRetention,
 		"RefreshEvery": timing.RefreshEvery, "TicketTTL": timing.TicketTTL, "KeepTicket": timing.KeepTicket, "LookStep": timing.LookStep,
 		"HeadGrace": timing.HeadGrace, "DeadlockAfter": timing.DeadlockAfter, "NestedWaitTTL": timing.NestedWaitTTL,
@@ -212,11 +232,7 @@ func (f figure) String() string {
 	case "us":
 		return two(f.value/1000) + " ms"
 	case "1/s":
-		text := two(f.value)
-		for at := len(text) - 3; at > 0 && !strings.Contains(text, "."); at -= 3 {
-			text = text[:at] + "," + text[at:]
-		}
-		return text
+		return grouped(two(f.value))
 	case "%":
 		return two(f.value) + " %"
 	case "exactly":
@@ -230,10 +246,18 @@ func (f figure) String() string {
 		}
 	case "of":
 		if f.value == math.Trunc(f.value) {
-			return fmt.Sprint(f.value)
+			return grouped(strconv.FormatFloat(f.value, 'f', -1, 64))
 		}
 	}
 	return two(f.value)
+}
+
+// grouped puts commas into a number without decimals.
+func grouped(text string) string {
+	for at := len(text) - 3; at > 0 && !strings.Contains(text, "."); at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
 }
 
 // folded returns the text of a document without its code, in one line.
@@ -275,6 +299,9 @@ func TestFiguresAreMeasured(t *testing.T) {
 			text = strings.ReplaceAll(text, want, "…")
 		}
 		for _, words := range stated[page] {
+			if !strings.Contains(text, words) {
+				t.Errorf("%s does not say %q any more", page, words)
+			}
 			text = strings.ReplaceAll(text, words, "…")
 		}
 		text = regexp.MustCompile("`[^`]*`|\\]\\([^)]*\\)").ReplaceAllString(text, "…")

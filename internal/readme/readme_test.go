@@ -176,6 +176,9 @@ func TestLinks(t *testing.T) {
 			}
 			links++
 			path, anchor, hasAnchor := strings.Cut(target, "#")
+			if strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(name, "testdata/") {
+				t.Errorf("%s: link %s: tests import internal packages, so a reader can't copy them: show the lines", name, target)
+			}
 			file := name
 			if path != "" {
 				file = filepath.ToSlash(filepath.Join(filepath.Dir(name), path))
