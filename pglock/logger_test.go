@@ -56,26 +56,6 @@ func TestDefaultLogger(t *testing.T) { //nolint:paralleltest // slog.Default
 	}
 }
 
-// TestAClosedClientTriesNothingAgain: a renewal that is in flight when its lease is lost, and then canceled by
-// Close, is no failure of the database that somebody should look for.
-func TestAClosedClientTriesNothingAgain(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	proxy, far := f.proxied()
-	var log logBuffer
-	c := far.openUnclosed(pglock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	l := try(t, c, "n", pglock.WithTTL(time.Second), pglock.WithRenewEvery(100*time.Millisecond))
-	proxy.HoldReplies()
-	ends(t, "the loss", l.Done())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_ = c.Close(ctx) // its connections do not end in that time
-	proxy.Heal()
-	if text := log.String(); !strings.Contains(text, "lease lost") || strings.Contains(text, "canceled") {
-		t.Errorf("logged %s", text)
-	}
-}
-
 // line is one line of the log.
 type line map[string]any
 

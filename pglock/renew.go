@@ -234,9 +234,6 @@ func (r *renewer) renew(a *renewAttempt, patience time.Duration) (tell func()) {
 			r.retrySoon(l, a)
 		}
 	}
-	if r.ctx.Err() != nil && err != nil { // Close has canceled the statement: no lease is held any more, and nothing tries again
-		return func() {}
-	}
 	return func() {
 		r.events.batch(observe.OperationRenew, len(grants), took, err)
 		for i, l := range a.leases {
