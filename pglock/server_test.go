@@ -53,6 +53,28 @@ func (f fixture) follow(standby *testserver.Server, name string) fixture {
 	return there
 }
 
+// TestLookingFromAStandby: the views work there, as docs/reference/sql.md says, except for that of an unlogged
+// table. A client refuses a standby also to look, and says so.
+func TestLookingFromAStandby(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Server(t, testserver.Options{})
+	f := on(t, primary.URL())
+	standby := standbys(t, primary, 1)[0]
+	try(t, f.open(pglock.WithTTL(time.Hour)), "n")
+	there := f.follow(standby, "n")
+	is(there, "held", 1, "SELECT count(*) FROM pglock.locks_held WHERE name = 'n'")
+	for _, view := range []string{"schedules", "once_started", "protected_tables"} {
+		is(there, view, 0, "SELECT count(*) FROM pglock."+view)
+	}
+	if _, err := there.pool.Exec(t.Context(), f.named("SELECT FROM pglock.locks_waiting")); pgtx.SQLState(err) != pgtx.FeatureNotSupported {
+		t.Errorf("the waiters: %v", err)
+	}
+	_, err := pglock.Open(t.Context(), there.pool, pglock.WithSchema(f.schema))
+	if !errors.Is(err, pglock.ErrUnavailable) || !strings.Contains(err.Error(), "a standby, where locks can't be looked at either: name all hosts") {
+		t.Errorf("a client: %v", err)
+	}
+}
+
 func promote(t *testing.T, standby *testserver.Server) {
 	t.Helper()
 	ctx := bounded(t, time.Minute)
