@@ -188,7 +188,8 @@ CREATE TABLE fencing_epoch (
     system   bigint, -- identifier of the cluster; null if the server does not report it
     timeline bigint NOT NULL, -- of the write-ahead log
     epoch    bigint NOT NULL, -- the range of tokens from epoch * 2^44 on; grows with every promotion
-    pruned   bigint NOT NULL DEFAULT 0 -- no pruned row had a higher token
+    pruned   bigint NOT NULL DEFAULT 0, -- no pruned row had a higher token
+    id       uuid   PRIMARY KEY DEFAULT gen_random_uuid() -- a publication of all tables refuses changes of one without a key
 );
 COMMENT ON TABLE fencing_epoch IS 'pglock: the range of the last token, and its cluster; empty until the first client connects';
 

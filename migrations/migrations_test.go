@@ -71,6 +71,17 @@ func TestUpRefusesUnsafeSequences(t *testing.T) {
 	}
 }
 
+// TestEveryLoggedTableHasAKey: a publication of all tables refuses changes of one that has none.
+func TestEveryLoggedTableHasAKey(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	if keyless := scanAll(t, pool, `SELECT c.relname::text FROM pg_class AS c
+		WHERE c.relnamespace = $1::text::regnamespace AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.relreplident = 'd'
+		  AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)`, schema.Quote(pgtest.Schema(t, pool))); len(keyless) > 0 {
+		t.Errorf("tables without a primary key: %q", keyless)
+	}
+}
+
 func TestUpAndDown(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
