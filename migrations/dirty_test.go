@@ -91,3 +91,24 @@ func TestDirtyErrorSaysHowToContinue(t *testing.T) {
 		})
 	}
 }
+
+// TestTheTablesKnowTheirVersion: without its record, as after a tool has truncated all tables, Up has nothing to do,
+// and Down removes everything.
+func TestTheTablesKnowTheirVersion(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.PoolOn(t, pgtest.Database(t))
+	for _, lose := range []string{"TRUNCATE pglock.pglock_migrations", "DROP TABLE pglock.pglock_migrations"} {
+		locktest.OK(t, migrations.Up(t.Context(), pool))
+		locktest.Exec(t, pool, lose)
+		for range 2 {
+			if v, err := migrations.Version(t.Context(), pool); v != schema.Version || err != nil {
+				t.Errorf("%s: version %d, %v", lose, v, err)
+			}
+			locktest.OK(t, migrations.Up(t.Context(), pool, migrations.WithReader(pgtest.RoleOf(pool))))
+		}
+		locktest.OK(t, migrations.Down(t.Context(), pool))
+		if v, err := migrations.Version(t.Context(), pool); v != 0 || err != nil || len(objects(t, pool, "pglock")) > 0 {
+			t.Errorf("after Down: version %d, %v, %v", v, err, objects(t, pool, "pglock"))
+		}
+	}
+}

@@ -23,6 +23,8 @@
 // then applied as a whole or not at all. [DirtyError] says which version the tables are at, and how
 // to continue.
 //
+// If the record of the version is empty, as after a tool has truncated all tables, the functions of the schema tell it.
+//
 // # Upgrade and roll back
 //
 // Replicas of two releases can work beside each other on the tables of the newer one, because a

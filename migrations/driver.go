@@ -17,10 +17,10 @@ import (
 // by TRUNCATE, which needs the lock that withLock holds, and resolves names by the connection's
 // search_path, where strangers may have created functions.
 type driver struct {
-	ctx   context.Context //nolint:containedctx // golang-migrate's methods take none; without its end, because a migration that has begun is not canceled
-	conn  *pgxpool.Conn
-	path  string // sets search_path
-	table string
+	ctx  context.Context //nolint:containedctx // golang-migrate's methods take none; without its end, because a migration that has begun is not canceled
+	conn *pgxpool.Conn
+	path string // sets search_path
+	cfg  config
 }
 
 func newDriver(ctx context.Context, own *pgxpool.Pool, cfg config) (*driver, error) {
@@ -29,7 +29,7 @@ func newDriver(ctx context.Context, own *pgxpool.Pool, cfg config) (*driver, err
 		return nil, err
 	}
 	path := "SET LOCAL search_path TO " + schema.Quote(cfg.schema) + ", pg_temp;\n"
-	return &driver{context.WithoutCancel(ctx), conn, path, cfg.versionTable()}, nil
+	return &driver{context.WithoutCancel(ctx), conn, path, cfg}, nil
 }
 
 // Run applies one file in one transaction: the server makes one of all statements of a simple query.
@@ -45,17 +45,20 @@ func (d *driver) Run(migration io.Reader) error {
 // SetVersion replaces the record. golang-migrate's number for no version stays only while dirty.
 func (d *driver) SetVersion(version int, dirty bool) error {
 	return pgx.BeginFunc(d.ctx, d.conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(d.ctx, "DELETE FROM "+d.table)
+		_, err := tx.Exec(d.ctx, "DELETE FROM "+d.cfg.versionTable())
 		if err == nil && (version >= 0 || dirty) {
-			_, err = tx.Exec(d.ctx, "INSERT INTO "+d.table+" (version, dirty) VALUES ($1, $2)", version, dirty)
+			_, err = tx.Exec(d.ctx, "INSERT INTO "+d.cfg.versionTable()+" (version, dirty) VALUES ($1, $2)", version, dirty)
 		}
 		return err
 	})
 }
 
 func (d *driver) Version() (version int, dirty bool, err error) {
-	err = d.conn.QueryRow(d.ctx, "SELECT version, dirty FROM "+d.table).Scan(&version, &dirty)
+	err = d.conn.QueryRow(d.ctx, "SELECT version, dirty FROM "+d.cfg.versionTable()).Scan(&version, &dirty)
 	if errors.Is(err, pgx.ErrNoRows) {
+		if found := constant(d.ctx, d.conn, d.cfg.schema, "pglock_schema_version"); found > 0 { // see readState
+			return found, false, nil
+		}
 		return database.NilVersion, false, nil
 	}
 	return version, dirty, err

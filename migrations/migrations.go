@@ -59,9 +59,9 @@ func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{target: 0})
 }
 
-// Force records that the schema is at version, 0 for no tables, and clean. It runs no migration.
-// Use it after ErrDirty, when a person has checked the tables. A version that this module does not
-// have is ErrNoVersion.
+// Force records that the schema is at version, and clean. It runs no migration. With 0 it empties the record, so the
+// version counts that the tables tell. Use it after ErrDirty, when a person has checked the tables. A version that this
+// module does not have is ErrNoVersion.
 func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option) error {
 	if version < 0 || version > schema.Version {
 		return errs.Errorf("%w: Force: version %d: must be from 0 to %d", ErrNoVersion, version, schema.Version)

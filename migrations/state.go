@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"github.com/jackc/pgx/v5"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -21,7 +22,7 @@ type state struct {
 	finding        stranger // the zero value if there is none
 	version        int      // 0 without tables
 	dirty          bool
-	found          int   // if dirty: the version of the tables, -1 if it could not be read
+	found          int   // if dirty or not recorded: the version of the tables, -1 if it could not be read
 	newer          error // the version is one of a later module
 }
 
@@ -44,26 +45,27 @@ func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, erro
 		return s, cfg.explain(err)
 	}
 	cfg.role = s.role
-	if !s.recorded {
-		return s, nil
-	}
 	var version *int
 	var dirty *bool
-	err = pool.QueryRow(ctx, "SELECT v.version, v.dirty FROM (SELECT) one LEFT JOIN "+cfg.versionTable()+" v ON true").Scan(&version, &dirty)
-	if err != nil {
-		return s, cfg.explainWith(err, cfg.statement(grant{"grant_user", cfg.role}))
+	if s.recorded {
+		err = pool.QueryRow(ctx, "SELECT v.version, v.dirty FROM (SELECT) one LEFT JOIN "+cfg.versionTable()+" v ON true").Scan(&version, &dirty)
+		if err != nil {
+			return s, cfg.explainWith(err, cfg.statement(grant{"grant_user", cfg.role}))
+		}
 	}
-	if version == nil { // Down has removed the tables
-		return s, nil
+	if version != nil {
+		s.version, s.dirty = max(*version, 0), *dirty
 	}
-	s.version, s.dirty = max(*version, 0), *dirty
-	if s.dirty {
-		s.found = constant(ctx, pool, cfg, "pglock_schema_version")
+	if version == nil || s.dirty {
+		s.found = constant(ctx, pool, cfg.schema, "pglock_schema_version")
+	}
+	if version == nil { // there are no tables, or a tool has truncated all tables, or row security hides the record
+		s.version = max(s.found, 0)
 	}
 	if s.version <= schema.Version {
 		return s, nil
 	}
-	oldest := constant(ctx, pool, cfg, "pglock_oldest_client")
+	oldest := constant(ctx, pool, cfg.schema, "pglock_oldest_client")
 	if oldest <= 0 {
 		oldest = s.version
 	}
@@ -74,12 +76,15 @@ func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, erro
 // constant returns the number that a function of the schema returns, which a migration replaces in its
 // own transaction: 0 without the function, -1 if it can't be read. It reads the text of the function
 // instead of calling it, because the schema may be a stranger's.
-func constant(ctx context.Context, pool *pgxpool.Pool, cfg config, function string) int {
+func constant(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, schemaName, function string,
+) int {
 	var number int
-	err := pool.QueryRow(ctx, `
+	err := db.QueryRow(ctx, `
 		SELECT coalesce(pg_catalog.max(coalesce(pg_catalog.substring(p.prosrc, '^SELECT ([0-9]{1,9})$'), '-1')::pg_catalog.int4), 0)
 		FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-		WHERE n.nspname = $1::pg_catalog.text::pg_catalog.name AND p.proname = $2::pg_catalog.text::pg_catalog.name`, cfg.schema, function).Scan(&number)
+		WHERE n.nspname = $1::pg_catalog.text::pg_catalog.name AND p.proname = $2::pg_catalog.text::pg_catalog.name`, schemaName, function).Scan(&number)
 	if err != nil {
 		return -1
 	}
