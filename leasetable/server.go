@@ -80,7 +80,7 @@ func (s *Store) rejectOldServers(next pgconn.ValidateConnectFunc) pgconn.Validat
 // client has seen. It skips standbys. It does not wait for the commit, which precedes that of the
 // first grant in the log: connecting must not hang while a synchronous standby is missing.
 func (s *Store) checkTokens(ctx context.Context, conn *pgconn.PgConn) error {
-	if err := normalizeSession(ctx, conn); err != nil {
+	if err := s.prepare(ctx, conn); err != nil {
 		return err
 	}
 	grant, newest := s.highWater.newest()
@@ -138,7 +138,7 @@ type serverInfo struct {
 // where their types fit better. A pooler lends the session if its process is not the one that the connection
 // was told of. The error wraps schema.ErrSchema if locks are not safe on the server.
 func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serverInfo, err error) {
-	if err = normalizeSession(ctx, conn); err != nil {
+	if err = s.prepare(ctx, conn); err != nil {
 		return i, err
 	}
 	here, setting := schema.Quote(s.schema), "pg_catalog.current_setting('"
@@ -178,6 +178,25 @@ func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serv
 	}
 	i.oldest, err = strconv.Atoi(string(row[5+len(neededPaths)]))
 	return i, err
+}
+
+// trustedKey marks a connection in its custom data whose role may call the functions of the schema.
+const trustedKey = "pglock: trusted"
+
+// prepare makes a new connection ready for the first function of the schema, unless calling it would let another role
+// act as a superuser. It does so once.
+func (s *Store) prepare(ctx context.Context, conn *pgconn.PgConn) error {
+	if err := normalizeSession(ctx, conn); err != nil || conn.CustomData()[trustedKey] != nil {
+		return err
+	}
+	why, err := schema.Untrusted(ctx, conn, s.schema)
+	if err == nil && why != "" {
+		err = schema.Unsafe(why)
+	}
+	if err == nil {
+		conn.CustomData()[trustedKey] = true
+	}
+	return err
 }
 
 // readOnlySetBy says where default_transaction_read_only is set, as pg_settings names it. It returns

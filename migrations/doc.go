@@ -39,7 +39,7 @@
 //
 // Functions in the schema can take part in a migration, and run with the rights of the role that
 // migrates. So [Up], [Down] and [Force] refuse a schema that belongs to another role, in which
-// another role may create objects, or in which it has left a function ([ErrUntrusted]). Superusers
+// another role may create objects, or in which it has left one ([ErrUntrusted]). Superusers
 // and members of the migrating role are trusted, because they can act as that role anyway. The
 // rights that ALTER DEFAULT PRIVILEGES gives others on new objects are revoked in each migration.
 //

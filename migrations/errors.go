@@ -17,7 +17,7 @@ var (
 	// ErrDirty: a migration did not finish. The *DirtyError around it says how to continue.
 	ErrDirty = errors.New("migrations: dirty version")
 
-	// ErrUntrusted: another role owns the schema, may create objects in it, or has left functions in
+	// ErrUntrusted: another role owns the schema, may create objects in it, or has left some in
 	// it. Migrations would run that role's code with the rights of this one, so nothing was changed.
 	// Members of this role and superusers are trusted. The error names the remedy.
 	ErrUntrusted = errors.New("migrations: untrusted schema")

@@ -85,4 +85,4 @@ func holder(ctx context.Context, own *pgxpool.Pool, cfg config) string {
 }
 
 // versionTable returns the quoted name of the version table.
-func (c config) versionTable() string { return schema.Quote(c.schema) + "." + versionTable }
+func (c config) versionTable() string { return schema.Quote(c.schema) + "." + schema.VersionTable }

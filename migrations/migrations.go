@@ -25,10 +25,6 @@ import (
 //go:embed *.sql
 var FS embed.FS
 
-// versionTable is the record of versions, which golang-migrate's command can read. Its name is not
-// schema_migrations, because the schema may also hold the application's own version table.
-const versionTable = "pglock_migrations"
-
 // Up creates the schema if it is missing, and migrates its tables to the version that this module
 // needs. Any number of processes may call it at once: one migrates, the others wait and return nil.
 // If the tables are up to date, Up returns nil without a lock, and needs no right except to read
@@ -146,7 +142,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 	if err := t.perform(ctx, own, cfg, s, migrating); err != nil || !t.grants {
 		return err
 	}
-	if !migrating && s.finding != (stranger{}) { // the check calls a function of the schema
+	if !migrating && s.finding != (schema.Stranger{}) { // the check calls a function of the schema
 		return nil
 	}
 	return checkServer(ctx, own, cfg, migrating)

@@ -2,11 +2,9 @@ package migrations
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
-	"github.com/jackc/pgx/v5"
-	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -17,20 +15,14 @@ import (
 type state struct {
 	role, database string
 	schemaExists   bool
-	mayCreate      bool     // objects in the schema, or the schema if it is missing
-	recorded       bool     // the version table exists, and reading it runs no code
-	finding        stranger // the zero value if there is none
-	version        int      // 0 without tables
+	mayCreate      bool // objects in the schema, or the schema if it is missing
+	recorded       bool // the version table exists, and reading it runs no code
+	finding        schema.Stranger
+	version        int // 0 without tables
 	dirty          bool
 	found          int   // if dirty or not recorded: the version of the tables, -1 if it could not be read
 	newer          error // the version is one of a later module
 }
-
-// stranger is a role that could run code as the migrating one, and why: see read_state.sql.
-type stranger struct{ kind, name, role string }
-
-//go:embed sql/read_state.sql
-var readStateSQL string
 
 // dirtyError returns the error for a dirty state.
 func (s state) dirtyError(cfg config, cause error) error {
@@ -39,8 +31,8 @@ func (s state) dirtyError(cfg config, cause error) error {
 
 func readState(ctx context.Context, pool *pgxpool.Pool, cfg config) (state, error) {
 	var s state
-	err := pool.QueryRow(ctx, readStateSQL, cfg.schema, versionTable).Scan(&s.role, &s.database, &s.schemaExists, &s.mayCreate,
-		&s.recorded, &s.finding.kind, &s.finding.name, &s.finding.role)
+	err := pool.QueryRow(ctx, schema.ReadState, cfg.schema, schema.VersionTable).Scan(&s.role, &s.database, &s.schemaExists, &s.mayCreate,
+		&s.recorded, &s.finding.Kind, &s.finding.Name, &s.finding.Role, nil)
 	if err != nil {
 		return s, cfg.explain(err)
 	}
@@ -107,23 +99,13 @@ func (s state) checkRights(cfg config) error {
 // checkTrust returns an error that wraps ErrUntrusted if another role could run code as this one. The
 // error names the remedy.
 func (s state) checkTrust(cfg config) error {
-	f, quoted, by := s.finding, schema.Quote(cfg.schema), "PUBLIC"
-	if f.role != by {
-		by = schema.Quote(f.role)
-	}
-	var what, remedy string
-	switch f.kind {
-	case "":
+	if s.finding == (schema.Stranger{}) {
 		return nil
-	case "owner":
-		what = fmt.Sprintf("belongs to role %s", by)
-		remedy = fmt.Sprintf("migrate as that role, or use another schema; or, if that role may do all that %q may, ALTER SCHEMA %s OWNER TO %s", s.role, quoted, schema.Quote(s.role))
-	case "create":
-		what = fmt.Sprintf("grants CREATE to %s", by)
-		remedy = fmt.Sprintf("REVOKE CREATE ON SCHEMA %s FROM %s, or use another schema", quoted, by)
-	default:
-		what = fmt.Sprintf("has the %s %s of role %s", f.kind, f.name, by)
-		remedy = fmt.Sprintf("DROP %s %s, or use another schema", strings.ToUpper(f.kind), f.name)
+	}
+	what, remedy, _ := s.finding.Explain(cfg.schema)
+	if remedy += ", or use another schema"; s.finding.Kind == "owner" {
+		remedy = fmt.Sprintf("migrate as that role, or use another schema; or, if that role may do all that %q may, ALTER SCHEMA %s OWNER TO %s",
+			s.role, schema.Quote(cfg.schema), schema.Quote(s.role))
 	}
 	return errs.Errorf("%w: schema %q %s, so a migration could run code of others as %q: %s", ErrUntrusted, cfg.schema, what, s.role, remedy)
 }

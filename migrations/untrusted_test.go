@@ -127,6 +127,15 @@ func TestP70_MigrationsRunNoCodeOfStrangers(t *testing.T) {
 			},
 			says: "DROP OPERATOR pglock.||(name,name)", remedy: "DROP OPERATOR pglock.|| (name, name)",
 		},
+		"a view is left": {
+			prepare: func(a *attacker) {
+				a.do(a.admin, "CREATE SCHEMA pglock", "GRANT CREATE, USAGE ON SCHEMA pglock TO ATTACKER")
+				a.do(a.pool, "CREATE SCHEMA own", a.function("own.f()", "bigint", "5"), "CREATE VIEW pglock.locks_held AS SELECT own.f() AS token")
+				a.do(a.admin, "REVOKE CREATE ON SCHEMA pglock FROM ATTACKER")
+			},
+			control: func(*attacker) []string { return []string{"SELECT * FROM pglock.locks_held"} },
+			says:    "DROP VIEW pglock.locks_held", remedy: "DROP VIEW pglock.locks_held",
+		},
 		"a view is the version table": {
 			prepare: func(a *attacker) {
 				a.do(a.pool, "CREATE SCHEMA pglock", a.function("pglock.f()", "bigint", "5"),

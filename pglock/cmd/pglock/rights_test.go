@@ -5,6 +5,7 @@ package main
 import (
 	"crypto/rand"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,5 +100,39 @@ func TestUpCreatesAndGrantsAtOnce(t *testing.T) {
 	}
 	if r := m.expect(statusUsage, "migrate", "up", "--grant-user", "no such role"); !strings.Contains(r.stderr, "no such role") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// TestNoCommandRunsCodeOfAStranger: a role has made the schema first, and its functions make it a superuser when a
+// superuser calls them. No command calls one. The control is a superuser who says that it trusts the role.
+func TestNoCommandRunsCodeOfAStranger(t *testing.T) {
+	t.Parallel()
+	team := newTeam(t)
+	owner := team.owner.env[slices.IndexFunc(team.owner.env, func(v string) bool { return strings.HasPrefix(v, "PGUSER=") })][len("PGUSER="):]
+	locktest.Exec(t, team.pool, "DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO %I', current_database(), '"+owner+"'); END $$")
+	team.owner.expect(0, "migrate", "up")
+	for _, function := range []string{"pglock_schema_version() RETURNS integer", "unsafe_server() RETURNS text", "lift_fencing_tokens(evidence text DEFAULT NULL) RETURNS bigint"} {
+		locktest.Exec(t, team.pool, "CREATE OR REPLACE FUNCTION pglock."+function+` LANGUAGE plpgsql AS $f$ BEGIN
+			SET ROLE NONE; ALTER ROLE "`+owner+`" SUPERUSER; RETURN NULL; END $f$`)
+	}
+	escalated := func() bool {
+		return locktest.Scan[bool](t, team.pool, "SELECT rolsuper FROM pg_roles WHERE rolname = $1", owner)
+	}
+	for _, command := range [][]string{
+		{"ls"}, {"show", "n"}, {"run", "n", "--", "true"}, {"hold", "n"}, {"lead", "n", "--", "true"}, {"release", "n", "--force"}, {"once", "ls"}, {"once", "show", "k"}, {"once", "resolve", "k", "--happened"}, {"watch", "n"}, {"ui"},
+	} {
+		says := regexp.QuoteMeta(`schema "pglock" belongs to role "`+owner+`", whose code could do all that the superuser`) + ".*role=" + owner
+		team.failsWith(says, command...)
+	}
+	if r := team.expect(1, "doctor"); !strings.Contains(r.stdout, "fail  schema") || !strings.Contains(r.stdout, "belongs to role") || strings.Contains(r.stdout, "tokens") {
+		t.Errorf("doctor: %+v", r)
+	}
+	if escalated() {
+		t.Error("a command has made the owner of the schema a superuser")
+	}
+	team.set("PGOPTIONS", "-c role="+strings.ReplaceAll(owner, " ", `\ `))
+	team.run("ls")
+	if !escalated() {
+		t.Error("control: with its trust, the owner is no superuser")
 	}
 }

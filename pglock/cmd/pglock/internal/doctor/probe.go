@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,18 @@ const (
 	// clockSamples is how often the clocks are compared. The one with the fastest answer counts.
 	clockSamples = 3
 )
+
+// checkOwner finds out whether the schema may be used: see schema.Untrusted.
+func (c *checker) checkOwner(ctx context.Context) ([]Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer)
+	defer cancel()
+	why, err := schema.Untrusted(ctx, c.conn.PgConn(), c.Schema)
+	if c.untrusted = err != nil || why != ""; why == "" {
+		return nil, err
+	}
+	found, remedy, _ := strings.Cut(why, ": ")
+	return []Result{{"schema", Fail, found, remedy}}, nil
+}
 
 // checkPooler: a pooler reports process numbers of its own.
 func (c *checker) checkPooler(ctx context.Context) ([]Result, error) {

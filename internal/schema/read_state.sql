@@ -3,26 +3,25 @@
 --
 -- Returns one row: the role, the database, whether the schema exists, whether the role may create
 -- objects in it (or the schema, if it is missing), whether the version table exists and reading it
--- runs no code, and then the first finding: what it is, its name and the role that it belongs to,
--- all empty if there is none.
+-- runs no code, then the first finding: what it is, its name and the role that it belongs to, all empty if
+-- there is none; and whether the role is a superuser.
 --
 -- Why it is safe:
 -- * A migration resolves names in the schema, and functions with better matching argument types come
 --   before those of pg_catalog, whatever the order of search_path. So no other role may have been
 --   able to create one. Findings are the owner of the schema, roles with CREATE on it, and owners of
---   functions, operators and a version table in it, unless they are members of this role. Superusers
+--   functions, operators, tables and views in it, unless they are members of this role. Superusers
 --   are members of every role. The owner of the database stands for pg_database_owner.
 -- * A version table that is a view, or has policies, would run code when it is read.
 -- * This statement runs before anything is known, so each name in it is qualified, and each operator
 --   is applied to types that fit it exactly.
 WITH me AS MATERIALIZED (
-    SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user::pg_catalog.name
+    SELECT r.oid, r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user::pg_catalog.name
 ), place AS MATERIALIZED (
     SELECT n.oid, n.nspowner, n.nspacl
     FROM pg_catalog.pg_namespace AS n WHERE n.nspname = $1::pg_catalog.text::pg_catalog.name
 ), record AS MATERIALIZED (
-    SELECT c.oid, c.relowner, c.relkind, c.relrowsecurity
-    FROM place AS p JOIN pg_catalog.pg_class AS c ON c.relnamespace = p.oid
+    SELECT c.oid, c.relkind, c.relrowsecurity FROM place AS p JOIN pg_catalog.pg_class AS c ON c.relnamespace = p.oid
     WHERE c.relname = $2::pg_catalog.text::pg_catalog.name
 ), finding AS (
     SELECT f.kind, f.name, f.role, coalesce(owner.rolname::pg_catalog.text, 'PUBLIC') AS role_name
@@ -37,7 +36,8 @@ WITH me AS MATERIALIZED (
         SELECT 'operator', o.oid::pg_catalog.regoperator::pg_catalog.text, o.oprowner
         FROM place AS p JOIN pg_catalog.pg_operator AS o ON o.oprnamespace = p.oid
         UNION ALL
-        SELECT 'table', r.oid::pg_catalog.regclass::pg_catalog.text, r.relowner FROM record AS r
+        SELECT CASE c.relkind WHEN 'v'::"char" THEN 'view' ELSE 'table' END, c.oid::pg_catalog.regclass::pg_catalog.text, c.relowner
+        FROM place AS p JOIN pg_catalog.pg_class AS c ON c.relnamespace = p.oid WHERE c.relkind IN ('r'::"char", 'v'::"char")
     ) AS f (kind, name, role)
     LEFT JOIN pg_catalog.pg_roles AS owner ON owner.oid = f.role
     CROSS JOIN (SELECT d.datdba FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()) AS d
@@ -51,6 +51,7 @@ SELECT current_user::pg_catalog.text, pg_catalog.current_database()::pg_catalog.
        CASE WHEN p.oid IS NULL
             THEN pg_catalog.has_database_privilege(pg_catalog.current_database()::pg_catalog.text, 'CREATE'::pg_catalog.text)
             ELSE pg_catalog.has_schema_privilege(p.oid, 'CREATE'::pg_catalog.text) END,
-       EXISTS (SELECT FROM record AS r WHERE r.relkind = 'r'::"char" AND NOT r.relrowsecurity),
-       coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.role_name, '')
+       EXISTS (SELECT FROM record AS r WHERE r.relkind = 'r'::"char"
+               AND NOT (r.relrowsecurity AND EXISTS (SELECT FROM pg_catalog.pg_policy AS y WHERE y.polrelid = r.oid))),
+       coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.role_name, ''), (SELECT me.rolsuper FROM me)
 FROM (SELECT) AS one LEFT JOIN place AS p ON true LEFT JOIN finding AS f ON true
