@@ -347,6 +347,7 @@ $$;
 --    the same lock. The tables of pglogical and Spock are read only if a superuser owns them, because a
 --    stranger's table may run code when it is read.
 -- 3. The order of an index belongs to a C library: see lock_name.
+-- 4. Row security that a tool has switched on hides all rows from the caller.
 CREATE FUNCTION unsafe_server() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -370,6 +371,12 @@ BEGIN
     IF FOUND THEN
         RETURN origin;
     END IF;
+    FOR t IN
+        SELECT c.oid::regclass AS name FROM pg_class AS c WHERE c.relnamespace = '<here>'::regnamespace AND c.relname = ANY (tables || 'nested_waits'::text)
+          AND row_security_active(c.oid) AND NOT EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = c.oid) LIMIT 1
+    LOOP
+        RETURN format('row security hides all rows of %s from role %I: ALTER TABLE %1$s DISABLE ROW LEVEL SECURITY, or make a policy that shows them', t.name, current_user);
+    END LOOP;
     IF has_table_privilege('pg_subscription_rel', 'SELECT') THEN
         SELECT c.relname, r.srsubid INTO written FROM pg_subscription_rel AS r JOIN pg_class AS c ON c.oid = r.srrelid
         WHERE c.relnamespace = '<here>'::regnamespace AND c.relname = ANY (tables) LIMIT 1;

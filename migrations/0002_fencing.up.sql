@@ -41,10 +41,9 @@ COMMENT ON TABLE fencing_high_water IS 'pglock: the highest token that a resourc
 -- The key of fencing_seal(). Only the owner of the tables may read it: see revoke_defaults().
 CREATE TABLE fencing_secret (
     one    boolean PRIMARY KEY DEFAULT true CHECK (one),
-    secret bytea   NOT NULL
+    secret bytea   NOT NULL DEFAULT decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex')
 );
-INSERT INTO fencing_secret (secret)
-SELECT decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');
+INSERT INTO fencing_secret DEFAULT VALUES;
 COMMENT ON TABLE fencing_secret IS 'pglock: a role that reads this can write to protected tables without a grant';
 
 -- The seal: a keyed hash of what a transaction has bound. It holds for this transaction of this
@@ -195,6 +194,7 @@ BEGIN
     IF (ms OPERATOR(pg_catalog.>) 0 AND grant_token OPERATOR(pg_catalog.>) 0) IS NOT TRUE THEN
         PERFORM "<here>".guard(lock_name, grant_token); -- knows why not, and bounds the idling otherwise
         idle := pg_catalog.current_setting('idle_in_transaction_session_timeout');
+        INSERT INTO "<here>".fencing_secret DEFAULT VALUES ON CONFLICT DO NOTHING; -- a test suite may have truncated all tables
         SELECT s.secret INTO STRICT key FROM "<here>".fencing_secret AS s;
         IF NOT EXISTS (SELECT FROM "<here>".distributed_locks AS l
                        WHERE l.name OPERATOR(pg_catalog.=) lock_name AND l.token OPERATOR(pg_catalog.=) grant_token

@@ -165,9 +165,9 @@ UNION ALL
 SELECT 'rights', 'warn', format('role "%s" lacks EXECUTE on pg_notify: waiters poll', b.role), format('GRANT EXECUTE ON FUNCTION pg_notify(text, text) TO %I', b.role)
 FROM b WHERE b.usable AND NOT has_function_privilege('pg_notify(text, text)', 'EXECUTE')
 UNION ALL
-SELECT 'rights', 'fail', format('row security may hide rows of %s: a lock whose row is hidden is never granted', c.name),
-       format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY, or a policy that shows all rows', c.oid::regclass)
-FROM relations AS c WHERE c.name = ANY ('{distributed_locks,lock_waiters,lock_permits}') AND row_security_active(c.oid)
+SELECT 'rights', 'warn', format('policies may hide rows of %s: a lock whose row is hidden is never granted', c.name),
+       format('see that they show the role all rows, or ALTER TABLE %s DISABLE ROW LEVEL SECURITY', c.oid::regclass)
+FROM relations AS c WHERE row_security_active(c.oid) AND EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = c.oid)
 UNION ALL
 SELECT 'rights', 'ok', format('role "%s" has those of a %s', b.role, b.kind), '' FROM b WHERE b.usable
 UNION ALL

@@ -66,12 +66,16 @@ var faults = []fault{
 	{set: "REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC", check: "rights", level: doctor.Warn, says: "GRANT EXECUTE ON FUNCTION pg_notify"},
 	{set: "ALTER TABLE <once_keys> RENAME holder TO x; ALTER TABLE <once_keys> DROP x CASCADE; ALTER TABLE <once_keys> ADD holder text; ALTER TABLE <once_keys> ADD more text",
 		check: "schema", level: doctor.Fail, says: "once_keys has 10 columns of 9", fix: "ALTER TABLE <once_keys> DROP more"},
+	{set: "DELETE FROM <pglock_migrations>", check: "migrations", level: doctor.OK, says: "none failed half-way",
+		fix: fmt.Sprintf("INSERT INTO <pglock_migrations> VALUES (%d, false)", schema.Version)},
 	{
 		set: "UPDATE <pglock_migrations> SET version = 2", check: "migrations", level: doctor.Fail,
 		says: fmt.Sprintf("says version 2, and the tables are of version %d", schema.Version),
 		fix:  fmt.Sprintf("UPDATE <pglock_migrations> SET version = %d", schema.Version),
 	},
-	{set: "ALTER TABLE <distributed_locks> ENABLE ROW LEVEL SECURITY", check: "rights", level: doctor.Fail, says: "row security", fix: "ALTER TABLE <distributed_locks> DISABLE ROW LEVEL SECURITY"},
+	{set: "ALTER TABLE <distributed_locks> ENABLE ROW LEVEL SECURITY", check: "server", level: doctor.Fail, says: "row security hides all rows of", fix: "ALTER TABLE <distributed_locks> DISABLE ROW LEVEL SECURITY"},
+	{set: "ALTER TABLE <distributed_locks> ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON <distributed_locks> USING (true)", check: "rights", level: doctor.Warn,
+		says: "policies may hide rows of distributed_locks", fix: "DROP POLICY p ON <distributed_locks>; ALTER TABLE <distributed_locks> DISABLE ROW LEVEL SECURITY"},
 
 	{set: "SELECT <schema>.grant_writer(<user>), <schema>.grant_owner(<user>)", check: "grants", level: doctor.OK, says: "no role has more"},
 	{set: "GRANT SELECT ON <locks_held>, <distributed_locks> TO PUBLIC", check: "grants", level: doctor.OK, says: "no role has more", fix: "REVOKE SELECT ON <locks_held>, <distributed_locks> FROM PUBLIC"},
