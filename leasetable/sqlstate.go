@@ -31,7 +31,7 @@ func (s *Store) Explain(op string, err error) error {
 		return errs.Errorf("pglock: %s: %w: %w", op, errs.ErrLogin, err)
 	}
 	switch pgtx.SQLState(err) {
-	case pgtx.UndefinedTable, pgtx.UndefinedFunction, pgtx.InvalidSchemaName:
+	case pgtx.UndefinedTable, pgtx.UndefinedColumn, pgtx.UndefinedFunction, pgtx.InvalidSchemaName:
 		return &schema.Error{Kind: schema.ErrMissing, Name: s.schema, Want: schema.Version, Cause: err}
 	case pgtx.InsufficientPrivilege:
 		return schema.Privilege("pglock: "+op, s.schema, err)

@@ -3,6 +3,7 @@ package migrations
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -17,6 +18,16 @@ type grant struct{ function, role string }
 // statement returns the SQL of the grant, for an owner of the tables to run.
 func (c config) statement(g grant) string {
 	return fmt.Sprintf("SELECT %s.%s(%s)", schema.Quote(c.schema), g.function, schema.Literal(g.role))
+}
+
+// closeAll takes functions away from PUBLIC: pg_restore leaves them open if a role is missing to which they were
+// granted, because it runs all grants and revocations of a function in one transaction.
+func closeAll(ctx context.Context, own *pgxpool.Pool, cfg config, functions []string) error {
+	if functions == nil {
+		return nil
+	}
+	_, err := own.Exec(ctx, "REVOKE EXECUTE ON FUNCTION "+strings.Join(functions, ", ")+" FROM PUBLIC")
+	return cfg.explain(err)
 }
 
 // grantAll grants the roles their rights. The caller holds the lock, because the server refuses two

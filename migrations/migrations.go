@@ -40,8 +40,8 @@ var FS embed.FS
 //
 // The error is ErrPrivilege (a *PrivilegeError, which names the missing right), ErrUntrusted,
 // ErrDirty, ErrNewer (the tables do not serve this module any more), ErrNoRole, ErrInvalidOption or the server's. After an error the tables are as
-// they were before the migration that failed. If locks are not safe on the server, the error wraps
-// pglock.ErrSchema, and the tables may be up to date.
+// they were before the migration that failed. If locks are not safe on the server, or the tables do not have the
+// objects of their version, the error wraps pglock.ErrSchema, and the tables may be up to date.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{target: schema.Version, grants: true})
 }
@@ -151,26 +151,47 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 // perform performs the task under the lock. It needs no lock if the task is done.
 func (t task) perform(ctx context.Context, own *pgxpool.Pool, cfg config, s state, migrating bool) error {
 	granting := t.grants && len(cfg.grants) > 0
-	if !migrating && !granting {
-		return nil
-	}
 	if migrating {
 		if err := s.checkRights(cfg); err != nil {
 			return err
 		}
 	}
-	if err := prepare(ctx, own, cfg, s); err != nil {
-		return err
+	if migrating || granting {
+		if err := prepare(ctx, own, cfg, s); err != nil {
+			return err
+		}
 	}
 	if migrating {
 		if err := withLock(ctx, own, cfg, func() error { return migrateSchema(ctx, own, cfg, t) }); err != nil {
 			return err
 		}
 	}
-	if !granting {
+	if !t.grants {
 		return nil
 	}
-	return withLock(ctx, own, cfg, func() error { return grantAll(ctx, own, cfg) })
+	public, err := compare(ctx, own, cfg)
+	if !s.mayCreate || s.finding != (schema.Stranger{}) {
+		public = nil
+	}
+	if err != nil || !granting && public == nil {
+		return err
+	}
+	return withLock(ctx, own, cfg, func() error { return errs.Join(closeAll(ctx, own, cfg, public), grantAll(ctx, own, cfg)) })
+}
+
+// compare returns an error unless the schema has the objects of this version, for which the number alone does not
+// vouch, and the functions that PUBLIC may execute although the migrations forbid it.
+func compare(ctx context.Context, own *pgxpool.Pool, cfg config) (public []string, err error) {
+	found, err := schema.Objects(ctx, own, cfg.schema)
+	if err != nil {
+		return nil, cfg.explain(err)
+	}
+	differing, public := schema.Differences(found, FS, cfg.schema)
+	if differing != nil {
+		what, remedy := schema.Differs(cfg.schema, differing)
+		return nil, schema.Unsafe(what + ": " + remedy)
+	}
+	return public, nil
 }
 
 // prepare creates the schema and the version table if they are missing, and returns ErrUntrusted if

@@ -3,6 +3,7 @@ package schema
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -30,6 +31,12 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	// The version is the first thing that a client asks of a schema.
+	var pg *pgconn.PgError
+	if errors.As(e.Cause, &pg) && pg.Code != "3F000" && !strings.Contains(pg.Message, "pglock_schema_version") {
+		return fmt.Sprintf("%v: schema %q lacks an object (%s): run `pglock migrate up` or call migrations.Up, which makes it, or names what differs from version %d",
+			e.Kind, e.Name, errs.Text(e.Cause), e.Want)
+	}
 	if errors.Is(e.Kind, ErrMissing) {
 		return fmt.Sprintf("%v: no pglock tables in schema %q: run `pglock migrate up`, call migrations.Up, or name the right schema", e.Kind, e.Name)
 	}

@@ -138,7 +138,7 @@ func Run(ctx context.Context, config Config) []Result {
 
 // steps returns what Run does after connecting: the sections of doctor.sql, and what SQL can't see.
 func (c *checker) steps() []step {
-	steps := []step{{"schema", c.checkOwner}}
+	steps := []step{{"schema", c.checkOwner}, {"schema", c.checkObjects}}
 	head, sections, _ := strings.Cut(checksSQL, "-- section: ")
 	for section := range strings.SplitSeq(sections, "-- section: ") {
 		name, body, _ := strings.Cut(section, "\n")

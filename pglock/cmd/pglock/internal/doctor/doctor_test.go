@@ -64,8 +64,11 @@ var faults = []fault{
 
 	{set: "REVOKE DELETE ON <lock_waiters> FROM <role>", check: "rights", level: doctor.Fail, says: `" lacks DELETE on lock_waiters: `},
 	{set: "REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC", check: "rights", level: doctor.Warn, says: "GRANT EXECUTE ON FUNCTION pg_notify"},
-	{set: "ALTER TABLE <once_keys> RENAME holder TO x; ALTER TABLE <once_keys> DROP x CASCADE; ALTER TABLE <once_keys> ADD holder text; ALTER TABLE <once_keys> ADD more text",
-		check: "schema", level: doctor.Fail, says: "once_keys has 10 columns of 9", fix: "ALTER TABLE <once_keys> DROP more"},
+	{set: "ALTER TABLE <once_keys> RENAME holder TO x; ALTER TABLE <once_keys> ADD more text", check: "schema", level: doctor.Fail,
+		says: fmt.Sprintf("has version %d, but not its objects (column once_keys.holder is missing): restore it from a backup", schema.Version),
+		fix:  "ALTER TABLE <once_keys> RENAME x TO holder"},
+	{set: "ALTER FUNCTION <pglock_oldest_client>() RENAME TO x", check: "schema", level: doctor.Fail, says: "function pglock_oldest_client() is missing",
+		fix: "ALTER FUNCTION <schema>.x() RENAME TO pglock_oldest_client"},
 	{set: "DELETE FROM <pglock_migrations>", check: "migrations", level: doctor.OK, says: "none failed half-way",
 		fix: fmt.Sprintf("INSERT INTO <pglock_migrations> VALUES (%d, false)", schema.Version)},
 	{

@@ -30,8 +30,12 @@ type patient struct {
 // grant_user grants.
 func newPatient(t *testing.T, url string) *patient {
 	t.Helper()
+	return newPatientIn(t, url, `it's a "schema" `+rand.Text()[:10])
+}
+
+func newPatientIn(t *testing.T, url, schema string) *patient {
+	t.Helper()
 	admin := pgtest.PoolOn(t, url)
-	schema := `it's a "schema" ` + rand.Text()[:10]
 	locktest.OK(t, migrations.Up(t.Context(), admin, migrations.WithSchema(schema)))
 	limits := doctor.DefaultLimits()
 	limits.Connect, limits.Answer, limits.Scan, limits.Deliver = time.Minute, time.Minute, 30*time.Second, 10*time.Second // a slow machine

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/migrations"
 )
 
 const (
@@ -35,6 +37,21 @@ func (c *checker) checkOwner(ctx context.Context) ([]Result, error) {
 	}
 	found, remedy, _ := strings.Cut(why, ": ")
 	return []Result{{"schema", Fail, found, remedy}}, nil
+}
+
+// checkObjects compares the objects with those of this version. The section of the schema says whether there are any.
+func (c *checker) checkObjects(ctx context.Context) ([]Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer+c.Limits.Scan)
+	defer cancel()
+	found, err := schema.Objects(ctx, c.conn, c.Schema)
+	if err != nil || !slices.ContainsFunc(found, func(o schema.Object) bool { return o.Name == "function pglock_schema_version()" }) {
+		return nil, err
+	}
+	if differing, _ := schema.Differences(found, migrations.FS, c.Schema); differing != nil {
+		what, remedy := schema.Differs(c.Schema, differing)
+		return []Result{{"schema", Fail, what, remedy}}, nil
+	}
+	return nil, nil
 }
 
 // checkPooler: a pooler reports process numbers of its own.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -164,4 +166,36 @@ func (p *patient) work(c *pglock.Client) {
 	if _, err := c.Prune(p.Context(), time.Nanosecond); err != nil {
 		p.Errorf("prune: %v", err)
 	}
+}
+
+// TestRestoreWithoutRoles: pg_restore leaves functions open to PUBLIC that were granted to a role that is missing. Up
+// closes them, and grants the rights to the roles of the new server.
+func TestRestoreWithoutRoles(t *testing.T) {
+	t.Parallel()
+	from := pgtest.Database(t)
+	newer := newPatientIn(t, from, "pglock") // grants to a role that the other server does not have
+	dump := filepath.Join(t.TempDir(), "dump")
+	if out, err := exec.CommandContext(t.Context(), pgtest.Program(t, "pg_dump"), "--format=custom", "--file", dump, "--dbname", from).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	server := pgtest.Server(t, testserver.Options{Durable: true})
+	out, _ := exec.CommandContext(t.Context(), pgtest.Program(t, "pg_restore"), "--dbname", server.URL(), dump).CombinedOutput()
+	if !strings.Contains(string(out), newer.conn.User) {
+		t.Fatalf("control: pg_restore missed no role: %s", out)
+	}
+	p := *newer
+	p.admin = pgtest.PoolOn(t, server.URL())
+	p.conn = locktest.PoorRole(t, server.URL(), "new role").Config().ConnConfig
+	const open = `SELECT count(*) FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+		WHERE p.pronamespace = 'pglock'::regnamespace AND a.grantee = 0 AND p.proname = ANY ('{guard,bind,advance,lift_fencing_tokens,raise_pruned,once_claim}')`
+	if locktest.Scan[int](t, p.admin, open) == 0 {
+		t.Error("control: pg_restore has left no function open")
+	}
+	locktest.OK(t, migrations.Up(t.Context(), p.admin, migrations.WithUser("new role")))
+	if n := locktest.Scan[int](t, p.admin, open); n > 0 {
+		t.Errorf("%d functions are open to PUBLIC", n)
+	}
+	p.work(locktest.ClientOn(t, p.pool()))
+	p.expect("grants", doctor.OK, "no role has more")
+	p.expect("rights", doctor.OK, "has those of a user")
 }
