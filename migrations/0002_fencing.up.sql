@@ -367,6 +367,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM "<here>".grant_on(role_name, 'SELECT', 'TABLE',
         '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}');
+    PERFORM "<here>".grant_on(role_name, 'SELECT', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION', '{pglock_schema_version,pglock_oldest_client,unsafe_server,shown,highest_token,lift_fencing_tokens,advisory_key}');
 END
 $$;

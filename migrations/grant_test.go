@@ -39,8 +39,8 @@ var (
 	}
 	readerRights = []string{
 		"EXECUTE on advisory_key", "EXECUTE on highest_token", "EXECUTE on lift_fencing_tokens", "EXECUTE on pglock_oldest_client", "EXECUTE on pglock_schema_version", "EXECUTE on shown", "EXECUTE on unsafe_server",
-		"SELECT on distributed_locks", "SELECT on lock_permits", "SELECT on lock_waiters", "SELECT on locks_held", "SELECT on locks_waiting", "SELECT on nested_waits",
-		"SELECT on once_started", "SELECT on pglock_migrations", "SELECT on schedules", "USAGE on schema",
+		"SELECT on distributed_locks", "SELECT on fencing_tokens", "SELECT on lock_permits", "SELECT on lock_waiters", "SELECT on locks_held", "SELECT on locks_waiting",
+		"SELECT on nested_waits", "SELECT on once_started", "SELECT on pglock_migrations", "SELECT on schedules", "USAGE on schema",
 	}
 	userRights = append(slices.Clone(writerRights),
 		"DELETE on distributed_locks", "INSERT on distributed_locks", "SELECT on distributed_locks", "UPDATE on distributed_locks",

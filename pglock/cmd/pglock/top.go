@@ -36,7 +36,7 @@ func newTop(g *globals) *cobra.Command {
 		},
 		RunE: g.withClient(func(ctx context.Context, client *pglock.Client, out io.Writer, _ []string) error {
 			c.Client = client
-			c.Doctor = func(ctx context.Context) []doctor.Result { return g.checks(ctx, doctor.Roles[0]) }
+			c.Doctor = func(ctx context.Context) []doctor.Result { return g.checks(ctx, doctor.Screen) }
 			switch {
 			case once:
 				return top.Once(ctx, c, out)

@@ -62,7 +62,7 @@ func (g *globals) page(client *pglock.Client, access ui.Access) (http.Handler, e
 			return access
 		},
 		Doctor: func(ctx context.Context) (checks []ui.Check, _ error) {
-			for _, r := range g.checks(ctx, doctor.Roles[0]) {
+			for _, r := range g.checks(ctx, doctor.Screen) {
 				checks = append(checks, ui.Check{Name: r.Check, Level: string(r.Level), Found: r.Found, Remedy: r.Remedy})
 			}
 			return checks, nil

@@ -52,7 +52,7 @@ func (r Result) Text() string { return strings.TrimSuffix(r.Found+": "+r.Remedy,
 type Config struct {
 	Conn   *pgx.ConnConfig
 	Schema string
-	Role   string // what that of the connection is for: one of Roles; empty: the first
+	Role   string // what that of the connection is for: one of Roles, or Screen; empty: the first
 	Limits Limits
 	// ExplainConnect returns the error to show for one of connecting, without a password.
 	ExplainConnect func(error) error
@@ -60,6 +60,9 @@ type Config struct {
 
 // Roles are what a role may be for: see the grant functions of the migrations.
 var Roles = []string{"user", "writer", "owner", "reader"}
+
+// Screen is for a role that looks at locks: a user if it may acquire them, and a reader otherwise.
+const Screen = "screen"
 
 // Limits are the bounds of waits, and the numbers from which on a check warns. Those with a name in
 // JSON are for doctor.sql.
@@ -167,8 +170,8 @@ func (c *checker) query(ctx context.Context, sql string) ([]Result, error) {
 	params, err := json.Marshal(struct {
 		Limits
 		Schema  string `json:"schema"`
-		Word    string `json:"word"` // for a shell
-		Kind    string `json:"kind"`
+		Word    string `json:"word"`   // for a shell
+		Wanted  string `json:"wanted"` // kind of role
 		Version int    `json:"version"`
 	}{c.Limits, c.Schema, schema.ShellWord(c.Schema), cmp.Or(c.Role, Roles[0]), schema.Version})
 	if err != nil {

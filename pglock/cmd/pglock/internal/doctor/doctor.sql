@@ -7,7 +7,10 @@
 -- So a section reads only what may be refused together. All of them run on PostgreSQL 13 and later, change
 -- nothing, and have search_path = pg_catalog, under which regclass and its kin print every schema.
 WITH o AS (
-    SELECT * FROM jsonb_to_record($1::text::jsonb) AS o (schema text, word text, kind text, version int, oldest_server int, long_transaction float8,
+    SELECT o.*, CASE WHEN o.wanted <> 'screen' THEN o.wanted WHEN EXISTS (
+            SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE n.nspname = o.schema AND c.relname = 'distributed_locks' AND NOT has_table_privilege(c.oid, 'INSERT')) THEN 'reader' ELSE 'user' END AS kind
+    FROM jsonb_to_record($1::text::jsonb) AS o (schema text, word text, wanted text, version int, oldest_server int, long_transaction float8,
         xids int8, dead_rows int8, bloated_size int8, idle_rows int8, idle_for float8, headroom int8, queue_usage float8)
 ), b AS ( -- the server, the role and the schema
     SELECT o.*, current_user::text AS role, current_database()::text AS db, n.oid AS namespace, v.oid AS version_function,
@@ -116,6 +119,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
             keep_permits,upgrade_permits,resize_permits,next_ticket,acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,
             leave_queue,watch_name,nested_wait,end_nested_wait,find_deadlock}'),
         ('reader', 'table', '{SELECT}', '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
+        ('reader', 'sequence', '{SELECT}', '{fencing_tokens}'),
         ('reader', 'function', '{EXECUTE}', '{unsafe_server,pglock_oldest_client,lift_fencing_tokens,advisory_key}'),
         ('writer', 'function', '{EXECUTE}', '{check_fence,guard,bind,require_bound,advance}'),
         ('owner', 'function', '{EXECUTE}', '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,

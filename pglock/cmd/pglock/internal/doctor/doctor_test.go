@@ -272,9 +272,18 @@ func TestRoles(t *testing.T) {
 		}
 		p.exec(remedy)
 		p.expect("rights", doctor.OK, "has those of a "+role)
+		if role == "reader" {
+			p.expect("tokens", doctor.OK, "the sequence is at")
+			p.role = doctor.Screen
+			p.expect("rights", doctor.OK, "has those of a reader")
+		}
 	}
 	p.role = ""
-	p.expect("rights", doctor.Fail, "grant_user")
+	r := p.expect("rights", doctor.Fail, "grant_user")
+	_, remedy, _ := strings.Cut(r.Remedy, "run ")
+	p.exec(remedy)
+	p.role = doctor.Screen
+	p.expect("rights", doctor.OK, "has those of a user")
 }
 
 // TestDeadRows: a snapshot keeps the versions of updated rows. When it ends, VACUUM removes them, and
