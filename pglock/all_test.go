@@ -12,6 +12,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
@@ -117,6 +118,43 @@ func TestAcquireAllRefusesBadNames(t *testing.T) {
 	}
 	release(t, tried(t, locktest.All(c, many[1:]...)))
 	f.none("tickets are left", "SELECT count(*) FROM pglock.lock_waiters WHERE expires_at > clock_timestamp()")
+}
+
+// TestAllRefusesLocksOfOtherClients: the name of a lock in another schema or database is another lock there,
+// which the lease would not hold. A lock that no client has made is refused as well. The control is the
+// same lock of the client itself.
+func TestAllRefusesLocksOfOtherClients(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, own, closed := f.open(), f.open(), f.openUnclosed()
+	must(t, closed.Close(t.Context()))
+	database := fixture{t, pgtest.PoolOn(t, pgtest.Database(t)), f.schema}
+	must(t, migrations.Up(t.Context(), database.pool, migrations.WithSchema(f.schema)))
+	elsewhere := locktest.Open(t, database.pool, pglock.WithSchema(f.schema))
+	t.Cleanup(func() { check(t, elsewhere.Close(context.Background())) })
+	for what, other := range map[string]pglock.Lock{
+		"of another schema": newFixture(t).open().Lock("o"), "of another database": elsewhere.Lock("o"),
+		"of another client of these tables": own.Lock("o"), "of a closed client": closed.Lock("o"), "without a client": {},
+		"of another kind": newFixture(t).open().Semaphore("o", 2), "of several names": locktest.All(own, "o", "p"),
+	} {
+		for _, locks := range [][]pglock.Lock{{other}, {other, c.Lock("n")}, {c.Lock("n"), other}} {
+			all := c.All(locks...)
+			l, err := all.TryAcquire(t.Context())
+			if err == nil {
+				release(t, l)
+			}
+			fails(t, what+", TryAcquire", err, pglock.ErrInvalidOption)
+			if err == nil || !strings.Contains(err.Error(), "not of this client") {
+				t.Errorf("%s: %v", what, err)
+			}
+			fails(t, what+", Do", all.Do(t.Context(), func(context.Context, *pglock.Lease) error { t.Error("it ran"); return nil }), pglock.ErrInvalidOption)
+		}
+	}
+	f.none("refused calls have written", "SELECT count(*) FROM pglock.distributed_locks")
+	for _, locks := range [][]pglock.Lock{{c.Lock("o")}, {c.Lock("n"), c.Lock("o")}} {
+		release(t, tried(t, c.All(locks...)))
+	}
+	fails(t, "all of a closed client", second(closed.All(closed.Lock("n"), closed.Lock("o")).TryAcquire(t.Context())), pglock.ErrClosed)
 }
 
 // TestASpentRequestForAllGivesTheRestBack: the answer is lost, and one of its grants has ended when the call

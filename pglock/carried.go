@@ -25,7 +25,8 @@ func FromContext(ctx context.Context, name string) (*Lease, bool) {
 // Require returns the innermost lease of the lock name that ctx carries and that has not ended, for
 // functions that must run under a lock which their callers take. Without such a lease the error wraps
 // ErrNotAcquired, or is that of the lease that has ended. The lease may be that of a reader, or of one
-// permit. Require does not contact the database.
+// permit, and of any client: a program that locks in several schemas or databases checks its Fence. Require
+// does not contact the database.
 func Require(ctx context.Context, name string) (*Lease, error) {
 	if l, ok := ctx.Value(&leaseQuery{name: name, held: true}).(*Lease); ok {
 		return l, nil

@@ -89,9 +89,9 @@ func (c *Client) Writer(name string) Lock {
 	return Lock{client: c, name: name, permits: leasetable.Permits{Capacity: allPermits, Weight: allPermits}, err: CheckName(name)}
 }
 
-// All returns the lock that consists of the given ones, 1 to MaxNames of any kinds with distinct
-// names, which are granted together or not at all. Thus one acquire can respect a limit for each
-// tenant and a limit in total. The order of locks does not matter.
+// All returns the lock that consists of the given ones, 1 to MaxNames locks of this client, of any
+// kinds with distinct names, which are granted together or not at all. Thus one acquire can respect
+// a limit for each tenant and a limit in total. The order of locks does not matter.
 //
 // A waiting call holds nothing and has one ticket in the queue of each name, so calls with
 // overlapping names can't deadlock, none of them starves, and each name is granted first come,
@@ -104,7 +104,7 @@ func (c *Client) Writer(name string) Lock {
 // *BusyError describes the blocking grant that lasts longest. Under a ctx that carries a lease of
 // some but not all of the names, an acquire returns a *HeldError.
 func (c *Client) All(locks ...Lock) Lock {
-	if len(locks) == 1 {
+	if len(locks) == 1 && locks[0].client == c {
 		return locks[0]
 	}
 	all := Lock{client: c}
@@ -119,6 +119,8 @@ func (c *Client) All(locks ...Lock) Lock {
 	for i, l := range locks {
 		switch {
 		case all.err != nil:
+		case l.client != c: // its name in this client's tables would be another lock
+			all.err = invalidOption("acquire all: the lock %q is not of this client: make it with the client whose All is called", l.name)
 		case l.names != nil:
 			all.err = invalidOption("acquire all: %q has several names: give each of them", l.name)
 		case i > 0 && locks[i-1].name == l.name:
