@@ -52,7 +52,8 @@ type Client struct {
 // WithMaxConns), so that neither side can starve the other. It takes the server, user,
 // BeforeConnect, AfterConnect, lifetimes and query tracer from the pool, and neither uses nor
 // closes it. A dial may take the connect_timeout of the connection string (5 s without one) for
-// each host, and a hook 10 s, after which its context ends and it must return.
+// each host, and a hook 10 s, after which its context ends and it must return. A panic of a hook or
+// of the tracer ends the process, as in the pool, so the leases end by their TTL.
 //
 // Open makes one connection. It fails with ErrSchema (missing, outdated or newer tables),
 // ErrPrivilege, ErrUnavailable or ErrInvalidOption, and leaves nothing behind. ctx bounds Open

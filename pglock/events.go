@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/quiet"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/observe"
@@ -58,11 +59,16 @@ func (e *events) each(name string, failure error, do func(*observe.Hooks)) {
 		return
 	}
 	if failure != nil || e.debug() {
-		do(&e.log)
+		e.observe(&e.log, do)
 	}
 	for i := range e.observers {
-		do(&e.observers[i])
+		e.observe(&e.observers[i], do)
 	}
+}
+
+func (e *events) observe(h *observe.Hooks, do func(*observe.Hooks)) {
+	defer quiet.End(e.logger)
+	do(h)
 }
 
 func call[E any](ctx context.Context, hook func(context.Context, E), ev E) {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/quiet"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
@@ -118,7 +119,7 @@ func WithMaxConns(n int) Option {
 
 // WithLogger logs failed renewals, lost leases and failed clean-ups at Warn, and waits, grants and
 // releases at Debug, one line each. With nil, nothing is logged. The default is [slog.Default], as
-// it is at the time, at Warn.
+// it is at the time, at Warn. A line whose handler panics is lost.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) error {
 		if l == nil {
@@ -148,7 +149,7 @@ func WithRetention(d time.Duration) Option {
 // and labels of both are stored. If policy returns an error, the call fails with an error that
 // wraps it, so a program can refuse names that no team has claimed. A call for several names
 // applies the options of each, with the shortest TTL. policy must be safe for concurrent use and
-// must not block.
+// must not block. Its panic continues in the call, before anything is sent.
 func WithNamePolicy(policy func(name string) ([]LeaseOption, error)) Option {
 	return clientOption(func(c *clientConfig) error {
 		c.policy = policy
@@ -259,6 +260,7 @@ func newClientConfig(opts []Option) (clientConfig, error) {
 	if c.pollOnly && c.listener != nil {
 		return c, invalidOption("WithListener and WithPollOnly: conflict: use one of them")
 	}
+	c.logger = quiet.Logger(c.logger)
 	resolved := c.lease
 	c.resolved = &resolved
 	return c, resolved.check()

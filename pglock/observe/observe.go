@@ -16,7 +16,8 @@ import (
 // The functions must be safe for concurrent use. They must not block, because they are called where the
 // event happens, so a slow one delays its call and later work, such as the other leases of an answered
 // renewal, but neither a lease nor its end, because the result takes effect first. A function that passes
-// events to something slow puts them into a buffer, and drops those that do not fit.
+// events to something slow puts them into a buffer, and drops those that do not fit. A panic of a function
+// ends there: the client logs it at Error and continues, as if the function had returned.
 //
 // A call or a lease of several names raises an event for each of them. The context is never done, and has
 // the values of the context that was passed to Acquire, or none for batches.

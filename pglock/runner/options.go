@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/quiet"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -43,7 +44,9 @@ func newConfig(opts []Option) (*config, error) {
 		interval: defaultInterval, logger: slog.New(slog.DiscardHandler), table: defaultTable,
 		caller: fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text()),
 	}
-	return c, errs.Apply("runner", c, opts)
+	err := errs.Apply("runner", c, opts)
+	c.logger = quiet.Logger(c.logger)
+	return c, err
 }
 
 // WithTimeout bounds the wait for the lock. When the time is over, the error is a *pglock.WaitError that

@@ -96,11 +96,12 @@ func (r *runner) run(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	if r.held, err = r.wait(ctx, r.pool); err != nil {
 		return err
 	}
-	err = r.migrate(ctx)
-	if e := release(ctx, r.held); e != nil { // not an error of Run: the record is correct without the lock
-		r.logger.Warn("pglock: the lock of a migration could not be released", "lock", r.name, "error", e)
-	}
-	return err
+	defer func() { // without recover, so that a panic of the source keeps its stack
+		if e := release(ctx, r.held); e != nil { // not an error of Run: the record is correct without the lock
+			r.logger.Warn("pglock: the lock of a migration could not be released", "lock", r.name, "error", e)
+		}
+	}()
+	return r.migrate(ctx)
 }
 
 // check reads the version table, and returns what is missing.
