@@ -139,11 +139,12 @@ func (c *Client) Schema() string { return c.cfg.schema }
 // and goroutines. Stop the protected work first, because others may acquire the locks meanwhile.
 //
 // If ctx ends first, Close returns its error after it has stopped everything local, and leases that
-// are not released expire. If ctx has ended before the call, as is common after a signal, Close has
-// 5 s. A second call waits for the first one and returns its error.
+// are not released expire. If ctx has ended before the call, as is common after a signal, or carries
+// a lease of this client, Close has 5 s. A second call waits for the first one and returns its error.
 func (c *Client) Close(ctx context.Context) error {
+	ctx, cancel := outlasting(ctx, func(l *Lease) bool { return l.client == c })
+	defer cancel()
 	if ctx.Err() != nil {
-		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), timing.StatementBound)
 		defer cancel()
 	}

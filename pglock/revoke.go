@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
@@ -29,6 +31,8 @@ const maxReason = 512
 // Revoke again after ErrUnavailable.
 func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("revoke grant %d of %q", token, name)
+	ctx, cancel := outlasting(ctx, func(l *Lease) bool { return l.fence.Token == token && l.hasName(name) })
+	defer cancel()
 	fence, err := c.beginGrantCall(name, token, reason, op)
 	if err != nil {
 		return err
@@ -56,6 +60,8 @@ func (c *Client) Revoke(ctx context.Context, name string, token fencing.Token, r
 // first request that arrives counts. Errors are those of Client.Revoke, except ErrGuarded.
 func (c *Client) RequestRelease(ctx context.Context, name string, token fencing.Token, reason string) error {
 	op := fmt.Sprintf("request the release of grant %d of %q", token, name)
+	ctx, cancel := outlasting(ctx, func(l *Lease) bool { return l.fence.Token == token && l.hasName(name) })
+	defer cancel()
 	fence, err := c.beginGrantCall(name, token, reason, op)
 	if err != nil {
 		return err
@@ -92,6 +98,15 @@ func (c *Client) grantCall(ctx context.Context, op string, fence fencing.Fence, 
 		return errs.Errorf("pglock: %s: %w", op, &fencing.StaleError{Resource: fence.Name, Token: fence.Token, Current: i.Current})
 	}
 	return nil
+}
+
+// outlasting returns a context for a call that ends leases. If ctx carries one of them, the call itself would
+// end ctx before its answer, so it has timing.StatementBound instead.
+func outlasting(ctx context.Context, ends func(*Lease) bool) (context.Context, context.CancelFunc) {
+	if ctx.Err() != nil || !slices.ContainsFunc(carriedLeases(ctx), ends) {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), timing.StatementBound)
 }
 
 // explainIn explains an error of the store in a call under ctx, or returns nil for nil.

@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -210,4 +211,48 @@ func TestAListenerIsNeeded(t *testing.T) {
 		break
 	}
 	needed(false, "the watcher has stopped")
+}
+
+// TestCallsThatEndTheirOwnContext: the work's context carries the lease that the call ends, so the call ends
+// its own context before its answer. It reports its own result, and the lock is free.
+func TestCallsThatEndTheirOwnContext(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for what, call := range map[string]func(context.Context, *pglock.Client, *pglock.Lease) error{
+		"Revoke": func(ctx context.Context, c *pglock.Client, l *pglock.Lease) error {
+			return c.Revoke(ctx, l.Name(), l.Token(), "moved")
+		},
+		"RequestRelease": func(ctx context.Context, c *pglock.Client, l *pglock.Lease) error {
+			var released sync.WaitGroup
+			defer released.Wait()
+			released.Go(func() {
+				<-l.ReleaseRequested()
+				check(t, l.Release(context.Background()))
+			})
+			pgtest.Eventually(t, "the holder listens", func() bool { return pglock.Listening(c) })
+			return c.RequestRelease(ctx, l.Name(), l.Token(), "moved")
+		},
+		"Release": func(ctx context.Context, _ *pglock.Client, l *pglock.Lease) error { return l.Release(ctx) },
+		"Close":   func(ctx context.Context, c *pglock.Client, _ *pglock.Lease) error { return c.Close(ctx) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			for i, derive := range []func(*pglock.Lease) (context.Context, context.CancelFunc){
+				func(l *pglock.Lease) (context.Context, context.CancelFunc) { return l.Context(), func() {} },
+				func(l *pglock.Lease) (context.Context, context.CancelFunc) { return l.WithContext(t.Context()) },
+				func(l *pglock.Lease) (context.Context, context.CancelFunc) {
+					return context.WithTimeout(l.Context(), time.Hour)
+				},
+			} {
+				c := f.open(pglock.WithTTL(time.Hour))
+				l := try(t, c, fmt.Sprint(what, i))
+				ctx, cancel := derive(l)
+				defer cancel()
+				if err := call(ctx, c, l); err != nil || l.Err() == nil {
+					t.Errorf("context %d: %v, the lease: %v", i, err, l.Err())
+				}
+				f.none(what+": the lock is held", "SELECT count(*) FROM pglock.distributed_locks WHERE name = $1 AND holder IS NOT NULL", l.Name())
+			}
+		})
+	}
 }
