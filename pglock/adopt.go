@@ -28,7 +28,7 @@ func (l *Lease) HandOver() (fencing.Fence, error) {
 		return fencing.Fence{}, err
 	}
 	if l.several() {
-		return fencing.Fence{}, fmt.Errorf("pglock: hand over %q: a lease of several names can't be handed over: acquire each name by itself", l.fence.Name)
+		return fencing.Fence{}, l.errSeveral("hand over")
 	}
 	if !l.end(errHandedOver) {
 		return fencing.Fence{}, l.Err()

@@ -184,7 +184,7 @@ func (e *HeldError) Error() string {
 	if e.permits > 0 {
 		return fmt.Sprintf("pglock: acquire %q: the caller's context holds %d of its permits: it would wait for itself", e.Name, e.permits)
 	}
-	return fmt.Sprintf("pglock: acquire %q: the caller's context holds this lock (token %d): use Do with WithJoin, or another context",
+	return fmt.Sprintf("pglock: acquire %q: the caller's context holds this lock (token %d): run under it by Do with WithJoin, or acquire under another context",
 		e.Name, e.Token)
 }
 

@@ -30,7 +30,8 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 }
 
 // WithJoin makes Do and TryDo run fn under the held lease of that lock which ctx carries (see
-// FromContext). Otherwise, and in Acquire and TryAcquire, it has no effect.
+// FromContext). It has no effect without such a lease, nor in Acquire and TryAcquire, which then
+// return a *HeldError.
 //
 // The lease keeps its TTL, holder and labels, and Do does not release it. If it ends while fn runs,
 // Do joins its error to fn's, because the work was not covered to its end. Functions that join one

@@ -129,6 +129,15 @@ func TestErrorLines(t *testing.T) {
 		check(t, l.Release(t.Context()))
 		return l
 	}
+	under := func(k pglock.Lock, do func(l *pglock.Lease) error) error {
+		l, err := k.TryAcquire(t.Context())
+		must(t, err)
+		defer release(t, l)
+		return do(l)
+	}
+	all, five := c.All(c.Semaphore("five", 5), c.Writer("rw")), c.Semaphore("five", 5)
+	downgrade := func(l *pglock.Lease) error { return l.Downgrade(t.Context()) }
+	keep := func(l *pglock.Lease) error { return l.KeepPermits(t.Context(), 1) }
 	refused, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	_ = refused.Close()
@@ -158,7 +167,16 @@ func TestErrorLines(t *testing.T) {
 		{"context is over", acquireFor(2*time.Second, nil), []error{pglock.ErrNotAcquired, context.DeadlineExceeded}, `pglock: acquire "theirs": gave up after T: context deadline exceeded: held by rival; 2 (token N), for another T unless renewed`},
 		{"context is over, by the sentinel of a wait", acquireFor(2*time.Second, pglock.ErrTimeout), []error{pglock.ErrNotAcquired, context.DeadlineExceeded, pglock.ErrTimeout}, `pglock: acquire "theirs": gave up after T: context deadline exceeded: lock timeout: held by rival; 2 (token N), for another T unless renewed`},
 		{"canceled", acquireIn(ended(failure), "theirs"), []error{pglock.ErrNotAcquired, context.Canceled, failure}, `pglock: acquire "theirs": gave up after T: context canceled: the work failed`},
-		{"held by the caller", acquireIn(mine.Context(), "mine"), []error{pglock.ErrHeldByCaller}, `pglock: acquire "mine": the caller's context holds this lock (token N): use Do with WithJoin, or another context`},
+		{"held by the caller", acquireIn(mine.Context(), "mine"), []error{pglock.ErrHeldByCaller}, `pglock: acquire "mine": the caller's context holds this lock (token N): run under it by Do with WithJoin, or acquire under another context`},
+		{"held by the caller, and WithJoin", second(c.Acquire(mine.Context(), "mine", pglock.WithJoin())), []error{pglock.ErrHeldByCaller}, `pglock: acquire "mine": the caller's context holds this lock (token N): run under it by Do with WithJoin, or acquire under another context`},
+		{"downgrade of several", under(all, downgrade), []error{pglock.ErrKind}, `pglock: downgrade "five, rw": another kind of lock: the lease has several names: acquire this one by itself`},
+		{"upgrade of several", under(all, func(l *pglock.Lease) error { return second(l.TryUpgrade(t.Context())) }), []error{pglock.ErrKind}, `pglock: upgrade "five, rw": another kind of lock: the lease has several names: acquire this one by itself`},
+		{"permits of several", under(all, keep), []error{pglock.ErrKind}, `pglock: release permits of "five, rw": another kind of lock: the lease has several names: acquire this one by itself`},
+		{"hand over several", under(all, func(l *pglock.Lease) error { return second(l.HandOver()) }), []error{pglock.ErrKind}, `pglock: hand over "five, rw": another kind of lock: the lease has several names: acquire this one by itself`},
+		{"downgrade of permits", under(five, downgrade), []error{pglock.ErrKind}, `pglock: another kind of lock: "five" is a semaphore with 5 permits, not a readers-writer lock`},
+		{"permits of a writer", under(c.Writer("rw"), keep), []error{pglock.ErrKind}, `pglock: another kind of lock: "rw" is a readers-writer lock, not a semaphore`},
+		{"permits of one holder", keep(mine), []error{pglock.ErrKind}, `pglock: another kind of lock: "mine" is a lock with one holder, not a semaphore`},
+		{"one permit", c.Resize(t.Context(), "mine", 1), []error{pglock.ErrKind}, `pglock: another kind of lock: "mine" is a lock with one holder, not a semaphore with 1 permit`},
 		{"lost", stolen(nil), []error{pglock.ErrLost}, `pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
 		{"failed and lost", stolen(fmt.Errorf("step 1:\n\tstep 2: %w", failure)), []error{failure, pglock.ErrLost}, `step 1: step 2: the work failed; pglock: lock lost: "stolen" (token N): its grant ended on the server, or another holder has the lock`},
 		{"not found", second(c.Get(t.Context(), "never")), []error{pglock.ErrNotFound}, `pglock: no such lock: "never"`},

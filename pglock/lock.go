@@ -18,6 +18,8 @@ const (
 
 	// allPermits is the number of permits of a readers–writer lock.
 	allPermits = leasetable.ReadersWriter
+
+	anySemaphore = -1 // see KindError.Wanted
 )
 
 // Lock describes the lock to acquire: one name, some permits of a semaphore, a readers–writer lock
@@ -224,7 +226,7 @@ func (l Lock) permitsAt(i int) leasetable.Permits {
 // KindError means that a name is another kind of lock, and wraps ErrKind.
 type KindError struct {
 	Name   string
-	Wanted int // the number of permits that the caller meant; 0 for a lock with one holder
+	Wanted int // the number of permits that the caller meant; 0 for a lock with one holder, -1 for any semaphore
 	Found  int // the number of permits that it has
 }
 
@@ -238,8 +240,12 @@ func describeKind(permits int) string {
 	switch permits {
 	case 0:
 		return "a lock with one holder"
+	case 1:
+		return "a semaphore with 1 permit"
 	case allPermits:
 		return "a readers-writer lock"
+	case anySemaphore:
+		return "a semaphore"
 	}
 	return fmt.Sprintf("a semaphore with %d permits", permits)
 }

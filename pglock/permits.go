@@ -17,11 +17,11 @@ var errUpgraded = errs.Errorf("%w: upgraded to the writer", ErrReleased)
 // is free. Token, deadline and Context stay, and waiting readers are woken. A guarded transaction
 // that began before keeps others out until it ends. Bind fails from now on, while Guard works.
 //
-// On the lease of a reader, Downgrade does nothing, and on one of another kind of lock it returns a
-// *KindError. If the lease has ended, it returns the error of Err. After ErrUnavailable and the end
+// On the lease of a reader, Downgrade does nothing. On one of another kind of lock it returns a
+// *KindError, and on one of several names an error that wraps ErrKind. If the lease has ended, it returns the error of Err. After ErrUnavailable and the end
 // of ctx, the grant may be a reader's, so call Downgrade again.
 func (l *Lease) Downgrade(ctx context.Context) error {
-	if err := l.checkRWLock(); err != nil {
+	if err := l.checkRWLock("downgrade"); err != nil {
 		return err
 	}
 	return l.keep(ctx, "downgrade", 1)
@@ -39,8 +39,10 @@ func (l *Lease) KeepPermits(ctx context.Context, n int) error {
 	switch capacity := l.cfg.permits.Capacity; {
 	case n < 1:
 		return invalidOption("keep %d permits of %q: too few: must be at least 1", n, l.fence.Name)
+	case l.several():
+		return l.errSeveral("release permits of")
 	case capacity == 0 || capacity == allPermits:
-		return &KindError{Name: l.fence.Name, Wanted: n, Found: capacity}
+		return &KindError{Name: l.fence.Name, Wanted: anySemaphore, Found: capacity}
 	}
 	return l.keep(ctx, "release permits of", n)
 }
@@ -84,7 +86,7 @@ func (l *Lease) keep(ctx context.Context, op string, n int) error {
 // otherwise the errors are those of Downgrade. If the answer to the upgrade was lost, so is the lease.
 func (l *Lease) TryUpgrade(ctx context.Context) (*Lease, error) {
 	began := time.Now()
-	if err := l.checkRWLock(); err != nil {
+	if err := l.checkRWLock("upgrade"); err != nil {
 		return nil, err
 	}
 	if err := l.beginChange(); err != nil {
@@ -153,8 +155,16 @@ func (l *Lease) sendUpgrade(ctx context.Context, r *leasetable.Request) (g lease
 	return g, nil
 }
 
-// checkRWLock returns a *KindError unless the lease is one of a readers-writer lock.
-func (l *Lease) checkRWLock() error {
+// errSeveral is the error of an operation on one name for a lease of several.
+func (l *Lease) errSeveral(op string) error {
+	return errs.Errorf("pglock: %s %q: %w: the lease has several names: acquire this one by itself", op, l.fence.Name, ErrKind)
+}
+
+// checkRWLock returns an error unless the lease is one of a readers-writer lock.
+func (l *Lease) checkRWLock(op string) error {
+	if l.several() {
+		return l.errSeveral(op)
+	}
 	if found := l.cfg.permits.Capacity; found != allPermits {
 		return &KindError{Name: l.fence.Name, Wanted: allPermits, Found: found}
 	}
