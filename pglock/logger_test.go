@@ -56,6 +56,50 @@ func TestDefaultLogger(t *testing.T) { //nolint:paralleltest // slog.Default
 	}
 }
 
+// TestNoWarningOfARenewalThatWasCutOff: the renewal in progress ends with the client, or with the context of
+// Extend, so it did not fail, and is not tried again.
+func TestNoWarningOfARenewalThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	for what, cut := range map[string]func(t *testing.T, c *pglock.Client, l *pglock.Lease) error{
+		"by Close": func(t *testing.T, c *pglock.Client, l *pglock.Lease) error {
+			t.Helper()
+			ended, end := context.WithCancel(t.Context())
+			released := make(chan error, 1)
+			go func() { released <- l.Release(ended) }()
+			ends(t, "the lease", l.Done())
+			end()
+			<-released
+			return c.Close(bounded(t, 100*time.Millisecond))
+		},
+		"by its caller": func(t *testing.T, _ *pglock.Client, l *pglock.Lease) error {
+			t.Helper()
+			ctx, leave := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, leave)
+			return l.Extend(ctx, time.Hour)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			proxy, far := f.proxied()
+			log := &logBuffer{}
+			c := far.openUnclosed(pglock.WithTTL(time.Minute), pglock.WithRenewEvery(time.Second), log.option())
+			l := try(t, c, "n")
+			granted := f.version("n")
+			proxy.HoldReplies()
+			pgtest.Eventually(t, "a renewal is in progress", func() bool { return f.version("n") > granted })
+			if err := cut(t, c, l); err == nil {
+				t.Error("the call had an answer")
+			}
+			_ = c.Close(bounded(t, 100*time.Millisecond))
+			if strings.Contains(log.String(), "renewal failed") {
+				t.Error(log.String())
+			}
+			proxy.Heal()
+		})
+	}
+}
+
 // line is one line of the log.
 type line map[string]any
 
