@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-
 	"github.com/pglock/pglock-go/internal/errs"
 )
 

@@ -99,29 +99,42 @@ func ExampleElection_Observe_again() {
 	// Output: there is a leader: false
 }
 
-// A health check fails if the work of a leader continues although its leadership was lost. The grace is
-// the time that the work may need to stop.
+// A health check fails if the work of a leader continues although its leadership was lost, by an expiry or a
+// revocation. The failureThreshold of the probe is the time that the work may need to stop.
 func ExampleElection_Term() {
 	client, end := locktest.ExampleClient()
 	defer end()
+	ctx := context.Background()
 
 	e, err := leader.New(client, "scheduler")
 	if err != nil {
 		log.Fatal(err)
 	}
-	const grace = 5 * time.Second
 	healthz := func(w http.ResponseWriter, _ *http.Request) {
 		t, leads := e.Term()
-		if t != nil && !leads && time.Since(t.Lease().Deadline()) > grace {
+		if t != nil && !leads {
 			http.Error(w, "stale: "+t.Lease().Err().Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintf(w, "leads: %v", leads)
 	}
-	w := httptest.NewRecorder()
-	healthz(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-	fmt.Println(w.Code, w.Body)
-	// Output: 200 leads: false
+	probe := func() int {
+		w := httptest.NewRecorder()
+		healthz(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		return w.Code
+	}
+	t, err := e.Campaign(ctx, "10.0.0.7:8080")
+	if err != nil {
+		log.Fatal(err)
+	}
+	leads := probe()
+	if err := client.Revoke(ctx, "scheduler", t.Lease().Token(), "deploy"); err != nil {
+		log.Fatal(err)
+	}
+	lost := probe()
+	_ = t.Resign(ctx) // when the work has ended
+	fmt.Println(leads, lost, probe())
+	// Output: 200 503 200
 }
 
 // Candidates are the waiters of the lock, and a leader that restarts hands its term over.
