@@ -78,12 +78,6 @@ func (e *Election) campaignWith(ctx context.Context, payload string, opts ...pgl
 	if err != nil {
 		return nil, err
 	}
-	// A joined lease would be a second leader with the same token.
-	outer, carried := pglock.FromContext(ctx, e.name)
-	if carried && outer.Fence() == lease.Fence() {
-		return nil, errs.Join(errs.Mark(errs.Errorf("leader: campaign for %q: the context is that of its leader, and elections do not join: use another context",
-			e.name), pglock.ErrHeldByCaller), lease.Release(ctx))
-	}
 	// Observers hear of the term at once, since new labels notify them. If that fails, they poll.
 	notify, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

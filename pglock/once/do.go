@@ -124,25 +124,27 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 	case r.state != stateStarted, !r.same:
 		return r.answer()
 	}
-	// A joined lease (pglock.WithJoin) has the token of an outer call, whose record would look like this
-	// call's own.
-	if l, ok := pglock.FromContext(ctx, LockName(c.key)); ok && l.Fence().Schema == c.schema {
-		return nil, errs.Errorf("%w: do %.64q: ctx carries the lease of the key: fn must not call Do with its own key", ErrInProgress, c.key)
-	}
+	outer, _ := pglock.FromContext(ctx, LockName(c.key)) // perhaps of another database
 	leases := c.leases
 	if c.waitSet {
 		leases = append(leases[:len(leases):len(leases)], pglock.WithWait(c.wait))
 	}
-	held := false
+	held, joined := false, false
 	acquired := c.client.Do(ctx, LockName(c.key), func(ctx context.Context, l *pglock.Lease) error {
-		held = true
-		data, err = c.underLease(ctx, l)
+		// A joined lease (pglock.WithJoin) has the token of an outer call, whose record would look like this
+		// call's own.
+		if joined = l == outer; !joined {
+			held = true
+			data, err = c.underLease(ctx, l)
+		}
 		return nil
 	}, leases...)
 	var busy *pglock.BusyError
 	switch {
 	case held: // the record counts, also if the lease was lost after it or could not be released
 		return data, err
+	case joined, errors.Is(acquired, pglock.ErrHeldByCaller):
+		return nil, errs.Errorf("%w: do %.64q: ctx carries the lease of the key: fn must not call Do with its own key", ErrInProgress, c.key)
 	case errors.As(acquired, &busy):
 		return nil, errs.Errorf("%w: %w", ErrInProgress, acquired)
 	}

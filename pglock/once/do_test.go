@@ -3,6 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/migrations"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/once"
 )
@@ -200,8 +202,38 @@ func TestDoOutcomes(t *testing.T) { //nolint:tparallel // the subtests count the
 // TestDoInsideDo: fn can't run again inside itself, also if the client joins leases.
 func TestDoInsideDo(t *testing.T) {
 	t.Parallel()
+	for name, opts := range map[string][]pglock.Option{"joins": {pglock.WithJoin()}, "does not join": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			doInsideDo(t, opts)
+		})
+	}
+}
+
+// TestDoInsideDoElsewhere: the key in another database with the same schema is another key.
+func TestDoInsideDoElsewhere(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
-	c := f.client(pglock.WithJoin())
+	database := pgtest.PoolOn(t, pgtest.Database(t))
+	ok(t, migrations.Up(t.Context(), database, migrations.WithSchema(f.schema)))
+	for _, opts := range [][]pglock.Option{nil, {pglock.WithJoin()}} {
+		elsewhere := locktest.ClientOn(t, database, append(opts, pglock.WithSchema(f.schema))...)
+		key := fmt.Sprint("k", len(opts))
+		inner := 0
+		outer, err := once.Do(t.Context(), f.client(opts...), key, nil, func(ctx context.Context, _ *pglock.Lease) (n int, err error) {
+			inner, err = once.Do(ctx, elsewhere, key, nil, func(context.Context, *pglock.Lease) (int, error) { return 2, nil })
+			return 1, err
+		})
+		if err != nil || outer != 1 || inner != 2 {
+			t.Errorf("outside %d, inside %d, %v", outer, inner, err)
+		}
+	}
+}
+
+func doInsideDo(t *testing.T, opts []pglock.Option) {
+	t.Helper()
+	f := newFixture(t)
+	c := f.client(opts...)
 	_, err := once.Do(t.Context(), c, "k", nil, func(ctx context.Context, l *pglock.Lease) (int64, error) {
 		_, err := once.Do(ctx, c, "k", nil, func(context.Context, *pglock.Lease) (int64, error) {
 			t.Error("fn runs twice")
