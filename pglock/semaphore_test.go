@@ -18,6 +18,19 @@ type rw struct{ read, write pglock.Lock }
 
 func rwlock(c *pglock.Client, name string) rw { return rw{c.Reader(name), c.Writer(name)} }
 
+// TestKindsDoNotMixUnderAnExclusiveHolder: a holder of everything looks like that of a plain lock.
+func TestKindsDoNotMixUnderAnExclusiveHolder(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	for _, exclusive := range []pglock.Lock{c.Writer("w"), c.Semaphore("s", 3).Weight(3)} {
+		l := held(t, exclusive)
+		plain := c.Lock(exclusive.Name())
+		fails(t, "TryAcquire", second(plain.TryAcquire(t.Context())), pglock.ErrKind)
+		fails(t, "Acquire", second(plain.Acquire(bounded(t, pgtest.Patience))), pglock.ErrKind)
+		release(t, l)
+	}
+}
+
 // TestKindsDoNotMix, neither while the lock is held nor when it is free.
 func TestKindsDoNotMix(t *testing.T) {
 	t.Parallel()
