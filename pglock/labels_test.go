@@ -15,6 +15,27 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
+// TestLabelsOfTheSameSizeForAll: labels that a call may acquire with can be set again, however many they are.
+// One byte more is too large for both.
+func TestLabelsOfTheSameSizeForAll(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).open()
+	labels, size := map[string]string{}, len("{}")-1
+	for i := 0; size < 15<<10; i++ {
+		key := fmt.Sprintf("key %04d", i)
+		labels[key] = "value"
+		size += len(`"` + key + `":"value",`)
+	}
+	labels["last"] = strings.Repeat("x", 16<<10-size-len(`"last":"",`)+1-len("}"))
+	l := try(t, c, "n", pglock.WithLabels(labels))
+	check(t, l.SetLabels(t.Context(), map[string]string{"last": labels["last"]}))
+	check(t, l.SetLabels(t.Context(), nil))
+	labels["last"] += "x"
+	fails(t, "SetLabels", l.SetLabels(t.Context(), map[string]string{"last": labels["last"]}), pglock.ErrInvalidOption)
+	fails(t, "Acquire", second(c.TryAcquire(t.Context(), "m", pglock.WithLabels(labels))), pglock.ErrInvalidOption)
+	release(t, l)
+}
+
 // TestSetLabels: labels are added and replaced, those who watch see them at once, and only the current
 // grant can change them.
 func TestSetLabels(t *testing.T) {

@@ -1,5 +1,6 @@
 -- Adds the labels $3, jsonb, to those of the grant $2 of the name $1, or replaces those with the same
--- keys, if all of them have at most $4 bytes as text. Notifies the clients that watch the lock if $5.
+-- keys, if all of them have at most $4 bytes as JSON without blanks, of which the server's text has two for
+-- each but one. Notifies the clients that watch the lock if $5.
 --
 -- Returns one row if the name has one: the token of its last grant, whether the labels were set, and
 -- whether they would be too large. No labels are set unless the grant is current. It waits for a row
@@ -8,7 +9,7 @@ WITH changed AS (
     UPDATE pglock.distributed_locks AS l
     SET labels = l.labels || $3::text::jsonb, version = l.version % 9223372036854775807 + 1
     WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
-      AND octet_length((l.labels || $3::text::jsonb)::text) <= $4::int
+      AND octet_length((l.labels || $3::text::jsonb)::text) - 2 * (SELECT count(*) FROM jsonb_object_keys(l.labels || $3::text::jsonb)) < $4::int
       AND pglock.commit_durably()
       AND set_config('lock_timeout', '250ms', true) = '250ms'
     RETURNING CASE WHEN $5::boolean THEN (
@@ -16,6 +17,6 @@ WITH changed AS (
         FROM pglock.lock_waiters AS w
         WHERE w.name = $1::text AND w.ticket = -1 AND w.expires_at > clock_timestamp()) END
 )
-SELECT l.token, EXISTS (SELECT FROM changed), octet_length((l.labels || $3::text::jsonb)::text) > $4::int
+SELECT l.token, EXISTS (SELECT FROM changed), octet_length((l.labels || $3::text::jsonb)::text) - 2 * (SELECT count(*) FROM jsonb_object_keys(l.labels || $3::text::jsonb)) >= $4::int
 FROM pglock.distributed_locks AS l
 WHERE l.name = $1::text
