@@ -464,3 +464,21 @@ func TestFakeWithoutSQL(t *testing.T) {
 		}
 	}
 }
+
+// TestARefusedCallMakesNoName: a call for several names that loses does not decide what kind the others are of.
+func TestARefusedCallMakesNoName(t *testing.T) {
+	t.Parallel()
+	for what, k := range map[string]*pglocktest.Locks{"fake": pglocktest.Fake(t), "server": pglocktest.New(t, pgtest.Pool(t))} {
+		c := k.Client
+		k.Busy("a", "another")
+		if _, err := c.All(c.Lock("a"), c.Semaphore("b", 3)).TryAcquire(t.Context()); !errors.Is(err, pglock.ErrNotAcquired) {
+			t.Errorf("%s: a call for a held name: %v", what, err)
+		}
+		l, err := c.Lock("b").TryAcquire(t.Context())
+		if err != nil {
+			t.Errorf("%s: the other name: %v", what, err)
+			continue
+		}
+		locktest.OK(t, l.Release(t.Context()))
+	}
+}

@@ -84,8 +84,9 @@ func (s *Server) findDeadlock(w *wait, now time.Time) string {
 		stuck = slices.DeleteFunc(stuck, func(u *wait) bool { return len(s.needsOf(u, all, now)) == 0 })
 	}
 	path, found := s.cycle(w, w, stuck, map[*wait]bool{}, now)
-	if !found {
-		return ""
+	granted := func(n needs) bool { return n.granted }
+	if !found || !slices.ContainsFunc(stuck, func(u *wait) bool { return slices.ContainsFunc(s.needsOf(u, stuck, now), granted) }) {
+		return "" // if none of them holds a lock, all will be released
 	}
 	words := make([]string, len(path))
 	waiter := w

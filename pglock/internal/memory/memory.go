@@ -48,7 +48,7 @@ type lock struct {
 
 	busyUntil time.Time // after a release with a minimum hold
 	roomSince time.Time // the head could have been granted the lock
-	ended     string    // the request of the last grant that has ended
+	ended     string    // the request of the last grant that was whole or has ended
 	revoked   map[fencing.Token]string
 }
 
@@ -156,9 +156,12 @@ func (l *lock) grantOf(token fencing.Token) *grant {
 	return nil
 }
 
-// first returns the live grant that ends first, or nil.
-func (l *lock) first(now time.Time) (first *grant) {
+// first returns the live grant that ends first, of those that are not mine, or nil.
+func (l *lock) first(now time.Time, mine *grant) (first *grant) {
 	for _, g := range l.live(now) {
+		if g == mine {
+			continue
+		}
 		if first == nil || g.expires.Before(first.expires) {
 			first = g
 		}
@@ -169,7 +172,7 @@ func (l *lock) first(now time.Time) (first *grant) {
 // blockedFor returns how long others hold the lock at least, if it is not free.
 func (l *lock) blockedFor(now time.Time) time.Duration {
 	until := l.busyUntil
-	if g := l.first(now); g != nil && g.expires.After(until) {
+	if g := l.first(now, nil); g != nil && g.expires.After(until) {
 		until = g.expires
 	}
 	return max(until.Sub(now), 0)
@@ -186,33 +189,55 @@ func (l *lock) queue(now time.Time, before int64) (queue []*waiter) {
 	return queue
 }
 
-// silent reports whether the head of a queue could have been granted what it wants for
-// timing.HeadGrace, and is not one that is kept.
-func (l *lock) silent(now time.Time, queue []*waiter) bool {
-	if len(queue) == 0 || l.room(now) < queue[0].weight {
+// silent reports whether the head of the queue before a ticket could have been granted what it wants for
+// timing.HeadGrace, and no waiter there is kept.
+func (l *lock) silent(now time.Time, queue []*waiter, before int64) bool {
+	if len(queue) == 0 || l.room(now) < queue[0].weight || slices.ContainsFunc(queue, func(w *waiter) bool { return w.keep.After(now) }) {
 		return false
 	}
-	since := l.roomSince
-	for _, g := range l.grants { // expired, since there is room
-		if g.expires.After(since) && !g.expires.After(now) {
-			since = g.expires
-		}
-	}
+	since := l.freeSince()
 	for _, w := range l.waiters {
-		if w.ticket > l.ticket && w.ticket < queue[0].ticket && w.expires.After(since) { // died before it
+		if w.ticket > l.ticket && w.ticket < before && !w.expires.After(now) && w.expires.After(since) { // died
 			since = w.expires
 		}
 	}
-	for _, w := range queue {
-		if w.keep.After(now) {
-			return false
-		}
-	}
-	return !since.After(now.Add(-timing.HeadGrace)) && !l.busyUntil.After(now.Add(-timing.HeadGrace))
+	return !since.After(now.Add(-timing.HeadGrace))
 }
 
-// acquire is acquire_slots.
+// freeSince returns since when there has been room for the head of a queue, of a lock that has room.
+func (l *lock) freeSince() time.Time {
+	since := l.roomSince
+	if l.busyUntil.After(since) {
+		since = l.busyUntil
+	}
+	for _, g := range l.grants {
+		if g.whole && g.expires.After(since) {
+			since = g.expires
+		}
+	}
+	return since
+}
+
+// overdue reports whether a lock that is free for a waiter has been so for timing.HeadGrace, and no waiter is
+// kept.
+func (l *lock) overdue(now time.Time, w *waiter) bool {
+	kept := func(w *waiter) bool { return w.keep.After(now) }
+	return l.exists && !kept(w) && !slices.ContainsFunc(l.queue(now, leasetable.NoTicket), kept) &&
+		!l.freeSince().After(now.Add(-timing.HeadGrace))
+}
+
+// acquire is acquire_slots. Like its passes, it judges the names that exist, creates the others unless the
+// call has lost, and judges all.
 func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant {
+	g, lost := s.judge(r, now, false)
+	if !lost {
+		g, _ = s.judge(r, now, true)
+	}
+	return g
+}
+
+// judge grants the names if it may create those that don't exist, and reports whether the call has lost.
+func (s *Server) judge(r *leasetable.Request, now time.Time, create bool) (g leasetable.Grant, lost bool) {
 	names := r.Names()
 	var locks []*lock
 	var own []*grant
@@ -226,9 +251,13 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 				w.weight = max(p.Weight, 1) // its client may have drawn it for another number
 			}
 		}
-		l.exist(p.Capacity, now)
+		if create {
+			l.exist(p.Capacity, now)
+		} else if !l.exists {
+			continue
+		}
 		if l.capacity != p.Capacity {
-			return leasetable.Grant{Outcome: leasetable.OtherKind, Name: name, Capacity: l.capacity, Sent: now}
+			return leasetable.Grant{Outcome: leasetable.OtherKind, Name: name, Capacity: l.capacity, Sent: now}, true
 		}
 		locks = append(locks, l)
 		newest = max(newest, l.token)
@@ -240,7 +269,7 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 			continue
 		}
 		queue := l.queue(now, r.Ticket)
-		silent, wanted := l.silent(now, queue), 0
+		silent, wanted := l.silent(now, queue, r.Ticket), 0
 		for _, w := range queue {
 			wanted += w.weight
 		}
@@ -248,7 +277,7 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 			wanted = 0
 			skipped = append(skipped, l)
 		}
-		if l.room(now) < max(p.Weight, 1)+wanted {
+		if create && l.room(now) < max(p.Weight, 1)+wanted {
 			l.freeExpired(now)
 		}
 		result.Ahead = max(result.Ahead, len(queue))
@@ -256,10 +285,10 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 		if l.room(now) >= max(p.Weight, 1)+wanted {
 			continue
 		}
-		blocked = true
+		blocked = blocked || create || !slices.ContainsFunc(l.grants, func(g *grant) bool { return g.dead(now) })
 		if d := l.blockedFor(now); l.room(now) < max(p.Weight, 1) && d > result.Remaining {
-			result.Name, result.Token, result.Remaining = name, l.token, d
-			if g := l.first(now); g != nil {
+			result.Name, result.Token, result.Holder, result.Remaining = name, l.token, "", d
+			if g := l.first(now, nil); g != nil {
 				result.Token, result.Holder = g.token, g.holder
 			}
 		} else if result.Remaining == 0 {
@@ -269,11 +298,14 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 	switch {
 	case spent || len(own) > 0 && len(own) < len(names):
 		result.Outcome = leasetable.RequestEnded
-		return result
+		return result, true
 	case len(own) > 0:
-		return leasetable.Grant{Outcome: leasetable.Granted, Token: own[0].token, Remaining: own[0].expires.Sub(now), Sent: now}
+		first := slices.MinFunc(own, func(a, b *grant) int { return a.expires.Compare(b.expires) })
+		return leasetable.Grant{Outcome: leasetable.Granted, Token: first.token, Remaining: first.expires.Sub(now), Sent: now}, true
 	case blocked || result.Invalid:
-		return result
+		return result, true
+	case !create:
+		return result, false
 	}
 	token := s.draw(newest)
 	for _, l := range locks {
@@ -282,7 +314,7 @@ func (s *Server) acquire(r *leasetable.Request, now time.Time) leasetable.Grant 
 		}
 		s.grant(l, r, max(r.PermitsOf(l.name).Weight, 1), token, now)
 	}
-	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}
+	return leasetable.Grant{Outcome: leasetable.Granted, Token: token, Remaining: r.TTL, Sent: now}, false
 }
 
 // acquireFast is acquire_fast: a ticket that is used up is behind nobody, and is granted a lock that was released.
@@ -338,6 +370,9 @@ func (l *lock) byRequest(id string) *grant {
 // grant grants permits of the lock, which has room.
 func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing.Token, now time.Time) {
 	l.token = token
+	if weight == l.size() {
+		l.ended = r.ID
+	}
 	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return g.whole && !g.expires.After(now) })
 	l.grants = append(l.grants, &grant{
 		token: token, weight: weight, whole: weight == l.size(), request: r.ID, holder: r.Holder, labels: decode(r.Labels), acquired: now, expires: now.Add(r.TTL),

@@ -400,10 +400,13 @@ func (c *Store) SetLabels(ctx context.Context, fence fencing.Fence, labels strin
 		if g == nil {
 			return
 		}
-		all := maps.Clone(g.labels)
+		all := map[string]string{}
+		if g.whole {
+			maps.Copy(all, g.labels)
+		}
 		maps.Copy(all, decode(labels))
-		if text, err := json.Marshal(all); err != nil || len(text) > limit {
-			i.Large = true
+		text, _ := json.Marshal(all) // texts only
+		if i.Large = len(text) > limit; i.Large || !g.whole {
 			return
 		}
 		i.Done, g.labels = true, all
@@ -418,14 +421,16 @@ func (c *Store) Upgrade(ctx context.Context, reader fencing.Token, r *leasetable
 	err = c.run(ctx, func() {
 		now := time.Now()
 		l, mine := c.findLive(fencing.Fence{Name: r.Name, Token: reader})
-		if g = (leasetable.Grant{Outcome: leasetable.RequestEnded, Token: l.token, Sent: now}); mine == nil {
+		if w := l.byRequest(r.ID); w != nil && w.expires.After(now) { // a repetition
+			g = leasetable.Grant{Outcome: leasetable.Granted, Token: w.token, Remaining: w.expires.Sub(now), Sent: now}
 			return
 		}
-		for _, other := range l.live(now) {
-			if other != mine {
-				g = leasetable.Grant{Outcome: leasetable.Busy, Token: other.token, Holder: other.holder, Remaining: other.expires.Sub(now), Sent: now}
-				return
-			}
+		if g = (leasetable.Grant{Outcome: leasetable.RequestEnded, Token: l.token, Sent: now}); mine == nil || mine.whole {
+			return
+		}
+		if other := l.first(now, mine); other != nil {
+			g = leasetable.Grant{Outcome: leasetable.Busy, Token: other.token, Holder: other.holder, Remaining: other.expires.Sub(now), Sent: now}
+			return
 		}
 		l.grants = nil
 		c.server.grant(l, r, l.capacity, c.server.draw(l.token), now)
@@ -481,9 +486,6 @@ func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, 
 		p = leasetable.Position{Ticket: c.server.sequence, Free: true}
 		for _, name := range r.Names() {
 			l := c.server.lock(name)
-			if !l.exists {
-				l.capacity = r.PermitsOf(name).Capacity // as far as is known
-			}
 			p.Ahead = max(p.Ahead, len(l.queue(now, leasetable.NoTicket))-len(l.of(client)))
 			w := &waiter{client: client, holder: r.Holder, ticket: p.Ticket, weight: max(r.PermitsOf(name).Weight, 1), since: now.Add(-waited), expires: now.Add(timing.TicketTTL)}
 			if r.All != nil {
@@ -503,9 +505,9 @@ func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, 
 	return p, err
 }
 
-// look merges what a waiter sees of a lock into its position.
-func (c *Store) look(l *lock, w *waiter, now time.Time, p *leasetable.Position) {
-	free := l.room(now) >= w.weight
+// look merges what a waiter sees of a lock into its position, and reports whether there is room for it.
+func (c *Store) look(l *lock, w *waiter, now time.Time, p *leasetable.Position) (free bool) {
+	free = l.room(now) >= w.weight || l.capacity == 0 && l.room(now) > 0 // its caller will be told the kind
 	for _, g := range l.grants {
 		free = free || g.dead(now) && !l.busyUntil.After(now) // it is freed by an attempt
 	}
@@ -513,6 +515,7 @@ func (c *Store) look(l *lock, w *waiter, now time.Time, p *leasetable.Position) 
 	if !free {
 		p.Remaining = max(p.Remaining, l.blockedFor(now))
 	}
+	return free
 }
 
 // of returns the valid tickets of a client.
@@ -541,11 +544,16 @@ func (c *Store) RefreshTickets(ctx context.Context, tickets []leasetable.Ticket,
 			for _, name := range t.Names {
 				l := c.server.lock(name)
 				at := slices.IndexFunc(l.waiters, func(w *waiter) bool { return w.client == t.Client && w.ticket == t.Number })
-				if at < 0 || t.Number <= l.ticket || l.waiters[at].weight > l.size() {
+				if at < 0 {
 					p.Ticket = 0
 					continue
 				}
 				w := l.waiters[at]
+				if t.Number <= l.ticket || l.capacity > 0 && w.weight > l.capacity {
+					p.Ticket = 0
+				}
+				p.Ahead = max(p.Ahead, len(l.queue(now, w.ticket)))
+				p.Overdue = c.look(l, w, now, &p) && p.Overdue && l.overdue(now, w)
 				w.expires = now.Add(timing.TicketTTL)
 				if strings.Contains(w.client, "/") {
 					w.keep = now.Add(timing.KeepTicket)
@@ -553,10 +561,6 @@ func (c *Store) RefreshTickets(ctx context.Context, tickets []leasetable.Ticket,
 				if t.Heavy {
 					w.expires = now.Add(timing.KeepTicket)
 				}
-				before := l.queue(now, w.ticket)
-				p.Ahead = max(p.Ahead, len(before))
-				p.Overdue = p.Overdue && l.silent(now, append(before, w))
-				c.look(l, w, now, &p)
 			}
 			positions[i] = p
 		}
@@ -568,10 +572,14 @@ func (c *Store) LeaveQueue(ctx context.Context, t leasetable.Ticket) error {
 		now := time.Now()
 		for _, name := range t.Names {
 			l := c.server.lock(name)
-			before := l.queue(now, leasetable.NoTicket)
+			at := slices.IndexFunc(l.waiters, func(w *waiter) bool { return w.client == t.Client })
+			left := int64(0)
+			if at >= 0 && (t.Number == leasetable.AnyTicket || l.waiters[at].ticket == t.Number) {
+				left = l.waiters[at].ticket
+			}
 			l.remove(t.Client, t.Number)
-			if after := l.queue(now, leasetable.NoTicket); l.capacity > 0 && len(after) > 0 && after[0] != before[0] {
-				l.roomSince = now // for the next one
+			if l.capacity > 0 && left > l.ticket && len(l.queue(now, left)) == 0 && len(l.queue(now, leasetable.NoTicket)) > 0 {
+				l.roomSince = now // for the one behind the head
 			}
 			c.server.wakeIfFree(l, now)
 		}
