@@ -79,7 +79,7 @@ func TestALongQueueCostsOnlyItsOwnLock(t *testing.T) {
 				{"acquire_full", free, full},
 				{"peek", held, []any{[]string{lock}, full[2], []int64{last}}},
 				{"release", held, []any{lock, int64(1), int64(0), true}},
-				{"release_batch", held, []any{[]string{lock}, []int64{1}, true}},
+				{"release_batch", held, []any{[]string{lock}, []int64{1}, []int64{0}, true}},
 				{"leave_queue", held, []any{[]string{lock}, "client_1", int64(-1), true}},
 			} {
 				rows := measure(lock, c.verb, c.state, c.args)

@@ -54,7 +54,7 @@ func TestPlansAreKept(t *testing.T) {
 		"acquire_permit":     func(names []string) []any { return append(oneArgs(names), 2, 1) },
 		"acquire_all":        func(names []string) []any { return append([]any{names}, oneArgs(names)[1:]...) },
 		"release_permit":     func(names []string) []any { return []any{names[0], int64(1), true} },
-		"release_batch":      func(names []string) []any { return []any{names, same(names, int64(1)), true} },
+		"release_batch":      func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(0)), true} },
 		"check_grants":       func(names []string) []any { return []any{names, same(names, int64(1))} },
 		"renew":              func(names []string) []any { return []any{names, same(names, int64(1)), same(names, int64(1)), nil} },
 		"refresh_tickets": func(names []string) []any {

@@ -20,15 +20,20 @@ func (s *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.D
 	return released && err == nil, notified, err
 }
 
-// ReleaseBatch releases grants, sorted by name, in one statement. For each released grant it
-// returns whether a waiter was notified. Release finds out about the others.
-func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notified map[fencing.Fence]bool, err error) {
+// ReleaseBatch releases grants, sorted by name, in one statement, as Release does, each with its own
+// minHold. For each released grant it returns whether a waiter was notified. Release finds out about the
+// others.
+func (s *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold []time.Duration) (notified map[fencing.Fence]bool, err error) {
 	names, tokens := split(batch)
+	holds := make([]int64, len(batch))
+	for i, d := range minHold {
+		holds[i] = d.Microseconds()
+	}
 	notified = make(map[fencing.Fence]bool, len(batch))
 	var woken bool
 	fence := fencing.Fence{Schema: s.schema}
 	into := []any{&fence.Name, &fence.Token, &woken} // once: a batch has many rows
-	_, err = s.sendWaking(ctx, statement{s.sql["release_batch"], []any{names, tokens}, func(r pgx.Rows) error {
+	_, err = s.sendWaking(ctx, statement{s.sql["release_batch"], []any{names, tokens, holds}, func(r pgx.Rows) error {
 		err := r.Scan(into...)
 		notified[fence] = woken
 		return err

@@ -335,7 +335,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "release":
 		args = []any{arg(0), number(arg(1)), duration("hold", 0), true}
 	case "release_batch":
-		args = []any{[]string{arg(0)}, []int64{number(arg(1))}, true}
+		args = []any{[]string{arg(0)}, []int64{number(arg(1))}, []int64{duration("hold", 0)}, true}
 	case "resize_permits":
 		capacity, err := strconv.Atoi(arg(1))
 		bad = errors.Join(bad, err)
@@ -471,7 +471,7 @@ func outcome(verb string, rows [][]any) string {
 	case "resize_permits":
 		return "was " + text(row[0])
 	case "refresh_tickets":
-		return position(row[2], row[3], row[4])
+		return position(row[2], row[3], row[4]) + map[bool]string{true: " overdue"}[row[6] == true]
 	case "join_queue", "join_all":
 		ahead, free := int64(0), true
 		for _, r := range rows {

@@ -68,7 +68,7 @@ func TestPlansIgnoreTheMomentOfAnalyze(t *testing.T) {
 					"acquire_full":       {"free", acquireArgs(names)},
 					"acquire_fast_batch": {"free", acquireArgs(names)},
 					"peek":               {"held", []any{names, acquireArgs(names)[2], same(names, int64(1))}},
-					"release_batch":      {"held", []any{names, same(names, int64(1)), true}},
+					"release_batch":      {"held", []any{names, same(names, int64(1)), same(names, int64(0)), true}},
 					"check_grants":       {"held", []any{names, same(names, int64(1))}},
 					"renew":              {"held", []any{names, same(names, int64(1)), same(names, int64(1)), nil}},
 					"refresh_tickets":    {"held", []any{same(names, "c"), names, slices.Repeat([]int64{1}, len(names)), int64(1), same(names, int64(1))}},

@@ -247,7 +247,7 @@ func (d *dispatch) sendReleases(batch []*releaseOp) {
 		return
 	}
 	batch = slices.DeleteFunc(batch, func(f *releaseOp) bool {
-		if f.successor == nil && f.lease.cfg.minHold == 0 && f.lease.cfg.plain() {
+		if f.successor == nil && f.lease.cfg.plain() {
 			return false
 		}
 		go f.retry() // so that the others don't wait for a hand-off's commit
@@ -257,11 +257,11 @@ func (d *dispatch) sendReleases(batch []*releaseOp) {
 		return
 	}
 	slices.SortFunc(batch, func(a, b *releaseOp) int { return strings.Compare(a.lease.fence.Name, b.lease.fence.Name) })
-	fences := make([]fencing.Fence, len(batch))
+	fences, holds := make([]fencing.Fence, len(batch)), make([]time.Duration, len(batch))
 	for i, f := range batch {
-		fences[i] = f.lease.fence
+		fences[i], holds[i] = f.lease.fence, f.lease.cfg.minHold
 	}
-	released, err := d.client.store.ReleaseBatch(ctx, fences)
+	released, err := d.client.store.ReleaseBatch(ctx, fences, holds)
 	took := since(began)
 	d.warnOfBatch(err, "releases")
 	for _, f := range batch {

@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -151,4 +152,35 @@ func TestMinHoldKeepsTheOrderOfTheQueue(t *testing.T) {
 	}
 	release(t, l)
 	release(t, next(t, got))
+}
+
+// TestManyNamesWithMinHoldAreReleasedOverASlowPath: a release of many names is one statement, whether the
+// caller or Close ends the lease.
+func TestManyNamesWithMinHoldAreReleasedOverASlowPath(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(ctx context.Context, c *pglock.Client, l *pglock.Lease) error{
+		"Release": func(ctx context.Context, _ *pglock.Client, l *pglock.Lease) error { return l.Release(ctx) },
+		"Close":   func(ctx context.Context, c *pglock.Client, _ *pglock.Lease) error { return c.Close(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			proxy, far := f.proxied()
+			defer proxy.Delay(0) // for the cleanup
+			c := far.openUnclosed(pglock.WithTTL(10 * time.Minute))
+			defer func() { check(t, c.Close(t.Context())) }()
+			var locks []pglock.Lock
+			for i := range 128 {
+				locks = append(locks, c.Lock(fmt.Sprint("n", i)))
+			}
+			l, err := c.All(locks...).Acquire(t.Context(), pglock.WithMinHold(time.Hour))
+			must(t, err)
+			proxy.Delay(20 * time.Millisecond) // each way
+			began := time.Now()
+			check(t, end(t.Context(), c, l))
+			t.Logf("released after %v", time.Since(began))
+			f.none("held locks", "SELECT count(*) FROM pglock.locks_held")
+			f.none("locks that are free too early", "SELECT count(*) FROM pglock.distributed_locks WHERE expires_at < acquired_at + interval '59 min'")
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -177,7 +178,7 @@ func (f *releaseOp) sendOnce(ctx context.Context) error {
 	for i := range l.count() {
 		if l.permitsAt(i).Any() {
 			shared = append(shared, l.nameAt(i))
-		} else if l.several() && l.cfg.minHold == 0 {
+		} else if l.several() {
 			plain = append(plain, l.fenceAt(i))
 		}
 	}
@@ -185,7 +186,7 @@ func (f *releaseOp) sendOnce(ctx context.Context) error {
 	var doneShared map[string]bool
 	var err error
 	if len(plain) > 0 {
-		done, err = store.ReleaseBatch(ctx, plain)
+		done, err = store.ReleaseBatch(ctx, plain, slices.Repeat([]time.Duration{l.cfg.minHold}, len(plain)))
 	}
 	if len(shared) > 0 && err == nil {
 		doneShared, err = store.ReleasePermits(ctx, shared, l.fence.Token, !l.several() && l.permitsAt(0).Shared())

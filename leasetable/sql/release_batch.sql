@@ -1,5 +1,5 @@
--- Releases the grants ($1 names, $2 tokens) and notifies the head of each queue if $3: the batch
--- form of release.sql.
+-- Releases the grants ($1 names, $2 tokens) and notifies the head of each queue if $4. Each lock is
+-- not free until $3 microseconds after its grant: the batch form of release.sql.
 --
 -- Returns name and token of each released grant, and whether a waiter was notified. For a missing
 -- one, release.sql finds out why: gone, changed since this statement began, or locked by another
@@ -7,21 +7,25 @@
 -- looked up once, not for each row: so woken is a query of its own. So is the setting, which would
 -- take a tenth of the time.
 WITH ours AS MATERIALIZED (
-    SELECT l.ctid
-    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[])) AS a (name, token)
+    SELECT l.ctid, a.hold
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS a (name, token, hold)
     JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
     WHERE (l.holder IS NOT NULL OR pglock.never()) AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
     ORDER BY l.name COLLATE "C"
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), released AS (
     UPDATE pglock.distributed_locks AS l
-    SET holder = NULL, expires_at = '-infinity', version = l.version % 9223372036854775807 + 1,
+    SET holder = NULL,
+        expires_at = CASE WHEN o.hold > 0 AND least(l.acquired_at, clock_timestamp()) + o.hold * interval '1 microsecond' > clock_timestamp()
+                          THEN least(l.acquired_at, clock_timestamp()) + o.hold * interval '1 microsecond'
+                          ELSE '-infinity' END,
+        version = l.version % 9223372036854775807 + 1,
         last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
     FROM ours AS o
     WHERE l.ctid = o.ctid
     RETURNING l.name, l.token, l.ticket
 ), woken AS MATERIALIZED (
-    SELECT CASE WHEN $3::boolean THEN pglock.wake_each(array_agg(f.name::text), array_agg(f.ticket))
+    SELECT CASE WHEN $4::boolean THEN pglock.wake_each(array_agg(f.name::text), array_agg(f.ticket))
                 ELSE '{}' END AS names
     FROM released AS f
 )

@@ -31,7 +31,7 @@ type Store interface {
 	GrantedTo(ctx context.Context, name, request string) (granted bool, err error)
 
 	Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error)
-	ReleaseBatch(ctx context.Context, batch []fencing.Fence) (notified map[fencing.Fence]bool, err error)
+	ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold []time.Duration) (notified map[fencing.Fence]bool, err error)
 	ReleasePermits(ctx context.Context, names []string, token fencing.Token, shared bool) (notified map[string]bool, err error)
 	Revoke(ctx context.Context, r *leasetable.Request) (revoked bool, err error)
 

@@ -321,11 +321,11 @@ func (c *Store) release(fence fencing.Fence, minHold time.Duration) (notified, r
 	return c.server.end(l, g, time.Now(), minHold), true
 }
 
-func (c *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence) (map[fencing.Fence]bool, error) {
+func (c *Store) ReleaseBatch(ctx context.Context, batch []fencing.Fence, minHold []time.Duration) (map[fencing.Fence]bool, error) {
 	notified := map[fencing.Fence]bool{}
 	return notified, c.run(ctx, func() {
-		for _, fence := range batch {
-			if woken, released := c.release(fence, 0); released {
+		for i, fence := range batch {
+			if woken, released := c.release(fence, minHold[i]); released {
 				notified[fence] = woken
 			}
 		}
