@@ -592,7 +592,8 @@ END
 $$;
 
 -- Frees expired permits, notifies the waiters for whom there is room now if "notify", and returns whether it has
--- notified one. The caller has given back "freed" permits, and has locked and changed the gate as if the head needed
+-- notified one. A permit that a guarded transaction still uses counts as room, because its end notifies nobody: the
+-- waiter that finds it in use looks often. The caller has given back "freed" permits, and has locked and changed the gate as if the head needed
 -- one permit. A head that needs more has its time to come from now on, if this release has made the room for it.
 CREATE FUNCTION wake_for_room(lock text, used_up bigint, freed integer, room integer, notify boolean) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
@@ -612,7 +613,8 @@ BEGIN
     END IF;
     IF expired THEN
         PERFORM "<here>".free_expired_permits(lock);
-        room := (SELECT l.capacity - l.in_use FROM "<here>".distributed_locks AS l WHERE l.name = lock);
+        room := (SELECT l.capacity - l.in_use FROM "<here>".distributed_locks AS l WHERE l.name = lock)
+            + (SELECT coalesce(sum(p.weight), 0) FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.expires_at <= pg_catalog.clock_timestamp());
     END IF;
     RETURN waiting AND notify AND "<here>".wake_next(lock, used_up, room);
 END
@@ -716,6 +718,7 @@ DECLARE
     silent   boolean; -- the head of its queue
     shared   boolean; -- the grant of a name, with others
     blocked  boolean; -- by something else than expired permits
+    expired  integer; -- permits of a name
     dead     text[]; -- names with expired permits in the way
     freed    text[] := '{}'; -- names that had them
     early    text[]; -- names at which others keep their places before this one
@@ -757,7 +760,7 @@ BEGIN
                 SELECT max(d.token), max(d.holder) INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i];
                 token := coalesce(token, 0);
                 IF permits[i] > 0 THEN -- in use for a moment, or guarded, perhaps for long
-                    PERFORM set_config('lock_timeout', '250ms', true);
+                    PERFORM set_config('lock_timeout', CASE WHEN dead <> '{}' THEN '100ms' ELSE '250ms' END, true);
                     PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR NO KEY UPDATE;
                     IF NOT FOUND THEN
                         outcome := 'again';
@@ -765,6 +768,7 @@ BEGIN
                     END IF;
                     PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR UPDATE SKIP LOCKED;
                     CONTINUE WHEN FOUND;
+                    PERFORM set_config('synchronous_commit', 'off', true); -- losing changes nothing
                 END IF;
                 IF ahead = 0 THEN -- the head keeps its place
                     UPDATE "<here>".lock_waiters AS w SET keep_until = clock_timestamp() + interval '1500 ms'
@@ -832,9 +836,10 @@ BEGIN
             CONTINUE WHEN room >= weights[i] + CASE WHEN silent THEN 0 ELSE l.wanted END;
 
             SELECT l.token AS token, l.holder AS holder, l.expires_at AS expires_at INTO that;
+            SELECT coalesce(sum(p.weight), 0) INTO expired FROM "<here>".lock_permits AS p WHERE p.name = l.name AND p.expires_at <= clock_timestamp();
             IF l.capacity > 0 AND l.expires_at <= clock_timestamp() THEN
                 that.holder := NULL;
-                IF room < weights[i] THEN
+                IF room + expired < weights[i] THEN -- otherwise the end of a guarded transaction makes the room
                     SELECT p.token, p.holder, p.expires_at INTO that FROM "<here>".lock_permits AS p
                     WHERE p.name = l.name AND p.expires_at > clock_timestamp() ORDER BY p.expires_at LIMIT 1;
                 END IF;
@@ -846,13 +851,17 @@ BEGIN
             ELSIF last_end IS NULL THEN
                 name := l.name; token := l.token;
             END IF;
-            IF EXISTS (SELECT FROM "<here>".lock_permits AS p WHERE p.name = l.name AND p.expires_at <= clock_timestamp()) THEN
+            IF expired > 0 THEN
                 dead := dead || l.name;
             ELSE
                 blocked := true;
             END IF;
         END LOOP;
 
+        IF pass = 0 AND ours = 0 AND dead <> '{}' AND NOT invalid AND NOT blocked THEN -- are there any to free?
+            PERFORM FROM "<here>".lock_permits AS p WHERE p.name = ANY (dead) AND p.expires_at <= clock_timestamp() LIMIT 1 FOR UPDATE SKIP LOCKED;
+            blocked := NOT FOUND;
+        END IF;
         IF ours > 0 AND live < n THEN
             outcome := 'spent';
             RETURN;

@@ -7,9 +7,10 @@
 -- faster than those in line look, or if nobody in the queue takes a free lock.
 --
 -- Returns name, client and ticket of each one found, 0 if the queue has skipped it or the name has too few
--- permits by now; the number of waiters before it; whether there is room for it by itself, and otherwise the
--- remaining microseconds of the grant in the way, of several the one that ends first; and whether the head of
--- the queue could have been granted what it wants for one and a half seconds, and is not one that is kept.
+-- permits by now; the number of waiters before it; whether there is room for it by itself with the permits that have
+-- expired, or were released while a guarded transaction uses them, and otherwise the remaining microseconds of the
+-- grant in the way, of several the one that ends first; and whether the head of the queue could have been granted
+-- what it wants for one and a half seconds, without those permits, and is not one that is kept.
 --
 -- Rows are locked in the order of names, like those of the other statements about several rows:
 -- they can't deadlock.
@@ -26,7 +27,8 @@ WITH mine AS MATERIALIZED (
            CASE WHEN e.enters THEN q.queue ELSE q.before + q.line END AS ahead,
            CASE WHEN f.free THEN 0
                 ELSE greatest((extract(epoch FROM greatest(l.expires_at, p.ends, clock_timestamp()) - clock_timestamp()) * 1000000)::bigint, 1)
-                END AS remaining
+                END AS remaining,
+           (l.capacity - l.in_use < m.weight) IS NOT TRUE AS room
     FROM mine AS m
     LEFT JOIN pglock.distributed_locks AS l ON l.name = m.name
     CROSS JOIN LATERAL (
@@ -37,11 +39,13 @@ WITH mine AS MATERIALIZED (
         FROM (SELECT v.*, v.ticket > coalesce(l.ticket, 0) AS queued FROM pglock.lock_waiters AS v) AS w
         WHERE w.name = m.name AND w.client <> m.client AND w.expires_at > clock_timestamp()) AS q
     CROSS JOIN LATERAL (
-        SELECT min(p.expires_at) AS ends FROM pglock.lock_permits AS p
-        WHERE l.capacity > 0 AND p.name = m.name AND p.holder IS NOT NULL) AS p
+        SELECT min(p.expires_at) FILTER (WHERE p.expires_at > clock_timestamp()) AS ends,
+               coalesce(sum(p.weight) FILTER (WHERE p.expires_at <= clock_timestamp()), 0) AS expired
+        FROM pglock.lock_permits AS p
+        WHERE l.capacity > 0 AND p.name = m.name) AS p
     CROSS JOIN LATERAL (
         SELECT coalesce(l.expires_at <= clock_timestamp()
-                        AND (l.capacity IS NULL OR l.capacity - l.in_use >= m.weight OR p.ends <= clock_timestamp()), true) AS free) AS f
+                        AND (l.capacity IS NULL OR l.capacity - l.in_use + p.expired >= m.weight), true) AS free) AS f
     CROSS JOIN LATERAL (
         SELECT f.free AND greatest(q.keep_until, m.keep_until) <= clock_timestamp()
                AND greatest(l.expires_at, l.room_since, CASE WHEN l.capacity IS NULL THEN l.ended_at END)
@@ -56,4 +60,4 @@ SET expires_at = clock_timestamp() + s.us * interval '1 microsecond',
     ticket = CASE WHEN s.enters THEN coalesce(s.place, pglock.next_ticket()) ELSE w.ticket END
 FROM seen AS s
 WHERE w.name = s.name AND w.client = s.client
-RETURNING w.name, w.client, CASE WHEN s.lost THEN 0 ELSE w.ticket END, s.ahead, s.free, s.remaining, coalesce(s.overdue, false)
+RETURNING w.name, w.client, CASE WHEN s.lost THEN 0 ELSE w.ticket END, s.ahead, s.free, s.remaining, coalesce(s.overdue AND s.room, false)
