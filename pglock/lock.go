@@ -33,7 +33,8 @@ const (
 // Waiters of all kinds are served first come, first served across processes, so one that needs less
 // does not overtake an earlier one. A waiter whose process does not respond within 1.5 s of a
 // release is skipped. Only the first 16 processes that wait for a name, and one more for each permit,
-// have a fixed order: see docs/explanation/the-queue.md.
+// have a fixed order. Those behind them keep theirs unless some die or the name changes hands fast: see
+// docs/explanation/the-queue.md.
 type Lock struct {
 	client  *Client
 	name    string               // of several names: their display name
