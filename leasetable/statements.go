@@ -41,11 +41,10 @@ var shortSQL = map[string]string{
 	"release_permits": "SELECT a.name, r FROM unnest($1::text[]) AS a (name), pglock.release_permits(a.name, $2::bigint, $3::boolean) AS r",
 
 	// revoke releases the names that a request holds: the clean-up after an acquire whose answer was
-	// never read. The row of a name with permits has the request that ended last and the token that was
-	// granted last, which belong together only while the row has a holder.
+	// never read.
 	"revoke": "SELECT pglock.release_permits(g.name, g.token, $3::boolean) FROM (" +
 		"SELECT l.name::text COLLATE \"C\" AS name, l.token FROM pglock.distributed_locks AS l WHERE l.name = ANY ($1::text[]) AND l.request = $2::text::uuid " +
-		"AND (l.holder IS NOT NULL OR pglock.never()) UNION ALL SELECT p.name::text, p.token FROM pglock.lock_permits AS p WHERE p.name = ANY ($1::text[]) AND p.request = $2::text::uuid " +
+		"UNION ALL SELECT p.name::text, p.token FROM pglock.lock_permits AS p WHERE p.name = ANY ($1::text[]) AND p.request = $2::text::uuid " +
 		"ORDER BY 1) AS g",
 	"nested_wait":     "SELECT number, coalesce(deadlock, '') FROM pglock.nested_wait($1::text[], $2::int[], $3::bigint[], $4::text, $5::bigint, $6::bigint)",
 	"end_nested_wait": "SELECT pglock.end_nested_wait($1::bigint)",

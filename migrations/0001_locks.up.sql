@@ -45,7 +45,7 @@ CREATE DOMAIN token_value AS bigint;
 -- not block them.
 CREATE TABLE distributed_locks (
     name        lock_name   PRIMARY KEY,
-    token       token_value NOT NULL, -- of the last grant; grows with every grant of any name
+    token       token_value NOT NULL, -- of the last grant; grows with every grant of any name; of a name with permits see lock_permits
     version     bigint      NOT NULL, -- grows by one on every change of the row; 1 follows 2^63-1
     ticket      bigint      NOT NULL DEFAULT 0, -- of the last waiter that was granted the lock: tickets up to it are used or were skipped
     acquired_at finite_time NOT NULL,
@@ -102,7 +102,11 @@ COMMENT ON TABLE lock_waiters IS 'pglock: the waiters of each name, first come f
 -- first. A grant of all permits at once is exclusive. It has no row here, but is in the gate like
 -- any other lock.
 --
--- The token of a grant here is above the token that the gate had before. A released permit that a
+-- The token of a grant here is above the token that the gate had before. The gate then gets a later one, which
+-- belongs to no grant: its request may be that of another grant, which has ended, and a client that revokes that
+-- request reads both from the gate.
+--
+-- A released permit that a
 -- guarded transaction still uses keeps its row, without a holder, until an acquire needs it.
 CREATE TABLE lock_permits (
     name        lock_name   NOT NULL,
@@ -730,6 +734,9 @@ DECLARE
     last_end timestamptz; -- of the grants in the way
     that     record;
 BEGIN
+    IF 0 < ALL (weights) IS NOT TRUE THEN -- a held lock has room for nothing
+        RAISE EXCEPTION 'pglock: acquire: each weight must be positive' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF queued AND my_ticket > coalesce(pg_sequence_last_value(('<here>' || '.fencing_tokens')::regclass), 0) THEN
         -- It was not drawn here: it is forged, or a failover has lost it.
         outcome := 'busy'; name := lock_names[1]; token := 0; remaining := 0; ahead := 0; invalid := true;
@@ -888,12 +895,14 @@ BEGIN
         until := began + us * interval '1 microsecond';
         FOR i IN 1..n LOOP
             shared := weights[i] < permits[i];
+            newest := acquire_slots.token;
             IF shared THEN
                 INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
-                VALUES (lock_names[i], acquire_slots.token, weights[i], 1, began, until, request_id, who, tags);
+                VALUES (lock_names[i], newest, weights[i], 1, began, until, request_id, who, tags);
+                newest := greatest("<here>".next_fencing_token(), newest + 1);
             END IF;
             UPDATE "<here>".distributed_locks AS d
-            SET token = acquire_slots.token, version = d.version % 9223372036854775807 + 1,
+            SET token = newest, version = d.version % 9223372036854775807 + 1,
                 ticket = CASE
                     WHEN d.name = ANY (early) THEN d.ticket
                     WHEN queued THEN my_ticket
@@ -1134,6 +1143,9 @@ DECLARE
     used integer;
 BEGIN
     PERFORM set_config('lock_timeout', '250ms', true);
+    IF (permits BETWEEN 1 AND 1073741823) IS NOT TRUE THEN -- or others would get the permits as those of another kind
+        RAISE EXCEPTION 'pglock: resize "%": the number of permits must be 1 to 1073741823', lock USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF "<here>".create_free(ARRAY[lock], ARRAY[permits]) THEN
         RETURN 0;
     END IF;

@@ -10,30 +10,33 @@
 -- gate changes first. Every statement that adds, ends or frees a permit changes the gate too. So if
 -- this statement's snapshot is too old to see the permits as they are, the UPDATE does not see the
 -- version of the gate that the sub-select has locked, and nothing is granted.
-WITH gate AS (
+WITH free AS MATERIALIZED (
+    SELECT f.ctid, f.token
+    FROM pglock.distributed_locks AS f
+    WHERE f.name = $1::text
+      AND (f.holder IS NULL OR pglock.never())
+      AND f.expires_at <= clock_timestamp()
+      AND f.capacity = $7::int AND f.capacity - f.in_use >= $8::int
+      AND (f.request <> $3::text::uuid) IS NOT FALSE
+      AND NOT EXISTS (SELECT FROM pglock.lock_permits AS p
+                      WHERE p.name = $1::text AND p.request = $3::text::uuid AND (p.weight > 0 OR pglock.never()))
+      AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
+                      WHERE w.name = $1::text AND w.ticket > f.ticket AND w.ticket < $6::bigint
+                        AND w.expires_at > clock_timestamp())
+      AND pglock.commit_durably()
+    FOR UPDATE SKIP LOCKED
+), drawn AS MATERIALIZED (
+    SELECT f.ctid, greatest(pglock.next_fencing_token(), f.token + 1) AS token FROM free AS f
+), gate AS (
     UPDATE pglock.distributed_locks AS l
-    SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
+    SET token = greatest(pglock.next_fencing_token(), (SELECT d.token FROM drawn AS d) + 1), version = l.version % 9223372036854775807 + 1,
         in_use = l.in_use + $8::int, room_since = clock_timestamp(), acquired_at = clock_timestamp(),
         expires_at = '-infinity', release_request = NULL, labels = '{}'
-    WHERE l.ctid = (
-        SELECT f.ctid
-        FROM pglock.distributed_locks AS f
-        WHERE f.name = $1::text
-          AND (f.holder IS NULL OR pglock.never())
-          AND f.expires_at <= clock_timestamp()
-          AND f.capacity = $7::int AND f.capacity - f.in_use >= $8::int
-          AND (f.request <> $3::text::uuid) IS NOT FALSE
-          AND NOT EXISTS (SELECT FROM pglock.lock_permits AS p
-                          WHERE p.name = $1::text AND p.request = $3::text::uuid AND (p.weight > 0 OR pglock.never()))
-          AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                          WHERE w.name = $1::text AND w.ticket > f.ticket AND w.ticket < $6::bigint
-                            AND w.expires_at > clock_timestamp())
-          AND pglock.commit_durably()
-        FOR UPDATE SKIP LOCKED)
-    RETURNING l.token, l.acquired_at
+    WHERE l.ctid = (SELECT d.ctid FROM drawn AS d)
+    RETURNING l.acquired_at
 )
 INSERT INTO pglock.lock_permits AS p (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
-SELECT $1::text, g.token, $8::int, 1, g.acquired_at, g.acquired_at + $5::bigint * interval '1 microsecond',
+SELECT $1::text, d.token, $8::int, 1, g.acquired_at, g.acquired_at + $5::bigint * interval '1 microsecond',
        $3::text::uuid, $2::text, $4::text::jsonb
-FROM gate AS g
+FROM gate AS g, drawn AS d
 RETURNING p.token, (date_part('epoch', p.expires_at - clock_timestamp()) * 1000000)::bigint

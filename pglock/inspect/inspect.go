@@ -12,7 +12,7 @@ import (
 // Lock describes a lock that is held or was held.
 type Lock struct {
 	Name       string
-	Token      fencing.Token // of the last grant
+	Token      fencing.Token // of the last grant; of a name with permits, above those of its grants
 	Version    int64         // grows by one with every change of the row
 	Holder     string        // empty if released
 	Labels     map[string]string

@@ -372,6 +372,8 @@ func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing
 	l.token = token
 	if weight == l.size() {
 		l.ended = r.ID
+	} else {
+		l.token = s.draw(token) // no grant's own: see lock_permits
 	}
 	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return g.whole && !g.expires.After(now) })
 	l.grants = append(l.grants, &grant{
