@@ -62,7 +62,7 @@ CREATE TABLE distributed_locks (
     revoked_permits jsonb, -- of a name with permits: the reasons of the grants that were revoked, by token
     capacity        permit_count, -- the number of permits of a semaphore, 2^30 for a readers-writer lock; null for a lock with one holder
     in_use          permit_sum, -- the permits in lock_permits, expired ones too until an acquire needs them
-    room_since      finite_time -- of a name with permits: not before that time could the head of the queue be granted what it wants
+    room_since      finite_time -- not before that time could the head of the queue be granted what it wants; with one holder not before ended_at either
 );
 COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free';
 

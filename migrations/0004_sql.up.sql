@@ -97,7 +97,7 @@ WITH async AS MATERIALIZED (
     UPDATE "<here>".distributed_locks AS l
     SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
     FROM gone AS g
-    WHERE l.name = g.name AND l.capacity > 0 AND g.ticket > l.ticket
+    WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.ticket > l.ticket
       AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
                       WHERE w.name = l.name AND w.ticket > l.ticket AND w.ticket < g.ticket AND w.expires_at > clock_timestamp())
       AND EXISTS (SELECT FROM "<here>".lock_waiters AS w

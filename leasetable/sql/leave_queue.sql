@@ -5,8 +5,8 @@
 -- Returns one row for each free name: whether a waiter was notified. Rows are locked in the order of
 -- names: see refresh_tickets.sql.
 --
--- The queue of a lock with permits skips a head that could have been granted for one and a half
--- seconds. For the one behind the head, that time begins when the head leaves (room_since).
+-- The queue skips a head that could have been granted for one and a half seconds. For the one behind
+-- the head, that time begins when the head leaves (room_since), unless a lock with one holder is held.
 --
 -- The row is deleted before the function looks for the next waiter: the function's row needs the
 -- count of deleted rows first, and a volatile function sees the earlier effects of its statement.
@@ -27,7 +27,7 @@ WITH async AS MATERIALIZED (
     UPDATE pglock.distributed_locks AS l
     SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
     FROM gone AS g
-    WHERE l.name = g.name AND l.capacity > 0 AND g.ticket > l.ticket
+    WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.ticket > l.ticket
       AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
                       WHERE w.name = l.name AND w.ticket > l.ticket AND w.ticket < g.ticket AND w.expires_at > clock_timestamp())
       AND EXISTS (SELECT FROM pglock.lock_waiters AS w

@@ -578,7 +578,7 @@ func (c *Store) LeaveQueue(ctx context.Context, t leasetable.Ticket) error {
 				left = l.waiters[at].ticket
 			}
 			l.remove(t.Client, t.Number)
-			if l.capacity > 0 && left > l.ticket && len(l.queue(now, left)) == 0 && len(l.queue(now, leasetable.NoTicket)) > 0 {
+			if left > l.ticket && len(l.queue(now, left)) == 0 && len(l.queue(now, leasetable.NoTicket)) > 0 {
 				l.roomSince = now // for the one behind the head
 			}
 			c.server.wakeIfFree(l, now)
