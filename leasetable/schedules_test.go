@@ -365,10 +365,10 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 		if text := st.options["weight"]; text != "" {
 			w, _ = strconv.Atoi(text)
 		}
-		args = []any{arg(0), w, s.client(), us(), s.name, int64(0), near()}
+		args = []any{arg(0), w, s.client(), us(), s.name, duration("waited", 0), near()}
 	case "join_all":
 		names, _, weights := slots()
-		args = []any{names, weights, s.client() + "/1", us(), keep(), s.name, int64(0), true}
+		args = []any{names, weights, s.client() + "/1", us(), keep(), s.name, duration("waited", 0), true}
 	case "refresh_tickets":
 		args = []any{[]string{s.client() + st.options["of"]}, []string{arg(0)}, []int64{us()}, keep(), []int64{near()}}
 	case "watch":
@@ -376,7 +376,7 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 	case "leave_queue":
 		args = []any{[]string{arg(0)}, s.client(), number(arg(1)), true}
 	case "prune":
-		args = []any{int64(0), ""}
+		args = []any{duration("idle", 0), ""}
 	case "acquire_slots":
 		names, permits, weights := slots()
 		args = []any{names, permits, weights, p.request(st), s.name, "{}", us(), ticket(), true}

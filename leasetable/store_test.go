@@ -255,3 +255,30 @@ func TestReadForgetsAnAttemptThatFailed(t *testing.T) {
 		t.Errorf("%d rows in %d attempts, %v: want %d in 2", got, len(attempts), err, rows)
 	}
 }
+
+// TestALookKnowsWhenTheFirstGrantEnds: a waiter for a permit sleeps until the first one of several grants can
+// expire, and a look that names a later time would make it late.
+func TestALookKnowsWhenTheFirstGrantEnds(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	s := newStore(t, pool, name)
+	permits := leasetable.Permits{Capacity: 3, Weight: 1}
+	for id, hours := range map[string]time.Duration{"1": 3, "2": 1, "3": 2} {
+		r := request("s", id, "h")
+		r.Permits, r.TTL = permits, hours*time.Hour
+		if g, err := s.AcquireSlots(t.Context(), r); err != nil || g.Outcome != leasetable.Granted {
+			t.Fatalf("%+v, %v", g, err)
+		}
+	}
+	r := request("s", "4", "w")
+	r.Permits = permits
+	p, err := s.Join(t.Context(), "client", r, 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := s.RefreshTickets(t.Context(), []leasetable.Ticket{{Client: "client", Names: []string{"s"}, Number: p.Ticket}}, true)
+	if err != nil || seen[0].Free || seen[0].Remaining > time.Hour || seen[0].Remaining < 30*time.Minute {
+		t.Errorf("%+v, %v; want an hour at most", seen, err)
+	}
+}
