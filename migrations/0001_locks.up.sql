@@ -617,8 +617,9 @@ BEGIN
     END IF;
     IF expired THEN
         PERFORM "<here>".free_expired_permits(lock);
-        room := (SELECT l.capacity - l.in_use FROM "<here>".distributed_locks AS l WHERE l.name = lock)
-            + (SELECT coalesce(sum(p.weight), 0) FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.expires_at <= pg_catalog.clock_timestamp());
+        room := (SELECT least(l.capacity, l.capacity - l.in_use + (
+                     SELECT coalesce(sum(p.weight), 0) FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.expires_at <= pg_catalog.clock_timestamp()))
+                 FROM "<here>".distributed_locks AS l WHERE l.name = lock);
     END IF;
     RETURN waiting AND notify AND "<here>".wake_next(lock, used_up, room);
 END
@@ -722,7 +723,7 @@ DECLARE
     silent   boolean; -- the head of its queue
     shared   boolean; -- the grant of a name, with others
     blocked  boolean; -- by something else than expired permits
-    expired  integer; -- permits of a name
+    expired  bigint; -- permits of a name
     dead     text[]; -- names with expired permits in the way
     freed    text[] := '{}'; -- names that had them
     early    text[]; -- names at which others keep their places before this one
