@@ -531,8 +531,9 @@ COMMENT ON FUNCTION pglock_oldest_client() IS 'pglock: the migration that a prog
 --   takes FOR UPDATE, with which it meets the guard, only with SKIP LOCKED.
 -- * A permit that a guarded transaction uses counts until that transaction ends, whether it has
 --   expired or was released: its row is locked, and SKIP LOCKED leaves it alone.
--- * No deadlock. The gate is locked before permits, but for release_permit.sql, which says why it may. A
---   statement locks one gate.
+-- * No deadlock. The gate is locked before permits, but for release_permit.sql, which says why it may, and
+--   for an acquire that looks whether an expired permit can be freed. Only the end of that grant, which comes
+--   late, holds the gate and waits for the permit, until one of both gives up. A statement locks one gate.
 -- * Token order. A token is drawn while the gate is locked.
 -- * Repeating an acquire is safe: a request has one permit of a name at most (the unique index).
 
@@ -768,7 +769,7 @@ BEGIN
                 SELECT max(d.token), max(d.holder) INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i];
                 token := coalesce(token, 0);
                 IF permits[i] > 0 THEN -- in use for a moment, or guarded, perhaps for long
-                    PERFORM set_config('lock_timeout', CASE WHEN dead <> '{}' THEN '100ms' ELSE '250ms' END, true);
+                    PERFORM set_config('lock_timeout', '250ms', true);
                     PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR NO KEY UPDATE;
                     IF NOT FOUND THEN
                         outcome := 'again';
