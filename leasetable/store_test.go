@@ -263,22 +263,31 @@ func TestALookKnowsWhenTheFirstGrantEnds(t *testing.T) {
 	pool := pgtest.Pool(t)
 	name := pgtest.Schema(t, pool)
 	s := newStore(t, pool, name)
-	permits := leasetable.Permits{Capacity: 3, Weight: 1}
-	for id, hours := range map[string]time.Duration{"1": 3, "2": 1, "3": 2} {
+	permits := leasetable.Permits{Capacity: 4, Weight: 1}
+	for id, hours := range map[string]time.Duration{"1": 3, "2": 1, "3": 2, "4": 4} {
 		r := request("s", id, "h")
 		r.Permits, r.TTL = permits, hours*time.Hour
 		if g, err := s.AcquireSlots(t.Context(), r); err != nil || g.Outcome != leasetable.Granted {
 			t.Fatalf("%+v, %v", g, err)
 		}
 	}
-	r := request("s", "4", "w")
-	r.Permits = permits
+	r := request("s", "5", "w")
+	r.Permits = leasetable.Permits{Capacity: 4, Weight: 2}
 	p, err := s.Join(t.Context(), "client", r, 0, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen, err := s.RefreshTickets(t.Context(), []leasetable.Ticket{{Client: "client", Names: []string{"s"}, Number: p.Ticket}}, true)
-	if err != nil || seen[0].Free || seen[0].Remaining > time.Hour || seen[0].Remaining < 30*time.Minute {
-		t.Errorf("%+v, %v; want an hour at most", seen, err)
+	endsIn := func(most time.Duration) {
+		t.Helper()
+		seen, err := s.RefreshTickets(t.Context(), []leasetable.Ticket{{Client: "client", Names: []string{"s"}, Number: p.Ticket}}, true)
+		if err != nil || seen[0].Free || seen[0].Remaining > most || seen[0].Remaining < most-time.Hour/2 {
+			t.Errorf("%+v, %v; want %v at most", seen, err, most)
+		}
 	}
+	endsIn(time.Hour)
+	// One that has expired makes too little room.
+	if _, err := pool.Exec(t.Context(), schema.Render("UPDATE pglock.lock_permits SET expires_at = clock_timestamp() WHERE expires_at < clock_timestamp() + interval '1 h'", name)); err != nil {
+		t.Fatal(err)
+	}
+	endsIn(2 * time.Hour)
 }
