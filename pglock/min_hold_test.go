@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -155,17 +158,29 @@ func TestMinHoldKeepsTheOrderOfTheQueue(t *testing.T) {
 }
 
 // TestManyNamesWithMinHoldAreReleasedOverASlowPath: a release of many names is one statement, whether the
-// caller or Close ends the lease.
+// caller or Close ends the lease. If its answer is lost, the client asks once which grants are left.
 func TestManyNamesWithMinHoldAreReleasedOverASlowPath(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(ctx context.Context, c *pglock.Client, l *pglock.Lease) error{
-		"Release": func(ctx context.Context, _ *pglock.Client, l *pglock.Lease) error { return l.Release(ctx) },
-		"Close":   func(ctx context.Context, c *pglock.Client, _ *pglock.Lease) error { return c.Close(ctx) },
+	byRelease := func(ctx context.Context, _ *pglock.Client, l *pglock.Lease) error { return l.Release(ctx) }
+	for name, tc := range map[string]struct {
+		end  func(ctx context.Context, c *pglock.Client, l *pglock.Lease) error
+		lost bool // the first answer
+	}{
+		"Release":   {end: byRelease},
+		"Close":     {end: func(ctx context.Context, c *pglock.Client, _ *pglock.Lease) error { return c.Close(ctx) }},
+		"no answer": {end: byRelease, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			proxy, far := f.proxied()
+			var releases atomic.Int32
+			proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
+				if tc.lost && strings.Contains(r.SQL, "last_end = 'released'") && releases.Add(1) == 1 {
+					return faultproxy.LoseReply
+				}
+				return faultproxy.Pass
+			})
 			defer proxy.Delay(0) // for the cleanup
 			c := far.openUnclosed(pglock.WithTTL(10 * time.Minute))
 			defer func() { check(t, c.Close(t.Context())) }()
@@ -177,8 +192,11 @@ func TestManyNamesWithMinHoldAreReleasedOverASlowPath(t *testing.T) {
 			must(t, err)
 			proxy.Delay(20 * time.Millisecond) // each way
 			began := time.Now()
-			check(t, end(t.Context(), c, l))
+			check(t, tc.end(t.Context(), c, l))
 			t.Logf("released after %v", time.Since(began))
+			if tc.lost && releases.Load() != 2 {
+				t.Errorf("%d release statements", releases.Load())
+			}
 			f.none("held locks", "SELECT count(*) FROM pglock.locks_held")
 			f.none("locks that are free too early", "SELECT count(*) FROM pglock.distributed_locks WHERE expires_at < acquired_at + interval '59 min'")
 		})

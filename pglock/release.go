@@ -169,8 +169,8 @@ func (f *releaseOp) send(ctx context.Context) {
 }
 
 // sendOnce sends the release statement once. For several names it sends one for all that have
-// permits, one for all the others, and one for each of the latter that the answer does not contain,
-// because its grant has ended, or its row is locked for the moment.
+// permits, and one for all the others. If the answer does not contain each of the latter, it asks
+// which grants are left, whose rows are locked for the moment, and sends one statement for each of them.
 func (f *releaseOp) sendOnce(ctx context.Context) error {
 	l, store := f.lease, f.lease.client.store
 	var plain []fencing.Fence
@@ -191,6 +191,10 @@ func (f *releaseOp) sendOnce(ctx context.Context) error {
 	if len(shared) > 0 && err == nil {
 		doneShared, err = store.ReleasePermits(ctx, shared, l.fence.Token, !l.several() && l.permitsAt(0).Shared())
 	}
+	var left map[fencing.Fence]leasetable.Renewal
+	if len(done) < len(plain) && err == nil {
+		left, err = store.CheckGrants(ctx, plain)
+	}
 	f.missing, f.notified = "", true
 	for i := 0; i < l.count() && err == nil; i++ {
 		notified, released := done[l.fenceAt(i)]
@@ -198,6 +202,7 @@ func (f *releaseOp) sendOnce(ctx context.Context) error {
 		case released:
 		case l.permitsAt(i).Any():
 			notified, released = doneShared[l.nameAt(i)]
+		case l.several() && left[l.fenceAt(i)].Outcome != leasetable.Busy: // it has ended
 		default:
 			released, notified, err = store.Release(ctx, l.fenceAt(i), l.cfg.minHold)
 		}
