@@ -464,14 +464,14 @@ END
 $$;
 
 -- A role that may change rows could leave a token behind that the next grant can't add 1 to. Beyond
--- 2^62 a token therefore is one that was drawn, or there must be a row with a token that is at most 1 smaller.
+-- 2^62 a token therefore is one that was drawn, or there must be a row with a token that is at most 2 smaller.
 -- Rows that are restored or replicated are not checked. While a dump is restored, the table has no
 -- index. A trigger would cost each release and each renewal some time, too.
 CREATE FUNCTION token_follows(token bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN token <= "<here>".highest_token()
-        OR EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.token >= token_follows.token - 1)
+        OR EXISTS (SELECT FROM "<here>".distributed_locks AS l WHERE l.token >= token_follows.token - 2)
         OR current_setting('session_replication_role') = 'replica'
         OR NOT EXISTS (
             SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
