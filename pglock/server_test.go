@@ -242,7 +242,7 @@ func TestAForgedNumberHarmsItsOwnNameAlone(t *testing.T) {
 	}
 	user := fixture{t, pgtest.UserPool(t, f.pool, f.schema), f.schema}
 	for _, jump := range []string{
-		"UPDATE pglock.distributed_locks SET token = 4611686018427387906 WHERE name = 'forged'",
+		"UPDATE pglock.distributed_locks SET token = 4611686018427387907 WHERE name = 'forged'",
 		"UPDATE pglock.distributed_locks SET token = 9223372036854775807 WHERE name = 'forged'",
 		"INSERT INTO pglock.distributed_locks SELECT 'new', 9223372036854775807, 1, 0, clock_timestamp(), '-infinity'",
 	} {
