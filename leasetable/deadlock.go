@@ -10,34 +10,30 @@ import (
 
 // NestedWait is a call that waits for the locks of a request while its context carries leases.
 type NestedWait struct {
-	*Request                 // with its ticket
+	*Request                 // with its ticket; its ID is the same for all statements about this wait
 	Holds    []fencing.Token // of the leases
-	Number   int64           // 0: not known to the server yet
+	Holders  []string        // of each: its holder
 }
 
-// NestedWait tells the server of a wait, and sets its number. If the wait has closed a cycle, it returns the
-// cycle in words, and the server does not know the wait any more. It forgets a wait that is not told for
-// timing.NestedWaitTTL.
+// NestedWait tells the server of a wait. If the wait has closed a cycle, it returns the cycle in words, and the
+// server does not know the wait any more. It forgets a wait that is not told for timing.NestedWaitTTL.
 func (s *Store) NestedWait(ctx context.Context, w *NestedWait) (cycle string, err error) {
 	names, _, weights := w.slots()
 	holds := make([]int64, len(w.Holds)) // not null, and of a type that each query mode of pgx can encode
 	for i, token := range w.Holds {
 		holds[i] = int64(token)
 	}
-	args := []any{names, weights, holds, w.Holder, nil, nil}
+	args := []any{names, weights, holds, w.Holder, w.ID, nil, append([]string{}, w.Holders...)}
 	if w.Ticket != NoTicket {
-		args[4] = w.Ticket
-	}
-	if w.Number != 0 {
-		args[5] = w.Number
+		args[5] = w.Ticket
 	}
 	_, err = s.send(ctx, statement{s.sql["nested_wait"], args, func(r pgx.Rows) error {
-		return r.Scan(&w.Number, &cycle)
+		return r.Scan(&cycle)
 	}})
 	return cycle, err
 }
 
-// EndNestedWait tells the server that a wait has ended.
-func (s *Store) EndNestedWait(ctx context.Context, number int64) error {
-	return s.sendTwice(ctx, statement{sql: s.sql["end_nested_wait"], args: []any{number}})
+// EndNestedWait tells the server that the wait of that ID has ended.
+func (s *Store) EndNestedWait(ctx context.Context, id string) error {
+	return s.sendTwice(ctx, statement{sql: s.sql["end_nested_wait"], args: []any{id}})
 }

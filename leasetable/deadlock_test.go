@@ -41,12 +41,12 @@ func (w waits) query(db querier, sql string, args ...any) (got string) {
 	return got
 }
 
-// wait says that the holder of all other locks waits for that one, and returns the cycle. A number is that of an
-// earlier wait.
-func (w waits) wait(db querier, lock string, number ...int64) string {
+// wait says that the holder of all other locks waits for that one, and returns the cycle. It is the wait of another
+// lock if that is given.
+func (w waits) wait(db querier, lock string, of ...string) string {
 	w.t.Helper()
-	return w.query(db, "SELECT coalesce(deadlock, '') FROM pglock.nested_wait(ARRAY[$1::text], '{1}', "+
-		"ARRAY(SELECT l.token FROM pglock.locks_held AS l WHERE l.name <> $1), 'who waits for ' || $1, wait => $2)", lock, append(number, 0)[0])
+	return w.query(db, "SELECT coalesce(pglock.nested_wait(ARRAY[$1::text], '{1}', array_agg(l.token), 'who waits for ' || $1, "+
+		"md5($2)::uuid, holders => array_agg(l.holder)), '') FROM pglock.locks_held AS l WHERE l.name <> $1", lock, append(of, lock)[0])
 }
 
 // TestTwoWaitsAtOnce: of two calls that close a cycle at the same time, the second one waits for the first one's
@@ -80,15 +80,11 @@ func TestTheYoungestGivesUp(t *testing.T) {
 	w := newWaits(t)
 	w.wait(w.pool, "x")
 	w.wait(w.pool, "another lock")
-	const numbers = "SELECT number FROM pglock.nested_waits WHERE number > 0 ORDER BY number"
-	rows, _ := w.pool.Query(t.Context(), schema.Render(numbers, w.schema))
-	all, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	locktest.OK(t, err)
-	w.query(w.pool, "UPDATE pglock.nested_waits SET names = '{y}' WHERE number = $1 RETURNING 'changed'", all[1])
-	if cycle := w.wait(w.pool, "x", all[0]); cycle != "" {
+	w.query(w.pool, "UPDATE pglock.nested_waits SET names = '{y}' WHERE names = '{another lock}' RETURNING 'changed'")
+	if cycle := w.wait(w.pool, "x"); cycle != "" {
 		t.Errorf("the older one: %s", cycle)
 	}
-	if cycle := w.wait(w.pool, "y", all[1]); cycle == "" {
+	if cycle := w.wait(w.pool, "y", "another lock"); cycle == "" {
 		t.Error("the younger one did not find the cycle")
 	}
 }

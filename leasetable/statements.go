@@ -46,8 +46,8 @@ var shortSQL = map[string]string{
 		"SELECT l.name::text COLLATE \"C\" AS name, l.token FROM pglock.distributed_locks AS l WHERE l.name = ANY ($1::text[]) AND l.request = $2::text::uuid " +
 		"UNION ALL SELECT p.name::text, p.token FROM pglock.lock_permits AS p WHERE p.name = ANY ($1::text[]) AND p.request = $2::text::uuid " +
 		"ORDER BY 1) AS g",
-	"nested_wait":     "SELECT number, coalesce(deadlock, '') FROM pglock.nested_wait($1::text[], $2::int[], $3::bigint[], $4::text, $5::bigint, $6::bigint)",
-	"end_nested_wait": "SELECT pglock.end_nested_wait($1::bigint)",
+	"nested_wait":     "SELECT coalesce(pglock.nested_wait($1::text[], $2::int[], $3::bigint[], $4::text, $5::text::uuid, $6::bigint, $7::text[]), '')",
+	"end_nested_wait": "SELECT pglock.end_nested_wait($1::text::uuid)",
 	"await_guards":    "SELECT pglock.await_guards($1::text, $2::bigint, $3::boolean)",
 	"keep_permits":    "SELECT pglock.keep_permits($1::text, $2::bigint, $3::int, $4::boolean)",
 	"upgrade_permits": "SELECT NULL::text, outcome, token, holder, remaining, 0, false FROM pglock.upgrade_permits(" +

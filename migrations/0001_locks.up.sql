@@ -736,6 +736,13 @@ DECLARE
     last_end timestamptz; -- of the grants in the way
     that     record;
 BEGIN
+    -- A missing number of permits would make a grant exclusive beside others.
+    IF (n BETWEEN 1 AND 128 AND array_position(lock_names, NULL) IS NULL AND array_lower(lock_names, 1) = 1
+        AND array_length(permits, 1) = n AND array_position(permits, NULL) IS NULL AND array_lower(permits, 1) = 1
+        AND array_length(weights, 1) = n AND array_position(weights, NULL) IS NULL AND array_lower(weights, 1) = 1) IS NOT TRUE THEN
+        RAISE EXCEPTION 'pglock: acquire_slots: it takes 1 to 128 names, and as many permits and weights, without nulls'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF 0 < ALL (weights) IS NOT TRUE THEN -- a held lock has room for nothing
         RAISE EXCEPTION 'pglock: acquire: each weight must be positive' USING ERRCODE = 'invalid_parameter_value';
     END IF;

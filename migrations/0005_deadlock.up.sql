@@ -18,18 +18,24 @@ CREATE UNLOGGED TABLE nested_waits (
     names      text[]      NOT NULL, -- that it waits for, together
     weights    integer[]   NOT NULL, -- of each: the permits that it needs, 1 of a lock with one holder
     holds      bigint[]    NOT NULL, -- the tokens of the leases that its context carries
+    holders    text[]      NOT NULL, -- of each: under which name. A grant of another holder does not count
     ticket     bigint      NOT NULL, -- its ticket, or without one the largest number: it is behind all that have one; 0: it overtakes
     holder     text        NOT NULL,
     since      finite_time NOT NULL DEFAULT clock_timestamp(),
     expires_at finite_time NOT NULL,
-    CHECK (number = 0 OR cardinality(names) BETWEEN 1 AND 128 AND cardinality(weights) = cardinality(names)
-                         AND 0 < ALL (weights) AND 1073741824 >= ALL (weights))
+    request    uuid        UNIQUE, -- so that a repetition after a lost answer is recognized
+    -- A null in an array would make looks and snapshots of others fail. array_position refuses two dimensions.
+    CHECK (number = 0 OR (request IS NOT NULL AND cardinality(names) BETWEEN 1 AND 128 AND array_position(names, NULL) IS NULL
+                          AND cardinality(weights) = cardinality(names) AND 0 < ALL (weights) AND 1073741824 >= ALL (weights)
+                          AND cardinality(holds) <= 1024 AND array_position(holds, NULL) IS NULL
+                          AND cardinality(holders) = cardinality(holds) AND array_position(holders, NULL) IS NULL) IS TRUE)
 );
 COMMENT ON TABLE nested_waits IS 'pglock: the calls that wait for locks while they hold others';
 
 ALTER TABLE nested_waits SET (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0),
     ALTER number SET STATISTICS 0, ALTER names SET STATISTICS 0, ALTER weights SET STATISTICS 0, ALTER holds SET STATISTICS 0,
-    ALTER ticket SET STATISTICS 0, ALTER holder SET STATISTICS 0, ALTER since SET STATISTICS 0, ALTER expires_at SET STATISTICS 0;
+    ALTER holders SET STATISTICS 0, ALTER ticket SET STATISTICS 0, ALTER holder SET STATISTICS 0, ALTER since SET STATISTICS 0,
+    ALTER expires_at SET STATISTICS 0, ALTER request SET STATISTICS 0;
 
 -- That a wait needs another one to end, at a name. The "source" of it is a grant that the other one holds, or its
 -- place in the queue, and has a weight. A wait that is short of more than "room" is not granted.
@@ -48,7 +54,7 @@ DECLARE
     tokens bigint[]; -- of the grants of these names
     edges  "<here>".wait_edge[];
     stuck  text[];
-    rest   text[];
+    rest   "<here>".wait_edge[];
     tree   "<here>".wait_edge[]; -- breadth first
     level  text[];
     seen   text[];
@@ -71,7 +77,7 @@ BEGIN
             SELECT unnest(known)
             UNION ALL
             SELECT unnest(n.names) FROM "<here>".nested_waits AS n
-            WHERE n.expires_at > clock_timestamp() AND (n.holds && tokens OR cardinality(n.names) > 1 AND n.names && known)
+            WHERE n.expires_at > clock_timestamp() AND n.holds && tokens
             UNION ALL
             SELECT o.name FROM "<here>".lock_waiters AS w JOIN "<here>".lock_waiters AS o ON o.client = w.client
             WHERE w.name = ANY (known) AND strpos(w.client, '/') > 0
@@ -85,30 +91,30 @@ BEGIN
     -- A waiter that holds nothing can be a link of a chain: one that waits for several names, or permits, or a reader
     -- or writer. One that waits for a plain name can't, because the next one needs what it needs.
     WITH waits AS MATERIALIZED (
-        SELECT n.number::text AS id, n.holder, u.name, u.weight, n.holds, cardinality(n.names) > 1 AS together,
+        SELECT n.number::text AS id, n.holder, u.name, u.weight, n.holds, n.holders, cardinality(n.names) > 1 AS together,
                CASE WHEN n.ticket BETWEEN 1 AND l.ticket THEN 9223372036854775807 ELSE n.ticket END AS ticket -- one that is used up
         FROM "<here>".nested_waits AS n CROSS JOIN unnest(n.names, n.weights) AS u (name, weight)
         LEFT JOIN "<here>".distributed_locks AS l ON l.name = u.name
         WHERE u.name = ANY (known) AND n.expires_at > clock_timestamp()
           AND (n.number = wait OR n.holds && tokens OR cardinality(n.names) > 1 OR l.capacity IS NOT NULL)
         UNION ALL
-        SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, '{}', strpos(w.client, '/') > 0, w.ticket
+        SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, '{}', '{}', strpos(w.client, '/') > 0, w.ticket
         FROM "<here>".lock_waiters AS w LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
         WHERE w.name = ANY (known) AND w.expires_at > clock_timestamp() AND w.ticket > coalesce(l.ticket, 0)
           AND (l.capacity IS NOT NULL OR strpos(w.client, '/') > 0)
           AND NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.ticket = w.ticket AND n.expires_at > clock_timestamp())
     ), grants AS MATERIALIZED (
-        SELECT l.name, l.token, coalesce(l.capacity, 1) AS weight
+        SELECT l.name, l.token, l.holder, coalesce(l.capacity, 1) AS weight
         FROM "<here>".distributed_locks AS l
         WHERE l.name = ANY (known) AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
         UNION ALL
-        SELECT p.name, p.token, p.weight
+        SELECT p.name, p.token, p.holder, p.weight
         FROM "<here>".lock_permits AS p
         WHERE p.name = ANY (known) AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp()
     ), held AS MATERIALIZED (
         SELECT g.name, 'grant ' || g.token AS source, g.weight::integer, v.id, v.holder
-        FROM (SELECT DISTINCT u.id, u.holder, h.token FROM waits AS u CROSS JOIN unnest(u.holds) AS h (token)) AS v
-        JOIN grants AS g ON g.token = v.token
+        FROM (SELECT DISTINCT u.id, u.holder, h.* FROM waits AS u CROSS JOIN unnest(u.holds, u.holders) AS h (token, held_as)) AS v
+        JOIN grants AS g ON g.token = v.token AND g.holder = v.held_as
     )
     SELECT array_agg(ROW(w.id, w.holder, w.name, coalesce(l.capacity, 1) - w.weight, b.source, b.weight, b.granted, b.id, b.holder)::"<here>".wait_edge)
     INTO edges
@@ -123,23 +129,22 @@ BEGIN
         WHERE v.ticket BETWEEN 1 AND 9223372036854775806
     ) AS b ON b.name = w.name AND (b.granted OR b.ticket < w.ticket AND b.id <> w.id AND (l.capacity IS NOT NULL OR b.together));
 
-    -- What is stuck.
-    SELECT array_agg(DISTINCT x.waiter) INTO rest FROM unnest(edges) AS x;
+    -- What is stuck, and at which names.
     LOOP
-        stuck := rest;
-        SELECT array_agg(DISTINCT s.waiter) INTO rest
-        FROM (
-            SELECT u.waiter
-            FROM (SELECT DISTINCT x.waiter, x.name, x.room, x.source, x.weight FROM unnest(edges) AS x
-                  WHERE x.waiter = ANY (stuck) AND x.blocker = ANY (stuck)) AS u
-            GROUP BY u.waiter, u.name, u.room
-            HAVING sum(u.weight) > u.room
-        ) AS s;
-        IF (wait::text = ANY (rest)) IS NOT TRUE THEN
+        SELECT array_agg(DISTINCT x.waiter) INTO stuck FROM unnest(edges) AS x;
+        IF (wait::text = ANY (stuck)) IS NOT TRUE THEN
             RETURN NULL;
         END IF;
-        EXIT WHEN cardinality(rest) = cardinality(stuck);
-        edges := ARRAY(SELECT x FROM unnest(edges) AS x WHERE x.waiter = ANY (rest) AND x.blocker = ANY (rest));
+        rest := ARRAY(
+            SELECT x
+            FROM unnest(edges) AS x
+            JOIN (SELECT u.waiter, u.name
+                  FROM (SELECT DISTINCT y.waiter, y.name, y.room, y.source, y.weight FROM unnest(edges) AS y WHERE y.blocker = ANY (stuck)) AS u
+                  GROUP BY u.waiter, u.name, u.room
+                  HAVING sum(u.weight) > u.room) AS u ON u.waiter = x.waiter AND u.name = x.name
+            WHERE x.blocker = ANY (stuck));
+        EXIT WHEN cardinality(rest) = cardinality(edges);
+        edges := rest;
     END LOOP;
 
     -- A wait that is stuck at one name may have room at another, where it needs nobody.
@@ -157,7 +162,7 @@ BEGIN
         WHILE cardinality(level) > 0 AND NOT wait::text = ANY (seen) LOOP
             tree := tree || ARRAY(
                 SELECT DISTINCT ON (x.blocker) x FROM unnest(edges) AS x
-                WHERE x.waiter = ANY (level) AND x.blocker = ANY (stuck) AND x.blocker <> ALL (seen) AND (x.weight > x.room OR needed = 1 AND x.blocker <> x.waiter)
+                WHERE x.waiter = ANY (level) AND x.blocker <> ALL (seen) AND (x.weight > x.room OR needed = 1 AND x.blocker <> x.waiter)
                 ORDER BY x.blocker, x.granted DESC);
             level := ARRAY(SELECT DISTINCT x.blocker FROM unnest(tree) AS x WHERE x.blocker <> ALL (seen));
             seen := seen || level;
@@ -181,55 +186,62 @@ BEGIN
 END
 $$;
 
--- Says that a call waits for names while it holds the grants of these tokens. It returns the number of the wait, which
--- can change, and if the wait has closed a cycle, the cycle in words: then the call must give up, and the wait is gone.
--- Call it again with that number each second until the wait ends, and then end_nested_wait.
+-- Says that a call waits for names while it holds the grants of these tokens. If the wait has closed a cycle, it
+-- returns the cycle in words: then the call must give up, and the wait is gone. Call it again with the same request
+-- each second until the wait ends, and then end_nested_wait.
 --
---   wait    null or 0 at first
---   ticket  that of the call in the queues; null if it has none; 0 if it overtakes those that wait
+--   request  the same for all calls about one wait
+--   ticket   that of the call in the queues; null if it has none; 0 if it overtakes those that wait
+--   holders  of each token: the holder of the grant; null: "holder" holds all of them
 CREATE FUNCTION nested_wait(
-    names text[], weights integer[], holds bigint[], holder text, ticket bigint DEFAULT NULL, wait bigint DEFAULT NULL,
-    OUT number bigint, OUT deadlock text)
+    names text[], weights integer[], holds bigint[], holder text, request uuid, ticket bigint DEFAULT NULL, holders text[] DEFAULT NULL)
+RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    until timestamptz := clock_timestamp() + interval '3 s';
+    until    timestamptz := clock_timestamp() + interval '3 s';
+    mine     bigint;
+    deadlock text;
 BEGIN
+    ticket := coalesce(nested_wait.ticket, 9223372036854775807);
+    holders := coalesce(nested_wait.holders, array_fill(nested_wait.holder, ARRAY[cardinality(nested_wait.holds)]));
     -- The planner does not know how short the arrays are, and compiling a statement would take most of a second.
     PERFORM set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true), set_config('lock_timeout', '250ms', true);
     UPDATE "<here>".nested_waits AS n
-    SET expires_at = until, ticket = coalesce(nested_wait.ticket, 9223372036854775807), holds = nested_wait.holds
-    WHERE n.number = wait AND n.number > 0 AND n.holder = nested_wait.holder;
-    number := wait;
+    SET expires_at = until, ticket = nested_wait.ticket, holds = nested_wait.holds, holders = nested_wait.holders
+    WHERE n.request = nested_wait.request
+    RETURNING n.number INTO mine;
     IF NOT FOUND THEN
         PERFORM FROM "<here>".nested_waits AS n WHERE n.number = 0 FOR UPDATE;
         IF NOT FOUND THEN
-            INSERT INTO "<here>".nested_waits VALUES (0, '{}', '{}', '{}', 0, '', DEFAULT, '2261-12-31') ON CONFLICT DO NOTHING;
+            INSERT INTO "<here>".nested_waits VALUES (0, '{}', '{}', '{}', '{}', 0, '', DEFAULT, '2261-12-31') ON CONFLICT DO NOTHING;
             PERFORM FROM "<here>".nested_waits AS n WHERE n.number = 0 FOR UPDATE;
         END IF;
         DELETE FROM "<here>".nested_waits AS n WHERE n.expires_at < clock_timestamp();
-        number := "<here>".next_ticket();
-        INSERT INTO "<here>".nested_waits (number, names, weights, holds, ticket, holder, expires_at)
-        VALUES (nested_wait.number, nested_wait.names, nested_wait.weights, nested_wait.holds,
-                coalesce(nested_wait.ticket, 9223372036854775807), nested_wait.holder, until);
+        INSERT INTO "<here>".nested_waits AS n (number, names, weights, holds, holders, ticket, holder, expires_at, request)
+        VALUES ("<here>".next_ticket(), nested_wait.names, nested_wait.weights, nested_wait.holds, nested_wait.holders,
+                nested_wait.ticket, nested_wait.holder, until, nested_wait.request)
+        ON CONFLICT (request) DO UPDATE SET expires_at = excluded.expires_at -- the first try was slow, and not lost
+        RETURNING n.number INTO mine;
     END IF;
-    deadlock := "<here>".find_deadlock(number);
+    deadlock := "<here>".find_deadlock(mine);
     IF deadlock IS NOT NULL THEN
-        PERFORM "<here>".end_nested_wait(number);
+        PERFORM "<here>".end_nested_wait(nested_wait.request);
     END IF;
+    RETURN deadlock;
 END
 $$;
-COMMENT ON FUNCTION nested_wait(text[], integer[], bigint[], text, bigint, bigint) IS 'pglock: say that a call waits while it holds locks, and look for a deadlock';
+COMMENT ON FUNCTION nested_wait(text[], integer[], bigint[], text, uuid, bigint, text[]) IS 'pglock: say that a call waits while it holds locks, and look for a deadlock';
 
 -- Says that the call does not wait any more.
-CREATE FUNCTION end_nested_wait(wait bigint) RETURNS void
+CREATE FUNCTION end_nested_wait(request uuid) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    DELETE FROM "<here>".nested_waits AS n WHERE n.number = wait AND n.number > 0 AND set_config('synchronous_commit', 'off', true) = 'off'
+    DELETE FROM "<here>".nested_waits AS n WHERE n.request = $1 AND set_config('synchronous_commit', 'off', true) = 'off'
 $$;
-COMMENT ON FUNCTION end_nested_wait(bigint) IS 'pglock: say that a call does not wait any more';
+COMMENT ON FUNCTION end_nested_wait(uuid) IS 'pglock: say that a call does not wait any more';
 
 REVOKE USAGE ON TYPE nested_waits, wait_edge FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, bigint, bigint), end_nested_wait(bigint), find_deadlock(bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, uuid, bigint, text[]), end_nested_wait(uuid), find_deadlock(bigint) FROM PUBLIC;
 
 SELECT pin_functions();
 

@@ -18,20 +18,24 @@ type cycleError struct{ cycle string }
 func (e *cycleError) Error() string { return errs.OneLine("pglock: deadlock: " + e.cycle) }
 func (e *cycleError) Unwrap() error { return ErrDeadlock }
 
-// heldUnder returns the tokens of the held leases that ctx carries, of locks in the client's tables, and those of
-// grants that the processes around this one hold.
-func (c *Client) heldUnder(ctx context.Context) (tokens []fencing.Token) {
+// heldUnder returns the tokens and holders of the held leases that ctx carries, of locks in the client's tables,
+// and those of grants that the processes around this one hold.
+func (c *Client) heldUnder(ctx context.Context) (tokens []fencing.Token, holders []string) {
 	for _, l := range carriedLeases(ctx) {
 		if l.client == c || l.client.store.Database() == c.store.Database() {
-			tokens = append(tokens, l.Token())
+			tokens, holders = append(tokens, l.Token()), append(holders, l.Holder())
 		}
 	}
-	return append(tokens, backend.Held(ctx)...)
+	for _, g := range backend.Held(ctx) {
+		tokens, holders = append(tokens, g.Token), append(holders, g.Holder)
+	}
+	return tokens, holders
 }
 
 // endAtDeadlock returns a context that ends with ctx, and when the wait closes a cycle of calls that wait for
-// each other. The caller must call end before it returns a grant: the server would take it for a call that
-// waits, and another one that waits for what it holds would fail for nothing.
+// each other. The caller must call end before it returns, which waits until the server knows that the wait has
+// ended: another call that waits for what this one holds would fail for nothing. A quarter of the TTL is the
+// limit, because a grant must still be worth something.
 func (a *acquisition) endAtDeadlock(ctx context.Context, e *waitlist.Entry) (waiting context.Context, end func()) {
 	waiting, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -43,19 +47,19 @@ func (a *acquisition) endAtDeadlock(ctx context.Context, e *waitlist.Entry) (wai
 	})
 	return waiting, func() {
 		cancel(nil)
-		select {
+		select { // if both are ready, the wait has ended
 		case <-ended:
-		case <-time.After(timing.CancelGrace):
+		case <-time.After(min(timing.NestedEndWait, a.cfg.ttl/4)):
 		}
 	}
 }
 
 // watchCycles tells the server from time to time what the call holds while it waits, until ctx ends or the server
-// finds a cycle. Most waits end before the first time. No statement is canceled, because it could then arrive
-// after the end of the wait.
+// finds a cycle. Most waits end before the first time. The end of ctx cancels no statement, because it could then
+// arrive after the end of the wait.
 func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle string) {
-	c := a.client
-	n := leasetable.NestedWait{Request: a.request("")}
+	c, told := a.client, false
+	n := leasetable.NestedWait{Request: a.request(newRequestID())}
 	for pause := timing.DeadlockAfter; cycle == ""; pause = timing.DeadlockEvery {
 		select { // more than one case may be ready: another look is harmless
 		case <-time.After(pause):
@@ -65,30 +69,35 @@ func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle
 		if ctx.Err() != nil || c.hasClosed() {
 			break
 		}
-		c.looking <- struct{}{} // one at a time, so that slow looks don't keep other statements waiting
-		if ctx.Err() == nil {
-			n.Holds, n.Ticket = c.heldUnder(ctx), leasetable.NoTicket
+		select { // one look at a time, so that slow ones don't keep other statements waiting
+		case c.looking <- struct{}{}:
+		case <-ctx.Done():
+			continue
+		}
+		c.tellOfWait(c.cleanup, ctx.Done(), func(try context.Context) (err error) {
+			n.Holds, n.Holders = c.heldUnder(ctx)
+			n.Ticket = leasetable.NoTicket
 			if e.IsHead() {
 				n.Ticket = a.ticketOr(max(e.Ticket(), 0))
 			}
-			c.tellOfWait(func(ctx context.Context) (err error) {
-				cycle, err = c.store.NestedWait(ctx, &n)
-				return err
-			})
-		}
+			cycle, err = c.store.NestedWait(try, &n)
+			told = told || err == nil || leasetable.MaybeApplied(err)
+			return err
+		})
 		<-c.looking
 	}
-	if n.Number != 0 && cycle == "" {
-		c.tellOfWait(func(ctx context.Context) error { return c.store.EndNestedWait(ctx, n.Number) })
+	if told && cycle == "" {
+		end, cancel := context.WithTimeout(c.cleanup, timing.StatementBound)
+		defer cancel()
+		c.tellOfWait(end, nil, func(try context.Context) error { return c.store.EndNestedWait(try, n.ID) })
 	}
 	return cycle
 }
 
-// tellOfWait sends a statement about a nested wait. What fails is tried again by the next look.
-func (c *Client) tellOfWait(send func(ctx context.Context) error) {
-	ctx, cancel := context.WithTimeout(c.cleanup, timing.StatementBound)
-	defer cancel()
-	if err := send(ctx); err != nil && ctx.Err() == nil && !leasetable.Transient(err) && !leasetable.RowLocked(err) {
+// tellOfWait sends a statement about a nested wait. One that fails is sent again at once, on another connection, until
+// ctx ends or quit is closed.
+func (c *Client) tellOfWait(ctx context.Context, quit <-chan struct{}, send func(ctx context.Context) error) {
+	if err := retry(ctx, quit, send); err != nil && !leasetable.Transient(err) {
 		c.lookFailed.Do(func() { c.cfg.logger.Warn("pglock: deadlocks are not found", "error", err) })
 	}
 }

@@ -87,7 +87,7 @@ func (a *acquisition) waitQueued(ctx, caller context.Context, first *leasetable.
 		w.last = a.busyError(*first)
 		e.NoteBusy(*first)
 	}
-	if a.client.heldUnder(ctx) != nil {
+	if tokens, _ := a.client.heldUnder(ctx); tokens != nil {
 		var end func()
 		ctx, end = a.endAtDeadlock(ctx, e)
 		defer end()

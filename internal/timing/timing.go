@@ -198,6 +198,7 @@ const (
 //
 //	DeadlockAfter < 100 ms: so soon is a cycle found
 //	2 · DeadlockEvery < NestedWaitTTL: a wait outlives a statement that failed
+//	NestedEndWait < NestedWaitTTL
 const (
 	// DeadlockAfter is how long a call that holds locks waits before it tells the server, which costs
 	// two statements.
@@ -208,6 +209,10 @@ const (
 
 	// NestedWaitTTL is how long the server remembers a wait that is not told again. In SQL.
 	NestedWaitTTL = 3 * time.Second
+
+	// NestedEndWait is how long a call that the server takes for one that waits may continue after its end, until
+	// the server knows of that, which usually takes a millisecond. Until then other calls count it.
+	NestedEndWait = time.Second
 )
 
 // The listener.

@@ -50,6 +50,9 @@ func TestTimingInequalities(t *testing.T) {
 		{"the listener's end fits in a statement's bound", []time.Duration{ListenerCloseBound, StatementBound}},
 		{"the pruning lock outlives a statement", []time.Duration{StatementBound, PruneTTL}},
 		{"the default retention is allowed", []time.Duration{MinRetention, DefaultRetention + 1}},
+		{"a cycle is found soon", []time.Duration{DeadlockAfter, 100 * time.Millisecond}},
+		{"a nested wait outlives a statement that failed", []time.Duration{2 * DeadlockEvery, NestedWaitTTL}},
+		{"an end is waited for while it counts", []time.Duration{NestedEndWait, NestedWaitTTL}},
 		{"pruning runs several times in the default retention", []time.Duration{MaxPruneEvery, DefaultRetention/4 + 1}},
 	} {
 		for i, d := range tc.order[1:] {

@@ -30,7 +30,7 @@ type side struct {
 	numbers  []int64
 	tickets  map[string]leasetable.Ticket // by client and names
 	held     []heldGrant
-	nested   []int64        // numbers of nested waits
+	nested   []string       // of nested waits, their IDs
 	capacity map[string]int // of the semaphores, as resized
 }
 
@@ -268,14 +268,14 @@ func randomStep(tb testing.TB, r *mathrand.Rand, suffix string) (what string, ru
 				n.Ticket = t.Number
 			}
 			if g, ok := s.grant(which); ok {
-				n.Holds = []fencing.Token{g.fence.Token}
+				n.Holds, n.Holders = []fencing.Token{g.fence.Token}, []string{g.request.Holder}
 			}
 			cycle, err := s.NestedWait(ctx, &n)
 			locktest.OK(tb, err)
 			if cycle == "" {
-				s.nested = append(s.nested, n.Number)
+				s.nested = append(s.nested, n.ID)
 			}
-			return fmt.Sprintf("wait %d, deadlock: %v", s.number(n.Number), cycle != "")
+			return fmt.Sprintf("deadlock: %v", cycle != "")
 		}
 	case 19:
 		return fmt.Sprint("end wait ", which), func(ctx context.Context, s *side) string {

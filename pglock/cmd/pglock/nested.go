@@ -33,7 +33,7 @@ func heldAround() (all []heldGrant) {
 // end is found to be a deadlock. It refuses a lock that they keep from this process, which would wait for itself.
 // The environment may be old, or from another database, so only grants that the server has of that holder count.
 func (f *runFlags) nested(ctx context.Context, client *pglock.Client, names []string) (context.Context, error) {
-	var tokens []fencing.Token
+	var held []backend.Grant
 	permits := map[string]int{}
 	for _, h := range heldAround() {
 		if cmp.Or(h.Fence.Schema, schema.Default) != f.schema {
@@ -47,7 +47,7 @@ func (f *runFlags) nested(ctx context.Context, client *pglock.Client, names []st
 			if g.Token != h.Fence.Token || g.Holder != h.Holder {
 				continue
 			}
-			tokens = append(tokens, g.Token)
+			held = append(held, backend.Grant{Token: g.Token, Holder: g.Holder})
 			permits[k.Name] += g.Permits
 			kept := g.Exclusive || f.write || k.Permits > 0 && permits[k.Name]+f.weight > k.Permits
 			if f.wait > 0 && kept && slices.Contains(names, k.Name) {
@@ -55,5 +55,5 @@ func (f *runFlags) nested(ctx context.Context, client *pglock.Client, names []st
 			}
 		}
 	}
-	return backend.WithHeld(ctx, tokens), nil
+	return backend.WithHeld(ctx, held), nil
 }

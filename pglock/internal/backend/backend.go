@@ -50,7 +50,7 @@ type Store interface {
 	Listen(ctx context.Context, shared string, channels ...string) (leasetable.Listener, error)
 
 	NestedWait(ctx context.Context, w *leasetable.NestedWait) (cycle string, err error)
-	EndNestedWait(ctx context.Context, number int64) error
+	EndNestedWait(ctx context.Context, id string) error
 
 	Prune(ctx context.Context, idle time.Duration, after string) (leasetable.Pruned, error)
 	LiftTokens(ctx context.Context, name string) error
@@ -81,15 +81,21 @@ type Local interface {
 
 type heldKey struct{}
 
-// WithHeld returns a context whose calls stand under the grants of these tokens, which other processes hold.
-func WithHeld(ctx context.Context, tokens []fencing.Token) context.Context {
-	return context.WithValue(ctx, heldKey{}, tokens)
+// Grant is a grant that another process holds.
+type Grant struct {
+	Token  fencing.Token
+	Holder string
 }
 
-// Held returns the tokens of WithHeld.
-func Held(ctx context.Context) []fencing.Token {
-	tokens, _ := ctx.Value(heldKey{}).([]fencing.Token)
-	return tokens
+// WithHeld returns a context whose calls stand under these grants.
+func WithHeld(ctx context.Context, grants []Grant) context.Context {
+	return context.WithValue(ctx, heldKey{}, grants)
+}
+
+// Held returns the grants of WithHeld.
+func Held(ctx context.Context) []Grant {
+	grants, _ := ctx.Value(heldKey{}).([]Grant)
+	return grants
 }
 
 // Key is the record of a key of package once, or that there is none if the state is empty.

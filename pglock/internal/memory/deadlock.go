@@ -15,10 +15,12 @@ import (
 // wait is a call that waits while it holds locks, or one that holds nothing and that others wait behind.
 type wait struct {
 	number  int64 // 0: it holds nothing
+	id      string
 	holder  string
 	ticket  int64
 	weights map[string]int // of the names that it waits for
 	holds   []fencing.Token
+	holders []string // of each of them
 	expires time.Time
 }
 
@@ -34,14 +36,17 @@ type needs struct {
 func (c *Store) NestedWait(ctx context.Context, n *leasetable.NestedWait) (cycle string, err error) {
 	err = c.run(ctx, func() {
 		s, now := c.server, time.Now()
-		known := slices.ContainsFunc(s.nested, func(w *wait) bool { return w.number == n.Number })
-		s.nested = slices.DeleteFunc(s.nested, func(w *wait) bool { return w.number == n.Number || !w.expires.After(now) })
-		w := &wait{n.Number, n.Holder, n.Ticket, map[string]int{}, n.Holds, now.Add(timing.NestedWaitTTL)}
-		if !known {
+		w := &wait{0, n.ID, n.Holder, n.Ticket, map[string]int{}, n.Holds, n.Holders, now.Add(timing.NestedWaitTTL)}
+		s.nested = slices.DeleteFunc(s.nested, func(v *wait) bool {
+			if v.id == n.ID {
+				w.number = v.number
+			}
+			return v.id == n.ID || !v.expires.After(now)
+		})
+		if w.number == 0 {
 			s.sequence++
 			w.number = s.sequence
 		}
-		n.Number = w.number
 		for _, name := range n.Names() {
 			w.weights[name] = max(n.PermitsOf(name).Weight, 1)
 		}
@@ -53,9 +58,9 @@ func (c *Store) NestedWait(ctx context.Context, n *leasetable.NestedWait) (cycle
 }
 
 // EndNestedWait is leasetable.Store.EndNestedWait.
-func (c *Store) EndNestedWait(ctx context.Context, number int64) error {
+func (c *Store) EndNestedWait(ctx context.Context, id string) error {
 	return c.run(ctx, func() {
-		c.server.nested = slices.DeleteFunc(c.server.nested, func(w *wait) bool { return w.number == number })
+		c.server.nested = slices.DeleteFunc(c.server.nested, func(w *wait) bool { return w.id == id })
 	})
 }
 
@@ -111,7 +116,7 @@ func (s *Server) needsOf(u *wait, stuck []*wait, now time.Time) (found []needs) 
 		for _, g := range l.live(now) {
 			before := len(here)
 			for _, v := range stuck {
-				if slices.Contains(v.holds, g.token) {
+				if i := slices.Index(v.holds, g.token); i >= 0 && v.holders[i] == g.holder {
 					here = append(here, needs{name, g.weight, true, v})
 				}
 			}
