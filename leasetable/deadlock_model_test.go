@@ -44,8 +44,17 @@ type modelWait struct {
 	ticket int64
 	wants  map[*resource]int
 	claims map[int64]string // tokens that it says it holds, and as whom
+	live   bool             // of its row in nested_waits, if it has a number
 	queued bool             // it has rows in the queue
-	live   bool             // in nested_waits, or in the queue
+	alive  bool             // of these
+}
+
+// nested reports whether the server knows what the call holds.
+func (w *modelWait) nested() bool { return w.number > 0 && w.live }
+
+// holds reports whether the call holds the grant.
+func (w *modelWait) holds(g *modelGrant) bool {
+	return w.nested() && g.live && w.claims[g.token] == g.holder
 }
 
 // state is one of the resource graph.
@@ -62,13 +71,13 @@ func randomState(r *rand.Rand) *state {
 	}}
 	tickets, token := r.Perm(60), int64(1000)
 	for n := range 3 + r.IntN(4) {
-		w := &modelWait{number: int64(100 + n), holder: fmt.Sprint("call ", n), claims: map[int64]string{}, live: r.IntN(10) > 0}
+		w := &modelWait{number: int64(100 + n), holder: fmt.Sprint("call ", n), claims: map[int64]string{}, live: r.IntN(10) > 0, alive: true}
 		s.waits = append(s.waits, w)
 	}
 	r.Shuffle(len(s.waits), func(i, j int) { s.waits[i].number, s.waits[j].number = s.waits[j].number, s.waits[i].number })
 	nested := len(s.waits)
 	for n := range r.IntN(4) {
-		s.waits = append(s.waits, &modelWait{holder: fmt.Sprint("waiter ", n), queued: true, live: r.IntN(8) > 0})
+		s.waits = append(s.waits, &modelWait{holder: fmt.Sprint("waiter ", n), queued: true, alive: r.IntN(8) > 0})
 	}
 	for i, w := range s.waits {
 		w.ticket = int64(1 + tickets[i])
@@ -101,6 +110,9 @@ func randomState(r *rand.Rand) *state {
 					g.holder = "another name of " + w.holder
 				}
 				w.claims[g.token] = g.holder
+				if r.IntN(4) == 0 { // another call under the same lease
+					s.waits[holders[len(holders)-1]].claims[g.token] = g.holder
+				}
 			} else if r.IntN(2) == 0 {
 				w.claims[g.token] = w.holder // which is not true
 			}
@@ -181,7 +193,7 @@ func (s *state) insert(b *pgx.Batch, name func(sql string) string) {
 			}
 			b.Queue(name("INSERT INTO pglock.lock_waiters (name, client, ticket, holder, weight, expires_at) "+
 				"SELECT u.name, $1, $2, $3, u.weight, "+fmt.Sprintf(ends, "$4::boolean")+" FROM unnest($5::text[], $6::int[]) AS u (name, weight)"),
-				client, w.ticket, w.holder, w.live, names, weights)
+				client, w.ticket, w.holder, w.alive, names, weights)
 		}
 	}
 }
@@ -213,7 +225,7 @@ func (w *modelWait) place(on *resource) int64 {
 // lock with one holder, those before it in the queue need what it needs itself, unless they wait for other names too.
 func (s *state) causes(w *modelWait, stuck []*modelWait) (all []cause) {
 	for on, weight := range w.wants {
-		if w.number == 0 && w.place(on) == math.MaxInt64 {
+		if !w.nested() && w.place(on) == math.MaxInt64 {
 			continue
 		}
 		sum := weight
@@ -221,7 +233,7 @@ func (s *state) causes(w *modelWait, stuck []*modelWait) (all []cause) {
 		for _, g := range on.grants {
 			held := false
 			for _, v := range stuck {
-				if g.live && v.claims[g.token] == g.holder {
+				if v.holds(g) {
 					held = true
 					if v != w || g.weight > on.size()-weight {
 						here = append(here, cause{w, v, on, true})
@@ -251,7 +263,7 @@ func (s *state) causes(w *modelWait, stuck []*modelWait) (all []cause) {
 
 // reduce returns the waits that are stuck, by Holt's reduction, and the causes.
 func (s *state) reduce() (causes map[*modelWait][]cause) {
-	stuck := slices.DeleteFunc(slices.Clone(s.waits), func(w *modelWait) bool { return !w.live })
+	stuck := slices.DeleteFunc(slices.Clone(s.waits), func(w *modelWait) bool { return !w.nested() && !(w.queued && w.alive) })
 	for before := -1; before != len(stuck); {
 		before = len(stuck)
 		causes = map[*modelWait][]cause{}
@@ -284,9 +296,9 @@ func (s *state) check(w *modelWait, words string) (wrong string) {
 	}
 	causes := s.reduce()
 	needs := reach(w, causes)
-	youngest := slices.Contains(needs, w) // of all that are in cycles with it
+	youngest := w.nested() && slices.Contains(needs, w) // of all that are in cycles with it
 	for _, v := range needs {
-		if v.number > w.number && slices.Contains(reach(v, causes), w) {
+		if v.nested() && v.number > w.number && slices.Contains(reach(v, causes), w) {
 			youngest = false
 		}
 	}
@@ -295,7 +307,7 @@ func (s *state) check(w *modelWait, words string) (wrong string) {
 		return "is not found"
 	case words == "":
 		return ""
-	case !w.live || !slices.Contains(needs, w):
+	case !w.nested() || !slices.Contains(needs, w):
 		return "is none: " + words
 	}
 	at := w
@@ -304,7 +316,11 @@ func (s *state) check(w *modelWait, words string) (wrong string) {
 		if i < 0 {
 			return "has a link that is none: " + words
 		}
-		if at = causes[at][i].blocker; at.number > w.number {
+		by := causes[at][i]
+		if by.granted = true; slices.Contains(causes[at], by) && !causes[at][i].granted {
+			return "has a link by the queue, where there is one by a grant: " + words
+		}
+		if at = by.blocker; at.nested() && at.number > w.number {
 			return "has a younger one: " + words
 		}
 	}
@@ -378,7 +394,7 @@ func (s *state) String() string {
 		b.WriteByte('\n')
 	}
 	for _, w := range s.waits {
-		fmt.Fprintf(&b, "%s (%d), ticket %d, queued %v, live %v, claims %v, wants", w.holder, w.number, w.ticket, w.queued, w.live, w.claims)
+		fmt.Fprintf(&b, "%s (%d), ticket %d, queued %v %v, live %v, claims %v, wants", w.holder, w.number, w.ticket, w.queued, w.alive, w.live, w.claims)
 		for on, weight := range w.wants {
 			fmt.Fprintf(&b, " %s×%d", on.name, weight)
 		}

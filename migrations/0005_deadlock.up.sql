@@ -51,7 +51,7 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     known  text[];
     more   text[] := (SELECT n.names FROM "<here>".nested_waits AS n WHERE n.number = wait);
-    tokens bigint[]; -- of the grants of these names
+    tokens bigint[]; -- of the grants of these names, and some that have ended
     edges  "<here>".wait_edge[];
     stuck  text[];
     rest   "<here>".wait_edge[];
@@ -69,22 +69,21 @@ BEGIN
     LOOP
         known := more;
         tokens := ARRAY(
-            SELECT l.token FROM "<here>".distributed_locks AS l WHERE l.name = ANY (known) AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+            SELECT l.token FROM "<here>".distributed_locks AS l WHERE l.name = ANY (known)
             UNION ALL
-            SELECT p.token FROM "<here>".lock_permits AS p WHERE p.name = ANY (known) AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp());
+            SELECT p.token FROM "<here>".lock_permits AS p WHERE p.name = ANY (known));
         SELECT array_agg(DISTINCT u.name) INTO more
         FROM (
             SELECT unnest(known)
             UNION ALL
-            SELECT unnest(n.names) FROM "<here>".nested_waits AS n
-            WHERE n.expires_at > clock_timestamp() AND n.holds && tokens
+            SELECT unnest(n.names) FROM "<here>".nested_waits AS n WHERE n.holds && tokens
             UNION ALL
             SELECT o.name FROM "<here>".lock_waiters AS w JOIN "<here>".lock_waiters AS o ON o.client = w.client
             WHERE w.name = ANY (known) AND strpos(w.client, '/') > 0
         ) AS u (name);
         EXIT WHEN more <@ known;
     END LOOP;
-    IF NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.holds && tokens AND n.expires_at > clock_timestamp()) THEN
+    IF NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.holds && tokens) THEN
         RETURN NULL; -- nobody who holds one of them waits: all will be released
     END IF;
 
@@ -106,11 +105,11 @@ BEGIN
     ), grants AS MATERIALIZED (
         SELECT l.name, l.token, l.holder, coalesce(l.capacity, 1) AS weight
         FROM "<here>".distributed_locks AS l
-        WHERE l.name = ANY (known) AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+        WHERE l.name = ANY (known) AND l.expires_at > clock_timestamp()
         UNION ALL
         SELECT p.name, p.token, p.holder, p.weight
         FROM "<here>".lock_permits AS p
-        WHERE p.name = ANY (known) AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp()
+        WHERE p.name = ANY (known) AND p.expires_at > clock_timestamp()
     ), held AS MATERIALIZED (
         SELECT g.name, 'grant ' || g.token AS source, g.weight::integer, v.id, v.holder
         FROM (SELECT DISTINCT u.id, u.holder, h.* FROM waits AS u CROSS JOIN unnest(u.holds, u.holders) AS h (token, held_as)) AS v
@@ -126,8 +125,8 @@ BEGIN
         UNION ALL
         SELECT v.name, v.id, v.weight::integer, false, v.id, v.holder, v.together, v.ticket
         FROM waits AS v
-        WHERE v.ticket BETWEEN 1 AND 9223372036854775806
-    ) AS b ON b.name = w.name AND (b.granted OR b.ticket < w.ticket AND b.id <> w.id AND (l.capacity IS NOT NULL OR b.together));
+        WHERE v.ticket > 0
+    ) AS b ON b.name = w.name AND (b.granted OR b.ticket < w.ticket AND (l.capacity IS NOT NULL OR b.together));
 
     -- What is stuck, and at which names.
     LOOP
@@ -139,7 +138,7 @@ BEGIN
             SELECT x
             FROM unnest(edges) AS x
             JOIN (SELECT u.waiter, u.name
-                  FROM (SELECT DISTINCT y.waiter, y.name, y.room, y.source, y.weight FROM unnest(edges) AS y WHERE y.blocker = ANY (stuck)) AS u
+                  FROM (SELECT DISTINCT y.waiter, y.name, y.room, y.source, y.weight FROM unnest(edges) AS y) AS u
                   GROUP BY u.waiter, u.name, u.room
                   HAVING sum(u.weight) > u.room) AS u ON u.waiter = x.waiter AND u.name = x.name
             WHERE x.blocker = ANY (stuck));

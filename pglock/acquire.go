@@ -14,7 +14,9 @@ import (
 // for one name share one row of lock_waiters.
 //
 // If ctx ends first, a grant that arrives later is revoked, or expires if a broken network delivers
-// it much later. Acquire waits up to 20 ms for a statement in progress.
+// it much later. Acquire waits up to 20 ms for a statement in progress. If ctx carries a lease, it waits
+// up to a second until the server knows that the call does not wait any more, because until then
+// other calls can get ErrDeadlock because of it.
 //
 // A wait that fails returns a *WaitError, which wraps ErrNotAcquired and the error and cause of
 // ctx, ErrTimeout because of WithWait, ErrClosed, or ErrUnavailable after 30 s without an answer.

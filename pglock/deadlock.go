@@ -97,7 +97,7 @@ func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle
 // tellOfWait sends a statement about a nested wait. One that fails is sent again at once, on another connection, until
 // ctx ends or quit is closed.
 func (c *Client) tellOfWait(ctx context.Context, quit <-chan struct{}, send func(ctx context.Context) error) {
-	if err := retry(ctx, quit, send); err != nil && !leasetable.Transient(err) {
+	if err := retry(ctx, quit, send); err != nil && ctx.Err() == nil && !leasetable.Transient(err) {
 		c.lookFailed.Do(func() { c.cfg.logger.Warn("pglock: deadlocks are not found", "error", err) })
 	}
 }

@@ -7,13 +7,16 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -217,4 +220,60 @@ func TestRingsUnderFaults(t *testing.T) {
 		}
 		logTimes(t, "found after", all)
 	})
+}
+
+// losing returns a client through a proxy that loses the replies to its first n looks, with the connections.
+func losing(f fixture, n int32) (c *pglock.Client, lost *atomic.Int32) {
+	f.t.Helper()
+	lost = &atomic.Int32{}
+	proxy, there := f.proxied()
+	proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
+		if strings.Contains(r.SQL, ".nested_wait(") && lost.Add(1) <= n {
+			return faultproxy.LoseReply
+		}
+		return faultproxy.Pass
+	})
+	return there.open(pglock.WithHolder("X")), lost
+}
+
+// TestALookThatFailsIsRepeatedAtOnce: a look whose reply is lost is not put off until the next one is due.
+func TestALookThatFailsIsRepeatedAtOnce(t *testing.T) {
+	t.Parallel()
+	const losses = 10
+	f := newFixture(t)
+	x, lost := losing(f, losses)
+	z := f.open(pglock.WithHolder("Z"))
+	atX, atZ := try(t, x, "a"), try(t, z, "b")
+	zWaits := nestedAcquire(atZ.Context(), z.Lock("a"))
+	until(f, "Z waits", 1, "SELECT count(*) FROM pglock.nested_waits WHERE holder = 'Z'")
+	began := time.Now()
+	_, err := x.Acquire(atX.Context(), "b")
+	took := time.Since(began)
+	fails(t, "the call that closes the cycle", err, pglock.ErrDeadlock)
+	if took > losses*timing.DeadlockEvery || lost.Load() <= losses {
+		t.Errorf("found after %v and %d looks", took, lost.Load())
+	}
+	release(t, atX)
+	must(t, locktest.Receive(t, zWaits))
+	release(t, atZ)
+}
+
+// TestAWaitWhoseAnswersAreLostEnds: the server forgets a wait also if the client has never had an answer about it, and a
+// repetition is the same wait.
+func TestAWaitWhoseAnswersAreLostEnds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	x, lost := losing(f, 1_000)
+	atX, atZ := try(t, x, "a"), try(t, f.open(), "b")
+	ctx, cancel := context.WithCancel(atX.Context())
+	waits := leaving(ctx, x.Lock("b"))
+	pgtest.Eventually(t, "replies are lost", func() bool { return lost.Load() > 2 })
+	is(f, "waits", 1, "SELECT count(*) FROM pglock.nested_waits WHERE number > 0")
+	cancel()
+	if err := locktest.Receive(t, waits); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	until(f, "the wait is forgotten", 0, "SELECT count(*) FROM pglock.nested_waits WHERE number > 0") // also no expired one
+	release(t, atX)
+	release(t, atZ)
 }
