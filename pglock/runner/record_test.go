@@ -111,6 +111,10 @@ func TestFirstRecordCountsTheVersion(t *testing.T) {
 		t.Errorf("recorded: %s", got)
 	}
 	f.wantNil(f.startUp(stock(t, f.url), note(1), note(2), note(3), note(4)))
+	f.wantNil(f.start(source(note(1), note(2), note(3)), runner.AllowNewer())) // changes nothing
+	if got := f.record(); got != "1 2" {
+		t.Errorf("recorded by an earlier release: %s", got)
+	}
 	f.wantNil(f.start(source(note(1), note(2), note(3), note(4))))
 	f.want(4, false, 4)
 	if got := f.record(); got != "1 2 3 4" {
@@ -236,6 +240,23 @@ func TestLateMigrationOutsideATransaction(t *testing.T) {
 			f.noLockLeft()
 		})
 	}
+}
+
+// TestLateFileWithoutStatements is not refused, because it has nothing to run, until it gets some.
+func TestLateFileWithoutStatements(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.wantNil(f.start(numbered(1, 4)))
+	files := fstest.MapFS{
+		"1_n1.up.sql": {Data: []byte(note(1))}, "2_n2.up.sql": {Data: []byte(" \n")},
+		"3_n3.down.sql": {Data: []byte("SELECT 1/0")}, "4_n4.up.sql": {Data: []byte(note(4))},
+	}
+	f.wantNil(f.start(runner.Files(files, ".")))
+	files["3_n3.up.sql"] = &fstest.MapFile{Data: []byte(note(3))}
+	if err := f.run(runner.Files(files, ".")); !errors.Is(err, runner.ErrOutOfOrder) || strings.Contains(err.Error(), "2_n2") {
+		t.Errorf("with statements: %v", err)
+	}
+	f.wantRan(4, "1 4")
 }
 
 // TestLateMigrationThatFailsLeavesNothing: it runs again when it is mended.
