@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -96,8 +97,12 @@ func TestFirstRecordCountsTheVersion(t *testing.T) {
 	f := newFixture(t)
 	f.wantNil(f.startUp(stock(t, f.url), note(1), note(2)))
 	f.exec("GRANT SELECT ON schema_migrations TO PUBLIC")
-	if err := runner.Run(t.Context(), source(note(1), note(2)), locktest.PoorRole(t, f.url, "reader of "+t.Name())); err != nil {
-		t.Errorf("a reader: %v", err)
+	reader := locktest.PoorRole(t, f.url, "reader of "+t.Name())
+	for _, grant := range []string{"", "GRANT CREATE ON SCHEMA public TO PUBLIC"} { // which lets it create, but not compare
+		f.exec(grant)
+		if err := runner.Run(t.Context(), source(note(1), note(2)), reader); err != nil {
+			t.Errorf("a reader, %s: %v", grant, err)
+		}
 	}
 	readOnly := pgtest.PoolOn(t, f.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
 	if err := runner.Run(t.Context(), source(note(1), note(2)), readOnly); err != nil {
@@ -135,6 +140,30 @@ func TestFirstRecordCountsTheVersion(t *testing.T) {
 	f.noLockLeft()
 }
 
+// TestFirstRecordOfAVersionThatChanges: golang-migrate, whose lock is another, undoes migrations
+// while a run records them as applied. The run waits for the end of that, and then finds them
+// missing.
+func TestFirstRecordOfAVersionThatChanges(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.wantNil(f.startUp(stock(t, f.url), note(1), note(2)))
+	tx, err := f.pool.Begin(t.Context())
+	ok(t, err)
+	defer tx.Rollback(context.Background()) //nolint:errcheck // no effect after the commit
+	_, err = tx.Exec(t.Context(), "UPDATE schema_migrations SET version = 1")
+	ok(t, err)
+	end := f.start(source(note(1), note(2)))
+	pgtest.Eventually(t, "the run waits, or has ended", func() bool {
+		return len(end) > 0 || locktest.Scan[int](t, f.pool, "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", tx.Conn().PgConn().PID()) == 1
+	})
+	ok(t, tx.Commit(t.Context()))
+	f.wantNil(end)
+	f.wantRan(2, "1 2 2")
+	if got := f.record(); got != "1 2" {
+		t.Errorf("recorded: %s", got)
+	}
+}
+
 // TestUndoneMigrationRunsAgain: golang-migrate lowers the version, by migrations down or by force.
 // The rows above it are not of applied files any more.
 func TestUndoneMigrationRunsAgain(t *testing.T) {
@@ -166,7 +195,10 @@ func TestChangedMigrationIsReported(t *testing.T) {
 	f.wantNil(f.start(src))
 	files["1_renamed.up.sql"] = &fstest.MapFile{Data: []byte("SELECT 1;\r\n" + note(1))}
 	delete(files, "1_a.up.sql")
+	files["4_renamed.up.sql"] = files["4_d.up.sql"]
+	delete(files, "4_d.up.sql")
 	f.wantNil(f.start(src))
+	delete(files, "4_renamed.up.sql")
 	files["2_e.up.sql"] = &fstest.MapFile{Data: []byte(note(2) + "-- another file")}
 	delete(files, "2_b.up.sql")
 	files["3_c.up.sql"] = &fstest.MapFile{Data: []byte(note(3))}

@@ -26,8 +26,8 @@
 // The package's own responses are problem details (RFC 9457, application/problem+json) with the kind of
 // the error as a member: {"title":"Unprocessable Entity","status":422,"detail":"…","error":"mismatch"}.
 // A client repeats the request with the same key after 409 and 503, and after a broken connection.
-// After 422 it does not repeat it with a new key, because the first request may have had its effect:
-// [WithFingerprint] is for clients whose repetitions differ.
+// After 422 it does not repeat it with a new key, because the first request may have had its
+// effect: [WithFingerprint] is for clients whose repetitions differ.
 // Header and answers are those of draft-ietf-httpapi-idempotency-key-header. Requests with a safe
 // method, such as GET, reach the handler, and nothing is recorded.
 //
