@@ -85,6 +85,28 @@ func TestRepeatedUpload(t *testing.T) {
 	}
 }
 
+// TestUploadOfManyParts: the work for one request is bounded, so more than 1000 parts are compared
+// byte by byte, as no form has them. Up to 1000 and of another type, they are parts.
+func TestUploadOfManyParts(t *testing.T) {
+	t.Parallel()
+	for n, replayed := range map[int]bool{1000: true, 1001: false} {
+		f := newFixture(t)
+		h := f.handler(f.number)
+		post := func(media, boundary string) *httptest.ResponseRecorder {
+			body := strings.Repeat("--"+boundary+"\r\n\r\n\r\n", n) + "--" + boundary + "--"
+			return postAs(h, media+"; boundary="+boundary, "/", body)
+		}
+		want(t, "first", post("multipart/form-data", "b1"), http.StatusCreated, "call 1", false)
+		want(t, "again", post("multipart/form-data", "b1"), http.StatusCreated, "call 1", true)
+		if replayed {
+			want(t, "another boundary", post("multipart/form-data", "b2"), http.StatusCreated, "call 1", true)
+			wantRefusal(t, "another type", post("multipart/mixed", "b1"), http.StatusUnprocessableEntity, "mismatch")
+		} else {
+			wantRefusal(t, "another boundary", post("multipart/form-data", "b2"), http.StatusUnprocessableEntity, "mismatch")
+		}
+	}
+}
+
 // TestMismatchGivesNoBadAdvice: a request that is repeated with a new key has its effect twice.
 func TestMismatchGivesNoBadAdvice(t *testing.T) {
 	t.Parallel()
