@@ -1,6 +1,7 @@
 package readme_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,6 +19,8 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/readme"
 	"github.com/pglock/pglock-go/migrations"
+	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
 const root = "../.."
@@ -291,5 +295,51 @@ func runSQL(t *testing.T, before string, blocks []readme.Block) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestTheTicksOfARestoredDatabaseAreSkipped: the statement of docs/guides/operating.md keeps a job whose last
+// tick is older than the backup from running it again.
+func TestTheTicksOfARestoredDatabaseAreSkipped(t *testing.T) {
+	t.Parallel()
+	var skip string
+	for _, b := range blocks(t, "sql")["docs/guides/operating.md"] {
+		if strings.Contains(b.Text, "fencing_high_water") {
+			skip = b.Text
+		}
+	}
+	pool := pgtest.PoolOn(t, pgtest.Database(t))
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	client, err := pglock.Open(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close(context.Background())
+	job, err := schedule.New(client, "nightly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := 0
+	run := func() error {
+		return job.RunDue(t.Context(), schedule.Every(1000*24*time.Hour), func(context.Context, *pglock.Lease) error { runs++; return nil })
+	}
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const restore = "UPDATE pglock.fencing_high_water SET token = token - 1000 * 86400000000"
+	for range 2 { // the second time is the control
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+		exec(restore)
+	}
+	exec(skip)
+	if err := run(); !schedule.Done(err) || runs != 2 {
+		t.Errorf("%d runs, the last one: %v", runs, err)
 	}
 }
