@@ -46,7 +46,7 @@ func TestErrorLines(t *testing.T) {
 	exec("CREATE ROLE reader LOGIN PASSWORD 'secret'; SELECT pglock.grant_user('reader'); ALTER ROLE reader SET default_transaction_read_only = on")
 	exec("CREATE ROLE looker LOGIN PASSWORD 'secret'; SELECT pglock.grant_reader('looker')")
 	must(t, migrations.Up(t.Context(), admin, migrations.WithSchema("walled")))
-	exec("SELECT walled.grant_user('app'); ALTER TABLE walled.distributed_locks ENABLE ROW LEVEL SECURITY")
+	exec("SELECT walled.grant_user('app')")
 	exec("CREATE DATABASE closed")
 	exec("REVOKE CONNECT ON DATABASE closed FROM PUBLIC")
 	address := mustParse(t, server.URL())
@@ -71,6 +71,7 @@ func TestErrorLines(t *testing.T) {
 	walled, err := pglock.Open(t.Context(), pool(nil), pglock.WithSchema("walled"))
 	must(t, err)
 	t.Cleanup(func() { _ = walled.Close(context.Background()) })
+	exec("ALTER TABLE walled.distributed_locks ENABLE ROW LEVEL SECURITY") // under an open client
 	c, err := pglock.Open(t.Context(), pool(nil), pglock.WithHolder("me"), pglock.WithTTL(time.Hour))
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
