@@ -271,3 +271,21 @@ func pages(f fixture, statement string, args ...any) int64 {
 	f.t.Fatalf("no pages in %q", lines)
 	return 0
 }
+
+// TestRowsOfALaterTimelineWithoutTheSequence: a role can forge a row of a later range of tokens, so such a row lifts
+// nothing by itself. The owner says that it is genuine, by the statement of the documents.
+func TestRowsOfALaterTimelineWithoutTheSequence(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	old := 3*epoch + 17
+	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, acquired_at, expires_at) VALUES ('old', $1, 1, now(), '-infinity')`, old)
+	f.sql("SELECT pglock.lift_fencing_tokens('old')")
+	if drawn := value[int64](f, "SELECT pglock.next_fencing_token()"); drawn > old {
+		t.Fatalf("control: the row alone lifts the tokens to %d", drawn)
+	}
+	f.sql(`INSERT INTO pglock.fencing_epoch (timeline, epoch) SELECT 1, max(token) / 17592186044416 FROM pglock.distributed_locks HAVING count(*) > 0`)
+	f.sql(`SELECT pglock.lift_fencing_tokens(name) FROM pglock.distributed_locks ORDER BY token DESC LIMIT 1`)
+	if l := try(t, f.open(), "another name"); int64(l.Token()) <= old || int64(l.Token()) > 4*epoch {
+		t.Errorf("token %d after %d", l.Token(), old)
+	}
+}
