@@ -85,7 +85,7 @@ func completeFlags(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		completeFlags(c)
 	}
-	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) { // an error means that the flag has its own completion
+	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) { // no flag has another completion, which would be an error
 		_ = cmd.RegisterFlagCompletionFunc(flag.Name, cobra.FixedCompletions(flagValues[flag.Name], cobra.ShellCompDirectiveNoFileComp))
 	})
 }

@@ -53,9 +53,6 @@ func newRun(g *globals) *cobra.Command {
 	flags.BoolVar(&f.write, "write", false, "make NAME a readers-writer lock, and hold it alone")
 	flags.StringArrayVar(&f.also, "also", nil, "another lock, as `NAME`, to hold together with NAME: all or none; may be repeated")
 	flags.IntVar(&f.busyStatus, "busy-status", statusNotAcquired, "the exit status if the lock is not granted in time, 0 to 255")
-	_ = cmd.RegisterFlagCompletionFunc("also", func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return f.completeName(cmd, nil, prefix)
-	})
 	f.graceFlag(cmd)
 	f.register(cmd)
 	return cmd
