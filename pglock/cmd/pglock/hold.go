@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/cmd/pglock/internal/child"
 	"github.com/pglock/pglock-go/pglock/schedule"
@@ -107,13 +106,9 @@ type grant struct {
 
 // environ returns the environment of the command. It has each variable once, with its last value.
 func (f *runFlags) environ(g *grant) []string {
-	held := heldAround()
-	for _, name := range g.lease.Names() {
-		held = append(held, heldGrant{fencing.Fence{Schema: f.schema, Name: name, Token: g.lease.Token()}, g.lease.Holder()})
-	}
-	chain, _ := json.Marshal(held) // of valid fences: it can't fail
+	held, _ := json.Marshal(append(heldAround(), heldLease{f.schema, g.lease.Names(), g.lease.Token(), g.lease.Holder()})) // can't fail
 	env := append(os.Environ(),
-		heldVariable+"="+string(chain),
+		heldVariable+"="+string(held),
 		"PGLOCK_NAME="+strings.Join(g.lease.Names(), "\n"),
 		fmt.Sprintf("PGLOCK_TOKEN=%d", g.lease.Token()),
 		"PGLOCK_HOLDER="+g.lease.Holder(),

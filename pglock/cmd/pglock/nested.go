@@ -1,30 +1,30 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 
 	"github.com/pglock/pglock-go/fencing"
-	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
+	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
-// heldVariable has the grants that a command runs under, of all the pglocks around it, as JSON.
+// heldVariable has the leases that a command runs under, of all the pglocks around it, as JSON.
 const heldVariable = "PGLOCK_HELD"
 
-type heldGrant struct {
-	Fence  fencing.Fence `json:"fence"`
+type heldLease struct {
+	Schema string        `json:"schema"`
+	Names  []string      `json:"names"`
+	Token  fencing.Token `json:"token"`
 	Holder string        `json:"holder"`
 }
 
-// heldAround returns the grants that this process runs under, as far as its environment says.
-func heldAround() (all []heldGrant) {
+// heldAround returns the leases that this process runs under, as far as its environment says.
+func heldAround() (all []heldLease) {
 	_ = json.Unmarshal([]byte(os.Getenv(heldVariable)), &all) // what another program has written there is ignored
 	return all
 }
@@ -36,22 +36,24 @@ func (f *runFlags) nested(ctx context.Context, client *pglock.Client, names []st
 	var held []backend.Grant
 	permits := map[string]int{}
 	for _, h := range heldAround() {
-		if cmp.Or(h.Fence.Schema, schema.Default) != f.schema {
-			continue
-		}
-		k, err := client.Get(ctx, h.Fence.Name)
-		if err != nil && !errors.Is(err, pglock.ErrNotFound) {
-			return ctx, err
-		}
-		for _, g := range k.Live() {
-			if g.Token != h.Fence.Token || g.Holder != h.Holder {
+		for _, name := range h.Names {
+			if h.Schema != f.schema {
 				continue
 			}
+			k, err := client.Get(ctx, name)
+			if err != nil && !isAny(err, pglock.ErrNotFound, pglock.ErrInvalidOption) {
+				return ctx, err
+			}
+			at := slices.IndexFunc(k.Live(), func(g inspect.Grant) bool { return g.Token == h.Token && g.Holder == h.Holder })
+			if at < 0 {
+				continue
+			}
+			g := k.Live()[at]
 			held = append(held, backend.Grant{Token: g.Token, Holder: g.Holder})
-			permits[k.Name] += g.Permits
-			kept := g.Exclusive || f.write || k.Permits > 0 && permits[k.Name]+f.weight > k.Permits
-			if f.wait > 0 && kept && slices.Contains(names, k.Name) {
-				return ctx, &failure{statusUsage, fmt.Errorf("this command runs under the lock %q already (token %d): it would wait for itself", k.Name, g.Token)}
+			permits[name] += g.Permits
+			kept := g.Exclusive || f.write || k.Permits > 0 && permits[name]+f.weight > k.Permits
+			if f.wait > 0 && kept && slices.Contains(names, name) {
+				return ctx, &failure{statusUsage, fmt.Errorf("this command runs under the lock %q already (token %d): it would wait for itself", name, g.Token)}
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -76,7 +77,7 @@ func TestOldEnvironment(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
 	old := strings.TrimSuffix(c.expect(0, "run", "n", "--", "sh", "-c", `echo "$PGLOCK_HELD"`).stdout, "\n")
-	for name, held := range map[string]string{"none": "", "of another program": "yes", "ended": old} {
+	for name, held := range map[string]string{"none": "", "of another program": "yes", "invalid": `[{"schema": ` + strconv.Quote(c.schema) + `, "names": [""], "token": 1}]`, "ended": old} {
 		c.set("PGLOCK_HELD", held)
 		if r := c.expect(0, "run", "n", "--", "echo", "ran"); r.stdout != "ran\n" {
 			t.Errorf("%s: got %+v", name, r)
@@ -87,7 +88,7 @@ func TestOldEnvironment(t *testing.T) {
 	token := locktest.Scan[fencing.Token](t, c.pool, "SELECT token FROM "+c.table()+" WHERE name = 'n'")
 	for _, who := range []string{"me", "another"} { // as in another database
 		status := map[string]int{"me": statusUsage}[who]
-		held, err := json.Marshal([]heldGrant{{fencing.Fence{Schema: c.schema, Name: "n", Token: token}, who}})
+		held, err := json.Marshal([]heldLease{{c.schema, []string{"n"}, token, who}})
 		locktest.OK(t, err)
 		c.set("PGLOCK_HELD", string(held))
 		p := c.start("run", "n", "--", "true")
