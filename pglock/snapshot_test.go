@@ -147,6 +147,11 @@ func TestSnapshotIsOrderedAndLimited(t *testing.T) {
 			t.Errorf("by %q: %q, %d of %d", order, got, s.Matching, s.Names)
 		}
 	}
+	f.sql(`INSERT INTO pglock.distributed_locks (name, token, version, ticket, acquired_at, expires_at) VALUES ('free', 99, 1, 1, now(), '-infinity')`)
+	if got := lockNames(snapshot(t, c, inspect.Query{Order: inspect.ByRemaining}).Locks); len(got) != 10 || got[0] != "lock9" || got[9] != "free" {
+		t.Errorf("by remaining: %q", got)
+	}
+	f.sql("DELETE FROM pglock.distributed_locks WHERE name = 'free'")
 	s := snapshot(t, c, inspect.Query{Limit: 3, Offset: 7})
 	if got := lockNames(s.Locks); !slices.Equal(got, []string{"lock8", "lock9"}) || s.Matching != 9 {
 		t.Errorf("after seven others: %q of %d", got, s.Matching)

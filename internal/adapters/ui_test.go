@@ -285,7 +285,7 @@ func TestUIUpdates(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	l := b.try(b.client.Lock("first"), pglock.WithLabels(map[string]string{"n": "1"}))
-	b.see("")
+	b.see("?state=") // free ones too
 	b.do(chromedp.Evaluate[chromedp.Void]("window.opened = true, document.querySelector('a.lock').focus(), undefined"))
 	second := b.try(b.client.Lock("second"))
 	b.shows("second")

@@ -24,7 +24,7 @@ const (
 	ByName      Order = ""          // by the database's collation
 	ByWaiters   Order = "waiters"   // most waiters first
 	ByHeld      Order = "held"      // longest held first
-	ByRemaining Order = "remaining" // those that expire first
+	ByRemaining Order = "remaining" // those that expire first, and last those that were released
 )
 
 // Snapshot is what an operator sees of one schema. Its parts are read one after the other, so a lock

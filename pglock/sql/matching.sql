@@ -40,6 +40,6 @@
         FROM (
             SELECT m.* FROM matching AS m
             ORDER BY CASE $10::text WHEN 'waiters' THEN -m.waiting
-                         WHEN 'held' THEN extract(epoch FROM m.acquired_at) WHEN 'remaining' THEN extract(epoch FROM m.expires_at) END, m.name
+                         WHEN 'held' THEN extract(epoch FROM m.acquired_at) WHEN 'remaining' THEN extract(epoch FROM nullif(m.expires_at, '-infinity')) END, m.name
             LIMIT $11::bigint OFFSET $12::bigint) AS f) AS s ON true
 )

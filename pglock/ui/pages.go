@@ -74,7 +74,7 @@ func snapshot(query inspect.Query) loader {
 }
 
 func loadLocks(ctx context.Context, h *handler, q url.Values) (any, error) {
-	f := inspect.Filter{Pattern: q.Get("name"), Holder: q.Get("holder"), Held: q.Get("state") == "held", Waiting: q.Get("state") == "waiting"}
+	f := inspect.Filter{Pattern: q.Get("name"), Holder: q.Get("holder"), Held: stateOf(q) == "held", Waiting: stateOf(q) == "waiting"}
 	if f.Pattern != "" && !strings.ContainsAny(f.Pattern, "*?") {
 		f.Pattern = "*" + f.Pattern + "*"
 	}
@@ -83,6 +83,14 @@ func loadLocks(ctx context.Context, h *handler, q url.Values) (any, error) {
 		order = inspect.ByName
 	}
 	return h.client.Snapshot(ctx, inspect.Query{Filter: f, Order: order, Limit: pageSize, Offset: (pageNumber(q) - 1) * pageSize})
+}
+
+// stateOf returns the state of the locks that are asked for: all of them, or held ones on the first page.
+func stateOf(q url.Values) string {
+	if !q.Has("state") && !q.Has("name") && !q.Has("holder") {
+		return "held"
+	}
+	return q.Get("state")
 }
 
 // pageNumber returns the page of the locks that is asked for, from 1.
@@ -160,6 +168,9 @@ type expiry struct{ Remaining, Overdue time.Duration }
 
 // Expiry returns that of a grant.
 func (v *view) Expiry(g inspect.Grant) expiry { return expiry{g.Remaining, v.overdue[g.Token]} }
+
+// State returns the state of the locks of the list.
+func (v *view) State() string { return stateOf(v.Query) }
 
 // First returns the number of the first lock of the list, from 1.
 func (v *view) First() int { return (v.Number-1)*pageSize + 1 }

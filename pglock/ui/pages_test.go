@@ -53,7 +53,9 @@ func TestPages(t *testing.T) {
 	leases = append(leases, f.try(f.client.Semaphore("sem", 7).Weight(3)), f.try(f.client.Reader("catalog")), f.try(f.client.Writer("ledger")))
 	locktest.OK(t, f.try(f.client.Lock("released"), pglock.WithHolder("dave")).Release(t.Context()))
 
-	contains(t, "locks", see(t, h, "/"), "1–6 of 6 locks", ">outer<", "alice", ">released<", "held by", "dave", "semaphore", "readers–writer")
+	lacks(t, "the first page", see(t, h, "/"), ">released<")
+	contains(t, "the first page", see(t, h, "/"), "1–5 of 5 locks that match, 6 in all", `<option value="held" selected>`)
+	contains(t, "locks", see(t, h, "/?state="), "1–6 of 6 locks", ">outer<", "alice", ">released<", "held by", "dave", "semaphore", "readers–writer")
 	waiting := see(t, h, "/waiting")
 	contains(t, "the tree", waiting, ">outer<", "alice", ">bob<", "holds 1", ">inner<", "held by", ">carol<")
 	if !regexp.MustCompile(`(?s)>outer<.*<ul>.*>bob<.*<ul>.*>inner<.*<ul>.*>carol<.*</ul>.*</ul>.*</ul>`).MatchString(waiting) {

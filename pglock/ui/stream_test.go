@@ -89,7 +89,7 @@ func TestUpdates(t *testing.T) {
 	t.Cleanup(server.Close) // waits for the streams
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	list, lock, other := open(ctx, t, server.URL+"/"), open(ctx, t, server.URL+"/lock?name=line%0Abreak"), open(ctx, t, server.URL+"/lock?name=other")
+	list, lock, other := open(ctx, t, server.URL+"/?state="), open(ctx, t, server.URL+"/lock?name=line%0Abreak"), open(ctx, t, server.URL+"/lock?name=other")
 	event := until(t, list, "No name has been locked yet")
 	contains(t, "the update", event, "As of")
 	lacks(t, "the update", event, "<html", "<h1", "<form")
@@ -119,7 +119,7 @@ func TestTextOfOthersIsNoEvent(t *testing.T) {
 	h := f.handler(ui.Read)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	for _, path := range []string{"/", "/lock?name=n", "/elections"} {
+	for _, path := range []string{"/?state=", "/lock?name=n", "/elections"} {
 		contains(t, path, see(t, h, path), `spoof<span class="odd">\r</span>`, `<span class="odd">\u202e</span>`)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
 		locktest.OK(t, err)

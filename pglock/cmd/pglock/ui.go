@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -35,12 +38,22 @@ func newUI(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			at, stop, err := serve("addr", address, page)
+			secret := ""
+			if access != "read" { // the other accounts of this machine may not act
+				secret = "/" + rand.Text()
+			}
+			mux := http.NewServeMux()
+			mux.Handle(secret+"/", http.StripPrefix(secret, page))
+			at, stop, err := serve("addr", address, mux)
 			if err != nil {
 				return err
 			}
 			defer stop()
-			if _, err := fmt.Fprintf(out, "http://%s\n", at); err != nil {
+			host, port, err := net.SplitHostPort(at.String())
+			if ip, _ := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+				host = "127.0.0.1" // the page is for this machine, whatever the address
+			}
+			if _, err := fmt.Fprintf(out, "http://%s%s\n", net.JoinHostPort(host, port), secret); err != nil {
 				return err
 			}
 			<-ctx.Done()
