@@ -125,6 +125,10 @@ func (g *globals) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, connectTimeout)
+	if params := config.ConnConfig.RuntimeParams; params["application_name"] == "" { // as the holder's name begins by default
+		host, _ := os.Hostname()
+		params["application_name"] = fmt.Sprintf("%.40s:%d", host, os.Getpid())
+	}
 	return pgxpool.NewWithConfig(ctx, config)
 }
 

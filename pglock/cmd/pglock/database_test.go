@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -187,5 +188,18 @@ func TestGoodConnStrings(t *testing.T) {
 		if _, err := (database{text, "--database-url"}).config(); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestSessionsAreNamed: a session has the host and the process of the command, with which its holder's name begins.
+func TestSessionsAreNamed(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	p := c.start("run", "n", "--", "sh", "-c", "echo up; exec sleep 60")
+	p.waitForStdout("up")
+	holder, _ := c.row("n")
+	const sessions = "SELECT count(*) FROM pg_stat_activity WHERE starts_with($1, replace(application_name, ' (pglock)', ':')) AND application_name LIKE $2"
+	if n := locktest.Scan[int](t, c.pool, sessions, holder, fmt.Sprintf("%%:%d (pglock)", p.cmd.Process.Pid)); n == 0 {
+		t.Errorf("no session is named for %q", holder)
 	}
 }

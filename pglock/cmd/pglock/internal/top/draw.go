@@ -45,7 +45,7 @@ func (m *model) header() []string {
 		case m.err != nil:
 			when = bad.Render("no answer since " + when)
 		case m.rest > m.Every:
-			when += ", every " + text.Short(m.rest) + " as a read takes long"
+			when += ", every " + text.Short(m.rest) + " (slow reads)"
 		default:
 			when += ", every " + text.Short(m.Every)
 		}
