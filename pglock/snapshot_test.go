@@ -212,6 +212,19 @@ func TestASnapshotOfManyLocks(t *testing.T) {
 	}
 }
 
+// TestFullServer: a tenth of the connections is left to act.
+func TestFullServer(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]bool{0: false, 89: false, 90: true, 100: true} {
+		if s := (inspect.Server{Connections: n, MaxConnections: 100}); s.Full() != want {
+			t.Errorf("%d of 100: %t", n, s.Full())
+		}
+	}
+	if (inspect.Server{}).Full() {
+		t.Error("a server that nothing is known of is full")
+	}
+}
+
 // TestTree: who waits for whom, with cycles. Only nested calls for locks with one holder are certain to be one.
 func TestTree(t *testing.T) {
 	t.Parallel()

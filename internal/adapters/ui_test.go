@@ -177,6 +177,7 @@ func (b *browser) populate() {
 	} {
 		b.try(b.client.Lock(name), pglock.WithHolder(name), pglock.WithLabels(map[string]string{name: name}))
 	}
+	b.sql("UPDATE pglock.distributed_locks SET last_holder = holder, last_end = 'revoked', revoked_token = token, revoked_reason = holder, ended_at = now()")
 	b.try(b.client.Lock("lock 1"))
 	b.sql(`INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at)
 		SELECT 'tenant/' || i, i, 1, 'h' || i % 100, now() - i * interval '1 s', now() + interval '1 h' FROM generate_series(1, 10000) AS i`)

@@ -32,6 +32,14 @@ func TestVisible(t *testing.T) {
 	}
 }
 
+// TestLinesOfAStream: whatever ends a line of a stream begins another line of the same event.
+func TestLinesOfAStream(t *testing.T) {
+	t.Parallel()
+	if got := lines.Replace("a\rb\r\nc\n\rd"); got != "a\ndata: b\ndata: c\ndata: \ndata: d" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestNumbers: counts as they are shown.
 func TestNumbers(t *testing.T) {
 	t.Parallel()

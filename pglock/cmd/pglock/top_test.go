@@ -102,4 +102,9 @@ func TestTopInATerminal(t *testing.T) {
 	}
 	press("q")
 	shows("the end", "ended with 0")
+	do("new-session", "-d", "-x", "80", "-y", "24", "-s", "dumb", "TERM=dumb "+filepath.Join(c.dir, "pglock")+" top; echo ended with $?; sleep 600")
+	pgtest.Eventually(t, "a terminal without a screen", func() bool {
+		screen := do("capture-pane", "-p", "-t", "dumb")
+		return strings.Contains(screen, "use --once") && strings.Contains(screen, "ended with 64")
+	})
 }

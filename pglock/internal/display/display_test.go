@@ -56,13 +56,13 @@ func TestOverdue(t *testing.T) {
 				r = display.Renewals{}
 				var late time.Duration
 				for at := opened; at < ttl; at += every { // its holder is suspended
-					lock := inspect.Lock{Kind: inspect.RWLock, Grants: []inspect.Grant{{Token: 7, Remaining: ttl - at}}}
+					lock := inspect.Lock{Kind: inspect.RWLock, Grants: []inspect.Grant{{Token: 7, Remaining: ttl - at + time.Duration(at%7)*time.Millisecond}}}
 					if overdue = r.Overdue(began.Add(at), lock); len(overdue) > 0 && late == 0 {
 						late = at
 					}
 				}
 				half := (opened + ttl + time.Second) / 2
-				if half+every < ttl && (late <= half || late > half+every) {
+				if half+every < ttl && (late <= half || late > half+every+10*time.Millisecond) {
 					t.Errorf("TTL %v, read every %v from %v on: overdue after %v", ttl, every, opened, late)
 				}
 			}

@@ -3,9 +3,11 @@
 const live = document.getElementById("live");
 if (live && "live" in live.dataset) {
   const pause = document.getElementById("pause"), status = document.getElementById("status");
-  let source, retry, paused = false;
+  let source, retry, silence, paused = false;
 
   const say = text => {
+    clearTimeout(silence);
+    if (text === "Live") silence = setTimeout(say, 15000, "No update for a while");
     status.textContent = text;
     status.className = text === "Live" ? "live" : "";
   };
