@@ -1176,7 +1176,8 @@ BEGIN
         room_since = CASE WHEN permits - used >= need AND gate.capacity - used < need THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = lock;
     IF notify THEN
-        PERFORM "<here>".wake_next(lock, gate.ticket, NULL); -- one that fails now leaves, and wakes the next one
+        -- All waiters fail now, unless the number is the same.
+        PERFORM "<here>".wake_next(lock, gate.ticket, CASE WHEN permits <> gate.capacity THEN 2147483647 END);
     END IF;
     RETURN gate.capacity;
 END

@@ -237,7 +237,8 @@ func (l *Lease) isUpgrading() bool {
 //
 // Calls with another n, also those that wait, fail with a *KindError from now on. So does Resize,
 // without a change, if the name is not a semaphore's. After ErrUnavailable the change may have been
-// made.
+// made. A statement whose answer was lost may also arrive late, and then replaces the number of a
+// Resize that came between, so check the number after an outage.
 func (c *Client) Resize(ctx context.Context, name string, n int) error {
 	if err := c.Semaphore(name, n).err; err != nil {
 		return err

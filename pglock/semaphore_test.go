@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,6 +185,45 @@ func TestResizeSharesAnExclusiveGrant(t *testing.T) {
 	release(t, tried(t, three.Weight(2)))
 	release(t, one)
 	f.none("permits are in use", "SELECT in_use FROM pglock.distributed_locks")
+}
+
+// TestResizeWakesAllWaiters, each of which fails, while a resize to the same number wakes the head.
+func TestResizeWakesAllWaiters(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	holder := tried(t, c.Semaphore("s", 2).Weight(2))
+	defer release(t, holder)
+	conn, err := f.pool.Acquire(t.Context())
+	must(t, err)
+	defer conn.Release()
+	for _, client := range []string{"first", "second", "third", "told"} {
+		_, err := conn.Exec(t.Context(), "LISTEN "+client)
+		must(t, err)
+	}
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, since, holder, weight) " +
+		"SELECT 's', w.client, pglock.next_ticket(), clock_timestamp() + interval '1 hour', clock_timestamp(), 'h', 1 " +
+		"FROM unnest('{first,second,third}'::text[]) AS w (client)")
+	for n, want := range map[int][]string{2: {"first"}, 1: {"first", "second", "third"}} {
+		must(t, c.Resize(t.Context(), "s", 2)) // the order of the cases does not matter
+		f.sql("NOTIFY told")
+		until := func(last string) (all []string) {
+			for {
+				got, err := conn.Conn().WaitForNotification(bounded(t, pgtest.Patience))
+				must(t, err)
+				if got.Channel == last {
+					return all
+				}
+				all = append(all, got.Channel)
+			}
+		}
+		until("told")
+		must(t, c.Resize(t.Context(), "s", n))
+		f.sql("NOTIFY told")
+		if got := until("told"); !slices.Equal(got, want) {
+			t.Errorf("a resize to %d has woken %q, want %q", n, got, want)
+		}
+	}
 }
 
 // TestAReleaseMeetsARenewal: a permit that a renewal has locked at the moment of its release is free

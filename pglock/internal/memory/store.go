@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -473,7 +474,11 @@ func (c *Store) Resize(ctx context.Context, name string, capacity int) (before i
 			}
 			before, l.capacity = l.capacity, capacity
 			l.addRoom(now, room)
-			c.server.wakeNext(l, now, headOnly) // one that fails now leaves, and wakes the next one
+			wake := headOnly
+			if before != capacity { // all fail now
+				wake = math.MaxInt32
+			}
+			c.server.wakeNext(l, now, wake)
 		}
 	})
 	return before, err
