@@ -164,7 +164,10 @@ func TestTheEvidenceOfEachKind(t *testing.T) {
 			}
 			last := tried(t, l)
 			f.setSequence(1)
-			f.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%\"' || $1 || '\"%' AND pid <> pg_backend_pid()", f.schema)
+			role := pgtest.RoleOf(pgtest.UserPool(t, f.pool, f.schema)) // of the client alone, whatever its sessions ran last
+			pgtest.Eventually(t, "the client's sessions end", func() bool {
+				return value[int](f, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = $1", role) == 0
+			})
 			if next := acquire(t, c, "another"); next.Token() <= last.Token() {
 				t.Errorf("token %d after %d", next.Token(), last.Token())
 			}
