@@ -202,6 +202,20 @@ func TestI9_ACallerForAllLeavesNothing(t *testing.T) {
 	release(t, tried(t, locktest.All(waiting, "a", "b"))) // P56
 }
 
+// TestCloseLeavesNoRowOfACallerForAll, which waits as a client of its own.
+func TestCloseLeavesNoRowOfACallerForAll(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := try(t, f.open(), "b")
+	defer release(t, b)
+	c := f.openUnclosed()
+	left := leaving(t.Context(), locktest.All(c, "a", "b"))
+	pgtest.Eventually(t, "it waits", func() bool { return pglock.AllWait(c, "a", "b") })
+	must(t, c.Close(t.Context()))
+	fails(t, "the waiter", <-left, pglock.ErrClosed)
+	f.none("rows are left", "SELECT count(*) FROM pglock.lock_waiters")
+}
+
 // TestTicketsForAllAreKept: the client of a living waiter keeps its ticket from being skipped, and draws
 // a new one when the server has lost the queue.
 func TestTicketsForAllAreKept(t *testing.T) {

@@ -5,12 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/faultproxy"
+	"github.com/pglock/pglock-go/internal/locktest"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/observe"
@@ -160,4 +166,85 @@ func TestI1_I9_WaitersThatLeaveAtAnyMoment(t *testing.T) {
 	}
 	pgtest.Eventually(t, "nothing is left behind", func() bool { return f.tickets("n") == 0 && value[int](f, grants) == 0 })
 	release(t, held(t, f.open().Lock("n")))
+}
+
+// handOffs calls a function when a statement that hands a lock off has its answer, before its caller has it.
+type handOffs struct{ answered atomic.Pointer[func()] }
+
+type handsOff struct{}
+
+func (h *handOffs) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, handsOff{}, strings.Contains(d.SQL, "last_end = 'released'") && strings.Contains(d.SQL, "w.client <> $7"))
+}
+
+func (h *handOffs) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if does, _ := ctx.Value(handsOff{}).(bool); does {
+		(*h.answered.Load())()
+	}
+}
+
+// TestI9_AHandOffToACallerThatLeaves: the caller's context ends with the hand-off to it. It has the lease, or
+// nothing is left of the grant, although the TTL is an hour.
+func TestI9_AHandOffToACallerThatLeaves(t *testing.T) {
+	t.Parallel()
+	tracer := &handOffs{}
+	pool := pgtest.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer })
+	f := fixture{t, pool, pgtest.Schema(t, pool)}
+	nothing := func() {}
+	tracer.answered.Store(&nothing)
+	c := locktest.ClientOn(t, pool, pglock.WithSchema(f.schema), pglock.WithTTL(time.Hour))
+	gone, handedOff := 0, 0
+	for round := 0; round < 300 && gone < 20; round++ {
+		name := fmt.Sprint("n", round)
+		held := try(t, c, name)
+		ctx, cancel := context.WithCancel(t.Context())
+		type result struct {
+			l   *pglock.Lease
+			err error
+		}
+		got := make(chan result, 1)
+		go func() {
+			l, err := c.Acquire(ctx, name)
+			got <- result{l, err}
+		}()
+		pgtest.Eventually(t, "it waits", func() bool { return pglock.HeadWaits(c, name) })
+		leave := func() { cancel(); handedOff++ }
+		tracer.answered.Store(&leave)
+		release(t, held)
+		cancel()
+		if r := <-got; r.err == nil {
+			release(t, r.l)
+		} else {
+			gone++
+		}
+		tracer.answered.Store(&nothing)
+	}
+	if gone == 0 || handedOff == 0 {
+		t.Errorf("%d callers left, %d hand-offs", gone, handedOff)
+	}
+	until(f, "no grant is left", 0, grants)
+}
+
+// TestAHandOffWhoseAnswerIsLost: the lock is the successor's, or was released, and the release has not failed.
+func TestAHandOffWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy, far := f.proxied()
+	var lost atomic.Int32
+	proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
+		if strings.Contains(r.SQL, "w.client <> $7") {
+			lost.Add(1)
+			return faultproxy.LoseReply
+		}
+		return faultproxy.Pass
+	})
+	c := far.open(pglock.WithTTL(time.Hour))
+	pgtest.Eventually(t, "an answer is lost", func() bool { // unless the waiter makes an attempt just then
+		held := try(t, c, "n")
+		got := f.waits(c, "n")
+		check(t, held.Release(t.Context()))
+		release(t, next(t, got))
+		return lost.Load() > 0
+	})
+	until(f, "no grant is left", 0, grants)
 }

@@ -187,6 +187,20 @@ func TestResizeSharesAnExclusiveGrant(t *testing.T) {
 	f.none("permits are in use", "SELECT in_use FROM pglock.distributed_locks")
 }
 
+// TestALockedGateIsBusy: another transaction keeps the row of a semaphore locked.
+func TestALockedGateIsBusy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.open().Semaphore("s", 2)
+	release(t, tried(t, s))
+	tx := begin(t, f)
+	run(t, tx, f.named("SELECT FROM pglock.distributed_locks FOR UPDATE"))
+	isBusy(t, "with a locked gate", s)
+	got := async(t, s)
+	must(t, tx.Rollback(t.Context()))
+	release(t, next(t, got))
+}
+
 // TestResizeWakesAllWaiters, each of which fails, while a resize to the same number wakes the head.
 func TestResizeWakesAllWaiters(t *testing.T) {
 	t.Parallel()

@@ -125,7 +125,9 @@ func randomStep(tb testing.TB, r *mathrand.Rand, suffix string) (what string, ru
 			if n, resized := s.capacity[names[i]+suffix]; resized {
 				p.Capacity = n
 			}
-			p.Weight = min(weights[i], p.Capacity)
+			if p.Weight = min(weights[i], p.Capacity); weights[i] == 3 {
+				p.Weight = p.Capacity
+			}
 		case "rw":
 			if weights[i] == 2 {
 				p.Weight = p.Capacity
@@ -386,6 +388,9 @@ func randomStep(tb testing.TB, r *mathrand.Rand, suffix string) (what string, ru
 	case 4:
 		return fmt.Sprint("resize ", capacity), func(ctx context.Context, s *side) string {
 			name := names[0] + suffix
+			if g, ok := s.grant(which); ok && s.capacity[g.fence.Name] == 0 && g.permits.Capacity == kinds["sem"].Capacity {
+				name = g.fence.Name
+			}
 			before, err := s.Resize(ctx, name, capacity)
 			locktest.OK(tb, err)
 			if before >= 0 {

@@ -206,10 +206,7 @@ func (l *lock) silent(now time.Time, queue []*waiter, before int64) bool {
 
 // freeSince returns since when there has been room for the head of a queue, of a lock that has room.
 func (l *lock) freeSince() time.Time {
-	since := l.roomSince
-	if l.busyUntil.After(since) {
-		since = l.busyUntil
-	}
+	since := l.roomSince // after a minimum hold, its end
 	for _, g := range l.grants {
 		if g.whole && g.expires.After(since) {
 			since = g.expires

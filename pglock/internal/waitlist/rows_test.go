@@ -469,3 +469,47 @@ func TestATicketThatIsDueFirst(t *testing.T) {
 		f.stop()
 	})
 }
+
+// TestAPlaceThatBecomesATicketWakesTheHead, because a release may have missed the new ticket.
+func TestAPlaceThatBecomesATicketWakesTheHead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.server.line = true
+		e := f.push()
+		if _, err := e.DrawTicket(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(timing.RefreshEvery)
+		if len(e.Woken) != 0 {
+			t.Error("control: it is woken in line")
+		}
+		f.server.set(func() {
+			f.server.look = func(leasetable.Ticket) leasetable.Position {
+				return leasetable.Position{Ticket: 99, Ahead: 3, Remaining: time.Hour}
+			}
+		})
+		pass(timing.RefreshEvery + timing.SweepEvery)
+		if len(e.Woken) != 1 || e.Ticket() != 99 {
+			t.Errorf("woken %d, ticket %d", len(e.Woken), e.Ticket())
+		}
+		e.Leave(false)
+		f.stop()
+	})
+}
+
+// TestABusyAnswerSaysUntilWhen: the head sleeps until the grant in the way expires.
+func TestABusyAnswerSaysUntilWhen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		e := f.push()
+		e.NoteBusy(leasetable.Grant{Remaining: time.Minute})
+		pass(20 * time.Second)
+		if held := e.Held(); held != 40*time.Second {
+			t.Errorf("held for another %v", held)
+		}
+		e.Leave(false)
+		f.stop()
+	})
+}
