@@ -183,8 +183,8 @@ func (s *Store) readServerInfo(ctx context.Context, conn *pgconn.PgConn) (i serv
 // trustedKey marks a connection in its custom data whose role may call the functions of the schema.
 const trustedKey = "pglock: trusted"
 
-// prepare makes a new connection ready for the first function of the schema, unless calling it would let another role
-// act as a superuser. It does so once.
+// prepare makes a new connection ready for the first function of the schema, unless calling it
+// would let another role act as a superuser. It does so once.
 func (s *Store) prepare(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := normalizeSession(ctx, conn); err != nil || conn.CustomData()[trustedKey] != nil {
 		return err

@@ -92,8 +92,8 @@ func TestDirtyErrorSaysHowToContinue(t *testing.T) {
 	}
 }
 
-// TestTheTablesKnowTheirVersion: without its record, as after a tool has truncated all tables, Up has nothing to do,
-// and Down removes everything.
+// TestTheTablesKnowTheirVersion: without its record, as after a tool has truncated all tables, Up
+// has nothing to do, and Down removes everything.
 func TestTheTablesKnowTheirVersion(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.PoolOn(t, pgtest.Database(t))

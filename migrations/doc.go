@@ -23,10 +23,12 @@
 // then applied as a whole or not at all. [DirtyError] says which version the tables are at, and how
 // to continue.
 //
-// The number of a version does not vouch for the objects of the schema: after a partial restore, or a change by
-// hand, [Up] names those that are missing or differ, and changes nothing. More objects do no harm.
+// The number of a version does not vouch for the objects of the schema: after a partial restore, or
+// a change by hand, [Up] names those that are missing or differ, and changes nothing. More objects
+// do no harm.
 //
-// If the record of the version is empty, as after a tool has truncated all tables, the functions of the schema tell it.
+// If the record of the version is empty, as after a tool has truncated all tables, the functions of
+// the schema tell it.
 //
 // # Upgrade and roll back
 //
@@ -42,10 +44,10 @@
 //
 // Functions in the schema can take part in a migration, and run with the rights of the role that
 // migrates. So [Up], [Down] and [Force] refuse a schema that belongs to another role, in which
-// another role may create objects, or in which it has left one ([ErrUntrusted]). Superusers
-// and members of the migrating role are trusted, because they can act as that role anyway. The
-// rights that ALTER DEFAULT PRIVILEGES gives others on new objects are revoked in each migration, and [Up] by
-// the owner takes functions away from PUBLIC that a restore without roles has left open.
+// another role may create objects, or in which it has left one ([ErrUntrusted]). Superusers and
+// members of the migrating role are trusted, because they can act as that role anyway. The rights
+// that ALTER DEFAULT PRIVILEGES gives others on new objects are revoked in each migration, and [Up]
+// by the owner takes functions away from PUBLIC that a restore without roles has left open.
 //
 // A separate role may own the tables, so that services can't change them. It runs `pglock migrate
 // up --grant-user SERVICE`, or calls [Up] with [WithUser]. [WithReader], [WithWriter] and [WithOwner] grant

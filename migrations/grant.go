@@ -20,8 +20,9 @@ func (c config) statement(g grant) string {
 	return fmt.Sprintf("SELECT %s.%s(%s)", schema.Quote(c.schema), g.function, schema.Literal(g.role))
 }
 
-// closeAll takes functions away from PUBLIC: pg_restore leaves them open if a role is missing to which they were
-// granted, because it runs all grants and revocations of a function in one transaction.
+// closeAll takes functions away from PUBLIC: pg_restore leaves them open if a role is missing to
+// which they were granted, because it runs all grants and revocations of a function in one
+// transaction.
 func closeAll(ctx context.Context, own *pgxpool.Pool, cfg config, functions []string) error {
 	if functions == nil {
 		return nil

@@ -39,9 +39,10 @@ var FS embed.FS
 // holds the lock, and so does the error if ctx ends first.
 //
 // The error is ErrPrivilege (a *PrivilegeError, which names the missing right), ErrUntrusted,
-// ErrDirty, ErrNewer (the tables do not serve this module any more), ErrNoRole, ErrInvalidOption or the server's. After an error the tables are as
-// they were before the migration that failed. If locks are not safe on the server, or the tables do not have the
-// objects of their version, the error wraps pglock.ErrSchema, and the tables may be up to date.
+// ErrDirty, ErrNewer (the tables do not serve this module any more), ErrNoRole, ErrInvalidOption or
+// the server's. After an error the tables are as they were before the migration that failed. If
+// locks are not safe on the server, or the tables do not have the objects of their version, the
+// error wraps pglock.ErrSchema, and the tables may be up to date.
 func Up(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{target: schema.Version, grants: true})
 }
@@ -55,9 +56,9 @@ func Down(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	return run(ctx, pool, opts, task{target: 0})
 }
 
-// Force records that the schema is at version, and clean. It runs no migration. With 0 it empties the record, so the
-// version counts that the tables tell. Use it after ErrDirty, when a person has checked the tables. A version that this
-// module does not have is ErrNoVersion.
+// Force records that the schema is at version, and clean. It runs no migration. With 0 it empties
+// the record, so the version counts that the tables tell. Use it after ErrDirty, when a person has
+// checked the tables. A version that this module does not have is ErrNoVersion.
 func Force(ctx context.Context, pool *pgxpool.Pool, version int, opts ...Option) error {
 	if version < 0 || version > schema.Version {
 		return errs.Errorf("%w: Force: version %d: must be from 0 to %d", ErrNoVersion, version, schema.Version)
@@ -179,8 +180,9 @@ func (t task) perform(ctx context.Context, own *pgxpool.Pool, cfg config, s stat
 	return withLock(ctx, own, cfg, func() error { return errs.Join(closeAll(ctx, own, cfg, public), grantAll(ctx, own, cfg)) })
 }
 
-// compare returns an error unless the schema has the objects of this version, for which the number alone does not
-// vouch, and the functions that PUBLIC may execute although the migrations forbid it.
+// compare returns an error unless the schema has the objects of this version, for which the number
+// alone does not vouch, and the functions that PUBLIC may execute although the migrations forbid
+// it.
 func compare(ctx context.Context, own *pgxpool.Pool, cfg config) (public []string, err error) {
 	found, err := schema.Objects(ctx, own, cfg.schema)
 	if err != nil {

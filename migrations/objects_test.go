@@ -12,9 +12,9 @@ import (
 	"github.com/pglock/pglock-go/pglock"
 )
 
-// TestANumberIsNoSchema: where an object is missing or another one, as after a partial restore, Up names it although
-// the version is right, and changes nothing. So does the error of a client that needs it. The remedy leads to a schema
-// that works.
+// TestANumberIsNoSchema: where an object is missing or another one, as after a partial restore, Up
+// names it although the version is right, and changes nothing. So does the error of a client that
+// needs it. The remedy leads to a schema that works.
 func TestANumberIsNoSchema(t *testing.T) {
 	t.Parallel()
 	for change, test := range map[string]struct{ up, client string }{

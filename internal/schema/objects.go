@@ -14,7 +14,8 @@ import (
 //go:embed objects.sql
 var objectsSQL string
 
-// objectsOfVersion has a line for each object of this Version: see Object.String. TestObjects writes it.
+// objectsOfVersion has a line for each object of this Version: see Object.String. TestObjects
+// writes it.
 //
 //go:embed objects.txt
 var objectsOfVersion string
@@ -47,9 +48,10 @@ func Objects(ctx context.Context, db interface {
 	return found, err
 }
 
-// Differences says which objects of this Version a schema lacks, or has in another form, and returns the signatures
-// of functions that PUBLIC may execute although the migrations forbid it. More objects do no harm. A schema that says
-// that it is of another version is not compared. files are the migrations.
+// Differences says which objects of this Version a schema lacks, or has in another form, and
+// returns the signatures of functions that PUBLIC may execute although the migrations forbid it.
+// More objects do no harm. A schema that says that it is of another version is not compared. files
+// are the migrations.
 func Differences(found []Object, files fs.FS, name string) (differing, public []string) {
 	have, texts := map[string]Object{}, bodies(files)
 	for _, o := range found {
@@ -89,8 +91,8 @@ func Differs(name string, objects []string) (what, remedy string) {
 
 var function = regexp.MustCompile(`(?ms)^CREATE (?:OR REPLACE )?FUNCTION (\w+)\(.*?\bAS (?:\$\$(.*?)\$\$|'([^']*)')`)
 
-// bodies returns the bodies of functions by their names, except those that depend on the server. The last definition
-// of a name counts.
+// bodies returns the bodies of functions by their names, except those that depend on the server.
+// The last definition of a name counts.
 func bodies(files fs.FS) map[string]string {
 	all := map[string]string{}
 	paths, _ := fs.Glob(files, "*.up.sql") // the pattern is a constant
@@ -106,8 +108,9 @@ func bodies(files fs.FS) map[string]string {
 	return all
 }
 
-// isPinned reports whether found is the body of a function in the named schema: see the function pin_functions of the
-// migrations, which leaves itself as it is. quote_ident may quote a name that does not need it.
+// isPinned reports whether found is the body of a function in the named schema: see the function
+// pin_functions of the migrations, which leaves itself as it is. quote_ident may quote a name that
+// does not need it.
 func isPinned(found, body, name, hash string) bool {
 	pinned := func(here, setting string) string {
 		parts := strings.Split(strings.ReplaceAll(body, "<schema>", setting), "'<here>'")

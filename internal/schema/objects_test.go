@@ -50,8 +50,8 @@ func first(a, b string) string {
 	return in(a, b) + in(b, a)
 }
 
-// TestObjects compares what the migrations make on this server with objects.txt, in schemas whose names are
-// quoted in each way, and in a database with settings that few others have.
+// TestObjects compares what the migrations make on this server with objects.txt, in schemas whose
+// names are quoted in each way, and in a database with settings that few others have.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	plain, odd := pgtest.PoolOn(t, pgtest.Database(t)), pgtest.PoolOn(t, pgtest.OddDatabase(t))
@@ -89,7 +89,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestDifferences: each change of an object that a program depends on is found and named, and more objects do no harm.
+// TestDifferences: each change of an object that a program depends on is found and named, and more
+// objects do no harm.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.PoolOn(t, pgtest.Database(t))

@@ -18,12 +18,12 @@ const VersionTable = "pglock_migrations"
 //go:embed read_state.sql
 var ReadState string
 
-// Stranger is a role that could run code as the one that reads the state, and why: see read_state.sql. The zero
-// value is none.
+// Stranger is a role that could run code as the one that reads the state, and why: see
+// read_state.sql. The zero value is none.
 type Stranger struct{ Kind, Name, Role string }
 
-// Explain returns what is wrong with the named schema, and the statement that mends it, which is empty if it belongs
-// to the stranger. by is the stranger as SQL.
+// Explain returns what is wrong with the named schema, and the statement that mends it, which is
+// empty if it belongs to the stranger. by is the stranger as SQL.
 func (s Stranger) Explain(name string) (what, remedy, by string) {
 	if by = s.Role; by != "PUBLIC" {
 		by = Quote(by)
@@ -37,11 +37,11 @@ func (s Stranger) Explain(name string) (what, remedy, by string) {
 	return fmt.Sprintf("has the %s %s of role %s", s.Kind, s.Name, by), fmt.Sprintf("DROP %s %s", strings.ToUpper(s.Kind), s.Name), by
 }
 
-// Untrusted returns why nothing of the named schema may be used on a connection, with a colon before the remedy, or
-// nothing. What a role uses runs with its rights, so it trusts the owner of the schema, as far as its own rights go. A
-// superuser does not trust other roles so far, because a role that may create a schema could become one. No statement
-// of a session can give its rights up for good: with role=OWNER in the connection string a superuser says that it
-// trusts the owner.
+// Untrusted returns why nothing of the named schema may be used on a connection, with a colon
+// before the remedy, or nothing. What a role uses runs with its rights, so it trusts the owner of
+// the schema, as far as its own rights go. A superuser does not trust other roles so far, because a
+// role that may create a schema could become one. No statement of a session can give its rights up
+// for good: with role=OWNER in the connection string a superuser says that it trusts the owner.
 func Untrusted(ctx context.Context, conn *pgconn.PgConn, name string) (why string, err error) {
 	if conn.ParameterStatus("is_superuser") == "off" {
 		return "", nil

@@ -103,8 +103,9 @@ func TestUpCreatesAndGrantsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNoCommandRunsCodeOfAStranger: a role has made the schema first, and its functions make it a superuser when a
-// superuser calls them. No command calls one. The control is a superuser who says that it trusts the role.
+// TestNoCommandRunsCodeOfAStranger: a role has made the schema first, and its functions make it a
+// superuser when a superuser calls them. No command calls one. The control is a superuser who says
+// that it trusts the role.
 func TestNoCommandRunsCodeOfAStranger(t *testing.T) {
 	t.Parallel()
 	team := newTeam(t)

@@ -39,7 +39,8 @@ func (c *checker) checkOwner(ctx context.Context) ([]Result, error) {
 	return []Result{{"schema", Fail, found, remedy}}, nil
 }
 
-// checkObjects compares the objects with those of this version. The section of the schema says whether there are any.
+// checkObjects compares the objects with those of this version. The section of the schema says
+// whether there are any.
 func (c *checker) checkObjects(ctx context.Context) ([]Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limits.Answer+c.Limits.Scan)
 	defer cancel()

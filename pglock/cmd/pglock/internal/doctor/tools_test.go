@@ -66,8 +66,9 @@ var tools = map[string]struct {
 	"all tables are logged":             {after: everyTable("ALTER TABLE %s SET LOGGED")},
 }
 
-// TestToolsOfOthers: what a tool does to all tables of a database either does no harm, or Up, Open and doctor name it,
-// with the remedy. A guarded write, a key, pruning and a failover are tried after each.
+// TestToolsOfOthers: what a tool does to all tables of a database either does no harm, or Up, Open
+// and doctor name it, with the remedy. A guarded write, a key, pruning and a failover are tried
+// after each.
 func TestToolsOfOthers(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, testserver.Options{Durable: true, Settings: map[string]string{"wal_level": "logical"}})
@@ -168,8 +169,8 @@ func (p *patient) work(c *pglock.Client) {
 	}
 }
 
-// TestRestoreWithoutRoles: pg_restore leaves functions open to PUBLIC that were granted to a role that is missing. Up
-// closes them, and grants the rights to the roles of the new server.
+// TestRestoreWithoutRoles: pg_restore leaves functions open to PUBLIC that were granted to a role
+// that is missing. Up closes them, and grants the rights to the roles of the new server.
 func TestRestoreWithoutRoles(t *testing.T) {
 	t.Parallel()
 	from := pgtest.Database(t)
