@@ -69,7 +69,9 @@ func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle
 		if ctx.Err() != nil || c.hasClosed() {
 			break
 		}
-		select { // one look at a time, so that slow ones don't keep other statements waiting
+		// One look at a time, so that slow ones don't keep other statements waiting. If both are ready, one
+		// more is harmless.
+		select {
 		case c.looking <- struct{}{}:
 		case <-ctx.Done():
 			continue
