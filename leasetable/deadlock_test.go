@@ -101,14 +101,14 @@ func TestAWaitBehindADeadlockIsInNone(t *testing.T) {
 		w := newWaits(t)
 		const held = "(SELECT ARRAY[l.token] FROM pglock.distributed_locks AS l WHERE l.name = $1)"
 		for number, name := range []string{"x", "y"} {
-			w.query(w.pool, "INSERT INTO pglock.nested_waits (number, names, weights, holds, ticket, holder, expires_at) "+
-				"SELECT $2, ARRAY[translate($1, 'xy', 'yx')], '{1}', "+held+", 9223372036854775807, $1, clock_timestamp() + interval '1 hour' RETURNING holder", name, number+1)
+			w.query(w.pool, "INSERT INTO pglock.nested_waits (number, names, weights, holds, holders, ticket, holder, expires_at, request) "+
+				"SELECT $2, ARRAY[translate($1, 'xy', 'yx')], '{1}', "+held+", ARRAY['holder of ' || $1], 9223372036854775807, $1, clock_timestamp() + interval '1 hour', gen_random_uuid() RETURNING holder", name, number+1)
 		}
 		w.query(w.pool, "SELECT outcome FROM pglock.acquire_slots('{rw}', '{1073741824}', '{1}', gen_random_uuid(), 'reader', '{}', 3600000000, 9223372036854775807, false)")
 		w.query(w.pool, "INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, since, holder, weight) "+
 			"SELECT n.name, 'c_all/1', t.ticket, clock_timestamp() + interval '1 hour', clock_timestamp(), 'together', n.weight "+
 			"FROM (SELECT pglock.next_ticket()) AS t (ticket), (VALUES ('x', 1), ('rw', $1::integer)) AS n (name, weight) RETURNING client", tc.weight)
-		cycle := w.query(w.pool, "SELECT coalesce(deadlock, '') FROM pglock.nested_wait('{x}', '{1}', (SELECT ARRAY[p.token] FROM pglock.lock_permits AS p), 'reader')")
+		cycle := w.query(w.pool, "SELECT coalesce(pglock.nested_wait('{x}', '{1}', (SELECT ARRAY[p.token] FROM pglock.lock_permits AS p), 'reader', gen_random_uuid()), '')")
 		if (cycle != "") != tc.deadlock {
 			t.Errorf("with the weight %d: %q", tc.weight, cycle)
 		}

@@ -146,12 +146,6 @@ BEGIN
         edges := rest;
     END LOOP;
 
-    -- A wait that is stuck at one name may have room at another, where it needs nobody.
-    edges := ARRAY(
-        SELECT x FROM unnest(edges) AS x
-        WHERE x.room < (SELECT sum(u.weight) FROM (SELECT DISTINCT y.source, y.weight FROM unnest(edges) AS y
-                                                   WHERE y.waiter = x.waiter AND y.name = x.name AND y.blocker = ANY (stuck)) AS u));
-
     -- The shortest cycle through the wait, if possible of what keeps each one waiting by itself: one of several
     -- holders of permits does not. A wait behind a deadlock is in no cycle.
     FOR needed IN 0..1 LOOP
