@@ -59,8 +59,8 @@ var measured = map[string][]string{
 		"has not refreshed its ticket for {KeepTicket}, and the name has been free for {HeadGrace}. Its ticket is invalid {TicketTTL} after the last refresh.",
 		"After {DeadlockAfter} the client writes a row",
 		"waits for less than {DeadlockAfter}, write no such row.",
-		"or within {CancelGrace} after its context.",
-		"waits for up to {NestedWaitTTL} more.",
+		"then counts for up to {NestedWaitTTL} more.",
+		"as long as its ticket: for {KeepTicket} if it waits for several names",
 		"may take {ConnectBound} for each host, or the connect_timeout of the connection string. Hooks and the first statements of a connection have {InitBound}.",
 		"stays in flight for up to {StatementBound}.",
 		"Acquire keeps trying for {OutagePatience}.",
@@ -86,7 +86,7 @@ var measured = map[string][]string{
 		"idle for {DefaultRetention}, and",
 	},
 	"docs/reference/schema-and-rights.md": {
-		"an idle one is pruned after {DefaultRetention} |",
+		"an idle one is pruned after {DefaultRetention}, except of a job with a next tick |",
 	},
 	"docs/reference/cli.md": {
 		"if this host dies; {DefaultTTL} by default |",
@@ -94,6 +94,7 @@ var measured = map[string][]string{
 	"docs/explanation/the-queue.md": {
 		"refreshes the ticket every {RefreshEvery}, and the same statement looks at the lock, so the loss of a notification costs {RefreshEvery} at most.",
 		"A ticket is valid for {TicketTTL}.",
+		"that waits until its row expires after {TicketTTL}.",
 		"does not respond within {HeadGrace} of the release, the queue skips it, and its ticket becomes invalid. " +
 			"A release therefore also notifies the one behind it, which looks after these {HeadGrace},",
 		"looks every 5 to {RefreshEvery} with the statement that refreshes tickets, the first ones more often ({LookStep} for each waiter before it)",
@@ -144,7 +145,8 @@ var stated = map[string][]string{
 	"docs/explanation/tokens-through-failover.md": {"fewer than 10,000 grants and tickets a second"},
 	"docs/guides/coming-from.md":                  {"`LockDelay`, 15 s by default", "`WithLeaseDuration`, 20 s"},
 	"docs/guides/idempotency-keys.md":             {"kept for 24 h"},
-	"docs/guides/operating.md":                    {"500 to 1,000 connections"},
+	"docs/guides/leader-election.md":              {"an outage of half a minute"},
+	"docs/guides/operating.md":                    {"500 to 1,000 connections", `as in "6s, not renewed for 24s"`},
 	"docs/reference/benchmarks.md":                {"10,000 leases"},
 	"docs/reference/limits.md":                    {"| 512 bytes |", "below 1 s for tests only", "1 GB in all"},
 	"docs/reference/promises.md":                  {"100,000 waiters", "10,000 processes", "1,000 clients"},
