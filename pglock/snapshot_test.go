@@ -225,7 +225,8 @@ func TestFullServer(t *testing.T) {
 	}
 }
 
-// TestTree: who waits for whom, with cycles. Only nested calls for locks with one holder are certain to be one.
+// TestTree: who waits for whom, with cycles. Only nested calls for locks with one holder are
+// certain to be one.
 func TestTree(t *testing.T) {
 	t.Parallel()
 	lock := func(name, holder string, waiters ...string) inspect.Lock {

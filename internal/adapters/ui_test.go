@@ -315,7 +315,8 @@ func TestUIUpdates(t *testing.T) {
 	locktest.OK(t, l.Release(t.Context()))
 }
 
-// TestUIOutage: while the database does not answer, an open page says since when it is old, is gray, and has what it had.
+// TestUIOutage: while the database does not answer, an open page says since when it is old, is
+// gray, and has what it had.
 func TestUIOutage(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)

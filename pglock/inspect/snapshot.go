@@ -71,7 +71,8 @@ type NestedWait struct {
 	Waited time.Duration
 }
 
-// Guard is a session whose transaction has guarded a grant. No other holder is granted the lock before its end.
+// Guard is a session whose transaction has guarded a grant. No other holder is granted the lock
+// before its end.
 type Guard struct {
 	Name        string        // of the lock
 	Ended       bool          // the grant has ended: the lock seems to be free
@@ -136,11 +137,12 @@ type Block struct {
 	Perhaps bool     // of a lock: it is above on the way to here, but perhaps the calls do not wait for one another
 }
 
-// Tree returns the tree of who waits for whom, for the locks of the Snapshot. Below a waiter are the locks
-// that it holds and others wait for. What a call holds is known if its context carries the leases. Otherwise
-// holders are known by their names, which are those of clients: one that holds and waits in two calls that have
-// nothing to do with each other looks as if it waited with what it holds. So only nested calls are a Cycle,
-// and only if each lock has one holder, since a lock of several is granted when any of them releases it.
+// Tree returns the tree of who waits for whom, for the locks of the Snapshot. Below a waiter are
+// the locks that it holds and others wait for. What a call holds is known if its context carries
+// the leases. Otherwise holders are known by their names, which are those of clients: one that
+// holds and waits in two calls that have nothing to do with each other looks as if it waited with
+// what it holds. So only nested calls are a Cycle, and only if each lock has one holder, since a
+// lock of several is granted when any of them releases it.
 func (s Snapshot) Tree() (tree []Block) {
 	locks := map[string]Lock{}
 	granted := map[fencing.Token]string{} // names of locks

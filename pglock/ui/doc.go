@@ -38,8 +38,8 @@
 // the time, and a page that nobody can see is not updated. With 10,000 locks the list takes 0.1 s on a
 // small machine, so it is updated every 10 s. A list shows 100 locks at a time.
 //
-// While the database does not answer, a page keeps what it had, gray, says since when, and tries again every
-// few seconds. A request whose body does not arrive within 10 s is ended.
+// While the database does not answer, a page keeps what it had, gray, says since when, and tries
+// again every few seconds. A request whose body does not arrive within 10 s is ended.
 //
 // Streams end when the viewer leaves, may no longer Read, or the server begins to shut down.
 package ui

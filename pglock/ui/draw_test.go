@@ -50,7 +50,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestOverdueGrants: a holder that does not renew is seen on all pages that show when its grant expires, and another is not.
+// TestOverdueGrants: a holder that does not renew is seen on all pages that show when its grant
+// expires, and another is not.
 func TestOverdueGrants(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

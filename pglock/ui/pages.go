@@ -85,7 +85,8 @@ func loadLocks(ctx context.Context, h *handler, q url.Values) (any, error) {
 	return h.client.Snapshot(ctx, inspect.Query{Filter: f, Order: order, Limit: pageSize, Offset: (pageNumber(q) - 1) * pageSize})
 }
 
-// stateOf returns the state of the locks that are asked for: all of them, or held ones on the first page.
+// stateOf returns the state of the locks that are asked for: all of them, or held ones on the first
+// page.
 func stateOf(q url.Values) string {
 	if !q.Has("state") && !q.Has("name") && !q.Has("holder") {
 		return "held"
@@ -163,7 +164,8 @@ func (h *handler) view(r *http.Request, access Access, p *page, reading reading)
 	return v
 }
 
-// expiry says how long a grant lasts unless renewed, and if it should have been renewed, for how long at least it was not.
+// expiry says how long a grant lasts unless renewed, and if it should have been renewed, for how
+// long at least it was not.
 type expiry struct{ Remaining, Overdue time.Duration }
 
 // Expiry returns that of a grant.

@@ -101,8 +101,9 @@ func TestUpdatesAreRare(t *testing.T) {
 	})
 }
 
-// TestUpdatesAfterAnOutage: while the database hangs and each read fails after five seconds, the page has the last
-// value, and it is updated within seconds once the database answers again, also by a read that outlasted the outage.
+// TestUpdatesAfterAnOutage: while the database hangs and each read fails after five seconds, the
+// page has the last value, and it is updated within seconds once the database answers again, also
+// by a read that outlasted the outage.
 func TestUpdatesAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, began := newSampler(), time.Now()

@@ -109,8 +109,8 @@ func TestUpdates(t *testing.T) {
 	locktest.OK(t, l.Release(t.Context()))
 }
 
-// TestTextOfOthersIsNoEvent: the end of a grant is any text of a role that may write the row, and a carriage return ends a
-// line of a stream.
+// TestTextOfOthersIsNoEvent: the end of a grant is any text of a role that may write the row, and a
+// carriage return ends a line of a stream.
 func TestTextOfOthersIsNoEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -143,8 +143,8 @@ func TestTextOfOthersIsNoEvent(t *testing.T) {
 	}
 }
 
-// TestOpenBodies: a body that does not arrive holds a connection for a while only, whether it is refused, read, or not
-// looked at.
+// TestOpenBodies: a body that does not arrive holds a connection for a while only, whether it is
+// refused, read, or not looked at.
 func TestOpenBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -183,8 +183,8 @@ func TestOpenBodies(t *testing.T) {
 	}
 }
 
-// TestOutage: while the database does not answer, a page has what it had before, and says since when; one that was
-// never read says why it has nothing.
+// TestOutage: while the database does not answer, a page has what it had before, and says since
+// when; one that was never read says why it has nothing.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

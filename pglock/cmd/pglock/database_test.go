@@ -191,7 +191,8 @@ func TestGoodConnStrings(t *testing.T) {
 	}
 }
 
-// TestSessionsAreNamed: a session has the host and the process of the command, with which its holder's name begins.
+// TestSessionsAreNamed: a session has the host and the process of the command, with which its
+// holder's name begins.
 func TestSessionsAreNamed(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

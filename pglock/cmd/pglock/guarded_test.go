@@ -35,8 +35,9 @@ func (c *cli) guarded(name string, savepoint bool) (pgx.Tx, int) {
 	return tx, pid
 }
 
-// TestGuardedLocks: a lock that looks free and that no client gets, because a transaction has guarded a grant that has ended. Each
-// command names the session, also if there are two, if the grant was shared, and if the guard is in a savepoint.
+// TestGuardedLocks: a lock that looks free and that no client gets, because a transaction has
+// guarded a grant that has ended. Each command names the session, also if there are two, if the
+// grant was shared, and if the guard is in a savepoint.
 func TestGuardedLocks(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"lock": nil, "reader": {"--read"}} {

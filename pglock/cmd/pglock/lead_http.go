@@ -85,8 +85,9 @@ type recent struct {
 	open []net.Conn
 }
 
-// track closes the connection that has been without a change for longest when there are too many. A probe that
-// connects while others keep their connections open is answered, and a limit of the listener would let it wait.
+// track closes the connection that has been without a change for longest when there are too many. A
+// probe that connects while others keep their connections open is answered, and a limit of the
+// listener would let it wait.
 func (r *recent) track(c net.Conn, state http.ConnState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,8 +26,9 @@ func (p *call) listens() (address string) {
 	return address
 }
 
-// TestTheProbeIsAnsweredBesideOpenConnections: peers that send a request without the end of its body keep neither their
-// connections nor all files of a leader, and open new ones as soon as they are closed.
+// TestTheProbeIsAnsweredBesideOpenConnections: peers that send a request without the end of its
+// body keep neither their connections nor all files of a leader, and open new ones as soon as they
+// are closed.
 func TestTheProbeIsAnsweredBesideOpenConnections(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)

@@ -69,8 +69,8 @@ func newList(g *globals) *cobra.Command {
 	return cmd
 }
 
-// addLock adds a line for each grant of the lock, or one for a lock without a grant, and one for each session that keeps
-// it from others by a grant that has ended.
+// addLock adds a line for each grant of the lock, or one for a lock without a grant, and one for
+// each session that keeps it from others by a grant that has ended.
 func addLock(t io.Writer, k inspect.Lock, guards []inspect.Guard) {
 	grants := k.Live()
 	if len(grants) == 0 {
@@ -118,7 +118,8 @@ func newShow(g *globals) *cobra.Command {
 	return cmd
 }
 
-// sessionsOf returns the sessions that guard a grant, or hold or wait for an advisory lock, as DoTx does.
+// sessionsOf returns the sessions that guard a grant, or hold or wait for an advisory lock, as DoTx
+// does.
 func sessionsOf(ctx context.Context, client *pglock.Client) inspect.Snapshot {
 	s, _ := client.Snapshot(ctx, inspect.Query{Filter: inspect.Filter{Elections: true}}) // few locks; what it can't read is not shown
 	return s
@@ -298,7 +299,8 @@ func release(ctx context.Context, client *pglock.Client, out io.Writer, name str
 	return err
 }
 
-// stillGuarded adds to a failure the sessions that keep the lock from others by a grant that has ended.
+// stillGuarded adds to a failure the sessions that keep the lock from others by a grant that has
+// ended.
 func stillGuarded(ctx context.Context, client *pglock.Client, k inspect.Lock, f *failure) error {
 	for _, g := range guardsOf(k, sessionsOf(ctx, client).Guards) {
 		remedy := fmt.Sprintf("SELECT pg_terminate_backend(%d)", g.PID)

@@ -34,7 +34,8 @@ func (t lines) add(key, format string, args ...any) {
 	fmt.Fprintf(t, key+"\t"+format+"\n", args...) // Flush returns the error
 }
 
-// show prints one lock, and of the sessions in s those that guard it, and all with an advisory lock.
+// show prints one lock, and of the sessions in s those that guard it, and all with an advisory
+// lock.
 func show(out io.Writer, k inspect.Lock, s inspect.Snapshot) error {
 	t := lines{newTable(out)}
 	t.add("name", "%s", text.Plain(k.Name))

@@ -11,8 +11,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/display"
 )
 
-// TestPace: a screen rests a hundred times as long as its reads take, but neither after a failure nor after one read
-// that outlasted an outage.
+// TestPace: a screen rests a hundred times as long as its reads take, but neither after a failure
+// nor after one read that outlasted an outage.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	var p display.Pace
@@ -37,8 +37,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestOverdue: whatever its TTL is, a grant that is renewed in time is never overdue, and one that is not is overdue
-// before it expires, however late the screen is opened.
+// TestOverdue: whatever its TTL is, a grant that is renewed in time is never overdue, and one that
+// is not is overdue before it expires, however late the screen is opened.
 func TestOverdue(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2026, 11, 27, 9, 0, 0, 0, time.UTC)

@@ -227,8 +227,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestOutage: the last state stays, faint and with its time, and the next read comes soon, however long the one took
-// that failed, or that outlasted the outage.
+// TestOutage: the last state stays, faint and with its time, and the next read comes soon, however
+// long the one took that failed, or that outlasted the outage.
 func TestOutage(t *testing.T) {
 	s := everything()
 	m := start(t, &fake{snapshot: s}, Config{})
@@ -295,7 +295,8 @@ func TestRates(t *testing.T) {
 	seesRate("0.0", free)
 }
 
-// TestOverdueGrants: a holder that does not renew is seen, also by a screen that was opened after its end.
+// TestOverdueGrants: a holder that does not renew is seen, also by a screen that was opened after
+// its end.
 func TestOverdueGrants(t *testing.T) {
 	s := everything()
 	s.Locks = append([]inspect.Lock(nil), s.Locks...)
@@ -329,7 +330,8 @@ func TestCycles(t *testing.T) {
 	}
 }
 
-// TestWhatFits: a line ends with a whole part, a filter without matches says so, and a long table says where the cursor is.
+// TestWhatFits: a line ends with a whole part, a filter without matches says so, and a long table
+// says where the cursor is.
 func TestWhatFits(t *testing.T) {
 	s := everything()
 	for i := range 300 {
