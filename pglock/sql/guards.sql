@@ -8,7 +8,7 @@ WITH locks AS MATERIALIZED (
     SELECT k.* FROM pg_locks AS k WHERE k.granted AND (k.locktype = 'transactionid' OR k.mode = 'RowShareLock')
 ), guards AS MATERIALIZED (
     SELECT x.pid, x.transactionid AS xid, t.relation
-    FROM locks AS x JOIN locks AS t ON t.virtualtransaction = x.virtualtransaction AND t.mode = 'RowShareLock' WHERE x.locktype = 'transactionid'
+    FROM locks AS x JOIN locks AS t ON t.virtualtransaction = x.virtualtransaction WHERE x.locktype = 'transactionid'
 ), used AS MATERIALIZED (
     SELECT r.*, b.multi
     FROM (SELECT l.name::text, l.holder, l.expires_at, l.xmax AS xid, l.tableoid AS relation FROM pglock.distributed_locks AS l

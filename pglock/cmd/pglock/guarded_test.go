@@ -99,6 +99,30 @@ func TestGuardedLocks(t *testing.T) {
 	}
 }
 
+// TestARenewalIsNoGuard: a transaction that changes the row, as a renewal does, is not shown as one
+// that guards its grant.
+func TestARenewalIsNoGuard(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	c.held("n")
+	tx, err := c.pool.Begin(t.Context())
+	locktest.OK(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), schema.Render("UPDATE pglock.distributed_locks SET version = version + 1 WHERE name = 'n'", c.schema))
+	locktest.OK(t, err)
+	if r := c.expect(0, "show", "n"); strings.Contains(r.stdout, "guarded") {
+		t.Errorf("%s", r.stdout)
+	}
+	locktest.OK(t, tx.Rollback(t.Context()))
+	if c.guarded("n", false); !strings.Contains(c.expect(0, "show", "n").stdout, "guarded") {
+		t.Error("control: a guard is not shown")
+	}
+	locktest.Exec(t, c.pool, schema.Render("UPDATE pglock.distributed_locks SET holder = NULL WHERE name = 'n'", c.schema)) // as a release that keeps the lock for a while
+	if r := c.expect(0, "ls"); !strings.Contains(r.stdout, "guarded") {
+		t.Errorf("the grant has ended: %s", r.stdout)
+	}
+}
+
 // TestPreparedGuard: a prepared transaction has no process.
 func TestPreparedGuard(t *testing.T) {
 	t.Parallel()
