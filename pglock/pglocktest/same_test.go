@@ -62,7 +62,7 @@ func (s *side) grant(i int) (heldGrant, bool) {
 	if len(s.held) == 0 {
 		return heldGrant{}, false
 	}
-	g := s.held[len(s.held)-1-i%min(len(s.held), 8)]
+	g := s.held[len(s.held)-1-i%min(len(s.held), 4)]
 	names := g.request.Names()
 	g.fence.Name, g.fence.Schema = names[i%len(names)], s.schema
 	g.permits = g.request.PermitsOf(g.fence.Name)
@@ -193,7 +193,7 @@ func randomStep(tb testing.TB, r *mathrand.Rand, suffix string) (what string, ru
 		queued := req.Ticket != leasetable.BargeTicket && req.Ticket != leasetable.NoTicket
 		return fmt.Sprintf("%s by %q for %v, %d ahead, invalid %v", g.Outcome, g.Holder, left(g.Remaining), g.Ahead, g.Invalid && queued)
 	}
-	switch r.IntN(36) { // a number without a case stands for the statements below
+	switch r.IntN(40) { // a number without a case stands for the statements below
 	case 0, 1, 2:
 		return "acquire " + key, func(ctx context.Context, s *side) string { return acquire(ctx, s, request(s, leasetable.NoTicket)) }
 	case 3:
@@ -227,7 +227,7 @@ func randomStep(tb testing.TB, r *mathrand.Rand, suffix string) (what string, ru
 			}
 			return fmt.Sprintf("ticket %d, %d ahead, free %v, overdue %v", s.number(p[0].Ticket), p[0].Ahead, p[0].Free, p[0].Overdue)
 		}
-	case 11:
+	case 11, 26, 27:
 		return "leave " + key, func(ctx context.Context, s *side) string {
 			if t, ok := s.tickets[key]; ok {
 				locktest.OK(tb, s.LeaveQueue(ctx, t))
@@ -300,7 +300,7 @@ func randomStep(tb testing.TB, r *mathrand.Rand, suffix string) (what string, ru
 			locktest.OK(tb, s.advance(ctx, by))
 			return "done"
 		}
-	case 23:
+	case 23, 28, 29:
 		return fmt.Sprintf("hand %d off to %s", which, client), func(ctx context.Context, s *side) string {
 			g, ok := s.grant(which)
 			if !ok || g.request.All != nil || several {
