@@ -482,3 +482,18 @@ func TestARefusedCallMakesNoName(t *testing.T) {
 		locktest.OK(t, l.Release(t.Context()))
 	}
 }
+
+// TestAGrantOfAllPermitsThatIsResized is one of some of them, whose labels can't be changed.
+func TestAGrantOfAllPermitsThatIsResized(t *testing.T) {
+	t.Parallel()
+	for what, k := range map[string]*pglocktest.Locks{"fake": pglocktest.Fake(t), "server": pglocktest.New(t, pgtest.Pool(t))} {
+		l, err := k.Client.Semaphore("s", 2).Weight(2).TryAcquire(t.Context())
+		locktest.OK(t, err)
+		locktest.OK(t, l.SetLabels(t.Context(), map[string]string{"control": "it has all"}))
+		locktest.OK(t, k.Client.Resize(t.Context(), "s", 3))
+		if err := l.SetLabels(t.Context(), nil); !errors.Is(err, pglock.ErrStale) {
+			t.Errorf("%s: after the resize: %v", what, err)
+		}
+		locktest.OK(t, l.Release(t.Context()))
+	}
+}

@@ -217,9 +217,9 @@ func (l *lock) freeSince() time.Time {
 
 // overdue reports whether a lock that is free for a waiter has been so for timing.HeadGrace, and no waiter is
 // kept.
-func (l *lock) overdue(now time.Time, w *waiter) bool {
+func (l *lock) overdue(now time.Time) bool {
 	kept := func(w *waiter) bool { return w.keep.After(now) }
-	return l.exists && !kept(w) && !slices.ContainsFunc(l.queue(now, leasetable.NoTicket), kept) &&
+	return l.exists && !slices.ContainsFunc(l.queue(now, leasetable.NoTicket), kept) &&
 		!l.freeSince().After(now.Add(-timing.HeadGrace))
 }
 

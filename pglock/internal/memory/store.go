@@ -558,7 +558,7 @@ func (c *Store) RefreshTickets(ctx context.Context, tickets []leasetable.Ticket,
 					p.Ticket = 0
 				}
 				p.Ahead = max(p.Ahead, len(l.queue(now, w.ticket)))
-				p.Overdue = c.look(l, w, now, &p) && p.Overdue && l.overdue(now, w)
+				p.Overdue = c.look(l, w, now, &p) && p.Overdue && l.overdue(now)
 				w.expires = now.Add(timing.TicketTTL)
 				if strings.Contains(w.client, "/") {
 					w.keep = now.Add(timing.KeepTicket)
