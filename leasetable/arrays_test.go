@@ -123,6 +123,36 @@ func TestMalformedArrays(t *testing.T) {
 	}
 }
 
+// TestAcquireSlotsRefusesArrays: it finds the numbers of each name by subscripts.
+func TestAcquireSlotsRefusesArrays(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	name := pgtest.Schema(t, pool)
+	for arrays, want := range map[string]string{
+		"'{a,b}', '{2,2}', '{1,1}'":       "",
+		"'{a,b}', '{2}', '{1,1}'":         "22023",
+		"'{a,b}', '{2,2}', '{1}'":         "22023",
+		"'{a}', '{2,2}', '{1}'":           "22023",
+		"'{a}', '{2}', '{1,1}'":           "22023",
+		"'{a,NULL}', '{2,2}', '{1,1}'":    "22023",
+		"'{a,b}', '{2,NULL}', '{1,1}'":    "22023",
+		"'{a,b}', '{2,2}', '{1,NULL}'":    "22023",
+		"'[0:1]={a,b}', '{2,2}', '{1,1}'": "22023",
+		"'{a,b}', '[0:1]={2,2}', '{1,1}'": "22023",
+		"'{a,b}', '{2,2}', '[0:1]={1,1}'": "22023",
+		"'{{a},{b}}', '{2,2}', '{1,1}'":   "0A000",
+		"'{a,b}', '{{2},{2}}', '{1,1}'":   "0A000",
+		"'{a,b}', '{2,2}', '{{1},{1}}'":   "0A000",
+		"'{}', '{}', '{}'":                "22023",
+		"(SELECT array_agg('n' || i) FROM generate_series(1, 129) AS i), array_fill(0, ARRAY[129]), array_fill(1, ARRAY[129])": "22023",
+	} {
+		_, err := pool.Exec(t.Context(), schema.Render("SELECT pglock.acquire_slots("+arrays+", gen_random_uuid(), 'holder', '{}', 1000000, 0, false)", name))
+		if got := pgtx.SQLState(err); got != want {
+			t.Errorf("%s: %v, want SQLSTATE %s", arrays, err, want)
+		}
+	}
+}
+
 // malformedCall makes the call and then looks for what it has left.
 func malformedCall(t *testing.T, tx pgx.Tx, what, sql, name, kind string) {
 	t.Helper()
