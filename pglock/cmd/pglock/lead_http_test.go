@@ -80,6 +80,20 @@ func TestTheProbeIsAnsweredBesideOpenConnections(t *testing.T) {
 	}
 }
 
+// TestAnOpenBodyEnds: a body that does not arrive ends its connection, also without others.
+func TestAnOpenBodyEnds(t *testing.T) {
+	t.Parallel()
+	c := newCLI(t)
+	conn, err := net.Dial("tcp", c.start("lead", "--http", "127.0.0.1:0", "n").listens())
+	locktest.OK(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = io.WriteString(conn, "POST /self HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nt")
+	locktest.OK(t, err)
+	locktest.OK(t, conn.SetReadDeadline(time.Now().Add(pgtest.Patience)))
+	_, err = io.Copy(io.Discard, conn) // until the server ends it
+	locktest.OK(t, err)
+}
+
 // TestTheOldestConnectionIsClosed when there are too many, and not one that was used since.
 func TestTheOldestConnectionIsClosed(t *testing.T) {
 	t.Parallel()
