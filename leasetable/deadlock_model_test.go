@@ -153,8 +153,8 @@ func randomState(r *rand.Rand) *state {
 }
 
 // claimedBy reports whether the call says that it holds the resource.
-func (on *resource) claimedBy(w *modelWait) bool {
-	return slices.ContainsFunc(on.grants, func(g *modelGrant) bool { return w.claims[g.token] != "" })
+func (r *resource) claimedBy(w *modelWait) bool {
+	return slices.ContainsFunc(r.grants, func(g *modelGrant) bool { return w.claims[g.token] != "" })
 }
 
 // insert writes the state into the tables.
@@ -263,7 +263,7 @@ func (s *state) causes(w *modelWait, stuck []*modelWait) (all []cause) {
 
 // reduce returns the waits that are stuck, by Holt's reduction, and the causes.
 func (s *state) reduce() (causes map[*modelWait][]cause) {
-	stuck := slices.DeleteFunc(slices.Clone(s.waits), func(w *modelWait) bool { return !w.nested() && !(w.queued && w.alive) })
+	stuck := slices.DeleteFunc(slices.Clone(s.waits), func(w *modelWait) bool { return !w.nested() && (!w.queued || !w.alive) })
 	for before := -1; before != len(stuck); {
 		before = len(stuck)
 		causes = map[*modelWait][]cause{}

@@ -5,6 +5,6 @@ DROP FUNCTION next_ticket, acquire_slots, create_free, resize_permits, upgrade_p
     revoke_defaults, advisory_key, raise_pruned, lift_fencing_tokens, lift_sequence, evidence_bound, next_fencing_token, wal_timeline, cluster_identifier CASCADE;
 DROP VIEW locks_waiting, locks_held CASCADE;
 DROP TABLE fencing_epoch, lock_permits, lock_waiters, distributed_locks CASCADE;
-DROP FUNCTION token_follows, highest_token, shown CASCADE;
+DROP FUNCTION token_follows, highest_token CASCADE;
 DROP DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value CASCADE;
 DROP SEQUENCE fencing_tokens CASCADE;

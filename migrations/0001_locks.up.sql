@@ -146,23 +146,16 @@ BEGIN
 END
 $settings$;
 
--- Returns labels for those who look, without labels that are larger than any client's. A role may write some of
--- any size, which would make each look at all locks fail. Texts are cut by left().
-CREATE FUNCTION shown(labels jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN pg_catalog.pg_column_size(labels) OPERATOR(pg_catalog.<) 65536
-                 AND pg_catalog.octet_length(labels::pg_catalog.text) OPERATOR(pg_catalog.<) 65536 THEN labels ELSE '{}' END
-$$;
-
 -- The views of holders and of waiters. A role needs no right on the tables to read these, only
 -- SELECT on the view and USAGE on the schema. security_barrier keeps a cheap function of the reader
 -- from seeing the rows that the view leaves out.
 CREATE VIEW locks_held WITH (security_barrier) AS
 SELECT l.name::text AS name, left(l.holder, 512) AS holder, l.token::bigint, l.acquired_at::timestamptz AS since,
-       l.expires_at - clock_timestamp() AS remaining, shown(l.labels) AS labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
+       l.expires_at - clock_timestamp() AS remaining, CASE WHEN octet_length(l.labels::text) < 65536 THEN l.labels ELSE '{}' END AS labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
 FROM distributed_locks AS l
 WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
 UNION ALL
-SELECT p.name::text, left(p.holder, 512), p.token::bigint, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), shown(p.labels),
+SELECT p.name::text, left(p.holder, 512), p.token::bigint, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), CASE WHEN octet_length(p.labels::text) < 65536 THEN p.labels ELSE '{}' END,
        false, CASE WHEN l.capacity < 1073741824 THEN p.weight END
 FROM lock_permits AS p
 JOIN distributed_locks AS l ON l.name = p.name

@@ -3,6 +3,7 @@ package pglock_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -146,7 +147,7 @@ func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
 		tx := begin(t, f)
 		run(t, tx, "SELECT pg_sleep($1)", (2 * ttl).Seconds())
 		rows, err := tx.Query(t.Context(), f.named(statement), []string{fmt.Sprint("n", len(statement))}, []string{"h"},
-			[]string{"5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e"}, []string{"{}"}, []int64{ttl.Microseconds()}, []int64{1})
+			[]string{"5a1f0e2c-7a34-4a0e-8f77-0f6b2a3a4d5e"}, []string{"{}"}, []int64{ttl.Microseconds()}, []int64{math.MaxInt64})
 		must(t, err)
 		us, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (int64, error) {
 			values, err := row.Values()

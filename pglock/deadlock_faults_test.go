@@ -128,7 +128,7 @@ func nestedAcquire(ctx context.Context, l pglock.Lock, opts ...pglock.LeaseOptio
 
 // TestAWaitThatWasGivenUpIsNoDeadlock: X holds a, and gives up its wait for b. From then on Z, which holds b, waits for
 // a, and is granted it when X releases it. TestRingsUnderFaults is the control, in which X still waits.
-func TestAWaitThatWasGivenUpIsNoDeadlock(t *testing.T) {
+func TestAWaitThatWasGivenUpIsNoDeadlock(t *testing.T) { //nolint:tparallel // the times of one are not those beside the others
 	t.Parallel()
 	ring := func(f fixture, x, z *pglock.Client, n int) (r ringResult) {
 		a, b := fmt.Sprint("a", n), fmt.Sprint("b", n)
@@ -170,6 +170,7 @@ func TestAWaitThatWasGivenUpIsNoDeadlock(t *testing.T) {
 		return r
 	}
 	measureRings(t, ring, func(t *testing.T, all []ringResult) {
+		t.Helper()
 		if n := deadlocksOf(all); n > 0 {
 			t.Errorf("%d of %d calls failed because of one that had given up", n, len(all))
 		}
@@ -178,9 +179,9 @@ func TestAWaitThatWasGivenUpIsNoDeadlock(t *testing.T) {
 }
 
 // TestRingsUnderFaults: two calls that wait for each other, and one of them fails.
-func TestRingsUnderFaults(t *testing.T) {
+func TestRingsUnderFaults(t *testing.T) { //nolint:tparallel // the times of one are not those beside the others
 	t.Parallel()
-	ring := func(f fixture, x, z *pglock.Client, n int) (r ringResult) {
+	ring := func(_ fixture, x, z *pglock.Client, n int) (r ringResult) {
 		a, b := fmt.Sprint("a", n), fmt.Sprint("b", n)
 		atX, atZ := acquire(t, x, a), acquire(t, z, b)
 		xWaits := nestedAcquire(atX.Context(), x.Lock(b))
@@ -211,6 +212,7 @@ func TestRingsUnderFaults(t *testing.T) {
 		return r
 	}
 	measureRings(t, ring, func(t *testing.T, all []ringResult) {
+		t.Helper()
 		wrong := 0
 		for _, r := range all {
 			if r.deadlocks != 1 {

@@ -65,7 +65,7 @@ END $do$`
 // TestP82_OperatorsOfAStranger runs the statements of clients, those that packages run in a transaction of the caller,
 // and the functions for SQL callers beside operators and functions of a stranger, and none of these is called. The
 // control calls one.
-func TestP82_OperatorsOfAStranger(t *testing.T) {
+func TestP82_OperatorsOfAStranger(t *testing.T) { //nolint:tparallel // what was called is looked at after each
 	t.Parallel()
 	url := pgtest.Database(t)
 	victim := on(t, url)
@@ -163,7 +163,7 @@ func everyStatement(t *testing.T, f fixture, c, d *pglock.Client) {
 	check(t, err)
 	_, err = c.Snapshot(ctx, inspect.Query{})
 	check(t, err)
-	_, err = c.Prune(ctx, 0)
+	_, err = c.Prune(ctx, time.Hour)
 	check(t, err)
 	_, err = once.Do(ctx, c, "once", []byte("request"), func(context.Context, *pglock.Lease) (string, error) { return "done", nil })
 	check(t, err)
@@ -238,9 +238,9 @@ func everyFunction(t *testing.T, f fixture) {
 		"SELECT pglock.acquire('f', 'other', ticket => (SELECT ticket FROM pglock.wait_ticket('f', 'channel', 'other')))",
 		"SELECT pglock.wait_ticket('f', 'channel', 'other'), pglock.watch('f', 'watcher')",
 		"SELECT pglock.renew(h.name, h.token) FROM pglock.locks_held AS h",
-		"SELECT pglock.nested_wait('{f}', '{1}', ARRAY(SELECT token FROM pglock.locks_held WHERE name = 'g'), 'h')",
-		"SELECT pglock.nested_wait('{g}', '{2}', ARRAY(SELECT token FROM pglock.locks_held WHERE name = 'f'), 'h')",
-		"SELECT pglock.end_nested_wait(number) FROM pglock.nested_waits WHERE number > 0",
+		"SELECT pglock.nested_wait('{f}', '{1}', ARRAY(SELECT token FROM pglock.locks_held WHERE name = 'g'), 'h', md5('1')::uuid)",
+		"SELECT pglock.nested_wait('{g}', '{2}', ARRAY(SELECT token FROM pglock.locks_held WHERE name = 'f'), 'h', md5('2')::uuid)",
+		"SELECT pglock.end_nested_wait(request) FROM pglock.nested_waits WHERE number > 0",
 		"SELECT pglock.guard(h.name, h.token), pglock.check_fence(h.name, h.token), pglock.advance(h.name, h.token) FROM pglock.locks_held AS h",
 		"SELECT pglock.bind(h.name, h.token) FROM pglock.locks_held AS h WHERE h.exclusive",
 		"SELECT * FROM pglock.locks_held, pglock.locks_waiting, pglock.once_started, pglock.schedules, pglock.protected_tables",

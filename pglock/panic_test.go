@@ -138,9 +138,9 @@ func TestPanicsOfTheWorkContinue(t *testing.T) {
 		return nil
 	}
 	work := func(context.Context, *pglock.Lease) error { boom(); return nil }
-	policy := func(f func(c *pglock.Client, t *testing.T) error) func(e env) error {
+	policy := func(f func(t *testing.T, c *pglock.Client) error) func(e env) error {
 		return func(e env) error {
-			return f(e.open(pglock.WithNamePolicy(func(string) ([]pglock.LeaseOption, error) { boom(); return nil, nil })), e.t)
+			return f(e.t, e.open(pglock.WithNamePolicy(func(string) ([]pglock.LeaseOption, error) { boom(); return nil, nil })))
 		}
 	}
 	for what, call := range map[string]func(e env) error{
@@ -158,23 +158,30 @@ func TestPanicsOfTheWorkContinue(t *testing.T) {
 				return err
 			})
 		},
-		"policy, Acquire": policy(func(c *pglock.Client, t *testing.T) error { return second(c.Acquire(t.Context(), "n")) }),
-		"policy, All": policy(func(c *pglock.Client, t *testing.T) error {
+		"policy, Acquire": policy(func(t *testing.T, c *pglock.Client) error {
+			t.Helper()
+			return second(c.Acquire(t.Context(), "n"))
+		}),
+		"policy, All": policy(func(t *testing.T, c *pglock.Client) error {
+			t.Helper()
 			return second(c.All(c.Lock("n"), c.Lock("m")).TryAcquire(t.Context()))
 		}),
-		"policy, Adopt": policy(func(c *pglock.Client, t *testing.T) error {
+		"policy, Adopt": policy(func(t *testing.T, c *pglock.Client) error {
+			t.Helper()
 			return second(c.Adopt(t.Context(), pglock.Fence{Schema: c.Schema(), Name: "n", Token: 1}))
 		}),
 		"Watch": func(e env) error {
-			for range e.Watch(e.t.Context(), "n") {
+			for _, err := range e.Watch(e.t.Context(), "n") {
 				boom()
+				return err
 			}
 			return nil
 		},
 		"Locks": func(e env) error {
 			release(e.t, try(e.t, e.Client, "n"))
-			for range e.Locks(e.t.Context(), inspect.Filter{}) {
+			for _, err := range e.Locks(e.t.Context(), inspect.Filter{}) {
 				boom()
+				return err
 			}
 			return nil
 		},
@@ -223,7 +230,7 @@ func TestPanicsOfTheWorkContinue(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			f := newApp(t)
-			e := env{f.fixture, f.Client}
+			e := env(f)
 			caught := func() (v any) {
 				defer func() { v = recover() }()
 				check(t, call(e))

@@ -1,12 +1,14 @@
 package pglock_test
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,35 +131,59 @@ func TestP35_AListenerPastThePooler(t *testing.T) {
 	url := pgtest.Database(t)
 	direct := on(t, url)
 	through, modes := pooler(t, url)
-	f := direct.pooled(through, modes[0])
+	asked := &questions{text: direct.named(pglock.PeekSQL)}
+	f := fixture{t, pgtest.PoolOn(t, through, func(c *pgxpool.Config) {
+		c.ConnConfig.DefaultQueryExecMode, c.ConnConfig.Tracer = modes[0], asked
+	}), direct.schema}
 	holder := direct.open(pglock.WithPollOnly(), pglock.WithTTL(time.Hour))
 	c := f.open(pglock.WithListener(url))
 	for round := range 5 { // a slow machine may be late for one
-		if direct.wokenEarly(holder, c, fmt.Sprint("n", round)) {
+		if direct.wokenEarly(holder, c, asked, fmt.Sprint("n", round)) {
 			return
 		}
 	}
 	t.Error("no notification has woken it")
 }
 
+// questions notes when a client last sent a statement, by itself or in a frame.
+type questions struct {
+	text string
+	last atomic.Pointer[time.Time]
+}
+
+func (q *questions) note(sql string) {
+	if now := time.Now(); sql == q.text {
+		q.last.Store(&now)
+	}
+}
+
+func (q *questions) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	q.note(data.SQL)
+	return ctx
+}
+func (*questions) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (q *questions) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, query := range data.Batch.QueuedQueries {
+		q.note(query.SQL)
+	}
+	return ctx
+}
+func (*questions) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*questions) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
 // wokenEarly reports whether a waiter whose pauses have grown to at least a third of a second
 // acquires the lock before its next poll, which only a notification makes possible. Another client
 // is the holder.
-func (f fixture) wokenEarly(holder, waiter *pglock.Client, name string) bool {
+func (f fixture) wokenEarly(holder, waiter *pglock.Client, asked *questions, name string) bool {
 	f.t.Helper()
 	held := try(f.t, holder, name)
 	got := async(f.t, waiter.Lock(name))
 	pgtest.Eventually(f.t, "it waits", func() bool { return f.tickets(name) == 1 && pglock.Listening(waiter) })
 	rest(f.t, 3*time.Second) // for its pauses to grow
-	// The last attempt of a waiter, by the server's clock. No other client uses this database.
-	question := f.named(pglock.PeekSQL)[:60]
-	attempted := func() time.Time {
-		return value[time.Time](f, `SELECT coalesce(max(query_start), 'epoch') FROM pg_stat_activity
-			WHERE datname = current_database() AND left(query, length($1)) = $1`, question)
-	}
-	before := attempted()
-	last := before
-	pgtest.Eventually(f.t, "it polls", func() bool { last = attempted(); return last.After(before) })
+	before := asked.last.Load()
+	pgtest.Eventually(f.t, "it polls", func() bool { return asked.last.Load() != before })
+	last := *asked.last.Load() // the server has the same clock
 	pgtest.Eventually(f.t, "it has its answer", func() bool { return pglock.HeadWaits(waiter, name) })
 	release(f.t, held)
 	l := next(f.t, got)

@@ -91,7 +91,7 @@ func TestObjects(t *testing.T) {
 
 // TestDifferences: each change of an object that a program depends on is found and named, and more
 // objects do no harm.
-func TestDifferences(t *testing.T) {
+func TestDifferences(t *testing.T) { //nolint:tparallel // one schema is changed by one after the other
 	t.Parallel()
 	pool := pgtest.PoolOn(t, pgtest.Database(t))
 	before := migrated(t, pool, "pglock")

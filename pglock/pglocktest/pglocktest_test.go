@@ -490,7 +490,7 @@ func TestAGrantOfAllPermitsThatIsResized(t *testing.T) {
 		l, err := k.Client.Semaphore("s", 2).Weight(2).TryAcquire(t.Context())
 		locktest.OK(t, err)
 		locktest.OK(t, l.SetLabels(t.Context(), map[string]string{"control": "it has all"}))
-		locktest.OK(t, k.Client.Resize(t.Context(), "s", 3))
+		locktest.OK(t, k.Resize(t.Context(), "s", 3))
 		if err := l.SetLabels(t.Context(), nil); !errors.Is(err, pglock.ErrStale) {
 			t.Errorf("%s: after the resize: %v", what, err)
 		}

@@ -8,8 +8,8 @@
 -- the lock; the names, tickets, waited microseconds and wanted permits of its waiters in their order, with the ticket 0 for one in line before the queue; the
 -- number of its permits; and of each shared grant the token, weight, holder, labels, time, remaining microseconds,
 -- microseconds since the grant, and the reason of a request to release it. A role may have written texts and
--- labels of any size: texts are cut, and large labels are left out.
-SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(left(s.holder, 512), ''), pglock.shown(s.labels)::text, s.acquired_at,
+-- labels of any size: see the view locks_held.
+SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(left(s.holder, 512), ''), CASE WHEN octet_length(s.labels::text) < 65536 THEN s.labels::text ELSE '{}' END, s.acquired_at,
        CASE WHEN s.expires_at > s.read_at THEN (extract(epoch FROM s.expires_at - s.read_at) * 1000000)::bigint ELSE 0 END,
        (extract(epoch FROM s.read_at - s.acquired_at) * 1000000)::bigint,
        coalesce(left(CASE WHEN x.expired THEN s.holder ELSE s.last_holder END, 512), ''),
@@ -30,7 +30,7 @@ CROSS JOIN LATERAL (
 ) AS q
 CROSS JOIN LATERAL (
     SELECT array_agg(p.token ORDER BY p.token) AS tokens, array_agg(p.weight ORDER BY p.token) AS weights,
-           array_agg(left(p.holder, 512) ORDER BY p.token) AS holders, array_agg(pglock.shown(p.labels)::text ORDER BY p.token) AS labels,
+           array_agg(left(p.holder, 512) ORDER BY p.token) AS holders, array_agg(CASE WHEN octet_length(p.labels::text) < 65536 THEN p.labels::text ELSE '{}' END ORDER BY p.token) AS labels,
            array_agg(p.acquired_at::timestamptz ORDER BY p.token) AS since,
            array_agg((extract(epoch FROM p.expires_at - s.read_at) * 1000000)::bigint ORDER BY p.token) AS remaining,
            array_agg((extract(epoch FROM s.read_at - p.acquired_at) * 1000000)::bigint ORDER BY p.token) AS ages,

@@ -108,7 +108,7 @@ func TestUpdatesAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, began := newSampler(), time.Now()
 		hangs, answers := began.Add(time.Minute), began.Add(2*time.Minute)
-		load := func(ctx context.Context) (any, error) {
+		load := func(context.Context) (any, error) {
 			now := time.Now()
 			time.Sleep(time.Millisecond) //nolint:forbidigo // the clock is that of the test
 			if now.After(hangs) && now.Before(answers) {

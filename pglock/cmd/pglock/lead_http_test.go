@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -118,7 +119,7 @@ func TestTheOldestConnectionIsClosed(t *testing.T) {
 	for i, peer := range theirs {
 		_ = peer.SetReadDeadline(time.Unix(0, 0)) // fails if it is closed
 		_, err := peer.Read(make([]byte, 1))
-		if closed := err == io.EOF; closed != (i == 2) {
+		if closed := errors.Is(err, io.EOF); closed != (i == 2) {
 			t.Errorf("connection %d: %v", i, err)
 		}
 	}

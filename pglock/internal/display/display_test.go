@@ -45,18 +45,19 @@ func TestOverdue(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 30 * time.Second, time.Hour} {
 		for _, every := range []time.Duration{100 * time.Millisecond, 2 * time.Second, 33 * time.Second} {
 			for _, opened := range []time.Duration{0, ttl / 4, ttl / 2, ttl * 9 / 10} { // after the last renewal
-				r, overdue := display.Renewals{}, map[fencing.Token]time.Duration{}
+				r := display.Renewals{}
 				for at := time.Duration(0); at < 3*ttl; at += every {
 					age := at % (ttl / 3) // it is renewed when two thirds are left
-					lock := inspect.Lock{Holder: "h", Token: 1, Remaining: ttl - age + time.Duration(at%7)*time.Millisecond}
+					lock := inspect.Lock{Holder: "h", Token: 1, Remaining: ttl - age + at%7*time.Millisecond}
 					if got := r.Overdue(began.Add(at), lock); len(got) > 0 {
 						t.Fatalf("TTL %v, read every %v: renewed in time, and after %v overdue for %v", ttl, every, at, got)
 					}
 				}
 				r = display.Renewals{}
 				var late time.Duration
+				var overdue map[fencing.Token]time.Duration
 				for at := opened; at < ttl; at += every { // its holder is suspended
-					lock := inspect.Lock{Kind: inspect.RWLock, Grants: []inspect.Grant{{Token: 7, Remaining: ttl - at + time.Duration(at%7)*time.Millisecond}}}
+					lock := inspect.Lock{Kind: inspect.RWLock, Grants: []inspect.Grant{{Token: 7, Remaining: ttl - at + at%7*time.Millisecond}}}
 					if overdue = r.Overdue(began.Add(at), lock); len(overdue) > 0 && late == 0 {
 						late = at
 					}
