@@ -363,8 +363,8 @@ BEGIN
     END IF;
     SELECT format('the index %s orders names by the collation %s, so that with another C library a held lock could be granted again: '
                   'give the column the collation "C"', c.relname, o.id::regcollation) INTO origin
-    FROM pg_class AS c JOIN pg_index AS i ON i.indexrelid = c.oid CROSS JOIN unnest(i.indcollation) AS o (id)
-    WHERE c.relnamespace = '<here>'::regnamespace AND o.id <> 0 AND o.id <> 'pg_catalog."C"'::regcollation LIMIT 1;
+    FROM pg_class AS own JOIN pg_index AS i ON i.indrelid = own.oid JOIN pg_class AS c ON c.oid = i.indexrelid CROSS JOIN unnest(i.indcollation) AS o (id)
+    WHERE own.relnamespace = '<here>'::regnamespace AND own.relname = ANY (tables || 'fencing_high_water'::text) AND o.id <> 0 AND o.id <> 'pg_catalog."C"'::regcollation LIMIT 1;
     IF FOUND THEN
         RETURN origin;
     END IF;
