@@ -74,8 +74,10 @@
 //     code with the rights of the owner of the locks. Nor can the owner of a protected table.
 //   - A role of grant_user can't leave a row in the lock tables that makes statements of others fail,
 //     except those for the name of that row, which it may keep for itself anyway. Deleting the row
-//     repairs that name. Only a forged row of nested_waits, which says that the holder of one lock
-//     waits for another one, makes nested calls for both fail with ErrDeadlock, for 3 s at a time.
+//     repairs that name. No token or ticket that it stores moves those of other names out of their range,
+//     and no operator or function that it creates runs as another role. Only a forged row of nested_waits,
+//     which says that the holder of one lock waits for another one, makes nested calls for both fail with
+//     ErrDeadlock, for 3 s at a time.
 //
 // The fence does not stop:
 //

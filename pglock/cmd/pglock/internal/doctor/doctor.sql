@@ -113,14 +113,14 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     VALUES ('user', 'table', '{SELECT,INSERT,UPDATE,DELETE}'::text[], '{distributed_locks,lock_waiters,lock_permits,once_keys,nested_waits}'::text[]),
         ('user', 'table', '{SELECT}', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
         ('user', 'sequence', '{USAGE}', '{fencing_tokens}'),
-        ('user', 'function', '{EXECUTE}', '{next_fencing_token,token_follows,lift_fencing_tokens,raise_pruned,unsafe_server,pglock_oldest_client,wake_next,wake_each,
+        ('user', 'function', '{EXECUTE}', '{next_fencing_token,token_follows,highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,unsafe_server,pglock_oldest_client,wake_next,wake_each,
             check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,never,
             add_room,wake_for_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
             keep_permits,upgrade_permits,resize_permits,next_ticket,acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,
             leave_queue,watch_name,nested_wait,end_nested_wait,find_deadlock}'),
         ('reader', 'table', '{SELECT}', '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
         ('reader', 'sequence', '{SELECT}', '{fencing_tokens}'),
-        ('reader', 'function', '{EXECUTE}', '{unsafe_server,pglock_oldest_client,lift_fencing_tokens,advisory_key}'),
+        ('reader', 'function', '{EXECUTE}', '{unsafe_server,pglock_oldest_client,highest_token,lift_fencing_tokens,advisory_key}'),
         ('writer', 'function', '{EXECUTE}', '{check_fence,guard,bind,require_bound,advance}'),
         ('owner', 'function', '{EXECUTE}', '{fence_rows,fence_stamp,fence_attached,fence_moved,fence_changed,fence_truncate,fence_truncate_rows,
             protect,unprotect,protection_of,drop_triggers,create_triggers,require_table,template_parts,
@@ -144,8 +144,8 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
     UNION ALL
     SELECT 'FUNCTION', p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
            CASE WHEN p.proname = ANY ('{fencing_seal,unsealed,bound_grants,judge_rows,pin_functions,revoke_defaults}') THEN '{}' ELSE '{EXECUTE}' END::text[],
-           CASE WHEN p.proname ~ '^fence_' OR p.proname = ANY ('{check_fence,guard,bind,advance,token_follows,lift_fencing_tokens,
-                    raise_pruned,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
+           CASE WHEN p.proname ~ '^fence_' OR p.proname = ANY ('{check_fence,guard,bind,advance,token_follows,highest_token,evidence_bound,
+                    lift_sequence,lift_fencing_tokens,raise_pruned,once_claim}') THEN '{}' ELSE '{EXECUTE}' END::text[]
     FROM functions AS p
 ), excess (kind, name, grantee, rights) AS (
     SELECT o.kind, o.name, coalesce(quote_ident(r.rolname), 'PUBLIC'), string_agg(DISTINCT a.privilege_type, ', ' ORDER BY a.privilege_type)
@@ -262,25 +262,30 @@ SELECT 'replication slots', 'ok', format('%s, none keeps more than %s transactio
 -- section: lock table
 -- One pass over the lock table. The sequence is read after its snapshot was taken, and only grows. It is
 -- compared with the tokens as lift_fencing_tokens does for one name: a timeline has 2^44 tokens, of which
--- next_fencing_token tells where it knows the timeline. Tokens from 2^62 on are forged. Clients prune names
--- that were idle for the retention, 24 h by default.
-, k AS (
-    SELECT count(*) AS names, count(*) FILTER (WHERE h.held) AS held,
-           count(*) FILTER (WHERE l.holder IS NOT NULL AND l.expires_at <= clock_timestamp()) AS expired,
-           count(*) FILTER (WHERE NOT h.held AND greatest(l.acquired_at, l.expires_at, l.ended_at) < clock_timestamp() - make_interval(secs => o.idle_for)) AS idle,
-           greatest(coalesce(max(l.token) FILTER (WHERE l.token < 1::int8 << 62), 0),
-                    (SELECT max(p.token) FROM pglock.lock_permits AS p WHERE p.token < 1::int8 << 62)) AS token,
-           coalesce(max(l.ticket) FILTER (WHERE l.ticket < 1::int8 << 62), 0) AS ticket,
-           count(*) FILTER (WHERE greatest(l.token, l.ticket) >= 1::int8 << 62) + (SELECT count(*) FROM pglock.lock_permits AS p WHERE p.token >= 1::int8 << 62) AS forged,
-           max(l.acquired_at) - clock_timestamp() AS future,
-           clock_timestamp() - max(l.acquired_at) FILTER (WHERE l.name = 'pglock:prune') AS pruned
-    FROM o, pglock.distributed_locks AS l CROSS JOIN LATERAL (
-        SELECT l.expires_at > clock_timestamp() OR l.capacity IS NOT NULL AND EXISTS (
-            SELECT FROM pglock.lock_permits AS p WHERE p.name = l.name AND p.expires_at > clock_timestamp())) AS h (held)
-), timeline AS (
+-- next_fencing_token tells where it knows the timeline. Beyond the middle of the sequence's range of tokens a row
+-- is no evidence, as for evidence_bound. Clients prune names that were idle for the retention, 24 h by default.
+, timeline AS (
     SELECT CASE WHEN NOT pg_is_in_recovery() AND EXISTS (
             SELECT FROM b JOIN pg_proc AS p ON p.pronamespace = b.namespace WHERE p.proname = 'next_fencing_token' AND p.prosrc LIKE '%pg_walfile_name%')
         THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8 ELSE 1 END AS number
+), bound AS MATERIALIZED (
+    SELECT ((coalesce(pg_sequence_last_value(s.oid), 0) >> 44) + t.number - 1 << 44) + (1::int8 << 43) AS token
+    FROM timeline AS t, b JOIN pg_class AS s ON s.relnamespace = b.namespace AND s.relname = 'fencing_tokens'
+    WHERE has_sequence_privilege(s.oid, 'USAGE, SELECT')
+), k AS (
+    SELECT count(*) AS names, count(*) FILTER (WHERE h.held) AS held,
+           count(*) FILTER (WHERE l.holder IS NOT NULL AND l.expires_at <= clock_timestamp()) AS expired,
+           count(*) FILTER (WHERE NOT h.held AND greatest(l.acquired_at, l.expires_at, l.ended_at) < clock_timestamp() - make_interval(secs => o.idle_for)) AS idle,
+           greatest(coalesce(max(l.token) FILTER (WHERE l.token < u.token), 0),
+                    (SELECT max(p.token) FROM pglock.lock_permits AS p WHERE p.token < (SELECT token FROM bound))) AS token,
+           coalesce(max(l.ticket) FILTER (WHERE l.ticket < u.token), 0) AS ticket,
+           count(*) FILTER (WHERE greatest(l.token, l.ticket) >= u.token)
+               + (SELECT count(*) FROM pglock.lock_permits AS p WHERE p.token >= (SELECT token FROM bound)) AS forged,
+           max(l.acquired_at) - clock_timestamp() AS future,
+           clock_timestamp() - max(l.acquired_at) FILTER (WHERE l.name = 'pglock:prune') AS pruned
+    FROM o, pglock.distributed_locks AS l LEFT JOIN bound AS u ON true CROSS JOIN LATERAL (
+        SELECT l.expires_at > clock_timestamp() OR l.capacity IS NOT NULL AND EXISTS (
+            SELECT FROM pglock.lock_permits AS p WHERE p.name = l.name AND p.expires_at > clock_timestamp())) AS h (held)
 ), q AS (
     SELECT k.*, t.number AS timeline, (t.number - 1) << 44 AS before, greatest(k.token - ((t.number - 1) << 44), k.ticket) AS highest,
            CASE WHEN has_sequence_privilege(s.oid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.oid), 0) END AS last,
@@ -292,8 +297,8 @@ SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, q, LATERAL (VALU
     ('tokens', 'fail', q.highest > q.last AND NOT pg_is_in_recovery(),
         format('the sequence is at %s, behind %s in the table: the next grants would get smaller tokens than earlier ones', q.last, q.highest),
         format('SELECT %I.lift_fencing_tokens(name) FROM (SELECT name FROM %1$I.distributed_locks ORDER BY greatest(token - %2$s, ticket) DESC LIMIT 1) AS l', b.schema, q.before)),
-    ('tokens', 'warn', q.forged > 0, format('%s rows have tokens that no sequence has reached: a role has written them', q.forged),
-        format('find out which role may write %I.distributed_locks', b.schema)),
+    ('tokens', 'warn', q.forged > 0, format('%s rows have tokens that the sequence has not reached: a role has written them, or they arrived without the sequence', q.forged),
+        format('find out which role may write %I.distributed_locks; the page on tokens through a failover has the statement for rows that arrived', b.schema)),
     ('tokens', 'ok', NOT pg_is_in_recovery(), format('highest %s, timeline %s, the sequence is at %s', q.token, q.timeline, q.last), NULL),
     ('grant times', 'fail', q.future > interval '1 second',
         format('a lock was granted %s in the future: the server''s clock was set back, and leases of then last longer', date_trunc('second', q.future)),

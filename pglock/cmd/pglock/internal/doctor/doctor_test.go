@@ -102,7 +102,7 @@ var faults = []fault{
 	{set: fmt.Sprintf(addLocks, "0", 5) + "; SELECT setval(<tokens>, 3)", check: "tokens", level: doctor.Fail, says: "the sequence is at 3, behind 5"},
 	{check: "tokens", level: doctor.OK, says: "highest 5, timeline 1"},
 	{set: "UPDATE <distributed_locks> SET ticket = 1000 WHERE name = 'lock 1'; SELECT setval(<tokens>, 5)", check: "tokens", level: doctor.Fail, says: "behind 1000"},
-	{set: "UPDATE <distributed_locks> SET ticket = 4611686018427387904 WHERE name = 'lock 2'", check: "tokens", level: doctor.Warn, says: "1 rows have tokens", fix: noLocks},
+	{set: "UPDATE <distributed_locks> SET ticket = 8796093022209 WHERE name = 'lock 2'", check: "tokens", level: doctor.Warn, says: "1 rows have tokens", fix: noLocks},
 	{set: "REVOKE ALL ON SEQUENCE <fencing_tokens> FROM <role>", check: "tokens", level: doctor.Skip, says: "may not read the sequence"},
 	{set: fmt.Sprintf(addLocks, "-1 hour", 1), check: "grant times", level: doctor.Fail, says: "0:59:5", fix: noLocks},
 	{set: fmt.Sprintf(addLocks, "49 hours", 999), check: "idle rows", level: doctor.OK, says: "999 names, 0 held, 0 expired and not released, 999 idle for 48:00:00, last pruned: never"},
