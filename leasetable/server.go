@@ -128,8 +128,8 @@ type serverInfo struct {
 	standby, readOnly bool
 
 	// frame is sent before each statement, in one transaction with it. It is empty if the settings of the
-	// session are fine. What a pooler may change for others is not set once, because in transaction mode it
-	// keeps no settings, and would leave them to other clients.
+	// session are fine. Settings are not sent once, because a pooler in transaction mode keeps none, and
+	// would leave them to other clients.
 	frame []string
 }
 
