@@ -134,14 +134,20 @@ func everyStatement(t *testing.T, f fixture, c, d *pglock.Client) {
 	check(t, c.Resize(ctx, "s", 5))
 	check(t, c.Resize(ctx, "s", 3))
 	one, two := try(t, c, "one"), try(t, d, "two")
-	first, second := leaving(one.Context(), c.Lock("two")), leaving(two.Context(), d.Lock("one"))
-	select { // one of the two is ended
-	case err = <-first:
-	case err = <-second:
+	ended := make(chan error, 2)
+	for held, wanted := range map[*pglock.Lease]pglock.Lock{one: c.Lock("two"), two: d.Lock("one")} {
+		go func() {
+			l, err := wanted.Acquire(held.Context())
+			if err == nil { // the other one of the two may get the lock before its own ends
+				err = l.Release(ctx)
+			}
+			ended <- err
+		}()
 	}
-	fails(t, "a deadlock", err, pglock.ErrDeadlock)
+	fails(t, "a deadlock", <-ended, pglock.ErrDeadlock) // one of the two
 	release(t, one)
 	release(t, two)
+	<-ended
 	revoked := try(t, c, "r")
 	check(t, d.Revoke(ctx, "r", revoked.Token(), "reason"))
 	fails(t, "a revoked lease", revoked.Release(ctx), pglock.ErrLost)
