@@ -1,9 +1,12 @@
 package advisory
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/internal/errs"
 )
 
 // LockOption configures how Lock, Do and Acquire wait for a lock.
@@ -50,11 +53,8 @@ func (option) forLock()                {}
 // Default: as long as the context lasts.
 func WithTimeout(d time.Duration) LockOption {
 	return option(func(c *config) error {
-		if d <= 0 {
-			return invalidOption("timeout %v: must be positive: use TryLock or TryAcquire for a single attempt", d)
-		}
 		c.timeout = d
-		return nil
+		return errs.Require("advisory", d > 0, "timeout %v: must be positive: use TryLock or TryAcquire for a single attempt", d)
 	})
 }
 
@@ -65,11 +65,8 @@ func WithPoolWait(d time.Duration) interface {
 	SessionOption
 } {
 	return option(func(c *config) error {
-		if d <= 0 {
-			return invalidOption("pool wait %v: must be positive", d)
-		}
 		c.poolWait = d
-		return nil
+		return errs.Require("advisory", d > 0, "pool wait %v: must be positive", d)
 	})
 }
 
@@ -78,22 +75,16 @@ func WithPoolWait(d time.Duration) interface {
 // Default: the server's default.
 func WithIsolation(level pgx.TxIsoLevel) DoOption {
 	return option(func(c *config) error {
-		switch level {
-		case pgx.ReadUncommitted, pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable:
-			c.isolation = level
-			return nil
-		}
-		return invalidOption("isolation level %q: must be one of pgx's TxIsoLevel constants", level)
+		c.isolation = level
+		known := []pgx.TxIsoLevel{pgx.ReadUncommitted, pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
+		return errs.Require("advisory", slices.Contains(known, level), "isolation level %q: must be one of pgx's TxIsoLevel constants", level)
 	})
 }
 
 // WithKeys locks these keys too, in one statement and in the same order everywhere, so that
 // transactions that lock several keys do not deadlock with each other. Default: none.
 func WithKeys(keys ...Key) DoOption {
-	return option(func(c *config) error {
-		c.moreKeys = append(c.moreKeys, keys...)
-		return nil
-	})
+	return option(func(c *config) error { c.moreKeys = append(c.moreKeys, keys...); return nil })
 }
 
 // WithRetry runs the whole transaction again, up to n times, if the server refuses it with a
@@ -101,11 +92,8 @@ func WithKeys(keys ...Key) DoOption {
 // it must do nothing outside the transaction that can't be repeated. Default: 0.
 func WithRetry(n int) DoOption {
 	return option(func(c *config) error {
-		if n < 0 {
-			return invalidOption("%d retries: must be 0 or more", n)
-		}
 		c.retries = n
-		return nil
+		return errs.Require("advisory", n >= 0, "%d retries: must be 0 or more", n)
 	})
 }
 
@@ -114,10 +102,7 @@ func WithRetry(n int) DoOption {
 // answer. A closed connection is noticed at once. Default: 1 s.
 func WithKeepAliveTimeout(d time.Duration) SessionOption {
 	return option(func(c *config) error {
-		if d < minKeepAlive {
-			return invalidOption("keep-alive timeout %v: must be at least %v", d, minKeepAlive)
-		}
 		c.keepAlive = d
-		return nil
+		return errs.Require("advisory", d >= minKeepAlive, "keep-alive timeout %v: must be at least %v", d, minKeepAlive)
 	})
 }

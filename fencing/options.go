@@ -35,12 +35,9 @@ func (f optionFunc) apply(p *protection) error { return f(p) }
 // if it is missing. Default "fence_token".
 func WithColumn(name string) Option {
 	return optionFunc(func(p *protection) error {
-		if name == "" || len(name) > schema.MaxName {
-			return errs.InvalidOption("fencing", "WithColumn: %q has %d bytes: must be 1 to %d bytes",
-				name, len(name), schema.MaxName)
-		}
 		p.column = name
-		return nil
+		return errs.Require("fencing", name != "" && len(name) <= schema.MaxName, "WithColumn: %q has %d bytes: must be 1 to %d bytes",
+			name, len(name), schema.MaxName)
 	})
 }
 
@@ -65,11 +62,8 @@ func Permissive() Option {
 // side by side, such as "{a}{b}", is ErrInvalidOption. Default: a grant of any lock passes.
 func NamedBy(template string) Option {
 	return optionFunc(func(p *protection) error {
-		if template == "" {
-			return errs.InvalidOption("fencing", "NamedBy: the template is empty")
-		}
 		p.namedBy = template
-		return nil
+		return errs.Require("fencing", template != "", "NamedBy: the template is empty")
 	})
 }
 

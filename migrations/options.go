@@ -47,11 +47,8 @@ func WithOwner(role string) Option { return withGrant("WithOwner", "grant_owner"
 
 func withGrant(option, function, role string) Option {
 	return func(c *config) error {
-		if role == "" {
-			return errs.InvalidOption("migrations", "%s: the role's name is empty", option)
-		}
 		c.grants = append(c.grants, grant{function, role})
-		return nil
+		return errs.Require("migrations", role != "", "%s: the role's name is empty", option)
 	}
 }
 
@@ -60,11 +57,8 @@ func withGrant(option, function, role string) Option {
 // done. Default: no report.
 func WithReport(report func(from, to int)) Option {
 	return func(c *config) error {
-		if report == nil {
-			return errs.InvalidOption("migrations", "WithReport: the function is nil")
-		}
 		c.report = report
-		return nil
+		return errs.Require("migrations", report != nil, "WithReport: the function is nil")
 	}
 }
 

@@ -54,6 +54,14 @@ func InvalidOption(pkg, format string, args ...any) error {
 	return Mark(Errorf(pkg+": "+format, args...), ErrInvalidOption)
 }
 
+// Require returns InvalidOption unless ok.
+func Require(pkg string, ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return InvalidOption(pkg, format, args...)
+}
+
 // Apply applies the options of the package's call to c, and refuses one that is nil.
 func Apply[C any, O ~func(*C) error](pkg string, c *C, opts []O) error {
 	for _, o := range opts {

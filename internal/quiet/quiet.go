@@ -18,8 +18,14 @@ func End(log *slog.Logger) {
 	}
 }
 
-// Logger returns a logger like l that does not panic. A line whose handler panics is lost.
-func Logger(l *slog.Logger) *slog.Logger { return slog.New(handler{l.Handler()}) }
+// Logger returns a logger like l that does not panic. A line whose handler panics is lost, and with
+// nil every line is.
+func Logger(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(handler{l.Handler()})
+}
 
 type handler struct{ slog.Handler }
 

@@ -19,11 +19,8 @@ type config struct {
 // WithTimeout bounds the wait for the lock. Default: until goose's context ends.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) error {
-		if d <= 0 {
-			return errs.InvalidOption("gooselock", "WithTimeout: %v: must be positive", d)
-		}
 		c.timeout = d
-		return nil
+		return errs.Require("gooselock", d > 0, "WithTimeout: %v: must be positive", d)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/quiet"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -49,13 +50,8 @@ func WithLease(opts ...pglock.LeaseOption) Option {
 
 // WithLogger sets the logger of Run, which is otherwise slog.Default(). With nil nothing is logged.
 func WithLogger(l *slog.Logger) Option {
-	return func(c *config) error {
-		c.logger = func() *slog.Logger { return l }
-		if l == nil {
-			c.logger = func() *slog.Logger { return slog.New(slog.DiscardHandler) }
-		}
-		return nil
-	}
+	l = quiet.Logger(l)
+	return func(c *config) error { c.logger = func() *slog.Logger { return l }; return nil }
 }
 
 func invalidOption(format string, args ...any) error {

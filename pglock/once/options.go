@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 )
@@ -56,11 +57,8 @@ func WithSchema(name string) SchemaOption { return SchemaOption(name) }
 // the key may be used for another request. A record without an outcome is kept until it has one.
 func WithRetention(d time.Duration) Option {
 	return option(func(c *config) error {
-		if d < time.Millisecond || d > maxRetention {
-			return invalidOption("retention %v: out of range: must be from 1ms to %v", d, maxRetention)
-		}
 		c.retention = d
-		return nil
+		return errs.Require("once", d >= time.Millisecond && d <= maxRetention, "retention %v: out of range: must be from 1ms to %v", d, maxRetention)
 	})
 }
 
@@ -69,11 +67,8 @@ func WithRetention(d time.Duration) Option {
 // default a call waits until ctx ends.
 func WithWait(d time.Duration) Option {
 	return option(func(c *config) error {
-		if d < 0 {
-			return invalidOption("wait %v is negative: must be 0 or more", d)
-		}
 		c.wait, c.waitSet = d, true
-		return nil
+		return errs.Require("once", d >= 0, "wait %v is negative: must be 0 or more", d)
 	})
 }
 
@@ -105,11 +100,8 @@ func WithRetry() DoOption {
 // type of Do. Default: ErrOutcomeUnknown.
 func WithLookup[T any](lookup func(ctx context.Context, l *pglock.Lease, s Started) (T, error)) DoOption {
 	return option(func(c *config) error {
-		if lookup == nil {
-			return invalidOption("WithLookup: the function is nil: must be set")
-		}
 		c.lookup = lookup
-		return nil
+		return errs.Require("once", lookup != nil, "WithLookup: the function is nil: must be set")
 	})
 }
 

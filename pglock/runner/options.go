@@ -41,7 +41,7 @@ type config struct {
 func newConfig(opts []Option) (*config, error) {
 	host, _ := os.Hostname() // empty if the system does not know it
 	c := &config{
-		interval: defaultInterval, logger: slog.New(slog.DiscardHandler), table: defaultTable,
+		interval: defaultInterval, table: defaultTable,
 		caller: fmt.Sprintf("%.22s:%d:%.4s", host, os.Getpid(), rand.Text()),
 	}
 	err := errs.Apply("runner", c, opts)
@@ -54,10 +54,8 @@ func newConfig(opts []Option) (*config, error) {
 // for Wrap, four fifths of golang-migrate's DefaultLockTimeout.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) error {
-		if c.timeout = d; d <= 0 {
-			return errs.InvalidOption("runner", "WithTimeout: %v: must be positive", d)
-		}
-		return nil
+		c.timeout = d
+		return errs.Require("runner", d > 0, "WithTimeout: %v: must be positive", d)
 	}
 }
 
@@ -65,12 +63,7 @@ func WithTimeout(d time.Duration) Option {
 // migrations, and locks that could not be released. Nil, which is the default, means no logger:
 // failures are returned as errors in any case.
 func WithLogger(l *slog.Logger) Option {
-	return func(c *config) error {
-		if c.logger = l; l == nil {
-			c.logger = slog.New(slog.DiscardHandler)
-		}
-		return nil
-	}
+	return func(c *config) error { c.logger = l; return nil }
 }
 
 // WithHolder sets the name that waiters see as the holder of the lock. PostgreSQL keeps 63 bytes of
@@ -95,10 +88,8 @@ func WithName(name string) Option {
 // and for locks that `pglock ls` lists. Default: a session's advisory lock.
 func WithLease(client *pglock.Client, opts ...pglock.LeaseOption) Option {
 	return func(c *config) error {
-		if c.client, c.lease = client, opts; client == nil {
-			return errs.InvalidOption("runner", "WithLease: the client is nil")
-		}
-		return nil
+		c.client, c.lease = client, opts
+		return errs.Require("runner", client != nil, "WithLease: the client is nil")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/quiet"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
@@ -59,11 +60,8 @@ type config struct {
 // Default 30 s.
 func WithTTL(d time.Duration) Option {
 	return func(c *config) error {
-		if d <= 0 {
-			return invalidOption("TTL %v is too short: must be more than 0", d)
-		}
 		c.ttl = d
-		return nil
+		return errs.Require("schedule", d > 0, "TTL %v is too short: must be more than 0", d)
 	}
 }
 
@@ -73,11 +71,8 @@ func WithTTL(d time.Duration) Option {
 // BeginPer know no next tick: they wait for the TTL plus 5 s.
 func WithWait(d time.Duration) Option {
 	return func(c *config) error {
-		if d < 0 {
-			return invalidOption("wait %v is negative: must be 0 or more", d)
-		}
 		c.wait, c.waitSet = d, true
-		return nil
+		return errs.Require("schedule", d >= 0, "wait %v is negative: must be 0 or more", d)
 	}
 }
 
@@ -87,21 +82,15 @@ func WithWait(d time.Duration) Option {
 // a tick may begin until the next one is due.
 func WithMaxLate(d time.Duration) Option {
 	return func(c *config) error {
-		if d <= 0 {
-			return invalidOption("maximum lateness %v is too short: must be more than 0", d)
-		}
 		c.maxLate = d
-		return nil
+		return errs.Require("schedule", d > 0, "maximum lateness %v is too short: must be more than 0", d)
 	}
 }
 
 // WithLabels stores labels with the lease of a run, for people, as pglock.WithLabels does. The label
 // "tick" always has the tick, and with Run and RunDue "next" the one after it. Default: no other labels.
 func WithLabels(labels map[string]string) Option {
-	return func(c *config) error {
-		maps.Copy(c.labels, labels)
-		return nil
-	}
+	return func(c *config) error { maps.Copy(c.labels, labels); return nil }
 }
 
 // WithReport makes Run and RunDue call report with the result of each tick that this process ran or
@@ -110,34 +99,23 @@ func WithLabels(labels map[string]string) Option {
 // context is done. Several goroutines may call report at once. Default: no function.
 func WithReport(report func(tick time.Time, err error)) Option {
 	return func(c *config) error {
-		if report == nil {
-			return invalidOption("report function is nil: must be set")
-		}
 		c.report = report
-		return nil
+		return errs.Require("schedule", report != nil, "report function is nil: must be set")
 	}
 }
 
 // WithLogger sets the logger of a Job, which is otherwise slog.Default(): see Failures above. Each run
 // also logs at Warn that its tick could not be recorded at first. With nil nothing is logged.
 func WithLogger(l *slog.Logger) Option {
-	return func(c *config) error {
-		c.logger = func() *slog.Logger { return l }
-		if l == nil {
-			c.logger = func() *slog.Logger { return slog.New(slog.DiscardHandler) }
-		}
-		return nil
-	}
+	l = quiet.Logger(l)
+	return func(c *config) error { c.logger = func() *slog.Logger { return l }; return nil }
 }
 
 // WithClock sets the clock that decides when a tick is due, for tests. Default time.Now.
 func WithClock(now func() time.Time) Option {
 	return func(c *config) error {
-		if now == nil {
-			return invalidOption("clock is nil: must be set")
-		}
 		c.now = now
-		return nil
+		return errs.Require("schedule", now != nil, "clock is nil: must be set")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/quiet"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/once"
 )
@@ -46,11 +47,8 @@ func RequireKey() Option {
 // answered with 413.
 func WithMaxBody(n int64) Option {
 	return func(c *config) error {
-		if n < 0 {
-			return invalidOption("WithMaxBody: %d bytes: must be 0 or more", n)
-		}
 		c.maxBody = n
-		return nil
+		return errs.Require("oncehttp", n >= 0, "WithMaxBody: %d bytes: must be 0 or more", n)
 	}
 }
 
@@ -71,11 +69,8 @@ func OneScope(*http.Request) string { return "" }
 // once.MaxKey bytes of UTF-8 without NUL.
 func WithKeyCheck(check func(key string) error) Option {
 	return func(c *config) error {
-		if check == nil {
-			return invalidOption("WithKeyCheck: the function is nil: must be set")
-		}
 		c.keyCheck = check
-		return nil
+		return errs.Require("oncehttp", check != nil, "WithKeyCheck: the function is nil: must be set")
 	}
 }
 
@@ -89,11 +84,8 @@ func WithKeyCheck(check func(key string) error) Option {
 // bytes of its parts, because the boundary between them is a new one in each attempt.
 func WithFingerprint(fingerprint func(r *http.Request) ([]byte, error)) Option {
 	return func(c *config) error {
-		if fingerprint == nil {
-			return invalidOption("WithFingerprint: the function is nil: must be set")
-		}
 		c.fingerprint = fingerprint
-		return nil
+		return errs.Require("oncehttp", fingerprint != nil, "WithFingerprint: the function is nil: must be set")
 	}
 }
 
@@ -103,11 +95,9 @@ func WithFingerprint(fingerprint func(r *http.Request) ([]byte, error)) Option {
 func WithDocumentation(address string) Option {
 	return func(c *config) error {
 		u, err := url.Parse(address)
-		if err != nil || !u.IsAbs() || u.Host == "" || strings.ContainsAny(address, `<>" `) {
-			return invalidOption("WithDocumentation: %q is not the address of a page: must be like https://example.com/idempotency", address)
-		}
 		c.documentation = u
-		return nil
+		return errs.Require("oncehttp", err == nil && u.IsAbs() && u.Host != "" && !strings.ContainsAny(address, `<>" `),
+			"WithDocumentation: %q is not the address of a page: must be like https://example.com/idempotency", address)
 	}
 }
 
@@ -124,9 +114,6 @@ func WithNotDone(statuses ...int) Option {
 // once.WithLookup). Without it the answer is 500 outcome_unknown, and TxHandler refuses it.
 func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started) (Response, error)) Option {
 	return func(c *config) error {
-		if lookup == nil {
-			return invalidOption("WithLookup: the function is nil: must be set")
-		}
 		c.lookup = func(r *http.Request) once.DoOption {
 			return once.WithLookup(func(ctx context.Context, _ *pglock.Lease, s once.Started) (Response, error) {
 				found, err := lookup(ctx, r, s)
@@ -137,7 +124,7 @@ func WithLookup(lookup func(ctx context.Context, r *http.Request, s once.Started
 				return found, err
 			})
 		}
-		return nil
+		return errs.Require("oncehttp", lookup != nil, "WithLookup: the function is nil: must be set")
 	}
 }
 
@@ -155,13 +142,7 @@ func WithTx(opts ...once.TxOption) Option {
 // WithLogger logs the causes of the responses 500 and 503 of this package, and responses that could
 // not be recorded, by default to slog.Default(), and with nil not at all.
 func WithLogger(l *slog.Logger) Option {
-	return func(c *config) error {
-		if l == nil {
-			l = slog.New(slog.DiscardHandler)
-		}
-		c.logger = l
-		return nil
-	}
+	return func(c *config) error { c.logger = quiet.Logger(l); return nil }
 }
 
 func newConfig(scope func(*http.Request) string, opts []Option) (config, error) {
