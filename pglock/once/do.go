@@ -115,8 +115,7 @@ func (c *doCall) outcome(err error) observe.Outcome {
 
 // run returns the recorded answer, or acquires the lease and produces one.
 func (c *doCall) run(ctx context.Context) (data []byte, err error) {
-	var r record
-	err = c.on(ctx, func(ctx context.Context, all records) error { r, err = all.read(ctx); return err })
+	r, err := on(ctx, c, records.read)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 	case err != nil:
@@ -155,7 +154,7 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error) {
 	var insteadOf fencing.Token // of the attempt that this one replaces
 	for {
-		r, err := c.claim(ctx, l, insteadOf)
+		r, err := persist(ctx, c, func(all records, ctx context.Context) (record, error) { return all.claim(ctx, l, insteadOf) })
 		switch {
 		case err != nil:
 			return nil, c.notClaimed(ctx, l, err)
@@ -218,24 +217,22 @@ func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r record, d
 	default:
 		return nil, &UnknownError{r.Started, outcome}
 	}
-	changed, err := c.finish(ctx, r.Token, l.Token(), state, data)
-	if err == nil && changed {
+	changed, err := persist(context.WithoutCancel(ctx), c, func(all records, ctx context.Context) (bool, error) {
+		return all.finish(ctx, r.Token, l.Token(), state, data)
+	})
+	switch {
+	case err != nil:
+		return nil, notRecorded(r.Started, outcome, err)
+	case changed:
 		return data, outcome
 	}
-	if err == nil {
-		return c.overtaken(ctx, l, outcome)
-	}
-	return nil, notRecorded(r.Started, outcome, err)
+	return c.overtaken(ctx, l, outcome) // the record is not that attempt's any more
 }
 
 // overtaken returns the answer of an attempt whose record is not its own any more, or is final
 // already: a first statement may have succeeded without an answer.
 func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) ([]byte, error) {
-	var r record
-	err := c.persist(context.WithoutCancel(ctx), func(ctx context.Context, all records) (err error) {
-		r, err = all.read(ctx)
-		return err
-	})
+	r, err := persist(context.WithoutCancel(ctx), c, records.read)
 	switch {
 	case err == nil && r.state != stateStarted:
 		return r.answer()
@@ -251,41 +248,26 @@ func notRecorded(s Started, outcome, err error) error {
 	return errs.Join(&UnknownError{s, errs.Errorf("%w: %w", ErrNotRecorded, err)}, outcome)
 }
 
-// claim records that the attempt of this lease begins. A repeated statement finds its own record.
-func (c *doCall) claim(ctx context.Context, l *pglock.Lease, insteadOf fencing.Token) (r record, err error) {
-	err = c.persist(ctx, func(ctx context.Context, all records) error {
-		r, err = all.claim(ctx, l, insteadOf)
-		return err
-	})
-	return r, err
-}
-
-// finish records the outcome of the attempt with token owner, and reports whether the record was
-// still that attempt's.
-func (c *doCall) finish(ctx context.Context, owner, token fencing.Token, state string, data []byte) (changed bool, err error) {
-	err = c.persist(context.WithoutCancel(ctx), func(ctx context.Context, all records) error {
-		changed, err = all.finish(ctx, owner, token, state, data)
-		return err
-	})
-	return changed, err
-}
-
 // forget deletes the record of the attempt with that token.
 func (c *doCall) forget(ctx context.Context, token fencing.Token) error {
-	return c.persist(ctx, func(ctx context.Context, all records) error { return all.forget(ctx, token) })
+	_, err := persist(ctx, c, func(all records, ctx context.Context) (none struct{}, err error) { return none, all.forget(ctx, token) })
+	return err
 }
 
-// persist runs op on the records until it succeeds, fails for good, or ctx or the time is over.
-func (c *doCall) persist(ctx context.Context, op func(ctx context.Context, all records) error) error {
+// persist is on, until op succeeds or fails for good, or ctx or the time is over. A repeated statement
+// finds its own record.
+func persist[T any](ctx context.Context, c *doCall, op func(all records, ctx context.Context) (T, error)) (result T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, persistence)
 	defer cancel()
-	return pgtx.Persist(ctx, func(ctx context.Context) error { return c.on(ctx, op) })
+	err = pgtx.Persist(ctx, func(ctx context.Context) error { result, err = on(ctx, c, op); return err })
+	return result, err
 }
 
 // on runs op on the records, which are in memory if the client is a fake of tests.
-func (c *doCall) on(ctx context.Context, op func(ctx context.Context, all records) error) error {
+func on[T any](ctx context.Context, c *doCall, op func(all records, ctx context.Context) (T, error)) (result T, err error) {
 	if s, ok := backend.LocalOf(c.client); ok {
-		return op(ctx, inMemory{s, c})
+		return op(inMemory{s, c}, ctx)
 	}
-	return c.client.WithConn(ctx, func(conn *pgx.Conn) error { return op(ctx, inTable{conn, c}) })
+	err = c.client.WithConn(ctx, func(conn *pgx.Conn) error { result, err = op(inTable{conn, c}, ctx); return err })
+	return result, err
 }
