@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -74,15 +73,6 @@ func TestGuardedLocks(t *testing.T) {
 			}
 			if r := c.expect(0, "ls", "--pattern", "other"); strings.Contains(r.stdout, "guarded") {
 				t.Errorf("a lock that does not match: %s", r.stdout)
-			}
-			var shown struct {
-				Guards []struct {
-					PID   int
-					Ended bool
-				}
-			}
-			if r := c.expect(0, "show", "--json", "n"); json.Unmarshal([]byte(r.stdout), &shown) != nil || len(shown.Guards) != 2 || shown.Guards[0].PID != pid || !shown.Guards[0].Ended {
-				t.Errorf("%s", r.stdout)
 			}
 			locktest.OK(t, first.Commit(t.Context()))
 			r = c.expect(statusNotAcquired, "release", "n", "--force") // as the first one advised

@@ -47,7 +47,7 @@ func newList(g *globals) *cobra.Command {
 				switch {
 				case err != nil, !all && !k.Held() && len(users) == 0:
 				case asJSON:
-					err = printJSON(out, k, false, users...)
+					err = printJSON(out, k, false)
 				default:
 					addLock(t, k, users)
 				}
@@ -109,7 +109,7 @@ func newShow(g *globals) *cobra.Command {
 			case err != nil && !errors.Is(err, pglock.ErrNotFound):
 				return err
 			case asJSON:
-				return printJSON(out, k, true, guardsOf(k, s.Guards)...)
+				return printJSON(out, k, true)
 			}
 			return show(out, k, s)
 		}),

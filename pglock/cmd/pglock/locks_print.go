@@ -142,7 +142,6 @@ type lockJSON struct {
 	Kind    inspect.Kind     `json:"kind,omitempty"`
 	InUse   int              `json:"in_use,omitempty"`
 	Grants  []grantJSON      `json:"grants,omitempty"`
-	Guards  []guardJSON      `json:"guards,omitempty"`
 	Waiters []waiterJSON     `json:"waiters"`
 }
 
@@ -160,16 +159,6 @@ type grantJSON struct {
 	ReleaseReason    string            `json:"release_reason,omitempty"`
 }
 
-type guardJSON struct {
-	Ended       bool    `json:"ended"` // the grant has ended, and others still wait for the transaction
-	PID         uint32  `json:"pid"`
-	Prepared    string  `json:"prepared,omitempty"`
-	Application string  `json:"application,omitempty"`
-	State       string  `json:"state,omitempty"`
-	Age         float64 `json:"transaction_seconds,omitempty"`
-	Query       string  `json:"query,omitempty"`
-}
-
 type waiterJSON struct {
 	Holder string  `json:"holder"`
 	Ticket int64   `json:"ticket"`
@@ -180,7 +169,7 @@ type waiterJSON struct {
 }
 
 // printJSON prints a lock as JSON, in one line unless indented.
-func printJSON(out io.Writer, k inspect.Lock, indented bool, guards ...inspect.Guard) error {
+func printJSON(out io.Writer, k inspect.Lock, indented bool) error {
 	j := lockJSON{
 		Name: k.Name, State: k.State(), Last: k.Previous, Kind: k.Kind, InUse: k.InUse(), Waiters: []waiterJSON{},
 		grantJSON: grantJSON{k.Token, k.Holder, k.Labels, k.Permits, false, nil, seconds(k.HeldFor), seconds(k.Remaining), k.ReleaseRequested, k.ReleaseReason},
@@ -192,9 +181,6 @@ func printJSON(out io.Writer, k inspect.Lock, indented bool, guards ...inspect.G
 		j.Grants = append(j.Grants, grantJSON{
 			g.Token, g.Holder, g.Labels, g.Permits, g.Exclusive, &g.AcquiredAt, seconds(g.HeldFor), seconds(g.Remaining), g.ReleaseRequested, g.ReleaseReason,
 		})
-	}
-	for _, g := range guards {
-		j.Guards = append(j.Guards, guardJSON{g.Ended, g.PID, g.Prepared, g.Application, g.State, seconds(g.Age), g.Query})
 	}
 	for _, w := range k.Waiters {
 		j.Waiters = append(j.Waiters, waiterJSON{w.Holder, w.Ticket, seconds(w.Waited), w.Permits, w.Exclusive})

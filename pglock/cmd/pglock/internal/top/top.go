@@ -38,10 +38,10 @@ type Client interface {
 type Config struct {
 	Client   Client
 	Doctor   func(ctx context.Context) []doctor.Result
-	Show     func(out io.Writer, l inspect.Lock, s inspect.Snapshot) error                     // everything about a lock and its sessions, for its detail
-	Export   func(out io.Writer, l inspect.Lock, indented bool, guards ...inspect.Guard) error // as JSON
-	Help     string                                                                            // of the keys
-	Every    time.Duration                                                                     // between two reads
+	Show     func(out io.Writer, l inspect.Lock, s inspect.Snapshot) error // everything about a lock and its sessions, for its detail
+	Export   func(out io.Writer, l inspect.Lock, indented bool) error      // as JSON
+	Help     string                                                        // of the keys
+	Every    time.Duration                                                 // between two reads
 	ReadOnly bool
 	Filter   string // as after the key /
 	Screen   string // the first one
@@ -57,7 +57,6 @@ func Screens() (names []string) {
 
 const (
 	mostRows              = 1000 // that a screen reads
-	mostUnseen            = 5    // reads without a lock until its rate is forgotten: a hot one is free in some of them
 	leastEvery, mostEvery = 250 * time.Millisecond, time.Minute
 	far                   = 1 << 30 // beyond all rows
 )
@@ -135,14 +134,6 @@ type prompt struct {
 	enter    func(input string) tea.Cmd
 }
 
-// sighting is a lock as the last read saw it that has it.
-type sighting struct {
-	version int64
-	at      time.Time
-	rate    float64 // of changes per second, until then
-	reads   int     // since then
-}
-
 // model is the state of the screen.
 type model struct {
 	Config
@@ -154,8 +145,7 @@ type model struct {
 	pace     display.Pace
 	rest     time.Duration // until the next read
 	renewals display.Renewals
-	seen     map[string]sighting // by name
-	reads    int                 // that were begun: the answer to an older one is dropped
+	reads    int // that were begun: the answer to an older one is dropped
 
 	screen, cursor, first int
 	rows                  int    // of the table
@@ -170,7 +160,7 @@ type model struct {
 
 func newModel(ctx context.Context, cfg Config) *model {
 	first := slices.Index(Screens(), cfg.Screen)
-	return &model{Config: cfg, ctx: ctx, width: 80, height: 24, screen: max(first, 0), renewals: display.Renewals{}, seen: map[string]sighting{}}
+	return &model{Config: cfg, ctx: ctx, width: 80, height: 24, screen: max(first, 0), renewals: display.Renewals{}}
 }
 
 // The messages of commands that have ended.
@@ -211,20 +201,14 @@ func (m *model) check() tea.Cmd {
 
 // take makes a snapshot the one that is drawn.
 func (m *model) take(s inspect.Snapshot) {
-	m.view = view{Snapshot: s, checks: m.view.checks, overdue: m.renewals.Overdue(s.At, s.Locks...), rates: map[string]float64{}}
-	for _, l := range s.Locks {
-		now := sighting{version: l.Version, at: s.At}
-		if before, ok := m.seen[l.Name]; ok && s.At.After(before.at) {
-			now.rate = max(0, float64(l.Version-before.version)/s.At.Sub(before.at).Seconds())
-		}
-		m.seen[l.Name] = now
+	old, versions := m.view, map[string]int64{}
+	for _, l := range old.Locks {
+		versions[l.Name] = l.Version
 	}
-	for name, seen := range m.seen {
-		m.view.rates[name] = seen.rate
-		if seen.reads++; seen.reads > mostUnseen {
-			delete(m.seen, name)
-		} else {
-			m.seen[name] = seen
+	m.view = view{Snapshot: s, checks: old.checks, overdue: m.renewals.Overdue(s.At, s.Locks...), rates: map[string]float64{}}
+	for _, l := range s.Locks {
+		if version, ok := versions[l.Name]; ok && s.At.After(old.At) {
+			m.view.rates[l.Name] = max(0, float64(l.Version-version)/s.At.Sub(old.At).Seconds())
 		}
 	}
 }
