@@ -162,27 +162,9 @@
 //
 // # From other languages
 //
-// Every part is available as SQL, and testdata/plain.sql has a whole session. The schema of the locks is
-// pglock here; $name and $token are those of a grant.
-//
-//	-- a token column that the writer compares itself; no row: a newer grant has written
-//	UPDATE reports SET body = $1, fence_token = $token WHERE id = $2 AND fence_token <= $token;
-//
-//	-- a guarded transaction, as Check
-//	BEGIN; SELECT pglock.guard($name, $token); UPDATE …; COMMIT;
-//
-//	-- a protected table: once, in a migration; then as Bind in each transaction
-//	SELECT pglock.protect('reports', permissive => false, named_by => 'report:{id}');
-//	BEGIN; SELECT pglock.bind($name, $token); UPDATE …; COMMIT;
-//	SELECT * FROM pglock.protected_tables;
-//	SELECT pglock.unprotect('reports');
-//
-//	-- a mark for something without a column
-//	SELECT pglock.advance('file:/reports/1', $token);
-//
-// They fail with SQLSTATE PGL01 (stale), PGL02 (no grant), PGL03 (another lock's row); the list is
-// in migrations/0002_fencing.up.sql. The first statement alone refuses a writer that comes after a newer
-// one, as a Checker does, but no late write before the next holder's first.
+// Every part is available as SQL: docs/guides/fencing-in-sql.md shows it, and testdata/plain.sql has a
+// whole session. The functions fail with SQLSTATE PGL01 (stale), PGL02 (no grant) or PGL03 (another
+// lock's row); the list is in migrations/0002_fencing.up.sql.
 //
 // # Rights
 //
