@@ -26,10 +26,8 @@ type call struct {
 // newCall applies the options, and checks and sorts the keys.
 func newCall[O interface{ apply(*config) error }](keys []Key, shared bool, opts []O) (*call, error) {
 	cfg := config{poolWait: defaultPoolWait, keepAlive: defaultKeepAlive}
-	for _, o := range opts {
-		if err := o.apply(&cfg); err != nil {
-			return nil, err
-		}
+	if err := errs.ApplyBy("advisory", &cfg, opts, func(o O, c *config) error { return o.apply(c) }); err != nil {
+		return nil, err
 	}
 	keys = slices.Concat(keys, cfg.moreKeys)
 	for _, k := range keys {

@@ -70,13 +70,6 @@ func NamedBy(template string) Option {
 // newProtection applies the options, which are SchemaOptions in calls that know no others.
 func newProtection[O Option](opts []O) (protection, error) {
 	p := protection{schema: schema.Default, column: "fence_token"}
-	for _, o := range opts {
-		if any(o) == nil {
-			return p, errs.InvalidOption("fencing", "Protect: an option is nil")
-		}
-		if err := o.apply(&p); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
+	err := errs.ApplyBy("fencing", &p, opts, func(o O, p *protection) error { return o.apply(p) })
+	return p, err
 }

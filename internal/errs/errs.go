@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -64,11 +65,16 @@ func Require(pkg string, ok bool, format string, args ...any) error {
 
 // Apply applies the options of the package's call to c, and refuses one that is nil.
 func Apply[C any, O ~func(*C) error](pkg string, c *C, opts []O) error {
+	return ApplyBy(pkg, c, opts, func(o O, c *C) error { return o(c) })
+}
+
+// ApplyBy is Apply for options that are functions or interfaces, which apply applies.
+func ApplyBy[C, O any](pkg string, c *C, opts []O, apply func(O, *C) error) error {
 	for _, o := range opts {
-		if o == nil {
+		if v := reflect.ValueOf(&o).Elem(); (v.Kind() == reflect.Func || v.Kind() == reflect.Interface) && v.IsNil() {
 			return InvalidOption(pkg, "an option is nil: must be set")
 		}
-		if err := o(c); err != nil {
+		if err := apply(o, c); err != nil {
 			return err
 		}
 	}

@@ -107,16 +107,8 @@ func WithLookup[T any](lookup func(ctx context.Context, l *pglock.Lease, s Start
 
 func newConfig[O any](opts []O, apply func(O, *config) error) (config, error) {
 	c := config{schema: schema.Default, retention: defaultRetention}
-	for _, o := range opts {
-		if any(o) == nil {
-			return c, invalidOption("an option is nil: must be set")
-		}
-		if err := apply(o, &c); err != nil {
-			return c, err
-		}
+	if err := errs.ApplyBy("once", &c, opts, apply); err != nil {
+		return c, err
 	}
-	if c.retry && c.lookup != nil {
-		return c, invalidOption("WithRetry and WithLookup: conflict: use one of them")
-	}
-	return c, nil
+	return c, errs.Require("once", !c.retry || c.lookup == nil, "WithRetry and WithLookup: conflict: use one of them")
 }

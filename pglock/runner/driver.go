@@ -20,8 +20,7 @@ import (
 //	m, err := migrate.NewWithInstance("iofs", source, "pgx5", driver)
 //
 // All other methods are the wrapped driver's. A run that loses its lock therefore continues, and
-// learns of the loss from Unlock, whose error golang-migrate adds to that of the run. Run stops
-// before the next migration instead.
+// learns of the loss from Unlock, whose error golang-migrate adds to that of the run.
 type Driver struct {
 	database.Driver
 	ctx    context.Context //nolint:containedctx // golang-migrate's methods take none

@@ -94,10 +94,8 @@ func WithLease(client *pglock.Client, opts ...pglock.LeaseOption) Option {
 }
 
 // WithKey makes a run acquire the advisory lock of another program too, pg_advisory_lock(id), after
-// its own. Use it for one release, while replicas of the previous one still migrate under the lock
-// of golang-migrate ([GolangMigrateKey]) or goose (gooselock.DefaultKey): old and new replicas then
-// exclude each other. The release after that can drop WithKey, because the run acquires its own
-// lock as well.
+// its own, while replicas of the previous release still migrate under the lock of golang-migrate
+// ([GolangMigrateKey]) or goose (gooselock.DefaultKey): see Rolling out above.
 //
 // The wait polls for both locks, and WithTimeout bounds it. The other lock needs a session, so
 // WithKey does not work behind a pooler in transaction mode, also if the run's own lock is a lease.
@@ -121,10 +119,8 @@ func GolangMigrateKey(databaseName, schema, table string) int64 {
 }
 
 // AllowNewer makes Run return nil, and change nothing, if the database's version is higher than the
-// last one of the source. Use it for a release that works with the tables of later releases: during
-// a rollout its replicas can then restart after a later release has migrated. Run can't tell a
-// later release from another program that uses the same version table. Default:
-// ErrUnknownVersion.
+// last one of the source: see Rolling out above. Run can't tell a later release from another program
+// that uses the same version table. Default: ErrUnknownVersion.
 func AllowNewer() Option {
 	return func(c *config) error { c.allowNewer, c.onlyRun = true, "AllowNewer"; return nil }
 }

@@ -24,10 +24,6 @@ import (
 // migration is missing, Run acquires no lock, and needs no right except to read the version table
 // and the record of files beside it: see the package documentation.
 //
-// A migration and its record are one transaction, unless the migration can't run in one: see the
-// package documentation. Run changes the record only if it is still what Run has read, so a run
-// that has lost its lock without knowing it repeats no migration.
-//
 // ctx bounds the whole call, the wait and the migrations. When ctx ends, Run cancels the current
 // migration. When the lock is lost, Run finishes the current migration and begins no other.
 //
@@ -36,13 +32,9 @@ import (
 //   - *pglock.WaitError (pglock.ErrNotAcquired): others held the lock for too long. It names the holder.
 //     advisory.ErrPooled: behind a pooler in transaction mode the lock must be a lease.
 //   - *MigrationError: the SQL of a file failed. It says whether anything is left.
-//   - ErrDirty: a migration outside a transaction was begun, and its end not recorded.
-//   - ErrUnknownVersion, ErrOtherSource: the database was migrated from another source. With
-//     AllowNewer, a version of a later release is not an error.
-//   - ErrOutOfOrder, ErrChanged: a file was added below the version, or has changed since it was
-//     applied. AllowOutOfOrder runs the first, and AllowChanged accepts the second.
+//   - ErrDirty, ErrUnknownVersion, ErrOtherSource, ErrOutOfOrder, ErrChanged or ErrNoMigrations.
 //   - pglock.ErrLost: the lock was lost between two migrations.
-//   - ErrNoMigrations, pglock.ErrInvalidOption, or an error of the source or the server.
+//   - pglock.ErrInvalidOption, or an error of the source or the server.
 //
 // After each of them the version table and the record are correct.
 func Run(ctx context.Context, source Source, pool *pgxpool.Pool, opts ...Option) error {

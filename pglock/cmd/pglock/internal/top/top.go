@@ -101,13 +101,11 @@ func Once(ctx context.Context, cfg Config, out io.Writer) error {
 		if cfg.Screen == "" {
 			fmt.Fprintf(&text, "%s%s\n", strings.ToUpper(screen.title[:1]), screen.title[1:])
 		}
+		add := func(line string) { fmt.Fprintln(&text, strings.TrimRight(ansi.Strip(line), " ")) }
 		titles, line := layout(screen.columns, rows, far)
-		lines := []string{titles}
+		add(titles)
 		for _, r := range rows {
-			lines = append(lines, line(r.cells))
-		}
-		for _, l := range lines {
-			fmt.Fprintln(&text, strings.TrimRight(ansi.Strip(l), " "))
+			add(line(r.cells))
 		}
 		if more := s.Server.Started - len(s.Once); screen.title == "once" && more > 0 {
 			fmt.Fprintf(&text, "and %d more\n", more)
