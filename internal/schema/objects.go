@@ -61,16 +61,16 @@ func Differences(found []Object, files fs.FS, name string) (differing, public []
 		return nil, nil
 	}
 	for line := range strings.Lines(objectsOfVersion) {
-		object, facts, _ := strings.Cut(line, "\t")
-		o, ok := have[object]
-		function, _, _ := strings.Cut(strings.TrimPrefix(object, "function "), "(")
+		want := strings.Split(line, "\t") // name, facts, and whether PUBLIC may execute it
+		o, ok := have[want[0]]
+		function, _, _ := strings.Cut(strings.TrimPrefix(want[0], "function "), "(")
 		body, known := texts[function]
-		switch facts, mayBePublic := strings.CutSuffix(facts, "\ttrue\n"); {
+		switch {
 		case !ok:
-			differing = append(differing, object+" is missing")
-		case o.Facts != strings.TrimSuffix(facts, "\tfalse\n") || known && !isPinned(o.Body, body, name, have[""].Body):
-			differing = append(differing, object+" differs")
-		case o.Signature != "" && !mayBePublic:
+			differing = append(differing, want[0]+" is missing")
+		case o.Facts != want[1] || known && !isPinned(o.Body, body, name, have[""].Body):
+			differing = append(differing, want[0]+" differs")
+		case o.Signature != "" && want[2] != "true\n":
 			public = append(public, o.Signature)
 		}
 	}
