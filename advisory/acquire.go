@@ -65,7 +65,7 @@ func newSessionCall(ctx context.Context, pool *pgxpool.Pool, key Key, opts []Ses
 	case err != nil:
 		return nil, err
 	case pool == nil:
-		return nil, invalidOption("the pool is nil")
+		return nil, errs.InvalidOption("advisory", "the pool is nil")
 	case ctx.Err() != nil:
 		return nil, c.notAcquired(errs.ContextErr(ctx))
 	}

@@ -32,7 +32,7 @@ func newCall[O interface{ apply(*config) error }](keys []Key, shared bool, opts 
 	keys = slices.Concat(keys, cfg.moreKeys)
 	for _, k := range keys {
 		if k.invalid != "" {
-			return nil, invalidOption("invalid key: %s", k.invalid)
+			return nil, errs.InvalidOption("advisory", "invalid key: %s", k.invalid)
 		}
 	}
 	slices.SortFunc(keys, func(a, b Key) int { return cmp.Compare(a.id, b.id) })

@@ -64,9 +64,9 @@ func do(ctx context.Context, db any, key Key, fn func(ctx context.Context, tx pg
 	case err != nil:
 		return err
 	case fn == nil:
-		return invalidOption("the function is nil")
+		return errs.InvalidOption("advisory", "the function is nil")
 	case pgtx.IsNil(db):
-		return invalidOption("the database is nil")
+		return errs.InvalidOption("advisory", "the database is nil")
 	}
 	if reflect.TypeOf(db).Comparable() { // pointers are
 		leave, err := c.enter(ctx, doAdmission, db, 2)

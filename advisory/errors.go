@@ -89,7 +89,3 @@ func (e *NotAcquiredError) Error() string {
 }
 
 func (e *NotAcquiredError) Unwrap() []error { return errs.Causes(ErrNotAcquired, e.Cause) }
-
-func invalidOption(format string, args ...any) error {
-	return errs.InvalidOption("advisory", format, args...)
-}

@@ -36,7 +36,7 @@ func New(client *pglock.Client, name string, opts ...Option) (*Election, error) 
 		return nil, err
 	}
 	if client == nil {
-		return nil, invalidOption("client is nil: must be from pglock.Open")
+		return nil, errs.InvalidOption("leader", "client is nil: must be from pglock.Open")
 	}
 	if err := pglock.CheckName(name); err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func WithLease(opts ...pglock.LeaseOption) Option {
 	return func(c *config) error {
 		for i, o := range opts {
 			if o == nil {
-				return invalidOption("WithLease: option %d is nil: must be a pglock.LeaseOption", i+1)
+				return errs.InvalidOption("leader", "WithLease: option %d is nil: must be a pglock.LeaseOption", i+1)
 			}
 		}
 		c.lease = append(c.lease, opts...)
@@ -52,8 +52,4 @@ func WithLease(opts ...pglock.LeaseOption) Option {
 func WithLogger(l *slog.Logger) Option {
 	l = quiet.Logger(l)
 	return func(c *config) error { c.logger = func() *slog.Logger { return l }; return nil }
-}
-
-func invalidOption(format string, args ...any) error {
-	return errs.InvalidOption("leader", format, args...)
 }

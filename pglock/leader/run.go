@@ -45,7 +45,7 @@ func Run(ctx context.Context, client *pglock.Client, name string, fn Func, opts 
 // during a rotation of passwords, it tries again, and logs that at Warn. If fn panics, Run resigns, and the panic continues.
 func (e *Election) Run(ctx context.Context, fn Func) error {
 	if fn == nil {
-		return invalidOption("function is nil: must be set")
+		return errs.InvalidOption("leader", "function is nil: must be set")
 	}
 	pause := backoff.Backoff{First: 100 * time.Millisecond, Max: 5 * time.Second} // while the database is unreachable
 	for {

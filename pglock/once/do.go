@@ -61,9 +61,9 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 	case err != nil:
 		return zero, err
 	case fn == nil:
-		return zero, invalidOption("do %.64q: the function is nil: must be set", key)
+		return zero, errs.InvalidOption("once", "do %.64q: the function is nil: must be set", key)
 	case client == nil:
-		return zero, invalidOption("do %.64q: the client is nil: must be set", key)
+		return zero, errs.InvalidOption("once", "do %.64q: the client is nil: must be set", key)
 	}
 	if err := checkKey(key); err != nil {
 		return zero, err
@@ -75,7 +75,7 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 	if cfg.lookup != nil {
 		lookup, ok := cfg.lookup.(func(context.Context, *pglock.Lease, Started) (T, error))
 		if !ok {
-			return zero, invalidOption("do %.64q: WithLookup has a %T: must return the result type of Do, %T", key, cfg.lookup, zero)
+			return zero, errs.InvalidOption("once", "do %.64q: WithLookup has a %T: must return the result type of Do, %T", key, cfg.lookup, zero)
 		}
 		c.lookup = func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) {
 			return e.encode(lookup(ctx, l, s))

@@ -131,10 +131,6 @@ func conceal(err error) error {
 	return mark(err, unknown)
 }
 
-func invalidOption(format string, args ...any) error {
-	return errs.InvalidOption("once", format, args...)
-}
-
 // explain turns a server's error into this package's errors.
 func explain(ctx context.Context, operation, key, schemaName string, err error) error {
 	where := fmt.Sprintf("once: %s %.64q", operation, key)

@@ -49,7 +49,7 @@ func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byt
 	case err != nil:
 		return zero, err
 	case fn == nil:
-		return zero, invalidOption("tx %.64q: the function is nil: must be set", key)
+		return zero, errs.InvalidOption("once", "tx %.64q: the function is nil: must be set", key)
 	case pgtx.IsNil(tx):
 		return zero, errs.Errorf("once: tx %.64q: %w: it is nil", key, errs.ErrTx)
 	}

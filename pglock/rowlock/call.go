@@ -138,7 +138,7 @@ func (c *call) explain(ctx context.Context, err error) error {
 	case state == pgtx.NumericValueOutOfRange:
 		return fmt.Errorf("%w: %w", ErrRange, err)
 	case strings.HasPrefix(state, pgtx.DataException):
-		return invalidOption("a value does not fit its column of %s: %w", c.table, err)
+		return errs.InvalidOption("rowlock", "a value does not fit its column of %s: %w", c.table, err)
 	}
 	return errs.Errorf("rowlock: %s: %w", c.table, err)
 }

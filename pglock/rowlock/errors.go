@@ -79,7 +79,3 @@ func (e *ShortError) Error() string {
 }
 
 func (e *ShortError) Unwrap() error { return ErrShort }
-
-func invalidOption(format string, args ...any) error {
-	return errs.InvalidOption("rowlock", format, args...)
-}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 )
 
@@ -38,19 +39,19 @@ func arrayText(items []string) string {
 func keyText(k any) (string, error) {
 	v := reflect.ValueOf(k)
 	if pgtx.IsNil(k) || !v.Comparable() { // in an interface, where the compiler does not see it
-		return "", invalidOption("key %v of type %T: must be comparable, and neither nil nor NULL", k, k)
+		return "", errs.InvalidOption("rowlock", "key %v of type %T: must be comparable, and neither nil nor NULL", k, k)
 	}
 	switch m := k.(type) {
 	case driver.Valuer:
 		held, err := m.Value()
 		if _, again := held.(driver.Valuer); err != nil || again {
-			return "", invalidOption("key of type %T has no value: %v", k, err)
+			return "", errs.InvalidOption("rowlock", "key of type %T has no value: %v", k, err)
 		}
 		return keyText(held)
 	case encoding.TextMarshaler: // a time.Time too
 		b, err := m.MarshalText()
 		if err != nil {
-			return "", invalidOption("key %v: %w", k, err)
+			return "", errs.InvalidOption("rowlock", "key %v: %w", k, err)
 		}
 		return string(b), nil
 	}
@@ -62,5 +63,5 @@ func keyText(k any) (string, error) {
 	case v.Kind() == reflect.Array && v.Len() == 16 && v.Type().Elem().Kind() == reflect.Uint8:
 		return fmt.Sprintf("%x", k), nil
 	}
-	return "", invalidOption("key type %T: use a string, an integer, a [16]byte, a driver.Valuer or an encoding.TextMarshaler", k)
+	return "", errs.InvalidOption("rowlock", "key type %T: use a string, an integer, a [16]byte, a driver.Valuer or an encoding.TextMarshaler", k)
 }

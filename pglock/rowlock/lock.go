@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
@@ -48,7 +49,7 @@ func combine(opts []Option, allowed Option) (all Option, words []string, err err
 	wait, one := waits[all&(NoWait|SkipLocked)]
 	strength, only := strengths[all&(ForNoKeyUpdate|ForShare|ForKeyShare)]
 	if all&^allowed != 0 || !one || !only {
-		return 0, nil, invalidOption("options: NoWait and SkipLocked exclude each other, so do ForNoKeyUpdate, ForShare and ForKeyShare, " +
+		return 0, nil, errs.InvalidOption("rowlock", "options: NoWait and SkipLocked exclude each other, so do ForNoKeyUpdate, ForShare and ForKeyShare, "+
 			"and Reserve and Restock allow only NoWait")
 	}
 	return all, []string{":wait", wait, ":strength", strength}, nil

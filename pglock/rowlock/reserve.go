@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -21,10 +22,8 @@ var decimal = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
 // check refuses a decimal that is not a positive number.
 func (d Decimal) check() error {
-	if !decimal.MatchString(string(d)) || strings.Trim(string(d), "0.") == "" {
-		return invalidOption("quantity %q: must be a positive number like 3 or 0.125", string(d))
-	}
-	return nil
+	positive := decimal.MatchString(string(d)) && strings.Trim(string(d), "0.") != ""
+	return errs.Require("rowlock", positive, "quantity %q: must be a positive number like 3 or 0.125", string(d))
 }
 
 // Line is a quantity of one key. Take makes one with an integer.
@@ -125,7 +124,7 @@ func settle[K comparable](stock Stock, lines []Line[K], rows []level) (map[K]Dec
 		case row.Short || row.Positions == nil:
 			short.Lines = append(short.Lines, Shortage{Key: l.Key, Wanted: l.Quantity, Available: row.Had, Missing: !row.Short})
 		case row.Has != nil && !*row.Exact:
-			return nil, refusal{invalidOption("column %q of %s would round the change of %v by %s", stock.Quantity, stock.quoted(), l.Key, l.Quantity)}
+			return nil, refusal{errs.InvalidOption("rowlock", "column %q of %s would round the change of %v by %s", stock.Quantity, stock.quoted(), l.Key, l.Quantity)}
 		case row.Has != nil:
 			left[l.Key] = *row.Has
 		}

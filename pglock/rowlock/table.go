@@ -44,7 +44,7 @@ func (t Table) quoted() string { return t.Name.Sanitize() }
 func checkNames(names []string, more ...string) error {
 	for _, name := range slices.Concat(names, more) {
 		if err := errs.CheckText(name, schema.MaxName); err != nil {
-			return invalidOption("name of table or column %w", err)
+			return errs.InvalidOption("rowlock", "name of table or column %w", err)
 		}
 	}
 	return nil
@@ -68,7 +68,7 @@ func (t Table) render(sql string, args []any, more ...string) pgtx.Query {
 // those of the row's key in the arguments, counted from 1, and there must be exactly one.
 func (t Table) match(positions []int32, found []bool) (int, error) {
 	if len(positions) != 1 || found[positions[0]-1] {
-		return 0, refusal{invalidOption("column %q of %s does not match the keys one to one: it must be unique among the rows of Where, no two "+
+		return 0, refusal{errs.InvalidOption("rowlock", "column %q of %s does not match the keys one to one: it must be unique among the rows of Where, no two "+
 			"keys may be equal in its type, and search_path must not hide the operator = of its type", t.Key, t.quoted())}
 	}
 	found[positions[0]-1] = true

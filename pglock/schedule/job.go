@@ -37,9 +37,9 @@ func New(client *pglock.Client, name string, opts ...Option) (*Job, error) {
 	}
 	switch {
 	case client == nil:
-		return nil, invalidOption("client is nil: must be from pglock.Open")
+		return nil, errs.InvalidOption("schedule", "client is nil: must be from pglock.Open")
 	case name == "" || len(name) > maxName:
-		return nil, invalidOption("job name has %d bytes: must have 1 to %d", len(name), maxName)
+		return nil, errs.InvalidOption("schedule", "job name has %d bytes: must have 1 to %d", len(name), maxName)
 	}
 	return &Job{client, name, cfg, make(chan struct{}, 1)}, nil
 }
@@ -98,7 +98,7 @@ func (j *Job) BeginPer(ctx context.Context, period time.Duration) (*Run, error) 
 // begin waits for the time of wait until no other run of the job is in progress here or elsewhere.
 func (j *Job) begin(ctx context.Context, c claim, wait time.Duration) (r *Run, err error) {
 	if c.tick.IsZero() && c.period < time.Millisecond {
-		return nil, invalidOption("period %v is too short: must be 1ms or more", c.period)
+		return nil, errs.InvalidOption("schedule", "period %v is too short: must be 1ms or more", c.period)
 	}
 	defer func() { j.observeBegin(ctx, c, r, err) }()
 	until := time.Now().Add(wait)

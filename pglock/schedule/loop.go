@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/pglock"
 )
 
@@ -31,7 +32,7 @@ const (
 // The error wraps pglock.ErrInvalidOption if fn is nil or s is invalid.
 func (j *Job) Run(ctx context.Context, s Schedule, fn Func) error {
 	if fn == nil {
-		return invalidOption("function is nil: must be set")
+		return errs.InvalidOption("schedule", "function is nil: must be set")
 	}
 	if err := checkSchedule(s, j.wallClock()); err != nil {
 		return err

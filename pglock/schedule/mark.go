@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
@@ -98,7 +99,7 @@ func (j *Job) checkZone(ctx context.Context, c claim) (last time.Time, err error
 // not, so none of them runs, but they don't pass for done either: that would stop the job silently.
 func (j *Job) check(ctx context.Context, c claim) (tick, last time.Time, err error) {
 	if c.period == 0 && c.tick.UnixMicro() <= 1 {
-		return tick, last, invalidOption("tick %s is too early: must be after 1970", format(c.tick))
+		return tick, last, errs.InvalidOption("schedule", "tick %s is too early: must be after 1970", format(c.tick))
 	}
 	last, now, err := j.readMark(ctx)
 	if err != nil {

@@ -66,7 +66,7 @@ func TickFromContext(ctx context.Context) (tick time.Time, ok bool) {
 // once runs fn for a claim. began reports whether fn was called.
 func (j *Job) once(ctx context.Context, c claim, wait time.Duration, fn Func) (began bool, err error) {
 	if fn == nil {
-		return false, invalidOption("function is nil: must be set")
+		return false, errs.InvalidOption("schedule", "function is nil: must be set")
 	}
 	r, err := j.begin(ctx, c, wait)
 	if err != nil {

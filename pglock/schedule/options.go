@@ -169,7 +169,3 @@ func (j *Job) observeSkip(ctx context.Context, tick time.Time) {
 		j.observeBegin(ctx, claim{}, nil, j.refuse(ErrMissed, "tick %s is skipped, because a later one is due", format(tick)))
 	}
 }
-
-func invalidOption(format string, args ...any) error {
-	return errs.InvalidOption("schedule", format, args...)
-}

@@ -25,7 +25,7 @@ type Schedule interface {
 // shorter one return pglock.ErrInvalidOption.
 func Every(period time.Duration) Schedule {
 	if period < time.Millisecond {
-		return invalid{invalidOption("period %v is too short: must be 1ms or more", period)}
+		return invalid{errs.InvalidOption("schedule", "period %v is too short: must be 1ms or more", period)}
 	}
 	return every{period}
 }
@@ -43,7 +43,7 @@ func (invalid) Next(time.Time) time.Time { return time.Time{} }
 // agree on. It looks at the first tick after now.
 func checkSchedule(s Schedule, now time.Time) error {
 	if s == nil {
-		return invalidOption("schedule is nil: must be set")
+		return errs.InvalidOption("schedule", "schedule is nil: must be set")
 	}
 	if bad, ok := s.(invalid); ok {
 		return bad.err
@@ -51,13 +51,13 @@ func checkSchedule(s Schedule, now time.Time) error {
 	tick := s.Next(now)
 	switch {
 	case tick.IsZero() && lastTick(s, now).IsZero():
-		return invalidOption("schedule %T never has a tick, as one for February 30", s)
+		return errs.InvalidOption("schedule", "schedule %T never has a tick, as one for February 30", s)
 	case tick.IsZero(): // it is over
 		return nil
 	case !tick.After(now):
-		return invalidOption("schedule %T returns a tick that is not after the time it was asked for", s)
+		return errs.InvalidOption("schedule", "schedule %T returns a tick that is not after the time it was asked for", s)
 	case !isTick(s, tick):
-		return invalidOption("schedule %T counts from the time it is asked at, so its ticks differ between processes: use Every", s)
+		return errs.InvalidOption("schedule", "schedule %T counts from the time it is asked at, so its ticks differ between processes: use Every", s)
 	}
 	return nil
 }
@@ -135,17 +135,17 @@ func lastTick(s Schedule, now time.Time) time.Time {
 // without zone files imports time/tzdata.
 func Daily(at string, loc *time.Location) Schedule {
 	if loc == nil {
-		return invalid{invalidOption("location is nil: must be set, for example to time.Local")}
+		return invalid{errs.InvalidOption("schedule", "location is nil: must be set, for example to time.Local")}
 	}
 	t, err := time.Parse("15:04:05", at)
 	if err != nil {
 		t, err = time.Parse("15:04", at)
 	}
 	if err != nil {
-		return invalid{invalidOption("time of day %q is invalid: must be like 15:04 or 15:04:05", at)}
+		return invalid{errs.InvalidOption("schedule", "time of day %q is invalid: must be like 15:04 or 15:04:05", at)}
 	}
 	if tz := strings.TrimPrefix(os.Getenv("TZ"), ":"); loc == time.Local && !loadable(tz) && loc.String() == time.UTC.String() {
-		return invalid{errs.Mark(invalidOption("time zone %q of $TZ can't be loaded: must be a name like Europe/Berlin, with zone files or time/tzdata", tz), ErrZone)}
+		return invalid{errs.Mark(errs.InvalidOption("schedule", "time zone %q of $TZ can't be loaded: must be a name like Europe/Berlin, with zone files or time/tzdata", tz), ErrZone)}
 	}
 	hour, minute, second := t.Clock()
 	return daily{hour, minute, second, loc}

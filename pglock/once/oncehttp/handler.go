@@ -50,9 +50,9 @@ func Handler(next http.Handler, client *pglock.Client, scope func(*http.Request)
 	case err != nil:
 		return nil, err
 	case next == nil, client == nil:
-		return nil, invalidOption("Handler: the handler or the client is nil: both must be set")
+		return nil, errs.InvalidOption("oncehttp", "Handler: the handler or the client is nil: both must be set")
 	case len(c.tx) != 1:
-		return nil, invalidOption("Handler: WithTx: is for TxHandler: use WithDo")
+		return nil, errs.InvalidOption("oncehttp", "Handler: WithTx: is for TxHandler: use WithDo")
 	}
 	return &handler{config: c, next: next, run: func(w http.ResponseWriter, q request) error { return c.runDo(w, q, next, client) }}, nil
 }
@@ -75,9 +75,9 @@ func TxHandler(next http.Handler, db beginner, scope func(*http.Request) string,
 	case err != nil:
 		return nil, err
 	case next == nil, pgtx.IsNil(db):
-		return nil, invalidOption("TxHandler: the handler or the pool is nil: both must be set")
+		return nil, errs.InvalidOption("oncehttp", "TxHandler: the handler or the pool is nil: both must be set")
 	case len(c.do) != 1, c.lookup != nil:
-		return nil, invalidOption("TxHandler: WithDo or WithLookup: is for Handler: use WithTx")
+		return nil, errs.InvalidOption("oncehttp", "TxHandler: WithDo or WithLookup: is for Handler: use WithTx")
 	}
 	return &handler{config: c, next: next, run: func(w http.ResponseWriter, q request) error { return c.runTx(w, q, next, db) }}, nil
 }

@@ -147,7 +147,7 @@ func WithLogger(l *slog.Logger) Option {
 
 func newConfig(scope func(*http.Request) string, opts []Option) (config, error) {
 	if scope == nil {
-		return config{}, invalidOption("the scope is nil: must be set, to OneScope if all clients may get each other's responses")
+		return config{}, errs.InvalidOption("oncehttp", "the scope is nil: must be set, to OneScope if all clients may get each other's responses")
 	}
 	c := config{
 		scope:   scope,
@@ -164,8 +164,4 @@ func newConfig(scope func(*http.Request) string, opts []Option) (config, error) 
 	}
 	err := errs.Apply("oncehttp", &c, opts)
 	return c, err
-}
-
-func invalidOption(format string, args ...any) error {
-	return errs.InvalidOption("oncehttp", format, args...)
 }
