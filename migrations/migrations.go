@@ -146,7 +146,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, opts []Option, t task) error {
 	if !migrating && s.finding != (schema.Stranger{}) { // the check calls a function of the schema
 		return nil
 	}
-	return checkServer(ctx, own, cfg, migrating)
+	return checkServer(ctx, own, cfg)
 }
 
 // perform performs the task under the lock. It needs no lock if the task is done.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
+	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/schema"
 )
 
@@ -108,4 +109,18 @@ func (s state) checkTrust(cfg config) error {
 			s.role, schema.Quote(cfg.schema), schema.Quote(s.role))
 	}
 	return errs.Errorf("%w: schema %q %s, so a migration could run code of others as %q: %s", ErrUntrusted, cfg.schema, what, s.role, remedy)
+}
+
+// checkServer returns an error that wraps schema.ErrSchema if locks are not safe on the server. A role
+// that may not call the function learns it from pglock.Open.
+func checkServer(ctx context.Context, own *pgxpool.Pool, cfg config) error {
+	var why *string
+	err := own.QueryRow(ctx, "SELECT "+schema.Quote(cfg.schema)+".unsafe_server()").Scan(&why)
+	switch {
+	case pgtx.SQLState(err) == pgtx.InsufficientPrivilege:
+		return nil
+	case err == nil && why != nil:
+		err = schema.Unsafe(*why)
+	}
+	return cfg.explain(err)
 }
