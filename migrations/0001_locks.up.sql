@@ -847,7 +847,6 @@ BEGIN
             SELECT l.token AS token, l.holder AS holder, l.expires_at AS expires_at INTO that;
             SELECT coalesce(sum(p.weight), 0) INTO expired FROM "<here>".lock_permits AS p WHERE p.name = l.name AND p.expires_at <= clock_timestamp();
             IF l.capacity > 0 AND l.expires_at <= clock_timestamp() THEN
-                that.holder := NULL;
                 IF room + expired < weights[i] THEN -- otherwise the end of a guarded transaction makes the room
                     SELECT p.token, p.holder, p.expires_at INTO that FROM "<here>".lock_permits AS p
                     WHERE p.name = l.name AND p.expires_at > clock_timestamp() ORDER BY p.expires_at LIMIT 1;
@@ -912,7 +911,7 @@ BEGIN
                         SELECT min(w.ticket) FROM "<here>".lock_waiters AS w
                         WHERE w.name = d.name AND w.ticket > d.ticket AND w.expires_at > clock_timestamp()), d.ticket)
                     ELSE d.ticket END,
-                in_use = CASE WHEN shared THEN d.in_use + weights[i] WHEN permits[i] > 0 THEN 0 END,
+                in_use = CASE WHEN shared THEN d.in_use + weights[i] ELSE d.in_use END,
                 room_since = CASE WHEN permits[i] > 0 AND d.name <> ALL (early) THEN clock_timestamp() ELSE d.room_since END,
                 acquired_at = began, expires_at = CASE WHEN shared THEN '-infinity' ELSE until END, release_request = NULL,
                 last_holder = coalesce(d.holder, d.last_holder), last_end = CASE WHEN d.holder IS NULL THEN d.last_end ELSE 'expired' END,
@@ -1003,7 +1002,7 @@ BEGIN
         room_since = CASE WHEN l.capacity > 0 AND (whole OR l.in_use >= l.capacity) THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = release_permits.lock
     RETURNING l.capacity - l.in_use INTO room;
-    RETURN NEXT "<here>".wake_for_room(release_permits.lock, gate.ticket, CASE WHEN whole THEN room ELSE weight END, room, notify);
+    RETURN NEXT "<here>".wake_for_room(release_permits.lock, gate.ticket, weight, room, notify);
 END
 $$;
 
