@@ -246,7 +246,5 @@ func (e *Entry) CancelHandoff() {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
 	e.queue.contended = time.Now()
-	if e.state == reserved {
-		e.state = waiting
-	}
+	e.state = waiting // also of one that has left, whose state nothing reads any more
 }

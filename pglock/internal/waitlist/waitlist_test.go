@@ -389,6 +389,33 @@ func TestAHandoffYieldsForAWhile(t *testing.T) {
 	})
 }
 
+// TestACallerThatLeavesAClosingClient leaves its ticket to Stop, which deletes all of them with one statement.
+func TestACallerThatLeavesAClosingClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		closing := make(chan struct{})
+		f.cfg.Closing = closing
+		e := f.push()
+		f.draw(t, e)
+		close(closing)
+		gone := e.Leave(false)
+		f.client.calls.Wait()
+		select {
+		case <-gone:
+		default:
+			t.Error("the next caller would wait")
+		}
+		if f.server.together != 0 {
+			t.Error("it deletes its ticket")
+		}
+		f.stop()
+		if row := f.server.row("n"); row != 0 {
+			t.Errorf("row %d is left", row)
+		}
+	})
+}
+
 // TestAnOutageIsTold: entries behind the head learn of it when they have waited for long enough.
 func TestAnOutageIsTold(t *testing.T) {
 	t.Parallel()
@@ -406,10 +433,18 @@ func TestAnOutageIsTold(t *testing.T) {
 		if len(early.Outage) != 1 || len(late.Outage) != 0 || len(head.Outage) != 0 {
 			t.Errorf("told: %d, %d, %d", len(head.Outage), len(early.Outage), len(late.Outage))
 		}
+		if since := late.Fail(errRefused); !since.Equal(late.began) {
+			t.Errorf("a later caller: failing since %v, want %v", since, late.began)
+		}
 		ticket, _ := head.BeginAttempt()
 		head.EndAttempt(head.Request().ID, ticket, true, false)
 		if since := head.Fail(errRefused); !since.Equal(time.Now()) {
 			t.Errorf("after an answer: failing since %v", since)
+		}
+		pass(time.Second)
+		f.draw(t, head)
+		if since := head.Fail(errRefused); !since.Equal(time.Now()) {
+			t.Errorf("after a ticket: failing since %v", since)
 		}
 		for _, e := range []*Entry{late, early, head} {
 			e.Leave(false)
