@@ -75,7 +75,10 @@ func (p *protocol) replay(text string) {
 func (p *protocol) client(name string) *pgx.Conn {
 	p.t.Helper()
 	if p.clients[name] == nil {
-		conn, err := pgx.Connect(p.t.Context(), p.url)
+		config, err := pgx.ParseConfig(p.url)
+		locktest.OK(p.t, err)
+		config.RuntimeParams["statement_timeout"] = "60s" // of a search that does not end
+		conn, err := pgx.ConnectConfig(p.t.Context(), config)
 		locktest.OK(p.t, err)
 		p.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 		p.clients[name] = conn
