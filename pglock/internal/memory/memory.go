@@ -376,7 +376,6 @@ func (s *Server) grant(l *lock, r *leasetable.Request, weight int, token fencing
 	l.grants = append(l.grants, &grant{
 		token: token, weight: weight, whole: weight == l.size(), request: r.ID, holder: r.Holder, labels: decode(r.Labels), acquired: now, expires: now.Add(r.TTL),
 	})
-	l.busyUntil = time.Time{}
 	if l.capacity > 0 {
 		s.wakeNext(l, now, l.room(now))
 	}

@@ -116,7 +116,6 @@ func (c *Store) HandOff(ctx context.Context, fence fencing.Fence, r *leasetable.
 			return
 		}
 		l.grants = nil
-		l.ended = old.request
 		c.server.grant(l, r, 1, c.server.draw(l.token), now)
 		g = leasetable.Grant{Outcome: leasetable.Granted, Token: l.token, Remaining: r.TTL, Sent: now}
 	})
