@@ -115,19 +115,22 @@ func TestTicketsForSeveralNamesAreRefreshedInEachRound(t *testing.T) {
 	t.Parallel()
 	const watched = 5 * timing.RefreshEvery
 	synctest.Test(t, func(t *testing.T) {
-		for _, several := range []bool{false, true} {
+		for _, kind := range []string{"one name", "several names", "several permits"} {
 			f := newFixture()
 			e := f.push()
 			least, most := 2, int(watched/timing.RefreshEvery)
-			if several {
+			if kind != "one name" {
 				e.Leave(false)
-				e = f.pushAll()
+				if e = f.pushAll(); kind == "several permits" {
+					e.Leave(false)
+					e = f.Push(&leasetable.Request{Name: "n", Permits: leasetable.Permits{Capacity: 3, Weight: 2}}, time.Now())
+				}
 				least, most = int(watched/timing.SweepEvery)-1, 2*int(watched/timing.SweepEvery)
 			}
 			f.draw(t, e)
 			pass(watched)
 			if n := f.server.refreshes(); n < least || n > most {
-				t.Errorf("several names: %v: refreshed %d times, want %d to %d", several, n, least, most)
+				t.Errorf("%s: refreshed %d times, want %d to %d", kind, n, least, most)
 			}
 			f.server.mu.Lock()
 			f.server.rows["left"] = 1 // a row that the list does not know
