@@ -26,7 +26,9 @@ type waits struct {
 
 func newWaits(t *testing.T) waits {
 	t.Helper()
-	pool := pgtest.Pool(t)
+	pool := pgtest.Pool(t, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["statement_timeout"] = "60s" // of a search that does not end
+	})
 	w := waits{t, pool, pgtest.Schema(t, pool)}
 	for _, lock := range []string{"x", "y"} {
 		w.query(pool, "SELECT held_by FROM pglock.acquire($1, 'holder of ' || $1)", lock)
