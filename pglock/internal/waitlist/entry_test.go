@@ -76,7 +76,8 @@ func TestARequestIsReplaced(t *testing.T) {
 }
 
 // TestLeavingALongQueueCostsTheSame: one of many local callers for a name leaves as fast as one of a few,
-// from the front, the middle or the end. A search through the queue would take a hundred times longer.
+// from the front, the middle or the end. A search through the queue would take thirty times longer. The
+// fastest hundred of those that leave counts, since the machine may be busy with something else.
 func TestLeavingALongQueueCostsTheSame(t *testing.T) {
 	t.Parallel()
 	for name, pick := range map[string]func(i, n int) int{
@@ -85,26 +86,27 @@ func TestLeavingALongQueueCostsTheSame(t *testing.T) {
 		"middle": func(i, n int) int { return (i + n/2) % n },
 	} {
 		each := func(n int) time.Duration {
-			least := time.Hour
-			for range 3 { // the machine may be busy with something else
-				f := newFixture()
-				entries := make([]*Entry, n)
-				for i := range entries {
-					entries[i] = f.push()
+			f := newFixture()
+			defer f.stop()
+			entries := make([]*Entry, n)
+			for i := range entries {
+				entries[i] = f.push()
+			}
+			least, began := time.Hour, time.Now()
+			for i := range entries {
+				if entries[pick(i, n)].Leave(false); i%100 == 99 {
+					if i < n/2 { // while the queue is long
+						least = min(least, time.Since(began)/100)
+					}
+					began = time.Now()
 				}
-				began := time.Now()
-				for i := range entries {
-					entries[pick(i, n)].Leave(false)
-				}
-				least = min(least, time.Since(began)/time.Duration(n))
-				if f.hasQueues() {
-					t.Errorf("%s: the queue of %d is still there", name, n)
-				}
-				f.stop()
+			}
+			if f.hasQueues() {
+				t.Errorf("%s: the queue of %d is still there", name, n)
 			}
 			return least
 		}
-		if few, many := each(1000), each(100_000); many > 10*max(few, time.Microsecond/2) {
+		if few, many := each(1000), each(30_000); many > 10*max(few, time.Microsecond/2) {
 			t.Errorf("%s: a caller leaves after %v among many, after %v among few", name, many, few)
 		}
 	}
