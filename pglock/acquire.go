@@ -72,7 +72,7 @@ func (a *acquisition) tryOnce(ctx context.Context) (leasetable.Grant, error) {
 	var err error
 	for failed := 0; failed < failures; {
 		for range tries {
-			if g, err = a.attempt(ctx, a.ticketOr(0), false); err != nil || g.Outcome == leasetable.Granted || g.Outcome == leasetable.Busy {
+			if g, err = a.attempt(ctx, a.bargeOr(leasetable.NoTicket), false); err != nil || g.Outcome == leasetable.Granted || g.Outcome == leasetable.Busy {
 				break
 			}
 		}

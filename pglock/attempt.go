@@ -112,12 +112,12 @@ func newRequestID() string {
 	return id.String()
 }
 
-// ticketOr returns the ticket for an attempt, which is ours unless it is 0 or the call barges.
-func (a *acquisition) ticketOr(ours int64) int64 {
+// bargeOr returns the ticket for an attempt, unless the call barges.
+func (a *acquisition) bargeOr(ticket int64) int64 {
 	if a.cfg.barging {
 		return leasetable.BargeTicket
 	}
-	return cmp.Or(ours, leasetable.NoTicket)
+	return ticket
 }
 
 // attempt makes one attempt to acquire the lock. A lone attempt usually runs its statement on this

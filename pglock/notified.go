@@ -71,7 +71,7 @@ func (s subscription) Wait(ctx context.Context) (payload string, err error) {
 		case strings.HasSuffix(n.Channel, "_watch"):
 			s.client.watches.wake(n.Payload)
 		case strings.HasSuffix(n.Channel, leasetable.NextSuffix):
-			s.client.waiters.NextInLine(n.Payload)
+			s.client.waiters.ReleasedAhead(n.Payload)
 		case strings.HasSuffix(n.Channel, leasetable.AllSuffix):
 			s.client.waiters.WakeAll(n.Payload)
 		default:

@@ -24,7 +24,7 @@ const maxRaces = 5
 //   - by a notification, or by a release in this process (Woken);
 //   - by a release in this process that hands the lock off to it (Handed);
 //   - when the holder's lease expires;
-//   - when a refresh of its ticket finds the lock free, or finds its turn to join the queue;
+//   - when a look at its lock finds that free, or moves its entry of the overflow list to the queue;
 //   - after pauses that grow, much sooner without a listener.
 //
 // In all cases only the lock's row counts, so the waiter makes an attempt, and sleeps again if the
@@ -63,7 +63,7 @@ func (a *acquisition) wait(ctx context.Context) (g leasetable.Grant, err error) 
 	waiters := a.client.waiters
 	a.awaitRemoval(ctx)
 	if key := waitlist.Key(a.name, a.cfg.names); waiters.BeginSolo(key) {
-		g, err = a.attempt(ctx, a.ticketOr(0), false)
+		g, err = a.attempt(ctx, a.bargeOr(leasetable.NoTicket), false)
 		waiters.EndSolo(key)
 		if err == nil && g.Outcome == leasetable.Granted {
 			return g, nil
@@ -248,7 +248,7 @@ func (w *waiter) firstStep() step {
 	case start.AfterGrant && w.cfg.plain():
 		w.awaitingHandoff = true
 		return stepSleep
-	case start.Ticket: // of an earlier waiter that has left
+	case start.Joined: // by an earlier waiter that has left
 		return stepAcquireFull
 	case start.Row: // other processes waited lately
 		return stepJoinQueue
@@ -273,7 +273,7 @@ func (w *waiter) tryAcquire(ctx context.Context, how step) (g leasetable.Grant, 
 	if !ok {
 		return g, stepSleep, nil // until the hand-off ends
 	}
-	g, err = w.attempt(ctx, w.ticketOr(ticket), how == stepAcquireFull)
+	g, err = w.attempt(ctx, w.bargeOr(ticket), how == stepAcquireFull)
 	used := err == nil && (g.Outcome == leasetable.Granted || g.Invalid) && !w.cfg.barging
 	w.entry.EndAttempt(w.id, ticket, err == nil, used)
 	switch {
@@ -309,7 +309,7 @@ func (w *waiter) afterBusy(g leasetable.Grant) step {
 	case w.blockedSince.IsZero():
 		w.blockedSince = time.Now()
 	}
-	if w.entry.Ticket() == 0 {
+	if !w.entry.Joined() {
 		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && w.cfg.plain()
 		// A ticket that was invalid at once is replaced only after a pause.
 		if !w.awaitingHandoff && !w.ticketDrawn {
@@ -380,7 +380,7 @@ func (w *waiter) sleep(ctx context.Context) (g leasetable.Grant, next step, err 
 	case <-timer.C:
 		if w.awaitingHandoff {
 			w.awaitingHandoff, w.handoffWaited = false, true
-			if w.entry.Ticket() == 0 {
+			if !w.entry.Joined() {
 				return g, stepJoinQueue, nil
 			}
 		}
@@ -404,12 +404,12 @@ func (w *waiter) sleepTime() time.Duration {
 	switch {
 	case w.awaitingHandoff:
 		return timing.HandoffWait
-	case w.entry.Ticket() < 0 && w.failingSince.IsZero() && !w.cfg.barging:
+	case w.entry.InOverflow() && w.failingSince.IsZero() && !w.cfg.barging:
 		return timing.QuietPause // the refresher looks
 	}
 	w.pause.First = timing.FirstPause
 	switch {
-	case !w.failingSince.IsZero() && w.entry.Ticket() < 0: // a fleet comes back little by little
+	case !w.failingSince.IsZero() && w.entry.InOverflow(): // a fleet comes back little by little
 		w.pause.Max = timing.MaxReconnect
 	case !w.failingSince.IsZero():
 		w.pause.Max = timing.MaxPause
@@ -418,7 +418,7 @@ func (w *waiter) sleepTime() time.Duration {
 		// end sends no notification, attempts are frequent, and late by about an eighth of its
 		// duration.
 		w.pause.Max = min(max(time.Since(w.blockedSince)/8, 2*timing.FirstPause), timing.MaxPause)
-	case w.client.waiters.Listening() && w.entry.Ticket() != 0 && !w.cfg.barging && (w.remaining > 0 || w.ahead > 0):
+	case w.client.waiters.Listening() && w.entry.Joined() && !w.cfg.barging && (w.remaining > 0 || w.ahead > 0):
 		// A release that did not see our ticket sent no notification, so the first attempt is soon,
 		// after the waiters ahead had time to acquire, and the next ones are less and less
 		// frequent.

@@ -80,16 +80,16 @@ func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
 		next.afterGrant = granted
 		close(next.Head)
 	}
-	ticket := l.dropIfEmpty(q)
-	if ticket != 0 || q.entries.Len() == 0 && q.join != nil {
+	unneeded := l.dropIfEmpty(q)
+	if unneeded != nil || q.entries.Len() == 0 && q.join != nil {
 		gone = l.beginRemovals(q.removalKeys())
 		if q.join != nil {
 			q.join.removals++ // ended in runJoin, which knows the ticket
 		}
 	}
 	l.mu.Unlock()
-	if ticket != 0 {
-		l.deleteTicket(q.ticketOf(ticket), q.removalKeys(), 1)
+	if unneeded != nil {
+		l.deleteTicket(unneeded, q.removalKeys(), 1)
 	}
 	return gone
 }
@@ -97,7 +97,7 @@ func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
 // Start is the state that a new head finds.
 type Start struct {
 	AfterGrant bool // the entry before this one left with the grant: a hand-off is likely
-	Ticket     bool // an earlier waiter has left a valid ticket
+	Joined     bool // an earlier waiter has left a valid ticket, or an entry in the overflow list
 	Row        bool // others waited lately
 }
 
@@ -105,32 +105,39 @@ type Start struct {
 func (e *Entry) Start() Start {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
-	return Start{AfterGrant: e.afterGrant, Ticket: e.queue.ticket != 0, Row: e.queue.row != 0}
+	return Start{AfterGrant: e.afterGrant, Joined: e.queue.row.joined(), Row: e.queue.row.state != rowNone}
 }
 
-// Ticket returns the ticket of the local queue, which is for its head: negative for a place in line before the
-// queue on the server, and 0 for none.
-func (e *Entry) Ticket() int64 {
+// Joined reports whether the entry's queue has a valid ticket, or is in the overflow list.
+func (e *Entry) Joined() bool { return e.row().joined() }
+
+// InOverflow reports whether the entry's queue is in the overflow list, before the queue on the server.
+func (e *Entry) InOverflow() bool { return e.row().state == rowOverflow }
+
+// Ticket returns the valid ticket of the entry's queue, which is for its head, or leasetable.NoTicket.
+func (e *Entry) Ticket() int64 { return e.row().valid() }
+
+func (e *Entry) row() row {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
-	return e.queue.ticket
+	return e.queue.row
 }
 
-// BeginAttempt reserves the entry's request for an attempt with the ticket, which is 0 if there is
-// none, or the entry is not the head. Because a grant has one owner, it returns false while a
+// BeginAttempt reserves the entry's request for an attempt with the ticket, which is
+// leasetable.NoTicket if there is none, or the entry is not the head. Because a grant has one owner, it returns false while a
 // hand-off uses the request, or before the caller has received its result. Otherwise EndAttempt
 // must follow.
 func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
 	if e.state != waiting {
-		return 0, false
+		return leasetable.NoTicket, false
 	}
 	e.state = attempting
 	if e.queue.head() != e {
-		return 0, true
+		return leasetable.NoTicket, true
 	}
-	return max(e.queue.ticket, 0), true
+	return e.queue.row.valid(), true
 }
 
 // EndAttempt ends an attempt with that ticket. answered reports that the server answered, and
@@ -143,8 +150,8 @@ func (e *Entry) EndAttempt(id string, ticket int64, answered, usedUp bool) {
 	if answered {
 		e.queue.failingSince = time.Time{}
 	}
-	if usedUp && e.queue.ticket == ticket {
-		e.queue.ticket = 0
+	if usedUp && e.queue.row == (row{rowQueued, ticket}) {
+		e.queue.row.state = rowStale
 	}
 }
 

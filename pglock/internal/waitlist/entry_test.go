@@ -18,7 +18,7 @@ func TestAGrantHasOneOwner(t *testing.T) {
 		t.Helper()
 		_, ok := e.BeginAttempt()
 		if ok {
-			e.EndAttempt(e.Request().ID, 0, true, false)
+			e.EndAttempt(e.Request().ID, leasetable.NoTicket, true, false)
 		}
 		if ok != want {
 			t.Errorf("%s it may make an attempt: %v", when, ok)
@@ -65,11 +65,11 @@ func TestARequestIsReplaced(t *testing.T) {
 	e := f.push()
 	defer e.Leave(false)
 	before := e.Request()
-	e.EndAttempt(before.ID, 0, true, false)
+	e.EndAttempt(before.ID, leasetable.NoTicket, true, false)
 	if e.Request() != before {
 		t.Error("the same ID made another request")
 	}
-	e.EndAttempt("other", 0, true, false)
+	e.EndAttempt("other", leasetable.NoTicket, true, false)
 	if after := e.Request(); after.ID != "other" || after.Name != before.Name || before.ID == "other" {
 		t.Errorf("%+v became %+v", before, after)
 	}
@@ -123,15 +123,15 @@ func TestAHandOffLooksAtTheKind(t *testing.T) {
 		t.Error("it was reserved")
 	}
 	second := f.push()
-	e.queue.ticket = 7
-	for entry, want := range map[*Entry]int64{e: 7, second: 0} {
+	e.queue.row = row{rowQueued, 7}
+	for entry, want := range map[*Entry]int64{e: 7, second: leasetable.NoTicket} {
 		ticket, ok := entry.BeginAttempt()
 		if !ok || ticket != want {
 			t.Errorf("the ticket is %d, %v, want %d", ticket, ok, want)
 		}
 		entry.EndAttempt("2", ticket, true, false)
 	}
-	e.queue.ticket = 0
+	e.queue.row = row{}
 	e.Leave(false)
 	if f.Reserve("n") != second {
 		t.Error("the control was not reserved")

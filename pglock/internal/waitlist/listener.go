@@ -240,5 +240,5 @@ func (n *listener) notified(name string) {
 		return
 	}
 	defer l.cfg.Tasks.EndCall()
-	l.deleteTicket(leasetable.Ticket{Client: l.cfg.Client, Names: names, Number: leasetable.AnyTicket}, names, 1)
+	l.deleteTicket(&leasetable.Ticket{Client: l.cfg.Client, Names: names, Number: leasetable.AnyTicket}, names, 1)
 }

@@ -100,7 +100,7 @@ func (r *refresher) round() bool {
 func (r *refresher) refresh(ctx context.Context, inUse []leasetable.Ticket) error {
 	seen, err := r.list.cfg.Store.RefreshTickets(ctx, inUse, r.list.listener.stays())
 	if err != nil {
-		r.list.wakeLine(inUse)
+		r.list.wakeOverflow(inUse)
 	}
 	for i, p := range seen {
 		r.list.looked(inUse[i], p)

@@ -13,13 +13,18 @@ import (
 )
 
 // draw draws a ticket for the entry.
-func (f fixture) draw(t *testing.T, e *Entry) int64 {
+func (f fixture) draw(t *testing.T, e *Entry) {
 	t.Helper()
-	p, err := e.DrawTicket(t.Context())
-	if err != nil {
+	if _, err := e.DrawTicket(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return p.Ticket
+}
+
+// ticket returns the ticket of the entry's queue, or its entry in the overflow list.
+func (f fixture) ticket(e *Entry) leasetable.Ticket {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return e.queue.ticket()
 }
 
 // TestASoloAttemptIsAlone: no call waits, and no other makes an attempt outside of the queue.
@@ -67,14 +72,16 @@ func TestALossOfAnOldTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
 		for _, e := range []*Entry{f.push(), f.pushAll()} {
-			old := e.queue.ticketOf(f.draw(t, e))
-			current := e.queue.ticketOf(f.draw(t, e))
+			f.draw(t, e)
+			old := f.ticket(e)
+			f.draw(t, e)
+			current := f.ticket(e)
 			f.looked(old, leasetable.Position{})
-			if e.Ticket() == 0 || len(e.Woken) != 0 {
+			if !e.Joined() || len(e.Woken) != 0 {
 				t.Errorf("%v: the loss of %d ended %d", old.Names, old.Number, current.Number)
 			}
 			f.looked(current, leasetable.Position{})
-			if e.Ticket() != 0 || len(e.Woken) != 1 {
+			if e.Joined() || len(e.Woken) != 1 {
 				t.Errorf("%v: the loss of %d was not noticed", old.Names, current.Number)
 			}
 			e.Leave(false)
@@ -237,8 +244,8 @@ func TestAPlaceInLine(t *testing.T) {
 		f.draw(t, e)
 		ticket, ok := e.BeginAttempt()
 		e.EndAttempt("id", ticket, true, false)
-		if !ok || ticket != 0 || e.Ticket() >= 0 || e.Ticket() == 0 {
-			t.Errorf("an attempt in line, with ticket %d, %v", ticket, ok)
+		if !ok || ticket != leasetable.NoTicket || !e.Joined() || !e.InOverflow() {
+			t.Errorf("an attempt in the overflow list, with ticket %d, %v", ticket, ok)
 		}
 		looks := func(d time.Duration) int {
 			before := f.server.refreshes()
@@ -267,10 +274,10 @@ func TestAPlaceInLine(t *testing.T) {
 		f.server.set(func() { f.server.down, entered = nil, true })
 		pass(inLine*timing.LookStep + 2*timing.ListenAfter)
 		isWoken(t, e, "it has a ticket, which a release may have missed")
-		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.Ticket() < 0 || !f.Listening() {
-			t.Errorf("in the queue: ticket %d, in line: %v, listening: %v", ticket, e.Ticket() < 0, f.Listening())
+		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.InOverflow() || !f.Listening() {
+			t.Errorf("in the queue: ticket %d, in the overflow list: %v, listening: %v", ticket, e.InOverflow(), f.Listening())
 		}
-		e.EndAttempt("id", 0, true, false)
+		e.EndAttempt("id", leasetable.NoTicket, true, false)
 		e.Leave(false)
 		f.stop()
 	})
@@ -283,10 +290,11 @@ func TestALineIsLeftWhileItMoves(t *testing.T) {
 		f := newFixture()
 		f.server.line = true
 		e := f.push()
-		place := e.queue.ticketOf(f.draw(t, e))
+		f.draw(t, e)
+		entry := f.ticket(e)
 		f.server.set(func() { f.server.rows["n"] = 100 }) // the answer to the refresh is on its way
 		<-e.Leave(false)
-		f.looked(place, leasetable.Position{Ticket: 100})
+		f.looked(entry, leasetable.Position{Ticket: 100})
 		if f.server.row("n") != 0 {
 			t.Error("the ticket stays")
 		}
@@ -320,14 +328,14 @@ func TestLooksOfAWaiter(t *testing.T) {
 			t.Errorf("%d looks, woken %d times", n, len(e.Woken))
 		}
 		for range 20 { // one release after the other, for longer than a refresh can wait
-			f.NextInLine("n")
+			f.ReleasedAhead("n")
 			pass(timing.HeadGrace / 2)
 		}
 		if n := f.server.refreshes(); n != 7 {
 			t.Errorf("%d looks while the lock is released again and again", n)
 		}
 		told := time.Now()
-		f.NextInLine("n")
+		f.ReleasedAhead("n")
 		f.server.set(func() { free = true })
 		pass(timing.HeadGrace + 2*timing.ExpirySpread)
 		isWoken(t, e, "the head is perhaps dead")

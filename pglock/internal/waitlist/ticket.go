@@ -11,6 +11,44 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
+// row is the client's row of lock_waiters for a local queue, as far as the client knows it.
+type row struct {
+	state  rowState
+	ticket int64 // as package leasetable numbers it
+}
+
+type rowState int
+
+const (
+	rowNone     rowState = iota
+	rowUnknown           // there may be one, because the answer to a Join was lost
+	rowStale             // its ticket was used up, skipped or lost, and the next Join replaces it
+	rowOverflow          // an entry of the overflow list, which a look may replace by a ticket
+	rowQueued            // a valid ticket
+)
+
+// rowOf returns the row that the server has reported. It is stale if its ticket is lost.
+func rowOf(p leasetable.Position) row {
+	switch {
+	case p.Ticket > 0:
+		return row{rowQueued, p.Ticket}
+	case p.Ticket < 0:
+		return row{rowOverflow, p.Ticket}
+	}
+	return row{state: rowStale}
+}
+
+// joined reports whether the row makes its client a waiter on the server.
+func (r row) joined() bool { return r.state == rowOverflow || r.state == rowQueued }
+
+// valid returns the row's ticket for an attempt.
+func (r row) valid() int64 {
+	if r.state == rowQueued {
+		return r.ticket
+	}
+	return leasetable.NoTicket
+}
+
 // joinOp is one run of the statement that draws a ticket, which its entries share.
 type joinOp struct {
 	done     chan struct{} // closed when position and err are set
@@ -53,20 +91,20 @@ func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetabl
 
 	unneeded, removals := l.endJoin(q, p, err)
 	close(op.done)
-	l.deleteTicket(q.ticketOf(unneeded), q.removalKeys(), removals)
+	l.deleteTicket(unneeded, q.removalKeys(), removals)
 }
 
-// deleteTicket deletes a ticket in the background, and then ends as many removals for the keys, of which there is
+// deleteTicket deletes a ticket, unless it is nil, in the background, and then ends as many removals for the keys, of which there is
 // one at least. If a lock is free, its next waiter is woken, because the notification may have arrived at this
 // client. Two deletions for one name are not sent at once: the last release often notifies a client that has
 // just left, and would use a connection of its own. The caller is inside a counted call.
-func (l *Queues) deleteTicket(t leasetable.Ticket, keys []string, removals int) {
+func (l *Queues) deleteTicket(t *leasetable.Ticket, keys []string, removals int) {
 	select {
 	case <-l.cfg.Closing: // Stop deletes all
-		t.Number = 0
+		t = nil
 	default:
 	}
-	if t.Number == 0 {
+	if t == nil {
 		l.endRemovals(keys, removals)
 		return
 	}
@@ -81,7 +119,7 @@ func (l *Queues) deleteTicket(t leasetable.Ticket, keys []string, removals int) 
 		case <-ctx.Done():
 		}
 		err := l.cfg.Tasks.Retry(ctx, l.cfg.Closing, func(ctx context.Context) error {
-			return l.cfg.Store.LeaveQueue(ctx, t)
+			return l.cfg.Store.LeaveQueue(ctx, *t)
 		})
 		if err != nil {
 			l.cfg.Logger.Warn("pglock: could not leave the queue; the ticket expires by itself", "name", strings.Join(t.Names, ", "), "error", l.cfg.Store.Explain("leave the queue", err))

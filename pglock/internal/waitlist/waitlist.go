@@ -8,17 +8,17 @@
 //
 // # States of a local queue
 //
-//	entries  ticket  row         state and transitions
-//	0        -       -           absent: Push makes it waiting
-//	1+       none    none, old   waiting: DrawTicket makes it joining
-//	any      none    none, old   joining: the statement is in progress, for all entries together;
-//	                             a ticket makes it queued, a lost answer leaves an unknown row
-//	1+       valid   = ticket    queued: an attempt that uses the ticket up, or finds it invalid,
-//	                             makes it waiting again, as does a refresh that does not find it
-//	0        none    old         idle: the row stays for the next waiter; after timing.IdleRowTTL
-//	                             the refresher deletes it, and the queue is absent
+//	entries  row                   state and transitions
+//	0        -                     absent: Push makes it waiting
+//	1+       none, unknown, stale  waiting: DrawTicket makes it joining
+//	any      none, unknown, stale  joining: the statement is in progress, for all entries together;
+//	                               its answer makes it joined, a lost one leaves an unknown row
+//	1+       overflow, queued      joined: an attempt that uses the ticket up, or finds it invalid,
+//	                               makes it waiting again, as does a look that does not find it
+//	0        stale                 idle: the row stays for the next waiter; after timing.IdleRowTTL
+//	                               the refresher deletes it, and the queue is absent
 //
-// When the last entry leaves a queue that is queued, or whose row is unknown, the ticket is deleted
+// When the last entry leaves a queue that is joined, or whose row is unknown, the row is deleted
 // in the background, and the queue is absent. If the queue is joining, this happens when the
 // statement ends. Until the ticket is deleted it would keep the next caller of this process from a
 // free lock, so Queues.AwaitRemoval waits for that.
@@ -144,9 +144,8 @@ type queue struct {
 	number  string    // of a queue for several names, whose client ends with it
 	entries list.List // of *Entry; a list, for removals from the middle
 
-	ticket int64   // the valid ticket in the queue on the server, or 0; negative: a place in line before it
-	row    int64   // the ticket in our row of lock_waiters, valid or not; 0: no row
-	join   *joinOp // in progress, or nil
+	row  row
+	join *joinOp // in progress, or nil
 
 	busy   leasetable.Grant // the last answer that the lock is busy
 	busyAt time.Time        // when it arrived; zero: there was none
@@ -271,24 +270,24 @@ func (l *Queues) beginJoin(q *queue) (op *joinOp, begun bool) {
 
 // endJoin records the ticket that was drawn for q, or the failure. If all entries have left
 // meanwhile, it returns the ticket to delete, and the number of removals that end with that.
-func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded int64, removals int) {
+func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded *leasetable.Ticket, removals int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	removals, q.join = q.join.removals, nil
 	switch {
 	case err == nil:
-		q.ticket, q.row, q.failingSince = p.Ticket, p.Ticket, time.Time{}
+		q.row, q.failingSince = rowOf(p), time.Time{}
 		now := time.Now()
 		q.ahead, q.lookedAt, q.heldUntil = p.Ahead, now, now.Add(p.Remaining)
 		switch {
-		case p.Ticket < 0:
+		case q.row.state == rowOverflow:
 			q.listenAt = time.Time{}
 		case q.listenAt.IsZero():
 			q.listenAt = now.Add(timing.ListenAfter)
 		}
 		q.lookAt = now.Add(min(q.patience(p.Ahead), timing.FirstLook))
 	case leasetable.MaybeApplied(err): // it may have replaced the known row
-		q.ticket, q.row = 0, leasetable.AnyTicket
+		q.row = row{rowUnknown, leasetable.AnyTicket}
 	}
 	if l.looksAt.IsZero() || q.next(time.Now(), l.looksAt).Before(l.looksAt) {
 		l.refresher.signal()
@@ -296,28 +295,31 @@ func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded i
 	return l.dropIfEmpty(q), removals
 }
 
-// dropIfEmpty handles a queue without entries, and returns the ticket to delete, or 0. The caller
+// dropIfEmpty handles a queue without entries, and returns the ticket to delete, or nil. The caller
 // holds mu.
-func (l *Queues) dropIfEmpty(q *queue) (ticket int64) {
+func (l *Queues) dropIfEmpty(q *queue) (unneeded *leasetable.Ticket) {
 	if q.entries.Len() > 0 || q.join != nil {
-		return 0
-	}
-	ticket, q.ticket = q.ticket, 0
-	if q.row == leasetable.AnyTicket || ticket < 0 { // a refresh in progress may turn a place into a ticket
-		ticket = leasetable.AnyTicket
-	}
-	if ticket != 0 {
-		q.row = 0
+		return nil
 	}
 	q.emptySince = time.Now()
-	if q.row == 0 {
-		l.drop(q)
+	if q.row.state == rowStale { // the queue is idle
+		return nil
 	}
-	return ticket
+	l.drop(q)
+	if q.row.state == rowNone {
+		return nil
+	}
+	t := q.ticket()
+	if q.row.state == rowOverflow { // a look in progress may replace the entry by a ticket
+		t.Number = leasetable.AnyTicket
+	}
+	q.row = row{}
+	return &t
 }
 
-func (q *queue) ticketOf(number int64) leasetable.Ticket {
-	return leasetable.Ticket{Client: q.client, Names: q.names, Number: number}
+// ticket returns the row in the terms of package leasetable. The caller holds mu.
+func (q *queue) ticket() leasetable.Ticket {
+	return leasetable.Ticket{Client: q.client, Names: q.names, Number: q.row.ticket, Heavy: q.heavy()}
 }
 
 // heavy reports whether the head needs several permits. The caller holds mu.
@@ -443,24 +445,22 @@ func (l *Queues) collectRows(now time.Time) (due, idle []leasetable.Ticket) {
 	defer l.mu.Unlock()
 	soon := now
 	for _, q := range l.queues {
-		if q.ticket != 0 && !now.Before(q.due()) {
+		if q.row.joined() && !now.Before(q.due()) {
 			soon = now.Add(timing.RefreshEvery / 4)
 		}
 	}
 	for _, q := range l.queues {
 		switch {
-		case q.ticket != 0:
-			t := q.ticketOf(q.ticket)
-			t.Heavy = q.heavy()
-			if t.Heavy || q.number != "" || !now.Before(q.due()) || q.ticket > 0 && q.lookAt.Before(soon) {
-				due = append(due, t)
+		case q.row.joined():
+			if q.heavy() || q.number != "" || !now.Before(q.due()) || q.row.state == rowQueued && q.lookAt.Before(soon) {
+				due = append(due, q.ticket())
 				q.lookAt = now.Add(backoff.Jitter(timing.SweepEvery)) // unless this look succeeds
 				if !now.Before(q.checkAt) {
 					q.checkAt = time.Time{}
 				}
 			}
 		case q.entries.Len() == 0 && q.join == nil && time.Since(q.emptySince) > timing.IdleRowTTL:
-			idle = append(idle, q.ticketOf(q.row))
+			idle = append(idle, q.ticket())
 			l.drop(q)
 		}
 	}
@@ -490,7 +490,7 @@ func (l *Queues) nextLook() time.Duration {
 
 // next returns when the queue needs the refresher, or another time that is sooner. The caller holds mu.
 func (q *queue) next(now, sooner time.Time) time.Time {
-	if due := q.due(); q.ticket != 0 && due.Before(sooner) {
+	if due := q.due(); q.row.joined() && due.Before(sooner) {
 		sooner = due
 	}
 	if q.listenAt.After(now) && q.listenAt.Before(sooner) {
@@ -501,11 +501,11 @@ func (q *queue) next(now, sooner time.Time) time.Time {
 
 // patience returns how long after a look the next one is due, with so many waiters before the ticket.
 //
-// In line before the queue, the first ones look more often than those behind them, so that one of them
-// is there soon after the queue is empty. In a queue that moves, they look again after half of the time
-// that it needs to come to them.
+// In the overflow list, the first ones look more often than those behind them, so that one of them joins
+// the queue soon after it is empty. If the queue moves, they look again after half of the time that it
+// needs to reach them.
 func (q *queue) patience(ahead int) time.Duration {
-	if q.ticket > 0 {
+	if q.row.state == rowQueued {
 		return timing.RefreshEvery
 	}
 	d := min(timing.RefreshEvery, time.Duration(ahead)*timing.LookStep)
@@ -524,50 +524,54 @@ func (l *Queues) looked(t leasetable.Ticket, p leasetable.Position) {
 	if _, number, several := strings.Cut(t.Client, "/"); several {
 		q = l.numbers[number]
 	}
-	if q == nil || q.ticket != t.Number {
+	if q == nil || !q.row.joined() || q.row.ticket != t.Number {
 		return
+	}
+	was := q.row
+	if q.row = rowOf(p); q.row.state == rowStale {
+		q.row.ticket = was.ticket
 	}
 	now := time.Now()
 	until := now.Add(p.Remaining)
 	sooner := until.Before(q.heldUntil.Add(-timing.SweepEvery))
-	q.ticket, q.heldUntil = p.Ticket, until
+	q.heldUntil = until
 	q.lookAt = now.Add(q.patience(p.Ahead))
 	q.ahead, q.lookedAt = p.Ahead, now
 	switch {
-	case p.Ticket == 0:
+	case q.row.state == rowStale:
 		q.wake()
-	case t.Number < 0 && p.Ticket > 0:
-		q.row, q.listenAt = p.Ticket, now.Add(timing.ListenAfter)
+	case was.state == rowOverflow && q.row.state == rowQueued:
+		q.listenAt = now.Add(timing.ListenAfter)
 		q.wake() // a release may have missed it
-	case p.Ticket > 0 && p.Free && p.Ahead == 0 && p.Overdue:
+	case q.row.state == rowQueued && p.Free && p.Ahead == 0 && p.Overdue:
 		// A notification was lost, perhaps because the server refuses those of the client that released
 		// the lock. So all waiters of this client poll until one arrives.
 		if !l.listener.doubted.Swap(true) {
 			l.wakeEach()
 		}
 		q.wake()
-	case p.Ticket > 0 && p.Free, p.Ticket > 0 && sooner: // the head would sleep too long
+	case q.row.state == rowQueued && (p.Free || sooner): // the head would sleep too long
 		q.wake()
 	}
 }
 
-// wakeLine wakes the heads of the queues with a place in line among the tickets, whose refresh has failed:
-// they make no attempts otherwise, and so would not notice an outage.
-func (l *Queues) wakeLine(tickets []leasetable.Ticket) {
+// wakeOverflow wakes the heads of the queues whose rows are in the overflow list among the tickets, because
+// their look has failed: they make no attempts otherwise, and so would not notice an outage.
+func (l *Queues) wakeOverflow(tickets []leasetable.Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range tickets {
-		if t.Number < 0 {
-			l.queues[t.Names[0]].wake()
+		if q := l.queues[t.Names[0]]; q != nil && q.row == (row{rowOverflow, t.Number}) {
+			q.wake()
 		}
 	}
 }
 
-// NextInLine records that the lock was released to waiters before the head for name, who may be dead.
-func (l *Queues) NextInLine(name string) {
+// ReleasedAhead records that the lock was released to waiters before the head for name, who may be dead.
+func (l *Queues) ReleasedAhead(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if q := l.queues[name]; q != nil && q.ticket > 0 {
+	if q := l.queues[name]; q != nil && q.row.state == rowQueued {
 		q.checkAt = time.Now().Add(timing.HeadGrace + timing.ExpirySpread)
 	}
 }
@@ -613,7 +617,7 @@ func (l *Queues) Snapshot(name string) Snapshot {
 	}
 	s := Snapshot{Waiting: q.entries.Len()}
 	if e := q.head(); e != nil {
-		s.Queued, s.Request = q.ticket != 0 && q.join == nil && e.state == waiting, e.request.ID
+		s.Queued, s.Request = q.row.joined() && q.join == nil && e.state == waiting, e.request.ID
 	}
 	return s
 }

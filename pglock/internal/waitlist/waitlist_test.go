@@ -86,8 +86,8 @@ func end(usedUp bool) func(m *model) bool {
 		before := m.validTicket(e)
 		e.EndAttempt(e.Request().ID, m.ticket, true, usedUp)
 		want := before
-		if usedUp && m.ticket == before {
-			want = 0
+		if usedUp && m.ticket == before { // without a ticket nothing changes
+			want = leasetable.NoTicket
 		}
 		if got := m.validTicket(e); got != want {
 			m.fail("ticket %d, want %d", got, want)
@@ -180,7 +180,7 @@ var steps = []step{
 func (m *model) validTicket(e *Entry) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return e.queue.ticket
+	return e.queue.row.valid()
 }
 
 func (m *model) fail(format string, args ...any) {
@@ -217,14 +217,14 @@ func (m *model) check() {
 		}
 	case q.entries.Len() != len(m.entries):
 		m.fail("%d entries, want %d", q.entries.Len(), len(m.entries))
-	case q.ticket != 0 && q.row != q.ticket:
-		m.fail("ticket %d, row %d", q.ticket, q.row)
-	case row != 0 && q.row != row && q.row != leasetable.AnyTicket && q.join == nil && !deleting:
-		m.fail("the row has ticket %d, the list knows %d", row, q.row)
-	case q.ticket != 0 && row != q.ticket && q.join == nil && !m.lost:
-		m.fail("the list believes in ticket %d, the row has %d", q.ticket, row)
-	case len(m.entries) == 0 && q.ticket != 0 && q.join == nil:
-		m.fail("ticket %d is valid, and nobody waits", q.ticket)
+	case q.row.state == rowNone && q.row.ticket != 0:
+		m.fail("there is no row, and it has ticket %d", q.row.ticket)
+	case row != 0 && q.row.ticket != row && q.row.state != rowUnknown && q.join == nil && !deleting:
+		m.fail("the row has ticket %d, the list knows %+v", row, q.row)
+	case q.row.joined() && row != q.row.ticket && q.join == nil && !m.lost:
+		m.fail("the list believes in %+v, the row has ticket %d", q.row, row)
+	case len(m.entries) == 0 && q.row.joined() && q.join == nil:
+		m.fail("%+v is valid, and no call waits", q.row)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestTheTicketIsShared(t *testing.T) {
 		if gone := first.Leave(false); gone != nil {
 			t.Error("the ticket is deleted while another entry waits")
 		}
-		if start := second.Start(); !start.Ticket || start.AfterGrant {
+		if start := second.Start(); !start.Joined || start.AfterGrant {
 			t.Errorf("the next head finds %+v", start)
 		}
 		if gone := second.Leave(false); gone == nil {
@@ -357,13 +357,13 @@ func TestALostTicketIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(timing.TicketTTL)
-		if len(e.Woken) != 0 || e.Ticket() == 0 || f.server.refreshes() == 0 {
+		if len(e.Woken) != 0 || !e.Joined() || f.server.refreshes() == 0 {
 			t.Errorf("woken %d, refreshed %d times", len(e.Woken), f.server.refreshes())
 		}
 		f.server.loseRows()
 		pass(timing.RefreshEvery + timing.SweepEvery)
-		if len(e.Woken) != 1 || e.Ticket() != 0 {
-			t.Errorf("a lost ticket: woken %d, it still counts: %v", len(e.Woken), e.Ticket() != 0)
+		if len(e.Woken) != 1 || e.Joined() {
+			t.Errorf("a lost ticket: woken %d, it still counts: %v", len(e.Woken), e.Joined())
 		}
 		e.Leave(false)
 		f.stop()
