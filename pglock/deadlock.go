@@ -80,7 +80,7 @@ func (a *acquisition) watchCycles(ctx context.Context, e *waitlist.Entry) (cycle
 			n.Holds, n.Holders = c.heldUnder(ctx)
 			n.Ticket = leasetable.NoTicket
 			if e.IsHead() {
-				n.Ticket = a.bargeOr(e.Ticket())
+				n.Ticket = a.bargeOr(e.Row().Ticket())
 			}
 			cycle, err = c.store.NestedWait(try, &n)
 			told = told || err == nil || leasetable.MaybeApplied(err)

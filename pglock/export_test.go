@@ -40,7 +40,7 @@ func NewBackoff() func() time.Duration {
 }
 
 // Waiting returns the length of the client's local queue for name.
-func Waiting(c *Client, name string) int { return c.waiters.Snapshot(name).Waiting }
+func Waiting(c *Client, name string) int { n, _, _ := c.waiters.Snapshot(name); return n }
 
 // WithBatches limits batches and renewals to n operations, and with forced also sends single
 // operations as batches.
@@ -67,10 +67,10 @@ func WithPruneEvery(every, retention time.Duration) Option {
 
 // HeadWaits reports whether the head of the client's local queue for name has a ticket and makes no
 // attempt at the moment.
-func HeadWaits(c *Client, name string) bool { return c.waiters.Snapshot(name).Queued }
+func HeadWaits(c *Client, name string) bool { _, queued, _ := c.waiters.Snapshot(name); return queued }
 
 // HeadRequest returns the ID of the request that the head of the client's local queue for name makes.
-func HeadRequest(c *Client, name string) string { return c.waiters.Snapshot(name).Request }
+func HeadRequest(c *Client, name string) string { _, _, id := c.waiters.Snapshot(name); return id }
 
 // ReleaseAgainOnClose makes Close release l again, as if l had ended at this moment.
 func ReleaseAgainOnClose(c *Client, l *Lease) {
@@ -116,7 +116,8 @@ func Repeated(l *Lease) { l.repeated = true }
 // AllWait reports whether the head of the client's local queue for the names together has a ticket and
 // makes no attempt at the moment.
 func AllWait(c *Client, names ...string) bool {
-	return c.waiters.Snapshot(waitlist.Key("", names)).Queued
+	_, queued, _ := c.waiters.Snapshot(waitlist.Key("", names))
+	return queued
 }
 
 // GoneWhileUpgrading does what follows a renewal that does not find the grant of l, while TryUpgrade

@@ -73,7 +73,7 @@ func (s subscription) Wait(ctx context.Context) (payload string, err error) {
 		case strings.HasSuffix(n.Channel, leasetable.NextSuffix):
 			s.client.waiters.ReleasedAhead(n.Payload)
 		case strings.HasSuffix(n.Channel, leasetable.AllSuffix):
-			s.client.waiters.WakeAll(n.Payload)
+			s.client.waiters.WakeMulti(n.Payload)
 		default:
 			s.client.signals.received(n.Payload)
 		}

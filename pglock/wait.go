@@ -244,13 +244,13 @@ func (w *waiter) run(ctx context.Context) (leasetable.Grant, error) {
 }
 
 func (w *waiter) firstStep() step {
-	switch start := w.entry.Start(); {
-	case start.AfterGrant && w.cfg.plain():
+	switch row := w.entry.Row(); {
+	case w.entry.AfterGrant && w.cfg.plain():
 		w.awaitingHandoff = true
 		return stepSleep
-	case start.Joined: // by an earlier waiter that has left
+	case row.Joined(): // by an earlier waiter that has left
 		return stepAcquireFull
-	case start.Row: // other processes waited lately
+	case row.Exists(): // other processes waited lately
 		return stepJoinQueue
 	case w.last != nil:
 		return stepAcquireFull
@@ -309,7 +309,7 @@ func (w *waiter) afterBusy(g leasetable.Grant) step {
 	case w.blockedSince.IsZero():
 		w.blockedSince = time.Now()
 	}
-	if !w.entry.Joined() {
+	if !w.entry.Row().Joined() {
 		w.awaitingHandoff = g.Holder == w.cfg.holder && !w.handoffWaited && w.cfg.plain()
 		// A ticket that was invalid at once is replaced only after a pause.
 		if !w.awaitingHandoff && !w.ticketDrawn {
@@ -380,7 +380,7 @@ func (w *waiter) sleep(ctx context.Context) (g leasetable.Grant, next step, err 
 	case <-timer.C:
 		if w.awaitingHandoff {
 			w.awaitingHandoff, w.handoffWaited = false, true
-			if !w.entry.Joined() {
+			if !w.entry.Row().Joined() {
 				return g, stepJoinQueue, nil
 			}
 		}
@@ -404,12 +404,12 @@ func (w *waiter) sleepTime() time.Duration {
 	switch {
 	case w.awaitingHandoff:
 		return timing.HandoffWait
-	case w.entry.InOverflow() && w.failingSince.IsZero() && !w.cfg.barging:
+	case w.entry.Row().InOverflow() && w.failingSince.IsZero() && !w.cfg.barging:
 		return timing.QuietPause // the refresher looks
 	}
 	w.pause.First = timing.FirstPause
 	switch {
-	case !w.failingSince.IsZero() && w.entry.InOverflow(): // a fleet comes back little by little
+	case !w.failingSince.IsZero() && w.entry.Row().InOverflow(): // a fleet comes back little by little
 		w.pause.Max = timing.MaxReconnect
 	case !w.failingSince.IsZero():
 		w.pause.Max = timing.MaxPause
@@ -418,7 +418,7 @@ func (w *waiter) sleepTime() time.Duration {
 		// end sends no notification, attempts are frequent, and late by about an eighth of its
 		// duration.
 		w.pause.Max = min(max(time.Since(w.blockedSince)/8, 2*timing.FirstPause), timing.MaxPause)
-	case w.client.waiters.Listening() && w.entry.Joined() && !w.cfg.barging && (w.remaining > 0 || w.ahead > 0):
+	case w.client.waiters.Listening() && w.entry.Row().Joined() && !w.cfg.barging && (w.remaining > 0 || w.ahead > 0):
 		// A release that did not see our ticket sent no notification, so the first attempt is soon,
 		// after the waiters ahead had time to acquire, and the next ones are less and less
 		// frequent.

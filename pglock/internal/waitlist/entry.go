@@ -9,23 +9,25 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// Entry is the position of one waiting call in a local queue. Its caller only receives from the channels.
+// Entry is the position of one waiting call in a local queue.
 type Entry struct {
+	// The entry's caller receives from these channels, and the Queues send or close under their mu.
 	Head   chan struct{} // closed when the entry becomes the head
 	Woken  chan struct{} // buffer of one: another attempt is worthwhile
 	Handed chan *Answer  // buffer of one: the result of a hand-off, by pointer, since there are many entries
 	Outage chan error    // buffer of one: the server did not answer for timing.OutagePatience
-	Before int           // entries before this one when it was pushed
 
-	list  *Queues
-	queue *queue
-	elem  *list.Element // in queue.entries
-	began time.Time
+	// immutable after Push, AfterGrant when Head is closed
+	Before     int  // entries before this one at first
+	AfterGrant bool // the entry before this one left with the grant: a hand-off is likely
+	list       *Queues
+	queue      *queue
+	elem       *list.Element // in queue.entries
+	began      time.Time     // the call
 
 	// guarded by the Queues' mu
-	request    *leasetable.Request // replaced, never changed
-	state      state
-	afterGrant bool // the entry before this one left with the grant
+	request *leasetable.Request // replaced, never changed
+	state   state
 }
 
 // state is the state of an entry, as the package comment defines it.
@@ -44,16 +46,6 @@ func (e *Entry) Request() *leasetable.Request {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
 	return e.request
-}
-
-// setID replaces the entry's request by one with that ID, unless it has that ID. The caller holds
-// the Queues' mu.
-func (e *Entry) setID(id string) {
-	if e.request.ID != id {
-		r := *e.request
-		r.ID = id
-		e.request = &r
-	}
 }
 
 // IsHead reports whether the entry is or was the head.
@@ -77,56 +69,34 @@ func (e *Entry) Leave(granted bool) (gone <-chan struct{}) {
 	wasHead := q.head() == e
 	q.entries.Remove(e.elem)
 	if next := q.head(); wasHead && next != nil {
-		next.afterGrant = granted
+		next.AfterGrant = granted
 		close(next.Head)
 	}
 	unneeded := l.dropIfEmpty(q)
 	if unneeded != nil || q.entries.Len() == 0 && q.join != nil {
-		gone = l.beginRemovals(q.removalKeys())
+		gone = l.beginRemovals(q.keys)
 		if q.join != nil {
 			q.join.removals++ // ended in runJoin, which knows the ticket
 		}
 	}
 	l.mu.Unlock()
 	if unneeded != nil {
-		l.deleteTicket(unneeded, q.removalKeys(), 1)
+		l.deleteTicket(unneeded, q.keys, 1)
 	}
 	return gone
 }
 
-// Start is the state that a new head finds.
-type Start struct {
-	AfterGrant bool // the entry before this one left with the grant: a hand-off is likely
-	Joined     bool // an earlier waiter has left a valid ticket, or an entry in the overflow list
-	Row        bool // others waited lately
-}
-
-// Start returns the state in which the entry became the head.
-func (e *Entry) Start() Start {
-	e.list.mu.Lock()
-	defer e.list.mu.Unlock()
-	return Start{AfterGrant: e.afterGrant, Joined: e.queue.row.joined(), Row: e.queue.row.state != rowNone}
-}
-
-// Joined reports whether the entry's queue has a valid ticket, or is in the overflow list.
-func (e *Entry) Joined() bool { return e.row().joined() }
-
-// InOverflow reports whether the entry's queue is in the overflow list, before the queue on the server.
-func (e *Entry) InOverflow() bool { return e.row().state == rowOverflow }
-
-// Ticket returns the valid ticket of the entry's queue, which is for its head, or leasetable.NoTicket.
-func (e *Entry) Ticket() int64 { return e.row().valid() }
-
-func (e *Entry) row() row {
+// Row returns the row of the entry's queue, whose ticket is for its head.
+func (e *Entry) Row() Row {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
 	return e.queue.row
 }
 
 // BeginAttempt reserves the entry's request for an attempt with the ticket, which is
-// leasetable.NoTicket if there is none, or the entry is not the head. Because a grant has one owner, it returns false while a
-// hand-off uses the request, or before the caller has received its result. Otherwise EndAttempt
-// must follow.
+// leasetable.NoTicket if there is none, or the entry is not the head. Because a grant has one
+// owner, it returns false while a hand-off uses the request, or before the caller has received its
+// result. Otherwise EndAttempt must follow.
 func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -137,7 +107,7 @@ func (e *Entry) BeginAttempt() (ticket int64, ok bool) {
 	if e.queue.head() != e {
 		return leasetable.NoTicket, true
 	}
-	return e.queue.row.valid(), true
+	return e.queue.row.Ticket(), true
 }
 
 // EndAttempt ends an attempt with that ticket. answered reports that the server answered, and
@@ -146,11 +116,15 @@ func (e *Entry) EndAttempt(id string, ticket int64, answered, usedUp bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
 	e.state = waiting
-	e.setID(id)
+	if e.request.ID != id {
+		r := *e.request
+		r.ID = id
+		e.request = &r
+	}
 	if answered {
 		e.queue.failingSince = time.Time{}
 	}
-	if usedUp && e.queue.row == (row{rowQueued, ticket}) {
+	if usedUp && e.queue.row == (Row{rowQueued, ticket}) {
 		e.queue.row.state = rowStale
 	}
 }
@@ -164,7 +138,7 @@ func (e *Entry) NoteBusy(g leasetable.Grant) {
 	q.heldUntil = q.busyAt.Add(g.Remaining)
 }
 
-// Held returns how long the grant in the way lasts unless renewed, by the last answer or look.
+// Held returns how long the blocking grant lasts unless renewed, by the last answer or look.
 func (e *Entry) Held() time.Duration {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -194,12 +168,8 @@ func (e *Entry) Fail(err error) (since time.Time) {
 	}
 	for elem := q.entries.Front(); elem != nil; elem = elem.Next() {
 		other := elem.Value.(*Entry)
-		if other == e || time.Since(later(q.failingSince, other.began)) <= timing.OutagePatience {
-			continue
-		}
-		select {
-		case other.Outage <- err:
-		default: // sent already
+		if other != e && time.Since(later(q.failingSince, other.began)) > timing.OutagePatience {
+			offer(other.Outage, err)
 		}
 	}
 	return later(q.failingSince, e.began)
@@ -240,15 +210,9 @@ func (e *Entry) Deliver(a Answer) bool {
 
 // EndHandoff ends a hand-off whose result the caller has received from Handed and checked. id is
 // the ID of the caller's next request.
-func (e *Entry) EndHandoff(id string) {
-	e.list.mu.Lock()
-	defer e.list.mu.Unlock()
-	e.state = waiting
-	e.setID(id)
-}
+func (e *Entry) EndHandoff(id string) { e.EndAttempt(id, leasetable.NoTicket, false, false) }
 
-// CancelHandoff ends the reservation, because other processes wait, or there is nothing to hand
-// off.
+// CancelHandoff ends the reservation: other processes wait, or there is nothing to hand off.
 func (e *Entry) CancelHandoff() {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()

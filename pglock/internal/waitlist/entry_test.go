@@ -51,7 +51,7 @@ func TestAGrantHasOneOwner(t *testing.T) {
 	if e.Deliver(Answer{}) {
 		t.Error("an entry that has left got the lock")
 	}
-	if f.hasQueues() {
+	if len(f.queues) > 0 {
 		t.Error("the queue is still there")
 	}
 }
@@ -101,7 +101,7 @@ func TestLeavingALongQueueCostsTheSame(t *testing.T) {
 					began = time.Now()
 				}
 			}
-			if f.hasQueues() {
+			if len(f.queues) > 0 {
 				t.Errorf("%s: the queue of %d is still there", name, n)
 			}
 			return least
@@ -123,7 +123,7 @@ func TestAHandOffLooksAtTheKind(t *testing.T) {
 		t.Error("it was reserved")
 	}
 	second := f.push()
-	e.queue.row = row{rowQueued, 7}
+	e.queue.row = Row{rowQueued, 7}
 	for entry, want := range map[*Entry]int64{e: 7, second: leasetable.NoTicket} {
 		ticket, ok := entry.BeginAttempt()
 		if !ok || ticket != want {
@@ -131,7 +131,7 @@ func TestAHandOffLooksAtTheKind(t *testing.T) {
 		}
 		entry.EndAttempt("2", ticket, true, false)
 	}
-	e.queue.row = row{}
+	e.queue.row = Row{}
 	e.Leave(false)
 	if f.Reserve("n") != second {
 		t.Error("the control was not reserved")

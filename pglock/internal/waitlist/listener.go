@@ -15,8 +15,10 @@ import (
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
-// errNoDelivery means that LISTEN succeeded but a notification did not arrive.
-var errNoDelivery = errors.New("LISTEN succeeded but no notification arrived, as behind a pooler in transaction mode: use WithListener or WithPollOnly")
+var (
+	errNoDelivery = errors.New("LISTEN succeeded but no notification arrived, as behind a pooler in transaction mode: use WithListener or WithPollOnly")
+	errUnneeded   = errors.New("nothing waits for a notification") // for timing.ListenerIdle
+)
 
 // Subscription is a connection that listens: see leasetable.Store.Listen.
 type Subscription interface {
@@ -25,27 +27,22 @@ type Subscription interface {
 	Close(ctx context.Context) error
 }
 
-// errUnneeded ends a listening connection that nothing has needed for timing.ListenerIdle.
-var errUnneeded = errors.New("nothing waits for a notification")
-
 // listener is the client's only listening connection, outside of the application's pool. It is open
 // while something needs it and for timing.ListenerIdle after that, because before PostgreSQL 19 each
 // notification wakes all listening sessions of the database.
 type listener struct {
+	// immutable after New
 	list    *Queues
-	once    sync.Once
-	wanted  chan struct{} // buffer of one: start was called
-	up      atomic.Bool
-	closes  atomic.Bool     // soon, because nothing needs it
-	doubted atomic.Bool     // a notification was lost, and none has arrived since
+	wanted  chan struct{}   // buffer of one: start was called
 	ctx     context.Context //nolint:containedctx // ends the connection
 	quit    context.CancelFunc
+	once    sync.Once // for run
 	running sync.WaitGroup
-}
 
-func (n *listener) init(l *Queues) {
-	n.list, n.wanted = l, make(chan struct{}, 1)
-	n.ctx, n.quit = context.WithCancel(l.cfg.Life)
+	// run writes these, except that a look sets doubted
+	up      atomic.Bool
+	closes  atomic.Bool // soon, because nothing needs it
+	doubted atomic.Bool // a notification was lost, and none has arrived since
 }
 
 func (n *listener) start() {
@@ -53,10 +50,7 @@ func (n *listener) start() {
 		return
 	}
 	n.once.Do(func() { n.running.Go(n.run) })
-	select {
-	case n.wanted <- struct{}{}:
-	default: // a signal is pending
-	}
+	offer(n.wanted, struct{}{})
 }
 
 // stop closes the connection. It is called once, and start is not called after it.
@@ -65,8 +59,8 @@ func (n *listener) stop() {
 	n.running.Wait()
 }
 
-// needed reports whether something waits for a notification. A caller that begins to wait after that
-// calls start, and run finds its signal.
+// needed reports whether something waits for a notification. A caller that begins to wait after
+// that calls start, and run finds its signal.
 func (n *listener) needed() bool {
 	select {
 	case <-n.wanted:
@@ -89,11 +83,11 @@ func (n *listener) run() {
 	for n.ctx.Err() == nil {
 		began := time.Now()
 		err := n.listen()
-		wasUp := n.up.Swap(false)
+		took, wasUp := time.Since(began), n.up.Swap(false)
 		if n.ctx.Err() == nil {
 			n.list.wakeAll() // because they poll from now on
 		}
-		n.reportEnd(wasUp, time.Since(began), err)
+		n.reportEnd(wasUp, took, err)
 		if n.ctx.Err() != nil {
 			return
 		}
@@ -110,21 +104,26 @@ func (n *listener) run() {
 			n.list.cfg.Logger.Warn("pglock: the listening connection failed; waiters poll until there is a new one",
 				"error", n.list.cfg.Store.Explain("listen", err))
 		}
-		if time.Since(began) > timing.MaxReconnect {
-			pause = timing.FirstReconnect
-		}
-		if errors.Is(err, errNoDelivery) || leasetable.MayBeNotification(err) {
-			pause = timing.NoDeliveryPause
-		}
-		if pgtx.LoginRejected(err) { // some servers lock an account after a few of them
-			pause = timing.MaxReconnect
-		}
+		pause = pauseAfter(err, took, pause)
 		select { // if both are ready, the loop checks ctx
 		case <-time.After(pause/2 + rand.N(pause)):
 		case <-n.ctx.Done():
 		}
 		pause = min(2*pause, timing.MaxReconnect)
 	}
+}
+
+// pauseAfter returns the nominal pause after a connection that failed, which is next by default.
+func pauseAfter(err error, took, next time.Duration) time.Duration {
+	switch {
+	case pgtx.LoginRejected(err): // some servers lock an account after a few of them
+		return timing.MaxReconnect
+	case errors.Is(err, errNoDelivery), leasetable.MayBeNotification(err):
+		return timing.NoDeliveryPause
+	case took > timing.MaxReconnect:
+		return timing.FirstReconnect
+	}
+	return next
 }
 
 // reportEnd reports the end of a connection that was up, or that there was none.
@@ -163,6 +162,11 @@ func (n *listener) listen() error {
 	n.up.Store(true)
 	n.list.wakeAll()
 	n.list.cfg.Report(n.ctx, observe.ResultEvent{Kind: observe.KindListener, Outcome: observe.OutcomeBegan})
+	return n.receive(sub)
+}
+
+// receive handles notifications until the connection fails, or has been needless for long enough.
+func (n *listener) receive(sub Subscription) error {
 	answered, needed := time.Now(), time.Now()
 	for {
 		if n.needed() {
@@ -226,19 +230,39 @@ func (n *listener) ping(sub Subscription) error {
 	return sub.Ping(ctx)
 }
 
-// notified wakes the local head of the queue for name. Without a local waiter, the notification was
-// for one that has left, so its row is deleted, and the next client is woken.
+// notified wakes the local head of the queue for name. Without a local waiter, the notification
+// was for one that has left, so its row is deleted, and the next client is woken.
 func (n *listener) notified(name string) {
-	l := n.list
 	n.doubted.Store(false)
-	if l.wakeOrBeginRemoval(name) {
+	l, names := n.list, []string{name}
+	l.mu.Lock()
+	q := l.queues[name]
+	handled := q.wake() || q != nil && q.join != nil // runJoin deletes its ticket
+	if !handled {
+		l.beginRemovals(names) // before a new waiter draws a ticket, which would be deleted too
+	}
+	l.mu.Unlock()
+	if handled {
 		return
 	}
-	names := []string{name}
 	if !l.cfg.Tasks.BeginCall() {
 		l.endRemovals(names, 1)
 		return
 	}
 	defer l.cfg.Tasks.EndCall()
 	l.deleteTicket(&leasetable.Ticket{Client: l.cfg.Client, Names: names, Number: leasetable.AnyTicket}, names, 1)
+}
+
+// needsListener reports whether waiters rely on notifications, because those of some name have had
+// tickets for timing.ListenAfter, perhaps one after the other.
+func (l *Queues) needsListener() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for _, q := range l.queues {
+		if at := q.looks.listenAt; !at.IsZero() && !now.Before(at) {
+			return true
+		}
+	}
+	return false
 }

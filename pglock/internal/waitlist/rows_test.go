@@ -52,15 +52,15 @@ func TestTheNextHeadKnowsOfTheGrant(t *testing.T) {
 	f := newFixture()
 	defer f.stop()
 	first, second, third := f.push(), f.push(), f.push()
-	if first.Start().AfterGrant {
+	if first.AfterGrant {
 		t.Error("the first one came after a grant")
 	}
 	first.Leave(true)
-	if !second.Start().AfterGrant {
+	if !second.AfterGrant {
 		t.Error("the next head does not know of the grant")
 	}
 	second.Leave(false)
-	if third.Start().AfterGrant {
+	if third.AfterGrant {
 		t.Error("the head after one that gave up knows of a grant")
 	}
 	third.Leave(false)
@@ -76,12 +76,12 @@ func TestALossOfAnOldTicket(t *testing.T) {
 			old := f.ticket(e)
 			f.draw(t, e)
 			current := f.ticket(e)
-			f.looked(old, leasetable.Position{})
-			if !e.Joined() || len(e.Woken) != 0 {
+			f.looked(old, leasetable.Position{}, nil)
+			if !e.Row().Joined() || len(e.Woken) != 0 {
 				t.Errorf("%v: the loss of %d ended %d", old.Names, old.Number, current.Number)
 			}
-			f.looked(current, leasetable.Position{})
-			if e.Joined() || len(e.Woken) != 1 {
+			f.looked(current, leasetable.Position{}, nil)
+			if e.Row().Joined() || len(e.Woken) != 1 {
 				t.Errorf("%v: the loss of %d was not noticed", old.Names, current.Number)
 			}
 			e.Leave(false)
@@ -103,8 +103,8 @@ func TestAQueueIsKeptWhileItsTicketIsDrawn(t *testing.T) {
 			t.Errorf("DrawTicket: %v", err)
 		}
 		gone := e.Leave(false)
-		if inUse, idle := f.collectRows(time.Now()); len(inUse)+len(idle) != 0 {
-			t.Errorf("collected %v and %v", inUse, idle)
+		if due, idle, rows := f.collect(time.Now()); len(due)+len(idle) != 0 || !rows {
+			t.Errorf("collected %v and %v, and rows: %v", due, idle, rows)
 		}
 		next := f.push()
 		<-gone
@@ -244,7 +244,7 @@ func TestAPlaceInLine(t *testing.T) {
 		f.draw(t, e)
 		ticket, ok := e.BeginAttempt()
 		e.EndAttempt("id", ticket, true, false)
-		if !ok || ticket != leasetable.NoTicket || !e.Joined() || !e.InOverflow() {
+		if !ok || ticket != leasetable.NoTicket || !e.Row().Joined() || !e.Row().InOverflow() {
 			t.Errorf("an attempt in the overflow list, with ticket %d, %v", ticket, ok)
 		}
 		looks := func(d time.Duration) int {
@@ -274,8 +274,8 @@ func TestAPlaceInLine(t *testing.T) {
 		f.server.set(func() { f.server.down, entered = nil, true })
 		pass(inLine*timing.LookStep + 2*timing.ListenAfter)
 		isWoken(t, e, "it has a ticket, which a release may have missed")
-		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.InOverflow() || !f.Listening() {
-			t.Errorf("in the queue: ticket %d, in the overflow list: %v, listening: %v", ticket, e.InOverflow(), f.Listening())
+		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.Row().InOverflow() || !f.Listening() {
+			t.Errorf("in the queue: ticket %d, in the overflow list: %v, listening: %v", ticket, e.Row().InOverflow(), f.Listening())
 		}
 		e.EndAttempt("id", leasetable.NoTicket, true, false)
 		e.Leave(false)
@@ -294,7 +294,7 @@ func TestALineIsLeftWhileItMoves(t *testing.T) {
 		entry := f.ticket(e)
 		f.server.set(func() { f.server.rows["n"] = 100 }) // the answer to the refresh is on its way
 		<-e.Leave(false)
-		f.looked(entry, leasetable.Position{Ticket: 100})
+		f.looked(entry, leasetable.Position{Ticket: 100}, nil)
 		if f.server.row("n") != 0 {
 			t.Error("the ticket stays")
 		}
@@ -388,7 +388,7 @@ func TestALineLooksMoreOftenInAQueueThatMoves(t *testing.T) {
 			e := f.push()
 			f.draw(t, e)
 			f.mu.Lock()
-			e.queue.ahead = behind // the fake's answer is another one
+			e.queue.looks.ahead = behind // the fake's answer is another one
 			f.mu.Unlock()
 			pass(behind*time.Second/perSecond - 500*time.Millisecond)
 			if n := f.server.refreshes(); moves != (n >= 6) {
@@ -501,8 +501,8 @@ func TestAPlaceThatBecomesATicketWakesTheHead(t *testing.T) {
 			}
 		})
 		pass(timing.RefreshEvery + timing.SweepEvery)
-		if len(e.Woken) != 1 || e.Ticket() != 99 {
-			t.Errorf("woken %d, ticket %d", len(e.Woken), e.Ticket())
+		if len(e.Woken) != 1 || e.Row().Ticket() != 99 {
+			t.Errorf("woken %d, ticket %d", len(e.Woken), e.Row().Ticket())
 		}
 		e.Leave(false)
 		f.stop()

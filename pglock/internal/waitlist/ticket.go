@@ -11,10 +11,10 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// row is the client's row of lock_waiters for a local queue, as far as the client knows it.
-type row struct {
+// Row is the client's row of lock_waiters for a local queue, as far as the client knows it.
+type Row struct {
 	state  rowState
-	ticket int64 // as package leasetable numbers it
+	ticket int64 // as package leasetable numbers it; 0 without a row
 }
 
 type rowState int
@@ -27,49 +27,66 @@ const (
 	rowQueued            // a valid ticket
 )
 
-// rowOf returns the row that the server has reported. It is stale if its ticket is lost.
-func rowOf(p leasetable.Position) row {
+// at returns the row at the position that the server has reported.
+func (r Row) at(p leasetable.Position) Row {
 	switch {
 	case p.Ticket > 0:
-		return row{rowQueued, p.Ticket}
+		return Row{rowQueued, p.Ticket}
 	case p.Ticket < 0:
-		return row{rowOverflow, p.Ticket}
+		return Row{rowOverflow, p.Ticket}
 	}
-	return row{state: rowStale}
+	return Row{rowStale, r.ticket}
 }
 
-// joined reports whether the row makes its client a waiter on the server.
-func (r row) joined() bool { return r.state == rowOverflow || r.state == rowQueued }
+// Exists reports whether there may be a row, valid or not, because others waited lately.
+func (r Row) Exists() bool { return r.state != rowNone }
 
-// valid returns the row's ticket for an attempt.
-func (r row) valid() int64 {
+// InOverflow reports whether the row is in the overflow list, and so has no ticket.
+func (r Row) InOverflow() bool { return r.state == rowOverflow }
+
+// Joined reports whether the row has a valid ticket, or is in the overflow list.
+func (r Row) Joined() bool { return r.state == rowOverflow || r.state == rowQueued }
+
+// Ticket returns the valid ticket, or leasetable.NoTicket.
+func (r Row) Ticket() int64 {
 	if r.state == rowQueued {
 		return r.ticket
 	}
 	return leasetable.NoTicket
 }
 
-// joinOp is one run of the statement that draws a ticket, which its entries share.
-type joinOp struct {
-	done     chan struct{} // closed when position and err are set
-	position leasetable.Position
-	err      error
-
-	removals int // guarded by the Queues' mu: the number of last entries that left while it ran
+// ticket returns the row in the terms of package leasetable. The caller holds mu.
+func (q *queue) ticket() leasetable.Ticket {
+	return leasetable.Ticket{Client: q.client, Names: q.names, Number: q.row.ticket, Heavy: q.heavy()}
 }
 
-// DrawTicket draws a ticket for the entry's queue. The statement continues when ctx ends, because
-// its effect must be known before the row can be deleted. The caller is inside a counted call.
+// joinOp is one run of the statement that draws a ticket, which its entries share.
+type joinOp struct {
+	done     chan struct{}       // closed by runJoin, which owns position and err until then
+	position leasetable.Position // immutable after that
+	err      error               // immutable after that
+	removals int                 // guarded by the Queues' mu: last entries that left while it ran
+}
+
+// DrawTicket draws a ticket for the entry's queue, or adds that to the overflow list. The statement
+// continues when ctx ends, because its effect must be known before the row can be deleted. The
+// caller is inside a counted call.
 func (e *Entry) DrawTicket(ctx context.Context) (leasetable.Position, error) {
 	l, q := e.list, e.queue
 	l.AwaitRemoval(ctx, q.key) // it may delete any ticket of this client
 	if ctx.Err() != nil {
 		return leasetable.Position{}, ctx.Err()
 	}
-	op, begun := l.beginJoin(q)
-	if begun {
-		r, began := e.Request(), e.began // others see the caller that draws the ticket
-		l.cfg.Tasks.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, r, began) })
+	l.mu.Lock()
+	op, r := q.join, e.request // others see the caller that draws the ticket
+	begins := op == nil
+	if begins {
+		op = &joinOp{done: make(chan struct{})}
+		q.join = op
+	}
+	l.mu.Unlock()
+	if begins {
+		l.cfg.Tasks.Background(timing.StatementBound, func(bound context.Context) { l.runJoin(bound, q, op, r, e.began) })
 	}
 	// More than one case may be ready. Any order is safe, because the ticket belongs to the queue
 	// and is not lost with a caller that leaves.
@@ -89,15 +106,109 @@ func (l *Queues) runJoin(ctx context.Context, q *queue, op *joinOp, r *leasetabl
 	p, err := l.cfg.Store.Join(ctx, q.client, r, time.Since(began), l.listener.stays())
 	op.position, op.err = p, l.cfg.Store.Explain(fmt.Sprintf("wait for %q", strings.Join(q.names, ", ")), err)
 
-	unneeded, removals := l.endJoin(q, p, err)
+	unneeded := l.endJoin(q, p, err)
 	close(op.done)
-	l.deleteTicket(unneeded, q.removalKeys(), removals)
+	l.deleteTicket(unneeded, q.keys, op.removals)
 }
 
-// deleteTicket deletes a ticket, unless it is nil, in the background, and then ends as many removals for the keys, of which there is
-// one at least. If a lock is free, its next waiter is woken, because the notification may have arrived at this
-// client. Two deletions for one name are not sent at once: the last release often notifies a client that has
-// just left, and would use a connection of its own. The caller is inside a counted call.
+// endJoin records the ticket that was drawn for q, or the failure. If all entries have left
+// meanwhile, it returns the ticket to delete.
+func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded *leasetable.Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.join = nil
+	now := time.Now()
+	switch {
+	case err == nil:
+		q.row, q.failingSince, q.heldUntil = q.row.at(p), time.Time{}, now.Add(p.Remaining)
+		q.looks.drawn(q.row, p.Ahead, now)
+	case leasetable.MaybeApplied(err): // it may have replaced the known row
+		q.row = Row{rowUnknown, leasetable.AnyTicket}
+	}
+	if l.looksAt.IsZero() || q.next(now, l.looksAt).Before(l.looksAt) {
+		offer(l.refresher.wake, struct{}{})
+	}
+	return l.dropIfEmpty(q)
+}
+
+// dropIfEmpty handles a queue without entries, and returns the ticket to delete, or nil. The caller
+// holds mu.
+func (l *Queues) dropIfEmpty(q *queue) (unneeded *leasetable.Ticket) {
+	if q.entries.Len() > 0 || q.join != nil {
+		return nil
+	}
+	q.emptySince = time.Now()
+	if q.row.state == rowStale { // the queue is idle
+		return nil
+	}
+	l.drop(q)
+	if !q.row.Exists() {
+		return nil
+	}
+	t := q.ticket()
+	if q.row.InOverflow() { // a look in progress may replace the entry by a ticket
+		t.Number = leasetable.AnyTicket
+	}
+	q.row = Row{}
+	return &t
+}
+
+// removals counts the deletions in progress of tickets for a name or a key.
+type removals struct {
+	pending int           // guarded by the Queues' mu
+	sending chan struct{} // holds one while a statement deletes tickets
+	done    chan struct{} // closed when all have ended
+}
+
+// beginRemovals records that a ticket is being deleted, and endRemovals must follow. It returns a
+// channel that is closed when no ticket for the first key is being deleted any more. The caller
+// holds mu.
+func (l *Queues) beginRemovals(keys []string) (done <-chan struct{}) {
+	for _, key := range keys {
+		r := l.removals[key]
+		if r == nil {
+			r = &removals{sending: make(chan struct{}, 1), done: make(chan struct{})}
+			l.removals[key] = r
+		}
+		r.pending++
+	}
+	return l.removals[keys[0]].done
+}
+
+func (l *Queues) endRemovals(keys []string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		r := l.removals[key]
+		if r.pending -= n; r.pending == 0 {
+			delete(l.removals, key)
+			close(r.done)
+		}
+	}
+}
+
+// AwaitRemoval waits until the tickets of earlier waiters of this process are deleted, or ctx is
+// done, because they would keep the next caller of this process from a free lock.
+func (l *Queues) AwaitRemoval(ctx context.Context, name string) {
+	l.mu.Lock()
+	r := l.removals[name]
+	l.mu.Unlock()
+	if r == nil {
+		return
+	}
+	select { // if both are ready, either is right, because the caller checks ctx itself
+	case <-r.done:
+	case <-ctx.Done():
+	}
+}
+
+// deleteTicket deletes a ticket, unless it is nil, in the background, and then ends as many
+// removals for the keys. With a ticket there is at least one. If a lock is free, its next waiter is
+// woken, because the notification may have arrived at this client.
+//
+// Deletions for one name are sent one after the other, because the last release often notifies a
+// client that has just left, whose second deletion would use another connection. The caller is
+// inside a counted call.
 func (l *Queues) deleteTicket(t *leasetable.Ticket, keys []string, removals int) {
 	select {
 	case <-l.cfg.Closing: // Stop deletes all
@@ -105,17 +216,19 @@ func (l *Queues) deleteTicket(t *leasetable.Ticket, keys []string, removals int)
 	default:
 	}
 	if t == nil {
-		l.endRemovals(keys, removals)
+		if removals > 0 {
+			l.endRemovals(keys, removals)
+		}
 		return
 	}
 	l.mu.Lock()
-	turn := l.removals[keys[0]].turn
+	sending := l.removals[keys[0]].sending
 	l.mu.Unlock()
 	l.cfg.Tasks.Background(timing.TicketTTL, func(ctx context.Context) { // by then it has expired
 		defer l.endRemovals(keys, removals)
 		select { // if both are ready, either is right: the statement fails at once, or is sent
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
+		case sending <- struct{}{}:
+			defer func() { <-sending }()
 		case <-ctx.Done():
 		}
 		err := l.cfg.Tasks.Retry(ctx, l.cfg.Closing, func(ctx context.Context) error {

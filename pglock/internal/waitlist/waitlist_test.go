@@ -180,7 +180,7 @@ var steps = []step{
 func (m *model) validTicket(e *Entry) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return e.queue.row.valid()
+	return e.queue.row.Ticket()
 }
 
 func (m *model) fail(format string, args ...any) {
@@ -221,9 +221,9 @@ func (m *model) check() {
 		m.fail("there is no row, and it has ticket %d", q.row.ticket)
 	case row != 0 && q.row.ticket != row && q.row.state != rowUnknown && q.join == nil && !deleting:
 		m.fail("the row has ticket %d, the list knows %+v", row, q.row)
-	case q.row.joined() && row != q.row.ticket && q.join == nil && !m.lost:
+	case q.row.Joined() && row != q.row.ticket && q.join == nil && !m.lost:
 		m.fail("the list believes in %+v, the row has ticket %d", q.row, row)
-	case len(m.entries) == 0 && q.row.joined() && q.join == nil:
+	case len(m.entries) == 0 && q.row.Joined() && q.join == nil:
 		m.fail("%+v is valid, and no call waits", q.row)
 	}
 }
@@ -246,8 +246,8 @@ func (m *model) finish() {
 		m.fail("the removal of tickets did not end")
 	}
 	pass(timing.IdleRowTTL + 2*timing.SweepEvery + time.Second)
-	if row := m.server.row("n"); row != 0 || m.hasQueues() {
-		m.fail("afterwards: row %d, queues %v", row, m.hasQueues())
+	if row := m.server.row("n"); row != 0 || len(m.queues) > 0 {
+		m.fail("afterwards: row %d, %d queues", row, len(m.queues))
 	}
 	m.stop()
 }
@@ -302,8 +302,8 @@ func TestTheTicketIsShared(t *testing.T) {
 		if gone := first.Leave(false); gone != nil {
 			t.Error("the ticket is deleted while another entry waits")
 		}
-		if start := second.Start(); !start.Joined || start.AfterGrant {
-			t.Errorf("the next head finds %+v", start)
+		if row := second.Row(); !row.Joined() || second.AfterGrant {
+			t.Errorf("the next head finds %+v, after a grant: %v", row, second.AfterGrant)
 		}
 		if gone := second.Leave(false); gone == nil {
 			t.Error("the ticket stays when nobody waits")
@@ -357,13 +357,13 @@ func TestALostTicketIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(timing.TicketTTL)
-		if len(e.Woken) != 0 || !e.Joined() || f.server.refreshes() == 0 {
+		if len(e.Woken) != 0 || !e.Row().Joined() || f.server.refreshes() == 0 {
 			t.Errorf("woken %d, refreshed %d times", len(e.Woken), f.server.refreshes())
 		}
 		f.server.loseRows()
 		pass(timing.RefreshEvery + timing.SweepEvery)
-		if len(e.Woken) != 1 || e.Joined() {
-			t.Errorf("a lost ticket: woken %d, it still counts: %v", len(e.Woken), e.Joined())
+		if len(e.Woken) != 1 || e.Row().Joined() {
+			t.Errorf("a lost ticket: woken %d, it still counts: %v", len(e.Woken), e.Row().Joined())
 		}
 		e.Leave(false)
 		f.stop()
