@@ -75,9 +75,10 @@ func TestARequestIsReplaced(t *testing.T) {
 	}
 }
 
-// TestLeavingALongQueueCostsTheSame: one of many local callers for a name leaves as fast as one of a few,
-// from the front, the middle or the end. A search through the queue would take thirty times longer. The
-// fastest hundred of those that leave counts, since the machine may be busy with something else.
+// TestLeavingALongQueueCostsTheSame: one of many local callers for a name leaves as fast as one of
+// a few, from the front, the middle or the end. A search through the queue would take thirty times
+// longer. The fastest hundred of those that leave counts, since the machine may be busy with
+// something else.
 func TestLeavingALongQueueCostsTheSame(t *testing.T) {
 	t.Parallel()
 	for name, pick := range map[string]func(i, n int) int{
@@ -112,8 +113,8 @@ func TestLeavingALongQueueCostsTheSame(t *testing.T) {
 	}
 }
 
-// TestAHandOffLooksAtTheKind: a caller that takes the name for a semaphore is not granted a lock with
-// one holder. And an entry behind the head makes an attempt without the queue's ticket.
+// TestAHandOffLooksAtTheKind: a caller that takes the name for a semaphore is not granted a lock
+// with one holder. And an entry behind the head makes an attempt without the queue's ticket.
 func TestAHandOffLooksAtTheKind(t *testing.T) {
 	t.Parallel()
 	f := newFixture()

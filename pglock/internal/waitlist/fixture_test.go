@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/pglock/pglock-go/internal/errs"
@@ -21,8 +22,8 @@ var (
 	errRefused = errs.ErrUnavailable
 )
 
-// inLine is the number of waiters before a place in line.
-const inLine = 20
+// before is the number of waiters before an entry of the overflow list.
+const before = 20
 
 // server is a fake of the queue on the server, for one client. Each statement takes a millisecond.
 type server struct {
@@ -36,10 +37,10 @@ type server struct {
 	refreshed []time.Time
 	quit      bool
 
-	line  bool                                          // Join gives places in line
-	ahead int                                           // before these; 0: inLine
-	look  func(t leasetable.Ticket) leasetable.Position // of a refresh; nil: the lock is held
-	down  error                                         // of a refresh
+	overflow bool                                          // Join adds to the overflow list
+	ahead    int                                           // waiters before such an entry; 0: before
+	look     func(t leasetable.Ticket) leasetable.Position // of a refresh; nil: the lock is held
+	down     error                                         // of a refresh
 }
 
 func (s *server) do(fn func() error) error {
@@ -56,8 +57,8 @@ func (s *server) Join(_ context.Context, _ string, r *leasetable.Request, _ time
 		if !errors.Is(err, errRefused) {
 			s.drawn++
 			p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}
-			if s.line {
-				p.Ticket, p.Ahead = -1-s.drawn, cmp.Or(s.ahead, inLine)
+			if s.overflow {
+				p.Ticket, p.Ahead = -1-s.drawn, cmp.Or(s.ahead, before)
 			}
 			for _, name := range r.Names() {
 				s.rows[name] = p.Ticket
@@ -227,6 +228,21 @@ func (f fixture) push() *Entry { return f.Push(&leasetable.Request{Name: "n"}, t
 // pushAll is push for a caller that waits for two names.
 func (f fixture) pushAll() *Entry {
 	return f.Push(&leasetable.Request{Name: "m and n", All: []string{"m", "n"}}, time.Now())
+}
+
+// draw draws a ticket for the entry.
+func (f fixture) draw(t *testing.T, e *Entry) {
+	t.Helper()
+	if _, err := e.DrawTicket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ticket returns the ticket of the entry's queue, or its entry in the overflow list.
+func (f fixture) ticket(e *Entry) leasetable.Ticket {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return e.queue.ticket()
 }
 
 // pass waits for d of the bubble's time.

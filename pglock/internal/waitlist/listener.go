@@ -28,8 +28,8 @@ type Subscription interface {
 }
 
 // listener is the client's only listening connection, outside of the application's pool. It is open
-// while something needs it and for timing.ListenerIdle after that, because before PostgreSQL 19 each
-// notification wakes all listening sessions of the database.
+// while something needs it and for timing.ListenerIdle after that, because before PostgreSQL 19
+// each notification wakes all listening sessions of the database.
 type listener struct {
 	// immutable after New
 	list    *Queues

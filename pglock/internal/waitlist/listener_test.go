@@ -59,7 +59,8 @@ func listening(deliver bool) (f fixture, opened chan *subscription) {
 	return f, opened
 }
 
-// isWoken takes the wake-up of the entry. Without one it fails, since the listener never stops trying.
+// isWoken takes the wake-up of the entry. Without one it fails, since the listener never stops
+// trying.
 func isWoken(t *testing.T, e *Entry, why string) {
 	t.Helper()
 	select { // the wake-up is there at once
@@ -132,8 +133,8 @@ func TestAListenerWithoutDelivery(t *testing.T) {
 	})
 }
 
-// TestAnOutageIsLoggedOnce: the listener warns when its connection fails, and not for each attempt to
-// get a new one.
+// TestAnOutageIsLoggedOnce: the listener warns when its connection fails, and not for each attempt
+// to get a new one.
 func TestAnOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,8 +172,8 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// TestAListenerClosesWhenNothingNeedsIt: not while there is a waiter or something else to hear, and a
-// while after that. The next waiter opens it again, also one that comes while it closes.
+// TestAListenerClosesWhenNothingNeedsIt: not while there is a waiter or something else to hear, and
+// a while after that. The next waiter opens it again, also one that comes while it closes.
 func TestAListenerClosesWhenNothingNeedsIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

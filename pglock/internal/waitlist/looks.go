@@ -148,9 +148,9 @@ func (l *Queues) collect(now time.Time) (due, idle []leasetable.Ticket, rows boo
 	return due, idle, len(l.queues) > 0
 }
 
-// looked records the answer to a look, or its failure, as the table of looks defines it, and reports
-// whether a notification was lost. A ticket has disappeared if the server crashed, if this process
-// paused for too long, or if the queue has skipped it.
+// looked records the answer to a look, or its failure, as the table of looks defines it, and
+// reports whether a notification was lost. A ticket has disappeared if the server crashed, if this
+// process paused for too long, or if the queue has skipped it.
 func (l *Queues) looked(t leasetable.Ticket, p leasetable.Position, err error) (lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

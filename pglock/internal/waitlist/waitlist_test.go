@@ -306,7 +306,7 @@ func TestTheTicketIsShared(t *testing.T) {
 			t.Errorf("the next head finds %+v, after a grant: %v", row, second.AfterGrant)
 		}
 		if gone := second.Leave(false); gone == nil {
-			t.Error("the ticket stays when nobody waits")
+			t.Error("the ticket stays when no caller waits")
 		} else {
 			<-gone
 		}

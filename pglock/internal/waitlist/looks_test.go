@@ -1,8 +1,6 @@
 package waitlist
 
 import (
-	"context"
-	"errors"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -12,108 +10,65 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 )
 
-// draw draws a ticket for the entry.
-func (f fixture) draw(t *testing.T, e *Entry) {
-	t.Helper()
-	if _, err := e.DrawTicket(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ticket returns the ticket of the entry's queue, or its entry in the overflow list.
-func (f fixture) ticket(e *Entry) leasetable.Ticket {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return e.queue.ticket()
-}
-
-// TestASoloAttemptIsAlone: no call waits, and no other makes an attempt outside of the queue.
-func TestASoloAttemptIsAlone(t *testing.T) {
+// TestTimesOfLooks holds the table of looks: how long the next look is away in each state.
+func TestTimesOfLooks(t *testing.T) {
 	t.Parallel()
-	f := newFixture()
-	defer f.stop()
-	e := f.push()
-	if f.BeginSolo("n") {
-		t.Error("beside a call that waits")
-	}
-	e.Leave(false)
-	if !f.BeginSolo("n") || f.BeginSolo("n") || !f.BeginSolo("m") {
-		t.Error("not alone, or twice")
-	}
-	f.EndSolo("n")
-	if !f.BeginSolo("n") {
-		t.Error("not after the other one's end")
-	}
-}
-
-// TestTheNextHeadKnowsOfTheGrant: it waits for the hand-off then, instead of making an attempt.
-func TestTheNextHeadKnowsOfTheGrant(t *testing.T) {
-	t.Parallel()
-	f := newFixture()
-	defer f.stop()
-	first, second, third := f.push(), f.push(), f.push()
-	if first.AfterGrant {
-		t.Error("the first one came after a grant")
-	}
-	first.Leave(true)
-	if !second.AfterGrant {
-		t.Error("the next head does not know of the grant")
-	}
-	second.Leave(false)
-	if third.AfterGrant {
-		t.Error("the head after one that gave up knows of a grant")
-	}
-	third.Leave(false)
-}
-
-// TestALossOfAnOldTicket leaves the new one alone, and wakes nobody.
-func TestALossOfAnOldTicket(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		for _, e := range []*Entry{f.push(), f.pushAll()} {
-			f.draw(t, e)
-			old := f.ticket(e)
-			f.draw(t, e)
-			current := f.ticket(e)
-			f.looked(old, leasetable.Position{}, nil)
-			if !e.Row().Joined() || len(e.Woken) != 0 {
-				t.Errorf("%v: the loss of %d ended %d", old.Names, old.Number, current.Number)
+	const grace, second = timing.HeadGrace + timing.ExpirySpread, time.Second
+	queued, overflow := Row{rowQueued, 1}, Row{rowOverflow, -2}
+	began := time.Now()
+	at := func(d time.Duration) time.Time { return began.Add(d) }
+	for name, tc := range map[string]struct {
+		do          func(k *looks) // until at(second)
+		least, most time.Duration  // after at(second)
+	}{
+		"queued, just drawn":      {func(k *looks) { k.drawn(queued, 3, at(second)) }, timing.FirstLook, timing.FirstLook},
+		"overflow, just drawn":    {func(k *looks) { k.drawn(overflow, 20, at(second)) }, timing.FirstLook, timing.FirstLook},
+		"overflow, the first one": {func(k *looks) { k.drawn(overflow, 1, at(second)) }, timing.LookStep / 2, timing.LookStep},
+		"overflow, a free queue":  {func(k *looks) { k.drawn(overflow, 0, at(second)) }, timing.LeastLook, timing.LeastLook},
+		"overflow, drawn again":   {func(k *looks) { k.drawn(overflow, 1000, at(0)); k.drawn(overflow, 2, at(second)) }, timing.LookStep, 2 * timing.LookStep},
+		"queued, seen":            {func(k *looks) { k.drawn(queued, 3, at(0)); k.seen(queued, 3, at(second)) }, timing.RefreshEvery, timing.RefreshEvery},
+		"overflow, seen":          {func(k *looks) { k.drawn(overflow, 20, at(0)); k.seen(overflow, 20, at(second)) }, 10 * timing.LookStep, 20 * timing.LookStep},
+		"overflow, far behind":    {func(k *looks) { k.drawn(overflow, 400, at(0)); k.seen(overflow, 400, at(second)) }, timing.RefreshEvery / 2, timing.RefreshEvery},
+		"overflow, the queue moves": {func(k *looks) {
+			k.drawn(overflow, 400, at(0))
+			k.seen(overflow, 300, at(second)) // so it comes within three seconds
+		}, 3 * second / 4, 3 * second / 2},
+		"overflow, the queue has moved": {func(k *looks) {
+			k.drawn(overflow, 400, at(0))
+			k.seen(overflow, 300, at(second/2))
+			k.seen(overflow, 300, at(second))
+		}, timing.RefreshEvery / 2, timing.RefreshEvery},
+		"silent": {func(k *looks) { k.drawn(queued, 3, at(0)); k.begun(at(second)) }, timing.SweepEvery / 2, 3 * timing.SweepEvery / 2},
+		"released ahead": {func(k *looks) {
+			k.seen(queued, 3, at(second))
+			k.headAt = at(second + grace)
+		}, grace, grace},
+		"released ahead, a look before that": {func(k *looks) {
+			k.headAt = at(second + grace)
+			k.begun(at(second))
+			k.seen(queued, 3, at(second))
+		}, grace, grace},
+		"released ahead, looked": {func(k *looks) {
+			k.headAt = at(second)
+			k.begun(at(second))
+			k.seen(queued, 3, at(second))
+		}, timing.RefreshEvery, timing.RefreshEvery},
+	} {
+		for range 20 { // most times are at random
+			var k looks
+			tc.do(&k)
+			if d := k.due().Sub(at(second)); d < tc.least || d > tc.most {
+				t.Errorf("%s: the next look is after %v, want %v to %v", name, d, tc.least, tc.most)
 			}
-			f.looked(current, leasetable.Position{}, nil)
-			if e.Row().Joined() || len(e.Woken) != 1 {
-				t.Errorf("%v: the loss of %d was not noticed", old.Names, current.Number)
-			}
-			e.Leave(false)
 		}
-		f.stop()
-	})
-}
-
-// TestAQueueIsKeptWhileItsTicketIsDrawn, although nobody waits any more: the end of the statement drops
-// the queue, which must not be that of another caller then.
-func TestAQueueIsKeptWhileItsTicketIsDrawn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		e := f.push()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond) // the statement takes longer
-		defer cancel()
-		if _, err := e.DrawTicket(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("DrawTicket: %v", err)
+	}
+	var k looks
+	for i, want := range []time.Time{at(timing.ListenAfter), at(timing.ListenAfter), {}, at(3*second + timing.ListenAfter)} {
+		k.drawn([]Row{queued, queued, overflow, queued}[i], 3, at(time.Duration(i)*second))
+		if !k.listenAt.Equal(want) {
+			t.Errorf("ticket %d: the listener is needed %v after the first ticket", i, k.listenAt.Sub(began))
 		}
-		gone := e.Leave(false)
-		if due, idle, rows := f.collect(time.Now()); len(due)+len(idle) != 0 || !rows {
-			t.Errorf("collected %v and %v, and rows: %v", due, idle, rows)
-		}
-		next := f.push()
-		<-gone
-		if !f.WakeHead("n") || len(next.Woken) != 1 {
-			t.Error("the next caller is not found")
-		}
-		next.Leave(false)
-		f.stop()
-	})
+	}
 }
 
 // TestTicketsForSeveralNamesAreRefreshedInEachRound, and those for one name only now and then. When
@@ -151,88 +106,15 @@ func TestTicketsForSeveralNamesAreRefreshedInEachRound(t *testing.T) {
 	})
 }
 
-// TestATicketForSeveralNamesIsAwaitedAtEach: until it is deleted, it would keep the next caller for
-// one of them from a free lock.
-func TestATicketForSeveralNamesIsAwaitedAtEach(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"m", "n", Key("", []string{"m", "n"})} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFixture()
-			f.server.failLeave = 3
-			e := f.pushAll()
-			f.draw(t, e)
-			e.Leave(false)
-			f.AwaitRemoval(t.Context(), name)
-			if f.server.row("m") != 0 || f.server.row("n") != 0 {
-				t.Errorf("a caller for %q does not wait", name)
-			}
-			f.stop()
-		})
-	}
-}
-
-// TestDeletionsForOneNameAreNotSentAtOnce: the last caller has left when the notification of its own release
-// arrives. Each of the two deletions wakes the next client, so both are sent.
-func TestDeletionsForOneNameAreNotSentAtOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		e := f.push()
-		f.draw(t, e)
-		f.server.failLeave = 1
-		e.Leave(true)
-		f.listener.notified("n")
-		f.AwaitRemoval(t.Context(), "n")
-		f.stop()
-		if f.server.together != 1 || f.server.failLeave != 0 || f.server.row("n") != 0 {
-			t.Errorf("%d deletions at once, %d that failed are left", f.server.together, f.server.failLeave)
-		}
-	})
-}
-
-// TestANotificationForAClosedClient: nothing is deleted any more, and nobody waits for that.
-func TestANotificationForAClosedClient(t *testing.T) {
-	t.Parallel()
-	f := newFixture()
-	defer f.stop()
-	f.client.closed = true
-	f.listener.notified("n")
-	if len(f.removals) != 0 {
-		t.Error("a removal is noted that does not begin")
-	}
-}
-
-// TestABusyAnswerIsTrustedAsLongAsItsGrant, not longer: the holder may be another one by then.
-func TestABusyAnswerIsTrustedAsLongAsItsGrant(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		e := f.push()
-		if _, ok := e.LastBusy(); ok {
-			t.Error("before the first answer")
-		}
-		e.NoteBusy(leasetable.Grant{Outcome: leasetable.Busy, Token: 1, Holder: "h", Remaining: time.Second})
-		pass(400 * time.Millisecond)
-		if g, ok := e.LastBusy(); !ok || g.Holder != "h" || g.Remaining != 600*time.Millisecond {
-			t.Errorf("%+v, %v", g, ok)
-		}
-		pass(600 * time.Millisecond)
-		if g, ok := e.LastBusy(); ok {
-			t.Errorf("after the expiry: %+v", g)
-		}
-		e.Leave(false)
-		f.stop()
-	})
-}
-
-// TestAPlaceInLine: a waiter far behind the head needs no listening connection, and makes no attempt with a
-// ticket. It looks now and then, more often in a queue that moves, until it gets a ticket.
-func TestAPlaceInLine(t *testing.T) {
+// TestAnEntryOfTheOverflowList: a waiter far behind the head needs no listening connection, and
+// makes no attempt with a ticket. It looks now and then, more often in a queue that moves, until it
+// gets a ticket.
+func TestAnEntryOfTheOverflowList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, opened := listening(true)
-		ahead, entered := inLine, false
-		f.server.line = true
+		ahead, entered := before, false
+		f.server.overflow = true
 		f.server.look = func(t leasetable.Ticket) leasetable.Position {
 			p := leasetable.Position{Ticket: t.Number, Ahead: ahead, Remaining: time.Hour}
 			if entered && t.Number < 0 {
@@ -255,24 +137,24 @@ func TestAPlaceInLine(t *testing.T) {
 		if n := looks(timing.FirstLook + 10*time.Millisecond); n != 1 {
 			t.Errorf("%d first looks", n)
 		}
-		if n := looks(10 * inLine * timing.LookStep); n < 10 || n > 20 { // each after at least half of that
+		if n := looks(10 * before * timing.LookStep); n < 10 || n > 20 { // each after at least half of that
 			t.Errorf("%d looks in the time of ten", n)
 		}
-		f.server.set(func() { ahead = inLine - 2 })
-		if looks(inLine*timing.LookStep) == 0 {
+		f.server.set(func() { ahead = before - 2 })
+		if looks(before*timing.LookStep) == 0 {
 			t.Error("no look")
 		}
-		if n := looks(4 * inLine * timing.LookStep); n < 4 {
+		if n := looks(4 * before * timing.LookStep); n < 4 {
 			t.Errorf("%d looks beside a queue that moves", n)
 		}
 		if len(opened) != 0 || len(e.Woken) != 0 {
 			t.Errorf("%d connections listen, it was woken %d times", len(opened), len(e.Woken))
 		}
 		f.server.set(func() { f.server.down = errRefused })
-		pass(inLine * timing.LookStep)
+		pass(before * timing.LookStep)
 		isWoken(t, e, "it must notice an outage")
 		f.server.set(func() { f.server.down, entered = nil, true })
-		pass(inLine*timing.LookStep + 2*timing.ListenAfter)
+		pass(before*timing.LookStep + 2*timing.ListenAfter)
 		isWoken(t, e, "it has a ticket, which a release may have missed")
 		if ticket, _ := e.BeginAttempt(); ticket != 100 || e.Row().InOverflow() || !f.Listening() {
 			t.Errorf("in the queue: ticket %d, in the overflow list: %v, listening: %v", ticket, e.Row().InOverflow(), f.Listening())
@@ -283,28 +165,9 @@ func TestAPlaceInLine(t *testing.T) {
 	})
 }
 
-// TestALineIsLeftWhileItMoves: a refresh in progress turns the place into a ticket, which is deleted too.
-func TestALineIsLeftWhileItMoves(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		f.server.line = true
-		e := f.push()
-		f.draw(t, e)
-		entry := f.ticket(e)
-		f.server.set(func() { f.server.rows["n"] = 100 }) // the answer to the refresh is on its way
-		<-e.Leave(false)
-		f.looked(entry, leasetable.Position{Ticket: 100}, nil)
-		if f.server.row("n") != 0 {
-			t.Error("the ticket stays")
-		}
-		f.stop()
-	})
-}
-
-// TestLooksOfAWaiter: with a ticket it looks soon, and then as often as the ticket must be refreshed. It
-// is woken if the lock is free, and polls from then on for some time if it should have been notified. A
-// look that it is told to make is not put off by the next one, nor are the others.
+// TestLooksOfAWaiter: with a ticket it looks soon, and then as often as the ticket must be
+// refreshed. It is woken if the lock is free, and polls from then on for some time if it should
+// have been notified. A look for a dead head is not put off by the next one, nor are the others.
 func TestLooksOfAWaiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -334,13 +197,13 @@ func TestLooksOfAWaiter(t *testing.T) {
 		if n := f.server.refreshes(); n != 7 {
 			t.Errorf("%d looks while the lock is released again and again", n)
 		}
-		told := time.Now()
+		released := time.Now()
 		f.ReleasedAhead("n")
 		f.server.set(func() { free = true })
 		pass(timing.HeadGrace + 2*timing.ExpirySpread)
 		isWoken(t, e, "the head is perhaps dead")
-		if n := f.server.refreshes(); n != 8 || f.server.refreshed[7].Sub(told) < timing.HeadGrace || !f.Listening() {
-			t.Errorf("%d looks, the last one after %v; listening: %v", n, f.server.refreshed[7].Sub(told), f.Listening())
+		if n := f.server.refreshes(); n != 8 || f.server.refreshed[7].Sub(released) < timing.HeadGrace || !f.Listening() {
+			t.Errorf("%d looks, the last one after %v; listening: %v", n, f.server.refreshed[7].Sub(released), f.Listening())
 		}
 		f.server.set(func() { f.server.down = errRefused })
 		before := f.server.refreshes()
@@ -369,15 +232,15 @@ func TestLooksOfAWaiter(t *testing.T) {
 	})
 }
 
-// TestALineLooksMoreOftenInAQueueThatMoves, so that it is there when the queue has come to it.
-func TestALineLooksMoreOftenInAQueueThatMoves(t *testing.T) {
+// TestTheOverflowListLooksMoreOftenIfTheQueueMoves, so that its first entry joins in time.
+func TestTheOverflowListLooksMoreOftenIfTheQueueMoves(t *testing.T) {
 	t.Parallel()
 	const behind, perSecond = 400, 20
 	for _, moves := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
 			began := time.Now()
-			f.server.line = true
+			f.server.overflow = true
 			f.server.look = func(t leasetable.Ticket) leasetable.Position {
 				p := leasetable.Position{Ticket: t.Number, Ahead: behind, Remaining: time.Hour}
 				if moves {
@@ -403,7 +266,7 @@ func TestALineLooksMoreOftenInAQueueThatMoves(t *testing.T) {
 // TestAShorterGrantWakesTheHead, which would sleep until the end of the longer one before it.
 func TestAShorterGrantWakesTheHead(t *testing.T) {
 	t.Parallel()
-	for _, remaining := range []time.Duration{time.Minute, time.Hour} { // an hour is what the ticket was told
+	for _, remaining := range []time.Duration{time.Minute, time.Hour} { // an hour is what Join has answered
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
 			f.server.look = func(t leasetable.Ticket) leasetable.Position {
@@ -441,8 +304,8 @@ func TestLooksOfOneClientComeTogether(t *testing.T) {
 	})
 }
 
-// TestATicketThatIsDueFirst is looked at in time, although the refresher sleeps until another one is due. A
-// client that is granted a lock again and again does not wake it.
+// TestATicketThatIsDueFirst is looked at in time, although the refresher sleeps until another one
+// is due. A client that is granted a lock again and again does not wake it.
 func TestATicketThatIsDueFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -464,7 +327,7 @@ func TestATicketThatIsDueFirst(t *testing.T) {
 			t.Error("a ticket that is due later wakes the refresher")
 		}
 		f.mu.Unlock()
-		f.server.set(func() { f.server.line, f.server.ahead = true, 1 })
+		f.server.set(func() { f.server.overflow, f.server.ahead = true, 1 })
 		for i := range 10 {
 			pass(100 * time.Millisecond * time.Duration(i))
 			before := f.server.refreshes()
@@ -481,19 +344,19 @@ func TestATicketThatIsDueFirst(t *testing.T) {
 	})
 }
 
-// TestAPlaceThatBecomesATicketWakesTheHead, because a release may have missed the new ticket.
-func TestAPlaceThatBecomesATicketWakesTheHead(t *testing.T) {
+// TestAnOverflowEntryThatGetsATicketWakesTheHead, because a release may have missed the new ticket.
+func TestAnOverflowEntryThatGetsATicketWakesTheHead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
-		f.server.line = true
+		f.server.overflow = true
 		e := f.push()
 		if _, err := e.DrawTicket(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		pass(timing.RefreshEvery)
 		if len(e.Woken) != 0 {
-			t.Error("control: it is woken in line")
+			t.Error("control: it is woken in the overflow list")
 		}
 		f.server.set(func() {
 			f.server.look = func(leasetable.Ticket) leasetable.Position {
@@ -503,22 +366,6 @@ func TestAPlaceThatBecomesATicketWakesTheHead(t *testing.T) {
 		pass(timing.RefreshEvery + timing.SweepEvery)
 		if len(e.Woken) != 1 || e.Row().Ticket() != 99 {
 			t.Errorf("woken %d, ticket %d", len(e.Woken), e.Row().Ticket())
-		}
-		e.Leave(false)
-		f.stop()
-	})
-}
-
-// TestABusyAnswerSaysUntilWhen: the head sleeps until the grant in the way expires.
-func TestABusyAnswerSaysUntilWhen(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		e := f.push()
-		e.NoteBusy(leasetable.Grant{Remaining: time.Minute})
-		pass(20 * time.Second)
-		if held := e.Held(); held != 40*time.Second {
-			t.Errorf("held for another %v", held)
 		}
 		e.Leave(false)
 		f.stop()
