@@ -145,9 +145,8 @@ func (e *Entry) Held() time.Duration {
 	return time.Until(e.queue.heldUntil)
 }
 
-// LastBusy returns the last answer that the lock is busy, with the time that remains of the
-// blocking grant by now. It reports false if there was none, or the grant has expired unless
-// renewed.
+// LastBusy returns the last answer that the lock is busy, with the time that its grant has left. It
+// reports false if there was none, or the grant has expired unless renewed.
 func (e *Entry) LastBusy() (g leasetable.Grant, ok bool) {
 	e.list.mu.Lock()
 	defer e.list.mu.Unlock()
@@ -208,8 +207,7 @@ func (e *Entry) Deliver(a Answer) bool {
 	return true
 }
 
-// EndHandoff ends a hand-off whose result the caller has received from Handed and checked. id is
-// the ID of the caller's next request.
+// EndHandoff ends a hand-off whose result the caller has checked. id is that of its next request.
 func (e *Entry) EndHandoff(id string) { e.EndAttempt(id, leasetable.NoTicket, false, false) }
 
 // CancelHandoff ends the reservation: other processes wait, or there is nothing to hand off.

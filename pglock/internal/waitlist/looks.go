@@ -13,19 +13,15 @@ import (
 // looks are the times at which a queue needs the refresher, which the Queues' mu guards. A look
 // refreshes the row on the server, so that it stays valid, and reports its position and the lock.
 //
-//	row                     the next look is the earliest of these times   the head until then
-//	none, unknown, stale    never                                          attempts, or draws a ticket
-//	stale, without entries  never; after IdleRowTTL the row is deleted     -
-//	overflow, just drawn    FirstLook, patience                            sleeps
-//	overflow, seen          patience after the look                        sleeps
-//	queued, just drawn      FirstLook                                      attempts, with growing pauses
-//	queued, seen            RefreshEvery after the look; beside another    as before
-//	                        one up to RefreshEvery/4 sooner
-//	queued, released ahead  HeadGrace + ExpirySpread after the last such   as before
-//	                        release, as the head of the queue may be dead
-//	silent                  about SweepEvery after the look began, which   as before
-//	                        has no answer yet, or has failed
-//	several names, heavy    each round of the refresher, as KeepTicket is short
+//	row                     the next look is the earliest of these times        the head until then
+//	none, unknown, stale    never; an idle row is deleted after IdleRowTTL      attempts, or draws a ticket
+//	overflow, just drawn    FirstLook, patience                                 sleeps
+//	overflow, seen          patience after the look                             sleeps
+//	queued, just drawn      FirstLook                                           makes attempts
+//	queued, seen            RefreshEvery, or RefreshEvery/4 sooner with others  makes attempts
+//	queued, released ahead  HeadGrace + ExpirySpread after the last release     makes attempts
+//	silent: no answer yet   about SweepEvery after the look began               as before
+//	several names, heavy    each round, because KeepTicket is short             makes attempts
 //
 //	a look finds            next state        the head
 //	no such ticket          stale             is woken, and draws another one
@@ -170,9 +166,8 @@ func (l *Queues) looked(t leasetable.Ticket, p leasetable.Position, err error) (
 	was, now := q.row, time.Now()
 	q.row = was.at(p)
 	q.looks.seen(q.row, p.Ahead, now)
-	until := now.Add(p.Remaining)
-	earlier := until.Before(q.heldUntil.Add(-timing.SweepEvery))
-	q.heldUntil = until
+	earlier := now.Add(p.Remaining).Before(q.heldUntil.Add(-timing.SweepEvery))
+	q.heldUntil = now.Add(p.Remaining)
 	if q.row.InOverflow() {
 		return false
 	}
@@ -186,8 +181,7 @@ func (l *Queues) looked(t leasetable.Ticket, p leasetable.Position, err error) (
 	return !changed && p.Free && p.Ahead == 0 && p.Overdue
 }
 
-// ReleasedAhead records that the lock was released to waiters ahead of the ticket for name, which
-// may be dead.
+// ReleasedAhead records that a release has notified waiters ahead for name, which may be dead.
 func (l *Queues) ReleasedAhead(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

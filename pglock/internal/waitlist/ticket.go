@@ -131,8 +131,7 @@ func (l *Queues) endJoin(q *queue, p leasetable.Position, err error) (unneeded *
 	return l.dropIfEmpty(q)
 }
 
-// dropIfEmpty handles a queue without entries, and returns the ticket to delete, or nil. The caller
-// holds mu.
+// dropIfEmpty ends a queue without entries, under mu, and returns its ticket to delete, or nil.
 func (l *Queues) dropIfEmpty(q *queue) (unneeded *leasetable.Ticket) {
 	if q.entries.Len() > 0 || q.join != nil {
 		return nil
@@ -160,9 +159,8 @@ type removals struct {
 	done    chan struct{} // closed when all have ended
 }
 
-// beginRemovals records that a ticket is being deleted, and endRemovals must follow. It returns a
-// channel that is closed when no ticket for the first key is being deleted any more. The caller
-// holds mu.
+// beginRemovals records, under mu, that a ticket is being deleted, and endRemovals must follow. It
+// returns a channel that is closed when no ticket for the first key is being deleted any more.
 func (l *Queues) beginRemovals(keys []string) (done <-chan struct{}) {
 	for _, key := range keys {
 		r := l.removals[key]
@@ -193,22 +191,19 @@ func (l *Queues) AwaitRemoval(ctx context.Context, name string) {
 	l.mu.Lock()
 	r := l.removals[name]
 	l.mu.Unlock()
-	if r == nil {
-		return
-	}
-	select { // if both are ready, either is right, because the caller checks ctx itself
-	case <-r.done:
-	case <-ctx.Done():
+	if r != nil {
+		select { // if both are ready, either is right, because the caller checks ctx itself
+		case <-r.done:
+		case <-ctx.Done():
+		}
 	}
 }
 
 // deleteTicket deletes a ticket, unless it is nil, in the background, and then ends as many
 // removals for the keys. With a ticket there is at least one. If a lock is free, its next waiter is
-// woken, because the notification may have arrived at this client.
-//
-// Deletions for one name are sent one after the other, because the last release often notifies a
-// client that has just left, whose second deletion would use another connection. The caller is
-// inside a counted call.
+// woken, because the notification may have arrived at this client. Deletions for one name are sent
+// one after the other, because the last release often notifies a client that has just left, whose
+// second deletion would use another connection. The caller is inside a counted call.
 func (l *Queues) deleteTicket(t *leasetable.Ticket, keys []string, removals int) {
 	select {
 	case <-l.cfg.Closing: // Stop deletes all
