@@ -1,6 +1,7 @@
 package waitlist
 
 import (
+	"maps"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,92 @@ func TestTimesOfLooks(t *testing.T) {
 			t.Errorf("ticket %d: the listener is needed %v after the first ticket", i, k.listenAt.Sub(began))
 		}
 	}
+}
+
+// TestWhatALookFinds holds the second table of looks.
+func TestWhatALookFinds(t *testing.T) {
+	t.Parallel()
+	const queued, overflow = 1, -2 // as the fake numbers them
+	for name, tc := range map[string]struct {
+		drawn       int64
+		found       leasetable.Position
+		err         error
+		woken, lost bool
+		row         Row
+	}{
+		"held":              {queued, leasetable.Position{Ticket: 1, Remaining: time.Hour}, nil, false, false, Row{rowQueued, 1}},
+		"a little earlier":  {queued, leasetable.Position{Ticket: 1, Remaining: time.Hour - timing.SweepEvery/2}, nil, false, false, Row{rowQueued, 1}},
+		"much earlier":      {queued, leasetable.Position{Ticket: 1, Remaining: time.Minute}, nil, true, false, Row{rowQueued, 1}},
+		"free":              {queued, leasetable.Position{Ticket: 1, Free: true}, nil, true, false, Row{rowQueued, 1}},
+		"overdue":           {queued, leasetable.Position{Ticket: 1, Free: true, Overdue: true}, nil, true, true, Row{rowQueued, 1}},
+		"overdue, behind":   {queued, leasetable.Position{Ticket: 1, Free: true, Overdue: true, Ahead: 1}, nil, true, false, Row{rowQueued, 1}},
+		"no ticket":         {queued, leasetable.Position{}, nil, true, false, Row{rowStale, 1}},
+		"an error":          {queued, leasetable.Position{}, errRefused, false, false, Row{rowQueued, 1}},
+		"overflow":          {overflow, leasetable.Position{Ticket: -2, Free: true, Overdue: true}, nil, false, false, Row{rowOverflow, -2}},
+		"overflow, ticket":  {overflow, leasetable.Position{Ticket: 9, Free: true, Overdue: true}, nil, true, false, Row{rowQueued, 9}},
+		"overflow, removed": {overflow, leasetable.Position{}, nil, true, false, Row{rowStale, -2}},
+		"overflow, error":   {overflow, leasetable.Position{}, errRefused, true, false, Row{rowOverflow, -2}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture()
+			f.server.overflow = tc.drawn == overflow
+			e := f.push()
+			f.draw(t, e)
+			lost := f.looked(f.ticket(e), tc.found, tc.err)
+			if woken := len(e.Woken) > 0; woken != tc.woken || lost != tc.lost || e.Row() != tc.row {
+				t.Errorf("%s: woken: %v, lost: %v, %+v", name, woken, lost, e.Row())
+			}
+			f.ReleasedAhead("n")
+			f.mu.Lock()
+			listens := time.Until(e.queue.looks.listenAt) == timing.ListenAfter
+			if !e.queue.looks.headAt.IsZero() != (tc.row.state == rowQueued) || listens != (tc.drawn == queued || tc.row.state == rowQueued) {
+				t.Errorf("%s: %+v", name, e.queue.looks)
+			}
+			f.mu.Unlock()
+			e.Leave(false)
+			f.stop()
+		})
+	}
+}
+
+// TestWhichRowsAreCollected: with a ticket that is due, those that are due soon, unless they are in
+// the overflow list; and a row that has been idle for long enough. Without any row the refresher
+// waits for the next ticket.
+func TestWhichRowsAreCollected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		now, soon := time.Now(), time.Now().Add(timing.RefreshEvery/4)
+		f.mu.Lock()
+		for name, at := range map[string]time.Time{"due": now, "soon": soon.Add(-1), "later": soon, "overflow": soon.Add(-1)} {
+			q := f.queueFor(&leasetable.Request{Name: name})
+			q.row, q.looks.at = Row{rowQueued, 1}, at
+			if name == "overflow" {
+				q.row = Row{rowOverflow, -1}
+			}
+		}
+		f.mu.Unlock()
+		due, _, _ := f.collect(now)
+		names := map[string]bool{}
+		for _, ticket := range due {
+			names[ticket.Names[0]] = true
+		}
+		if !maps.Equal(names, map[string]bool{"due": true, "soon": true}) {
+			t.Errorf("collected %v", names)
+		}
+		f.mu.Lock()
+		clear(f.queues)
+		f.queueFor(&leasetable.Request{Name: "idle"}).row = Row{rowStale, 7}
+		f.queues["idle"].emptySince, f.looksAt = now, now
+		f.mu.Unlock()
+		if _, idle, rows := f.collect(now.Add(timing.IdleRowTTL)); len(idle) != 0 || !rows || f.looksAt.IsZero() {
+			t.Errorf("too early: %+v", idle)
+		}
+		if _, idle, rows := f.collect(now.Add(timing.IdleRowTTL + 1)); len(idle) != 1 || idle[0].Number != 7 || rows || !f.looksAt.IsZero() {
+			t.Errorf("idle: %+v, rows: %v, until %v", idle, rows, f.looksAt)
+		}
+		f.stop()
+	})
 }
 
 // TestTicketsForSeveralNamesAreRefreshedInEachRound, and those for one name only now and then. When
