@@ -70,6 +70,12 @@ func TestTimesOfLooks(t *testing.T) {
 			t.Errorf("ticket %d: the listener is needed %v after the first ticket", i, k.listenAt.Sub(began))
 		}
 	}
+	q := &queue{row: queued, looks: k} // the refresher opens the listener in time, and then looks
+	for now, want := range map[time.Time]time.Time{at(3 * second): k.listenAt, k.listenAt: k.at} {
+		if next := q.next(now, at(time.Hour)); !next.Equal(want) {
+			t.Errorf("next after %v, want %v", next.Sub(now), want.Sub(now))
+		}
+	}
 }
 
 // TestWhatALookFinds holds the second table of looks.
