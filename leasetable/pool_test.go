@@ -256,9 +256,9 @@ func TestPoolPausesAfterARejectedLogin(t *testing.T) {
 		t.Errorf("%d logins for 60 calls in %v, want %d at most", n, time.Since(began), most)
 	}
 	logins.Rejecting.Store(false)
-	for range 2 {
-		acquireConn(t, p)
-	}
+	one, other := acquireConn(t, p), acquireConn(t, p)
+	p.Release(one)
+	p.Release(other)
 }
 
 // TestPoolPingsWhatItSuspects: the network has dropped one of two idle connections. After a
