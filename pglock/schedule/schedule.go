@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -144,20 +143,13 @@ func Daily(at string, loc *time.Location) Schedule {
 	if err != nil {
 		return invalid{errs.InvalidOption("schedule", "time of day %q is invalid: must be like 15:04 or 15:04:05", at)}
 	}
-	if tz := strings.TrimPrefix(os.Getenv("TZ"), ":"); loc == time.Local && !loadable(tz) && loc.String() == time.UTC.String() {
+	tz := strings.TrimPrefix(os.Getenv("TZ"), ":")
+	// Package time calls a zone of TZ by its name or its file, and by UTC if it can't load that.
+	if _, err := time.LoadLocation(tz); err != nil && loc == time.Local && loc.String() == time.UTC.String() {
 		return invalid{errs.Mark(errs.InvalidOption("schedule", "time zone %q of $TZ can't be loaded: must be a name like Europe/Berlin, with zone files or time/tzdata", tz), ErrZone)}
 	}
 	hour, minute, second := t.Clock()
 	return daily{hour, minute, second, loc}
-}
-
-// loadable reports whether package time can load a time zone that TZ names.
-func loadable(tz string) bool {
-	_, err := time.LoadLocation(tz) // "" is UTC
-	if filepath.IsAbs(tz) {
-		_, err = os.Stat(tz)
-	}
-	return err == nil
 }
 
 type daily struct {

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -103,6 +105,9 @@ func TestPeriodIsOver(t *testing.T) {
 	c.age(time.Hour - 9*time.Second)
 	run("nine seconds early", "ran\n")
 	run("and again", "")
+	if r := c.expect(0, "run", "--once-per", "24h", "report", "--", "echo", "ran"); !strings.Contains(r.stderr, "the next one may begin 24h0m0s after it") {
+		t.Errorf("got %+v", r)
+	}
 }
 
 // TestAFailedRun does not count: the next start runs the command, unless --count-failed is given. A
@@ -224,9 +229,14 @@ func TestOneZone(t *testing.T) {
 func TestUnknownZone(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t)
+	file, none := filepath.Join(t.TempDir(), "zone"), filepath.Join(t.TempDir(), "none")
+	// The least form of a file of tzfile(5): one zone, an hour east of UTC, and the four bytes of its name.
+	locktest.OK(t, os.WriteFile(file, []byte("TZif"+strings.Repeat("\x00", 35)+"\x01\x00\x00\x00\x04\x00\x00\x0e\x10\x00\x00CET\x00"), 0o600))
+	locktest.OK(t, os.WriteFile(none, []byte("no zone"), 0o600))
 	for zone, status := range map[string]int{
 		"Europe/Berlinn": statusUsage, "CET-1CEST": statusUsage, "Nowhere/City": statusUsage, ":No/City": statusUsage, "/no/file": statusUsage,
-		"Europe/Berlin": 0, ":Europe/Berlin": 0, "UTC": 0, "": 0, "EST5EDT": 0,
+		"Europe/Berlin": 0, ":Europe/Berlin": 0, "UTC": 0, "": 0, "EST5EDT": 0, ":UTC": 0,
+		file: 0, none: statusUsage,
 	} {
 		c.set("TZ", zone)
 		r := c.expect(status, "run", "--tick", "daily@10:30", "n of "+zone, "--", "echo", "ran")
