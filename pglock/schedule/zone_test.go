@@ -102,22 +102,28 @@ func TestTheZoneMovesEast(t *testing.T) {
 }
 
 // TestAnotherZoneMeanwhile: while a machine waits for the lease, a tick is recorded whose labels it has not seen.
-// It runs its own tick only if that one is of its schedule.
+// It runs its own tick only if that one is of its schedule. The control is the tick of another schedule that it has
+// seen begin, as after a change of the schedule.
 func TestAnotherZoneMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		recorded time.Duration // since midnight
+		seen     bool
 		want     error
-	}{"the same": {-24*time.Hour + 30*time.Minute, nil}, "another": {-30 * time.Minute, schedule.ErrZone}} {
+	}{"the same": {-24*time.Hour + 30*time.Minute, false, nil}, "another": {-30 * time.Minute, false, schedule.ErrZone}, "control": {-30 * time.Minute, true, nil}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			client := f.client()
-			holder, err := client.Acquire(t.Context(), "report")
+			midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(-24 * time.Hour)
+			labels := map[string]string{}
+			if tc.seen {
+				labels["tick"] = midnight.Add(tc.recorded).Format(time.RFC3339Nano)
+			}
+			holder, err := client.Acquire(t.Context(), "report", pglock.WithLabels(labels))
 			ok(t, err)
 			var ran atomic.Bool
 			ended := make(chan error, 1)
-			midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(-24 * time.Hour)
 			job := f.job(schedule.WithClock(func() time.Time { return midnight.Add(time.Hour) }), schedule.WithLogger(nil))
 			go func() {
 				ended <- job.RunDue(t.Context(), schedule.Daily("00:30", time.UTC), func(context.Context, *pglock.Lease) error { ran.Store(true); return nil })
