@@ -83,24 +83,29 @@ func TestOldEnvironment(t *testing.T) {
 			t.Errorf("%s: got %+v", name, r)
 		}
 	}
+	c.set("PGLOCK_HELD", "")
 	holder := c.start("run", "--holder", "me", "n", "--", "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.05; done")
 	holder.waitForStdout("ready")
 	token := locktest.Scan[fencing.Token](t, c.pool, "SELECT token FROM "+c.table()+" WHERE name = 'n'")
-	for _, who := range []string{"me", "another"} { // as in another database
-		status := map[string]int{"me": statusUsage}[who]
-		held, err := json.Marshal([]heldLease{{c.schema, []string{"n"}, token, who}})
+	var waiting []*call
+	for _, h := range []heldLease{{c.schema, []string{"n"}, token, "me"}, {c.schema, []string{"n"}, token, "another"}, {"other", []string{"n"}, token, "me"}} {
+		held, err := json.Marshal([]heldLease{h})
 		locktest.OK(t, err)
 		c.set("PGLOCK_HELD", string(held))
 		p := c.start("run", "n", "--", "true")
-		if status == 0 {
-			p.waitForStderr("waiting: ")
-			c.touch("go")
+		if h.Schema == c.schema && h.Holder == "me" {
+			if r := p.wait(); r.status != statusUsage {
+				t.Errorf("%+v: got %+v", h, r)
+			}
+			continue
 		}
-		if r := p.wait(); r.status != status {
-			t.Errorf("%s: got %+v", who, r)
-		}
+		p.waitForStderr("waiting: ") // the grant is another one, as in another database
+		waiting = append(waiting, p)
 	}
-	if r := holder.wait(); r.status != 0 {
-		t.Errorf("the holder: got %+v", r)
+	c.touch("go")
+	for _, p := range append(waiting, holder) {
+		if r := p.wait(); r.status != 0 {
+			t.Errorf("%q: got %+v", p.cmd.Args, r)
+		}
 	}
 }
