@@ -85,7 +85,8 @@ func TestAMigrationRole(t *testing.T) {
 	m.user.failsWith(`untrusted schema: schema "pglock" belongs to role "owner .*: migrate as that role`, "migrate", "up", "--grant-writer", "pg_monitor")
 }
 
-// TestUpCreatesAndGrantsAtOnce: one command creates the tables and grants to roles of both kinds.
+// TestUpCreatesAndGrantsAtOnce: one command creates the tables and grants to roles of both kinds, and
+// another one to PUBLIC.
 func TestUpCreatesAndGrantsAtOnce(t *testing.T) {
 	t.Parallel()
 	m := newTeam(t)
@@ -98,6 +99,15 @@ func TestUpCreatesAndGrantsAtOnce(t *testing.T) {
 	if !locktest.Scan[bool](t, m.pool, "SELECT has_schema_privilege('pg_monitor', 'pglock', 'USAGE') AND NOT has_table_privilege('pg_monitor', 'pglock.distributed_locks', 'SELECT')") {
 		t.Error("a writer has no right on the schema, or one on the locks")
 	}
+	// Row security has the SQLSTATE of a missing right, and no grant helps.
+	locktest.Exec(t, m.pool, "ALTER TABLE pglock.distributed_locks ENABLE ROW LEVEL SECURITY; CREATE POLICY looks ON pglock.distributed_locks FOR SELECT USING (true)")
+	if r := m.user.expect(statusUnavailable, "run", "new", "--", "true"); !strings.Contains(r.stderr, "`pglock doctor` has the statement") || strings.Contains(r.stderr, "--grant-user") {
+		t.Errorf("got %+v", r)
+	}
+	locktest.Exec(t, m.pool, "ALTER TABLE pglock.distributed_locks DISABLE ROW LEVEL SECURITY")
+	m.owner.failsWith("missing privilege", "run", "n", "--", "true")
+	m.expect(0, "migrate", "up", "--grant-user", "public")
+	m.owner.expect(0, "run", "n", "--", "true")
 	if r := m.expect(statusUsage, "migrate", "up", "--grant-user", "no such role"); !strings.Contains(r.stderr, "no such role") {
 		t.Errorf("got %+v", r)
 	}
