@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,6 +200,46 @@ func TestALockedGateIsBusy(t *testing.T) {
 	got := async(t, s)
 	must(t, tx.Rollback(t.Context()))
 	release(t, next(t, got))
+}
+
+// TestAWaiterLooksOftenBesideAPermitThatAGuardUses: the end of the transaction that uses a released permit notifies
+// nobody, so the waiter for whom the permit makes room is told no time to wait for, and does not sleep for longer and
+// longer. In the control the permit is not released.
+func TestAWaiterLooksOftenBesideAPermitThatAGuardUses(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open(pglock.WithTTL(time.Hour))
+	for _, name := range []string{"control", "released"} {
+		var tries atomic.Int64
+		proxy, far := f.proxied()
+		proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
+			if strings.Contains(r.SQL, ".acquire_slots(") {
+				tries.Add(1)
+			}
+			return faultproxy.Pass
+		})
+		s := far.open().Semaphore(name, 2)
+		other, used, tx := tried(t, c.Semaphore(name, 2)), tried(t, c.Semaphore(name, 2)), begin(t, f)
+		must(t, used.Guard(t.Context(), tx))
+		if name == "released" {
+			release(t, used)
+		}
+		var busy *pglock.BusyError
+		if _, err := s.TryAcquire(t.Context()); !errors.As(err, &busy) || (busy.Remaining == 0) != (name == "released") {
+			t.Errorf("%s: %v", name, err)
+		}
+		got := waits(f, s)
+		if name == "released" {
+			pgtest.Eventually(t, "many tries", func() bool { return tries.Load() >= 40 })
+			still(f, got)
+		}
+		must(t, tx.Commit(t.Context()))
+		if name == "control" {
+			release(t, used)
+		}
+		release(t, next(t, got))
+		release(t, other)
+	}
 }
 
 // TestResizeWakesAllWaiters, each of which fails, while a resize to the same number wakes the head.
