@@ -226,21 +226,47 @@ func TestRingsUnderFaults(t *testing.T) { //nolint:tparallel // the times of one
 	})
 }
 
+// looks are those of a client for deadlocks.
+type looks struct {
+	mu       sync.Mutex
+	n        int           // guarded by mu
+	last     time.Time     // guarded by mu
+	shortest time.Duration // guarded by mu; between two of them
+}
+
+func (l *looks) note() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if gap := now.Sub(l.last); l.n == 1 || l.n > 1 && gap < l.shortest {
+		l.shortest = gap
+	}
+	l.n, l.last = l.n+1, now
+	return l.n
+}
+
+func (l *looks) seen() (n int, shortest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n, l.shortest
+}
+
 // losing returns a client through a proxy that loses the replies to its first n looks, with the connections.
-func losing(f fixture, n int32) (c *pglock.Client, lost *atomic.Int32) {
+func losing(f fixture, n int) (*pglock.Client, *looks) {
 	f.t.Helper()
-	lost = &atomic.Int32{}
+	l := &looks{}
 	proxy, there := f.proxied()
 	proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
-		if strings.Contains(r.SQL, ".nested_wait(") && lost.Add(1) <= n {
+		if strings.Contains(r.SQL, ".nested_wait(") && l.note() <= n {
 			return faultproxy.LoseReply
 		}
 		return faultproxy.Pass
 	})
-	return there.open(pglock.WithHolder("X")), lost
+	return there.open(pglock.WithHolder("X")), l
 }
 
-// TestALookThatFailsIsRepeatedAtOnce: a look whose reply is lost is not put off until the next one is due.
+// TestALookThatFailsIsRepeatedAtOnce: a look whose reply is lost is not put off until the next one is due. On a loaded
+// machine most of the repetitions wait for their connection, so the shortest of ten pauses counts.
 func TestALookThatFailsIsRepeatedAtOnce(t *testing.T) {
 	t.Parallel()
 	const losses = 10
@@ -250,12 +276,10 @@ func TestALookThatFailsIsRepeatedAtOnce(t *testing.T) {
 	atX, atZ := try(t, x, "a"), try(t, z, "b")
 	zWaits := nestedAcquire(atZ.Context(), z.Lock("a"))
 	until(f, "Z waits", 1, "SELECT count(*) FROM pglock.nested_waits WHERE holder = 'Z'")
-	began := time.Now()
 	_, err := x.Acquire(atX.Context(), "b")
-	took := time.Since(began)
 	fails(t, "the call that closes the cycle", err, pglock.ErrDeadlock)
-	if took > losses*timing.DeadlockEvery || lost.Load() <= losses {
-		t.Errorf("found after %v and %d looks", took, lost.Load())
+	if n, shortest := lost.seen(); n <= losses || shortest > timing.DeadlockEvery/2 {
+		t.Errorf("%d looks, the shortest pause is %v", n, shortest)
 	}
 	release(t, atX)
 	must(t, locktest.Receive(t, zWaits))
@@ -271,7 +295,7 @@ func TestAWaitWhoseAnswersAreLostEnds(t *testing.T) {
 	atX, atZ := try(t, x, "a"), try(t, f.open(), "b")
 	ctx, cancel := context.WithCancel(atX.Context())
 	waits := leaving(ctx, x.Lock("b"))
-	pgtest.Eventually(t, "replies are lost", func() bool { return lost.Load() > 2 })
+	pgtest.Eventually(t, "replies are lost", func() bool { n, _ := lost.seen(); return n > 2 })
 	is(f, "waits", 1, "SELECT count(*) FROM pglock.nested_waits WHERE number > 0")
 	cancel()
 	if err := locktest.Receive(t, waits); !errors.Is(err, context.Canceled) {
