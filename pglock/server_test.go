@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/testserver"
@@ -230,6 +232,20 @@ func TestI11_NoLockOfAnUnprivilegedRoleDelaysAGrant(t *testing.T) {
 	release(t, try(t, f.open(), "another"))
 }
 
+// TestAUserCanLockTheTables: as the threat model of package fencing says, nothing is granted until the session ends.
+func TestAUserCanLockTheTables(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.open()
+	tx, err := pgtest.UserPool(t, f.pool, f.schema).Begin(t.Context())
+	must(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	run(t, tx, f.named("LOCK TABLE pglock.distributed_locks"))
+	fails(t, "beside it", second(c.TryAcquire(bounded(t, time.Second), "n")), context.DeadlineExceeded)
+	f.sql("SELECT pg_terminate_backend($1::int)", tx.Conn().PgConn().PID())
+	release(t, try(t, c, "another"))
+}
+
 // TestAForgedNumberHarmsItsOwnNameAlone: a role that may acquire locks writes extreme numbers into each column that it
 // may write, by statements and by the protocol, and has the sequence lifted above them. Other names are granted tokens
 // of the first range, by clients that were there and by new ones, which acquire the forged name too.
@@ -305,6 +321,36 @@ func TestAForgedNumberHarmsItsOwnNameAlone(t *testing.T) {
 	}
 	release(t, held)
 	release(t, next(t, got))
+}
+
+// TestAForgedGrantStopsNoClient: a role forges the token of a grant whose answer was lost, so that the client has that
+// token. The client does not refuse its servers because they have not drawn it.
+func TestAForgedGrantStopsNoClient(t *testing.T) {
+	t.Parallel()
+	const token = 4611686018427387903
+	f := newFixture(t)
+	user := pgtest.UserPool(t, f.pool, f.schema)
+	proxy, far := f.proxied()
+	release(t, try(t, f.open(), "forged"))
+	var lost atomic.Bool
+	proxy.OnRequest(func(r faultproxy.Request) faultproxy.Fate {
+		if strings.Contains(r.SQL, "next_fencing_token") && lost.CompareAndSwap(false, true) {
+			return faultproxy.LoseReply
+		}
+		if lost.Load() {
+			_, err := user.Exec(context.Background(), f.named("UPDATE pglock.distributed_locks SET token = $1 WHERE name = 'forged' AND token < $1"), token)
+			check(t, err)
+		}
+		return faultproxy.Pass
+	})
+	c := far.open()
+	l := acquire(t, c, "forged")
+	if l.Token() != token {
+		t.Errorf("control: token %d", l.Token())
+	}
+	proxy.Sever()
+	release(t, try(t, c, "another name"))
+	release(t, l)
 }
 
 // TestAReaderDelaysNoConnection: after a failover a role that may only look calls what each new connection calls, and
