@@ -15,6 +15,7 @@ import (
 
 	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/migrations"
@@ -223,6 +224,11 @@ func TestPanicsOfTheWorkContinue(t *testing.T) {
 				return badSource{d}, err
 			}, e.pool, runner.WithLease(e.Client), runner.WithVersionTable(e.schema, "versions"))
 		},
+		"runner, tracer": func(e env) error { // under the lock
+			pool := pgtest.Pool(e.t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = badTracer{} })
+			return runner.Run(e.t.Context(), runner.Files(fstest.MapFS{"1_a.up.sql": {Data: []byte("SELECT 1")}}, "."), pool,
+				runner.WithLease(e.Client), runner.WithVersionTable(e.schema, "versions"))
+		},
 		"migrations, report": func(e env) error {
 			return migrations.Up(e.t.Context(), e.pool, migrations.WithSchema(e.schema+"2"), migrations.WithReport(func(int, int) { boom() }))
 		},
@@ -248,6 +254,17 @@ func TestPanicsOfTheWorkContinue(t *testing.T) {
 		})
 	}
 }
+
+// badTracer panics when a migration is recorded.
+type badTracer struct{}
+
+func (badTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if strings.HasPrefix(d.SQL, "INSERT ") && strings.Contains(d.SQL, "versions_files") {
+		panic("boom")
+	}
+	return ctx
+}
+func (badTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // badSource has migrations that can't be read.
 type badSource struct{ source.Driver }
