@@ -237,9 +237,7 @@ func TestAUserCanLockTheTables(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := f.open()
-	tx, err := pgtest.UserPool(t, f.pool, f.schema).Begin(t.Context())
-	must(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
+	tx := begin(t, fixture{t, pgtest.UserPool(t, f.pool, f.schema), f.schema})
 	run(t, tx, f.named("LOCK TABLE pglock.distributed_locks"))
 	fails(t, "beside it", second(c.TryAcquire(bounded(t, time.Second), "n")), context.DeadlineExceeded)
 	f.sql("SELECT pg_terminate_backend($1::int)", tx.Conn().PgConn().PID())
@@ -368,15 +366,14 @@ func TestAReaderDelaysNoConnection(t *testing.T) {
 		{"control: user", pgtest.UserPool(t, f.pool, f.schema), true},
 	} {
 		f.sql("UPDATE pglock.fencing_epoch SET system = 1")
-		tx, err := tc.pool.Begin(t.Context())
-		must(t, err)
+		tx := begin(t, fixture{t, tc.pool, f.schema})
 		var highest int64
 		must(t, tx.QueryRow(t.Context(), f.named("SELECT pglock.lift_fencing_tokens()")).Scan(&highest))
 		if highest < 1 {
 			t.Errorf("%s: the highest token is %d", tc.who, highest)
 		}
 		var beside int64
-		err = f.pool.QueryRow(t.Context(), f.named("SELECT pglock.lift_fencing_tokens('n') WHERE set_config('lock_timeout', '100ms', true) <> ''")).Scan(&beside)
+		err := f.pool.QueryRow(t.Context(), f.named("SELECT pglock.lift_fencing_tokens('n') WHERE set_config('lock_timeout', '100ms', true) <> ''")).Scan(&beside)
 		if waits := pgtx.SQLState(err) == "55P03"; waits != tc.waits {
 			t.Errorf("beside an open transaction of a %s: %v", tc.who, err)
 		}
