@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/faultproxy"
 	"github.com/pglock/pglock-go/internal/pgtest"
 	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
 )
 
@@ -234,16 +236,26 @@ func TestPoolPausesAfterARejectedLogin(t *testing.T) {
 	t.Parallel()
 	var logins pgtest.Logins
 	logins.Rejecting.Store(true)
+	var mu sync.Mutex
+	var last time.Time // guarded by mu
+	var n, alone int   // guarded by mu; the logins, and those with a pause before them
 	d := newDialer(t)
-	d.config.ValidateConnect = logins.Validate
+	d.config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) >= timing.LoginPause/2 {
+			alone++
+		}
+		n, last = n+1, time.Now()
+		return logins.Validate(ctx, conn)
+	}
 	p := poolOf(t, 2, d.dial)
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
-	began := time.Now()
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			for range 3 {
+			for range 7 { // the first four logins answer four calls of each
 				if _, err := p.Acquire(ctx, false); !pgtx.LoginRejected(err) {
 					t.Errorf("a caller was told %v", err)
 				}
@@ -251,9 +263,15 @@ func TestPoolPausesAfterARejectedLogin(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Four at once, the pool's limit, and then one after each pause of half a second or more.
-	if n, most := logins.Rejected.Load(), 5+int64(time.Since(began)/(500*time.Millisecond)); n < 3 || n > most {
-		t.Errorf("%d logins for 60 calls in %v, want %d at most", n, time.Since(began), most)
+	// Four begin at once, the pool's limit, and each one after them and the next has a pause before it.
+	if mu.Lock(); n < 3 || n > alone+4 {
+		t.Errorf("%d logins for 140 calls, of which %d had a pause before them", n, alone)
+	}
+	mu.Unlock()
+	short, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer end()
+	if _, err := p.Acquire(short, false); !pgtx.LoginRejected(err) {
+		t.Errorf("a caller whose time was over in the pause was told %v", err)
 	}
 	logins.Rejecting.Store(false)
 	one, other := acquireConn(t, p), acquireConn(t, p)
