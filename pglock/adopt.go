@@ -75,7 +75,7 @@ func (c *Client) Adopt(ctx context.Context, f fencing.Fence, opts ...LeaseOption
 	case err != nil:
 		return nil, c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
 	case got.Outcome == "":
-		row, _, err := c.readRow(ctx, f.Name)
+		row, _, err := c.store.Get(ctx, f.Name)
 		if err != nil {
 			return nil, c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
 		}
@@ -98,7 +98,7 @@ func (c *Client) checkMinHold(ctx context.Context, f fencing.Fence, cfg *leaseCo
 	if cfg.minHold == 0 {
 		return nil
 	}
-	row, _, err := c.readRow(ctx, f.Name)
+	row, _, err := c.store.Get(ctx, f.Name)
 	if err != nil {
 		return c.explainIn(ctx, fmt.Sprintf("adopt %q", f), err)
 	}

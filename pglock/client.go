@@ -3,7 +3,6 @@ package pglock
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"errors"
 	"slices"
 	"strings"
@@ -14,9 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/internal/errs"
-	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
-	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/internal/waitlist"
 )
@@ -25,9 +22,6 @@ import (
 // and keep it, because it owns a few connections (see WithMaxConns) and goroutines, but no more of
 // them for more leases or waiters.
 type Client struct {
-	pool *pgxpool.Pool // the application's, from Open, which only DoTx and WithConn use
-	db   *sql.DB       // the same, from OpenDB
-
 	cfg      clientConfig
 	store    backend.Store
 	renew    *renewer
@@ -66,19 +60,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 	if pool == nil {
 		return nil, invalidOption("open: the pool is nil: pass a *pgxpool.Pool")
 	}
-	c, err := openOn(ctx, tables(pool.Config(), cfg), cfg)
-	if err != nil {
-		return nil, err
-	}
-	c.pool = pool
-	return c, nil
-}
-
-// tables returns what makes the store of a client whose connections have the configuration of a pool.
-func tables(connections *pgxpool.Config, cfg clientConfig) func(life context.Context) backend.Store {
-	return func(life context.Context) backend.Store {
-		return leasetable.New(life, connections, leasetable.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
-	}
+	return openOn(ctx, tables{pool: pool}.connect(pool.Config(), cfg), cfg)
 }
 
 func init() { //nolint:gochecknoinits // package pglocktest makes the store, and can't be imported here
@@ -99,7 +81,7 @@ func init() { //nolint:gochecknoinits // package pglocktest makes the store, and
 	}
 }
 
-// openOn returns a client on the store that it makes. A client without a pool has no transactions.
+// openOn returns a client on the store that it makes.
 func openOn(ctx context.Context, store func(life context.Context) backend.Store, cfg clientConfig) (*Client, error) {
 	life, endLife := context.WithCancelCause(context.Background())
 	s := store(life)
@@ -220,14 +202,6 @@ func firstOf(all []error) error {
 	return errs.Errorf("%w (and %d more leases)", all[0], len(all)-1)
 }
 
-// needsDatabase returns an error if the client has no pool, because its locks are in memory.
-func (c *Client) needsDatabase() error {
-	if c.pool == nil && c.db == nil {
-		return backend.ErrNoDatabase
-	}
-	return nil
-}
-
 // newChannel returns a random channel name of 33 letters and digits, unique in every schema.
 func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 
@@ -238,16 +212,5 @@ func newChannel() string { return "pglock_" + strings.ToLower(rand.Text()) }
 // The error is that of fn or of the pool. fn must end its transactions, because a connection that
 // is then closed, busy or in a transaction is not used again.
 func (c *Client) WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {
-	if err := c.needsDatabase(); err != nil {
-		return err
-	}
-	if c.db == nil {
-		return c.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return fn(conn.Conn()) })
-	}
-	conn, giveBack, err := pgtx.Borrow(ctx, c.db)
-	if err != nil {
-		return err
-	}
-	defer giveBack()
-	return fn(conn)
+	return c.store.WithConn(ctx, fn)
 }

@@ -38,16 +38,8 @@ func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Cont
 	if c.hasClosed() {
 		return ErrClosed
 	}
-	if err := c.needsDatabase(); err != nil {
-		return err
-	}
 	began := c.events.now()
-	e := observe.ResultEvent{Kind: observe.KindTx, Name: name}
-	if c.db != nil {
-		e.Err = advisory.DoDB(ctx, c.db, c.Key(name), fn, opts...)
-	} else {
-		e.Err = advisory.Do(ctx, c.pool, c.Key(name), fn, opts...)
-	}
+	e := observe.ResultEvent{Kind: observe.KindTx, Name: name, Err: c.store.DoTx(ctx, c.Key(name), fn, opts...)}
 	switch {
 	case e.Err == nil:
 		e.Outcome = observe.OutcomeDone

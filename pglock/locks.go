@@ -49,7 +49,7 @@ func (c *Client) Get(ctx context.Context, name string) (inspect.Lock, error) {
 		return inspect.Lock{Name: name}, err
 	}
 	defer c.endCall()
-	row, found, err := c.readRow(ctx, name)
+	row, found, err := c.store.Get(ctx, name)
 	switch {
 	case err != nil:
 		return row.Lock, c.explainIn(ctx, fmt.Sprintf("get %q", name), err)
@@ -112,20 +112,6 @@ func (c *Client) readPage(ctx context.Context, sql string, args []any) (p page, 
 	return p, c.explainIn(ctx, "list locks", err)
 }
 
-// readRow reads the row of a name, and reports whether there is one.
-func (c *Client) readRow(ctx context.Context, name string) (row lockRow, found bool, err error) {
-	if s, ok := c.store.(backend.Local); ok {
-		row.Lock, found, err = s.Get(ctx, name)
-		return row, found, err
-	}
-	var p page
-	err = leasetable.Read(ctx, c.store, &p, (*page).scan, schema.Render(getSQL+rowSQL, c.cfg.schema), name)
-	if err != nil || len(p.rows) == 0 {
-		return lockRow{Lock: inspect.Lock{Name: name}}, false, err
-	}
-	return p.rows[0], true, nil
-}
-
 // page has the rows that a statement returns which ends with row.sql.
 type page struct {
 	rows     []lockRow
@@ -134,10 +120,7 @@ type page struct {
 	matching int    // the number of these that match
 }
 
-type lockRow struct {
-	inspect.Lock
-	age time.Duration // since AcquiredAt
-}
+type lockRow struct{ backend.Row }
 
 func (p *page) scan(r pgx.Rows) error {
 	values := r.RawValues()
@@ -153,7 +136,7 @@ func (p *page) scan(r pgx.Rows) error {
 	var q waiterColumns
 	var g grantColumns
 	err := r.Scan(&p.seen, &p.last, &p.matching, &k.Name, &k.Token, &k.Version, &k.Holder, &labels, &k.AcquiredAt,
-		(*pgtx.Micros)(&k.Remaining), (*pgtx.Micros)(&k.age),
+		(*pgtx.Micros)(&k.Remaining), (*pgtx.Micros)(&k.Age),
 		&k.Previous.Holder, &k.Previous.End, (*zeronull.Timestamptz)(&k.Previous.EndedAt), &k.Previous.Reason, &request,
 		&q.holders, &q.tickets, &q.waited, &q.weights,
 		&capacity, &g.tokens, &g.weights, &g.holders, &g.labels, &g.since, &g.remaining, &g.ages, &g.requests)
@@ -162,7 +145,7 @@ func (p *page) scan(r pgx.Rows) error {
 	}
 	k.Labels = parseLabels(labels)
 	if k.Held() {
-		k.HeldFor = max(k.age, 0)
+		k.HeldFor = max(k.Age, 0)
 	}
 	k.ReleaseRequested, k.ReleaseReason = requested(request)
 	switch capacity {

@@ -45,12 +45,7 @@ func OpenDB(ctx context.Context, db *sql.DB, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := openOn(ctx, tables(connections, cfg), cfg)
-	if err != nil {
-		return nil, err
-	}
-	c.db = db
-	return c, nil
+	return openOn(ctx, tables{db: db}.connect(connections, cfg), cfg)
 }
 
 func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {

@@ -112,10 +112,10 @@ func (j *pruner) logFailure(what string, err error) {
 // prune prunes once, unless another client is pruning or has done so lately.
 func (j *pruner) prune(ctx context.Context) error {
 	c := j.client
-	switch last, found, err := c.readRow(ctx, leasetable.PruneLock); {
+	switch last, found, err := c.store.Get(ctx, leasetable.PruneLock); {
 	case err != nil:
 		return c.store.Explain("prune", err)
-	case found && (last.Held() || last.age < j.every/2):
+	case found && (last.Held() || last.Age < j.every/2):
 		return nil
 	}
 	l, err := c.acquire(ctx, leasetable.PruneLock, j.lease, (*acquisition).tryOnce)

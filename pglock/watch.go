@@ -89,7 +89,7 @@ func (w *watcher) next(ctx context.Context, first bool) (changed bool, err error
 	}
 	defer c.endCall()
 	w.announce(ctx) // before the read, so that a release in between is not missed
-	row, _, err := c.readRow(ctx, w.name)
+	row, _, err := c.store.Get(ctx, w.name)
 	now := time.Now()
 	w.readAt = now
 	if err != nil {

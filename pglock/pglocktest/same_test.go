@@ -24,7 +24,7 @@ import (
 // side is one of two stores that are given the same statements. Its tokens and tickets are compared by the order
 // in which they were first seen.
 type side struct {
-	backend.Store
+	backend.Table
 	place
 	schema   string
 	numbers  []int64
@@ -34,8 +34,8 @@ type side struct {
 	capacity map[string]int // of the semaphores, as resized
 }
 
-func newSide(s backend.Store, p place, schema string) *side {
-	return &side{Store: s, place: p, schema: schema, tickets: map[string]leasetable.Ticket{}, capacity: map[string]int{}}
+func newSide(s backend.Table, p place, schema string) *side {
+	return &side{Table: s, place: p, schema: schema, tickets: map[string]leasetable.Ticket{}, capacity: map[string]int{}}
 }
 
 type heldGrant struct {

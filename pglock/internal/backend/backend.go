@@ -7,13 +7,16 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
 )
 
-// Store is leasetable.Store, where the methods are documented.
-type Store interface {
+// Table is leasetable.Store, where the methods are documented.
+type Table interface {
 	leasetable.Reader
 
 	AcquireFast(ctx context.Context, batch []*leasetable.Request) ([]leasetable.Grant, error)
@@ -65,13 +68,28 @@ type Store interface {
 	Explain(op string, err error) error
 }
 
+// Store is all that a client does with its locks: a Table, and what is done beside leases.
+type Store interface {
+	Table
+
+	// Get returns the row of a lock, and whether the lock was ever granted.
+	Get(ctx context.Context, name string) (row Row, found bool, err error)
+	// WithConn and DoTx are those of pglock.Client, and fail with ErrNoDatabase if there is none.
+	WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error
+	DoTx(ctx context.Context, key advisory.Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error
+}
+
+// Row is the row of a lock, with the time since its last grant, which the Lock does not have if it is free.
+type Row struct {
+	inspect.Lock
+	Age time.Duration
+}
+
 // Local is a Store without tables, which does itself what is otherwise done by SQL.
 type Local interface {
 	Store
 	// Guard checks fences, whatever the transaction is.
 	Guard(ctx context.Context, fences []fencing.Fence) error
-	// Get returns a lock, and whether it was ever granted.
-	Get(ctx context.Context, name string) (inspect.Lock, bool, error)
 	// ChangeKey runs change on the record of a key of package once, as one statement. If the fence has a token, its
 	// grant has to be current.
 	ChangeKey(ctx context.Context, key string, guard fencing.Fence, change func(k *Key, now time.Time)) error

@@ -1,4 +1,4 @@
-//nolint:revive // leasetable.Store documents the methods
+//nolint:revive // leasetable.Store and backend.Store document the methods
 package memory
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -251,8 +252,15 @@ func (c *Store) ChangeKey(ctx context.Context, key string, guard fencing.Fence, 
 	return errors.Join(down, err)
 }
 
-// Get is backend.Local's.
-func (c *Store) Get(ctx context.Context, name string) (info inspect.Lock, found bool, err error) {
+func (c *Store) WithConn(context.Context, func(conn *pgx.Conn) error) error {
+	return backend.ErrNoDatabase
+}
+
+func (c *Store) DoTx(context.Context, advisory.Key, func(context.Context, pgx.Tx) error, ...advisory.DoOption) error {
+	return backend.ErrNoDatabase
+}
+
+func (c *Store) Get(ctx context.Context, name string) (info backend.Row, found bool, err error) {
 	info.Name = name
 	err = c.run(ctx, func() {
 		now := time.Now()

@@ -1,0 +1,65 @@
+package pglock
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/internal/pgtx"
+	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/leasetable"
+	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
+)
+
+// tables is the store of a client of Open or OpenDB. The statements of leases use the connections of
+// leasetable, and everything that takes a transaction or a callback uses those of the application.
+type tables struct {
+	*leasetable.Store
+	schema string
+	pool   *pgxpool.Pool // the application's, from Open
+	db     *sql.DB       // the same, from OpenDB
+}
+
+// connect returns what makes the store. Its connections have this configuration.
+func (t tables) connect(connections *pgxpool.Config, cfg clientConfig) func(life context.Context) backend.Store {
+	return func(life context.Context) backend.Store {
+		t.schema = cfg.schema
+		t.Store = leasetable.New(life, connections, leasetable.Config{Schema: cfg.schema, MaxConns: cfg.maxConns, Listener: cfg.listener, Logger: cfg.logger})
+		return &t
+	}
+}
+
+// WithConn is Client.WithConn.
+func (t *tables) WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {
+	if t.db == nil {
+		return t.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return fn(conn.Conn()) })
+	}
+	conn, release, err := pgtx.Borrow(ctx, t.db)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return fn(conn)
+}
+
+// DoTx runs fn in a transaction that holds the key.
+func (t *tables) DoTx(ctx context.Context, key advisory.Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error {
+	if t.db != nil {
+		return advisory.DoDB(ctx, t.db, key, fn, opts...)
+	}
+	return advisory.Do(ctx, t.pool, key, fn, opts...)
+}
+
+// Get reads the row of a name, and reports whether there is one.
+func (t *tables) Get(ctx context.Context, name string) (row backend.Row, found bool, err error) {
+	var p page
+	err = leasetable.Read(ctx, t, &p, (*page).scan, schema.Render(getSQL+rowSQL, t.schema), name)
+	if err != nil || len(p.rows) == 0 {
+		return backend.Row{Lock: inspect.Lock{Name: name}}, false, err
+	}
+	return p.rows[0].Row, true, nil
+}
