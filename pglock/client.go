@@ -75,6 +75,7 @@ func init() { //nolint:gochecknoinits // package pglocktest makes the store, and
 		l := lease.(*Lease)
 		return l.renewNow(ctx, l.cfg.ttl)
 	}
+	backend.StoreOf = func(client any) backend.Store { return client.(*Client).store }
 	backend.LocalOf = func(client any) (backend.Local, bool) {
 		s, ok := client.(*Client).store.(backend.Local)
 		return s, ok

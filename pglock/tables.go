@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
 // tables is the store of a client of Open or OpenDB. The statements of leases use the connections of
@@ -62,4 +63,9 @@ func (t *tables) Get(ctx context.Context, name string) (row backend.Row, found b
 		return backend.Row{Lock: inspect.Lock{Name: name}}, false, err
 	}
 	return p.rows[0].Row, true, nil
+}
+
+// Records runs op on a connection of the application.
+func (t *tables) Records(ctx context.Context, op func(ctx context.Context, all records.Records) error) error {
+	return t.WithConn(ctx, func(conn *pgx.Conn) error { return op(ctx, records.Table{DB: conn, Schema: t.schema}) })
 }

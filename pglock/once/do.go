@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/internal/backend"
+	"github.com/pglock/pglock-go/pglock/internal/records"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -69,7 +70,7 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 		return zero, err
 	}
 	cfg.schema = client.Schema()
-	c := doCall{config: cfg, client: client, key: key, digest: digest(fingerprint)}
+	c := doCall{config: cfg, client: client, Call: callOf(cfg, key, fingerprint)}
 	e := encoder[T]{key: key}
 	c.effect = func(ctx context.Context, l *pglock.Lease) ([]byte, error) { return e.encode(fn(ctx, l)) }
 	if cfg.lookup != nil {
@@ -92,13 +93,13 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 // doCall is a call of Do.
 type doCall struct {
 	config
+	records.Call
 	client *pglock.Client
-	key    string
-	digest []byte
 
-	token  fencing.Token // of the lease under which effect was called; 0 if it was not
-	effect func(ctx context.Context, l *pglock.Lease) ([]byte, error)
-	lookup func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) // of WithLookup, or nil
+	token   fencing.Token // of the lease under which effect was called; 0 if it was not
+	retries bool          // it replaces an attempt whose outcome is still unknown
+	effect  func(ctx context.Context, l *pglock.Lease) ([]byte, error)
+	lookup  func(ctx context.Context, l *pglock.Lease, s Started) ([]byte, error) // of WithLookup, or nil
 }
 
 func (c *doCall) outcome(err error) observe.Outcome {
@@ -115,21 +116,21 @@ func (c *doCall) outcome(err error) observe.Outcome {
 
 // run returns the recorded answer, or acquires the lease and produces one.
 func (c *doCall) run(ctx context.Context) (data []byte, err error) {
-	r, err := on(ctx, c, records.read)
+	r, err := on(ctx, c, func(ctx context.Context, all records.Records) (records.Record, error) { return all.Read(ctx, c.Call) })
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 	case err != nil:
-		return nil, explain(ctx, "do", c.key, c.schema, err)
-	case r.state != stateStarted, !r.same:
-		return r.answer()
+		return nil, explain(ctx, "do", c.Key, c.schema, err)
+	case r.State != records.Started, !r.Same:
+		return answer(r)
 	}
-	outer, _ := pglock.FromContext(ctx, LockName(c.key)) // perhaps of another database
+	outer, _ := pglock.FromContext(ctx, LockName(c.Key)) // perhaps of another database
 	leases := c.leases
-	if c.waitSet {
-		leases = append(leases[:len(leases):len(leases)], pglock.WithWait(c.wait))
+	if c.wait != nil {
+		leases = append(leases[:len(leases):len(leases)], pglock.WithWait(*c.wait))
 	}
 	held, joined := false, false
-	acquired := c.client.Do(ctx, LockName(c.key), func(ctx context.Context, l *pglock.Lease) error {
+	acquired := c.client.Do(ctx, LockName(c.Key), func(ctx context.Context, l *pglock.Lease) error {
 		// A joined lease (pglock.WithJoin) has the token of an outer call, whose record would look like this
 		// call's own.
 		if joined = l == outer; !joined {
@@ -143,7 +144,7 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 	case held: // the record counts, also if the lease was lost after it or could not be released
 		return data, err
 	case joined, errors.Is(acquired, pglock.ErrHeldByCaller):
-		return nil, errs.Errorf("%w: do %.64q: ctx carries the lease of the key: fn must not call Do with its own key", ErrInProgress, c.key)
+		return nil, errs.Errorf("%w: do %.64q: ctx carries the lease of the key: fn must not call Do with its own key", ErrInProgress, c.Key)
 	case errors.As(acquired, &busy):
 		return nil, errs.Errorf("%w: %w", ErrInProgress, acquired)
 	}
@@ -154,18 +155,20 @@ func (c *doCall) run(ctx context.Context) (data []byte, err error) {
 func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error) {
 	var insteadOf fencing.Token // of the attempt that this one replaces
 	for {
-		r, err := persist(ctx, c, func(all records, ctx context.Context) (record, error) { return all.claim(ctx, l, insteadOf) })
+		r, err := persist(ctx, c, func(ctx context.Context, all records.Records) (records.Record, error) {
+			return all.Claim(ctx, c.Call, l.Fence(), l.Holder(), insteadOf)
+		})
 		switch {
 		case err != nil:
 			return nil, c.notClaimed(ctx, l, err)
-		case r.claimed:
-			r.retried = insteadOf != 0 && c.retry
+		case r.Claimed:
+			c.retries = insteadOf != 0 && c.retry
 			return c.attempt(ctx, l, r)
-		case r.state != stateStarted, !r.same, r.Token == 0, !c.retry && c.lookup == nil:
-			return r.answer()
+		case r.State != records.Started, !r.Same, r.Token == 0, !c.retry && c.lookup == nil:
+			return answer(r)
 		}
 		if c.lookup != nil {
-			data, err := c.lookup(ctx, l, r.Started)
+			data, err := c.lookup(ctx, l, Started(r.Attempt))
 			if classOf(err) != notDone {
 				return c.recordOutcome(ctx, l, r, data, err)
 			}
@@ -177,7 +180,7 @@ func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error
 // notClaimed explains why fn did not run. The record may be there, if the reply was lost: without
 // this attempt to delete it, the next call would find an unknown outcome.
 func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) error {
-	failure := explain(ctx, "do", c.key, c.schema, err)
+	failure := explain(ctx, "do", c.Key, c.schema, err)
 	if !pgtx.Transient(err) {
 		return failure
 	}
@@ -185,9 +188,9 @@ func (c *doCall) notClaimed(ctx context.Context, l *pglock.Lease, err error) err
 }
 
 // attempt runs fn and records its outcome. If fn panics, the record stays as it is.
-func (c *doCall) attempt(ctx context.Context, l *pglock.Lease, r record) ([]byte, error) {
+func (c *doCall) attempt(ctx context.Context, l *pglock.Lease, r records.Record) ([]byte, error) {
 	if ctx.Err() != nil {
-		return c.recordOutcome(ctx, l, r, nil, NotDone(errs.Errorf("once: do %.64q: fn did not run: %w", c.key, errs.ContextErr(ctx))))
+		return c.recordOutcome(ctx, l, r, nil, NotDone(errs.Errorf("once: do %.64q: fn did not run: %w", c.Key, errs.ContextErr(ctx))))
 	}
 	c.token = l.Token()
 	data, err := c.effect(ctx, l)
@@ -199,30 +202,30 @@ func (c *doCall) attempt(ctx context.Context, l *pglock.Lease, r record) ([]byte
 
 // recordOutcome records the outcome of the attempt r, and returns the answer of this call. ctx does not
 // bound it.
-func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r record, data []byte, outcome error) ([]byte, error) {
-	state := stateDone
+func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r records.Record, data []byte, outcome error) ([]byte, error) {
+	state := records.Done
 	switch {
 	case outcome == nil:
 	case classOf(outcome) == noResult:
-		outcome = errs.Errorf("%w: key %.64q: %w", ErrNoResult, c.key, conceal(outcome))
+		outcome = errs.Errorf("%w: key %.64q: %w", ErrNoResult, c.Key, conceal(outcome))
 	case classOf(outcome) == failed:
-		state, data = stateFailed, []byte(outcome.Error())
+		state, data = records.Failed, []byte(outcome.Error())
 		data = data[:min(len(data), MaxResult)]
-		outcome = &FailedError{Key: c.key, Text: string(data), Cause: outcome}
-	case classOf(outcome) == notDone && !r.retried: // an earlier attempt may still have happened
+		outcome = &FailedError{Key: c.Key, Text: string(data), Cause: outcome}
+	case classOf(outcome) == notDone && !c.retries: // an earlier attempt may still have happened
 		if err := c.forget(context.WithoutCancel(ctx), r.Token); err != nil {
-			return nil, &UnknownError{r.Started, errs.Join(outcome, err)}
+			return nil, &UnknownError{Started(r.Attempt), errs.Join(outcome, err)}
 		}
 		return nil, conceal(outcome)
 	default:
-		return nil, &UnknownError{r.Started, outcome}
+		return nil, &UnknownError{Started(r.Attempt), outcome}
 	}
-	changed, err := persist(context.WithoutCancel(ctx), c, func(all records, ctx context.Context) (bool, error) {
-		return all.finish(ctx, r.Token, l.Token(), state, data)
+	changed, err := persist(context.WithoutCancel(ctx), c, func(ctx context.Context, all records.Records) (bool, error) {
+		return all.Finish(ctx, c.Call, r.Token, l.Token(), state, data)
 	})
 	switch {
 	case err != nil:
-		return nil, notRecorded(r.Started, outcome, err)
+		return nil, notRecorded(Started(r.Attempt), outcome, err)
 	case changed:
 		return data, outcome
 	}
@@ -232,16 +235,16 @@ func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r record, d
 // overtaken returns the answer of an attempt whose record is not its own any more, or is final
 // already: a first statement may have succeeded without an answer.
 func (c *doCall) overtaken(ctx context.Context, l *pglock.Lease, outcome error) ([]byte, error) {
-	r, err := persist(context.WithoutCancel(ctx), c, records.read)
+	r, err := persist(context.WithoutCancel(ctx), c, func(ctx context.Context, all records.Records) (records.Record, error) { return all.Read(ctx, c.Call) })
 	switch {
-	case err == nil && r.state != stateStarted:
-		return r.answer()
+	case err == nil && r.State != records.Started:
+		return answer(r)
 	case err == nil:
 		err = fmt.Errorf("the attempt with token %d has replaced this one", r.Token)
 	case errors.Is(err, pgx.ErrNoRows):
 		err = errors.New("somebody has deleted the record")
 	}
-	return nil, notRecorded(Started{Key: c.key, Token: l.Token(), Holder: l.Holder()}, outcome, err)
+	return nil, notRecorded(Started{Key: c.Key, Token: l.Token(), Holder: l.Holder()}, outcome, err)
 }
 
 func notRecorded(s Started, outcome, err error) error {
@@ -250,24 +253,23 @@ func notRecorded(s Started, outcome, err error) error {
 
 // forget deletes the record of the attempt with that token.
 func (c *doCall) forget(ctx context.Context, token fencing.Token) error {
-	_, err := persist(ctx, c, func(all records, ctx context.Context) (none struct{}, err error) { return none, all.forget(ctx, token) })
+	_, err := persist(ctx, c, func(ctx context.Context, all records.Records) (none struct{}, err error) {
+		return none, all.Forget(ctx, c.Call, token)
+	})
 	return err
 }
 
 // persist is on, until op succeeds or fails for good, or ctx or the time is over. A repeated statement
 // finds its own record.
-func persist[T any](ctx context.Context, c *doCall, op func(all records, ctx context.Context) (T, error)) (result T, err error) {
+func persist[T any](ctx context.Context, c *doCall, op func(ctx context.Context, all records.Records) (T, error)) (result T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, persistence)
 	defer cancel()
 	err = pgtx.Persist(ctx, func(ctx context.Context) error { result, err = on(ctx, c, op); return err })
 	return result, err
 }
 
-// on runs op on the records, which are in memory if the client is a fake of tests.
-func on[T any](ctx context.Context, c *doCall, op func(all records, ctx context.Context) (T, error)) (result T, err error) {
-	if s, ok := backend.LocalOf(c.client); ok {
-		return op(inMemory{s, c}, ctx)
-	}
-	err = c.client.WithConn(ctx, func(conn *pgx.Conn) error { result, err = op(inTable{conn, c}, ctx); return err })
+// on runs op on the records of the client's store.
+func on[T any](ctx context.Context, c *doCall, op func(ctx context.Context, all records.Records) (T, error)) (result T, err error) {
+	err = backend.StoreOf(c.client).Records(ctx, func(ctx context.Context, all records.Records) error { result, err = op(ctx, all); return err })
 	return result, err
 }

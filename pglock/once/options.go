@@ -32,8 +32,7 @@ type SchemaOption string
 type config struct {
 	schema    string
 	retention time.Duration
-	wait      time.Duration // if waitSet
-	waitSet   bool
+	wait      *time.Duration // nil: until ctx ends
 	leases    []pglock.LeaseOption
 	retry     bool
 	lookup    any // func(context.Context, *pglock.Lease, Started) (T, error), with the T of the call
@@ -67,7 +66,7 @@ func WithRetention(d time.Duration) Option {
 // default a call waits until ctx ends.
 func WithWait(d time.Duration) Option {
 	return option(func(c *config) error {
-		c.wait, c.waitSet = d, true
+		c.wait = &d
 		return errs.Require("once", d >= 0, "wait %v is negative: must be 0 or more", d)
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/pgtx"
-	"github.com/pglock/pglock-go/internal/schema"
+	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
 // savepoint keeps a call that fails from aborting the caller's transaction, and undoes what fn wrote.
@@ -56,7 +56,7 @@ func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byt
 	if err := checkKey(key); err != nil {
 		return zero, err
 	}
-	c := txCall{config: cfg, tx: tx, key: key, digest: digest(fingerprint)}
+	c := txCall{config: cfg, tx: tx, Call: callOf(cfg, key, fingerprint), records: records.Table{DB: tx, Schema: cfg.schema}}
 	e := encoder[T]{key: key}
 	data, err := c.run(ctx, func(ctx context.Context) ([]byte, error) {
 		data, err := e.encode(fn(ctx))
@@ -74,15 +74,15 @@ func Tx[T any](ctx context.Context, tx fencing.Tx, key string, fingerprint []byt
 // txCall is a call of Tx.
 type txCall struct {
 	config
-	tx     fencing.Tx
-	key    string
-	digest []byte
+	records.Call
+	tx      fencing.Tx
+	records records.Table
 }
 
 // run runs fn between SAVEPOINT and RELEASE SAVEPOINT, unless the key has a record.
 func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
 	if ctx.Err() != nil {
-		return nil, errs.Errorf("once: tx %.64q: %w", c.key, errs.ContextErr(ctx))
+		return nil, errs.Errorf("once: tx %.64q: %w", c.Key, errs.ContextErr(ctx))
 	}
 	if err := savepoint.Set(ctx, c.tx); err != nil {
 		return nil, c.explain(ctx, err)
@@ -100,13 +100,13 @@ func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, 
 	switch {
 	case err != nil:
 		return nil, c.explain(ctx, err)
-	case r.claimed:
+	case r.Claimed:
 		data, err = fn(ctx)
 	default:
-		data, err = r.answer()
+		data, err = answer(r)
 	}
 	if err == nil {
-		err = pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error { return c.finish(ctx, r.claimed, data) })
+		err = pgtx.Uncanceled(ctx, c.tx, func(ctx context.Context) error { return c.finish(ctx, r.Claimed, data) })
 	}
 	finished = err == nil
 	return data, err
@@ -114,13 +114,9 @@ func (c *txCall) run(ctx context.Context, fn func(ctx context.Context) ([]byte, 
 
 // claim inserts the record, or returns the one that is in the way. It waits for a transaction that
 // has inserted one.
-func (c *txCall) claim(ctx context.Context) (r record, err error) {
-	var waitMS any
-	if c.waitSet {
-		waitMS = c.wait.Milliseconds()
-	}
+func (c *txCall) claim(ctx context.Context) (r records.Record, err error) {
 	err = pgtx.Run(ctx, pgtx.Conn(c.tx), pgtx.CancelSoon, func(ctx context.Context) error {
-		r, err = scan(ctx, c.tx, c.schema, claimSQL, c.key, c.digest, waitMS, nil, nil, nil, nil)
+		r, err = c.records.ClaimInTx(ctx, c.Call, c.wait)
 		return err
 	})
 	return r, err
@@ -130,12 +126,12 @@ func (c *txCall) claim(ctx context.Context) (r record, err error) {
 // of the transaction. It waits for nothing: the row is this transaction's.
 func (c *txCall) finish(ctx context.Context, claimed bool, data []byte) error {
 	if claimed {
-		tag, err := c.tx.Exec(ctx, schema.Render(storeSQL, c.schema), c.key, data, c.retention.Microseconds())
+		changed, err := c.records.FinishInTx(ctx, c.Call, data)
 		if err != nil {
 			return c.explain(ctx, err)
 		}
-		if tag.RowsAffected() != 1 {
-			return errs.Errorf("once: tx %.64q: %w: fn has ended it or rolled it back", c.key, errs.ErrTx)
+		if !changed {
+			return errs.Errorf("once: tx %.64q: %w: fn has ended it or rolled it back", c.Key, errs.ErrTx)
 		}
 	}
 	if _, err := c.tx.Exec(ctx, savepoint.Release().SQL); err != nil {
@@ -145,5 +141,5 @@ func (c *txCall) finish(ctx context.Context, claimed bool, data []byte) error {
 }
 
 func (c *txCall) explain(ctx context.Context, err error) error {
-	return explain(ctx, "tx", c.key, c.schema, err)
+	return explain(ctx, "tx", c.Key, c.schema, err)
 }

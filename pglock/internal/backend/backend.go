@@ -13,6 +13,7 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/leasetable"
 	"github.com/pglock/pglock-go/pglock/inspect"
+	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
 // Table is leasetable.Store, where the methods are documented.
@@ -77,6 +78,8 @@ type Store interface {
 	// WithConn and DoTx are those of pglock.Client, and fail with ErrNoDatabase if there is none.
 	WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error
 	DoTx(ctx context.Context, key advisory.Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error
+	// Records runs op on the records of package once.
+	Records(ctx context.Context, op func(ctx context.Context, all records.Records) error) error
 }
 
 // Row is the row of a lock, with the time since its last grant, which the Lock does not have if it is free.
@@ -90,9 +93,6 @@ type Local interface {
 	Store
 	// Guard checks fences, whatever the transaction is.
 	Guard(ctx context.Context, fences []fencing.Fence) error
-	// ChangeKey runs change on the record of a key of package once, as one statement. If the fence has a token, its
-	// grant has to be current.
-	ChangeKey(ctx context.Context, key string, guard fencing.Fence, change func(k *Key, now time.Time)) error
 	// Advance raises the mark of a resource, as fencing.Advance does. The error says which mark refuses.
 	Advance(ctx context.Context, resource string, mark fencing.Token) error
 }
@@ -116,16 +116,11 @@ func Held(ctx context.Context) []Grant {
 	return grants
 }
 
-// Key is the record of a key of package once, or that there is none if the state is empty.
-type Key struct {
-	State, Holder        string
-	Fingerprint, Result  []byte
-	Token                fencing.Token
-	StartedAt, ExpiresAt time.Time // ExpiresAt is zero while the effect is started
-}
-
 // Renew makes the holder of a *pglock.Lease renew it now, as it does from time to time. Package pglock sets it.
 var Renew func(ctx context.Context, lease any) error
+
+// StoreOf returns the store of a *pglock.Client. Package pglock sets it.
+var StoreOf func(client any) Store
 
 // LocalOf returns the store of a *pglock.Client, if it has no tables. Package pglock sets it.
 var LocalOf func(client any) (Local, bool)

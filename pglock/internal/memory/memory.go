@@ -13,7 +13,6 @@ import (
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/timing"
 	"github.com/pglock/pglock-go/leasetable"
-	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
 // Server has the locks that its clients share.
@@ -23,7 +22,7 @@ type Server struct {
 	sequence int64 // of tokens and tickets
 	sessions map[*listener]struct{}
 	marks    map[string]fencing.Token // of resources
-	keys     map[string]*backend.Key  // of package once
+	keys     map[string]*key          // of package once
 	nested   []*wait                  // calls that wait while they hold locks
 	down     bool                     // every statement fails
 }
@@ -31,7 +30,7 @@ type Server struct {
 // NewServer returns a server without locks.
 func NewServer() *Server {
 	return &Server{
-		names: map[string]*lock{}, sessions: map[*listener]struct{}{}, marks: map[string]fencing.Token{}, keys: map[string]*backend.Key{},
+		names: map[string]*lock{}, sessions: map[*listener]struct{}{}, marks: map[string]fencing.Token{}, keys: map[string]*key{},
 	}
 }
 
@@ -510,9 +509,6 @@ func (s *Server) Advance(d time.Duration) {
 		}
 	}
 	for _, k := range s.keys {
-		k.StartedAt = k.StartedAt.Add(-d)
-		if !k.ExpiresAt.IsZero() {
-			k.ExpiresAt = k.ExpiresAt.Add(-d)
-		}
+		k.StartedAt, k.expires = k.StartedAt.Add(-d), k.expires.Add(-d)
 	}
 }

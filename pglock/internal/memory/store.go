@@ -233,25 +233,6 @@ type staleError struct{ *fencing.StaleError }
 func (staleError) SQLState() string { return "PGL01" }
 func (e staleError) Unwrap() error  { return e.StaleError }
 
-// ChangeKey is backend.Local's.
-func (c *Store) ChangeKey(ctx context.Context, key string, guard fencing.Fence, change func(k *backend.Key, now time.Time)) (err error) {
-	down := c.run(ctx, func() {
-		if guard.Token != 0 {
-			err = c.guard(guard)
-		}
-		if err != nil {
-			return
-		}
-		k, now := c.server.keys[key], time.Now()
-		if k == nil || !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(now) {
-			k = &backend.Key{}
-			c.server.keys[key] = k
-		}
-		change(k, now)
-	})
-	return errors.Join(down, err)
-}
-
 func (c *Store) WithConn(context.Context, func(conn *pgx.Conn) error) error {
 	return backend.ErrNoDatabase
 }

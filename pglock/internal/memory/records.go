@@ -1,0 +1,94 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/pglock/internal/records"
+)
+
+// key is the row of an idempotency key, or that there is none if the state is empty. An effect that is started does
+// not expire.
+type key struct {
+	records.Record
+	digest  []byte
+	expires time.Time
+}
+
+// keys has the statements of package records.
+type keys struct{ *Store }
+
+// Records runs op on the records of package once.
+func (c *Store) Records(ctx context.Context, op func(ctx context.Context, all records.Records) error) error {
+	return op(ctx, keys{c})
+}
+
+// change runs a statement on the row of a key, and returns the row as the call sees it.
+func (s keys) change(ctx context.Context, c records.Call, change func(k *key, now time.Time) error) (r records.Record, err error) {
+	down := s.run(ctx, func() {
+		k, now := s.server.keys[c.Key], time.Now()
+		if k == nil || k.State != records.Started && !k.expires.After(now) {
+			k = &key{}
+			s.server.keys[c.Key] = k
+		}
+		err = change(k, now)
+		if r = k.Record; !slices.Equal(k.digest, c.Digest) {
+			r.Same, r.Result = false, nil
+		}
+	})
+	return r, errors.Join(down, err)
+}
+
+func (s keys) Read(ctx context.Context, c records.Call) (records.Record, error) {
+	return s.change(ctx, c, func(k *key, _ time.Time) error {
+		if k.State == "" {
+			return pgx.ErrNoRows
+		}
+		return nil
+	})
+}
+
+func (s keys) Claim(ctx context.Context, c records.Call, grant fencing.Fence, holder string, insteadOf fencing.Token) (records.Record, error) {
+	r, err := s.change(ctx, c, func(k *key, now time.Time) error {
+		if err := s.guard(grant); err != nil {
+			return err
+		}
+		if k.State == "" || k.started(insteadOf) && slices.Equal(k.digest, c.Digest) {
+			k.Record = records.Record{Same: true, State: records.Started, Attempt: records.Attempt{Key: c.Key, Token: grant.Token, Holder: holder, StartedAt: now}}
+			k.digest = c.Digest
+		}
+		return nil
+	})
+	r.Claimed = err == nil && r.Same && r.State == records.Started && r.Token == grant.Token
+	return r, err
+}
+
+// started reports whether the attempt with that token has no outcome.
+func (k *key) started(token fencing.Token) bool {
+	return k.State == records.Started && k.Token == token
+}
+
+func (s keys) Finish(ctx context.Context, c records.Call, owner, by fencing.Token, state string, result []byte) (changed bool, err error) {
+	_, err = s.change(ctx, c, func(k *key, now time.Time) error {
+		if changed = k.started(owner); changed {
+			k.State, k.Token, k.Result, k.expires = state, by, slices.Clone(result), now.Add(c.Retention)
+		}
+		return nil
+	})
+	return changed, err
+}
+
+func (s keys) Forget(ctx context.Context, c records.Call, owner fencing.Token) error {
+	_, err := s.change(ctx, c, func(k *key, _ time.Time) error {
+		if k.started(owner) {
+			*k = key{}
+		}
+		return nil
+	})
+	return err
+}
