@@ -28,7 +28,7 @@ const advanceSQL = "SELECT pglock.advance($1::text, $2::bigint)"
 // schema of the marks.
 func Advance(ctx context.Context, tx Tx, resource string, token Token, opts ...SchemaOption) error {
 	if tx == nil {
-		return ErrNoTransaction
+		return errNilTx
 	}
 	return advance(ctx, tx, resource, token, opts)
 }

@@ -104,7 +104,7 @@ type grantsQuery struct {
 // It returns an error if tx is nil, or if no grants can have the fences.
 func newGrantsQuery(tx Tx, fences []Fence, one, several string) (q grantsQuery, err error) {
 	if tx == nil {
-		return q, ErrNoTransaction
+		return q, errNilTx
 	}
 	if len(fences) == 0 {
 		return q, errs.Errorf("%w: there is none: must be at least one", ErrInvalidFence)

@@ -65,6 +65,8 @@ var (
 	ErrPrivilege = errs.ErrPrivilege
 )
 
+var errNilTx = errs.Errorf("%w: it is nil: pass the transaction that writes", ErrNoTransaction)
+
 // StaleError reports whose write was refused.
 type StaleError struct {
 	Resource string // the name of the lock, or the resource of Advance or a Checker

@@ -63,23 +63,29 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Client, err
 	return openOn(ctx, tables{pool: pool}.connect(pool.Config(), cfg), cfg)
 }
 
-func init() { //nolint:gochecknoinits // package pglocktest makes the store, and can't be imported here
-	backend.Open = func(ctx context.Context, store func(life context.Context) backend.Store, options any) (any, error) {
-		cfg, err := newClientConfig(options.([]Option))
-		if err != nil {
-			return nil, err
-		}
-		return openOn(ctx, store, cfg)
+func init() { backend.Inside = inside{} } //nolint:gochecknoinits // package pglock can't be imported there
+
+// inside is backend.Inside, which documents the methods.
+type inside struct{}
+
+func (inside) Open(ctx context.Context, store func(life context.Context) backend.Store, options any) (any, error) {
+	cfg, err := newClientConfig(options.([]Option))
+	if err != nil {
+		return nil, err
 	}
-	backend.Renew = func(ctx context.Context, lease any) error {
-		l := lease.(*Lease)
-		return l.renewNow(ctx, l.cfg.ttl)
-	}
-	backend.StoreOf = func(client any) backend.Store { return client.(*Client).store }
-	backend.LocalOf = func(client any) (backend.Local, bool) {
-		s, ok := client.(*Client).store.(backend.Local)
-		return s, ok
-	}
+	return openOn(ctx, store, cfg)
+}
+
+func (inside) Store(client any) backend.Store { return client.(*Client).store }
+
+func (inside) InTx(ctx context.Context, client any, name string, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	c := client.(*Client)
+	return c.runTx(ctx, name, func() error { return c.store.InTx(ctx, c.Key(name), fn) })
+}
+
+func (inside) Renew(ctx context.Context, lease any) error {
+	l := lease.(*Lease)
+	return l.renewNow(ctx, l.cfg.ttl)
 }
 
 // openOn returns a client on the store that it makes.

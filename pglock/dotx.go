@@ -32,6 +32,11 @@ import (
 //
 //	err := advisory.Lock(ctx, sqltx.Wrap(tx), client.Key(name))
 func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error {
+	return c.runTx(ctx, name, func() error { return c.store.DoTx(ctx, c.Key(name), fn, opts...) })
+}
+
+// runTx runs a transaction that holds the key of a name, and reports its outcome.
+func (c *Client) runTx(ctx context.Context, name string, run func() error) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -39,7 +44,7 @@ func (c *Client) DoTx(ctx context.Context, name string, fn func(ctx context.Cont
 		return ErrClosed
 	}
 	began := c.events.now()
-	e := observe.ResultEvent{Kind: observe.KindTx, Name: name, Err: c.store.DoTx(ctx, c.Key(name), fn, opts...)}
+	e := observe.ResultEvent{Kind: observe.KindTx, Name: name, Err: run()}
 	switch {
 	case e.Err == nil:
 		e.Outcome = observe.OutcomeDone

@@ -11,7 +11,6 @@ import (
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/leasetable"
-	"github.com/pglock/pglock-go/pglock/internal/backend"
 	"github.com/pglock/pglock-go/pglock/observe"
 )
 
@@ -255,7 +254,7 @@ func (l *Lease) Deadline() time.Time {
 func (l *Lease) Guard(ctx context.Context, tx fencing.Tx) error {
 	err := l.stale()
 	if err == nil {
-		err = l.client.check(ctx, tx, l.Fences(), fencing.CheckAll)
+		err = fencing.CheckAll(ctx, tx, l.Fences()...)
 	}
 	return l.reportStale(ctx, err)
 }
@@ -268,15 +267,7 @@ func (l *Lease) Bind(ctx context.Context, tx fencing.Tx) error {
 	if l.shared() {
 		return errs.Errorf("pglock: bind %q: %w: concurrent holders have no order: use Guard", l.fence.Name, fencing.ErrShared)
 	}
-	return l.reportStale(ctx, l.client.check(ctx, tx, l.Fences(), fencing.BindAll))
-}
-
-// check checks fences in a transaction, or by themselves on a store without tables.
-func (c *Client) check(ctx context.Context, tx fencing.Tx, fences []fencing.Fence, in func(context.Context, fencing.Tx, ...fencing.Fence) error) error {
-	if s, ok := c.store.(backend.Local); ok {
-		return s.Guard(ctx, fences)
-	}
-	return in(ctx, tx, fences...)
+	return l.reportStale(ctx, fencing.BindAll(ctx, tx, l.Fences()...))
 }
 
 func (l *Lease) reportStale(ctx context.Context, err error) error {

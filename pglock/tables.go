@@ -55,6 +55,11 @@ func (t *tables) DoTx(ctx context.Context, key advisory.Key, fn func(ctx context
 	return advisory.Do(ctx, t.pool, key, fn, opts...)
 }
 
+// InTx is DoTx at READ COMMITTED.
+func (t *tables) InTx(ctx context.Context, key advisory.Key, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return t.DoTx(ctx, key, fn, advisory.WithIsolation(pgx.ReadCommitted))
+}
+
 // Get reads the row of a name, and reports whether there is one.
 func (t *tables) Get(ctx context.Context, name string) (row backend.Row, found bool, err error) {
 	var p page

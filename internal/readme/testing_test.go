@@ -3,6 +3,7 @@ package readme_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,10 +55,21 @@ func (p *Payouts) Pay(ctx context.Context, account string, cents int) error {
 	return err
 }
 
-// memory is a Ledger without a database: with a fake, Guard takes any transaction, also nil.
-type memory struct{ cents map[string]int }
+// memory is a Ledger without a database, in the transactions of a fake.
+type memory struct {
+	locks *pglocktest.Locks
+	cents map[string]int
+}
 
-func (memory) InTx(_ context.Context, fn func(tx fencing.Tx) error) error { return fn(nil) }
+func (m memory) InTx(ctx context.Context, fn func(tx fencing.Tx) error) error {
+	before := maps.Clone(m.cents)
+	err := pgx.BeginFunc(ctx, m.locks, func(tx pgx.Tx) error { return fn(tx) })
+	if err != nil { // a guard was refused, or the lease was lost before the commit
+		clear(m.cents)
+		maps.Copy(m.cents, before)
+	}
+	return err
+}
 
 func (m memory) Add(_ fencing.Tx, account string, cents int) error {
 	m.cents[account] += cents
@@ -67,7 +79,7 @@ func (m memory) Add(_ fencing.Tx, account string, cents int) error {
 func TestTheAccountIsBusy(t *testing.T) {
 	t.Parallel()
 	k := pglocktest.Fake(t)
-	p := &Payouts{Locks: k.Client, Ledger: memory{map[string]int{}}}
+	p := &Payouts{Locks: k.Client, Ledger: memory{k, map[string]int{}}}
 	other := k.Busy("account:a", "another replica")
 	if err := p.Pay(t.Context(), "a", 5); !errors.Is(err, errBusy) {
 		t.Errorf("while another replica pays: %v", err)
@@ -84,7 +96,7 @@ func TestTheAccountIsBusy(t *testing.T) {
 func TestALateWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	k := pglocktest.Fake(t)
-	ledger := memory{map[string]int{}}
+	ledger := memory{k, map[string]int{}}
 	p := &Payouts{Locks: k.Client, Ledger: ledger}
 	p.Work = func(ctx context.Context) {
 		l, err := pglock.Require(ctx, "account:a")
@@ -103,7 +115,7 @@ func TestALateWriteIsRefused(t *testing.T) {
 func TestTheWorkStopsAtALoss(t *testing.T) {
 	t.Parallel()
 	k := pglocktest.Fake(t)
-	ledger := memory{map[string]int{}}
+	ledger := memory{k, map[string]int{}}
 	p := &Payouts{Locks: k.Client, Ledger: ledger}
 	p.Work = func(ctx context.Context) {
 		l, err := pglock.Require(ctx, "account:a")
@@ -193,7 +205,7 @@ func (postgres) Add(tx fencing.Tx, account string, cents int) error {
 func TestWithoutServer(t *testing.T) {
 	t.Parallel()
 	k := pglocktest.Fake(t)
-	p := &Payouts{Locks: k.Client, Ledger: memory{map[string]int{}}}
+	p := &Payouts{Locks: k.Client, Ledger: memory{k, map[string]int{}}}
 	restore := k.Unavailable()
 	if err := p.Pay(t.Context(), "a", 5); !errors.Is(err, pglock.ErrUnavailable) {
 		t.Errorf("%v", err)

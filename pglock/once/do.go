@@ -70,7 +70,7 @@ func Do[T any](ctx context.Context, client *pglock.Client, key string, fingerpri
 		return zero, err
 	}
 	cfg.schema = client.Schema()
-	c := doCall{config: cfg, client: client, Call: callOf(cfg, key, fingerprint)}
+	c := doCall{config: cfg, client: client, store: backend.Inside.Store(client), Call: callOf(cfg, key, fingerprint)}
 	e := encoder[T]{key: key}
 	c.effect = func(ctx context.Context, l *pglock.Lease) ([]byte, error) { return e.encode(fn(ctx, l)) }
 	if cfg.lookup != nil {
@@ -95,6 +95,7 @@ type doCall struct {
 	config
 	records.Call
 	client *pglock.Client
+	store  backend.Store // of the client
 
 	token   fencing.Token // of the lease under which effect was called; 0 if it was not
 	retries bool          // it replaces an attempt whose outcome is still unknown
@@ -168,7 +169,7 @@ func (c *doCall) underLease(ctx context.Context, l *pglock.Lease) ([]byte, error
 			return answer(r)
 		}
 		if c.lookup != nil {
-			data, err := c.lookup(ctx, l, Started(r.Attempt))
+			data, err := c.lookup(ctx, l, startedBy(r))
 			if classOf(err) != notDone {
 				return c.recordOutcome(ctx, l, r, data, err)
 			}
@@ -214,18 +215,18 @@ func (c *doCall) recordOutcome(ctx context.Context, l *pglock.Lease, r records.R
 		outcome = &FailedError{Key: c.Key, Text: string(data), Cause: outcome}
 	case classOf(outcome) == notDone && !c.retries: // an earlier attempt may still have happened
 		if err := c.forget(context.WithoutCancel(ctx), r.Token); err != nil {
-			return nil, &UnknownError{Started(r.Attempt), errs.Join(outcome, err)}
+			return nil, &UnknownError{startedBy(r), errs.Join(outcome, err)}
 		}
 		return nil, conceal(outcome)
 	default:
-		return nil, &UnknownError{Started(r.Attempt), outcome}
+		return nil, &UnknownError{startedBy(r), outcome}
 	}
 	changed, err := persist(context.WithoutCancel(ctx), c, func(ctx context.Context, all records.Records) (bool, error) {
 		return all.Finish(ctx, c.Call, r.Token, l.Token(), state, data)
 	})
 	switch {
 	case err != nil:
-		return nil, notRecorded(Started(r.Attempt), outcome, err)
+		return nil, notRecorded(startedBy(r), outcome, err)
 	case changed:
 		return data, outcome
 	}
@@ -270,6 +271,6 @@ func persist[T any](ctx context.Context, c *doCall, op func(ctx context.Context,
 
 // on runs op on the records of the client's store.
 func on[T any](ctx context.Context, c *doCall, op func(ctx context.Context, all records.Records) (T, error)) (result T, err error) {
-	err = backend.StoreOf(c.client).Records(ctx, func(ctx context.Context, all records.Records) error { result, err = op(ctx, all); return err })
+	err = c.store.Records(ctx, func(ctx context.Context, all records.Records) error { result, err = op(ctx, all); return err })
 	return result, err
 }

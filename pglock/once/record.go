@@ -48,8 +48,10 @@ func answer(r records.Record) ([]byte, error) {
 	case r.State == records.Done:
 		return r.Result, nil
 	}
-	return nil, &UnknownError{Started: Started(r.Attempt)}
+	return nil, &UnknownError{Started: startedBy(r)}
 }
+
+func startedBy(r records.Record) Started { return Started{r.Key, r.Token, r.Holder, r.StartedAt} }
 
 // Started is an effect that an earlier attempt has begun, and whose outcome is unknown.
 type Started struct {

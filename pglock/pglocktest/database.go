@@ -130,6 +130,8 @@ func (d *database) open(ctx context.Context, tb testing.TB, opts []pglock.Option
 	return pglock.Open(ctx, pool, append(opts, pglock.WithSchema(d.schema))...)
 }
 
+func (d *database) begin(ctx context.Context) (pgx.Tx, error) { return d.pool.Begin(ctx) }
+
 func (d *database) expire(ctx context.Context, name string, token fencing.Token) error {
 	return d.run(ctx, expireSQL, name, int64(token))
 }

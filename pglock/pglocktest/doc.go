@@ -12,7 +12,8 @@
 // Both have a *pglock.Client, so the program needs no interface for its tests.
 //
 //	Fake   locks in memory: no database, a test takes microseconds, in a bubble of testing/synctest also one that
-//	       waits for a TTL, for the ticks of a schedule, or for the next leader
+//	       waits for a TTL, for the ticks of a schedule, or for the next leader. Guards take the transactions of
+//	       Locks.Begin.
 //	New    locks in a database that the program's tests have anyway, with guards that the server checks, and
 //	       all that needs SQL
 //

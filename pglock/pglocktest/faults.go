@@ -27,7 +27,7 @@ func (k *Locks) Lose(l *pglock.Lease) {
 	k.Pause(l)
 	ctx, cancel := context.WithTimeout(k.tb.Context(), patience)
 	defer cancel()
-	if err := backend.Renew(ctx, l); !errors.Is(l.Err(), pglock.ErrLost) {
+	if err := backend.Inside.Renew(ctx, l); !errors.Is(l.Err(), pglock.ErrLost) {
 		k.tb.Fatalf("pglocktest: lose the lease of %q: %v", l.Name(), err)
 	}
 }

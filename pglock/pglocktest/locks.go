@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglock/pglock-go/fencing"
@@ -30,6 +31,7 @@ type Locks struct {
 // place is where the locks are.
 type place interface {
 	open(ctx context.Context, tb testing.TB, opts []pglock.Option) (*pglock.Client, error)
+	begin(ctx context.Context) (pgx.Tx, error)
 
 	// expire ends the grants of a name, or that with the token if it is not 0, as if their time were over.
 	expire(ctx context.Context, name string, token fencing.Token) error
@@ -60,9 +62,8 @@ func New(tb testing.TB, pool *pgxpool.Pool, opts ...pglock.Option) *Locks {
 // queues, renewals, deadlines and hand-offs, on a table in memory, so time-outs, losses and their errors
 // are the real ones. In a bubble of testing/synctest they take no time.
 //
-// Lease.Guard and Bind succeed with any transaction, also with nil, as long as the lease is the current
-// one, and otherwise fail as they do on a server. What needs SQL (DoTx, WithConn, Locks, Snapshot, and
-// once.Tx) fails with an error that says so.
+// Lease.Guard and Bind need a transaction of [Locks.Begin], and refuse any other one. What needs SQL (DoTx,
+// WithConn, Locks, Snapshot, and once.Tx) fails with an error that says so.
 //
 // The end of the test is that of New.
 func Fake(tb testing.TB, opts ...pglock.Option) *Locks {
@@ -90,6 +91,15 @@ func (k *Locks) Open(opts ...pglock.Option) *pglock.Client {
 	return client
 }
 
+// Begin begins a transaction, which the program under test guards and passes to its own tables. It has the
+// signature of a pool's method, so pgx.BeginFunc takes Locks.
+//
+// With New the transaction is one on the pool of the test. That of a Fake has no tables: it knows the grants
+// and marks of package fencing, and its other statements fail. Where a server would keep a guarded grant until
+// the transaction ends, its Commit fails with fencing.ErrStale if the grant has ended meanwhile. So writes in
+// memory must count only after a Commit that succeeds.
+func (k *Locks) Begin(ctx context.Context) (pgx.Tx, error) { return k.place.begin(ctx) }
+
 func (k *Locks) open(opts []pglock.Option) (*pglock.Client, *calls) {
 	k.tb.Helper()
 	calls := newCalls()
@@ -113,12 +123,16 @@ func (k *Locks) close(client *pglock.Client) {
 type inMemory struct{ server *memory.Server }
 
 func (m inMemory) open(ctx context.Context, _ testing.TB, opts []pglock.Option) (*pglock.Client, error) {
-	client, err := backend.Open(ctx, func(life context.Context) backend.Store { return m.server.Connect(life) },
+	client, err := backend.Inside.Open(ctx, func(life context.Context) backend.Store { return m.server.Connect(life) },
 		append(opts, pglock.WithSchema(schema.Default)))
 	if err != nil {
 		return nil, err
 	}
 	return client.(*pglock.Client), nil
+}
+
+func (m inMemory) begin(ctx context.Context) (pgx.Tx, error) {
+	return m.server.Connect(context.Background()).Begin(ctx)
 }
 
 func (m inMemory) expire(_ context.Context, name string, token fencing.Token) error {

@@ -23,7 +23,7 @@ func service(t *testing.T, test func(t *testing.T, k *pglocktest.Locks, p *payou
 	t.Helper()
 	run := func(t *testing.T, k *pglocktest.Locks) {
 		t.Helper()
-		b := &inMemory{cents: map[string]int{}}
+		b := newBank(k)
 		test(t, k, &payouts{locks: k.Client, bank: b}, b)
 	}
 	t.Run("fake", func(t *testing.T) {
@@ -32,28 +32,8 @@ func service(t *testing.T, test func(t *testing.T, k *pglocktest.Locks, p *payou
 	})
 	t.Run("server", func(t *testing.T) {
 		t.Parallel()
-		k := pglocktest.New(t, pgtest.Pool(t), calm)
-		b := &inServer{inMemory{cents: map[string]int{}}, t}
-		test(t, k, &payouts{locks: k.Client, bank: b}, &b.inMemory)
+		run(t, pglocktest.New(t, pgtest.Pool(t), calm))
 	})
-}
-
-// inServer is a bank whose transactions are those of the database.
-type inServer struct {
-	inMemory
-	t *testing.T
-}
-
-func (b *inServer) InTx(ctx context.Context, fn func(tx fencing.Tx) error) error {
-	tx, err := pgtest.Pool(b.t).Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if err := fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
 }
 
 func TestServiceIsBusy(t *testing.T) {
@@ -125,7 +105,7 @@ func TestServicePaysInterestOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := pglocktest.Fake(t)
-		b := &inMemory{cents: map[string]int{}}
+		b := newBank(k)
 		ctx, stop := context.WithCancel(t.Context())
 		var replicas sync.WaitGroup
 		for _, client := range []*pglock.Client{k.Client, k.Open()} {

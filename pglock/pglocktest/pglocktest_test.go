@@ -34,10 +34,10 @@ func everywhere(t *testing.T, test func(t *testing.T, k *pglocktest.Locks)) {
 	}
 }
 
-// guard guards a transaction of the test's database, which a fake does not look at.
-func guard(t *testing.T, l *pglock.Lease) error {
+// guard guards a transaction.
+func guard(t *testing.T, k *pglocktest.Locks, l *pglock.Lease) error {
 	t.Helper()
-	tx, err := pgtest.Pool(t).Begin(t.Context())
+	tx, err := k.Begin(t.Context())
 	locktest.OK(t, err)
 	defer func() { locktest.OK(t, tx.Rollback(context.Background())) }()
 	return l.Guard(t.Context(), tx)
@@ -49,7 +49,7 @@ func TestPause(t *testing.T) {
 		t.Helper()
 		l, err := k.Acquire(t.Context(), "n")
 		locktest.OK(t, err)
-		if err := guard(t, l); err != nil {
+		if err := guard(t, k, l); err != nil {
 			t.Errorf("control: the guard of a current lease: %v", err)
 		}
 		k.Pause(l)
@@ -60,7 +60,7 @@ func TestPause(t *testing.T) {
 		next := k.Busy("n", "next")
 		k.RequireHeld("n", "next")
 		var stale *fencing.StaleError
-		if err := guard(t, l); !errors.As(err, &stale) || stale.Current != next.Token() {
+		if err := guard(t, k, l); !errors.As(err, &stale) || stale.Current != next.Token() {
 			t.Errorf("a late write: %v", err)
 		}
 		k.Lose(l) // so that nothing is left

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"os"
@@ -356,7 +357,30 @@ func randomStep(tb testing.TB, r *mathrand.Rand, all []string, suffix string) (w
 		}
 	}
 	capacity := 2 + r.IntN(3)
-	switch r.IntN(9) {
+	switch r.IntN(10) {
+	case 9:
+		check, what := fencing.Check, "guard"
+		if fast {
+			check, what = fencing.Bind, "bind"
+		}
+		return fmt.Sprint(what, " ", which), func(ctx context.Context, s *side) string {
+			g, ok := s.grant(which)
+			if !ok {
+				return "nothing"
+			}
+			tx, err := s.begin(ctx)
+			locktest.OK(tb, err)
+			defer func() { locktest.OK(tb, tx.Rollback(context.Background())) }()
+			err = check(ctx, tx, g.fence)
+			var stale *fencing.StaleError
+			switch {
+			case errors.As(err, &stale):
+				return fmt.Sprint("stale, after ", s.number(int64(stale.Current)))
+			case err == nil, errors.Is(err, fencing.ErrShared):
+				return fmt.Sprint(errors.Is(err, fencing.ErrShared))
+			}
+			return err.Error()
+		}
 	case 8:
 		limit := []int{8, 9, 16, 17, 64}[r.IntN(5)] // one or two labels have 9 or 17
 		return fmt.Sprintf("label %d with %s, %d bytes at most", which, labels, limit), func(ctx context.Context, s *side) string {

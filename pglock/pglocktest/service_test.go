@@ -7,10 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/pglock"
 	"github.com/pglock/pglock-go/pglock/leader"
 	"github.com/pglock/pglock-go/pglock/once"
+	"github.com/pglock/pglock-go/pglock/pglocktest"
 	"github.com/pglock/pglock-go/pglock/schedule"
 )
 
@@ -21,7 +24,7 @@ type payouts struct {
 	work  func(ctx context.Context) // between the lock and the write; nil: nothing
 }
 
-// bank is what the service writes to. Its transactions are the database's, or nil in tests without one.
+// bank is what the service writes to. Its transactions are the database's, or a fake's.
 type bank interface {
 	InTx(ctx context.Context, fn func(tx fencing.Tx) error) error
 	Add(tx fencing.Tx, account string, cents int) error
@@ -102,20 +105,43 @@ func (p *payouts) Handle(ctx context.Context, key, account string, cents int) (s
 	})
 }
 
-// inMemory is a bank without a database.
+// inMemory is a bank without a database. What a transaction adds counts when it is committed.
 type inMemory struct {
+	begin interface {
+		Begin(ctx context.Context) (pgx.Tx, error)
+	}
+
 	mu    sync.Mutex
+	added map[fencing.Tx][]func()
 	cents map[string]int
 	log   []string
 }
 
-func (b *inMemory) InTx(_ context.Context, fn func(tx fencing.Tx) error) error { return fn(nil) }
+func newBank(k *pglocktest.Locks) *inMemory {
+	return &inMemory{begin: k, added: map[fencing.Tx][]func(){}, cents: map[string]int{}}
+}
 
-func (b *inMemory) Add(_ fencing.Tx, account string, cents int) error {
+func (b *inMemory) InTx(ctx context.Context, fn func(tx fencing.Tx) error) error {
+	var begun fencing.Tx
+	err := pgx.BeginFunc(ctx, b.begin, func(tx pgx.Tx) error { begun = tx; return fn(tx) })
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cents[account] += cents
-	b.log = append(b.log, fmt.Sprintf("%s %d", account, cents))
+	for _, add := range b.added[begun] {
+		if err == nil {
+			add()
+		}
+	}
+	delete(b.added, begun)
+	return err
+}
+
+func (b *inMemory) Add(tx fencing.Tx, account string, cents int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.added[tx] = append(b.added[tx], func() {
+		b.cents[account] += cents
+		b.log = append(b.log, fmt.Sprintf("%s %d", account, cents))
+	})
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglock/pglock-go/advisory"
 	"github.com/pglock/pglock-go/fencing"
 	"github.com/pglock/pglock-go/internal/errs"
 	"github.com/pglock/pglock-go/internal/schema"
@@ -29,12 +28,9 @@ var errRollback = errors.New("schedule: roll back")
 // the database's clock. It tries to set the lowest mark: the error names the mark that refuses.
 // Nothing is written unless there is no mark yet, and that is rolled back.
 func (j *Job) readMark(ctx context.Context) (last, now time.Time, err error) {
-	now = time.Now()
 	err = j.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if tx != nil {
-			if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
-				return err
-			}
+		if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+			return err
 		}
 		if err := j.advance(ctx, tx, 1); err != nil {
 			return err
@@ -131,16 +127,9 @@ func (j *Job) check(ctx context.Context, c claim) (tick, last time.Time, err err
 }
 
 func (j *Job) advance(ctx context.Context, tx pgx.Tx, token fencing.Token) error {
-	if s, ok := backend.LocalOf(j.client); ok {
-		return s.Advance(ctx, markPrefix+j.name, token)
-	}
 	return fencing.Advance(ctx, tx, markPrefix+j.name, token, fencing.WithSchema(j.client.Schema()))
 }
 
-// inTx runs fn in a transaction, which is nil if the locks are in memory.
 func (j *Job) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	if _, ok := backend.LocalOf(j.client); ok {
-		return fn(ctx, nil)
-	}
-	return j.client.DoTx(ctx, markPrefix+j.name, fn, advisory.WithIsolation(pgx.ReadCommitted))
+	return backend.Inside.InTx(ctx, j.client, markPrefix+j.name, fn)
 }

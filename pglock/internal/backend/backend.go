@@ -78,6 +78,8 @@ type Store interface {
 	// WithConn and DoTx are those of pglock.Client, and fail with ErrNoDatabase if there is none.
 	WithConn(ctx context.Context, fn func(conn *pgx.Conn) error) error
 	DoTx(ctx context.Context, key advisory.Key, fn func(ctx context.Context, tx pgx.Tx) error, opts ...advisory.DoOption) error
+	// InTx runs fn in a transaction at READ COMMITTED that holds the key, for guards and marks.
+	InTx(ctx context.Context, key advisory.Key, fn func(ctx context.Context, tx pgx.Tx) error) error
 	// Records runs op on the records of package once.
 	Records(ctx context.Context, op func(ctx context.Context, all records.Records) error) error
 }
@@ -86,15 +88,6 @@ type Store interface {
 type Row struct {
 	inspect.Lock
 	Age time.Duration
-}
-
-// Local is a Store without tables, which does itself what is otherwise done by SQL.
-type Local interface {
-	Store
-	// Guard checks fences, whatever the transaction is.
-	Guard(ctx context.Context, fences []fencing.Fence) error
-	// Advance raises the mark of a resource, as fencing.Advance does. The error says which mark refuses.
-	Advance(ctx context.Context, resource string, mark fencing.Token) error
 }
 
 type heldKey struct{}
@@ -116,18 +109,18 @@ func Held(ctx context.Context) []Grant {
 	return grants
 }
 
-// Renew makes the holder of a *pglock.Lease renew it now, as it does from time to time. Package pglock sets it.
-var Renew func(ctx context.Context, lease any) error
-
-// StoreOf returns the store of a *pglock.Client. Package pglock sets it.
-var StoreOf func(client any) Store
-
-// LocalOf returns the store of a *pglock.Client, if it has no tables. Package pglock sets it.
-var LocalOf func(client any) (Local, bool)
-
 // ErrNoDatabase is the error of what needs SQL.
 var ErrNoDatabase = errors.New("pglocktest: a fake has no database: use pglocktest.New")
 
-// Open opens a *pglock.Client on the store that it makes, whose life is the context. Package pglock sets it.
-// The options are []pglock.Option.
-var Open func(ctx context.Context, store func(life context.Context) Store, options any) (client any, err error)
+// Inside does for the packages beside pglock what its API does not. Package pglock sets it.
+var Inside interface {
+	// Open opens a *pglock.Client on the store that it makes, whose life is the context. The options are
+	// []pglock.Option.
+	Open(ctx context.Context, store func(life context.Context) Store, options any) (client any, err error)
+	// Store returns the store of a *pglock.Client.
+	Store(client any) Store
+	// InTx is Store.InTx with the key of a name, and reports as Client.DoTx does.
+	InTx(ctx context.Context, client any, name string, fn func(ctx context.Context, tx pgx.Tx) error) error
+	// Renew makes the holder of a *pglock.Lease renew it now, as it does from time to time.
+	Renew(ctx context.Context, lease any) error
+}

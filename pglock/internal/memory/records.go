@@ -59,7 +59,7 @@ func (s keys) Claim(ctx context.Context, c records.Call, grant fencing.Fence, ho
 			return err
 		}
 		if k.State == "" || k.started(insteadOf) && slices.Equal(k.digest, c.Digest) {
-			k.Record = records.Record{Same: true, State: records.Started, Attempt: records.Attempt{Key: c.Key, Token: grant.Token, Holder: holder, StartedAt: now}}
+			k.Record = records.Record{Key: c.Key, Same: true, State: records.Started, Token: grant.Token, Holder: holder, StartedAt: now}
 			k.digest = c.Digest
 		}
 		return nil

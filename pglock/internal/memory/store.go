@@ -212,27 +212,6 @@ func (c *Store) GrantedTo(ctx context.Context, name, request string) (granted bo
 	return granted, err
 }
 
-// Guard is backend.Local's: any transaction will do.
-func (c *Store) Guard(ctx context.Context, fences []fencing.Fence) (err error) {
-	down := c.run(ctx, func() { err = c.guard(fences...) })
-	return errors.Join(down, err)
-}
-
-func (c *Store) guard(fences ...fencing.Fence) error {
-	for _, f := range fences {
-		if l, g := c.findLive(f); g == nil {
-			return staleError{&fencing.StaleError{Resource: f.Name, Token: f.Token, Current: l.token}}
-		}
-	}
-	return nil
-}
-
-// staleError is as final as the server's, which has that SQLSTATE.
-type staleError struct{ *fencing.StaleError }
-
-func (staleError) SQLState() string { return "PGL01" }
-func (e staleError) Unwrap() error  { return e.StaleError }
-
 func (c *Store) WithConn(context.Context, func(conn *pgx.Conn) error) error {
 	return backend.ErrNoDatabase
 }
@@ -282,18 +261,6 @@ func (c *Store) Get(ctx context.Context, name string) (info backend.Row, found b
 		}
 	})
 	return info, found, err
-}
-
-// Advance is backend.Local's.
-func (c *Store) Advance(ctx context.Context, resource string, mark fencing.Token) (err error) {
-	down := c.run(ctx, func() {
-		if last := c.server.marks[resource]; mark < last {
-			err = staleError{&fencing.StaleError{Resource: resource, Token: mark, Current: last}}
-			return
-		}
-		c.server.marks[resource] = mark
-	})
-	return errors.Join(down, err)
 }
 
 func (c *Store) Release(ctx context.Context, fence fencing.Fence, minHold time.Duration) (released, notified bool, err error) {

@@ -26,21 +26,16 @@ type Call struct {
 	Retention time.Duration // of the record when it has an outcome
 }
 
-// Attempt is the last attempt at the effect of a key.
-type Attempt struct {
-	Key       string
-	Token     fencing.Token // of the attempt's lease; 0 for a key of once.Tx
-	Holder    string        // of the attempt's lease
-	StartedAt time.Time     // by the server's clock
-}
-
 // Record is the record of a key, as a call finds it.
 type Record struct {
-	Claimed bool // it is the caller's, in the state Started
-	Same    bool // it has the caller's fingerprint
-	State   string
-	Result  []byte // nil if there is none
-	Attempt
+	Key       string
+	Claimed   bool // it is the caller's, in the state Started
+	Same      bool // it has the caller's fingerprint
+	State     string
+	Result    []byte        // nil if there is none
+	Token     fencing.Token // of the last attempt's lease; 0 for a key of once.Tx
+	Holder    string        // of the last attempt's lease
+	StartedAt time.Time     // of the last attempt, by the server's clock
 }
 
 // Records has the statements of once.Do. Each may be repeated.
@@ -92,7 +87,7 @@ func (t Table) ClaimInTx(ctx context.Context, c Call, wait *time.Duration) (Reco
 
 // scan runs a statement that returns the record of a key.
 func (t Table) scan(ctx context.Context, sql string, c Call, args ...any) (Record, error) {
-	r := Record{Attempt: Attempt{Key: c.Key}}
+	r := Record{Key: c.Key}
 	err := t.DB.QueryRow(ctx, schema.Render(sql, t.Schema), append([]any{c.Key, c.Digest}, args...)...).
 		Scan(&r.Claimed, &r.Same, &r.State, &r.Result, &r.Token, &r.Holder, &r.StartedAt)
 	return r, err

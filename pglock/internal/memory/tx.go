@@ -1,0 +1,175 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglock/pglock-go/advisory"
+	"github.com/pglock/pglock-go/fencing"
+	"github.com/pglock/pglock-go/pglock/internal/backend"
+)
+
+// tx is a transaction that answers the statements of package fencing, and every other one with ErrNoDatabase. Where a
+// server keeps a guarded grant until the end of the transaction, the commit judges it again.
+type tx struct {
+	pgx.Tx // nil, for the methods that no statement needs
+	store  *Store
+	judged []func() error  // of the grants that are guarded, and of the marks
+	raised []fencing.Fence // the marks
+	over   error           // what a statement gets after one that has failed, or after the end
+}
+
+// Begin begins a transaction.
+func (c *Store) Begin(context.Context) (pgx.Tx, error) { return &tx{store: c}, nil }
+
+// InTx does not exclude others by the key, because the commit judges the grants and marks again.
+func (c *Store) InTx(ctx context.Context, _ advisory.Key, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, c, func(t pgx.Tx) error { return fn(ctx, t) })
+}
+
+func (t *tx) run(ctx context.Context, statement func() error) error {
+	err := t.over
+	down := t.store.run(ctx, func() {
+		if err == nil {
+			err = statement()
+		}
+	})
+	if err = errors.Join(down, err); err != nil && t.over == nil {
+		t.over = pgx.ErrTxCommitRollback
+	}
+	return err
+}
+
+func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	var a answer
+	a.err = t.run(ctx, func() (err error) {
+		switch {
+		case sql == "SELECT clock_timestamp()":
+			a.row = []any{time.Now()}
+		case strings.Contains(sql, ".check_fence("):
+			f, refused := t.guard(args)
+			a.row = []any{f.Name, f.Token, refused == nil, t.store.server.lock(f.Name).token, "read committed"}
+		case strings.Contains(sql, ".bind("):
+			_, err = t.guard(args)
+			for _, f := range fences(args) {
+				if l, g := t.store.findLive(f); g != nil && l.capacity > 0 && !g.whole {
+					return &pgconn.PgError{Code: "PGL10", Message: fmt.Sprintf("pglock: the grant %d of %q is one of several at the same time", f.Token, f.Name)}
+				}
+			}
+		case strings.Contains(sql, ".advance("):
+			t.raised = append(t.raised, fences(args)...)
+			err = t.keep(t.store.advance, t.raised[len(t.raised)-1])
+		default:
+			err = backend.ErrNoDatabase
+		}
+		return err
+	})
+	return a
+}
+
+// fences returns the arguments of a statement: a name and a token, or several as JSON.
+func fences(args []any) (all []fencing.Fence) {
+	if len(args) == 2 {
+		return []fencing.Fence{{Name: args[0].(string), Token: fencing.Token(args[1].(int64))}}
+	}
+	var rows []struct {
+		Name  string
+		Token fencing.Token
+	}
+	_ = json.Unmarshal([]byte(args[0].(string)), &rows) // of package fencing
+	for _, r := range rows {
+		all = append(all, fencing.Fence{Name: r.Name, Token: r.Token})
+	}
+	return all
+}
+
+// keep judges now and, if that succeeds, again at the commit.
+func (t *tx) keep(judge func(f fencing.Fence) error, f fencing.Fence) error {
+	err := judge(f)
+	if err == nil {
+		t.judged = append(t.judged, func() error { return judge(f) })
+	}
+	return err
+}
+
+// guard guards grants up to the first that is refused, and returns the last of them.
+func (t *tx) guard(args []any) (f fencing.Fence, err error) {
+	for _, f = range fences(args) {
+		if err = t.keep(t.store.guard, f); err != nil {
+			break
+		}
+	}
+	return f, err
+}
+
+func (t *tx) Commit(ctx context.Context) error {
+	defer func() { t.over = pgx.ErrTxClosed }()
+	return fencing.Explain(t.run(ctx, func() error {
+		for _, judge := range t.judged {
+			if err := judge(); err != nil {
+				return err
+			}
+		}
+		for _, m := range t.raised {
+			t.store.server.marks[m.Name] = max(m.Token, t.store.server.marks[m.Name])
+		}
+		return nil
+	}))
+}
+
+func (t *tx) Rollback(context.Context) error { t.over = pgx.ErrTxClosed; return nil }
+
+func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	return tag, t.QueryRow(ctx, sql, args...).Scan()
+}
+
+func (t *tx) Query(context.Context, string, ...any) (pgx.Rows, error) {
+	return nil, backend.ErrNoDatabase
+}
+
+func (t *tx) Begin(context.Context) (pgx.Tx, error) { return nil, backend.ErrNoDatabase }
+
+func (t *tx) Conn() *pgx.Conn { return nil }
+
+// answer is the row of a statement, or its error.
+type answer struct {
+	row []any
+	err error
+}
+
+func (a answer) Scan(dest ...any) error {
+	for i, d := range dest[:min(len(dest), len(a.row))] {
+		reflect.ValueOf(d).Elem().Set(reflect.ValueOf(a.row[i]))
+	}
+	return a.err
+}
+
+// guard is guard of the migration.
+func (c *Store) guard(f fencing.Fence) error {
+	if l, g := c.findLive(f); g == nil {
+		return stale(f, l.token)
+	}
+	return nil
+}
+
+// advance is that of the migration, before it raises the mark.
+func (c *Store) advance(f fencing.Fence) error {
+	if mark := c.server.marks[f.Name]; mark > f.Token {
+		return stale(f, mark)
+	}
+	return nil
+}
+
+// stale is raise_stale of the migration.
+func stale(f fencing.Fence, newest fencing.Token) error {
+	facts, _ := json.Marshal(fencing.StaleError{Resource: f.Name, Token: f.Token, Current: newest}) // a text and numbers
+	return &pgconn.PgError{Code: "PGL01", Message: fmt.Sprintf("pglock: stale grant: %d of %q, the newest is %d", f.Token, f.Name, newest), Detail: string(facts)}
+}
