@@ -16,8 +16,9 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
-// tables is the store of a client of Open or OpenDB. The statements of leases use the connections of
-// leasetable, and everything that takes a transaction or a callback uses those of the application.
+// tables is the store of a client of Open or OpenDB. The statements of leases use the connections
+// of leasetable, and everything that takes a transaction or a callback uses those of the
+// application.
 type tables struct {
 	*leasetable.Store
 	schema string

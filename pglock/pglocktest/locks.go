@@ -62,8 +62,8 @@ func New(tb testing.TB, pool *pgxpool.Pool, opts ...pglock.Option) *Locks {
 // queues, renewals, deadlines and hand-offs, on a table in memory, so time-outs, losses and their errors
 // are the real ones. In a bubble of testing/synctest they take no time.
 //
-// Lease.Guard and Bind need a transaction of [Locks.Begin], and refuse any other one. What needs SQL (DoTx,
-// WithConn, Locks, Snapshot, and once.Tx) fails with an error that says so.
+// Lease.Guard and Bind need a transaction of [Locks.Begin], and refuse any other one. What needs
+// SQL (DoTx, WithConn, Locks, Snapshot, and once.Tx) fails with an error that says so.
 //
 // The end of the test is that of New.
 func Fake(tb testing.TB, opts ...pglock.Option) *Locks {
@@ -91,13 +91,13 @@ func (k *Locks) Open(opts ...pglock.Option) *pglock.Client {
 	return client
 }
 
-// Begin begins a transaction, which the program under test guards and passes to its own tables. It has the
-// signature of a pool's method, so pgx.BeginFunc takes Locks.
+// Begin begins a transaction, which the program under test guards and passes to its own tables. It
+// has the signature of a pool's method, so pgx.BeginFunc takes Locks.
 //
-// With New the transaction is one on the pool of the test. That of a Fake has no tables: it knows the grants
-// and marks of package fencing, and its other statements fail. Where a server would keep a guarded grant until
-// the transaction ends, its Commit fails with fencing.ErrStale if the grant has ended meanwhile. So writes in
-// memory must count only after a Commit that succeeds.
+// With New the transaction is one on the pool of the test. That of a Fake has no tables: it knows
+// the grants and marks of package fencing, and its other statements fail. Where a server would keep
+// a guarded grant until the transaction ends, its Commit fails with fencing.ErrStale if the grant
+// has ended meanwhile. So writes in memory must count only after a Commit that succeeds.
 func (k *Locks) Begin(ctx context.Context) (pgx.Tx, error) { return k.place.begin(ctx) }
 
 func (k *Locks) open(opts []pglock.Option) (*pglock.Client, *calls) {

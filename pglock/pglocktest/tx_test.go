@@ -52,8 +52,8 @@ func TestGuardTakesATransaction(t *testing.T) {
 	}
 }
 
-// TestCommitAfterTheGrant: the writes of a guarded transaction don't count if its grant has ended before the commit. On
-// a server the takeover waits for the transaction instead.
+// TestCommitAfterTheGrant: the writes of a guarded transaction don't count if its grant has ended
+// before the commit. On a server the takeover waits for the transaction instead.
 func TestCommitAfterTheGrant(t *testing.T) {
 	t.Parallel()
 	for call, guard := range map[string]func(l *pglock.Lease, ctx context.Context, tx fencing.Tx) error{"Guard": (*pglock.Lease).Guard, "Bind": (*pglock.Lease).Bind} {

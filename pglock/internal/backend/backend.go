@@ -84,7 +84,8 @@ type Store interface {
 	Records(ctx context.Context, op func(ctx context.Context, all records.Records) error) error
 }
 
-// Row is the row of a lock, with the time since its last grant, which the Lock does not have if it is free.
+// Row is the row of a lock, with the time since its last grant, which the Lock does not have if it
+// is free.
 type Row struct {
 	inspect.Lock
 	Age time.Duration
@@ -114,8 +115,8 @@ var ErrNoDatabase = errors.New("pglocktest: a fake has no database: use pglockte
 
 // Inside does for the packages beside pglock what its API does not. Package pglock sets it.
 var Inside interface {
-	// Open opens a *pglock.Client on the store that it makes, whose life is the context. The options are
-	// []pglock.Option.
+	// Open opens a *pglock.Client on the store that it makes, whose life is the context. The
+	// options are []pglock.Option.
 	Open(ctx context.Context, store func(life context.Context) Store, options any) (client any, err error)
 	// Store returns the store of a *pglock.Client.
 	Store(client any) Store

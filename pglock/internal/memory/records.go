@@ -12,8 +12,8 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/records"
 )
 
-// key is the row of an idempotency key, or that there is none if the state is empty. An effect that is started does
-// not expire.
+// key is the row of an idempotency key, or that there is none if the state is empty. An effect that
+// is started does not expire.
 type key struct {
 	records.Record
 	digest  []byte

@@ -17,8 +17,9 @@ import (
 	"github.com/pglock/pglock-go/pglock/internal/backend"
 )
 
-// tx is a transaction that answers the statements of package fencing, and every other one with ErrNoDatabase. Where a
-// server keeps a guarded grant until the end of the transaction, the commit judges it again.
+// tx is a transaction that answers the statements of package fencing, and every other one with
+// ErrNoDatabase. Where a server keeps a guarded grant until the end of the transaction, the commit
+// judges it again.
 type tx struct {
 	pgx.Tx // nil, for the methods that no statement needs
 	store  *Store

@@ -1,5 +1,5 @@
-// Package records has the record of an idempotency key of package once, and the statements that read and change it.
-// See migrations/0003_once.up.sql.
+// Package records has the record of an idempotency key of package once, and the statements that
+// read and change it. See migrations/0003_once.up.sql.
 package records
 
 import (
@@ -42,11 +42,11 @@ type Record struct {
 type Records interface {
 	// Read returns the record of the call's key. Without one, the error is pgx.ErrNoRows.
 	Read(ctx context.Context, c Call) (Record, error)
-	// Claim records that an attempt begins, in place of the one with the token insteadOf, unless the key has another
-	// record, which it returns. The attempt's grant must be the current one.
+	// Claim records that an attempt begins, in place of the one with the token insteadOf, unless
+	// the key has another record, which it returns. The attempt's grant must be the current one.
 	Claim(ctx context.Context, c Call, grant fencing.Fence, holder string, insteadOf fencing.Token) (Record, error)
-	// Finish records the outcome of the attempt with the token owner, as the grant with the token by, and reports
-	// whether the record was still that attempt's.
+	// Finish records the outcome of the attempt with the token owner, as the grant with the token
+	// by, and reports whether the record was still that attempt's.
 	Finish(ctx context.Context, c Call, owner, by fencing.Token, state string, result []byte) (changed bool, err error)
 	// Forget deletes the record of the attempt with that token.
 	Forget(ctx context.Context, c Call, owner fencing.Token) error
@@ -75,8 +75,8 @@ func (t Table) Claim(ctx context.Context, c Call, grant fencing.Fence, holder st
 	return t.scan(ctx, claimSQL, c, nil, grant.Name, int64(grant.Token), holder, zeronull.Int8(insteadOf))
 }
 
-// ClaimInTx inserts a record for once.Tx. It waits for a transaction that has inserted one, not longer than wait if
-// that is not nil.
+// ClaimInTx inserts a record for once.Tx. It waits for a transaction that has inserted one, not
+// longer than wait if that is not nil.
 func (t Table) ClaimInTx(ctx context.Context, c Call, wait *time.Duration) (Record, error) {
 	var ms any
 	if wait != nil {
@@ -93,8 +93,8 @@ func (t Table) scan(ctx context.Context, sql string, c Call, args ...any) (Recor
 	return r, err
 }
 
-// finishSQL ends the record of the attempt with token $2, as the grant $3. It matches that token, so an attempt that
-// was replaced changes nothing. It is durable when it returns.
+// finishSQL ends the record of the attempt with token $2, as the grant $3. It matches that token,
+// so an attempt that was replaced changes nothing. It is durable when it returns.
 const finishSQL = "WITH durable AS MATERIALIZED (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') " +
 	"WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)) " +
 	"UPDATE pglock.once_keys AS k SET token = $3::bigint, state = $4::text, result = $5::bytea, " +
@@ -111,7 +111,8 @@ const finishInTxSQL = "UPDATE pglock.once_keys AS k SET state = 'done', result =
 	"expires_at = clock_timestamp() + $3::float8 * interval '1 microsecond' " +
 	"WHERE k.key = $1::text AND k.state = 'started' AND k.token IS NULL"
 
-// FinishInTx records the result of once.Tx, and reports whether the transaction still has the record.
+// FinishInTx records the result of once.Tx, and reports whether the transaction still has the
+// record.
 func (t Table) FinishInTx(ctx context.Context, c Call, result []byte) (changed bool, err error) {
 	return t.change(ctx, finishInTxSQL, c.Key, result, c.Retention.Microseconds())
 }
