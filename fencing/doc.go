@@ -164,7 +164,7 @@
 //
 // Every part is available as SQL: docs/guides/fencing-in-sql.md shows it, and testdata/plain.sql has a
 // whole session. The functions fail with SQLSTATE PGL01 (stale), PGL02 (no grant) or PGL03 (another
-// lock's row); the list is in migrations/0002_fencing.up.sql.
+// lock's row); the list is in migrations/0005_guard.up.sql.
 //
 // # Rights
 //

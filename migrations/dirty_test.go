@@ -30,7 +30,7 @@ func TestDirtyErrorSaysHowToContinue(t *testing.T) {
 		},
 		"Down, the last migration is undone": {
 			interrupt: "ALTER TABLE fencing_high_water RENAME TO elsewhere",
-			repair:    "ALTER TABLE elsewhere RENAME TO fencing_high_water", recorded: 1, found: 2,
+			repair:    "ALTER TABLE elsewhere RENAME TO fencing_high_water", recorded: 4, found: 5,
 		},
 		"Down, nothing is left to undo": {
 			interrupt: "ALTER TABLE lock_waiters RENAME TO elsewhere",

@@ -16,7 +16,7 @@ const (
 	Default = "pglock"
 
 	// Version is the number of the last migration, which this module needs.
-	Version = 5
+	Version = 10
 
 	// MaxName is NAMEDATALEN-1: PostgreSQL cuts longer names silently.
 	MaxName = 63

@@ -1,5 +1,5 @@
 // Package memory keeps locks in memory, for tests of programs that use them. It follows the rules of
-// the server's statements (migrations/0001_locks.up.sql and leasetable/sql), one statement at a time, so
+// the server's statements (migrations and leasetable/sql), one statement at a time, so
 // that nothing is ever locked and no answer is ever lost, unless a fault is set.
 package memory
 

@@ -1,5 +1,5 @@
 // Package records has the record of an idempotency key of package once, and the statements that
-// read and change it. See migrations/0003_once.up.sql.
+// read and change it. See migrations/0008_once.up.sql.
 package records
 
 import (

@@ -238,4 +238,4 @@ REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, uuid, 
 
 SELECT pin_functions();
 
-CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 5';
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 10';

@@ -2,4 +2,4 @@
 DROP FUNCTION nested_wait, end_nested_wait, find_deadlock CASCADE;
 DROP TYPE wait_edge;
 DROP TABLE nested_waits;
-CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 9';

@@ -4,119 +4,31 @@
 -- Run it like the first file. Each call belongs into a transaction of its own at READ COMMITTED, which is
 -- committed at once: a grant is one when its commit has returned.
 --
--- The functions call what the Go client calls: acquire_slots, release_permits, and four of its statements, which
--- are the bodies of the functions in this first part. TestStatementsAreFunctions compares them with
--- leasetable/sql, where their comments are.
+-- The functions call what the Go client calls: acquire_slots, release_permits, and four of its statements,
+-- which are the bodies of renew_grants, join_queue, leave_queue and watch_name. Their search_path is set, because
+-- a caller's may have operators and functions of strangers.
 
--- Until pin_functions, the functions name a schema that does not exist.
-SELECT set_config('check_function_bodies', 'off', true);
+SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
-CREATE FUNCTION renew_grants(text[], bigint[], bigint[], text)
-RETURNS TABLE (name text, token bigint, remaining bigint, release_request text, held bigint, request text, weight integer, permits integer)
-LANGUAGE sql VOLATILE AS $$
-WITH ours AS MATERIALIZED (
-    SELECT l.name, l.token, w.us
-    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
-    JOIN "<here>".distributed_locks AS l ON l.name = w.name AND l.token = w.token
-    WHERE l.holder IS NOT NULL
-    ORDER BY l.name
-    FOR NO KEY UPDATE OF l SKIP LOCKED
-), ours_shared AS MATERIALIZED (
-    SELECT p.name, p.token, w.us
-    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
-    JOIN "<here>".lock_permits AS p ON p.name = w.name AND p.token = w.token
-    WHERE p.holder IS NOT NULL
-    ORDER BY p.name, p.token
-    FOR NO KEY UPDATE OF p SKIP LOCKED
-), durable AS MATERIALIZED (
-    SELECT "<here>".commit_durably()
-), renewed AS (
-    UPDATE "<here>".distributed_locks AS l
-    SET version = l.version % 9223372036854775807 + 1, holder = coalesce($4::text, l.holder),
-        expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
-    FROM ours AS o, durable
-    WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
-    RETURNING l.name, l.token, l.expires_at, l.release_request, l.acquired_at, l.request, l.capacity AS weight
-), renewed_shared AS (
-    UPDATE "<here>".lock_permits AS p
-    SET version = p.version % 9223372036854775807 + 1, holder = coalesce($4::text, p.holder),
-        expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
-    FROM ours_shared AS o, durable
-    WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()
-    RETURNING p.name, p.token, p.expires_at, p.release_request, p.acquired_at, p.request, p.weight
-)
-SELECT r.name, r.token, (extract(epoch FROM r.expires_at - clock_timestamp()) * 1000000)::bigint, r.release_request,
-       (extract(epoch FROM clock_timestamp() - r.acquired_at) * 1000000)::bigint, r.request::text, r.weight,
-       CASE WHEN $4::text <> '' THEN (SELECT coalesce(l.capacity, 0) FROM "<here>".distributed_locks AS l WHERE l.name = r.name) END
-FROM (SELECT * FROM renewed UNION ALL SELECT * FROM renewed_shared) AS r
+-- Returns the key of an advisory lock by name, the same as advisory.NewKey in Go: the first 64 bits
+-- of the SHA-256 of a tag, the namespace and the name, each after its length. It must never change.
+-- It fails for NULL, because pg_advisory_lock does nothing for a NULL key.
+CREATE FUNCTION advisory_key(namespace text, name text) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    hashed bytea := '';
+    part   text;
+BEGIN
+    IF coalesce(namespace, '') = '' OR coalesce(name, '') = '' THEN
+        RAISE EXCEPTION 'an advisory key needs a namespace and a name' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    FOREACH part IN ARRAY ARRAY['pglock.advisory.v1', namespace, name] LOOP
+        hashed := hashed || int8send(octet_length(convert_to(part, 'UTF8'))) || convert_to(part, 'UTF8');
+    END LOOP;
+    RETURN ('x' || encode(substr(sha256(hashed), 1, 8), 'hex'))::bit(64)::bigint;
+END
 $$;
-
-CREATE FUNCTION join_queue(text, integer, text, bigint, text, bigint, bigint)
-RETURNS TABLE (ticket bigint, ahead bigint, free boolean, remaining bigint)
-LANGUAGE sql VOLATILE AS $$
-WITH seen AS MATERIALIZED (
-    SELECT "<here>".next_ticket() AS drawn, l.expires_at, q.queue, q.line, q.queue + q.line >= $7::bigint + coalesce(l.capacity, 0) AS crowded
-    FROM (SELECT) AS one
-    LEFT JOIN "<here>".distributed_locks AS l ON l.name = $1::text
-    CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE w.ticket > coalesce(l.ticket, 0)) AS queue, count(*) FILTER (WHERE w.ticket < -1) AS line
-        FROM "<here>".lock_waiters AS w
-        WHERE w.name = $1::text AND w.client <> $3::text AND w.expires_at > clock_timestamp()) AS q
-    WHERE set_config('synchronous_commit', 'off', true) = 'off'
-), joined AS (
-    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight)
-    SELECT $1::text, $3::text, CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, clock_timestamp() + $4::bigint * interval '1 microsecond',
-           clock_timestamp() - $6::bigint * interval '1 microsecond', $5::text, $2::int
-    FROM seen AS s
-    ON CONFLICT (name, client) DO UPDATE
-        SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
-            weight = excluded.weight
-)
-SELECT CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, s.queue + CASE WHEN s.crowded THEN s.line ELSE 0 END,
-       coalesce(s.expires_at <= clock_timestamp(), true),
-       CASE WHEN s.expires_at > clock_timestamp() THEN (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
-FROM seen AS s
-$$;
-
-CREATE FUNCTION leave_queue(text[], text, bigint, boolean) RETURNS SETOF boolean
-LANGUAGE sql VOLATILE AS $$
-WITH async AS MATERIALIZED (
-    SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '250ms', true)
-), mine AS MATERIALIZED (
-    SELECT w.name
-    FROM "<here>".lock_waiters AS w
-    WHERE w.name = ANY ($1::text[]) AND w.client = $2::text
-    ORDER BY w.name COLLATE "C"
-    FOR UPDATE
-), gone AS (
-    DELETE FROM "<here>".lock_waiters AS w
-    USING async, mine AS m
-    WHERE w.name = m.name AND w.client = $2::text AND (w.ticket = $3::bigint OR $3::bigint = -1)
-    RETURNING w.name, w.ticket
-), head_left AS (
-    UPDATE "<here>".distributed_locks AS l
-    SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
-    FROM gone AS g
-    WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.ticket > l.ticket
-      AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
-                      WHERE w.name = l.name AND w.ticket > l.ticket AND w.ticket < g.ticket AND w.expires_at > clock_timestamp())
-      AND EXISTS (SELECT FROM "<here>".lock_waiters AS w
-                  WHERE w.name = l.name AND w.ticket > g.ticket AND w.expires_at > clock_timestamp())
-)
-SELECT CASE WHEN $4::boolean THEN "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
-FROM (SELECT count(*) FROM gone) AS g, "<here>".distributed_locks AS l
-WHERE l.name = ANY ($1::text[]) AND l.expires_at <= clock_timestamp()
-$$;
-
-CREATE FUNCTION watch_name(text, text, bigint) RETURNS void
-LANGUAGE sql VOLATILE AS $$
-INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at)
-SELECT $1::text, $2::text, -1, clock_timestamp() + $3::bigint * interval '1 microsecond'
-WHERE set_config('synchronous_commit', 'off', true) = 'off'
-ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at
-$$;
-
--- What follows is for callers, whose search_path may have operators and functions of strangers.
+COMMENT ON FUNCTION advisory_key(text, text) IS 'pglock: the key of pg_advisory_xact_lock for a name';
 
 -- Fails unless a client that was written for the version "knows" can use these tables on this server. Call it once
 -- for each connection: it also raises the tokens above those that a failover has lost.
@@ -257,4 +169,4 @@ COMMENT ON FUNCTION watch(text, text, interval) IS 'pglock: be notified of a nam
 
 SELECT pin_functions();
 
-CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 9';

@@ -126,4 +126,4 @@ REVOKE EXECUTE ON FUNCTION once_claim(text, bytea, bigint, text, bigint, text, b
 
 SELECT pin_functions();
 
-CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 8';

@@ -1,0 +1,156 @@
+-- The wait queue of a name: who is notified, and the statements of waiters. The table lock_waiters says
+-- what its rows mean.
+--
+-- Run it like the first file. The bodies of join_queue, leave_queue and watch_name are statements of the Go
+-- client, in leasetable/sql, where their comments are. TestStatementsAreFunctions compares them.
+
+SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
+
+CREATE VIEW locks_waiting WITH (security_barrier) AS
+SELECT w.name::text AS name, CASE WHEN w.ticket > 0 THEN w.ticket END AS ticket, left(w.holder, 512) AS client, clock_timestamp() - w.since AS waited,
+       l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END::integer AS permits
+FROM lock_waiters AS w
+LEFT JOIN distributed_locks AS l ON l.name = w.name
+WHERE (w.ticket > coalesce(l.ticket, 0) OR w.ticket < -1) AND w.expires_at > clock_timestamp();
+
+COMMENT ON VIEW locks_waiting IS 'pglock: the waiters of each name; the smallest ticket is the head of the queue';
+COMMENT ON COLUMN locks_waiting.ticket IS 'null for one that stands in line before the queue';
+COMMENT ON COLUMN locks_waiting.exclusive IS 'false for one that waits to be a reader, or for some of the permits of a semaphore';
+COMMENT ON COLUMN locks_waiting.permits IS 'of a semaphore: how many of them the waiter needs; null for other locks';
+COMMENT ON COLUMN locks_waiting.client IS 'the name of the waiter, as others see it when it holds the lock';
+
+-- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served; the
+-- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
+-- Clients that watch the lock, with ticket -1, are notified too. The payload is the name, or what
+-- follows the slash of the client. The next one in the queue learns on a channel of its own that it should
+-- look when those that were notified may be dead; not while these have waited for less than a second, since
+-- a new waiter looks by itself, nor does a caller for several names, which looks often.
+--
+-- Each statement of a function has a snapshot of its own, so this one sees the tickets that were drawn
+-- while the release waited for its turn. Without a waiter it sends no notification, because NOTIFY
+-- holds a lock of the whole cluster until the commit is done.
+CREATE FUNCTION wake_next(lock_name text, used_up bigint, room integer) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    w     record;
+    woken boolean := false;
+    since timestamptz; -- of the last one that was notified
+BEGIN
+    FOR w IN
+        SELECT q.client, q.ticket, q.weight, q.since
+        FROM "<here>".lock_waiters AS q
+        WHERE q.name = lock_name AND (q.ticket > used_up OR q.ticket = -1) AND q.expires_at > pg_catalog.clock_timestamp()
+        ORDER BY q.ticket
+    LOOP
+        IF w.ticket <> -1 THEN
+            IF w.weight > room OR woken AND room IS NULL THEN
+                IF since < pg_catalog.clock_timestamp() - interval '1 s' AND pg_catalog.strpos(w.client, '/') = 0 THEN
+                    PERFORM pg_catalog.pg_notify(w.client || '_next', lock_name);
+                END IF;
+                EXIT;
+            END IF;
+            room := room - w.weight;
+            woken := true;
+            since := w.since;
+        END IF;
+        PERFORM pg_catalog.pg_notify(pg_catalog.split_part(w.client, '/', 1), coalesce(nullif(pg_catalog.split_part(w.client, '/', 2), ''), lock_name));
+    END LOOP;
+    RETURN woken;
+END
+$$;
+
+-- The same for many names, each with one holder. Returns the names whose head was notified.
+CREATE FUNCTION wake_each(lock_names text[], used_up bigint[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM "<here>".lock_waiters) THEN
+        RETURN '{}';
+    END IF;
+    RETURN ARRAY(
+        SELECT l.name
+        FROM ROWS FROM (pg_catalog.unnest(lock_names), pg_catalog.unnest(used_up)) AS l (name, used_up)
+        WHERE "<here>".wake_next(l.name, l.used_up, NULL));
+END
+$$;
+
+-- Returns how many permits the head of the queue behind the ticket "used_up" needs; 1 without a waiter.
+CREATE FUNCTION head_weight(lock text, used_up bigint) RETURNS integer
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT w.weight FROM "<here>".lock_waiters AS w
+        WHERE w.name = lock AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
+        ORDER BY w.ticket LIMIT 1), 1);
+END
+$$;
+
+CREATE FUNCTION join_queue(text, integer, text, bigint, text, bigint, bigint)
+RETURNS TABLE (ticket bigint, ahead bigint, free boolean, remaining bigint)
+LANGUAGE sql VOLATILE AS $$
+WITH seen AS MATERIALIZED (
+    SELECT "<here>".next_ticket() AS drawn, l.expires_at, q.queue, q.line, q.queue + q.line >= $7::bigint + coalesce(l.capacity, 0) AS crowded
+    FROM (SELECT) AS one
+    LEFT JOIN "<here>".distributed_locks AS l ON l.name = $1::text
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE w.ticket > coalesce(l.ticket, 0)) AS queue, count(*) FILTER (WHERE w.ticket < -1) AS line
+        FROM "<here>".lock_waiters AS w
+        WHERE w.name = $1::text AND w.client <> $3::text AND w.expires_at > clock_timestamp()) AS q
+    WHERE set_config('synchronous_commit', 'off', true) = 'off'
+), joined AS (
+    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight)
+    SELECT $1::text, $3::text, CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, clock_timestamp() + $4::bigint * interval '1 microsecond',
+           clock_timestamp() - $6::bigint * interval '1 microsecond', $5::text, $2::int
+    FROM seen AS s
+    ON CONFLICT (name, client) DO UPDATE
+        SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
+            weight = excluded.weight
+)
+SELECT CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, s.queue + CASE WHEN s.crowded THEN s.line ELSE 0 END,
+       coalesce(s.expires_at <= clock_timestamp(), true),
+       CASE WHEN s.expires_at > clock_timestamp() THEN (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
+FROM seen AS s
+$$;
+
+CREATE FUNCTION leave_queue(text[], text, bigint, boolean) RETURNS SETOF boolean
+LANGUAGE sql VOLATILE AS $$
+WITH async AS MATERIALIZED (
+    SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '250ms', true)
+), mine AS MATERIALIZED (
+    SELECT w.name
+    FROM "<here>".lock_waiters AS w
+    WHERE w.name = ANY ($1::text[]) AND w.client = $2::text
+    ORDER BY w.name COLLATE "C"
+    FOR UPDATE
+), gone AS (
+    DELETE FROM "<here>".lock_waiters AS w
+    USING async, mine AS m
+    WHERE w.name = m.name AND w.client = $2::text AND (w.ticket = $3::bigint OR $3::bigint = -1)
+    RETURNING w.name, w.ticket
+), head_left AS (
+    UPDATE "<here>".distributed_locks AS l
+    SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+    FROM gone AS g
+    WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.ticket > l.ticket
+      AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
+                      WHERE w.name = l.name AND w.ticket > l.ticket AND w.ticket < g.ticket AND w.expires_at > clock_timestamp())
+      AND EXISTS (SELECT FROM "<here>".lock_waiters AS w
+                  WHERE w.name = l.name AND w.ticket > g.ticket AND w.expires_at > clock_timestamp())
+)
+SELECT CASE WHEN $4::boolean THEN "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
+FROM (SELECT count(*) FROM gone) AS g, "<here>".distributed_locks AS l
+WHERE l.name = ANY ($1::text[]) AND l.expires_at <= clock_timestamp()
+$$;
+
+CREATE FUNCTION watch_name(text, text, bigint) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at)
+SELECT $1::text, $2::text, -1, clock_timestamp() + $3::bigint * interval '1 microsecond'
+WHERE set_config('synchronous_commit', 'off', true) = 'off'
+ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at
+$$;
+
+REVOKE USAGE ON TYPE locks_waiting FROM PUBLIC;
+
+SELECT pin_functions();
+
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

@@ -1,0 +1,289 @@
+-- What becomes of a grant: it is renewed, released, revoked, upgraded, or keeps a part of its permits; and the
+-- number of permits of a semaphore changes.
+--
+-- Run it like the first file. The third one says why permits are safe. The body of renew_grants is a statement
+-- of the Go client: see leasetable/sql/renew.sql.
+
+SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
+
+CREATE FUNCTION renew_grants(text[], bigint[], bigint[], text)
+RETURNS TABLE (name text, token bigint, remaining bigint, release_request text, held bigint, request text, weight integer, permits integer)
+LANGUAGE sql VOLATILE AS $$
+WITH ours AS MATERIALIZED (
+    SELECT l.name, l.token, w.us
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
+    JOIN "<here>".distributed_locks AS l ON l.name = w.name AND l.token = w.token
+    WHERE l.holder IS NOT NULL
+    ORDER BY l.name
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+), ours_shared AS MATERIALIZED (
+    SELECT p.name, p.token, w.us
+    FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS w (name, token, us)
+    JOIN "<here>".lock_permits AS p ON p.name = w.name AND p.token = w.token
+    WHERE p.holder IS NOT NULL
+    ORDER BY p.name, p.token
+    FOR NO KEY UPDATE OF p SKIP LOCKED
+), durable AS MATERIALIZED (
+    SELECT "<here>".commit_durably()
+), renewed AS (
+    UPDATE "<here>".distributed_locks AS l
+    SET version = l.version % 9223372036854775807 + 1, holder = coalesce($4::text, l.holder),
+        expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
+    FROM ours AS o, durable
+    WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
+    RETURNING l.name, l.token, l.expires_at, l.release_request, l.acquired_at, l.request, l.capacity AS weight
+), renewed_shared AS (
+    UPDATE "<here>".lock_permits AS p
+    SET version = p.version % 9223372036854775807 + 1, holder = coalesce($4::text, p.holder),
+        expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
+    FROM ours_shared AS o, durable
+    WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()
+    RETURNING p.name, p.token, p.expires_at, p.release_request, p.acquired_at, p.request, p.weight
+)
+SELECT r.name, r.token, (extract(epoch FROM r.expires_at - clock_timestamp()) * 1000000)::bigint, r.release_request,
+       (extract(epoch FROM clock_timestamp() - r.acquired_at) * 1000000)::bigint, r.request::text, r.weight,
+       CASE WHEN $4::text <> '' THEN (SELECT coalesce(l.capacity, 0) FROM "<here>".distributed_locks AS l WHERE l.name = r.name) END
+FROM (SELECT * FROM renewed UNION ALL SELECT * FROM renewed_shared) AS r
+$$;
+
+-- Ends a grant of a lock of any kind, "how" is released or revoked. Notifies the waiters for whom there is
+-- room if "notify" is true. Returns no row if the grant is not current, or was released before: see
+-- release.sql and revoke_grant.sql. "why" is the reason of a revocation. It waits for the row lock of
+-- another transaction for a short time only.
+CREATE FUNCTION release_permits(lock text, grant_token bigint, notify boolean, how text DEFAULT 'released', why text DEFAULT NULL) RETURNS SETOF boolean
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see never()
+#variable_conflict use_column
+DECLARE
+    gate   record;
+    mine   record;
+    weight integer := 0; -- of the grant, in in_use
+    whole  boolean; -- the grant is exclusive
+    room   integer;
+BEGIN
+    PERFORM set_config('lock_timeout', '250ms', true);
+    IF how = 'released' THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    ELSE
+        PERFORM "<here>".commit_durably();
+    END IF;
+    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = release_permits.lock FOR NO KEY UPDATE;
+    whole := coalesce(gate.token = grant_token AND gate.holder IS NOT NULL, false);
+    IF whole THEN
+        mine := gate;
+    ELSE
+        WITH free AS MATERIALIZED (
+            SELECT p.ctid FROM "<here>".lock_permits AS p
+            WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL
+            FOR UPDATE SKIP LOCKED
+        )
+        DELETE FROM "<here>".lock_permits AS p USING free AS f WHERE p.ctid = f.ctid
+        RETURNING p.holder, p.request, p.weight INTO mine;
+        IF FOUND THEN
+            weight := mine.weight;
+        ELSE
+            SELECT p.holder, p.request INTO mine FROM "<here>".lock_permits AS p
+            WHERE p.name = release_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL;
+            IF NOT FOUND THEN
+                IF how = 'revoked' AND (gate.revoked_token = grant_token OR gate.revoked_permits ? grant_token::text) THEN
+                    RETURN NEXT false; -- a repetition
+                END IF;
+                RETURN;
+            END IF;
+            -- A guarded transaction uses it until its end. Or a renewal was in progress, for which
+            -- this waits: then it is free below.
+            UPDATE "<here>".lock_permits AS p
+            SET holder = NULL, expires_at = '-infinity', version = p.version % 9223372036854775807 + 1
+            WHERE p.name = release_permits.lock AND p.token = grant_token;
+        END IF;
+    END IF;
+    UPDATE "<here>".distributed_locks AS l
+    SET in_use = l.in_use - least(l.in_use, weight), version = l.version % 9223372036854775807 + 1,
+        holder = NULL, expires_at = '-infinity', request = mine.request,
+        last_holder = mine.holder, last_end = how, ended_at = clock_timestamp(),
+        revoked_token = CASE WHEN how = 'revoked' THEN grant_token ELSE l.revoked_token END,
+        revoked_reason = CASE WHEN how = 'revoked' THEN why ELSE l.revoked_reason END,
+        -- Each of the holders is to learn why. Beyond that size it begins anew, because a row that others
+        -- have written may be anything.
+        revoked_permits = CASE
+            WHEN how <> 'revoked' OR l.capacity IS NULL THEN l.revoked_permits
+            WHEN pg_column_size(l.revoked_permits) < 16384 THEN l.revoked_permits || jsonb_build_object(grant_token, coalesce(why, ''))
+            ELSE jsonb_build_object(grant_token, coalesce(why, '')) END,
+        room_since = CASE WHEN l.capacity > 0 AND (whole OR l.in_use >= l.capacity) THEN clock_timestamp() ELSE l.room_since END
+    WHERE l.name = release_permits.lock
+    RETURNING l.capacity - l.in_use INTO room;
+    RETURN NEXT "<here>".wake_for_room(release_permits.lock, gate.ticket, CASE WHEN whole THEN room ELSE weight END, room, notify);
+END
+$$;
+
+-- Waits until no guarded transaction uses a revoked grant, for a second at most (lock_not_available), and
+-- then notifies the waiters for whom there is room, if "notify". Returns at most one row: whether a waiter
+-- was notified. If the next holder has the lock, there is no row: it was granted after the last guard.
+--
+-- * FOR UPDATE conflicts with the FOR KEY SHARE of a guard.
+-- * No guard passes after this commit, even if its snapshot is older than the revocation. Such a guard
+--   locks the row version that it sees, and the server compares that lock with the later changes of the
+--   row. A revocation changes no key column, which FOR KEY SHARE does not conflict with. So the row
+--   changes once more under FOR UPDATE: then the guard fails, or reads the newest version.
+-- * It locks a permit before the gate. That can't deadlock: nobody who holds the gate waits for a permit
+--   that has no holder. A permit without a row was free at once.
+CREATE FUNCTION await_guards(lock text, grant_token bigint, notify boolean) RETURNS SETOF boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true);
+    PERFORM FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.token = grant_token AND p.holder IS NULL FOR UPDATE;
+    IF FOUND THEN
+        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
+        PERFORM "<here>".free_expired_permits(lock);
+    ELSE
+        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = lock AND l.token = grant_token AND l.revoked_token = grant_token FOR UPDATE;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        UPDATE "<here>".distributed_locks AS l SET version = l.version % 9223372036854775807 + 1 WHERE l.name = lock;
+    END IF;
+    RETURN QUERY SELECT notify AND "<here>".wake_next(lock, l.ticket, l.capacity - l.in_use) FROM "<here>".distributed_locks AS l WHERE l.name = lock;
+END
+$$;
+
+-- Gives a part of a grant's permits back, so that it keeps "keep" of them, with the same token, and
+-- notifies the waiters for whom there is room, if "notify". A writer that keeps one is a reader. There is
+-- no time without a grant. A guarded transaction of an exclusive grant keeps all others out until it ends:
+-- it has locked the gate. One of another grant is waited for.
+--
+-- Returns one row if the grant is held: whether a waiter was notified. No row: it is not current.
+-- Repeating it is safe, and it never adds permits.
+CREATE FUNCTION keep_permits(lock text, grant_token bigint, keep integer, notify boolean) RETURNS SETOF boolean
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    gate record;
+    had  integer; -- permits
+BEGIN
+    PERFORM set_config('lock_timeout', '250ms', true);
+    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = keep_permits.lock FOR NO KEY UPDATE;
+    IF gate.token = grant_token AND gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN
+        had := gate.capacity;
+        IF keep < had THEN
+            PERFORM "<here>".share_grant(keep_permits.lock);
+        END IF;
+    ELSE
+        SELECT p.weight INTO had FROM "<here>".lock_permits AS p
+        WHERE p.name = keep_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp() FOR UPDATE;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    PERFORM "<here>".commit_durably();
+    -- A repetition changes the gate too: its commit follows that of the first one in the log.
+    UPDATE "<here>".distributed_locks AS l SET version = l.version % 9223372036854775807 + 1 WHERE l.name = keep_permits.lock;
+    IF keep < had THEN
+        UPDATE "<here>".lock_permits AS p SET weight = keep, version = p.version % 9223372036854775807 + 1
+        WHERE p.name = keep_permits.lock AND p.token = grant_token;
+        PERFORM "<here>".add_room(keep_permits.lock, had - keep);
+    END IF;
+    RETURN NEXT keep < had AND notify AND (
+        SELECT "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use) FROM "<here>".distributed_locks AS l WHERE l.name = keep_permits.lock);
+END
+$$;
+
+-- Turns the grant of a reader into that of a writer with a new token, if it is the only grant. Others
+-- that wait can't be granted before this reader ends, so none of them loses its turn.
+--
+-- outcome:
+--   granted  token, remaining microseconds
+--   busy     token, holder and remaining microseconds of another reader, or of this one, if its
+--            guarded transaction is in progress
+--   spent    the reader's grant is not current
+CREATE FUNCTION upgrade_permits(
+    lock text, grant_token bigint, request_id uuid, who text, tags jsonb, us bigint,
+    OUT outcome text, OUT token bigint, OUT holder text, OUT remaining bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    gate  record;
+    mine  record;
+    until timestamptz;
+BEGIN
+    PERFORM set_config('lock_timeout', '250ms', true);
+    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = upgrade_permits.lock FOR NO KEY UPDATE;
+    SELECT * INTO mine FROM "<here>".lock_permits AS p
+    WHERE p.name = upgrade_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
+    IF gate.request = request_id AND gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN -- a repetition
+        PERFORM "<here>".commit_durably();
+        UPDATE "<here>".distributed_locks AS l SET version = l.version % 9223372036854775807 + 1 WHERE l.name = upgrade_permits.lock;
+        outcome := 'granted'; token := gate.token; until := gate.expires_at;
+    ELSIF mine.token IS NULL THEN
+        outcome := 'spent'; token := coalesce(gate.token, 0); remaining := 0;
+        RETURN;
+    ELSE
+        PERFORM "<here>".free_expired_permits(upgrade_permits.lock);
+        -- A guard of an earlier exclusive grant is not waited for: see acquire_slots.
+        PERFORM FROM "<here>".distributed_locks AS l WHERE l.name = upgrade_permits.lock AND l.in_use = mine.weight FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            -- This waits for a renewal in progress. Afterwards only a guard can hold the row.
+            PERFORM FROM "<here>".lock_permits AS p WHERE p.name = upgrade_permits.lock AND p.token = grant_token FOR NO KEY UPDATE;
+            DELETE FROM "<here>".lock_permits AS p
+            WHERE p.ctid = (SELECT q.ctid FROM "<here>".lock_permits AS q WHERE q.name = upgrade_permits.lock AND q.token = grant_token FOR UPDATE SKIP LOCKED);
+            IF FOUND THEN
+                UPDATE "<here>".distributed_locks AS l SET in_use = 0, last_holder = mine.holder, last_end = 'released', ended_at = clock_timestamp()
+                WHERE l.name = upgrade_permits.lock;
+                SELECT g.outcome, g.token, g.holder, g.remaining INTO outcome, token, holder, remaining
+                FROM "<here>".acquire_slots(ARRAY[upgrade_permits.lock], ARRAY[gate.capacity::integer], ARRAY[gate.capacity::integer],
+                    request_id, who, tags, us, 0, false) AS g;
+                RETURN;
+            END IF;
+        END IF;
+        outcome := 'busy';
+        SELECT p.token, p.holder, p.expires_at INTO token, holder, until FROM "<here>".lock_permits AS p
+        WHERE p.name = upgrade_permits.lock AND p.expires_at > clock_timestamp() ORDER BY p.token = grant_token, p.expires_at LIMIT 1;
+    END IF;
+    remaining := greatest((extract(epoch FROM until - clock_timestamp()) * 1000000)::bigint, 1);
+END
+$$;
+
+-- Sets the number of permits, and creates the name if need be. Returns the number before; 0 if the
+-- name is new; -1 if it has one holder, and -2 if it is a readers-writer lock: nothing was changed.
+--
+-- A holder of all permits keeps as many as it has. If there are more now, it shares the lock.
+CREATE FUNCTION resize_permits(lock text, permits integer, notify boolean) RETURNS integer
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    gate record;
+    need integer;
+    used integer;
+BEGIN
+    PERFORM set_config('lock_timeout', '250ms', true);
+    IF (permits BETWEEN 1 AND 1073741823) IS NOT TRUE THEN -- or others would get the permits as those of another kind
+        RAISE EXCEPTION 'pglock: resize "%": the number of permits must be 1 to 1073741823', lock USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF "<here>".create_free(ARRAY[lock], ARRAY[permits]) THEN
+        RETURN 0;
+    END IF;
+    SELECT * INTO gate FROM "<here>".distributed_locks AS l WHERE l.name = lock FOR NO KEY UPDATE;
+    IF gate.capacity IS NULL THEN
+        RETURN -1;
+    ELSIF gate.capacity = 1073741824 THEN
+        RETURN -2;
+    END IF;
+    used := gate.in_use;
+    IF permits <> gate.capacity AND gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN
+        PERFORM "<here>".share_grant(lock);
+        PERFORM "<here>".commit_durably();
+        used := gate.capacity;
+    END IF;
+    need := "<here>".head_weight(lock, gate.ticket);
+    UPDATE "<here>".distributed_locks AS l
+    SET capacity = permits, version = l.version % 9223372036854775807 + 1,
+        room_since = CASE WHEN permits - used >= need AND gate.capacity - used < need THEN clock_timestamp() ELSE l.room_since END
+    WHERE l.name = lock;
+    IF notify THEN
+        -- All waiters fail now, unless the number is the same.
+        PERFORM "<here>".wake_next(lock, gate.ticket, CASE WHEN permits <> gate.capacity THEN 2147483647 END);
+    END IF;
+    RETURN gate.capacity;
+END
+$$;
+
+SELECT pin_functions();
+
+CREATE OR REPLACE FUNCTION pglock_schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
