@@ -123,6 +123,11 @@ CREATE TABLE lock_permits (
 );
 COMMENT ON TABLE lock_permits IS 'pglock: the permits of semaphores and of readers; the row of the name in distributed_locks has their number';
 
+-- Returns the version of a row after its next change: 1 follows the largest, which any role could have written.
+-- The server inlines it.
+CREATE FUNCTION next_version(version bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS 'SELECT version OPERATOR(pg_catalog.%) 9223372036854775807 OPERATOR(pg_catalog.+) 1';
+
 -- The tables are small and change often: half of each page is room for the next versions of its rows,
 -- and vacuum runs early. Their columns have no statistics, because these change from all free to all
 -- held between two samples: a sample taken while the locks are free makes the planner expect no held

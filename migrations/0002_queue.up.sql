@@ -19,6 +19,13 @@ COMMENT ON COLUMN locks_waiting.exclusive IS 'false for one that waits to be a r
 COMMENT ON COLUMN locks_waiting.permits IS 'of a semaphore: how many of them the waiter needs; null for other locks';
 COMMENT ON COLUMN locks_waiting.client IS 'the name of the waiter, as others see it when it holds the lock';
 
+-- Returns the queue for a name: its valid tickets, of which the smallest is the head. "used_up" is the ticket in the
+-- row of the name. The server inlines it, so it is a part of the statement that calls it, and sees what that sees.
+CREATE FUNCTION queue(lock text, used_up bigint) RETURNS SETOF lock_waiters
+LANGUAGE sql STABLE AS $$
+SELECT w.* FROM "<here>".lock_waiters AS w WHERE w.name = lock AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
+$$;
+
 -- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served; the
 -- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
 -- Clients that watch the lock, with ticket -1, are notified too. The payload is the name, or what
@@ -78,9 +85,7 @@ CREATE FUNCTION head_weight(lock text, used_up bigint) RETURNS integer
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN coalesce((
-        SELECT w.weight FROM "<here>".lock_waiters AS w
-        WHERE w.name = lock AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
-        ORDER BY w.ticket LIMIT 1), 1);
+        SELECT w.weight FROM "<here>".queue(lock, used_up) AS w ORDER BY w.ticket LIMIT 1), 1);
 END
 $$;
 
@@ -128,13 +133,11 @@ WITH async AS MATERIALIZED (
     RETURNING w.name, w.ticket
 ), head_left AS (
     UPDATE "<here>".distributed_locks AS l
-    SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+    SET room_since = clock_timestamp(), version = "<here>".next_version(l.version)
     FROM gone AS g
     WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.ticket > l.ticket
-      AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
-                      WHERE w.name = l.name AND w.ticket > l.ticket AND w.ticket < g.ticket AND w.expires_at > clock_timestamp())
-      AND EXISTS (SELECT FROM "<here>".lock_waiters AS w
-                  WHERE w.name = l.name AND w.ticket > g.ticket AND w.expires_at > clock_timestamp())
+      AND NOT EXISTS (SELECT FROM "<here>".queue(l.name, l.ticket) AS w WHERE w.ticket < g.ticket)
+      AND EXISTS (SELECT FROM "<here>".queue(l.name, g.ticket))
 )
 SELECT CASE WHEN $4::boolean THEN "<here>".wake_next(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
 FROM (SELECT count(*) FROM gone) AS g, "<here>".distributed_locks AS l

@@ -63,7 +63,7 @@ $$;
 -- finds its row by the index, however small the table is. To judge a hundred rows instead took two fifths
 -- of the server's time for a pair of acquire and release. Functions with many statements have a setting for
 -- that, and one that keeps the server from compiling what then looks dear.
-CREATE FUNCTION never() RETURNS boolean LANGUAGE plpgsql STABLE COST 1000 AS 'BEGIN RETURN false; END';
+CREATE FUNCTION by_index() RETURNS boolean LANGUAGE plpgsql STABLE COST 1000 AS 'BEGIN RETURN false; END';
 
 -- Deletes expired permits that no guarded transaction uses, and takes their weights off in_use, but no
 -- more than are in use: a role may have inserted rows of its own. The caller has locked the gate.
@@ -90,7 +90,7 @@ CREATE FUNCTION add_room(lock text, freed bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE "<here>".distributed_locks AS l
-    SET in_use = greatest(l.in_use - freed, 0), version = l.version % 9223372036854775807 + 1,
+    SET in_use = greatest(l.in_use - freed, 0), version = "<here>".next_version(l.version),
         room_since = CASE WHEN h.need BETWEEN l.capacity - l.in_use + 1 AND l.capacity - greatest(l.in_use - freed, 0)
                           THEN pg_catalog.clock_timestamp() ELSE l.room_since END
     FROM (SELECT "<here>".head_weight(lock, g.ticket) AS need FROM "<here>".distributed_locks AS g WHERE g.name = lock) AS h
@@ -110,7 +110,7 @@ DECLARE
     need    integer;
 BEGIN
     SELECT EXISTS (SELECT FROM "<here>".lock_waiters AS w WHERE w.name = lock),
-           EXISTS (SELECT FROM "<here>".lock_permits AS p WHERE p.name = lock AND (p.expires_at <= pg_catalog.clock_timestamp() OR "<here>".never()))
+           EXISTS (SELECT FROM "<here>".lock_permits AS p WHERE p.name = lock AND (p.expires_at <= pg_catalog.clock_timestamp() OR "<here>".by_index()))
     INTO waiting, expired;
     IF waiting THEN
         need := "<here>".head_weight(lock, used_up);
@@ -137,7 +137,7 @@ BEGIN
     SELECT l.name, l.token, l.capacity, 1, l.acquired_at, l.expires_at, l.request, l.holder, l.labels, l.release_request
     FROM "<here>".distributed_locks AS l WHERE l.name = lock;
     UPDATE "<here>".distributed_locks AS l
-    SET in_use = l.capacity, version = l.version % 9223372036854775807 + 1,
+    SET in_use = l.capacity, version = "<here>".next_version(l.version),
         holder = NULL, expires_at = '-infinity', labels = '{}', release_request = NULL
     WHERE l.name = lock;
 END
@@ -212,7 +212,7 @@ $$;
 CREATE FUNCTION acquire_slots(
     lock_names text[], permits integer[], weights integer[], request_id uuid, who text, tags jsonb, us bigint, my_ticket bigint, notify boolean,
     OUT outcome text, OUT name text, OUT token bigint, OUT holder text, OUT remaining bigint, OUT ahead integer, OUT invalid boolean)
-LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see never()
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see by_index()
 #variable_conflict use_column
 DECLARE
     n        CONSTANT integer := cardinality(lock_names);
@@ -259,8 +259,7 @@ BEGIN
             PERFORM FROM "<here>".distributed_locks AS d
             WHERE d.name = lock_names[i] AND d.expires_at <= clock_timestamp()
               AND coalesce(d.capacity, 0) = permits[i] AND coalesce(d.capacity - d.in_use, 1) >= weights[i]
-              AND NOT EXISTS (SELECT FROM "<here>".lock_waiters AS w
-                              WHERE w.name = d.name AND w.ticket > d.ticket AND w.expires_at > clock_timestamp());
+              AND NOT EXISTS (SELECT FROM "<here>".queue(d.name, d.ticket));
             counted := counted + FOUND::integer;
         END LOOP;
         first := (counted = n)::integer;
@@ -393,7 +392,7 @@ BEGIN
         CONTINUE WHEN pass = 0;
         PERFORM "<here>".commit_durably();
         IF ours > 0 THEN -- the commit of this change follows that of the grant in the log
-            UPDATE "<here>".distributed_locks AS d SET version = d.version % 9223372036854775807 + 1 WHERE d.name = ANY (lock_names);
+            UPDATE "<here>".distributed_locks AS d SET version = "<here>".next_version(d.version) WHERE d.name = ANY (lock_names);
             EXIT;
         ELSIF dead <> '{}' THEN
             PERFORM "<here>".free_expired_permits(d) FROM unnest(dead) AS d;
@@ -413,13 +412,12 @@ BEGIN
                 newest := greatest("<here>".next_fencing_token(), newest + 1);
             END IF;
             UPDATE "<here>".distributed_locks AS d
-            SET token = newest, version = d.version % 9223372036854775807 + 1,
+            SET token = newest, version = "<here>".next_version(d.version),
                 ticket = CASE
                     WHEN d.name = ANY (early) THEN d.ticket
                     WHEN queued THEN my_ticket
                     WHEN d.name = ANY (skipped) THEN coalesce((
-                        SELECT min(w.ticket) FROM "<here>".lock_waiters AS w
-                        WHERE w.name = d.name AND w.ticket > d.ticket AND w.expires_at > clock_timestamp()), d.ticket)
+                        SELECT min(w.ticket) FROM "<here>".queue(d.name, d.ticket) AS w), d.ticket)
                     ELSE d.ticket END,
                 in_use = CASE WHEN shared THEN d.in_use + weights[i] WHEN permits[i] > 0 THEN 0 END,
                 room_since = CASE WHEN permits[i] > 0 AND d.name <> ALL (early) THEN clock_timestamp() ELSE d.room_since END,

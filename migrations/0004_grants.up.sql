@@ -27,14 +27,14 @@ WITH ours AS MATERIALIZED (
     SELECT "<here>".commit_durably()
 ), renewed AS (
     UPDATE "<here>".distributed_locks AS l
-    SET version = l.version % 9223372036854775807 + 1, holder = coalesce($4::text, l.holder),
+    SET version = "<here>".next_version(l.version), holder = coalesce($4::text, l.holder),
         expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
     FROM ours AS o, durable
     WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
     RETURNING l.name, l.token, l.expires_at, l.release_request, l.acquired_at, l.request, l.capacity AS weight
 ), renewed_shared AS (
     UPDATE "<here>".lock_permits AS p
-    SET version = p.version % 9223372036854775807 + 1, holder = coalesce($4::text, p.holder),
+    SET version = "<here>".next_version(p.version), holder = coalesce($4::text, p.holder),
         expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
     FROM ours_shared AS o, durable
     WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()
@@ -51,7 +51,7 @@ $$;
 -- release.sql and revoke_grant.sql. "why" is the reason of a revocation. It waits for the row lock of
 -- another transaction for a short time only.
 CREATE FUNCTION release_permits(lock text, grant_token bigint, notify boolean, how text DEFAULT 'released', why text DEFAULT NULL) RETURNS SETOF boolean
-LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see never()
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see by_index()
 #variable_conflict use_column
 DECLARE
     gate   record;
@@ -92,12 +92,12 @@ BEGIN
             -- A guarded transaction uses it until its end. Or a renewal was in progress, for which
             -- this waits: then it is free below.
             UPDATE "<here>".lock_permits AS p
-            SET holder = NULL, expires_at = '-infinity', version = p.version % 9223372036854775807 + 1
+            SET holder = NULL, expires_at = '-infinity', version = "<here>".next_version(p.version)
             WHERE p.name = release_permits.lock AND p.token = grant_token;
         END IF;
     END IF;
     UPDATE "<here>".distributed_locks AS l
-    SET in_use = l.in_use - least(l.in_use, weight), version = l.version % 9223372036854775807 + 1,
+    SET in_use = l.in_use - least(l.in_use, weight), version = "<here>".next_version(l.version),
         holder = NULL, expires_at = '-infinity', request = mine.request,
         last_holder = mine.holder, last_end = how, ended_at = clock_timestamp(),
         revoked_token = CASE WHEN how = 'revoked' THEN grant_token ELSE l.revoked_token END,
@@ -139,7 +139,7 @@ BEGIN
         IF NOT FOUND THEN
             RETURN;
         END IF;
-        UPDATE "<here>".distributed_locks AS l SET version = l.version % 9223372036854775807 + 1 WHERE l.name = lock;
+        UPDATE "<here>".distributed_locks AS l SET version = "<here>".next_version(l.version) WHERE l.name = lock;
     END IF;
     RETURN QUERY SELECT notify AND "<here>".wake_next(lock, l.ticket, l.capacity - l.in_use) FROM "<here>".distributed_locks AS l WHERE l.name = lock;
 END
@@ -175,9 +175,9 @@ BEGIN
     END IF;
     PERFORM "<here>".commit_durably();
     -- A repetition changes the gate too: its commit follows that of the first one in the log.
-    UPDATE "<here>".distributed_locks AS l SET version = l.version % 9223372036854775807 + 1 WHERE l.name = keep_permits.lock;
+    UPDATE "<here>".distributed_locks AS l SET version = "<here>".next_version(l.version) WHERE l.name = keep_permits.lock;
     IF keep < had THEN
-        UPDATE "<here>".lock_permits AS p SET weight = keep, version = p.version % 9223372036854775807 + 1
+        UPDATE "<here>".lock_permits AS p SET weight = keep, version = "<here>".next_version(p.version)
         WHERE p.name = keep_permits.lock AND p.token = grant_token;
         PERFORM "<here>".add_room(keep_permits.lock, had - keep);
     END IF;
@@ -210,7 +210,7 @@ BEGIN
     WHERE p.name = upgrade_permits.lock AND p.token = grant_token AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
     IF gate.request = request_id AND gate.holder IS NOT NULL AND gate.expires_at > clock_timestamp() THEN -- a repetition
         PERFORM "<here>".commit_durably();
-        UPDATE "<here>".distributed_locks AS l SET version = l.version % 9223372036854775807 + 1 WHERE l.name = upgrade_permits.lock;
+        UPDATE "<here>".distributed_locks AS l SET version = "<here>".next_version(l.version) WHERE l.name = upgrade_permits.lock;
         outcome := 'granted'; token := gate.token; until := gate.expires_at;
     ELSIF mine.token IS NULL THEN
         outcome := 'spent'; token := coalesce(gate.token, 0); remaining := 0;
@@ -273,7 +273,7 @@ BEGIN
     END IF;
     need := "<here>".head_weight(lock, gate.ticket);
     UPDATE "<here>".distributed_locks AS l
-    SET capacity = permits, version = l.version % 9223372036854775807 + 1,
+    SET capacity = permits, version = "<here>".next_version(l.version),
         room_since = CASE WHEN permits - used >= need AND gate.capacity - used < need THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = lock;
     IF notify THEN

@@ -127,7 +127,7 @@ DECLARE
 BEGIN
     SELECT l.expires_at INTO ends
     FROM "<here>".distributed_locks AS l
-    WHERE l.name = lock_name AND l.token = grant_token AND (l.holder IS NOT NULL OR "<here>".never()) AND l.expires_at > clock_timestamp()
+    WHERE l.name = lock_name AND l.token = grant_token AND (l.holder IS NOT NULL OR "<here>".by_index()) AND l.expires_at > clock_timestamp()
     FOR KEY SHARE;
     IF NOT FOUND THEN
         SELECT p.expires_at INTO ends
@@ -187,7 +187,7 @@ BEGIN
     SELECT l.expires_at, s.secret INTO ends, key
     FROM "<here>".distributed_locks AS l, "<here>".fencing_secret AS s
     WHERE l.name OPERATOR(pg_catalog.=) lock_name AND l.token OPERATOR(pg_catalog.=) grant_token
-      AND (l.holder IS NOT NULL OR "<here>".never()) AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+      AND (l.holder IS NOT NULL OR "<here>".by_index()) AND l.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
     FOR KEY SHARE OF l;
     -- Read the clock only after the row is locked.
     ms := pg_catalog.ceil(pg_catalog.date_part('epoch', ends OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
@@ -352,7 +352,7 @@ BEGIN
     PERFORM "<here>".grant_on(role_name, 'USAGE', 'SEQUENCE', '{fencing_tokens}');
     PERFORM "<here>".grant_on(role_name, 'EXECUTE', 'FUNCTION',
         '{highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,next_fencing_token,token_follows,wake_next,wake_each,advisory_key,
-          pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,never,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
+          pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,by_index,next_version,queue,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
           acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,next_ticket,once_claim,
           acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,leave_queue,watch_name,
           nested_wait,end_nested_wait,find_deadlock}');

@@ -180,20 +180,20 @@ BEGIN
             SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".never())
+              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".by_index())
             FOR KEY SHARE;
         ELSIF TG_OP = 'UPDATE' THEN
             SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token)
                    AND NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".never())
+              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".by_index())
             FOR KEY SHARE;
         ELSE
             SELECT NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
             FROM "<here>".distributed_locks AS l
             WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".never())
+              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".by_index())
             FOR KEY SHARE;
         END IF;
         IF fine THEN

@@ -140,8 +140,8 @@ BEGIN
       AND w.ticket > coalesce((SELECT l.ticket FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0)
     RETURNING w.ticket INTO ticket;
     IF FOUND THEN
-        ahead := (SELECT count(*) FROM "<here>".lock_waiters AS w, "<here>".distributed_locks AS l
-                  WHERE w.name = lock_name AND l.name = lock_name AND w.ticket > l.ticket AND w.ticket < wait_ticket.ticket AND w.expires_at > clock_timestamp());
+        ahead := (SELECT count(*) FROM "<here>".distributed_locks AS l, "<here>".queue(lock_name, l.ticket) AS w
+                  WHERE l.name = lock_name AND w.ticket < wait_ticket.ticket);
         RETURN;
     END IF;
     SELECT j.ticket, j.ahead INTO ticket, ahead

@@ -98,9 +98,9 @@ BEGIN
           AND (n.number = wait OR n.holds && tokens OR cardinality(n.names) > 1 OR l.capacity IS NOT NULL)
         UNION ALL
         SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, '{}', '{}', strpos(w.client, '/') > 0, w.ticket
-        FROM "<here>".lock_waiters AS w LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
-        WHERE w.name = ANY (known) AND w.expires_at > clock_timestamp() AND w.ticket > coalesce(l.ticket, 0)
-          AND (l.capacity IS NOT NULL OR strpos(w.client, '/') > 0)
+        FROM unnest(known) AS k (name) LEFT JOIN "<here>".distributed_locks AS l ON l.name = k.name
+        CROSS JOIN "<here>".queue(k.name, coalesce(l.ticket, 0)) AS w
+        WHERE (l.capacity IS NOT NULL OR strpos(w.client, '/') > 0)
           AND NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.ticket = w.ticket AND n.expires_at > clock_timestamp())
     ), grants AS MATERIALIZED (
         SELECT l.name, l.token, l.holder, coalesce(l.capacity, 1) AS weight

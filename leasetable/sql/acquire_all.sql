@@ -17,14 +17,13 @@
 WITH free AS MATERIALIZED (
     SELECT f.token
     FROM pglock.distributed_locks AS f
-    WHERE f.name = ANY ((SELECT $1::text[])::text[]) AND (f.holder IS NULL OR pglock.never()) AND f.expires_at <= clock_timestamp()
+    WHERE f.name = ANY ((SELECT $1::text[])::text[]) AND (f.holder IS NULL OR pglock.by_index()) AND f.expires_at <= clock_timestamp()
       AND (f.capacity > 0) IS NOT TRUE AND (f.request <> $3::text::uuid) IS NOT FALSE
       AND cardinality($1::text[]) = (
           SELECT count(*) FROM pglock.distributed_locks AS e
-          WHERE e.name = ANY ((SELECT $1::text[])::text[]) AND (e.holder IS NULL OR pglock.never()) AND e.expires_at <= clock_timestamp()
+          WHERE e.name = ANY ((SELECT $1::text[])::text[]) AND (e.holder IS NULL OR pglock.by_index()) AND e.expires_at <= clock_timestamp()
             AND ((SELECT NOT EXISTS (SELECT FROM pglock.lock_waiters))
-                 OR NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                                WHERE w.name = e.name AND w.ticket > e.ticket AND w.ticket < $6::bigint AND w.expires_at > clock_timestamp())))
+                 OR NOT EXISTS (SELECT FROM pglock.queue(e.name, e.ticket) AS w WHERE w.ticket < $6::bigint)))
     ORDER BY f.name COLLATE "C"
     FOR UPDATE SKIP LOCKED
 ), drawn AS MATERIALIZED (
@@ -33,11 +32,11 @@ WITH free AS MATERIALIZED (
     HAVING count(*) = cardinality($1::text[]) AND pglock.commit_durably()
 ), granted AS (
     UPDATE pglock.distributed_locks AS l
-    SET token = d.token, version = l.version % 9223372036854775807 + 1, acquired_at = d.now,
+    SET token = d.token, version = pglock.next_version(l.version), acquired_at = d.now,
         expires_at = d.now + $5::bigint * interval '1 microsecond', release_request = NULL,
         request = $3::text::uuid, holder = $2::text, labels = $4::text::jsonb
     FROM drawn AS d
-    WHERE l.name = ANY ((SELECT $1::text[])::text[]) AND (l.holder IS NULL OR pglock.never())
+    WHERE l.name = ANY ((SELECT $1::text[])::text[]) AND (l.holder IS NULL OR pglock.by_index())
     RETURNING l.expires_at
 )
 SELECT d.token, (date_part('epoch', min(g.expires_at) - clock_timestamp()) * 1000000)::bigint

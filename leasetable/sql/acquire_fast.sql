@@ -25,9 +25,9 @@
 --   transaction.
 -- * A grant must survive a crash: commit_durably().
 --
--- never() keeps the plan from reading all rows of a small table.
+-- by_index() keeps the plan from reading all rows of a small table.
 UPDATE pglock.distributed_locks AS l
-SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
+SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = pglock.next_version(l.version),
     ticket = CASE WHEN $6::bigint < 9223372036854775807 THEN greatest(l.ticket, $6::bigint) ELSE l.ticket END,
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + $5::bigint * interval '1 microsecond', release_request = NULL,
@@ -36,13 +36,11 @@ WHERE l.ctid = (
     SELECT f.ctid
     FROM pglock.distributed_locks AS f
     WHERE f.name = $1::text
-      AND (f.holder IS NULL OR pglock.never())
+      AND (f.holder IS NULL OR pglock.by_index())
       AND f.expires_at <= clock_timestamp()
       AND (f.capacity > 0) IS NOT TRUE
       AND (f.request <> $3::text::uuid) IS NOT FALSE
-      AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                      WHERE w.name = $1::text AND w.ticket > f.ticket AND w.ticket < $6::bigint
-                        AND w.expires_at > clock_timestamp())
+      AND NOT EXISTS (SELECT FROM pglock.queue($1::text, f.ticket) AS w WHERE w.ticket < $6::bigint)
       AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED)
 RETURNING l.token, (date_part('epoch', l.expires_at - clock_timestamp()) * 1000000)::bigint

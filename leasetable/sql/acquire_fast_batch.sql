@@ -18,16 +18,14 @@ WITH free AS MATERIALIZED (
       AND (l.capacity > 0) IS NOT TRUE
       AND (l.request <> a.request) IS NOT FALSE
       AND ((SELECT NOT EXISTS (SELECT FROM pglock.lock_waiters))
-           OR NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                          WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < coalesce(a.ticket, ($6::bigint[])[1])
-                            AND w.expires_at > clock_timestamp()))
+           OR NOT EXISTS (SELECT FROM pglock.queue(a.name, l.ticket) AS w WHERE w.ticket < coalesce(a.ticket, ($6::bigint[])[1])))
     ORDER BY l.name COLLATE "C"
     FOR UPDATE OF l SKIP LOCKED
 ), durable AS MATERIALIZED (
     SELECT pglock.commit_durably()
 )
 UPDATE pglock.distributed_locks AS l
-SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
+SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = pglock.next_version(l.version),
     ticket = CASE WHEN f.ticket < 9223372036854775807 THEN greatest(l.ticket, f.ticket) ELSE l.ticket END,
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + f.us * interval '1 microsecond', release_request = NULL,

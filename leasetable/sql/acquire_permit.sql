@@ -15,22 +15,20 @@ WITH free AS MATERIALIZED (
     SELECT f.ctid, f.token
     FROM pglock.distributed_locks AS f
     WHERE f.name = $1::text
-      AND (f.holder IS NULL OR pglock.never())
+      AND (f.holder IS NULL OR pglock.by_index())
       AND f.expires_at <= clock_timestamp()
       AND f.capacity = $7::int AND f.capacity - f.in_use >= $8::int
       AND (f.request <> $3::text::uuid) IS NOT FALSE
       AND NOT EXISTS (SELECT FROM pglock.lock_permits AS p
-                      WHERE p.name = $1::text AND p.request = $3::text::uuid AND (p.weight > 0 OR pglock.never()))
-      AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                      WHERE w.name = $1::text AND w.ticket > f.ticket AND w.ticket < $6::bigint
-                        AND w.expires_at > clock_timestamp())
+                      WHERE p.name = $1::text AND p.request = $3::text::uuid AND (p.weight > 0 OR pglock.by_index()))
+      AND NOT EXISTS (SELECT FROM pglock.queue($1::text, f.ticket) AS w WHERE w.ticket < $6::bigint)
       AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED
 ), drawn AS MATERIALIZED (
     SELECT f.ctid, greatest(pglock.next_fencing_token(), f.token + 1) AS token FROM free AS f
 ), gate AS (
     UPDATE pglock.distributed_locks AS l
-    SET token = greatest(pglock.next_fencing_token(), (SELECT d.token FROM drawn AS d) + 1), version = l.version % 9223372036854775807 + 1,
+    SET token = greatest(pglock.next_fencing_token(), (SELECT d.token FROM drawn AS d) + 1), version = pglock.next_version(l.version),
         in_use = l.in_use + $8::int, room_since = clock_timestamp(), acquired_at = clock_timestamp(),
         expires_at = '-infinity', release_request = NULL, labels = '{}'
     WHERE l.ctid = (SELECT d.ctid FROM drawn AS d)

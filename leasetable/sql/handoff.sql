@@ -9,7 +9,7 @@
 -- Why it is safe: as acquire_fast.sql, except that the row is ours by the grant $2, which its
 -- holder gives up. No ticket is used up.
 UPDATE pglock.distributed_locks AS l
-SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.version % 9223372036854775807 + 1,
+SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = pglock.next_version(l.version),
     acquired_at = clock_timestamp(),
     expires_at = clock_timestamp() + $6::bigint * interval '1 microsecond', release_request = NULL,
     last_holder = l.holder, last_end = 'released',
@@ -18,11 +18,9 @@ SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = l.vers
 WHERE l.ctid = (
     SELECT f.ctid
     FROM pglock.distributed_locks AS f
-    WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.never())
+    WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.by_index())
       AND (f.capacity > 0) IS NOT TRUE
-      AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                      WHERE w.name = $1::text AND w.client <> $7::text AND w.ticket > f.ticket
-                        AND w.expires_at > clock_timestamp())
+      AND NOT EXISTS (SELECT FROM pglock.queue($1::text, f.ticket) AS w WHERE w.client <> $7::text)
       AND pglock.commit_durably()
     FOR UPDATE SKIP LOCKED)
 RETURNING l.token, (date_part('epoch', l.expires_at - clock_timestamp()) * 1000000)::bigint

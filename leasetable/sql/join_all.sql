@@ -14,8 +14,7 @@
 -- free. If $8, the next waiter there learns of it, after all rows are written.
 WITH seen AS MATERIALIZED (
     SELECT a.name, a.weight, (SELECT pglock.next_ticket()) AS drawn, l.ticket, l.expires_at, l.capacity - l.in_use AS room,
-           (SELECT count(*) FROM pglock.lock_waiters AS w
-            WHERE w.name = a.name AND w.client <> $3::text AND w.ticket > coalesce(l.ticket, 0) AND w.expires_at > clock_timestamp()) AS ahead
+           (SELECT count(*) FROM pglock.queue(a.name, coalesce(l.ticket, 0)) AS w WHERE w.client <> $3::text) AS ahead
     FROM unnest((SELECT $1::text[]), (SELECT $2::int[])) AS a (name, weight)
     LEFT JOIN pglock.distributed_locks AS l ON l.name = a.name
     WHERE set_config('synchronous_commit', 'off', true) = 'off'

@@ -25,13 +25,11 @@ WITH async AS MATERIALIZED (
     RETURNING w.name, w.ticket
 ), head_left AS (
     UPDATE pglock.distributed_locks AS l
-    SET room_since = clock_timestamp(), version = l.version % 9223372036854775807 + 1
+    SET room_since = clock_timestamp(), version = pglock.next_version(l.version)
     FROM gone AS g
     WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.ticket > l.ticket
-      AND NOT EXISTS (SELECT FROM pglock.lock_waiters AS w
-                      WHERE w.name = l.name AND w.ticket > l.ticket AND w.ticket < g.ticket AND w.expires_at > clock_timestamp())
-      AND EXISTS (SELECT FROM pglock.lock_waiters AS w
-                  WHERE w.name = l.name AND w.ticket > g.ticket AND w.expires_at > clock_timestamp())
+      AND NOT EXISTS (SELECT FROM pglock.queue(l.name, l.ticket) AS w WHERE w.ticket < g.ticket)
+      AND EXISTS (SELECT FROM pglock.queue(l.name, g.ticket))
 )
 SELECT CASE WHEN $4::boolean THEN pglock.wake_next(l.name, l.ticket, l.capacity - l.in_use) ELSE false END
 FROM (SELECT count(*) FROM gone) AS g, pglock.distributed_locks AS l

@@ -5,8 +5,7 @@
 -- Returns name, token, holder, remaining microseconds of the grant, the number of waiters with a
 -- smaller ticket, and whether the ticket is invalid: the same as acquire_slots for a busy lock,
 -- at a fraction of its cost. It returns no row for a lock that could be granted or has permits, nor where the
--- time of the head may be over, which acquire_slots decides. The kind is within a CASE, because the planner takes a
--- filter of its own for one that hardly any row passes, and then compares each row with each name.
+-- time of the head may be over, which acquire_slots decides.
 SELECT l.name, l.token, l.holder,
        CASE WHEN l.expires_at > clock_timestamp()
             THEN greatest((extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint, 1) ELSE 0 END,
@@ -14,10 +13,7 @@ SELECT l.name, l.token, l.holder,
 FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[])) AS a (name, request, ticket)
 JOIN pglock.distributed_locks AS l ON l.name = a.name
 CROSS JOIN LATERAL (
-    SELECT count(*) AS ahead FROM pglock.lock_waiters AS w
-    WHERE w.name = a.name AND w.ticket > l.ticket AND w.ticket < coalesce(a.ticket, ($3::bigint[])[1])
-      AND w.expires_at > clock_timestamp()) AS q
-WHERE l.request IS DISTINCT FROM a.request::uuid
-  AND CASE WHEN l.capacity IS NULL
-           THEN l.expires_at > clock_timestamp()
-                OR l.holder IS NULL AND l.ended_at > clock_timestamp() - interval '1500 ms' AND q.ahead > 0 END
+    SELECT count(*) AS ahead FROM pglock.queue(a.name, l.ticket) AS w WHERE w.ticket < coalesce(a.ticket, ($3::bigint[])[1])) AS q
+WHERE l.request IS DISTINCT FROM a.request::uuid AND l.capacity IS NULL
+  AND (l.expires_at > clock_timestamp()
+       OR l.holder IS NULL AND l.ended_at > clock_timestamp() - interval '1500 ms' AND q.ahead > 0)

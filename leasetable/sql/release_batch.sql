@@ -10,7 +10,7 @@ WITH ours AS MATERIALIZED (
     SELECT l.ctid, a.hold
     FROM unnest((SELECT $1::text[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS a (name, token, hold)
     JOIN pglock.distributed_locks AS l ON l.name = a.name AND l.token = a.token
-    WHERE (l.holder IS NOT NULL OR pglock.never()) AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
+    WHERE (l.holder IS NOT NULL OR pglock.by_index()) AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
     ORDER BY l.name COLLATE "C"
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), released AS (
@@ -19,7 +19,7 @@ WITH ours AS MATERIALIZED (
         expires_at = CASE WHEN o.hold > 0 AND least(l.acquired_at, clock_timestamp()) + o.hold * interval '1 microsecond' > clock_timestamp()
                           THEN least(l.acquired_at, clock_timestamp()) + o.hold * interval '1 microsecond'
                           ELSE '-infinity' END,
-        version = l.version % 9223372036854775807 + 1,
+        version = pglock.next_version(l.version),
         last_holder = l.holder, last_end = 'released', ended_at = clock_timestamp()
     FROM ours AS o
     WHERE l.ctid = o.ctid

@@ -12,21 +12,21 @@
 --   statement for the same grant, such as its revocation, holds the gate and waits for this permit. That
 --   statement waits longer, so this one gives up first.
 -- * It does not wait for its commit: see release.sql. The settings are made in the condition, and
---   never() has the index used, as there.
+--   by_index() has the index used, as there.
 WITH gone AS (
     DELETE FROM pglock.lock_permits AS p
     WHERE p.ctid = (
         SELECT f.ctid
         FROM pglock.lock_permits AS f
-        WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.never())
+        WHERE f.name = $1::text AND f.token = $2::bigint AND (f.holder IS NOT NULL OR pglock.by_index())
           AND set_config('synchronous_commit', 'off', true) = 'off' AND set_config('lock_timeout', '100ms', true) = '100ms'
         FOR UPDATE SKIP LOCKED)
     RETURNING p.weight, p.holder, p.request
 )
 UPDATE pglock.distributed_locks AS l
-SET in_use = l.in_use - least(l.in_use, g.weight), version = l.version % 9223372036854775807 + 1,
+SET in_use = l.in_use - least(l.in_use, g.weight), version = pglock.next_version(l.version),
     request = g.request, last_holder = g.holder, last_end = 'released', ended_at = clock_timestamp(),
     room_since = CASE WHEN l.in_use >= l.capacity THEN clock_timestamp() ELSE l.room_since END
 FROM gone AS g
-WHERE l.name = $1::text AND (l.capacity > 0 OR pglock.never())
+WHERE l.name = $1::text AND (l.capacity > 0 OR pglock.by_index())
 RETURNING pglock.wake_for_room(l.name, l.ticket, g.weight, l.capacity - l.in_use, $3::boolean)

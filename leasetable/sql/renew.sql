@@ -40,14 +40,14 @@ WITH ours AS MATERIALIZED (
     SELECT pglock.commit_durably()
 ), renewed AS (
     UPDATE pglock.distributed_locks AS l
-    SET version = l.version % 9223372036854775807 + 1, holder = coalesce($4::text, l.holder),
+    SET version = pglock.next_version(l.version), holder = coalesce($4::text, l.holder),
         expires_at = greatest(l.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
     FROM ours AS o, durable
     WHERE l.name = o.name AND l.token = o.token AND l.expires_at > clock_timestamp()
     RETURNING l.name, l.token, l.expires_at, l.release_request, l.acquired_at, l.request, l.capacity AS weight
 ), renewed_shared AS (
     UPDATE pglock.lock_permits AS p
-    SET version = p.version % 9223372036854775807 + 1, holder = coalesce($4::text, p.holder),
+    SET version = pglock.next_version(p.version), holder = coalesce($4::text, p.holder),
         expires_at = greatest(p.expires_at, clock_timestamp() + o.us * interval '1 microsecond')
     FROM ours_shared AS o, durable
     WHERE p.name = o.name AND p.token = o.token AND p.expires_at > clock_timestamp()

@@ -7,13 +7,13 @@
 -- lock of another transaction for a short time only.
 WITH requested AS (
     UPDATE pglock.distributed_locks AS l
-    SET release_request = $3::text, version = l.version % 9223372036854775807 + 1
+    SET release_request = $3::text, version = pglock.next_version(l.version)
     WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
       AND set_config('lock_timeout', '250ms', true) = '250ms'
     RETURNING CASE WHEN $5::boolean THEN pg_notify($4::text, l.token::text) END
 ), requested_shared AS (
     UPDATE pglock.lock_permits AS p
-    SET release_request = $3::text, version = p.version % 9223372036854775807 + 1
+    SET release_request = $3::text, version = pglock.next_version(p.version)
     WHERE p.name = $1::text AND p.token = $2::bigint AND p.holder IS NOT NULL AND p.expires_at > clock_timestamp()
       AND set_config('lock_timeout', '250ms', true) = '250ms'
     RETURNING CASE WHEN $5::boolean THEN pg_notify($4::text, p.token::text) END

@@ -7,7 +7,7 @@
 -- lock of another transaction for a short time only. The labels must survive a crash, like the grant.
 WITH changed AS (
     UPDATE pglock.distributed_locks AS l
-    SET labels = l.labels || $3::text::jsonb, version = l.version % 9223372036854775807 + 1
+    SET labels = l.labels || $3::text::jsonb, version = pglock.next_version(l.version)
     WHERE l.name = $1::text AND l.token = $2::bigint AND l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
       AND octet_length((l.labels || $3::text::jsonb)::text) - 2 * (SELECT count(*) FROM jsonb_object_keys(l.labels || $3::text::jsonb)) < $4::int
       AND pglock.commit_durably()
