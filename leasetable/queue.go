@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/pglock/pglock-go/internal/pgtx"
 	"github.com/pglock/pglock-go/internal/timing"
@@ -56,7 +57,10 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 	if r.All == nil {
 		args := []any{r.Name, max(r.Permits.Weight, 1), client, ttl, r.Holder, waited.Microseconds(), near(listens, r.Names(), r.Heavy())}
 		err = s.sendTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
-			return r.Scan(&p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
+			var overflow bool
+			err := r.Scan(&p.Ticket, &overflow, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
+			p.Ticket = signed(p.Ticket, overflow)
+			return err
 		}})
 		return p, err
 	}
@@ -102,9 +106,20 @@ const AllSuffix = "_all"
 
 // LeaveQueue deletes a ticket, and notifies the next waiter of each name that is free.
 func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
-	_, err := s.sendWaking(ctx, statement{sql: s.sql["leave_queue"], args: []any{t.Names, t.Client, t.Number}})
+	_, err := s.sendWaking(ctx, statement{sql: s.sql["leave_queue"], args: []any{t.Names, t.Client, zeronull.Int8(unsigned(t.Number))}})
 	return err
 }
+
+// signed returns the number of a ticket for Position: that of one in the overflow list is negative.
+func signed(ticket int64, overflow bool) int64 {
+	if overflow {
+		return -1 - ticket
+	}
+	return ticket
+}
+
+// unsigned returns the ticket in the row of a number, and 0 for AnyTicket.
+func unsigned(number int64) int64 { return max(number, -1-number) }
 
 // RefreshTickets extends tickets, heavy ones for a shorter time, and looks at their locks: it returns the
 // position of each. One in line may have got a ticket.
@@ -121,7 +136,11 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 	_, err := s.send(ctx, statement{s.sql["refresh_tickets"], args, func(r pgx.Rows) error {
 		var at row
 		var p Position
-		err := r.Scan(&at.name, &at.client, &p.Ticket, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining), &p.Overdue)
+		var overflow, lost bool
+		err := r.Scan(&at.name, &at.client, &p.Ticket, &overflow, &lost, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining), &p.Overdue)
+		if p.Ticket = signed(p.Ticket, overflow); lost {
+			p.Ticket = 0
+		}
 		found[at] = p
 		return err
 	}})
@@ -156,7 +175,7 @@ func (s *Store) DeleteRows(ctx context.Context, tickets []Ticket) error {
 func flatten(tickets []Ticket) (clients, names []string, numbers []int64) {
 	for _, t := range tickets {
 		for _, name := range t.Names {
-			clients, names, numbers = append(clients, t.Client), append(names, name), append(numbers, t.Number)
+			clients, names, numbers = append(clients, t.Client), append(names, name), append(numbers, unsigned(t.Number))
 		}
 	}
 	return clients, names, numbers

@@ -387,16 +387,16 @@ func (p *performance) statement(s *session, st step) (string, []any, error) {
 }
 
 // position puts that of a waiter into words.
-func position(ticket, ahead, free any) string {
+func position(ticket, overflow, lost, ahead, free any) string {
 	state, where := "held", fmt.Sprint("ticket ", ticket)
 	if free == true {
 		state = "free"
 	}
-	switch n, _ := strconv.ParseInt(fmt.Sprint(ticket), 10, 64); {
-	case n < 0:
-		where = "in line"
-	case n == 0:
+	switch {
+	case lost == true:
 		return "skipped"
+	case overflow == true:
+		where = "overflow"
 	}
 	return fmt.Sprintf("%s behind %v %s", where, ahead, state)
 }
@@ -471,13 +471,15 @@ func outcome(verb string, rows [][]any) string {
 	case "resize_permits":
 		return "was " + text(row[0])
 	case "refresh_tickets":
-		return position(row[2], row[3], row[4]) + map[bool]string{true: " overdue"}[row[6] == true]
-	case "join_queue", "join_all":
+		return position(row[2], row[3], row[4], row[5], row[6]) + map[bool]string{true: " overdue"}[row[8] == true]
+	case "join_queue":
+		return position(row[0], row[1], false, row[2], row[3])
+	case "join_all":
 		ahead, free := int64(0), true
 		for _, r := range rows {
 			ahead, free = max(ahead, r[1].(int64)), free && r[2] == true
 		}
-		return position(row[0], ahead, free)
+		return position(row[0], false, false, ahead, free)
 	case "prune":
 		return "deleted " + text(row[2])
 	}

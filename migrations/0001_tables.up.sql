@@ -75,18 +75,18 @@ COMMENT ON TABLE distributed_locks IS 'pglock: one row a lock name, held or free
 -- the name is free until then. So the queue does not skip it while it is alive (keep_until). Neither does
 -- it skip a head that finds the row of a free lock in use by a guarded transaction.
 --
--- A row with the ticket -1 belongs to a client that watches the lock. Its ticket is never valid, so
--- the queue does not see it. A release of a lock without such a row costs nothing more.
---
--- A row with a smaller ticket stands in line before the queue, which the queue does not see either: of
--- all that wait for a name, only the first ones need a listening connection, since before PostgreSQL 19
--- each notification wakes all sessions that listen. The ticket -1 - n is the place n in that line. Its
--- client looks now and then (refresh_tickets.sql), and gets the ticket n when it is near enough, or a new one
--- if that has been passed: those in line are overtaken while the queue is empty.
+-- The queue does not see rows in two other states. A client that watches the lock is notified of each release; a
+-- release of a lock without such a row costs nothing more. A client in the overflow list waits without a
+-- listening connection, because before PostgreSQL 19 each notification wakes all sessions that listen, and
+-- only the first ones of a queue need one. It looks now and then (refresh_tickets.sql), and enters the queue with
+-- its ticket when it is near enough, or with a new one if that has been passed: those in the list are
+-- overtaken while the queue is empty.
+CREATE TYPE waiter_state AS ENUM ('queued', 'overflow', 'watching');
 CREATE UNLOGGED TABLE lock_waiters (
     name       lock_name   NOT NULL,
     client     wake_channel NOT NULL, -- the channel that notifies it; after a slash, which of its callers waits for several names
-    ticket     bigint      NOT NULL DEFAULT nextval('fencing_tokens'),
+    ticket     bigint      NOT NULL DEFAULT nextval('fencing_tokens'), -- 0 of a client that watches
+    state      waiter_state NOT NULL DEFAULT 'queued',
     expires_at finite_time NOT NULL,
     since      finite_time NOT NULL DEFAULT clock_timestamp(), -- when the first caller of this client began to wait
     holder     text        NOT NULL DEFAULT '', -- the name of that caller, which others see when it holds the lock
@@ -459,6 +459,6 @@ $$;
 REVOKE EXECUTE ON FUNCTION highest_token(), evidence_bound(), lift_sequence(text), lift_fencing_tokens(text), raise_pruned(bigint), token_follows(bigint),
     revoke_defaults(regnamespace), pin_functions(text) FROM PUBLIC;
 REVOKE USAGE ON DOMAIN lock_name, wake_channel, finite_time, lease_end, permit_count, permit_sum, token_value FROM PUBLIC;
-REVOKE USAGE ON TYPE distributed_locks, lock_waiters, lock_permits, fencing_epoch FROM PUBLIC;
+REVOKE USAGE ON TYPE waiter_state, distributed_locks, lock_waiters, lock_permits, fencing_epoch FROM PUBLIC;
 
 SELECT pin_functions();

@@ -7,14 +7,14 @@
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
 CREATE VIEW locks_waiting WITH (security_barrier) AS
-SELECT w.name::text AS name, CASE WHEN w.ticket > 0 THEN w.ticket END AS ticket, left(w.holder, 512) AS client, clock_timestamp() - w.since AS waited,
+SELECT w.name::text AS name, CASE w.state WHEN 'queued' THEN w.ticket END AS ticket, left(w.holder, 512) AS client, clock_timestamp() - w.since AS waited,
        l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END::integer AS permits
 FROM lock_waiters AS w
 LEFT JOIN distributed_locks AS l ON l.name = w.name
-WHERE (w.ticket > coalesce(l.ticket, 0) OR w.ticket < -1) AND w.expires_at > clock_timestamp();
+WHERE (w.ticket > coalesce(l.ticket, 0) OR w.state = 'overflow') AND w.expires_at > clock_timestamp();
 
 COMMENT ON VIEW locks_waiting IS 'pglock: the waiters of each name; the smallest ticket is the head of the queue';
-COMMENT ON COLUMN locks_waiting.ticket IS 'null for one that stands in line before the queue';
+COMMENT ON COLUMN locks_waiting.ticket IS 'null for one in the overflow list of a long queue';
 COMMENT ON COLUMN locks_waiting.exclusive IS 'false for one that waits to be a reader, or for some of the permits of a semaphore';
 COMMENT ON COLUMN locks_waiting.permits IS 'of a semaphore: how many of them the waiter needs; null for other locks';
 COMMENT ON COLUMN locks_waiting.client IS 'the name of the waiter, as others see it when it holds the lock';
@@ -23,12 +23,12 @@ COMMENT ON COLUMN locks_waiting.client IS 'the name of the waiter, as others see
 -- row of the name. The server inlines it, so it is a part of the statement that calls it, and sees what that sees.
 CREATE FUNCTION queue(lock text, used_up bigint) RETURNS SETOF lock_waiters
 LANGUAGE sql STABLE AS $$
-SELECT w.* FROM "<here>".lock_waiters AS w WHERE w.name = lock AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
+SELECT w.* FROM "<here>".lock_waiters AS w WHERE w.name = lock AND w.state = 'queued' AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
 $$;
 
 -- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served; the
 -- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
--- Clients that watch the lock, with ticket -1, are notified too. The payload is the name, or what
+-- Clients that watch the lock are notified too, before the others. The payload is the name, or what
 -- follows the slash of the client. The next one in the queue learns on a channel of its own that it should
 -- look when those that were notified may be dead; not while these have waited for less than a second, since
 -- a new waiter looks by itself, nor does a caller for several names, which looks often.
@@ -44,12 +44,12 @@ DECLARE
     since timestamptz; -- of the last one that was notified
 BEGIN
     FOR w IN
-        SELECT q.client, q.ticket, q.weight, q.since
+        SELECT q.client, q.state, q.weight, q.since
         FROM "<here>".lock_waiters AS q
-        WHERE q.name = lock_name AND (q.ticket > used_up OR q.ticket = -1) AND q.expires_at > pg_catalog.clock_timestamp()
+        WHERE q.name = lock_name AND (q.state = 'queued' AND q.ticket > used_up OR q.state = 'watching') AND q.expires_at > pg_catalog.clock_timestamp()
         ORDER BY q.ticket
     LOOP
-        IF w.ticket <> -1 THEN
+        IF w.state = 'queued' THEN
             IF w.weight > room OR woken AND room IS NULL THEN
                 IF since < pg_catalog.clock_timestamp() - interval '1 s' AND pg_catalog.strpos(w.client, '/') = 0 THEN
                     PERFORM pg_catalog.pg_notify(w.client || '_next', lock_name);
@@ -90,27 +90,27 @@ END
 $$;
 
 CREATE FUNCTION join_queue(text, integer, text, bigint, text, bigint, bigint)
-RETURNS TABLE (ticket bigint, ahead bigint, free boolean, remaining bigint)
+RETURNS TABLE (ticket bigint, overflow boolean, ahead bigint, free boolean, remaining bigint)
 LANGUAGE sql VOLATILE AS $$
 WITH seen AS MATERIALIZED (
-    SELECT "<here>".next_ticket() AS drawn, l.expires_at, q.queue, q.line, q.queue + q.line >= $7::bigint + coalesce(l.capacity, 0) AS crowded
+    SELECT "<here>".next_ticket() AS ticket, l.expires_at, q.queue, q.overflow, q.queue + q.overflow >= $7::bigint + coalesce(l.capacity, 0) AS crowded
     FROM (SELECT) AS one
     LEFT JOIN "<here>".distributed_locks AS l ON l.name = $1::text
     CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE w.ticket > coalesce(l.ticket, 0)) AS queue, count(*) FILTER (WHERE w.ticket < -1) AS line
+        SELECT count(*) FILTER (WHERE w.state = 'queued' AND w.ticket > coalesce(l.ticket, 0)) AS queue, count(*) FILTER (WHERE w.state = 'overflow') AS overflow
         FROM "<here>".lock_waiters AS w
         WHERE w.name = $1::text AND w.client <> $3::text AND w.expires_at > clock_timestamp()) AS q
     WHERE set_config('synchronous_commit', 'off', true) = 'off'
 ), joined AS (
-    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at, since, holder, weight)
-    SELECT $1::text, $3::text, CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, clock_timestamp() + $4::bigint * interval '1 microsecond',
+    INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, state, expires_at, since, holder, weight)
+    SELECT $1::text, $3::text, s.ticket, CASE WHEN s.crowded THEN 'overflow' ELSE 'queued' END::"<here>".waiter_state, clock_timestamp() + $4::bigint * interval '1 microsecond',
            clock_timestamp() - $6::bigint * interval '1 microsecond', $5::text, $2::int
     FROM seen AS s
     ON CONFLICT (name, client) DO UPDATE
-        SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
+        SET ticket = excluded.ticket, state = excluded.state, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
             weight = excluded.weight
 )
-SELECT CASE WHEN s.crowded THEN -1 - s.drawn ELSE s.drawn END, s.queue + CASE WHEN s.crowded THEN s.line ELSE 0 END,
+SELECT s.ticket, s.crowded, s.queue + CASE WHEN s.crowded THEN s.overflow ELSE 0 END,
        coalesce(s.expires_at <= clock_timestamp(), true),
        CASE WHEN s.expires_at > clock_timestamp() THEN (extract(epoch FROM s.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
 FROM seen AS s
@@ -129,13 +129,13 @@ WITH async AS MATERIALIZED (
 ), gone AS (
     DELETE FROM "<here>".lock_waiters AS w
     USING async, mine AS m
-    WHERE w.name = m.name AND w.client = $2::text AND (w.ticket = $3::bigint OR $3::bigint = -1)
-    RETURNING w.name, w.ticket
+    WHERE w.name = m.name AND w.client = $2::text AND (w.ticket = $3::bigint OR $3::bigint IS NULL)
+    RETURNING w.name, w.state, w.ticket
 ), head_left AS (
     UPDATE "<here>".distributed_locks AS l
     SET room_since = clock_timestamp(), version = "<here>".next_version(l.version)
     FROM gone AS g
-    WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.ticket > l.ticket
+    WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.state = 'queued' AND g.ticket > l.ticket
       AND NOT EXISTS (SELECT FROM "<here>".queue(l.name, l.ticket) AS w WHERE w.ticket < g.ticket)
       AND EXISTS (SELECT FROM "<here>".queue(l.name, g.ticket))
 )
@@ -146,8 +146,8 @@ $$;
 
 CREATE FUNCTION watch_name(text, text, bigint) RETURNS void
 LANGUAGE sql VOLATILE AS $$
-INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, expires_at)
-SELECT $1::text, $2::text, -1, clock_timestamp() + $3::bigint * interval '1 microsecond'
+INSERT INTO "<here>".lock_waiters AS w (name, client, ticket, state, expires_at)
+SELECT $1::text, $2::text, 0, 'watching', clock_timestamp() + $3::bigint * interval '1 microsecond'
 WHERE set_config('synchronous_commit', 'off', true) = 'off'
 ON CONFLICT (name, client) DO UPDATE SET expires_at = excluded.expires_at
 $$;

@@ -320,7 +320,7 @@ BEGIN
                        (array_agg(w.weight ORDER BY w.ticket) FILTER (WHERE w.lives))[1] AS head,
                        max(w.keep_until) FILTER (WHERE w.lives) AS keep_until, max(w.expires_at) FILTER (WHERE NOT w.lives) AS died
                 FROM (SELECT v.*, v.expires_at > clock_timestamp() AS lives FROM "<here>".lock_waiters AS v
-                      WHERE v.name = d.name AND v.ticket > d.ticket AND v.ticket < my_ticket) AS w) AS q
+                      WHERE v.name = d.name AND v.state = 'queued' AND v.ticket > d.ticket AND v.ticket < my_ticket) AS w) AS q
             WHERE d.name = lock_names[i];
             CONTINUE WHEN NOT FOUND;
             counted := counted + 1;

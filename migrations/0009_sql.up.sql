@@ -154,7 +154,7 @@ COMMENT ON FUNCTION wait_ticket(text, text, text, integer) IS 'pglock: a ticket 
 CREATE FUNCTION leave(lock_name text, client text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM "<here>".leave_queue(ARRAY[lock_name], client, -1, true);
+    PERFORM "<here>".leave_queue(ARRAY[lock_name], client, NULL, true);
 END
 $$;
 COMMENT ON FUNCTION leave(text, text) IS 'pglock: leave the queue for a name';

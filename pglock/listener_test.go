@@ -176,7 +176,7 @@ func TestALeavingWaiterWakesTheNext(t *testing.T) {
 	left := leaving(ctx, c.Lock("n"))
 	pgtest.Eventually(t, "it waits", func() bool { return f.tickets("n") == 1 })
 	notified := f.listen("next")
-	f.sql("INSERT INTO pglock.lock_waiters VALUES ('n', $1 || 'next', pglock.next_fencing_token(), clock_timestamp() + interval '1 h')", f.schema)
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, expires_at) VALUES ('n', $1 || 'next', clock_timestamp() + interval '1 h')", f.schema)
 	tx := begin(t, f)
 	if err := held.Guard(t.Context(), tx); err != nil { // so that no client gets the lock
 		t.Fatal(err)

@@ -297,7 +297,7 @@ func TestTheViewsTellWhoHoldsAndWaits(t *testing.T) {
 	f.sql("INSERT INTO pglock.distributed_locks (name, token, version, holder, acquired_at, expires_at) VALUES ('expired', 1, 1, 'dead', now(), now())")
 	got := f.waits(f.open(pglock.WithHolder("waiter")), "held")
 	// Neither an expired row nor that of a client that watches is a waiter.
-	f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at) VALUES ('held', 'dead', 1::bigint << 61, now() - interval '1 s'), ('held', 'watches', -1, now() + interval '1 hour')")
+	f.sql("INSERT INTO pglock.lock_waiters (name, client, ticket, state, expires_at) VALUES ('held', 'dead', 1::bigint << 61, 'queued', now() - interval '1 s'), ('held', 'watches', 0, 'watching', now() + interval '1 hour')")
 
 	reader := fixture{t, pgtest.WriterPool(t, f.pool, f.schema), f.schema} // with USAGE on the schema
 	f.sql("GRANT SELECT ON pglock.locks_held, pglock.locks_waiting TO " + schema.Quote(pgtest.RoleOf(reader.pool)))

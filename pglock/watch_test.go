@@ -56,7 +56,7 @@ func TestWatchSeesEachHolder(t *testing.T) {
 			if options == nil {
 				pgtest.Eventually(t, "it listens", func() bool { return pglock.Listening(operator) })
 			}
-			if rows := value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE ticket = -1"); (rows == 1) != (options == nil) {
+			if rows := value[int](f, "SELECT count(*) FROM pglock.lock_waiters WHERE state = 'watching'"); (rows == 1) != (options == nil) {
 				t.Errorf("%d rows announce the watch", rows)
 			}
 			release(t, l)

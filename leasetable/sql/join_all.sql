@@ -26,7 +26,7 @@ WITH seen AS MATERIALIZED (
     FROM seen AS s
     ORDER BY s.name COLLATE "C"
     ON CONFLICT (name, client) DO UPDATE
-        SET ticket = excluded.ticket, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
+        SET ticket = excluded.ticket, state = excluded.state, expires_at = excluded.expires_at, since = excluded.since, holder = excluded.holder,
             weight = excluded.weight, keep_until = excluded.keep_until
     RETURNING w.ticket
 )

@@ -1,4 +1,4 @@
--- Deletes the ticket $3 of the client $2 from the queues for the names $1; -1 stands for any ticket
+-- Deletes the ticket $3 of the client $2 from the queues for the names $1; null stands for any ticket
 -- of that client. If $4 is true, it notifies the next waiters for each of the names that is free:
 -- the release may have notified the client that leaves, and others may have waited behind it for room.
 --
@@ -21,13 +21,13 @@ WITH async AS MATERIALIZED (
 ), gone AS (
     DELETE FROM pglock.lock_waiters AS w
     USING async, mine AS m
-    WHERE w.name = m.name AND w.client = $2::text AND (w.ticket = $3::bigint OR $3::bigint = -1)
-    RETURNING w.name, w.ticket
+    WHERE w.name = m.name AND w.client = $2::text AND (w.ticket = $3::bigint OR $3::bigint IS NULL)
+    RETURNING w.name, w.state, w.ticket
 ), head_left AS (
     UPDATE pglock.distributed_locks AS l
     SET room_since = clock_timestamp(), version = pglock.next_version(l.version)
     FROM gone AS g
-    WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.ticket > l.ticket
+    WHERE l.name = g.name AND (l.capacity > 0 OR l.expires_at <= clock_timestamp()) AND g.state = 'queued' AND g.ticket > l.ticket
       AND NOT EXISTS (SELECT FROM pglock.queue(l.name, l.ticket) AS w WHERE w.ticket < g.ticket)
       AND EXISTS (SELECT FROM pglock.queue(l.name, g.ticket))
 )

@@ -14,6 +14,6 @@ FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[])) AS 
 JOIN pglock.distributed_locks AS l ON l.name = a.name
 CROSS JOIN LATERAL (
     SELECT count(*) AS ahead FROM pglock.queue(a.name, l.ticket) AS w WHERE w.ticket < coalesce(a.ticket, ($3::bigint[])[1])) AS q
-WHERE l.request IS DISTINCT FROM a.request::uuid AND l.capacity IS NULL
+WHERE l.request IS DISTINCT FROM a.request::uuid AND (l.capacity > 0) IS NOT TRUE
   AND (l.expires_at > clock_timestamp()
        OR l.holder IS NULL AND l.ended_at > clock_timestamp() - interval '1500 ms' AND q.ahead > 0)

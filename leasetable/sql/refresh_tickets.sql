@@ -1,13 +1,13 @@
 -- Makes the tickets of the clients $1 for the names $2 expire $3 microseconds from now, and looks at the
 -- locks for them. Those of callers that wait for several names are not skipped for $4 microseconds.
 --
--- A client in line before the queue (see lock_waiters) gets a ticket if fewer than $5 and the name's permits
+-- A client in the overflow list (see lock_waiters) enters the queue if fewer than $5 and the name's permits
 -- wait before it. The times since when they wait say who came before it, because their tickets may be newer.
--- Each client that looks gets a ticket if less than half of that number are in the queue, which then moves
--- faster than those in line look, or if nobody in the queue takes a free lock.
+-- Each client that looks enters it if less than half of that number are in the queue, which then moves
+-- faster than those in the list look, or if nobody in the queue takes a free lock.
 --
--- Returns name, client and ticket of each one found, 0 if the queue has skipped it or the name has too few
--- permits by now; the number of waiters before it; whether there is room for it by itself with the permits that have
+-- Returns name, client and ticket of each one found, whether it is in the overflow list, and whether it is lost,
+-- because the queue has skipped it or the name has too few permits by now; the number of waiters before it; whether there is room for it by itself with the permits that have
 -- expired, or were released while a guarded transaction uses them, and otherwise the remaining microseconds of the
 -- grant in the way, of several the one that ends first; and whether the head of the queue could have been granted
 -- what it wants for one and a half seconds, without those permits, and is not one that is kept.
@@ -15,16 +15,16 @@
 -- Rows are locked in the order of names, like those of the other statements about several rows:
 -- they can't deadlock.
 WITH mine AS MATERIALIZED (
-    SELECT w.name, w.client, w.ticket, w.since, w.weight, w.keep_until, a.us, a.near
+    SELECT w.name, w.client, w.ticket, w.state, w.since, w.weight, w.keep_until, a.us, a.near
     FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::bigint[]), (SELECT $5::bigint[])) AS a (client, name, us, near)
     JOIN pglock.lock_waiters AS w ON w.name = a.name AND w.client = a.client
     WHERE set_config('synchronous_commit', 'off', true) = 'off'
     ORDER BY w.name COLLATE "C", w.client
     FOR UPDATE OF w
 ), seen AS MATERIALIZED (
-    SELECT m.name, m.client, m.us, e.enters, f.free, o.overdue, m.ticket BETWEEN 0 AND l.ticket OR m.weight > l.capacity AS lost,
-           CASE WHEN -1 - m.ticket > coalesce(l.ticket, 0) THEN -1 - m.ticket END AS place,
-           CASE WHEN e.enters THEN q.queue ELSE q.before + q.line END AS ahead,
+    SELECT m.name, m.client, m.us, e.enters, f.free, o.overdue, m.state = 'queued' AND m.ticket <= l.ticket OR m.weight > l.capacity AS lost,
+           CASE WHEN m.ticket > coalesce(l.ticket, 0) THEN m.ticket END AS unused,
+           CASE WHEN e.enters THEN q.queue ELSE q.before + q.overflow END AS ahead,
            CASE WHEN f.free THEN 0
                 ELSE greatest((extract(epoch FROM greatest(l.expires_at, p.ends, clock_timestamp()) - clock_timestamp()) * 1000000)::bigint, 1)
                 END AS remaining,
@@ -33,10 +33,10 @@ WITH mine AS MATERIALIZED (
     LEFT JOIN pglock.distributed_locks AS l ON l.name = m.name
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE w.queued) AS queue,
-               count(*) FILTER (WHERE w.queued AND CASE WHEN m.ticket < -1 THEN w.since < m.since ELSE w.ticket < m.ticket END) AS before,
-               count(*) FILTER (WHERE w.ticket < -1 AND w.ticket > m.ticket) AS line,
+               count(*) FILTER (WHERE w.queued AND CASE m.state WHEN 'overflow' THEN w.since < m.since ELSE w.ticket < m.ticket END) AS before,
+               count(*) FILTER (WHERE w.state = 'overflow' AND m.state = 'overflow' AND w.ticket < m.ticket) AS overflow,
                max(w.keep_until) FILTER (WHERE w.queued) AS keep_until
-        FROM (SELECT v.*, v.ticket > coalesce(l.ticket, 0) AS queued FROM pglock.lock_waiters AS v) AS w
+        FROM (SELECT v.*, v.state = 'queued' AND v.ticket > coalesce(l.ticket, 0) AS queued FROM pglock.lock_waiters AS v) AS w
         WHERE w.name = m.name AND w.client <> m.client AND w.expires_at > clock_timestamp()) AS q
     CROSS JOIN LATERAL (
         SELECT min(p.expires_at) FILTER (WHERE p.expires_at > clock_timestamp()) AS ends,
@@ -51,13 +51,14 @@ WITH mine AS MATERIALIZED (
                AND greatest(l.expires_at, l.room_since, CASE WHEN l.capacity IS NULL THEN l.ended_at END)
                    <= clock_timestamp() - interval '1500 ms' AS overdue) AS o
     CROSS JOIN LATERAL (
-        SELECT m.ticket < -1 AND (q.before + q.line < m.near + coalesce(l.capacity, 0)
+        SELECT m.state = 'overflow' AND (q.before + q.overflow < m.near + coalesce(l.capacity, 0)
                                   OR q.queue < (m.near + coalesce(l.capacity, 0)) / 2 OR f.free AND o.overdue) AS enters) AS e
 )
 UPDATE pglock.lock_waiters AS w
 SET expires_at = clock_timestamp() + s.us * interval '1 microsecond',
     keep_until = CASE WHEN position('/' IN w.client) > 0 THEN clock_timestamp() + $4::bigint * interval '1 microsecond' ELSE w.keep_until END,
-    ticket = CASE WHEN s.enters THEN coalesce(s.place, pglock.next_ticket()) ELSE w.ticket END
+    ticket = CASE WHEN s.enters THEN coalesce(s.unused, pglock.next_ticket()) ELSE w.ticket END,
+    state = CASE WHEN s.enters THEN 'queued' ELSE w.state END
 FROM seen AS s
 WHERE w.name = s.name AND w.client = s.client
-RETURNING w.name, w.client, CASE WHEN s.lost THEN 0 ELSE w.ticket END, s.ahead, s.free, s.remaining, coalesce(s.overdue AND s.room, false)
+RETURNING w.name, w.client, w.ticket, w.state = 'overflow', coalesce(s.lost, false), s.ahead, s.free, s.remaining, coalesce(s.overdue AND s.room, false)

@@ -15,7 +15,7 @@ WITH changed AS (
     RETURNING CASE WHEN $5::boolean THEN (
         SELECT count(pg_notify(w.client, w.name))
         FROM pglock.lock_waiters AS w
-        WHERE w.name = $1::text AND w.ticket = -1 AND w.expires_at > clock_timestamp()) END
+        WHERE w.name = $1::text AND w.state = 'watching' AND w.expires_at > clock_timestamp()) END
 )
 SELECT l.token, EXISTS (SELECT FROM changed), octet_length((l.labels || $3::text::jsonb)::text) - 2 * (SELECT count(*) FROM jsonb_object_keys(l.labels || $3::text::jsonb)) >= $4::int
 FROM pglock.distributed_locks AS l

@@ -5,7 +5,7 @@
 -- match, then the name of a matching lock, or null without one, its token, version, holder, labels, time of the
 -- grant, remaining microseconds, microseconds since the grant; the holder of the last grant that is
 -- over, how and when it ended, and the reason if it was revoked; the reason of a request to release
--- the lock; the names, tickets, waited microseconds and wanted permits of its waiters in their order, with the ticket 0 for one in line before the queue; the
+-- the lock; the names, tickets, waited microseconds and wanted permits of its waiters in their order, with the ticket 0 for one in the overflow list; the
 -- number of its permits; and of each shared grant the token, weight, holder, labels, time, remaining microseconds,
 -- microseconds since the grant, and the reason of a request to release it. A role may have written texts and
 -- labels of any size: see the view locks_held.
@@ -22,11 +22,12 @@ SELECT s.seen, s.last, s.matching, s.name::text, s.token, s.version, coalesce(le
 FROM step AS s
 CROSS JOIN LATERAL (SELECT s.holder IS NOT NULL AND s.expires_at <= s.read_at AS expired) AS x
 CROSS JOIN LATERAL (
-    SELECT array_agg(left(w.holder, 512) ORDER BY w.line, w.place) AS holders, array_agg(greatest(w.ticket, 0) ORDER BY w.line, w.place) AS tickets,
-           array_agg((extract(epoch FROM s.read_at - w.since) * 1000000)::bigint ORDER BY w.line, w.place) AS waited,
-           array_agg(w.weight::bigint ORDER BY w.line, w.place) AS weights
-    FROM (SELECT v.*, v.ticket < -1 AS line, abs(v.ticket) AS place FROM pglock.lock_waiters AS v) AS w
-    WHERE w.name = s.name AND (w.ticket > s.ticket OR w.line) AND w.expires_at > s.read_at
+    SELECT array_agg(left(w.holder, 512) ORDER BY w.state, w.ticket) AS holders,
+           array_agg(CASE w.state WHEN 'queued' THEN w.ticket ELSE 0 END ORDER BY w.state, w.ticket) AS tickets,
+           array_agg((extract(epoch FROM s.read_at - w.since) * 1000000)::bigint ORDER BY w.state, w.ticket) AS waited,
+           array_agg(w.weight::bigint ORDER BY w.state, w.ticket) AS weights
+    FROM pglock.lock_waiters AS w
+    WHERE w.name = s.name AND (w.ticket > s.ticket OR w.state = 'overflow') AND w.expires_at > s.read_at
 ) AS q
 CROSS JOIN LATERAL (
     SELECT array_agg(p.token ORDER BY p.token) AS tokens, array_agg(p.weight ORDER BY p.token) AS weights,

@@ -11,7 +11,7 @@ CREATE FUNCTION note_overtaken() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO public.overtaken (name, token, holder, head)
     SELECT NEW.name, NEW.token, NEW.holder, w.holder FROM pglock.lock_waiters AS w
-    WHERE w.name = NEW.name AND w.ticket > OLD.ticket AND w.expires_at > clock_timestamp() AND w.holder <> NEW.holder
+    WHERE w.name = NEW.name AND w.state = 'queued' AND w.ticket > OLD.ticket AND w.expires_at > clock_timestamp() AND w.holder <> NEW.holder
       AND w.ticket < CASE WHEN NEW.ticket > OLD.ticket AND NEW.ticket <> w.ticket THEN NEW.ticket ELSE 9223372036854775807 END
     ORDER BY w.ticket LIMIT 1;
     RETURN NULL;
