@@ -383,9 +383,9 @@ func TestCheckerOfInterleavings(t *testing.T) {
 		{0, "acquire_fast", "FOR UPDATE SKIP LOCKED", "FOR NO KEY UPDATE SKIP LOCKED"},
 		{0, "acquire_fast", "SKIP LOCKED", ""},
 		{0, "acquire_fast", "AND (f.holder IS NULL OR pglock.by_index())", ""},
-		{0, "acquire_slots", "d.name = lock_names[i] FOR UPDATE", "d.name = lock_names[i] FOR NO KEY UPDATE"},
-		{0, "acquire_slots", ", newest + 1);", ", newest + 1); token := newest;"},
-		{0, "acquire_slots", "room := CASE WHEN l.expires_at >", "room := CASE WHEN '-infinity' >"},
+		{0, "lock_gates", "d.name = lock_names[i] FOR UPDATE", "d.name = lock_names[i] FOR NO KEY UPDATE"},
+		{0, "grant_slots", ", newest + 1);\n    began", ", newest + 1); token := newest;\n    began"},
+		{0, "judge_slot", "CASE WHEN d.expires_at >", "CASE WHEN '-infinity' >"},
 		{0, "renew", "AND l.expires_at >", "AND 'infinity' >"},
 		{0, "renew", "FOR NO KEY UPDATE", "FOR UPDATE"},
 		{0, "release", "AND l.token = $2::bigint", "AND $2::bigint > 0"},
@@ -396,7 +396,7 @@ func TestCheckerOfInterleavings(t *testing.T) {
 	} {
 		defect.before = strings.ReplaceAll(defect.before, "pglock.", schema.Quote(c.w.schema)+".")
 		// A defect of a statement shows in the interleavings with that statement.
-		kind := map[string]string{"check_fence": "guard", "acquire_slots": "acquire_full"}[defect.name]
+		kind := map[string]string{"check_fence": "guard", "lock_gates": "acquire_full", "judge_slot": "acquire_full", "grant_slots": "acquire_full"}[defect.name]
 		if kind == "" {
 			kind = defect.name
 		}

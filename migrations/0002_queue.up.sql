@@ -26,6 +26,18 @@ LANGUAGE sql STABLE AS $$
 SELECT w.* FROM "<here>".lock_waiters AS w WHERE w.name = lock AND w.state = 'queued' AND w.ticket > used_up AND w.expires_at > pg_catalog.clock_timestamp()
 $$;
 
+-- Reports whether the head of the queue could have been granted for one and a half seconds: since there is room for
+-- it, as the row of the name says, and since the last one before it died. While it finds the row locked, its ticket
+-- is kept, because a guarded transaction may outlive the release by any time. So is a ticket for several names while its
+-- client refreshes it, because a name may be free while its caller waits for another one. The caller has checked that
+-- there is room for it now. The server inlines it.
+CREATE FUNCTION head_is_silent(gate distributed_locks, died timestamptz, keep_until timestamptz) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+SELECT keep_until <= pg_catalog.clock_timestamp()
+   AND greatest(gate.expires_at, gate.room_since, CASE WHEN gate.capacity IS NULL THEN gate.ended_at END, died)
+       <= pg_catalog.clock_timestamp() - interval '1500 ms'
+$$;
+
 -- Notifies the waiters behind the ticket "used_up" for whom there is room, first come, first served; the
 -- head alone if the name has one holder, and therefore no room. Returns whether a waiter was notified.
 -- Clients that watch the lock are notified too, before the others. The payload is the name, or what

@@ -30,26 +30,6 @@
 
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
--- The view of holders. A role needs no right on the tables to read it, only SELECT on the view and USAGE
--- on the schema. security_barrier keeps a cheap function of the reader
--- from seeing the rows that the view leaves out.
-CREATE VIEW locks_held WITH (security_barrier) AS
-SELECT l.name::text AS name, left(l.holder, 512) AS holder, l.token::bigint, l.acquired_at::timestamptz AS since,
-       l.expires_at - clock_timestamp() AS remaining, CASE WHEN octet_length(l.labels::text) < 65536 THEN l.labels ELSE '{}' END AS labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
-FROM distributed_locks AS l
-WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
-UNION ALL
-SELECT p.name::text, left(p.holder, 512), p.token::bigint, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), CASE WHEN octet_length(p.labels::text) < 65536 THEN p.labels ELSE '{}' END,
-       false, CASE WHEN l.capacity < 1073741824 THEN p.weight END
-FROM lock_permits AS p
-JOIN distributed_locks AS l ON l.name = p.name
-WHERE p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
-
-COMMENT ON VIEW locks_held IS 'pglock: the locks that are held, by the server''s clock';
-COMMENT ON COLUMN locks_held.remaining IS 'until the grant expires unless renewed';
-COMMENT ON COLUMN locks_held.exclusive IS 'false for a reader, and for a holder of some of the permits of a semaphore';
-COMMENT ON COLUMN locks_held.permits IS 'of a semaphore: how many of them the holder has; null for other locks';
-
 -- Makes the transaction wait for its commit, because a grant must survive a crash whatever
 -- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. It returns
 -- true, so that statements call it as a condition, and is inlined there, so everything is qualified.
@@ -98,51 +78,6 @@ BEGIN
 END
 $$;
 
--- Frees expired permits, notifies the waiters for whom there is room now if "notify", and returns whether it has
--- notified one. A permit that a guarded transaction still uses counts as room, because its end notifies nobody: the
--- waiter that finds it in use looks often. The caller has given back "freed" permits, and has locked and changed the gate as if the head needed
--- one permit. A head that needs more has its time to come from now on, if this release has made the room for it.
-CREATE FUNCTION wake_for_room(lock text, used_up bigint, freed integer, room integer, notify boolean) RETURNS boolean
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    waiting boolean;
-    expired boolean;
-    need    integer;
-BEGIN
-    SELECT EXISTS (SELECT FROM "<here>".lock_waiters AS w WHERE w.name = lock),
-           EXISTS (SELECT FROM "<here>".lock_permits AS p WHERE p.name = lock AND (p.expires_at <= pg_catalog.clock_timestamp() OR "<here>".by_index()))
-    INTO waiting, expired;
-    IF waiting THEN
-        need := "<here>".head_weight(lock, used_up);
-        IF need > 1 AND need BETWEEN room - freed + 1 AND room THEN
-            UPDATE "<here>".distributed_locks AS l SET room_since = pg_catalog.clock_timestamp() WHERE l.name = lock;
-        END IF;
-    END IF;
-    IF expired THEN
-        PERFORM "<here>".free_expired_permits(lock);
-        room := (SELECT least(l.capacity, l.capacity - l.in_use + (
-                     SELECT coalesce(sum(p.weight), 0) FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.expires_at <= pg_catalog.clock_timestamp()))
-                 FROM "<here>".distributed_locks AS l WHERE l.name = lock);
-    END IF;
-    RETURN waiting AND notify AND "<here>".wake_next(lock, used_up, room);
-END
-$$;
-
--- Turns the exclusive grant of the gate into one of all permits, with the same token, of which a part can
--- be given back. The caller has locked the gate, and corrects room_since.
-CREATE FUNCTION share_grant(lock text) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels, release_request)
-    SELECT l.name, l.token, l.capacity, 1, l.acquired_at, l.expires_at, l.request, l.holder, l.labels, l.release_request
-    FROM "<here>".distributed_locks AS l WHERE l.name = lock;
-    UPDATE "<here>".distributed_locks AS l
-    SET in_use = l.capacity, version = "<here>".next_version(l.version),
-        holder = NULL, expires_at = '-infinity', labels = '{}', release_request = NULL
-    WHERE l.name = lock;
-END
-$$;
-
 -- Inserts missing names, free and without a token, in the order of names, and returns whether it has
 -- inserted one. It waits for another insert of the same name for a quarter of a second at most, and then
 -- fails (lock_not_available).
@@ -164,6 +99,214 @@ BEGIN
 END
 $$;
 
+-- Fails unless there are 1 to 128 names, and as many permits and weights, without nulls.
+CREATE FUNCTION check_slots(lock_names text[], permits integer[], weights integer[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    n CONSTANT integer := cardinality(lock_names);
+BEGIN
+    -- A missing number of permits would make a grant exclusive beside others.
+    IF (n BETWEEN 1 AND 128 AND array_position(lock_names, NULL) IS NULL AND array_lower(lock_names, 1) = 1
+        AND array_length(permits, 1) = n AND array_position(permits, NULL) IS NULL AND array_lower(permits, 1) = 1
+        AND array_length(weights, 1) = n AND array_position(weights, NULL) IS NULL AND array_lower(weights, 1) = 1) IS NOT TRUE THEN
+        RAISE EXCEPTION 'pglock: acquire_slots: it takes 1 to 128 names, and as many permits and weights, without nulls'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF 0 < ALL (weights) IS NOT TRUE THEN -- a held lock has room for nothing
+        RAISE EXCEPTION 'pglock: acquire: each weight must be positive' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END
+$$;
+
+-- What judge_slot says of a name, for a request.
+CREATE TYPE slot AS (
+    name     text,
+    token    bigint, -- of the gate
+    capacity integer, -- 0: one holder
+    ours     boolean, -- the request has or had a grant; then only the next two columns are set
+    our_token bigint,
+    our_end  timestamptz, -- null if the grant was released
+    fits     boolean, -- the name may be granted
+    ahead    integer, -- waiters before this one
+    silent   boolean, -- the first of them is skipped, and with it the others
+    invalid  boolean, -- the ticket is used up
+    ended    boolean, -- the last grant has expired
+    expired  boolean, -- permits have
+    blocking_token  bigint, -- of the grant in the way
+    blocking_holder text,
+    blocking_end    timestamptz -- null if none is: a row is locked, or others wait
+);
+
+-- Judges whether a request may be granted "wanted" permits of a name, 1 of a lock with one holder. The place that
+-- decides it for all kinds: the other statements grant a part of what this grants, and TestFastPaths compares them.
+-- Returns null without a row of the name. It locks and changes nothing.
+--
+-- A waiter is granted what it wants if there is room for it and for all who wait before it, whichever of
+-- them comes first. If the head is silent, nothing is kept for it and for the others before this one.
+CREATE FUNCTION judge_slot(lock text, wanted integer, request_id uuid, my_ticket bigint) RETURNS slot
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    s       "<here>".slot;
+    gate    record; -- and those that wait before this one
+    mine    record; -- permits of this request
+    expired bigint; -- permits
+BEGIN
+    SELECT d.token, d.ticket, d.request, d.holder, d.expires_at, coalesce(d.capacity, 0) AS capacity,
+           CASE WHEN d.expires_at > clock_timestamp() THEN 0 ELSE coalesce(d.capacity - d.in_use, 1) END AS room,
+           q.ahead, q.wanted, q.head, "<here>".head_is_silent(d, q.died, q.keep_until) AS silent INTO gate
+    FROM "<here>".distributed_locks AS d
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE w.lives) AS ahead, coalesce(sum(w.weight) FILTER (WHERE w.lives), 0) AS wanted,
+               (array_agg(w.weight ORDER BY w.ticket) FILTER (WHERE w.lives))[1] AS head,
+               max(w.keep_until) FILTER (WHERE w.lives) AS keep_until, max(w.expires_at) FILTER (WHERE NOT w.lives) AS died
+        FROM (SELECT v.*, v.expires_at > clock_timestamp() AS lives FROM "<here>".lock_waiters AS v
+              WHERE v.name = d.name AND v.state = 'queued' AND v.ticket > d.ticket AND v.ticket < my_ticket) AS w) AS q
+    WHERE d.name = lock;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    s.name := lock; s.token := gate.token; s.capacity := gate.capacity;
+    IF gate.capacity > 0 THEN
+        SELECT p.token, p.holder, p.expires_at INTO mine FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.request = request_id;
+    END IF;
+    IF gate.capacity > 0 AND FOUND THEN
+        s.ours := true; s.our_token := mine.token;
+        s.our_end := CASE WHEN mine.holder IS NOT NULL THEN mine.expires_at END;
+        RETURN s;
+    ELSIF gate.request = request_id THEN
+        s.ours := true; s.our_token := gate.token;
+        s.our_end := CASE WHEN gate.holder IS NOT NULL THEN gate.expires_at END;
+        RETURN s;
+    END IF;
+
+    s.ours := false;
+    s.ahead := gate.ahead;
+    s.invalid := my_ticket BETWEEN 1 AND least(gate.ticket, 9223372036854775806);
+    s.silent := gate.ahead > 0 AND gate.room >= gate.head AND gate.silent;
+    s.ended := gate.holder IS NOT NULL;
+    s.fits := gate.room >= wanted + CASE WHEN s.silent THEN 0 ELSE gate.wanted END;
+    IF s.fits THEN
+        RETURN s;
+    END IF;
+
+    s.blocking_token := gate.token; s.blocking_holder := gate.holder; s.blocking_end := gate.expires_at;
+    IF gate.capacity > 0 THEN
+        SELECT coalesce(sum(p.weight), 0) INTO expired FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.expires_at <= clock_timestamp();
+        s.expired := expired > 0;
+        IF gate.expires_at <= clock_timestamp() AND gate.room + expired < wanted THEN -- otherwise the end of a guarded transaction makes the room
+            SELECT p.token, p.holder, p.expires_at INTO s.blocking_token, s.blocking_holder, s.blocking_end FROM "<here>".lock_permits AS p
+            WHERE p.name = lock AND p.expires_at > clock_timestamp() ORDER BY p.expires_at, p.token LIMIT 1;
+        END IF;
+    END IF;
+    IF (s.blocking_end > clock_timestamp()) IS NOT TRUE THEN
+        s.blocking_token := gate.token; s.blocking_holder := NULL; s.blocking_end := NULL;
+    END IF;
+    RETURN s;
+END
+$$;
+
+-- Changes the number of permits of a ticket, or keeps it from being skipped, unless its row is locked.
+CREATE FUNCTION change_ticket(lock text, my_ticket bigint, wanted integer, keep timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE "<here>".lock_waiters AS w SET weight = coalesce(wanted, w.weight), keep_until = coalesce(keep, w.keep_until)
+    WHERE w.ctid = ANY (ARRAY(
+        SELECT v.ctid FROM "<here>".lock_waiters AS v
+        WHERE v.name = lock AND v.ticket = my_ticket AND (v.weight <> wanted OR keep IS NOT NULL) FOR UPDATE SKIP LOCKED));
+END
+$$;
+
+-- Locks the rows of the names in their order, and returns null, or the outcome and the name that could not be locked:
+-- busy, or again if a name with permits was pruned meanwhile.
+CREATE FUNCTION lock_gates(lock_names text[], permits integer[], OUT outcome text, OUT name text)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    FOR i IN 1..cardinality(lock_names) LOOP
+        PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN FOUND;
+        name := lock_names[i];
+        IF permits[i] > 0 THEN -- in use for a moment, or guarded, perhaps for long
+            PERFORM set_config('lock_timeout', '250ms', true);
+            PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR NO KEY UPDATE;
+            IF NOT FOUND THEN
+                outcome := 'again';
+                RETURN;
+            END IF;
+            PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN FOUND;
+            PERFORM set_config('synchronous_commit', 'off', true); -- losing changes nothing
+        END IF;
+        outcome := 'busy';
+        RETURN;
+    END LOOP;
+END
+$$;
+
+-- Grants the names that judge_slot has judged, whose rows are locked, with one token.
+--
+-- One that is granted before others that wait leaves the queue, where these keep their places. Otherwise the tickets
+-- before this one are used up, and those of a silent head and of the dead before it.
+CREATE FUNCTION grant_slots(
+    slots slot[], weights integer[], request_id uuid, who text, tags jsonb, us bigint, my_ticket bigint,
+    OUT token bigint, OUT until timestamptz)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    queued CONSTANT boolean := my_ticket BETWEEN 1 AND 9223372036854775806;
+    began  timestamptz;
+    newest bigint; -- token of the gate
+    s      "<here>".slot;
+    shared boolean; -- with others
+    early  boolean; -- others keep their places before this one
+BEGIN
+    FOREACH s IN ARRAY slots LOOP
+        newest := greatest(newest, s.token);
+    END LOOP;
+    token := greatest("<here>".next_fencing_token(), newest + 1);
+    began := clock_timestamp();
+    until := began + us * interval '1 microsecond';
+    FOR i IN 1..cardinality(slots) LOOP
+        s := slots[i];
+        shared := weights[i] < s.capacity;
+        early := s.ahead > 0 AND NOT s.silent;
+        newest := grant_slots.token;
+        IF shared THEN
+            INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
+            VALUES (s.name, newest, weights[i], 1, began, until, request_id, who, tags);
+            newest := greatest("<here>".next_fencing_token(), newest + 1);
+        END IF;
+        UPDATE "<here>".distributed_locks AS d
+        SET token = newest, version = "<here>".next_version(d.version),
+            ticket = CASE
+                WHEN early THEN d.ticket
+                WHEN queued THEN my_ticket
+                WHEN s.silent THEN coalesce((SELECT min(w.ticket) FROM "<here>".queue(d.name, d.ticket) AS w), d.ticket)
+                ELSE d.ticket END,
+            in_use = CASE WHEN shared THEN d.in_use + weights[i] ELSE d.in_use END,
+            room_since = CASE WHEN s.capacity > 0 AND NOT early THEN clock_timestamp() ELSE d.room_since END,
+            acquired_at = began, expires_at = CASE WHEN shared THEN '-infinity' ELSE grant_slots.until END, release_request = NULL,
+            last_holder = coalesce(d.holder, d.last_holder), last_end = CASE WHEN d.holder IS NULL THEN d.last_end ELSE 'expired' END,
+            ended_at = CASE WHEN d.holder IS NULL THEN d.ended_at ELSE nullif(d.expires_at, '-infinity') END,
+            request = CASE WHEN shared THEN d.request ELSE request_id END,
+            holder = CASE WHEN shared THEN NULL ELSE who END,
+            labels = CASE WHEN shared THEN '{}' ELSE tags END
+        WHERE d.name = s.name;
+        IF queued AND early THEN -- its ticket would stay valid
+            DELETE FROM "<here>".lock_waiters AS w
+            WHERE w.ctid = ANY (ARRAY(SELECT v.ctid FROM "<here>".lock_waiters AS v WHERE v.name = s.name AND v.ticket = my_ticket FOR UPDATE SKIP LOCKED));
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Notifies the waiters of names with permits for whom there is room.
+CREATE FUNCTION wake_opened(lock_names text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM "<here>".wake_next(d.name, d.ticket, d.capacity - d.in_use)
+    FROM "<here>".distributed_locks AS d WHERE d.name = ANY (lock_names) AND d.capacity > d.in_use AND d.holder IS NULL;
+END
+$$;
+
 -- Grants all of the distinct names to the holder "who" for "us" microseconds, with one token, or
 -- nothing: weights[i] of the permits[i] of each name. A lock with one holder has 0 permits, and the
 -- weight 1, because a null in an array is text to a role whose array_nulls is off. The names are sorted by
@@ -179,19 +322,11 @@ $$;
 --   kind     the name has another number of permits, "ahead"; 0: it is a lock with one holder
 --   again    a name was pruned meanwhile: try again
 --
--- acquire_permit.sql and acquire_all.sql grant what is free and has no queue. Here the first pass reads. The second one
--- locks the gates, and reads again. If expired permits are in the way, it frees them, and a third one follows.
+-- The steps: judge_slot judges each name, and most losers end here. Then lock_gates locks the rows, each name is
+-- judged again, and grant_slots grants. If only expired permits are in the way, they are freed, and a third judgement follows.
 --
 -- Each name is looked up by itself, because a statement that joins the unnested names would be planned anew at
 -- each call, which takes longer than all the lookups of one name.
---
--- A waiter is granted what it wants if there is room for it and for all who wait before it, whichever of
--- them comes first. One that is granted before these leaves the queue, where they keep their places. If the
--- head is silent, because what it waits for could have been granted for one and a half seconds, nothing is
--- kept for it and for the others before this one, whose tickets become invalid. That time begins anew
--- whenever the head finds the row locked, because a guarded transaction may outlive the release by any
--- time. A ticket for several names is skipped only if its client does not refresh it, because a name may be
--- free while its caller waits for another one.
 --
 -- Why it is safe, besides what is said above of permits:
 -- * All or nothing. All rows are locked before they are judged, and changed in one transaction.
@@ -215,163 +350,74 @@ CREATE FUNCTION acquire_slots(
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see by_index()
 #variable_conflict use_column
 DECLARE
-    n        CONSTANT integer := cardinality(lock_names);
-    queued   CONSTANT boolean := my_ticket BETWEEN 1 AND 9223372036854775806;
-    first    integer := 0; -- pass
-    l        record;
-    counted  integer := 0; -- rows
-    ours     integer; -- rows with a grant of this request
-    live     integer; -- of these, held
-    room     integer; -- of a name
-    silent   boolean; -- the head of its queue
-    shared   boolean; -- the grant of a name, with others
-    blocked  boolean; -- by something else than expired permits
-    expired  bigint; -- permits of a name
-    dead     text[]; -- names with expired permits in the way
-    freed    text[] := '{}'; -- names that had them
-    early    text[]; -- names at which others keep their places before this one
-    skipped  text[]; -- names with a silent head
-    opened   text[]; -- names at which others may have room from now on
-    newest   bigint;
-    began    timestamptz; -- the grant
-    until    timestamptz;
-    last_end timestamptz; -- of the grants in the way
-    that     record;
+    n       CONSTANT integer := cardinality(lock_names);
+    queued  CONSTANT boolean := my_ticket BETWEEN 1 AND 9223372036854775806;
+    slots   "<here>".slot[];
+    s       "<here>".slot;
+    worst   "<here>".slot; -- of those that are blocked
+    ours    integer; -- names with a grant of this request
+    live    integer; -- of these, held
+    blocked boolean; -- by something else than expired permits
+    dead    text[]; -- names with expired permits in the way
+    freed   text[] := '{}'; -- names that had them
+    opened  text[]; -- names at which others may have room from now on
+    until   timestamptz;
 BEGIN
-    -- A missing number of permits would make a grant exclusive beside others.
-    IF (n BETWEEN 1 AND 128 AND array_position(lock_names, NULL) IS NULL AND array_lower(lock_names, 1) = 1
-        AND array_length(permits, 1) = n AND array_position(permits, NULL) IS NULL AND array_lower(permits, 1) = 1
-        AND array_length(weights, 1) = n AND array_position(weights, NULL) IS NULL AND array_lower(weights, 1) = 1) IS NOT TRUE THEN
-        RAISE EXCEPTION 'pglock: acquire_slots: it takes 1 to 128 names, and as many permits and weights, without nulls'
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF 0 < ALL (weights) IS NOT TRUE THEN -- a held lock has room for nothing
-        RAISE EXCEPTION 'pglock: acquire: each weight must be positive' USING ERRCODE = 'invalid_parameter_value';
-    END IF;
+    PERFORM "<here>".check_slots(lock_names, permits, weights);
+    outcome := 'busy'; name := lock_names[1]; token := 0; remaining := 0; ahead := 0; invalid := false;
     IF queued AND my_ticket > coalesce(pg_sequence_last_value(('<here>' || '.fencing_tokens')::regclass), 0) THEN
-        -- It was not drawn here: it is forged, or a failover has lost it.
-        outcome := 'busy'; name := lock_names[1]; token := 0; remaining := 0; ahead := 0; invalid := true;
+        invalid := true; -- it was not drawn here: it is forged, or a failover has lost it
         RETURN;
-    ELSIF my_ticket = 9223372036854775807 THEN
-        -- Without a ticket, with room and without a queue it likely succeeds: the checks run once, under the locks.
-        -- Beside a queue they run before too, because the head would find the row locked, and miss its turn.
-        FOR i IN 1..n LOOP
-            PERFORM FROM "<here>".distributed_locks AS d
-            WHERE d.name = lock_names[i] AND d.expires_at <= clock_timestamp()
-              AND coalesce(d.capacity, 0) = permits[i] AND coalesce(d.capacity - d.in_use, 1) >= weights[i]
-              AND NOT EXISTS (SELECT FROM "<here>".queue(d.name, d.ticket));
-            counted := counted + FOUND::integer;
-        END LOOP;
-        first := (counted = n)::integer;
     END IF;
-    token := 0; remaining := 0; ahead := 0; invalid := false;
-    FOR pass IN first..2 LOOP
+    FOR pass IN 0..2 LOOP
         IF pass = 1 THEN
-            IF counted < n THEN
+            IF cardinality(slots) < n THEN
                 PERFORM "<here>".create_free(lock_names, permits);
             END IF;
-            FOR i IN 1..n LOOP
-                PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR UPDATE SKIP LOCKED;
-                CONTINUE WHEN FOUND;
-                outcome := 'busy'; name := lock_names[i]; remaining := 0;
-                SELECT max(d.token), max(d.holder) INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i];
+            SELECT g.outcome, g.name INTO outcome, name FROM "<here>".lock_gates(lock_names, permits) AS g;
+            IF outcome IS NOT NULL THEN
+                SELECT d.token, d.holder INTO token, holder FROM "<here>".distributed_locks AS d WHERE d.name = acquire_slots.name;
                 token := coalesce(token, 0);
-                IF permits[i] > 0 THEN -- in use for a moment, or guarded, perhaps for long
-                    PERFORM set_config('lock_timeout', '250ms', true);
-                    PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR NO KEY UPDATE;
-                    IF NOT FOUND THEN
-                        outcome := 'again';
-                        RETURN;
-                    END IF;
-                    PERFORM FROM "<here>".distributed_locks AS d WHERE d.name = lock_names[i] FOR UPDATE SKIP LOCKED;
-                    CONTINUE WHEN FOUND;
-                    PERFORM set_config('synchronous_commit', 'off', true); -- losing changes nothing
-                END IF;
                 IF ahead = 0 THEN -- the head keeps its place
-                    UPDATE "<here>".lock_waiters AS w SET keep_until = clock_timestamp() + interval '1500 ms'
-                    WHERE w.ctid = ANY (ARRAY(
-                        SELECT v.ctid FROM "<here>".lock_waiters AS v
-                        WHERE v.name = lock_names[i] AND v.ticket = my_ticket FOR UPDATE SKIP LOCKED));
+                    PERFORM "<here>".change_ticket(acquire_slots.name, my_ticket, NULL, clock_timestamp() + interval '1500 ms');
                 END IF;
                 RETURN;
-            END LOOP;
+            END IF;
         END IF;
 
-        outcome := 'busy'; name := lock_names[1]; token := 0; holder := NULL; remaining := 0; ahead := 0; invalid := false;
-        counted := 0; ours := 0; live := 0; blocked := false; newest := 0; until := NULL; last_end := NULL;
-        dead := '{}'; early := '{}'; skipped := '{}'; opened := freed;
+        slots := '{}'; worst := NULL; ours := 0; live := 0; blocked := false; dead := '{}'; opened := freed; until := NULL;
+        token := 0; ahead := 0; invalid := false;
         FOR i IN 1..n LOOP
             IF pass = 0 AND queued THEN -- the ticket is perhaps one of this client for another number of permits
-                UPDATE "<here>".lock_waiters AS w SET weight = weights[i]
-                WHERE w.ctid = ANY (ARRAY(
-                    SELECT v.ctid FROM "<here>".lock_waiters AS v
-                    WHERE v.name = lock_names[i] AND v.ticket = my_ticket AND v.weight <> weights[i]
-                    FOR UPDATE SKIP LOCKED));
+                PERFORM "<here>".change_ticket(lock_names[i], my_ticket, weights[i], NULL);
             END IF;
-            SELECT d.name::text AS name, d.token, d.ticket, d.holder, d.expires_at, d.room_since, d.capacity,
-                   d.capacity - d.in_use AS room, CASE WHEN d.capacity IS NULL THEN d.ended_at END AS ended_at,
-                   p.token IS NOT NULL OR d.request = request_id AS ours, coalesce(p.token, d.token) AS our_token,
-                   CASE WHEN p.holder IS NOT NULL THEN p.expires_at WHEN p.token IS NULL AND d.holder IS NOT NULL THEN d.expires_at END AS our_end,
-                   q.* INTO l
-            FROM "<here>".distributed_locks AS d
-            LEFT JOIN "<here>".lock_permits AS p ON p.name = d.name AND p.request = request_id
-            CROSS JOIN LATERAL (
-                SELECT count(*) FILTER (WHERE w.lives) AS ahead, coalesce(sum(w.weight) FILTER (WHERE w.lives), 0) AS wanted,
-                       (array_agg(w.weight ORDER BY w.ticket) FILTER (WHERE w.lives))[1] AS head,
-                       max(w.keep_until) FILTER (WHERE w.lives) AS keep_until, max(w.expires_at) FILTER (WHERE NOT w.lives) AS died
-                FROM (SELECT v.*, v.expires_at > clock_timestamp() AS lives FROM "<here>".lock_waiters AS v
-                      WHERE v.name = d.name AND v.state = 'queued' AND v.ticket > d.ticket AND v.ticket < my_ticket) AS w) AS q
-            WHERE d.name = lock_names[i];
-            CONTINUE WHEN NOT FOUND;
-            counted := counted + 1;
-            IF coalesce(l.capacity, 0) <> permits[i] THEN
-                outcome := 'kind'; name := l.name; ahead := coalesce(l.capacity, 0);
+            s := "<here>".judge_slot(lock_names[i], weights[i], request_id, my_ticket);
+            CONTINUE WHEN s.name IS NULL;
+            IF s.capacity <> permits[i] THEN
+                outcome := 'kind'; name := s.name; ahead := s.capacity;
                 RETURN;
-            ELSIF l.ours THEN
+            END IF;
+            slots := slots || s;
+            IF s.ours THEN
                 ours := ours + 1;
-                IF l.our_end > clock_timestamp() THEN
-                    live := live + 1; token := l.our_token; until := least(until, l.our_end);
+                IF s.our_end > clock_timestamp() THEN
+                    live := live + 1; token := s.our_token; until := least(until, s.our_end);
                 END IF;
                 CONTINUE;
             END IF;
-            newest := greatest(newest, l.token);
-            ahead := greatest(ahead, l.ahead);
-            invalid := invalid OR queued AND l.ticket >= my_ticket;
-            room := CASE WHEN l.expires_at > clock_timestamp() THEN 0 ELSE coalesce(l.room, 1) END;
-            -- The head is silent if it could have been granted for that long: since there is room for
-            -- it, and since the waiters before it were granted, left or died.
-            silent := l.ahead > 0 AND room >= l.head AND l.keep_until <= clock_timestamp()
-                AND greatest(l.room_since, l.ended_at, l.expires_at, l.died) <= clock_timestamp() - interval '1500 ms';
-            IF silent THEN
-                skipped := skipped || l.name;
-            ELSIF l.ahead > 0 THEN
-                early := early || l.name;
+            ahead := greatest(ahead, s.ahead);
+            invalid := invalid OR s.invalid;
+            IF s.silent OR s.ended THEN -- not for those who watch: the commit would wait under the lock of NOTIFY
+                opened := opened || s.name;
             END IF;
-            IF silent OR l.holder IS NOT NULL THEN -- not for those who watch: the commit would wait under the lock of NOTIFY
-                opened := opened || l.name;
-            END IF;
-            CONTINUE WHEN room >= weights[i] + CASE WHEN silent THEN 0 ELSE l.wanted END;
-
-            SELECT l.token AS token, l.holder AS holder, l.expires_at AS expires_at INTO that;
-            SELECT coalesce(sum(p.weight), 0) INTO expired FROM "<here>".lock_permits AS p WHERE p.name = l.name AND p.expires_at <= clock_timestamp();
-            IF l.capacity > 0 AND l.expires_at <= clock_timestamp() THEN
-                that.holder := NULL;
-                IF room + expired < weights[i] THEN -- otherwise the end of a guarded transaction makes the room
-                    SELECT p.token, p.holder, p.expires_at INTO that FROM "<here>".lock_permits AS p
-                    WHERE p.name = l.name AND p.expires_at > clock_timestamp() ORDER BY p.expires_at LIMIT 1;
-                END IF;
-            END IF;
-            IF that.expires_at > clock_timestamp() AND (last_end IS NULL OR that.expires_at > last_end) THEN
-                last_end := that.expires_at;
-                name := l.name; token := that.token; holder := that.holder;
-                remaining := greatest((extract(epoch FROM last_end - clock_timestamp()) * 1000000)::bigint, 1);
-            ELSIF last_end IS NULL THEN
-                name := l.name; token := l.token;
-            END IF;
-            IF expired > 0 THEN
-                dead := dead || l.name;
+            CONTINUE WHEN s.fits;
+            IF s.expired THEN
+                dead := dead || s.name;
             ELSE
                 blocked := true;
+            END IF;
+            IF worst.blocking_end IS NULL OR s.blocking_end > worst.blocking_end THEN
+                worst := s;
             END IF;
         END LOOP;
 
@@ -383,9 +429,12 @@ BEGIN
             outcome := 'spent';
             RETURN;
         ELSIF ours = 0 AND (invalid OR blocked OR pass = 2 AND dead <> '{}') THEN
+            outcome := 'busy'; name := coalesce(worst.name, lock_names[1]);
+            token := coalesce(worst.blocking_token, 0); holder := worst.blocking_holder;
+            remaining := CASE WHEN worst.blocking_end IS NULL THEN 0
+                              ELSE greatest((extract(epoch FROM worst.blocking_end - clock_timestamp()) * 1000000)::bigint, 1) END;
             IF notify AND freed <> '{}' THEN
-                PERFORM "<here>".wake_next(d.name, d.ticket, d.capacity - d.in_use)
-                FROM "<here>".distributed_locks AS d WHERE d.name = ANY (freed);
+                PERFORM "<here>".wake_opened(freed);
             END IF;
             RETURN;
         END IF;
@@ -399,44 +448,9 @@ BEGIN
             freed := dead;
             CONTINUE;
         END IF;
-
-        token := greatest("<here>".next_fencing_token(), newest + 1);
-        began := clock_timestamp();
-        until := began + us * interval '1 microsecond';
-        FOR i IN 1..n LOOP
-            shared := weights[i] < permits[i];
-            newest := acquire_slots.token;
-            IF shared THEN
-                INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
-                VALUES (lock_names[i], newest, weights[i], 1, began, until, request_id, who, tags);
-                newest := greatest("<here>".next_fencing_token(), newest + 1);
-            END IF;
-            UPDATE "<here>".distributed_locks AS d
-            SET token = newest, version = "<here>".next_version(d.version),
-                ticket = CASE
-                    WHEN d.name = ANY (early) THEN d.ticket
-                    WHEN queued THEN my_ticket
-                    WHEN d.name = ANY (skipped) THEN coalesce((
-                        SELECT min(w.ticket) FROM "<here>".queue(d.name, d.ticket) AS w), d.ticket)
-                    ELSE d.ticket END,
-                in_use = CASE WHEN shared THEN d.in_use + weights[i] WHEN permits[i] > 0 THEN 0 END,
-                room_since = CASE WHEN permits[i] > 0 AND d.name <> ALL (early) THEN clock_timestamp() ELSE d.room_since END,
-                acquired_at = began, expires_at = CASE WHEN shared THEN '-infinity' ELSE until END, release_request = NULL,
-                last_holder = coalesce(d.holder, d.last_holder), last_end = CASE WHEN d.holder IS NULL THEN d.last_end ELSE 'expired' END,
-                ended_at = CASE WHEN d.holder IS NULL THEN d.ended_at ELSE nullif(d.expires_at, '-infinity') END,
-                request = CASE WHEN shared THEN d.request ELSE request_id END,
-                holder = CASE WHEN shared THEN NULL ELSE who END,
-                labels = CASE WHEN shared THEN '{}' ELSE tags END
-            WHERE d.name = lock_names[i];
-        END LOOP;
-        IF queued AND early <> '{}' THEN -- its ticket would stay valid
-            DELETE FROM "<here>".lock_waiters AS w
-            WHERE w.ctid = ANY (ARRAY(
-                SELECT v.ctid FROM "<here>".lock_waiters AS v WHERE v.name = ANY (early) AND v.ticket = my_ticket FOR UPDATE SKIP LOCKED));
-        END IF;
+        SELECT g.token, g.until INTO token, until FROM "<here>".grant_slots(slots, weights, request_id, who, tags, us, my_ticket) AS g;
         IF notify AND opened <> '{}' THEN
-            PERFORM "<here>".wake_next(d.name, d.ticket, d.capacity - d.in_use)
-            FROM "<here>".distributed_locks AS d WHERE d.name = ANY (opened) AND d.capacity > d.in_use AND d.holder IS NULL;
+            PERFORM "<here>".wake_opened(opened);
         END IF;
         EXIT;
     END LOOP;
@@ -445,7 +459,7 @@ BEGIN
 END
 $$;
 
-REVOKE USAGE ON TYPE locks_held FROM PUBLIC;
+REVOKE USAGE ON TYPE slot FROM PUBLIC;
 
 SELECT pin_functions();
 

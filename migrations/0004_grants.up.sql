@@ -6,6 +6,71 @@
 
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
+-- The view of holders. A role needs no right on the tables to read it, only SELECT on the view and USAGE
+-- on the schema. security_barrier keeps a cheap function of the reader
+-- from seeing the rows that the view leaves out.
+CREATE VIEW locks_held WITH (security_barrier) AS
+SELECT l.name::text AS name, left(l.holder, 512) AS holder, l.token::bigint, l.acquired_at::timestamptz AS since,
+       l.expires_at - clock_timestamp() AS remaining, CASE WHEN octet_length(l.labels::text) < 65536 THEN l.labels ELSE '{}' END AS labels, true AS exclusive, nullif(l.capacity, 1073741824)::integer AS permits
+FROM distributed_locks AS l
+WHERE l.holder IS NOT NULL AND l.expires_at > clock_timestamp()
+UNION ALL
+SELECT p.name::text, left(p.holder, 512), p.token::bigint, p.acquired_at::timestamptz, p.expires_at - clock_timestamp(), CASE WHEN octet_length(p.labels::text) < 65536 THEN p.labels ELSE '{}' END,
+       false, CASE WHEN l.capacity < 1073741824 THEN p.weight END
+FROM lock_permits AS p
+JOIN distributed_locks AS l ON l.name = p.name
+WHERE p.holder IS NOT NULL AND p.expires_at > clock_timestamp();
+
+COMMENT ON VIEW locks_held IS 'pglock: the locks that are held, by the server''s clock';
+COMMENT ON COLUMN locks_held.remaining IS 'until the grant expires unless renewed';
+COMMENT ON COLUMN locks_held.exclusive IS 'false for a reader, and for a holder of some of the permits of a semaphore';
+COMMENT ON COLUMN locks_held.permits IS 'of a semaphore: how many of them the holder has; null for other locks';
+
+-- Frees expired permits, notifies the waiters for whom there is room now if "notify", and returns whether it has
+-- notified one. A permit that a guarded transaction still uses counts as room, because its end notifies nobody: the
+-- waiter that finds it in use looks often. The caller has given back "freed" permits, and has locked and changed the gate as if the head needed
+-- one permit. A head that needs more has its time to come from now on, if this release has made the room for it.
+CREATE FUNCTION wake_for_room(lock text, used_up bigint, freed integer, room integer, notify boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    waiting boolean;
+    expired boolean;
+    need    integer;
+BEGIN
+    SELECT EXISTS (SELECT FROM "<here>".lock_waiters AS w WHERE w.name = lock),
+           EXISTS (SELECT FROM "<here>".lock_permits AS p WHERE p.name = lock AND (p.expires_at <= pg_catalog.clock_timestamp() OR "<here>".by_index()))
+    INTO waiting, expired;
+    IF waiting THEN
+        need := "<here>".head_weight(lock, used_up);
+        IF need > 1 AND need BETWEEN room - freed + 1 AND room THEN
+            UPDATE "<here>".distributed_locks AS l SET room_since = pg_catalog.clock_timestamp() WHERE l.name = lock;
+        END IF;
+    END IF;
+    IF expired THEN
+        PERFORM "<here>".free_expired_permits(lock);
+        room := (SELECT least(l.capacity, l.capacity - l.in_use + (
+                     SELECT coalesce(sum(p.weight), 0) FROM "<here>".lock_permits AS p WHERE p.name = lock AND p.expires_at <= pg_catalog.clock_timestamp()))
+                 FROM "<here>".distributed_locks AS l WHERE l.name = lock);
+    END IF;
+    RETURN waiting AND notify AND "<here>".wake_next(lock, used_up, room);
+END
+$$;
+
+-- Turns the exclusive grant of the gate into one of all permits, with the same token, of which a part can
+-- be given back. The caller has locked the gate, and corrects room_since.
+CREATE FUNCTION share_grant(lock text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels, release_request)
+    SELECT l.name, l.token, l.capacity, 1, l.acquired_at, l.expires_at, l.request, l.holder, l.labels, l.release_request
+    FROM "<here>".distributed_locks AS l WHERE l.name = lock;
+    UPDATE "<here>".distributed_locks AS l
+    SET in_use = l.capacity, version = "<here>".next_version(l.version),
+        holder = NULL, expires_at = '-infinity', labels = '{}', release_request = NULL
+    WHERE l.name = lock;
+END
+$$;
+
 CREATE FUNCTION renew_grants(text[], bigint[], bigint[], text)
 RETURNS TABLE (name text, token bigint, remaining bigint, release_request text, held bigint, request text, weight integer, permits integer)
 LANGUAGE sql VOLATILE AS $$
@@ -111,7 +176,7 @@ BEGIN
         room_since = CASE WHEN l.capacity > 0 AND (whole OR l.in_use >= l.capacity) THEN clock_timestamp() ELSE l.room_since END
     WHERE l.name = release_permits.lock
     RETURNING l.capacity - l.in_use INTO room;
-    RETURN NEXT "<here>".wake_for_room(release_permits.lock, gate.ticket, CASE WHEN whole THEN room ELSE weight END, room, notify);
+    RETURN NEXT "<here>".wake_for_room(release_permits.lock, gate.ticket, weight, room, notify);
 END
 $$;
 
@@ -283,6 +348,8 @@ BEGIN
     RETURN gate.capacity;
 END
 $$;
+
+REVOKE USAGE ON TYPE locks_held FROM PUBLIC;
 
 SELECT pin_functions();
 

@@ -163,7 +163,7 @@ func TestP40_AWaitDoesNotEatTheLease(t *testing.T) {
 		t.Errorf("of a lease of %v granted after a wait of %v, %v was left", ttl, 2*ttl, left)
 	}
 	// The control: now() is the start of the transaction, so the lease is born expired.
-	f.weaken("acquire_slots", "began := clock_timestamp()", "began := now()")
+	f.weaken("grant_slots", "began := clock_timestamp()", "began := now()")
 	if left := remaining(pglock.AcquireFullSQL + " "); left > 0 {
 		t.Errorf("control: with now() a lease granted after a wait had %v left", left)
 	}

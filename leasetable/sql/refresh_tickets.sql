@@ -47,9 +47,7 @@ WITH mine AS MATERIALIZED (
         SELECT coalesce(l.expires_at <= clock_timestamp()
                         AND (l.capacity IS NULL OR l.capacity - l.in_use + p.expired >= m.weight), true) AS free) AS f
     CROSS JOIN LATERAL (
-        SELECT greatest(q.keep_until, m.keep_until) <= clock_timestamp()
-               AND greatest(l.expires_at, l.room_since, CASE WHEN l.capacity IS NULL THEN l.ended_at END)
-                   <= clock_timestamp() - interval '1500 ms' AS overdue) AS o
+        SELECT pglock.head_is_silent(l, NULL, greatest(q.keep_until, m.keep_until)) AS overdue) AS o
     CROSS JOIN LATERAL (
         SELECT m.state = 'overflow' AND (q.before + q.overflow < m.near + coalesce(l.capacity, 0)
                                   OR q.queue < (m.near + coalesce(l.capacity, 0)) / 2 OR f.free AND o.overdue) AS enters) AS e
