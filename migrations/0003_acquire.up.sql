@@ -254,6 +254,7 @@ DECLARE
     queued CONSTANT boolean := my_ticket BETWEEN 1 AND 9223372036854775806;
     began  timestamptz;
     newest bigint; -- token of the gate
+    used   bigint; -- the last ticket that is used up; null: as before
     s      "<here>".slot;
     shared boolean; -- with others
     early  boolean; -- others keep their places before this one
@@ -268,6 +269,10 @@ BEGIN
         s := slots[i];
         shared := weights[i] < s.capacity;
         early := s.ahead > 0 AND NOT s.silent;
+        used := CASE WHEN early THEN NULL WHEN queued THEN my_ticket END;
+        IF s.silent AND NOT queued THEN
+            SELECT min(w.ticket) INTO used FROM "<here>".distributed_locks AS d, "<here>".queue(d.name, d.ticket) AS w WHERE d.name = s.name;
+        END IF;
         newest := grant_slots.token;
         IF shared THEN
             INSERT INTO "<here>".lock_permits (name, token, weight, version, acquired_at, expires_at, request, holder, labels)
@@ -276,11 +281,7 @@ BEGIN
         END IF;
         UPDATE "<here>".distributed_locks AS d
         SET token = newest, version = "<here>".next_version(d.version),
-            ticket = CASE
-                WHEN early THEN d.ticket
-                WHEN queued THEN my_ticket
-                WHEN s.silent THEN coalesce((SELECT min(w.ticket) FROM "<here>".queue(d.name, d.ticket) AS w), d.ticket)
-                ELSE d.ticket END,
+            ticket = coalesce(used, d.ticket),
             in_use = CASE WHEN shared THEN d.in_use + weights[i] ELSE d.in_use END,
             room_since = CASE WHEN s.capacity > 0 AND NOT early THEN clock_timestamp() ELSE d.room_since END,
             acquired_at = began, expires_at = CASE WHEN shared THEN '-infinity' ELSE grant_slots.until END, release_request = NULL,
