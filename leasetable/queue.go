@@ -12,9 +12,19 @@ import (
 	"github.com/pglock/pglock-go/internal/timing"
 )
 
+// TicketState says what a ticket is good for.
+type TicketState int
+
+const (
+	Lost       TicketState = iota // not valid: it was skipped, has expired, or a crash has emptied the queue
+	Queued                        // in the queue
+	InOverflow                    // in the overflow list of a long queue, which it leaves at a refresh, perhaps with a new number
+)
+
 // Position is the answer to a new ticket, or to a look at its lock.
 type Position struct {
-	Ticket    int64         // negative: a place in line before the queue; 0: the ticket is lost
+	State     TicketState
+	Ticket    int64
 	Ahead     int           // waiters before it
 	Free      bool          // the lock, for this caller alone
 	Remaining time.Duration // of the grant in the way
@@ -27,17 +37,17 @@ func (p *Position) merge(q Position) {
 	p.Free, p.Overdue = p.Free && q.Free, p.Overdue && q.Overdue
 }
 
-// nearHead is how many clients are in a queue and listen, besides one for each permit. Others stand in line
-// before the queue: before PostgreSQL 19 each notification wakes all sessions that listen, whatever they
-// wait for, and with any version each waiter in the queue tries again and again at first. everyone makes no
-// line.
+// nearHead is how many clients are in a queue and listen, besides one for each permit. Others are in the
+// overflow list: before PostgreSQL 19 each notification wakes all sessions that listen, whatever they
+// wait for, and with any version each waiter in the queue tries again and again at first. With everyone, there
+// is no overflow list.
 const (
 	nearHead = 16
 	everyone = 1 << 40
 )
 
-// near returns before how many waiters a client stands in line. One that listens anyway does not, and
-// several names are idle while their caller is in line for one of them.
+// near returns the length of the queue from which a client goes to the overflow list. One that listens anyway
+// does not, and several names are idle while their caller is in the list for one of them.
 func near(listens bool, names []string, heavy bool) int64 {
 	if listens || heavy || len(names) > 1 {
 		return everyone
@@ -47,10 +57,10 @@ func near(listens bool, names []string, heavy bool) int64 {
 
 // AnyTicket makes LeaveQueue delete the client's row, which a lost answer may have left in the queue,
 // whatever its ticket is. The rows that Watch writes have it.
-const AnyTicket = -1
+const AnyTicket = 0
 
 // Join draws a ticket for the client in the queues of all the names of r, in place of an earlier one, or
-// gets it a place in line. Others see the holder of r and how long it has waited. listens says that the
+// adds it to the overflow list. Others see the holder of r and how long it has waited. listens says that the
 // client has a listening connection.
 func (s *Store) Join(ctx context.Context, client string, r *Request, waited time.Duration, listens bool) (p Position, err error) {
 	ttl := ticketTTL(r.Heavy()).Microseconds()
@@ -59,7 +69,7 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 		err = s.sendTwice(ctx, statement{s.sql["join"], args, func(r pgx.Rows) error {
 			var overflow bool
 			err := r.Scan(&p.Ticket, &overflow, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining))
-			p.Ticket = signed(p.Ticket, overflow)
+			p.State = stateOf(false, overflow)
 			return err
 		}})
 		return p, err
@@ -67,7 +77,7 @@ func (s *Store) Join(ctx context.Context, client string, r *Request, waited time
 	names, _, weights := r.slots()
 	args := []any{names, weights, client, ttl, timing.KeepTicket.Microseconds(), r.Holder, waited.Microseconds()}
 	err = s.twice(ctx, func(ctx context.Context) error {
-		p = Position{Free: true}
+		p = Position{State: Queued, Free: true}
 		return s.wake(ctx, statement{s.sql["join_all"], args, func(r pgx.Rows) error {
 			var at Position
 			err := r.Scan(&at.Ticket, &at.Ahead, &at.Free, (*pgtx.Micros)(&at.Remaining), nil)
@@ -85,6 +95,7 @@ type Ticket struct {
 	Client string
 	Names  []string // sorted
 	Number int64
+	State  TicketState // as the client knows it
 	Heavy  bool // its caller needs several permits
 }
 
@@ -106,23 +117,22 @@ const AllSuffix = "_all"
 
 // LeaveQueue deletes a ticket, and notifies the next waiter of each name that is free.
 func (s *Store) LeaveQueue(ctx context.Context, t Ticket) error {
-	_, err := s.sendWaking(ctx, statement{sql: s.sql["leave_queue"], args: []any{t.Names, t.Client, zeronull.Int8(unsigned(t.Number))}})
+	_, err := s.sendWaking(ctx, statement{sql: s.sql["leave_queue"], args: []any{t.Names, t.Client, zeronull.Int8(t.Number)}})
 	return err
 }
 
-// signed returns the number of a ticket for Position: that of one in the overflow list is negative.
-func signed(ticket int64, overflow bool) int64 {
-	if overflow {
-		return -1 - ticket
+func stateOf(lost, overflow bool) TicketState {
+	switch {
+	case lost:
+		return Lost
+	case overflow:
+		return InOverflow
 	}
-	return ticket
+	return Queued
 }
 
-// unsigned returns the ticket in the row of a number, and 0 for AnyTicket.
-func unsigned(number int64) int64 { return max(number, -1-number) }
-
 // RefreshTickets extends tickets, heavy ones for a shorter time, and looks at their locks: it returns the
-// position of each. One in line may have got a ticket.
+// position of each.
 func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bool) ([]Position, error) {
 	type row struct{ name, client string }
 	found := map[row]Position{}
@@ -138,9 +148,7 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 		var p Position
 		var overflow, lost bool
 		err := r.Scan(&at.name, &at.client, &p.Ticket, &overflow, &lost, &p.Ahead, &p.Free, (*pgtx.Micros)(&p.Remaining), &p.Overdue)
-		if p.Ticket = signed(p.Ticket, overflow); lost {
-			p.Ticket = 0
-		}
+		p.State = stateOf(lost, overflow)
 		found[at] = p
 		return err
 	}})
@@ -149,13 +157,14 @@ func (s *Store) RefreshTickets(ctx context.Context, tickets []Ticket, listens bo
 	}
 	positions := make([]Position, len(tickets))
 	for i, t := range tickets {
-		all := Position{Ticket: t.Number, Free: true, Overdue: true}
+		all := Position{State: t.State, Ticket: t.Number, Free: true, Overdue: true}
 		for _, name := range t.Names {
-			p := found[row{name, t.Client}]
-			if entered := t.Number < 0 && p.Ticket > 0; entered {
-				all.Ticket = p.Ticket
-			} else if p.Ticket != t.Number {
-				all.Ticket = 0
+			p := found[row{name, t.Client}] // lost without a row
+			switch entered := t.State == InOverflow && p.State == Queued; {
+			case entered:
+				all.State, all.Ticket = Queued, p.Ticket
+			case p.State != t.State, p.Ticket != t.Number:
+				all.State = Lost
 			}
 			all.merge(p)
 		}
@@ -175,7 +184,7 @@ func (s *Store) DeleteRows(ctx context.Context, tickets []Ticket) error {
 func flatten(tickets []Ticket) (clients, names []string, numbers []int64) {
 	for _, t := range tickets {
 		for _, name := range t.Names {
-			clients, names, numbers = append(clients, t.Client), append(names, name), append(numbers, unsigned(t.Number))
+			clients, names, numbers = append(clients, t.Client), append(names, name), append(numbers, t.Number)
 		}
 	}
 	return clients, names, numbers

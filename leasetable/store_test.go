@@ -58,10 +58,10 @@ func TestALockFromGrantToPruning(t *testing.T) {
 	if err != nil || position.Ticket <= int64(granted.Token) || position.Ahead != 0 || position.Free || position.Remaining <= 0 {
 		t.Errorf("a ticket: %+v, %v", position, err)
 	}
-	ours := leasetable.Ticket{Client: "client", Names: []string{"n"}, Number: position.Ticket}
-	other := leasetable.Ticket{Client: "client", Names: []string{"n", "other"}, Number: position.Ticket}
+	ours := leasetable.Ticket{Client: "client", Names: []string{"n"}, Number: position.Ticket, State: position.State}
+	other := leasetable.Ticket{Client: "client", Names: []string{"n", "other"}, Number: position.Ticket, State: position.State}
 	seen, err := s.RefreshTickets(ctx, []leasetable.Ticket{ours, other}, false)
-	if err != nil || seen[0].Ticket != ours.Number || seen[0].Free || seen[0].Remaining <= 0 || seen[1].Ticket != 0 {
+	if err != nil || seen[0].Ticket != ours.Number || seen[0].Free || seen[0].Remaining <= 0 || seen[0].State != leasetable.Queued || seen[1].State != leasetable.Lost {
 		t.Errorf("refreshed %+v, %v", seen, err)
 	}
 	fence := fencing.Fence{Schema: name, Name: "n", Token: granted.Token}
@@ -279,7 +279,7 @@ func TestALookKnowsWhenTheFirstGrantEnds(t *testing.T) {
 	}
 	endsIn := func(most time.Duration) {
 		t.Helper()
-		seen, err := s.RefreshTickets(t.Context(), []leasetable.Ticket{{Client: "client", Names: []string{"s"}, Number: p.Ticket}}, true)
+		seen, err := s.RefreshTickets(t.Context(), []leasetable.Ticket{{Client: "client", Names: []string{"s"}, Number: p.Ticket, State: p.State}}, true)
 		if err != nil || seen[0].Free || seen[0].Remaining > most || seen[0].Remaining < most-time.Hour/2 {
 			t.Errorf("%+v, %v; want %v at most", seen, err, most)
 		}

@@ -214,7 +214,7 @@ func randomStep(tb testing.TB, r *mathrand.Rand, all []string, suffix string) (w
 			q := request(s, 0)
 			p, err := s.Join(ctx, client, q, 0, true)
 			locktest.OK(tb, err)
-			s.tickets[key] = leasetable.Ticket{Client: client, Names: q.Names(), Number: p.Ticket, Heavy: q.Heavy()}
+			s.tickets[key] = leasetable.Ticket{Client: client, Names: q.Names(), Number: p.Ticket, State: p.State, Heavy: q.Heavy()}
 			return fmt.Sprintf("ticket %d, %d ahead", s.number(p.Ticket), p.Ahead)
 		}
 	case 7, 8, 9:
@@ -233,7 +233,7 @@ func randomStep(tb testing.TB, r *mathrand.Rand, all []string, suffix string) (w
 			}
 			p, err := s.RefreshTickets(ctx, []leasetable.Ticket{t}, true)
 			locktest.OK(tb, err)
-			if p[0].Ticket == 0 {
+			if p[0].State == leasetable.Lost {
 				return "lost"
 			}
 			return fmt.Sprintf("ticket %d, %d ahead, free %v, overdue %v", s.number(p[0].Ticket), p[0].Ahead, p[0].Free, p[0].Overdue)

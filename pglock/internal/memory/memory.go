@@ -64,7 +64,7 @@ type grant struct {
 	asked    *string // the reason why its holder is asked to release it
 }
 
-// waiter is a row of the queue. The ticket of those who watch is leasetable.AnyTicket.
+// waiter is a row of the queue. Those who watch have no ticket.
 type waiter struct {
 	client  string
 	holder  string
@@ -74,6 +74,8 @@ type waiter struct {
 	expires time.Time
 	keep    time.Time // it is not skipped before that
 }
+
+func (w *waiter) watches() bool { return w.ticket == leasetable.AnyTicket }
 
 func (s *Server) lock(name string) *lock {
 	l := s.names[name]
@@ -400,7 +402,7 @@ func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration) (n
 
 func (s *Server) tellWatchers(l *lock, now time.Time) {
 	for _, w := range l.waiters {
-		if w.ticket == leasetable.AnyTicket && w.expires.After(now) {
+		if w.watches() && w.expires.After(now) {
 			s.notify(w.client, l.name)
 		}
 	}
@@ -503,7 +505,7 @@ func (s *Server) Advance(d time.Duration) {
 		l.freeExpired(now)
 		s.wakeIfFree(l, now)
 		for _, w := range l.waiters {
-			if w.ticket != leasetable.AnyTicket {
+			if !w.watches() {
 				w.since, w.expires, w.keep = w.since.Add(-d), w.expires.Add(-d), w.keep.Add(-d)
 			}
 		}

@@ -443,7 +443,7 @@ func (c *Store) Join(ctx context.Context, client string, r *leasetable.Request, 
 	err = c.run(ctx, func() {
 		now := time.Now()
 		c.server.sequence++
-		p = leasetable.Position{Ticket: c.server.sequence, Free: true}
+		p = leasetable.Position{State: leasetable.Queued, Ticket: c.server.sequence, Free: true}
 		for _, name := range r.Names() {
 			l := c.server.lock(name)
 			p.Ahead = max(p.Ahead, len(l.queue(now, leasetable.NoTicket))-len(l.of(client)))
@@ -500,17 +500,17 @@ func (c *Store) RefreshTickets(ctx context.Context, tickets []leasetable.Ticket,
 	return positions, c.run(ctx, func() {
 		now := time.Now()
 		for i, t := range tickets {
-			p := leasetable.Position{Ticket: t.Number, Free: true, Overdue: true}
+			p := leasetable.Position{State: leasetable.Queued, Ticket: t.Number, Free: true, Overdue: true}
 			for _, name := range t.Names {
 				l := c.server.lock(name)
 				at := slices.IndexFunc(l.waiters, func(w *waiter) bool { return w.client == t.Client && w.ticket == t.Number })
 				if at < 0 {
-					p.Ticket = 0
+					p.State = leasetable.Lost
 					continue
 				}
 				w := l.waiters[at]
 				if t.Number <= l.ticket || l.capacity > 0 && w.weight > l.capacity {
-					p.Ticket = 0
+					p.State = leasetable.Lost
 				}
 				p.Ahead = max(p.Ahead, len(l.queue(now, w.ticket)))
 				p.Overdue = c.look(l, w, now, &p) && p.Overdue && l.overdue(now)

@@ -56,9 +56,9 @@ func (s *server) Join(_ context.Context, _ string, r *leasetable.Request, _ time
 		s.failJoin = nil
 		if !errors.Is(err, errRefused) {
 			s.drawn++
-			p = leasetable.Position{Ticket: s.drawn, Remaining: time.Hour}
+			p = leasetable.Position{State: leasetable.Queued, Ticket: s.drawn, Remaining: time.Hour}
 			if s.overflow {
-				p.Ticket, p.Ahead = -1-s.drawn, cmp.Or(s.ahead, before)
+				p.State, p.Ahead = leasetable.InOverflow, cmp.Or(s.ahead, before)
 			}
 			for _, name := range r.Names() {
 				s.rows[name] = p.Ticket
@@ -102,11 +102,11 @@ func (s *server) RefreshTickets(_ context.Context, tickets []leasetable.Ticket, 
 			return s.down
 		}
 		for _, t := range tickets {
-			p := leasetable.Position{Ticket: t.Number, Remaining: time.Hour}
+			p := leasetable.Position{State: t.State, Ticket: t.Number, Remaining: time.Hour}
 			if s.look != nil {
 				p = s.look(t)
 			} else if slices.ContainsFunc(t.Names, func(name string) bool { return s.rows[name] != t.Number }) {
-				p.Ticket = 0
+				p.State = leasetable.Lost
 			}
 			seen = append(seen, p)
 		}

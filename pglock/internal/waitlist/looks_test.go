@@ -15,7 +15,7 @@ import (
 func TestTimesOfLooks(t *testing.T) {
 	t.Parallel()
 	const grace, second = timing.HeadGrace + timing.ExpirySpread, time.Second
-	queued, overflow := Row{rowQueued, 1}, Row{rowOverflow, -2}
+	queued, overflow := Row{rowQueued, 1}, Row{rowOverflow, 2}
 	began := time.Now()
 	at := func(d time.Duration) time.Time { return began.Add(d) }
 	for name, tc := range map[string]struct {
@@ -81,30 +81,30 @@ func TestTimesOfLooks(t *testing.T) {
 // TestWhatALookFinds holds the second table of looks.
 func TestWhatALookFinds(t *testing.T) {
 	t.Parallel()
-	const queued, overflow = 1, -2 // as the fake numbers them
+	const queued, overflow = false, true
 	for name, tc := range map[string]struct {
-		drawn       int64
+		drawn       bool // into the overflow list
 		found       leasetable.Position
 		err         error
 		woken, lost bool
 		row         Row
 	}{
-		"held":              {queued, leasetable.Position{Ticket: 1, Remaining: time.Hour}, nil, false, false, Row{rowQueued, 1}},
-		"a little earlier":  {queued, leasetable.Position{Ticket: 1, Remaining: time.Hour - timing.SweepEvery/2}, nil, false, false, Row{rowQueued, 1}},
-		"much earlier":      {queued, leasetable.Position{Ticket: 1, Remaining: time.Minute}, nil, true, false, Row{rowQueued, 1}},
-		"free":              {queued, leasetable.Position{Ticket: 1, Free: true}, nil, true, false, Row{rowQueued, 1}},
-		"overdue":           {queued, leasetable.Position{Ticket: 1, Free: true, Overdue: true}, nil, true, true, Row{rowQueued, 1}},
-		"overdue, behind":   {queued, leasetable.Position{Ticket: 1, Free: true, Overdue: true, Ahead: 1}, nil, true, false, Row{rowQueued, 1}},
+		"held":              {queued, leasetable.Position{State: leasetable.Queued, Ticket: 1, Remaining: time.Hour}, nil, false, false, Row{rowQueued, 1}},
+		"a little earlier":  {queued, leasetable.Position{State: leasetable.Queued, Ticket: 1, Remaining: time.Hour - timing.SweepEvery/2}, nil, false, false, Row{rowQueued, 1}},
+		"much earlier":      {queued, leasetable.Position{State: leasetable.Queued, Ticket: 1, Remaining: time.Minute}, nil, true, false, Row{rowQueued, 1}},
+		"free":              {queued, leasetable.Position{State: leasetable.Queued, Ticket: 1, Free: true}, nil, true, false, Row{rowQueued, 1}},
+		"overdue":           {queued, leasetable.Position{State: leasetable.Queued, Ticket: 1, Free: true, Overdue: true}, nil, true, true, Row{rowQueued, 1}},
+		"overdue, behind":   {queued, leasetable.Position{State: leasetable.Queued, Ticket: 1, Free: true, Overdue: true, Ahead: 1}, nil, true, false, Row{rowQueued, 1}},
 		"no ticket":         {queued, leasetable.Position{}, nil, true, false, Row{rowStale, 1}},
 		"an error":          {queued, leasetable.Position{}, errRefused, false, false, Row{rowQueued, 1}},
-		"overflow":          {overflow, leasetable.Position{Ticket: -2, Free: true, Overdue: true}, nil, false, false, Row{rowOverflow, -2}},
-		"overflow, ticket":  {overflow, leasetable.Position{Ticket: 9, Free: true, Overdue: true}, nil, true, false, Row{rowQueued, 9}},
-		"overflow, removed": {overflow, leasetable.Position{}, nil, true, false, Row{rowStale, -2}},
-		"overflow, error":   {overflow, leasetable.Position{}, errRefused, true, false, Row{rowOverflow, -2}},
+		"overflow":          {overflow, leasetable.Position{State: leasetable.InOverflow, Ticket: 1, Free: true, Overdue: true}, nil, false, false, Row{rowOverflow, 1}},
+		"overflow, ticket":  {overflow, leasetable.Position{State: leasetable.Queued, Ticket: 9, Free: true, Overdue: true}, nil, true, false, Row{rowQueued, 9}},
+		"overflow, removed": {overflow, leasetable.Position{}, nil, true, false, Row{rowStale, 1}},
+		"overflow, error":   {overflow, leasetable.Position{}, errRefused, true, false, Row{rowOverflow, 1}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
-			f.server.overflow = tc.drawn == overflow
+			f.server.overflow = tc.drawn
 			e := f.push()
 			f.draw(t, e)
 			lost := f.looked(f.ticket(e), tc.found, tc.err)
@@ -137,7 +137,7 @@ func TestWhichRowsAreCollected(t *testing.T) {
 			q := f.queueFor(&leasetable.Request{Name: name})
 			q.row, q.looks.at = Row{rowQueued, 1}, at
 			if name == "overflow" {
-				q.row = Row{rowOverflow, -1}
+				q.row = Row{rowOverflow, 1}
 			}
 		}
 		f.mu.Unlock()
@@ -209,9 +209,9 @@ func TestAnEntryOfTheOverflowList(t *testing.T) {
 		ahead, entered := before, false
 		f.server.overflow = true
 		f.server.look = func(t leasetable.Ticket) leasetable.Position {
-			p := leasetable.Position{Ticket: t.Number, Ahead: ahead, Remaining: time.Hour}
-			if entered && t.Number < 0 {
-				p.Ticket = 100
+			p := leasetable.Position{State: t.State, Ticket: t.Number, Ahead: ahead, Remaining: time.Hour}
+			if entered && t.State == leasetable.InOverflow {
+				p.State, p.Ticket = leasetable.Queued, 100
 			}
 			return p
 		}
@@ -267,7 +267,7 @@ func TestLooksOfAWaiter(t *testing.T) {
 		f, opened := listening(true)
 		free, ahead := false, 1
 		f.server.look = func(t leasetable.Ticket) leasetable.Position {
-			return leasetable.Position{Ticket: t.Number, Free: free, Ahead: ahead, Remaining: 5 * time.Second, Overdue: free}
+			return leasetable.Position{State: t.State, Ticket: t.Number, Free: free, Ahead: ahead, Remaining: 5 * time.Second, Overdue: free}
 		}
 		e := f.push()
 		f.draw(t, e)
@@ -335,7 +335,7 @@ func TestTheOverflowListLooksMoreOftenIfTheQueueMoves(t *testing.T) {
 			began := time.Now()
 			f.server.overflow = true
 			f.server.look = func(t leasetable.Ticket) leasetable.Position {
-				p := leasetable.Position{Ticket: t.Number, Ahead: behind, Remaining: time.Hour}
+				p := leasetable.Position{State: t.State, Ticket: t.Number, Ahead: behind, Remaining: time.Hour}
 				if moves {
 					p.Ahead -= int(perSecond * time.Since(began).Seconds())
 				}
@@ -363,7 +363,7 @@ func TestAShorterGrantWakesTheHead(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
 			f.server.look = func(t leasetable.Ticket) leasetable.Position {
-				return leasetable.Position{Ticket: t.Number, Remaining: remaining}
+				return leasetable.Position{State: t.State, Ticket: t.Number, Remaining: remaining}
 			}
 			e := f.push()
 			f.draw(t, e)
@@ -453,7 +453,7 @@ func TestAnOverflowEntryThatGetsATicketWakesTheHead(t *testing.T) {
 		}
 		f.server.set(func() {
 			f.server.look = func(leasetable.Ticket) leasetable.Position {
-				return leasetable.Position{Ticket: 99, Ahead: 3, Remaining: time.Hour}
+				return leasetable.Position{State: leasetable.Queued, Ticket: 99, Ahead: 3, Remaining: time.Hour}
 			}
 		})
 		pass(timing.RefreshEvery + timing.SweepEvery)

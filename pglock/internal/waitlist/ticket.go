@@ -14,7 +14,7 @@ import (
 // Row is the client's row of lock_waiters for a local queue, as far as the client knows it.
 type Row struct {
 	state  rowState
-	ticket int64 // as package leasetable numbers it; 0 without a row
+	ticket int64 // its number; leasetable.AnyTicket if it is unknown
 }
 
 type rowState int
@@ -29,11 +29,12 @@ const (
 
 // at returns the row at the position that the server has reported.
 func (r Row) at(p leasetable.Position) Row {
-	switch {
-	case p.Ticket > 0:
+	switch p.State {
+	case leasetable.Queued:
 		return Row{rowQueued, p.Ticket}
-	case p.Ticket < 0:
+	case leasetable.InOverflow:
 		return Row{rowOverflow, p.Ticket}
+	case leasetable.Lost:
 	}
 	return Row{rowStale, r.ticket}
 }
@@ -57,7 +58,11 @@ func (r Row) Ticket() int64 {
 
 // ticket returns the row in the terms of package leasetable. The caller holds mu.
 func (q *queue) ticket() leasetable.Ticket {
-	return leasetable.Ticket{Client: q.client, Names: q.names, Number: q.row.ticket, Heavy: q.heavy()}
+	t := leasetable.Ticket{Client: q.client, Names: q.names, Number: q.row.ticket, State: leasetable.Queued, Heavy: q.heavy()}
+	if q.row.InOverflow() {
+		t.State = leasetable.InOverflow
+	}
+	return t
 }
 
 // joinOp is one run of the statement that draws a ticket, which its entries share.

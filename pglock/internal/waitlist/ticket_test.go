@@ -185,7 +185,7 @@ func TestTheOverflowListIsLeftWhileItMoves(t *testing.T) {
 		entry := f.ticket(e)
 		f.server.set(func() { f.server.rows["n"] = 100 }) // the answer to the refresh is on its way
 		<-e.Leave(false)
-		f.looked(entry, leasetable.Position{Ticket: 100}, nil)
+		f.looked(entry, leasetable.Position{State: leasetable.Queued, Ticket: 100}, nil)
 		if f.server.row("n") != 0 {
 			t.Error("the ticket stays")
 		}
