@@ -162,7 +162,7 @@ CREATE TABLE fencing_epoch (
 COMMENT ON TABLE fencing_epoch IS 'pglock: the range of the last token, and its cluster; empty until the first client connects';
 
 -- What depends on the server: next_fencing_token(), wal_timeline() and cluster_identifier(). next_ticket()
--- draws a ticket, or a place in the line before a queue.
+-- draws a ticket.
 --
 -- The timeline of the write-ahead log grows at each promotion, and is in the upper bits of a token. So
 -- a standby that was promoted without the last grants still draws larger tokens than the old primary.

@@ -174,7 +174,7 @@ const (
 	SweepEvery   = time.Second
 	RefreshEvery = 10 * time.Second
 
-	// A waiter in line before the queue looks LookStep after its last look for each one before it, if
+	// A waiter in the overflow list looks LookStep after its last look for each one before it, if
 	// that is sooner than RefreshEvery, or sooner in a queue that moves, but not before LeastLook. Its
 	// first look is at FirstLook at the latest, as is that of any other waiter. In SQL.
 	LookStep  = 300 * time.Millisecond

@@ -118,7 +118,7 @@ type Previous struct {
 // fields describe the first of them.
 type Waiter struct {
 	Holder    string        // the holder's name of its lease, once granted
-	Ticket    int64         // its position in the queue, where smaller tickets are first; 0: it is in line before the queue
+	Ticket    int64         // its position in the queue, where smaller tickets are first; 0: it is in the overflow list
 	Waited    time.Duration // so far, by the server's clock
 	Permits   int           // of a semaphore: how many it waits for; 0 otherwise
 	Exclusive bool          // reports that it waits for the whole lock, as a writer or for all permits
