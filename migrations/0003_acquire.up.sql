@@ -137,6 +137,20 @@ CREATE TYPE slot AS (
     blocking_end    timestamptz -- null if none is: a row is locked, or others wait
 );
 
+-- What judge_slots says of all names.
+CREATE TYPE verdict AS (
+    outcome  text, -- free, expired (as if free, once expired permits are freed), ours, or that of acquire_slots: busy, spent, kind
+    name     text, -- that of acquire_slots, as are the next columns
+    token    bigint,
+    holder   text,
+    until    timestamptz,
+    ahead    integer,
+    invalid  boolean,
+    slots    slot[],
+    dead     text[], -- names with expired permits in the way
+    opened   text[] -- names at which others may have room after the grant
+);
+
 -- Judges whether a request may be granted "wanted" permits of a name, 1 of a lock with one holder. The place that
 -- decides it for all kinds: the other statements grant a part of what this grants, and TestFastPaths compares them.
 -- Returns null without a row of the name. It locks and changes nothing.
@@ -308,6 +322,61 @@ BEGIN
 END
 $$;
 
+-- Judges all of the names, each by itself, because a statement that joins the unnested names would be planned anew at
+-- each call, which takes longer than all the lookups of one name.
+CREATE FUNCTION judge_slots(lock_names text[], permits integer[], weights integer[], request_id uuid, my_ticket bigint) RETURNS verdict
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v       "<here>".verdict;
+    s       "<here>".slot;
+    worst   "<here>".slot; -- of those that are blocked
+    ours    integer := 0; -- names with a grant of this request
+    live    integer := 0; -- of these, held
+    blocked boolean := false; -- by something else than expired permits
+BEGIN
+    v.outcome := 'free'; v.name := lock_names[1]; v.token := 0; v.ahead := 0; v.invalid := false;
+    v.slots := '{}'; v.dead := '{}'; v.opened := '{}';
+    FOR i IN 1..cardinality(lock_names) LOOP
+        s := "<here>".judge_slot(lock_names[i], weights[i], request_id, my_ticket);
+        CONTINUE WHEN s.name IS NULL;
+        IF s.capacity <> permits[i] THEN
+            v.outcome := 'kind'; v.name := s.name; v.ahead := s.capacity;
+            RETURN v;
+        END IF;
+        v.slots := v.slots || s;
+        IF s.ours THEN
+            ours := ours + 1;
+            IF s.our_end > clock_timestamp() THEN
+                live := live + 1; v.token := s.our_token; v.until := least(v.until, s.our_end);
+            END IF;
+            CONTINUE;
+        END IF;
+        v.ahead := greatest(v.ahead, s.ahead);
+        v.invalid := v.invalid OR s.invalid;
+        IF s.silent OR s.ended THEN -- not for those who watch: the commit would wait under the lock of NOTIFY
+            v.opened := v.opened || s.name;
+        END IF;
+        CONTINUE WHEN s.fits;
+        IF s.expired THEN
+            v.dead := v.dead || s.name;
+        ELSE
+            blocked := true;
+        END IF;
+        IF worst.blocking_end IS NULL OR s.blocking_end > worst.blocking_end THEN
+            worst := s;
+        END IF;
+    END LOOP;
+    IF ours > 0 THEN
+        v.outcome := CASE WHEN live < cardinality(lock_names) THEN 'spent' ELSE 'ours' END;
+    ELSIF v.invalid OR blocked OR v.dead <> '{}' THEN
+        v.outcome := CASE WHEN v.invalid OR blocked THEN 'busy' ELSE 'expired' END;
+        v.name := coalesce(worst.name, v.name); v.token := coalesce(worst.blocking_token, 0);
+        v.holder := worst.blocking_holder; v.until := worst.blocking_end;
+    END IF;
+    RETURN v;
+END
+$$;
+
 -- Grants all of the distinct names to the holder "who" for "us" microseconds, with one token, or
 -- nothing: weights[i] of the permits[i] of each name. A lock with one holder has 0 permits, and the
 -- weight 1, because a null in an array is text to a role whose array_nulls is off. The names are sorted by
@@ -323,11 +392,8 @@ $$;
 --   kind     the name has another number of permits, "ahead"; 0: it is a lock with one holder
 --   again    a name was pruned meanwhile: try again
 --
--- The steps: judge_slot judges each name, and most losers end here. Then lock_gates locks the rows, each name is
+-- The steps: judge_slots judges the names, and most losers end here. Then lock_gates locks the rows, the names are
 -- judged again, and grant_slots grants. If only expired permits are in the way, they are freed, and a third judgement follows.
---
--- Each name is looked up by itself, because a statement that joins the unnested names would be planned anew at
--- each call, which takes longer than all the lookups of one name.
 --
 -- Why it is safe, besides what is said above of permits:
 -- * All or nothing. All rows are locked before they are judged, and changed in one transaction.
@@ -351,18 +417,9 @@ CREATE FUNCTION acquire_slots(
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$ -- see by_index()
 #variable_conflict use_column
 DECLARE
-    n       CONSTANT integer := cardinality(lock_names);
-    queued  CONSTANT boolean := my_ticket BETWEEN 1 AND 9223372036854775806;
-    slots   "<here>".slot[];
-    s       "<here>".slot;
-    worst   "<here>".slot; -- of those that are blocked
-    ours    integer; -- names with a grant of this request
-    live    integer; -- of these, held
-    blocked boolean; -- by something else than expired permits
-    dead    text[]; -- names with expired permits in the way
-    freed   text[] := '{}'; -- names that had them
-    opened  text[]; -- names at which others may have room from now on
-    until   timestamptz;
+    queued CONSTANT boolean := my_ticket BETWEEN 1 AND 9223372036854775806;
+    v      "<here>".verdict;
+    freed  text[] := '{}'; -- names that had expired permits
 BEGIN
     PERFORM "<here>".check_slots(lock_names, permits, weights);
     outcome := 'busy'; name := lock_names[1]; token := 0; remaining := 0; ahead := 0; invalid := false;
@@ -370,9 +427,12 @@ BEGIN
         invalid := true; -- it was not drawn here: it is forged, or a failover has lost it
         RETURN;
     END IF;
+    IF queued THEN -- the ticket is perhaps one of this client for another number of permits
+        PERFORM "<here>".change_ticket(u.name, my_ticket, u.weight, NULL) FROM unnest(lock_names, weights) AS u (name, weight);
+    END IF;
     FOR pass IN 0..2 LOOP
         IF pass = 1 THEN
-            IF cardinality(slots) < n THEN
+            IF cardinality(v.slots) < cardinality(lock_names) THEN
                 PERFORM "<here>".create_free(lock_names, permits);
             END IF;
             SELECT g.outcome, g.name INTO outcome, name FROM "<here>".lock_gates(lock_names, permits) AS g;
@@ -385,55 +445,15 @@ BEGIN
                 RETURN;
             END IF;
         END IF;
-
-        slots := '{}'; worst := NULL; ours := 0; live := 0; blocked := false; dead := '{}'; opened := freed; until := NULL;
-        token := 0; ahead := 0; invalid := false;
-        FOR i IN 1..n LOOP
-            IF pass = 0 AND queued THEN -- the ticket is perhaps one of this client for another number of permits
-                PERFORM "<here>".change_ticket(lock_names[i], my_ticket, weights[i], NULL);
-            END IF;
-            s := "<here>".judge_slot(lock_names[i], weights[i], request_id, my_ticket);
-            CONTINUE WHEN s.name IS NULL;
-            IF s.capacity <> permits[i] THEN
-                outcome := 'kind'; name := s.name; ahead := s.capacity;
-                RETURN;
-            END IF;
-            slots := slots || s;
-            IF s.ours THEN
-                ours := ours + 1;
-                IF s.our_end > clock_timestamp() THEN
-                    live := live + 1; token := s.our_token; until := least(until, s.our_end);
-                END IF;
-                CONTINUE;
-            END IF;
-            ahead := greatest(ahead, s.ahead);
-            invalid := invalid OR s.invalid;
-            IF s.silent OR s.ended THEN -- not for those who watch: the commit would wait under the lock of NOTIFY
-                opened := opened || s.name;
-            END IF;
-            CONTINUE WHEN s.fits;
-            IF s.expired THEN
-                dead := dead || s.name;
-            ELSE
-                blocked := true;
-            END IF;
-            IF worst.blocking_end IS NULL OR s.blocking_end > worst.blocking_end THEN
-                worst := s;
-            END IF;
-        END LOOP;
-
-        IF pass = 0 AND ours = 0 AND dead <> '{}' AND NOT invalid AND NOT blocked THEN -- are there any to free?
-            PERFORM FROM "<here>".lock_permits AS p WHERE p.name = ANY (dead) AND p.expires_at <= clock_timestamp() LIMIT 1 FOR UPDATE SKIP LOCKED;
-            blocked := NOT FOUND;
+        v := "<here>".judge_slots(lock_names, permits, weights, request_id, my_ticket);
+        ahead := v.ahead; invalid := v.invalid;
+        IF v.outcome = 'expired' AND pass = 0 THEN -- are there any to free?
+            PERFORM FROM "<here>".lock_permits AS p WHERE p.name = ANY (v.dead) AND p.expires_at <= clock_timestamp() LIMIT 1 FOR UPDATE SKIP LOCKED;
         END IF;
-        IF ours > 0 AND live < n THEN
-            outcome := 'spent';
-            RETURN;
-        ELSIF ours = 0 AND (invalid OR blocked OR pass = 2 AND dead <> '{}') THEN
-            outcome := 'busy'; name := coalesce(worst.name, lock_names[1]);
-            token := coalesce(worst.blocking_token, 0); holder := worst.blocking_holder;
-            remaining := CASE WHEN worst.blocking_end IS NULL THEN 0
-                              ELSE greatest((extract(epoch FROM worst.blocking_end - clock_timestamp()) * 1000000)::bigint, 1) END;
+        IF v.outcome IN ('kind', 'spent', 'busy') OR v.outcome = 'expired' AND (pass = 0 AND NOT FOUND OR pass = 2) THEN
+            outcome := CASE v.outcome WHEN 'expired' THEN 'busy' ELSE v.outcome END;
+            name := v.name; token := v.token; holder := v.holder;
+            remaining := CASE WHEN v.until IS NULL THEN 0 ELSE greatest((extract(epoch FROM v.until - clock_timestamp()) * 1000000)::bigint, 1) END;
             IF notify AND freed <> '{}' THEN
                 PERFORM "<here>".wake_opened(freed);
             END IF;
@@ -441,26 +461,26 @@ BEGIN
         END IF;
         CONTINUE WHEN pass = 0;
         PERFORM "<here>".commit_durably();
-        IF ours > 0 THEN -- the commit of this change follows that of the grant in the log
+        IF v.outcome = 'ours' THEN -- the commit of this change follows that of the grant in the log
             UPDATE "<here>".distributed_locks AS d SET version = "<here>".next_version(d.version) WHERE d.name = ANY (lock_names);
-            EXIT;
-        ELSIF dead <> '{}' THEN
-            PERFORM "<here>".free_expired_permits(d) FROM unnest(dead) AS d;
-            freed := dead;
+        ELSIF v.outcome = 'expired' THEN
+            PERFORM "<here>".free_expired_permits(d) FROM unnest(v.dead) AS d;
+            freed := v.dead;
             CONTINUE;
+        ELSE
+            SELECT g.token, g.until INTO v.token, v.until FROM "<here>".grant_slots(v.slots, weights, request_id, who, tags, us, my_ticket) AS g;
+            IF notify AND freed || v.opened <> '{}' THEN
+                PERFORM "<here>".wake_opened(freed || v.opened);
+            END IF;
         END IF;
-        SELECT g.token, g.until INTO token, until FROM "<here>".grant_slots(slots, weights, request_id, who, tags, us, my_ticket) AS g;
-        IF notify AND opened <> '{}' THEN
-            PERFORM "<here>".wake_opened(opened);
-        END IF;
-        EXIT;
+        outcome := 'granted'; name := NULL; token := v.token; holder := NULL; ahead := 0; invalid := false;
+        remaining := (extract(epoch FROM v.until - clock_timestamp()) * 1000000)::bigint;
+        RETURN;
     END LOOP;
-    outcome := 'granted'; name := NULL; holder := NULL; ahead := 0; invalid := false;
-    remaining := (extract(epoch FROM until - clock_timestamp()) * 1000000)::bigint;
 END
 $$;
 
-REVOKE USAGE ON TYPE slot FROM PUBLIC;
+REVOKE USAGE ON TYPE slot, verdict FROM PUBLIC;
 
 SELECT pin_functions();
 

@@ -53,7 +53,7 @@ var bugs = []struct {
 	},
 	{
 		"several names of which one is held", severalNames,
-		changed("acquire_slots", "invalid OR blocked OR", "invalid OR blocked AND n = 1 OR"),
+		changed("judge_slots", "ELSIF v.invalid OR blocked OR", "ELSIF v.invalid OR blocked AND cardinality(lock_names) = 1 OR"),
 		func(v violations) bool { return v.notLinearizable > 0 },
 	},
 }

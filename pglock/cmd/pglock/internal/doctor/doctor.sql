@@ -114,7 +114,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
         ('user', 'table', '{SELECT}', '{locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
         ('user', 'sequence', '{USAGE}', '{fencing_tokens}'),
         ('user', 'function', '{EXECUTE}', '{next_fencing_token,token_follows,highest_token,evidence_bound,lift_sequence,lift_fencing_tokens,raise_pruned,unsafe_server,pglock_oldest_client,wake_next,wake_each,
-            check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,change_ticket,lock_gates,grant_slots,wake_opened,
+            check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,
             add_room,wake_for_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
             keep_permits,upgrade_permits,resize_permits,next_ticket,acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,
             leave_queue,watch_name,nested_wait,end_nested_wait,find_deadlock}'),
