@@ -48,7 +48,7 @@ var bugs = []struct {
 	},
 	{
 		"readers that do not see the writer", rwName,
-		changed("judge_slot", "WHEN d.expires_at > clock_timestamp() THEN 0", "WHEN d.expires_at > clock_timestamp() AND wanted = d.capacity THEN 0"),
+		changed("judge_slot", "WHEN d.expires_at > clock_timestamp() THEN 0", "WHEN d.expires_at > clock_timestamp() AND judge_slot.wanted = d.capacity THEN 0"),
 		func(v violations) bool { return v.notLinearizable > 0 },
 	},
 	{

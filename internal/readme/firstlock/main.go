@@ -54,14 +54,15 @@ func run(ctx context.Context, name string, think time.Duration) error {
 
 // withdraw writes the new balance, unless another worker holds the lock by now.
 func withdraw(ctx context.Context, pool *pgxpool.Pool, l *pglock.Lease, balance int) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if err := l.Guard(ctx, tx); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, "UPDATE accounts SET balance = $1 WHERE id = 17", balance)
-		if err == nil {
-			log.Printf("wrote the balance %d", balance)
-		}
 		return err
 	})
+	if err == nil { // it has committed
+		log.Printf("wrote the balance %d", balance)
+	}
+	return err
 }
