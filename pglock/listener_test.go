@@ -131,14 +131,17 @@ func TestP25_AReleaseNotifiesWatchersAndTheHead(t *testing.T) {
 				"too few": c.Semaphore("too few", 2), "not waited for": c.Lock("not waited for"),
 			} {
 				l := held(t, lock)
-				row := func(client string, ticket int64, seconds, weight int) {
-					f.sql(`INSERT INTO pglock.lock_waiters (name, client, ticket, expires_at, weight)
-						VALUES ($1, $2 || $3, $4, clock_timestamp() + $5 * interval '1 s', $6)`, n, f.schema, client, ticket, seconds, weight)
+				insert := func(client, state string, ticket int64, seconds, weight int) {
+					f.sql(`INSERT INTO pglock.lock_waiters (name, client, state, ticket, expires_at, weight)
+						VALUES ($1, $2 || $3, $4, $5, clock_timestamp() + $6 * interval '1 s', $7)`, n, f.schema, client, state, ticket, seconds, weight)
 				}
 				if n != "not waited for" {
-					row("watches", -1, 3600, 1)
-					row("watches too", -1, 3600, 1)
-					row("watched", -1, -1, 1)
+					insert("watches", "watching", 0, 3600, 1)
+					insert("watches too", "watching", 0, 3600, 1)
+					insert("watched", "watching", 0, -1, 1)
+				}
+				row := func(client string, ticket int64, seconds, weight int) {
+					insert(client, "queued", ticket, seconds, weight)
 				}
 				switch n {
 				case "waited for":

@@ -6,5 +6,5 @@ UPDATE pglock.lock_permits SET acquired_at = acquired_at - $1::interval, expires
 SELECT pglock.free_expired_permits(name) FROM pglock.distributed_locks WHERE capacity > 0 AND $1::interval = $1;
 SELECT pglock.wake_next(name, ticket, capacity - in_use) FROM pglock.distributed_locks WHERE expires_at <= clock_timestamp() AND $1::interval = $1;
 UPDATE pglock.lock_waiters SET since = since - $1::interval, expires_at = expires_at - $1::interval, keep_until = keep_until - $1::interval
-WHERE ticket <> -1;
+WHERE state <> 'watching';
 UPDATE pglock.once_keys SET created_at = created_at - $1::interval, started_at = started_at - $1::interval, expires_at = expires_at - $1::interval

@@ -207,7 +207,10 @@ func (l *lock) silent(now time.Time, queue []*waiter, before int64) bool {
 
 // freeSince returns since when there has been room for the head of a queue, of a lock that has room.
 func (l *lock) freeSince() time.Time {
-	since := l.roomSince // after a minimum hold, its end
+	since := l.roomSince
+	if l.busyUntil.After(since) { // a minimum hold
+		since = l.busyUntil
+	}
 	for _, g := range l.grants {
 		if g.whole && g.expires.After(since) {
 			since = g.expires
@@ -394,7 +397,7 @@ func (s *Server) end(l *lock, g *grant, now time.Time, minHold time.Duration) (n
 		l.roomSince = now
 	}
 	if until := g.acquired.Add(minHold); until.After(now) {
-		l.busyUntil, l.roomSince = until, until
+		l.busyUntil = until
 	}
 	s.tellWatchers(l, now)
 	return s.wakeNext(l, now, l.roomToTell(now))
