@@ -355,7 +355,7 @@ BEGIN
           pglock_schema_version,pglock_oldest_client,unsafe_server,head_weight,commit_durably,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,add_room,wake_for_room,free_expired_permits,share_grant,create_free,
           acquire_slots,release_permits,await_guards,keep_permits,upgrade_permits,resize_permits,next_ticket,once_claim,
           acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,leave_queue,watch_name,
-          nested_wait,end_nested_wait,find_deadlock}');
+          nested_wait,end_nested_wait,find_deadlock,wait_names,wait_edges,stuck_edges,cycle_words}');
 END
 $$;
 COMMENT ON FUNCTION grant_user(text) IS 'pglock: give a role what it needs to acquire locks and to write as a holder';

@@ -44,27 +44,19 @@ CREATE TYPE wait_edge AS (
     source text, weight integer, granted boolean, blocker text, blocker_holder text
 );
 
--- Returns the cycle of waits that a wait is in, in words, if it is the youngest of them, and null if there is none.
--- STABLE, so that all of it sees one snapshot: that of the statement that calls it.
-CREATE FUNCTION find_deadlock(wait bigint) RETURNS text
+-- The steps of find_deadlock follow, and then itself. They are STABLE, so that all of them see one
+-- snapshot: that of the statement that calls it.
+
+-- Returns the names that a wait depends on: those that it waits for, and what they depend on.
+-- "tokens" are those of the grants of these names, and of some that have ended. Returns nulls if there
+-- is no such wait.
+CREATE FUNCTION wait_names(wait bigint, OUT known text[], OUT tokens bigint[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    known  text[];
-    more   text[] := (SELECT n.names FROM "<here>".nested_waits AS n WHERE n.number = wait);
-    tokens bigint[]; -- of the grants of these names, and some that have ended
-    edges  "<here>".wait_edge[];
-    stuck  text[];
-    rest   "<here>".wait_edge[];
-    tree   "<here>".wait_edge[]; -- breadth first
-    level  text[];
-    seen   text[];
-    e      "<here>".wait_edge;
-    at     text := wait;
-    words  text;
+    more text[] := (SELECT n.names FROM "<here>".nested_waits AS n WHERE n.number = wait);
 BEGIN
-    -- The names that the wait depends on: those that it waits for, and what they depend on.
     IF more IS NULL THEN
-        RETURN NULL;
+        RETURN;
     END IF;
     LOOP
         known := more;
@@ -83,52 +75,64 @@ BEGIN
         ) AS u (name);
         EXIT WHEN more <@ known;
     END LOOP;
-    IF NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.holds && tokens) THEN
-        RETURN NULL; -- nobody who holds one of them waits: all will be released
-    END IF;
+END
+$$;
 
-    -- A waiter that holds nothing can be a link of a chain: one that waits for several names, or permits, or a reader
-    -- or writer. One that waits for a plain name can't, because the next one needs what it needs.
-    WITH waits AS MATERIALIZED (
-        SELECT n.number::text AS id, n.holder, u.name, u.weight, n.holds, n.holders, cardinality(n.names) > 1 AS together,
-               CASE WHEN n.ticket BETWEEN 1 AND l.ticket THEN 9223372036854775807 ELSE n.ticket END AS ticket -- one that is used up
-        FROM "<here>".nested_waits AS n CROSS JOIN unnest(n.names, n.weights) AS u (name, weight)
-        LEFT JOIN "<here>".distributed_locks AS l ON l.name = u.name
-        WHERE u.name = ANY (known) AND n.expires_at > clock_timestamp()
-          AND (n.number = wait OR n.holds && tokens OR cardinality(n.names) > 1 OR l.capacity IS NOT NULL)
-        UNION ALL
-        SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, '{}', '{}', strpos(w.client, '/') > 0, w.ticket
-        FROM unnest(known) AS k (name) LEFT JOIN "<here>".distributed_locks AS l ON l.name = k.name
-        CROSS JOIN "<here>".queue(k.name, coalesce(l.ticket, 0)) AS w
-        WHERE (l.capacity IS NOT NULL OR strpos(w.client, '/') > 0)
-          AND NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.ticket = w.ticket AND n.expires_at > clock_timestamp())
-    ), grants AS MATERIALIZED (
-        SELECT l.name, l.token, l.holder, coalesce(l.capacity, 1) AS weight
-        FROM "<here>".distributed_locks AS l
-        WHERE l.name = ANY (known) AND l.expires_at > clock_timestamp()
-        UNION ALL
-        SELECT p.name, p.token, p.holder, p.weight
-        FROM "<here>".lock_permits AS p
-        WHERE p.name = ANY (known) AND p.expires_at > clock_timestamp()
-    ), held AS MATERIALIZED (
-        SELECT g.name, 'grant ' || g.token AS source, g.weight::integer, v.id, v.holder
-        FROM (SELECT DISTINCT u.id, u.holder, h.* FROM waits AS u CROSS JOIN unnest(u.holds, u.holders) AS h (token, held_as)) AS v
-        JOIN grants AS g ON g.token = v.token AND g.holder = v.held_as
-    )
-    SELECT array_agg(ROW(w.id, w.holder, w.name, coalesce(l.capacity, 1) - w.weight, b.source, b.weight, b.granted, b.id, b.holder)::"<here>".wait_edge)
-    INTO edges
-    FROM waits AS w
-    LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
-    JOIN (
-        SELECT h.name, h.source, h.weight, true AS granted, h.id, h.holder, false AS together, 0::bigint AS ticket
-        FROM held AS h
-        UNION ALL
-        SELECT v.name, v.id, v.weight::integer, false, v.id, v.holder, v.together, v.ticket
-        FROM waits AS v
-        WHERE v.ticket > 0
-    ) AS b ON b.name = w.name AND (b.granted OR b.ticket < w.ticket AND (l.capacity IS NOT NULL OR b.together));
+-- Returns what each wait at these names needs to end. A waiter that holds nothing can be a link of a
+-- chain: one that waits for several names, or permits, or a reader or writer. One that waits for a
+-- plain name can't, because the next one needs what it needs.
+CREATE FUNCTION wait_edges(wait bigint, known text[], tokens bigint[]) RETURNS wait_edge[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        WITH waits AS MATERIALIZED (
+            SELECT n.number::text AS id, n.holder, u.name, u.weight, n.holds, n.holders, cardinality(n.names) > 1 AS together,
+                   CASE WHEN n.ticket BETWEEN 1 AND l.ticket THEN 9223372036854775807 ELSE n.ticket END AS ticket -- one that is used up
+            FROM "<here>".nested_waits AS n CROSS JOIN unnest(n.names, n.weights) AS u (name, weight)
+            LEFT JOIN "<here>".distributed_locks AS l ON l.name = u.name
+            WHERE u.name = ANY (known) AND n.expires_at > clock_timestamp()
+              AND (n.number = wait OR n.holds && tokens OR cardinality(n.names) > 1 OR l.capacity IS NOT NULL)
+            UNION ALL
+            SELECT 'ticket ' || w.ticket, w.holder, w.name, w.weight, '{}', '{}', strpos(w.client, '/') > 0, w.ticket
+            FROM unnest(known) AS k (name) LEFT JOIN "<here>".distributed_locks AS l ON l.name = k.name
+            CROSS JOIN "<here>".queue(k.name, coalesce(l.ticket, 0)) AS w
+            WHERE (l.capacity IS NOT NULL OR strpos(w.client, '/') > 0)
+              AND NOT EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.ticket = w.ticket AND n.expires_at > clock_timestamp())
+        ), grants AS MATERIALIZED (
+            SELECT l.name, l.token, l.holder, coalesce(l.capacity, 1) AS weight
+            FROM "<here>".distributed_locks AS l
+            WHERE l.name = ANY (known) AND l.expires_at > clock_timestamp()
+            UNION ALL
+            SELECT p.name, p.token, p.holder, p.weight
+            FROM "<here>".lock_permits AS p
+            WHERE p.name = ANY (known) AND p.expires_at > clock_timestamp()
+        ), held AS MATERIALIZED (
+            SELECT g.name, 'grant ' || g.token AS source, g.weight::integer, v.id, v.holder
+            FROM (SELECT DISTINCT u.id, u.holder, h.* FROM waits AS u CROSS JOIN unnest(u.holds, u.holders) AS h (token, held_as)) AS v
+            JOIN grants AS g ON g.token = v.token AND g.holder = v.held_as
+        )
+        SELECT array_agg(ROW(w.id, w.holder, w.name, coalesce(l.capacity, 1) - w.weight, b.source, b.weight, b.granted, b.id, b.holder)::"<here>".wait_edge)
+        FROM waits AS w
+        LEFT JOIN "<here>".distributed_locks AS l ON l.name = w.name
+        JOIN (
+            SELECT h.name, h.source, h.weight, true AS granted, h.id, h.holder, false AS together, 0::bigint AS ticket
+            FROM held AS h
+            UNION ALL
+            SELECT v.name, v.id, v.weight::integer, false, v.id, v.holder, v.together, v.ticket
+            FROM waits AS v
+            WHERE v.ticket > 0
+        ) AS b ON b.name = w.name AND (b.granted OR b.ticket < w.ticket AND (l.capacity IS NOT NULL OR b.together)));
+END
+$$;
 
-    -- What is stuck, and at which names.
+-- Takes away the waits that will be granted, and returns what is stuck, and at which names; null if
+-- the wait is not.
+CREATE FUNCTION stuck_edges(wait bigint, edges wait_edge[]) RETURNS wait_edge[]
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    stuck text[];
+    rest  "<here>".wait_edge[];
+BEGIN
     LOOP
         SELECT array_agg(DISTINCT x.waiter) INTO stuck FROM unnest(edges) AS x;
         IF (wait::text = ANY (stuck)) IS NOT TRUE THEN
@@ -145,9 +149,23 @@ BEGIN
         EXIT WHEN cardinality(rest) = cardinality(edges);
         edges := rest;
     END LOOP;
+    RETURN edges;
+END
+$$;
 
-    -- The shortest cycle through the wait, if possible of what keeps each one waiting by itself: one of several
-    -- holders of permits does not. A wait behind a deadlock is in no cycle.
+-- Returns the shortest cycle through the wait in words, if possible of what keeps each one waiting by
+-- itself: one of several holders of permits does not. A wait behind a deadlock is in no cycle. Returns
+-- null without a cycle, or if the wait is not the youngest of it.
+CREATE FUNCTION cycle_words(wait bigint, edges wait_edge[]) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    tree  "<here>".wait_edge[]; -- breadth first
+    level text[];
+    seen  text[];
+    e     "<here>".wait_edge;
+    at    text := wait;
+    words text;
+BEGIN
     FOR needed IN 0..1 LOOP
         tree := '{}';
         seen := '{}';
@@ -176,6 +194,22 @@ BEGIN
         EXIT WHEN at = wait::text;
     END LOOP;
     RETURN words;
+END
+$$;
+
+-- Returns the cycle of waits that a wait is in, in words, if it is the youngest of them, and null if
+-- there is none.
+CREATE FUNCTION find_deadlock(wait bigint) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    d     record;
+    edges "<here>".wait_edge[];
+BEGIN
+    d := "<here>".wait_names(wait);
+    IF EXISTS (SELECT FROM "<here>".nested_waits AS n WHERE n.holds && d.tokens) THEN -- or all will be released
+        edges := "<here>".stuck_edges(wait, "<here>".wait_edges(wait, d.known, d.tokens));
+    END IF;
+    RETURN CASE WHEN edges IS NOT NULL THEN "<here>".cycle_words(wait, edges) END;
 END
 $$;
 
@@ -234,7 +268,8 @@ $$;
 COMMENT ON FUNCTION end_nested_wait(uuid) IS 'pglock: say that a call does not wait any more';
 
 REVOKE USAGE ON TYPE nested_waits, wait_edge FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, uuid, bigint, text[]), end_nested_wait(uuid), find_deadlock(bigint) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION nested_wait(text[], integer[], bigint[], text, uuid, bigint, text[]), end_nested_wait(uuid), find_deadlock(bigint),
+    wait_names(bigint), wait_edges(bigint, text[], bigint[]), stuck_edges(bigint, wait_edge[]), cycle_words(bigint, wait_edge[]) FROM PUBLIC;
 
 SELECT pin_functions();
 

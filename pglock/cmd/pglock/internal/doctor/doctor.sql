@@ -117,7 +117,7 @@ UNION ALL SELECT 'migrations', 'ok', 'none failed half-way', ''
             check_fence,guard,bind,require_bound,advance,once_claim,advisory_key,head_weight,commit_durably,by_index,next_version,queue,head_is_silent,check_slots,judge_slot,judge_slots,change_ticket,lock_gates,grant_slots,wake_opened,
             add_room,wake_for_room,free_expired_permits,share_grant,create_free,acquire_slots,release_permits,await_guards,
             keep_permits,upgrade_permits,resize_permits,next_ticket,acquire,renew,release,wait_ticket,leave,watch,check_client,renew_grants,join_queue,
-            leave_queue,watch_name,nested_wait,end_nested_wait,find_deadlock}'),
+            leave_queue,watch_name,nested_wait,end_nested_wait,find_deadlock,wait_names,wait_edges,stuck_edges,cycle_words}'),
         ('reader', 'table', '{SELECT}', '{distributed_locks,lock_waiters,lock_permits,nested_waits,locks_held,locks_waiting,once_started,schedules,pglock_migrations}'),
         ('reader', 'sequence', '{SELECT}', '{fencing_tokens}'),
         ('reader', 'function', '{EXECUTE}', '{unsafe_server,pglock_oldest_client,highest_token,lift_fencing_tokens,advisory_key}'),
