@@ -132,7 +132,45 @@ BEGIN
 END
 $$;
 
--- After each statement: judges the rows in old_rows and new_rows.
+-- Fails: a table's token column has changed, or the trigger is one that somebody has made.
+CREATE FUNCTION raise_unfit(rel oid, table_schema text, table_name text, column_name text, trigger_name text) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = CASE WHEN EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = rel AND a.attname = column_name::name)
+            THEN 'datatype_mismatch' ELSE 'undefined_column' END,
+        SCHEMA = table_schema, TABLE = table_name,
+        MESSAGE = format('pglock: column "%s" is not a bigint any more, or trigger "%s" lacks its transition tables', column_name, trigger_name);
+END
+$$;
+
+-- Returns a query that says whether a statement without a grant was allowed; null if it was. A strict
+-- table must have lost no row and got none. In another one, the tokens must be those of the replaced
+-- rows.
+CREATE FUNCTION unbound_query(operation text, token_column text, strict boolean) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE
+        WHEN strict THEN format('SELECT NOT EXISTS (SELECT FROM %s)', CASE operation WHEN 'DELETE' THEN 'old_rows' ELSE 'new_rows' END)
+        WHEN operation <> 'DELETE' THEN format('SELECT NOT EXISTS (SELECT n.%1$I FROM new_rows AS n WHERE n.%1$I <> 0%2$s)', token_column,
+            CASE operation WHEN 'UPDATE' THEN format(' EXCEPT ALL SELECT o.%I FROM old_rows AS o', token_column) END) END;
+END
+$$;
+
+-- Returns a query that judges all rows, those of each lock at once: see judge_rows(). "lock" is the
+-- expression of the lock's name.
+CREATE FUNCTION judging_query(operation text, token_column text, lock text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN format('SELECT %s.judge_rows($1, x.name, max(x.replaced), min(x.written), max(x.written), $2, $3, $4)'
+                  ' FROM (%s) AS x (name, replaced, written) GROUP BY x.name', '<here>', concat_ws(' UNION ALL ',
+        CASE WHEN operation <> 'INSERT' THEN format('SELECT %s, o.%I, NULL::int8 FROM old_rows AS o', lock, token_column) END,
+        CASE WHEN operation <> 'DELETE' THEN format('SELECT %s, NULL::int8, coalesce(n.%I, 0) FROM new_rows AS n', lock, token_column) END));
+END
+$$;
+
+-- After each statement: judges the rows in old_rows and new_rows. Only this function sees them, and
+-- the queries that it executes.
 CREATE FUNCTION fence_rows() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -141,10 +179,10 @@ DECLARE
     noted CONSTANT text    := coalesce(current_setting('pglock.grants_<schema>', true), '');
     token CONSTANT text    := current_setting('pglock.token_<schema>', true);
     type  oid; -- of the token column
+    mine  bigint; -- the token of the grant that writes
     fine  boolean;
     b     jsonb;
-    name  text;
-    rows  text;
+    query text;
     done  text;
 BEGIN
     -- Nothing has the name of a missing transition table while the session has no schema for
@@ -166,35 +204,23 @@ BEGIN
           AND a.attname = TG_ARGV[0]::name AND a.attnum > 0;
     END IF;
     IF type <> 'bigint'::regtype OR type IS NULL THEN
-        RAISE EXCEPTION USING
-            ERRCODE = CASE WHEN EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = TG_RELID AND a.attname = TG_ARGV[0]::name)
-                THEN 'datatype_mismatch' ELSE 'undefined_column' END,
-            SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
-            MESSAGE = format('pglock: column "%s" is not a bigint any more, or trigger "%s" lacks its transition tables', TG_ARGV[0], TG_NAME);
+        done := "<here>".raise_unfit(TG_RELID, TG_TABLE_SCHEMA, TG_TABLE_NAME, TG_ARGV[0], TG_NAME);
     END IF;
 
     IF usual AND TG_ARGV[2] = '' AND noted <> '' THEN
-        -- Any lock is accepted: the grant that was bound last writes. One query accepts the usual case.
-        -- It checks the seal, locks the grant's row like judge_rows(), and reads each row once.
-        IF TG_OP = 'INSERT' THEN
-            SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token) INTO fine
-            FROM "<here>".distributed_locks AS l
-            WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".by_index())
-            FOR KEY SHARE;
-        ELSIF TG_OP = 'UPDATE' THEN
-            SELECT NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM l.token)
-                   AND NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
-            FROM "<here>".distributed_locks AS l
-            WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".by_index())
-            FOR KEY SHARE;
-        ELSE
-            SELECT NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > l.token) INTO fine
-            FROM "<here>".distributed_locks AS l
-            WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
-              AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".by_index())
-            FOR KEY SHARE;
+        -- Any lock is accepted: the grant that was bound last writes. This accepts the usual case. It
+        -- checks the seal, locks the grant's row like judge_rows(), and reads each row once.
+        SELECT l.token INTO mine
+        FROM "<here>".distributed_locks AS l
+        WHERE l.token::text = token AND l.name = (SELECT u ->> 'lock' FROM "<here>".unsealed(noted) AS u WHERE u -> 'grants' ->> (u ->> 'lock') = token)
+          AND (l.revoked_token IS DISTINCT FROM l.token OR "<here>".by_index())
+        FOR KEY SHARE;
+        fine := FOUND;
+        IF fine AND TG_OP <> 'DELETE' THEN
+            fine := NOT EXISTS (SELECT FROM new_rows AS n WHERE n.fence_token IS DISTINCT FROM mine);
+        END IF;
+        IF fine AND TG_OP <> 'INSERT' THEN
+            fine := NOT EXISTS (SELECT FROM old_rows AS o WHERE o.fence_token > mine);
         END IF;
         IF fine THEN
             RETURN NULL;
@@ -203,19 +229,9 @@ BEGIN
 
     b := "<here>".bound_grants();
     IF b IS NULL THEN
-        IF TG_ARGV[1] = 'strict' THEN
-            IF TG_OP = 'DELETE' THEN
-                fine := NOT EXISTS (SELECT FROM old_rows);
-            ELSE
-                fine := NOT EXISTS (SELECT FROM new_rows);
-            END IF;
-        ELSIF TG_OP <> 'DELETE' THEN
-            -- Without a grant the tokens must be those of the replaced rows.
-            rows := format('SELECT n.%1$I FROM new_rows AS n WHERE n.%1$I <> 0', TG_ARGV[0]);
-            IF TG_OP = 'UPDATE' THEN
-                rows := rows || format(' EXCEPT ALL SELECT o.%1$I FROM old_rows AS o', TG_ARGV[0]);
-            END IF;
-            EXECUTE format('SELECT NOT EXISTS (%s)', rows) INTO fine;
+        query := "<here>".unbound_query(TG_OP, TG_ARGV[0], TG_ARGV[1] = 'strict');
+        IF query IS NOT NULL THEN
+            EXECUTE query INTO fine;
         END IF;
         IF NOT fine THEN
             done := "<here>".raise_unfenced(TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME);
@@ -223,13 +239,9 @@ BEGIN
         RETURN NULL;
     END IF;
 
-    name := CASE WHEN TG_ARGV[2] = '' THEN quote_literal(b ->> 'lock') || '::text' ELSE "<here>".lock_name_expression(TG_ARGV[5:], '') END;
-    rows := concat_ws(' UNION ALL ',
-        CASE WHEN TG_OP <> 'INSERT' THEN format('SELECT %s, o.%I, NULL::int8 FROM old_rows AS o', name, TG_ARGV[0]) END,
-        CASE WHEN TG_OP <> 'DELETE' THEN format('SELECT %s, NULL::int8, coalesce(n.%I, 0) FROM new_rows AS n', name, TG_ARGV[0]) END);
-    EXECUTE format('SELECT %s.judge_rows($1, x.name, max(x.replaced), min(x.written), max(x.written), $2, $3, $4)'
-                   ' FROM (%s) AS x (name, replaced, written) GROUP BY x.name', '<here>', rows)
-        USING b -> 'grants', TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME;
+    query := "<here>".judging_query(TG_OP, TG_ARGV[0],
+        CASE WHEN TG_ARGV[2] = '' THEN quote_literal(b ->> 'lock') || '::text' ELSE "<here>".lock_name_expression(TG_ARGV[5:], '') END);
+    EXECUTE query USING b -> 'grants', TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME;
     RETURN NULL;
 END
 $$;
