@@ -34,7 +34,7 @@ var shortSQL = map[string]string{
 
 	// delete_dead_rows deletes the queue rows of dead clients. It waits for no row lock.
 	"delete_dead_rows": "DELETE FROM pglock.lock_waiters WHERE ctid = ANY (ARRAY(SELECT w.ctid FROM pglock.lock_waiters AS w " +
-		"WHERE w.expires_at < clock_timestamp() - interval '1 min' LIMIT 10000 FOR UPDATE SKIP LOCKED))",
+		"WHERE w.expires_at <= clock_timestamp() - interval '1 min' LIMIT 10000 FOR UPDATE SKIP LOCKED))",
 
 	"acquire_slots": "SELECT name, outcome, token, holder, remaining, ahead, invalid FROM pglock.acquire_slots(" +
 		"$1::text[], $2::int[], $3::int[], $4::text::uuid, $5::text, $6::text::jsonb, $7::bigint, $8::bigint, $9::boolean)",

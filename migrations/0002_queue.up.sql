@@ -11,7 +11,7 @@ SELECT w.name::text AS name, CASE w.state WHEN 'queued' THEN w.ticket END AS tic
        l.capacity IS NULL OR w.weight >= l.capacity AS exclusive, CASE WHEN l.capacity < 1073741824 THEN w.weight END::integer AS permits
 FROM lock_waiters AS w
 LEFT JOIN distributed_locks AS l ON l.name = w.name
-WHERE (w.ticket > coalesce(l.ticket, 0) OR w.state = 'overflow') AND w.expires_at > clock_timestamp();
+WHERE (w.state = 'queued' AND w.ticket > coalesce(l.ticket, 0) OR w.state = 'overflow') AND w.expires_at > clock_timestamp();
 
 COMMENT ON VIEW locks_waiting IS 'pglock: the waiters of each name; the smallest ticket is the head of the queue';
 COMMENT ON COLUMN locks_waiting.ticket IS 'null for one in the overflow list of a long queue';

@@ -137,7 +137,7 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     UPDATE "<here>".lock_waiters AS w SET expires_at = clock_timestamp() + valid
     WHERE w.name = lock_name AND w.client = wait_ticket.client AND w.weight = wait_ticket.weight AND w.expires_at > clock_timestamp()
-      AND w.ticket > coalesce((SELECT l.ticket FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0)
+      AND w.state = 'queued' AND w.ticket > coalesce((SELECT l.ticket FROM "<here>".distributed_locks AS l WHERE l.name = lock_name), 0)
     RETURNING w.ticket INTO ticket;
     IF FOUND THEN
         ahead := (SELECT count(*) FROM "<here>".distributed_locks AS l, "<here>".queue(lock_name, l.ticket) AS w

@@ -244,7 +244,7 @@ BEGIN
             INSERT INTO "<here>".nested_waits VALUES (0, '{}', '{}', '{}', '{}', 0, '', DEFAULT, '2261-12-31') ON CONFLICT DO NOTHING;
             PERFORM FROM "<here>".nested_waits AS n WHERE n.number = 0 FOR UPDATE;
         END IF;
-        DELETE FROM "<here>".nested_waits AS n WHERE n.expires_at < clock_timestamp();
+        DELETE FROM "<here>".nested_waits AS n WHERE n.expires_at <= clock_timestamp();
         INSERT INTO "<here>".nested_waits AS n (number, names, weights, holds, holders, ticket, holder, expires_at, request)
         VALUES ("<here>".next_ticket(), nested_wait.names, nested_wait.weights, nested_wait.holds, nested_wait.holders,
                 nested_wait.ticket, nested_wait.holder, until, nested_wait.request)

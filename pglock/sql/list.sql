@@ -11,5 +11,5 @@ WITH read AS MATERIALIZED (
     SELECT r.name, w.waiting
     FROM read AS r CROSS JOIN LATERAL (
         SELECT count(*) AS waiting FROM pglock.lock_waiters AS w
-        WHERE w.name = r.name AND (w.ticket > r.ticket OR w.state = 'overflow') AND w.expires_at > r.read_at) AS w
+        WHERE w.name = r.name AND (w.state = 'queued' AND w.ticket > r.ticket OR w.state = 'overflow') AND w.expires_at > r.read_at) AS w
     WHERE $7::boolean

@@ -27,7 +27,7 @@ CROSS JOIN LATERAL (
            array_agg((extract(epoch FROM s.read_at - w.since) * 1000000)::bigint ORDER BY w.state, w.ticket) AS waited,
            array_agg(w.weight::bigint ORDER BY w.state, w.ticket) AS weights
     FROM pglock.lock_waiters AS w
-    WHERE w.name = s.name AND (w.ticket > s.ticket OR w.state = 'overflow') AND w.expires_at > s.read_at
+    WHERE w.name = s.name AND (w.state = 'queued' AND w.ticket > s.ticket OR w.state = 'overflow') AND w.expires_at > s.read_at
 ) AS q
 CROSS JOIN LATERAL (
     SELECT array_agg(p.token ORDER BY p.token) AS tokens, array_agg(p.weight ORDER BY p.token) AS weights,

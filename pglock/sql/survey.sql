@@ -8,5 +8,5 @@ WITH now AS MATERIALIZED (
 ), queues AS MATERIALIZED (
     SELECT r.name, count(*) AS waiting
     FROM read AS r JOIN pglock.lock_waiters AS w ON w.name = r.name
-    WHERE (w.ticket > r.ticket OR w.state = 'overflow') AND w.expires_at > r.read_at
+    WHERE (w.state = 'queued' AND w.ticket > r.ticket OR w.state = 'overflow') AND w.expires_at > r.read_at
     GROUP BY r.name

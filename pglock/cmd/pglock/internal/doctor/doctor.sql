@@ -313,5 +313,5 @@ SELECT r.name, r.level, r.found, coalesce(r.remedy, '') FROM b, q, LATERAL (VALU
 -- section: queue rows
 -- Clients delete the queue rows of dead clients after a minute.
 SELECT 'idle rows', 'warn', format('%s queue rows of dead clients are left', w.dead), 'run any client: it deletes them'
-FROM b, (SELECT count(*) FROM pglock.lock_waiters AS w WHERE w.expires_at < clock_timestamp() - interval '1 hour') AS w (dead)
+FROM b, (SELECT count(*) FROM pglock.lock_waiters AS w WHERE w.expires_at <= clock_timestamp() - interval '1 hour') AS w (dead)
 WHERE b.usable AND w.dead >= b.idle_rows
