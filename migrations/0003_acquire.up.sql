@@ -31,7 +31,8 @@
 SELECT set_config('check_function_bodies', 'off', true); -- they may name "<here>", until pin_functions() runs
 
 -- Makes the transaction wait for its commit, because a grant must survive a crash whatever
--- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. It returns
+-- synchronous_commit says, and the server report a canceled wait for a standby, by a warning. The other
+-- values, such as local, survive a crash of this server, and stay the operator's choice. It returns
 -- true, so that statements call it as a condition, and is inlined there, so everything is qualified.
 CREATE FUNCTION commit_durably() RETURNS boolean
 LANGUAGE sql VOLATILE AS $$

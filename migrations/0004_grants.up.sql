@@ -292,6 +292,7 @@ BEGIN
             IF FOUND THEN
                 UPDATE "<here>".distributed_locks AS l SET in_use = 0, last_holder = mine.holder, last_end = 'released', ended_at = clock_timestamp()
                 WHERE l.name = upgrade_permits.lock;
+                -- The gate is locked and empty by now, so this grants.
                 SELECT g.outcome, g.token, g.holder, g.remaining INTO outcome, token, holder, remaining
                 FROM "<here>".acquire_slots(ARRAY[upgrade_permits.lock], ARRAY[gate.capacity::integer], ARRAY[gate.capacity::integer],
                     request_id, who, tags, us, 0, false) AS g;

@@ -7,7 +7,8 @@
 -- A name with permits has no hand-off.
 --
 -- Why it is safe: as acquire_fast.sql, except that the row is ours by the grant $2, which its
--- holder gives up. No ticket is used up.
+-- holder gives up. It may have expired: as long as the row has its token, nobody else was granted the
+-- lock since. No ticket is used up.
 UPDATE pglock.distributed_locks AS l
 SET token = greatest(pglock.next_fencing_token(), l.token + 1), version = pglock.next_version(l.version),
     acquired_at = clock_timestamp(),
